@@ -1,0 +1,12 @@
+//! The PerfRun resource, its plan, the node's control contract and the results. No I/O.
+
+pub mod document;
+pub mod histogram;
+pub mod matrix;
+pub mod measure;
+pub mod node;
+pub mod plan;
+pub mod quantity;
+pub mod results;
+pub mod spec;
+pub mod workload;

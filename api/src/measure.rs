@@ -1,0 +1,227 @@
+//! From what both ends of a trial measured to what the trial says.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    histogram::Recorder,
+    node::{Distribution, Measured, Transfer},
+    plan::{Cell, Parameters, Role},
+    results::{Metric, NodeRecord},
+    workload::{Direction, Timing},
+};
+
+/// Below this, a rate says more about buffers and round trips than about bandwidth: only times are given.
+pub const LEAST_BYTES_FOR_A_RATE: u64 = 1 << 20;
+
+/// The metrics of a completed trial.
+pub fn metrics(cell: &Cell, nodes: &BTreeMap<String, NodeRecord>) -> BTreeMap<Metric, f64> {
+    let trial = Ends::new(nodes);
+    let mut metrics = BTreeMap::new();
+    match &cell.parameters {
+        Parameters::Bandwidth { direction, timing, .. } => trial.bandwidth(*direction, *timing, &mut metrics),
+        Parameters::Substreams { count, .. } => {
+            trial.substreams(&mut metrics);
+            trial.per_operation(f64::from(*count) * trial.peers(cell), &mut metrics);
+        }
+        Parameters::Handshakes { .. } => {
+            trial.handshakes(&mut metrics);
+            trial.per_operation(trial.operations(Distribution::HandshakeFirstByte), &mut metrics);
+        }
+        Parameters::Ping { .. } => {
+            trial.ping(&mut metrics);
+            trial.per_operation(trial.operations(Distribution::RoundTrip), &mut metrics);
+        }
+    }
+    trial.memory(&mut metrics);
+    metrics
+}
+
+/// Sender and receiver must agree on the bytes, unless the receiver cut the transfer off. Returns what is wrong.
+pub fn count_mismatch(cell: &Cell, nodes: &BTreeMap<String, NodeRecord>) -> Option<String> {
+    let Parameters::Bandwidth { direction, amount, streams, .. } = &cell.parameters else { return None };
+    let trial = Ends::new(nodes);
+    let sum = |ends: &[&Measured], bytes: fn(&Measured) -> u64| ends.iter().map(|m| bytes(m)).sum::<u64>();
+    let up = (sum(&trial.clients, |m| m.bytes_sent), sum(&trial.servers, |m| m.bytes_received));
+    let down = (sum(&trial.servers, |m| m.bytes_sent), sum(&trial.clients, |m| m.bytes_received));
+    let due = match amount {
+        crate::plan::Amount::Count(bytes) => {
+            Some(bytes * u64::from(*streams) * u64::from(cell.peers_per_client) * cell.clients.len() as u64)
+        }
+        crate::plan::Amount::Seconds(_) => None,
+    };
+    let wrong = |what: &str, (sent, received): (u64, u64)| {
+        let complete = sent == received && due.is_none_or(|due| due == received);
+        // A time-bounded download ends when the receiver resets the stream: what was under way is lost by design.
+        let cut_off = what == "download" && due.is_none() && sent >= received;
+        (!complete && !cut_off).then(|| {
+            let due = due.map(|due| format!(" of {due} due")).unwrap_or_default();
+            format!("{what}: {sent} bytes were sent, {received} received{due}")
+        })
+    };
+    match direction {
+        Direction::Upload => wrong("upload", up),
+        Direction::Download => wrong("download", down),
+        Direction::Both => wrong("upload", up).or_else(|| wrong("download", down)),
+    }
+}
+
+/// Both ends of a trial.
+struct Ends<'a> {
+    clients: Vec<&'a Measured>,
+    servers: Vec<&'a Measured>,
+}
+
+impl<'a> Ends<'a> {
+    fn new(nodes: &'a BTreeMap<String, NodeRecord>) -> Self {
+        let of = |role| nodes.values().filter(|n| n.role == role).map(|n| &n.measured).collect();
+        Self { clients: of(Role::Client), servers: of(Role::Server) }
+    }
+
+    fn peers(&self, cell: &Cell) -> f64 {
+        f64::from(cell.peers_per_client) * cell.clients.len() as f64
+    }
+
+    fn bandwidth(&self, direction: Direction, timing: Timing, metrics: &mut BTreeMap<Metric, f64>) {
+        let uploads: Vec<Transfer> = self.clients.iter().filter_map(|m| m.upload).collect();
+        let downloads: Vec<Transfer> = self.clients.iter().filter_map(|m| m.download).collect();
+        let arrivals: Vec<Transfer> = self.servers.iter().filter_map(|m| m.upload).collect();
+        let mut payload = 0;
+        if direction != Direction::Download {
+            metrics.insert(Metric::UploadSeconds, longest(&uploads));
+            let goodput = match timing {
+                Timing::Strict => receiver_rate(&arrivals),
+                Timing::Compat => sender_rate(&uploads),
+            };
+            metrics.extend(goodput.map(|rate| (Metric::UploadGoodput, rate)));
+            payload += arrivals.iter().map(|t| t.bytes).sum::<u64>();
+        }
+        if direction != Direction::Upload {
+            metrics.insert(Metric::DownloadSeconds, longest(&downloads));
+            let goodput = match timing {
+                Timing::Strict => receiver_rate(&downloads),
+                Timing::Compat => sender_rate(&downloads),
+            };
+            metrics.extend(goodput.map(|rate| (Metric::DownloadGoodput, rate)));
+            payload += downloads.iter().map(|t| t.bytes).sum::<u64>();
+        }
+        if payload >= LEAST_BYTES_FOR_A_RATE {
+            let gibibytes = payload as f64 / (1u64 << 30) as f64;
+            metrics.insert(Metric::CpuSecondsPerGiB, self.cpu() / gibibytes);
+        }
+        if let Some(connect) = self.merged(Distribution::HandshakeEstablished) {
+            metrics.insert(Metric::ConnectSeconds, quantile(&connect, 0.5));
+            let slowest = self.clients.iter().map(|m| m.seconds).fold(0.0, f64::max);
+            metrics.insert(Metric::TotalSeconds, seconds(connect.max()) + slowest);
+        }
+    }
+
+    fn substreams(&self, metrics: &mut BTreeMap<Metric, f64>) {
+        if let Some(open) = self.merged(Distribution::Open) {
+            metrics.insert(Metric::OpenMean, open.mean() / 1e9);
+            metrics.insert(Metric::OpenP50, quantile(&open, 0.5));
+            metrics.insert(Metric::OpenP90, quantile(&open, 0.9));
+            metrics.insert(Metric::OpenP99, quantile(&open, 0.99));
+            metrics.insert(Metric::OpenMax, seconds(open.max()));
+            metrics.insert(Metric::OpensPerSecond, open.len() as f64 / seconds(open.max()));
+        }
+        if let Some(open) = self.merged(Distribution::OpenCompat) {
+            metrics.insert(Metric::OpenMeanCompat, open.mean() / 1e9);
+        }
+        self.failures(metrics);
+    }
+
+    fn handshakes(&self, metrics: &mut BTreeMap<Metric, f64>) {
+        if let Some(phase) = self.merged(Distribution::HandshakeTransport) {
+            metrics.insert(Metric::HandshakeTransportP50, quantile(&phase, 0.5));
+        }
+        if let Some(phase) = self.merged(Distribution::HandshakeEstablished) {
+            metrics.insert(Metric::HandshakeEstablishedP50, quantile(&phase, 0.5));
+            metrics.insert(Metric::HandshakeEstablishedP99, quantile(&phase, 0.99));
+        }
+        if let Some(phase) = self.merged(Distribution::HandshakeFirstByte) {
+            metrics.insert(Metric::HandshakeFirstByteP50, quantile(&phase, 0.5));
+            metrics.insert(Metric::HandshakeFirstByteP99, quantile(&phase, 0.99));
+            let longest = self.clients.iter().map(|m| m.seconds).fold(0.0, f64::max);
+            metrics.insert(Metric::HandshakesPerSecond, phase.len() as f64 / longest);
+        }
+        self.failures(metrics);
+    }
+
+    fn ping(&self, metrics: &mut BTreeMap<Metric, f64>) {
+        if let Some(trips) = self.merged(Distribution::RoundTrip) {
+            metrics.insert(Metric::RoundTripMean, trips.mean() / 1e9);
+            metrics.insert(Metric::RoundTripP50, quantile(&trips, 0.5));
+            metrics.insert(Metric::RoundTripP90, quantile(&trips, 0.9));
+            metrics.insert(Metric::RoundTripP99, quantile(&trips, 0.99));
+            metrics.insert(Metric::RoundTripMax, seconds(trips.max()));
+        }
+        self.failures(metrics);
+    }
+
+    fn per_operation(&self, operations: f64, metrics: &mut BTreeMap<Metric, f64>) {
+        if operations > 0.0 {
+            metrics.insert(Metric::CpuSecondsPerOperation, self.cpu() / operations);
+        }
+    }
+
+    fn operations(&self, distribution: Distribution) -> f64 {
+        self.merged(distribution).map_or(0.0, |all| all.len() as f64)
+    }
+
+    fn failures(&self, metrics: &mut BTreeMap<Metric, f64>) {
+        metrics.insert(Metric::Failures, self.clients.iter().map(|m| m.failures).sum::<u64>() as f64);
+    }
+
+    fn memory(&self, metrics: &mut BTreeMap<Metric, f64>) {
+        for (metric, ends) in [(Metric::ClientPeakRss, &self.clients), (Metric::ServerPeakRss, &self.servers)] {
+            let peak = ends.iter().map(|m| m.resources.rss_peak_bytes).max();
+            metrics.extend(peak.map(|bytes| (metric, bytes as f64)));
+        }
+    }
+
+    fn cpu(&self) -> f64 {
+        let ends = self.clients.iter().chain(&self.servers);
+        ends.map(|m| m.resources.cpu_user_seconds + m.resources.cpu_system_seconds).sum()
+    }
+
+    /// The clients' recordings of a distribution as one. A recording that cannot be read counts as missing: the node
+    /// wrote it, so that would be a fault of the node, and no number is better than a wrong one.
+    fn merged(&self, distribution: Distribution) -> Option<Recorder> {
+        let mut recordings = self.clients.iter().filter_map(|m| m.histograms.get(&distribution)?.decode().ok());
+        let mut all = recordings.next()?;
+        for recording in recordings {
+            all.add(recording).ok()?;
+        }
+        Some(all).filter(|all| !all.is_empty())
+    }
+}
+
+/// The receivers' rate in bit/s: bytes after the first read over the time since. All receivers together are as slow as
+/// the longest of them, which does not flatter a run whose transfers did not overlap.
+fn receiver_rate(transfers: &[Transfer]) -> Option<f64> {
+    if transfers.iter().map(|t| t.bytes).sum::<u64>() < LEAST_BYTES_FOR_A_RATE {
+        return None;
+    }
+    let bytes: u64 = transfers.iter().filter_map(|t| t.bytes_after_first).sum();
+    let seconds = transfers.iter().filter_map(|t| t.first_to_last_seconds).fold(0.0, f64::max);
+    (seconds > 0.0).then(|| bytes as f64 * 8.0 / seconds)
+}
+
+/// What the published tools print, in decimal bit/s.
+fn sender_rate(transfers: &[Transfer]) -> Option<f64> {
+    let bytes: u64 = transfers.iter().map(|t| t.bytes).sum();
+    let seconds = longest(transfers);
+    (seconds > 0.0).then(|| bytes as f64 * 8.0 / seconds)
+}
+
+fn longest(transfers: &[Transfer]) -> f64 {
+    transfers.iter().map(|t| t.seconds).fold(0.0, f64::max)
+}
+
+fn quantile(recorder: &Recorder, quantile: f64) -> f64 {
+    seconds(recorder.value_at_quantile(quantile))
+}
+
+fn seconds(nanoseconds: u64) -> f64 {
+    nanoseconds as f64 / 1e9
+}

@@ -1,0 +1,322 @@
+//! The contract between the conductor and a benchmark node: HTTP/1.1 and JSON on the node's control port.
+//!
+//! | call | meaning |
+//! |---|---|
+//! | `GET /v1/info` | [`Info`] |
+//! | `GET /v1/clock` | [`Clock`] |
+//! | `PUT /v1/trials/{id}` | prepare [`TrialRequest`]: 201, 200 when it is known with the same request, 409 with another |
+//! | `PUT /v1/trials/{id}/start` | [`Start`]: when a ready client begins; idempotent |
+//! | `PUT /v1/trials/{id}/finish` | a server has nothing more to expect: it closes and reports; idempotent |
+//! | `GET /v1/trials/{id}?wait=SECONDS&after=STATE` | [`TrialStatus`]; waits up to so long until the state is later than `after` |
+//! | `DELETE /v1/trials/{id}` | cancel if running, forget if finished |
+//!
+//! All of these need `Authorization: Bearer TOKEN`; `/healthz`, `/readyz` and `/metrics` do not. Errors are [`Problem`]s.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use strum::{AsRefStr, Display};
+
+use crate::{
+    histogram::Histogram,
+    matrix::{Stack, Transport},
+    plan::Parameters,
+};
+
+/// What a node is and what it runs on.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Info {
+    /// Version of the node program.
+    pub version: String,
+    /// Stacks it speaks, with their versions, e.g. `libp2p` → `0.57.1`.
+    pub stacks: std::collections::BTreeMap<Stack, String>,
+    /// Build profile: `release`, or `debug`, whose numbers mean little.
+    pub profile: String,
+    /// The address that trials listen on and dial from.
+    pub listen_ip: std::net::IpAddr,
+    /// Host name.
+    pub host: String,
+    /// Kernel release.
+    pub kernel: String,
+    /// CPU model.
+    pub cpu: String,
+    /// CPUs that the node may use.
+    pub cpus: u32,
+    /// CPU frequency governor, where the kernel tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub governor: Option<String>,
+    /// TCP congestion control of new sockets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub congestion_control: Option<String>,
+    /// CPUs that the control group grants, if it limits them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_limit: Option<f64>,
+    /// Memory that the control group grants, if it limits it, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_limit_bytes: Option<u64>,
+    /// Largest receive and send buffers that the kernel lets a UDP socket have, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket_buffer_limits_bytes: Option<[u64; 2]>,
+}
+
+/// A reading of the node's monotonic clock.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Clock {
+    /// Nanoseconds since some moment that only this node knows; never steps.
+    pub nanoseconds: u64,
+}
+
+/// One node's part in a trial.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TrialRequest {
+    /// The stack to speak.
+    pub stack: Stack,
+    /// The transport.
+    pub transport: Transport,
+    /// What to do.
+    pub parameters: Parameters,
+    /// Listen or dial.
+    pub side: Side,
+    /// The node ends the trial as failed after so long, in seconds.
+    pub timeout_seconds: f64,
+}
+
+/// A node's side of a trial.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Side {
+    /// Listen until told to finish.
+    Server,
+    /// Dial, wait for the start, run the workload.
+    #[serde(rename_all = "camelCase")]
+    Client {
+        /// Addresses to dial, as the servers reported them. Peer `i` dials entry `i` modulo their number.
+        servers: Vec<String>,
+        /// Peers to run, each with an identity and a connection of its own.
+        peers: u32,
+    },
+}
+
+/// When a client begins.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Start {
+    /// In the node's own clock (see [`Clock`]).
+    pub at_nanoseconds: u64,
+}
+
+/// How far a trial is. States are passed in this order.
+#[derive(
+    AsRefStr, Clone, Copy, Debug, Deserialize, Display, Eq, JsonSchema, Ord, PartialEq, PartialOrd, Serialize,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum TrialState {
+    /// A server starts to listen, a client sets up its hosts and, where the workload is not about it, connections.
+    Preparing,
+    /// A server accepts connections, a client waits for the start.
+    Ready,
+    /// A client is running the workload.
+    Running,
+    /// There is an outcome.
+    Finished,
+}
+
+/// What is known of a trial.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TrialStatus {
+    /// How far it is.
+    pub state: TrialState,
+    /// Addresses that peers can dial (server).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<String>,
+    /// Payload sent so far, in bytes.
+    pub bytes_sent: u64,
+    /// Payload received so far, in bytes.
+    pub bytes_received: u64,
+    /// How it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Outcome>,
+}
+
+/// How a trial ended at one node.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Outcome {
+    /// Why it failed; nothing: it completed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
+    /// What was measured, until the failure if there was one.
+    pub measured: Measured,
+}
+
+/// Why a trial failed.
+#[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Failure {
+    /// For programs and labels.
+    pub reason: Reason,
+    /// For people.
+    pub message: String,
+}
+
+/// Kinds of failure.
+#[derive(
+    AsRefStr, Clone, Copy, Debug, Deserialize, Display, Eq, Hash, JsonSchema, Ord, PartialEq, PartialOrd, Serialize,
+)]
+pub enum Reason {
+    /// The stack cannot do what was asked.
+    Unsupported,
+    /// The listener could not be bound.
+    ListenFailed,
+    /// A peer could not be reached, or the handshake failed.
+    DialFailed,
+    /// A stream could not be opened.
+    OpenFailed,
+    /// A stream or connection broke.
+    StreamFailed,
+    /// A peer ended a stream before all bytes were sent.
+    TooFewBytes,
+    /// A peer sent more than was due, or something else than was due.
+    UnexpectedBytes,
+    /// Not done in time.
+    Timeout,
+    /// Cancelled on request.
+    Cancelled,
+    /// The node was told to stop.
+    Stopped,
+    /// The node could not be reached any more.
+    NodeLost,
+    /// Sender and receiver counted different numbers of bytes.
+    CountMismatch,
+    /// A fault of the node program.
+    Internal,
+}
+
+/// What one node measured in a trial. Times are of its own monotonic clock.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Measured {
+    /// When the workload began, in the node's clock in nanoseconds (client).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_nanoseconds: Option<u64>,
+    /// Payload bytes handed to the stack.
+    pub bytes_sent: u64,
+    /// Payload bytes taken from the stack.
+    pub bytes_received: u64,
+    /// Connections established.
+    pub connections: u64,
+    /// Streams opened.
+    pub streams: u64,
+    /// Operations (opens, handshakes, round trips) that failed in a trial that went on.
+    pub failures: u64,
+    /// From the start to the end of the workload, in seconds (client).
+    pub seconds: f64,
+    /// The client-to-server transfer, as this side saw it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upload: Option<Transfer>,
+    /// The server-to-client transfer, as this side saw it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub download: Option<Transfer>,
+    /// Distributions, in nanoseconds.
+    #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    pub histograms: std::collections::BTreeMap<Distribution, Histogram>,
+    /// What the node used.
+    pub resources: Resources,
+    /// What happened in each interval.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub samples: Vec<Sample>,
+}
+
+/// Bytes that went one way, over all streams of a node, and how long that took.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Transfer {
+    /// Payload bytes that went this way.
+    pub bytes: u64,
+    /// From the beginning to the end as `timing` defines them, in seconds; at a receiver, from its first read to its
+    /// last.
+    pub seconds: f64,
+    /// Payload bytes after the first read: what `first_to_last_seconds` moved (receiver).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_after_first: Option<u64>,
+    /// From the end of the first read to the end of the last, in seconds (receiver).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_to_last_seconds: Option<f64>,
+}
+
+/// Names of distributions.
+#[derive(
+    AsRefStr, Clone, Copy, Debug, Deserialize, Display, Eq, Hash, JsonSchema, Ord, PartialEq, PartialOrd, Serialize,
+)]
+#[serde(rename_all = "camelCase")]
+#[strum(serialize_all = "camelCase")]
+pub enum Distribution {
+    /// Dial until the transport is connected (TCP only).
+    HandshakeTransport,
+    /// Dial until the connection is established, secured and multiplexed.
+    HandshakeEstablished,
+    /// Dial until a byte came back on a stream of the new connection.
+    HandshakeFirstByte,
+    /// Before the first request until a substream was open.
+    Open,
+    /// After the last request until a substream was open: the published tools' definition.
+    OpenCompat,
+    /// Application round trip.
+    RoundTrip,
+}
+
+/// What a node used during a trial.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Resources {
+    /// CPU time in user mode, in seconds.
+    pub cpu_user_seconds: f64,
+    /// CPU time in the kernel, in seconds.
+    pub cpu_system_seconds: f64,
+    /// Resident memory when the trial began, in bytes.
+    pub rss_start_bytes: u64,
+    /// Most resident memory during the trial, in bytes.
+    pub rss_peak_bytes: u64,
+    /// Context switches because the process waited.
+    pub context_switches_voluntary: u64,
+    /// Context switches because it was pre-empted.
+    pub context_switches_involuntary: u64,
+    /// Time for which the control group held the process back, in seconds, where there is a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttled_seconds: Option<f64>,
+    /// TCP segments sent again in the node's network namespace, where the kernel counts them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tcp_retransmits: Option<u64>,
+}
+
+/// What happened in one interval of a trial.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Sample {
+    /// End of the interval, in seconds since the start (client) or since the first connection (server).
+    pub at_seconds: f64,
+    /// Length of the interval, in seconds.
+    pub interval_seconds: f64,
+    /// Payload bytes sent in it.
+    pub bytes_sent: u64,
+    /// Payload bytes received in it.
+    pub bytes_received: u64,
+    /// Operations completed in it.
+    pub operations: u64,
+    /// CPU time used in it, in seconds.
+    pub cpu_seconds: f64,
+    /// Resident memory at its end, in bytes.
+    pub rss_bytes: u64,
+}
+
+/// Why a call was refused.
+#[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Problem {
+    /// What was wrong and what to do.
+    pub message: String,
+}

@@ -1,0 +1,306 @@
+//! What came out of a run: one JSON document, versioned.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use strum::{AsRefStr, Display, EnumIter, EnumString};
+
+use crate::{
+    node::{Info, Measured, Reason},
+    plan::{Plan, Role, Trial},
+    spec::PerfRunSpec,
+};
+
+/// Version of [`Results`]. It changes when a reader of the previous version would misread a document.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// The results of one run, complete.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Results {
+    /// [`SCHEMA_VERSION`] of the program that wrote this.
+    pub schema_version: u32,
+    /// Name of the PerfRun.
+    pub name: String,
+    /// When the run started.
+    #[schemars(with = "String")]
+    pub started: Timestamp,
+    /// When it ended.
+    #[schemars(with = "String")]
+    pub ended: Timestamp,
+    /// Whether it ran to its end.
+    pub state: RunState,
+    /// Why it did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What was asked for, all defaults filled in.
+    pub spec: PerfRunSpec,
+    /// What that came to.
+    pub plan: Plan,
+    /// What it ran on.
+    pub environment: Environment,
+    /// Every trial that was run, in running order; a trial that was tried again is here twice.
+    pub trials: Vec<TrialRecord>,
+    /// Statistics of the measured trials, one row for every metric of every cell.
+    pub summary: Vec<SummaryRow>,
+}
+
+/// Whether a run ran to its end.
+#[derive(Clone, Copy, Debug, Deserialize, Display, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum RunState {
+    /// Every trial of the plan was run.
+    Complete,
+    /// Stopped by the user; the trials until then are here.
+    Interrupted,
+    /// Ended by an error; the trials until then are here.
+    Failed,
+}
+
+/// What a run ran on.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Environment {
+    /// Version of perfrun.
+    pub perfrun: String,
+    /// How nodes were kept apart.
+    pub isolation: Isolation,
+    /// What each node said of itself.
+    pub nodes: BTreeMap<String, Info>,
+}
+
+/// How nodes are kept apart.
+#[derive(Clone, Copy, Debug, Deserialize, Display, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Isolation {
+    /// A network namespace each, joined by veth pairs and a bridge, on one machine.
+    #[strum(serialize = "network namespaces on one machine, joined by veth and a bridge")]
+    Namespaces,
+    /// Only processes: all share the loopback interface.
+    #[strum(serialize = "one loopback interface shared by all nodes (no network namespaces)")]
+    Loopback,
+    /// Pods of a Kubernetes cluster.
+    #[strum(serialize = "pods of a Kubernetes cluster")]
+    Pods,
+}
+
+/// One execution of a cell.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TrialRecord {
+    /// Which trial of the plan.
+    pub trial: Trial,
+    /// 0, or 1 for the second try after a node was lost.
+    pub attempt: u32,
+    /// Why it failed; nothing: it completed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<TrialFailure>,
+    /// What it says, from both ends. Empty if it failed.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metrics: BTreeMap<Metric, f64>,
+    /// What limits the trust in it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub flags: Vec<Flag>,
+    /// When the trial was begun, in seconds since the start of the run.
+    pub at_seconds: f64,
+    /// Latest start of a client less the earliest, in seconds, by the conductor's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_skew_seconds: Option<f64>,
+    /// Uncertainty of the clock offsets behind the skew: half of the longest round trip used, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_uncertainty_seconds: Option<f64>,
+    /// The latest start of a client after the moment it was asked for, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_lateness_seconds: Option<f64>,
+    /// Time spent on everything but the workload itself: preparing, barrier, collecting, in seconds.
+    pub overhead_seconds: f64,
+    /// What every node measured.
+    pub nodes: BTreeMap<String, NodeRecord>,
+}
+
+/// Why a trial failed.
+#[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TrialFailure {
+    /// The node that failed first; none, if it was not a node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// For programs.
+    pub reason: Reason,
+    /// For people.
+    pub message: String,
+}
+
+/// What one node measured.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeRecord {
+    /// The node's role.
+    pub role: Role,
+    /// Its measurement.
+    pub measured: Measured,
+}
+
+/// What limits the trust in a trial.
+#[derive(
+    AsRefStr, Clone, Copy, Debug, Deserialize, Display, Eq, Hash, JsonSchema, Ord, PartialEq, PartialOrd, Serialize,
+)]
+pub enum Flag {
+    /// A client started later than [`LATE_START_SECONDS`] after the moment asked for.
+    LateStart,
+    /// A control group held a node back.
+    Throttled,
+    /// Measured in the second attempt, after a node was lost.
+    Retried,
+    /// Some operations of the trial failed; the numbers are of the others.
+    PartialFailures,
+    /// A node was a debug build.
+    DebugBuild,
+}
+
+/// A start later than this after the moment asked for is flagged, in seconds.
+pub const LATE_START_SECONDS: f64 = 0.005;
+
+/// What a trial says. Times in seconds, rates in bits or operations per second.
+#[derive(
+    AsRefStr, Clone, Copy, Debug, Deserialize, Display, EnumIter, EnumString, Eq, Hash, JsonSchema, Ord, PartialEq,
+    PartialOrd, Serialize,
+)]
+#[serde(rename_all = "camelCase")]
+#[strum(serialize_all = "camelCase")]
+pub enum Metric {
+    /// Goodput of the client-to-server transfer, at the receiver (`strict`) or the sender (`compat`), in bit/s.
+    UploadGoodput,
+    /// Time of the client-to-server transfer, at the client.
+    UploadSeconds,
+    /// Goodput of the server-to-client transfer, at the receiver, in bit/s.
+    DownloadGoodput,
+    /// Time of the server-to-client transfer, at the client.
+    DownloadSeconds,
+    /// Dial until the connection was established.
+    ConnectSeconds,
+    /// Dial until the last byte: connection, stream and transfers.
+    TotalSeconds,
+    /// Mean time to open a substream, from before the first request.
+    OpenMean,
+    /// Median of the same.
+    OpenP50,
+    /// 90th percentile of the same.
+    OpenP90,
+    /// 99th percentile of the same.
+    OpenP99,
+    /// Until all substreams were open.
+    OpenMax,
+    /// Mean time to open a substream, from after the last request, as the published tools define it.
+    OpenMeanCompat,
+    /// Substreams opened per second.
+    OpensPerSecond,
+    /// Median time until the transport is connected (TCP only).
+    HandshakeTransportP50,
+    /// Median time until the connection is established.
+    HandshakeEstablishedP50,
+    /// 99th percentile of the same.
+    HandshakeEstablishedP99,
+    /// Median time until the first byte came back.
+    HandshakeFirstByteP50,
+    /// 99th percentile of the same.
+    HandshakeFirstByteP99,
+    /// Connections established, used once and closed, per second.
+    HandshakesPerSecond,
+    /// Mean application round trip.
+    RoundTripMean,
+    /// Median of the same.
+    RoundTripP50,
+    /// 90th percentile of the same.
+    RoundTripP90,
+    /// 99th percentile of the same.
+    RoundTripP99,
+    /// Longest of the same.
+    RoundTripMax,
+    /// Operations that failed.
+    Failures,
+    /// CPU time of all nodes for each GiB of payload, in seconds.
+    CpuSecondsPerGiB,
+    /// CPU time of all nodes for each operation (open, handshake, round trip), in seconds.
+    CpuSecondsPerOperation,
+    /// Most resident memory of a client, in bytes.
+    ClientPeakRss,
+    /// Most resident memory of a server, in bytes.
+    ServerPeakRss,
+}
+
+/// Units of metrics.
+#[derive(Clone, Copy, Debug, Deserialize, Display, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Unit {
+    /// Decimal bits per second.
+    #[strum(serialize = "bit/s")]
+    BitsPerSecond,
+    /// Seconds.
+    #[strum(serialize = "s")]
+    Seconds,
+    /// Things per second.
+    #[strum(serialize = "1/s")]
+    PerSecond,
+    /// Bytes.
+    #[strum(serialize = "B")]
+    Bytes,
+    /// A number.
+    #[strum(serialize = "")]
+    Count,
+}
+
+impl Metric {
+    /// The metric's unit.
+    pub fn unit(self) -> Unit {
+        match self {
+            Self::UploadGoodput | Self::DownloadGoodput => Unit::BitsPerSecond,
+            Self::OpensPerSecond | Self::HandshakesPerSecond => Unit::PerSecond,
+            Self::ClientPeakRss | Self::ServerPeakRss => Unit::Bytes,
+            Self::Failures => Unit::Count,
+            _ => Unit::Seconds,
+        }
+    }
+
+    /// Whether more is better: of rates, yes; of times and costs, no.
+    pub fn higher_is_better(self) -> bool {
+        matches!(self.unit(), Unit::BitsPerSecond | Unit::PerSecond)
+    }
+}
+
+/// Statistics of one metric of one cell over its measured trials.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SummaryRow {
+    /// The cell.
+    pub cell: String,
+    /// What was measured.
+    pub metric: Metric,
+    /// Its unit.
+    pub unit: Unit,
+    /// Trials that count: completed and not warm-up.
+    pub count: u32,
+    /// Median over those trials.
+    pub median: f64,
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Lower end of the 95 % confidence interval of the median; none below six trials.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ci95_low: Option<f64>,
+    /// Upper end of the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ci95_high: Option<f64>,
+    /// Smallest.
+    pub min: f64,
+    /// Largest.
+    pub max: f64,
+    /// Median as a share of the median of the raw baseline's same cell, for rates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share_of_raw: Option<f64>,
+    /// Flags that at least one of the trials has.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub flags: Vec<Flag>,
+}

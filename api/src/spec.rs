@@ -1,0 +1,422 @@
+//! The `PerfRun` custom resource.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{
+    Affinity, LocalObjectReference, ResourceRequirements, Toleration, TopologySpreadConstraint,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::{CustomResource, KubeSchema, core::Duration};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use strum::{AsRefStr, Display};
+
+use crate::{matrix::Transport, results::SummaryRow, workload::Workload};
+
+/// One benchmark: which stacks, over which transports, under which workload, how often.
+#[derive(Clone, CustomResource, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[kube(
+    group = "perfrun.io",
+    version = "v1alpha1",
+    kind = "PerfRun",
+    plural = "perfruns",
+    shortname = "pr",
+    category = "all",
+    namespaced,
+    cel,
+    doc = "A benchmark of peer-to-peer networking stacks: the nodes it needs, what they do, and what came out.",
+    status = "PerfRunStatus",
+    derive = "PartialEq",
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Trials", type_ = "string", json_path = ".status.trials.progress"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[x_kube(validation = Rule::new("self.workload == oldSelf.workload && self.matrix == oldSelf.matrix && self.stacks == oldSelf.stacks && self.iterations == oldSelf.iterations && self.warmup == oldSelf.warmup && self.order == oldSelf.order && self.topology == oldSelf.topology && self.template == oldSelf.template && self.timeouts == oldSelf.timeouts").message("spec is immutable except suspend, cancel and cleanup: create a new PerfRun"))]
+#[x_kube(validation = Rule::new("(self.matrix.clients + self.matrix.servers).all(n, n in ['libp2p', 'litep2p', 'raw'] || self.stacks.exists(s, s.name == n))").message("matrix names a stack that is neither built in (libp2p, litep2p, raw) nor listed in stacks"))]
+#[serde(rename_all = "camelCase")]
+pub struct PerfRunSpec {
+    /// What to measure.
+    pub workload: Workload,
+    /// Which stacks and transports to measure it on.
+    #[serde(default)]
+    pub matrix: Matrix,
+    /// Named variants of stacks, to compare two versions or settings of one stack in a run.
+    #[serde(default)]
+    #[schemars(length(max = 16))]
+    #[x_kube(validation = Rule::new("self.all(s, self.exists_one(t, t.name == s.name))").message("each entry of stacks needs a name of its own"))]
+    pub stacks: Vec<StackVariant>,
+    /// Measured repetitions of every cell of the matrix.
+    #[serde(default = "default_iterations")]
+    #[x_kube(validation = Rule::new("self >= 1 && self <= 1000").message("iterations is from 1 to 1000"))]
+    pub iterations: u32,
+    /// Repetitions of every cell before the measured ones. They are recorded, marked, and left out of all statistics.
+    #[serde(default = "default_warmup")]
+    #[x_kube(validation = Rule::new("self <= 100").message("warmup is from 0 to 100"))]
+    pub warmup: u32,
+    /// Running order: `interleaved` runs one iteration of every cell, then the next, so that drift of the machine hits
+    /// all cells alike; `sequential` finishes one cell before the next.
+    #[serde(default)]
+    pub order: Order,
+    /// How many nodes there are and where they run.
+    #[serde(default)]
+    pub topology: Topology,
+    /// What the pods of each role are given. No effect on local runs.
+    #[serde(default)]
+    pub template: Template,
+    /// How long things may take.
+    #[serde(default)]
+    pub timeouts: Timeouts,
+    /// What is removed after the run, and when. No effect on local runs, which remove everything but the results.
+    #[serde(default)]
+    pub cleanup: Cleanup,
+    /// Hold the run before it starts.
+    #[serde(default)]
+    pub suspend: bool,
+    /// Stop the run; what was measured until then is kept.
+    #[serde(default)]
+    pub cancel: bool,
+}
+
+/// The cross product of client stacks, server stacks and transports, refined by `include` and `exclude`.
+#[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Matrix {
+    /// Stacks that dial: `libp2p`, `litep2p`, `raw`, or names from `stacks`.
+    #[serde(default = "default_stacks")]
+    #[schemars(length(max = 16))]
+    #[x_kube(validation = Rule::new("size(self) >= 1").message("matrix.clients names at least one stack"))]
+    pub clients: Vec<StackName>,
+    /// Stacks that listen: `libp2p`, `litep2p`, `raw`, or names from `stacks`.
+    #[serde(default = "default_stacks")]
+    #[schemars(length(max = 16))]
+    #[x_kube(validation = Rule::new("size(self) >= 1").message("matrix.servers names at least one stack"))]
+    pub servers: Vec<StackName>,
+    /// Transports. Pairs of stacks that cannot do one are skipped, with the reason.
+    #[serde(default = "default_transports")]
+    #[schemars(length(max = 8))]
+    #[x_kube(validation = Rule::new("size(self) >= 1").message("matrix.transports names at least one transport"))]
+    pub transports: Vec<Transport>,
+    /// Combinations to add to the cross product.
+    #[serde(default)]
+    #[schemars(length(max = 64))]
+    pub include: Vec<Combination>,
+    /// Combinations to leave out: each entry removes every cell that matches all of its fields.
+    #[serde(default)]
+    #[schemars(length(max = 64))]
+    pub exclude: Vec<Selector>,
+    /// Also measure plain TCP and plain QUIC, once per kind of transport: what the link and the kernel give at best.
+    #[serde(default = "default_true")]
+    pub raw_baseline: bool,
+}
+
+/// The name of a stack: `libp2p`, `litep2p`, `raw`, or an entry of `stacks`.
+#[derive(Clone, Debug, Deserialize, Eq, Hash, JsonSchema, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(transparent)]
+pub struct StackName(#[schemars(length(min = 1, max = 63))] pub String);
+
+impl std::fmt::Display for StackName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// One combination of the matrix, complete.
+#[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Combination {
+    /// The stack that dials.
+    pub client: StackName,
+    /// The stack that listens.
+    pub server: StackName,
+    /// The transport.
+    pub transport: Transport,
+}
+
+/// Selects cells of the matrix; a field that is not set matches all.
+#[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[x_kube(validation = Rule::new("has(self.client) || has(self.server) || has(self.transport)").message("an entry of exclude names a client, a server or a transport"))]
+#[serde(rename_all = "camelCase")]
+pub struct Selector {
+    /// The stack that dials.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<StackName>,
+    /// The stack that listens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<StackName>,
+    /// The transport.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transport: Option<Transport>,
+}
+
+/// A stack under a name of its own, from another image or with other settings.
+#[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StackVariant {
+    /// The name that `matrix` and the results use.
+    #[schemars(length(max = 40))]
+    #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$') && !(self in ['libp2p', 'litep2p', 'raw'])").message("a stack name is lower-case letters, digits, '-' and '.', and none of the built-in names"))]
+    pub name: String,
+    /// The stack that it is a variant of.
+    pub stack: crate::matrix::Stack,
+    /// Container image with another build of the node. A local run takes the program given by `--node NAME=PATH`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// Environment variables of the node.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+}
+
+/// Running order of the trials.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    /// One iteration of every cell, then the next.
+    #[default]
+    Interleaved,
+    /// All iterations of a cell, then the next cell.
+    Sequential,
+}
+
+/// How many nodes there are and where they run.
+#[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Topology {
+    /// Server nodes. Clients are spread evenly over them.
+    #[serde(default = "default_nodes")]
+    #[x_kube(validation = Rule::new("self >= 1 && self <= 100").message("servers is from 1 to 100"))]
+    pub servers: u32,
+    /// Client nodes. They start together.
+    #[serde(default = "default_nodes")]
+    #[x_kube(validation = Rule::new("self >= 1 && self <= 100").message("clients is from 1 to 100"))]
+    pub clients: u32,
+    /// Peers in each client node. Each has an identity and a connection of its own.
+    #[serde(default = "default_nodes")]
+    #[x_kube(validation = Rule::new("self >= 1 && self <= 1000").message("peersPerClient is from 1 to 1000"))]
+    pub peers_per_client: u32,
+    /// Where pods run. No effect on local runs.
+    #[serde(default)]
+    pub placement: Placement,
+    /// Use the network of the Kubernetes node instead of the pod network. No effect on local runs.
+    #[serde(default)]
+    pub host_network: bool,
+}
+
+/// Where pods run.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+pub enum Placement {
+    /// Servers and clients on different Kubernetes nodes.
+    #[default]
+    SpreadNodes,
+    /// All on one Kubernetes node.
+    SameNode,
+    /// Wherever the scheduler likes.
+    Any,
+}
+
+/// Settings of pods, for each role.
+#[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Template {
+    /// Server pods.
+    #[serde(default)]
+    pub server: PodSettings,
+    /// Client pods.
+    #[serde(default)]
+    pub client: PodSettings,
+}
+
+/// Settings of a pod, as in a Kubernetes pod specification.
+#[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodSettings {
+    /// Compute resources of the node container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourceRequirements>,
+    /// Labels that a Kubernetes node must have.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_selector: BTreeMap<String, String>,
+    /// Scheduling constraints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub affinity: Option<Affinity>,
+    /// Taints that the pod tolerates.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tolerations: Vec<Toleration>,
+    /// How the pods spread over topology domains.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
+    /// Priority class of the pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority_class_name: Option<String>,
+    /// Annotations to add to the pod.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    /// Labels to add to the pod.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Secrets to pull the image with.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub image_pull_secrets: Vec<LocalObjectReference>,
+    /// Runtime class of the pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runtime_class_name: Option<String>,
+}
+
+/// How long things may take.
+#[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Timeouts {
+    /// Until all nodes are ready.
+    #[serde(default = "default_provision")]
+    #[x_kube(validation = Rule::new("duration(self) > duration('0s')").message("timeouts.provision is longer than 0s"))]
+    pub provision: Duration,
+    /// One trial. A workload with a duration has that much more.
+    #[serde(default = "default_trial")]
+    #[x_kube(validation = Rule::new("duration(self) > duration('0s')").message("timeouts.trial is longer than 0s"))]
+    pub trial: Duration,
+    /// The whole run, from the first node's start.
+    #[serde(default = "default_run")]
+    #[x_kube(validation = Rule::new("duration(self) > duration('0s')").message("timeouts.run is longer than 0s"))]
+    pub run: Duration,
+}
+
+/// What is removed after the run, and when.
+#[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Cleanup {
+    /// Delete the PerfRun so many seconds after it succeeded; never, if not set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_seconds_after_success: Option<u32>,
+    /// Delete the PerfRun so many seconds after it failed; never, if not set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_seconds_after_failure: Option<u32>,
+    /// Keep the pods of a failed run, to look into them.
+    #[serde(default)]
+    pub keep_pods_on_failure: bool,
+}
+
+/// What became of the run.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PerfRunStatus {
+    /// The generation of the spec that this status tells of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Where the run stands, in a word, for people. Programs read `conditions`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+    /// When the run was first seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<Time>,
+    /// When the run ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completion_time: Option<Time>,
+    /// Trials so far.
+    #[serde(default)]
+    pub trials: TrialCounts,
+    /// One row for every measured quantity of every cell; bounded. The complete data are in `results`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub summary: Vec<SummaryRow>,
+    /// Names of the ConfigMaps that hold the complete results, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub results: Vec<String>,
+    /// State of the run, for programs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+}
+
+/// Where a run stands.
+#[derive(
+    AsRefStr, Clone, Copy, Debug, Default, Deserialize, Display, Eq, Hash, JsonSchema, PartialEq, Serialize,
+)]
+pub enum Phase {
+    /// Accepted or waiting; nothing is running yet.
+    #[default]
+    Pending,
+    /// Nodes are being started.
+    Provisioning,
+    /// Trials are being run.
+    Running,
+    /// Ended, with every trial measured or skipped for a stated reason.
+    Succeeded,
+    /// Ended, with a reason in the conditions.
+    Failed,
+    /// Stopped on request.
+    Cancelled,
+}
+
+/// Trials of a run by what became of them.
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TrialCounts {
+    /// All trials of the plan, warm-up included.
+    pub total: u32,
+    /// Measured.
+    pub completed: u32,
+    /// Ended by an error.
+    pub failed: u32,
+    /// Cells of the matrix that cannot be measured.
+    pub skipped: u32,
+    /// Ended trials of all, e.g. `12/40`.
+    pub progress: String,
+}
+
+impl Default for Matrix {
+    fn default() -> Self {
+        Self {
+            clients: default_stacks(),
+            servers: default_stacks(),
+            transports: default_transports(),
+            include: vec![],
+            exclude: vec![],
+            raw_baseline: true,
+        }
+    }
+}
+
+impl Default for Topology {
+    fn default() -> Self {
+        Self { servers: 1, clients: 1, peers_per_client: 1, placement: Placement::default(), host_network: false }
+    }
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self { provision: default_provision(), trial: default_trial(), run: default_run() }
+    }
+}
+
+fn default_stacks() -> Vec<StackName> {
+    ["libp2p", "litep2p"].map(|name| StackName(name.to_owned())).to_vec()
+}
+
+fn default_transports() -> Vec<Transport> {
+    vec![Transport::Tcp]
+}
+
+fn default_iterations() -> u32 {
+    10
+}
+
+fn default_warmup() -> u32 {
+    1
+}
+
+fn default_nodes() -> u32 {
+    1
+}
+
+fn default_true() -> bool {
+    true
+}
+
+fn default_provision() -> Duration {
+    std::time::Duration::from_secs(5 * 60).into()
+}
+
+fn default_trial() -> Duration {
+    std::time::Duration::from_secs(2 * 60).into()
+}
+
+fn default_run() -> Duration {
+    std::time::Duration::from_secs(60 * 60).into()
+}

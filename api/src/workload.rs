@@ -1,0 +1,221 @@
+//! What is measured: the workloads of a PerfRun.
+
+use kube::{KubeSchema, core::Duration};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use strum::{AsRefStr, Display, EnumString};
+
+use crate::{
+    matrix::{Negotiation, Protocol},
+    quantity::ByteSize,
+};
+
+/// What to measure. Exactly one workload is set.
+#[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[x_kube(validation = Rule::new("[has(self.bandwidth), has(self.substreams), has(self.handshakes), has(self.ping)].filter(x, x).size() == 1").message("set exactly one workload: bandwidth, substreams, handshakes or ping"))]
+#[serde(rename_all = "camelCase")]
+pub struct Workload {
+    /// Bulk transfer over streams of one connection, up, down, or both after each other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<Bandwidth>,
+    /// Time to open many substreams on one connection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub substreams: Option<Substreams>,
+    /// Time to set up a new connection, from dialling to the first byte that came back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handshakes: Option<Handshakes>,
+    /// Round-trip time as an application sees it, on one open stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ping: Option<Ping>,
+}
+
+/// Bulk transfer. Set either `sizes` or `duration`.
+#[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[x_kube(validation = Rule::new("(size(self.sizes) > 0) != has(self.duration)").message("set either sizes or duration: sizes transfers so many bytes, duration transfers for so long"))]
+#[x_kube(validation = Rule::new("!has(self.duration) || self.protocol == 'perf'").message("duration needs protocol: perf, because litep2p-perf announces the number of bytes in advance"))]
+#[x_kube(validation = Rule::new("!has(self.duration) || !self.directions.exists(d, d == 'both')").message("duration needs directions upload or download: a time-bounded transfer goes one way"))]
+#[serde(rename_all = "camelCase")]
+pub struct Bandwidth {
+    /// The protocol spoken on the streams: `perf` (/perf/1.0.0, the libp2p specification) or `litep2p-perf`
+    /// (/litep2p-perf/1.0.0, of the published litep2p comparison).
+    #[serde(default)]
+    pub protocol: BandwidthProtocol,
+    /// `upload` (client to server), `download` (server to client), or `both`: an upload, then a download on the same
+    /// stream, as the published tools do. Each entry is measured on its own.
+    #[serde(default = "default_directions")]
+    #[x_kube(validation = Rule::new("size(self) >= 1 && size(self) <= 3").message("name one to three directions"))]
+    pub directions: Vec<Direction>,
+    /// Bytes of each transfer; every size is measured on its own.
+    #[serde(default)]
+    #[schemars(length(max = 64))]
+    #[x_kube(validation = Rule::new("self.all(s, quantity(string(s)).compareTo(quantity('1')) >= 0)").message("a bandwidth size is at least 1 byte: with 0 there is nothing to measure"))]
+    pub sizes: Vec<ByteSize>,
+    /// Transfer for this long instead of a number of bytes, e.g. `20s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new("duration(self) >= duration('10ms')").message("a bandwidth duration is at least 10ms"))]
+    pub duration: Option<Duration>,
+    /// Parallel streams of the connection; every number is measured on its own. The bytes of `sizes` are those of one
+    /// stream.
+    #[serde(default = "default_one")]
+    #[schemars(length(max = 16))]
+    #[x_kube(validation = Rule::new("size(self) >= 1 && self.all(n, n >= 1 && n <= 1024)").message("streams are numbers from 1 to 1024"))]
+    pub streams: Vec<u32>,
+    /// Bytes handed to the stack in one write, and asked for in one read. 64Ki shows what a stack can do; the published
+    /// tools use 1Ki.
+    #[serde(default = "default_chunk")]
+    #[x_kube(validation = Rule::new("quantity(string(self)).compareTo(quantity('1')) >= 0 && quantity(string(self)).compareTo(quantity('16Mi')) <= 0").message("chunkBytes is from 1 to 16Mi"))]
+    pub chunk_bytes: ByteSize,
+    /// When an upload ends: `strict`, when the receiver has consumed it; `compat`, when the last write or the
+    /// half-close returned, as the published tools time it (which measures local buffers for sizes below some MiB).
+    #[serde(default)]
+    pub timing: Timing,
+    /// How the stream's protocol is negotiated.
+    #[serde(default)]
+    pub negotiation: Negotiation,
+}
+
+/// The wire protocol of a bandwidth run.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BandwidthProtocol {
+    /// `/perf/1.0.0`
+    #[default]
+    Perf,
+    /// `/litep2p-perf/1.0.0`
+    Litep2pPerf,
+}
+
+impl From<BandwidthProtocol> for Protocol {
+    fn from(protocol: BandwidthProtocol) -> Self {
+        match protocol {
+            BandwidthProtocol::Perf => Self::Perf,
+            BandwidthProtocol::Litep2pPerf => Self::Litep2pPerf,
+        }
+    }
+}
+
+/// Which way bytes go.
+#[derive(
+    AsRefStr, Clone, Copy, Debug, Deserialize, Display, EnumString, Eq, Hash, JsonSchema, PartialEq, Serialize,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum Direction {
+    /// Client to server.
+    Upload,
+    /// Server to client.
+    Download,
+    /// An upload, then a download of the same size on the same stream.
+    Both,
+}
+
+/// When an upload ends.
+#[derive(
+    AsRefStr, Clone, Copy, Debug, Default, Deserialize, Display, EnumString, Eq, Hash, JsonSchema, PartialEq,
+    Serialize,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum Timing {
+    /// When the receiver has consumed the bytes.
+    #[default]
+    Strict,
+    /// When the sender's last call returned, as the published tools time it.
+    Compat,
+}
+
+/// Time to open many substreams on one connection. Nothing is exchanged on them; they are held until all are open.
+#[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[x_kube(validation = Rule::new("(self.mode == 'paced') == has(self.rate)").message("set rate for mode: paced, and only then"))]
+#[serde(rename_all = "camelCase")]
+pub struct Substreams {
+    /// Substreams to open; every number is measured on its own.
+    #[serde(default = "default_counts")]
+    #[schemars(length(max = 64))]
+    #[x_kube(validation = Rule::new("size(self) >= 1 && self.all(n, n >= 1 && n <= 4096)").message("counts are numbers from 1 to 4096"))]
+    pub counts: Vec<u32>,
+    /// `burst` requests all of them at once; `paced` requests `rate` of them per second.
+    #[serde(default)]
+    pub mode: OpenMode,
+    /// Substreams per second, for mode `paced`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new("self >= 1 && self <= 100000").message("rate is from 1 to 100000 substreams per second"))]
+    pub rate: Option<u32>,
+    /// How the substreams' protocol is negotiated. With `v1lazy` (libp2p only) a substream counts as open before the
+    /// peer has answered: such numbers do not compare with `v1`.
+    #[serde(default)]
+    pub negotiation: Negotiation,
+}
+
+/// How substreams are requested.
+#[derive(
+    AsRefStr, Clone, Copy, Debug, Default, Deserialize, Display, Eq, Hash, JsonSchema, PartialEq, Serialize,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum OpenMode {
+    /// All at once.
+    #[default]
+    Burst,
+    /// At a steady rate.
+    Paced,
+}
+
+/// New connections, each closed after its first byte came back. Set either `count` or `duration`.
+#[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[x_kube(validation = Rule::new("has(self.count) != has(self.duration)").message("set either count or duration"))]
+#[serde(rename_all = "camelCase")]
+pub struct Handshakes {
+    /// Connections to open in one trial.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new("self >= 1 && self <= 1000000").message("count is from 1 to 1000000 connections"))]
+    pub count: Option<u32>,
+    /// Open connections for this long instead, e.g. `10s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new("duration(self) >= duration('10ms')").message("a handshakes duration is at least 10ms"))]
+    pub duration: Option<Duration>,
+    /// Connections being set up at the same time, each by an identity of its own; every number is measured on its own.
+    /// 1 shows latency, more shows connections per second.
+    #[serde(default = "default_one")]
+    #[schemars(length(max = 16))]
+    #[x_kube(validation = Rule::new("size(self) >= 1 && self.all(n, n >= 1 && n <= 256)").message("inFlight are numbers from 1 to 256"))]
+    pub in_flight: Vec<u32>,
+}
+
+/// Round trips of 32 bytes on one open stream (`/ipfs/ping/1.0.0`), one after the other.
+#[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Ping {
+    /// Round trips in one trial.
+    #[serde(default = "default_pings")]
+    #[x_kube(validation = Rule::new("self >= 1 && self <= 10000000").message("count is from 1 to 10000000 round trips"))]
+    pub count: u32,
+    /// Pause between two round trips; 0s sends the next as soon as the last came back.
+    #[serde(default = "default_interval")]
+    #[x_kube(validation = Rule::new("duration(self) >= duration('0s')").message("interval cannot be negative"))]
+    pub interval: Duration,
+}
+
+fn default_directions() -> Vec<Direction> {
+    vec![Direction::Upload, Direction::Download]
+}
+
+fn default_one() -> Vec<u32> {
+    vec![1]
+}
+
+fn default_chunk() -> ByteSize {
+    ByteSize(64 << 10)
+}
+
+fn default_counts() -> Vec<u32> {
+    vec![1, 32, 64, 128, 256]
+}
+
+fn default_pings() -> u32 {
+    1000
+}
+
+fn default_interval() -> Duration {
+    std::time::Duration::ZERO.into()
+}

@@ -1,0 +1,45 @@
+//! A network namespace without a name.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+
+/// A network namespace that lives as long as this value, or a process in it, does.
+///
+/// It is held by a file descriptor only. `ip netns` does not list it, and there is nothing to delete.
+#[derive(Debug)]
+pub struct Namespace(OwnedFd);
+
+impl Namespace {
+    /// Makes a namespace and moves the calling thread, and it alone, into it.
+    ///
+    /// For a thread of one's own: the way back needs a descriptor of the former namespace.
+    pub(super) fn enter_new() -> io::Result<Self> {
+        // SAFETY: only the network namespace changes; the file descriptor table stays shared.
+        unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
+        // thread-self, since /proc/self is the main thread, which stays where it was.
+        Ok(Self(File::open("/proc/thread-self/ns/net")?.into()))
+    }
+
+    /// The number that `/proc/PID/ns/net` shows for processes in this namespace.
+    pub fn id(&self) -> io::Result<u64> {
+        Ok(rustix::fs::fstat(&self.0)?.st_ino)
+    }
+
+    pub(super) fn try_clone(&self) -> io::Result<Self> {
+        self.0.try_clone().map(Self)
+    }
+
+    /// Moves the calling thread into this namespace. One system call: may run between fork and exec.
+    pub(super) fn join(&self) -> io::Result<()> {
+        Ok(move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network))?)
+    }
+}
+
+impl AsFd for Namespace {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

@@ -1,0 +1,3 @@
+//! The benchmark node: serves and measures p2p stacks.
+
+pub mod stack;

@@ -1,0 +1,2 @@
+//! node-image
+fn main() {}

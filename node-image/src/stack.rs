@@ -1,0 +1,183 @@
+//! The stacks under test, behind one small interface.
+//!
+//! An adapter only sets up a host, dials, and delivers streams. What is sent on a stream, what is timed and what is
+//! counted is written once, in [`crate::workload`], and is the same for every stack.
+
+mod address;
+mod libp2p;
+mod litep2p;
+mod metrics;
+mod raw;
+mod tasks;
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use perfrun_api::matrix::{Negotiation, Protocol, Stack, Transport};
+use thiserror::Error;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::mpsc,
+};
+
+pub use self::metrics::StackMetrics;
+
+/// How long a dial may take. The default of libp2p and litep2p on TCP, given to all stacks and transports alike.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long opening a stream may take. The stacks' defaults differ (libp2p 10 s, litep2p 5 s), so that a burst of
+/// opens on a slow link would fail on one of them only.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long an unused connection is kept: a workload may pause, and only it decides when a connection ends.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// How long a graceful close may take before what is left is dropped.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A bidirectional byte stream of any stack.
+///
+/// What the exchange has to know, because stacks differ in it:
+///
+/// - A write that returned is queued, not delivered, and `flush` does not change that. Shutting down waits for the
+///   peer's acknowledgement on litep2p's QUIC only. Delivery is proved by a reply or by the peer's end of stream.
+/// - Dropping a stream that was not shut down *resets* it on yamux, where the peer reads that as a plain end of
+///   stream (0 bytes, no error), and *finishes* it on QUIC. So an end of stream never proves completeness: count
+///   bytes. On raw TCP, dropping a socket with unread data resets the connection and destroys what was sent.
+/// - Dropping the reading half of a QUIC stream before its end makes the peer's writes and litep2p's shutdown fail.
+/// - Read and write from one task: litep2p's yamux loses wake-ups when two tasks poll one stream.
+/// - Write in chunks of any size; a stack takes what fits (yamux 16 KiB at a time).
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// An owned stream.
+pub type BoxStream = Box<dyn Stream>;
+
+/// Everything a host needs to know before it starts.
+#[derive(Clone)]
+pub struct HostConfig {
+    /// What carries connections.
+    pub transport: Transport,
+    /// The one protocol that streams of this host speak. Stacks without negotiation ignore it.
+    pub protocol: Protocol,
+    /// How the dialler negotiates [`Self::protocol`]; refused by stacks that cannot do it.
+    pub negotiation: Negotiation,
+    /// Address and port to listen on; port 0 takes a free one. `None`: this host only dials.
+    pub listen: Option<(IpAddr, u16)>,
+    /// Seed of the ed25519 identity; `None`: a new random identity.
+    pub identity: Option<[u8; 32]>,
+    /// Streams that one connection must be able to hold open.
+    pub max_streams: usize,
+    /// Where stacks that keep metrics of their own register events.
+    pub metrics: Arc<StackMetrics>,
+}
+
+/// What happens at a listening host.
+pub enum Inbound {
+    /// A peer's connection is established, secured and multiplexed.
+    Connection,
+    /// A peer opened a stream and its protocol is negotiated.
+    Stream(BoxStream),
+}
+
+/// One peer: an identity, a transport and, when it listens, a socket.
+///
+/// Dropping a host ends its tasks; [`Host::close`] also waits for them.
+#[async_trait]
+pub trait Host: Send + Sync {
+    /// The addresses peers can dial, complete with `/p2p/<peer id>` where the stack has one. Empty for a dialler.
+    fn addresses(&self) -> &[String];
+
+    /// Opens a connection and waits until it is established, secured and multiplexed.
+    async fn dial(&self, address: &str) -> Result<Box<dyn Connection>, Error>;
+
+    /// Closes listeners and connections, and waits until sockets and tasks are gone.
+    ///
+    /// Streams are the caller's: drop them first. A raw TCP stream is its own connection, and a QUIC connection
+    /// lives on while one of its streams is held.
+    async fn close(self: Box<Self>);
+}
+
+/// An established connection, on the dialling side. Dropping it closes it, without waiting.
+#[async_trait]
+pub trait Connection: Send + Sync {
+    /// How long each step of the dial took, as far as the stack lets one see.
+    fn phases(&self) -> DialPhases;
+
+    /// Opens a stream and negotiates its protocol. May be called concurrently.
+    async fn open(&self) -> Result<BoxStream, Error>;
+
+    /// Closes the connection and waits until the stack says that it is closed.
+    async fn close(self: Box<Self>);
+}
+
+/// The steps of a dial, each measured from its beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct DialPhases {
+    /// Until the transport's socket is connected (TCP only: QUIC secures while it connects).
+    pub transport: Option<Duration>,
+    /// Until the connection is established, secured and multiplexed.
+    pub established: Duration,
+}
+
+/// Starts a host; what peers do at a listening host is sent to `inbound`.
+pub async fn start(
+    stack: Stack,
+    config: HostConfig,
+    inbound: mpsc::UnboundedSender<Inbound>,
+) -> Result<Box<dyn Host>, Error> {
+    match stack {
+        Stack::Libp2p => libp2p::start(config, inbound).await,
+        Stack::Litep2p => litep2p::start(config, inbound).await,
+        Stack::Raw => raw::start(config, inbound).await,
+    }
+}
+
+/// Why a stack could not do what it was asked.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// This stack has no such transport or negotiation; the plan should have skipped it.
+    #[error("{stack} cannot do {what}")]
+    Unsupported {
+        /// The stack.
+        stack: Stack,
+        /// What it lacks.
+        what: String,
+    },
+    /// The listener could not be bound.
+    #[error("failed to listen on {address}: {reason}")]
+    Listen {
+        /// The address asked for.
+        address: String,
+        /// What the stack said.
+        reason: String,
+    },
+    /// The address is not one that this stack can dial.
+    #[error("unable to dial {address}: {reason}")]
+    Address {
+        /// The address asked for.
+        address: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The peer could not be reached, or the handshake failed.
+    #[error("failed to dial {address}: {reason}")]
+    Dial {
+        /// The address dialled.
+        address: String,
+        /// What the stack said.
+        reason: String,
+    },
+    /// A stream could not be opened.
+    #[error("failed to open a stream: {0}")]
+    Open(String),
+    /// The stack's own set-up failed (keys, certificates, runtime).
+    #[error("failed to set up {stack}: {reason}")]
+    Setup {
+        /// The stack.
+        stack: Stack,
+        /// What failed.
+        reason: String,
+    },
+}

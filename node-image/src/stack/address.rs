@@ -1,0 +1,128 @@
+//! Addresses as text, the only form in which they cross from one stack to another.
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr, TcpListener, UdpSocket},
+    time::Duration,
+};
+
+use libp2p::{Multiaddr, multiaddr::Protocol};
+use perfrun_api::matrix::Transport;
+
+use super::{CLOSE_TIMEOUT, Error};
+
+/// The multiaddr of a socket, for example `/ip4/127.0.0.1/udp/4001/quic-v1`.
+pub(super) fn multiaddr(transport: Transport, socket: SocketAddr) -> Multiaddr {
+    let address = Multiaddr::from(socket.ip());
+    match transport {
+        Transport::Tcp | Transport::TcpTls => address.with(Protocol::Tcp(socket.port())),
+        Transport::QuicV1 => address.with(Protocol::Udp(socket.port())).with(Protocol::QuicV1),
+    }
+}
+
+/// The socket behind an address without a peer, the inverse of [`multiaddr`].
+pub(super) fn socket(transport: Transport, address: &str) -> Result<SocketAddr, Error> {
+    let refuse = |reason: &str| Error::Address { address: address.to_owned(), reason: reason.to_owned() };
+    let parsed = parse(address)?;
+    let mut parts = parsed.iter();
+    let ip = match parts.next() {
+        Some(Protocol::Ip4(ip)) => IpAddr::from(ip),
+        Some(Protocol::Ip6(ip)) => IpAddr::from(ip),
+        _ => return Err(refuse("it does not begin with /ip4 or /ip6")),
+    };
+    let port = match (transport, parts.next(), parts.next(), parts.next()) {
+        (Transport::Tcp | Transport::TcpTls, Some(Protocol::Tcp(port)), None, None) => port,
+        (Transport::QuicV1, Some(Protocol::Udp(port)), Some(Protocol::QuicV1), None) => port,
+        (Transport::Tcp | Transport::TcpTls, ..) => return Err(refuse("it is not /ip…/tcp/<port>")),
+        (Transport::QuicV1, ..) => return Err(refuse("it is not /ip…/udp/<port>/quic-v1")),
+    };
+    Ok(SocketAddr::new(ip, port))
+}
+
+/// Any multiaddr.
+pub(super) fn parse(address: &str) -> Result<Multiaddr, Error> {
+    address
+        .parse()
+        .map_err(|error| Error::Address { address: address.to_owned(), reason: describe(&error) })
+}
+
+/// Checks that a socket can be bound, in the words of the operating system.
+///
+/// Asked before a stack listens: litep2p drops the reason, and libp2p shares a TCP port with any other process that
+/// also sets `SO_REUSEPORT`, so that two nodes would each see half of the peers.
+pub(super) fn check_free(transport: Transport, listen: (IpAddr, u16)) -> Result<(), Error> {
+    bind(transport, listen.into())
+        .map_err(|error| Error::Listen { address: text(transport, listen), reason: describe(&error) })
+}
+
+/// Waits until a listener's port can be bound again.
+///
+/// A QUIC socket outlives its host while its connections drain (three probe timeouts, RFC 9000 §10.2), and no stack
+/// offers to wait for that. The next trial may listen on the same port.
+pub(super) async fn until_free(transport: Transport, listen: (IpAddr, u16)) {
+    let free = async {
+        while bind(transport, listen.into()).is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    if tokio::time::timeout(CLOSE_TIMEOUT, free).await.is_err() {
+        tracing::warn!(address = text(transport, listen), "port is still in use after its host closed");
+    }
+}
+
+fn bind(transport: Transport, socket: SocketAddr) -> io::Result<()> {
+    match transport {
+        Transport::Tcp | Transport::TcpTls => TcpListener::bind(socket).map(drop),
+        Transport::QuicV1 => UdpSocket::bind(socket).map(drop),
+    }
+}
+
+/// The address of a listener, for messages.
+pub(super) fn text(transport: Transport, listen: (IpAddr, u16)) -> String {
+    multiaddr(transport, listen.into()).to_string()
+}
+
+/// The port of a listener, once it is bound.
+pub(super) fn port(address: &Multiaddr) -> Option<u16> {
+    address.iter().find_map(|part| match part {
+        Protocol::Tcp(port) | Protocol::Udp(port) => Some(port),
+        _ => None,
+    })
+}
+
+/// An error and its sources in one line. Stacks hide the operating system's words several levels deep.
+pub(super) fn describe(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let words = cause.to_string();
+        if !text.contains(&words) {
+            text = format!("{text}: {words}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_survives_the_way_through_text() {
+        for transport in [Transport::Tcp, Transport::QuicV1] {
+            for given in ["127.0.0.1:4001", "[::1]:4002"] {
+                let given: SocketAddr = given.parse().expect("a socket address");
+                let text = multiaddr(transport, given).to_string();
+                assert_eq!(socket(transport, &text).expect("its own text"), given);
+            }
+        }
+    }
+
+    #[test]
+    fn an_address_of_another_transport_is_refused() {
+        for address in ["/ip4/127.0.0.1/udp/1/quic-v1", "/ip4/127.0.0.1/tcp/1/ws", "/dns4/a.example/tcp/1", "127.0.0.1:1", ""] {
+            assert!(matches!(socket(Transport::Tcp, address), Err(Error::Address { .. })), "{address}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! One protocol, whose streams are handed on as they are.
+//!
+//! `libp2p-stream` is not used: it drops inbound streams while their receiver lags and negotiates one outbound stream
+//! at a time, so that a burst of opens would measure it instead of the stack.
+
+use std::{
+    collections::HashMap,
+    convert::Infallible,
+    task::{Context, Poll},
+};
+
+use libp2p::{
+    Multiaddr, PeerId,
+    core::{Endpoint, transport::PortUse, upgrade::ReadyUpgrade},
+    swarm::{
+        ConnectionDenied, ConnectionHandler, ConnectionHandlerEvent, ConnectionId, FromSwarm, NetworkBehaviour,
+        StreamProtocol, SubstreamProtocol, ToSwarm,
+        handler::{ConnectionEvent, DialUpgradeError, FullyNegotiatedInbound, FullyNegotiatedOutbound},
+    },
+};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::compat::FuturesAsyncReadCompatExt;
+
+use crate::stack::{BoxStream, Inbound, OPEN_TIMEOUT};
+
+/// A request for a stream; whoever asked waits for it here.
+pub(super) type OpenRequest = oneshot::Sender<Result<BoxStream, String>>;
+
+/// Speaks one protocol with every peer.
+pub(super) struct Behaviour {
+    protocol: StreamProtocol,
+    inbound: mpsc::UnboundedSender<Inbound>,
+    /// Dialled connections whose dialler has not been told yet.
+    openers: HashMap<ConnectionId, mpsc::UnboundedSender<OpenRequest>>,
+}
+
+impl Behaviour {
+    pub(super) fn new(protocol: StreamProtocol, inbound: mpsc::UnboundedSender<Inbound>) -> Self {
+        Self { protocol, inbound, openers: HashMap::new() }
+    }
+
+    /// The way to the handler of a connection that was just dialled.
+    pub(super) fn take_opener(&mut self, id: ConnectionId) -> Option<mpsc::UnboundedSender<OpenRequest>> {
+        self.openers.remove(&id)
+    }
+
+    fn handler(&self, requests: Option<mpsc::UnboundedReceiver<OpenRequest>>) -> Handler {
+        Handler { protocol: self.protocol.clone(), inbound: self.inbound.clone(), requests }
+    }
+}
+
+impl NetworkBehaviour for Behaviour {
+    type ConnectionHandler = Handler;
+    type ToSwarm = Infallible;
+
+    fn handle_established_inbound_connection(
+        &mut self,
+        _: ConnectionId,
+        _: PeerId,
+        _: &Multiaddr,
+        _: &Multiaddr,
+    ) -> Result<Handler, ConnectionDenied> {
+        // Here, before the connection runs, so that it is always reported before its first stream. A receiver that
+        // is gone no longer wants to know.
+        let _ = self.inbound.send(Inbound::Connection);
+        Ok(self.handler(None))
+    }
+
+    fn handle_established_outbound_connection(
+        &mut self,
+        id: ConnectionId,
+        _: PeerId,
+        _: &Multiaddr,
+        _: Endpoint,
+        _: PortUse,
+    ) -> Result<Handler, ConnectionDenied> {
+        let (opener, requests) = mpsc::unbounded_channel();
+        self.openers.insert(id, opener);
+        Ok(self.handler(Some(requests)))
+    }
+
+    fn on_swarm_event(&mut self, event: FromSwarm<'_>) {
+        if let FromSwarm::ConnectionClosed(closed) = event {
+            self.openers.remove(&closed.connection_id);
+        }
+    }
+
+    fn on_connection_handler_event(&mut self, _: PeerId, _: ConnectionId, event: Infallible) {
+        match event {}
+    }
+
+    fn poll(&mut self, _: &mut Context<'_>) -> Poll<ToSwarm<Infallible, Infallible>> {
+        Poll::Pending
+    }
+}
+
+/// The protocol on one connection; runs in the task of that connection.
+pub(super) struct Handler {
+    protocol: StreamProtocol,
+    /// Unbounded, but not without a bound: the muxer limits the streams a peer may have open.
+    inbound: mpsc::UnboundedSender<Inbound>,
+    /// `None` on an inbound connection, and once the dialler has dropped its side.
+    requests: Option<mpsc::UnboundedReceiver<OpenRequest>>,
+}
+
+impl ConnectionHandler for Handler {
+    type FromBehaviour = Infallible;
+    type ToBehaviour = Infallible;
+    type InboundProtocol = ReadyUpgrade<StreamProtocol>;
+    type OutboundProtocol = ReadyUpgrade<StreamProtocol>;
+    type InboundOpenInfo = ();
+    type OutboundOpenInfo = OpenRequest;
+
+    fn listen_protocol(&self) -> SubstreamProtocol<Self::InboundProtocol> {
+        SubstreamProtocol::new(ReadyUpgrade::new(self.protocol.clone()), ()).with_timeout(OPEN_TIMEOUT)
+    }
+
+    fn connection_keep_alive(&self) -> bool {
+        // Only the workload decides when a connection ends.
+        true
+    }
+
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<ConnectionHandlerEvent<Self::OutboundProtocol, OpenRequest, Infallible>> {
+        while let Some(requests) = &mut self.requests {
+            match requests.poll_recv(cx) {
+                // Nobody waits for it any more.
+                Poll::Ready(Some(request)) if request.is_closed() => {}
+                Poll::Ready(Some(request)) => {
+                    let protocol = SubstreamProtocol::new(ReadyUpgrade::new(self.protocol.clone()), request)
+                        .with_timeout(OPEN_TIMEOUT);
+                    return Poll::Ready(ConnectionHandlerEvent::OutboundSubstreamRequest { protocol });
+                }
+                Poll::Ready(None) => self.requests = None,
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Pending
+    }
+
+    fn on_behaviour_event(&mut self, event: Infallible) {
+        match event {}
+    }
+
+    fn on_connection_event(
+        &mut self,
+        event: ConnectionEvent<'_, Self::InboundProtocol, Self::OutboundProtocol, (), OpenRequest>,
+    ) {
+        // A receiver that is gone drops the stream, which tells the peer.
+        match event {
+            ConnectionEvent::FullyNegotiatedInbound(FullyNegotiatedInbound { protocol: stream, .. }) => {
+                let _ = self.inbound.send(Inbound::Stream(Box::new(stream.compat())));
+            }
+            ConnectionEvent::FullyNegotiatedOutbound(FullyNegotiatedOutbound { protocol: stream, info }) => {
+                let _ = info.send(Ok(Box::new(stream.compat())));
+            }
+            ConnectionEvent::DialUpgradeError(DialUpgradeError { info, error }) => {
+                let _ = info.send(Err(error.to_string()));
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Transports, their limits, and the moment at which a TCP connection is up.
+
+use std::{
+    pin::Pin,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    task::{Context, Poll},
+    time::Instant,
+};
+
+use futures::{FutureExt, TryFutureExt, future::BoxFuture};
+use libp2p::{
+    PeerId, Transport as _,
+    core::{
+        muxing::StreamMuxerBox,
+        transport::{Boxed, DialOpts, ListenerId, TransportError, TransportEvent},
+        upgrade::Version,
+    },
+    identity::Keypair,
+    multiaddr::Multiaddr,
+    noise, quic, tcp, tls, yamux,
+};
+use perfrun_api::matrix::{Stack, Transport};
+
+use super::setup;
+use crate::stack::{DIAL_TIMEOUT, Error};
+
+/// yamux reserves 256 KiB for each stream it may have, out of at most 1 GiB per connection that libp2p grants.
+const YAMUX_STREAMS_MAX: usize = 4096;
+const YAMUX_STREAMS_DEFAULT: usize = 512;
+const QUIC_STREAMS_DEFAULT: usize = 256;
+const NEGOTIATING_STREAMS_DEFAULT: usize = 128;
+
+/// How many streams a connection may have. Each default is a cap that libp2p does not report: beyond it streams
+/// wait, are reset, or end the connection.
+#[derive(Clone, Copy)]
+pub(super) struct Limits {
+    streams: usize,
+    pub(super) negotiating_streams: usize,
+}
+
+impl Limits {
+    pub(super) fn new(transport: Transport, max_streams: usize) -> Result<Self, Error> {
+        // A quarter more than asked for: a stream counts until both sides have seen its end.
+        let streams = max_streams.saturating_add(max_streams / 4);
+        let most = match transport {
+            Transport::Tcp | Transport::TcpTls => YAMUX_STREAMS_MAX,
+            Transport::QuicV1 => u32::MAX as usize,
+        };
+        if max_streams > most {
+            let what = format!("{max_streams} streams on one {transport} connection");
+            return Err(Error::Unsupported { stack: Stack::Libp2p, what });
+        }
+        Ok(Self {
+            streams: streams.min(most),
+            negotiating_streams: max_streams.max(NEGOTIATING_STREAMS_DEFAULT),
+        })
+    }
+
+    fn yamux(self) -> yamux::Config {
+        let mut config = yamux::Config::default();
+        // Only when needed: what is reserved for streams is lost to the growth of their windows.
+        if self.streams > YAMUX_STREAMS_DEFAULT {
+            config.set_max_num_streams(self.streams);
+        }
+        config
+    }
+
+    fn quic(self, keypair: &Keypair) -> quic::Config {
+        let mut config = quic::Config::new(keypair);
+        // `Limits::new` has checked that it fits.
+        config.max_concurrent_stream_limit =
+            u32::try_from(self.streams.max(QUIC_STREAMS_DEFAULT)).unwrap_or(u32::MAX);
+        config.handshake_timeout = DIAL_TIMEOUT;
+        config
+    }
+}
+
+/// Builds what carries connections. The choices are those of libp2p's own `SwarmBuilder`.
+pub(super) fn build(
+    transport: Transport,
+    keypair: &Keypair,
+    limits: Limits,
+    clock: DialClock,
+) -> Result<Boxed<(PeerId, StreamMuxerBox)>, Error> {
+    let tcp = || {
+        let tcp = tcp::tokio::Transport::new(tcp::Config::new().nodelay(true));
+        // V1Lazy saves a round trip per upgrade; it is not the negotiation of streams, which the run chooses.
+        Timed { transport: tcp, clock: clock.clone() }.upgrade(Version::V1Lazy)
+    };
+    Ok(match transport {
+        Transport::Tcp => tcp()
+            .authenticate(noise::Config::new(keypair).map_err(setup)?)
+            .multiplex(limits.yamux())
+            .timeout(DIAL_TIMEOUT)
+            .boxed(),
+        Transport::TcpTls => tcp()
+            .authenticate(tls::Config::new(keypair).map_err(setup)?)
+            .multiplex(limits.yamux())
+            .timeout(DIAL_TIMEOUT)
+            .boxed(),
+        Transport::QuicV1 => quic::tokio::Transport::new(limits.quic(keypair))
+            .map(|(peer, connection), _| (peer, StreamMuxerBox::new(connection)))
+            .boxed(),
+    })
+}
+
+/// When the socket of a dial was connected.
+pub(super) type Connected = Arc<OnceLock<Instant>>;
+
+/// Hands the [`Connected`] of a dial to the transport that will fill it.
+///
+/// The swarm numbers connections but does not tell the number to its transports. It does call them before `dial`
+/// returns, so that a value left here just before is for that dial.
+#[derive(Clone, Default)]
+pub(super) struct DialClock(Arc<Mutex<Option<Connected>>>);
+
+impl DialClock {
+    /// Sets, or with `None` clears, what the next dial will fill.
+    pub(super) fn expect(&self, connected: Option<Connected>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = connected;
+    }
+
+    fn take(&self) -> Option<Connected> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// A transport that notes when a dial has connected.
+struct Timed<T> {
+    transport: T,
+    clock: DialClock,
+}
+
+impl<T> libp2p::Transport for Timed<T>
+where
+    T: libp2p::Transport + Unpin,
+    T::Dial: Send + 'static,
+    T::Output: 'static,
+    T::Error: 'static,
+{
+    type Output = T::Output;
+    type Error = T::Error;
+    type ListenerUpgrade = T::ListenerUpgrade;
+    type Dial = BoxFuture<'static, Result<T::Output, T::Error>>;
+
+    fn listen_on(&mut self, id: ListenerId, address: Multiaddr) -> Result<(), TransportError<T::Error>> {
+        self.transport.listen_on(id, address)
+    }
+
+    fn remove_listener(&mut self, id: ListenerId) -> bool {
+        self.transport.remove_listener(id)
+    }
+
+    fn dial(&mut self, address: Multiaddr, opts: DialOpts) -> Result<Self::Dial, TransportError<T::Error>> {
+        let connected = self.clock.take();
+        let dial = self.transport.dial(address, opts)?;
+        Ok(dial
+            .inspect_ok(move |_| {
+                if let Some(connected) = connected {
+                    // A dial has one address here, so nobody set it before.
+                    let _ = connected.set(Instant::now());
+                }
+            })
+            .boxed())
+    }
+
+    fn poll(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<TransportEvent<Self::ListenerUpgrade, T::Error>> {
+        Pin::new(&mut self.transport).poll(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_streams_than_yamux_can_hold_are_refused_instead_of_panicking() {
+        for streams in [0, 1, 512, 513, 4096] {
+            Limits::new(Transport::Tcp, streams).expect("yamux can hold them").yamux();
+        }
+        assert!(matches!(Limits::new(Transport::Tcp, 4097), Err(Error::Unsupported { .. })));
+        assert!(Limits::new(Transport::QuicV1, 4097).is_ok());
+    }
+}

@@ -1,0 +1,43 @@
+//! The tasks of one host.
+
+use std::future::Future;
+
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::TaskTracker,
+};
+
+use super::CLOSE_TIMEOUT;
+
+/// Every task that a host or its stack starts, so that all of them end with the host.
+///
+/// Stacks spawn tasks for connections and forget them. A process that starts a host per trial would collect them.
+#[derive(Clone, Default)]
+pub(super) struct Tasks {
+    tracker: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Tasks {
+    /// Runs `task` until it ends or the host does.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        self.tracker.spawn(async move {
+            stop.run_until_cancelled_owned(task).await;
+        });
+    }
+
+    /// Stops the tasks when it is dropped.
+    pub(super) fn stop_on_drop(&self) -> DropGuard {
+        self.stop.clone().drop_guard()
+    }
+
+    /// Stops the tasks and waits until they have dropped what they hold.
+    pub(super) async fn end(&self) {
+        self.stop.cancel();
+        self.tracker.close();
+        if tokio::time::timeout(CLOSE_TIMEOUT, self.tracker.wait()).await.is_err() {
+            tracing::warn!(tasks = self.tracker.len(), "tasks of a host did not stop in time");
+        }
+    }
+}

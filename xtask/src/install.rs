@@ -1,0 +1,227 @@
+//! What building and checking need beyond Rust and a C compiler, and how it gets here.
+//!
+//! A C compiler is not in the list: without one this program could not have been linked. That compiler is
+//! also all that aws-lc-sys and ring need; they come with their assembly generated, so neither cmake nor
+//! perl is called.
+
+use std::env;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::shell::{self, Workspace};
+
+pub struct Tool {
+    program: &'static str,
+    /// An environment variable that names the program when it is not on PATH.
+    variable: Option<&'static str>,
+    package: &'static str,
+    used_by: &'static str,
+}
+
+/// Needed to build the workspace.
+pub const BUILD: &[Tool] = &[Tool {
+    program: "protoc",
+    variable: Some("PROTOC"),
+    package: "protobuf-compiler",
+    used_by: "litep2p's build script",
+}];
+
+/// Needed to compare perfrun with others.
+pub const BENCH: &[Tool] = &[Tool {
+    program: "iperf3",
+    variable: None,
+    package: "iperf3",
+    used_by: "the raw TCP benchmark, as the reference",
+}];
+
+const CARGO_DENY: &str = "0.20.2";
+
+/// Installs the missing ones as root on Debian and its relatives, elsewhere says what to type.
+pub fn packages(workspace: &Workspace, tools: &[Tool]) -> Result<()> {
+    let missing = missing(tools, is_present);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if !shell::is_root() || !shell::on_path("apt-get") {
+        bail!(instruction(&missing));
+    }
+
+    let packages = missing.iter().map(|tool| tool.package);
+    println!(
+        "==> installing {}",
+        packages.clone().collect::<Vec<_>>().join(" ")
+    );
+    let mut install = apt_get(workspace);
+    install
+        .args(["install", "-y", "--no-install-recommends"])
+        .args(packages);
+    if !shell::status(&mut install)?.success() {
+        println!("==> that failed, perhaps because the package lists are missing or old; fetching them");
+        shell::succeed(apt_get(workspace).arg("update"))?;
+        shell::succeed(&mut install)?;
+    }
+    match missing.into_iter().find(|tool| !is_present(tool)) {
+        Some(tool) => bail!(
+            "{} is installed but `{}` is still not on PATH",
+            tool.package,
+            tool.program
+        ),
+        None => Ok(()),
+    }
+}
+
+fn missing(tools: &[Tool], is_present: impl Fn(&Tool) -> bool) -> Vec<&Tool> {
+    tools.iter().filter(|tool| !is_present(tool)).collect()
+}
+
+fn is_present(tool: &Tool) -> bool {
+    tool.variable
+        .and_then(env::var_os)
+        .is_some_and(|path| Path::new(&path).is_file())
+        || shell::on_path(tool.program)
+}
+
+fn instruction(missing: &[&Tool]) -> String {
+    let programs: Vec<_> = missing
+        .iter()
+        .map(|tool| format!("`{}` is missing; {} uses it", tool.program, tool.used_by))
+        .collect();
+    let packages: Vec<_> = missing.iter().map(|tool| tool.package).collect();
+    format!(
+        "{}\n\nRun this, or what does the same on your distribution, and then this command again:\n\n    \
+         sudo apt-get update && sudo apt-get install -y {}\n",
+        programs.join("\n"),
+        packages.join(" ")
+    )
+}
+
+fn apt_get(workspace: &Workspace) -> Command {
+    let mut command = workspace.command("apt-get");
+    command.env("DEBIAN_FRONTEND", "noninteractive");
+    command
+}
+
+/// rust-toolchain.toml names rustfmt and clippy, but not every rustup installs what it names unasked.
+pub fn components(workspace: &Workspace) -> Result<()> {
+    let missing: Vec<_> = [("rustfmt", "fmt"), ("clippy", "clippy")]
+        .into_iter()
+        .filter(|(_, subcommand)| !shell::works(&mut workspace.cargo([subcommand, "--version"])))
+        .map(|(component, _)| component)
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    println!("==> installing {}", missing.join(" "));
+    shell::succeed(
+        workspace
+            .command("rustup")
+            .args(["component", "add"])
+            .args(&missing),
+    )
+    .with_context(|| {
+        format!(
+            "unable to check without {}; install them for this toolchain",
+            missing.join(" and ")
+        )
+    })
+}
+
+/// The pinned cargo-deny, built once for this user.
+pub fn cargo_deny(workspace: &Workspace) -> Result<PathBuf> {
+    let scratch = workspace.scratch()?;
+    let candidates = [
+        user_cache(|name| env::var_os(name).map(PathBuf::from)),
+        Some(scratch.clone()),
+    ];
+    let roots = candidates
+        .into_iter()
+        .flatten()
+        .map(|cache| cache.join(format!("cargo-deny-{CARGO_DENY}")));
+    let roots: Vec<_> = roots.collect();
+    let program = |root: &PathBuf| root.join("bin/cargo-deny");
+    if let Some(installed) = roots.iter().map(program).find(|program| program.is_file()) {
+        return Ok(installed);
+    }
+
+    let root = roots.iter().find(|root| is_writable(root)).context(
+        "unable to write to ~/.cache and to target/; set XDG_CACHE_HOME to a folder that can be written to",
+    )?;
+    println!(
+        "==> installing cargo-deny {CARGO_DENY} into {}; this happens once",
+        root.display()
+    );
+    let build = scratch.join("cargo-deny-build");
+    let mut install = workspace.cargo(["install", "cargo-deny", "--locked", "--version", CARGO_DENY]);
+    install.arg("--root").arg(root).arg("--target-dir").arg(&build);
+    // Its own profile takes minutes to save seconds: fat LTO in one unit, on a program that runs twice.
+    install
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
+    install.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1");
+    shell::succeed(&mut install)?;
+    fs::remove_dir_all(&build).with_context(|| format!("failed to remove {}", build.display()))?;
+    Ok(program(root))
+}
+
+/// Our folder in the user's cache, by the XDG rules: a relative path counts as unset.
+fn user_cache(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    let absolute = |path: PathBuf| path.is_absolute().then_some(path);
+    let cache = variable("XDG_CACHE_HOME").and_then(absolute);
+    cache
+        .or_else(|| Some(variable("HOME").and_then(absolute)?.join(".cache")))
+        .map(|cache| cache.join("perfrun"))
+}
+
+/// Asks by doing: permissions, read-only mounts and full disks have nothing else in common.
+fn is_writable(folder: &Path) -> bool {
+    let probe = folder.join(".writable");
+    fs::create_dir_all(folder).is_ok() && File::create(&probe).is_ok() && fs::remove_file(&probe).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::{BENCH, BUILD, instruction, missing, user_cache};
+
+    #[test]
+    fn only_what_is_absent_is_installed() {
+        let absent = |tools| missing(tools, |tool| tool.program == "protoc");
+        assert!(absent(BUILD).is_empty());
+        assert_eq!(absent(BENCH)[0].package, "iperf3");
+    }
+
+    #[test]
+    fn the_instruction_can_be_pasted() {
+        let tools: Vec<_> = BUILD.iter().chain(BENCH).collect();
+        let text = instruction(&tools);
+        assert!(
+            text.contains("`protoc` is missing; litep2p's build script uses it"),
+            "{text}"
+        );
+        assert!(
+            text.contains("\n    sudo apt-get update && sudo apt-get install -y protobuf-compiler iperf3\n")
+        );
+    }
+
+    #[test]
+    fn the_cache_follows_xdg_then_home() {
+        let cache = |xdg: &str, home: &str| {
+            let value = |text: &str| (!text.is_empty()).then(|| PathBuf::from(text));
+            user_cache(|name| value(if name == "HOME" { home } else { xdg }))
+        };
+        assert_eq!(
+            cache("/var/cache/amy", "/home/amy"),
+            Some("/var/cache/amy/perfrun".into())
+        );
+        assert_eq!(
+            cache("relative", "/home/amy"),
+            Some("/home/amy/.cache/perfrun".into())
+        );
+        assert_eq!(cache("", "/home/amy"), Some("/home/amy/.cache/perfrun".into()));
+        assert_eq!(cache("", ""), None);
+    }
+}

@@ -1,0 +1,94 @@
+//! Developer commands: `cargo xtask demo | test | crds | bench`.
+//!
+//! This crate is what a fresh clone builds first, so it depends on nothing that needs `protoc`, a stack
+//! under test or Kubernetes. It starts other programs and compares files; what it starts belongs elsewhere.
+
+mod bench;
+mod crds;
+mod demo;
+mod install;
+mod shell;
+mod step;
+mod test;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::shell::Workspace;
+
+#[derive(Parser)]
+#[command(
+    name = "cargo xtask",
+    bin_name = "cargo xtask",
+    about = "perfrun's developer commands"
+)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Build perfrun and run examples/quickstart.yaml, from a fresh clone to the table
+    Demo,
+    /// Run every check there is and end with a summary
+    Test,
+    /// Write the files generated from the types: CRDs, schemas, reference pages
+    Crds {
+        /// Write nothing; fail when a committed file differs from what would be generated
+        #[arg(long)]
+        check: bool,
+    },
+    /// Measure perfrun itself; arguments go to perfrun-bench
+    Bench {
+        /// Benchmarks to run (default: all) and options of perfrun-bench
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "NAME")]
+        args: Vec<OsString>,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(Args::parse().command) {
+        Ok(code) => code,
+        Err(error) => {
+            #[expect(clippy::print_stderr, reason = "where a command line tool says why it failed")]
+            {
+                eprintln!("error: {error:#}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    let workspace = Workspace::locate()?;
+    match command {
+        Command::Demo => demo::run(&workspace),
+        Command::Test => test::run(&workspace),
+        Command::Crds { check } => crds::run(&workspace, check),
+        Command::Bench { args } => bench::run(&workspace, &args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::{Args, Command};
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn options_after_bench_belong_to_perfrun_bench() {
+        let Command::Bench { args } = Args::parse_from(["xtask", "bench", "raw-tcp", "--json"]).command
+        else {
+            panic!("not parsed as bench");
+        };
+        assert_eq!(args, ["raw-tcp", "--json"]);
+    }
+}
