@@ -2,11 +2,11 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use strum::{AsRefStr, Display, EnumIter, EnumString};
+use strum::{AsRefStr, Display, EnumIter, EnumString, IntoStaticStr};
 
 /// A networking stack that our benchmark node can speak.
 #[derive(
-    AsRefStr, Clone, Copy, Debug, Deserialize, Display, EnumIter, EnumString, Eq, Hash, JsonSchema, Ord,
+    AsRefStr, IntoStaticStr, Clone, Copy, Debug, Deserialize, Display, EnumIter, EnumString, Eq, Hash, JsonSchema, Ord,
     PartialEq, PartialOrd, Serialize,
 )]
 #[serde(rename_all = "lowercase")]
@@ -22,7 +22,7 @@ pub enum Stack {
 
 /// What carries a connection between two peers, security and muxer included.
 #[derive(
-    AsRefStr, Clone, Copy, Debug, Deserialize, Display, EnumIter, EnumString, Eq, Hash, JsonSchema, Ord,
+    AsRefStr, IntoStaticStr, Clone, Copy, Debug, Deserialize, Display, EnumIter, EnumString, Eq, Hash, JsonSchema, Ord,
     PartialEq, PartialOrd, Serialize,
 )]
 #[serde(rename_all = "kebab-case")]

@@ -14,7 +14,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use strum::{AsRefStr, Display};
+use strum::{AsRefStr, Display, IntoStaticStr};
 
 use crate::{
     histogram::Histogram,
@@ -165,7 +165,7 @@ pub struct Failure {
 
 /// Kinds of failure.
 #[derive(
-    AsRefStr, Clone, Copy, Debug, Deserialize, Display, Eq, Hash, JsonSchema, Ord, PartialEq, PartialOrd, Serialize,
+    AsRefStr, IntoStaticStr, Clone, Copy, Debug, Deserialize, Display, Eq, Hash, JsonSchema, Ord, PartialEq, PartialOrd, Serialize,
 )]
 pub enum Reason {
     /// The stack cannot do what was asked.

@@ -21,6 +21,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 #[serde(rename_all = "camelCase")]
 pub struct Results {
     /// [`SCHEMA_VERSION`] of the program that wrote this.
+    #[schemars(extend("const" = SCHEMA_VERSION))]
     pub schema_version: u32,
     /// Name of the PerfRun.
     pub name: String,
@@ -45,6 +46,11 @@ pub struct Results {
     pub trials: Vec<TrialRecord>,
     /// Statistics of the measured trials, one row for every metric of every cell.
     pub summary: Vec<SummaryRow>,
+}
+
+/// The JSON Schema (draft 2020-12) of [`Results`].
+pub fn schema() -> serde_json::Value {
+    schemars::schema_for!(Results).into()
 }
 
 /// Whether a run ran to its end.

@@ -1,3 +1,20 @@
 //! The benchmark node: serves and measures p2p stacks.
+//!
+//! A [`stack`] delivers streams, [`wire`] says what is sent on them, [`workload`] does and times it, [`probe`] watches
+//! what it costs. [`trial`] and [`control`] put that under a conductor, [`standalone`] under a shell.
 
+pub mod args;
+mod clock;
+mod control;
+mod info;
+mod metrics;
+mod probe;
+mod process;
+mod record;
+mod sampler;
+pub mod serve;
 pub mod stack;
+pub mod standalone;
+mod trial;
+pub mod wire;
+mod workload;

@@ -1,2 +1,27 @@
-//! node-image
-fn main() {}
+//! `perfrun-node`: the benchmark node.
+
+use anyhow::Context;
+use clap::Parser;
+use perfrun_node::{
+    args::{Cli, Command},
+    serve, standalone,
+};
+use tracing_subscriber::EnvFilter;
+
+fn main() -> anyhow::Result<()> {
+    let cli = Cli::parse();
+    let filter = EnvFilter::try_new(&cli.log).context("unable to read --log")?;
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let runtime = tokio::runtime::Runtime::new().context("failed to start the async runtime")?;
+    let result = runtime.block_on(async {
+        match cli.command {
+            Command::Control(args) => serve::serve(args).await,
+            Command::Server(args) => standalone::server(args).await,
+            Command::Client(args) => standalone::client(args).await,
+            Command::ClientSubstream(args) => standalone::client_substream(args).await,
+        }
+    });
+    // Whatever still sleeps on a thread must not hold up the exit.
+    runtime.shutdown_background();
+    result
+}

@@ -4,6 +4,7 @@
 //! counted is written once, in [`crate::workload`], and is the same for every stack.
 
 mod address;
+mod interfaces;
 mod libp2p;
 mod litep2p;
 mod metrics;

@@ -1,15 +1,15 @@
 //! `cargo xtask bench`: perfrun measured against iperf3, plain quinn and itself.
 
-use std::ffi::OsString;
-use std::process::ExitCode;
+use std::{ffi::OsString, process::ExitCode};
 
 use anyhow::Result;
 
-use crate::install;
-use crate::shell::{self, Profile, Workspace};
+use crate::{
+    install,
+    shell::{self, Profile, Workspace},
+};
 
 pub fn run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> {
-    install::packages(workspace, install::BUILD)?;
     install::packages(workspace, install::BENCH)?;
     // Together: perfrun-bench starts the other two, and they must be of the same source.
     workspace.build(Profile::Release, &["perfrun", "perfrun-node", "perfrun-bench"])?;

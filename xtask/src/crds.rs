@@ -3,15 +3,19 @@
 //! `perfrun-generate` knows what to generate; it writes a whole tree under the folder it is given. That is
 //! always a scratch folder here, so that writing and checking judge the same files by the same rule.
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::{
+    collections::BTreeSet,
+    fmt, fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use anyhow::{Context, Result, bail};
 
-use crate::shell::{self, Profile, Workspace};
-use crate::step::Outcome;
+use crate::{
+    shell::{self, Profile, Workspace},
+    step::Outcome,
+};
 
 const GENERATOR: &str = "perfrun-generate";
 const COMMAND: &str = "cargo xtask crds";
@@ -82,8 +86,8 @@ enum Difference {
     LeftOver { file: PathBuf },
 }
 
-impl std::fmt::Display for Difference {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Stale { file, diff } => write!(f, "{} is stale:\n{diff}", file.display()),
             Self::LeftOver { file } => {
@@ -185,8 +189,11 @@ fn short_diff(old: &str, new: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::{Path, PathBuf};
-    use std::{env, fs, process};
+    use std::{
+        env, fs,
+        path::{Path, PathBuf},
+        process,
+    };
 
     use super::{Difference, compare, copy, short_diff};
 

@@ -4,8 +4,10 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use crate::install;
-use crate::shell::{self, Profile, Workspace};
+use crate::{
+    install,
+    shell::{self, Profile, Workspace},
+};
 
 const DOCUMENT: &str = "examples/quickstart.yaml";
 

@@ -4,10 +4,12 @@
 //! also all that aws-lc-sys and ring need; they come with their assembly generated, so neither cmake nor
 //! perl is called.
 
-use std::env;
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::{
+    env,
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context, Result, bail};
 
@@ -21,21 +23,23 @@ pub struct Tool {
     used_by: &'static str,
 }
 
-/// Needed to build the workspace.
-pub const BUILD: &[Tool] = &[Tool {
+const PROTOC: Tool = Tool {
     program: "protoc",
     variable: Some("PROTOC"),
     package: "protobuf-compiler",
     used_by: "litep2p's build script",
-}];
-
-/// Needed to compare perfrun with others.
-pub const BENCH: &[Tool] = &[Tool {
+};
+const IPERF3: Tool = Tool {
     program: "iperf3",
     variable: None,
     package: "iperf3",
     used_by: "the raw TCP benchmark, as the reference",
-}];
+};
+
+/// Needed to build the workspace.
+pub const BUILD: &[Tool] = &[PROTOC];
+/// Needed to build it and to compare it with others.
+pub const BENCH: &[Tool] = &[PROTOC, IPERF3];
 
 const CARGO_DENY: &str = "0.20.2";
 
@@ -136,11 +140,12 @@ pub fn cargo_deny(workspace: &Workspace) -> Result<PathBuf> {
         user_cache(|name| env::var_os(name).map(PathBuf::from)),
         Some(scratch.clone()),
     ];
-    let roots = candidates
+    let folder = format!("cargo-deny-{CARGO_DENY}");
+    let roots: Vec<_> = candidates
         .into_iter()
         .flatten()
-        .map(|cache| cache.join(format!("cargo-deny-{CARGO_DENY}")));
-    let roots: Vec<_> = roots.collect();
+        .map(|cache| cache.join(&folder))
+        .collect();
     let program = |root: &PathBuf| root.join("bin/cargo-deny");
     if let Some(installed) = roots.iter().map(program).find(|program| program.is_file()) {
         return Ok(installed);
@@ -157,10 +162,11 @@ pub fn cargo_deny(workspace: &Workspace) -> Result<PathBuf> {
     let mut install = workspace.cargo(["install", "cargo-deny", "--locked", "--version", CARGO_DENY]);
     install.arg("--root").arg(root).arg("--target-dir").arg(&build);
     // Its own profile takes minutes to save seconds: fat LTO in one unit, on a program that runs twice.
-    install
-        .env("CARGO_PROFILE_RELEASE_LTO", "off")
-        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
-    install.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1");
+    install.envs([
+        ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
+        ("CARGO_PROFILE_RELEASE_LTO", "off"),
+        ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1"),
+    ]);
     shell::succeed(&mut install)?;
     fs::remove_dir_all(&build).with_context(|| format!("failed to remove {}", build.display()))?;
     Ok(program(root))
@@ -189,15 +195,19 @@ mod tests {
 
     #[test]
     fn only_what_is_absent_is_installed() {
-        let absent = |tools| missing(tools, |tool| tool.program == "protoc");
-        assert!(absent(BUILD).is_empty());
-        assert_eq!(absent(BENCH)[0].package, "iperf3");
+        let packages = |tools| -> Vec<_> {
+            missing(tools, |tool| tool.program == "protoc")
+                .iter()
+                .map(|tool| tool.package)
+                .collect()
+        };
+        assert!(packages(BUILD).is_empty());
+        assert_eq!(packages(BENCH), ["iperf3"]);
     }
 
     #[test]
     fn the_instruction_can_be_pasted() {
-        let tools: Vec<_> = BUILD.iter().chain(BENCH).collect();
-        let text = instruction(&tools);
+        let text = instruction(&missing(BENCH, |_| false));
         assert!(
             text.contains("`protoc` is missing; litep2p's build script uses it"),
             "{text}"

@@ -11,8 +11,7 @@ mod shell;
 mod step;
 mod test;
 
-use std::ffi::OsString;
-use std::process::ExitCode;
+use std::{ffi::OsString, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 

@@ -1,12 +1,13 @@
 //! Where things are and how programs are started. Knows nothing of what they do.
 
-use std::ffi::OsStr;
-use std::io;
-use std::os::unix::fs::MetadataExt;
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
-use std::{env, fs};
+use std::{
+    env,
+    ffi::OsStr,
+    fs, io,
+    os::unix::{fs::MetadataExt, process::CommandExt},
+    path::{Path, PathBuf},
+    process::{Command, ExitStatus, Stdio},
+};
 
 use anyhow::{Context, Result, anyhow, bail};
 

@@ -1,8 +1,10 @@
 //! A list of checks that all run, each announced and timed, and the summary of them.
 
-use std::fmt::Write;
-use std::process::{Command, ExitCode};
-use std::time::{Duration, Instant};
+use std::{
+    fmt::Write,
+    process::{Command, ExitCode},
+    time::{Duration, Instant},
+};
 
 use anyhow::Result;
 
@@ -119,8 +121,7 @@ fn human(took: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::process::ExitCode;
-    use std::time::Duration;
+    use std::{process::ExitCode, time::Duration};
 
     use anyhow::bail;
 

@@ -3,29 +3,35 @@
 //! Clippy, the build, the tests and the documentation share what cargo built before as long as the flags and
 //! the profile are the same. So nothing here sets `RUSTFLAGS` or builds in release.
 
-use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::path::Path;
-use std::process::{Command, ExitCode};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    fs::{self, File},
+    path::Path,
+    process::ExitCode,
+};
 
 use anyhow::{Context, Result};
 
-use crate::shell::{self, Workspace};
-use crate::step::{self, Outcome, Steps};
-use crate::{crds, install};
+use crate::{
+    crds, install,
+    shell::{self, Workspace},
+    step::{self, Outcome, Steps},
+};
 
 /// Tests that cannot run here append `name: reason` to the file this variable names.
 const SKIP_LOG: &str = "PERFRUN_SKIP_LOG";
 
-/// Where nothing answers, the fetch has no limit of its own.
-const FETCH_LIMIT: Duration = Duration::from_secs(60);
+/// Seconds; where nothing answers, fetching has no limit of its own.
+const FETCH_LIMIT: &str = "60";
 
 pub fn run(workspace: &Workspace) -> Result<ExitCode> {
     install::packages(workspace, install::BUILD)?;
     install::components(workspace)?;
     let deny = install::cargo_deny(workspace);
+
+    // Emptied at once, so that whatever is in it at the end is of this run.
+    let skip_log = workspace.scratch()?.join("skipped-tests");
+    File::create(&skip_log).with_context(|| format!("failed to empty {}", skip_log.display()))?;
 
     let mut steps = Steps::default();
     steps.run("format", || {
@@ -47,10 +53,15 @@ pub fn run(workspace: &Workspace) -> Result<ExitCode> {
         step::check(&mut build, "fix the errors listed above")
     });
 
-    let skip_log = workspace.scratch()?.join("skipped-tests");
     if built {
         steps.run("generated files", || crds::check(workspace));
-        steps.run("tests", || tests(workspace, &skip_log));
+        steps.run("tests", || {
+            let mut test = workspace.cargo(["test", "--workspace", "--no-fail-fast"]);
+            step::check(
+                test.env(SKIP_LOG, &skip_log),
+                "the failures are listed above; repeat one with `cargo test NAME`",
+            )
+        });
         steps.run("documentation", || {
             let mut doc = workspace.cargo(["doc", "--workspace", "--no-deps"]);
             step::check(
@@ -83,25 +94,13 @@ pub fn run(workspace: &Workspace) -> Result<ExitCode> {
         }
     }
 
-    let skipped = fs::read_to_string(&skip_log).unwrap_or_default();
-    println!(
-        "\nSteps:\n{}\n{}\n\n{}",
-        steps.table(),
-        skipped_tests(&skipped, shell::is_root()),
-        steps.counts()
-    );
+    println!("\nSteps:\n{}", steps.table());
+    if built {
+        let log = fs::read_to_string(&skip_log).unwrap_or_default();
+        println!("{}\n", skipped_tests(&log, shell::is_root()));
+    }
+    println!("{}", steps.counts());
     Ok(steps.exit_code())
-}
-
-fn tests(workspace: &Workspace, skip_log: &Path) -> Result<Outcome> {
-    // Also what proves to the summary that the list is of this run.
-    File::create(skip_log).with_context(|| format!("failed to empty {}", skip_log.display()))?;
-    let mut test = workspace.cargo(["test", "--workspace", "--no-fail-fast"]);
-    test.env(SKIP_LOG, skip_log);
-    step::check(
-        &mut test,
-        "the failures are listed above; repeat one with `cargo test NAME`",
-    )
 }
 
 /// The list of tests that said they could not run, for the summary.
@@ -129,54 +128,37 @@ fn skipped_tests(log: &str, is_root: bool) -> String {
 fn advisories(workspace: &Workspace, deny: &Path) -> Result<Outcome> {
     let log = workspace.scratch()?.join("advisories.log");
     let output = File::create(&log).with_context(|| format!("failed to create {}", log.display()))?;
-    let mut fetch = workspace.command(deny);
+    let mut fetch = workspace.command("timeout");
     fetch
-        .args(["--color", "never", "fetch", "db"])
+        .arg(FETCH_LIMIT)
+        .arg(deny)
+        .args(["--color", "never", "fetch", "db"]);
+    fetch
+        .env("GIT_TERMINAL_PROMPT", "0")
         .stdout(output.try_clone()?)
         .stderr(output);
-    if !succeeds_within(FETCH_LIMIT, &mut fetch)? {
-        let reason = last_cause(&fs::read_to_string(&log).unwrap_or_default());
+    if !shell::status(&mut fetch)?.success() {
+        let output = fs::read_to_string(&log).unwrap_or_default();
         return Ok(Outcome::Skipped(format!(
-            "the advisory database could not be fetched: {reason}"
+            "the advisory database could not be fetched: {}",
+            last_cause(&output).unwrap_or("no answer in time")
         )));
     }
     let mut check = workspace.command(deny);
     step::check(
-        check.args(["check", "--disable-fetch", "advisories"]),
+        check.args(["--offline", "check", "advisories"]),
         "update the crate, or list the advisory in deny.toml and say why it does not apply",
     )
 }
 
-fn succeeds_within(limit: Duration, command: &mut Command) -> Result<bool> {
-    let mut child = command
-        .spawn()
-        .with_context(|| format!("failed to start `{}`", shell::line(command)))?;
-    let start = Instant::now();
-    while start.elapsed() < limit {
-        if let Some(status) = child.try_wait().context("failed to wait for cargo-deny")? {
-            return Ok(status.success());
-        }
-        thread::sleep(Duration::from_millis(50));
-    }
-    child.kill().context("failed to stop cargo-deny")?;
-    child.wait().context("failed to wait for cargo-deny")?;
-    Ok(false)
-}
-
-/// The innermost cause is the last line of an error chain; silence means that the limit was reached.
-fn last_cause(log: &str) -> &str {
-    log.lines()
-        .map(str::trim)
-        .rfind(|line| !line.is_empty())
-        .unwrap_or("no answer in time")
+/// The innermost cause is the last line of an error chain.
+fn last_cause(log: &str) -> Option<&str> {
+    log.lines().map(str::trim).rfind(|line| !line.is_empty())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
-    use std::time::Duration;
-
-    use super::{last_cause, skipped_tests, succeeds_within};
+    use super::{last_cause, skipped_tests};
 
     #[test]
     fn skipped_tests_are_listed_once_each_and_sorted() {
@@ -195,17 +177,9 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_hangs_is_stopped() {
-        assert!(!succeeds_within(Duration::from_millis(100), Command::new("sleep").arg("60")).unwrap());
-        assert!(succeeds_within(Duration::from_secs(60), &mut Command::new("true")).unwrap());
-    }
-
-    #[test]
     fn the_reason_of_a_failed_fetch_is_its_innermost_cause() {
-        assert_eq!(
-            last_cause("error: failed to fetch\n  Caused by:\n    0: no route to host\n\n"),
-            "0: no route to host"
-        );
-        assert_eq!(last_cause(""), "no answer in time");
+        let log = "[ERROR] failed to fetch database\nfatal: unable to resolve the host\n\n";
+        assert_eq!(last_cause(log), Some("fatal: unable to resolve the host"));
+        assert_eq!(last_cause(""), None);
     }
 }

@@ -28,13 +28,17 @@ impl Namespace {
         Ok(rustix::fs::fstat(&self.0)?.st_ino)
     }
 
-    pub(super) fn try_clone(&self) -> io::Result<Self> {
+    /// Another hold on the same namespace, for a process to be started in it.
+    pub fn try_clone(&self) -> io::Result<Self> {
         self.0.try_clone().map(Self)
     }
 
     /// Moves the calling thread into this namespace. One system call: may run between fork and exec.
-    pub(super) fn join(&self) -> io::Result<()> {
-        Ok(move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network))?)
+    pub fn join(&self) -> io::Result<()> {
+        Ok(move_into_link_name_space(
+            self.0.as_fd(),
+            Some(LinkNameSpaceType::Network),
+        )?)
     }
 }
 

@@ -9,7 +9,7 @@
 use std::fmt;
 use std::fs;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd};
 use std::thread;
 
@@ -69,42 +69,42 @@ pub enum Error {
     },
     /// The bridge driver may be missing: a user namespace cannot load it.
     #[error("failed to add a bridge (`modprobe bridge` as root, if the driver is a module)")]
-    AddBridge(#[source] rtnetlink::Error),
+    AddBridge(#[source] io::Error),
     /// The veth driver may be missing: a user namespace cannot load it.
     #[error("failed to add the veth pair of {place} (`modprobe veth` as root, if the driver is a module)")]
     AddPair {
         /// Whose.
         place: Place,
         /// What the kernel said.
-        source: rtnetlink::Error,
+        source: io::Error,
     },
     /// A link that was just made.
     #[error("failed to find link {link} of {place}")]
     FindLink {
         /// Its name.
-        link: String,
+        link: &'static str,
         /// Whose.
         place: Place,
         /// What the kernel said.
-        source: rtnetlink::Error,
+        source: io::Error,
     },
-    /// The loopback link.
-    #[error("failed to set up lo of {place}")]
+    /// lo or eth0.
+    #[error("failed to set up a link of {place}")]
     SetUp {
         /// Whose.
         place: Place,
         /// What the kernel said.
-        source: rtnetlink::Error,
+        source: io::Error,
     },
     /// IPv4; IPv6 is left out where it does not work.
     #[error("failed to add address {address} to {place}")]
     AddAddress {
         /// The address.
-        address: IpAddr,
+        address: Ipv4Addr,
         /// Whose.
         place: Place,
         /// What the kernel said.
-        source: rtnetlink::Error,
+        source: io::Error,
     },
 }
 
@@ -181,9 +181,8 @@ impl Network {
                     .name("perfrun-network".to_owned())
                     .spawn(move || done.send(Self::in_namespaces(nodes)))
                     .map_err(Error::Start)?;
-                network
-                    .await
-                    .map_err(|_| Error::Start(io::Error::other("the thread that makes namespaces panicked")))?
+                let panicked = |_| Error::Start(io::Error::other("the thread that makes it panicked"));
+                network.await.map_err(panicked)?
             }
         }
     }
@@ -209,13 +208,26 @@ impl Network {
     }
 
     fn on_loopback(nodes: usize) -> Self {
-        let slots = (0..nodes).map(|index| Slot { addresses: loopback(index), namespace: None }).collect();
-        Self { isolation: Isolation::Loopback, slots, unset: Vec::new(), _switch: None }
+        let slots = (0..nodes)
+            .map(|index| Slot {
+                addresses: loopback(index),
+                namespace: None,
+            })
+            .collect();
+        Self {
+            isolation: Isolation::Loopback,
+            slots,
+            unset: Vec::new(),
+            _switch: None,
+        }
     }
 
     /// Leaves the calling thread in the last namespace made.
     fn in_namespaces(nodes: usize) -> Result<Self, Error> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(Error::Start)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build()
+            .map_err(Error::Start)?;
         runtime.block_on(async {
             let mut unset = Vec::new();
             let switch = Site::make(Place::Switch, SWITCH_SETTINGS, &mut unset)?;
@@ -223,12 +235,22 @@ impl Network {
             let mut slots = Vec::with_capacity(nodes);
             for index in 0..nodes {
                 let node = Site::make(Place::Node(index), NODE_SETTINGS, &mut unset)?;
-                node.set_up_loopback().await?;
                 switch.join(bridge, &node, index).await?;
-                let addresses = node.add_addresses(in_run_subnet(index)).await?;
-                slots.push(Slot { addresses, namespace: Some(node.namespace) });
+                node.set_up(LOOPBACK_INDEX).await?;
+                let eth0 = node.index_of("eth0").await?;
+                node.set_up(eth0).await?;
+                let addresses = node.add_addresses(eth0, in_run_subnet(index)).await?;
+                slots.push(Slot {
+                    addresses,
+                    namespace: Some(node.namespace),
+                });
             }
-            Ok(Self { isolation: Isolation::Namespaces, slots, unset, _switch: Some(switch.namespace) })
+            Ok(Self {
+                isolation: Isolation::Namespaces,
+                slots,
+                unset,
+                _switch: Some(switch.namespace),
+            })
         })
     }
 }
@@ -246,12 +268,18 @@ impl Slot {
 }
 
 fn loopback(index: usize) -> Addresses {
-    Addresses { v4: Ipv4Addr::new(127, 0, 1, host(index)), v6: None }
+    Addresses {
+        v4: Ipv4Addr::new(127, 0, 1, host(index)),
+        v6: None,
+    }
 }
 
 fn in_run_subnet(index: usize) -> Addresses {
     let v6 = Ipv6Addr::new(0xfd70, 0x6572, 0x6672, 0, 0, 0, 0, host(index).into());
-    Addresses { v4: Ipv4Addr::new(10, 99, 0, host(index)), v6: Some(v6) }
+    Addresses {
+        v4: Ipv4Addr::new(10, 99, 0, host(index)),
+        v6: Some(v6),
+    }
 }
 
 /// Hosts count from 1.
@@ -271,13 +299,16 @@ struct Site {
 impl Site {
     /// Moves the calling thread into the new namespace, where the sockets and settings it opens belong.
     fn make(place: Place, settings: &[Setting], unset: &mut Vec<Unset>) -> Result<Self, Error> {
-        let namespace =
-            Namespace::enter_new().map_err(|source| Error::MakeNamespace { place, source })?;
+        let namespace = Namespace::enter_new().map_err(|source| Error::MakeNamespace { place, source })?;
         unset.extend(settings.iter().filter_map(|setting| setting.write(place).err()));
         let (connection, netlink, _) =
             rtnetlink::new_connection().map_err(|source| Error::OpenNetlink { place, source })?;
         tokio::spawn(connection);
-        Ok(Self { place, namespace, netlink })
+        Ok(Self {
+            place,
+            namespace,
+            netlink,
+        })
     }
 
     async fn add_bridge(&self) -> Result<u32, Error> {
@@ -286,18 +317,18 @@ impl Site {
             .stp_state(BridgeStpState::Disabled) // ports forward at once, there are no loops
             .append_info_data(InfoBridge::MulticastSnooping(false)) // needs a querier to work
             .build();
-        self.netlink.link().add(bridge).execute().await.map_err(Error::AddBridge)?;
+        let added = self.netlink.link().add(bridge).execute().await;
+        added.map_err(|error| Error::AddBridge(reported(error)))?;
         self.index_of("bridge0").await
     }
 
-    /// One message makes both ends, each in its namespace, named, attached and up.
+    /// One message makes both ends, each in its namespace and named; the node's has yet to be set up.
     async fn join(&self, bridge: u32, node: &Self, index: usize) -> Result<(), Error> {
         let eth0 = LinkMessageBuilder::<LinkUnspec>::new()
             .name("eth0")
             .mtu(MTU)
             .setns_by_fd(node.namespace.as_fd().as_raw_fd())
-            .up()
-            .build();
+            .build(); // not up: veth refuses an end to be up before the other exists
         let pair = LinkMessageBuilder::<LinkVeth>::new_with_info_kind(InfoKind::Veth)
             .name(format!("port{}", index + 1))
             .mtu(MTU)
@@ -305,58 +336,69 @@ impl Site {
             .set_info_data(InfoData::Veth(InfoVeth::Peer(eth0)))
             .up()
             .build();
-        self.netlink
-            .link()
-            .add(pair)
-            .execute()
-            .await
-            .map_err(|source| Error::AddPair { place: node.place, source })
+        let added = self.netlink.link().add(pair).execute().await;
+        added.map_err(|error| Error::AddPair {
+            place: node.place,
+            source: reported(error),
+        })
     }
 
-    async fn set_up_loopback(&self) -> Result<(), Error> {
-        let up = LinkUnspec::new_with_index(LOOPBACK_INDEX).up().build();
-        self.netlink
-            .link()
-            .set(up)
-            .execute()
-            .await
-            .map_err(|source| Error::SetUp { place: self.place, source })
+    async fn set_up(&self, link: u32) -> Result<(), Error> {
+        let up = LinkUnspec::new_with_index(link).up().build();
+        let set = self.netlink.link().set(up).execute().await;
+        set.map_err(|error| Error::SetUp {
+            place: self.place,
+            source: reported(error),
+        })
     }
 
     /// Gives eth0 its addresses; returns those that it has taken.
-    async fn add_addresses(&self, wanted: Addresses) -> Result<Addresses, Error> {
-        let eth0 = self.index_of("eth0").await?;
-        self.netlink
-            .address()
-            .add(eth0, wanted.v4.into(), 24)
-            .execute()
-            .await
-            .map_err(|source| Error::AddAddress { address: wanted.v4.into(), place: self.place, source })?;
+    async fn add_addresses(&self, eth0: u32, wanted: Addresses) -> Result<Addresses, Error> {
+        let Addresses { v4, v6 } = wanted;
+        let added = self.netlink.address().add(eth0, v4.into(), 24).execute().await;
+        added.map_err(|error| Error::AddAddress {
+            address: v4,
+            place: self.place,
+            source: reported(error),
+        })?;
 
-        let Some(v6) = wanted.v6 else { return Ok(wanted) };
+        let Some(v6) = v6 else { return Ok(wanted) };
         let mut request = self.netlink.address().add(eth0, v6.into(), 64);
         // Usable at once: duplicates are impossible here, and looking for them takes a second.
         let message = request.message_mut();
         message.header.flags |= AddressHeaderFlags::Nodad;
-        message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad | AddressFlags::Permanent));
+        message.attributes.push(AddressAttribute::Flags(
+            AddressFlags::Nodad | AddressFlags::Permanent,
+        ));
         match request.execute().await {
             Ok(()) => Ok(wanted),
             Err(error) => {
-                tracing::debug!(place = %self.place, %error, "no IPv6 on this network");
+                tracing::debug!(place = %self.place, error = %reported(error), "no IPv6 on this network");
                 Ok(Addresses { v6: None, ..wanted })
             }
         }
     }
 
-    async fn index_of(&self, name: &str) -> Result<u32, Error> {
-        let missing =
-            |source| Error::FindLink { link: name.to_owned(), place: self.place, source };
+    async fn index_of(&self, name: &'static str) -> Result<u32, Error> {
         let mut links = self.netlink.link().get().match_name(name.to_owned()).execute();
-        match links.try_next().await {
-            Ok(Some(link)) => Ok(link.header.index),
-            Ok(None) => Err(missing(rtnetlink::Error::RequestFailed)),
-            Err(source) => Err(missing(source)),
-        }
+        let source = match links.try_next().await {
+            Ok(Some(link)) => return Ok(link.header.index),
+            Ok(None) => io::ErrorKind::NotFound.into(),
+            Err(error) => reported(error),
+        };
+        Err(Error::FindLink {
+            link: name,
+            place: self.place,
+            source,
+        })
+    }
+}
+
+/// What the kernel said, without the bytes of the message it said it about.
+fn reported(error: rtnetlink::Error) -> io::Error {
+    match error {
+        rtnetlink::Error::NetlinkError(message) => message.to_io(),
+        other => io::Error::other(other),
     }
 }
 
@@ -369,11 +411,19 @@ struct Setting {
 }
 
 const fn needed(key: &'static str, value: &'static str) -> Setting {
-    Setting { key, value, optional: false }
+    Setting {
+        key,
+        value,
+        optional: false,
+    }
 }
 
 const fn optional(key: &'static str, value: &'static str) -> Setting {
-    Setting { key, value, optional: true }
+    Setting {
+        key,
+        value,
+        optional: true,
+    }
 }
 
 /// A handshake benchmark opens thousands of connections to one address; waiting ports must not run out.
@@ -388,7 +438,7 @@ const NODE_SETTINGS: &[Setting] = &[
 /// The switch only forwards: no address, no firewall.
 const SWITCH_SETTINGS: &[Setting] = &[
     optional("net.ipv6.conf.default.disable_ipv6", "1"),
-    // br_netfilter, where it is loaded, would walk the host's idea of iptables for each forwarded packet.
+    // br_netfilter, where it is loaded, would take each forwarded packet through netfilter's IP hooks.
     optional("net.bridge.bridge-nf-call-arptables", "0"),
     optional("net.bridge.bridge-nf-call-ip6tables", "0"),
     optional("net.bridge.bridge-nf-call-iptables", "0"),
@@ -398,9 +448,12 @@ impl Setting {
     /// Writes it for the namespace that the calling thread is in.
     fn write(&self, place: Place) -> Result<(), Unset> {
         match fs::write(format!("/proc/sys/{}", self.key.replace('.', "/")), self.value) {
-            Err(source) if !(self.optional && source.kind() == io::ErrorKind::NotFound) => {
-                Err(Unset { place, key: self.key, value: self.value, source })
-            }
+            Err(source) if !(self.optional && source.kind() == io::ErrorKind::NotFound) => Err(Unset {
+                place,
+                key: self.key,
+                value: self.value,
+                source,
+            }),
             _ => Ok(()),
         }
     }
@@ -413,7 +466,11 @@ mod tests {
     #[tokio::test]
     async fn loopback_gives_each_node_its_own_address() {
         let network = Network::create(Isolation::Loopback, NODES_MAX).await.unwrap();
-        let addresses: Vec<_> = network.slots().iter().map(|slot| slot.addresses().v4.to_string()).collect();
+        let addresses: Vec<_> = network
+            .slots()
+            .iter()
+            .map(|slot| slot.addresses().v4.to_string())
+            .collect();
         assert_eq!(addresses[..2], ["127.0.1.1", "127.0.1.2"]);
         assert_eq!(addresses[NODES_MAX - 1], "127.0.1.250");
         assert!(network.slot(NODES_MAX).is_none());
@@ -422,6 +479,9 @@ mod tests {
     #[tokio::test]
     async fn more_nodes_than_addresses_are_refused() {
         let error = Network::create(Isolation::Namespaces, 251).await.unwrap_err();
-        assert_eq!(error.to_string(), "unable to place 251 nodes on one machine, 250 is the limit");
+        assert_eq!(
+            error.to_string(),
+            "unable to place 251 nodes on one machine, 250 is the limit"
+        );
     }
 }

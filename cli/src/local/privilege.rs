@@ -55,7 +55,9 @@ pub enum Reason {
     #[error("this kernel has no network namespaces")]
     NoNetworkNamespaces,
     /// The switch of Debian and Arch kernels.
-    #[error("user namespaces are for root only here (sysctl kernel.unprivileged_userns_clone=1 permits them)")]
+    #[error(
+        "user namespaces are for root only here (sysctl kernel.unprivileged_userns_clone=1 permits them)"
+    )]
     UnprivilegedOff,
     /// The limit is reached, or zero.
     #[error("the limit of user namespaces is used up (sysctl user.max_user_namespaces is {0})")]
@@ -112,10 +114,14 @@ pub fn acquire() -> Result<Privilege, Error> {
         unshare_net()
     })?;
     if let Err(refused) = trial {
-        return Err(Error::MakeNamespace { reason: diagnose(refused, &Facts::read()), source: refused.errno.into() });
+        return Err(Error::MakeNamespace {
+            reason: diagnose(refused, &Facts::read()),
+            source: refused.errno.into(),
+        });
     }
-    enter_user_namespace(&maps)
-        .map_err(|failure| Error::EnterUserNamespace { source: failure.errno.into() })?;
+    enter_user_namespace(&maps).map_err(|failure| Error::EnterUserNamespace {
+        source: failure.errno.into(),
+    })?;
     Ok(Privilege::UserNamespace)
 }
 
@@ -148,8 +154,10 @@ impl Maps {
 }
 
 fn has_capabilities() -> bool {
-    capabilities(None)
-        .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN | CapabilitySet::NET_ADMIN))
+    capabilities(None).is_ok_and(|sets| {
+        sets.effective
+            .contains(CapabilitySet::SYS_ADMIN | CapabilitySet::NET_ADMIN)
+    })
 }
 
 /// Only system calls, so that it can run between fork and exit.
@@ -192,7 +200,9 @@ fn probe(attempt: impl FnOnce() -> Result<(), Refused>) -> Result<Result<(), Ref
         unsafe { libc::_exit(0) };
     }
     let Some(pid) = rustix::process::Pid::from_raw(pid).filter(|_| pid > 0) else {
-        return Err(Error::Probe { source: io::Error::last_os_error() });
+        return Err(Error::Probe {
+            source: io::Error::last_os_error(),
+        });
     };
     drop(child_end);
 
@@ -202,11 +212,14 @@ fn probe(attempt: impl FnOnce() -> Result<(), Refused>) -> Result<Result<(), Ref
     let _ = rustix::io::retry_on_intr(|| waitpid(Some(pid), WaitOptions::empty()));
     let [step, a, b, c, d] = bytes;
     match (length, Step::from_repr(step)) {
-        (5, Some(step)) => {
-            Ok(Err(Refused { step, errno: Errno::from_raw_os_error(i32::from_ne_bytes([a, b, c, d])) }))
-        }
+        (5, Some(step)) => Ok(Err(Refused {
+            step,
+            errno: Errno::from_raw_os_error(i32::from_ne_bytes([a, b, c, d])),
+        })),
         (5, None) => Ok(Ok(())),
-        _ => Err(Error::Probe { source: io::Error::other("the child process died before it answered") }),
+        _ => Err(Error::Probe {
+            source: io::Error::other("the child process died before it answered"),
+        }),
     }
 }
 
@@ -231,7 +244,9 @@ impl Facts {
             ),
             max_user_namespaces: number("/proc/sys/user/max_user_namespaces"),
             max_net_namespaces: number("/proc/sys/user/max_net_namespaces"),
-            seccomp_filter: status.lines().any(|line| line.split_whitespace().eq(["Seccomp:", "2"])),
+            seccomp_filter: status
+                .lines()
+                .any(|line| line.split_whitespace().eq(["Seccomp:", "2"])),
         }
     }
 }
@@ -248,7 +263,11 @@ fn diagnose(refused: Refused, facts: &Facts) -> Reason {
             Reason::NetNamespaceLimit(facts.max_net_namespaces.unwrap_or_default())
         }
         _ if permission && facts.unprivileged_userns_clone == Some(0) => Reason::UnprivilegedOff,
-        _ if permission && facts.apparmor_restrict_unprivileged_userns.is_some_and(|on| on != 0) => {
+        _ if permission
+            && facts
+                .apparmor_restrict_unprivileged_userns
+                .is_some_and(|on| on != 0) =>
+        {
             Reason::AppArmor
         }
         (Step::UnshareUser | Step::UnshareNet, Errno::PERM | Errno::NOSYS) if facts.seccomp_filter => {
@@ -268,11 +287,23 @@ mod tests {
 
     #[test]
     fn the_reason_names_the_switch_that_is_off() {
-        let debian = Facts { unprivileged_userns_clone: Some(0), ..Facts::default() };
-        let ubuntu = Facts { apparmor_restrict_unprivileged_userns: Some(1), ..Facts::default() };
-        let docker = Facts { seccomp_filter: true, ..Facts::default() };
-        let limited =
-            Facts { max_user_namespaces: Some(0), max_net_namespaces: Some(7), ..Facts::default() };
+        let debian = Facts {
+            unprivileged_userns_clone: Some(0),
+            ..Facts::default()
+        };
+        let ubuntu = Facts {
+            apparmor_restrict_unprivileged_userns: Some(1),
+            ..Facts::default()
+        };
+        let docker = Facts {
+            seccomp_filter: true,
+            ..Facts::default()
+        };
+        let limited = Facts {
+            max_user_namespaces: Some(0),
+            max_net_namespaces: Some(7),
+            ..Facts::default()
+        };
         let unknown = Facts::default();
         let cases = [
             (Step::UnshareUser, Errno::PERM, &debian, Reason::UnprivilegedOff),
@@ -280,10 +311,30 @@ mod tests {
             (Step::MapUser, Errno::PERM, &ubuntu, Reason::AppArmor),
             (Step::UnshareNet, Errno::PERM, &ubuntu, Reason::AppArmor),
             (Step::UnshareUser, Errno::PERM, &docker, Reason::Seccomp),
-            (Step::UnshareUser, Errno::NOSPC, &limited, Reason::UserNamespaceLimit(0)),
-            (Step::UnshareNet, Errno::NOSPC, &limited, Reason::NetNamespaceLimit(7)),
-            (Step::UnshareUser, Errno::INVAL, &unknown, Reason::NoUserNamespaces),
-            (Step::UnshareUser, Errno::PERM, &unknown, Reason::Other(Step::UnshareUser)),
+            (
+                Step::UnshareUser,
+                Errno::NOSPC,
+                &limited,
+                Reason::UserNamespaceLimit(0),
+            ),
+            (
+                Step::UnshareNet,
+                Errno::NOSPC,
+                &limited,
+                Reason::NetNamespaceLimit(7),
+            ),
+            (
+                Step::UnshareUser,
+                Errno::INVAL,
+                &unknown,
+                Reason::NoUserNamespaces,
+            ),
+            (
+                Step::UnshareUser,
+                Errno::PERM,
+                &unknown,
+                Reason::Other(Step::UnshareUser),
+            ),
             (Step::MapUser, Errno::PERM, &docker, Reason::Other(Step::MapUser)),
         ];
         for (step, errno, facts, reason) in cases {
@@ -293,7 +344,9 @@ mod tests {
 
     #[test]
     fn a_probe_brings_back_the_step_and_the_error() {
-        let refused = probe(|| Err(Step::MapGroup.refused()(Errno::ROFS))).unwrap().unwrap_err();
+        let refused = probe(|| Err(Step::MapGroup.refused()(Errno::ROFS)))
+            .unwrap()
+            .unwrap_err();
         assert_eq!((refused.step, refused.errno), (Step::MapGroup, Errno::ROFS));
         assert!(probe(|| Ok(())).unwrap().is_ok());
     }

@@ -22,7 +22,10 @@ pub(super) fn multiaddr(transport: Transport, socket: SocketAddr) -> Multiaddr {
 
 /// The socket behind an address without a peer, the inverse of [`multiaddr`].
 pub(super) fn socket(transport: Transport, address: &str) -> Result<SocketAddr, Error> {
-    let refuse = |reason: &str| Error::Address { address: address.to_owned(), reason: reason.to_owned() };
+    let refuse = |reason: &str| Error::Address {
+        address: address.to_owned(),
+        reason: reason.to_owned(),
+    };
     let parsed = parse(address)?;
     let mut parts = parsed.iter();
     let ip = match parts.next() {
@@ -41,9 +44,10 @@ pub(super) fn socket(transport: Transport, address: &str) -> Result<SocketAddr, 
 
 /// Any multiaddr.
 pub(super) fn parse(address: &str) -> Result<Multiaddr, Error> {
-    address
-        .parse()
-        .map_err(|error| Error::Address { address: address.to_owned(), reason: describe(&error) })
+    address.parse().map_err(|error| Error::Address {
+        address: address.to_owned(),
+        reason: describe(&error),
+    })
 }
 
 /// Checks that a socket can be bound, in the words of the operating system.
@@ -51,8 +55,10 @@ pub(super) fn parse(address: &str) -> Result<Multiaddr, Error> {
 /// Asked before a stack listens: litep2p drops the reason, and libp2p shares a TCP port with any other process that
 /// also sets `SO_REUSEPORT`, so that two nodes would each see half of the peers.
 pub(super) fn check_free(transport: Transport, listen: (IpAddr, u16)) -> Result<(), Error> {
-    bind(transport, listen.into())
-        .map_err(|error| Error::Listen { address: text(transport, listen), reason: describe(&error) })
+    bind(transport, listen.into()).map_err(|error| Error::Listen {
+        address: text(transport, listen),
+        reason: describe(&error),
+    })
 }
 
 /// Waits until a listener's port can be bound again.
@@ -66,7 +72,10 @@ pub(super) async fn until_free(transport: Transport, listen: (IpAddr, u16)) {
         }
     };
     if tokio::time::timeout(CLOSE_TIMEOUT, free).await.is_err() {
-        tracing::warn!(address = text(transport, listen), "port is still in use after its host closed");
+        tracing::warn!(
+            address = text(transport, listen),
+            "port is still in use after its host closed"
+        );
     }
 }
 
@@ -121,8 +130,17 @@ mod tests {
 
     #[test]
     fn an_address_of_another_transport_is_refused() {
-        for address in ["/ip4/127.0.0.1/udp/1/quic-v1", "/ip4/127.0.0.1/tcp/1/ws", "/dns4/a.example/tcp/1", "127.0.0.1:1", ""] {
-            assert!(matches!(socket(Transport::Tcp, address), Err(Error::Address { .. })), "{address}");
+        for address in [
+            "/ip4/127.0.0.1/udp/1/quic-v1",
+            "/ip4/127.0.0.1/tcp/1/ws",
+            "/dns4/a.example/tcp/1",
+            "127.0.0.1:1",
+            "",
+        ] {
+            assert!(
+                matches!(socket(Transport::Tcp, address), Err(Error::Address { .. })),
+                "{address}"
+            );
         }
     }
 }

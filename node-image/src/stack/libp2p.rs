@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use futures::StreamExt;
 use libp2p::{
     Swarm,
-    core::upgrade::Version,
+    core::{transport::ListenerId, upgrade::Version},
     identity::Keypair,
     multiaddr::{Multiaddr, Protocol},
     swarm::{ConnectionId, StreamProtocol, SwarmEvent},
@@ -29,8 +29,8 @@ use self::{
     transport::Limits,
 };
 use super::{
-    BoxStream, CLOSE_TIMEOUT, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, IDLE_TIMEOUT, Inbound,
-    address, tasks::Tasks,
+    BoxStream, CLOSE_TIMEOUT, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, IDLE_TIMEOUT,
+    Inbound, address, tasks::Tasks,
 };
 
 /// Interfaces report their addresses one by one; this long without another one means that all have.
@@ -59,16 +59,27 @@ pub(super) async fn start(
             .with_max_negotiating_inbound_streams(limits.negotiating_streams)
             .with_idle_connection_timeout(IDLE_TIMEOUT),
     );
-    let (mut addresses, mut listening) = (Vec::new(), None);
+    let (mut addresses, mut listening, mut listener) = (Vec::new(), None, None);
     if let Some((ip, port)) = config.listen {
-        let bound = listen(&mut swarm, config.transport, (ip, port)).await?;
+        let (id, bound) = listen(&mut swarm, config.transport, (ip, port)).await?;
         listening = bound.first().and_then(address::port).map(|port| (ip, port));
+        listener = Some(id);
         let peer = *swarm.local_peer_id();
-        addresses = bound.into_iter().map(|bound| bound.with(Protocol::P2p(peer)).to_string()).collect();
+        addresses = bound
+            .into_iter()
+            .map(|bound| bound.with(Protocol::P2p(peer)).to_string())
+            .collect();
     }
     let (commands, requests) = mpsc::unbounded_channel();
-    tasks.spawn(Driver::new(swarm, requests, clock, config.metrics).run());
-    Ok(Box::new(Libp2p { transport: config.transport, addresses, listening, commands, tasks, _stop: stop }))
+    tasks.spawn(Driver::new(swarm, listener, requests, clock, config.metrics).run());
+    Ok(Box::new(Libp2p {
+        transport: config.transport,
+        addresses,
+        listening,
+        commands,
+        tasks,
+        _stop: stop,
+    }))
 }
 
 struct Libp2p {
@@ -89,20 +100,35 @@ impl Host for Libp2p {
 
     async fn dial(&self, address: &str) -> Result<Box<dyn Connection>, Error> {
         let target = address::parse(address)?;
-        let failed = |reason: String| Error::Dial { address: address.to_owned(), reason };
+        let failed = |reason: String| Error::Dial {
+            address: address.to_owned(),
+            reason,
+        };
         let connected = Arc::new(OnceLock::new());
         let (reply, established) = oneshot::channel();
         let started = Instant::now();
-        let command = Command::Dial { address: target, connected: Arc::clone(&connected), reply };
+        let command = Command::Dial {
+            address: target,
+            connected: Arc::clone(&connected),
+            reply,
+        };
         // The swarm ends only with the host, so a lost reply means that.
-        self.commands.send(command).map_err(|_| failed("the host is closed".to_owned()))?;
-        let established =
-            established.await.map_err(|_| failed("the host was closed".to_owned()))?.map_err(failed)?;
+        self.commands
+            .send(command)
+            .map_err(|_| failed("the host is closed".to_owned()))?;
+        let established = established
+            .await
+            .map_err(|_| failed("the host was closed".to_owned()))?
+            .map_err(failed)?;
         let phases = DialPhases {
             transport: connected.get().map(|at| at.duration_since(started)),
             established: started.elapsed(),
         };
-        Ok(Box::new(Dialled { established, phases, commands: self.commands.clone() }))
+        Ok(Box::new(Dialled {
+            established,
+            phases,
+            commands: self.commands.clone(),
+        }))
     }
 
     async fn close(self: Box<Self>) {
@@ -146,7 +172,10 @@ impl Connection for Dialled {
 
     async fn close(self: Box<Self>) {
         let (reply, closed) = oneshot::channel();
-        let command = Command::Close { id: self.established.id, reply: Some(reply) };
+        let command = Command::Close {
+            id: self.established.id,
+            reply: Some(reply),
+        };
         if self.commands.send(command).is_ok() {
             let _ = tokio::time::timeout(CLOSE_TIMEOUT, closed).await;
         }
@@ -156,7 +185,10 @@ impl Connection for Dialled {
 impl Drop for Dialled {
     fn drop(&mut self) {
         // Harmless after `close`, and when the host is gone.
-        let _ = self.commands.send(Command::Close { id: self.established.id, reply: None });
+        let _ = self.commands.send(Command::Close {
+            id: self.established.id,
+            reply: None,
+        });
     }
 }
 
@@ -172,10 +204,13 @@ async fn listen(
     swarm: &mut Swarm<Behaviour>,
     transport: Transport,
     listen: (IpAddr, u16),
-) -> Result<Vec<Multiaddr>, Error> {
-    let failed = |reason: String| Error::Listen { address: address::text(transport, listen), reason };
+) -> Result<(ListenerId, Vec<Multiaddr>), Error> {
+    let failed = |reason: String| Error::Listen {
+        address: address::text(transport, listen),
+        reason,
+    };
     address::check_free(transport, listen)?;
-    swarm
+    let id = swarm
         .listen_on(address::multiaddr(transport, listen.into()))
         .map_err(|error| failed(address::describe(&error)))?;
     let mut addresses = Vec::new();
@@ -185,21 +220,29 @@ async fn listen(
             Ok(SwarmEvent::NewListenAddr { address, .. }) => {
                 addresses.push(address);
                 if !listen.0.is_unspecified() {
-                    return Ok(addresses);
+                    return Ok((id, addresses));
                 }
                 patience = ADDRESSES_SETTLED;
             }
-            Ok(SwarmEvent::ListenerError { error, .. } | SwarmEvent::ListenerClosed { reason: Err(error), .. }) => {
+            Ok(
+                SwarmEvent::ListenerError { error, .. }
+                | SwarmEvent::ListenerClosed {
+                    reason: Err(error), ..
+                },
+            ) => {
                 return Err(failed(address::describe(&error)));
             }
             // A peer may connect before the last address is reported.
             Ok(_) => {}
             Err(_) if addresses.is_empty() => return Err(failed("no address was reported".to_owned())),
-            Err(_) => return Ok(addresses),
+            Err(_) => return Ok((id, addresses)),
         }
     }
 }
 
 fn setup(error: impl std::error::Error + 'static) -> Error {
-    Error::Setup { stack: Stack::Libp2p, reason: address::describe(&error) }
+    Error::Setup {
+        stack: Stack::Libp2p,
+        reason: address::describe(&error),
+    }
 }

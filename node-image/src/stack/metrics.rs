@@ -14,7 +14,9 @@ impl StackMetrics {
     /// Registers the metrics of all stacks, each stack in a sub-registry of its own.
     pub fn new(registry: &mut Registry) -> Self {
         // `Metrics` makes its sub-registry, with the prefix `libp2p`, itself.
-        Self { libp2p: libp2p::metrics::Metrics::new(registry) }
+        Self {
+            libp2p: libp2p::metrics::Metrics::new(registry),
+        }
     }
 
     pub(super) fn record<T>(&self, event: &SwarmEvent<T>) {

@@ -36,7 +36,10 @@ impl Tasks {
     pub(super) async fn end(&self) {
         self.stop.cancel();
         self.tracker.close();
-        if tokio::time::timeout(CLOSE_TIMEOUT, self.tracker.wait()).await.is_err() {
+        if tokio::time::timeout(CLOSE_TIMEOUT, self.tracker.wait())
+            .await
+            .is_err()
+        {
             tracing::warn!(tasks = self.tracker.len(), "tasks of a host did not stop in time");
         }
     }

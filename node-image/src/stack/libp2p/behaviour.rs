@@ -13,8 +13,8 @@ use libp2p::{
     Multiaddr, PeerId,
     core::{Endpoint, transport::PortUse, upgrade::ReadyUpgrade},
     swarm::{
-        ConnectionDenied, ConnectionHandler, ConnectionHandlerEvent, ConnectionId, FromSwarm, NetworkBehaviour,
-        StreamProtocol, SubstreamProtocol, ToSwarm,
+        ConnectionDenied, ConnectionHandler, ConnectionHandlerEvent, ConnectionId, FromSwarm,
+        NetworkBehaviour, StreamProtocol, SubstreamProtocol, ToSwarm,
         handler::{ConnectionEvent, DialUpgradeError, FullyNegotiatedInbound, FullyNegotiatedOutbound},
     },
 };
@@ -36,7 +36,11 @@ pub(super) struct Behaviour {
 
 impl Behaviour {
     pub(super) fn new(protocol: StreamProtocol, inbound: mpsc::UnboundedSender<Inbound>) -> Self {
-        Self { protocol, inbound, openers: HashMap::new() }
+        Self {
+            protocol,
+            inbound,
+            openers: HashMap::new(),
+        }
     }
 
     /// The way to the handler of a connection that was just dialled.
@@ -45,7 +49,11 @@ impl Behaviour {
     }
 
     fn handler(&self, requests: Option<mpsc::UnboundedReceiver<OpenRequest>>) -> Handler {
-        Handler { protocol: self.protocol.clone(), inbound: self.inbound.clone(), requests }
+        Handler {
+            protocol: self.protocol.clone(),
+            inbound: self.inbound.clone(),
+            requests,
+        }
     }
 }
 
@@ -153,7 +161,10 @@ impl ConnectionHandler for Handler {
             ConnectionEvent::FullyNegotiatedInbound(FullyNegotiatedInbound { protocol: stream, .. }) => {
                 let _ = self.inbound.send(Inbound::Stream(Box::new(stream.compat())));
             }
-            ConnectionEvent::FullyNegotiatedOutbound(FullyNegotiatedOutbound { protocol: stream, info }) => {
+            ConnectionEvent::FullyNegotiatedOutbound(FullyNegotiatedOutbound {
+                protocol: stream,
+                info,
+            }) => {
                 let _ = info.send(Ok(Box::new(stream.compat())));
             }
             ConnectionEvent::DialUpgradeError(DialUpgradeError { info, error }) => {

@@ -1,6 +1,6 @@
 //! The task that polls a swarm.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, convert::Infallible, sync::Arc};
 
 use futures::StreamExt;
 use libp2p::{
@@ -21,9 +21,16 @@ use crate::stack::StackMetrics;
 /// What a host or a connection asks of the swarm.
 pub(super) enum Command {
     /// Dial, and note when the socket is connected.
-    Dial { address: Multiaddr, connected: Connected, reply: oneshot::Sender<Result<Established, String>> },
+    Dial {
+        address: Multiaddr,
+        connected: Connected,
+        reply: oneshot::Sender<Result<Established, String>>,
+    },
     /// Close a connection; answered when it is closed.
-    Close { id: ConnectionId, reply: Option<oneshot::Sender<()>> },
+    Close {
+        id: ConnectionId,
+        reply: Option<oneshot::Sender<()>>,
+    },
     /// Close listeners and connections; answered when they are.
     Shutdown { reply: oneshot::Sender<()> },
 }
@@ -33,7 +40,7 @@ pub(super) struct Driver {
     requests: mpsc::UnboundedReceiver<Command>,
     clock: DialClock,
     metrics: Arc<StackMetrics>,
-    listeners: Vec<ListenerId>,
+    listener: Option<ListenerId>,
     dialling: HashMap<ConnectionId, oneshot::Sender<Result<Established, String>>>,
     closing: HashMap<ConnectionId, oneshot::Sender<()>>,
 }
@@ -41,12 +48,21 @@ pub(super) struct Driver {
 impl Driver {
     pub(super) fn new(
         swarm: Swarm<Behaviour>,
+        listener: Option<ListenerId>,
         requests: mpsc::UnboundedReceiver<Command>,
         clock: DialClock,
         metrics: Arc<StackMetrics>,
     ) -> Self {
         let (dialling, closing) = Default::default();
-        Self { swarm, requests, clock, metrics, listeners: Vec::new(), dialling, closing }
+        Self {
+            swarm,
+            requests,
+            clock,
+            metrics,
+            listener,
+            dialling,
+            closing,
+        }
     }
 
     pub(super) async fn run(mut self) {
@@ -99,23 +115,35 @@ impl Driver {
         }
     }
 
-    fn on_event(&mut self, event: SwarmEvent<std::convert::Infallible>) {
+    fn on_event(&mut self, event: SwarmEvent<Infallible>) {
         self.metrics.record(&event);
         match event {
-            SwarmEvent::ConnectionEstablished { connection_id: id, .. } => {
-                let Some(opener) = self.swarm.behaviour_mut().take_opener(id) else { return };
+            SwarmEvent::ConnectionEstablished {
+                connection_id: id, ..
+            } => {
+                let Some(opener) = self.swarm.behaviour_mut().take_opener(id) else {
+                    return;
+                };
                 let reply = self.dialling.remove(&id);
                 if reply.is_none_or(|reply| reply.send(Ok(Established { id, opener })).is_err()) {
                     // The dialler gave up waiting.
                     self.swarm.close_connection(id);
                 }
             }
-            SwarmEvent::OutgoingConnectionError { connection_id: id, error, .. } => {
+            SwarmEvent::OutgoingConnectionError {
+                connection_id: id,
+                error,
+                ..
+            } => {
                 if let Some(reply) = self.dialling.remove(&id) {
                     let _ = reply.send(Err(error.to_string()));
                 }
             }
-            SwarmEvent::ConnectionClosed { connection_id: id, cause, .. } => {
+            SwarmEvent::ConnectionClosed {
+                connection_id: id,
+                cause,
+                ..
+            } => {
                 tracing::debug!(?cause, "connection closed");
                 self.closing.remove(&id).map(|reply| reply.send(()));
             }
@@ -124,7 +152,8 @@ impl Driver {
     }
 
     async fn shut_down(&mut self) {
-        for listener in self.listeners.drain(..) {
+        // First, so that nobody connects while the others are told to go.
+        if let Some(listener) = self.listener.take() {
             self.swarm.remove_listener(listener);
         }
         let peers: Vec<_> = self.swarm.connected_peers().copied().collect();

@@ -48,7 +48,10 @@ impl Limits {
         };
         if max_streams > most {
             let what = format!("{max_streams} streams on one {transport} connection");
-            return Err(Error::Unsupported { stack: Stack::Libp2p, what });
+            return Err(Error::Unsupported {
+                stack: Stack::Libp2p,
+                what,
+            });
         }
         Ok(Self {
             streams: streams.min(most),
@@ -85,7 +88,11 @@ pub(super) fn build(
     let tcp = || {
         let tcp = tcp::tokio::Transport::new(tcp::Config::new().nodelay(true));
         // V1Lazy saves a round trip per upgrade; it is not the negotiation of streams, which the run chooses.
-        Timed { transport: tcp, clock: clock.clone() }.upgrade(Version::V1Lazy)
+        Timed {
+            transport: tcp,
+            clock: clock.clone(),
+        }
+        .upgrade(Version::V1Lazy)
     };
     Ok(match transport {
         Transport::Tcp => tcp()
@@ -179,9 +186,14 @@ mod tests {
     #[test]
     fn more_streams_than_yamux_can_hold_are_refused_instead_of_panicking() {
         for streams in [0, 1, 512, 513, 4096] {
-            Limits::new(Transport::Tcp, streams).expect("yamux can hold them").yamux();
+            Limits::new(Transport::Tcp, streams)
+                .expect("yamux can hold them")
+                .yamux();
         }
-        assert!(matches!(Limits::new(Transport::Tcp, 4097), Err(Error::Unsupported { .. })));
+        assert!(matches!(
+            Limits::new(Transport::Tcp, 4097),
+            Err(Error::Unsupported { .. })
+        ));
         assert!(Limits::new(Transport::QuicV1, 4097).is_ok());
     }
 }

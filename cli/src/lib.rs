@@ -1,0 +1,3 @@
+//! The parts of the `perfrun` command.
+
+pub mod local;

@@ -1,0 +1,185 @@
+//! The command line.
+
+use std::{net::IpAddr, path::PathBuf, time::Duration};
+
+use clap::{Args, Parser, Subcommand};
+use perfrun_api::{
+    matrix::{Negotiation, Stack, Transport},
+    plan::Role,
+    quantity::ByteSize,
+    workload::Timing,
+};
+
+/// The benchmark node of perfrun.
+///
+/// Under a conductor (`perfrun run`, or the operator) it is controlled over HTTP. From a shell it runs one benchmark
+/// between two of its kind, or against the published tools of litep2p-perf and of the libp2p perf protocol.
+#[derive(Debug, Parser)]
+#[command(version, name = "perfrun-node")]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// Log filter, e.g. `info` or `perfrun_node=debug,litep2p=trace`; logs go to standard error.
+    #[arg(long, global = true, env = "RUST_LOG", default_value = "warn")]
+    pub log: String,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Wait for a conductor's trials on the control port.
+    Control(Control),
+    /// Serve a benchmark until stopped.
+    Server(Server),
+    /// Measure bandwidth: upload, then download, on one stream or several.
+    Client(Client),
+    /// Measure the time to open substreams.
+    ClientSubstream(ClientSubstream),
+}
+
+/// A controlled node.
+#[derive(Args, Debug)]
+pub struct Control {
+    /// Where to listen for the conductor: `ADDRESS:PORT`, or `fd:N` for an inherited, listening TCP socket.
+    #[arg(long, default_value = "0.0.0.0:9090")]
+    pub control: ControlAddress,
+    /// The address that trials listen on.
+    #[arg(long, env = "PERFRUN_LISTEN_IP", default_value = "0.0.0.0")]
+    pub listen_ip: IpAddr,
+    /// File with the token that calls must carry.
+    #[arg(long, env = "PERFRUN_TOKEN_FILE")]
+    pub token_file: PathBuf,
+    /// Role, for metrics' labels.
+    #[arg(long, default_value = "server", value_parser = role)]
+    pub role: Role,
+    /// Name of the run, for metrics' labels.
+    #[arg(long, env = "PERFRUN_RUN", default_value = "")]
+    pub run: String,
+}
+
+/// Where the control port is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ControlAddress {
+    /// An address to bind.
+    Bind(std::net::SocketAddr),
+    /// An inherited file descriptor.
+    Inherited(i32),
+}
+
+impl std::str::FromStr for ControlAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is neither ADDRESS:PORT nor fd:N");
+        match text.strip_prefix("fd:") {
+            Some(fd) => fd.parse().map(Self::Inherited).map_err(|_| wrong()),
+            None => text.parse().map(Self::Bind).map_err(|_| wrong()),
+        }
+    }
+}
+
+/// What both sides of a stand-alone benchmark must agree on.
+#[derive(Args, Clone, Debug)]
+pub struct Link {
+    /// The stack to speak: libp2p, litep2p or raw.
+    #[arg(long, default_value = "litep2p")]
+    pub stack: Stack,
+    /// tcp, tcp-tls or quic-v1.
+    #[arg(long, default_value = "tcp")]
+    pub transport: Transport,
+    /// Bytes of one write or read; the published tools use 1Ki.
+    #[arg(long, default_value = "64Ki")]
+    pub chunk_bytes: ByteSize,
+}
+
+/// The protocol of bandwidth.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub enum BandwidthProtocol {
+    /// /litep2p-perf/1.0.0
+    Litep2pPerf,
+    /// /perf/1.0.0
+    Perf,
+}
+
+/// A stand-alone server.
+#[derive(Args, Debug)]
+pub struct Server {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub link: Link,
+    /// Where to listen: a multiaddr (`/ip4/0.0.0.0/tcp/33333`) or `ADDRESS:PORT`.
+    #[arg(long, visible_alias = "listen-address", default_value = "0.0.0.0:33333")]
+    pub listen: String,
+    /// Seed of the identity in ASCII, cut or zero-padded to 32 bytes; without it, a new identity.
+    #[arg(long)]
+    pub node_key: Option<String>,
+    /// The protocol to serve.
+    #[arg(long, default_value = "litep2p-perf")]
+    pub protocol: BandwidthProtocol,
+}
+
+/// A stand-alone bandwidth client.
+#[derive(Args, Debug)]
+pub struct Client {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub link: Link,
+    /// The address that the server printed.
+    #[arg(long, visible_alias = "server-address")]
+    pub server: String,
+    /// The protocol to speak.
+    #[arg(long, default_value = "litep2p-perf")]
+    pub protocol: BandwidthProtocol,
+    /// Bytes to upload on each stream.
+    #[arg(long, default_value = "0")]
+    pub upload_bytes: ByteSize,
+    /// Bytes to download on each stream.
+    #[arg(long, default_value = "0")]
+    pub download_bytes: ByteSize,
+    /// Parallel streams.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub streams: u32,
+    /// When an upload ends: `strict` at the receiver, `compat` as the published tools time it.
+    #[arg(long, default_value = "strict")]
+    pub timing: Timing,
+    /// How the protocol is negotiated: v1 or v1lazy.
+    #[arg(long, default_value = "v1")]
+    pub negotiation: Negotiation,
+    /// Give up after so many seconds.
+    #[arg(long, default_value = "300", value_parser = seconds)]
+    pub timeout: Duration,
+}
+
+/// A stand-alone substreams client.
+#[derive(Args, Debug)]
+pub struct ClientSubstream {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub link: Link,
+    /// The address that the server printed.
+    #[arg(long, visible_alias = "server-address")]
+    pub server: String,
+    /// Substreams to open.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub substreams: u32,
+    /// How the protocol is negotiated: v1 or v1lazy.
+    #[arg(long, default_value = "v1")]
+    pub negotiation: Negotiation,
+    /// Give up after so many seconds.
+    #[arg(long, default_value = "60", value_parser = seconds)]
+    pub timeout: Duration,
+}
+
+fn role(text: &str) -> Result<Role, String> {
+    match text {
+        "server" => Ok(Role::Server),
+        "client" => Ok(Role::Client),
+        _ => Err("a role is server or client".into()),
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "a number of seconds, e.g. 2.5".to_owned())?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}

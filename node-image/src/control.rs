@@ -1,0 +1,156 @@
+//! The control port: the contract of [`perfrun_api::node`] over HTTP.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Json, Router,
+    extract::{DefaultBodyLimit, Path, Query, Request, State, rejection::JsonRejection},
+    http::{StatusCode, header::AUTHORIZATION},
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+    routing::{get, put},
+};
+use perfrun_api::node::{Clock, Info, Problem, Start, TrialRequest, TrialState};
+use serde::Deserialize;
+use subtle::ConstantTimeEq;
+
+use crate::{
+    clock,
+    metrics::Metrics,
+    trial::{Refusal, Trial, Trials},
+};
+
+/// The longest that a call may wait; a client asks again.
+const LONGEST_WAIT: f64 = 60.0;
+/// The largest body that a call may have: a request with thousands of addresses fits.
+const LARGEST_BODY: usize = 4 << 20;
+
+/// What calls work on.
+pub struct Node {
+    /// What the node says of itself.
+    pub info: Info,
+    /// Its trials.
+    pub trials: Trials,
+    /// Its metrics.
+    pub metrics: Arc<Metrics>,
+    /// The token that calls must carry.
+    pub token: String,
+}
+
+/// The routes.
+pub fn router(node: Arc<Node>) -> Router {
+    let guarded = Router::new()
+        .route("/v1/info", get(async |State(node): State<Arc<Node>>| Json(node.info.clone())))
+        .route("/v1/clock", get(async || Json(Clock { nanoseconds: clock::now() })))
+        .route("/v1/trials/{id}", get(get_trial).put(put_trial).delete(delete_trial))
+        .route("/v1/trials/{id}/start", put(start_trial))
+        .route("/v1/trials/{id}/finish", put(finish_trial))
+        .fallback(async || Refused(StatusCode::NOT_FOUND, "there is no such call".into()))
+        .layer(DefaultBodyLimit::max(LARGEST_BODY))
+        .layer(middleware::from_fn_with_state(node.clone(), authorize));
+    Router::new()
+        .route("/healthz", get(async || "ok\n"))
+        .route("/readyz", get(async || "ok\n"))
+        .route("/metrics", get(encode_metrics))
+        .merge(guarded)
+        .with_state(node)
+}
+
+/// A refused call.
+struct Refused(StatusCode, String);
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        (self.0, Json(Problem { message: self.1 })).into_response()
+    }
+}
+
+/// Only calls with the token pass; what is behind it stays unknown, even whether a path exists.
+async fn authorize(State(node): State<Arc<Node>>, request: Request, next: Next) -> Response {
+    let given = request.headers().get(AUTHORIZATION).map(|value| value.as_bytes());
+    let expected = format!("Bearer {}", node.token);
+    if given.is_some_and(|given| given.ct_eq(expected.as_bytes()).into()) {
+        next.run(request).await
+    } else {
+        let message = "this call needs the header Authorization: Bearer TOKEN with the run's token";
+        Refused(StatusCode::UNAUTHORIZED, message.into()).into_response()
+    }
+}
+
+async fn encode_metrics(State(node): State<Arc<Node>>) -> impl IntoResponse {
+    let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(axum::http::header::CONTENT_TYPE, content_type)], node.metrics.encode())
+}
+
+async fn put_trial(
+    State(node): State<Arc<Node>>,
+    Path(id): Path<String>,
+    request: Result<Json<TrialRequest>, JsonRejection>,
+) -> Result<StatusCode, Refused> {
+    let Json(request) = request.map_err(unreadable)?;
+    match node.trials.put(&id, request) {
+        Ok(true) => Ok(StatusCode::CREATED),
+        Ok(false) => Ok(StatusCode::OK),
+        Err(refusal) => {
+            let status = match refusal {
+                Refusal::Different(_) | Refusal::Busy(_) => StatusCode::CONFLICT,
+                Refusal::Full | Refusal::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+            };
+            Err(Refused(status, refusal.to_string()))
+        }
+    }
+}
+
+/// How long to wait for which state.
+#[derive(Deserialize)]
+struct Wait {
+    #[serde(default)]
+    wait: f64,
+    #[serde(default = "before_finished")]
+    after: TrialState,
+}
+
+fn before_finished() -> TrialState {
+    TrialState::Running
+}
+
+async fn get_trial(
+    State(node): State<Arc<Node>>,
+    Path(id): Path<String>,
+    Query(Wait { wait, after }): Query<Wait>,
+) -> Result<impl IntoResponse, Refused> {
+    let trial = find(&node, &id)?;
+    let wait = Duration::from_secs_f64(if wait > 0.0 { wait.min(LONGEST_WAIT) } else { 0.0 });
+    Ok(Json(trial.status(wait, after).await))
+}
+
+async fn start_trial(
+    State(node): State<Arc<Node>>,
+    Path(id): Path<String>,
+    start: Result<Json<Start>, JsonRejection>,
+) -> Result<StatusCode, Refused> {
+    let Json(start) = start.map_err(unreadable)?;
+    find(&node, &id)?.start(start.at_nanoseconds);
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn finish_trial(State(node): State<Arc<Node>>, Path(id): Path<String>) -> Result<StatusCode, Refused> {
+    find(&node, &id)?.finish();
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn delete_trial(State(node): State<Arc<Node>>, Path(id): Path<String>) -> Result<StatusCode, Refused> {
+    if node.trials.delete(&id) { Ok(StatusCode::NO_CONTENT) } else { Err(unknown(&id)) }
+}
+
+fn find(node: &Node, id: &str) -> Result<Arc<Trial>, Refused> {
+    node.trials.get(id).ok_or_else(|| unknown(id))
+}
+
+fn unknown(id: &str) -> Refused {
+    Refused(StatusCode::NOT_FOUND, format!("there is no trial {id:?}"))
+}
+
+fn unreadable(rejection: JsonRejection) -> Refused {
+    Refused(StatusCode::BAD_REQUEST, rejection.body_text())
+}

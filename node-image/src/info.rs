@@ -1,0 +1,67 @@
+//! What a node is and what it runs on.
+
+use std::{collections::BTreeMap, fs, net::IpAddr, thread};
+
+use perfrun_api::{matrix::Stack, node::Info};
+
+use crate::process;
+
+/// Asks the kernel and the build.
+pub fn info(listen_ip: IpAddr) -> Info {
+    let uname = rustix::system::uname();
+    let line = |path: &str| fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
+    let buffer = |path: &str| line(path)?.parse().ok();
+    Info {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        stacks: stacks(),
+        profile: if cfg!(debug_assertions) { "debug" } else { "release" }.to_owned(),
+        listen_ip,
+        host: uname.nodename().to_string_lossy().into_owned(),
+        kernel: uname.release().to_string_lossy().into_owned(),
+        cpu: cpu_model(&line("/proc/cpuinfo").unwrap_or_default()),
+        cpus: thread::available_parallelism().map_or(1, |n| n.get() as u32),
+        governor: line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        congestion_control: line("/proc/sys/net/ipv4/tcp_congestion_control"),
+        cpu_limit: process::cpu_limit(),
+        memory_limit_bytes: process::memory_limit(),
+        socket_buffer_limits_bytes: buffer("/proc/sys/net/core/rmem_max")
+            .zip(buffer("/proc/sys/net/core/wmem_max"))
+            .map(|(receive, send)| [receive, send]),
+    }
+}
+
+/// Versions of the stacks in this program, from the lock file it was built with.
+fn stacks() -> BTreeMap<Stack, String> {
+    BTreeMap::from([
+        (Stack::Libp2p, env!("LIBP2P_VERSION").to_owned()),
+        (Stack::Litep2p, env!("LITEP2P_VERSION").to_owned()),
+        (Stack::Raw, format!("kernel TCP, quinn {}", env!("QUINN_VERSION"))),
+    ])
+}
+
+fn cpu_model(cpuinfo: &str) -> String {
+    let field = |name: &str| {
+        cpuinfo.lines().find(|line| line.starts_with(name)).and_then(|line| line.split_once(':'))
+    };
+    field("model name").or_else(|| field("CPU part")).map_or("unknown", |(_, value)| value.trim()).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_knows_its_stacks_and_machine() {
+        let info = info(IpAddr::from([127, 0, 0, 1]));
+        assert!(info.stacks[&Stack::Libp2p].starts_with("0."), "{info:?}");
+        assert!(info.stacks[&Stack::Raw].contains("quinn 0.11"), "{info:?}");
+        assert!(info.cpus >= 1);
+    }
+
+    #[test]
+    fn cpu_models_of_two_architectures_are_read() {
+        assert_eq!(cpu_model("processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\n"), "Some CPU @ 2 GHz");
+        assert_eq!(cpu_model("CPU part\t: 0xd0c\n"), "0xd0c");
+        assert_eq!(cpu_model(""), "unknown");
+    }
+}

@@ -1,0 +1,94 @@
+//! The controlled node as a whole: control port, trials, graceful stop.
+
+use std::{
+    future::IntoFuture,
+    net::TcpListener,
+    os::fd::{FromRawFd, OwnedFd},
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context, ensure};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::{
+    args::{Control, ControlAddress},
+    clock,
+    control::{Node, router},
+    info::info,
+    metrics::Metrics,
+    trial::Trials,
+};
+
+/// How long running calls may take once the node stops.
+const LAST_CALLS: Duration = Duration::from_secs(2);
+
+/// Serves a conductor until SIGTERM or SIGINT; a trial that runs then ends with a reason that can still be collected.
+pub async fn serve(args: Control) -> anyhow::Result<()> {
+    clock::now();
+    let token = read_token(&args.token_file)?;
+    let listener = listen(&args.control)?;
+    let metrics = Arc::new(Metrics::new(args.run, args.role));
+    let node = Arc::new(Node {
+        info: info(args.listen_ip),
+        trials: Trials::new(args.listen_ip, metrics.clone()),
+        metrics,
+        token,
+    });
+    let stopping = node.clone();
+    let (told, mut is_told) = tokio::sync::watch::channel(());
+    let graceful = async move {
+        // Without signals there is no graceful stop, only SIGKILL.
+        if stop_signal().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        tracing::info!("stopping");
+        stopping.trials.stop().await;
+        drop(told);
+    };
+    let server = axum::serve(listener, router(node)).with_graceful_shutdown(graceful).into_future();
+    tokio::select! {
+        served = server => served.context("failed to serve the control port"),
+        () = async { let _ = is_told.changed().await; tokio::time::sleep(LAST_CALLS).await } => Ok(()),
+    }
+}
+
+/// Waits for SIGTERM or SIGINT.
+pub async fn stop_signal() -> std::io::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}
+
+fn read_token(file: &Path) -> anyhow::Result<String> {
+    let shown = file.display();
+    let token = std::fs::read_to_string(file).with_context(|| format!("failed to read the token from {shown}"))?;
+    let token = token.trim().to_owned();
+    ensure!(!token.is_empty(), "the token in {shown} is empty: put a secret of the run there");
+    Ok(token)
+}
+
+fn listen(address: &ControlAddress) -> anyhow::Result<impl axum::serve::Listener<Addr = std::net::SocketAddr>> {
+    let listener = match address {
+        ControlAddress::Bind(address) => TcpListener::bind(address)
+            .with_context(|| format!("failed to bind the control port {address}: is another node running?"))?,
+        ControlAddress::Inherited(fd) => {
+            ensure!(*fd > 2, "fd:{fd} is a standard stream, not a listening socket");
+            // SAFETY: the parent passed this descriptor for us to own, and nothing else in this process knows it.
+            let fd = unsafe { OwnedFd::from_raw_fd(*fd) };
+            rustix::net::getsockname(&fd).context("the inherited descriptor is not a socket")?;
+            TcpListener::from(fd)
+        }
+    };
+    listener.set_nonblocking(true).context("failed to set up the control port")?;
+    let listener = tokio::net::TcpListener::from_std(listener).context("failed to set up the control port")?;
+    // Calls are small: waiting to fill a segment would only add to the barrier.
+    Ok(axum::serve::ListenerExt::tap_io(listener, |stream| {
+        let _ = stream.set_nodelay(true);
+    }))
+}

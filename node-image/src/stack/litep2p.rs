@@ -1,0 +1,329 @@
+//! litep2p: one driver task for its connections, one task for our protocol, streams in the tasks of their users.
+//!
+//! litep2p knows peers, not connections: a host has at most two connections with a peer and uses the first. Diallers
+//! that want a connection each need a host, and so an identity, each.
+//!
+//! Its QUIC has no keep-alive and gives up after 10 s of silence, whatever is configured; a libp2p peer keeps it alive.
+
+mod driver;
+mod protocol;
+
+use std::{net::IpAddr, sync::Arc, time::Instant};
+
+use ::litep2p::{
+    Litep2p, PeerId,
+    config::ConfigBuilder,
+    crypto::ed25519::{Keypair, SecretKey},
+    executor::Executor,
+    transport::{quic, tcp},
+    yamux,
+};
+use async_trait::async_trait;
+use futures::future::BoxFuture;
+use libp2p::Multiaddr;
+use perfrun_api::matrix::{Negotiation, Stack, Transport};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::DropGuard;
+
+use self::{
+    driver::Dial,
+    protocol::{Command, RawProtocol},
+};
+use super::{
+    BoxStream, CLOSE_TIMEOUT, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, IDLE_TIMEOUT,
+    Inbound, OPEN_TIMEOUT, address, interfaces, tasks::Tasks,
+};
+
+/// Streams that litep2p's QUIC lets a peer open; not configurable.
+const QUIC_STREAMS: usize = 100;
+const YAMUX_STREAMS_DEFAULT: usize = 512;
+const YAMUX_WINDOWS_DEFAULT: usize = 1 << 30;
+
+pub(super) async fn start(
+    config: HostConfig,
+    inbound: mpsc::UnboundedSender<Inbound>,
+) -> Result<Box<dyn Host>, Error> {
+    check_supported(&config)?;
+    if let Some(listen) = config.listen {
+        address::check_free(config.transport, listen)?;
+    }
+    let tasks = Tasks::default();
+    let stop = tasks.stop_on_drop();
+    let (commands, requests) = mpsc::unbounded_channel();
+    let protocol = RawProtocol::new(&config, inbound, requests);
+    let builder = ConfigBuilder::new()
+        .with_keypair(identity(config.identity)?)
+        .with_user_protocol(Box::new(protocol))
+        .with_keep_alive_timeout(IDLE_TIMEOUT)
+        .with_executor(Arc::new(TasksExecutor(tasks.clone())));
+    // The default configurations would make a dialler listen, too.
+    let listen_addresses: Vec<_> = config
+        .listen
+        .map(|listen| translate(&address::multiaddr(config.transport, listen.into())))
+        .transpose()?
+        .into_iter()
+        .collect();
+    let builder = match config.transport {
+        Transport::QuicV1 => builder.with_quic(quic::config::Config {
+            listen_addresses,
+            connection_open_timeout: DIAL_TIMEOUT,
+            substream_open_timeout: OPEN_TIMEOUT,
+        }),
+        Transport::Tcp | Transport::TcpTls => builder.with_tcp(tcp::config::Config {
+            listen_addresses,
+            // A port that another process listens on must be an error, not a share of its peers.
+            reuse_port: false,
+            // Off by default, which stalls each message by a delayed acknowledgement.
+            nodelay: true,
+            yamux_config: yamux_config(config.max_streams),
+            connection_open_timeout: DIAL_TIMEOUT,
+            substream_open_timeout: OPEN_TIMEOUT,
+            ..Default::default()
+        }),
+    };
+    let litep2p = Litep2p::new(builder.build()).map_err(setup)?;
+    let mut addresses: Vec<_> = litep2p.listen_addresses().map(ToString::to_string).collect();
+    let mut listening = None;
+    if let Some((ip, port)) = config.listen {
+        // litep2p only logs that it could not listen.
+        let Some(bound) = addresses.first() else {
+            let reason = "litep2p did not listen".to_owned();
+            return Err(Error::Listen {
+                address: address::text(config.transport, (ip, port)),
+                reason,
+            });
+        };
+        listening = address::port(&address::parse(bound)?).map(|port| (ip, port));
+        if let (Transport::QuicV1, true, Some(listening)) = (config.transport, ip.is_unspecified(), listening)
+        {
+            // Its QUIC reports the wildcard address, which nobody can dial.
+            let dialable =
+                interfaces::dialable(config.transport, listening.into()).map_err(|error| Error::Listen {
+                    address: address::text(config.transport, listening),
+                    reason: address::describe(&error),
+                })?;
+            let peer = litep2p.local_peer_id();
+            addresses = dialable
+                .into_iter()
+                .map(|address| format!("{address}/p2p/{peer}"))
+                .collect();
+        }
+    }
+    let (dials, dial_requests) = mpsc::unbounded_channel();
+    tasks.spawn(driver::run(litep2p, dial_requests));
+    Ok(Box::new(Lite {
+        transport: config.transport,
+        addresses,
+        listening,
+        commands,
+        dials,
+        tasks,
+        _stop: stop,
+    }))
+}
+
+fn check_supported(config: &HostConfig) -> Result<(), Error> {
+    let unsupported = |what: String| {
+        Err(Error::Unsupported {
+            stack: Stack::Litep2p,
+            what,
+        })
+    };
+    if config.transport == Transport::TcpTls {
+        return unsupported("TLS over TCP".to_owned());
+    }
+    if config.negotiation == Negotiation::V1Lazy {
+        return unsupported("lazy negotiation".to_owned());
+    }
+    if config.transport == Transport::QuicV1 && config.listen.is_some() && config.max_streams > QUIC_STREAMS {
+        return unsupported(format!("{} streams on one QUIC connection", config.max_streams));
+    }
+    Ok(())
+}
+
+fn yamux_config(max_streams: usize) -> yamux::Config {
+    let mut config = yamux::Config::default();
+    // A quarter more than asked for: a stream counts until both sides have seen its end.
+    let streams = max_streams.saturating_add(max_streams / 4);
+    if streams > YAMUX_STREAMS_DEFAULT {
+        // yamux panics when windows cannot hold all streams, and takes the reserve from the growth of windows.
+        let reserved = streams.saturating_mul(yamux::DEFAULT_CREDIT as usize);
+        config.set_max_connection_receive_window(Some(reserved.saturating_add(YAMUX_WINDOWS_DEFAULT)));
+        config.set_max_num_streams(streams);
+    }
+    config
+}
+
+struct Lite {
+    transport: Transport,
+    addresses: Vec<String>,
+    /// What [`HostConfig::listen`] asked for, with the real port.
+    listening: Option<(IpAddr, u16)>,
+    commands: mpsc::UnboundedSender<Command>,
+    dials: mpsc::UnboundedSender<Dial>,
+    tasks: Tasks,
+    _stop: DropGuard,
+}
+
+#[async_trait]
+impl Host for Lite {
+    fn addresses(&self) -> &[String] {
+        &self.addresses
+    }
+
+    async fn dial(&self, address: &str) -> Result<Box<dyn Connection>, Error> {
+        let target = translate(&address::parse(address)?)?;
+        let Some(peer) = PeerId::try_from_multiaddr(&target) else {
+            let reason = "it has no /p2p/<peer id>, which litep2p needs".to_owned();
+            return Err(Error::Address {
+                address: address.to_owned(),
+                reason,
+            });
+        };
+        let failed = |reason: &str| Error::Dial {
+            address: address.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let closed = || failed("the host is closed");
+        let (connected, established) = oneshot::channel();
+        let (failure, not_established) = oneshot::channel();
+        let started = Instant::now();
+        // In this order: the protocol has to expect the connection before it can come up.
+        self.commands
+            .send(Command::Expect {
+                peer,
+                reply: connected,
+            })
+            .map_err(|_| closed())?;
+        self.dials
+            .send(Dial {
+                address: target,
+                peer,
+                failed: failure,
+            })
+            .map_err(|_| closed())?;
+        let outcome = async {
+            tokio::select! {
+                Ok(()) = established => Ok(()),
+                Ok(reason) = not_established => Err(failed(&reason)),
+                else => Err(closed()),
+            }
+        };
+        // Longer than litep2p's own timeout: it is the one that knows the reason.
+        match tokio::time::timeout(2 * DIAL_TIMEOUT, outcome).await {
+            Ok(outcome) => outcome?,
+            Err(_) => return Err(failed("litep2p reported no outcome")),
+        }
+        let phases = DialPhases {
+            transport: None,
+            established: started.elapsed(),
+        };
+        Ok(Box::new(Dialled {
+            peer,
+            phases,
+            commands: self.commands.clone(),
+        }))
+    }
+
+    async fn close(self: Box<Self>) {
+        let (reply, closed) = oneshot::channel();
+        if self.commands.send(Command::Shutdown { reply }).is_ok() {
+            // An unresponsive peer must not hold up the next trial; what is still open is dropped.
+            let _ = tokio::time::timeout(CLOSE_TIMEOUT, closed).await;
+        }
+        self.tasks.end().await;
+        if let Some(listening) = self.listening {
+            address::until_free(self.transport, listening).await;
+        }
+    }
+}
+
+struct Dialled {
+    peer: PeerId,
+    phases: DialPhases,
+    commands: mpsc::UnboundedSender<Command>,
+}
+
+#[async_trait]
+impl Connection for Dialled {
+    fn phases(&self) -> DialPhases {
+        self.phases
+    }
+
+    async fn open(&self) -> Result<BoxStream, Error> {
+        let closed = || Error::Open("the connection is closed".to_owned());
+        let (reply, opened) = oneshot::channel();
+        self.commands
+            .send(Command::Open {
+                peer: self.peer,
+                reply,
+            })
+            .map_err(|_| closed())?;
+        // Longer than litep2p's own timeout, which its QUIC transport lets pass without a word.
+        match tokio::time::timeout(OPEN_TIMEOUT + DIAL_TIMEOUT, opened).await {
+            Ok(opened) => opened.map_err(|_| closed())?.map_err(Error::Open),
+            Err(_) => Err(Error::Open("timed out".to_owned())),
+        }
+    }
+
+    async fn close(self: Box<Self>) {
+        let (reply, closed) = oneshot::channel();
+        if self
+            .commands
+            .send(Command::Close {
+                peer: self.peer,
+                reply: Some(reply),
+            })
+            .is_ok()
+        {
+            let _ = tokio::time::timeout(CLOSE_TIMEOUT, closed).await;
+        }
+    }
+}
+
+impl Drop for Dialled {
+    fn drop(&mut self) {
+        // Harmless after `close`, and when the host is gone.
+        let _ = self.commands.send(Command::Close {
+            peer: self.peer,
+            reply: None,
+        });
+    }
+}
+
+/// Runs litep2p's tasks as tasks of the host, so that they end with it.
+struct TasksExecutor(Tasks);
+
+impl Executor for TasksExecutor {
+    fn run(&self, task: BoxFuture<'static, ()>) {
+        self.0.spawn(task);
+    }
+
+    fn run_with_name(&self, _: &'static str, task: BoxFuture<'static, ()>) {
+        self.0.spawn(task);
+    }
+}
+
+fn identity(seed: Option<[u8; 32]>) -> Result<Keypair, Error> {
+    match seed {
+        Some(seed) => SecretKey::try_from_bytes(seed).map(Keypair::from).map_err(setup),
+        None => Ok(Keypair::generate()),
+    }
+}
+
+/// litep2p's multiaddr is that of another version of the crate.
+fn translate(address: &Multiaddr) -> Result<::litep2p::types::multiaddr::Multiaddr, Error> {
+    let text = address.to_string();
+    text.parse()
+        .map_err(|error: ::litep2p::types::multiaddr::Error| Error::Address {
+            address: text.clone(),
+            reason: error.to_string(),
+        })
+}
+
+fn setup(error: ::litep2p::Error) -> Error {
+    Error::Setup {
+        stack: Stack::Litep2p,
+        reason: address::describe(&error),
+    }
+}

@@ -1,0 +1,217 @@
+//! QUIC by quinn, which libp2p builds on too, with libp2p's settings: what libp2p adds shows in the difference.
+
+mod tls;
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use async_trait::async_trait;
+use perfrun_api::matrix::{Stack, Transport};
+use quinn::{ClientConfig, Endpoint, IdleTimeout, ServerConfig, TransportConfig, VarInt};
+use tokio::{sync::mpsc, time::timeout};
+use tokio_util::sync::DropGuard;
+
+use crate::stack::{
+    BoxStream, CLOSE_TIMEOUT, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, Inbound,
+    OPEN_TIMEOUT, address, interfaces, tasks::Tasks,
+};
+
+/// Every value but the first is that of libp2p-quic.
+const STREAMS_DEFAULT: usize = 256;
+const STREAM_WINDOW: u32 = 10_000_000;
+const CONNECTION_WINDOW: u32 = 15_000_000;
+const IDLE: u32 = 10_000;
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
+
+/// Certificates are not checked, so the name in them is of no account; quinn wants one.
+const SERVER_NAME: &str = "perfrun";
+
+pub(super) fn start(
+    config: HostConfig,
+    inbound: mpsc::UnboundedSender<Inbound>,
+) -> Result<Box<dyn Host>, Error> {
+    let tasks = Tasks::default();
+    let stop = tasks.stop_on_drop();
+    let transport = Arc::new(transport(config.max_streams)?);
+    let mut client = ClientConfig::new(Arc::new(tls::client().map_err(setup)?));
+    client.transport_config(Arc::clone(&transport));
+    let (mut addresses, mut listener) = (Vec::new(), None);
+    if let Some(listen) = config.listen {
+        let failed = |error: io::Error| Error::Listen {
+            address: address::text(Transport::QuicV1, listen),
+            reason: address::describe(&error),
+        };
+        let mut server = ServerConfig::with_crypto(Arc::new(tls::server(SERVER_NAME).map_err(setup)?));
+        server.transport_config(transport).migration(false);
+        let endpoint = Endpoint::server(server, listen.into()).map_err(failed)?;
+        let bound = endpoint.local_addr().map_err(failed)?;
+        addresses = interfaces::dialable(Transport::QuicV1, bound).map_err(failed)?;
+        tasks.spawn(accept(endpoint.clone(), inbound, tasks.clone()));
+        listener = Some(Listener { endpoint, bound });
+    }
+    Ok(Box::new(Quic {
+        addresses,
+        client,
+        listener,
+        tasks,
+        _stop: stop,
+    }))
+}
+
+fn transport(max_streams: usize) -> Result<TransportConfig, Error> {
+    // A quarter more than asked for: a stream counts until both sides have seen its end.
+    let streams = max_streams.saturating_add(max_streams / 4).max(STREAMS_DEFAULT);
+    let streams = u32::try_from(streams).map_err(|_| Error::Unsupported {
+        stack: Stack::Raw,
+        what: format!("{max_streams} streams on one QUIC connection"),
+    })?;
+    let mut config = TransportConfig::default();
+    config
+        .max_concurrent_bidi_streams(streams.into())
+        .max_concurrent_uni_streams(VarInt::from_u32(0))
+        .datagram_receive_buffer_size(None)
+        .stream_receive_window(STREAM_WINDOW.into())
+        .receive_window(CONNECTION_WINDOW.into())
+        .max_idle_timeout(Some(IdleTimeout::from(VarInt::from_u32(IDLE))))
+        .keep_alive_interval(Some(KEEP_ALIVE))
+        .allow_spin(false);
+    Ok(config)
+}
+
+async fn accept(endpoint: Endpoint, inbound: mpsc::UnboundedSender<Inbound>, tasks: Tasks) {
+    while let Some(incoming) = endpoint.accept().await {
+        // Each in its own task: a slow handshake must not hold up the others.
+        tasks.spawn(serve(incoming, inbound.clone()));
+    }
+}
+
+async fn serve(incoming: quinn::Incoming, inbound: mpsc::UnboundedSender<Inbound>) {
+    // Ended by quinn's idle timeout when the peer falls silent.
+    let connection = match incoming.await {
+        Ok(connection) => connection,
+        Err(error) => {
+            tracing::debug!(%error, "inbound connection failed");
+            return;
+        }
+    };
+    // A receiver that is gone drops the stream, which tells the peer.
+    let _ = inbound.send(Inbound::Connection);
+    while let Ok((send, receive)) = connection.accept_bi().await {
+        let _ = inbound.send(Inbound::Stream(Box::new(tokio::io::join(receive, send))));
+    }
+}
+
+struct Listener {
+    endpoint: Endpoint,
+    bound: SocketAddr,
+}
+
+struct Quic {
+    addresses: Vec<String>,
+    client: ClientConfig,
+    listener: Option<Listener>,
+    tasks: Tasks,
+    _stop: DropGuard,
+}
+
+#[async_trait]
+impl Host for Quic {
+    fn addresses(&self) -> &[String] {
+        &self.addresses
+    }
+
+    async fn dial(&self, address: &str) -> Result<Box<dyn Connection>, Error> {
+        let peer = address::socket(Transport::QuicV1, address)?;
+        let failed = |reason: String| Error::Dial {
+            address: address.to_owned(),
+            reason,
+        };
+        let started = Instant::now();
+        // A socket per connection, as on TCP: connections of one host must not share a socket's buffer.
+        let local: IpAddr = if peer.is_ipv4() {
+            Ipv4Addr::UNSPECIFIED.into()
+        } else {
+            Ipv6Addr::UNSPECIFIED.into()
+        };
+        let endpoint =
+            Endpoint::client(SocketAddr::new(local, 0)).map_err(|error| failed(error.to_string()))?;
+        let connecting = endpoint
+            .connect_with(self.client.clone(), peer, SERVER_NAME)
+            .map_err(|error| failed(address::describe(&error)))?;
+        let connection = timeout(DIAL_TIMEOUT, connecting)
+            .await
+            .map_err(|_| failed("timed out".to_owned()))?
+            .map_err(|error| failed(address::describe(&error)))?;
+        let phases = DialPhases {
+            transport: None,
+            established: started.elapsed(),
+        };
+        Ok(Box::new(Dialled {
+            endpoint,
+            connection,
+            phases,
+        }))
+    }
+
+    async fn close(self: Box<Self>) {
+        if let Some(Listener { endpoint, .. }) = &self.listener {
+            close(endpoint).await;
+        }
+        self.tasks.end().await;
+        let Self { listener, .. } = *self;
+        if let Some(Listener { endpoint, bound }) = listener {
+            drop(endpoint);
+            address::until_free(Transport::QuicV1, (bound.ip(), bound.port())).await;
+        }
+    }
+}
+
+struct Dialled {
+    endpoint: Endpoint,
+    connection: quinn::Connection,
+    phases: DialPhases,
+}
+
+#[async_trait]
+impl Connection for Dialled {
+    fn phases(&self) -> DialPhases {
+        self.phases
+    }
+
+    /// Returns before the peer knows of the stream, which it does with the first bytes.
+    async fn open(&self) -> Result<BoxStream, Error> {
+        match timeout(OPEN_TIMEOUT, self.connection.open_bi()).await {
+            Ok(Ok((send, receive))) => Ok(Box::new(tokio::io::join(receive, send))),
+            Ok(Err(error)) => Err(Error::Open(address::describe(&error))),
+            Err(_) => Err(Error::Open("timed out".to_owned())),
+        }
+    }
+
+    async fn close(self: Box<Self>) {
+        close(&self.endpoint).await;
+    }
+}
+
+impl Drop for Dialled {
+    fn drop(&mut self) {
+        // Streams that are still held would keep it open.
+        self.connection.close(VarInt::from_u32(0), &[]);
+    }
+}
+
+/// Closes all connections of an endpoint and waits, not for ever, until peers had the time to hear of it.
+async fn close(endpoint: &Endpoint) {
+    endpoint.close(VarInt::from_u32(0), &[]);
+    let _ = timeout(CLOSE_TIMEOUT, endpoint.wait_idle()).await;
+}
+
+fn setup(error: impl std::error::Error + 'static) -> Error {
+    Error::Setup {
+        stack: Stack::Raw,
+        reason: address::describe(&error),
+    }
+}

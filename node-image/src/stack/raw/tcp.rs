@@ -1,0 +1,146 @@
+//! Plain TCP: a stream is a connection.
+
+use std::{
+    net::SocketAddr,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use async_trait::async_trait;
+use perfrun_api::matrix::Transport;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::mpsc,
+    time::timeout,
+};
+use tokio_util::sync::DropGuard;
+
+use crate::stack::{
+    BoxStream, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, Inbound, OPEN_TIMEOUT, address,
+    interfaces, tasks::Tasks,
+};
+
+pub(super) async fn start(
+    config: HostConfig,
+    inbound: mpsc::UnboundedSender<Inbound>,
+) -> Result<Box<dyn Host>, Error> {
+    let tasks = Tasks::default();
+    let stop = tasks.stop_on_drop();
+    let mut addresses = Vec::new();
+    if let Some(listen) = config.listen {
+        let failed = |error: std::io::Error| Error::Listen {
+            address: address::text(Transport::Tcp, listen),
+            reason: address::describe(&error),
+        };
+        let listener = TcpListener::bind(SocketAddr::from(listen))
+            .await
+            .map_err(failed)?;
+        let bound = listener.local_addr().map_err(failed)?;
+        addresses = interfaces::dialable(Transport::Tcp, bound).map_err(failed)?;
+        tasks.spawn(accept(listener, inbound));
+    }
+    Ok(Box::new(Tcp {
+        addresses,
+        tasks,
+        _stop: stop,
+    }))
+}
+
+async fn accept(listener: TcpListener, inbound: mpsc::UnboundedSender<Inbound>) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                if let Err(error) = stream.set_nodelay(true) {
+                    // The peer has gone again.
+                    tracing::debug!(%error, "failed to set up an accepted connection");
+                    continue;
+                }
+                // A receiver that is gone drops the connection, which tells the peer.
+                let _ = inbound.send(Inbound::Connection);
+                let _ = inbound.send(Inbound::Stream(Box::new(stream)));
+            }
+            Err(error) => {
+                // Out of file descriptors, usually; they come back when connections close.
+                tracing::warn!(%error, "failed to accept a connection");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+struct Tcp {
+    addresses: Vec<String>,
+    tasks: Tasks,
+    _stop: DropGuard,
+}
+
+#[async_trait]
+impl Host for Tcp {
+    fn addresses(&self) -> &[String] {
+        &self.addresses
+    }
+
+    async fn dial(&self, address: &str) -> Result<Box<dyn Connection>, Error> {
+        let peer = address::socket(Transport::Tcp, address)?;
+        let started = Instant::now();
+        let first = timeout(DIAL_TIMEOUT, connect(peer))
+            .await
+            .unwrap_or_else(|_| Err("timed out".to_owned()))
+            .map_err(|reason| Error::Dial {
+                address: address.to_owned(),
+                reason,
+            })?;
+        let established = started.elapsed();
+        Ok(Box::new(Dialled {
+            peer,
+            first: Mutex::new(Some(first)),
+            phases: DialPhases {
+                transport: Some(established),
+                established,
+            },
+        }))
+    }
+
+    async fn close(self: Box<Self>) {
+        self.tasks.end().await;
+    }
+}
+
+struct Dialled {
+    peer: SocketAddr,
+    /// The dialled connection until a stream is asked for.
+    first: Mutex<Option<TcpStream>>,
+    phases: DialPhases,
+}
+
+#[async_trait]
+impl Connection for Dialled {
+    fn phases(&self) -> DialPhases {
+        self.phases
+    }
+
+    /// The first stream is the dialled connection, each further one a connection more: parallel streams of a stack
+    /// compare with parallel connections.
+    async fn open(&self) -> Result<BoxStream, Error> {
+        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(first) = first {
+            return Ok(Box::new(first));
+        }
+        match timeout(OPEN_TIMEOUT, connect(self.peer)).await {
+            Ok(Ok(stream)) => Ok(Box::new(stream)),
+            Ok(Err(reason)) => Err(Error::Open(reason)),
+            Err(_) => Err(Error::Open("timed out".to_owned())),
+        }
+    }
+
+    /// Closes the dialled connection if it was not used. Streams are closed by their users.
+    async fn close(self: Box<Self>) {}
+}
+
+async fn connect(peer: SocketAddr) -> Result<TcpStream, String> {
+    let stream = TcpStream::connect(peer)
+        .await
+        .map_err(|error| error.to_string())?;
+    stream.set_nodelay(true).map_err(|error| error.to_string())?;
+    Ok(stream)
+}

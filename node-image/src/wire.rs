@@ -1,0 +1,267 @@
+//! What is sent on a stream. Written once for all stacks, generic over the stream.
+//!
+//! Integers are big-endian u64, payload is zeros, no framing. A declared length is only ever counted down: nothing is
+//! allocated for it. Every loop reads and writes in turn in one task, because litep2p's yamux loses a waker when the
+//! two halves of a stream are polled from two tasks (rust-yamux issue 232).
+
+pub mod litep2p_perf;
+pub mod perf;
+pub mod ping;
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use perfrun_api::node::{Reason, Transfer};
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+/// What a trial counts while it runs. Only atomics: the data path never waits for a reader.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Payload bytes handed to the stack.
+    pub sent: AtomicU64,
+    /// Payload bytes taken from the stack.
+    pub received: AtomicU64,
+    /// Connections established.
+    pub connections: AtomicU64,
+    /// Streams opened.
+    pub streams: AtomicU64,
+    /// Opens, handshakes and round trips that succeeded.
+    pub operations: AtomicU64,
+    /// Opens, handshakes and round trips that failed.
+    pub failures: AtomicU64,
+}
+
+impl Counters {
+    /// Adds to one of the counters.
+    pub fn add(counter: &AtomicU64, n: u64) {
+        counter.fetch_add(n, Ordering::Relaxed);
+    }
+}
+
+/// Why an exchange ended early.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The peer ended the stream before everything was sent.
+    #[error("the peer ended the stream after {got} of {due} bytes of {what}")]
+    TooFewBytes {
+        /// Of what.
+        what: &'static str,
+        /// Bytes that arrived.
+        got: u64,
+        /// Bytes that were due.
+        due: u64,
+    },
+    /// The peer sent something that was not due.
+    #[error("the peer sent more than the {due} bytes of {what} that were due")]
+    UnexpectedBytes {
+        /// Of what.
+        what: &'static str,
+        /// Bytes that were due.
+        due: u64,
+    },
+    /// The peer echoed other bytes than it was sent.
+    #[error("the peer echoed other bytes than were sent")]
+    WrongEcho,
+    /// The stream broke.
+    #[error("the stream broke: {0}")]
+    Stream(#[from] io::Error),
+}
+
+impl Error {
+    /// The kind of failure, as results name it.
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::TooFewBytes { .. } => Reason::TooFewBytes,
+            Self::UnexpectedBytes { .. } | Self::WrongEcho => Reason::UnexpectedBytes,
+            Self::Stream(_) => Reason::StreamFailed,
+        }
+    }
+}
+
+/// How much a sender sends.
+#[derive(Clone, Copy, Debug)]
+pub enum Volume {
+    /// So many bytes.
+    Bytes(u64),
+    /// Until this moment.
+    Until(Instant),
+}
+
+/// Bytes as they arrived at a receiver.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Arrival {
+    /// Payload bytes.
+    pub bytes: u64,
+    /// End of the first read, and the bytes it brought.
+    first: Option<(Instant, u64)>,
+    /// End of the last read.
+    last: Option<Instant>,
+}
+
+impl Arrival {
+    fn add(&mut self, bytes: u64) {
+        let now = Instant::now();
+        self.bytes += bytes;
+        self.first.get_or_insert((now, bytes));
+        self.last = Some(now);
+    }
+
+    /// When the first bytes were there.
+    pub fn first(&self) -> Option<Instant> {
+        self.first.map(|(at, _)| at)
+    }
+
+    /// When the last bytes were there.
+    pub fn last(&self) -> Option<Instant> {
+        self.last
+    }
+
+    /// Arrivals on several streams as one.
+    pub fn merge(&mut self, other: &Self) {
+        self.bytes += other.bytes;
+        self.first = [self.first, other.first].into_iter().flatten().min_by_key(|(at, _)| *at);
+        self.last = self.last.max(other.last);
+    }
+
+    /// As the receiver reports it; `seconds` is from the first read to the last.
+    pub fn transfer(&self) -> Option<Transfer> {
+        let ((first, first_bytes), last) = (self.first?, self.last?);
+        let seconds = (last - first).as_secs_f64();
+        Some(Transfer {
+            bytes: self.bytes,
+            seconds,
+            bytes_after_first: Some(self.bytes - first_bytes),
+            first_to_last_seconds: Some(seconds),
+        })
+    }
+}
+
+/// The moments of one client's exchange.
+#[derive(Clone, Copy, Debug)]
+pub struct Exchange {
+    /// Payload bytes sent.
+    pub sent: u64,
+    /// Before the first payload byte was written.
+    pub begun: Instant,
+    /// When the last write, or the half-close, returned.
+    pub written: Instant,
+    /// When the peer had proved that it consumed everything: its first byte or its end of stream.
+    pub consumed: Instant,
+    /// When the download was asked for.
+    pub asked: Instant,
+    /// The download.
+    pub arrival: Arrival,
+}
+
+/// What a stream writes from and reads into: zeros that all streams of a trial share, and a buffer of its own.
+pub struct Buffers {
+    zeros: Arc<[u8]>,
+    /// Allocated by the first read, so that a stream which is only opened costs nothing.
+    read: Vec<u8>,
+}
+
+impl Buffers {
+    /// Buffers that write and read as many bytes at once as there are zeros.
+    pub fn new(zeros: &Arc<[u8]>) -> Self {
+        Self { zeros: zeros.clone(), read: vec![] }
+    }
+
+    /// Sends payload; counts what the stack took.
+    async fn send<S: AsyncWrite + Unpin>(
+        &self,
+        stream: &mut S,
+        volume: Volume,
+        counters: &Counters,
+    ) -> io::Result<u64> {
+        let mut sent = 0u64;
+        loop {
+            let due = match volume {
+                Volume::Bytes(bytes) => bytes - sent,
+                Volume::Until(deadline) if Instant::now() >= deadline => 0,
+                Volume::Until(_) => u64::MAX,
+            };
+            if due == 0 {
+                return Ok(sent);
+            }
+            let chunk = &self.zeros[..self.zeros.len().min(usize::try_from(due).unwrap_or(usize::MAX))];
+            let n = stream.write(chunk).await?;
+            if n == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            sent += n as u64;
+            Counters::add(&counters.sent, n as u64);
+        }
+    }
+
+    /// Reads once, at most `due` bytes; 0 is the end of the stream.
+    async fn receive<S: AsyncRead + Unpin>(
+        &mut self,
+        stream: &mut S,
+        due: u64,
+        arrival: &mut Arrival,
+        counters: &Counters,
+    ) -> io::Result<u64> {
+        self.read.resize(self.zeros.len(), 0);
+        let most = self.read.len().min(usize::try_from(due).unwrap_or(usize::MAX));
+        let n = stream.read(&mut self.read[..most]).await? as u64;
+        if n > 0 {
+            arrival.add(n);
+            Counters::add(&counters.received, n);
+        }
+        Ok(n)
+    }
+
+    /// Reads exactly `due` bytes of `what`.
+    async fn receive_exactly<S: AsyncRead + Unpin>(
+        &mut self,
+        stream: &mut S,
+        what: &'static str,
+        due: u64,
+        arrival: &mut Arrival,
+        counters: &Counters,
+    ) -> Result<(), Error> {
+        let before = arrival.bytes;
+        while arrival.bytes - before < due {
+            let got = arrival.bytes - before;
+            if self.receive(stream, due - got, arrival, counters).await? == 0 {
+                return Err(Error::TooFewBytes { what, got, due });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads a header; `None` if the stream ended before its first byte.
+async fn read_header<S: AsyncRead + Unpin>(stream: &mut S, what: &'static str) -> Result<Option<u64>, Error> {
+    let mut header = [0; 8];
+    let mut got = 0;
+    while got < header.len() {
+        match stream.read(&mut header[got..]).await? {
+            0 if got == 0 => return Ok(None),
+            0 => return Err(Error::TooFewBytes { what, got: got as u64, due: 8 }),
+            n => got += n,
+        }
+    }
+    Ok(Some(u64::from_be_bytes(header)))
+}
+
+/// Writes a header and gets it on its way.
+async fn write_header<S: AsyncWrite + Unpin>(stream: &mut S, value: u64) -> io::Result<()> {
+    stream.write_all(&value.to_be_bytes()).await
+}
+
+/// Whether an error only says that the peer dropped the stream, which is how several protocols end.
+fn is_dropped(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, UnexpectedEof, WriteZero};
+    matches!(
+        error.kind(),
+        BrokenPipe | ConnectionAborted | ConnectionReset | NotConnected | UnexpectedEof | WriteZero
+    )
+}

@@ -1,0 +1,128 @@
+//! What a node does in a trial: one module for each workload, the same for every stack.
+
+mod bandwidth;
+mod client;
+mod handshakes;
+mod ping;
+mod server;
+mod substreams;
+
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+
+use perfrun_api::{
+    histogram::Recorder,
+    matrix::{Stack, Transport},
+    node::{Distribution, Failure, Reason, Transfer},
+    plan::Parameters,
+};
+
+pub use client::Client;
+pub use server::serve;
+
+use crate::{
+    probe::Probe,
+    stack::{self, HostConfig, StackMetrics},
+    wire,
+};
+
+/// What a trial needs to know, on either side.
+#[derive(Clone)]
+pub struct Setup {
+    /// The stack to speak.
+    pub stack: Stack,
+    /// The transport.
+    pub transport: Transport,
+    /// What to do.
+    pub parameters: Parameters,
+    /// Where to listen; port 0 takes a free one.
+    pub listen: (IpAddr, u16),
+    /// Seed of the server's identity; none: random.
+    pub identity: Option<[u8; 32]>,
+    /// Streams that one connection must hold open; none: as many as the workload asks for.
+    pub max_streams: Option<usize>,
+    /// Where stacks count.
+    pub stack_metrics: Arc<StackMetrics>,
+    /// Who watches.
+    pub probe: Arc<Probe>,
+}
+
+impl Setup {
+    fn host(&self, listen: Option<(IpAddr, u16)>) -> HostConfig {
+        HostConfig {
+            transport: self.transport,
+            protocol: self.parameters.protocol(),
+            negotiation: self.parameters.negotiation(),
+            listen,
+            identity: self.identity.filter(|_| listen.is_some()),
+            max_streams: self.max_streams.unwrap_or(self.streams() as usize),
+            metrics: self.stack_metrics.clone(),
+        }
+    }
+
+    /// Streams that one connection holds at the same time.
+    fn streams(&self) -> u32 {
+        match &self.parameters {
+            Parameters::Bandwidth { streams, .. } => *streams,
+            Parameters::Substreams { count, .. } => *count,
+            Parameters::Handshakes { .. } | Parameters::Ping { .. } => 1,
+        }
+    }
+
+    /// Zeros to write from; their number is the size of every write and read.
+    fn zeros(&self) -> Arc<[u8]> {
+        let chunk = match &self.parameters {
+            Parameters::Bandwidth { chunk_bytes, .. } => chunk_bytes.0.clamp(1, 16 << 20) as usize,
+            _ => 1024,
+        };
+        vec![0; chunk].into()
+    }
+}
+
+/// What a side of a trial found, besides what its probe counted.
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// The client-to-server transfer.
+    pub upload: Option<Transfer>,
+    /// The server-to-client transfer.
+    pub download: Option<Transfer>,
+    /// Distributions, in nanoseconds.
+    pub recorders: BTreeMap<Distribution, Recorder>,
+}
+
+impl Findings {
+    fn record(&mut self, distribution: Distribution, time: std::time::Duration) {
+        let recorder = self.recorders.entry(distribution).or_insert_with(perfrun_api::histogram::recorder);
+        // Resizing recorders take every value above 0; what takes less than a nanosecond counts as one.
+        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1);
+        recorder.saturating_record(nanoseconds);
+    }
+}
+
+/// A failure in words and for programs.
+pub fn failure(reason: Reason, message: impl std::fmt::Display) -> Failure {
+    Failure { reason, message: message.to_string() }
+}
+
+impl From<stack::Error> for Failed {
+    fn from(error: stack::Error) -> Self {
+        use stack::Error::{Address, Dial, Listen, Open, Setup, Unsupported};
+        let reason = match &error {
+            Unsupported { .. } => Reason::Unsupported,
+            Listen { .. } => Reason::ListenFailed,
+            Address { .. } | Dial { .. } => Reason::DialFailed,
+            Open(_) => Reason::OpenFailed,
+            Setup { .. } => Reason::Internal,
+        };
+        Self(failure(reason, error))
+    }
+}
+
+impl From<wire::Error> for Failed {
+    fn from(error: wire::Error) -> Self {
+        Self(failure(error.reason(), error))
+    }
+}
+
+/// A [`Failure`] on its way up.
+#[derive(Debug)]
+pub struct Failed(pub Failure);

@@ -1,0 +1,111 @@
+//! Bulk transfer over parallel streams of every peer's connection.
+
+use std::time::Instant;
+
+use futures::future::try_join_all;
+use perfrun_api::{
+    matrix::Protocol,
+    node::{Reason, Transfer},
+    plan::{Amount, Parameters},
+    workload::{Direction, Timing},
+};
+
+use super::{
+    Failed, Findings, Setup,
+    client::{Peer, deadline},
+    failure,
+};
+use crate::{
+    stack::BoxStream,
+    wire::{Arrival, Buffers, Counters, Exchange, Volume, litep2p_perf, perf},
+};
+
+/// Opens all streams, then exchanges on all of them at once.
+pub(super) async fn run(
+    setup: &Setup,
+    peers: &[Peer],
+    begun: Instant,
+    findings: &mut Findings,
+) -> Result<(), Failed> {
+    let Parameters::Bandwidth { protocol, direction, amount, streams, timing, .. } = setup.parameters else {
+        return Err(Failed(failure(Reason::Internal, "not a bandwidth trial")));
+    };
+    let opens = peers.iter().map(|peer| async {
+        let connection = peer.connection()?;
+        try_join_all((0..streams).map(|_| connection.open())).await.map_err(Failed::from)
+    });
+    let opened: Vec<BoxStream> = try_join_all(opens).await?.into_iter().flatten().collect();
+    Counters::add(&setup.probe.counters.streams, opened.len() as u64);
+
+    let zeros = setup.zeros();
+    let mut tasks = tokio::task::JoinSet::new();
+    for stream in opened {
+        let probe = setup.probe.clone();
+        let mut buffers = Buffers::new(&zeros);
+        // A task for each stream: polled inside another task, streams would share one core.
+        tasks.spawn(async move {
+            exchange(stream, protocol, direction, amount, begun, &mut buffers, &probe.counters).await
+        });
+    }
+    let mut exchanges = vec![];
+    while let Some(done) = tasks.join_next().await {
+        let done = done.map_err(|error| Failed(failure(Reason::Internal, error)))?;
+        exchanges.push(done?);
+    }
+    findings.upload = (direction != Direction::Download).then(|| upload(&exchanges, timing));
+    findings.download = (direction != Direction::Upload).then(|| download(&exchanges));
+    Ok(())
+}
+
+async fn exchange(
+    stream: BoxStream,
+    protocol: Protocol,
+    direction: Direction,
+    amount: Amount,
+    begun: Instant,
+    buffers: &mut Buffers,
+    counters: &Counters,
+) -> Result<Exchange, Failed> {
+    let (up, down) = (direction != Direction::Download, direction != Direction::Upload);
+    let bytes = |wanted: bool| match amount {
+        Amount::Count(bytes) if wanted => bytes,
+        _ => 0,
+    };
+    let until = |wanted: bool| deadline(amount, begun).filter(|_| wanted);
+    let exchange = match protocol {
+        Protocol::Litep2pPerf => litep2p_perf::run(stream, bytes(up), bytes(down), buffers, counters).await?,
+        Protocol::Perf => {
+            let upload = until(up).map_or(Volume::Bytes(bytes(up)), Volume::Until);
+            let download = until(down).map_or(perf::Download::Bytes(bytes(down)), perf::Download::Until);
+            perf::run(stream, upload, download, buffers, counters).await?
+        }
+        Protocol::Ping => return Err(Failed(failure(Reason::Unsupported, "ping carries no bulk transfer"))),
+    };
+    Ok(exchange)
+}
+
+/// The upload of all streams as one, from the first byte written to the end that `timing` defines.
+fn upload(exchanges: &[Exchange], timing: Timing) -> Transfer {
+    let end = |e: &Exchange| match timing {
+        Timing::Strict => e.consumed,
+        Timing::Compat => e.written,
+    };
+    let begun = exchanges.iter().map(|e| e.begun).min();
+    let ended = exchanges.iter().map(end).max();
+    Transfer {
+        bytes: exchanges.iter().map(|e| e.sent).sum(),
+        seconds: begun.zip(ended).map_or(0.0, |(begun, ended)| (ended - begun).as_secs_f64()),
+        ..Transfer::default()
+    }
+}
+
+/// The download of all streams as one, from the moment it was asked for to the last byte.
+fn download(exchanges: &[Exchange]) -> Transfer {
+    let mut all = Arrival::default();
+    for exchange in exchanges {
+        all.merge(&exchange.arrival);
+    }
+    let asked = exchanges.iter().map(|e| e.asked).min();
+    let seconds = asked.zip(all.last()).map_or(0.0, |(asked, last)| (last - asked).as_secs_f64());
+    Transfer { seconds, ..all.transfer().unwrap_or_default() }
+}

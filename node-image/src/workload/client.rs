@@ -1,0 +1,111 @@
+//! The dialling side of a trial: prepare, wait, run.
+
+use std::time::{Duration, Instant};
+
+use perfrun_api::{
+    node::{Distribution, Reason},
+    plan::{Amount, Parameters},
+};
+use tokio::sync::mpsc;
+
+use super::{Failed, Findings, Setup, bandwidth, failure, handshakes, ping, substreams};
+use crate::{
+    stack::{self, Connection, Host},
+    wire::Counters,
+};
+
+/// A client that is ready to begin.
+pub struct Client {
+    setup: Setup,
+    peers: Vec<Peer>,
+    findings: Findings,
+}
+
+/// One identity and what it talks to.
+pub(super) struct Peer {
+    pub host: Box<dyn Host>,
+    pub server: String,
+    /// Open, unless the workload is about opening it.
+    pub connection: Option<Box<dyn Connection>>,
+}
+
+impl Client {
+    /// Starts hosts and, where the workload is not about that, opens connections.
+    pub async fn prepare(setup: Setup, servers: &[String], peers: u32) -> Result<Self, Failed> {
+        if servers.is_empty() {
+            return Err(Failed(failure(Reason::DialFailed, "there is no server address to dial")));
+        }
+        let (hosts, connect) = match setup.parameters {
+            Parameters::Handshakes { in_flight, .. } => (peers * in_flight, false),
+            _ => (peers, true),
+        };
+        let mut client = Self { setup, peers: vec![], findings: Findings::default() };
+        for i in 0..hosts as usize {
+            client.add_peer(&servers[i % servers.len()], connect).await?;
+        }
+        Ok(client)
+    }
+
+    async fn add_peer(&mut self, server: &str, connect: bool) -> Result<(), Failed> {
+        // A dialler receives no inbound events; the receiver may go.
+        let (inbound, _) = mpsc::unbounded_channel();
+        let host = stack::start(self.setup.stack, self.setup.host(None), inbound).await?;
+        let mut connection = None;
+        if connect {
+            let dialled = host.dial(server).await?;
+            Counters::add(&self.setup.probe.counters.connections, 1);
+            let phases = dialled.phases();
+            self.findings.record(Distribution::HandshakeEstablished, phases.established);
+            if let Some(transport) = phases.transport {
+                self.findings.record(Distribution::HandshakeTransport, transport);
+            }
+            connection = Some(dialled);
+        }
+        self.peers.push(Peer { host, server: server.to_owned(), connection });
+        Ok(())
+    }
+
+    /// Runs the workload; returns how long it took.
+    pub async fn run(&mut self) -> Result<Duration, Failed> {
+        let begun = Instant::now();
+        let (setup, peers, findings) = (&self.setup, &self.peers, &mut self.findings);
+        match &setup.parameters {
+            Parameters::Bandwidth { .. } => bandwidth::run(setup, peers, begun, findings).await?,
+            Parameters::Substreams { .. } => substreams::run(setup, peers, findings).await?,
+            Parameters::Handshakes { amount, .. } => handshakes::run(setup, peers, *amount, findings).await?,
+            Parameters::Ping { count, interval_seconds } => {
+                let interval = Duration::from_secs_f64(*interval_seconds);
+                ping::run(setup, peers, *count, interval, findings).await?;
+            }
+        }
+        Ok(begun.elapsed())
+    }
+
+    /// Closes connections and hosts; what was found until here.
+    pub async fn close(self) -> Findings {
+        for peer in self.peers {
+            if let Some(connection) = peer.connection {
+                connection.close().await;
+            }
+            peer.host.close().await;
+        }
+        self.findings
+    }
+}
+
+impl Peer {
+    /// The open connection; [`Client::prepare`] opened it for every workload that asks.
+    pub(super) fn connection(&self) -> Result<&dyn Connection, Failed> {
+        self.connection
+            .as_deref()
+            .ok_or_else(|| Failed(failure(Reason::Internal, "this workload was prepared without a connection")))
+    }
+}
+
+/// The deadline behind an amount of time, counted from `begun`.
+pub(super) fn deadline(amount: Amount, begun: Instant) -> Option<Instant> {
+    match amount {
+        Amount::Count(_) => None,
+        Amount::Seconds(seconds) => Some(begun + Duration::from_secs_f64(seconds)),
+    }
+}

@@ -1,0 +1,44 @@
+//! Application round trips, one after the other on one open stream of every peer.
+
+use std::time::{Duration, Instant};
+
+use futures::future::try_join_all;
+use perfrun_api::node::Distribution;
+
+use super::{Failed, Findings, Setup, client::Peer};
+use crate::wire::{Counters, ping};
+
+/// `count` round trips of every peer.
+pub(super) async fn run(
+    setup: &Setup,
+    peers: &[Peer],
+    count: u32,
+    interval: Duration,
+    findings: &mut Findings,
+) -> Result<(), Failed> {
+    let counters = &setup.probe.counters;
+    let trips = try_join_all(peers.iter().map(|peer| async move {
+        let mut stream = peer.connection()?.open().await?;
+        Counters::add(&counters.streams, 1);
+        // The first round trip also completes what the stack left for the first bytes; it is not counted.
+        ping::round_trip(&mut stream, [0; ping::SIZE], counters).await?;
+        let mut trips = Vec::with_capacity(count as usize);
+        let mut payload = [0; ping::SIZE];
+        for i in 0..count {
+            payload[..4].copy_from_slice(&i.to_be_bytes());
+            let begun = Instant::now();
+            ping::round_trip(&mut stream, payload, counters).await?;
+            trips.push(begun.elapsed());
+            Counters::add(&counters.operations, 1);
+            if !interval.is_zero() {
+                tokio::time::sleep(interval).await;
+            }
+        }
+        Ok::<_, Failed>(trips)
+    }))
+    .await?;
+    for trip in trips.into_iter().flatten() {
+        findings.record(Distribution::RoundTrip, trip);
+    }
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! The listening side of a trial.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use perfrun_api::{matrix::Protocol, node::Reason, plan::Parameters};
+use tokio::{sync::mpsc, task::JoinSet};
+
+use super::{Failed, Findings, Setup, failure};
+use crate::{
+    stack::{self, BoxStream, Inbound},
+    wire::{self, Arrival, Buffers, Counters, litep2p_perf, perf, ping},
+};
+
+/// How long streams may take to end once the clients are done.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// Listens, tells `ready` its addresses, and serves until `finish`; streams that are still open then may end.
+pub async fn serve(
+    setup: &Setup,
+    ready: impl FnOnce(Vec<String>),
+    finish: impl Future<Output = ()>,
+) -> Result<Findings, Failed> {
+    let (inbound, mut events) = mpsc::unbounded_channel();
+    let host = stack::start(setup.stack, setup.host(Some(setup.listen)), inbound).await?;
+    ready(host.addresses().to_vec());
+
+    let mut streams = Streams::new(setup);
+    tokio::pin!(finish);
+    loop {
+        tokio::select! {
+            event = events.recv() => match event {
+                Some(Inbound::Connection) => Counters::add(&setup.probe.counters.connections, 1),
+                Some(Inbound::Stream(stream)) => streams.serve(stream),
+                None => return Err(Failed(failure(Reason::Internal, "the stack stopped listening"))),
+            },
+            Some(ended) = streams.tasks.join_next() => streams.ended(ended),
+            () = &mut finish => break,
+        }
+    }
+    while let Ok(Inbound::Stream(stream)) = events.try_recv() {
+        streams.serve(stream);
+    }
+    let drain = async {
+        while let Some(ended) = streams.tasks.join_next().await {
+            streams.ended(ended);
+        }
+    };
+    let drained = tokio::time::timeout(DRAIN, drain).await;
+    host.close().await;
+    if drained.is_err() && streams.failed.is_none() {
+        let left = streams.tasks.len();
+        return Err(Failed(failure(Reason::Timeout, format!("{left} streams did not end with their clients"))));
+    }
+    match streams.failed {
+        Some(failed) => Err(failed),
+        None => Ok(Findings { upload: streams.arrival.transfer(), ..Findings::default() }),
+    }
+}
+
+/// The streams being served, and what came of those that ended.
+struct Streams<'a> {
+    setup: &'a Setup,
+    zeros: Arc<[u8]>,
+    tasks: JoinSet<Result<Arrival, wire::Error>>,
+    begun: bool,
+    arrival: Arrival,
+    failed: Option<Failed>,
+}
+
+impl<'a> Streams<'a> {
+    fn new(setup: &'a Setup) -> Self {
+        // Where the workload is not about connecting, what the server used for that is not charged to it.
+        let begun = matches!(setup.parameters, Parameters::Handshakes { .. });
+        let (zeros, tasks) = (setup.zeros(), JoinSet::new());
+        Self { setup, zeros, tasks, begun, arrival: Arrival::default(), failed: None }
+    }
+
+    fn serve(&mut self, stream: BoxStream) {
+        if !std::mem::replace(&mut self.begun, true) {
+            self.setup.probe.begin();
+        }
+        let probe = self.setup.probe.clone();
+        Counters::add(&probe.counters.streams, 1);
+        let protocol = self.setup.parameters.protocol();
+        let mut buffers = Buffers::new(&self.zeros);
+        self.tasks.spawn(async move {
+            match protocol {
+                Protocol::Perf => perf::serve(stream, &mut buffers, &probe.counters).await,
+                Protocol::Litep2pPerf => litep2p_perf::serve(stream, &mut buffers, &probe.counters).await,
+                Protocol::Ping => ping::serve(stream, &probe.counters).await.map(|()| Arrival::default()),
+            }
+        });
+    }
+
+    /// Keeps what a stream brought, or the first failure: one bad peer ends its stream, not the others'.
+    fn ended(&mut self, ended: Result<Result<Arrival, wire::Error>, tokio::task::JoinError>) {
+        match ended {
+            Ok(Ok(arrival)) => self.arrival.merge(&arrival),
+            Ok(Err(error)) => {
+                self.failed.get_or_insert(error.into());
+            }
+            Err(error) => {
+                self.failed.get_or_insert(Failed(failure(Reason::Internal, error)));
+            }
+        }
+    }
+}

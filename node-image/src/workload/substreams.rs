@@ -1,0 +1,106 @@
+//! Time to open many substreams on one connection; nothing is exchanged on them.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    task::Poll,
+    time::{Duration, Instant},
+};
+
+use futures::stream::{FuturesUnordered, StreamExt};
+use perfrun_api::{
+    node::{Distribution, Reason},
+    plan::Parameters,
+};
+
+use super::{Failed, Findings, Setup, client::Peer, failure};
+use crate::{
+    stack::{self, BoxStream, Connection},
+    wire::Counters,
+};
+
+type Opened = (Instant, Result<BoxStream, stack::Error>);
+
+/// Opens the substreams of all peers; holds them until all are open.
+pub(super) async fn run(setup: &Setup, peers: &[Peer], findings: &mut Findings) -> Result<(), Failed> {
+    let Parameters::Substreams { count, rate, .. } = setup.parameters else {
+        return Err(Failed(failure(Reason::Internal, "not a substreams trial")));
+    };
+    let pace = rate.map(|rate| Duration::from_secs_f64(1.0 / f64::from(rate)));
+    let all = futures::future::try_join_all(peers.iter().map(|peer| async move {
+        Ok::<_, Failed>(match pace {
+            None => burst(peer.connection()?, count).await,
+            Some(pace) => paced(peer.connection()?, count, pace).await,
+        })
+    }))
+    .await?;
+
+    let mut held = vec![];
+    let mut last_error = None;
+    let counters = &setup.probe.counters;
+    for opens in all {
+        for (from_first, after_last, opened) in opens {
+            match opened {
+                Ok(stream) => {
+                    findings.record(Distribution::Open, from_first);
+                    if let Some(after_last) = after_last {
+                        findings.record(Distribution::OpenCompat, after_last);
+                    }
+                    Counters::add(&counters.streams, 1);
+                    Counters::add(&counters.operations, 1);
+                    held.push(stream);
+                }
+                Err(error) => {
+                    Counters::add(&counters.failures, 1);
+                    last_error = Some(error);
+                }
+            }
+        }
+    }
+    match last_error {
+        Some(error) if held.is_empty() => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+/// A substream with its time by both clocks: since before the first request, and since after the last.
+type Timed = (Duration, Option<Duration>, Result<BoxStream, stack::Error>);
+
+/// Requests all at once.
+async fn burst(connection: &dyn Connection, count: u32) -> Vec<Timed> {
+    let first = Instant::now();
+    // The first poll of an open queues its request, so polling each once is what "requested" means.
+    let mut pending = FuturesUnordered::new();
+    let mut opened: Vec<Opened> = vec![];
+    for _ in 0..count {
+        let mut open: Pin<Box<dyn Future<Output = Opened> + Send + '_>> =
+            Box::pin(async {
+                let stream = connection.open().await;
+                (Instant::now(), stream)
+            });
+        match futures::poll!(open.as_mut()) {
+            Poll::Ready(done) => opened.push(done),
+            Poll::Pending => pending.push(open),
+        }
+    }
+    let last = Instant::now();
+    while let Some(done) = pending.next().await {
+        opened.push(done);
+    }
+    opened
+        .into_iter()
+        .map(|(at, stream)| (at - first, Some(at.saturating_duration_since(last)), stream))
+        .collect()
+}
+
+/// Requests one every `pace`; each is timed from its own request.
+async fn paced(connection: &dyn Connection, count: u32, pace: Duration) -> Vec<Timed> {
+    let begun = Instant::now();
+    let opens = (0..count).map(|i| async move {
+        tokio::time::sleep_until((begun + pace * i).into()).await;
+        let requested = Instant::now();
+        let stream = connection.open().await;
+        (requested.elapsed(), None, stream)
+    });
+    opens.collect::<FuturesUnordered<_>>().collect().await
+}

@@ -1,0 +1,279 @@
+//! Every stack on every transport it has, over loopback, with real bytes.
+#![allow(clippy::unwrap_used)]
+
+mod lifecycle;
+mod support;
+
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    time::Duration,
+};
+
+use futures::future::{join_all, try_join_all};
+use perfrun_api::matrix::{Negotiation, Stack, Transport};
+use perfrun_node::stack::{self, HostConfig, Inbound};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::mpsc,
+    time::timeout,
+};
+
+use self::support::*;
+
+async fn pair(client: Stack, server: Stack, transport: Transport, negotiation: Negotiation) {
+    let _shared = DESCRIPTORS.read().await;
+    let server = echo_server(server, listener(transport)).await;
+    let client = start(
+        client,
+        HostConfig {
+            negotiation,
+            ..host(transport)
+        },
+    )
+    .await;
+    assert!(
+        client.addresses().is_empty(),
+        "a dialler listens at {:?}",
+        client.addresses()
+    );
+    exchange(&*client, &server.addresses()[0]).await.close().await;
+    client.close().await;
+    server.close().await;
+}
+
+macro_rules! pairs {
+    ($($name:ident: $client:ident to $server:ident on $transport:ident, $negotiation:ident;)*) => { $(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $name() {
+            pair(Stack::$client, Stack::$server, Transport::$transport, Negotiation::$negotiation).await;
+        }
+    )* };
+}
+
+pairs! {
+    libp2p_talks_to_libp2p_on_tcp: Libp2p to Libp2p on Tcp, V1;
+    libp2p_talks_to_litep2p_on_tcp: Libp2p to Litep2p on Tcp, V1;
+    litep2p_talks_to_libp2p_on_tcp: Litep2p to Libp2p on Tcp, V1;
+    litep2p_talks_to_litep2p_on_tcp: Litep2p to Litep2p on Tcp, V1;
+    libp2p_talks_to_libp2p_on_quic: Libp2p to Libp2p on QuicV1, V1;
+    libp2p_talks_to_litep2p_on_quic: Libp2p to Litep2p on QuicV1, V1;
+    litep2p_talks_to_libp2p_on_quic: Litep2p to Libp2p on QuicV1, V1;
+    litep2p_talks_to_litep2p_on_quic: Litep2p to Litep2p on QuicV1, V1;
+    libp2p_talks_to_libp2p_on_tls: Libp2p to Libp2p on TcpTls, V1;
+    libp2p_negotiates_lazily_with_libp2p_on_tcp: Libp2p to Libp2p on Tcp, V1Lazy;
+    libp2p_negotiates_lazily_with_libp2p_on_quic: Libp2p to Libp2p on QuicV1, V1Lazy;
+    libp2p_negotiates_lazily_with_litep2p_on_tcp: Libp2p to Litep2p on Tcp, V1Lazy;
+    libp2p_negotiates_lazily_with_litep2p_on_quic: Libp2p to Litep2p on QuicV1, V1Lazy;
+    raw_talks_to_raw_on_tcp: Raw to Raw on Tcp, V1;
+    raw_talks_to_raw_on_quic: Raw to Raw on QuicV1, V1;
+}
+
+/// Opens `streams` at once, keeps all of them, then uses each.
+async fn burst(client: Stack, server: Stack, transport: Transport, streams: usize) {
+    let _shared = DESCRIPTORS.read().await;
+    let server = echo_server(
+        server,
+        HostConfig {
+            max_streams: streams,
+            ..listener(transport)
+        },
+    )
+    .await;
+    let client = start(
+        client,
+        HostConfig {
+            max_streams: streams,
+            ..host(transport)
+        },
+    )
+    .await;
+    let connection = client.dial(&server.addresses()[0]).await.unwrap();
+    let opened = try_join_all((0..streams).map(|_| connection.open()))
+        .await
+        .unwrap();
+    assert_eq!(opened.len(), streams);
+    join_all(opened.into_iter().map(|stream| echo(stream, 1000))).await;
+    connection.close().await;
+    client.close().await;
+    server.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn libp2p_opens_300_streams_at_once() {
+    for transport in [Transport::Tcp, Transport::TcpTls, Transport::QuicV1] {
+        burst(Stack::Libp2p, Stack::Libp2p, transport, 300).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn libp2p_opens_more_streams_than_its_defaults_allow() {
+    for transport in [Transport::Tcp, Transport::QuicV1] {
+        burst(Stack::Libp2p, Stack::Libp2p, transport, 1000).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn litep2p_opens_more_streams_than_its_queue_and_yamux_hold_by_default() {
+    burst(Stack::Litep2p, Stack::Litep2p, Transport::Tcp, 1000).await;
+    // libp2p acknowledges later than litep2p, so that litep2p alone would get stuck here every time.
+    burst(Stack::Litep2p, Stack::Libp2p, Transport::Tcp, 1000).await;
+    burst(Stack::Libp2p, Stack::Litep2p, Transport::Tcp, 1000).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn litep2p_opens_100_streams_on_quic_and_300_to_libp2p() {
+    burst(Stack::Litep2p, Stack::Litep2p, Transport::QuicV1, 100).await;
+    burst(Stack::Litep2p, Stack::Libp2p, Transport::QuicV1, 300).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn raw_opens_300_streams_at_once() {
+    for transport in [Transport::Tcp, Transport::QuicV1] {
+        burst(Stack::Raw, Stack::Raw, transport, 300).await;
+    }
+}
+
+#[tokio::test]
+async fn all_stacks_speak_ipv6() {
+    let _shared = DESCRIPTORS.read().await;
+    for (stack, transport) in ALL {
+        let server = echo_server(
+            stack,
+            HostConfig {
+                listen: Some((V6, 0)),
+                ..host(transport)
+            },
+        )
+        .await;
+        assert!(
+            server.addresses()[0].starts_with("/ip6/::1/"),
+            "{stack}: {:?}",
+            server.addresses()
+        );
+        let client = start(stack, host(transport)).await;
+        exchange(&*client, &server.addresses()[0]).await;
+        client.close().await;
+        server.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_host_on_all_interfaces_reports_what_can_be_dialled() {
+    let _shared = DESCRIPTORS.read().await;
+    for (stack, transport) in ALL {
+        let any = Some((IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0));
+        let server = echo_server(
+            stack,
+            HostConfig {
+                listen: any,
+                ..host(transport)
+            },
+        )
+        .await;
+        let client = start(stack, host(transport)).await;
+        let addresses = server.addresses();
+        assert!(
+            !addresses.iter().any(|address| address.contains("0.0.0.0")),
+            "{stack}: {addresses:?}"
+        );
+        let address = addresses
+            .iter()
+            .find(|address| address.contains("/127.0.0.1/"))
+            .unwrap();
+        exchange(&*client, address).await;
+        client.close().await;
+        server.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_connection_is_reported_before_its_first_stream() {
+    let _shared = DESCRIPTORS.read().await;
+    for (stack, transport) in ALL {
+        let (inbound, mut events) = mpsc::unbounded_channel();
+        let server = stack::start(stack, listener(transport), inbound).await.unwrap();
+        let client = start(stack, host(transport)).await;
+        let connection = client.dial(&server.addresses()[0]).await.unwrap();
+        let mut stream = connection.open().await.unwrap();
+        stream.write_all(b"x").await.unwrap();
+        stream.flush().await.unwrap();
+        assert!(
+            matches!(events.recv().await, Some(Inbound::Connection)),
+            "{stack} {transport}"
+        );
+        assert!(
+            matches!(events.recv().await, Some(Inbound::Stream(_))),
+            "{stack} {transport}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_seed_gives_libp2p_and_litep2p_the_published_peer_id() {
+    let _shared = DESCRIPTORS.read().await;
+    let mut seed = [0; 32];
+    seed[..6].copy_from_slice(b"secret");
+    for stack in [Stack::Libp2p, Stack::Litep2p] {
+        let server = start(
+            stack,
+            HostConfig {
+                identity: Some(seed),
+                ..listener(Transport::Tcp)
+            },
+        )
+        .await;
+        let peer = "/p2p/12D3KooWBpZHDZu7YSbvPaPXKhkRNJvR7MkTJMQQAVBKx9mCqz3q";
+        assert!(
+            server.addresses()[0].ends_with(peer),
+            "{stack}: {:?}",
+            server.addresses()
+        );
+    }
+}
+
+#[tokio::test]
+async fn only_libp2p_on_tcp_tells_when_the_socket_was_connected() {
+    let _shared = DESCRIPTORS.read().await;
+    for (stack, transport) in ALL {
+        let server = start(stack, listener(transport)).await;
+        let client = start(stack, host(transport)).await;
+        let phases = client.dial(&server.addresses()[0]).await.unwrap().phases();
+        let expected = transport != Transport::QuicV1 && stack != Stack::Litep2p;
+        assert_eq!(
+            phases.transport.is_some(),
+            expected,
+            "{stack} {transport}: {phases:?}"
+        );
+        assert!(
+            phases.transport.unwrap_or_default() <= phases.established,
+            "{stack} {transport}: {phases:?}"
+        );
+    }
+}
+
+/// What the documentation of `Stream` warns of: only counting bytes tells a whole stream from a torn one.
+#[tokio::test]
+async fn a_stream_dropped_before_its_end_reads_as_a_complete_one() {
+    let _shared = DESCRIPTORS.read().await;
+    for (stack, transport) in ALL {
+        let (inbound, mut events) = mpsc::unbounded_channel();
+        let server = stack::start(stack, listener(transport), inbound).await.unwrap();
+        let client = start(stack, host(transport)).await;
+        let connection = client.dial(&server.addresses()[0]).await.unwrap();
+        let mut stream = connection.open().await.unwrap();
+        stream.write_all(b"half of it").await.unwrap();
+        stream.flush().await.unwrap();
+        drop(stream);
+        let mut received = loop {
+            match events.recv().await.unwrap() {
+                Inbound::Stream(stream) => break stream,
+                Inbound::Connection => {}
+            }
+        };
+        let mut heard = Vec::new();
+        let end = timeout(Duration::from_secs(5), received.read_to_end(&mut heard))
+            .await
+            .unwrap();
+        assert!(matches!(end, Ok(10)), "{stack} {transport}: {end:?}");
+    }
+}

@@ -1,0 +1,105 @@
+//! Hosts over loopback, and a server that answers.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::future::join_all;
+use perfrun_api::matrix::{Negotiation, Protocol, Stack, Transport};
+use perfrun_node::stack::{self, BoxStream, Connection, Host, HostConfig, Inbound, StackMetrics};
+use prometheus_client::registry::Registry;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::{RwLock, mpsc},
+    time::timeout,
+};
+
+pub const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+pub const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
+pub const AWKWARD: [usize; 6] = [0, 1, 65535, 65536, 65537, 1 << 20];
+pub const ALL: [(Stack, Transport); 7] = [
+    (Stack::Libp2p, Transport::Tcp),
+    (Stack::Libp2p, Transport::TcpTls),
+    (Stack::Libp2p, Transport::QuicV1),
+    (Stack::Litep2p, Transport::Tcp),
+    (Stack::Litep2p, Transport::QuicV1),
+    (Stack::Raw, Transport::Tcp),
+    (Stack::Raw, Transport::QuicV1),
+];
+
+/// Tests that count file descriptors hold it for writing, all others for reading.
+pub static DESCRIPTORS: RwLock<()> = RwLock::const_new(());
+
+pub fn host(transport: Transport) -> HostConfig {
+    HostConfig {
+        transport,
+        protocol: Protocol::Perf,
+        negotiation: Negotiation::V1,
+        listen: None,
+        identity: None,
+        max_streams: 64,
+        metrics: Arc::new(StackMetrics::new(&mut Registry::default())),
+    }
+}
+
+pub fn listener(transport: Transport) -> HostConfig {
+    HostConfig {
+        listen: Some((V4, 0)),
+        ..host(transport)
+    }
+}
+
+pub async fn start(stack: Stack, config: HostConfig) -> Box<dyn Host> {
+    stack::start(stack, config, mpsc::unbounded_channel().0)
+        .await
+        .unwrap()
+}
+
+/// A listener that answers each stream, once it has ended, with what it said.
+pub async fn echo_server(stack: Stack, config: HostConfig) -> Box<dyn Host> {
+    let (inbound, mut events) = mpsc::unbounded_channel();
+    let host = stack::start(stack, config, inbound).await.unwrap();
+    tokio::spawn(async move {
+        while let Some(event) = events.recv().await {
+            if let Inbound::Stream(mut stream) = event {
+                tokio::spawn(async move {
+                    let mut said = Vec::new();
+                    stream.read_to_end(&mut said).await?;
+                    stream.write_all(&said).await?;
+                    stream.shutdown().await
+                });
+            }
+        }
+    });
+    host
+}
+
+pub async fn echo(mut stream: BoxStream, size: usize) {
+    let said: Vec<u8> = (0..size).map(|i| (i % 251) as u8).collect();
+    stream.write_all(&said).await.unwrap();
+    stream.shutdown().await.unwrap();
+    let mut heard = Vec::new();
+    timeout(Duration::from_secs(20), stream.read_to_end(&mut heard))
+        .await
+        .expect("an answer")
+        .unwrap();
+    assert_eq!(heard.len(), size);
+    assert!(heard == said, "the answer differs");
+}
+
+/// Half-closes with every awkward size, one after the other and then all at once.
+pub async fn exchange(dialler: &dyn Host, address: &str) -> Box<dyn Connection> {
+    let connection = dialler.dial(address).await.unwrap();
+    for size in AWKWARD {
+        echo(connection.open().await.unwrap(), size).await;
+    }
+    join_all(AWKWARD.map(async |size| echo(connection.open().await.unwrap(), size).await)).await;
+    connection
+}
+
+pub fn port(host: &dyn Host) -> u16 {
+    let address = &host.addresses()[0];
+    address.split('/').nth(4).unwrap().parse().unwrap()
+}

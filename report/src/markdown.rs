@@ -1,0 +1,108 @@
+//! `report.md`.
+
+use std::fmt::Write as _;
+
+use perfrun_api::results::Results;
+
+use crate::{
+    table::{Cell, Table, mark},
+    tables::document,
+};
+
+/// The whole report as Markdown (GitHub's dialect, for its tables).
+pub fn markdown(results: &Results) -> String {
+    let document = document(results);
+    let mut out = format!("# {}\n", escaped(&document.title));
+    for warning in &document.warnings {
+        // GitHub colours this block; elsewhere it is a quotation.
+        let _ = write!(out, "\n> [!WARNING]\n> {}\n", escaped(warning));
+    }
+    if document.measurements.is_empty() {
+        out.push_str("\nNothing was measured.\n");
+    } else {
+        let _ = write!(out, "\n{}\n", document.method);
+    }
+    for table in document.measurements.iter().chain(&document.problems).chain([&document.environment]) {
+        draw(&mut out, table);
+    }
+    out
+}
+
+fn draw(out: &mut String, table: &Table) {
+    let _ = write!(out, "\n## {}\n", escaped(&table.title));
+    if !table.caption.is_empty() {
+        let _ = write!(out, "\n{}\n", escaped(&sentence(&table.caption)));
+    }
+    out.push('\n');
+    line(out, table.header.iter().map(|name| escaped(&name.replace('\n', " "))));
+    let numbers = is_numbers(table);
+    line(out, (0..table.header.len()).map(|i| if numbers && i >= table.keys { "---:" } else { "---" }.to_owned()));
+    for row in &table.rows {
+        line(out, row.iter().map(field));
+    }
+    for (i, footnote) in table.footnotes.iter().enumerate() {
+        let _ = write!(out, "\n{} {}\n", mark(i), escaped(&sentence(footnote)));
+    }
+}
+
+/// Values stand to the right so that their units line up; text to the left.
+fn is_numbers(table: &Table) -> bool {
+    let starts = |cell: &Cell| cell.text.starts_with(|c: char| c.is_ascii_digit());
+    table.rows.iter().any(|row| row.iter().skip(table.keys).any(|cell| cell.interval.is_some()))
+        || table.rows.iter().all(|row| row.last().is_some_and(starts))
+}
+
+fn line(out: &mut String, fields: impl Iterator<Item = String>) {
+    for field in fields {
+        let _ = write!(out, "| {field} ");
+    }
+    out.push_str("|\n");
+}
+
+fn field(cell: &Cell) -> String {
+    let text = escaped(&cell.text.replace('\n', " "));
+    let interval = cell.interval.as_ref().map(|interval| format!(" {interval}")).unwrap_or_default();
+    format!("{text}{interval}{}", cell.marks())
+}
+
+/// Captions and footnotes are written without a capital and a full stop, to be joined to others.
+pub(crate) fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+    format!("{first}{}.", letters.as_str())
+}
+
+/// Names and messages come from documents, nodes and peers: whatever they hold, it is shown as text.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\\' | '`' | '*' | '_' | '|' | '~' => out.extend(['\\', c]),
+            '[' | ']' => out.extend(['\\', c]),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '&' => out.push_str("&amp;"),
+            c if c.is_control() => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_cannot_become_markup() {
+        let text = "a|b\n<img src=x> [x](http://x) `c` **d** \u{1b}[31m & e_f_g";
+        let expected = "a\\|b &lt;img src=x&gt; \\[x\\](http://x) \\`c\\` \\*\\*d\\*\\*  \\[31m &amp; e\\_f\\_g";
+        assert_eq!(escaped(text), expected);
+    }
+
+    #[test]
+    fn captions_become_sentences() {
+        assert_eq!(sentence("µs of it"), "Μs of it.");
+        assert_eq!(sentence(""), ".");
+    }
+}

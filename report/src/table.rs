@@ -1,0 +1,80 @@
+//! Tables as values: what they say, not how they are drawn.
+
+/// A table.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Table {
+    /// What it is about.
+    pub title: String,
+    /// What holds for all of its values; empty: nothing.
+    pub caption: String,
+    /// How many of the first columns name a row. They are repeated where a table is drawn in parts.
+    pub keys: usize,
+    /// Names of the columns; a line break is where a narrow column may break.
+    pub header: Vec<String>,
+    /// The rows, each as long as the header.
+    pub rows: Vec<Vec<Cell>>,
+    /// What the notes of the cells refer to; note 0 is the first.
+    pub footnotes: Vec<String>,
+    /// Whether the intervals may be left out where space is short, because another table has the important ones.
+    pub detail: bool,
+}
+
+/// One field of a table.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Cell {
+    /// What it says.
+    pub text: String,
+    /// The confidence interval of a value, in the same unit.
+    pub interval: Option<String>,
+    /// Indices of footnotes.
+    pub notes: Vec<usize>,
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Self { text, ..Self::default() }
+    }
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Self {
+        text.to_owned().into()
+    }
+}
+
+impl Cell {
+    /// The footnotes' marks, e.g. `¹˒²`; empty without any.
+    pub fn marks(&self) -> String {
+        self.notes.iter().map(|note| mark(*note)).collect::<Vec<_>>().join("˒")
+    }
+}
+
+/// The mark of a footnote: a raised number, from 1.
+pub fn mark(note: usize) -> String {
+    const RAISED: [char; 10] = ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];
+    let digits = (note + 1).to_string();
+    digits.bytes().map(|digit| RAISED[usize::from(digit - b'0')]).collect()
+}
+
+impl Table {
+    /// The same without the rows whose fields beyond the keys are all empty or dashes.
+    pub fn without_empty_rows(mut self) -> Self {
+        let keys = self.keys;
+        self.rows.retain(|row| row.iter().skip(keys).any(|cell| !matches!(cell.text.as_str(), "" | NOTHING)));
+        self
+    }
+}
+
+/// What a field without a value says.
+pub const NOTHING: &str = "–";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_raised_numbers_from_one() {
+        assert_eq!((mark(0), mark(9), mark(122)), ("¹".into(), "¹⁰".into(), "¹²³".into()));
+        assert_eq!(Cell { notes: vec![0, 1], ..Cell::default() }.marks(), "¹˒²");
+    }
+}

@@ -1,0 +1,99 @@
+//! Everything that a report says, as text and tables, in reading order.
+
+mod bandwidth;
+mod environment;
+mod handshakes;
+mod ping;
+mod problems;
+mod source;
+mod substreams;
+
+use perfrun_api::results::{Flag, Isolation, Results, RunState};
+
+pub(crate) use source::{Pair, Source};
+
+use crate::table::Table;
+
+/// A report, not drawn yet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Document {
+    /// Name and time of the run.
+    pub title: String,
+    /// What a reader must know before believing a number.
+    pub warnings: Vec<String>,
+    /// The measured values.
+    pub measurements: Vec<Table>,
+    /// Cells that were skipped and trials that failed.
+    pub problems: Vec<Table>,
+    /// What it ran on.
+    pub environment: Table,
+    /// How to read the values.
+    pub method: String,
+}
+
+/// What there is to say of results.
+pub fn document(results: &Results) -> Document {
+    let source = Source::new(results);
+    let mut measurements = bandwidth::tables(&source);
+    measurements.extend(substreams::tables(&source));
+    measurements.extend(handshakes::tables(&source));
+    measurements.extend(ping::tables(&source));
+    Document {
+        title: results.name.clone(),
+        warnings: warnings(results),
+        measurements,
+        problems: problems::tables(results),
+        environment: environment::table(results),
+        method: method(results),
+    }
+}
+
+fn warnings(results: &Results) -> Vec<String> {
+    let mut warnings = vec![];
+    let (done, all) = (problems::ended(results), results.plan.trials.len());
+    let reason = results.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    match results.state {
+        RunState::Complete => {}
+        RunState::Interrupted => {
+            warnings.push(format!("This run was interrupted after {done} of {all} trials{reason}."));
+        }
+        RunState::Failed => warnings.push(format!("This run failed after {done} of {all} trials{reason}.")),
+    }
+    let is_debug = results.environment.nodes.values().any(|node| node.profile != "release")
+        || results.trials.iter().any(|trial| trial.flags.contains(&Flag::DebugBuild));
+    if is_debug {
+        warnings.push("A node was not built with the release profile: its numbers say little.".to_owned());
+    }
+    if results.environment.isolation == Isolation::Loopback {
+        warnings.push(
+            "All nodes shared one loopback interface (no network namespaces): its segments of 64 KiB and the lack of \
+             isolation make the numbers incomparable with those of other runs."
+                .to_owned(),
+        );
+    }
+    let failed = problems::failed(results);
+    if failed > 0 {
+        let trials = if failed == 1 { "trial" } else { "trials" };
+        warnings.push(format!("{failed} {trials} of {all} failed; see the list of failed trials."));
+    }
+    warnings
+}
+
+fn method(results: &Results) -> String {
+    let spec = &results.spec;
+    let warmup = match spec.warmup {
+        0 => "no warm-up".to_owned(),
+        1 => "after 1 warm-up trial that does not count".to_owned(),
+        n => format!("after {n} warm-up trials that do not count"),
+    };
+    let interval = match crate::statistics::median_interval_ranks(spec.iterations as usize) {
+        Some((low, high)) => format!(
+            "[low, high] is the distribution-free 95 % confidence interval of the median: order statistics {low} and \
+             {high} of {} (exact binomial coverage)",
+            spec.iterations
+        ),
+        None => "fewer than six trials have no 95 % confidence interval of the median".to_owned(),
+    };
+    let count = if spec.iterations == 1 { "1 trial".into() } else { format!("{} trials", spec.iterations) };
+    format!("Each value is the median over {count}, {warmup}; {interval}.")
+}

@@ -1,0 +1,242 @@
+//! Bandwidth in the shape of the published tables: operation and size down, pairs of stacks across.
+
+use perfrun_api::{
+    matrix::{Negotiation, Transport},
+    plan::{Amount, Cell, Parameters},
+    results::Metric,
+    workload::Direction,
+};
+
+use super::source::{Grid, Notes, Pair, Source, Style, push_new};
+use crate::{
+    table::{self, NOTHING, Table},
+    units,
+};
+
+pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
+    let mut groups: Vec<String> = vec![];
+    let cells: Vec<&Cell> =
+        source.plan().cells.iter().filter(|c| matches!(c.parameters, Parameters::Bandwidth { .. })).collect();
+    for cell in &cells {
+        push_new(&mut groups, caption(&cell.parameters));
+    }
+    let of = |group: &String| cells.iter().copied().filter(|c| caption(&c.parameters) == *group).collect::<Vec<_>>();
+    groups.iter().flat_map(|group| group_tables(source, &of(group), group)).collect()
+}
+
+/// What a document sets once for all cells.
+fn caption(parameters: &Parameters) -> String {
+    let Parameters::Bandwidth { protocol, chunk_bytes, timing, negotiation, .. } = parameters else {
+        return String::new();
+    };
+    let lazy = if *negotiation == Negotiation::V1Lazy { ", negotiated by v1lazy" } else { "" };
+    format!("{protocol}, {timing} timing, {} chunks{lazy}", units::size(chunk_bytes.0), protocol = protocol.as_ref())
+}
+
+fn group_tables(source: &Source<'_>, cells: &[&Cell], caption: &str) -> Vec<Table> {
+    let grid = Grid::new(cells);
+    let layout = Layout::new(&grid);
+    let value = |notes: &mut Notes, cell: &Cell, line: &Line<'_>| {
+        let goodput = source.value(notes, cell, line.goodput, Style::Scaled);
+        goodput.or_else(|| source.value(notes, cell, line.seconds, Style::Scaled))
+    };
+    let times = grid.lines.iter().any(|line| is_small(line.1));
+    let explained =
+        if times { format!("{caption}; below 1 MiB a rate says little, so the time") } else { caption.to_owned() };
+    let tables = [
+        layout.table(source, "Goodput", explained, &layout.operations, value),
+        layout.without_raw().table(source, "Share of raw", format!("{caption}; goodput"), &layout.operations, {
+            |notes: &mut Notes, cell: &Cell, line: &Line<'_>| source.share(notes, cell, line.goodput)
+        }),
+        layout.table(source, "CPU seconds per GiB", format!("{caption}; all nodes together"), &layout.transfers, {
+            |notes: &mut Notes, cell: &Cell, _: &Line<'_>| {
+                source.value(notes, cell, Metric::CpuSecondsPerGiB, Style::Seconds)
+            }
+        }),
+        layout.table(source, "Peak RSS", format!("{caption}; largest client / server"), &layout.transfers, {
+            |notes: &mut Notes, cell: &Cell, _: &Line<'_>| {
+                source.both(notes, cell, [Metric::ClientPeakRss, Metric::ServerPeakRss])
+            }
+        }),
+    ];
+    // The first table also says what was skipped or failed; the others have nothing to add without values.
+    let has_values = |table: &Table| {
+        let values = table.rows.iter().flat_map(|row| row.iter().skip(table.keys));
+        values.into_iter().any(|cell| cell.text.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    let mut shown: Vec<Table> =
+        tables.into_iter().enumerate().filter(|(i, t)| *i == 0 || has_values(t)).map(|(_, t)| t).collect();
+    let at = shown.len().min(1);
+    shown.splice(at..at, latency(source, &grid, caption));
+    shown
+}
+
+/// One row of a table.
+#[derive(Clone)]
+struct Line<'a> {
+    operation: String,
+    transport: Transport,
+    parameters: &'a Parameters,
+    goodput: Metric,
+    seconds: Metric,
+}
+
+/// Rows and columns that the tables of a group share.
+struct Layout<'a> {
+    pairs: Vec<Pair<'a>>,
+    /// A line for each operation: `both` is an upload and a download.
+    operations: Vec<Line<'a>>,
+    /// A line for each cell, for what is measured once in it.
+    transfers: Vec<Line<'a>>,
+    has_streams: bool,
+    amount: &'static str,
+}
+
+impl<'a> Layout<'a> {
+    fn new(grid: &Grid<'a>) -> Self {
+        let direction = |parameters: &Parameters| match parameters {
+            Parameters::Bandwidth { direction, .. } => *direction,
+            _ => Direction::Upload,
+        };
+        let (mut operations, mut transfers) = (vec![], vec![]);
+        let mixed = grid.lines.iter().any(|line| direction(line.1) != Direction::Both);
+        for &(transport, parameters) in &grid.lines {
+            let line = |operation: &str, goodput, seconds| Line {
+                operation: operation.to_owned(),
+                transport,
+                parameters,
+                goodput,
+                seconds,
+            };
+            let up = |name: &str| line(name, Metric::UploadGoodput, Metric::UploadSeconds);
+            let down = |name: &str| line(name, Metric::DownloadGoodput, Metric::DownloadSeconds);
+            match direction(parameters) {
+                Direction::Upload => {
+                    operations.push(up("upload"));
+                    transfers.push(up("upload"));
+                }
+                Direction::Download => {
+                    operations.push(down("download"));
+                    transfers.push(down("download"));
+                }
+                Direction::Both => {
+                    let name = |name: &str| if mixed { format!("both: {name}") } else { name.to_owned() };
+                    operations.push(up(&name("upload")));
+                    operations.push(down(&name("download")));
+                    transfers.push(up("both"));
+                }
+            }
+        }
+        // All uploads, then all downloads, as in the published tables.
+        let mut names: Vec<String> = vec![];
+        operations.iter().for_each(|line| push_new(&mut names, line.operation.clone()));
+        operations.sort_by_key(|line: &Line<'_>| names.iter().position(|name| *name == line.operation));
+        let streams = |p: &Parameters| matches!(p, Parameters::Bandwidth { streams, .. } if *streams > 1);
+        let timed = |p: &Parameters| matches!(p, Parameters::Bandwidth { amount: Amount::Seconds(_), .. });
+        Self {
+            pairs: grid.pairs.clone(),
+            operations,
+            transfers,
+            has_streams: grid.lines.iter().any(|line| streams(line.1)),
+            amount: if grid.lines.iter().any(|line| timed(line.1)) { "Duration" } else { "Size" },
+        }
+    }
+
+    fn without_raw(&self) -> Self {
+        let pairs = self.pairs.iter().copied().filter(|pair| !pair.raw).collect();
+        Self { pairs, operations: vec![], transfers: vec![], ..*self }
+    }
+
+    fn table(
+        &self,
+        source: &Source<'_>,
+        title: &str,
+        caption: String,
+        lines: &[Line<'_>],
+        value: impl Fn(&mut Notes, &Cell, &Line<'_>) -> Option<table::Cell>,
+    ) -> Table {
+        let mut notes = Notes::default();
+        let mut keys = vec!["Operation", self.amount];
+        keys.extend(self.has_streams.then_some("Streams"));
+        keys.push("Transport");
+        let rows = lines.iter().map(|line| {
+            let values = self.pairs.iter().map(|&pair| {
+                let cell = source.cell(pair, line.transport, line.parameters);
+                cell.and_then(|cell| value(&mut notes, cell, line)).unwrap_or_else(|| {
+                    let measured = cell.is_some_and(|cell| source.row(cell, line.seconds).is_some());
+                    let missing = || source.missing(pair, line.transport, line.parameters);
+                    if measured { NOTHING.into() } else { missing() }
+                })
+            });
+            self.keys(line).into_iter().chain(values).collect()
+        });
+        let rows = rows.collect();
+        Table {
+            title: title.to_owned(),
+            caption,
+            keys: keys.len(),
+            header: keys.into_iter().map(str::to_owned).chain(self.pairs.iter().map(|p| p.header())).collect(),
+            rows,
+            footnotes: notes.into_footnotes(),
+            detail: false,
+        }
+        .without_empty_rows()
+    }
+
+    fn keys(&self, line: &Line<'_>) -> Vec<table::Cell> {
+        let Parameters::Bandwidth { amount, streams, .. } = line.parameters else { return vec![] };
+        let mut keys: Vec<table::Cell> = vec![line.operation.as_str().into(), amount_text(*amount).into()];
+        keys.extend(self.has_streams.then(|| streams.to_string().into()));
+        keys.push(line.transport.to_string().into());
+        keys
+    }
+}
+
+fn amount_text(amount: Amount) -> String {
+    match amount {
+        Amount::Count(bytes) => units::size(bytes),
+        Amount::Seconds(seconds) => format!("{seconds} s"),
+    }
+}
+
+fn is_small(parameters: &Parameters) -> bool {
+    let least = perfrun_api::measure::LEAST_BYTES_FOR_A_RATE;
+    matches!(parameters, Parameters::Bandwidth { amount: Amount::Count(bytes), streams, .. }
+        if bytes.saturating_mul((*streams).into()) < least)
+}
+
+/// A transfer of next to nothing both ways is the latency test of libp2p's perf: dial, then one round trip.
+fn latency(source: &Source<'_>, grid: &Grid<'_>, caption: &str) -> Option<Table> {
+    let mut notes = Notes::default();
+    let mut rows = vec![];
+    let is_latency = |p: &Parameters| {
+        matches!(p, Parameters::Bandwidth { direction: Direction::Both, amount: Amount::Count(bytes), .. }
+            if *bytes < 1024)
+    };
+    for &(transport, parameters) in grid.lines.iter().filter(|line| is_latency(line.1)) {
+        let Parameters::Bandwidth { amount, .. } = parameters else { continue };
+        for (name, metric) in [("connect", Metric::ConnectSeconds), ("total", Metric::TotalSeconds)] {
+            let values: Vec<Option<table::Cell>> = grid
+                .pairs
+                .iter()
+                .map(|&pair| {
+                    let cell = source.cell(pair, transport, parameters)?;
+                    source.value(&mut notes, cell, metric, Style::Scaled)
+                })
+                .collect();
+            if values.iter().any(Option::is_some) {
+                let keys = [name.into(), amount_text(*amount).into(), transport.to_string().into()];
+                rows.push(keys.into_iter().chain(values.into_iter().map(Option::unwrap_or_default)).collect());
+            }
+        }
+    }
+    (!rows.is_empty()).then(|| Table {
+        title: "Latency".to_owned(),
+        caption: format!("{caption}; from the dial until connected, and until the last byte"),
+        keys: 3,
+        header: grid.header(&["Until", "Size", "Transport"]),
+        rows,
+        footnotes: notes.into_footnotes(),
+        detail: false,
+    })
+}

@@ -1,0 +1,260 @@
+//! Access to results by what tables have as rows and columns.
+
+use std::{borrow::Cow, collections::HashMap};
+
+use perfrun_api::{
+    matrix::Transport,
+    plan::{Cell, Parameters, Plan},
+    results::{Flag, LATE_START_SECONDS, Metric, Results, SummaryRow},
+};
+
+use crate::{
+    summary::summarize,
+    table::{self, NOTHING, Table},
+    units::{self, PERCENT, SECONDS, Scale},
+};
+
+/// Results, indexed.
+pub(crate) struct Source<'a> {
+    pub(crate) results: &'a Results,
+    summary: Cow<'a, [SummaryRow]>,
+    rows: HashMap<(String, Metric), usize>,
+    planned: Vec<u32>,
+}
+
+/// Client and server as they head a column.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Pair<'a> {
+    pub(crate) client: &'a str,
+    pub(crate) server: &'a str,
+    pub(crate) raw: bool,
+}
+
+impl<'a> Pair<'a> {
+    pub(crate) fn of(cell: &'a Cell) -> Self {
+        Self { client: &cell.client.0, server: &cell.server.0, raw: cell.is_raw() }
+    }
+
+    /// Broken after the arrow where a column is narrow.
+    pub(crate) fn header(self) -> String {
+        if self.is_plain_raw() { "raw".to_owned() } else { format!("{} →\n{}", self.client, self.server) }
+    }
+
+    pub(crate) fn label(self) -> String {
+        if self.is_plain_raw() { "raw".to_owned() } else { format!("{} → {}", self.client, self.server) }
+    }
+
+    fn is_plain_raw(self) -> bool {
+        self.raw && self.client == "raw" && self.server == "raw"
+    }
+}
+
+/// How a metric is written.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Style {
+    /// In the unit that suits each value.
+    Scaled,
+    /// In seconds, so that values compare at a glance.
+    Seconds,
+}
+
+impl<'a> Source<'a> {
+    pub(crate) fn new(results: &'a Results) -> Self {
+        // A run that ended early may have left no summary, but its trials are there.
+        let summary = if results.summary.is_empty() {
+            Cow::Owned(summarize(&results.plan, &results.trials))
+        } else {
+            Cow::Borrowed(results.summary.as_slice())
+        };
+        let rows = summary.iter().enumerate().map(|(i, row)| ((row.cell.clone(), row.metric), i)).collect();
+        let mut planned = vec![0; results.plan.cells.len()];
+        for trial in results.plan.trials.iter().filter(|trial| !trial.warmup) {
+            if let Some(count) = planned.get_mut(trial.cell) {
+                *count += 1;
+            }
+        }
+        Self { results, summary, rows, planned }
+    }
+
+    pub(crate) fn plan(&self) -> &'a Plan {
+        &self.results.plan
+    }
+
+    pub(crate) fn row(&self, cell: &Cell, metric: Metric) -> Option<&SummaryRow> {
+        self.rows.get(&(cell.id.clone(), metric)).and_then(|&i| self.summary.get(i))
+    }
+
+    /// The cell of a table's row and column. The baseline stands beside every transport that it is held against.
+    pub(crate) fn cell(&self, pair: Pair<'_>, transport: Transport, parameters: &Parameters) -> Option<&'a Cell> {
+        let transport = if pair.raw { transport.raw() } else { transport };
+        self.plan()
+            .cells
+            .iter()
+            .find(|c| Pair::of(c) == pair && c.transport == transport && c.parameters == *parameters)
+    }
+
+    /// A value with its interval and notes.
+    pub(crate) fn value(&self, notes: &mut Notes, cell: &Cell, metric: Metric, style: Style) -> Option<table::Cell> {
+        let row = self.row(cell, metric)?;
+        let scale = match style {
+            Style::Scaled => Scale::of(row.unit, row.median),
+            Style::Seconds => SECONDS,
+        };
+        let interval = row.ci95_low.zip(row.ci95_high).map(|(low, high)| scale.interval(low, high));
+        let text = match style {
+            Style::Scaled => units::text(row.unit, row.median),
+            Style::Seconds => scale.number(row.median),
+        };
+        Some(table::Cell { text, interval, notes: self.notes(notes, cell, row) })
+    }
+
+    /// The share of the baseline's median, if there is one to compare with.
+    pub(crate) fn share(&self, notes: &mut Notes, cell: &Cell, metric: Metric) -> Option<table::Cell> {
+        let row = self.row(cell, metric)?;
+        let text = PERCENT.text(row.share_of_raw?);
+        Some(table::Cell { text, interval: None, notes: self.notes(notes, cell, row) })
+    }
+
+    /// Two values without intervals, as `a / b`.
+    pub(crate) fn both(&self, notes: &mut Notes, cell: &Cell, metrics: [Metric; 2]) -> Option<table::Cell> {
+        let [first, second] = metrics.map(|metric| self.row(cell, metric));
+        let text = |row: Option<&SummaryRow>| row.map_or("?".into(), |row| units::text(row.unit, row.median));
+        let known = first.or(second)?;
+        let text = format!("{} /\n{}", text(first), text(second));
+        Some(table::Cell { text, interval: None, notes: self.notes(notes, cell, known) })
+    }
+
+    /// Why there is no value.
+    pub(crate) fn missing(&self, pair: Pair<'_>, transport: Transport, parameters: &Parameters) -> table::Cell {
+        let transport = if pair.raw { transport.raw() } else { transport };
+        let id = format!("{}.{}.{transport}.{parameters}", pair.client, pair.server);
+        let planned = self.plan().cells.iter().position(|cell| cell.id == id);
+        match planned {
+            Some(index) if self.results.trials.iter().any(|r| r.trial.cell == index && r.failure.is_some()) => {
+                "failed".into()
+            }
+            Some(_) => "not run".into(),
+            None if self.plan().skipped.iter().any(|skipped| skipped.id == id) => "skipped".into(),
+            None => NOTHING.into(),
+        }
+    }
+
+    fn notes(&self, notes: &mut Notes, cell: &Cell, row: &SummaryRow) -> Vec<usize> {
+        let planned = self.plan().cells.iter().position(|known| known.id == cell.id).map(|i| self.planned[i]);
+        let fewer = planned.filter(|&planned| row.count < planned).map(|planned| {
+            let interval = if row.ci95_low.is_none() && planned >= 6 { ", too few for an interval" } else { "" };
+            format!("{} of {planned} trials{interval}", row.count)
+        });
+        row.flags.iter().map(|f| flag(*f)).chain(fewer).map(|text| notes.index(text)).collect()
+    }
+}
+
+/// What a flag means, for people.
+pub(crate) fn flag(flag: Flag) -> String {
+    match flag {
+        Flag::LateStart => {
+            format!("a client started more than {:.0} ms after the moment asked for", LATE_START_SECONDS * 1e3)
+        }
+        Flag::Throttled => "a control group held a node back (CPU limit)".to_owned(),
+        Flag::Retried => "measured in a second attempt, after a node was lost".to_owned(),
+        Flag::PartialFailures => "some operations failed; the numbers are of the others".to_owned(),
+        Flag::DebugBuild => "a node was a debug build".to_owned(),
+    }
+}
+
+/// The footnotes of a table, numbered as they come up.
+#[derive(Default)]
+pub(crate) struct Notes(Vec<String>);
+
+impl Notes {
+    fn index(&mut self, text: String) -> usize {
+        self.0.iter().position(|known| *known == text).unwrap_or_else(|| {
+            self.0.push(text);
+            self.0.len() - 1
+        })
+    }
+
+    pub(crate) fn into_footnotes(self) -> Vec<String> {
+        self.0
+    }
+}
+
+/// Columns and rows of a table that has a column for each pair.
+pub(crate) struct Grid<'a> {
+    pub(crate) pairs: Vec<Pair<'a>>,
+    pub(crate) lines: Vec<(Transport, &'a Parameters)>,
+}
+
+impl<'a> Grid<'a> {
+    /// Pairs in the plan's order, which begins with the baseline; a line for each set of parameters and transport.
+    pub(crate) fn new(cells: &[&'a Cell]) -> Self {
+        let (mut pairs, mut parameters, mut transports) = (vec![], vec![], vec![]);
+        for cell in cells {
+            push_new(&mut pairs, Pair::of(cell));
+            push_new(&mut parameters, &cell.parameters);
+        }
+        let (raw, others): (Vec<&Cell>, Vec<&Cell>) = cells.iter().partition(|cell| cell.is_raw());
+        for cell in others {
+            push_new(&mut transports, cell.transport);
+        }
+        for cell in raw {
+            // The baseline has a line of its own only where nothing stands beside it.
+            if !transports.iter().any(|transport| transport.raw() == cell.transport) {
+                push_new(&mut transports, cell.transport);
+            }
+        }
+        let lines = parameters.iter().flat_map(|&p| transports.iter().map(move |&t| (t, p))).collect();
+        Self { pairs, lines }
+    }
+
+    /// Names of the columns after the given keys.
+    pub(crate) fn header(&self, keys: &[&str]) -> Vec<String> {
+        keys.iter().map(|key| (*key).to_owned()).chain(self.pairs.iter().map(|pair| pair.header())).collect()
+    }
+}
+
+pub(crate) fn push_new<T: PartialEq>(all: &mut Vec<T>, item: T) {
+    if !all.contains(&item) {
+        all.push(item);
+    }
+}
+
+/// A column of a table that has a row for each cell.
+pub(crate) struct Column {
+    pub(crate) name: &'static str,
+    pub(crate) metric: Metric,
+}
+
+/// A table with a row for each cell: what tells the cells apart, then metrics. Columns without any value are left out.
+pub(crate) fn detail<'a>(
+    source: &Source<'a>,
+    cells: &[&'a Cell],
+    keys: &[&str],
+    key: impl Fn(&Cell) -> Vec<table::Cell>,
+    columns: &[Column],
+) -> Table {
+    let has_values = |column: &&Column| cells.iter().any(|cell| source.row(cell, column.metric).is_some());
+    let columns: Vec<&Column> = columns.iter().filter(has_values).collect();
+    let mut notes = Notes::default();
+    let rows = cells
+        .iter()
+        .map(|cell| {
+            let values = columns.iter().map(|column| {
+                let missing = || source.missing(Pair::of(cell), cell.transport, &cell.parameters);
+                let measured = source.row(cell, Metric::ClientPeakRss).is_some();
+                source
+                    .value(&mut notes, cell, column.metric, Style::Scaled)
+                    .unwrap_or_else(|| if measured { NOTHING.into() } else { missing() })
+            });
+            key(cell).into_iter().chain(values).collect()
+        })
+        .collect();
+    Table {
+        keys: keys.len(),
+        header: keys.iter().copied().chain(columns.iter().map(|c| c.name)).map(str::to_owned).collect(),
+        rows,
+        footnotes: notes.into_footnotes(),
+        detail: true,
+        ..Table::default()
+    }
+}

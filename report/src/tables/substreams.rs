@@ -1,0 +1,82 @@
+//! Opening of substreams.
+
+use perfrun_api::{
+    matrix::Negotiation,
+    plan::{Cell, Parameters},
+    results::Metric,
+    workload::OpenMode,
+};
+
+use super::source::{Column, Grid, Notes, Pair, Source, Style, detail, push_new};
+use crate::table::Table;
+
+pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
+    let cells: Vec<&Cell> =
+        source.plan().cells.iter().filter(|c| matches!(c.parameters, Parameters::Substreams { .. })).collect();
+    let mut groups: Vec<String> = vec![];
+    cells.iter().for_each(|cell| push_new(&mut groups, caption(&cell.parameters)));
+    let of = |group: &String| cells.iter().copied().filter(|c| caption(&c.parameters) == *group).collect::<Vec<_>>();
+    groups.iter().flat_map(|group| [means(source, &of(group), group), details(source, &of(group), group)]).collect()
+}
+
+fn caption(parameters: &Parameters) -> String {
+    let Parameters::Substreams { mode, rate, negotiation, .. } = parameters else { return String::new() };
+    let mode = match (mode, rate) {
+        (OpenMode::Burst, _) => "all requested at once".to_owned(),
+        (OpenMode::Paced, Some(rate)) => format!("{rate} requested per second"),
+        (OpenMode::Paced, None) => "requested at a steady rate".to_owned(),
+    };
+    let open = match negotiation {
+        Negotiation::V1 => "open once the peer confirmed the protocol (v1)",
+        Negotiation::V1Lazy => "open before the peer answered (v1lazy): not comparable with v1",
+    };
+    format!("{mode}; {open}")
+}
+
+/// The published shape: counts down, pairs across.
+fn means(source: &Source<'_>, cells: &[&Cell], caption: &str) -> Table {
+    let grid = Grid::new(cells);
+    let mut notes = Notes::default();
+    let rows = grid.lines.iter().map(|&(transport, parameters)| {
+        let Parameters::Substreams { count, .. } = parameters else { return vec![] };
+        let values = grid.pairs.iter().map(|&pair| {
+            let cell = source.cell(pair, transport, parameters);
+            cell.and_then(|cell| source.value(&mut notes, cell, Metric::OpenMean, Style::Scaled))
+                .unwrap_or_else(|| source.missing(pair, transport, parameters))
+        });
+        [transport.to_string().into(), count.to_string().into()].into_iter().chain(values).collect()
+    });
+    let rows = rows.collect();
+    Table {
+        title: "Mean time to open a substream".to_owned(),
+        caption: format!("{caption}; from before the first request"),
+        keys: 2,
+        header: grid.header(&["Transport", "Substreams"]),
+        rows,
+        footnotes: notes.into_footnotes(),
+        detail: false,
+    }
+    .without_empty_rows()
+}
+
+fn details(source: &Source<'_>, cells: &[&Cell], caption: &str) -> Table {
+    let key = |cell: &Cell| {
+        let Parameters::Substreams { count, .. } = cell.parameters else { return vec![] };
+        vec![cell.transport.to_string().into(), count.to_string().into(), Pair::of(cell).header().into()]
+    };
+    let columns = [
+        Column { name: "p50", metric: Metric::OpenP50 },
+        Column { name: "p99", metric: Metric::OpenP99 },
+        Column { name: "Max", metric: Metric::OpenMax },
+        Column { name: "Mean\n(compat)", metric: Metric::OpenMeanCompat },
+        Column { name: "Opens", metric: Metric::OpensPerSecond },
+        Column { name: "CPU\nper open", metric: Metric::CpuSecondsPerOperation },
+        Column { name: "Failures", metric: Metric::Failures },
+    ];
+    let table = detail(source, cells, &["Transport", "Count", "Pair"], key, &columns);
+    Table {
+        title: "Substreams in detail".to_owned(),
+        caption: format!("{caption}; compat: from after the last request, as the published tools count"),
+        ..table
+    }
+}

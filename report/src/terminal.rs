@@ -1,0 +1,173 @@
+//! The tables at the end of a run, for a terminal of a given width. No colours: the text goes to files and logs, too.
+
+use comfy_table::{CellAlignment, ContentArrangement, ContentLineStyle, LineStyle, TableStyle};
+use perfrun_api::results::Results;
+
+use crate::{
+    markdown::sentence,
+    table::{Cell, NOTHING, Table, mark},
+    tables::document,
+};
+
+/// Below this even the names of rows do not fit.
+const LEAST_WIDTH: usize = 40;
+/// Spaces between two columns.
+const GAP: usize = 2;
+
+const STYLE: TableStyle = TableStyle::new()
+    .header_lines(ContentLineStyle::none())
+    .header_separator(LineStyle::none().fill('─').junction('─'))
+    .content_lines(ContentLineStyle::none());
+
+/// What `perfrun run` prints at its end: the tables of `report.md` without the environment.
+pub fn terminal(results: &Results, width: usize) -> String {
+    let width = width.max(LEAST_WIDTH);
+    let document = document(results);
+    let mut blocks = vec![];
+    for warning in &document.warnings {
+        blocks.push(wrapped(&format!("WARNING: {warning}"), width));
+    }
+    if document.measurements.is_empty() {
+        blocks.push("Nothing was measured.".to_owned());
+    }
+    for table in document.measurements.iter().chain(&document.problems) {
+        blocks.push(draw(table, width));
+    }
+    if !document.measurements.is_empty() {
+        blocks.push(wrapped(&document.method, width));
+    }
+    blocks.join("\n\n") + "\n"
+}
+
+fn draw(table: &Table, width: usize) -> String {
+    let mut out = table.title.clone();
+    if !table.caption.is_empty() {
+        out = wrapped(&format!("{out}: {}", table.caption), width);
+    }
+    let with_intervals = Shape::new(table, true);
+    let shape = if table.detail && with_intervals.total() > width {
+        Shape::new(table, false)
+    } else {
+        with_intervals
+    };
+    for columns in shape.parts(table.keys, width) {
+        out.push_str("\n\n");
+        out.push_str(&part(table, &shape, &columns, width));
+    }
+    for (i, footnote) in table.footnotes.iter().enumerate() {
+        out.push('\n');
+        out.push_str(&wrapped(&format!("{} {}", mark(i), sentence(footnote)), width));
+    }
+    out
+}
+
+/// The fields as text and how wide the columns are.
+struct Shape {
+    rows: Vec<Vec<String>>,
+    widths: Vec<usize>,
+}
+
+impl Shape {
+    fn new(table: &Table, intervals: bool) -> Self {
+        let rows: Vec<Vec<String>> =
+            table.rows.iter().map(|row| row.iter().map(|cell| field(cell, intervals)).collect()).collect();
+        let longest = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+        let mut widths: Vec<usize> = table.header.iter().map(|name| longest(&plain(name))).collect();
+        for row in &rows {
+            for (width, text) in widths.iter_mut().zip(row) {
+                *width = longest(text).max(*width);
+            }
+        }
+        Self { rows, widths }
+    }
+
+    fn total(&self) -> usize {
+        self.widths.iter().map(|width| width + GAP).sum::<usize>().saturating_sub(GAP)
+    }
+
+    /// The columns beside the keys in portions that fit; prose, which wraps well, stays together.
+    fn parts(&self, keys: usize, width: usize) -> Vec<Vec<usize>> {
+        let values: Vec<usize> = (keys..self.widths.len()).collect();
+        let is_prose = values.iter().any(|&i| self.widths[i] > width / 2);
+        let room = width.saturating_sub(self.widths.iter().take(keys).map(|width| width + GAP).sum());
+        if is_prose || self.total() <= width {
+            return vec![values];
+        }
+        let mut parts: Vec<Vec<usize>> = vec![];
+        let mut left = 0;
+        for i in values {
+            let needed = self.widths[i] + GAP;
+            match parts.last_mut() {
+                // The last column of a part has no gap after it.
+                Some(part) if needed <= left + GAP => {
+                    part.push(i);
+                    left = left.saturating_sub(needed);
+                }
+                _ => {
+                    parts.push(vec![i]);
+                    left = room.saturating_sub(needed);
+                }
+            }
+        }
+        parts
+    }
+}
+
+fn part(table: &Table, shape: &Shape, columns: &[usize], width: usize) -> String {
+    let chosen: Vec<usize> = (0..table.keys).chain(columns.iter().copied()).collect();
+    let mut drawn = comfy_table::Table::new();
+    drawn.load_style(STYLE);
+    drawn.set_content_arrangement(ContentArrangement::Dynamic);
+    drawn.set_width(u16::try_from(width + GAP).unwrap_or(u16::MAX));
+    drawn.set_header(chosen.iter().map(|&i| plain(&table.header[i])));
+    for row in &shape.rows {
+        drawn.add_row(chosen.iter().map(|&i| row.get(i).map_or("", String::as_str)));
+    }
+    let is_number = |i: usize| {
+        i >= table.keys && table.rows.iter().any(|row| row.get(i).is_some_and(|cell| cell.interval.is_some()))
+            || shape.rows.iter().all(|row| row.get(i).is_some_and(|text| number(text)))
+    };
+    for (column, &i) in drawn.column_iter_mut().zip(&chosen) {
+        column.set_padding((0, GAP as u16));
+        if is_number(i) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    drawn.trim_fmt()
+}
+
+fn number(text: &str) -> bool {
+    text == NOTHING || text.starts_with(|c: char| c.is_ascii_digit())
+}
+
+/// The value with its marks, the interval below it: side by side, four pairs would not fit.
+fn field(cell: &Cell, intervals: bool) -> String {
+    let mut text = plain(&cell.text) + &cell.marks();
+    if let Some(interval) = cell.interval.as_ref().filter(|_| intervals) {
+        text.push('\n');
+        text.push_str(interval);
+    }
+    text
+}
+
+/// Text that cannot steer the terminal, whoever wrote it.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect()
+}
+
+/// Broken at spaces; words that are too long stay whole.
+fn wrapped(text: &str, width: usize) -> String {
+    let mut lines = vec![String::new()];
+    for word in plain(text).split_whitespace() {
+        let last = lines.last_mut().expect("there is a line from the start on");
+        if last.is_empty() {
+            last.push_str(word);
+        } else if last.chars().count() + 1 + word.chars().count() <= width {
+            last.push(' ');
+            last.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines.join("\n")
+}

@@ -1,0 +1,283 @@
+//! Results as a run would leave them: planned from a document, measured by a model instead of sockets.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+
+use perfrun_api::{
+    document,
+    histogram::{Histogram, recorder},
+    matrix::{Stack, Transport},
+    measure,
+    node::{Distribution, Info, Measured, Reason, Resources, Sample, Transfer},
+    plan::{Amount, Cell, Parameters, Role, plan},
+    results::{Environment, Flag, Isolation, NodeRecord, Results, RunState, SCHEMA_VERSION, TrialFailure, TrialRecord},
+    workload::Direction,
+};
+use perfrun_report::summarize;
+
+/// Makes results from the `spec` of a document.
+pub struct Run {
+    name: String,
+    spec: String,
+    ended_after: Option<usize>,
+    isolation: Isolation,
+    profile: &'static str,
+    failing: Vec<(String, Reason, &'static str)>,
+    lost_once: Vec<String>,
+    flagged: Vec<(String, Flag)>,
+}
+
+/// A run of the given `spec`, indented by two spaces.
+pub fn run(spec: &str) -> Run {
+    Run {
+        name: "quickstart".into(),
+        spec: spec.into(),
+        ended_after: None,
+        isolation: Isolation::Namespaces,
+        profile: "release",
+        failing: vec![],
+        lost_once: vec![],
+        flagged: vec![],
+    }
+}
+
+impl Run {
+    pub fn name(mut self, name: &str) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Ctrl-C after so many trials.
+    pub fn interrupted_after(mut self, trials: usize) -> Self {
+        self.ended_after = Some(trials);
+        self
+    }
+
+    pub fn on_loopback(mut self) -> Self {
+        self.isolation = Isolation::Loopback;
+        self
+    }
+
+    pub fn debug_build(mut self) -> Self {
+        self.profile = "debug";
+        self
+    }
+
+    /// Trials whose `cell id/trial id` contains the text fail.
+    pub fn failing(mut self, trials: &str, reason: Reason, message: &'static str) -> Self {
+        self.failing.push((trials.into(), reason, message));
+        self
+    }
+
+    /// Trials whose `cell id/trial id` contains the text lose a node and complete in the second attempt.
+    pub fn lost_once(mut self, trials: &str) -> Self {
+        self.lost_once.push(trials.into());
+        self
+    }
+
+    /// Trials whose `cell id/trial id` contains the text are flagged.
+    pub fn flagged(mut self, trials: &str, flag: Flag) -> Self {
+        self.flagged.push((trials.into(), flag));
+        self
+    }
+
+    pub fn results(&self) -> Results {
+        let text = format!(
+            "apiVersion: perfrun.io/v1alpha1\nkind: PerfRun\nmetadata: {{name: {}}}\nspec:\n{}",
+            self.name, self.spec
+        );
+        let spec = document::parse(&text).unwrap().remove(0).spec;
+        let plan = plan(&spec).unwrap();
+        let mut trials = vec![];
+        for trial in plan.trials.iter().take(self.ended_after.unwrap_or(usize::MAX)) {
+            let cell = &plan.cells[trial.cell];
+            let key = format!("{}/{}", cell.id, trial.id);
+            let mut record = TrialRecord {
+                trial: trial.clone(),
+                attempt: 0,
+                failure: None,
+                metrics: BTreeMap::new(),
+                flags: vec![],
+                at_seconds: trials.len() as f64 * 0.8,
+                start_skew_seconds: Some(0.000_031),
+                clock_uncertainty_seconds: Some(0.000_012),
+                start_lateness_seconds: Some(0.000_2),
+                overhead_seconds: 0.021 + noise(&key, 0.01),
+                nodes: BTreeMap::new(),
+            };
+            let failure = |node: &str, reason, message: &str| {
+                Some(TrialFailure { node: Some(node.into()), reason, message: message.into() })
+            };
+            if self.lost_once.iter().any(|text| key.contains(text.as_str())) {
+                let failure = failure("server-0", Reason::NodeLost, "connection refused (control port)");
+                trials.push(TrialRecord { failure, ..record.clone() });
+                record.attempt = 1;
+                record.flags.push(Flag::Retried);
+            }
+            match self.failing.iter().find(|(text, ..)| key.contains(text.as_str())) {
+                Some((_, reason, message)) => record.failure = failure("client-0", *reason, message),
+                None => {
+                    record.nodes = measured(cell, &key);
+                    record.metrics = measure::metrics(cell, &record.nodes);
+                    let flags = self.flagged.iter().filter(|(text, _)| key.contains(text.as_str()));
+                    record.flags.extend(flags.map(|(_, flag)| *flag));
+                    if self.profile != "release" {
+                        record.flags.push(Flag::DebugBuild);
+                    }
+                }
+            }
+            trials.push(record);
+        }
+        let info = Info {
+            version: "0.1.0".into(),
+            stacks: [(Stack::Libp2p, "0.57.1"), (Stack::Litep2p, "0.16.0"), (Stack::Raw, "quinn 0.11.12")]
+                .map(|(stack, version)| (stack, version.to_owned()))
+                .into(),
+            profile: self.profile.into(),
+            listen_ip: [10, 77, 0, 2].into(),
+            host: "bench".into(),
+            kernel: "6.12.48".into(),
+            cpu: "Imaginary CPU @ 3.00GHz".into(),
+            cpus: 2,
+            governor: Some("performance".into()),
+            congestion_control: Some("cubic".into()),
+            cpu_limit: None,
+            memory_limit_bytes: None,
+            socket_buffer_limits_bytes: Some([212_992, 212_992]),
+        };
+        let nodes = plan.nodes.iter().map(|node| (node.name.clone(), info.clone())).collect();
+        let interrupted = self.ended_after.is_some();
+        Results {
+            schema_version: SCHEMA_VERSION,
+            name: self.name.clone(),
+            started: "2026-11-20T14:00:00Z".parse().unwrap(),
+            ended: "2026-11-20T14:01:14.5Z".parse().unwrap(),
+            state: if interrupted { RunState::Interrupted } else { RunState::Complete },
+            reason: interrupted.then(|| "stopped by the user".to_owned()),
+            environment: Environment { perfrun: "0.1.0".into(), isolation: self.isolation, nodes },
+            summary: summarize(&plan, &trials),
+            spec,
+            plan,
+            trials,
+        }
+    }
+}
+
+/// Deterministic, from −spread to +spread.
+fn noise(key: &str, spread: f64) -> f64 {
+    let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+    // The low bits of FNV hardly differ between similar texts.
+    let mixed = (hash ^ (hash >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 11;
+    (mixed as f64 / (1u64 << 53) as f64 * 2.0 - 1.0) * spread
+}
+
+fn measured(cell: &Cell, key: &str) -> BTreeMap<String, NodeRecord> {
+    let speed = [cell.client_stack, cell.server_stack].map(|stack| gigabits(stack, cell.transport));
+    let (sender, receiver) = (speed[0], speed[1]);
+    let scatter = |what: &str| 1.0 + noise(&format!("{key}{what}"), 0.04);
+    let rate = move |what: &str, bytes: f64| {
+        let asymmetry = if what == "down" { sender * 0.3 + receiver * 0.7 } else { sender * 0.7 + receiver * 0.3 };
+        asymmetry * 1e9 / 8.0 * scatter(what) * bytes / (bytes + 700_000.0)
+    };
+    let (mut client, mut server) = (Measured::default(), Measured::default());
+    let latency = 120e-6 / (sender.min(receiver) / 10.0).powf(0.3) * scatter("latency");
+    match &cell.parameters {
+        Parameters::Bandwidth { direction, amount, streams, .. } => {
+            let bytes = |what: &str| match amount {
+                Amount::Count(bytes) => bytes * u64::from(*streams),
+                Amount::Seconds(seconds) => (rate(what, 1e9) * seconds) as u64,
+            };
+            let transfer = |what: &str| {
+                let bytes = bytes(what);
+                let seconds = bytes as f64 / rate(what, bytes as f64) + 50e-6;
+                let after_first = bytes.saturating_sub(65536);
+                let first_to_last_seconds = Some(after_first as f64 / rate(what, bytes as f64));
+                Transfer { bytes, seconds, bytes_after_first: Some(after_first), first_to_last_seconds }
+            };
+            if *direction != Direction::Download {
+                client.upload = Some(transfer("up"));
+                server.upload = client.upload;
+            }
+            if *direction != Direction::Upload {
+                client.download = Some(transfer("down"));
+            }
+            client.bytes_sent = client.upload.map_or(0, |t| t.bytes);
+            client.bytes_received = client.download.map_or(0, |t| t.bytes);
+            (server.bytes_received, server.bytes_sent) = (client.bytes_sent, client.bytes_received);
+            client.seconds = client.upload.map_or(0.0, |t| t.seconds) + client.download.map_or(0.0, |t| t.seconds);
+            client.histograms.insert(Distribution::HandshakeEstablished, spread(1, latency * 9.0));
+        }
+        Parameters::Substreams { count, .. } => {
+            let mean = latency * (1.0 + f64::from(*count) / 9.0);
+            client.histograms.insert(Distribution::Open, spread(*count, mean));
+            client.histograms.insert(Distribution::OpenCompat, spread(*count, mean * 0.93));
+            client.seconds = mean * 2.0;
+        }
+        Parameters::Handshakes { in_flight, .. } => {
+            let slow = latency * (6.0 + 2.5 * f64::from(*in_flight));
+            if cell.transport != Transport::QuicV1 {
+                client.histograms.insert(Distribution::HandshakeTransport, spread(200, latency * 0.7));
+            }
+            client.histograms.insert(Distribution::HandshakeEstablished, spread(200, slow));
+            client.histograms.insert(Distribution::HandshakeFirstByte, spread(200, slow + latency));
+            client.seconds = 200.0 * (slow + latency) / f64::from(*in_flight);
+        }
+        Parameters::Ping { count, .. } => {
+            client.histograms.insert(Distribution::RoundTrip, spread(*count, latency));
+            client.seconds = f64::from(*count) * latency;
+        }
+    }
+    let interval = client.seconds / 2.0;
+    for end in [&mut client, &mut server] {
+        end.connections = 1;
+        end.streams = 1;
+        end.resources = Resources {
+            cpu_user_seconds: client_share(end) * 0.6,
+            cpu_system_seconds: client_share(end) * 0.4,
+            rss_start_bytes: 18 << 20,
+            rss_peak_bytes: (19 << 20) + (end.bytes_received / 200).min(40 << 20),
+            ..Resources::default()
+        };
+        end.samples = (1..=2)
+            .map(|i| Sample {
+                at_seconds: f64::from(i) * interval,
+                interval_seconds: interval,
+                bytes_sent: end.bytes_sent / 2,
+                bytes_received: end.bytes_received / 2,
+                operations: u64::from(end.bytes_sent + end.bytes_received == 0),
+                cpu_seconds: interval * 0.8,
+                rss_bytes: end.resources.rss_peak_bytes,
+            })
+            .collect();
+    }
+    let record = |role, measured: &Measured| NodeRecord { role, measured: measured.clone() };
+    let clients = cell.clients.iter().map(|name| (name.clone(), record(Role::Client, &client)));
+    let servers = cell.servers.iter().map(|name| (name.clone(), record(Role::Server, &server)));
+    clients.chain(servers).collect()
+}
+
+fn client_share(end: &Measured) -> f64 {
+    (end.bytes_sent + end.bytes_received) as f64 / 1.6e9 + 0.004
+}
+
+fn gigabits(stack: Stack, transport: Transport) -> f64 {
+    match (stack, transport) {
+        (Stack::Raw, Transport::QuicV1) => 6.2,
+        (Stack::Raw, _) => 38.0,
+        (Stack::Libp2p, Transport::Tcp) => 9.4,
+        (Stack::Libp2p, Transport::TcpTls) => 12.1,
+        (Stack::Libp2p, Transport::QuicV1) => 3.9,
+        (Stack::Litep2p, Transport::QuicV1) => 2.1,
+        (Stack::Litep2p, _) => 5.3,
+    }
+}
+
+/// So many values around a mean, in nanoseconds: most of them near it, some far above.
+fn spread(count: u32, mean: f64) -> Histogram {
+    let mut all = recorder();
+    for i in 0..count {
+        let quantile = (f64::from(i) + 0.5) / f64::from(count);
+        all.record((mean * 1e9 * (0.7 + 0.4 * quantile + 1.6 * quantile.powi(40))) as u64).unwrap();
+    }
+    (&all).into()
+}
