@@ -1,6 +1,7 @@
 //! The PerfRun resource, its plan, the node's control contract and the results. No I/O.
 
 pub mod document;
+pub mod generated;
 pub mod histogram;
 pub mod matrix;
 pub mod measure;

@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use perfrun_api::{
-    matrix::{Negotiation, Protocol},
+    matrix::{Negotiation, Protocol, Stack, Transport},
     node::{Distribution, Transfer},
     plan::{Amount, Parameters, Role},
     quantity::ByteSize,
@@ -35,7 +35,7 @@ pub async fn server(args: args::Server) -> anyhow::Result<()> {
     setup.listen = (listen.ip(), listen.port());
     setup.identity = args.node_key.as_deref().map(seed);
     // One server serves many kinds of clients.
-    setup.max_streams = Some(MOST_STREAMS);
+    setup.max_streams = Some(most_streams(&args.link));
     let ready = |addresses: Vec<String>| record::write(&Listening { r#type: "listening", addresses });
     let stop = async {
         let _ = crate::serve::stop_signal().await;
@@ -44,8 +44,13 @@ pub async fn server(args: args::Server) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Streams that one connection to a stand-alone server may hold open.
-const MOST_STREAMS: usize = 1024;
+/// Streams that one connection to a stand-alone server may hold open. litep2p's QUIC allows no more, fixed.
+fn most_streams(link: &Link) -> usize {
+    match (link.stack, link.transport) {
+        (Stack::Litep2p, Transport::QuicV1) => 100,
+        _ => 1024,
+    }
+}
 
 #[derive(Serialize)]
 struct Listening {

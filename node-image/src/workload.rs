@@ -92,9 +92,8 @@ pub struct Findings {
 impl Findings {
     fn record(&mut self, distribution: Distribution, time: std::time::Duration) {
         let recorder = self.recorders.entry(distribution).or_insert_with(perfrun_api::histogram::recorder);
-        // Resizing recorders take every value above 0; what takes less than a nanosecond counts as one.
-        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1);
-        recorder.saturating_record(nanoseconds);
+        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        recorder.record(nanoseconds).expect("a recorder that resizes takes every value");
     }
 }
 

@@ -232,7 +232,7 @@ async fn a_seed_gives_libp2p_and_litep2p_the_published_peer_id() {
 }
 
 #[tokio::test]
-async fn only_libp2p_on_tcp_tells_when_the_socket_was_connected() {
+async fn tcp_but_not_litep2p_tells_when_the_socket_was_connected() {
     let _shared = DESCRIPTORS.read().await;
     for (stack, transport) in ALL {
         let server = start(stack, listener(transport)).await;

@@ -258,16 +258,10 @@ fn die_with(parent: Pid) -> io::Result<()> {
 
 /// Leaves nothing but these open across exec, whatever perfrun itself was given without close-on-exec.
 fn inherit_only(descriptors: [BorrowedFd<'_>; 2]) -> io::Result<()> {
+    let (first, last, flag) = (3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
     // SAFETY: sets a flag and closes nothing. Kernels before 5.11 refuse, which leaves Rust's own descriptors, all of
     // them close-on-exec, and those that perfrun was started with.
-    unsafe {
-        libc::syscall(
-            libc::SYS_close_range,
-            3,
-            libc::c_uint::MAX,
-            libc::CLOSE_RANGE_CLOEXEC,
-        )
-    };
+    unsafe { libc::syscall(libc::SYS_close_range, first, last, flag) };
     for descriptor in descriptors {
         fcntl_setfd(descriptor, FdFlags::empty())?;
     }

@@ -20,7 +20,7 @@ use crate::stack::{
     OPEN_TIMEOUT, address, interfaces, tasks::Tasks,
 };
 
-/// Every value but the first is that of libp2p-quic.
+/// All are the values of libp2p-quic; the first is raised when a run needs more.
 const STREAMS_DEFAULT: usize = 256;
 const STREAM_WINDOW: u32 = 10_000_000;
 const CONNECTION_WINDOW: u32 = 15_000_000;
