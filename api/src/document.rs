@@ -41,7 +41,11 @@ pub enum Error {
 }
 
 fn list(problems: &[String]) -> String {
-    problems.iter().map(|problem| format!("  - {problem}")).collect::<Vec<_>>().join("\n")
+    problems
+        .iter()
+        .map(|problem| format!("  - {problem}"))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// Reads and validates every document of a stream, by the rules and messages of the CRD.
@@ -54,22 +58,52 @@ pub fn parse(text: &str) -> Result<Vec<PerfRun>, Error> {
         .enumerate()
         .map(|(i, value)| read(i + 1, value))
         .collect::<Result<Vec<_>, _>>()?;
-    if runs.is_empty() { Err(Error::Empty) } else { Ok(runs) }
+    if runs.is_empty() {
+        Err(Error::Empty)
+    } else {
+        Ok(runs)
+    }
 }
 
 fn read(index: usize, value: Value) -> Result<PerfRun, Error> {
-    let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or("nothing").to_owned();
+    let text = |key: &str| {
+        value
+            .get(key)
+            .and_then(Value::as_str)
+            .unwrap_or("nothing")
+            .to_owned()
+    };
     let (api_version, kind) = (text("apiVersion"), text("kind"));
     if (api_version.as_str(), kind.as_str()) != ("perfrun.io/v1alpha1", "PerfRun") {
-        return Err(Error::Kind { index, found: format!("{kind} of {api_version}") });
+        return Err(Error::Kind {
+            index,
+            found: format!("{kind} of {api_version}"),
+        });
     }
-    let name = value.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let label = if name.is_empty() { format!("document {index}") } else { format!("perfrun/{name}") };
+    let name = value
+        .pointer("/metadata/name")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
+    let label = if name.is_empty() {
+        format!("document {index}")
+    } else {
+        format!("perfrun/{name}")
+    };
     let mut problems = vec![];
     let run: PerfRun = serde_ignored::deserialize(value, |path| {
-        problems.push(format!("{path}: unknown field: check the spelling, or the version of perfrun"));
+        let path = path.to_string();
+        if path == "apiVersion" || path == "kind" {
+            return; // checked above; the type carries them in itself
+        }
+        problems.push(format!(
+            "{path}: unknown field: check the spelling, or the version of perfrun"
+        ));
     })
-    .map_err(|error| Error::Schema { name: label.clone(), message: error.to_string() })?;
+    .map_err(|error| Error::Schema {
+        name: label.clone(),
+        message: error.to_string(),
+    })?;
     if !is_name(&name) {
         problems.push(format!(
             "metadata.name: {name:?} is not a name: use 1 to 63 lower-case letters, digits and '-', \
@@ -77,13 +111,25 @@ fn read(index: usize, value: Value) -> Result<PerfRun, Error> {
         ));
     }
     problems.extend(broken_rules(&run));
-    if problems.is_empty() { Ok(run) } else { Err(Error::Invalid { name: label, problems }) }
+    if problems.is_empty() {
+        Ok(run)
+    } else {
+        Err(Error::Invalid {
+            name: label,
+            problems,
+        })
+    }
 }
 
 /// The rules of the resource that a document breaks, as the API server would say it.
 pub fn broken_rules(run: &PerfRun) -> Vec<String> {
-    let Err(errors) = run.validate_cel() else { return vec![] };
-    errors.into_iter().map(|error| format!("{}: {}", error.field_path, error.message)).collect()
+    let Err(errors) = run.validate_cel() else {
+        return vec![];
+    };
+    errors
+        .into_iter()
+        .map(|error| format!("{}: {}", error.field_path, error.message))
+        .collect()
 }
 
 /// A DNS label (RFC 1123): names of pods and services are made from it.

@@ -12,7 +12,10 @@ pub fn files() -> Vec<(&'static str, String)> {
     let crd = serde_json::to_value(PerfRun::crd()).expect("a CRD is JSON");
     let schema = serde_json::to_string_pretty(&results::schema()).expect("a schema is JSON");
     vec![
-        ("crds/perfruns.perfrun.io.yaml", serde_saphyr::to_string(&crd).expect("JSON is YAML")),
+        (
+            "crds/perfruns.perfrun.io.yaml",
+            serde_saphyr::to_string(&crd).expect("JSON is YAML"),
+        ),
         ("schema/results.schema.json", schema + "\n"),
         ("docs/reference/perfrun.md", reference(&crd)),
     ]
@@ -27,17 +30,27 @@ fn reference(crd: &Value) -> String {
         text(root)
     );
     for part in ["spec", "status"] {
-        let _ = write!(page, "\n## {part}\n\n| field | type | default | meaning |\n|---|---|---|---|\n");
+        let _ = write!(
+            page,
+            "\n## {part}\n\n| field | type | default | meaning |\n|---|---|---|---|\n"
+        );
         rows(&root["properties"][part], "", &mut page);
     }
     page
 }
 
 /// Kubernetes' own types are documented by Kubernetes.
-const FOREIGN: [&str; 4] = ["affinity", "tolerations", "topologySpreadConstraints", "resources"];
+const FOREIGN: [&str; 4] = [
+    "affinity",
+    "tolerations",
+    "topologySpreadConstraints",
+    "resources",
+];
 
 fn rows(schema: &Value, path: &str, page: &mut String) {
-    let Some(properties) = schema["properties"].as_object() else { return };
+    let Some(properties) = schema["properties"].as_object() else {
+        return;
+    };
     for (name, field) in properties {
         let path = format!("{path}{name}");
         let default = match &field["default"] {
@@ -60,7 +73,11 @@ fn text(schema: &Value) -> &str {
 
 fn kind(schema: &Value) -> String {
     if let Some(values) = schema["enum"].as_array() {
-        let values: Vec<String> = values.iter().filter_map(Value::as_str).map(|v| format!("`{v}`")).collect();
+        let values: Vec<String> = values
+            .iter()
+            .filter_map(Value::as_str)
+            .map(|v| format!("`{v}`"))
+            .collect();
         return values.join(", ");
     }
     match schema["type"].as_str() {

@@ -27,7 +27,9 @@ pub fn recorder() -> Recorder {
 impl From<&Recorder> for Histogram {
     fn from(recorder: &Recorder) -> Self {
         let mut bytes = vec![];
-        V2DeflateSerializer::new().serialize(recorder, &mut bytes).expect("writing to memory cannot fail");
+        V2DeflateSerializer::new()
+            .serialize(recorder, &mut bytes)
+            .expect("writing to memory cannot fail");
         Self(STANDARD.encode(bytes))
     }
 }
@@ -35,7 +37,9 @@ impl From<&Recorder> for Histogram {
 impl Histogram {
     /// The recorder that this text was made from.
     pub fn decode(&self) -> Result<Recorder, InvalidHistogram> {
-        let bytes = STANDARD.decode(&self.0).map_err(|error| InvalidHistogram(error.to_string()))?;
+        let bytes = STANDARD
+            .decode(&self.0)
+            .map_err(|error| InvalidHistogram(error.to_string()))?;
         Deserializer::new()
             .deserialize(&mut bytes.as_slice())
             .map_err(|error| InvalidHistogram(error.to_string()))

@@ -6,8 +6,22 @@ use strum::{AsRefStr, Display, EnumIter, EnumString, IntoStaticStr};
 
 /// A networking stack that our benchmark node can speak.
 #[derive(
-    AsRefStr, IntoStaticStr, Clone, Copy, Debug, Deserialize, Display, EnumIter, EnumString, Eq, Hash, JsonSchema, Ord,
-    PartialEq, PartialOrd, Serialize,
+    AsRefStr,
+    IntoStaticStr,
+    Clone,
+    Copy,
+    Debug,
+    Deserialize,
+    Display,
+    EnumIter,
+    EnumString,
+    Eq,
+    Hash,
+    JsonSchema,
+    Ord,
+    PartialEq,
+    PartialOrd,
+    Serialize,
 )]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
@@ -22,8 +36,22 @@ pub enum Stack {
 
 /// What carries a connection between two peers, security and muxer included.
 #[derive(
-    AsRefStr, IntoStaticStr, Clone, Copy, Debug, Deserialize, Display, EnumIter, EnumString, Eq, Hash, JsonSchema, Ord,
-    PartialEq, PartialOrd, Serialize,
+    AsRefStr,
+    IntoStaticStr,
+    Clone,
+    Copy,
+    Debug,
+    Deserialize,
+    Display,
+    EnumIter,
+    EnumString,
+    Eq,
+    Hash,
+    JsonSchema,
+    Ord,
+    PartialEq,
+    PartialOrd,
+    Serialize,
 )]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
@@ -48,7 +76,18 @@ impl Transport {
 
 /// How a stream's protocol is agreed on (multistream-select).
 #[derive(
-    AsRefStr, Clone, Copy, Debug, Default, Deserialize, Display, EnumString, Eq, Hash, JsonSchema, PartialEq,
+    AsRefStr,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    Deserialize,
+    Display,
+    EnumString,
+    Eq,
+    Hash,
+    JsonSchema,
+    PartialEq,
     Serialize,
 )]
 #[serde(rename_all = "lowercase")]

@@ -18,7 +18,9 @@ pub fn metrics(cell: &Cell, nodes: &BTreeMap<String, NodeRecord>) -> BTreeMap<Me
     let trial = Ends::new(nodes);
     let mut metrics = BTreeMap::new();
     match &cell.parameters {
-        Parameters::Bandwidth { direction, timing, .. } => trial.bandwidth(*direction, *timing, &mut metrics),
+        Parameters::Bandwidth {
+            direction, timing, ..
+        } => trial.bandwidth(*direction, *timing, &mut metrics),
         Parameters::Substreams { count, .. } => {
             trial.substreams(&mut metrics);
             trial.per_operation(f64::from(*count) * trial.peers(cell), &mut metrics);
@@ -38,11 +40,25 @@ pub fn metrics(cell: &Cell, nodes: &BTreeMap<String, NodeRecord>) -> BTreeMap<Me
 
 /// Sender and receiver must agree on the bytes, unless the receiver cut the transfer off. Returns what is wrong.
 pub fn count_mismatch(cell: &Cell, nodes: &BTreeMap<String, NodeRecord>) -> Option<String> {
-    let Parameters::Bandwidth { direction, amount, streams, .. } = &cell.parameters else { return None };
+    let Parameters::Bandwidth {
+        direction,
+        amount,
+        streams,
+        ..
+    } = &cell.parameters
+    else {
+        return None;
+    };
     let trial = Ends::new(nodes);
     let sum = |ends: &[&Measured], bytes: fn(&Measured) -> u64| ends.iter().map(|m| bytes(m)).sum::<u64>();
-    let up = (sum(&trial.clients, |m| m.bytes_sent), sum(&trial.servers, |m| m.bytes_received));
-    let down = (sum(&trial.servers, |m| m.bytes_sent), sum(&trial.clients, |m| m.bytes_received));
+    let up = (
+        sum(&trial.clients, |m| m.bytes_sent),
+        sum(&trial.servers, |m| m.bytes_received),
+    );
+    let down = (
+        sum(&trial.servers, |m| m.bytes_sent),
+        sum(&trial.clients, |m| m.bytes_received),
+    );
     let due = match amount {
         crate::plan::Amount::Count(bytes) => {
             Some(bytes * u64::from(*streams) * u64::from(cell.peers_per_client) * cell.clients.len() as u64)
@@ -73,8 +89,17 @@ struct Ends<'a> {
 
 impl<'a> Ends<'a> {
     fn new(nodes: &'a BTreeMap<String, NodeRecord>) -> Self {
-        let of = |role| nodes.values().filter(|n| n.role == role).map(|n| &n.measured).collect();
-        Self { clients: of(Role::Client), servers: of(Role::Server) }
+        let of = |role| {
+            nodes
+                .values()
+                .filter(|n| n.role == role)
+                .map(|n| &n.measured)
+                .collect()
+        };
+        Self {
+            clients: of(Role::Client),
+            servers: of(Role::Server),
+        }
     }
 
     fn peers(&self, cell: &Cell) -> f64 {
@@ -169,11 +194,17 @@ impl<'a> Ends<'a> {
     }
 
     fn failures(&self, metrics: &mut BTreeMap<Metric, f64>) {
-        metrics.insert(Metric::Failures, self.clients.iter().map(|m| m.failures).sum::<u64>() as f64);
+        metrics.insert(
+            Metric::Failures,
+            self.clients.iter().map(|m| m.failures).sum::<u64>() as f64,
+        );
     }
 
     fn memory(&self, metrics: &mut BTreeMap<Metric, f64>) {
-        for (metric, ends) in [(Metric::ClientPeakRss, &self.clients), (Metric::ServerPeakRss, &self.servers)] {
+        for (metric, ends) in [
+            (Metric::ClientPeakRss, &self.clients),
+            (Metric::ServerPeakRss, &self.servers),
+        ] {
             let peak = ends.iter().map(|m| m.resources.rss_peak_bytes).max();
             metrics.extend(peak.map(|bytes| (metric, bytes as f64)));
         }
@@ -181,13 +212,17 @@ impl<'a> Ends<'a> {
 
     fn cpu(&self) -> f64 {
         let ends = self.clients.iter().chain(&self.servers);
-        ends.map(|m| m.resources.cpu_user_seconds + m.resources.cpu_system_seconds).sum()
+        ends.map(|m| m.resources.cpu_user_seconds + m.resources.cpu_system_seconds)
+            .sum()
     }
 
     /// The clients' recordings of a distribution as one. A recording that cannot be read counts as missing: the node
     /// wrote it, so that would be a fault of the node, and no number is better than a wrong one.
     fn merged(&self, distribution: Distribution) -> Option<Recorder> {
-        let mut recordings = self.clients.iter().filter_map(|m| m.histograms.get(&distribution)?.decode().ok());
+        let mut recordings = self
+            .clients
+            .iter()
+            .filter_map(|m| m.histograms.get(&distribution)?.decode().ok());
         let mut all = recordings.next()?;
         for recording in recordings {
             all.add(recording).ok()?;
@@ -203,7 +238,10 @@ fn receiver_rate(transfers: &[Transfer]) -> Option<f64> {
         return None;
     }
     let bytes: u64 = transfers.iter().filter_map(|t| t.bytes_after_first).sum();
-    let seconds = transfers.iter().filter_map(|t| t.first_to_last_seconds).fold(0.0, f64::max);
+    let seconds = transfers
+        .iter()
+        .filter_map(|t| t.first_to_last_seconds)
+        .fold(0.0, f64::max);
     (seconds > 0.0).then(|| bytes as f64 * 8.0 / seconds)
 }
 

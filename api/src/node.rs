@@ -165,7 +165,20 @@ pub struct Failure {
 
 /// Kinds of failure.
 #[derive(
-    AsRefStr, IntoStaticStr, Clone, Copy, Debug, Deserialize, Display, Eq, Hash, JsonSchema, Ord, PartialEq, PartialOrd, Serialize,
+    AsRefStr,
+    IntoStaticStr,
+    Clone,
+    Copy,
+    Debug,
+    Deserialize,
+    Display,
+    Eq,
+    Hash,
+    JsonSchema,
+    Ord,
+    PartialEq,
+    PartialOrd,
+    Serialize,
 )]
 pub enum Reason {
     /// The stack cannot do what was asked.
@@ -250,7 +263,19 @@ pub struct Transfer {
 
 /// Names of distributions.
 #[derive(
-    AsRefStr, Clone, Copy, Debug, Deserialize, Display, Eq, Hash, JsonSchema, Ord, PartialEq, PartialOrd, Serialize,
+    AsRefStr,
+    Clone,
+    Copy,
+    Debug,
+    Deserialize,
+    Display,
+    Eq,
+    Hash,
+    JsonSchema,
+    Ord,
+    PartialEq,
+    PartialOrd,
+    Serialize,
 )]
 #[serde(rename_all = "camelCase")]
 #[strum(serialize_all = "camelCase")]

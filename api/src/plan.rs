@@ -80,7 +80,11 @@ pub struct Cell {
 impl Cell {
     /// The pair as tables head it, e.g. `libp2p → litep2p`, or `raw` for the baseline.
     pub fn pair(&self) -> String {
-        if self.is_raw() { "raw".to_owned() } else { format!("{} → {}", self.client, self.server) }
+        if self.is_raw() {
+            "raw".to_owned()
+        } else {
+            format!("{} → {}", self.client, self.server)
+        }
     }
 
     /// Whether this is the baseline without a peer-to-peer stack.
@@ -187,14 +191,23 @@ impl Parameters {
     /// The measuring time that is asked for, where it is: a trial may last that much longer.
     pub fn duration(&self) -> Duration {
         match self {
-            Self::Bandwidth { amount: Amount::Seconds(seconds), .. }
-            | Self::Handshakes { amount: Amount::Seconds(seconds), .. } => Duration::from_secs_f64(*seconds),
-            Self::Substreams { count, rate: Some(rate), .. } => {
-                Duration::from_secs_f64(f64::from(*count) / f64::from(*rate))
+            Self::Bandwidth {
+                amount: Amount::Seconds(seconds),
+                ..
             }
-            Self::Ping { count, interval_seconds } => {
-                Duration::from_secs_f64(f64::from(*count) * interval_seconds)
-            }
+            | Self::Handshakes {
+                amount: Amount::Seconds(seconds),
+                ..
+            } => Duration::from_secs_f64(*seconds),
+            Self::Substreams {
+                count,
+                rate: Some(rate),
+                ..
+            } => Duration::from_secs_f64(f64::from(*count) / f64::from(*rate)),
+            Self::Ping {
+                count,
+                interval_seconds,
+            } => Duration::from_secs_f64(f64::from(*count) * interval_seconds),
             _ => Duration::ZERO,
         }
     }
@@ -204,14 +217,27 @@ impl Parameters {
 impl fmt::Display for Parameters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Bandwidth { direction, amount, streams, .. } => {
+            Self::Bandwidth {
+                direction,
+                amount,
+                streams,
+                ..
+            } => {
                 write!(f, "{direction}-{}", amount.of_bytes())?;
-                if *streams > 1 { write!(f, "-x{streams}") } else { Ok(()) }
+                if *streams > 1 {
+                    write!(f, "-x{streams}")
+                } else {
+                    Ok(())
+                }
             }
             Self::Substreams { count, .. } => write!(f, "open-{count}"),
             Self::Handshakes { amount, in_flight } => {
                 write!(f, "handshakes-{}", amount.of_items())?;
-                if *in_flight > 1 { write!(f, "-x{in_flight}") } else { Ok(()) }
+                if *in_flight > 1 {
+                    write!(f, "-x{in_flight}")
+                } else {
+                    Ok(())
+                }
             }
             Self::Ping { count, .. } => write!(f, "ping-{count}"),
         }
@@ -271,7 +297,12 @@ pub fn plan(spec: &PerfRunSpec) -> Result<Plan, Error> {
     if parameters.is_empty() {
         return Err(Error::NoWorkload);
     }
-    let mut plan = Plan { nodes: vec![], cells: vec![], skipped: vec![], trials: vec![] };
+    let mut plan = Plan {
+        nodes: vec![],
+        cells: vec![],
+        skipped: vec![],
+        trials: vec![],
+    };
     for combination in combinations(&spec.matrix) {
         for parameters in &parameters {
             let cell = cell(spec, &combination, parameters.clone());
@@ -329,11 +360,20 @@ fn parameters(workload: &Workload) -> Vec<Parameters> {
             (None, count) => Amount::Count(count.unwrap_or(1).into()),
         };
         all.extend(
-            handshakes.in_flight.iter().map(|in_flight| Parameters::Handshakes { amount, in_flight: *in_flight }),
+            handshakes
+                .in_flight
+                .iter()
+                .map(|in_flight| Parameters::Handshakes {
+                    amount,
+                    in_flight: *in_flight,
+                }),
         );
     }
     if let Some(ping) = &workload.ping {
-        all.push(Parameters::Ping { count: ping.count, interval_seconds: seconds(ping.interval) });
+        all.push(Parameters::Ping {
+            count: ping.count,
+            interval_seconds: seconds(ping.interval),
+        });
     }
     all
 }
@@ -358,11 +398,14 @@ fn combinations(matrix: &Matrix) -> Vec<Combination> {
         .chain(matrix.include.iter().cloned())
         .collect();
     let raw = || StackName(Stack::Raw.to_string());
-    let baseline = chosen.iter().filter(|_| matrix.raw_baseline).map(|c| Combination {
-        client: raw(),
-        server: raw(),
-        transport: c.transport.raw(),
-    });
+    let baseline = chosen
+        .iter()
+        .filter(|_| matrix.raw_baseline)
+        .map(|c| Combination {
+            client: raw(),
+            server: raw(),
+            transport: c.transport.raw(),
+        });
     let mut unique = vec![];
     for combination in baseline.chain(chosen.iter().cloned()) {
         if !unique.contains(&combination) {
@@ -373,14 +416,30 @@ fn combinations(matrix: &Matrix) -> Vec<Combination> {
 }
 
 fn matches(selector: &crate::spec::Selector, combination: &Combination) -> bool {
-    selector.client.as_ref().is_none_or(|client| *client == combination.client)
-        && selector.server.as_ref().is_none_or(|server| *server == combination.server)
-        && selector.transport.is_none_or(|transport| transport == combination.transport)
+    selector
+        .client
+        .as_ref()
+        .is_none_or(|client| *client == combination.client)
+        && selector
+            .server
+            .as_ref()
+            .is_none_or(|server| *server == combination.server)
+        && selector
+            .transport
+            .is_none_or(|transport| transport == combination.transport)
 }
 
 fn cell(spec: &PerfRunSpec, combination: &Combination, parameters: Parameters) -> Cell {
-    let Combination { client, server, transport } = combination;
-    let names = |role, count, stack| (0..count).map(move |i| node_name(role, i, variant(spec, stack))).collect();
+    let Combination {
+        client,
+        server,
+        transport,
+    } = combination;
+    let names = |role, count, stack| {
+        (0..count)
+            .map(move |i| node_name(role, i, variant(spec, stack)))
+            .collect()
+    };
     Cell {
         id: format!("{client}.{server}.{transport}.{parameters}"),
         client_stack: stack(spec, client),
@@ -397,7 +456,11 @@ fn cell(spec: &PerfRunSpec, combination: &Combination, parameters: Parameters) -
 
 /// The stack behind a name; validation has refused names that nobody knows, so those cannot occur.
 fn stack(spec: &PerfRunSpec, name: &StackName) -> Stack {
-    let listed = spec.stacks.iter().find(|listed| listed.name == name.0).map(|listed| listed.stack);
+    let listed = spec
+        .stacks
+        .iter()
+        .find(|listed| listed.name == name.0)
+        .map(|listed| listed.stack);
     listed.or_else(|| name.0.parse().ok()).unwrap_or(Stack::Raw)
 }
 
@@ -417,13 +480,20 @@ fn node_name(role: Role, index: u32, variant: Option<&str>) -> String {
 fn nodes(spec: &PerfRunSpec, cells: &[Cell]) -> Vec<PlannedNode> {
     let mut nodes: Vec<PlannedNode> = vec![];
     let sides = cells.iter().flat_map(|cell| {
-        [(Role::Server, &cell.server, &cell.servers), (Role::Client, &cell.client, &cell.clients)]
+        [
+            (Role::Server, &cell.server, &cell.servers),
+            (Role::Client, &cell.client, &cell.clients),
+        ]
     });
     for (role, stack, names) in sides {
         for name in names {
             if !nodes.iter().any(|node| node.name == *name) {
                 let variant = variant(spec, stack).map(str::to_owned);
-                nodes.push(PlannedNode { name: name.clone(), role, variant });
+                nodes.push(PlannedNode {
+                    name: name.clone(),
+                    role,
+                    variant,
+                });
             }
         }
     }
@@ -431,8 +501,10 @@ fn nodes(spec: &PerfRunSpec, cells: &[Cell]) -> Vec<PlannedNode> {
 }
 
 fn trials(spec: &PerfRunSpec, cells: usize) -> Vec<Trial> {
-    let rounds: Vec<(bool, u32)> =
-        (0..spec.warmup).map(|i| (true, i)).chain((0..spec.iterations).map(|i| (false, i))).collect();
+    let rounds: Vec<(bool, u32)> = (0..spec.warmup)
+        .map(|i| (true, i))
+        .chain((0..spec.iterations).map(|i| (false, i)))
+        .collect();
     let trial = |cell: usize, (warmup, iteration): (bool, u32)| Trial {
         id: format!("c{cell}.{}{iteration}", if warmup { 'w' } else { 'i' }),
         cell,
@@ -440,10 +512,13 @@ fn trials(spec: &PerfRunSpec, cells: usize) -> Vec<Trial> {
         warmup,
     };
     match spec.order {
-        Order::Interleaved => {
-            rounds.iter().flat_map(|round| (0..cells).map(move |cell| trial(cell, *round))).collect()
-        }
-        Order::Sequential => (0..cells).flat_map(|cell| rounds.iter().map(move |r| trial(cell, *r))).collect(),
+        Order::Interleaved => rounds
+            .iter()
+            .flat_map(|round| (0..cells).map(move |cell| trial(cell, *round)))
+            .collect(),
+        Order::Sequential => (0..cells)
+            .flat_map(|cell| rounds.iter().map(move |r| trial(cell, *r)))
+            .collect(),
     }
 }
 
@@ -461,18 +536,27 @@ fn unsupported(cell: &Cell) -> Option<String> {
         (_, Parameters::Substreams { .. }) if cell.is_raw() => {
             Some("raw opens streams without a round trip: there is nothing to compare with".into())
         }
-        (_, parameters) if parameters.negotiation() == Negotiation::V1Lazy && cell.client_stack != Stack::Libp2p => {
-            Some(format!("{} cannot negotiate v1lazy as a client", cell.client_stack))
+        (_, parameters)
+            if parameters.negotiation() == Negotiation::V1Lazy && cell.client_stack != Stack::Libp2p =>
+        {
+            Some(format!(
+                "{} cannot negotiate v1lazy as a client",
+                cell.client_stack
+            ))
         }
         (Transport::QuicV1, Parameters::Substreams { count, .. })
             if *count > LITEP2P_QUIC_STREAMS && stacks.contains(&Stack::Litep2p) =>
         {
-            Some(format!("litep2p allows {LITEP2P_QUIC_STREAMS} streams on a QUIC connection, fixed"))
+            Some(format!(
+                "litep2p allows {LITEP2P_QUIC_STREAMS} streams on a QUIC connection, fixed"
+            ))
         }
         (Transport::QuicV1, Parameters::Bandwidth { streams, .. })
             if *streams > LITEP2P_QUIC_STREAMS && stacks.contains(&Stack::Litep2p) =>
         {
-            Some(format!("litep2p allows {LITEP2P_QUIC_STREAMS} streams on a QUIC connection, fixed"))
+            Some(format!(
+                "litep2p allows {LITEP2P_QUIC_STREAMS} streams on a QUIC connection, fixed"
+            ))
         }
         (Transport::Tcp | Transport::TcpTls, Parameters::Substreams { count, .. })
             if *count > YAMUX_UNACKNOWLEDGED_STREAMS =>

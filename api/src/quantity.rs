@@ -15,7 +15,9 @@ pub struct ByteSize(pub u64);
 
 /// A text that is not a byte size.
 #[derive(Debug, Error, Eq, PartialEq)]
-#[error("{0:?} is not a byte size: write a whole number with an optional suffix such as 1500, 64Ki, 10M or 1Gi")]
+#[error(
+    "{0:?} is not a byte size: write a whole number with an optional suffix such as 1500, 64Ki, 10M or 1Gi"
+)]
 pub struct InvalidByteSize(String);
 
 /// Suffixes with their factors; binary ones first, largest first, as `Display` tries them.
@@ -41,7 +43,10 @@ impl FromStr for ByteSize {
         let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
         let (number, suffix) = text.split_at(digits);
         let number: u64 = number.parse().map_err(|_| invalid())?;
-        let (_, factor) = SUFFIXES.iter().find(|(name, _)| *name == suffix).ok_or_else(invalid)?;
+        let (_, factor) = SUFFIXES
+            .iter()
+            .find(|(name, _)| *name == suffix)
+            .ok_or_else(invalid)?;
         number.checked_mul(*factor).map(Self).ok_or_else(invalid)
     }
 }
@@ -78,7 +83,9 @@ impl<'de> Deserialize<'de> for ByteSize {
             }
 
             fn visit_i64<E: de::Error>(self, bytes: i64) -> Result<ByteSize, E> {
-                u64::try_from(bytes).map(ByteSize).map_err(|_| E::custom("a byte size cannot be negative"))
+                u64::try_from(bytes)
+                    .map(ByteSize)
+                    .map_err(|_| E::custom("a byte size cannot be negative"))
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<ByteSize, E> {

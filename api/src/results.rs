@@ -152,7 +152,19 @@ pub struct NodeRecord {
 
 /// What limits the trust in a trial.
 #[derive(
-    AsRefStr, Clone, Copy, Debug, Deserialize, Display, Eq, Hash, JsonSchema, Ord, PartialEq, PartialOrd, Serialize,
+    AsRefStr,
+    Clone,
+    Copy,
+    Debug,
+    Deserialize,
+    Display,
+    Eq,
+    Hash,
+    JsonSchema,
+    Ord,
+    PartialEq,
+    PartialOrd,
+    Serialize,
 )]
 pub enum Flag {
     /// A client started later than [`LATE_START_SECONDS`] after the moment asked for.
@@ -172,8 +184,21 @@ pub const LATE_START_SECONDS: f64 = 0.005;
 
 /// What a trial says. Times in seconds, rates in bits or operations per second.
 #[derive(
-    AsRefStr, Clone, Copy, Debug, Deserialize, Display, EnumIter, EnumString, Eq, Hash, JsonSchema, Ord, PartialEq,
-    PartialOrd, Serialize,
+    AsRefStr,
+    Clone,
+    Copy,
+    Debug,
+    Deserialize,
+    Display,
+    EnumIter,
+    EnumString,
+    Eq,
+    Hash,
+    JsonSchema,
+    Ord,
+    PartialEq,
+    PartialOrd,
+    Serialize,
 )]
 #[serde(rename_all = "camelCase")]
 #[strum(serialize_all = "camelCase")]

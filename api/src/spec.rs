@@ -375,18 +375,30 @@ impl Default for Matrix {
 
 impl Default for Topology {
     fn default() -> Self {
-        Self { servers: 1, clients: 1, peers_per_client: 1, placement: Placement::default(), host_network: false }
+        Self {
+            servers: 1,
+            clients: 1,
+            peers_per_client: 1,
+            placement: Placement::default(),
+            host_network: false,
+        }
     }
 }
 
 impl Default for Timeouts {
     fn default() -> Self {
-        Self { provision: default_provision(), trial: default_trial(), run: default_run() }
+        Self {
+            provision: default_provision(),
+            trial: default_trial(),
+            run: default_run(),
+        }
     }
 }
 
 fn default_stacks() -> Vec<StackName> {
-    ["libp2p", "litep2p"].map(|name| StackName(name.to_owned())).to_vec()
+    ["libp2p", "litep2p"]
+        .map(|name| StackName(name.to_owned()))
+        .to_vec()
 }
 
 fn default_transports() -> Vec<Transport> {

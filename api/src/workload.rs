@@ -111,7 +111,18 @@ pub enum Direction {
 
 /// When an upload ends.
 #[derive(
-    AsRefStr, Clone, Copy, Debug, Default, Deserialize, Display, EnumString, Eq, Hash, JsonSchema, PartialEq,
+    AsRefStr,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    Deserialize,
+    Display,
+    EnumString,
+    Eq,
+    Hash,
+    JsonSchema,
+    PartialEq,
     Serialize,
 )]
 #[serde(rename_all = "lowercase")]

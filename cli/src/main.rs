@@ -1,2 +1,50 @@
-//! cli
-fn main() {}
+//! `perfrun`: benchmarks of peer-to-peer networking stacks.
+
+use std::{
+    io::{Write, stderr},
+    process::ExitCode,
+};
+
+use anyhow::Context;
+use clap::Parser;
+use perfrun_cli::{
+    args::{Cli, Command},
+    local::privilege,
+    report, run, show,
+};
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    match perfrun(Cli::parse()) {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => {
+            // Nobody is left to tell if standard error is closed.
+            let _ = writeln!(stderr(), "perfrun: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn perfrun(cli: Cli) -> anyhow::Result<u8> {
+    let filter = EnvFilter::try_new(&cli.log).context("unable to read --log")?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(stderr)
+        .init();
+    match cli.command {
+        Command::Plan(args) => show::print_plans(&args).map(|()| 0),
+        Command::Validate(args) => show::validate(&args).map(|()| 0),
+        Command::Report(args) => report::report(&args).map(|()| 0),
+        Command::Run(args) => {
+            if !args.loopback {
+                // Before the first thread: a user namespace is entered by a process as a whole.
+                privilege::acquire().context(
+                    "nodes cannot be given network namespaces here: run as root, or with --loopback, \
+                     where they share one interface",
+                )?;
+            }
+            let runtime = tokio::runtime::Runtime::new().context("failed to start the async runtime")?;
+            runtime.block_on(run::run(args))
+        }
+    }
+}

@@ -1,1 +1,27 @@
-//! conductor
+//! Drives a plan over running nodes: wait until they are there, then for each trial prepare all sides, start the
+//! clients together, collect from both ends, hand the record over, next.
+//!
+//! Owns the order of calls, the clock offsets, and what a trial's record says. It does not know how nodes are started
+//! (it asks [`Nodes`] for a replacement), how records are kept ([`Sink`]), or how a node is reached
+//! ([`client::Transport`]). State lives in the nodes and in what the sink persisted: a node is told to forget a trial
+//! only after its record was persisted, so a conductor that comes back with the same [`RunId`] loses nothing.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`client`] | the calls of the node contract over HTTP |
+//! | [`clock`] | offsets between nodes' clocks and ours |
+//! | `trial` | one trial: the order of calls, and what is done when one fails |
+//! | `record` | from what was seen to a record: pure |
+//! | [`run`] | all trials, lost nodes, resuming, limits |
+//! | [`progress`] | what can be watched |
+
+pub mod client;
+pub mod clock;
+pub mod progress;
+mod record;
+pub mod run;
+mod trial;
+
+pub use client::NodeClient;
+pub use progress::{Event, Progress};
+pub use run::{Conductor, Nodes, Options, RunEnd, RunId, Sink};

@@ -180,6 +180,8 @@ fn role(text: &str) -> Result<Role, String> {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "a number of seconds, e.g. 2.5".to_owned())?;
+    let seconds: f64 = text
+        .parse()
+        .map_err(|_| "a number of seconds, e.g. 2.5".to_owned())?;
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }

@@ -40,9 +40,22 @@ pub struct Node {
 /// The routes.
 pub fn router(node: Arc<Node>) -> Router {
     let guarded = Router::new()
-        .route("/v1/info", get(async |State(node): State<Arc<Node>>| Json(node.info.clone())))
-        .route("/v1/clock", get(async || Json(Clock { nanoseconds: clock::now() })))
-        .route("/v1/trials/{id}", get(get_trial).put(put_trial).delete(delete_trial))
+        .route(
+            "/v1/info",
+            get(async |State(node): State<Arc<Node>>| Json(node.info.clone())),
+        )
+        .route(
+            "/v1/clock",
+            get(async || {
+                Json(Clock {
+                    nanoseconds: clock::now(),
+                })
+            }),
+        )
+        .route(
+            "/v1/trials/{id}",
+            get(get_trial).put(put_trial).delete(delete_trial),
+        )
         .route("/v1/trials/{id}/start", put(start_trial))
         .route("/v1/trials/{id}/finish", put(finish_trial))
         .fallback(async || Refused(StatusCode::NOT_FOUND, "there is no such call".into()))
@@ -79,7 +92,10 @@ async fn authorize(State(node): State<Arc<Node>>, request: Request, next: Next) 
 
 async fn encode_metrics(State(node): State<Arc<Node>>) -> impl IntoResponse {
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(axum::http::header::CONTENT_TYPE, content_type)], node.metrics.encode())
+    (
+        [(axum::http::header::CONTENT_TYPE, content_type)],
+        node.metrics.encode(),
+    )
 }
 
 async fn put_trial(
@@ -140,7 +156,11 @@ async fn finish_trial(State(node): State<Arc<Node>>, Path(id): Path<String>) -> 
 }
 
 async fn delete_trial(State(node): State<Arc<Node>>, Path(id): Path<String>) -> Result<StatusCode, Refused> {
-    if node.trials.delete(&id) { Ok(StatusCode::NO_CONTENT) } else { Err(unknown(&id)) }
+    if node.trials.delete(&id) {
+        Ok(StatusCode::NO_CONTENT)
+    } else {
+        Err(unknown(&id))
+    }
 }
 
 fn find(node: &Node, id: &str) -> Result<Arc<Trial>, Refused> {

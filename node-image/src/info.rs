@@ -14,7 +14,12 @@ pub fn info(listen_ip: IpAddr) -> Info {
     Info {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         stacks: stacks(),
-        profile: if cfg!(debug_assertions) { "debug" } else { "release" }.to_owned(),
+        profile: if cfg!(debug_assertions) {
+            "debug"
+        } else {
+            "release"
+        }
+        .to_owned(),
         listen_ip,
         host: uname.nodename().to_string_lossy().into_owned(),
         kernel: uname.release().to_string_lossy().into_owned(),
@@ -41,9 +46,15 @@ fn stacks() -> BTreeMap<Stack, String> {
 
 fn cpu_model(cpuinfo: &str) -> String {
     let field = |name: &str| {
-        cpuinfo.lines().find(|line| line.starts_with(name)).and_then(|line| line.split_once(':'))
+        cpuinfo
+            .lines()
+            .find(|line| line.starts_with(name))
+            .and_then(|line| line.split_once(':'))
     };
-    field("model name").or_else(|| field("CPU part")).map_or("unknown", |(_, value)| value.trim()).to_owned()
+    field("model name")
+        .or_else(|| field("CPU part"))
+        .map_or("unknown", |(_, value)| value.trim())
+        .to_owned()
 }
 
 #[cfg(test)]
@@ -60,7 +71,10 @@ mod tests {
 
     #[test]
     fn cpu_models_of_two_architectures_are_read() {
-        assert_eq!(cpu_model("processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\n"), "Some CPU @ 2 GHz");
+        assert_eq!(
+            cpu_model("processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\n"),
+            "Some CPU @ 2 GHz"
+        );
         assert_eq!(cpu_model("CPU part\t: 0xd0c\n"), "0xd0c");
         assert_eq!(cpu_model(""), "unknown");
     }

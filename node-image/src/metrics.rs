@@ -80,7 +80,10 @@ fn latency_histogram() -> Histogram {
 impl Metrics {
     /// Metrics that all carry `run` and `role`.
     pub fn new(run: String, role: Role) -> Self {
-        let labels = [("run".into(), run.into()), ("role".into(), role.to_string().into())];
+        let labels = [
+            ("run".into(), run.into()),
+            ("role".into(), role.to_string().into()),
+        ];
         let mut registry = Registry::with_prefix_and_labels("perfrun", labels.into_iter());
         let families = Families {
             bytes: Family::default(),
@@ -94,19 +97,51 @@ impl Metrics {
             round_trip: Family::new_with_constructor(latency_histogram),
         };
         let f = &families;
-        registry.register_with_unit("payload", "Payload handed to or taken from a stack", Unit::Bytes, f.bytes.clone());
+        registry.register_with_unit(
+            "payload",
+            "Payload handed to or taken from a stack",
+            Unit::Bytes,
+            f.bytes.clone(),
+        );
         registry.register("connections", "Connections established", f.connections.clone());
         registry.register("streams", "Streams opened", f.streams.clone());
-        registry.register("operation_failures", "Opens, handshakes and round trips that failed", f.failures.clone());
-        registry.register("trials", "Trials ended, by outcome: completed, or the reason of the failure", f.trials.clone());
+        registry.register(
+            "operation_failures",
+            "Opens, handshakes and round trips that failed",
+            f.failures.clone(),
+        );
+        registry.register(
+            "trials",
+            "Trials ended, by outcome: completed, or the reason of the failure",
+            f.trials.clone(),
+        );
         registry.register("trials_running", "Trials that have not ended", f.running.clone());
         let seconds = Unit::Seconds;
-        registry.register_with_unit("handshake", "Dial until the phase was over", seconds.clone(), f.handshake.clone());
-        registry.register_with_unit("substream_open", "Request until a substream was open", seconds.clone(), f.open.clone());
-        registry.register_with_unit("round_trip", "Application round trip", seconds, f.round_trip.clone());
+        registry.register_with_unit(
+            "handshake",
+            "Dial until the phase was over",
+            seconds.clone(),
+            f.handshake.clone(),
+        );
+        registry.register_with_unit(
+            "substream_open",
+            "Request until a substream was open",
+            seconds.clone(),
+            f.open.clone(),
+        );
+        registry.register_with_unit(
+            "round_trip",
+            "Application round trip",
+            seconds,
+            f.round_trip.clone(),
+        );
         registry.register_collector(Box::new(ProcessCollector));
         let stacks = Arc::new(StackMetrics::new(&mut registry));
-        Self { registry: Mutex::new(registry), families, stacks }
+        Self {
+            registry: Mutex::new(registry),
+            families,
+            stacks,
+        }
     }
 
     /// What stacks register with.
@@ -117,13 +152,20 @@ impl Metrics {
     /// The metrics of one trial.
     pub fn trial(&self, stack: Stack, transport: Transport) -> TrialMetrics {
         self.families.running.inc();
-        TrialMetrics(Some(Labelled { stack: name(stack), transport: name(transport), families: self.families.clone() }))
+        TrialMetrics(Some(Labelled {
+            stack: name(stack),
+            transport: name(transport),
+            families: self.families.clone(),
+        }))
     }
 
     /// All metrics in OpenMetrics text.
     pub fn encode(&self) -> String {
         let mut out = String::new();
-        let registry = self.registry.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let registry = self
+            .registry
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         text::encode(&mut out, &registry).expect("writing to memory cannot fail");
         out
     }
@@ -147,7 +189,10 @@ struct Labelled {
 
 impl Labelled {
     fn labels(&self) -> Labels {
-        Labels { stack: self.stack, transport: self.transport }
+        Labels {
+            stack: self.stack,
+            transport: self.transport,
+        }
     }
 }
 
@@ -156,10 +201,17 @@ impl TrialMetrics {
     pub fn add(&self, sent: u64, received: u64, connections: u64, streams: u64, failures: u64) {
         let Some(to) = &self.0 else { return };
         for (direction, bytes) in [("sent", sent), ("received", received)] {
-            let labels = ByteLabels { stack: to.stack, transport: to.transport, direction };
+            let labels = ByteLabels {
+                stack: to.stack,
+                transport: to.transport,
+                direction,
+            };
             to.families.bytes.get_or_create(&labels).inc_by(bytes);
         }
-        to.families.connections.get_or_create(&to.labels()).inc_by(connections);
+        to.families
+            .connections
+            .get_or_create(&to.labels())
+            .inc_by(connections);
         to.families.streams.get_or_create(&to.labels()).inc_by(streams);
         to.families.failures.get_or_create(&to.labels()).inc_by(failures);
     }
@@ -167,7 +219,11 @@ impl TrialMetrics {
     /// Adds a trial's distribution.
     pub fn observe(&self, distribution: Distribution, recorder: &Recorder) {
         let Some(to) = &self.0 else { return };
-        let phase = |phase| PhaseLabels { stack: to.stack, transport: to.transport, phase };
+        let phase = |phase| PhaseLabels {
+            stack: to.stack,
+            transport: to.transport,
+            phase,
+        };
         let histogram = match distribution {
             Distribution::HandshakeTransport => to.families.handshake.get_or_create(&phase("transport")),
             Distribution::HandshakeEstablished => to.families.handshake.get_or_create(&phase("established")),
@@ -188,7 +244,11 @@ impl TrialMetrics {
     pub fn ended(&self, failure: Option<Reason>) {
         let Some(to) = &self.0 else { return };
         let outcome = failure.map_or("Completed", name);
-        let labels = TrialLabels { stack: to.stack, transport: to.transport, outcome };
+        let labels = TrialLabels {
+            stack: to.stack,
+            transport: to.transport,
+            outcome,
+        };
         to.families.trials.get_or_create(&labels).inc();
         to.families.running.dec();
     }
@@ -207,7 +267,12 @@ impl Collector for ProcessCollector {
             Some(&Unit::Seconds),
             MetricType::Counter,
         )?;
-        encode_modes(cpu, usage.cpu_modes().map(|(mode, seconds)| ("mode", mode, ConstCounter::new(seconds))))?;
+        encode_modes(
+            cpu,
+            usage
+                .cpu_modes()
+                .map(|(mode, seconds)| ("mode", mode, ConstCounter::new(seconds))),
+        )?;
         let switches = encoder.encode_descriptor(
             "process_context_switches",
             "Context switches of the node's process",
@@ -216,7 +281,9 @@ impl Collector for ProcessCollector {
         )?;
         encode_modes(
             switches,
-            usage.context_switches().map(|(kind, count)| ("kind", kind, ConstCounter::new(count))),
+            usage
+                .context_switches()
+                .map(|(kind, count)| ("kind", kind, ConstCounter::new(count))),
         )?;
         let memory = ConstGauge::new(usage.rss() as i64);
         memory.encode(encoder.encode_descriptor(
@@ -249,7 +316,7 @@ fn encode_modes<M: EncodeMetric, const N: usize>(
     mut encoder: prometheus_client::encoding::MetricEncoder<'_>,
     values: [(&str, &str, M); N],
 ) -> Result<(), std::fmt::Error> {
-    values.into_iter().try_for_each(|(label, value, metric)| {
-        metric.encode(encoder.encode_family(&[(label, value)])?)
-    })
+    values
+        .into_iter()
+        .try_for_each(|(label, value, metric)| metric.encode(encoder.encode_family(&[(label, value)])?))
 }

@@ -4,7 +4,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use perfrun_api::node::{Resources, Sample};
 
-use crate::{metrics::TrialMetrics, process, process::Usage, sampler::Sampler, wire::Counters};
+use crate::{
+    metrics::TrialMetrics,
+    process,
+    process::Usage,
+    sampler::{Reading, Sampler},
+    wire::Counters,
+};
 
 /// The observer of one trial.
 pub struct Probe {
@@ -14,38 +20,76 @@ pub struct Probe {
     pub metrics: TrialMetrics,
     /// Whether the kernel forgot the peak of earlier trials.
     peak_is_ours: bool,
-    /// What was used when the workload began, and its sampler; nothing after the end.
-    begun: Mutex<Option<(Usage, Sampler)>>,
+    watch: Mutex<Watch>,
+}
+
+enum Watch {
+    /// What was used when the workload began, and its sampler.
+    Running(Usage, Sampler),
+    Finished(Seen),
+}
+
+/// What a probe saw of a trial. Bytes counted later, by a stream that was just cut off, are in none of its parts, so
+/// that totals, samples and metrics always agree.
+#[derive(Clone)]
+pub struct Seen {
+    /// What was counted.
+    pub totals: Reading,
+    /// What was used while the workload ran.
+    pub resources: Resources,
+    /// What happened in each interval of it.
+    pub samples: Vec<Sample>,
 }
 
 impl Probe {
     /// Cleans up after earlier trials and begins to watch.
     pub fn new(metrics: TrialMetrics) -> Self {
         let peak_is_ours = process::reset_peak();
-        let probe = Self { counters: Arc::default(), metrics, peak_is_ours, begun: Mutex::default() };
-        probe.begin();
-        probe
+        let counters = Arc::<Counters>::default();
+        let sampler = Sampler::start(Reading::now(&counters), counters.clone(), metrics.clone());
+        let watch = Mutex::new(Watch::Running(Usage::now(), sampler));
+        Self {
+            counters,
+            metrics,
+            peak_is_ours,
+            watch,
+        }
     }
 
     /// The workload begins now: what was used until here is not charged to it.
     pub fn begin(&self) {
-        let fresh = (Usage::now(), Sampler::start(self.counters.clone(), self.metrics.clone()));
-        if let Some((_, sampler)) = self.lock().replace(fresh) {
-            // It passes what it has on to the metrics.
-            sampler.finish(&self.counters);
+        let mut watch = self.lock();
+        if let Watch::Running(usage, sampler) = &mut *watch {
+            // The one passes on to the metrics what it has, the other continues from there.
+            let (reading, _, _) = sampler.finish(&self.counters);
+            *sampler = Sampler::start(reading, self.counters.clone(), self.metrics.clone());
+            *usage = Usage::now();
         }
     }
 
-    /// The workload ended now: what was used since it began, and what happened in each interval.
-    pub fn finish(&self) -> (Resources, Vec<Sample>) {
-        let end = Usage::now();
-        let Some((start, sampler)) = self.lock().take() else { return Default::default() };
-        let (samples, sampled_peak) = sampler.finish(&self.counters);
-        let peak = process::peak().filter(|_| self.peak_is_ours).unwrap_or(sampled_peak);
-        (end.since(&start, peak), samples)
+    /// The workload ended with the first call; what was seen until then.
+    pub fn finish(&self) -> Seen {
+        let mut watch = self.lock();
+        let seen = match &*watch {
+            Watch::Finished(seen) => return seen.clone(),
+            Watch::Running(start, sampler) => {
+                let end = Usage::now();
+                let (totals, samples, sampled_peak) = sampler.finish(&self.counters);
+                let peak = process::peak()
+                    .filter(|_| self.peak_is_ours)
+                    .unwrap_or(sampled_peak);
+                Seen {
+                    totals,
+                    resources: end.since(start, peak),
+                    samples,
+                }
+            }
+        };
+        *watch = Watch::Finished(seen.clone());
+        seen
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<(Usage, Sampler)>> {
-        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Watch> {
+        self.watch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -79,7 +79,10 @@ impl Usage {
             context_switches_voluntary: self.voluntary - start.voluntary,
             context_switches_involuntary: self.involuntary - start.involuntary,
             throttled_seconds: self.throttled.zip(start.throttled).map(|(now, then)| now - then),
-            tcp_retransmits: self.retransmits.zip(start.retransmits).map(|(now, then)| now - then),
+            tcp_retransmits: self
+                .retransmits
+                .zip(start.retransmits)
+                .map(|(now, then)| now - then),
         }
     }
 }
@@ -115,13 +118,20 @@ pub fn resident() -> u64 {
 fn status_field(name: &str) -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
+    line.trim()
+        .strip_suffix(" kB")?
+        .trim()
+        .parse::<u64>()
+        .ok()
+        .map(|kib| kib * 1024)
 }
 
 /// The folder of this process's control group for `controller`, in a unified (v2) or a legacy (v1) hierarchy.
 fn control_group(controller: &str) -> Option<String> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    group_folders(&groups, controller).into_iter().find(|folder| fs::metadata(folder).is_ok())
+    group_folders(&groups, controller)
+        .into_iter()
+        .find(|folder| fs::metadata(folder).is_ok())
 }
 
 /// Folders where the control group may be, by what `/proc/self/cgroup` says; a container sees its own group at the root
@@ -130,7 +140,9 @@ fn group_folders(groups: &str, controller: &str) -> Vec<String> {
     let mut folders = vec![];
     for line in groups.lines() {
         let mut parts = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else {
+            continue;
+        };
         if controllers.split(',').any(|name| name == controller) {
             folders.push(format!("/sys/fs/cgroup/{controllers}{path}"));
             folders.push(format!("/sys/fs/cgroup/{controller}{path}"));
@@ -164,7 +176,13 @@ fn parse_throttled(stat: &str) -> Option<Duration> {
 /// CPUs that the control group grants, if it limits them.
 pub fn cpu_limit() -> Option<f64> {
     let folder = control_group("cpu")?;
-    let number = |file: &str| fs::read_to_string(format!("{folder}/{file}")).ok()?.trim().parse::<f64>().ok();
+    let number = |file: &str| {
+        fs::read_to_string(format!("{folder}/{file}"))
+            .ok()?
+            .trim()
+            .parse::<f64>()
+            .ok()
+    };
     if let Ok(max) = fs::read_to_string(format!("{folder}/cpu.max")) {
         let (quota, period) = max.trim().split_once(' ')?;
         return Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?);
@@ -180,13 +198,23 @@ pub fn memory_limit() -> Option<u64> {
     let folder = control_group("memory")?;
     ["memory.max", "memory.limit_in_bytes"]
         .iter()
-        .find_map(|file| fs::read_to_string(format!("{folder}/{file}")).ok()?.trim().parse().ok())
+        .find_map(|file| {
+            fs::read_to_string(format!("{folder}/{file}"))
+                .ok()?
+                .trim()
+                .parse()
+                .ok()
+        })
         .filter(|bytes| *bytes < NO_LIMIT)
 }
 
 /// TCP segments sent again in this network namespace (`RetransSegs` of RFC 4022).
 fn retransmits() -> Option<u64> {
-    parse_snmp(&fs::read_to_string("/proc/self/net/snmp").ok()?, "Tcp:", "RetransSegs")
+    parse_snmp(
+        &fs::read_to_string("/proc/self/net/snmp").ok()?,
+        "Tcp:",
+        "RetransSegs",
+    )
 }
 
 /// A value of `/proc/net/snmp`, which has a line of names and a line of values for each protocol.
@@ -235,7 +263,10 @@ mod tests {
             sum = std::hint::black_box(sum.wrapping_add(1));
         }
         let used = Usage::now().since(&start, 0);
-        assert!(used.cpu_user_seconds + used.cpu_system_seconds > 0.005, "{used:?}");
+        assert!(
+            used.cpu_user_seconds + used.cpu_system_seconds > 0.005,
+            "{used:?}"
+        );
         assert!(used.rss_peak_bytes > 1 << 20, "{used:?}");
     }
 }

@@ -22,27 +22,34 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Starts sampling `counters`, and passing what they counted on to the Prometheus metrics.
-    pub fn start(counters: Arc<Counters>, metrics: TrialMetrics) -> Self {
-        let shared = Arc::new(Mutex::new(Series::new(Reading::now(&counters), metrics)));
+    /// Samples `counters` from a reading on, and passes on to the Prometheus metrics what they count.
+    pub fn start(from: Reading, counters: Arc<Counters>, metrics: TrialMetrics) -> Self {
+        let shared = Arc::new(Mutex::new(Series::new(from, metrics)));
         let series = shared.clone();
         let task = tokio::spawn(async move {
             let mut ticks = tokio::time::interval(INTERVAL);
             ticks.tick().await;
             loop {
                 ticks.tick().await;
-                let reading = Reading::now(&counters);
-                series.lock().expect("no holder panics").add(reading, false);
+                // Read under the lock, so that readings are in order.
+                let mut series = series.lock().expect("no holder panics");
+                if series.ended {
+                    return;
+                }
+                series.add(Reading::now(&counters));
             }
         });
         Self { shared, task }
     }
 
-    /// Ends sampling: the samples, the last one up to now, and the most resident memory seen.
-    pub fn finish(self, counters: &Counters) -> (Vec<Sample>, u64) {
+    /// Ends sampling: the last reading, the samples up to it, and the most resident memory seen.
+    pub fn finish(&self, counters: &Counters) -> (Reading, Vec<Sample>, u64) {
+        self.task.abort();
         let mut series = self.shared.lock().expect("no holder panics");
-        series.add(Reading::now(counters), true);
-        (std::mem::take(&mut series.samples), series.peak)
+        series.ended = true;
+        let last = Reading::now(counters);
+        series.add(last);
+        (last, std::mem::take(&mut series.samples), series.peak)
     }
 }
 
@@ -54,20 +61,22 @@ impl Drop for Sampler {
 
 /// All counters at a moment.
 #[derive(Clone, Copy)]
-struct Reading {
+pub struct Reading {
     at: Instant,
-    sent: u64,
-    received: u64,
+    /// [`Counters::sent`], and so on.
+    pub sent: u64,
+    pub received: u64,
     operations: u64,
-    connections: u64,
-    streams: u64,
-    failures: u64,
+    pub connections: u64,
+    pub streams: u64,
+    pub failures: u64,
     cpu: f64,
     rss: u64,
 }
 
 impl Reading {
-    fn now(counters: &Counters) -> Self {
+    /// Reads all.
+    pub fn now(counters: &Counters) -> Self {
         Self {
             at: Instant::now(),
             sent: counters.sent.load(Ordering::Relaxed),
@@ -90,6 +99,7 @@ struct Series {
     interval: Duration,
     samples: Vec<Sample>,
     peak: u64,
+    ended: bool,
     metrics: TrialMetrics,
 }
 
@@ -102,12 +112,13 @@ impl Series {
             interval: INTERVAL,
             samples: vec![],
             peak: first.rss,
+            ended: false,
             metrics,
         }
     }
 
-    /// Takes a reading; keeps a sample when the interval is over, or at the `end`, so that no byte is lost.
-    fn add(&mut self, now: Reading, end: bool) {
+    /// Takes a reading; keeps a sample when the interval is over, or at the end, so that no byte is lost.
+    fn add(&mut self, now: Reading) {
         self.peak = self.peak.max(now.rss);
         let before = self.passed;
         self.metrics.add(
@@ -119,7 +130,7 @@ impl Series {
         );
         self.passed = now;
         // Half an interval of slack: ticks are not exact.
-        if !end && now.at - self.kept.at + INTERVAL / 2 < self.interval {
+        if !self.ended && now.at - self.kept.at + INTERVAL / 2 < self.interval {
             return;
         }
         self.samples.push(sample(self.begun, &self.kept, &now));
@@ -145,15 +156,19 @@ fn sample(begun: Instant, before: &Reading, now: &Reading) -> Sample {
 
 /// Neighbouring samples as one.
 fn merge(samples: &[Sample]) -> Sample {
-    samples.iter().copied().reduce(|a, b| Sample {
-        at_seconds: b.at_seconds,
-        interval_seconds: a.interval_seconds + b.interval_seconds,
-        bytes_sent: a.bytes_sent + b.bytes_sent,
-        bytes_received: a.bytes_received + b.bytes_received,
-        operations: a.operations + b.operations,
-        cpu_seconds: a.cpu_seconds + b.cpu_seconds,
-        rss_bytes: b.rss_bytes,
-    }).unwrap_or_default()
+    samples
+        .iter()
+        .copied()
+        .reduce(|a, b| Sample {
+            at_seconds: b.at_seconds,
+            interval_seconds: a.interval_seconds + b.interval_seconds,
+            bytes_sent: a.bytes_sent + b.bytes_sent,
+            bytes_received: a.bytes_received + b.bytes_received,
+            operations: a.operations + b.operations,
+            cpu_seconds: a.cpu_seconds + b.cpu_seconds,
+            rss_bytes: b.rss_bytes,
+        })
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -161,7 +176,11 @@ mod tests {
     use super::*;
 
     fn reading(first: &Reading, tick: u32, sent: u64) -> Reading {
-        Reading { at: first.at + INTERVAL * tick, sent, ..*first }
+        Reading {
+            at: first.at + INTERVAL * tick,
+            sent,
+            ..*first
+        }
     }
 
     #[test]
@@ -169,7 +188,8 @@ mod tests {
         let first = Reading::now(&Counters::default());
         let mut series = Series::new(first, TrialMetrics::default());
         for tick in 1..=10_000 {
-            series.add(reading(&first, tick, u64::from(tick) * 7), tick == 10_000);
+            series.ended = tick == 10_000;
+            series.add(reading(&first, tick, u64::from(tick) * 7));
         }
         assert!(series.samples.len() <= MOST);
         assert_eq!(series.samples.iter().map(|s| s.bytes_sent).sum::<u64>(), 70_000);

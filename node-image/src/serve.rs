@@ -47,7 +47,9 @@ pub async fn serve(args: Control) -> anyhow::Result<()> {
         stopping.trials.stop().await;
         drop(told);
     };
-    let server = axum::serve(listener, router(node)).with_graceful_shutdown(graceful).into_future();
+    let server = axum::serve(listener, router(node))
+        .with_graceful_shutdown(graceful)
+        .into_future();
     tokio::select! {
         served = server => served.context("failed to serve the control port"),
         () = async { let _ = is_told.changed().await; tokio::time::sleep(LAST_CALLS).await } => Ok(()),
@@ -67,16 +69,23 @@ pub async fn stop_signal() -> std::io::Result<()> {
 
 fn read_token(file: &Path) -> anyhow::Result<String> {
     let shown = file.display();
-    let token = std::fs::read_to_string(file).with_context(|| format!("failed to read the token from {shown}"))?;
+    let token =
+        std::fs::read_to_string(file).with_context(|| format!("failed to read the token from {shown}"))?;
     let token = token.trim().to_owned();
-    ensure!(!token.is_empty(), "the token in {shown} is empty: put a secret of the run there");
+    ensure!(
+        !token.is_empty(),
+        "the token in {shown} is empty: put a secret of the run there"
+    );
     Ok(token)
 }
 
-fn listen(address: &ControlAddress) -> anyhow::Result<impl axum::serve::Listener<Addr = std::net::SocketAddr>> {
+fn listen(
+    address: &ControlAddress,
+) -> anyhow::Result<impl axum::serve::Listener<Addr = std::net::SocketAddr>> {
     let listener = match address {
-        ControlAddress::Bind(address) => TcpListener::bind(address)
-            .with_context(|| format!("failed to bind the control port {address}: is another node running?"))?,
+        ControlAddress::Bind(address) => TcpListener::bind(address).with_context(|| {
+            format!("failed to bind the control port {address}: is another node running?")
+        })?,
         ControlAddress::Inherited(fd) => {
             ensure!(*fd > 2, "fd:{fd} is a standard stream, not a listening socket");
             // SAFETY: the parent passed this descriptor for us to own, and nothing else in this process knows it.
@@ -85,8 +94,11 @@ fn listen(address: &ControlAddress) -> anyhow::Result<impl axum::serve::Listener
             TcpListener::from(fd)
         }
     };
-    listener.set_nonblocking(true).context("failed to set up the control port")?;
-    let listener = tokio::net::TcpListener::from_std(listener).context("failed to set up the control port")?;
+    listener
+        .set_nonblocking(true)
+        .context("failed to set up the control port")?;
+    let listener =
+        tokio::net::TcpListener::from_std(listener).context("failed to set up the control port")?;
     // Calls are small: waiting to fill a segment would only add to the barrier.
     Ok(axum::serve::ListenerExt::tap_io(listener, |stream| {
         let _ = stream.set_nodelay(true);

@@ -30,13 +30,26 @@ use crate::{
 /// Serves until a signal; prints the address to dial.
 pub async fn server(args: args::Server) -> anyhow::Result<()> {
     let listen = listen_address(&args.listen)?;
-    let parameters = bandwidth(args.protocol, &args.link, Direction::Both, 0, 1, Timing::Strict, Negotiation::V1);
+    let parameters = bandwidth(
+        args.protocol,
+        &args.link,
+        Direction::Both,
+        0,
+        1,
+        Timing::Strict,
+        Negotiation::V1,
+    );
     let mut setup = setup(&args.link, parameters);
     setup.listen = (listen.ip(), listen.port());
     setup.identity = args.node_key.as_deref().map(seed);
     // One server serves many kinds of clients.
     setup.max_streams = Some(most_streams(&args.link));
-    let ready = |addresses: Vec<String>| record::write(&Listening { r#type: "listening", addresses });
+    let ready = |addresses: Vec<String>| {
+        record::write(&Listening {
+            r#type: "listening",
+            addresses,
+        })
+    };
     let stop = async {
         let _ = crate::serve::stop_signal().await;
     };
@@ -151,7 +164,12 @@ pub async fn client(args: args::Client) -> anyhow::Result<()> {
 /// Opens substreams.
 pub async fn client_substream(args: args::ClientSubstream) -> anyhow::Result<()> {
     let (count, negotiation) = (args.substreams, args.negotiation);
-    let parameters = Parameters::Substreams { count, mode: OpenMode::Burst, rate: None, negotiation };
+    let parameters = Parameters::Substreams {
+        count,
+        mode: OpenMode::Burst,
+        rate: None,
+        negotiation,
+    };
     let setup = setup(&args.link, parameters);
     let probe = setup.probe.clone();
     let measure = async {
@@ -162,7 +180,10 @@ pub async fn client_substream(args: args::ClientSubstream) -> anyhow::Result<()>
     let measured = tokio::time::timeout(args.timeout, measure).await;
     let findings = measured.with_context(|| format!("not done after {:?}", args.timeout))??;
     let seconds = |distribution, value: fn(&perfrun_api::histogram::Recorder) -> f64| {
-        findings.recorders.get(&distribution).map(|recorder| value(recorder) / 1e9)
+        findings
+            .recorders
+            .get(&distribution)
+            .map(|recorder| value(recorder) / 1e9)
     };
     record::write(&Substreams {
         r#type: "substreams",
@@ -249,7 +270,11 @@ fn listen_address(text: &str) -> anyhow::Result<SocketAddr> {
     if let Ok(address) = text.parse() {
         return Ok(address);
     }
-    let wrong = || format!("unable to listen on {text:?}: give ADDRESS:PORT or a multiaddr such as /ip4/0.0.0.0/tcp/33333");
+    let wrong = || {
+        format!(
+            "unable to listen on {text:?}: give ADDRESS:PORT or a multiaddr such as /ip4/0.0.0.0/tcp/33333"
+        )
+    };
     let parts: Vec<&str> = text.split('/').collect();
     match parts.as_slice() {
         ["", "ip4" | "ip6", ip, "tcp" | "udp", port, ..] => {
@@ -269,9 +294,20 @@ mod tests {
         let expected: SocketAddr = "0.0.0.0:33333".parse().unwrap();
         assert_eq!(listen_address("0.0.0.0:33333").unwrap(), expected);
         assert_eq!(listen_address("/ip4/0.0.0.0/tcp/33333").unwrap(), expected);
-        assert_eq!(listen_address("/ip4/0.0.0.0/udp/33333/quic-v1").unwrap(), expected);
-        assert_eq!(listen_address("/ip6/::/tcp/1").unwrap(), "[::]:1".parse().unwrap());
-        assert!(listen_address("/dns/host/tcp/1").unwrap_err().to_string().contains("/ip4/0.0.0.0/tcp/33333"));
+        assert_eq!(
+            listen_address("/ip4/0.0.0.0/udp/33333/quic-v1").unwrap(),
+            expected
+        );
+        assert_eq!(
+            listen_address("/ip6/::/tcp/1").unwrap(),
+            "[::]:1".parse().unwrap()
+        );
+        assert!(
+            listen_address("/dns/host/tcp/1")
+                .unwrap_err()
+                .to_string()
+                .contains("/ip4/0.0.0.0/tcp/33333")
+        );
     }
 
     #[test]

@@ -81,7 +81,12 @@ struct Progress {
 impl Trials {
     /// No trials yet; servers will listen on `listen_ip`.
     pub fn new(listen_ip: IpAddr, metrics: Arc<Metrics>) -> Self {
-        Self { listen_ip, metrics, trials: Mutex::default(), stopping: CancellationToken::new() }
+        Self {
+            listen_ip,
+            metrics,
+            trials: Mutex::default(),
+            stopping: CancellationToken::new(),
+        }
     }
 
     /// Takes a trial; `true` if it is new, `false` if it was known with the same request.
@@ -89,7 +94,11 @@ impl Trials {
         let mut trials = self.lock();
         if let Some(known) = trials.get(id) {
             let same = known.request == request;
-            return if same { Ok(false) } else { Err(Refusal::Different(id.to_owned())) };
+            return if same {
+                Ok(false)
+            } else {
+                Err(Refusal::Different(id.to_owned()))
+            };
         }
         if self.stopping.is_cancelled() {
             return Err(Refusal::Stopping);
@@ -150,7 +159,11 @@ impl Trials {
 impl Trial {
     fn new(id: String, request: TrialRequest, metrics: &Metrics) -> Self {
         let probe = Arc::new(Probe::new(metrics.trial(request.stack, request.transport)));
-        let progress = Progress { state: TrialState::Preparing, addresses: vec![], outcome: None };
+        let progress = Progress {
+            state: TrialState::Preparing,
+            addresses: vec![],
+            outcome: None,
+        };
         Self {
             id,
             request,
@@ -168,7 +181,11 @@ impl Trial {
         let later = progress.wait_for(|progress| progress.state > after);
         // Whether it came or not, the current state is the answer.
         let _ = tokio::time::timeout(wait, later).await;
-        let Progress { state, addresses, outcome } = self.progress.borrow().clone();
+        let Progress {
+            state,
+            addresses,
+            outcome,
+        } = self.progress.borrow().clone();
         let counters = &self.probe.counters;
         TrialStatus {
             state,
@@ -181,7 +198,8 @@ impl Trial {
 
     /// A client begins when the node's clock shows so many nanoseconds. The first call counts.
     pub fn start(&self, at_nanoseconds: u64) {
-        self.start.send_if_modified(|start| start.is_none() && start.replace(at_nanoseconds).is_none());
+        self.start
+            .send_if_modified(|start| start.is_none() && start.replace(at_nanoseconds).is_none());
     }
 
     /// A server's clients are done.
@@ -217,11 +235,21 @@ impl Trial {
     fn end(&self, ended: Result<Measured, Failed>) {
         let (failure, measured) = match ended {
             Ok(measured) => (None, measured),
-            Err(Failed(failure)) => (Some(failure), self.measured(Findings::default(), self.probe.finish())),
+            Err(Failed(failure)) => (
+                Some(failure),
+                self.measured(Findings::default(), self.probe.finish()),
+            ),
         };
-        self.probe.metrics.ended(failure.as_ref().map(|failure| failure.reason));
+        self.probe
+            .metrics
+            .ended(failure.as_ref().map(|failure| failure.reason));
         let outcome = Outcome { failure, measured };
-        record::write(&Record { r#type: "trial", id: &self.id, request: &self.request, outcome: &outcome });
+        record::write(&Record {
+            r#type: "trial",
+            id: &self.id,
+            request: &self.request,
+            outcome: &outcome,
+        });
         self.progress.send_modify(|progress| {
             progress.state = TrialState::Finished;
             progress.outcome = Some(outcome);
@@ -242,17 +270,27 @@ impl Trial {
             }
             Side::Client { servers, peers } => {
                 let mut client = Client::prepare(setup, servers, *peers).await?;
-                self.progress.send_modify(|progress| progress.state = TrialState::Ready);
+                self.progress
+                    .send_modify(|progress| progress.state = TrialState::Ready);
                 let mut start = self.start.subscribe();
-                let at = start.wait_for(Option::is_some).await.map_or(None, |at| *at).unwrap_or_default();
+                let at = start
+                    .wait_for(Option::is_some)
+                    .await
+                    .map_or(None, |at| *at)
+                    .unwrap_or_default();
                 clock::wait_until(at).await;
-                self.progress.send_modify(|progress| progress.state = TrialState::Running);
+                self.progress
+                    .send_modify(|progress| progress.state = TrialState::Running);
                 self.probe.begin();
                 let begun = clock::now();
                 let took = client.run().await?;
                 let used = self.probe.finish();
                 let measured = self.measured(client.close().await, used);
-                Ok(Measured { started_nanoseconds: Some(begun), seconds: took.as_secs_f64(), ..measured })
+                Ok(Measured {
+                    started_nanoseconds: Some(begun),
+                    seconds: took.as_secs_f64(),
+                    ..measured
+                })
             }
         }
     }
@@ -271,7 +309,11 @@ impl Trial {
             failures: counters.failures.load(Ordering::Relaxed),
             upload: findings.upload,
             download: findings.download,
-            histograms: findings.recorders.iter().map(|(name, recorder)| (*name, recorder.into())).collect(),
+            histograms: findings
+                .recorders
+                .iter()
+                .map(|(name, recorder)| (*name, recorder.into()))
+                .collect(),
             resources,
             samples,
             started_nanoseconds: None,

@@ -126,7 +126,10 @@ impl Arrival {
     /// Arrivals on several streams as one.
     pub fn merge(&mut self, other: &Self) {
         self.bytes += other.bytes;
-        self.first = [self.first, other.first].into_iter().flatten().min_by_key(|(at, _)| *at);
+        self.first = [self.first, other.first]
+            .into_iter()
+            .flatten()
+            .min_by_key(|(at, _)| *at);
         self.last = self.last.max(other.last);
     }
 
@@ -170,7 +173,10 @@ pub struct Buffers {
 impl Buffers {
     /// Buffers that write and read as many bytes at once as there are zeros.
     pub fn new(zeros: &Arc<[u8]>) -> Self {
-        Self { zeros: zeros.clone(), read: vec![] }
+        Self {
+            zeros: zeros.clone(),
+            read: vec![],
+        }
     }
 
     /// Sends payload; counts what the stack took.
@@ -241,15 +247,32 @@ impl Buffers {
 /// Reads a header; `None` if the stream ended before its first byte.
 async fn read_header<S: AsyncRead + Unpin>(stream: &mut S, what: &'static str) -> Result<Option<u64>, Error> {
     let mut header = [0; 8];
+    Ok(read_whole(stream, &mut header, what)
+        .await?
+        .then(|| u64::from_be_bytes(header)))
+}
+
+/// Reads exactly `into`; `false` if the stream ended before its first byte.
+async fn read_whole<S: AsyncRead + Unpin>(
+    stream: &mut S,
+    into: &mut [u8],
+    what: &'static str,
+) -> Result<bool, Error> {
     let mut got = 0;
-    while got < header.len() {
-        match stream.read(&mut header[got..]).await? {
-            0 if got == 0 => return Ok(None),
-            0 => return Err(Error::TooFewBytes { what, got: got as u64, due: 8 }),
+    while got < into.len() {
+        match stream.read(&mut into[got..]).await? {
+            0 if got == 0 => return Ok(false),
+            0 => {
+                return Err(Error::TooFewBytes {
+                    what,
+                    got: got as u64,
+                    due: into.len() as u64,
+                });
+            }
             n => got += n,
         }
     }
-    Ok(Some(u64::from_be_bytes(header)))
+    Ok(true)
 }
 
 /// Writes a header and gets it on its way.
@@ -259,7 +282,9 @@ async fn write_header<S: AsyncWrite + Unpin>(stream: &mut S, value: u64) -> io::
 
 /// Whether an error only says that the peer dropped the stream, which is how several protocols end.
 fn is_dropped(error: &io::Error) -> bool {
-    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, UnexpectedEof, WriteZero};
+    use io::ErrorKind::{
+        BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, UnexpectedEof, WriteZero,
+    };
     matches!(
         error.kind(),
         BrokenPipe | ConnectionAborted | ConnectionReset | NotConnected | UnexpectedEof | WriteZero

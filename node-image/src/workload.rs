@@ -91,15 +91,23 @@ pub struct Findings {
 
 impl Findings {
     fn record(&mut self, distribution: Distribution, time: std::time::Duration) {
-        let recorder = self.recorders.entry(distribution).or_insert_with(perfrun_api::histogram::recorder);
+        let recorder = self
+            .recorders
+            .entry(distribution)
+            .or_insert_with(perfrun_api::histogram::recorder);
         let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        recorder.record(nanoseconds).expect("a recorder that resizes takes every value");
+        recorder
+            .record(nanoseconds)
+            .expect("a recorder that resizes takes every value");
     }
 }
 
 /// A failure in words and for programs.
 pub fn failure(reason: Reason, message: impl std::fmt::Display) -> Failure {
-    Failure { reason, message: message.to_string() }
+    Failure {
+        reason,
+        message: message.to_string(),
+    }
 }
 
 impl From<stack::Error> for Failed {

@@ -16,9 +16,9 @@ mod terminal;
 mod units;
 
 pub use markdown::markdown;
-
-pub use plot::plots;
+pub use plot::{comparison_bars, handshakes, ping, plots, size_sweep, substreams};
 pub use samples::samples_csv;
 pub use statistics::{Statistics, median_interval_ranks};
 pub use summary::summarize;
 pub use terminal::terminal;
+pub use units::text as value;

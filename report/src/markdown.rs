@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use perfrun_api::results::Results;
 
 use crate::{
-    table::{Cell, Table, mark},
+    table::{Cell, Kind, Table, mark},
     tables::document,
 };
 
@@ -22,7 +22,12 @@ pub fn markdown(results: &Results) -> String {
     } else {
         let _ = write!(out, "\n{}\n", document.method);
     }
-    for table in document.measurements.iter().chain(&document.problems).chain([&document.environment]) {
+    for table in document
+        .measurements
+        .iter()
+        .chain(&document.problems)
+        .chain([&document.environment])
+    {
         draw(&mut out, table);
     }
     out
@@ -34,22 +39,25 @@ fn draw(out: &mut String, table: &Table) {
         let _ = write!(out, "\n{}\n", escaped(&sentence(&table.caption)));
     }
     out.push('\n');
-    line(out, table.header.iter().map(|name| escaped(&name.replace('\n', " "))));
-    let numbers = is_numbers(table);
-    line(out, (0..table.header.len()).map(|i| if numbers && i >= table.keys { "---:" } else { "---" }.to_owned()));
+    line(
+        out,
+        table.header.iter().map(|name| escaped(&name.replace('\n', " "))),
+    );
+    // Values stand to the right so that their units line up.
+    let side = |i| {
+        if table.kind != Kind::Prose && i >= table.keys {
+            "---:"
+        } else {
+            "---"
+        }
+    };
+    line(out, (0..table.header.len()).map(|i| side(i).to_owned()));
     for row in &table.rows {
         line(out, row.iter().map(field));
     }
     for (i, footnote) in table.footnotes.iter().enumerate() {
         let _ = write!(out, "\n{} {}\n", mark(i), escaped(&sentence(footnote)));
     }
-}
-
-/// Values stand to the right so that their units line up; text to the left.
-fn is_numbers(table: &Table) -> bool {
-    let starts = |cell: &Cell| cell.text.starts_with(|c: char| c.is_ascii_digit());
-    table.rows.iter().any(|row| row.iter().skip(table.keys).any(|cell| cell.interval.is_some()))
-        || table.rows.iter().all(|row| row.last().is_some_and(starts))
 }
 
 fn line(out: &mut String, fields: impl Iterator<Item = String>) {
@@ -61,14 +69,21 @@ fn line(out: &mut String, fields: impl Iterator<Item = String>) {
 
 fn field(cell: &Cell) -> String {
     let text = escaped(&cell.text.replace('\n', " "));
-    let interval = cell.interval.as_ref().map(|interval| format!(" {interval}")).unwrap_or_default();
+    let interval = cell
+        .interval
+        .as_ref()
+        .map(|interval| format!(" {interval}"))
+        .unwrap_or_default();
     format!("{text}{interval}{}", cell.marks())
 }
 
 /// Captions and footnotes are written without a capital and a full stop, to be joined to others.
 pub(crate) fn sentence(text: &str) -> String {
     let mut letters = text.chars();
-    let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+    let first = letters
+        .next()
+        .map(|first| first.to_uppercase().to_string())
+        .unwrap_or_default();
     format!("{first}{}.", letters.as_str())
 }
 
@@ -96,7 +111,8 @@ mod tests {
     #[test]
     fn text_cannot_become_markup() {
         let text = "a|b\n<img src=x> [x](http://x) `c` **d** \u{1b}[31m & e_f_g";
-        let expected = "a\\|b &lt;img src=x&gt; \\[x\\](http://x) \\`c\\` \\*\\*d\\*\\*  \\[31m &amp; e\\_f\\_g";
+        let expected =
+            "a\\|b &lt;img src=x&gt; \\[x\\](http://x) \\`c\\` \\*\\*d\\*\\*  \\[31m &amp; e\\_f\\_g";
         assert_eq!(escaped(text), expected);
     }
 

@@ -1,3 +1,284 @@
-//! x
-/// x
-pub fn plots(_: &perfrun_api::results::Results) -> Vec<(String, String)> { vec![] }
+//! Pictures as SVG, without a font or an image library.
+
+mod axis;
+mod bars;
+mod canvas;
+mod content;
+mod lines;
+mod select;
+mod theme;
+
+use perfrun_api::{
+    matrix::Transport,
+    plan::{Amount, Cell, Parameters},
+    results::{Metric, Results, Unit},
+};
+
+use self::{
+    bars::Bars,
+    content::{bars, line_panel},
+    lines::Lines,
+    select::{bandwidth_panels, cells, groups, of_transport, transports},
+};
+use crate::{tables::Source, units};
+
+/// Every plot that the results give, with a file name.
+pub fn plots(results: &Results) -> Vec<(&'static str, String)> {
+    let all = [
+        ("size-sweep.svg", size_sweep(results)),
+        ("comparison.svg", comparison_bars(results)),
+        ("substreams.svg", substreams(results)),
+        ("handshakes.svg", handshakes(results)),
+        ("handshake-rate.svg", handshake_rate(results)),
+        ("ping.svg", ping(results)),
+    ];
+    all.into_iter()
+        .filter_map(|(name, svg)| Some((name, svg?)))
+        .collect()
+}
+
+/// Goodput over size: a panel for each transport and direction, a line for each pair. None below two sizes.
+pub fn size_sweep(results: &Results) -> Option<String> {
+    let source = Source::new(results);
+    let mut panels = vec![];
+    for (_, metric, title, cells) in bandwidth_panels(&source) {
+        let x_of = |cell: &Cell| match cell.parameters {
+            Parameters::Bandwidth {
+                amount: Amount::Count(bytes),
+                ..
+            } => Some((bytes as f64, units::size(bytes))),
+            _ => None,
+        };
+        panels.extend(line_panel(&source, &cells, x_of, (metric, "Goodput"), title));
+    }
+    (!panels.is_empty()).then(|| {
+        let lines = Lines {
+            title: format!("{}: goodput by size", results.name),
+            description:
+                "Median goodput over the size of a transfer for each pair of stacks, with 95 % confidence \
+                          intervals as bands. Both axes are logarithmic."
+                    .to_owned(),
+            x_title: "Size of the transfer",
+            unit: Unit::BitsPerSecond,
+            panels,
+        };
+        lines.svg()
+    })
+}
+
+/// Goodput of all pairs, the baseline first: a panel for each transport and direction. Of a sweep, the largest size.
+pub fn comparison_bars(results: &Results) -> Option<String> {
+    let source = Source::new(results);
+    let mut rows: Vec<(Transport, Vec<bars::Panel>)> = vec![];
+    for (transport, metric, title, cells) in bandwidth_panels(&source) {
+        let amount = |cell: &Cell| match cell.parameters {
+            Parameters::Bandwidth {
+                amount: Amount::Count(bytes),
+                ..
+            } => bytes,
+            _ => 0,
+        };
+        let largest = cells
+            .iter()
+            .filter(|cell| source.row(cell, metric).is_some())
+            .map(|cell| amount(cell))
+            .max();
+        let cells: Vec<&Cell> = cells
+            .into_iter()
+            .filter(|cell| Some(amount(cell)) == largest)
+            .collect();
+        let size = largest
+            .filter(|bytes| *bytes > 0)
+            .map(|bytes| format!(", {}", units::size(bytes)));
+        let panel = bars::Panel {
+            title: format!("{title}{}", size.unwrap_or_default()),
+            x_title: "Goodput",
+            bars: bars(&source, &cells, metric, None),
+        };
+        push_panel(&mut rows, transport, panel);
+    }
+    bar_plot(
+        rows,
+        "goodput",
+        Unit::BitsPerSecond,
+        "Bars: median; whiskers: its 95 % confidence interval.",
+        results,
+    )
+}
+
+/// Time to open substreams over their number: a panel for the mean and one for the maximum, of each transport.
+pub fn substreams(results: &Results) -> Option<String> {
+    let source = Source::new(results);
+    let cells = cells(&source, |parameters| {
+        matches!(parameters, Parameters::Substreams { .. })
+    });
+    let x_of = |cell: &Cell| match cell.parameters {
+        Parameters::Substreams { count, .. } => Some((f64::from(count), count.to_string())),
+        _ => None,
+    };
+    let mut panels = vec![];
+    for transport in transports(&cells) {
+        for (metric, name) in [(Metric::OpenMean, "mean"), (Metric::OpenMax, "all open")] {
+            let title = format!("{transport}, {name}");
+            panels.extend(line_panel(
+                &source,
+                &of_transport(&cells, transport),
+                x_of,
+                (metric, "Time"),
+                title,
+            ));
+        }
+    }
+    (!panels.is_empty()).then(|| {
+        let lines = Lines {
+            title: format!("{}: time to open substreams", results.name),
+            description: "Median over trials of the mean time to open a substream, and of the time until all were \
+                          open, over the number of substreams, with 95 % confidence intervals as bands. Both axes are \
+                          logarithmic."
+                .to_owned(),
+            x_title: "Substreams",
+            unit: Unit::Seconds,
+            panels,
+        };
+        lines.svg()
+    })
+}
+
+/// Time to set up a connection: bars for the median, whiskers up to the 99th percentile.
+pub fn handshakes(results: &Results) -> Option<String> {
+    let phases = [
+        (
+            "established",
+            Metric::HandshakeEstablishedP50,
+            Metric::HandshakeEstablishedP99,
+        ),
+        (
+            "first byte",
+            Metric::HandshakeFirstByteP50,
+            Metric::HandshakeFirstByteP99,
+        ),
+    ];
+    let is_wanted = |parameters: &Parameters| matches!(parameters, Parameters::Handshakes { .. });
+    percentile_bars(
+        results,
+        is_wanted,
+        "Time since the dial",
+        &phases,
+        "time to set up a connection",
+    )
+}
+
+/// Connections per second.
+fn handshake_rate(results: &Results) -> Option<String> {
+    let source = Source::new(results);
+    let mut rows = vec![];
+    for (transport, title, cells) in groups(&source, |p| matches!(p, Parameters::Handshakes { .. })) {
+        let bars = bars(&source, &cells, Metric::HandshakesPerSecond, None);
+        push_panel(
+            &mut rows,
+            transport,
+            bars::Panel {
+                title,
+                x_title: "Connections per second",
+                bars,
+            },
+        );
+    }
+    let caption = "Bars: median; whiskers: its 95 % confidence interval.";
+    bar_plot(rows, "connections per second", Unit::PerSecond, caption, results)
+}
+
+/// Round trips: bars for the median, whiskers up to the 99th percentile.
+pub fn ping(results: &Results) -> Option<String> {
+    let phases = [("", Metric::RoundTripP50, Metric::RoundTripP99)];
+    let is_wanted = |parameters: &Parameters| matches!(parameters, Parameters::Ping { .. });
+    percentile_bars(results, is_wanted, "Round trip", &phases, "round trips")
+}
+
+fn percentile_bars(
+    results: &Results,
+    is_wanted: impl Fn(&Parameters) -> bool,
+    x_title: &'static str,
+    phases: &[(&str, Metric, Metric)],
+    subject: &str,
+) -> Option<String> {
+    let source = Source::new(results);
+    let mut rows: Vec<Vec<bars::Panel>> = vec![];
+    for (_, title, cells) in groups(&source, is_wanted) {
+        let panel = |(phase, p50, p99): &(&str, Metric, Metric)| {
+            let title = if phase.is_empty() {
+                title.clone()
+            } else {
+                format!("{title}, {phase}")
+            };
+            bars::Panel {
+                title,
+                x_title,
+                bars: bars(&source, &cells, *p50, Some(*p99)),
+            }
+        };
+        rows.push(
+            phases
+                .iter()
+                .map(panel)
+                .filter(|panel| !panel.bars.is_empty())
+                .collect(),
+        );
+    }
+    // Single panels stand two and two.
+    if phases.len() == 1 {
+        rows = vec![rows.into_iter().flatten().collect()];
+    }
+    let rows = rows.into_iter().enumerate().collect();
+    bar_plot(
+        rows,
+        subject,
+        Unit::Seconds,
+        "Bars: p50; whiskers: up to p99; beside them both. Each is the median over trials.",
+        results,
+    )
+}
+
+fn bar_plot<K>(
+    rows: Vec<(K, Vec<bars::Panel>)>,
+    subject: &str,
+    unit: Unit,
+    caption: &str,
+    results: &Results,
+) -> Option<String> {
+    let rows: Vec<Vec<bars::Panel>> = rows
+        .into_iter()
+        .map(|(_, panels)| panels)
+        .filter(|p| !p.is_empty())
+        .collect();
+    let has_whiskers = rows
+        .iter()
+        .flatten()
+        .flat_map(|panel| &panel.bars)
+        .any(|bar| bar.whisker.is_some());
+    let caption = if has_whiskers {
+        caption
+    } else {
+        "Bars: median; too few trials for an interval."
+    };
+    let bars = Bars {
+        title: format!("{}: {subject}", results.name),
+        description: format!(
+            "{caption} A panel for each transport and setting, a bar for each pair of stacks."
+        ),
+        caption: caption.to_owned(),
+        unit,
+        rows,
+    };
+    (!bars.rows.is_empty()).then(|| bars.svg())
+}
+
+fn push_panel(rows: &mut Vec<(Transport, Vec<bars::Panel>)>, transport: Transport, panel: bars::Panel) {
+    if panel.bars.is_empty() {
+        return;
+    }
+    match rows.iter_mut().find(|(known, _)| *known == transport) {
+        Some((_, panels)) => panels.push(panel),
+        None => rows.push((transport, vec![panel])),
+    }
+}

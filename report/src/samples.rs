@@ -22,9 +22,15 @@ const COLUMNS: [&str; 14] = [
 /// `samples.csv`: one line for every interval of every node of every trial, in running order, under a header.
 pub fn samples_csv(results: &Results) -> String {
     let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(vec![]);
-    writer.write_record(COLUMNS).expect("memory takes whatever is written");
+    writer
+        .write_record(COLUMNS)
+        .expect("memory takes whatever is written");
     for record in &results.trials {
-        let cell = results.plan.cells.get(record.trial.cell).map_or("", |cell| cell.id.as_str());
+        let cell = results
+            .plan
+            .cells
+            .get(record.trial.cell)
+            .map_or("", |cell| cell.id.as_str());
         for (name, node) in &record.nodes {
             for &Sample {
                 at_seconds,
@@ -36,11 +42,19 @@ pub fn samples_csv(results: &Results) -> String {
                 rss_bytes,
             } in &node.measured.samples
             {
-                let whose = (&record.trial.id, cell, record.trial.iteration, record.trial.warmup, record.attempt);
+                let whose = (
+                    &record.trial.id,
+                    cell,
+                    record.trial.iteration,
+                    record.trial.warmup,
+                    record.attempt,
+                );
                 let when = (name, node.role.to_string(), at_seconds, interval_seconds);
                 let what = (bytes_sent, bytes_received, operations, cpu_seconds, rss_bytes);
                 let line = (whose, when, what);
-                writer.serialize(line).expect("every line has the columns of the header");
+                writer
+                    .serialize(line)
+                    .expect("every line has the columns of the header");
             }
         }
     }

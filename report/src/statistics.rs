@@ -27,7 +27,14 @@ impl Statistics {
         let median = f64::midpoint(sorted[(count - 1) / 2], sorted[count / 2]);
         let mean = sorted.iter().map(|value| value / count as f64).sum();
         let ci95 = median_interval_ranks(count).map(|(low, high)| (sorted[low - 1], sorted[high - 1]));
-        Some(Self { count, median, mean, min, max, ci95 })
+        Some(Self {
+            count,
+            median,
+            mean,
+            min,
+            max,
+            ci95,
+        })
     }
 }
 
@@ -143,7 +150,10 @@ mod tests {
     #[test]
     fn values_that_are_no_numbers_do_not_count() {
         let statistics = Statistics::of([f64::NAN, 2.0, f64::INFINITY]).unwrap();
-        assert_eq!((statistics.count, statistics.median, statistics.max), (1, 2.0, 2.0));
+        assert_eq!(
+            (statistics.count, statistics.median, statistics.max),
+            (1, 2.0, 2.0)
+        );
         assert_eq!(Statistics::of([f64::NAN]), None);
         assert_eq!(Statistics::of([]), None);
     }

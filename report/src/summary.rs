@@ -18,11 +18,21 @@ pub fn summarize(plan: &Plan, trials: &[TrialRecord]) -> Vec<SummaryRow> {
     let mut rows = vec![];
     for (cell, counted) in plan.cells.iter().zip(&cells) {
         let raw = baseline(plan, cell).and_then(|index| cells.get(index));
-        let metrics: BTreeSet<Metric> = counted.iter().flat_map(|trial| trial.metrics.keys().copied()).collect();
-        let flags: BTreeSet<Flag> = counted.iter().flat_map(|trial| trial.flags.iter().copied()).collect();
+        let metrics: BTreeSet<Metric> = counted
+            .iter()
+            .flat_map(|trial| trial.metrics.keys().copied())
+            .collect();
+        let flags: BTreeSet<Flag> = counted
+            .iter()
+            .flat_map(|trial| trial.flags.iter().copied())
+            .collect();
         for metric in metrics {
-            let Some(statistics) = statistics(counted, metric) else { continue };
-            let raw = raw.filter(|_| metric.higher_is_better()).and_then(|raw| self::statistics(raw, metric));
+            let Some(statistics) = statistics(counted, metric) else {
+                continue;
+            };
+            let raw = raw
+                .filter(|_| metric.higher_is_better())
+                .and_then(|raw| self::statistics(raw, metric));
             rows.push(SummaryRow {
                 cell: cell.id.clone(),
                 metric,
@@ -34,7 +44,9 @@ pub fn summarize(plan: &Plan, trials: &[TrialRecord]) -> Vec<SummaryRow> {
                 ci95_high: statistics.ci95.map(|(_, high)| high),
                 min: statistics.min,
                 max: statistics.max,
-                share_of_raw: raw.map(|raw| statistics.median / raw.median).filter(|share| share.is_finite()),
+                share_of_raw: raw
+                    .map(|raw| statistics.median / raw.median)
+                    .filter(|share| share.is_finite()),
                 flags: flags.iter().copied().collect(),
             });
         }
@@ -45,7 +57,10 @@ pub fn summarize(plan: &Plan, trials: &[TrialRecord]) -> Vec<SummaryRow> {
 /// The trials of a cell that count: of a trial that was tried again, the attempt that completed.
 fn counted(cell: usize, trials: &[TrialRecord]) -> Vec<&TrialRecord> {
     let mut counted: Vec<&TrialRecord> = vec![];
-    for record in trials.iter().filter(|r| r.trial.cell == cell && !r.trial.warmup && r.failure.is_none()) {
+    for record in trials
+        .iter()
+        .filter(|r| r.trial.cell == cell && !r.trial.warmup && r.failure.is_none())
+    {
         match counted.iter_mut().find(|known| known.trial.id == record.trial.id) {
             Some(known) if known.attempt <= record.attempt => *known = record,
             Some(_) => {}
@@ -56,7 +71,11 @@ fn counted(cell: usize, trials: &[TrialRecord]) -> Vec<&TrialRecord> {
 }
 
 fn statistics(trials: &[&TrialRecord], metric: Metric) -> Option<Statistics> {
-    Statistics::of(trials.iter().filter_map(|trial| trial.metrics.get(&metric).copied()))
+    Statistics::of(
+        trials
+            .iter()
+            .filter_map(|trial| trial.metrics.get(&metric).copied()),
+    )
 }
 
 /// The index of the raw cell that a cell is held against; none for the baseline itself.
@@ -65,15 +84,25 @@ pub(crate) fn baseline(plan: &Plan, cell: &Cell) -> Option<usize> {
         return None;
     }
     let wanted = load(cell, cell.transport.raw());
-    plan.cells.iter().position(|other| other.is_raw() && load(other, other.transport) == wanted)
+    plan.cells
+        .iter()
+        .position(|other| other.is_raw() && load(other, other.transport) == wanted)
 }
 
 /// What is asked of the link: equal for cells that can be held against each other. How the protocol is negotiated is
 /// no part of it, raw streams have nothing to negotiate.
 fn load(cell: &Cell, transport: Transport) -> impl PartialEq {
     let mut parameters = cell.parameters.clone();
-    if let Parameters::Bandwidth { negotiation, .. } | Parameters::Substreams { negotiation, .. } = &mut parameters {
+    if let Parameters::Bandwidth { negotiation, .. } | Parameters::Substreams { negotiation, .. } =
+        &mut parameters
+    {
         *negotiation = Negotiation::V1;
     }
-    (transport, parameters, cell.clients.len(), cell.servers.len(), cell.peers_per_client)
+    (
+        transport,
+        parameters,
+        cell.clients.len(),
+        cell.servers.len(),
+        cell.peers_per_client,
+    )
 }

@@ -15,8 +15,22 @@ pub struct Table {
     pub rows: Vec<Vec<Cell>>,
     /// What the notes of the cells refer to; note 0 is the first.
     pub footnotes: Vec<String>,
-    /// Whether the intervals may be left out where space is short, because another table has the important ones.
-    pub detail: bool,
+    /// What may be left out where space is short.
+    pub kind: Kind,
+}
+
+/// What a table is to the report.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Kind {
+    /// The values that were asked for.
+    #[default]
+    Main,
+    /// More about the same cells: may be left out as a whole.
+    Companion,
+    /// Many values of each cell: may go without their intervals.
+    Detail,
+    /// Sentences instead of values.
+    Prose,
 }
 
 /// One field of a table.
@@ -32,7 +46,10 @@ pub struct Cell {
 
 impl From<String> for Cell {
     fn from(text: String) -> Self {
-        Self { text, ..Self::default() }
+        Self {
+            text,
+            ..Self::default()
+        }
     }
 }
 
@@ -43,9 +60,24 @@ impl From<&str> for Cell {
 }
 
 impl Cell {
+    /// Whether there is a value, not a word for its absence.
+    pub fn is_value(&self) -> bool {
+        self.text
+            .starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '?'))
+    }
+
+    /// Whether anything was planned here.
+    pub fn is_planned(&self) -> bool {
+        !matches!(self.text.as_str(), "" | NOTHING)
+    }
+
     /// The footnotes' marks, e.g. `¹˒²`; empty without any.
     pub fn marks(&self) -> String {
-        self.notes.iter().map(|note| mark(*note)).collect::<Vec<_>>().join("˒")
+        self.notes
+            .iter()
+            .map(|note| mark(*note))
+            .collect::<Vec<_>>()
+            .join("˒")
     }
 }
 
@@ -53,14 +85,17 @@ impl Cell {
 pub fn mark(note: usize) -> String {
     const RAISED: [char; 10] = ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];
     let digits = (note + 1).to_string();
-    digits.bytes().map(|digit| RAISED[usize::from(digit - b'0')]).collect()
+    digits
+        .bytes()
+        .map(|digit| RAISED[usize::from(digit - b'0')])
+        .collect()
 }
 
 impl Table {
-    /// The same without the rows whose fields beyond the keys are all empty or dashes.
-    pub fn without_empty_rows(mut self) -> Self {
+    /// The same without the rows of which no field beyond the keys satisfies the condition.
+    pub fn with_rows_where_any(mut self, condition: impl Fn(&Cell) -> bool) -> Self {
         let keys = self.keys;
-        self.rows.retain(|row| row.iter().skip(keys).any(|cell| !matches!(cell.text.as_str(), "" | NOTHING)));
+        self.rows.retain(|row| row.iter().skip(keys).any(&condition));
         self
     }
 }
@@ -74,7 +109,17 @@ mod tests {
 
     #[test]
     fn marks_are_raised_numbers_from_one() {
-        assert_eq!((mark(0), mark(9), mark(122)), ("¹".into(), "¹⁰".into(), "¹²³".into()));
-        assert_eq!(Cell { notes: vec![0, 1], ..Cell::default() }.marks(), "¹˒²");
+        assert_eq!(
+            (mark(0), mark(9), mark(122)),
+            ("¹".into(), "¹⁰".into(), "¹²³".into())
+        );
+        assert_eq!(
+            Cell {
+                notes: vec![0, 1],
+                ..Cell::default()
+            }
+            .marks(),
+            "¹˒²"
+        );
     }
 }

@@ -10,7 +10,7 @@ mod substreams;
 
 use perfrun_api::results::{Flag, Isolation, Results, RunState};
 
-pub(crate) use source::{Pair, Source};
+pub(crate) use source::{Pair, Source, push_new};
 
 use crate::table::Table;
 
@@ -51,30 +51,45 @@ pub fn document(results: &Results) -> Document {
 fn warnings(results: &Results) -> Vec<String> {
     let mut warnings = vec![];
     let (done, all) = (problems::ended(results), results.plan.trials.len());
-    let reason = results.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    let reason = results
+        .reason
+        .as_deref()
+        .map(|reason| format!(": {reason}"))
+        .unwrap_or_default();
     match results.state {
         RunState::Complete => {}
         RunState::Interrupted => {
-            warnings.push(format!("This run was interrupted after {done} of {all} trials{reason}."));
+            warnings.push(format!(
+                "This run was interrupted after {done} of {all} trials{reason}."
+            ));
         }
         RunState::Failed => warnings.push(format!("This run failed after {done} of {all} trials{reason}.")),
     }
-    let is_debug = results.environment.nodes.values().any(|node| node.profile != "release")
-        || results.trials.iter().any(|trial| trial.flags.contains(&Flag::DebugBuild));
+    let is_debug = results
+        .environment
+        .nodes
+        .values()
+        .any(|node| node.profile != "release")
+        || results
+            .trials
+            .iter()
+            .any(|trial| trial.flags.contains(&Flag::DebugBuild));
     if is_debug {
         warnings.push("A node was not built with the release profile: its numbers say little.".to_owned());
     }
     if results.environment.isolation == Isolation::Loopback {
         warnings.push(
-            "All nodes shared one loopback interface (no network namespaces): its segments of 64 KiB and the lack of \
-             isolation make the numbers incomparable with those of other runs."
+            "All nodes shared one loopback interface (no network namespaces): no link to share, and segments \
+             of 64 KiB. Compare only with runs of the same kind."
                 .to_owned(),
         );
     }
     let failed = problems::failed(results);
     if failed > 0 {
         let trials = if failed == 1 { "trial" } else { "trials" };
-        warnings.push(format!("{failed} {trials} of {all} failed; see the list of failed trials."));
+        warnings.push(format!(
+            "{failed} {trials} of {all} failed; see the list of failed trials."
+        ));
     }
     warnings
 }
@@ -94,6 +109,10 @@ fn method(results: &Results) -> String {
         ),
         None => "fewer than six trials have no 95 % confidence interval of the median".to_owned(),
     };
-    let count = if spec.iterations == 1 { "1 trial".into() } else { format!("{} trials", spec.iterations) };
+    let count = if spec.iterations == 1 {
+        "1 trial".into()
+    } else {
+        format!("{} trials", spec.iterations)
+    };
     format!("Each value is the median over {count}, {warmup}; {interval}.")
 }

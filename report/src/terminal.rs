@@ -5,21 +5,26 @@ use perfrun_api::results::Results;
 
 use crate::{
     markdown::sentence,
-    table::{Cell, NOTHING, Table, mark},
+    table::{Cell, Kind, Table, mark},
     tables::document,
 };
 
 /// Below this even the names of rows do not fit.
 const LEAST_WIDTH: usize = 40;
-/// Spaces between two columns.
+/// Spaces between two columns: one after a field, one instead of a line.
 const GAP: usize = 2;
+/// Companions of a long sweep would push the main table off the screen.
+const LONGEST_COMPANION: usize = 12;
+/// Intervals double the height of a table.
+const MOST_ROWS_WITH_INTERVALS: usize = 24;
 
 const STYLE: TableStyle = TableStyle::new()
     .header_lines(ContentLineStyle::none())
     .header_separator(LineStyle::none().fill('─').junction('─'))
     .content_lines(ContentLineStyle::none());
 
-/// What `perfrun run` prints at its end: the tables of `report.md` without the environment.
+/// What `perfrun run` prints at its end: the tables of `report.md` without the environment, and of long tables only
+/// what was asked for.
 pub fn terminal(results: &Results, width: usize) -> String {
     let width = width.max(LEAST_WIDTH);
     let document = document(results);
@@ -30,9 +35,22 @@ pub fn terminal(results: &Results, width: usize) -> String {
     if document.measurements.is_empty() {
         blocks.push("Nothing was measured.".to_owned());
     }
-    for table in document.measurements.iter().chain(&document.problems) {
-        blocks.push(draw(table, width));
+    let is_long = |table: &Table| table.kind == Kind::Companion && table.rows.len() > LONGEST_COMPANION;
+    let (long, shown): (Vec<&Table>, Vec<&Table>) =
+        document.measurements.iter().partition(|table| is_long(table));
+    blocks.extend(shown.into_iter().map(|table| draw(table, width)));
+    if !long.is_empty() {
+        let titles = long
+            .iter()
+            .map(|table| table.title.as_str())
+            .collect::<Vec<_>>()
+            .join(", ");
+        blocks.push(wrapped(
+            &format!("Too long for here, see report.md: {titles}."),
+            width,
+        ));
     }
+    blocks.extend(document.problems.iter().map(|table| draw(table, width)));
     if !document.measurements.is_empty() {
         blocks.push(wrapped(&document.method, width));
     }
@@ -44,18 +62,19 @@ fn draw(table: &Table, width: usize) -> String {
     if !table.caption.is_empty() {
         out = wrapped(&format!("{out}: {}", table.caption), width);
     }
-    let with_intervals = Shape::new(table, true);
-    let shape = if table.detail && with_intervals.total() > width {
-        Shape::new(table, false)
-    } else {
-        with_intervals
-    };
-    for columns in shape.parts(table.keys, width) {
+    let mut shape = Shape::new(table, true);
+    let has_intervals = table.rows.iter().flatten().any(|cell| cell.interval.is_some());
+    let too_wide = table.kind == Kind::Detail && shape.total() > width;
+    if has_intervals && (too_wide || table.rows.len() > MOST_ROWS_WITH_INTERVALS) {
+        shape = Shape::new(table, false);
+        out = wrapped(&format!("{out} (intervals: see report.md)"), width);
+    }
+    for columns in shape.parts(table, width) {
         out.push_str("\n\n");
         out.push_str(&part(table, &shape, &columns, width));
     }
     for (i, footnote) in table.footnotes.iter().enumerate() {
-        out.push('\n');
+        out.push_str(if i == 0 { "\n\n" } else { "\n" });
         out.push_str(&wrapped(&format!("{} {}", mark(i), sentence(footnote)), width));
     }
     out
@@ -69,8 +88,11 @@ struct Shape {
 
 impl Shape {
     fn new(table: &Table, intervals: bool) -> Self {
-        let rows: Vec<Vec<String>> =
-            table.rows.iter().map(|row| row.iter().map(|cell| field(cell, intervals)).collect()).collect();
+        let rows: Vec<Vec<String>> = table
+            .rows
+            .iter()
+            .map(|row| row.iter().map(|cell| field(cell, intervals)).collect())
+            .collect();
         let longest = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
         let mut widths: Vec<usize> = table.header.iter().map(|name| longest(&plain(name))).collect();
         for row in &rows {
@@ -82,32 +104,33 @@ impl Shape {
     }
 
     fn total(&self) -> usize {
-        self.widths.iter().map(|width| width + GAP).sum::<usize>().saturating_sub(GAP)
+        self.widths
+            .iter()
+            .map(|width| width + GAP)
+            .sum::<usize>()
+            .saturating_sub(1)
     }
 
     /// The columns beside the keys in portions that fit; prose, which wraps well, stays together.
-    fn parts(&self, keys: usize, width: usize) -> Vec<Vec<usize>> {
-        let values: Vec<usize> = (keys..self.widths.len()).collect();
-        let is_prose = values.iter().any(|&i| self.widths[i] > width / 2);
-        let room = width.saturating_sub(self.widths.iter().take(keys).map(|width| width + GAP).sum());
-        if is_prose || self.total() <= width {
+    fn parts(&self, table: &Table, width: usize) -> Vec<Vec<usize>> {
+        let values: Vec<usize> = (table.keys..self.widths.len()).collect();
+        if table.kind == Kind::Prose || self.total() <= width {
             return vec![values];
         }
+        let keys: usize = self.widths.iter().take(table.keys).map(|width| width + GAP).sum();
+        let room = (width + 1).saturating_sub(keys);
         let mut parts: Vec<Vec<usize>> = vec![];
         let mut left = 0;
         for i in values {
             let needed = self.widths[i] + GAP;
             match parts.last_mut() {
-                // The last column of a part has no gap after it.
-                Some(part) if needed <= left + GAP => {
-                    part.push(i);
-                    left = left.saturating_sub(needed);
-                }
+                Some(part) if needed <= left => part.push(i),
                 _ => {
                     parts.push(vec![i]);
-                    left = room.saturating_sub(needed);
+                    left = room;
                 }
             }
+            left = left.saturating_sub(needed);
         }
         parts
     }
@@ -118,26 +141,18 @@ fn part(table: &Table, shape: &Shape, columns: &[usize], width: usize) -> String
     let mut drawn = comfy_table::Table::new();
     drawn.load_style(STYLE);
     drawn.set_content_arrangement(ContentArrangement::Dynamic);
-    drawn.set_width(u16::try_from(width + GAP).unwrap_or(u16::MAX));
+    drawn.set_width(u16::try_from(width).unwrap_or(u16::MAX));
     drawn.set_header(chosen.iter().map(|&i| plain(&table.header[i])));
     for row in &shape.rows {
         drawn.add_row(chosen.iter().map(|&i| row.get(i).map_or("", String::as_str)));
     }
-    let is_number = |i: usize| {
-        i >= table.keys && table.rows.iter().any(|row| row.get(i).is_some_and(|cell| cell.interval.is_some()))
-            || shape.rows.iter().all(|row| row.get(i).is_some_and(|text| number(text)))
-    };
     for (column, &i) in drawn.column_iter_mut().zip(&chosen) {
-        column.set_padding((0, GAP as u16));
-        if is_number(i) {
+        column.set_padding((0, GAP as u16 - 1));
+        if table.kind != Kind::Prose && i >= table.keys {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
     drawn.trim_fmt()
-}
-
-fn number(text: &str) -> bool {
-    text == NOTHING || text.starts_with(|c: char| c.is_ascii_digit())
 }
 
 /// The value with its marks, the interval below it: side by side, four pairs would not fit.
@@ -152,7 +167,9 @@ fn field(cell: &Cell, intervals: bool) -> String {
 
 /// Text that cannot steer the terminal, whoever wrote it.
 fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect()
+    text.chars()
+        .map(|c| if c.is_control() && c != '\n' { ' ' } else { c })
+        .collect()
 }
 
 /// Broken at spaces; words that are too long stay whole.

@@ -10,36 +10,93 @@ pub struct Scale {
     pub name: &'static str,
 }
 
-const NOTHING: Scale = Scale { factor: 1.0, name: "" };
+const NOTHING: Scale = Scale {
+    factor: 1.0,
+    name: "",
+};
 /// Shares are written as percentages.
-pub const PERCENT: Scale = Scale { factor: 0.01, name: "%" };
+pub const PERCENT: Scale = Scale {
+    factor: 0.01,
+    name: "%",
+};
 /// Seconds without a prefix, for columns whose values are to be compared at a glance.
-pub const SECONDS: Scale = Scale { factor: 1.0, name: "s" };
+pub const SECONDS: Scale = Scale {
+    factor: 1.0,
+    name: "s",
+};
 
 const BITS_PER_SECOND: &[Scale] = &[
-    Scale { factor: 1.0, name: "bit/s" },
-    Scale { factor: 1e3, name: "kbit/s" },
-    Scale { factor: 1e6, name: "Mbit/s" },
-    Scale { factor: 1e9, name: "Gbit/s" },
-    Scale { factor: 1e12, name: "Tbit/s" },
+    Scale {
+        factor: 1.0,
+        name: "bit/s",
+    },
+    Scale {
+        factor: 1e3,
+        name: "kbit/s",
+    },
+    Scale {
+        factor: 1e6,
+        name: "Mbit/s",
+    },
+    Scale {
+        factor: 1e9,
+        name: "Gbit/s",
+    },
+    Scale {
+        factor: 1e12,
+        name: "Tbit/s",
+    },
 ];
 const TIMES: &[Scale] = &[
-    Scale { factor: 1e-9, name: "ns" },
-    Scale { factor: 1e-6, name: "µs" },
-    Scale { factor: 1e-3, name: "ms" },
+    Scale {
+        factor: 1e-9,
+        name: "ns",
+    },
+    Scale {
+        factor: 1e-6,
+        name: "µs",
+    },
+    Scale {
+        factor: 1e-3,
+        name: "ms",
+    },
     SECONDS,
 ];
 const RATES: &[Scale] = &[
-    Scale { factor: 1.0, name: "/s" },
-    Scale { factor: 1e3, name: "k/s" },
-    Scale { factor: 1e6, name: "M/s" },
+    Scale {
+        factor: 1.0,
+        name: "/s",
+    },
+    Scale {
+        factor: 1e3,
+        name: "k/s",
+    },
+    Scale {
+        factor: 1e6,
+        name: "M/s",
+    },
 ];
 const BYTES: &[Scale] = &[
-    Scale { factor: 1.0, name: "B" },
-    Scale { factor: 1024.0, name: "KiB" },
-    Scale { factor: 1_048_576.0, name: "MiB" },
-    Scale { factor: 1_073_741_824.0, name: "GiB" },
-    Scale { factor: 1_099_511_627_776.0, name: "TiB" },
+    Scale {
+        factor: 1.0,
+        name: "B",
+    },
+    Scale {
+        factor: 1024.0,
+        name: "KiB",
+    },
+    Scale {
+        factor: 1_048_576.0,
+        name: "MiB",
+    },
+    Scale {
+        factor: 1_073_741_824.0,
+        name: "GiB",
+    },
+    Scale {
+        factor: 1_099_511_627_776.0,
+        name: "TiB",
+    },
 ];
 
 impl Scale {
@@ -92,7 +149,11 @@ pub fn text(unit: Unit, value: f64) -> String {
 
 /// A number of bytes that a document asked for: exact where a binary unit divides it.
 pub fn size(bytes: u64) -> String {
-    match BYTES.iter().rev().find(|scale| bytes >= scale.factor as u64 && bytes % scale.factor as u64 == 0) {
+    match BYTES
+        .iter()
+        .rev()
+        .find(|scale| bytes >= scale.factor as u64 && bytes.is_multiple_of(scale.factor as u64))
+    {
         Some(scale) => format!("{} {}", bytes / scale.factor as u64, scale.name),
         None => format!("{bytes} B"),
     }
@@ -109,7 +170,7 @@ fn digits(value: f64) -> String {
     }
     match 2 - value.abs().log10().floor() as i32 {
         decimals @ 0..=9 => format!("{value:.width$}", width = decimals as usize),
-        ..0 => format!("{value:.0}"),
+        -15..0 => format!("{value:.0}"),
         _ => format!("{value:.2e}"),
     }
 }
@@ -117,7 +178,11 @@ fn digits(value: f64) -> String {
 /// The nearest number with three significant digits.
 fn rounded(value: f64) -> f64 {
     // Decimal text is the one place where rounding to digits is exact; 9.995 and 999.6 must not become 1000 of a unit.
-    format!("{value:.2e}").parse().unwrap_or(value)
+    format!("{value:.2e}")
+        .parse()
+        .ok()
+        .filter(|rounded: &f64| rounded.is_finite())
+        .unwrap_or(value)
 }
 
 #[cfg(test)]
@@ -163,9 +228,14 @@ mod tests {
 
     #[test]
     fn sizes_are_exact() {
-        for (bytes, expected) in
-            [(0, "0 B"), (1, "1 B"), (1 << 10, "1 KiB"), (1500, "1500 B"), (1 << 30, "1 GiB"), (1025 << 10, "1025 KiB")]
-        {
+        for (bytes, expected) in [
+            (0, "0 B"),
+            (1, "1 B"),
+            (1 << 10, "1 KiB"),
+            (1500, "1500 B"),
+            (1 << 30, "1 GiB"),
+            (1025 << 10, "1025 KiB"),
+        ] {
             assert_eq!(size(bytes), expected);
         }
     }

@@ -9,7 +9,10 @@ fn main() -> ExitCode {
     };
     for (name, text) in perfrun_api::generated::files() {
         let path = Path::new(&root).join(name);
-        let written = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&path, text));
+        let written = path
+            .parent()
+            .map_or(Ok(()), fs::create_dir_all)
+            .and_then(|()| fs::write(&path, text));
         if let Err(error) = written {
             eprintln!("failed to write {}: {error}", path.display());
             return ExitCode::FAILURE;

@@ -31,10 +31,18 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         Err(Error::Stream(error)) if is_dropped(&error) => return Ok(arrival),
         Err(error) => return Err(error),
     };
-    buffers.receive_exactly(&mut stream, "the upload", upload, &mut arrival, counters).await?;
+    buffers
+        .receive_exactly(&mut stream, "the upload", upload, &mut arrival, counters)
+        .await?;
     let download = read_header(&mut stream, "the download header").await?;
-    let download = download.ok_or(Error::TooFewBytes { what: "the download header", got: 0, due: 8 })?;
-    buffers.send(&mut stream, Volume::Bytes(download), counters).await?;
+    let download = download.ok_or(Error::TooFewBytes {
+        what: "the download header",
+        got: 0,
+        due: 8,
+    })?;
+    buffers
+        .send(&mut stream, Volume::Bytes(download), counters)
+        .await?;
     let _ = stream.shutdown().await;
     let _ = tokio::time::timeout(LINGER, stream.read(&mut [0; 1])).await;
     Ok(arrival)
@@ -57,7 +65,9 @@ pub async fn run<S: AsyncRead + AsyncWrite + Unpin>(
     let asked = Instant::now();
 
     let mut arrival = Arrival::default();
-    buffers.receive_exactly(&mut stream, "the download", download, &mut arrival, counters).await?;
+    buffers
+        .receive_exactly(&mut stream, "the download", download, &mut arrival, counters)
+        .await?;
     let mut excess = Arrival::default();
     let end = buffers.receive(&mut stream, u64::MAX, &mut excess, counters);
     // With a download, its first byte has proved that the upload was consumed, and the rest is only a check; without
@@ -69,10 +79,22 @@ pub async fn run<S: AsyncRead + AsyncWrite + Unpin>(
     };
     match end {
         Ok(0) => {}
-        Ok(_) => return Err(Error::UnexpectedBytes { what: "the download", due: download }),
+        Ok(_) => {
+            return Err(Error::UnexpectedBytes {
+                what: "the download",
+                due: download,
+            });
+        }
         Err(error) if is_dropped(&error) => {}
         Err(error) => return Err(error.into()),
     }
     let consumed = arrival.first().unwrap_or_else(Instant::now);
-    Ok(Exchange { sent, begun, written, consumed, asked, arrival })
+    Ok(Exchange {
+        sent,
+        begun,
+        written,
+        consumed,
+        asked,
+        arrival,
+    })
 }

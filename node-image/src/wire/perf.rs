@@ -30,8 +30,18 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     counters: &Counters,
 ) -> Result<Arrival, Error> {
     let mut arrival = Arrival::default();
-    let Some(download) = read_header(&mut stream, "the perf header").await? else { return Ok(arrival) };
-    while buffers.receive(&mut stream, u64::MAX, &mut arrival, counters).await? > 0 {}
+    const HEADER: &str = "the perf header";
+    let download = read_header(&mut stream, HEADER).await?;
+    let download = download.ok_or(Error::TooFewBytes {
+        what: HEADER,
+        got: 0,
+        due: 8,
+    })?;
+    while buffers
+        .receive(&mut stream, u64::MAX, &mut arrival, counters)
+        .await?
+        > 0
+    {}
     match buffers.send(&mut stream, Volume::Bytes(download), counters).await {
         Ok(_) => {}
         Err(error) if download == ENDLESS && is_dropped(&error) => return Ok(arrival),
@@ -63,26 +73,50 @@ pub async fn run<S: AsyncRead + AsyncWrite + Unpin>(
     let mut arrival = Arrival::default();
     match download {
         Download::Bytes(due) => {
-            buffers.receive_exactly(&mut stream, "the download", due, &mut arrival, counters).await?;
+            buffers
+                .receive_exactly(&mut stream, "the download", due, &mut arrival, counters)
+                .await?;
             let mut excess = Arrival::default();
-            if buffers.receive(&mut stream, u64::MAX, &mut excess, counters).await? > 0 {
-                return Err(Error::UnexpectedBytes { what: "the download", due });
+            if buffers
+                .receive(&mut stream, u64::MAX, &mut excess, counters)
+                .await?
+                > 0
+            {
+                return Err(Error::UnexpectedBytes {
+                    what: "the download",
+                    due,
+                });
             }
         }
         Download::Until(deadline) => {
             let receive = async {
-                while buffers.receive(&mut stream, u64::MAX, &mut arrival, counters).await? > 0 {}
+                while buffers
+                    .receive(&mut stream, u64::MAX, &mut arrival, counters)
+                    .await?
+                    > 0
+                {}
                 Ok::<_, Error>(())
             };
             match tokio::time::timeout_at(deadline.into(), receive).await {
                 Err(_deadline) => {}
                 Ok(Err(error)) => return Err(error),
                 Ok(Ok(())) => {
-                    return Err(Error::TooFewBytes { what: "the download", got: arrival.bytes, due: ENDLESS });
+                    return Err(Error::TooFewBytes {
+                        what: "the download",
+                        got: arrival.bytes,
+                        due: ENDLESS,
+                    });
                 }
             }
         }
     }
     let consumed = arrival.first().unwrap_or_else(Instant::now);
-    Ok(Exchange { sent, begun, written, consumed, asked: written, arrival })
+    Ok(Exchange {
+        sent,
+        begun,
+        written,
+        consumed,
+        asked: written,
+        arrival,
+    })
 }

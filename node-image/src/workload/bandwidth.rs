@@ -27,12 +27,22 @@ pub(super) async fn run(
     begun: Instant,
     findings: &mut Findings,
 ) -> Result<(), Failed> {
-    let Parameters::Bandwidth { protocol, direction, amount, streams, timing, .. } = setup.parameters else {
+    let Parameters::Bandwidth {
+        protocol,
+        direction,
+        amount,
+        streams,
+        timing,
+        ..
+    } = setup.parameters
+    else {
         return Err(Failed(failure(Reason::Internal, "not a bandwidth trial")));
     };
     let opens = peers.iter().map(|peer| async {
         let connection = peer.connection()?;
-        try_join_all((0..streams).map(|_| connection.open())).await.map_err(Failed::from)
+        try_join_all((0..streams).map(|_| connection.open()))
+            .await
+            .map_err(Failed::from)
     });
     let opened: Vec<BoxStream> = try_join_all(opens).await?.into_iter().flatten().collect();
     Counters::add(&setup.probe.counters.streams, opened.len() as u64);
@@ -44,7 +54,16 @@ pub(super) async fn run(
         let mut buffers = Buffers::new(&zeros);
         // A task for each stream: polled inside another task, streams would share one core.
         tasks.spawn(async move {
-            exchange(stream, protocol, direction, amount, begun, &mut buffers, &probe.counters).await
+            exchange(
+                stream,
+                protocol,
+                direction,
+                amount,
+                begun,
+                &mut buffers,
+                &probe.counters,
+            )
+            .await
         });
     }
     let mut exchanges = vec![];
@@ -79,7 +98,12 @@ async fn exchange(
             let download = until(down).map_or(perf::Download::Bytes(bytes(down)), perf::Download::Until);
             perf::run(stream, upload, download, buffers, counters).await?
         }
-        Protocol::Ping => return Err(Failed(failure(Reason::Unsupported, "ping carries no bulk transfer"))),
+        Protocol::Ping => {
+            return Err(Failed(failure(
+                Reason::Unsupported,
+                "ping carries no bulk transfer",
+            )));
+        }
     };
     Ok(exchange)
 }
@@ -94,7 +118,9 @@ fn upload(exchanges: &[Exchange], timing: Timing) -> Transfer {
     let ended = exchanges.iter().map(end).max();
     Transfer {
         bytes: exchanges.iter().map(|e| e.sent).sum(),
-        seconds: begun.zip(ended).map_or(0.0, |(begun, ended)| (ended - begun).as_secs_f64()),
+        seconds: begun
+            .zip(ended)
+            .map_or(0.0, |(begun, ended)| (ended - begun).as_secs_f64()),
         ..Transfer::default()
     }
 }
@@ -106,6 +132,11 @@ fn download(exchanges: &[Exchange]) -> Transfer {
         all.merge(&exchange.arrival);
     }
     let asked = exchanges.iter().map(|e| e.asked).min();
-    let seconds = asked.zip(all.last()).map_or(0.0, |(asked, last)| (last - asked).as_secs_f64());
-    Transfer { seconds, ..all.transfer().unwrap_or_default() }
+    let seconds = asked
+        .zip(all.last())
+        .map_or(0.0, |(asked, last)| (last - asked).as_secs_f64());
+    Transfer {
+        seconds,
+        ..all.transfer().unwrap_or_default()
+    }
 }

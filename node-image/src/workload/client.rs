@@ -33,13 +33,20 @@ impl Client {
     /// Starts hosts and, where the workload is not about that, opens connections.
     pub async fn prepare(setup: Setup, servers: &[String], peers: u32) -> Result<Self, Failed> {
         if servers.is_empty() {
-            return Err(Failed(failure(Reason::DialFailed, "there is no server address to dial")));
+            return Err(Failed(failure(
+                Reason::DialFailed,
+                "there is no server address to dial",
+            )));
         }
         let (hosts, connect) = match setup.parameters {
             Parameters::Handshakes { in_flight, .. } => (peers * in_flight, false),
             _ => (peers, true),
         };
-        let mut client = Self { setup, peers: vec![], findings: Findings::default() };
+        let mut client = Self {
+            setup,
+            peers: vec![],
+            findings: Findings::default(),
+        };
         for i in 0..hosts as usize {
             client.add_peer(&servers[i % servers.len()], connect).await?;
         }
@@ -55,13 +62,18 @@ impl Client {
             let dialled = host.dial(server).await?;
             Counters::add(&self.setup.probe.counters.connections, 1);
             let phases = dialled.phases();
-            self.findings.record(Distribution::HandshakeEstablished, phases.established);
+            self.findings
+                .record(Distribution::HandshakeEstablished, phases.established);
             if let Some(transport) = phases.transport {
                 self.findings.record(Distribution::HandshakeTransport, transport);
             }
             connection = Some(dialled);
         }
-        self.peers.push(Peer { host, server: server.to_owned(), connection });
+        self.peers.push(Peer {
+            host,
+            server: server.to_owned(),
+            connection,
+        });
         Ok(())
     }
 
@@ -73,7 +85,10 @@ impl Client {
             Parameters::Bandwidth { .. } => bandwidth::run(setup, peers, begun, findings).await?,
             Parameters::Substreams { .. } => substreams::run(setup, peers, findings).await?,
             Parameters::Handshakes { amount, .. } => handshakes::run(setup, peers, *amount, findings).await?,
-            Parameters::Ping { count, interval_seconds } => {
+            Parameters::Ping {
+                count,
+                interval_seconds,
+            } => {
                 let interval = Duration::from_secs_f64(*interval_seconds);
                 ping::run(setup, peers, *count, interval, findings).await?;
             }
@@ -96,9 +111,12 @@ impl Client {
 impl Peer {
     /// The open connection; [`Client::prepare`] opened it for every workload that asks.
     pub(super) fn connection(&self) -> Result<&dyn Connection, Failed> {
-        self.connection
-            .as_deref()
-            .ok_or_else(|| Failed(failure(Reason::Internal, "this workload was prepared without a connection")))
+        self.connection.as_deref().ok_or_else(|| {
+            Failed(failure(
+                Reason::Internal,
+                "this workload was prepared without a connection",
+            ))
+        })
     }
 }
 

@@ -52,7 +52,10 @@ pub(super) async fn run(
     }
     match last_failure {
         Some(failure) if !succeeded => Err(failure),
-        _ if !succeeded => Err(Failed(failure(Reason::Timeout, "no connection was established in the time given"))),
+        _ if !succeeded => Err(Failed(failure(
+            Reason::Timeout,
+            "no connection was established in the time given",
+        ))),
         _ => Ok(()),
     }
 }
@@ -69,7 +72,11 @@ async fn slot(
     let counters = &setup.probe.counters;
     let (mut done, mut last_failure, mut in_a_row) = (vec![], None, 0);
     let in_time = || deadline.is_none_or(|deadline| Instant::now() < deadline);
-    let take = || tickets.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
+    let take = || {
+        tickets
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
+            .is_ok()
+    };
     while in_a_row < MOST_FAILURES_IN_A_ROW && in_time() && take() {
         match handshake(peer, counters).await {
             Ok(handshake) => {

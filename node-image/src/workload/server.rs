@@ -49,11 +49,17 @@ pub async fn serve(
     host.close().await;
     if drained.is_err() && streams.failed.is_none() {
         let left = streams.tasks.len();
-        return Err(Failed(failure(Reason::Timeout, format!("{left} streams did not end with their clients"))));
+        return Err(Failed(failure(
+            Reason::Timeout,
+            format!("{left} streams did not end with their clients"),
+        )));
     }
     match streams.failed {
         Some(failed) => Err(failed),
-        None => Ok(Findings { upload: streams.arrival.transfer(), ..Findings::default() }),
+        None => Ok(Findings {
+            upload: streams.arrival.transfer(),
+            ..Findings::default()
+        }),
     }
 }
 
@@ -72,7 +78,14 @@ impl<'a> Streams<'a> {
         // Where the workload is not about connecting, what the server used for that is not charged to it.
         let begun = matches!(setup.parameters, Parameters::Handshakes { .. });
         let (zeros, tasks) = (setup.zeros(), JoinSet::new());
-        Self { setup, zeros, tasks, begun, arrival: Arrival::default(), failed: None }
+        Self {
+            setup,
+            zeros,
+            tasks,
+            begun,
+            arrival: Arrival::default(),
+            failed: None,
+        }
     }
 
     fn serve(&mut self, stream: BoxStream) {
@@ -87,7 +100,9 @@ impl<'a> Streams<'a> {
             match protocol {
                 Protocol::Perf => perf::serve(stream, &mut buffers, &probe.counters).await,
                 Protocol::Litep2pPerf => litep2p_perf::serve(stream, &mut buffers, &probe.counters).await,
-                Protocol::Ping => ping::serve(stream, &probe.counters).await.map(|()| Arrival::default()),
+                Protocol::Ping => ping::serve(stream, &probe.counters)
+                    .await
+                    .map(|()| Arrival::default()),
             }
         });
     }
@@ -100,7 +115,8 @@ impl<'a> Streams<'a> {
                 self.failed.get_or_insert(error.into());
             }
             Err(error) => {
-                self.failed.get_or_insert(Failed(failure(Reason::Internal, error)));
+                self.failed
+                    .get_or_insert(Failed(failure(Reason::Internal, error)));
             }
         }
     }

@@ -73,11 +73,10 @@ async fn burst(connection: &dyn Connection, count: u32) -> Vec<Timed> {
     let mut pending = FuturesUnordered::new();
     let mut opened: Vec<Opened> = vec![];
     for _ in 0..count {
-        let mut open: Pin<Box<dyn Future<Output = Opened> + Send + '_>> =
-            Box::pin(async {
-                let stream = connection.open().await;
-                (Instant::now(), stream)
-            });
+        let mut open: Pin<Box<dyn Future<Output = Opened> + Send + '_>> = Box::pin(async {
+            let stream = connection.open().await;
+            (Instant::now(), stream)
+        });
         match futures::poll!(open.as_mut()) {
             Poll::Ready(done) => opened.push(done),
             Poll::Pending => pending.push(open),

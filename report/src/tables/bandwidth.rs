@@ -9,28 +9,56 @@ use perfrun_api::{
 
 use super::source::{Grid, Notes, Pair, Source, Style, push_new};
 use crate::{
-    table::{self, NOTHING, Table},
+    table::{self, Kind, NOTHING, Table},
     units,
 };
 
 pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
     let mut groups: Vec<String> = vec![];
-    let cells: Vec<&Cell> =
-        source.plan().cells.iter().filter(|c| matches!(c.parameters, Parameters::Bandwidth { .. })).collect();
+    let cells: Vec<&Cell> = source
+        .plan()
+        .cells
+        .iter()
+        .filter(|c| matches!(c.parameters, Parameters::Bandwidth { .. }))
+        .collect();
     for cell in &cells {
         push_new(&mut groups, caption(&cell.parameters));
     }
-    let of = |group: &String| cells.iter().copied().filter(|c| caption(&c.parameters) == *group).collect::<Vec<_>>();
-    groups.iter().flat_map(|group| group_tables(source, &of(group), group)).collect()
+    let of = |group: &String| {
+        cells
+            .iter()
+            .copied()
+            .filter(|c| caption(&c.parameters) == *group)
+            .collect::<Vec<_>>()
+    };
+    groups
+        .iter()
+        .flat_map(|group| group_tables(source, &of(group), group))
+        .collect()
 }
 
 /// What a document sets once for all cells.
 fn caption(parameters: &Parameters) -> String {
-    let Parameters::Bandwidth { protocol, chunk_bytes, timing, negotiation, .. } = parameters else {
+    let Parameters::Bandwidth {
+        protocol,
+        chunk_bytes,
+        timing,
+        negotiation,
+        ..
+    } = parameters
+    else {
         return String::new();
     };
-    let lazy = if *negotiation == Negotiation::V1Lazy { ", negotiated by v1lazy" } else { "" };
-    format!("{protocol}, {timing} timing, {} chunks{lazy}", units::size(chunk_bytes.0), protocol = protocol.as_ref())
+    let lazy = if *negotiation == Negotiation::V1Lazy {
+        ", negotiated by v1lazy"
+    } else {
+        ""
+    };
+    format!(
+        "{protocol}, {timing} timing, {} chunks{lazy}",
+        units::size(chunk_bytes.0),
+        protocol = protocol.as_ref()
+    )
 }
 
 fn group_tables(source: &Source<'_>, cells: &[&Cell], caption: &str) -> Vec<Table> {
@@ -41,34 +69,45 @@ fn group_tables(source: &Source<'_>, cells: &[&Cell], caption: &str) -> Vec<Tabl
         goodput.or_else(|| source.value(notes, cell, line.seconds, Style::Scaled))
     };
     let times = grid.lines.iter().any(|line| is_small(line.1));
-    let explained =
-        if times { format!("{caption}; below 1 MiB a rate says little, so the time") } else { caption.to_owned() };
-    let tables = [
-        layout.table(source, "Goodput", explained, &layout.operations, value),
-        layout.without_raw().table(source, "Share of raw", format!("{caption}; goodput"), &layout.operations, {
-            |notes: &mut Notes, cell: &Cell, line: &Line<'_>| source.share(notes, cell, line.goodput)
-        }),
-        layout.table(source, "CPU seconds per GiB", format!("{caption}; all nodes together"), &layout.transfers, {
-            |notes: &mut Notes, cell: &Cell, _: &Line<'_>| {
-                source.value(notes, cell, Metric::CpuSecondsPerGiB, Style::Seconds)
-            }
-        }),
-        layout.table(source, "Peak RSS", format!("{caption}; largest client / server"), &layout.transfers, {
-            |notes: &mut Notes, cell: &Cell, _: &Line<'_>| {
-                source.both(notes, cell, [Metric::ClientPeakRss, Metric::ServerPeakRss])
-            }
-        }),
-    ];
-    // The first table also says what was skipped or failed; the others have nothing to add without values.
-    let has_values = |table: &Table| {
-        let values = table.rows.iter().flat_map(|row| row.iter().skip(table.keys));
-        values.into_iter().any(|cell| cell.text.starts_with(|c: char| c.is_ascii_digit()))
+    let explained = if times {
+        format!("{caption}; below 1 MiB a rate says little, so the time")
+    } else {
+        caption.to_owned()
     };
-    let mut shown: Vec<Table> =
-        tables.into_iter().enumerate().filter(|(i, t)| *i == 0 || has_values(t)).map(|(_, t)| t).collect();
-    let at = shown.len().min(1);
-    shown.splice(at..at, latency(source, &grid, caption));
-    shown
+    let main = layout.table(source, "Goodput", &explained, &layout.operations, value);
+    // The main table also says what was skipped or failed; the others have nothing to add to that.
+    let main = Table {
+        kind: Kind::Main,
+        ..main.with_rows_where_any(table::Cell::is_planned)
+    };
+    let shares = layout.without_raw().table(
+        source,
+        "Share of raw",
+        "median goodput as a share of that of raw over the same kind of transport",
+        &layout.operations,
+        |notes, cell, line| source.share(notes, cell, line.goodput),
+    );
+    let cpu = layout.table(
+        source,
+        "CPU seconds per GiB",
+        "user and system time of all nodes together",
+        &layout.transfers,
+        |notes, cell, _| source.value(notes, cell, Metric::CpuSecondsPerGiB, Style::Seconds),
+    );
+    let rss = layout.table(
+        source,
+        "Peak RSS",
+        "most resident memory, client / server",
+        &layout.transfers,
+        |notes, cell, _| source.both(notes, cell, [Metric::ClientPeakRss, Metric::ServerPeakRss]),
+    );
+    let companions = [shares, cpu, rss].map(|table| table.with_rows_where_any(table::Cell::is_value));
+    let companions = companions.into_iter().filter(|table| !table.rows.is_empty());
+    [main]
+        .into_iter()
+        .chain(latency(source, &grid, caption))
+        .chain(companions)
+        .collect()
 }
 
 /// One row of a table.
@@ -120,7 +159,13 @@ impl<'a> Layout<'a> {
                     transfers.push(down("download"));
                 }
                 Direction::Both => {
-                    let name = |name: &str| if mixed { format!("both: {name}") } else { name.to_owned() };
+                    let name = |name: &str| {
+                        if mixed {
+                            format!("both: {name}")
+                        } else {
+                            name.to_owned()
+                        }
+                    };
                     operations.push(up(&name("upload")));
                     operations.push(down(&name("download")));
                     transfers.push(up("both"));
@@ -129,29 +174,48 @@ impl<'a> Layout<'a> {
         }
         // All uploads, then all downloads, as in the published tables.
         let mut names: Vec<String> = vec![];
-        operations.iter().for_each(|line| push_new(&mut names, line.operation.clone()));
+        operations
+            .iter()
+            .for_each(|line| push_new(&mut names, line.operation.clone()));
         operations.sort_by_key(|line: &Line<'_>| names.iter().position(|name| *name == line.operation));
         let streams = |p: &Parameters| matches!(p, Parameters::Bandwidth { streams, .. } if *streams > 1);
-        let timed = |p: &Parameters| matches!(p, Parameters::Bandwidth { amount: Amount::Seconds(_), .. });
+        let timed = |p: &Parameters| {
+            matches!(
+                p,
+                Parameters::Bandwidth {
+                    amount: Amount::Seconds(_),
+                    ..
+                }
+            )
+        };
         Self {
             pairs: grid.pairs.clone(),
             operations,
             transfers,
             has_streams: grid.lines.iter().any(|line| streams(line.1)),
-            amount: if grid.lines.iter().any(|line| timed(line.1)) { "Duration" } else { "Size" },
+            amount: if grid.lines.iter().any(|line| timed(line.1)) {
+                "Duration"
+            } else {
+                "Size"
+            },
         }
     }
 
     fn without_raw(&self) -> Self {
         let pairs = self.pairs.iter().copied().filter(|pair| !pair.raw).collect();
-        Self { pairs, operations: vec![], transfers: vec![], ..*self }
+        Self {
+            pairs,
+            operations: vec![],
+            transfers: vec![],
+            ..*self
+        }
     }
 
     fn table(
         &self,
         source: &Source<'_>,
         title: &str,
-        caption: String,
+        caption: &str,
         lines: &[Line<'_>],
         value: impl Fn(&mut Notes, &Cell, &Line<'_>) -> Option<table::Cell>,
     ) -> Table {
@@ -162,29 +226,35 @@ impl<'a> Layout<'a> {
         let rows = lines.iter().map(|line| {
             let values = self.pairs.iter().map(|&pair| {
                 let cell = source.cell(pair, line.transport, line.parameters);
-                cell.and_then(|cell| value(&mut notes, cell, line)).unwrap_or_else(|| {
-                    let measured = cell.is_some_and(|cell| source.row(cell, line.seconds).is_some());
-                    let missing = || source.missing(pair, line.transport, line.parameters);
-                    if measured { NOTHING.into() } else { missing() }
-                })
+                cell.and_then(|cell| value(&mut notes, cell, line))
+                    .unwrap_or_else(|| {
+                        let measured = cell.is_some_and(|cell| source.row(cell, line.seconds).is_some());
+                        let missing = || source.missing(pair, line.transport, line.parameters);
+                        if measured { NOTHING.into() } else { missing() }
+                    })
             });
             self.keys(line).into_iter().chain(values).collect()
         });
         let rows = rows.collect();
         Table {
             title: title.to_owned(),
-            caption,
+            caption: caption.to_owned(),
             keys: keys.len(),
-            header: keys.into_iter().map(str::to_owned).chain(self.pairs.iter().map(|p| p.header())).collect(),
+            header: keys
+                .into_iter()
+                .map(str::to_owned)
+                .chain(self.pairs.iter().map(|p| p.header()))
+                .collect(),
             rows,
             footnotes: notes.into_footnotes(),
-            detail: false,
+            kind: Kind::Companion,
         }
-        .without_empty_rows()
     }
 
     fn keys(&self, line: &Line<'_>) -> Vec<table::Cell> {
-        let Parameters::Bandwidth { amount, streams, .. } = line.parameters else { return vec![] };
+        let Parameters::Bandwidth { amount, streams, .. } = line.parameters else {
+            return vec![];
+        };
         let mut keys: Vec<table::Cell> = vec![line.operation.as_str().into(), amount_text(*amount).into()];
         keys.extend(self.has_streams.then(|| streams.to_string().into()));
         keys.push(line.transport.to_string().into());
@@ -214,8 +284,13 @@ fn latency(source: &Source<'_>, grid: &Grid<'_>, caption: &str) -> Option<Table>
             if *bytes < 1024)
     };
     for &(transport, parameters) in grid.lines.iter().filter(|line| is_latency(line.1)) {
-        let Parameters::Bandwidth { amount, .. } = parameters else { continue };
-        for (name, metric) in [("connect", Metric::ConnectSeconds), ("total", Metric::TotalSeconds)] {
+        let Parameters::Bandwidth { amount, .. } = parameters else {
+            continue;
+        };
+        for (name, metric) in [
+            ("connect", Metric::ConnectSeconds),
+            ("total", Metric::TotalSeconds),
+        ] {
             let values: Vec<Option<table::Cell>> = grid
                 .pairs
                 .iter()
@@ -225,8 +300,16 @@ fn latency(source: &Source<'_>, grid: &Grid<'_>, caption: &str) -> Option<Table>
                 })
                 .collect();
             if values.iter().any(Option::is_some) {
-                let keys = [name.into(), amount_text(*amount).into(), transport.to_string().into()];
-                rows.push(keys.into_iter().chain(values.into_iter().map(Option::unwrap_or_default)).collect());
+                let keys = [
+                    name.into(),
+                    amount_text(*amount).into(),
+                    transport.to_string().into(),
+                ];
+                rows.push(
+                    keys.into_iter()
+                        .chain(values.into_iter().map(Option::unwrap_or_default))
+                        .collect(),
+                );
             }
         }
     }
@@ -237,6 +320,6 @@ fn latency(source: &Source<'_>, grid: &Grid<'_>, caption: &str) -> Option<Table>
         header: grid.header(&["Until", "Size", "Transport"]),
         rows,
         footnotes: notes.into_footnotes(),
-        detail: false,
+        kind: Kind::Main,
     })
 }

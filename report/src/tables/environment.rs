@@ -6,7 +6,11 @@ use perfrun_api::{
     spec::Order,
 };
 
-use crate::{statistics::Statistics, table::Table, units};
+use crate::{
+    statistics::Statistics,
+    table::{Kind, Table},
+    units,
+};
 
 pub(super) fn table(results: &Results) -> Table {
     let environment = &results.environment;
@@ -14,30 +18,60 @@ pub(super) fn table(results: &Results) -> Table {
         ("perfrun", Some(environment.perfrun.clone())),
         ("Node program", agreed(results, |node| Some(node.version.clone()))),
         ("Stacks", agreed(results, |node| Some(stacks(node)))),
-        ("Build profile", agreed(results, |node| Some(node.profile.clone()))),
+        (
+            "Build profile",
+            agreed(results, |node| Some(node.profile.clone())),
+        ),
         ("Kernel", agreed(results, |node| Some(node.kernel.clone()))),
-        ("CPU", agreed(results, |node| Some(format!("{} × {}", node.cpus, node.cpu)))),
-        ("CPU limit", agreed(results, |node| node.cpu_limit.map(|limit| format!("{limit} CPUs")))),
-        ("Memory limit", agreed(results, |node| node.memory_limit_bytes.map(units::size))),
+        (
+            "CPU",
+            agreed(results, |node| Some(format!("{} × {}", node.cpus, node.cpu))),
+        ),
+        (
+            "CPU limit",
+            agreed(results, |node| {
+                node.cpu_limit.map(|limit| format!("{limit} CPUs"))
+            }),
+        ),
+        (
+            "Memory limit",
+            agreed(results, |node| node.memory_limit_bytes.map(units::size)),
+        ),
         ("CPU governor", agreed(results, |node| node.governor.clone())),
-        ("TCP congestion control", agreed(results, |node| node.congestion_control.clone())),
-        ("UDP buffer limits", agreed(results, |node| node.socket_buffer_limits_bytes.map(buffers))),
+        (
+            "TCP congestion control",
+            agreed(results, |node| node.congestion_control.clone()),
+        ),
+        (
+            "UDP buffer limits",
+            agreed(results, |node| node.socket_buffer_limits_bytes.map(buffers)),
+        ),
         ("Isolation", Some(environment.isolation.to_string())),
     ];
     rows.extend([
         ("Topology", Some(topology(results))),
         ("Order", Some(order(results))),
         ("Started", Some(format!("{:.0}", results.started))),
-        ("Took", Some(units::text(Unit::Seconds, results.ended.duration_since(results.started).as_secs_f64()))),
+        (
+            "Took",
+            Some(units::text(
+                Unit::Seconds,
+                results.ended.duration_since(results.started).as_secs_f64(),
+            )),
+        ),
         ("Start skew", skew(&results.trials)),
         ("Time beside the workload", overhead(&results.trials)),
     ]);
-    let rows = rows.into_iter().filter_map(|(name, value)| Some(vec![name.into(), value?.into()])).collect();
+    let rows = rows
+        .into_iter()
+        .filter_map(|(name, value)| Some(vec![name.into(), value?.into()]))
+        .collect();
     Table {
         title: "Environment".to_owned(),
         keys: 1,
         header: vec![String::new(), String::new()],
         rows,
+        kind: Kind::Prose,
         ..Table::default()
     }
 }
@@ -62,19 +96,37 @@ fn agreed(results: &Results, of: impl Fn(&Info) -> Option<String>) -> Option<Str
 }
 
 fn stacks(node: &Info) -> String {
-    node.stacks.iter().map(|(stack, version)| format!("{stack} {version}")).collect::<Vec<_>>().join(", ")
+    node.stacks
+        .iter()
+        .map(|(stack, version)| format!("{stack} {version}"))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn buffers([receive, send]: [u64; 2]) -> String {
     let [receive, send] = [receive, send].map(|bytes| units::text(Unit::Bytes, bytes as f64));
-    if receive == send { receive } else { format!("receive {receive}, send {send}") }
+    if receive == send {
+        receive
+    } else {
+        format!("receive {receive}, send {send}")
+    }
 }
 
 fn topology(results: &Results) -> String {
     let topology = &results.spec.topology;
-    let count = |n: u32, thing: &str| if n == 1 { format!("1 {thing}") } else { format!("{n} {thing}s") };
+    let count = |n: u32, thing: &str| {
+        if n == 1 {
+            format!("1 {thing}")
+        } else {
+            format!("{n} {thing}s")
+        }
+    };
     let peers = count(topology.peers_per_client, "peer");
-    format!("{}, {} with {peers} each", count(topology.servers, "server"), count(topology.clients, "client"))
+    format!(
+        "{}, {} with {peers} each",
+        count(topology.servers, "server"),
+        count(topology.clients, "client")
+    )
 }
 
 fn order(results: &Results) -> String {
@@ -83,16 +135,23 @@ fn order(results: &Results) -> String {
         Order::Interleaved => "interleaved",
         Order::Sequential => "sequential",
     };
-    format!("{order}, {} measured and {} warm-up trials of each cell", spec.iterations, spec.warmup)
+    format!(
+        "{order}, {} measured and {} warm-up trials of each cell",
+        spec.iterations, spec.warmup
+    )
 }
 
 fn skew(trials: &[TrialRecord]) -> Option<String> {
-    let largest = |of: fn(&TrialRecord) -> Option<f64>| Statistics::of(trials.iter().filter_map(of)).map(|s| s.max);
+    let largest =
+        |of: fn(&TrialRecord) -> Option<f64>| Statistics::of(trials.iter().filter_map(of)).map(|s| s.max);
     let skew = largest(|trial| trial.start_skew_seconds)?;
     let uncertainty = largest(|trial| trial.clock_uncertainty_seconds)
         .map(|seconds| format!(", known to ± {}", units::text(Unit::Seconds, seconds)))
         .unwrap_or_default();
-    Some(format!("{} at most{uncertainty}", units::text(Unit::Seconds, skew)))
+    Some(format!(
+        "{} at most{uncertainty}",
+        units::text(Unit::Seconds, skew)
+    ))
 }
 
 fn overhead(trials: &[TrialRecord]) -> Option<String> {

@@ -9,30 +9,70 @@ use super::source::{Column, Pair, Source, detail};
 use crate::table::Table;
 
 pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
-    let cells: Vec<&Cell> =
-        source.plan().cells.iter().filter(|c| matches!(c.parameters, Parameters::Handshakes { .. })).collect();
+    let cells: Vec<&Cell> = source
+        .plan()
+        .cells
+        .iter()
+        .filter(|c| matches!(c.parameters, Parameters::Handshakes { .. }))
+        .collect();
     let key = |cell: &Cell| {
-        let Parameters::Handshakes { in_flight, .. } = cell.parameters else { return vec![] };
-        vec![cell.transport.to_string().into(), in_flight.to_string().into(), Pair::of(cell).header().into()]
+        let Parameters::Handshakes { in_flight, .. } = cell.parameters else {
+            return vec![];
+        };
+        vec![
+            cell.transport.to_string().into(),
+            in_flight.to_string().into(),
+            Pair::of(cell).header().into(),
+        ]
     };
     let columns = [
-        Column { name: "Transport\np50", metric: Metric::HandshakeTransportP50 },
-        Column { name: "Established\np50", metric: Metric::HandshakeEstablishedP50 },
-        Column { name: "Established\np99", metric: Metric::HandshakeEstablishedP99 },
-        Column { name: "First byte\np50", metric: Metric::HandshakeFirstByteP50 },
-        Column { name: "First byte\np99", metric: Metric::HandshakeFirstByteP99 },
-        Column { name: "Rate", metric: Metric::HandshakesPerSecond },
-        Column { name: "CPU per\nhandshake", metric: Metric::CpuSecondsPerOperation },
-        Column { name: "Failures", metric: Metric::Failures },
+        Column {
+            name: "TCP\np50",
+            metric: Metric::HandshakeTransportP50,
+        },
+        Column {
+            name: "Estab.\np50",
+            metric: Metric::HandshakeEstablishedP50,
+        },
+        Column {
+            name: "Estab.\np99",
+            metric: Metric::HandshakeEstablishedP99,
+        },
+        Column {
+            name: "1st byte\np50",
+            metric: Metric::HandshakeFirstByteP50,
+        },
+        Column {
+            name: "1st byte\np99",
+            metric: Metric::HandshakeFirstByteP99,
+        },
+        Column {
+            name: "Rate",
+            metric: Metric::HandshakesPerSecond,
+        },
+        Column {
+            name: "CPU per\nconn.",
+            metric: Metric::CpuSecondsPerOperation,
+        },
+        Column {
+            name: "Failures",
+            metric: Metric::Failures,
+        },
     ];
     if cells.is_empty() {
         return vec![];
     }
-    let table = detail(source, &cells, &["Transport", "In\nflight", "Pair"], key, &columns);
+    let table = detail(
+        source,
+        &cells,
+        &["Transport", "In\nflight", "Pair"],
+        key,
+        &columns,
+    );
     vec![Table {
         title: "Handshakes".to_owned(),
-        caption: "from the dial until the transport is connected, the connection is established, and the first byte \
-                  came back on a stream"
+        caption: "from the dial until TCP is connected, the connection is established (secured and multiplexed), and \
+                  the first byte came back on a stream"
             .to_owned(),
         ..table
     }]

@@ -9,24 +9,59 @@ use super::source::{Column, Pair, Source, detail};
 use crate::{table::Table, units};
 
 pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
-    let cells: Vec<&Cell> =
-        source.plan().cells.iter().filter(|c| matches!(c.parameters, Parameters::Ping { .. })).collect();
-    let Some(Cell { parameters: Parameters::Ping { count, interval_seconds }, .. }) = cells.first() else {
+    let cells: Vec<&Cell> = source
+        .plan()
+        .cells
+        .iter()
+        .filter(|c| matches!(c.parameters, Parameters::Ping { .. }))
+        .collect();
+    let Some(Cell {
+        parameters: Parameters::Ping {
+            count,
+            interval_seconds,
+        },
+        ..
+    }) = cells.first()
+    else {
         return vec![];
     };
     let pause = match *interval_seconds {
         0.0 => "without a pause".to_owned(),
-        seconds => format!("every {}", units::text(perfrun_api::results::Unit::Seconds, seconds)),
+        seconds => format!(
+            "every {}",
+            units::text(perfrun_api::results::Unit::Seconds, seconds)
+        ),
     };
     let key = |cell: &Cell| vec![cell.transport.to_string().into(), Pair::of(cell).header().into()];
     let columns = [
-        Column { name: "p50", metric: Metric::RoundTripP50 },
-        Column { name: "p90", metric: Metric::RoundTripP90 },
-        Column { name: "p99", metric: Metric::RoundTripP99 },
-        Column { name: "Mean", metric: Metric::RoundTripMean },
-        Column { name: "Max", metric: Metric::RoundTripMax },
-        Column { name: "CPU per\nround trip", metric: Metric::CpuSecondsPerOperation },
-        Column { name: "Failures", metric: Metric::Failures },
+        Column {
+            name: "p50",
+            metric: Metric::RoundTripP50,
+        },
+        Column {
+            name: "p90",
+            metric: Metric::RoundTripP90,
+        },
+        Column {
+            name: "p99",
+            metric: Metric::RoundTripP99,
+        },
+        Column {
+            name: "Mean",
+            metric: Metric::RoundTripMean,
+        },
+        Column {
+            name: "Max",
+            metric: Metric::RoundTripMax,
+        },
+        Column {
+            name: "CPU per\nround trip",
+            metric: Metric::CpuSecondsPerOperation,
+        },
+        Column {
+            name: "Failures",
+            metric: Metric::Failures,
+        },
     ];
     let table = detail(source, &cells, &["Transport", "Pair"], key, &columns);
     vec![Table {

@@ -2,86 +2,137 @@
 
 use std::collections::HashSet;
 
-use perfrun_api::results::{Results, TrialRecord};
+use perfrun_api::results::{Results, TrialFailure, TrialRecord};
 
 use super::source::push_new;
-use crate::table::Table;
+use crate::table::{Cell, Kind, Table};
 
-/// Longer lists end here; results.json has all of it.
-const LONGEST_LIST: usize = 50;
-/// Cells named for one reason.
-const NAMED_CELLS: usize = 4;
+/// Cells or trials named for one reason; results.json has all of them.
+const NAMED: usize = 4;
 
 pub(super) fn tables(results: &Results) -> Vec<Table> {
-    [skipped(results), failures(results)].into_iter().flatten().collect()
+    [skipped(results), failures(results)]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// Trials of the plan that have an end, good or bad.
 pub(super) fn ended(results: &Results) -> usize {
-    results.trials.iter().map(|record| &record.trial.id).collect::<HashSet<_>>().len()
+    results
+        .trials
+        .iter()
+        .map(|record| &record.trial.id)
+        .collect::<HashSet<_>>()
+        .len()
 }
 
 /// Trials of which no attempt completed.
 pub(super) fn failed(results: &Results) -> usize {
     let completed: HashSet<&str> = ids(results, |record| record.failure.is_none());
-    ids(results, |record| record.failure.is_some()).difference(&completed).count()
+    ids(results, |record| record.failure.is_some())
+        .difference(&completed)
+        .count()
 }
 
 fn ids(results: &Results, filter: impl Fn(&TrialRecord) -> bool) -> HashSet<&str> {
-    results.trials.iter().filter(|record| filter(record)).map(|record| record.trial.id.as_str()).collect()
+    results
+        .trials
+        .iter()
+        .filter(|record| filter(record))
+        .map(|record| record.trial.id.as_str())
+        .collect()
 }
 
 fn skipped(results: &Results) -> Option<Table> {
     let skipped = &results.plan.skipped;
     let mut reasons: Vec<&str> = vec![];
-    skipped.iter().for_each(|cell| push_new(&mut reasons, &cell.reason));
-    let rows: Vec<_> = reasons
+    skipped
         .iter()
-        .map(|reason| {
-            let ids: Vec<&str> = skipped.iter().filter(|c| c.reason == *reason).map(|c| c.id.as_str()).collect();
-            let named = ids.iter().take(NAMED_CELLS).copied().collect::<Vec<_>>().join(", ");
-            let more = match ids.len().saturating_sub(NAMED_CELLS) {
-                0 => String::new(),
-                n => format!(" and {n} more"),
-            };
-            vec![(*reason).into(), ids.len().to_string().into(), format!("{named}{more}").into()]
-        })
-        .collect();
-    (!rows.is_empty()).then(|| Table {
-        title: "Skipped".to_owned(),
-        keys: 1,
-        header: ["Reason", "Cells", "Which"].map(str::to_owned).to_vec(),
-        rows,
-        ..Table::default()
-    })
+        .for_each(|cell| push_new(&mut reasons, &cell.reason));
+    let of = |reason: &str| {
+        skipped
+            .iter()
+            .filter(|c| c.reason == reason)
+            .map(|c| c.id.as_str())
+            .collect::<Vec<_>>()
+    };
+    let row = |reason: &&str| {
+        vec![
+            (*reason).into(),
+            of(reason).len().to_string().into(),
+            named(&of(reason)).into(),
+        ]
+    };
+    table(
+        "Skipped",
+        ["Reason", "Cells", "Which"],
+        reasons.iter().map(row).collect(),
+    )
 }
 
+/// Trials that failed for the same reason in one line.
 fn failures(results: &Results) -> Option<Table> {
     let completed = ids(results, |record| record.failure.is_none());
-    let all: Vec<_> = results.trials.iter().filter_map(|r| Some((r, r.failure.as_ref()?))).collect();
-    let rows: Vec<_> = all
+    let mut groups: Vec<(_, Vec<String>)> = vec![];
+    for (record, failure) in results
+        .trials
         .iter()
-        .take(LONGEST_LIST)
-        .map(|(record, failure)| {
-            let cell = results.plan.cells.get(record.trial.cell).map_or("?", |cell| cell.id.as_str());
-            let again = if completed.contains(record.trial.id.as_str()) { "; tried again and completed" } else { "" };
-            let node = failure.node.as_ref().map(|node| format!("{node}: ")).unwrap_or_default();
-            let warmup = if record.trial.warmup { " (warm-up)" } else { "" };
-            vec![
-                format!("{}{warmup}", record.trial.id).into(),
-                cell.into(),
-                failure.reason.as_ref().into(),
-                format!("{node}{}{again}", failure.message).into(),
-            ]
-        })
-        .collect();
-    let more = all.len().saturating_sub(LONGEST_LIST);
+        .filter_map(|r| Some((r, r.failure.as_ref()?)))
+    {
+        let again = completed.contains(record.trial.id.as_str());
+        let warmup = if record.trial.warmup { " (warm-up)" } else { "" };
+        let trial = format!("{}{warmup}", record.trial.id);
+        match groups
+            .iter_mut()
+            .find(|(known, _)| *known == (record.trial.cell, failure, again))
+        {
+            Some((_, trials)) => trials.push(trial),
+            None => groups.push(((record.trial.cell, failure, again), vec![trial])),
+        }
+    }
+    let row = |((cell, failure, again), trials): &((usize, &TrialFailure, bool), Vec<String>)| {
+        let cell = results.plan.cells.get(*cell).map_or("?", |cell| cell.id.as_str());
+        let node = failure
+            .node
+            .as_ref()
+            .map(|node| format!("{node}: "))
+            .unwrap_or_default();
+        let again = if *again { "; tried again and completed" } else { "" };
+        let trials: Vec<&str> = trials.iter().map(String::as_str).collect();
+        vec![
+            cell.into(),
+            named(&trials).into(),
+            failure.reason.as_ref().into(),
+            format!(
+                "{node}{}{again}",
+                failure.message.trim().replace(char::is_control, " ")
+            )
+            .into(),
+        ]
+    };
+    table(
+        "Failed trials",
+        ["Cell", "Trials", "Reason", "Message"],
+        groups.iter().map(row).collect(),
+    )
+}
+
+fn named(all: &[&str]) -> String {
+    let named = all.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+    match all.len().saturating_sub(NAMED) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
+}
+
+fn table<const N: usize>(title: &str, header: [&str; N], rows: Vec<Vec<Cell>>) -> Option<Table> {
     (!rows.is_empty()).then(|| Table {
-        title: "Failed trials".to_owned(),
-        caption: if more > 0 { format!("the first {LONGEST_LIST}; results.json has {more} more") } else { String::new() },
+        title: title.to_owned(),
         keys: 1,
-        header: ["Trial", "Cell", "Reason", "Message"].map(str::to_owned).to_vec(),
+        header: header.map(str::to_owned).to_vec(),
         rows,
+        kind: Kind::Prose,
         ..Table::default()
     })
 }

@@ -5,12 +5,12 @@ use std::{borrow::Cow, collections::HashMap};
 use perfrun_api::{
     matrix::Transport,
     plan::{Cell, Parameters, Plan},
-    results::{Flag, LATE_START_SECONDS, Metric, Results, SummaryRow},
+    results::{Flag, LATE_START_SECONDS, Metric, Results, SummaryRow, Unit},
 };
 
 use crate::{
     summary::summarize,
-    table::{self, NOTHING, Table},
+    table::{self, Kind, NOTHING, Table},
     units::{self, PERCENT, SECONDS, Scale},
 };
 
@@ -32,16 +32,28 @@ pub(crate) struct Pair<'a> {
 
 impl<'a> Pair<'a> {
     pub(crate) fn of(cell: &'a Cell) -> Self {
-        Self { client: &cell.client.0, server: &cell.server.0, raw: cell.is_raw() }
+        Self {
+            client: &cell.client.0,
+            server: &cell.server.0,
+            raw: cell.is_raw(),
+        }
     }
 
     /// Broken after the arrow where a column is narrow.
     pub(crate) fn header(self) -> String {
-        if self.is_plain_raw() { "raw".to_owned() } else { format!("{} →\n{}", self.client, self.server) }
+        if self.is_plain_raw() {
+            "raw".to_owned()
+        } else {
+            format!("{} →\n{}", self.client, self.server)
+        }
     }
 
     pub(crate) fn label(self) -> String {
-        if self.is_plain_raw() { "raw".to_owned() } else { format!("{} → {}", self.client, self.server) }
+        if self.is_plain_raw() {
+            "raw".to_owned()
+        } else {
+            format!("{} → {}", self.client, self.server)
+        }
     }
 
     fn is_plain_raw(self) -> bool {
@@ -66,14 +78,23 @@ impl<'a> Source<'a> {
         } else {
             Cow::Borrowed(results.summary.as_slice())
         };
-        let rows = summary.iter().enumerate().map(|(i, row)| ((row.cell.clone(), row.metric), i)).collect();
+        let rows = summary
+            .iter()
+            .enumerate()
+            .map(|(i, row)| ((row.cell.clone(), row.metric), i))
+            .collect();
         let mut planned = vec![0; results.plan.cells.len()];
         for trial in results.plan.trials.iter().filter(|trial| !trial.warmup) {
             if let Some(count) = planned.get_mut(trial.cell) {
                 *count += 1;
             }
         }
-        Self { results, summary, rows, planned }
+        Self {
+            results,
+            summary,
+            rows,
+            planned,
+        }
     }
 
     pub(crate) fn plan(&self) -> &'a Plan {
@@ -81,11 +102,18 @@ impl<'a> Source<'a> {
     }
 
     pub(crate) fn row(&self, cell: &Cell, metric: Metric) -> Option<&SummaryRow> {
-        self.rows.get(&(cell.id.clone(), metric)).and_then(|&i| self.summary.get(i))
+        self.rows
+            .get(&(cell.id.clone(), metric))
+            .and_then(|&i| self.summary.get(i))
     }
 
     /// The cell of a table's row and column. The baseline stands beside every transport that it is held against.
-    pub(crate) fn cell(&self, pair: Pair<'_>, transport: Transport, parameters: &Parameters) -> Option<&'a Cell> {
+    pub(crate) fn cell(
+        &self,
+        pair: Pair<'_>,
+        transport: Transport,
+        parameters: &Parameters,
+    ) -> Option<&'a Cell> {
         let transport = if pair.raw { transport.raw() } else { transport };
         self.plan()
             .cells
@@ -94,43 +122,77 @@ impl<'a> Source<'a> {
     }
 
     /// A value with its interval and notes.
-    pub(crate) fn value(&self, notes: &mut Notes, cell: &Cell, metric: Metric, style: Style) -> Option<table::Cell> {
+    pub(crate) fn value(
+        &self,
+        notes: &mut Notes,
+        cell: &Cell,
+        metric: Metric,
+        style: Style,
+    ) -> Option<table::Cell> {
         let row = self.row(cell, metric)?;
         let scale = match style {
             Style::Scaled => Scale::of(row.unit, row.median),
             Style::Seconds => SECONDS,
         };
-        let interval = row.ci95_low.zip(row.ci95_high).map(|(low, high)| scale.interval(low, high));
+        let ends = row
+            .ci95_low
+            .zip(row.ci95_high)
+            .filter(|_| row.unit != Unit::Count);
+        let interval = ends.map(|(low, high)| scale.interval(low, high));
         let text = match style {
             Style::Scaled => units::text(row.unit, row.median),
             Style::Seconds => scale.number(row.median),
         };
-        Some(table::Cell { text, interval, notes: self.notes(notes, cell, row) })
+        Some(table::Cell {
+            text,
+            interval,
+            notes: self.notes(notes, cell, row),
+        })
     }
 
     /// The share of the baseline's median, if there is one to compare with.
     pub(crate) fn share(&self, notes: &mut Notes, cell: &Cell, metric: Metric) -> Option<table::Cell> {
         let row = self.row(cell, metric)?;
         let text = PERCENT.text(row.share_of_raw?);
-        Some(table::Cell { text, interval: None, notes: self.notes(notes, cell, row) })
+        Some(table::Cell {
+            text,
+            interval: None,
+            notes: self.notes(notes, cell, row),
+        })
     }
 
-    /// Two values without intervals, as `a / b`.
+    /// Two values in one unit, without intervals, as `a / b`.
     pub(crate) fn both(&self, notes: &mut Notes, cell: &Cell, metrics: [Metric; 2]) -> Option<table::Cell> {
         let [first, second] = metrics.map(|metric| self.row(cell, metric));
-        let text = |row: Option<&SummaryRow>| row.map_or("?".into(), |row| units::text(row.unit, row.median));
         let known = first.or(second)?;
-        let text = format!("{} /\n{}", text(first), text(second));
-        Some(table::Cell { text, interval: None, notes: self.notes(notes, cell, known) })
+        let [a, b] = [first, second].map(|row| row.map_or(f64::NAN, |row| row.median));
+        let scale = Scale::of(known.unit, a.max(b));
+        let text = format!("{} /\n{}", scale.number(a), scale.text(b));
+        Some(table::Cell {
+            text,
+            interval: None,
+            notes: self.notes(notes, cell, known),
+        })
     }
 
     /// Why there is no value.
-    pub(crate) fn missing(&self, pair: Pair<'_>, transport: Transport, parameters: &Parameters) -> table::Cell {
+    pub(crate) fn missing(
+        &self,
+        pair: Pair<'_>,
+        transport: Transport,
+        parameters: &Parameters,
+    ) -> table::Cell {
         let transport = if pair.raw { transport.raw() } else { transport };
         let id = format!("{}.{}.{transport}.{parameters}", pair.client, pair.server);
         let planned = self.plan().cells.iter().position(|cell| cell.id == id);
         match planned {
-            Some(index) if self.results.trials.iter().any(|r| r.trial.cell == index && r.failure.is_some()) => {
+            Some(index)
+                if self
+                    .results
+                    .trials
+                    .iter()
+                    .any(|r| r.trial.cell == index && r.failure.is_some()) =>
+            {
                 "failed".into()
             }
             Some(_) => "not run".into(),
@@ -140,20 +202,40 @@ impl<'a> Source<'a> {
     }
 
     fn notes(&self, notes: &mut Notes, cell: &Cell, row: &SummaryRow) -> Vec<usize> {
-        let planned = self.plan().cells.iter().position(|known| known.id == cell.id).map(|i| self.planned[i]);
+        let planned = self
+            .plan()
+            .cells
+            .iter()
+            .position(|known| known.id == cell.id)
+            .map(|i| self.planned[i]);
         let fewer = planned.filter(|&planned| row.count < planned).map(|planned| {
-            let interval = if row.ci95_low.is_none() && planned >= 6 { ", too few for an interval" } else { "" };
+            let interval = if row.ci95_low.is_none() && planned >= 6 {
+                ", too few for an interval"
+            } else {
+                ""
+            };
             format!("{} of {planned} trials{interval}", row.count)
         });
-        row.flags.iter().map(|f| flag(*f)).chain(fewer).map(|text| notes.index(text)).collect()
+        // That a build was a debug build is said once, at the top.
+        let flags = row
+            .flags
+            .iter()
+            .filter(|flag| **flag != Flag::DebugBuild)
+            .map(|flag| explained(*flag));
+        let mut marks: Vec<usize> = flags.chain(fewer).map(|text| notes.index(text)).collect();
+        marks.sort_unstable();
+        marks
     }
 }
 
 /// What a flag means, for people.
-pub(crate) fn flag(flag: Flag) -> String {
+fn explained(flag: Flag) -> String {
     match flag {
         Flag::LateStart => {
-            format!("a client started more than {:.0} ms after the moment asked for", LATE_START_SECONDS * 1e3)
+            format!(
+                "a client started more than {:.0} ms after the moment asked for",
+                LATE_START_SECONDS * 1e3
+            )
         }
         Flag::Throttled => "a control group held a node back (CPU limit)".to_owned(),
         Flag::Retried => "measured in a second attempt, after a node was lost".to_owned(),
@@ -199,17 +281,26 @@ impl<'a> Grid<'a> {
         }
         for cell in raw {
             // The baseline has a line of its own only where nothing stands beside it.
-            if !transports.iter().any(|transport| transport.raw() == cell.transport) {
+            if !transports
+                .iter()
+                .any(|transport| transport.raw() == cell.transport)
+            {
                 push_new(&mut transports, cell.transport);
             }
         }
-        let lines = parameters.iter().flat_map(|&p| transports.iter().map(move |&t| (t, p))).collect();
+        let lines = parameters
+            .iter()
+            .flat_map(|&p| transports.iter().map(move |&t| (t, p)))
+            .collect();
         Self { pairs, lines }
     }
 
     /// Names of the columns after the given keys.
     pub(crate) fn header(&self, keys: &[&str]) -> Vec<String> {
-        keys.iter().map(|key| (*key).to_owned()).chain(self.pairs.iter().map(|pair| pair.header())).collect()
+        keys.iter()
+            .map(|key| (*key).to_owned())
+            .chain(self.pairs.iter().map(|pair| pair.header()))
+            .collect()
     }
 }
 
@@ -225,7 +316,8 @@ pub(crate) struct Column {
     pub(crate) metric: Metric,
 }
 
-/// A table with a row for each cell: what tells the cells apart, then metrics. Columns without any value are left out.
+/// A table with a row for each cell: what tells the cells apart, then metrics. Pairs that can be compared stand
+/// together; columns without any value, or without any failure, are left out.
 pub(crate) fn detail<'a>(
     source: &Source<'a>,
     cells: &[&'a Cell],
@@ -233,7 +325,20 @@ pub(crate) fn detail<'a>(
     key: impl Fn(&Cell) -> Vec<table::Cell>,
     columns: &[Column],
 ) -> Table {
-    let has_values = |column: &&Column| cells.iter().any(|cell| source.row(cell, column.metric).is_some());
+    let grid = Grid::new(cells);
+    let mut cells = cells.to_vec();
+    cells.sort_by_key(|cell| {
+        let place = |line: &(Transport, &Parameters)| line.0 == cell.transport && *line.1 == cell.parameters;
+        let transport = grid.lines.iter().position(|line| line.0 == cell.transport);
+        (transport, grid.lines.iter().position(place))
+    });
+    // A column of failures that never happened would only take the room of others.
+    let says = |row: &SummaryRow| row.metric != Metric::Failures || row.max != 0.0;
+    let has_values = |column: &&Column| {
+        cells
+            .iter()
+            .any(|cell| source.row(cell, column.metric).is_some_and(says))
+    };
     let columns: Vec<&Column> = columns.iter().filter(has_values).collect();
     let mut notes = Notes::default();
     let rows = cells
@@ -251,10 +356,15 @@ pub(crate) fn detail<'a>(
         .collect();
     Table {
         keys: keys.len(),
-        header: keys.iter().copied().chain(columns.iter().map(|c| c.name)).map(str::to_owned).collect(),
+        header: keys
+            .iter()
+            .copied()
+            .chain(columns.iter().map(|c| c.name))
+            .map(str::to_owned)
+            .collect(),
         rows,
         footnotes: notes.into_footnotes(),
-        detail: true,
+        kind: Kind::Detail,
         ..Table::default()
     }
 }

@@ -1,26 +1,54 @@
 //! Opening of substreams.
 
 use perfrun_api::{
-    matrix::Negotiation,
+    matrix::{Negotiation, Transport},
     plan::{Cell, Parameters},
     results::Metric,
     workload::OpenMode,
 };
 
 use super::source::{Column, Grid, Notes, Pair, Source, Style, detail, push_new};
-use crate::table::Table;
+use crate::table::{self, Kind, Table};
 
 pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
-    let cells: Vec<&Cell> =
-        source.plan().cells.iter().filter(|c| matches!(c.parameters, Parameters::Substreams { .. })).collect();
+    let cells: Vec<&Cell> = source
+        .plan()
+        .cells
+        .iter()
+        .filter(|c| matches!(c.parameters, Parameters::Substreams { .. }))
+        .collect();
     let mut groups: Vec<String> = vec![];
-    cells.iter().for_each(|cell| push_new(&mut groups, caption(&cell.parameters)));
-    let of = |group: &String| cells.iter().copied().filter(|c| caption(&c.parameters) == *group).collect::<Vec<_>>();
-    groups.iter().flat_map(|group| [means(source, &of(group), group), details(source, &of(group), group)]).collect()
+    cells
+        .iter()
+        .for_each(|cell| push_new(&mut groups, caption(&cell.parameters)));
+    let of = |group: &String| {
+        cells
+            .iter()
+            .copied()
+            .filter(|c| caption(&c.parameters) == *group)
+            .collect::<Vec<_>>()
+    };
+    groups
+        .iter()
+        .flat_map(|group| {
+            [
+                means(source, &of(group), group),
+                details(source, &of(group), group),
+            ]
+        })
+        .collect()
 }
 
 fn caption(parameters: &Parameters) -> String {
-    let Parameters::Substreams { mode, rate, negotiation, .. } = parameters else { return String::new() };
+    let Parameters::Substreams {
+        mode,
+        rate,
+        negotiation,
+        ..
+    } = parameters
+    else {
+        return String::new();
+    };
     let mode = match (mode, rate) {
         (OpenMode::Burst, _) => "all requested at once".to_owned(),
         (OpenMode::Paced, Some(rate)) => format!("{rate} requested per second"),
@@ -35,16 +63,24 @@ fn caption(parameters: &Parameters) -> String {
 
 /// The published shape: counts down, pairs across.
 fn means(source: &Source<'_>, cells: &[&Cell], caption: &str) -> Table {
-    let grid = Grid::new(cells);
+    let mut grid = Grid::new(cells);
+    let transports: Vec<Transport> = grid.lines.iter().map(|line| line.0).collect();
+    grid.lines
+        .sort_by_key(|line| transports.iter().position(|transport| *transport == line.0));
     let mut notes = Notes::default();
     let rows = grid.lines.iter().map(|&(transport, parameters)| {
-        let Parameters::Substreams { count, .. } = parameters else { return vec![] };
+        let Parameters::Substreams { count, .. } = parameters else {
+            return vec![];
+        };
         let values = grid.pairs.iter().map(|&pair| {
             let cell = source.cell(pair, transport, parameters);
             cell.and_then(|cell| source.value(&mut notes, cell, Metric::OpenMean, Style::Scaled))
                 .unwrap_or_else(|| source.missing(pair, transport, parameters))
         });
-        [transport.to_string().into(), count.to_string().into()].into_iter().chain(values).collect()
+        [transport.to_string().into(), count.to_string().into()]
+            .into_iter()
+            .chain(values)
+            .collect()
     });
     let rows = rows.collect();
     Table {
@@ -54,24 +90,51 @@ fn means(source: &Source<'_>, cells: &[&Cell], caption: &str) -> Table {
         header: grid.header(&["Transport", "Substreams"]),
         rows,
         footnotes: notes.into_footnotes(),
-        detail: false,
+        kind: Kind::Main,
     }
-    .without_empty_rows()
+    .with_rows_where_any(table::Cell::is_planned)
 }
 
 fn details(source: &Source<'_>, cells: &[&Cell], caption: &str) -> Table {
     let key = |cell: &Cell| {
-        let Parameters::Substreams { count, .. } = cell.parameters else { return vec![] };
-        vec![cell.transport.to_string().into(), count.to_string().into(), Pair::of(cell).header().into()]
+        let Parameters::Substreams { count, .. } = cell.parameters else {
+            return vec![];
+        };
+        vec![
+            cell.transport.to_string().into(),
+            count.to_string().into(),
+            Pair::of(cell).header().into(),
+        ]
     };
     let columns = [
-        Column { name: "p50", metric: Metric::OpenP50 },
-        Column { name: "p99", metric: Metric::OpenP99 },
-        Column { name: "Max", metric: Metric::OpenMax },
-        Column { name: "Mean\n(compat)", metric: Metric::OpenMeanCompat },
-        Column { name: "Opens", metric: Metric::OpensPerSecond },
-        Column { name: "CPU\nper open", metric: Metric::CpuSecondsPerOperation },
-        Column { name: "Failures", metric: Metric::Failures },
+        Column {
+            name: "p50",
+            metric: Metric::OpenP50,
+        },
+        Column {
+            name: "p99",
+            metric: Metric::OpenP99,
+        },
+        Column {
+            name: "Max",
+            metric: Metric::OpenMax,
+        },
+        Column {
+            name: "Mean\n(compat)",
+            metric: Metric::OpenMeanCompat,
+        },
+        Column {
+            name: "Opens",
+            metric: Metric::OpensPerSecond,
+        },
+        Column {
+            name: "CPU\nper open",
+            metric: Metric::CpuSecondsPerOperation,
+        },
+        Column {
+            name: "Failures",
+            metric: Metric::Failures,
+        },
     ];
     let table = detail(source, cells, &["Transport", "Count", "Pair"], key, &columns);
     Table {

@@ -99,7 +99,10 @@ fn handshakes() {
     handshakes: {count: 200, inFlight: [1, 16]}
   matrix: {transports: [tcp, quic-v1]}
 ")
-    .flagged("libp2p.litep2p.quic-v1.handshakes-200-x16/", Flag::PartialFailures)
+    .flagged(
+        "libp2p.litep2p.quic-v1.handshakes-200-x16/",
+        Flag::PartialFailures,
+    )
     .results();
     assert_snapshot!("handshakes.md", markdown(&results));
     assert_snapshot!("handshakes.txt", terminal(&results, 100));

@@ -1,16 +1,18 @@
 //! Results as a run would leave them: planned from a document, measured by a model instead of sockets.
-#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 
 use perfrun_api::{
-    document,
     histogram::{Histogram, recorder},
     matrix::{Stack, Transport},
     measure,
     node::{Distribution, Info, Measured, Reason, Resources, Sample, Transfer},
     plan::{Amount, Cell, Parameters, Role, plan},
-    results::{Environment, Flag, Isolation, NodeRecord, Results, RunState, SCHEMA_VERSION, TrialFailure, TrialRecord},
+    results::{
+        Environment, Flag, Isolation, NodeRecord, Results, RunState, SCHEMA_VERSION, TrialFailure,
+        TrialRecord,
+    },
+    spec::PerfRunSpec,
     workload::Direction,
 };
 use perfrun_report::summarize;
@@ -82,11 +84,7 @@ impl Run {
     }
 
     pub fn results(&self) -> Results {
-        let text = format!(
-            "apiVersion: perfrun.io/v1alpha1\nkind: PerfRun\nmetadata: {{name: {}}}\nspec:\n{}",
-            self.name, self.spec
-        );
-        let spec = document::parse(&text).unwrap().remove(0).spec;
+        let spec: PerfRunSpec = serde_saphyr::from_str(&self.spec).unwrap();
         let plan = plan(&spec).unwrap();
         let mut trials = vec![];
         for trial in plan.trials.iter().take(self.ended_after.unwrap_or(usize::MAX)) {
@@ -106,11 +104,18 @@ impl Run {
                 nodes: BTreeMap::new(),
             };
             let failure = |node: &str, reason, message: &str| {
-                Some(TrialFailure { node: Some(node.into()), reason, message: message.into() })
+                Some(TrialFailure {
+                    node: Some(node.into()),
+                    reason,
+                    message: message.into(),
+                })
             };
             if self.lost_once.iter().any(|text| key.contains(text.as_str())) {
                 let failure = failure("server-0", Reason::NodeLost, "connection refused (control port)");
-                trials.push(TrialRecord { failure, ..record.clone() });
+                trials.push(TrialRecord {
+                    failure,
+                    ..record.clone()
+                });
                 record.attempt = 1;
                 record.flags.push(Flag::Retried);
             }
@@ -119,7 +124,10 @@ impl Run {
                 None => {
                     record.nodes = measured(cell, &key);
                     record.metrics = measure::metrics(cell, &record.nodes);
-                    let flags = self.flagged.iter().filter(|(text, _)| key.contains(text.as_str()));
+                    let flags = self
+                        .flagged
+                        .iter()
+                        .filter(|(text, _)| key.contains(text.as_str()));
                     record.flags.extend(flags.map(|(_, flag)| *flag));
                     if self.profile != "release" {
                         record.flags.push(Flag::DebugBuild);
@@ -130,9 +138,13 @@ impl Run {
         }
         let info = Info {
             version: "0.1.0".into(),
-            stacks: [(Stack::Libp2p, "0.57.1"), (Stack::Litep2p, "0.16.0"), (Stack::Raw, "quinn 0.11.12")]
-                .map(|(stack, version)| (stack, version.to_owned()))
-                .into(),
+            stacks: [
+                (Stack::Libp2p, "0.57.1"),
+                (Stack::Litep2p, "0.16.0"),
+                (Stack::Raw, "quinn 0.11.12"),
+            ]
+            .map(|(stack, version)| (stack, version.to_owned()))
+            .into(),
             profile: self.profile.into(),
             listen_ip: [10, 77, 0, 2].into(),
             host: "bench".into(),
@@ -145,16 +157,28 @@ impl Run {
             memory_limit_bytes: None,
             socket_buffer_limits_bytes: Some([212_992, 212_992]),
         };
-        let nodes = plan.nodes.iter().map(|node| (node.name.clone(), info.clone())).collect();
+        let nodes = plan
+            .nodes
+            .iter()
+            .map(|node| (node.name.clone(), info.clone()))
+            .collect();
         let interrupted = self.ended_after.is_some();
         Results {
             schema_version: SCHEMA_VERSION,
             name: self.name.clone(),
             started: "2026-11-20T14:00:00Z".parse().unwrap(),
             ended: "2026-11-20T14:01:14.5Z".parse().unwrap(),
-            state: if interrupted { RunState::Interrupted } else { RunState::Complete },
+            state: if interrupted {
+                RunState::Interrupted
+            } else {
+                RunState::Complete
+            },
             reason: interrupted.then(|| "stopped by the user".to_owned()),
-            environment: Environment { perfrun: "0.1.0".into(), isolation: self.isolation, nodes },
+            environment: Environment {
+                perfrun: "0.1.0".into(),
+                isolation: self.isolation,
+                nodes,
+            },
             summary: summarize(&plan, &trials),
             spec,
             plan,
@@ -165,7 +189,9 @@ impl Run {
 
 /// Deterministic, from −spread to +spread.
 fn noise(key: &str, spread: f64) -> f64 {
-    let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+    let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
+        (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)
+    });
     // The low bits of FNV hardly differ between similar texts.
     let mixed = (hash ^ (hash >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 11;
     (mixed as f64 / (1u64 << 53) as f64 * 2.0 - 1.0) * spread
@@ -176,13 +202,22 @@ fn measured(cell: &Cell, key: &str) -> BTreeMap<String, NodeRecord> {
     let (sender, receiver) = (speed[0], speed[1]);
     let scatter = |what: &str| 1.0 + noise(&format!("{key}{what}"), 0.04);
     let rate = move |what: &str, bytes: f64| {
-        let asymmetry = if what == "down" { sender * 0.3 + receiver * 0.7 } else { sender * 0.7 + receiver * 0.3 };
+        let asymmetry = if what == "down" {
+            sender * 0.3 + receiver * 0.7
+        } else {
+            sender * 0.7 + receiver * 0.3
+        };
         asymmetry * 1e9 / 8.0 * scatter(what) * bytes / (bytes + 700_000.0)
     };
     let (mut client, mut server) = (Measured::default(), Measured::default());
     let latency = 120e-6 / (sender.min(receiver) / 10.0).powf(0.3) * scatter("latency");
     match &cell.parameters {
-        Parameters::Bandwidth { direction, amount, streams, .. } => {
+        Parameters::Bandwidth {
+            direction,
+            amount,
+            streams,
+            ..
+        } => {
             let bytes = |what: &str| match amount {
                 Amount::Count(bytes) => bytes * u64::from(*streams),
                 Amount::Seconds(seconds) => (rate(what, 1e9) * seconds) as u64,
@@ -192,7 +227,12 @@ fn measured(cell: &Cell, key: &str) -> BTreeMap<String, NodeRecord> {
                 let seconds = bytes as f64 / rate(what, bytes as f64) + 50e-6;
                 let after_first = bytes.saturating_sub(65536);
                 let first_to_last_seconds = Some(after_first as f64 / rate(what, bytes as f64));
-                Transfer { bytes, seconds, bytes_after_first: Some(after_first), first_to_last_seconds }
+                Transfer {
+                    bytes,
+                    seconds,
+                    bytes_after_first: Some(after_first),
+                    first_to_last_seconds,
+                }
             };
             if *direction != Direction::Download {
                 client.upload = Some(transfer("up"));
@@ -204,26 +244,39 @@ fn measured(cell: &Cell, key: &str) -> BTreeMap<String, NodeRecord> {
             client.bytes_sent = client.upload.map_or(0, |t| t.bytes);
             client.bytes_received = client.download.map_or(0, |t| t.bytes);
             (server.bytes_received, server.bytes_sent) = (client.bytes_sent, client.bytes_received);
-            client.seconds = client.upload.map_or(0.0, |t| t.seconds) + client.download.map_or(0.0, |t| t.seconds);
-            client.histograms.insert(Distribution::HandshakeEstablished, spread(1, latency * 9.0));
+            client.seconds =
+                client.upload.map_or(0.0, |t| t.seconds) + client.download.map_or(0.0, |t| t.seconds);
+            client
+                .histograms
+                .insert(Distribution::HandshakeEstablished, spread(1, latency * 9.0));
         }
         Parameters::Substreams { count, .. } => {
             let mean = latency * (1.0 + f64::from(*count) / 9.0);
             client.histograms.insert(Distribution::Open, spread(*count, mean));
-            client.histograms.insert(Distribution::OpenCompat, spread(*count, mean * 0.93));
+            client
+                .histograms
+                .insert(Distribution::OpenCompat, spread(*count, mean * 0.93));
             client.seconds = mean * 2.0;
         }
         Parameters::Handshakes { in_flight, .. } => {
             let slow = latency * (6.0 + 2.5 * f64::from(*in_flight));
             if cell.transport != Transport::QuicV1 {
-                client.histograms.insert(Distribution::HandshakeTransport, spread(200, latency * 0.7));
+                client
+                    .histograms
+                    .insert(Distribution::HandshakeTransport, spread(200, latency * 0.7));
             }
-            client.histograms.insert(Distribution::HandshakeEstablished, spread(200, slow));
-            client.histograms.insert(Distribution::HandshakeFirstByte, spread(200, slow + latency));
+            client
+                .histograms
+                .insert(Distribution::HandshakeEstablished, spread(200, slow));
+            client
+                .histograms
+                .insert(Distribution::HandshakeFirstByte, spread(200, slow + latency));
             client.seconds = 200.0 * (slow + latency) / f64::from(*in_flight);
         }
         Parameters::Ping { count, .. } => {
-            client.histograms.insert(Distribution::RoundTrip, spread(*count, latency));
+            client
+                .histograms
+                .insert(Distribution::RoundTrip, spread(*count, latency));
             client.seconds = f64::from(*count) * latency;
         }
     }
@@ -250,9 +303,18 @@ fn measured(cell: &Cell, key: &str) -> BTreeMap<String, NodeRecord> {
             })
             .collect();
     }
-    let record = |role, measured: &Measured| NodeRecord { role, measured: measured.clone() };
-    let clients = cell.clients.iter().map(|name| (name.clone(), record(Role::Client, &client)));
-    let servers = cell.servers.iter().map(|name| (name.clone(), record(Role::Server, &server)));
+    let record = |role, measured: &Measured| NodeRecord {
+        role,
+        measured: measured.clone(),
+    };
+    let clients = cell
+        .clients
+        .iter()
+        .map(|name| (name.clone(), record(Role::Client, &client)));
+    let servers = cell
+        .servers
+        .iter()
+        .map(|name| (name.clone(), record(Role::Server, &server)));
     clients.chain(servers).collect()
 }
 
@@ -277,7 +339,8 @@ fn spread(count: u32, mean: f64) -> Histogram {
     let mut all = recorder();
     for i in 0..count {
         let quantile = (f64::from(i) + 0.5) / f64::from(count);
-        all.record((mean * 1e9 * (0.7 + 0.4 * quantile + 1.6 * quantile.powi(40))) as u64).unwrap();
+        all.record((mean * 1e9 * (0.7 + 0.4 * quantile + 1.6 * quantile.powi(40))) as u64)
+            .unwrap();
     }
     (&all).into()
 }

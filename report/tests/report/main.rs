@@ -1,7 +1,10 @@
 //! Whole reports of whole runs.
 
-mod fixtures;
+// In a test that is not marked as one, an unwrap also says what went wrong.
+#![allow(clippy::unwrap_used)]
+
 mod drawn;
+mod fixtures;
 mod plotted;
 mod robust;
 mod schema;

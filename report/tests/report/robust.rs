@@ -6,14 +6,14 @@ use perfrun_report::{markdown, plots, samples_csv, summarize, terminal};
 use crate::fixtures::run;
 
 const WORKLOADS: [&str; 4] = [
-    "\n  workload: {bandwidth: {sizes: [1, 1Mi, 64Mi], directions: [upload, download, both]}}\n",
+    "\n  workload: {bandwidth: {sizes: [1, 64Mi], directions: [upload, both]}}\n  iterations: 6\n",
     "\n  workload: {substreams: {counts: [1, 32]}}\n  matrix: {transports: [tcp, quic-v1]}\n",
-    "\n  workload: {handshakes: {count: 10}}\n",
-    "\n  workload: {ping: {count: 10}}\n",
+    "\n  workload: {handshakes: {count: 10}}\n  iterations: 6\n",
+    "\n  workload: {ping: {count: 10}}\n  iterations: 6\n",
 ];
 
 fn draw_all(results: &Results) {
-    for width in [0, 40, 79, 100, 100_000] {
+    for width in [0, 79, 100_000] {
         assert!(!terminal(results, width).is_empty());
     }
     assert!(markdown(results).starts_with("# "));
@@ -28,7 +28,7 @@ fn draw_all(results: &Results) {
 fn every_moment_of_an_interruption() {
     for workload in WORKLOADS {
         let trials = run(workload).results().trials.len();
-        for ended_after in [0, 1, trials / 12, trials / 12 + 1, trials / 2, trials - 1, trials] {
+        for ended_after in [0, 1, trials / 11, trials / 11 + 1, trials - 1] {
             draw_all(&run(workload).interrupted_after(ended_after).results());
         }
     }
@@ -55,13 +55,27 @@ fn a_plan_without_cells_or_nodes() {
 #[test]
 fn numbers_that_are_none() {
     for workload in WORKLOADS {
-        for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -1.0, f64::MIN_POSITIVE, f64::MAX] {
-            let mut results = run(workload).results();
+        let measured = run(workload).results();
+        for value in [
+            f64::NAN,
+            f64::INFINITY,
+            f64::NEG_INFINITY,
+            0.0,
+            -1.0,
+            f64::MIN_POSITIVE,
+            f64::MAX,
+        ] {
+            let mut results = measured.clone();
             for record in &mut results.trials {
                 record.metrics.values_mut().for_each(|metric| *metric = value);
             }
             results.summary = summarize(&results.plan, &results.trials);
-            assert!(results.summary.iter().all(|row| row.median.is_finite() && row.mean.is_finite()));
+            assert!(
+                results
+                    .summary
+                    .iter()
+                    .all(|row| row.median.is_finite() && row.mean.is_finite())
+            );
             draw_all(&results);
             for row in &mut results.summary {
                 (row.median, row.ci95_low, row.ci95_high, row.share_of_raw) =
@@ -83,8 +97,13 @@ fn a_summary_that_is_missing_is_made_again() {
 #[test]
 fn a_reader_of_json_gets_the_same_report() {
     for workload in WORKLOADS {
-        let results = run(workload).interrupted_after(40).results();
-        assert!(results.summary.iter().any(|row| row.metric == Metric::ClientPeakRss));
+        let results = run(workload).results();
+        assert!(
+            results
+                .summary
+                .iter()
+                .any(|row| row.metric == Metric::ClientPeakRss)
+        );
         let read: Results = serde_json::from_str(&serde_json::to_string(&results).unwrap()).unwrap();
         assert_eq!(read, results);
         assert_eq!(markdown(&read), markdown(&results));

@@ -23,8 +23,10 @@ fn results_fit_the_schema() {
     assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
     let validator = jsonschema::draft202012::new(&schema).unwrap();
     let document = document();
-    let errors: Vec<String> =
-        validator.iter_errors(&document).map(|error| format!("{}: {error}", error.instance_path())).collect();
+    let errors: Vec<String> = validator
+        .iter_errors(&document)
+        .map(|error| format!("{}: {error}", error.instance_path()))
+        .collect();
     assert_eq!(errors, [""; 0]);
 }
 

@@ -17,13 +17,19 @@ const SPEC: &str = "
 /// Ten trials of the cell with the values 1 to 10 and a warm-up trial far off.
 fn with_known_values(results: &mut Results, cell: usize, metric: Metric) {
     for record in results.trials.iter_mut().filter(|r| r.trial.cell == cell) {
-        let value = if record.trial.warmup { 1e6 } else { f64::from(record.trial.iteration + 1) };
+        let value = if record.trial.warmup {
+            1e6
+        } else {
+            f64::from(record.trial.iteration + 1)
+        };
         record.metrics = [(metric, value)].into();
     }
 }
 
 fn row<'a>(rows: &'a [SummaryRow], cell: &str, metric: Metric) -> &'a SummaryRow {
-    rows.iter().find(|row| row.cell == cell && row.metric == metric).unwrap()
+    rows.iter()
+        .find(|row| row.cell == cell && row.metric == metric)
+        .unwrap()
 }
 
 #[test]
@@ -32,14 +38,24 @@ fn warm_up_does_not_count() {
     with_known_values(&mut results, 0, Metric::UploadGoodput);
     let rows = summarize(&results.plan, &results.trials);
     let raw = row(&rows, "raw.raw.tcp.upload-64Mi", Metric::UploadGoodput);
-    assert_eq!((raw.count, raw.median, raw.mean, raw.min, raw.max), (10, 5.5, 5.5, 1.0, 10.0));
-    assert_eq!((raw.ci95_low, raw.ci95_high, raw.share_of_raw), (Some(2.0), Some(9.0), None));
+    assert_eq!(
+        (raw.count, raw.median, raw.mean, raw.min, raw.max),
+        (10, 5.5, 5.5, 1.0, 10.0)
+    );
+    assert_eq!(
+        (raw.ci95_low, raw.ci95_high, raw.share_of_raw),
+        (Some(2.0), Some(9.0), None)
+    );
 }
 
 #[test]
 fn shares_compare_with_the_baseline_of_the_same_link() {
     let mut results = run(SPEC).results();
-    for (cell, metric) in [(0, Metric::UploadGoodput), (1, Metric::UploadGoodput), (2, Metric::UploadSeconds)] {
+    for (cell, metric) in [
+        (0, Metric::UploadGoodput),
+        (1, Metric::UploadGoodput),
+        (2, Metric::UploadSeconds),
+    ] {
         with_known_values(&mut results, cell, metric);
     }
     for record in results.trials.iter_mut().filter(|r| r.trial.cell == 0) {
@@ -47,13 +63,24 @@ fn shares_compare_with_the_baseline_of_the_same_link() {
     }
     let rows = summarize(&results.plan, &results.trials);
     let share = |cell: &str, metric| row(&rows, cell, metric).share_of_raw;
-    assert_eq!(share("libp2p.libp2p.tcp.upload-64Mi", Metric::UploadGoodput), Some(0.5));
-    assert_eq!(share("libp2p.libp2p.tcp-tls.upload-64Mi", Metric::UploadSeconds), None, "times have no share");
+    assert_eq!(
+        share("libp2p.libp2p.tcp.upload-64Mi", Metric::UploadGoodput),
+        Some(0.5)
+    );
+    assert_eq!(
+        share("libp2p.libp2p.tcp-tls.upload-64Mi", Metric::UploadSeconds),
+        None,
+        "times have no share"
+    );
 
     let rows = run(SPEC).results().summary;
     let tls = row(&rows, "libp2p.libp2p.tcp-tls.upload-64Mi", Metric::UploadGoodput);
     let raw = row(&rows, "raw.raw.tcp.upload-64Mi", Metric::UploadGoodput);
-    assert_eq!(tls.share_of_raw, Some(tls.median / raw.median), "plain tcp is the baseline of tcp-tls");
+    assert_eq!(
+        tls.share_of_raw,
+        Some(tls.median / raw.median),
+        "plain tcp is the baseline of tcp-tls"
+    );
 }
 
 #[test]
@@ -62,32 +89,71 @@ fn rows_follow_the_plan_then_the_metrics() {
     let mut reversed = results.trials.clone();
     reversed.reverse();
     let rows = summarize(&results.plan, &results.trials);
-    let strip = |rows: &[SummaryRow]| rows.iter().map(|r| (r.cell.clone(), r.metric, r.median)).collect::<Vec<_>>();
+    let strip = |rows: &[SummaryRow]| {
+        rows.iter()
+            .map(|r| (r.cell.clone(), r.metric, r.median))
+            .collect::<Vec<_>>()
+    };
     assert_eq!(strip(&rows), strip(&summarize(&results.plan, &reversed)));
     let cells: Vec<&str> = rows.iter().map(|row| row.cell.as_str()).collect();
     let mut distinct = cells.clone();
     distinct.dedup();
-    assert_eq!(distinct, results.plan.cells.iter().map(|cell| cell.id.as_str()).collect::<Vec<_>>());
-    assert!(rows.windows(2).all(|two| two[0].cell != two[1].cell || two[0].metric < two[1].metric));
+    assert_eq!(
+        distinct,
+        results
+            .plan
+            .cells
+            .iter()
+            .map(|cell| cell.id.as_str())
+            .collect::<Vec<_>>()
+    );
+    assert!(
+        rows.windows(2)
+            .all(|two| two[0].cell != two[1].cell || two[0].metric < two[1].metric)
+    );
 }
 
 #[test]
 fn the_completed_attempt_counts_once() {
-    let results = run(SPEC).lost_once("/c1.i4").flagged("/c1.i2", Flag::Throttled).results();
-    let row = row(&results.summary, "libp2p.libp2p.tcp.upload-64Mi", Metric::UploadGoodput);
-    assert_eq!((row.count, row.flags.as_slice()), (10, [Flag::Throttled, Flag::Retried].as_slice()));
+    let results = run(SPEC)
+        .lost_once("/c1.i4")
+        .flagged("/c1.i2", Flag::Throttled)
+        .results();
+    let row = row(
+        &results.summary,
+        "libp2p.libp2p.tcp.upload-64Mi",
+        Metric::UploadGoodput,
+    );
+    assert_eq!(
+        (row.count, row.flags.as_slice()),
+        (10, [Flag::Throttled, Flag::Retried].as_slice())
+    );
 }
 
 #[test]
 fn a_cell_without_a_completed_trial_has_no_row() {
-    let results = run(SPEC).failing("libp2p.libp2p.tcp.", Reason::DialFailed, "refused").results();
-    assert!(results.summary.iter().all(|row| row.cell != "libp2p.libp2p.tcp.upload-64Mi"));
+    let results = run(SPEC)
+        .failing("libp2p.libp2p.tcp.", Reason::DialFailed, "refused")
+        .results();
+    assert!(
+        results
+            .summary
+            .iter()
+            .all(|row| row.cell != "libp2p.libp2p.tcp.upload-64Mi")
+    );
     assert!(!results.summary.is_empty());
 }
 
 #[test]
 fn fewer_than_six_trials_have_no_interval() {
-    let results = run(SPEC).failing("/c1.i1", Reason::Timeout, "late").interrupted_after(3 * 7).results();
-    let row = row(&results.summary, "libp2p.libp2p.tcp.upload-64Mi", Metric::UploadGoodput);
+    let results = run(SPEC)
+        .failing("/c1.i1", Reason::Timeout, "late")
+        .interrupted_after(3 * 7)
+        .results();
+    let row = row(
+        &results.summary,
+        "libp2p.libp2p.tcp.upload-64Mi",
+        Metric::UploadGoodput,
+    );
     assert_eq!((row.count, row.ci95_low, row.ci95_high), (5, None, None));
 }

@@ -1,0 +1,305 @@
+//! The calls of the node contract (`perfrun_api::node`).
+
+mod http;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use perfrun_api::node::{Clock, Info, Problem, Start, TrialRequest, TrialState, TrialStatus};
+use serde::{Serialize, de::DeserializeOwned};
+use strum::IntoStaticStr;
+use thiserror::Error;
+use tokio::time::{Instant, sleep};
+
+use self::http::Http;
+
+/// How long a call may take, not counting what it was asked to wait.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a call is tried again when the node cannot be reached. All calls of the contract are idempotent.
+const RETRY_FOR: Duration = Duration::from_secs(1);
+
+/// The pause before a call is tried again; it doubles each time.
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
+
+/// Carries requests to one node: the one thing that differs between a node next door and one behind a proxy.
+#[async_trait]
+pub trait Transport: Send + Sync {
+    /// Sends one request and reads the whole answer, whatever its status. Adds authorization.
+    async fn request(&self, request: Request<'_>) -> Result<Response, BoxError>;
+}
+
+/// Why a transport brought no answer.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What a [`Transport`] sends.
+#[derive(Clone, Debug)]
+pub struct Request<'a> {
+    /// The method.
+    pub method: Method,
+    /// Path and query, beginning with `/v1/`.
+    pub path: &'a str,
+    /// JSON.
+    pub body: Option<Vec<u8>>,
+    /// No answer after so long is an error.
+    pub timeout: Duration,
+}
+
+/// Methods of the contract.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, strum::AsRefStr)]
+#[strum(serialize_all = "UPPERCASE")]
+pub enum Method {
+    /// Read.
+    Get,
+    /// Say what is to be; once or twice is the same.
+    Put,
+    /// Cancel or forget.
+    Delete,
+}
+
+/// What a [`Transport`] brings back.
+#[derive(Clone, Debug)]
+pub struct Response {
+    /// HTTP status.
+    pub status: u16,
+    /// JSON, mostly.
+    pub body: Vec<u8>,
+}
+
+/// Why a call failed.
+#[derive(Debug, Error, IntoStaticStr)]
+pub enum Error {
+    /// No answer, after trying again for a while; or a gateway says that it got none.
+    #[error("failed to reach the node")]
+    Unreachable(#[source] BoxError),
+    /// 401: not our token, so perhaps not our node.
+    #[error("the node does not accept the token")]
+    Unauthorized,
+    /// 404.
+    #[error("the node knows no such trial")]
+    NotFound,
+    /// 409.
+    #[error("the node knows this trial with another request: {0}")]
+    Conflict(String),
+    /// Any other status that is not a success.
+    #[error("the node refused the call with status {status}: {message}")]
+    Refused {
+        /// HTTP status.
+        status: u16,
+        /// What the node said.
+        message: String,
+    },
+    /// An answer that is not what the contract says.
+    #[error("unable to understand the node's answer")]
+    Malformed(#[source] serde_json::Error),
+}
+
+impl Error {
+    /// Bounded value for metric labels, e.g. `Unreachable`.
+    pub fn category(&self) -> &'static str {
+        self.into()
+    }
+
+    /// The error with its causes, for people.
+    pub fn describe(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            text = format!("{text}: {error}");
+            cause = error.source();
+        }
+        text
+    }
+}
+
+/// What a node did with a request to prepare a trial.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Prepared {
+    /// It began to prepare.
+    New,
+    /// It knew the trial, with the same request.
+    Known,
+}
+
+/// One node, as the conductor calls it. Clones share connections.
+#[derive(Clone)]
+pub struct NodeClient(Arc<dyn Transport>);
+
+impl NodeClient {
+    /// A node reached directly, at a base like `http://10.0.0.7:9090`.
+    pub fn new(base: &str, token: &str) -> Result<Self, BoxError> {
+        Ok(Self::over(Http::new(base, token)?))
+    }
+
+    /// A node reached over a transport of one's own.
+    pub fn over(transport: impl Transport + 'static) -> Self {
+        Self(Arc::new(transport))
+    }
+
+    /// What the node is.
+    pub async fn info(&self) -> Result<Info, Error> {
+        read(&self.call(Method::Get, "/v1/info", None, Duration::ZERO).await?)
+    }
+
+    /// The node's clock. Not tried again: the answer is worth nothing without its round-trip time.
+    pub async fn clock(&self) -> Result<Clock, Error> {
+        let request = Request {
+            method: Method::Get,
+            path: "/v1/clock",
+            body: None,
+            timeout: CALL_TIMEOUT,
+        };
+        read(&accept(
+            self.0.request(request).await.map_err(Error::Unreachable)?,
+        )?)
+    }
+
+    /// Prepares a trial.
+    pub async fn prepare(&self, id: &str, request: &TrialRequest) -> Result<Prepared, Error> {
+        let response = self
+            .call(
+                Method::Put,
+                &format!("/v1/trials/{id}"),
+                Some(json(request)),
+                Duration::ZERO,
+            )
+            .await?;
+        Ok(if response.status == 201 {
+            Prepared::New
+        } else {
+            Prepared::Known
+        })
+    }
+
+    /// Tells a client when to begin.
+    pub async fn start(&self, id: &str, start: Start) -> Result<(), Error> {
+        self.call(
+            Method::Put,
+            &format!("/v1/trials/{id}/start"),
+            Some(json(&start)),
+            Duration::ZERO,
+        )
+        .await
+        .map(drop)
+    }
+
+    /// Tells a server that nothing more will come.
+    pub async fn finish(&self, id: &str) -> Result<(), Error> {
+        self.call(
+            Method::Put,
+            &format!("/v1/trials/{id}/finish"),
+            None,
+            Duration::ZERO,
+        )
+        .await
+        .map(drop)
+    }
+
+    /// What is known of a trial, at once.
+    pub async fn status(&self, id: &str) -> Result<TrialStatus, Error> {
+        read(
+            &self
+                .call(Method::Get, &format!("/v1/trials/{id}"), None, Duration::ZERO)
+                .await?,
+        )
+    }
+
+    /// What is known of a trial as soon as it is past a state, or after `wait` if it is not by then.
+    pub async fn status_after(
+        &self,
+        id: &str,
+        after: TrialState,
+        wait: Duration,
+    ) -> Result<TrialStatus, Error> {
+        let path = format!("/v1/trials/{id}?wait={}&after={after}", wait.as_secs_f64());
+        read(&self.call(Method::Get, &path, None, wait).await?)
+    }
+
+    /// Cancels a trial that is going on, and forgets one that has ended.
+    pub async fn delete(&self, id: &str) -> Result<(), Error> {
+        self.call(Method::Delete, &format!("/v1/trials/{id}"), None, Duration::ZERO)
+            .await
+            .map(drop)
+    }
+
+    /// One call, tried again for [`RETRY_FOR`] while the node cannot be reached.
+    async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Vec<u8>>,
+        wait: Duration,
+    ) -> Result<Response, Error> {
+        let timeout = CALL_TIMEOUT + wait;
+        let mut pause = RETRY_PAUSE;
+        let mut give_up = None;
+        loop {
+            let asked = Instant::now();
+            let request = Request {
+                method,
+                path,
+                body: body.clone(),
+                timeout,
+            };
+            let answer = self
+                .0
+                .request(request)
+                .await
+                .map_err(Error::Unreachable)
+                .and_then(accept);
+            let Err(Error::Unreachable(error)) = answer else {
+                return answer;
+            };
+            let give_up = *give_up.get_or_insert_with(|| Instant::now() + RETRY_FOR);
+            // Whoever let the whole timeout pass has had time enough.
+            if asked.elapsed() >= timeout || Instant::now() + pause >= give_up {
+                return Err(Error::Unreachable(error));
+            }
+            tracing::debug!(method = method.as_ref(), path, %error, "trying again");
+            sleep(pause).await;
+            pause *= 2;
+        }
+    }
+}
+
+impl fmt::Debug for NodeClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("NodeClient").finish_non_exhaustive()
+    }
+}
+
+/// Sorts answers by status.
+fn accept(response: Response) -> Result<Response, Error> {
+    let message = || {
+        serde_json::from_slice::<Problem>(&response.body)
+            .map(|problem| problem.message)
+            .unwrap_or_else(|_| {
+                String::from_utf8_lossy(&response.body)
+                    .chars()
+                    .take(200)
+                    .collect()
+            })
+    };
+    match response.status {
+        200..=299 => Ok(response),
+        401 => Err(Error::Unauthorized),
+        404 => Err(Error::NotFound),
+        409 => Err(Error::Conflict(message())),
+        // What a proxy says when it did not reach the node; the node itself never does.
+        status @ 502..=504 => Err(Error::Unreachable(
+            format!("status {status}: {}", message()).into(),
+        )),
+        status => Err(Error::Refused {
+            status,
+            message: message(),
+        }),
+    }
+}
+
+fn read<T: DeserializeOwned>(response: &Response) -> Result<T, Error> {
+    serde_json::from_slice(&response.body).map_err(Error::Malformed)
+}
+
+fn json(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("requests have text keys only, so that they are always JSON")
+}

@@ -1,0 +1,267 @@
+//! Where each node's clock stands against ours.
+//!
+//! Nodes' clocks are monotonic and begin anywhere. A round trip to a node tells the offset of its clock to within half
+//! of the round-trip time, since the node read its clock at some moment between the two. From then on the two clocks
+//! drift apart. The round trip with the least sum of both uncertainties counts.
+
+use std::collections::VecDeque;
+
+use tokio::time::Instant;
+
+use crate::client::{self, NodeClient};
+
+/// Round trips that are remembered of a node.
+const REMEMBERED: usize = 16;
+
+/// How far two clocks may drift apart, in nanoseconds per second: 50 ppm each is what quartz is good for.
+const DRIFT_NANOSECONDS_PER_SECOND: i64 = 100_000;
+
+/// Our clock: nanoseconds since it was made.
+#[derive(Clone, Copy, Debug)]
+pub struct LocalClock(Instant);
+
+impl LocalClock {
+    /// A clock that shows zero now.
+    pub fn new() -> Self {
+        Self(Instant::now())
+    }
+
+    /// What it shows now.
+    pub fn nanoseconds(&self) -> i64 {
+        i64::try_from(self.0.elapsed().as_nanos()).unwrap_or(i64::MAX)
+    }
+}
+
+impl Default for LocalClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// One question for a node's clock. In nanoseconds of our clock, except `node`, of the node's.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct RoundTrip {
+    /// When the question was sent.
+    pub sent: i64,
+    /// When the answer came.
+    pub received: i64,
+    /// What the node's clock showed in between.
+    pub node: u64,
+}
+
+impl RoundTrip {
+    /// Time from the question to the answer.
+    pub fn duration(&self) -> i64 {
+        self.received - self.sent
+    }
+
+    /// The node's clock less ours, if it was read half-way.
+    pub fn offset(&self) -> i64 {
+        i64::try_from(self.node)
+            .unwrap_or(i64::MAX)
+            .saturating_sub(self.middle())
+    }
+
+    /// How wrong [`Self::offset`] may be at a moment of our clock.
+    pub fn uncertainty(&self, at: i64) -> i64 {
+        let age = (at - self.middle()).abs();
+        self.duration() / 2
+            + age / 1_000_000_000 * DRIFT_NANOSECONDS_PER_SECOND
+            + age % 1_000_000_000 * DRIFT_NANOSECONDS_PER_SECOND / 1_000_000_000
+    }
+
+    fn middle(&self) -> i64 {
+        self.sent + self.duration() / 2
+    }
+}
+
+/// What is known of a node's clock.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct NodeClock {
+    trips: VecDeque<RoundTrip>,
+}
+
+/// The offset of a node's clock at some moment, in nanoseconds.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Offset {
+    /// The node's clock less ours.
+    pub nanoseconds: i64,
+    /// How wrong that may be.
+    pub uncertainty: i64,
+}
+
+impl Offset {
+    /// A moment of our clock as the node's clock shows it.
+    pub fn to_node(self, local: i64) -> u64 {
+        u64::try_from(local.saturating_add(self.nanoseconds)).unwrap_or(0)
+    }
+
+    /// A moment of the node's clock as ours shows it.
+    pub fn to_local(self, node: u64) -> i64 {
+        i64::try_from(node)
+            .unwrap_or(i64::MAX)
+            .saturating_sub(self.nanoseconds)
+    }
+}
+
+impl NodeClock {
+    /// Adds a round trip. One that contradicts what was known means another clock (the node was restarted) or one that
+    /// drifts faster than it should: then what was known is forgotten.
+    pub fn add(&mut self, trip: RoundTrip) {
+        if let Some(known) = self.offset(trip.received) {
+            let apart = trip.offset().saturating_sub(known.nanoseconds).saturating_abs();
+            if apart > trip.uncertainty(trip.received).saturating_add(known.uncertainty) {
+                self.trips.clear();
+            }
+        }
+        if self.trips.len() == REMEMBERED {
+            self.trips.pop_front();
+        }
+        self.trips.push_back(trip);
+    }
+
+    /// The offset at a moment of our clock; nothing, if the node was never asked.
+    pub fn offset(&self, at: i64) -> Option<Offset> {
+        let best = self.trips.iter().min_by_key(|trip| trip.uncertainty(at))?;
+        Some(Offset {
+            nanoseconds: best.offset(),
+            uncertainty: best.uncertainty(at),
+        })
+    }
+
+    /// The median round-trip time: what a call to this node usually takes.
+    pub fn round_trip(&self) -> Option<i64> {
+        let mut durations: Vec<i64> = self.trips.iter().map(RoundTrip::duration).collect();
+        durations.sort_unstable();
+        durations.get(durations.len() / 2).copied()
+    }
+}
+
+/// Asks a node for its clock some times, one after the other.
+pub async fn ask(
+    node: &NodeClient,
+    clock: LocalClock,
+    times: usize,
+) -> Result<Vec<RoundTrip>, client::Error> {
+    let mut trips = Vec::with_capacity(times);
+    for _ in 0..times {
+        let sent = clock.nanoseconds();
+        let reading = node.clock().await?;
+        trips.push(RoundTrip {
+            sent,
+            received: clock.nanoseconds(),
+            node: reading.nanoseconds,
+        });
+    }
+    Ok(trips)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: i64 = 3600 * 1_000_000_000;
+    const MILLISECOND: i64 = 1_000_000;
+
+    fn trip(sent: i64, received: i64, node: i64) -> RoundTrip {
+        RoundTrip {
+            sent,
+            received,
+            node: u64::try_from(node).unwrap(),
+        }
+    }
+
+    fn clock(trips: &[RoundTrip]) -> NodeClock {
+        let mut clock = NodeClock::default();
+        trips.iter().for_each(|trip| clock.add(*trip));
+        clock
+    }
+
+    #[test]
+    fn a_clock_an_hour_ahead_has_that_offset() {
+        let clock = clock(&[trip(1000, 3000, HOUR + 2000)]);
+        assert_eq!(
+            clock.offset(2000),
+            Some(Offset {
+                nanoseconds: HOUR,
+                uncertainty: 1000
+            })
+        );
+    }
+
+    #[test]
+    fn a_clock_an_hour_behind_has_that_offset() {
+        let clock = clock(&[trip(2 * HOUR, 2 * HOUR + 2000, HOUR + 1000)]);
+        let offset = clock.offset(2 * HOUR + 1000).unwrap();
+        assert_eq!(
+            offset,
+            Offset {
+                nanoseconds: -HOUR,
+                uncertainty: 1000
+            }
+        );
+        assert_eq!(offset.to_node(3 * HOUR), 2 * HOUR as u64);
+        assert_eq!(offset.to_local(2 * HOUR as u64), 3 * HOUR);
+    }
+
+    #[test]
+    fn the_quickest_round_trip_counts() {
+        let slow = trip(0, 8 * MILLISECOND, HOUR + MILLISECOND);
+        let quick = trip(
+            10 * MILLISECOND,
+            11 * MILLISECOND,
+            HOUR + 10 * MILLISECOND + MILLISECOND / 2,
+        );
+        let expected = Offset {
+            nanoseconds: HOUR,
+            uncertainty: MILLISECOND / 2,
+        };
+        assert_eq!(clock(&[quick, slow]).offset(quick.middle()), Some(expected));
+        assert_eq!(clock(&[slow, quick]).offset(quick.middle()), Some(expected));
+    }
+
+    #[test]
+    fn an_old_round_trip_yields_to_a_slower_one_of_today() {
+        let old = trip(0, 2000, 1000);
+        let new = trip(HOUR, HOUR + 20 * MILLISECOND, HOUR + 60 * MILLISECOND);
+        let drifted = Offset {
+            nanoseconds: 50 * MILLISECOND,
+            uncertainty: 10 * MILLISECOND,
+        };
+        assert_eq!(clock(&[old, new]).offset(new.middle()), Some(drifted));
+        assert_eq!(
+            old.uncertainty(HOUR + 1000),
+            1000 + 360 * MILLISECOND,
+            "100 ppm of an hour"
+        );
+    }
+
+    #[test]
+    fn a_clock_that_began_anew_is_believed() {
+        let before = trip(0, 2000, HOUR);
+        let after = trip(MILLISECOND, MILLISECOND + 8000, 17);
+        assert_eq!(clock(&[before, after]), clock(&[after]));
+    }
+
+    #[test]
+    fn the_start_is_never_before_the_node_was_born() {
+        assert_eq!(
+            Offset {
+                nanoseconds: -HOUR,
+                uncertainty: 0
+            }
+            .to_node(5),
+            0
+        );
+    }
+
+    #[test]
+    fn only_so_many_round_trips_are_remembered() {
+        let trips: Vec<_> = (0..100)
+            .map(|i| trip(i * 1000, i * 1000 + 10, i * 1000 + 5))
+            .collect();
+        let clock = clock(&trips);
+        assert_eq!(clock.trips, &trips[100 - REMEMBERED..]);
+        assert_eq!(clock.round_trip(), Some(10));
+    }
+}

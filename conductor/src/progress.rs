@@ -1,0 +1,141 @@
+//! What can be watched while a run goes on.
+
+use perfrun_api::{
+    plan::{Amount, Cell, Parameters, Trial},
+    results::TrialRecord,
+    workload::Direction,
+};
+
+/// Is told what happens, in order. Called between steps of a trial: returns at once.
+pub trait Progress: Send + Sync {
+    /// Something happened.
+    fn on(&self, event: Event<'_>);
+}
+
+impl<F: Fn(Event<'_>) + Send + Sync> Progress for F {
+    fn on(&self, event: Event<'_>) {
+        self(event);
+    }
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Event<'a> {
+    /// All nodes are there.
+    RunStarted {
+        /// Trials of the plan.
+        trials: usize,
+        /// Trials of these that an earlier session ended.
+        ended: usize,
+    },
+    /// A trial begins to be prepared.
+    TrialStarted {
+        /// The trial.
+        trial: &'a Trial,
+        /// What it runs.
+        cell: &'a Cell,
+        /// 1, when it was begun before and a node was lost.
+        attempt: u32,
+    },
+    /// A trial goes on; about once a second.
+    TrialProgress {
+        /// The trial.
+        trial: &'a Trial,
+        /// Payload that clients sent and received so far.
+        bytes: u64,
+        /// How much of it is done, from 0 to 1, where that can be told.
+        fraction: Option<f64>,
+    },
+    /// A trial ended, and its record was persisted.
+    TrialEnded {
+        /// What the sink was given.
+        record: &'a TrialRecord,
+    },
+    /// Another node took the place of a lost one.
+    NodeReplaced {
+        /// Its name.
+        name: &'a str,
+    },
+}
+
+/// How much of a trial is done after so many bytes at the clients, and seconds since the start.
+pub(crate) fn fraction(cell: &Cell, bytes: u64, seconds: f64) -> Option<f64> {
+    let done = match &cell.parameters {
+        Parameters::Bandwidth {
+            amount: Amount::Count(size),
+            streams,
+            direction,
+            ..
+        } => {
+            let ways = if *direction == Direction::Both { 2.0 } else { 1.0 };
+            let peers = f64::from(cell.peers_per_client) * cell.clients.len() as f64;
+            bytes as f64 / (*size as f64 * f64::from(*streams) * peers * ways)
+        }
+        parameters if !parameters.duration().is_zero() => seconds / parameters.duration().as_secs_f64(),
+        _ => return None,
+    };
+    Some(done.clamp(0.0, 1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use perfrun_api::{
+        matrix::{Negotiation, Protocol, Stack, Transport},
+        quantity::ByteSize,
+        spec::StackName,
+        workload::Timing,
+    };
+
+    use super::*;
+
+    #[test]
+    fn bytes_tell_the_progress_of_a_transfer_of_known_size() {
+        let both = cell(Parameters::Bandwidth {
+            protocol: Protocol::Perf,
+            direction: Direction::Both,
+            amount: Amount::Count(100),
+            streams: 5,
+            chunk_bytes: ByteSize(10),
+            timing: Timing::Strict,
+            negotiation: Negotiation::V1,
+        });
+        // 2 clients of 3 peers, 5 streams each, 100 bytes each way.
+        assert_eq!(fraction(&both, 1500, 9.0), Some(0.25));
+    }
+
+    #[test]
+    fn time_tells_the_progress_of_a_trial_of_known_duration() {
+        let handshakes = cell(Parameters::Handshakes {
+            amount: Amount::Seconds(20.0),
+            in_flight: 1,
+        });
+        assert_eq!(
+            [fraction(&handshakes, 7, 5.0), fraction(&handshakes, 7, 99.0)],
+            [Some(0.25), Some(1.0)]
+        );
+    }
+
+    #[test]
+    fn nothing_tells_the_progress_of_a_number_of_handshakes() {
+        let handshakes = cell(Parameters::Handshakes {
+            amount: Amount::Count(20),
+            in_flight: 1,
+        });
+        assert_eq!(fraction(&handshakes, 7, 5.0), None);
+    }
+
+    fn cell(parameters: Parameters) -> Cell {
+        Cell {
+            id: "raw.raw.tcp".into(),
+            client: StackName("raw".into()),
+            server: StackName("raw".into()),
+            client_stack: Stack::Raw,
+            server_stack: Stack::Raw,
+            transport: Transport::Tcp,
+            parameters,
+            clients: vec!["client-0".into(), "client-1".into()],
+            servers: vec!["server-0".into()],
+            peers_per_client: 3,
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! From what was seen of a trial to its record. Pure.
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use perfrun_api::{
+    measure,
+    node::{Outcome, Reason},
+    plan::{Cell, Role, Trial},
+    results::{Flag, LATE_START_SECONDS, NodeRecord, TrialFailure, TrialRecord},
+};
+
+use crate::clock::Offset;
+
+/// What the nodes of a trial showed, in the order in which it was noticed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Seen {
+    /// What each node measured.
+    pub nodes: BTreeMap<String, NodeRecord>,
+    /// What went wrong, first things first.
+    pub failures: Vec<TrialFailure>,
+    /// Nodes that cannot be used any more.
+    pub lost: BTreeSet<String>,
+}
+
+impl Seen {
+    /// A node said how the trial ended there.
+    pub(crate) fn ended(&mut self, name: &str, role: Role, outcome: Outcome) {
+        self.nodes.insert(
+            name.to_owned(),
+            NodeRecord {
+                role,
+                measured: outcome.measured,
+            },
+        );
+        if let Some(failure) = outcome.failure {
+            // A node that was told to stop is on its way out.
+            if failure.reason == Reason::Stopped {
+                self.lost.insert(name.to_owned());
+            }
+            self.failed(Some(name), failure.reason, failure.message);
+        }
+    }
+
+    /// A node is gone.
+    pub(crate) fn lost(&mut self, name: &str, why: &str) {
+        self.lost.insert(name.to_owned());
+        self.failed(Some(name), Reason::NodeLost, format!("{name} is lost: {why}"));
+    }
+
+    /// Something else went wrong.
+    pub(crate) fn failed(&mut self, name: Option<&str>, reason: Reason, message: String) {
+        self.failures.push(TrialFailure {
+            node: name.map(str::to_owned),
+            reason,
+            message,
+        });
+    }
+
+    /// The failure that the others follow from: of the likeliest causes, the first that was noticed.
+    fn cause(&self) -> Option<&TrialFailure> {
+        self.failures
+            .iter()
+            .min_by_key(|failure| remoteness(failure.reason))
+    }
+}
+
+/// How far from the root a failure usually is. Peers of a dead node see broken streams and refused dials, often before
+/// we see the node dead; whoever we cancelled is never the cause.
+fn remoteness(reason: Reason) -> u8 {
+    match reason {
+        Reason::NodeLost => 0,
+        Reason::Stopped | Reason::Internal | Reason::Unsupported | Reason::ListenFailed => 1,
+        Reason::UnexpectedBytes | Reason::CountMismatch => 2,
+        Reason::DialFailed
+        | Reason::OpenFailed
+        | Reason::StreamFailed
+        | Reason::TooFewBytes
+        | Reason::Timeout => 3,
+        Reason::Cancelled => 4,
+    }
+}
+
+/// All that a record is made of.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts<'a> {
+    pub trial: &'a Trial,
+    pub cell: &'a Cell,
+    pub attempt: u32,
+    pub seen: Seen,
+    /// When each client was asked to start, in its own clock; empty, if an earlier session did that.
+    pub asked: BTreeMap<String, u64>,
+    /// Offsets of the clients' clocks.
+    pub offsets: BTreeMap<String, Offset>,
+    /// Whether a node is a debug build.
+    pub debug_build: bool,
+    /// When the trial was begun, since the start of the run.
+    pub at: Duration,
+    /// How long it took, all in all.
+    pub took: Duration,
+}
+
+/// Makes the record.
+pub(crate) fn record(facts: Facts<'_>) -> TrialRecord {
+    let failure = failure(facts.cell, &facts.seen);
+    let starts = Starts::new(&facts);
+    let longest = facts
+        .seen
+        .nodes
+        .values()
+        .map(|node| node.measured.seconds)
+        .fold(0.0, f64::max);
+    let metrics = match failure {
+        None => measure::metrics(facts.cell, &facts.seen.nodes),
+        Some(_) => BTreeMap::new(),
+    };
+    TrialRecord {
+        trial: facts.trial.clone(),
+        attempt: facts.attempt,
+        metrics,
+        flags: flags(&facts, &starts, failure.is_none()),
+        failure,
+        at_seconds: facts.at.as_secs_f64(),
+        start_skew_seconds: starts.skew,
+        clock_uncertainty_seconds: starts.uncertainty,
+        start_lateness_seconds: starts.lateness,
+        // A result that an earlier session left on the nodes was measured before we came: nothing is left then.
+        overhead_seconds: (facts.took.as_secs_f64() - longest).max(0.0),
+        nodes: facts.seen.nodes,
+    }
+}
+
+/// Why the trial failed, if it did.
+fn failure(cell: &Cell, seen: &Seen) -> Option<TrialFailure> {
+    if let Some(cause) = seen.cause() {
+        return Some(cause.clone());
+    }
+    let failed = |node: Option<&String>, reason, message| TrialFailure {
+        node: node.cloned(),
+        reason,
+        message,
+    };
+    if let Some(name) = cell
+        .servers
+        .iter()
+        .chain(&cell.clients)
+        .find(|name| !seen.nodes.contains_key(*name))
+    {
+        return Some(failed(
+            Some(name),
+            Reason::Internal,
+            format!("{name} reported nothing"),
+        ));
+    }
+    let mismatch = measure::count_mismatch(cell, &seen.nodes)?;
+    Some(failed(None, Reason::CountMismatch, mismatch))
+}
+
+/// When the clients started, in seconds.
+#[derive(Debug, PartialEq)]
+struct Starts {
+    skew: Option<f64>,
+    uncertainty: Option<f64>,
+    lateness: Option<f64>,
+}
+
+impl Starts {
+    fn new(facts: &Facts<'_>) -> Self {
+        let started: Vec<(&String, u64)> = facts
+            .seen
+            .nodes
+            .iter()
+            .filter_map(|(name, node)| Some((name, node.measured.started_nanoseconds?)))
+            .collect();
+        let placed: Vec<(i64, i64)> = started
+            .iter()
+            .filter_map(|(name, at)| facts.offsets.get(*name).map(|o| (o.to_local(*at), o.uncertainty)))
+            .collect();
+        let times = || placed.iter().map(|(at, _)| *at);
+        let lateness = started.iter().filter_map(|(name, at)| {
+            let asked = facts.asked.get(*name)?;
+            Some((i128::from(*at) - i128::from(*asked)) as f64 / 1e9)
+        });
+        Self {
+            skew: times()
+                .max()
+                .zip(times().min())
+                .map(|(last, first)| (last - first) as f64 / 1e9),
+            uncertainty: placed
+                .iter()
+                .map(|(_, uncertainty)| *uncertainty)
+                .max()
+                .map(|ns| ns as f64 / 1e9),
+            lateness: lateness.reduce(f64::max),
+        }
+    }
+}
+
+fn flags(facts: &Facts<'_>, starts: &Starts, completed: bool) -> Vec<Flag> {
+    let any = |what: fn(&NodeRecord) -> bool| facts.seen.nodes.values().any(what);
+    [
+        (
+            Flag::LateStart,
+            starts
+                .lateness
+                .is_some_and(|seconds| seconds > LATE_START_SECONDS),
+        ),
+        (
+            Flag::Throttled,
+            any(|node| node.measured.resources.throttled_seconds.is_some_and(|s| s > 0.0)),
+        ),
+        (Flag::Retried, facts.attempt > 0),
+        (
+            Flag::PartialFailures,
+            completed && any(|node| node.measured.failures > 0),
+        ),
+        (Flag::DebugBuild, facts.debug_build),
+    ]
+    .into_iter()
+    .filter_map(|(flag, holds)| holds.then_some(flag))
+    .collect()
+}

@@ -1,0 +1,304 @@
+//! Whole records from whole facts.
+
+use perfrun_api::{
+    matrix::{Negotiation, Protocol, Stack, Transport},
+    node::{Failure, Measured, Resources},
+    plan::{Amount, Parameters},
+    quantity::ByteSize,
+    results::Metric,
+    spec::StackName,
+    workload::{Direction, Timing},
+};
+
+use super::*;
+
+#[test]
+fn a_completed_trial_has_metrics_and_no_flags() {
+    let record = record(facts(&cell(1), seen([server(900), client(900)])));
+    assert_eq!(record.failure, None);
+    assert_eq!(record.flags, []);
+    assert_eq!(record.metrics[&Metric::UploadSeconds], 2.0);
+    assert_eq!(record.nodes.len(), 2);
+    assert_eq!((record.at_seconds, record.overhead_seconds), (7.0, 0.5));
+}
+
+#[test]
+fn skew_is_by_our_clock_and_lateness_by_the_nodes() {
+    let cell = cell(2);
+    let mut facts = facts(
+        &cell,
+        seen([
+            server(900),
+            started("client-0", 1_004_000_000),
+            started("client-1", 60_000_000),
+        ]),
+    );
+    facts.asked = BTreeMap::from([
+        ("client-0".into(), 1_000_000_000),
+        ("client-1".into(), 59_000_000),
+    ]);
+    facts.offsets = BTreeMap::from([
+        (
+            "client-0".into(),
+            Offset {
+                nanoseconds: 1_000_000_000,
+                uncertainty: 80_000,
+            },
+        ),
+        (
+            "client-1".into(),
+            Offset {
+                nanoseconds: 59_000_000,
+                uncertainty: 90_000,
+            },
+        ),
+    ]);
+    let record = record(facts);
+    assert_eq!(record.start_skew_seconds, Some(0.003));
+    assert_eq!(record.clock_uncertainty_seconds, Some(0.000_09));
+    assert_eq!(record.start_lateness_seconds, Some(0.004));
+    assert_eq!(record.flags, []);
+}
+
+#[test]
+fn what_limits_the_trust_is_flagged() {
+    let mut late = started("client-0", 6_000_001);
+    late.2.measured.failures = 3;
+    late.2.measured.resources.throttled_seconds = Some(0.01);
+    let cell = cell(1);
+    let mut facts = facts(&cell, seen([server(900), late]));
+    facts.asked = BTreeMap::from([("client-0".into(), 1_000_000)]);
+    facts.attempt = 1;
+    facts.debug_build = true;
+    let all = [
+        Flag::LateStart,
+        Flag::Throttled,
+        Flag::Retried,
+        Flag::PartialFailures,
+        Flag::DebugBuild,
+    ];
+    assert_eq!(record(facts).flags, all);
+}
+
+#[test]
+fn a_failed_trial_keeps_what_was_measured_and_has_no_metrics() {
+    let seen = seen([server(400), failing("client-0", Reason::StreamFailed)]);
+    let record = record(facts(&cell(1), seen));
+    assert_eq!(record.failure, Some(caused_by("client-0", Reason::StreamFailed)));
+    assert_eq!(record.metrics, BTreeMap::new());
+    assert_eq!(record.nodes["server-0"].measured.bytes_received, 400);
+}
+
+#[test]
+fn a_dial_that_failed_because_the_server_is_dead_is_the_servers_failure() {
+    let mut seen = seen([failing("client-0", Reason::DialFailed)]);
+    seen.lost("server-0", "connection refused");
+    let failure = record(facts(&cell(1), seen)).failure.unwrap();
+    assert_eq!(
+        (failure.node.as_deref(), failure.reason),
+        (Some("server-0"), Reason::NodeLost)
+    );
+    assert_eq!(failure.message, "server-0 is lost: connection refused");
+}
+
+#[test]
+fn a_servers_own_fault_comes_before_what_clients_saw_of_it() {
+    let seen = seen([
+        failing("client-0", Reason::TooFewBytes),
+        failing("server-0", Reason::Internal),
+    ]);
+    assert_eq!(
+        record(facts(&cell(1), seen)).failure,
+        Some(caused_by("server-0", Reason::Internal))
+    );
+}
+
+#[test]
+fn of_failures_alike_the_first_counts_and_never_a_cancelled_node() {
+    let nodes = [
+        failing("server-0", Reason::Cancelled),
+        failing("client-1", Reason::TooFewBytes),
+        failing("client-0", Reason::StreamFailed),
+    ];
+    let record = record(facts(&cell(2), seen(nodes)));
+    assert_eq!(record.failure, Some(caused_by("client-1", Reason::TooFewBytes)));
+}
+
+#[test]
+fn a_node_that_was_told_to_stop_is_lost() {
+    let seen = seen([failing("server-0", Reason::Stopped)]);
+    assert_eq!(seen.lost, BTreeSet::from(["server-0".to_owned()]));
+}
+
+#[test]
+fn ends_that_counted_differently_fail_the_trial() {
+    let failure = record(facts(&cell(1), seen([server(899), client(900)])))
+        .failure
+        .unwrap();
+    assert_eq!((failure.node, failure.reason), (None, Reason::CountMismatch));
+    assert_eq!(
+        failure.message,
+        "upload: 900 bytes were sent, 899 received of 900 due"
+    );
+}
+
+#[test]
+fn a_node_without_a_result_fails_the_trial() {
+    let failure = record(facts(&cell(2), seen([server(900), client(900)])))
+        .failure
+        .unwrap();
+    assert_eq!(
+        (failure.node.as_deref(), failure.reason),
+        (Some("client-1"), Reason::Internal)
+    );
+}
+
+#[test]
+fn a_result_from_before_our_time_has_no_overhead_and_no_lateness() {
+    let cell = cell(1);
+    let mut facts = facts(&cell, seen([server(900), started("client-0", 17)]));
+    facts.took = Duration::from_millis(3);
+    let record = record(facts);
+    assert_eq!(
+        (record.overhead_seconds, record.start_lateness_seconds),
+        (0.0, None)
+    );
+}
+
+type Party = (&'static str, Role, NodeRecord, Option<Reason>);
+
+fn seen<const N: usize>(parties: [Party; N]) -> Seen {
+    let mut seen = Seen::default();
+    for (name, role, record, reason) in parties {
+        let failure = reason.map(|reason| Failure {
+            reason,
+            message: format!("{name}: {reason}"),
+        });
+        seen.ended(
+            name,
+            role,
+            Outcome {
+                failure,
+                measured: record.measured,
+            },
+        );
+    }
+    seen
+}
+
+fn server(received: u64) -> Party {
+    let measured = Measured {
+        bytes_received: received,
+        ..Measured::default()
+    };
+    (
+        "server-0",
+        Role::Server,
+        NodeRecord {
+            role: Role::Server,
+            measured,
+        },
+        None,
+    )
+}
+
+fn client(sent: u64) -> Party {
+    let upload = Some(perfrun_api::node::Transfer {
+        bytes: sent,
+        seconds: 2.0,
+        ..Default::default()
+    });
+    let measured = Measured {
+        bytes_sent: sent,
+        seconds: 2.0,
+        upload,
+        ..Measured::default()
+    };
+    (
+        "client-0",
+        Role::Client,
+        NodeRecord {
+            role: Role::Client,
+            measured,
+        },
+        None,
+    )
+}
+
+fn started(name: &'static str, at: u64) -> Party {
+    let sent = if name == "client-0" { 900 } else { 0 };
+    let mut client = client(sent);
+    client.0 = name;
+    client.2.measured.started_nanoseconds = Some(at);
+    client.2.measured.resources = Resources::default();
+    client
+}
+
+fn failing(name: &'static str, reason: Reason) -> Party {
+    let role = if name.starts_with("server") {
+        Role::Server
+    } else {
+        Role::Client
+    };
+    (
+        name,
+        role,
+        NodeRecord {
+            role,
+            measured: Measured::default(),
+        },
+        Some(reason),
+    )
+}
+
+fn caused_by(name: &str, reason: Reason) -> TrialFailure {
+    TrialFailure {
+        node: Some(name.to_owned()),
+        reason,
+        message: format!("{name}: {reason}"),
+    }
+}
+
+/// 900 bytes up, by so many clients.
+fn cell(clients: u64) -> Cell {
+    Cell {
+        id: "litep2p.libp2p.tcp.upload".into(),
+        client: StackName("litep2p".into()),
+        server: StackName("libp2p".into()),
+        client_stack: Stack::Litep2p,
+        server_stack: Stack::Libp2p,
+        transport: Transport::Tcp,
+        parameters: Parameters::Bandwidth {
+            protocol: Protocol::Perf,
+            direction: Direction::Upload,
+            amount: Amount::Count(900 / clients),
+            streams: 1,
+            chunk_bytes: ByteSize(1024),
+            timing: Timing::Strict,
+            negotiation: Negotiation::V1,
+        },
+        clients: (0..clients).map(|i| format!("client-{i}")).collect(),
+        servers: vec!["server-0".into()],
+        peers_per_client: 1,
+    }
+}
+
+fn facts(cell: &Cell, seen: Seen) -> Facts<'_> {
+    static TRIAL: Trial = Trial {
+        id: String::new(),
+        cell: 0,
+        iteration: 0,
+        warmup: false,
+    };
+    Facts {
+        trial: &TRIAL,
+        cell,
+        attempt: 0,
+        seen,
+        asked: BTreeMap::new(),
+        offsets: BTreeMap::new(),
+        debug_build: false,
+        at: Duration::from_secs(7),
+        took: Duration::from_millis(2500),
+    }
+}

@@ -1,0 +1,361 @@
+//! A whole run: every trial of the plan in order, lost nodes, resuming, limits.
+
+mod next;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt, io,
+    str::FromStr,
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use futures::future::{join_all, try_join_all};
+use perfrun_api::{
+    node::Info,
+    plan::{Plan, Trial},
+    results::{RunState, TrialRecord},
+    spec::Timeouts,
+};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use self::next::{After, after, next_attempt};
+use crate::{
+    client::{Error, NodeClient},
+    clock::{self, LocalClock, NodeClock},
+    progress::{Event, Progress},
+    trial::{self, Ended, Node, Task},
+};
+
+/// Round trips to the clock of a node that is new to us.
+const CLOCK_ROUND_TRIPS: usize = 8;
+
+/// The longest pause between two attempts to reach a node that is being started.
+const READY_PAUSE: Duration = Duration::from_millis(500);
+
+/// How long nodes may take, at the end, to forget the last trial.
+const FORGET_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Keeps records where a crash does not reach them.
+#[async_trait]
+pub trait Sink: Send {
+    /// Keeps a record. The next trial begins when this returns; nodes forget the trial only then. An error ends the
+    /// run.
+    async fn record(&mut self, record: &TrialRecord) -> io::Result<()>;
+}
+
+/// Starts nodes in place of lost ones.
+#[async_trait]
+pub trait Nodes: Send + Sync {
+    /// Ends what is left of a node, and starts another under its name. The error says why there is none.
+    async fn replace(&self, name: &str) -> Result<NodeClient, String>;
+}
+
+/// Names a run at its nodes: a conductor that comes back with the same id finds the trials that it left there, and one
+/// with another id never does.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct RunId(String);
+
+impl RunId {
+    /// A new one.
+    pub fn random() -> Self {
+        Self(format!("{:08x}", rand::random::<u32>()))
+    }
+}
+
+impl FromStr for RunId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        if (1..=63).contains(&text.len()) && text.chars().all(allowed) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(format!(
+                "{text:?} is not the id of a run: use 1 to 63 lower-case letters, digits and '-'"
+            ))
+        }
+    }
+}
+
+impl fmt::Display for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Settings of a run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The run's name at its nodes.
+    pub run_id: RunId,
+    /// Limits.
+    pub timeouts: Timeouts,
+    /// What earlier sessions of this run recorded. These trials are not run again, failed ones neither; leave out of
+    /// this list what is to be run again.
+    pub already: Vec<TrialRecord>,
+    /// How long ago the run started.
+    pub elapsed: Duration,
+    /// How often progress of a trial is told.
+    pub progress_interval: Duration,
+}
+
+impl Options {
+    /// A run that starts now.
+    pub fn new(timeouts: Timeouts) -> Self {
+        Self {
+            run_id: RunId::random(),
+            timeouts,
+            already: vec![],
+            elapsed: Duration::ZERO,
+            progress_interval: Duration::from_secs(1),
+        }
+    }
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunEnd {
+    /// Whether every trial was run.
+    pub state: RunState,
+    /// Why not.
+    pub reason: Option<String>,
+    /// What each node said of itself.
+    pub nodes: BTreeMap<String, Info>,
+}
+
+/// Everything that a run needs besides its nodes.
+pub struct Conductor<'a> {
+    /// What to run.
+    pub plan: &'a Plan,
+    /// Settings.
+    pub options: Options,
+    /// Keeps records.
+    pub sink: &'a mut dyn Sink,
+    /// Replaces lost nodes.
+    pub spares: &'a dyn Nodes,
+    /// Watches.
+    pub progress: &'a dyn Progress,
+    /// Stops the run: the trial that goes on then is cancelled, and not recorded.
+    pub cancel: CancellationToken,
+}
+
+/// Why a run ends early.
+enum Stop {
+    Interrupted,
+    Failed(String),
+}
+
+impl Conductor<'_> {
+    /// Runs the plan over nodes, given by the names that the plan has for them. They may still be starting.
+    pub async fn run(self, nodes: BTreeMap<String, NodeClient>) -> RunEnd {
+        let limit = Duration::from(self.options.timeouts.run);
+        let mut session = Session {
+            began: Instant::now(),
+            clock: LocalClock::new(),
+            nodes: BTreeMap::new(),
+            stop: self.cancel.child_token(),
+            forgetting: TaskTracker::new(),
+            conductor: self,
+        };
+        let stop = session.stop.clone();
+        let deadline = session.began + limit.saturating_sub(session.conductor.options.elapsed);
+        let ended = {
+            let work = session.work(nodes);
+            tokio::pin!(work);
+            tokio::select! {
+                ended = &mut work => ended,
+                () = sleep_until(deadline) => {
+                    stop.cancel();
+                    work.await
+                }
+            }
+        };
+        session.forgetting.close();
+        if timeout(FORGET_TIMEOUT, session.forgetting.wait()).await.is_err() {
+            tracing::debug!("nodes keep the last trial");
+        }
+        let (state, reason) = match ended {
+            Ok(()) => (RunState::Complete, None),
+            Err(Stop::Interrupted) if session.conductor.cancel.is_cancelled() => {
+                (RunState::Interrupted, None)
+            }
+            Err(Stop::Interrupted) => (
+                RunState::Failed,
+                Some(format!("not done within timeouts.run, {limit:?}")),
+            ),
+            Err(Stop::Failed(reason)) => (RunState::Failed, Some(reason)),
+        };
+        let nodes = session
+            .nodes
+            .into_iter()
+            .map(|(name, node)| (name, node.info))
+            .collect();
+        RunEnd { state, reason, nodes }
+    }
+}
+
+/// A run that goes on.
+struct Session<'a> {
+    conductor: Conductor<'a>,
+    began: Instant,
+    clock: LocalClock,
+    nodes: BTreeMap<String, Node>,
+    /// Set on request, and when the run takes too long.
+    stop: CancellationToken,
+    /// Nodes being told to forget; nobody waits for that until the end.
+    forgetting: TaskTracker,
+}
+
+impl Session<'_> {
+    async fn work(&mut self, nodes: BTreeMap<String, NodeClient>) -> Result<(), Stop> {
+        let plan = self.conductor.plan;
+        self.meet(nodes).await?;
+        let already = &self.conductor.options.already;
+        let ended = plan
+            .trials
+            .iter()
+            .filter(|trial| next_attempt(already, trial).is_none())
+            .count();
+        self.conductor.progress.on(Event::RunStarted {
+            trials: plan.trials.len(),
+            ended,
+        });
+        for trial in &plan.trials {
+            let mut attempt = next_attempt(&self.conductor.options.already, trial);
+            while let Some(number) = attempt {
+                attempt = self.attempt(trial, number).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a trial once. Returns the next attempt, if there has to be one.
+    async fn attempt(&mut self, trial: &Trial, attempt: u32) -> Result<Option<u32>, Stop> {
+        let Conductor { plan, options, .. } = &self.conductor;
+        let cell = plan.cells.get(trial.cell).ok_or_else(|| {
+            Stop::Failed(format!(
+                "the plan has no cell {} for trial {}",
+                trial.cell, trial.id
+            ))
+        })?;
+        let task = Task {
+            id: format!("{}-{}.a{attempt}", options.run_id, trial.id),
+            trial,
+            cell,
+            attempt,
+            timeout: Duration::from(options.timeouts.trial) + cell.parameters.duration(),
+            at: options.elapsed + self.began.elapsed(),
+            progress_interval: options.progress_interval,
+        };
+        if self.stop.is_cancelled() {
+            return Err(Stop::Interrupted);
+        }
+        self.conductor
+            .progress
+            .on(Event::TrialStarted { trial, cell, attempt });
+        let ended = trial::run(
+            task,
+            &mut self.nodes,
+            self.clock,
+            self.conductor.progress,
+            &self.stop,
+        )
+        .await;
+        let Ended::Recorded {
+            record,
+            lost,
+            leftover,
+        } = ended
+        else {
+            return Err(Stop::Interrupted);
+        };
+        self.conductor.sink.record(&record).await.map_err(|error| {
+            Stop::Failed(format!(
+                "failed to keep the record of trial {}: {error}",
+                trial.id
+            ))
+        })?;
+        self.forgetting.spawn(leftover.forget());
+        self.conductor.progress.on(Event::TrialEnded { record: &record });
+        self.replace(&lost).await?;
+        Ok(match after(!lost.is_empty(), attempt) {
+            After::Retry(attempt) => Some(attempt),
+            After::GoOn => None,
+        })
+    }
+
+    /// Waits until all nodes are there, and gets to know them.
+    async fn meet(&mut self, nodes: BTreeMap<String, NodeClient>) -> Result<(), Stop> {
+        let named = self
+            .conductor
+            .plan
+            .cells
+            .iter()
+            .flat_map(|cell| cell.servers.iter().chain(&cell.clients));
+        if let Some(missing) = named.into_iter().find(|name| !nodes.contains_key(*name)) {
+            return Err(Stop::Failed(format!(
+                "the plan needs node {missing}, which was not started"
+            )));
+        }
+        let limit = Duration::from(self.conductor.options.timeouts.provision);
+        let clock = self.clock;
+        let met = try_join_all(nodes.into_iter().map(|(name, client)| async move {
+            let node = meet(&name, client, clock, limit).await?;
+            Ok::<_, Stop>((name, node))
+        }));
+        self.nodes = tokio::select! {
+            met = met => met?.into_iter().collect(),
+            () = self.stop.cancelled() => return Err(Stop::Interrupted),
+        };
+        Ok(())
+    }
+
+    async fn replace(&mut self, lost: &BTreeSet<String>) -> Result<(), Stop> {
+        let limit = Duration::from(self.conductor.options.timeouts.provision);
+        let (clock, spares) = (self.clock, self.conductor.spares);
+        let replaced = join_all(lost.iter().map(|name| async move {
+            let client = spares
+                .replace(name)
+                .await
+                .map_err(|why| Stop::Failed(format!("{name} was lost and cannot be replaced: {why}")))?;
+            Ok((name, meet(name, client, clock, limit).await?))
+        }));
+        let replaced = tokio::select! {
+            replaced = replaced => replaced,
+            () = self.stop.cancelled() => return Err(Stop::Interrupted),
+        };
+        for answer in replaced {
+            let (name, node) = answer?;
+            self.nodes.insert(name.clone(), node);
+            self.conductor.progress.on(Event::NodeReplaced { name });
+        }
+        Ok(())
+    }
+}
+
+/// Waits until a node answers, and gets to know it and its clock.
+async fn meet(name: &str, client: NodeClient, clock: LocalClock, limit: Duration) -> Result<Node, Stop> {
+    let deadline = Instant::now() + limit;
+    let mut pause = Duration::from_millis(20);
+    let failed = |error: &Error| Stop::Failed(format!("{name}: {}", error.describe()));
+    let info = loop {
+        match client.info().await {
+            Ok(info) => break info,
+            Err(Error::Unreachable(_)) if Instant::now() + pause < deadline => sleep(pause).await,
+            Err(error) => return Err(failed(&error)),
+        }
+        pause = (pause * 2).min(READY_PAUSE);
+    };
+    let trips = clock::ask(&client, clock, CLOCK_ROUND_TRIPS)
+        .await
+        .map_err(|error| failed(&error))?;
+    let mut node = Node {
+        client,
+        clock: NodeClock::default(),
+        info,
+    };
+    trips.into_iter().for_each(|trip| node.clock.add(trip));
+    Ok(node)
+}

@@ -1,0 +1,383 @@
+//! One trial: the order of calls, and what is done when one of them fails.
+//!
+//! Waiting is by long polls, and can be interrupted at any time. Calls that begin something are always waited for: one
+//! that is given up half-way could reach its node after the one that cancels it.
+
+mod decide;
+mod notes;
+mod party;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
+use perfrun_api::{
+    node::{Info, Reason, Start, TrialState},
+    plan::{Cell, Role, Trial},
+    results::TrialRecord,
+};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+use self::{
+    decide::{Found, addresses_for, judge, lead},
+    party::Party,
+};
+use crate::{
+    client::{Error, NodeClient, Prepared},
+    clock::{LocalClock, NodeClock},
+    progress::Progress,
+    record::{Facts, Seen, record},
+};
+
+/// Nodes end a trial that takes too long themselves; after so much longer we do.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Round trips to each client's clock with every trial: enough to keep up with drift, too few to cost a millisecond.
+const CLOCK_ROUND_TRIPS: usize = 2;
+
+/// A node of the run.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub client: NodeClient,
+    pub clock: NodeClock,
+    pub info: Info,
+}
+
+/// One attempt at a trial.
+#[derive(Clone, Debug)]
+pub(crate) struct Task<'a> {
+    /// What the nodes know it by.
+    pub id: String,
+    pub trial: &'a Trial,
+    pub cell: &'a Cell,
+    pub attempt: u32,
+    /// The nodes end it after so long.
+    pub timeout: Duration,
+    /// When it was begun, since the start of the run.
+    pub at: Duration,
+    /// How often progress is told.
+    pub progress_interval: Duration,
+}
+
+/// How an attempt ended.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// There is a record. The nodes keep what they know until [`Leftover::forget`].
+    Recorded {
+        record: Box<TrialRecord>,
+        lost: BTreeSet<String>,
+        leftover: Leftover,
+    },
+    /// It was stopped on request, and nothing is left of it.
+    Interrupted,
+}
+
+/// What the nodes of a trial still know of it.
+#[derive(Debug)]
+pub(crate) struct Leftover {
+    id: Arc<str>,
+    nodes: Vec<(String, NodeClient)>,
+}
+
+impl Leftover {
+    /// Makes the nodes forget the trial.
+    pub(crate) async fn forget(self) {
+        let id = &self.id;
+        join_all(self.nodes.iter().map(|(name, node)| async move {
+            if let Err(error) = node.delete(id).await {
+                tracing::debug!(node = name, error = error.describe(), "the node keeps the trial");
+            }
+        }))
+        .await;
+    }
+}
+
+/// Runs one attempt.
+pub(crate) async fn run(
+    task: Task<'_>,
+    nodes: &mut BTreeMap<String, Node>,
+    clock: LocalClock,
+    progress: &dyn Progress,
+    stop: &CancellationToken,
+) -> Ended {
+    let span = tracing::debug_span!("trial", id = task.id);
+    Driver::new(task, nodes, clock, progress, stop)
+        .run()
+        .instrument(span)
+        .await
+}
+
+/// Why the way through a trial was left.
+enum Halt {
+    /// Something failed, and was noted.
+    Failed,
+    Interrupted,
+}
+
+struct Driver<'a> {
+    task: Task<'a>,
+    id: Arc<str>,
+    began: Instant,
+    /// Servers first, then clients, both in the order of the cell.
+    parties: Vec<Party>,
+    nodes: &'a mut BTreeMap<String, Node>,
+    clock: LocalClock,
+    seen: Seen,
+    asked: BTreeMap<String, u64>,
+    started: Option<Instant>,
+    progress: &'a dyn Progress,
+    progress_told: Instant,
+    stop: &'a CancellationToken,
+}
+
+impl<'a> Driver<'a> {
+    fn new(
+        task: Task<'a>,
+        nodes: &'a mut BTreeMap<String, Node>,
+        clock: LocalClock,
+        progress: &'a dyn Progress,
+        stop: &'a CancellationToken,
+    ) -> Self {
+        let now = Instant::now();
+        let parties = party::parties(task.cell, nodes);
+        Self {
+            id: task.id.as_str().into(),
+            began: now,
+            parties,
+            nodes,
+            clock,
+            seen: Seen::default(),
+            asked: BTreeMap::new(),
+            started: None,
+            progress,
+            progress_told: now,
+            stop,
+            task,
+        }
+    }
+
+    async fn run(mut self) -> Ended {
+        if let Err(halt) = self.drive().await {
+            self.end_all().instrument(tracing::debug_span!("end")).await;
+            if matches!(halt, Halt::Interrupted) || self.stop.is_cancelled() {
+                self.leftover().forget().await;
+                return Ended::Interrupted;
+            }
+        }
+        let offsets = self.offsets();
+        let leftover = self.leftover();
+        let facts = Facts {
+            trial: self.task.trial,
+            cell: self.task.cell,
+            attempt: self.task.attempt,
+            asked: self.asked,
+            offsets,
+            debug_build: self
+                .parties
+                .iter()
+                .any(|party| self.nodes[&party.name].info.profile == "debug"),
+            at: self.task.at,
+            took: self.began.elapsed(),
+            seen: self.seen,
+        };
+        let lost = facts.seen.lost.clone();
+        Ended::Recorded {
+            record: Box::new(record(facts)),
+            lost,
+            leftover,
+        }
+    }
+
+    /// The way through a trial that goes well.
+    async fn drive(&mut self) -> Result<(), Halt> {
+        match self
+            .prepare_servers()
+            .instrument(tracing::debug_span!("servers"))
+            .await?
+        {
+            Found::StartOver => {
+                self.prepare_clients()
+                    .instrument(tracing::debug_span!("clients"))
+                    .await?;
+                self.barrier().instrument(tracing::debug_span!("barrier")).await?;
+            }
+            Found::Take => tracing::debug!("an earlier session started this trial"),
+        }
+        self.watch(TrialState::Running)
+            .instrument(tracing::debug_span!("workload"))
+            .await
+    }
+
+    /// Servers listen; meanwhile clients are asked for their clocks.
+    async fn prepare_servers(&mut self) -> Result<Found, Halt> {
+        let (prepared, ()) = {
+            let prepare = party::prepare_servers(&self.parties, &self.id, &self.task);
+            let asked = party::ask_clocks(&self.parties, self.clock, CLOCK_ROUND_TRIPS);
+            let (prepared, asked) = futures::join!(prepare, asked);
+            (prepared, self.note_clocks(asked))
+        };
+        let known = |answer: &Result<Prepared, Error>| {
+            matches!(answer, Ok(Prepared::Known) | Err(Error::Conflict(_)))
+        };
+        if prepared.iter().any(|(_, answer)| known(answer)) {
+            if self.found().await == Found::Take {
+                return Ok(Found::Take);
+            }
+            party::forget_all(&self.parties, &self.id).await;
+            let again = party::prepare_servers(&self.parties, &self.id, &self.task).await;
+            self.note_prepared(again)?;
+        } else {
+            self.note_prepared(prepared)?;
+        }
+        self.watch(TrialState::Preparing).await?;
+        Ok(Found::StartOver)
+    }
+
+    /// What the nodes know of this trial from an earlier session.
+    async fn found(&mut self) -> Found {
+        let statuses = join_all(self.parties.iter().map(|party| party.node.status(&self.id))).await;
+        let statuses: Vec<_> = statuses.into_iter().map(Result::ok).collect();
+        let (servers, clients) = statuses.split_at(self.task.cell.servers.len());
+        let found = judge(servers, clients);
+        if found == Found::Take {
+            for (i, status) in statuses.into_iter().enumerate() {
+                self.parties[i].asked = true;
+                self.parties[i].status = status;
+                self.note_outcome(i);
+            }
+        }
+        found
+    }
+
+    /// Clients are given the servers' addresses, and set themselves up.
+    async fn prepare_clients(&mut self) -> Result<(), Halt> {
+        let mut addresses = vec![];
+        for party in self.parties.iter().filter(|party| party.role == Role::Server) {
+            // One of each server, or clients would not be spread evenly.
+            match party.status.as_ref().and_then(|status| status.addresses.first()) {
+                Some(address) => addresses.push(address.clone()),
+                None => {
+                    let message = format!("{} is ready, but names no address", party.name);
+                    self.seen.failed(Some(&party.name), Reason::Internal, message);
+                    return Err(Halt::Failed);
+                }
+            }
+        }
+        let prepared = party::prepare_clients(&self.parties, &self.id, &self.task, |client| {
+            addresses_for(client, self.task.cell.peers_per_client, &addresses)
+        });
+        let prepared = prepared.await;
+        self.note_prepared(prepared)?;
+        self.watch(TrialState::Preparing).await
+    }
+
+    /// All clients are told the same moment to start, each in its own clock.
+    async fn barrier(&mut self) -> Result<(), Halt> {
+        let offsets = self.offsets();
+        let clients: Vec<usize> = self.clients().collect();
+        let round_trips = clients
+            .iter()
+            .filter_map(|&i| self.nodes[&self.parties[i].name].clock.round_trip());
+        let worst = Duration::from_nanos(
+            round_trips
+                .max()
+                .and_then(|ns| u64::try_from(ns).ok())
+                .unwrap_or(0),
+        );
+        let lead = lead(clients.len(), worst);
+        self.started = Some(Instant::now() + lead);
+        let at = self.clock.nanoseconds() + i64::try_from(lead.as_nanos()).unwrap_or(i64::MAX);
+        for (name, offset) in offsets {
+            self.asked.insert(name, offset.to_node(at));
+        }
+        let answers = join_all(clients.iter().map(|&i| {
+            let party = &self.parties[i];
+            let start = Start {
+                at_nanoseconds: self.asked.get(&party.name).copied().unwrap_or(0),
+            };
+            party.node.start(&self.id, start)
+        }))
+        .await;
+        for (i, answer) in clients.into_iter().zip(answers) {
+            if let Err(error) = answer {
+                self.trouble(i, &error);
+            }
+        }
+        self.go_on()
+    }
+
+    /// Waits until all prepared nodes are past a state. When the last client has finished, so have the servers: they
+    /// are told.
+    async fn watch(&mut self, after: TrialState) -> Result<(), Halt> {
+        let deadline = self.began + self.task.timeout + GRACE;
+        let wait = self.task.progress_interval;
+        let poll = |party: &Party, i| party.poll(i, self.id.clone(), after, wait);
+        let mut calls = FuturesUnordered::new();
+        for (i, party) in self
+            .parties
+            .iter()
+            .enumerate()
+            .filter(|(_, party)| party.is_watched(after))
+        {
+            calls.push(poll(party, i));
+        }
+        let mut finishing = false;
+        loop {
+            self.go_on()?;
+            if !finishing && after == TrialState::Running && self.clients().all(|i| self.parties[i].over) {
+                finishing = true;
+                for (i, party) in self.parties.iter().enumerate().filter(|(_, party)| !party.over) {
+                    calls.push(party.finish(i, self.id.clone()));
+                }
+            }
+            let answer = tokio::select! {
+                biased;
+                answer = calls.next() => answer,
+                () = self.stop.cancelled() => return Err(Halt::Interrupted),
+                () = sleep_until(deadline) => {
+                    self.overdue();
+                    return Err(Halt::Failed);
+                }
+            };
+            match answer {
+                None => return Ok(()),
+                Some((_, Ok(None))) => {}
+                Some((i, Ok(status))) => {
+                    self.parties[i].status = status;
+                    self.note_outcome(i);
+                    if self.parties[i].is_watched(after) {
+                        calls.push(self.parties[i].poll(i, self.id.clone(), after, wait));
+                    }
+                    self.tell_progress();
+                }
+                Some((i, Err(error))) => self.trouble(i, &error),
+            }
+        }
+    }
+
+    /// After a failure: ends the trial wherever it still goes on, and keeps what was measured until then.
+    async fn end_all(&mut self) {
+        for (i, answer) in party::end_all(&self.parties, &self.id).await {
+            match answer {
+                Ok(status) => {
+                    let forgotten = status.is_none();
+                    self.parties[i].status = status;
+                    self.note_outcome(i);
+                    let party = &mut self.parties[i];
+                    party.over |= forgotten;
+                    if !party.over {
+                        party.over = true;
+                        let why = format!("it did not end the trial within {GRACE:?} of being told to");
+                        self.seen.lost(&party.name, &why);
+                    }
+                }
+                Err(error) => self.trouble(i, &error),
+            }
+        }
+    }
+}

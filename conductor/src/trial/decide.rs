@@ -1,0 +1,136 @@
+//! What a trial's driver decides, as functions of values.
+
+use std::time::Duration;
+
+use perfrun_api::node::{TrialState, TrialStatus};
+
+/// The start is at least so far ahead.
+const LEAD: Duration = Duration::from_millis(3);
+
+/// Each client that has to be told costs the conductor some time, too.
+const LEAD_PER_CLIENT: Duration = Duration::from_micros(100);
+
+/// How far ahead the common start is: late enough that all clients know it by then.
+pub(super) fn lead(clients: usize, worst_round_trip: Duration) -> Duration {
+    let clients = u32::try_from(clients).unwrap_or(u32::MAX);
+    (LEAD + LEAD_PER_CLIENT.saturating_mul(clients)).max(worst_round_trip.saturating_mul(4))
+}
+
+/// The addresses that a client is given. Its peers take them in turn, so each client begins where the peers of the
+/// clients before it ended: all servers get the same number of peers, give or take one.
+pub(super) fn addresses_for(client: usize, peers: u32, servers: &[String]) -> Vec<String> {
+    let mut addresses = servers.to_vec();
+    if !addresses.is_empty() {
+        let begin = client as u64 * u64::from(peers) % addresses.len() as u64;
+        addresses.rotate_left(usize::try_from(begin).unwrap_or(0));
+    }
+    addresses
+}
+
+/// What to do with a trial that nodes already know, because an earlier session began it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Found {
+    /// It was started on all clients: wait for it, and take what comes out.
+    Take,
+    /// It was not, or it failed, perhaps because nobody looked after it: begin again.
+    StartOver,
+}
+
+/// Judges what each server and each client says of the trial; nothing: it does not know it.
+pub(super) fn judge(servers: &[Option<TrialStatus>], clients: &[Option<TrialStatus>]) -> Found {
+    let failed = |status: &TrialStatus| {
+        status
+            .outcome
+            .as_ref()
+            .is_some_and(|outcome| outcome.failure.is_some())
+    };
+    let at_least = |state: TrialState| {
+        move |status: &Option<TrialStatus>| {
+            status
+                .as_ref()
+                .is_some_and(|status| status.state >= state && !failed(status))
+        }
+    };
+    if servers.iter().all(at_least(TrialState::Ready)) && clients.iter().all(at_least(TrialState::Running)) {
+        Found::Take
+    } else {
+        Found::StartOver
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use perfrun_api::node::{Failure, Measured, Outcome, Reason};
+
+    use super::*;
+
+    #[test]
+    fn the_lead_covers_slow_control_links_and_many_clients() {
+        let ms = Duration::from_millis;
+        assert_eq!(lead(1, Duration::from_micros(200)), Duration::from_micros(3100));
+        assert_eq!(lead(100, Duration::from_micros(200)), ms(13));
+        assert_eq!(lead(1, ms(25)), ms(100));
+    }
+
+    #[test]
+    fn clients_are_spread_evenly_over_servers() {
+        let servers = ["a", "b", "c"].map(str::to_owned);
+        let of = |client, peers| addresses_for(client, peers, &servers).concat();
+        assert_eq!(
+            [of(0, 1), of(1, 1), of(2, 1), of(3, 1)],
+            ["abc", "bca", "cab", "abc"]
+        );
+        assert_eq!(
+            [of(0, 2), of(1, 2), of(2, 2)],
+            ["abc", "cab", "bca"],
+            "two peers each: ab, ca, bc"
+        );
+        assert_eq!(addresses_for(7, 1, &[]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_trial_that_was_started_everywhere_is_taken() {
+        let running = status(TrialState::Running, None);
+        let finished = status(TrialState::Finished, None);
+        let ready = status(TrialState::Ready, None);
+        assert_eq!(judge(&[ready.clone()], &[finished.clone(), running]), Found::Take);
+        assert_eq!(
+            judge(&[finished.clone()], std::slice::from_ref(&finished)),
+            Found::Take
+        );
+    }
+
+    #[test]
+    fn a_trial_that_was_not_started_everywhere_is_begun_again() {
+        let running = status(TrialState::Running, None);
+        let ready = status(TrialState::Ready, None);
+        let started_by_half = judge(std::slice::from_ref(&ready), &[running.clone(), ready.clone()]);
+        assert_eq!(started_by_half, Found::StartOver);
+        assert_eq!(judge(&[ready], &[None]), Found::StartOver);
+        assert_eq!(judge(&[None], &[running]), Found::StartOver);
+    }
+
+    #[test]
+    fn a_failed_trial_of_an_earlier_session_is_begun_again() {
+        let finished = status(TrialState::Finished, None);
+        let timed_out = status(TrialState::Finished, Some(Reason::Timeout));
+        assert_eq!(judge(&[timed_out], &[finished]), Found::StartOver);
+    }
+
+    fn status(state: TrialState, reason: Option<Reason>) -> Option<TrialStatus> {
+        let outcome = (state == TrialState::Finished).then(|| Outcome {
+            failure: reason.map(|reason| Failure {
+                reason,
+                message: String::new(),
+            }),
+            measured: Measured::default(),
+        });
+        Some(TrialStatus {
+            state,
+            addresses: vec![],
+            bytes_sent: 0,
+            bytes_received: 0,
+            outcome,
+        })
+    }
+}

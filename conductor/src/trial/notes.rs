@@ -1,0 +1,151 @@
+//! What the driver of a trial takes down, and reads from that.
+
+use std::collections::BTreeMap;
+
+use perfrun_api::node::{Reason, TrialState};
+use tokio::time::Instant;
+
+use super::{Driver, Halt, Leftover};
+use crate::{
+    client::{Error, Prepared},
+    clock::{Offset, RoundTrip},
+    progress::{Event, fraction},
+};
+
+impl Driver<'_> {
+    /// Places of the clients in the list.
+    pub(super) fn clients(&self) -> impl Iterator<Item = usize> + use<> {
+        self.task.cell.servers.len()..self.parties.len()
+    }
+
+    /// The clients' clocks as they stand now.
+    pub(super) fn offsets(&self) -> BTreeMap<String, Offset> {
+        let now = self.clock.nanoseconds();
+        let of = |name: &String| Some((name.clone(), self.nodes[name].clock.offset(now)?));
+        self.task.cell.clients.iter().filter_map(of).collect()
+    }
+
+    /// Nodes that have to be told to forget.
+    pub(super) fn leftover(&self) -> Leftover {
+        let asked = self
+            .parties
+            .iter()
+            .filter(|party| party.asked && !self.seen.lost.contains(&party.name));
+        let nodes = asked
+            .map(|party| (party.name.clone(), party.node.clone()))
+            .collect();
+        Leftover {
+            id: self.id.clone(),
+            nodes,
+        }
+    }
+
+    /// Whether the trial can still go well.
+    pub(super) fn go_on(&self) -> Result<(), Halt> {
+        if self.seen.failures.is_empty() {
+            Ok(())
+        } else {
+            Err(Halt::Failed)
+        }
+    }
+
+    pub(super) fn note_clocks(&mut self, asked: Vec<(usize, Result<Vec<RoundTrip>, Error>)>) {
+        for (i, answer) in asked {
+            match answer {
+                Ok(trips) => {
+                    if let Some(node) = self.nodes.get_mut(&self.parties[i].name) {
+                        trips.into_iter().for_each(|trip| node.clock.add(trip));
+                    }
+                }
+                Err(error) => self.trouble(i, &error),
+            }
+        }
+    }
+
+    pub(super) fn note_prepared(
+        &mut self,
+        prepared: Vec<(usize, Result<Prepared, Error>)>,
+    ) -> Result<(), Halt> {
+        for (i, answer) in prepared {
+            match answer {
+                Ok(_) => self.parties[i].asked = true,
+                Err(error) => self.trouble(i, &error),
+            }
+        }
+        self.go_on()
+    }
+
+    /// Takes the outcome out of the last status, if there is one.
+    pub(super) fn note_outcome(&mut self, i: usize) {
+        let party = &mut self.parties[i];
+        let Some(status) = party
+            .status
+            .as_mut()
+            .filter(|status| status.state == TrialState::Finished)
+        else {
+            return;
+        };
+        party.over = true;
+        match status.outcome.take() {
+            Some(outcome) => self.seen.ended(&party.name, party.role, outcome),
+            None => {
+                let message = format!("{} finished without an outcome", party.name);
+                self.seen.failed(Some(&party.name), Reason::Internal, message);
+            }
+        }
+    }
+
+    /// A call failed: the node is lost, or will not.
+    pub(super) fn trouble(&mut self, i: usize, error: &Error) {
+        let party = &mut self.parties[i];
+        if std::mem::replace(&mut party.over, true) {
+            return;
+        }
+        match error {
+            Error::Unreachable(_) => self.seen.lost(&party.name, &error.describe()),
+            // It knew both when the run began: something else answers at this address now.
+            Error::NotFound => self
+                .seen
+                .lost(&party.name, "it was restarted and has forgotten the trial"),
+            Error::Unauthorized => self.seen.lost(&party.name, "another node answers in its place"),
+            Error::Conflict(_) | Error::Refused { .. } | Error::Malformed(_) => {
+                let message = format!("{}: {}", party.name, error.describe());
+                self.seen.failed(Some(&party.name), Reason::Internal, message);
+            }
+        }
+    }
+
+    /// Nodes should have ended the trial themselves by now.
+    pub(super) fn overdue(&mut self) {
+        let waiting = self
+            .parties
+            .iter()
+            .rev()
+            .find(|party| party.is_open())
+            .map(|party| party.name.clone());
+        let message = format!("not done after {:?}", self.began.elapsed());
+        self.seen.failed(waiting.as_deref(), Reason::Timeout, message);
+    }
+
+    pub(super) fn tell_progress(&mut self) {
+        let Some(started) = self.started else { return };
+        if self.progress_told.elapsed() < self.task.progress_interval.mul_f64(0.9) {
+            return;
+        }
+        self.progress_told = Instant::now();
+        let clients = self.clients().filter_map(|i| self.parties[i].status.as_ref());
+        let bytes = clients
+            .map(|status| status.bytes_sent + status.bytes_received)
+            .sum();
+        let seconds = self
+            .progress_told
+            .saturating_duration_since(started)
+            .as_secs_f64();
+        let fraction = fraction(self.task.cell, bytes, seconds);
+        self.progress.on(Event::TrialProgress {
+            trial: self.task.trial,
+            bytes,
+            fraction,
+        });
+    }
+}

@@ -1,0 +1,185 @@
+//! The nodes of a trial, and the calls to them.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use futures::{
+    FutureExt,
+    future::{BoxFuture, join_all},
+};
+use perfrun_api::{
+    matrix::Stack,
+    node::{Side, TrialRequest, TrialState, TrialStatus},
+    plan::{Cell, Role},
+};
+
+use super::{GRACE, Node, Task};
+use crate::{
+    client::{Error, NodeClient, Prepared},
+    clock::{self, LocalClock, RoundTrip},
+};
+
+/// A node in a trial.
+#[derive(Debug)]
+pub(super) struct Party {
+    pub name: String,
+    pub role: Role,
+    pub node: NodeClient,
+    /// It accepted its part.
+    pub asked: bool,
+    /// What it last said.
+    pub status: Option<TrialStatus>,
+    /// Nothing more is to be expected of it.
+    pub over: bool,
+}
+
+/// What a node answered, by its place in the list. Nothing, when it was only told something.
+pub(super) type Answer = (usize, Result<Option<TrialStatus>, Error>);
+
+/// The nodes of a cell: servers, then clients.
+pub(super) fn parties(cell: &Cell, nodes: &BTreeMap<String, Node>) -> Vec<Party> {
+    let of = |role, names: &[String]| -> Vec<Party> {
+        let party = |name: &String| Party {
+            name: name.clone(),
+            role,
+            node: nodes[name].client.clone(),
+            asked: false,
+            status: None,
+            over: false,
+        };
+        names.iter().map(party).collect()
+    };
+    let mut all = of(Role::Server, &cell.servers);
+    all.extend(of(Role::Client, &cell.clients));
+    all
+}
+
+impl Party {
+    /// Whether the trial goes on there, as far as we know.
+    pub(super) fn is_open(&self) -> bool {
+        self.asked && !self.over
+    }
+
+    /// Whether it is to be waited for until it is past a state.
+    pub(super) fn is_watched(&self, after: TrialState) -> bool {
+        self.is_open() && self.status.as_ref().is_none_or(|status| status.state <= after)
+    }
+
+    /// Waits until it is past a state, but not longer than `wait`.
+    pub(super) fn poll(
+        &self,
+        i: usize,
+        id: Arc<str>,
+        after: TrialState,
+        wait: Duration,
+    ) -> BoxFuture<'static, Answer> {
+        let node = self.node.clone();
+        async move { (i, node.status_after(&id, after, wait).await.map(Some)) }.boxed()
+    }
+
+    /// Tells a server that all clients are done.
+    pub(super) fn finish(&self, i: usize, id: Arc<str>) -> BoxFuture<'static, Answer> {
+        let node = self.node.clone();
+        async move { (i, node.finish(&id).await.map(|()| None)) }.boxed()
+    }
+}
+
+pub(super) async fn prepare_servers(
+    parties: &[Party],
+    id: &str,
+    task: &Task<'_>,
+) -> Vec<(usize, Result<Prepared, Error>)> {
+    let servers = parties
+        .iter()
+        .enumerate()
+        .filter(|(_, party)| party.role == Role::Server);
+    join_all(servers.map(|(i, party)| async move {
+        let request = request(task, task.cell.server_stack, Side::Server);
+        (i, party.node.prepare(id, &request).await)
+    }))
+    .await
+}
+
+pub(super) async fn prepare_clients(
+    parties: &[Party],
+    id: &str,
+    task: &Task<'_>,
+    addresses: impl Fn(usize) -> Vec<String>,
+) -> Vec<(usize, Result<Prepared, Error>)> {
+    let clients = parties
+        .iter()
+        .enumerate()
+        .filter(|(_, party)| party.role == Role::Client);
+    let addresses = &addresses;
+    join_all(clients.enumerate().map(|(number, (i, party))| async move {
+        let side = Side::Client {
+            servers: addresses(number),
+            peers: task.cell.peers_per_client,
+        };
+        let request = request(task, task.cell.client_stack, side);
+        (i, party.node.prepare(id, &request).await)
+    }))
+    .await
+}
+
+fn request(task: &Task<'_>, stack: Stack, side: Side) -> TrialRequest {
+    TrialRequest {
+        stack,
+        transport: task.cell.transport,
+        parameters: task.cell.parameters.clone(),
+        side,
+        timeout_seconds: task.timeout.as_secs_f64(),
+    }
+}
+
+/// Asks all clients for their clocks.
+pub(super) async fn ask_clocks(
+    parties: &[Party],
+    clock: LocalClock,
+    times: usize,
+) -> Vec<(usize, Result<Vec<RoundTrip>, Error>)> {
+    let clients = parties
+        .iter()
+        .enumerate()
+        .filter(|(_, party)| party.role == Role::Client);
+    join_all(clients.map(|(i, party)| async move { (i, clock::ask(&party.node, clock, times).await) })).await
+}
+
+/// Ends a trial wherever it goes on.
+pub(super) async fn end_all(parties: &[Party], id: &str) -> Vec<Answer> {
+    let open = parties.iter().enumerate().filter(|(_, party)| party.is_open());
+    join_all(open.map(|(i, party)| async move { (i, end(&party.node, id).await) })).await
+}
+
+/// Cancels a trial at a node and waits for what it has measured until then; not longer than [`GRACE`]. Nothing, if the
+/// node had finished in this moment and now has forgotten the trial.
+async fn end(node: &NodeClient, id: &str) -> Result<Option<TrialStatus>, Error> {
+    // Deleting a finished trial would drop its result.
+    let status = node.status(id).await?;
+    if status.state == TrialState::Finished {
+        return Ok(Some(status));
+    }
+    node.delete(id).await?;
+    match node.status_after(id, TrialState::Running, GRACE).await {
+        Err(Error::NotFound) => Ok(None),
+        status => status.map(Some),
+    }
+}
+
+/// Rids all nodes of what they know of a trial from an earlier session.
+pub(super) async fn forget_all(parties: &[Party], id: &str) {
+    join_all(parties.iter().map(|party| async move {
+        let forgotten = match end(&party.node, id).await {
+            Ok(Some(_)) => party.node.delete(id).await,
+            Ok(None) | Err(Error::NotFound) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = forgotten {
+            tracing::debug!(
+                node = party.name,
+                error = error.describe(),
+                "the node keeps an old trial"
+            );
+        }
+    }))
+    .await;
+}

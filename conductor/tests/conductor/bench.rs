@@ -1,0 +1,237 @@
+//! A plan over scripted nodes, and everything that a run of it shows.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    io,
+    sync::Mutex,
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use perfrun_api::{
+    matrix::{Stack, Transport},
+    plan::{Cell, Parameters, Plan, PlannedNode, Role, Trial},
+    results::TrialRecord,
+    spec::{StackName, Timeouts},
+};
+use perfrun_conductor::{Conductor, Event, NodeClient, Nodes, Options, RunEnd, Sink};
+use tokio_util::sync::CancellationToken;
+
+use crate::node::{Script, ScriptedNode};
+
+/// What is run, and on which nodes.
+pub struct Bench {
+    pub plan: Plan,
+    pub options: Options,
+    pub nodes: BTreeMap<String, ScriptedNode>,
+    pub cancel: CancellationToken,
+    /// The sink fails when it has so many records.
+    pub room_for: usize,
+    spares: Mutex<BTreeMap<String, VecDeque<Script>>>,
+    replaced: Mutex<Vec<ScriptedNode>>,
+    events: Mutex<Vec<String>>,
+    on_event: Option<Box<dyn Fn(&Event<'_>) + Send + Sync>>,
+}
+
+/// What came out.
+pub struct Out {
+    pub end: RunEnd,
+    pub records: Vec<TrialRecord>,
+    pub events: Vec<String>,
+}
+
+/// One server and one client, and two trials of one cell.
+pub fn bench() -> Bench {
+    let timeouts = Timeouts {
+        trial: Duration::from_secs(20).into(),
+        ..Timeouts::default()
+    };
+    let mut options = Options::new(timeouts);
+    options.run_id = "r".parse().unwrap();
+    options.progress_interval = Duration::from_millis(50);
+    let bench = Bench {
+        plan: plan(&["server-0"], &["client-0"]),
+        options,
+        nodes: BTreeMap::new(),
+        cancel: CancellationToken::new(),
+        room_for: usize::MAX,
+        spares: Mutex::default(),
+        replaced: Mutex::default(),
+        events: Mutex::default(),
+        on_event: None,
+    };
+    bench
+        .node("server-0", Script::default())
+        .node("client-0", Script::default())
+}
+
+impl Bench {
+    /// The node of this name does what the script says.
+    pub fn node(mut self, name: &str, script: Script) -> Self {
+        self.nodes.insert(name.to_owned(), ScriptedNode::start(script));
+        let of = |prefix: &str| -> Vec<&str> {
+            self.nodes
+                .keys()
+                .map(String::as_str)
+                .filter(|name| name.starts_with(prefix))
+                .collect()
+        };
+        let parameters = self.plan.cells[0].parameters.clone();
+        self.plan = plan(&of("server"), &of("client"));
+        self.plan.cells[0].parameters = parameters;
+        self
+    }
+
+    /// The next node in place of this one does what the script says.
+    pub fn spare(self, name: &str, script: Script) -> Self {
+        self.spares
+            .lock()
+            .unwrap()
+            .entry(name.to_owned())
+            .or_default()
+            .push_back(script);
+        self
+    }
+
+    pub fn trial_timeout(mut self, timeout: Duration) -> Self {
+        self.options.timeouts.trial = timeout.into();
+        self
+    }
+
+    pub fn on_event(mut self, f: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
+        self.on_event = Some(Box::new(f));
+        self
+    }
+
+    pub async fn run(&self) -> Out {
+        let nodes = self
+            .nodes
+            .iter()
+            .map(|(name, node)| (name.clone(), node.client()))
+            .collect();
+        let mut records = Records {
+            kept: vec![],
+            room_for: self.room_for,
+        };
+        let conductor = Conductor {
+            plan: &self.plan,
+            options: self.options.clone(),
+            sink: &mut records,
+            spares: self,
+            progress: &|event: Event<'_>| self.note(event),
+            cancel: self.cancel.clone(),
+        };
+        let end = conductor.run(nodes).await;
+        Out {
+            end,
+            records: records.kept,
+            events: std::mem::take(&mut *self.events.lock().unwrap()),
+        }
+    }
+
+    fn note(&self, event: Event<'_>) {
+        if let Some(f) = &self.on_event {
+            f(&event);
+        }
+        self.events.lock().unwrap().push(match event {
+            Event::RunStarted { trials, ended } => format!("run of {trials}, {ended} ended"),
+            Event::TrialStarted { trial, attempt, .. } => format!("{} attempt {attempt}", trial.id),
+            Event::TrialProgress { .. } => return,
+            Event::TrialEnded { record } => {
+                let failure = record.failure.as_ref().map(|failure| failure.reason.to_string());
+                format!("{} {}", record.trial.id, failure.unwrap_or("completed".into()))
+            }
+            Event::NodeReplaced { name } => format!("{name} replaced"),
+        });
+    }
+}
+
+#[async_trait]
+impl Nodes for Bench {
+    async fn replace(&self, name: &str) -> Result<NodeClient, String> {
+        let script = self
+            .spares
+            .lock()
+            .unwrap()
+            .get_mut(name)
+            .and_then(VecDeque::pop_front);
+        let node = ScriptedNode::start(script.ok_or("there is no spare")?);
+        let client = node.client();
+        self.replaced.lock().unwrap().push(node);
+        Ok(client)
+    }
+}
+
+struct Records {
+    kept: Vec<TrialRecord>,
+    room_for: usize,
+}
+
+#[async_trait]
+impl Sink for Records {
+    async fn record(&mut self, record: &TrialRecord) -> io::Result<()> {
+        if self.kept.len() == self.room_for {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.kept.push(record.clone());
+        Ok(())
+    }
+}
+
+impl Out {
+    /// Trials, attempts, and the failing nodes with their reasons.
+    pub fn outline(&self) -> Vec<String> {
+        let line = |record: &TrialRecord| {
+            let failure = record.failure.as_ref().map_or("completed".to_owned(), |failure| {
+                format!(
+                    "{} {}",
+                    failure.node.as_deref().unwrap_or("nobody"),
+                    failure.reason
+                )
+            });
+            format!("{}.a{} {failure}", record.trial.id, record.attempt)
+        };
+        self.records.iter().map(line).collect()
+    }
+}
+
+fn plan(servers: &[&str], clients: &[&str]) -> Plan {
+    let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+    let nodes = |role, names: &[&str]| -> Vec<PlannedNode> {
+        names
+            .iter()
+            .map(|&name| PlannedNode {
+                name: name.to_owned(),
+                role,
+                variant: None,
+            })
+            .collect()
+    };
+    let cell = Cell {
+        id: "libp2p.litep2p.tcp.ping-3".into(),
+        client: StackName("libp2p".into()),
+        server: StackName("litep2p".into()),
+        client_stack: Stack::Libp2p,
+        server_stack: Stack::Litep2p,
+        transport: Transport::Tcp,
+        parameters: Parameters::Ping {
+            count: 3,
+            interval_seconds: 0.0,
+        },
+        clients: names(clients),
+        servers: names(servers),
+        peers_per_client: 1,
+    };
+    let trial = |iteration| Trial {
+        id: format!("c0.i{iteration}"),
+        cell: 0,
+        iteration,
+        warmup: false,
+    };
+    Plan {
+        nodes: [nodes(Role::Server, servers), nodes(Role::Client, clients)].concat(),
+        cells: vec![cell],
+        skipped: vec![],
+        trials: (0..2).map(trial).collect(),
+    }
+}

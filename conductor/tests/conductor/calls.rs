@@ -1,0 +1,112 @@
+//! The calls by themselves.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use async_trait::async_trait;
+use perfrun_conductor::{
+    NodeClient,
+    client::{BoxError, Error, Request, Response, Transport},
+};
+
+use crate::node::{Script, ScriptedNode};
+
+/// Fails so often, then answers with a status.
+struct Flaky(Arc<AtomicUsize>, usize, u16);
+
+#[async_trait]
+impl Transport for Flaky {
+    async fn request(&self, _: Request<'_>) -> Result<Response, BoxError> {
+        if self.0.fetch_add(1, Ordering::Relaxed) < self.1 {
+            return Err("connection reset".into());
+        }
+        Ok(Response {
+            status: self.2,
+            body: br#"{"message":"why"}"#.to_vec(),
+        })
+    }
+}
+
+#[tokio::test]
+async fn calls_are_tried_again_when_the_transport_fails() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    NodeClient::over(Flaky(calls.clone(), 3, 204))
+        .finish("x")
+        .await
+        .unwrap();
+    assert_eq!(calls.load(Ordering::Relaxed), 4);
+}
+
+#[tokio::test]
+async fn answers_are_not_asked_for_again() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let error = NodeClient::over(Flaky(calls.clone(), 0, 409))
+        .finish("x")
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&error, Error::Conflict(why) if why == "why"),
+        "{error:?}"
+    );
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn statuses_become_errors_of_their_kinds() {
+    let kinds = [
+        (401, "Unauthorized"),
+        (404, "NotFound"),
+        (409, "Conflict"),
+        (400, "Refused"),
+        (200, "Malformed"),
+    ];
+    for (status, kind) in kinds {
+        let error = NodeClient::over(Flaky(Arc::default(), 0, status))
+            .info()
+            .await
+            .unwrap_err();
+        assert_eq!(error.category(), kind, "{status}");
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_without_a_node_is_an_unreachable_node() {
+    let error = NodeClient::over(Flaky(Arc::default(), 0, 503))
+        .info()
+        .await
+        .unwrap_err();
+    assert_eq!(error.describe(), "failed to reach the node: status 503: why");
+}
+
+#[tokio::test]
+async fn a_node_that_is_gone_is_unreachable_soon() {
+    let client = {
+        let node = ScriptedNode::start(Script::default());
+        let client = node.client();
+        client.info().await.unwrap();
+        client
+    };
+    let began = Instant::now();
+    let error = client.info().await.unwrap_err();
+    assert_eq!(error.category(), "Unreachable", "{error:?}");
+    assert!(began.elapsed() < Duration::from_secs(3));
+}
+
+#[tokio::test]
+async fn the_token_is_shown_nowhere() {
+    let client = NodeClient::new("http://127.0.0.1:1", "secret").unwrap();
+    let error = client.clock().await.unwrap_err();
+    let shown = format!("{client:?} {error:?} {}", error.describe());
+    assert!(!shown.contains("secret"), "{shown}");
+}
+
+#[test]
+fn an_address_that_is_none_is_refused() {
+    assert!(NodeClient::new("10.0.0.7", "token").is_err());
+    assert!(NodeClient::new("http://10.0.0.7:9090/", "line\nbreak").is_err());
+}

@@ -1,0 +1,158 @@
+//! Trials that fail, on nodes that stay.
+
+use std::time::Duration;
+
+use perfrun_api::{
+    matrix::{Negotiation, Protocol},
+    node::{Reason, TrialState},
+    plan::{Amount, Parameters},
+    quantity::ByteSize,
+    results::RunState,
+    workload::{Direction, Timing},
+};
+
+use crate::{bench::bench, node::Script};
+
+fn failing(at: TrialState, reason: Reason) -> Script {
+    Script {
+        fails: Some((at, reason)),
+        ..Script::default()
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_fails_fails_the_trial_and_the_run_goes_on() {
+    let script = Script {
+        bytes: 7,
+        ..failing(TrialState::Running, Reason::StreamFailed)
+    };
+    let out = bench().node("client-0", script).run().await;
+    assert_eq!(out.end.state, RunState::Complete);
+    assert_eq!(
+        out.outline(),
+        ["c0.i0.a0 client-0 StreamFailed", "c0.i1.a0 client-0 StreamFailed"]
+    );
+    let record = &out.records[0];
+    assert_eq!(
+        record.nodes["client-0"].measured.bytes_sent, 7,
+        "what was measured until then is kept"
+    );
+    assert!(record.nodes.contains_key("server-0"), "of both ends");
+    assert!(record.metrics.is_empty());
+}
+
+#[tokio::test]
+async fn a_client_that_fails_ends_the_others_at_once() {
+    let long = Script {
+        works_for: Duration::from_secs(15),
+        ..Script::default()
+    };
+    let bench = bench()
+        .node("client-0", failing(TrialState::Running, Reason::TooFewBytes))
+        .node("client-1", long);
+    let out = tokio::time::timeout(Duration::from_secs(8), bench.run())
+        .await
+        .expect("nobody waits for client-1");
+    assert_eq!(out.outline()[0], "c0.i0.a0 client-0 TooFewBytes");
+    assert_eq!(out.records[0].nodes.len(), 3);
+}
+
+#[tokio::test]
+async fn a_server_that_fails_while_clients_work_ends_the_trial() {
+    // It fails on its way to ready, and at the finish.
+    let out = bench()
+        .node("server-0", failing(TrialState::Ready, Reason::ListenFailed))
+        .run()
+        .await;
+    assert_eq!(out.outline()[0], "c0.i0.a0 server-0 ListenFailed");
+    let out = bench()
+        .node("server-0", failing(TrialState::Finished, Reason::UnexpectedBytes))
+        .run()
+        .await;
+    assert_eq!(out.outline()[0], "c0.i0.a0 server-0 UnexpectedBytes");
+}
+
+#[tokio::test]
+async fn clients_are_not_asked_when_a_server_cannot_listen() {
+    let bench = bench().node("server-0", failing(TrialState::Ready, Reason::ListenFailed));
+    bench.run().await;
+    assert_eq!(bench.nodes["client-0"].calls(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_trial_that_takes_too_long_times_out_at_the_node() {
+    let client = Script {
+        works_for: Duration::from_secs(15),
+        ..Script::default()
+    };
+    let bench = bench()
+        .node("client-0", client)
+        .trial_timeout(Duration::from_millis(200));
+    let out = bench.run().await;
+    assert_eq!(out.end.state, RunState::Complete);
+    assert!(
+        out.records
+            .iter()
+            .all(|r| r.failure.as_ref().unwrap().reason == Reason::Timeout),
+        "{:?}",
+        out.outline()
+    );
+}
+
+#[tokio::test]
+async fn a_refused_request_is_a_failure_with_the_nodes_words() {
+    let script = Script {
+        refuses: Some(axum::http::StatusCode::BAD_REQUEST),
+        ..Script::default()
+    };
+    let out = bench().node("client-0", script).run().await;
+    let failure = out.records[0].failure.clone().unwrap();
+    assert_eq!(failure.reason, Reason::Internal);
+    assert_eq!(
+        failure.message,
+        "client-0: the node refused the call with status 400 Bad Request: as scripted"
+    );
+}
+
+#[tokio::test]
+async fn a_conflict_that_stays_is_a_failure() {
+    let script = Script {
+        refuses: Some(axum::http::StatusCode::CONFLICT),
+        ..Script::default()
+    };
+    let out = bench().node("server-0", script).run().await;
+    assert_eq!(
+        out.outline(),
+        ["c0.i0.a0 server-0 Internal", "c0.i1.a0 server-0 Internal"]
+    );
+}
+
+#[tokio::test]
+async fn ends_that_count_differently_fail_the_trial() {
+    let mut bench = bench()
+        .node(
+            "server-0",
+            Script {
+                bytes: 99,
+                ..Script::default()
+            },
+        )
+        .node(
+            "client-0",
+            Script {
+                bytes: 100,
+                ..Script::default()
+            },
+        );
+    bench.plan.cells[0].parameters = Parameters::Bandwidth {
+        protocol: Protocol::Perf,
+        direction: Direction::Upload,
+        amount: Amount::Count(100),
+        streams: 1,
+        chunk_bytes: ByteSize(10),
+        timing: Timing::Strict,
+        negotiation: Negotiation::V1,
+    };
+    let out = bench.run().await;
+    assert_eq!(out.outline()[0], "c0.i0.a0 nobody CountMismatch");
+}

@@ -1,0 +1,15 @@
+//! The conductor against nodes that honour the contract and misbehave as they are told.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that unwraps says enough about what went wrong"
+)]
+
+mod bench;
+mod calls;
+mod clocks;
+mod failures;
+mod lost;
+mod node;
+mod resume;
+mod stops;
+mod trials;

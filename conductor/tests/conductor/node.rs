@@ -1,0 +1,410 @@
+//! A node that honours the contract, measures nothing, and misbehaves as its script says.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, mpsc},
+    time::{Duration, Instant},
+};
+
+use axum::{
+    Json, Router,
+    extract::{Path, Query, Request, State},
+    http::StatusCode,
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+    routing::{get, put},
+};
+use perfrun_api::node::{
+    Clock, Failure, Info, Measured, Outcome, Problem, Reason, Side, Start, TrialRequest, TrialState,
+    TrialStatus,
+};
+use perfrun_conductor::NodeClient;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+pub const TOKEN: &str = "correct horse";
+
+/// What a node does.
+#[derive(Clone, Debug)]
+pub struct Script {
+    /// What its clock showed when it was started, and how much it is ahead after a million of any unit.
+    pub clock: Duration,
+    pub drift_ppm: u32,
+    /// How long it prepares, and how long a client works.
+    pub prepares_for: Duration,
+    pub works_for: Duration,
+    /// What a client has sent, and a server received.
+    pub bytes: u64,
+    pub profile: &'static str,
+    /// It fails on reaching a state.
+    pub fails: Option<(TrialState, Reason)>,
+    /// It is gone on reaching a state.
+    pub vanishes: Option<TrialState>,
+    /// It answers this to a request to prepare.
+    pub refuses: Option<StatusCode>,
+    /// It does not end a trial that it is told to cancel.
+    pub ignores_cancel: bool,
+}
+
+impl Default for Script {
+    fn default() -> Self {
+        Self {
+            clock: Duration::from_secs(5),
+            drift_ppm: 0,
+            prepares_for: Duration::ZERO,
+            works_for: Duration::from_millis(1),
+            bytes: 0,
+            profile: "release",
+            fails: None,
+            vanishes: None,
+            refuses: None,
+            ignores_cancel: false,
+        }
+    }
+}
+
+/// A running node. It is gone when this is dropped.
+pub struct ScriptedNode {
+    pub address: String,
+    /// What its clients show.
+    pub token: &'static str,
+    pub remote: Remote,
+}
+
+/// Reaches into a node from elsewhere.
+#[derive(Clone)]
+pub struct Remote(Arc<Shared>);
+
+impl Remote {
+    /// The node is gone, as when its process was killed.
+    pub fn vanish(&self) {
+        let _ = self.0.vanish.send(());
+    }
+
+    /// The node forgets everything, as when its process was restarted at the same address.
+    pub fn forget(&self) {
+        self.0.trials.lock().unwrap().clear();
+    }
+}
+
+struct Shared {
+    script: Script,
+    born: Instant,
+    trials: Mutex<BTreeMap<String, Arc<Trial>>>,
+    calls: Mutex<Vec<String>>,
+    vanish: mpsc::Sender<()>,
+}
+
+struct Trial {
+    request: TrialRequest,
+    status: watch::Sender<TrialStatus>,
+    start: watch::Sender<Option<u64>>,
+    finish: CancellationToken,
+    cancel: CancellationToken,
+}
+
+impl ScriptedNode {
+    pub fn start(script: Script) -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let (vanish, vanishing) = mpsc::channel();
+        let shared = Arc::new(Shared {
+            script,
+            born: Instant::now(),
+            trials: Mutex::default(),
+            calls: Mutex::default(),
+            vanish,
+        });
+        let app = router(shared.clone());
+        // A runtime of its own: with it go the listener and all connections, as when a process is killed.
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.spawn(async move {
+            axum::serve(tokio::net::TcpListener::from_std(listener).unwrap(), app)
+                .await
+                .unwrap();
+        });
+        std::thread::spawn(move || {
+            let _ = vanishing.recv();
+            runtime.shutdown_background();
+        });
+        Self {
+            address,
+            token: TOKEN,
+            remote: Remote(shared),
+        }
+    }
+
+    pub fn client(&self) -> NodeClient {
+        NodeClient::new(&self.address, self.token).unwrap()
+    }
+
+    /// Calls until now that change something, e.g. `PUT /v1/trials/r-c0.i0.a0`.
+    pub fn calls(&self) -> Vec<String> {
+        let calls = self.remote.0.calls.lock().unwrap();
+        calls
+            .iter()
+            .filter(|call| !call.starts_with("GET"))
+            .cloned()
+            .collect()
+    }
+
+    /// Ids of the trials that it remembers.
+    pub fn trials(&self) -> Vec<String> {
+        self.remote.0.trials.lock().unwrap().keys().cloned().collect()
+    }
+}
+
+impl Drop for ScriptedNode {
+    fn drop(&mut self) {
+        self.remote.vanish();
+    }
+}
+
+impl Shared {
+    fn now(&self) -> u64 {
+        let elapsed = self
+            .born
+            .elapsed()
+            .mul_f64(1.0 + f64::from(self.script.drift_ppm) / 1e6);
+        u64::try_from((self.script.clock + elapsed).as_nanos()).unwrap()
+    }
+
+    async fn run(&self, trial: &Trial) {
+        let cut_short = trial.cancel.cancelled();
+        let timeout = Duration::from_secs_f64(trial.request.timeout_seconds);
+        let ended = tokio::select! {
+            ended = self.work(trial) => ended,
+            () = tokio::time::sleep(timeout) => Err(Reason::Timeout),
+            () = cut_short, if !self.script.ignores_cancel => Err(Reason::Cancelled),
+        };
+        let (failure, mut measured) = match ended {
+            Ok(measured) => (None, measured),
+            Err(reason) => (
+                Some(Failure {
+                    reason,
+                    message: "as scripted".into(),
+                }),
+                Measured::default(),
+            ),
+        };
+        match trial.request.side {
+            Side::Server => measured.bytes_received = self.script.bytes,
+            Side::Client { .. } => measured.bytes_sent = self.script.bytes,
+        }
+        trial.status.send_modify(|status| {
+            status.state = TrialState::Finished;
+            status.outcome = Some(Outcome { failure, measured });
+        });
+    }
+
+    async fn work(&self, trial: &Trial) -> Result<Measured, Reason> {
+        self.reach(trial, TrialState::Preparing).await?;
+        tokio::time::sleep(self.script.prepares_for).await;
+        self.reach(trial, TrialState::Ready).await?;
+        if trial.request.side == Side::Server {
+            trial.finish.cancelled().await;
+            self.reach(trial, TrialState::Finished).await?;
+            return Ok(Measured::default());
+        }
+        let start = trial
+            .start
+            .subscribe()
+            .wait_for(Option::is_some)
+            .await
+            .unwrap()
+            .unwrap();
+        let ahead = Duration::from_nanos(start.saturating_sub(self.now()));
+        tokio::time::sleep(ahead.div_f64(1.0 + f64::from(self.script.drift_ppm) / 1e6)).await;
+        let began = Instant::now();
+        let started_nanoseconds = Some(self.now());
+        self.reach(trial, TrialState::Running).await?;
+        tokio::time::sleep(self.script.works_for).await;
+        self.reach(trial, TrialState::Finished).await?;
+        Ok(Measured {
+            started_nanoseconds,
+            seconds: began.elapsed().as_secs_f64(),
+            ..Measured::default()
+        })
+    }
+
+    /// Passes into a state, unless the script says otherwise. A trial is not told to be finished before it is.
+    async fn reach(&self, trial: &Trial, state: TrialState) -> Result<(), Reason> {
+        if self.script.vanishes == Some(state) {
+            self.vanish.send(()).unwrap();
+            std::future::pending().await
+        }
+        if let Some((at, reason)) = self.script.fails
+            && at == state
+        {
+            return Err(reason);
+        }
+        if state != TrialState::Finished {
+            trial.status.send_modify(|status| status.state = state);
+        }
+        Ok(())
+    }
+}
+
+fn router(shared: Arc<Shared>) -> Router {
+    Router::new()
+        .route(
+            "/v1/info",
+            get(async |State(node): State<Arc<Shared>>| Json(info(node.script.profile))),
+        )
+        .route(
+            "/v1/clock",
+            get(async |State(node): State<Arc<Shared>>| {
+                Json(Clock {
+                    nanoseconds: node.now(),
+                })
+            }),
+        )
+        .route("/v1/trials/{id}", get(status).put(prepare).delete(delete))
+        .route("/v1/trials/{id}/start", put(start))
+        .route("/v1/trials/{id}/finish", put(finish))
+        .layer(middleware::from_fn_with_state(shared.clone(), log_and_authorize))
+        .with_state(shared)
+}
+
+type Node = State<Arc<Shared>>;
+type Answer<T> = Result<T, Response>;
+
+async fn log_and_authorize(State(node): Node, request: Request, next: Next) -> Response {
+    node.calls
+        .lock()
+        .unwrap()
+        .push(format!("{} {}", request.method(), request.uri().path()));
+    let given = request
+        .headers()
+        .get("authorization")
+        .and_then(|value| value.to_str().ok());
+    if given == Some(&format!("Bearer {TOKEN}")) {
+        next.run(request).await
+    } else {
+        refused(StatusCode::UNAUTHORIZED, "no")
+    }
+}
+
+async fn prepare(
+    State(node): Node,
+    Path(id): Path<String>,
+    Json(request): Json<TrialRequest>,
+) -> Answer<StatusCode> {
+    if let Some(status) = node.script.refuses {
+        return Err(refused(status, "as scripted"));
+    }
+    let mut trials = node.trials.lock().unwrap();
+    if let Some(known) = trials.get(&id) {
+        let same = known.request == request;
+        return if same {
+            Ok(StatusCode::OK)
+        } else {
+            Err(refused(StatusCode::CONFLICT, "other parameters"))
+        };
+    }
+    if trials
+        .values()
+        .any(|trial| trial.status.borrow().state != TrialState::Finished)
+    {
+        return Err(refused(StatusCode::CONFLICT, "busy"));
+    }
+    let addresses = match request.side {
+        Side::Server => vec![format!("/scripted/{id}")],
+        Side::Client { .. } => vec![],
+    };
+    let status = TrialStatus {
+        state: TrialState::Preparing,
+        addresses,
+        bytes_sent: 0,
+        bytes_received: 0,
+        outcome: None,
+    };
+    let trial = Arc::new(Trial {
+        request,
+        status: watch::Sender::new(status),
+        start: watch::Sender::new(None),
+        finish: CancellationToken::new(),
+        cancel: CancellationToken::new(),
+    });
+    trials.insert(id, trial.clone());
+    drop(trials);
+    tokio::spawn(async move { node.run(&trial).await });
+    Ok(StatusCode::CREATED)
+}
+
+async fn start(State(node): Node, Path(id): Path<String>, Json(start): Json<Start>) -> Answer<StatusCode> {
+    find(&node, &id)?.start.send_replace(Some(start.at_nanoseconds));
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn finish(State(node): Node, Path(id): Path<String>) -> Answer<StatusCode> {
+    find(&node, &id)?.finish.cancel();
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn delete(State(node): Node, Path(id): Path<String>) -> Answer<StatusCode> {
+    let trial = find(&node, &id)?;
+    trial.cancel.cancel();
+    if trial.status.borrow().state == TrialState::Finished {
+        node.trials.lock().unwrap().remove(&id);
+    }
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(serde::Deserialize)]
+struct Wait {
+    wait: Option<f64>,
+    after: Option<TrialState>,
+}
+
+async fn status(
+    State(node): Node,
+    Path(id): Path<String>,
+    Query(Wait { wait, after }): Query<Wait>,
+) -> Answer<Json<TrialStatus>> {
+    let mut status = find(&node, &id)?.status.subscribe();
+    if let (Some(wait), Some(after)) = (wait, after) {
+        let later = status.wait_for(|status| status.state > after);
+        let _ = tokio::time::timeout(Duration::from_secs_f64(wait), later).await;
+    }
+    let status = status.borrow().clone();
+    Ok(Json(status))
+}
+
+fn find(node: &Shared, id: &str) -> Answer<Arc<Trial>> {
+    let found = node.trials.lock().unwrap().get(id).cloned();
+    found.ok_or_else(|| refused(StatusCode::NOT_FOUND, "no such trial"))
+}
+
+fn refused(status: StatusCode, message: &str) -> Response {
+    (
+        status,
+        Json(Problem {
+            message: message.into(),
+        }),
+    )
+        .into_response()
+}
+
+fn info(profile: &str) -> Info {
+    Info {
+        version: "0.0.0-scripted".into(),
+        stacks: BTreeMap::new(),
+        profile: profile.into(),
+        listen_ip: [127, 0, 0, 1].into(),
+        host: "here".into(),
+        kernel: "6.1".into(),
+        cpu: "abacus".into(),
+        cpus: 1,
+        governor: None,
+        congestion_control: None,
+        cpu_limit: None,
+        memory_limit_bytes: None,
+        socket_buffer_limits_bytes: None,
+    }
+}

@@ -1,0 +1,167 @@
+//! A conductor that died and came back.
+
+use std::time::Duration;
+
+use perfrun_api::{
+    node::{Side, Start, TrialRequest, TrialState},
+    results::RunState,
+};
+
+use crate::{
+    bench::{Bench, bench},
+    node::Script,
+};
+
+const ID: &str = "r-c0.i0.a0";
+
+fn request(bench: &Bench, side: Side) -> TrialRequest {
+    let cell = &bench.plan.cells[0];
+    let stack = if side == Side::Server {
+        cell.server_stack
+    } else {
+        cell.client_stack
+    };
+    let timeout = Duration::from(bench.options.timeouts.trial);
+    TrialRequest {
+        stack,
+        transport: cell.transport,
+        parameters: cell.parameters.clone(),
+        side,
+        timeout_seconds: timeout.as_secs_f64(),
+    }
+}
+
+/// What an earlier session did: all of it up to the start, and no more.
+async fn start_and_die(bench: &Bench) -> u64 {
+    let (server, client) = (bench.nodes["server-0"].client(), bench.nodes["client-0"].client());
+    server.prepare(ID, &request(bench, Side::Server)).await.unwrap();
+    let ready = server
+        .status_after(ID, TrialState::Preparing, Duration::from_secs(5))
+        .await
+        .unwrap();
+    let side = Side::Client {
+        servers: ready.addresses,
+        peers: 1,
+    };
+    client.prepare(ID, &request(bench, side)).await.unwrap();
+    client
+        .status_after(ID, TrialState::Preparing, Duration::from_secs(5))
+        .await
+        .unwrap();
+    let at_nanoseconds = client.clock().await.unwrap().nanoseconds;
+    client.start(ID, Start { at_nanoseconds }).await.unwrap();
+    client
+        .status_after(ID, TrialState::Ready, Duration::from_secs(5))
+        .await
+        .unwrap();
+    at_nanoseconds
+}
+
+#[tokio::test]
+async fn a_result_that_nodes_still_have_is_taken_not_measured_again() {
+    let bench = bench();
+    let asked = start_and_die(&bench).await;
+    let client = bench.nodes["client-0"].client();
+    client
+        .status_after(ID, TrialState::Running, Duration::from_secs(5))
+        .await
+        .unwrap();
+    let out = bench.run().await;
+    assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
+    let started = out.records[0].nodes["client-0"]
+        .measured
+        .started_nanoseconds
+        .unwrap();
+    assert!(
+        started >= asked && started < asked + 1_000_000_000,
+        "the earlier session's"
+    );
+    let prepared = bench.nodes["client-0"]
+        .calls()
+        .iter()
+        .filter(|call| call.ends_with(ID))
+        .count();
+    assert_eq!(
+        prepared, 2,
+        "prepared by the earlier session, deleted by this one"
+    );
+    assert_eq!(out.records[0].start_lateness_seconds, None);
+}
+
+#[tokio::test]
+async fn a_trial_that_still_runs_is_waited_for() {
+    let client = Script {
+        works_for: Duration::from_millis(400),
+        ..Script::default()
+    };
+    let bench = bench().node("client-0", client);
+    start_and_die(&bench).await;
+    let out = bench.run().await;
+    assert_eq!(out.outline()[0], "c0.i0.a0 completed");
+    let starts = bench.nodes["client-0"]
+        .calls()
+        .iter()
+        .filter(|c| c.contains(ID) && c.ends_with("start"))
+        .count();
+    assert_eq!(starts, 1);
+}
+
+#[tokio::test]
+async fn a_trial_that_was_never_started_is_begun_again() {
+    let bench = bench();
+    bench.nodes["server-0"]
+        .client()
+        .prepare(ID, &request(&bench, Side::Server))
+        .await
+        .unwrap();
+    let out = bench.run().await;
+    assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
+    assert!(out.records[0].start_lateness_seconds.is_some());
+}
+
+#[tokio::test]
+async fn a_trial_known_with_another_request_is_begun_again() {
+    let bench = bench();
+    let other = TrialRequest {
+        timeout_seconds: 17.0,
+        ..request(&bench, Side::Server)
+    };
+    bench.nodes["server-0"]
+        .client()
+        .prepare(ID, &other)
+        .await
+        .unwrap();
+    assert_eq!(bench.run().await.outline()[0], "c0.i0.a0 completed");
+}
+
+#[tokio::test]
+async fn recorded_trials_are_not_run_again() {
+    let mut bench = bench();
+    let first = bench.run().await;
+    bench.options.already = first.records[..1].to_vec();
+    let out = bench.run().await;
+    assert_eq!(out.outline(), ["c0.i1.a0 completed"]);
+    assert_eq!(out.events[0], "run of 2, 1 ended");
+    assert_eq!(out.end.state, RunState::Complete);
+}
+
+#[tokio::test]
+async fn another_run_never_meets_old_trials() {
+    let mut bench = bench();
+    start_and_die(&bench).await;
+    for node in bench.nodes.values() {
+        node.client().delete(ID).await.unwrap();
+        node.client()
+            .status_after(ID, TrialState::Running, Duration::from_secs(5))
+            .await
+            .unwrap();
+    }
+    bench.options.run_id = "s".parse().unwrap();
+    let out = bench.run().await;
+    assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
+    assert!(
+        bench.nodes["client-0"]
+            .calls()
+            .contains(&"PUT /v1/trials/s-c0.i0.a0".to_owned())
+    );
+}

@@ -1,0 +1,120 @@
+//! Runs that end early.
+
+use std::time::{Duration, Instant};
+
+use perfrun_api::results::RunState;
+use perfrun_conductor::Event;
+
+use crate::{bench::bench, node::Script};
+
+fn working() -> Script {
+    Script {
+        works_for: Duration::from_secs(15),
+        ..Script::default()
+    }
+}
+
+#[tokio::test]
+async fn a_cancelled_run_cancels_its_trial_and_records_nothing_of_it() {
+    let bench = bench().node("client-0", working());
+    let cancel = bench.cancel.clone();
+    let bench = bench.on_event(move |event| {
+        if matches!(event, Event::TrialProgress { .. }) {
+            cancel.cancel();
+        }
+    });
+    let began = Instant::now();
+    let out = bench.run().await;
+    assert_eq!((out.end.state, out.end.reason), (RunState::Interrupted, None));
+    assert_eq!(out.records, []);
+    assert!(began.elapsed() < Duration::from_secs(5), "at once");
+    for (name, node) in &bench.nodes {
+        assert_eq!(node.trials(), Vec::<String>::new(), "{name} has nothing left");
+    }
+}
+
+#[tokio::test]
+async fn a_run_cancelled_between_trials_keeps_what_it_has() {
+    let bench = bench();
+    let cancel = bench.cancel.clone();
+    let bench = bench.on_event(move |event| {
+        if matches!(event, Event::TrialEnded { .. }) {
+            cancel.cancel();
+        }
+    });
+    let out = bench.run().await;
+    assert_eq!(out.end.state, RunState::Interrupted);
+    assert_eq!(out.outline(), ["c0.i0.a0 completed"]);
+}
+
+#[tokio::test]
+async fn a_run_that_takes_too_long_fails_and_keeps_what_it_has() {
+    let mut bench = bench().node("client-0", working());
+    bench.options.timeouts.run = Duration::from_millis(300).into();
+    let out = bench.run().await;
+    assert_eq!((out.end.state, out.records.len()), (RunState::Failed, 0));
+    assert_eq!(out.end.reason.unwrap(), "not done within timeouts.run, 300ms");
+}
+
+#[tokio::test]
+async fn time_of_earlier_sessions_counts() {
+    let mut bench = bench();
+    bench.options.elapsed = Duration::from_secs(2 * 3600);
+    let out = bench.run().await;
+    assert_eq!((out.end.state, out.records.len()), (RunState::Failed, 0));
+}
+
+#[tokio::test]
+async fn a_full_disk_ends_the_run_and_nodes_keep_the_result() {
+    let mut bench = bench();
+    bench.room_for = 1;
+    let out = bench.run().await;
+    assert_eq!(out.end.state, RunState::Failed);
+    assert_eq!(
+        out.end.reason.as_ref().unwrap(),
+        "failed to keep the record of trial c0.i1: no storage space"
+    );
+    assert_eq!(out.outline(), ["c0.i0.a0 completed"]);
+    for (name, node) in &bench.nodes {
+        assert_eq!(node.trials(), ["r-c0.i1.a0"], "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_token_ends_the_run_before_it_starts() {
+    let mut bench = bench();
+    bench.nodes.get_mut("client-0").unwrap().token = "battery staple";
+    let out = bench.run().await;
+    assert_eq!(out.end.state, RunState::Failed);
+    assert_eq!(
+        out.end.reason.unwrap(),
+        "client-0: the node does not accept the token"
+    );
+    assert_eq!(out.events, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_node_that_never_comes_ends_the_run_after_the_provision_timeout() {
+    let mut bench = bench();
+    bench.options.timeouts.provision = Duration::from_millis(100).into();
+    bench.nodes.get_mut("client-0").unwrap().address = "http://127.0.0.1:1".into();
+    let out = bench.run().await;
+    assert_eq!(out.end.state, RunState::Failed);
+    let reason = out.end.reason.unwrap();
+    assert!(
+        reason.starts_with("client-0: failed to reach the node: "),
+        "{reason}"
+    );
+    assert_eq!(out.events, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_node_that_the_plan_needs_and_nobody_started_ends_the_run() {
+    let mut bench = bench();
+    bench.nodes.remove("server-0");
+    let out = bench.run().await;
+    assert_eq!(
+        out.end.reason.unwrap(),
+        "the plan needs node server-0, which was not started"
+    );
+}

@@ -1,0 +1,138 @@
+//! Trials that go well.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use perfrun_api::{
+    plan::Trial,
+    results::{Flag, RunState},
+};
+use perfrun_conductor::Event;
+
+use crate::{bench::bench, node::Script};
+
+#[tokio::test]
+async fn every_trial_is_run_in_order_and_recorded_before_the_next() {
+    let out = bench().run().await;
+    assert_eq!(out.end.state, RunState::Complete, "{:?}", out.end.reason);
+    assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
+    let expected = [
+        "run of 2, 0 ended",
+        "c0.i0 attempt 0",
+        "c0.i0 completed",
+        "c0.i1 attempt 0",
+        "c0.i1 completed",
+    ];
+    assert_eq!(out.events, expected);
+    assert_eq!(out.end.nodes.keys().collect::<Vec<_>>(), ["client-0", "server-0"]);
+}
+
+#[tokio::test]
+async fn nodes_forget_a_trial_once_it_is_recorded() {
+    let bench = bench();
+    bench.run().await;
+    for (name, node) in &bench.nodes {
+        assert_eq!(node.trials(), Vec::<String>::new(), "{name}");
+    }
+    let server = [
+        "PUT /v1/trials/r-c0.i0.a0",
+        "PUT /v1/trials/r-c0.i0.a0/finish",
+        "DELETE /v1/trials/r-c0.i0.a0",
+    ];
+    assert_eq!(bench.nodes["server-0"].calls()[..3], server);
+    let client = [
+        "PUT /v1/trials/r-c0.i0.a0",
+        "PUT /v1/trials/r-c0.i0.a0/start",
+        "DELETE /v1/trials/r-c0.i0.a0",
+    ];
+    assert_eq!(bench.nodes["client-0"].calls()[..3], client);
+}
+
+#[tokio::test]
+async fn clients_wait_for_the_slowest_node() {
+    let slow = Script {
+        prepares_for: Duration::from_millis(150),
+        ..Script::default()
+    };
+    let bench = bench()
+        .node("server-1", slow.clone())
+        .node("client-1", slow)
+        .node("client-2", Script::default());
+    let out = bench.run().await;
+    assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
+    let record = &out.records[0];
+    assert!(record.start_skew_seconds.unwrap() < 0.1, "{record:?}");
+    assert!(
+        record.overhead_seconds > 0.3,
+        "both sides prepare, one after the other: {record:?}"
+    );
+    assert_eq!(record.nodes.len(), 5);
+}
+
+#[tokio::test]
+async fn a_debug_build_is_flagged() {
+    let out = bench()
+        .node(
+            "server-0",
+            Script {
+                profile: "debug",
+                ..Script::default()
+            },
+        )
+        .run()
+        .await;
+    assert!(out.records[0].flags.contains(&Flag::DebugBuild));
+}
+
+#[tokio::test]
+async fn progress_is_told_while_a_trial_goes_on() {
+    let told = Arc::new(Mutex::new(vec![]));
+    let notes = told.clone();
+    let client = Script {
+        works_for: Duration::from_millis(400),
+        ..Script::default()
+    };
+    let bench = bench().node("client-0", client).on_event(move |event| {
+        if let Event::TrialProgress {
+            trial: Trial { id, .. },
+            fraction,
+            ..
+        } = event
+        {
+            notes.lock().unwrap().push((id.clone(), *fraction));
+        }
+    });
+    bench.run().await;
+    let told = told.lock().unwrap();
+    assert!(told.len() >= 4, "{told:?}");
+    assert_eq!(
+        told[0],
+        ("c0.i0".to_owned(), None),
+        "pings without a pause do not tell how many are left"
+    );
+}
+
+#[tokio::test]
+async fn the_conductor_costs_a_trial_less_than_50_milliseconds() {
+    let mut bench = bench()
+        .node("client-1", Script::default())
+        .node("server-1", Script::default());
+    let first = bench.plan.trials[0].clone();
+    bench.plan.trials = (0..40)
+        .map(|i| Trial {
+            id: format!("c0.i{i}"),
+            iteration: i,
+            ..first.clone()
+        })
+        .collect();
+    let out = bench.run().await;
+    let mut overheads: Vec<f64> = out.records.iter().map(|record| record.overhead_seconds).collect();
+    overheads.sort_by(f64::total_cmp);
+    println!(
+        "overhead of a trial: median {:.4} s, longest {:.4} s",
+        overheads[20], overheads[39]
+    );
+    assert!(overheads[20] < 0.05, "{overheads:?}");
+}

@@ -1,0 +1,148 @@
+//! An SVG to draw on, and the shapes that plots are made of.
+
+use plotters::{
+    coord::Shift,
+    prelude::{Circle, DrawingArea, IntoDrawingArea as _, PathElement, Polygon, Rectangle, SVGBackend},
+    style::{Color, ShapeStyle, text_anchor::HPos},
+};
+
+use super::theme::{self, LABEL, Look, Marker, TITLE};
+
+/// Width of all plots, in pixels.
+pub(super) const WIDTH: i32 = 960;
+/// Space around everything.
+pub(super) const MARGIN: i32 = 16;
+
+/// A drawing in progress. Writing to memory cannot fail, so the backend's errors are of no interest.
+pub(super) struct Canvas<'a> {
+    area: DrawingArea<SVGBackend<'a>, Shift>,
+}
+
+/// Draws an SVG of the given height under a title, which is also what screen readers say.
+pub(super) fn draw(title: &str, description: &str, height: i32, paint: impl FnOnce(&Canvas<'_>)) -> String {
+    let mut svg = String::new();
+    {
+        let size = (WIDTH.unsigned_abs(), height.unsigned_abs());
+        let canvas = Canvas {
+            area: SVGBackend::with_string(&mut svg, size).into_drawing_area(),
+        };
+        let longest = ((WIDTH - 2 * MARGIN) as f64 / (TITLE * 0.62)) as usize;
+        canvas.text(
+            (MARGIN, MARGIN + 8),
+            &theme::shortened(title, longest),
+            TITLE,
+            HPos::Left,
+            true,
+        );
+        paint(&canvas);
+        let _ = canvas.area.present();
+    }
+    let told = format!(
+        " role=\"img\"><title>{}</title><desc>{}</desc>",
+        escaped(title),
+        escaped(description)
+    );
+    svg.replacen('>', &told, 1)
+}
+
+impl Canvas<'_> {
+    pub(super) fn text(&self, at: (i32, i32), text: &str, size: f64, side: HPos, bold: bool) {
+        let printable: String = text
+            .chars()
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .collect();
+        let _ = self
+            .area
+            .draw_text(&printable, &theme::text(size, side, bold), at);
+    }
+
+    pub(super) fn line(&self, points: Vec<(i32, i32)>, color: &impl Color, width: u32) {
+        let style = ShapeStyle {
+            color: color.to_rgba(),
+            filled: false,
+            stroke_width: width,
+        };
+        let _ = self.area.draw(&PathElement::new(points, style));
+    }
+
+    pub(super) fn filled(&self, points: Vec<(i32, i32)>, color: &impl Color) {
+        let _ = self.area.draw(&Polygon::new(points, color.filled()));
+    }
+
+    pub(super) fn rectangle(&self, corners: [(i32, i32); 2], color: &impl Color, filled: bool) {
+        let style = ShapeStyle {
+            color: color.to_rgba(),
+            filled,
+            stroke_width: 1,
+        };
+        let _ = self.area.draw(&Rectangle::new(corners, style));
+    }
+
+    /// A line with ends, from one value to another on the same height or beside each other.
+    pub(super) fn whisker(&self, from: (i32, i32), to: (i32, i32), color: &impl Color) {
+        let (dx, dy) = if from.1 == to.1 { (0, 5) } else { (5, 0) };
+        self.line(vec![from, to], color, 2);
+        for (x, y) in [from, to] {
+            self.line(vec![(x - dx, y - dy), (x + dx, y + dy)], color, 2);
+        }
+    }
+
+    pub(super) fn marker(&self, (x, y): (i32, i32), look: Look) {
+        let color = &look.color;
+        match look.marker {
+            Marker::Circle => {
+                let _ = self.area.draw(&Circle::new((x, y), 4, color.filled()));
+            }
+            Marker::Ring => {
+                let _ = self.area.draw(&Circle::new((x, y), 4, color.stroke_width(2)));
+            }
+            Marker::Square => self.rectangle([(x - 4, y - 4), (x + 4, y + 4)], color, true),
+            Marker::Triangle => self.filled(vec![(x, y - 5), (x + 5, y + 4), (x - 5, y + 4)], color),
+            Marker::Diamond => self.filled(vec![(x, y - 6), (x + 6, y), (x, y + 6), (x - 6, y)], color),
+        }
+    }
+
+    /// Series by name, in as many lines as they need from `top` on.
+    pub(super) fn legend(&self, top: i32, series: &[(String, Look)]) {
+        for ((name, look), (x, y)) in series.iter().zip(legend_places(series)) {
+            let y = top + y;
+            self.line(vec![(x, y), (x + 24, y)], &look.color, 2);
+            self.marker((x + 12, y), *look);
+            self.text((x + 30, y), name, LABEL, HPos::Left, false);
+        }
+    }
+}
+
+const LEGEND_LINE: i32 = 22;
+
+/// Height that a legend takes.
+pub(super) fn legend_height(series: &[(String, Look)]) -> i32 {
+    legend_places(series).last().map_or(0, |(_, y)| y + LEGEND_LINE)
+}
+
+fn legend_places(series: &[(String, Look)]) -> Vec<(i32, i32)> {
+    let (mut x, mut y) = (MARGIN, 0);
+    series
+        .iter()
+        .map(|(name, _)| {
+            let width = 30 + theme::width(name, LABEL) + 14;
+            if x > MARGIN && x + width > WIDTH - MARGIN {
+                (x, y) = (MARGIN, y + LEGEND_LINE);
+            }
+            let place = (x, y);
+            x += width;
+            place
+        })
+        .collect()
+}
+
+fn escaped(text: &str) -> String {
+    let plain: String = text
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    plain
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+}

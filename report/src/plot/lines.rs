@@ -1,0 +1,172 @@
+//! Panels of lines over a logarithmic axis, with bands for intervals.
+
+use perfrun_api::results::Unit;
+use plotters::style::{Color as _, text_anchor::HPos};
+
+use super::{
+    axis::Axis,
+    canvas::{self, Canvas, MARGIN, WIDTH},
+    theme::{self, HEADING, LABEL, Look, TITLE},
+};
+
+/// A plot of one or more panels with the same series.
+pub(super) struct Lines {
+    pub(super) title: String,
+    pub(super) description: String,
+    pub(super) x_title: &'static str,
+    pub(super) unit: Unit,
+    pub(super) panels: Vec<Panel>,
+}
+
+/// One coordinate system.
+pub(super) struct Panel {
+    pub(super) title: String,
+    pub(super) y_title: &'static str,
+    /// Values of the x axis and their names.
+    pub(super) x: Vec<(f64, String)>,
+    pub(super) series: Vec<Series>,
+}
+
+/// One line.
+pub(super) struct Series {
+    pub(super) name: String,
+    pub(super) look: Look,
+    pub(super) points: Vec<Point>,
+}
+
+/// A value with its interval, if it has one.
+pub(super) struct Point {
+    pub(super) x: f64,
+    pub(super) y: f64,
+    pub(super) interval: Option<(f64, f64)>,
+}
+
+const PANEL_HEIGHT: i32 = 344;
+/// Of a panel: its heading, the labels of y, those of x.
+const TOP: i32 = 52;
+const LEFT: i32 = 92;
+const BOTTOM: i32 = 56;
+const RIGHT: i32 = 18;
+
+impl Lines {
+    pub(super) fn svg(&self) -> String {
+        let legend = self.legend();
+        let top = MARGIN + TITLE as i32 + 20;
+        let first = top + canvas::legend_height(&legend);
+        let columns = if self.panels.len() == 1 { 1 } else { 2 };
+        let rows = self.panels.len().div_ceil(columns) as i32;
+        canvas::draw(
+            &self.title,
+            &self.description,
+            first + rows * PANEL_HEIGHT + MARGIN,
+            |canvas| {
+                canvas.legend(top, &legend);
+                let width = (WIDTH - 2 * MARGIN) / columns as i32;
+                for (line, y) in self
+                    .panels
+                    .chunks(columns)
+                    .zip((first..).step_by(PANEL_HEIGHT as usize))
+                {
+                    // Side by side they are compared, so they have the same scale.
+                    let points = line
+                        .iter()
+                        .flat_map(|panel| &panel.series)
+                        .flat_map(|series| &series.points);
+                    let axis = Axis::logarithmic(self.unit, points.flat_map(Point::extent));
+                    for (panel, x) in line.iter().zip((MARGIN..).step_by(width as usize)) {
+                        self.panel(canvas, panel, &axis, (x, y), width);
+                    }
+                }
+            },
+        )
+    }
+
+    fn legend(&self) -> Vec<(String, Look)> {
+        let mut legend: Vec<(String, Look)> = vec![];
+        for series in self.panels.iter().flat_map(|panel| &panel.series) {
+            if !legend.iter().any(|(name, _)| *name == series.name) {
+                legend.push((series.name.clone(), series.look));
+            }
+        }
+        legend
+    }
+
+    fn panel(&self, canvas: &Canvas<'_>, panel: &Panel, y_axis: &Axis, (x0, y0): (i32, i32), width: i32) {
+        let (left, right) = (x0 + LEFT, x0 + width - RIGHT);
+        let (top, bottom) = (y0 + TOP, y0 + PANEL_HEIGHT - BOTTOM);
+        let x_axis = Axis::categories(panel.x.clone());
+        let x_at = |value: f64| left + (x_axis.place(value) * f64::from(right - left)).round() as i32;
+        let y_at = |value: f64| bottom - (y_axis.place(value) * f64::from(bottom - top)).round() as i32;
+
+        canvas.text((left, y0 + 14), &panel.title, HEADING, HPos::Left, true);
+        canvas.text((x0, y0 + 30), panel.y_title, LABEL, HPos::Left, false);
+        for (value, label) in &y_axis.ticks {
+            let y = y_at(*value);
+            canvas.line(vec![(left, y), (right, y)], &theme::grid(), 1);
+            canvas.text((left - 8, y), label, LABEL, HPos::Right, false);
+        }
+        canvas.line(vec![(left, bottom), (right, bottom)], &theme::TEXT, 1);
+        let mut free_from = i32::MIN;
+        for (value, label) in &x_axis.ticks {
+            let x = x_at(*value);
+            canvas.line(vec![(x, bottom), (x, bottom + 4)], &theme::TEXT, 1);
+            let half = theme::width(label, LABEL) / 2;
+            if x - half >= free_from {
+                canvas.text((x, bottom + 16), label, LABEL, HPos::Center, false);
+                free_from = x + half + 8;
+            }
+        }
+        canvas.text(
+            ((left + right) / 2, bottom + 38),
+            self.x_title,
+            LABEL,
+            HPos::Center,
+            false,
+        );
+        for series in &panel.series {
+            band(canvas, series, x_at, y_at);
+        }
+        for series in &panel.series {
+            let points: Vec<(i32, i32)> = series
+                .points
+                .iter()
+                .map(|point| (x_at(point.x), y_at(point.y)))
+                .collect();
+            canvas.line(points.clone(), &series.look.color, 2);
+            for point in points {
+                canvas.marker(point, series.look);
+            }
+        }
+    }
+}
+
+/// Intervals as a band around the line; around a single point, as a whisker.
+fn band(canvas: &Canvas<'_>, series: &Series, x_at: impl Fn(f64) -> i32, y_at: impl Fn(f64) -> i32) {
+    let ends = |point: &Point| {
+        point
+            .interval
+            .map(|(low, high)| (x_at(point.x), y_at(low), y_at(high)))
+    };
+    let known: Vec<(i32, i32, i32)> = series.points.iter().filter_map(ends).collect();
+    match known.as_slice() {
+        [] => {}
+        [(x, low, high)] => canvas.whisker((*x, *low), (*x, *high), &series.look.color),
+        _ => {
+            let upper = known.iter().map(|(x, _, high)| (*x, *high));
+            let lower = known.iter().rev().map(|(x, low, _)| (*x, *low));
+            canvas.filled(upper.chain(lower).collect(), &series.look.color.mix(0.22));
+        }
+    }
+}
+
+impl Point {
+    fn extent(&self) -> impl Iterator<Item = f64> {
+        [
+            Some(self.y),
+            self.interval.map(|i| i.0),
+            self.interval.map(|i| i.1),
+        ]
+        .into_iter()
+        .flatten()
+    }
+}

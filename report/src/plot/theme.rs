@@ -1,0 +1,144 @@
+//! How plots look: on white pages and on dark ones, in colour and without.
+
+use plotters::style::{
+    Color as _, FontStyle, IntoFont as _, RGBAColor, RGBColor, TextStyle,
+    text_anchor::{HPos, Pos, VPos},
+};
+
+/// Plots have no background. Text of this grey has a contrast of at least 4.2 to white and to GitHub's dark page.
+pub(super) const TEXT: RGBColor = RGBColor(0x77, 0x7b, 0x83);
+/// What others are held against.
+const RAW: RGBColor = RGBColor(0x7d, 0x85, 0x90);
+/// Distinguishable with the common kinds of colour blindness (after Okabe and Ito), each with a contrast of at least 3
+/// to white and to dark pages. Markers tell series apart where colours repeat.
+const SERIES: [RGBColor; 8] = [
+    RGBColor(0x00, 0x72, 0xb2),
+    RGBColor(0xd5, 0x5e, 0x00),
+    RGBColor(0x00, 0x94, 0x6c),
+    RGBColor(0xc0, 0x6c, 0x9b),
+    RGBColor(0x96, 0x76, 0x1d),
+    RGBColor(0x4c, 0x89, 0xd0),
+    RGBColor(0xb5, 0x51, 0x6b),
+    RGBColor(0x6e, 0x85, 0x2a),
+];
+
+/// Text sizes in pixels.
+pub(super) const TITLE: f64 = 18.0;
+pub(super) const HEADING: f64 = 15.0;
+pub(super) const LABEL: f64 = 13.0;
+
+/// Shapes of points.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Marker {
+    Circle,
+    Square,
+    Triangle,
+    Diamond,
+    Ring,
+}
+
+/// The look of a series.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Look {
+    pub(super) color: RGBColor,
+    pub(super) marker: Marker,
+}
+
+impl Look {
+    pub(super) const RAW: Self = Self {
+        color: RAW,
+        marker: Marker::Ring,
+    };
+
+    /// The look of the n-th series that is not the baseline.
+    pub(super) fn series(n: usize) -> Self {
+        const MARKERS: [Marker; 4] = [Marker::Circle, Marker::Square, Marker::Triangle, Marker::Diamond];
+        // One step more with each round of colours, so that colour and marker together repeat late.
+        let marker = MARKERS[(n + n / SERIES.len()) % MARKERS.len()];
+        Self {
+            color: SERIES[n % SERIES.len()],
+            marker,
+        }
+    }
+}
+
+/// Lines behind the data.
+pub(super) fn grid() -> RGBAColor {
+    TEXT.mix(0.3)
+}
+
+/// Text at a point: where the point is, seen from the text.
+pub(super) fn text(size: f64, side: HPos, bold: bool) -> TextStyle<'static> {
+    // The backend divides by this factor.
+    let font = ("sans-serif", size * 1.24).into_font();
+    let font = if bold { font.style(FontStyle::Bold) } else { font };
+    TextStyle::from(font)
+        .color(&TEXT)
+        .pos(Pos::new(side, VPos::Center))
+}
+
+/// How wide a text is at most, in pixels: there is no font to ask, and pages choose their own.
+pub(super) fn width(text: &str, size: f64) -> i32 {
+    (text.chars().count() as f64 * size * 0.62).ceil() as i32
+}
+
+/// A text cut in its middle to fit: variants of a stack differ at the end as often as at the beginning.
+pub(super) fn shortened(text: &str, longest: usize) -> String {
+    let length = text.chars().count();
+    if length <= longest {
+        return text.to_owned();
+    }
+    let kept = longest.saturating_sub(1);
+    let head: String = text.chars().take(kept.div_ceil(2)).collect();
+    let tail: String = text.chars().skip(length - kept / 2).collect();
+    format!("{head}…{tail}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// WCAG 2.2, relative luminance and contrast ratio.
+    fn contrast(a: RGBColor, b: RGBColor) -> f64 {
+        let linear = |c: u8| {
+            let c = f64::from(c) / 255.0;
+            if c <= 0.04045 {
+                c / 12.92
+            } else {
+                ((c + 0.055) / 1.055).powf(2.4)
+            }
+        };
+        let luminance = |c: RGBColor| 0.2126 * linear(c.0) + 0.7152 * linear(c.1) + 0.0722 * linear(c.2);
+        let (a, b) = (luminance(a), luminance(b));
+        (a.max(b) + 0.05) / (a.min(b) + 0.05)
+    }
+
+    #[test]
+    fn everything_is_readable_on_white_and_on_dark_pages() {
+        for page in [RGBColor(255, 255, 255), RGBColor(0x0d, 0x11, 0x17)] {
+            assert!(contrast(TEXT, page) >= 4.2, "text: {}", contrast(TEXT, page));
+            for color in SERIES.iter().chain([&RAW]) {
+                assert!(
+                    contrast(*color, page) >= 3.0,
+                    "{color:?} on {page:?}: {}",
+                    contrast(*color, page)
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn looks_repeat_late() {
+        let looks: Vec<Look> = (0..32).map(Look::series).collect();
+        for (i, look) in looks.iter().enumerate() {
+            assert!(!looks[..i].contains(look), "{i}");
+        }
+    }
+
+    #[test]
+    fn long_texts_keep_both_ends() {
+        assert_eq!(shortened("litep2p-next.1", 9), "lite…xt.1");
+        assert_eq!(shortened("raw", 9), "raw");
+        assert_eq!(shortened("raw", 0), "…");
+    }
+}
