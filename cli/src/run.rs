@@ -1,6 +1,6 @@
 //! `perfrun run`: the nodes of a plan as local processes, and a conductor over them.
 
-mod nodes;
+pub mod nodes;
 
 use std::{
     io::{self, Write},

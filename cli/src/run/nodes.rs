@@ -20,7 +20,7 @@ use tokio::sync::Mutex;
 use super::program;
 use crate::{
     args::NodeProgram,
-    local::{Isolation, Launcher, Network, NodeCommand, NodeProcess},
+    local::{Isolation, Launcher, Network, NodeCommand, NodeProcess, Slot},
 };
 
 /// How long a node may take to end by itself.
@@ -103,6 +103,16 @@ impl LocalNodes {
             .iter()
             .map(|(name, process)| Ok((name.clone(), client(process)?)))
             .collect()
+    }
+
+    /// Where node number `index` of the plan is.
+    pub fn slot(&self, index: usize) -> Option<&Slot> {
+        self.network.slot(index)
+    }
+
+    /// The process of a node, for looking at it from outside.
+    pub async fn pid(&self, name: &str) -> Option<u32> {
+        self.processes.lock().await.get(name).map(NodeProcess::pid)
     }
 
     /// Ends all nodes, gracefully if they can.

@@ -1,0 +1,69 @@
+//! `cargo xtask bench [NAME…]`: perfrun measured against a peer or against itself, in the same minutes on the same
+//! machine. Every line is a ratio or a cost with its target; nothing here is a test, because a shared machine decides
+//! part of the outcome.
+
+mod iperf;
+mod overhead;
+mod profile;
+mod quic;
+mod stacks;
+mod testbed;
+
+use anyhow::{Context, Result};
+use clap::{Parser, ValueEnum};
+use perfrun_cli::local::privilege;
+
+/// Benchmarks of perfrun itself.
+#[derive(Parser)]
+#[command(name = "perfrun-bench")]
+struct Args {
+    /// Which ones; all, if none is named.
+    names: Vec<Name>,
+    /// Pairs of measurements to take, each pair back to back.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Seconds of each measurement.
+    #[arg(long, default_value_t = 2.0)]
+    seconds: f64,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Name {
+    /// Raw TCP against iperf3.
+    RawTcp,
+    /// Raw QUIC against a minimal quinn loop.
+    RawQuic,
+    /// 64 KiB chunks against the published tools' 1 KiB.
+    Chunks,
+    /// CPU time of the node that is neither the stack's nor the kernel's.
+    NodeCpu,
+    /// Time per trial that is not the trial, idle memory, start skew.
+    Overhead,
+}
+
+fn main() -> Result<()> {
+    if let Some(role) = quic::role() {
+        return tokio::runtime::Runtime::new()?.block_on(quic::end(&role));
+    }
+    let args = Args::parse();
+    privilege::acquire().context("benchmarks need network namespaces: run as root")?;
+    let wanted = |name| args.names.is_empty() || args.names.contains(&name);
+    tokio::runtime::Runtime::new()?.block_on(async {
+        if wanted(Name::RawTcp) {
+            iperf::run(args.rounds, args.seconds).await?;
+        }
+        if wanted(Name::RawQuic) {
+            quic::run(args.rounds, args.seconds).await?;
+        }
+        if wanted(Name::Chunks) {
+            stacks::run(args.rounds, args.seconds).await?;
+        }
+        if wanted(Name::NodeCpu) {
+            profile::run(args.seconds).await?;
+        }
+        if wanted(Name::Overhead) {
+            overhead::run().await?;
+        }
+        Ok(())
+    })
+}

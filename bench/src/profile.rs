@@ -1,0 +1,123 @@
+//! CPU time of the node that is neither the stack's nor the kernel's, by sampling.
+//!
+//! `perf record` samples the client's process during a bandwidth trial. A sample counts as the node's own when the
+//! function it fell into is one of `perfrun_node` or `perfrun_api` that is not a stack adapter's: what the compiler
+//! inlined into such a function counts too, so the share is an upper bound.
+
+use std::process::Stdio;
+
+use anyhow::{Context, Result, ensure};
+use tokio::process::Command;
+
+use crate::testbed::Testbed;
+
+pub async fn run(seconds: f64) -> Result<()> {
+    let traced = Command::new("perf")
+        .args(["record", "-o", "/dev/null", "true"])
+        .output()
+        .await;
+    if !traced.is_ok_and(|output| output.status.success()) {
+        println!("CPU time of the node itself: not measured, `perf record` does not work here");
+        return Ok(());
+    }
+    for (stack, transport) in [
+        ("raw", "tcp"),
+        ("raw", "quic-v1"),
+        ("libp2p", "tcp"),
+        ("libp2p", "quic-v1"),
+        ("litep2p", "tcp"),
+        ("litep2p", "quic-v1"),
+    ] {
+        for direction in ["upload", "download"] {
+            let share = share(stack, transport, direction, seconds).await?;
+            println!(
+                "CPU time of the node itself, {stack} over {transport}, {direction}: client {:.2} %, server {:.2} % (target ≤ 3 %)",
+                share[0], share[1]
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The node's own share at the client and at the server, in percent.
+async fn share(stack: &str, transport: &str, direction: &str, seconds: f64) -> Result<[f64; 2]> {
+    let testbed = Testbed::start(&format!(
+        "  workload: {{bandwidth: {{duration: {seconds}s, directions: [{direction}]}}}}\n\
+         \x20 matrix: {{clients: [{stack}], servers: [{stack}], transports: [{transport}], rawBaseline: false}}\n\
+         \x20 iterations: 1\n  warmup: 0\n"
+    ))
+    .await?;
+    let folder = tempfile::tempdir()?;
+    let mut recordings = vec![];
+    for node in ["client-0", "server-0"] {
+        let pid = testbed.nodes.pid(node).await.context("the plan has the node")?;
+        let data = folder.path().join(node);
+        let recording = Command::new("perf")
+            .args(["record", "-q", "-F", "1999", "-p", &pid.to_string(), "-o"])
+            .arg(&data)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()?;
+        recordings.push((recording, data));
+    }
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    testbed.run(None).await?;
+    // perf ends, and writes its file, when the process that it samples does.
+    testbed.nodes.stop().await;
+    let mut shares = [0.0; 2];
+    for (share, (mut recording, data)) in shares.iter_mut().zip(recordings) {
+        recording.wait().await?;
+        let report = Command::new("perf")
+            .args([
+                "report",
+                "-q",
+                "--no-children",
+                "--sort",
+                "symbol",
+                "--stdio",
+                "--percent-limit",
+                "0",
+                "-i",
+            ])
+            .arg(&data)
+            .stderr(Stdio::null())
+            .output()
+            .await?;
+        *share = own_share(&String::from_utf8_lossy(&report.stdout))?;
+    }
+    Ok(shares)
+}
+
+/// Sums the node's own functions of a report with lines such as `  1.25%  [.] perfrun_node::wire::perf::serve`.
+fn own_share(report: &str) -> Result<f64> {
+    let mut total = 0.0;
+    let mut own = 0.0;
+    for line in report.lines() {
+        let Some((percent, symbol)) = line.trim().split_once('%') else {
+            continue;
+        };
+        let Ok(percent) = percent.trim().parse::<f64>() else {
+            continue;
+        };
+        total += percent;
+        let ours = symbol.contains("perfrun_node::") || symbol.contains("perfrun_api::");
+        if ours && !symbol.contains("perfrun_node::stack::") {
+            own += percent;
+        }
+    }
+    ensure!(total > 50.0, "perf gave no usable profile");
+    Ok(own / total * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn only_the_nodes_own_functions_count() {
+        let report = "  50.00%  [k] copy_user\n  30.00%  [.] chacha20\n\
+                      10.00%  [.] <perfrun_node::stack::raw::Tcp as X>::poll\n\
+                      10.00%  [.] perfrun_node::wire::perf::serve::{closure}\n";
+        let share = super::own_share(report).unwrap();
+        assert!((share - 10.0).abs() < 1e-9, "{share}");
+    }
+}

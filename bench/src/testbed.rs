@@ -1,0 +1,117 @@
+//! Real nodes in namespaces, and single trials on them.
+
+use std::sync::Mutex;
+
+use anyhow::{Context, Result, anyhow};
+use async_trait::async_trait;
+use perfrun_api::{
+    document,
+    plan::{Plan, plan},
+    results::{Metric, TrialRecord},
+    spec::PerfRunSpec,
+};
+use perfrun_cli::{local::Isolation, run::nodes::LocalNodes};
+use perfrun_conductor::{Conductor, Event, Options, Sink};
+use tokio_util::sync::CancellationToken;
+
+/// The nodes of one document.
+pub struct Testbed {
+    spec: PerfRunSpec,
+    plan: Plan,
+    /// The running nodes.
+    pub nodes: LocalNodes,
+    _logs: tempfile::TempDir,
+}
+
+impl Testbed {
+    /// Starts the nodes of a document, given by its spec in YAML.
+    pub async fn start(spec: &str) -> Result<Self> {
+        let text = format!(
+            "apiVersion: perfrun.io/v1alpha1\nkind: PerfRun\nmetadata: {{name: bench}}\nspec:\n{spec}"
+        );
+        let spec = document::parse(&text)?
+            .pop()
+            .context("there is one document")?
+            .spec;
+        let plan = plan(&spec)?;
+        let logs = tempfile::tempdir()?;
+        let nodes = LocalNodes::start(&plan, &spec, "bench", &[], Isolation::Namespaces, logs.path()).await?;
+        Ok(Self {
+            spec,
+            plan,
+            nodes,
+            _logs: logs,
+        })
+    }
+
+    /// Runs the trials of one cell, or of all; a failed one is an error.
+    pub async fn run(&self, cell: Option<&str>) -> Result<Vec<TrialRecord>> {
+        let mut plan = self.plan.clone();
+        if let Some(cell) = cell {
+            let index = plan.cells.iter().position(|c| c.id == cell);
+            let index = index.with_context(|| format!("the plan has no cell {cell}"))?;
+            plan.trials.retain(|trial| trial.cell == index);
+        }
+        let mut records = Records::default();
+        let conductor = Conductor {
+            plan: &plan,
+            options: Options::new(self.spec.timeouts.clone()),
+            sink: &mut records,
+            spares: &self.nodes,
+            progress: &|_: Event<'_>| {},
+            cancel: CancellationToken::new(),
+        };
+        let end = conductor.run(self.nodes.clients().await?).await;
+        if let Some(reason) = end.reason {
+            return Err(anyhow!("the run ended early: {reason}"));
+        }
+        let records = records.0.into_inner()?;
+        match records.iter().find_map(|record| record.failure.as_ref()) {
+            Some(failure) => Err(anyhow!(
+                "a trial failed: {} ({})",
+                failure.message,
+                failure.reason
+            )),
+            None => Ok(records),
+        }
+    }
+
+    /// One metric of one measured trial of a cell.
+    pub async fn measure(&self, cell: &str, metric: Metric) -> Result<f64> {
+        let records = self.run(Some(cell)).await?;
+        let measured = records.iter().find(|record| !record.trial.warmup);
+        measured
+            .and_then(|record| record.metrics.get(&metric).copied())
+            .with_context(|| format!("{cell} has no {metric}"))
+    }
+}
+
+#[derive(Default)]
+struct Records(Mutex<Vec<TrialRecord>>);
+
+#[async_trait]
+impl Sink for Records {
+    async fn record(&mut self, record: &TrialRecord) -> std::io::Result<()> {
+        self.0.get_mut().expect("no holder panics").push(record.clone());
+        Ok(())
+    }
+}
+
+/// The middle of some values.
+pub fn median(values: &[f64]) -> f64 {
+    perfrun_report::Statistics::of(values.iter().copied()).map_or(f64::NAN, |statistics| statistics.median)
+}
+
+/// Prints ours, theirs and the ratio of medians, with the ratio of every pair.
+pub fn print_ratio(what: &str, pairs: &[(f64, f64)], target: f64) {
+    let (ours, theirs): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
+    let ratios: Vec<f64> = pairs.iter().map(|(ours, theirs)| ours / theirs).collect();
+    let each: Vec<String> = ratios.iter().map(|ratio| format!("{ratio:.2}")).collect();
+    println!(
+        "{what}: {:.2} against {:.2} Gbit/s, ratio {:.3} (target ≥ {target}); pairs {}",
+        median(&ours) / 1e9,
+        median(&theirs) / 1e9,
+        median(&ratios),
+        each.join(" ")
+    );
+}
