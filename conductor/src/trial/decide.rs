@@ -93,9 +93,9 @@ mod tests {
         let running = status(TrialState::Running, None);
         let finished = status(TrialState::Finished, None);
         let ready = status(TrialState::Ready, None);
-        assert_eq!(judge(&[ready.clone()], &[finished.clone(), running]), Found::Take);
+        assert_eq!(judge(&[ready], &[finished.clone(), running]), Found::Take);
         assert_eq!(
-            judge(&[finished.clone()], std::slice::from_ref(&finished)),
+            judge(std::slice::from_ref(&finished), std::slice::from_ref(&finished)),
             Found::Take
         );
     }

@@ -30,8 +30,11 @@ pub struct Bench {
     spares: Mutex<BTreeMap<String, VecDeque<Script>>>,
     replaced: Mutex<Vec<ScriptedNode>>,
     events: Mutex<Vec<String>>,
-    on_event: Option<Box<dyn Fn(&Event<'_>) + Send + Sync>>,
+    on_event: Option<OnEvent>,
 }
+
+/// Reacts to what happens.
+type OnEvent = Box<dyn Fn(&Event<'_>) + Send + Sync>;
 
 /// What came out.
 pub struct Out {

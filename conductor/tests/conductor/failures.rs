@@ -100,6 +100,23 @@ async fn a_trial_that_takes_too_long_times_out_at_the_node() {
 }
 
 #[tokio::test]
+async fn a_trial_that_nodes_do_not_time_out_is_ended_by_us() {
+    let node = |seconds| Script {
+        works_for: Duration::from_secs(seconds),
+        ignores_timeout: true,
+        ..Script::default()
+    };
+    let mut bench = bench()
+        .node("server-0", node(0))
+        .node("client-0", node(60))
+        .trial_timeout(Duration::from_millis(100));
+    bench.plan.trials.truncate(1);
+    let out = bench.run().await;
+    assert_eq!(out.outline(), ["c0.i0.a0 client-0 Timeout"]);
+    assert_eq!(out.records[0].nodes.len(), 2);
+}
+
+#[tokio::test]
 async fn a_refused_request_is_a_failure_with_the_nodes_words() {
     let script = Script {
         refuses: Some(axum::http::StatusCode::BAD_REQUEST),
@@ -110,7 +127,7 @@ async fn a_refused_request_is_a_failure_with_the_nodes_words() {
     assert_eq!(failure.reason, Reason::Internal);
     assert_eq!(
         failure.message,
-        "client-0: the node refused the call with status 400 Bad Request: as scripted"
+        "client-0: the node refused the call with status 400: as scripted"
     );
 }
 
