@@ -9,5 +9,7 @@ pub mod node;
 pub mod plan;
 pub mod quantity;
 pub mod results;
+pub mod rule;
 pub mod spec;
+pub mod structural;
 pub mod workload;

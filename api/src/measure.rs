@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    histogram::Recorder,
+    histogram::{Recorder, recorder},
     node::{Distribution, Measured, Transfer},
-    plan::{Cell, Parameters, Role},
+    plan::{Amount, Cell, Parameters, Role},
     results::{Metric, NodeRecord},
     workload::{Direction, Timing},
 };
@@ -60,10 +60,12 @@ pub fn count_mismatch(cell: &Cell, nodes: &BTreeMap<String, NodeRecord>) -> Opti
         sum(&trial.clients, |m| m.bytes_received),
     );
     let due = match amount {
-        crate::plan::Amount::Count(bytes) => {
-            Some(bytes * u64::from(*streams) * u64::from(cell.peers_per_client) * cell.clients.len() as u64)
+        Amount::Count(bytes) => {
+            let transfers =
+                u64::from(*streams) * u64::from(cell.peers_per_client) * cell.clients.len() as u64;
+            Some(bytes.saturating_mul(transfers))
         }
-        crate::plan::Amount::Seconds(_) => None,
+        Amount::Seconds(_) => None,
     };
     let wrong = |what: &str, (sent, received): (u64, u64)| {
         let complete = sent == received && due.is_none_or(|due| due == received);
@@ -112,7 +114,7 @@ impl<'a> Ends<'a> {
         let arrivals: Vec<Transfer> = self.servers.iter().filter_map(|m| m.upload).collect();
         let mut payload = 0;
         if direction != Direction::Download {
-            metrics.insert(Metric::UploadSeconds, longest(&uploads));
+            metrics.extend(longest(&uploads).map(|seconds| (Metric::UploadSeconds, seconds)));
             let goodput = match timing {
                 Timing::Strict => receiver_rate(&arrivals),
                 Timing::Compat => sender_rate(&uploads),
@@ -121,7 +123,7 @@ impl<'a> Ends<'a> {
             payload += arrivals.iter().map(|t| t.bytes).sum::<u64>();
         }
         if direction != Direction::Upload {
-            metrics.insert(Metric::DownloadSeconds, longest(&downloads));
+            metrics.extend(longest(&downloads).map(|seconds| (Metric::DownloadSeconds, seconds)));
             let goodput = match timing {
                 Timing::Strict => receiver_rate(&downloads),
                 Timing::Compat => sender_rate(&downloads),
@@ -135,8 +137,7 @@ impl<'a> Ends<'a> {
         }
         if let Some(connect) = self.merged(Distribution::HandshakeEstablished) {
             metrics.insert(Metric::ConnectSeconds, quantile(&connect, 0.5));
-            let slowest = self.clients.iter().map(|m| m.seconds).fold(0.0, f64::max);
-            metrics.insert(Metric::TotalSeconds, seconds(connect.max()) + slowest);
+            metrics.insert(Metric::TotalSeconds, seconds(connect.max()) + self.slowest());
         }
     }
 
@@ -147,7 +148,8 @@ impl<'a> Ends<'a> {
             metrics.insert(Metric::OpenP90, quantile(&open, 0.9));
             metrics.insert(Metric::OpenP99, quantile(&open, 0.99));
             metrics.insert(Metric::OpenMax, seconds(open.max()));
-            metrics.insert(Metric::OpensPerSecond, open.len() as f64 / seconds(open.max()));
+            let rate = rate(open.len() as f64, seconds(open.max()));
+            metrics.extend(rate.map(|rate| (Metric::OpensPerSecond, rate)));
         }
         if let Some(open) = self.merged(Distribution::OpenCompat) {
             metrics.insert(Metric::OpenMeanCompat, open.mean() / 1e9);
@@ -166,8 +168,8 @@ impl<'a> Ends<'a> {
         if let Some(phase) = self.merged(Distribution::HandshakeFirstByte) {
             metrics.insert(Metric::HandshakeFirstByteP50, quantile(&phase, 0.5));
             metrics.insert(Metric::HandshakeFirstByteP99, quantile(&phase, 0.99));
-            let longest = self.clients.iter().map(|m| m.seconds).fold(0.0, f64::max);
-            metrics.insert(Metric::HandshakesPerSecond, phase.len() as f64 / longest);
+            let rate = rate(phase.len() as f64, self.slowest());
+            metrics.extend(rate.map(|rate| (Metric::HandshakesPerSecond, rate)));
         }
         self.failures(metrics);
     }
@@ -216,16 +218,21 @@ impl<'a> Ends<'a> {
             .sum()
     }
 
-    /// The clients' recordings of a distribution as one. A recording that cannot be read counts as missing: the node
-    /// wrote it, so that would be a fault of the node, and no number is better than a wrong one.
+    /// The time of the client that took longest.
+    fn slowest(&self) -> f64 {
+        self.clients.iter().map(|m| m.seconds).fold(0.0, f64::max)
+    }
+
+    /// The clients' recordings of a distribution as one. If one of them cannot be read there is none: the node wrote
+    /// it, so that would be a fault of the node, and no number is better than one that leaves a client out.
     fn merged(&self, distribution: Distribution) -> Option<Recorder> {
-        let mut recordings = self
+        let mut all = recorder(); // of any range; a decoded one holds only what it was made for
+        for recording in self
             .clients
             .iter()
-            .filter_map(|m| m.histograms.get(&distribution)?.decode().ok());
-        let mut all = recordings.next()?;
-        for recording in recordings {
-            all.add(recording).ok()?;
+            .filter_map(|m| m.histograms.get(&distribution))
+        {
+            all.add(recording.decode().ok()?).ok()?;
         }
         Some(all).filter(|all| !all.is_empty())
     }
@@ -238,22 +245,23 @@ fn receiver_rate(transfers: &[Transfer]) -> Option<f64> {
         return None;
     }
     let bytes: u64 = transfers.iter().filter_map(|t| t.bytes_after_first).sum();
-    let seconds = transfers
-        .iter()
-        .filter_map(|t| t.first_to_last_seconds)
-        .fold(0.0, f64::max);
-    (seconds > 0.0).then(|| bytes as f64 * 8.0 / seconds)
+    let seconds = transfers.iter().filter_map(|t| t.first_to_last_seconds);
+    rate(bytes as f64 * 8.0, seconds.fold(0.0, f64::max))
 }
 
 /// What the published tools print, in decimal bit/s.
 fn sender_rate(transfers: &[Transfer]) -> Option<f64> {
     let bytes: u64 = transfers.iter().map(|t| t.bytes).sum();
-    let seconds = longest(transfers);
-    (seconds > 0.0).then(|| bytes as f64 * 8.0 / seconds)
+    rate(bytes as f64 * 8.0, longest(transfers)?)
 }
 
-fn longest(transfers: &[Transfer]) -> f64 {
-    transfers.iter().map(|t| t.seconds).fold(0.0, f64::max)
+fn longest(transfers: &[Transfer]) -> Option<f64> {
+    transfers.iter().map(|t| t.seconds).reduce(f64::max)
+}
+
+/// So much per second. There is no rate over no time; infinity is not a measurement, nor can JSON hold it.
+fn rate(amount: f64, seconds: f64) -> Option<f64> {
+    (seconds > 0.0).then(|| amount / seconds)
 }
 
 fn quantile(recorder: &Recorder, quantile: f64) -> f64 {

@@ -1,17 +1,24 @@
 //! From a document to what is run: a pure function, the same for local runs and clusters.
 
-use std::{collections::BTreeSet, fmt, time::Duration};
+mod parameters;
+mod support;
+
+use std::{collections::BTreeSet, time::Duration};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+pub use self::parameters::{Amount, Parameters};
+use self::support::unsupported;
 use crate::{
-    matrix::{Negotiation, Protocol, Stack, Transport},
-    quantity::ByteSize,
-    spec::{Combination, Matrix, Order, PerfRunSpec, StackName},
-    workload::{Direction, OpenMode, Timing, Workload},
+    matrix::{Stack, Transport},
+    spec::{Combination, Matrix, Order, PerfRunSpec, Selector, StackName},
+    workload::Workload,
 };
+
+/// A plan with more trials than this would hardly end, and its results would not fit into memory.
+pub const TRIALS_MAX: u64 = 100_000;
 
 /// What a run does: its nodes, its cells, and its trials in running order.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
@@ -80,8 +87,8 @@ pub struct Cell {
 impl Cell {
     /// The pair as tables head it, e.g. `libp2p → litep2p`, or `raw` for the baseline.
     pub fn pair(&self) -> String {
-        if self.is_raw() {
-            "raw".to_owned()
+        if self.is_raw() && self.client == self.server {
+            self.client.to_string()
         } else {
             format!("{} → {}", self.client, self.server)
         }
@@ -117,162 +124,7 @@ pub struct Trial {
     pub warmup: bool,
 }
 
-/// What a trial does, all defaults filled in.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase", tag = "workload")]
-pub enum Parameters {
-    /// Bulk transfer.
-    #[serde(rename_all = "camelCase")]
-    Bandwidth {
-        /// The protocol on the streams.
-        protocol: Protocol,
-        /// Which way bytes go.
-        direction: Direction,
-        /// How much is transferred.
-        amount: Amount,
-        /// Parallel streams.
-        streams: u32,
-        /// Bytes of one write or read call.
-        chunk_bytes: ByteSize,
-        /// When an upload ends.
-        timing: Timing,
-        /// How the protocol is negotiated.
-        negotiation: Negotiation,
-    },
-    /// Opening of many substreams.
-    #[serde(rename_all = "camelCase")]
-    Substreams {
-        /// Substreams to open.
-        count: u32,
-        /// How they are requested.
-        mode: OpenMode,
-        /// Requests per second, for [`OpenMode::Paced`].
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        rate: Option<u32>,
-        /// How the protocol is negotiated.
-        negotiation: Negotiation,
-    },
-    /// New connections.
-    #[serde(rename_all = "camelCase")]
-    Handshakes {
-        /// How many, or for how long.
-        amount: Amount,
-        /// Connections being set up at the same time.
-        in_flight: u32,
-    },
-    /// Round trips on one stream.
-    #[serde(rename_all = "camelCase")]
-    Ping {
-        /// Round trips.
-        count: u32,
-        /// Pause between two, in seconds.
-        interval_seconds: f64,
-    },
-}
-
-impl Parameters {
-    /// What is spoken on the streams.
-    pub fn protocol(&self) -> Protocol {
-        match self {
-            Self::Bandwidth { protocol, .. } => *protocol,
-            Self::Substreams { .. } => Protocol::Litep2pPerf,
-            Self::Handshakes { .. } | Self::Ping { .. } => Protocol::Ping,
-        }
-    }
-
-    /// How the dialler negotiates it.
-    pub fn negotiation(&self) -> Negotiation {
-        match self {
-            Self::Bandwidth { negotiation, .. } | Self::Substreams { negotiation, .. } => *negotiation,
-            Self::Handshakes { .. } | Self::Ping { .. } => Negotiation::V1,
-        }
-    }
-
-    /// The measuring time that is asked for, where it is: a trial may last that much longer.
-    pub fn duration(&self) -> Duration {
-        match self {
-            Self::Bandwidth {
-                amount: Amount::Seconds(seconds),
-                ..
-            }
-            | Self::Handshakes {
-                amount: Amount::Seconds(seconds),
-                ..
-            } => Duration::from_secs_f64(*seconds),
-            Self::Substreams {
-                count,
-                rate: Some(rate),
-                ..
-            } => Duration::from_secs_f64(f64::from(*count) / f64::from(*rate)),
-            Self::Ping {
-                count,
-                interval_seconds,
-            } => Duration::from_secs_f64(f64::from(*count) * interval_seconds),
-            _ => Duration::ZERO,
-        }
-    }
-}
-
-/// The parameters in short, e.g. `upload-64Mi`: the last part of a cell's id.
-impl fmt::Display for Parameters {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Bandwidth {
-                direction,
-                amount,
-                streams,
-                ..
-            } => {
-                write!(f, "{direction}-{}", amount.of_bytes())?;
-                if *streams > 1 {
-                    write!(f, "-x{streams}")
-                } else {
-                    Ok(())
-                }
-            }
-            Self::Substreams { count, .. } => write!(f, "open-{count}"),
-            Self::Handshakes { amount, in_flight } => {
-                write!(f, "handshakes-{}", amount.of_items())?;
-                if *in_flight > 1 {
-                    write!(f, "-x{in_flight}")
-                } else {
-                    Ok(())
-                }
-            }
-            Self::Ping { count, .. } => write!(f, "ping-{count}"),
-        }
-    }
-}
-
-/// How much of something, or for how long.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Amount {
-    /// So many bytes of each stream, or connections.
-    Count(u64),
-    /// For so many seconds.
-    Seconds(f64),
-}
-
-impl Amount {
-    /// The amount with its unit, when it counts bytes.
-    pub fn of_bytes(self) -> String {
-        match self {
-            Self::Count(bytes) => ByteSize(bytes).to_string(),
-            Self::Seconds(seconds) => format!("{seconds}s"),
-        }
-    }
-
-    /// The amount with its unit, when it counts things.
-    pub fn of_items(self) -> String {
-        match self {
-            Self::Count(count) => count.to_string(),
-            Self::Seconds(seconds) => format!("{seconds}s"),
-        }
-    }
-}
-
-/// Why there is nothing to run.
+/// Why there is no plan.
 #[derive(Debug, Error, PartialEq)]
 pub enum Error {
     /// Every cell is skipped.
@@ -281,6 +133,14 @@ pub enum Error {
     /// The matrix has no cell at all.
     #[error("nothing to run: matrix.exclude leaves no cell")]
     NoCell,
+    /// The matrix has too many cells.
+    #[error(
+        "too much to run: {0} trials, of at most {TRIALS_MAX}: make the matrix, the workload or iterations smaller"
+    )]
+    TooManyTrials(u64),
+    /// The matrix names a stack that is neither built in nor listed; validation refuses such a document.
+    #[error("nothing to run: the matrix names {0}, which is neither built in nor listed in stacks")]
+    UnknownStack(StackName),
     /// No workload is set; validation refuses such a document.
     #[error("nothing to run: set a workload")]
     NoWorkload,
@@ -297,31 +157,38 @@ pub fn plan(spec: &PerfRunSpec) -> Result<Plan, Error> {
     if parameters.is_empty() {
         return Err(Error::NoWorkload);
     }
-    let mut plan = Plan {
-        nodes: vec![],
-        cells: vec![],
-        skipped: vec![],
-        trials: vec![],
-    };
-    for combination in combinations(&spec.matrix) {
+    let combinations = combinations(&spec.matrix);
+    let rounds = u64::from(spec.warmup) + u64::from(spec.iterations);
+    let size = combinations.len() as u64 * parameters.len() as u64 * rounds;
+    if size > TRIALS_MAX {
+        return Err(Error::TooManyTrials(size));
+    }
+    let (mut cells, mut skipped) = (vec![], vec![]);
+    for combination in &combinations {
         for parameters in &parameters {
-            let cell = cell(spec, &combination, parameters.clone());
+            let cell = cell(spec, combination, parameters.clone())?;
             match unsupported(&cell) {
-                Some(reason) => plan.skipped.push(Skipped { id: cell.id, reason }),
-                None => plan.cells.push(cell),
+                Some(reason) => skipped.push(Skipped { id: cell.id, reason }),
+                None => cells.push(cell),
             }
         }
     }
-    if plan.cells.is_empty() {
-        return Err(if plan.skipped.is_empty() {
+    if cells.is_empty() {
+        return Err(if skipped.is_empty() {
             Error::NoCell
         } else {
-            Error::NoRunnableCell(plan.skipped)
+            Error::NoRunnableCell(skipped)
         });
     }
-    plan.nodes = nodes(spec, &plan.cells);
-    plan.trials = trials(spec, plan.cells.len());
-    Ok(plan)
+    if spec.matrix.raw_baseline {
+        cells = with_baseline(spec, cells)?;
+    }
+    Ok(Plan {
+        nodes: nodes(spec, &cells),
+        trials: trials(spec, cells.len()),
+        cells,
+        skipped,
+    })
 }
 
 /// Every set of parameters that the workload asks for, in the order of the document.
@@ -375,14 +242,25 @@ fn parameters(workload: &Workload) -> Vec<Parameters> {
             interval_seconds: seconds(ping.interval),
         });
     }
-    all
+    distinct(all)
+}
+
+/// Each once: a document may say the same twice (`1Ki` and `1024`), and ids are made from what is said.
+fn distinct<T: PartialEq>(all: Vec<T>) -> Vec<T> {
+    let mut distinct = vec![];
+    for one in all {
+        if !distinct.contains(&one) {
+            distinct.push(one);
+        }
+    }
+    distinct
 }
 
 fn seconds(duration: kube::core::Duration) -> f64 {
     Duration::from(duration).as_secs_f64()
 }
 
-/// The pairs and transports to measure, the raw baseline first, each once.
+/// The pairs and transports that the matrix names, each once.
 fn combinations(matrix: &Matrix) -> Vec<Combination> {
     let crossed = matrix.transports.iter().flat_map(|transport| {
         matrix.clients.iter().flat_map(move |client| {
@@ -393,29 +271,34 @@ fn combinations(matrix: &Matrix) -> Vec<Combination> {
             })
         })
     });
-    let chosen: Vec<Combination> = crossed
-        .filter(|c| !matrix.exclude.iter().any(|selector| matches(selector, c)))
-        .chain(matrix.include.iter().cloned())
-        .collect();
-    let raw = || StackName(Stack::Raw.to_string());
-    let baseline = chosen
-        .iter()
-        .filter(|_| matrix.raw_baseline)
-        .map(|c| Combination {
-            client: raw(),
-            server: raw(),
-            transport: c.transport.raw(),
-        });
-    let mut unique = vec![];
-    for combination in baseline.chain(chosen.iter().cloned()) {
-        if !unique.contains(&combination) {
-            unique.push(combination);
-        }
-    }
-    unique
+    let chosen = crossed.filter(|c| !matrix.exclude.iter().any(|selector| matches(selector, c)));
+    distinct(chosen.chain(matrix.include.iter().cloned()).collect())
 }
 
-fn matches(selector: &crate::spec::Selector, combination: &Combination) -> bool {
+/// Puts the raw baseline of these cells before them: what each does, done without a peer-to-peer stack, once for every
+/// kind of transport. What raw cannot do has no baseline; nobody asked for those cells, so they are not skipped either.
+fn with_baseline(spec: &PerfRunSpec, cells: Vec<Cell>) -> Result<Vec<Cell>, Error> {
+    let raw = || StackName(Stack::Raw.to_string());
+    let mut baseline = vec![];
+    let mut ids = BTreeSet::new();
+    for measured in &cells {
+        let transport = measured.transport.raw();
+        let combination = Combination {
+            client: raw(),
+            server: raw(),
+            transport,
+        };
+        let cell = cell(spec, &combination, measured.parameters.clone())?;
+        if unsupported(&cell).is_none() && ids.insert(cell.id.clone()) {
+            baseline.push(cell);
+        }
+    }
+    // The matrix may name raw itself.
+    let others = cells.into_iter().filter(|cell| !ids.contains(&cell.id));
+    Ok(baseline.into_iter().chain(others).collect())
+}
+
+fn matches(selector: &Selector, combination: &Combination) -> bool {
     selector
         .client
         .as_ref()
@@ -429,7 +312,7 @@ fn matches(selector: &crate::spec::Selector, combination: &Combination) -> bool 
             .is_none_or(|transport| transport == combination.transport)
 }
 
-fn cell(spec: &PerfRunSpec, combination: &Combination, parameters: Parameters) -> Cell {
+fn cell(spec: &PerfRunSpec, combination: &Combination, parameters: Parameters) -> Result<Cell, Error> {
     let Combination {
         client,
         server,
@@ -440,10 +323,10 @@ fn cell(spec: &PerfRunSpec, combination: &Combination, parameters: Parameters) -
             .map(move |i| node_name(role, i, variant(spec, stack)))
             .collect()
     };
-    Cell {
+    Ok(Cell {
         id: format!("{client}.{server}.{transport}.{parameters}"),
-        client_stack: stack(spec, client),
-        server_stack: stack(spec, server),
+        client_stack: stack(spec, client)?,
+        server_stack: stack(spec, server)?,
         clients: names(Role::Client, spec.topology.clients, client),
         servers: names(Role::Server, spec.topology.servers, server),
         peers_per_client: spec.topology.peers_per_client,
@@ -451,20 +334,19 @@ fn cell(spec: &PerfRunSpec, combination: &Combination, parameters: Parameters) -
         server: server.clone(),
         transport: *transport,
         parameters,
-    }
+    })
 }
 
-/// The stack behind a name; validation has refused names that nobody knows, so those cannot occur.
-fn stack(spec: &PerfRunSpec, name: &StackName) -> Stack {
-    let listed = spec
-        .stacks
-        .iter()
-        .find(|listed| listed.name == name.0)
-        .map(|listed| listed.stack);
-    listed.or_else(|| name.0.parse().ok()).unwrap_or(Stack::Raw)
+/// The stack behind a name.
+fn stack(spec: &PerfRunSpec, name: &StackName) -> Result<Stack, Error> {
+    let listed = spec.stacks.iter().find(|listed| listed.name == name.0);
+    listed
+        .map(|listed| listed.stack)
+        .or_else(|| name.0.parse().ok())
+        .ok_or_else(|| Error::UnknownStack(name.clone()))
 }
 
-/// The variant that needs nodes of its own, if the name is one with an image or environment.
+/// The variant that needs nodes of its own, if the name is one.
 fn variant<'a>(spec: &'a PerfRunSpec, name: &StackName) -> Option<&'a str> {
     let listed = spec.stacks.iter().find(|listed| listed.name == name.0)?;
     Some(listed.name.as_str())
@@ -521,55 +403,3 @@ fn trials(spec: &PerfRunSpec, cells: usize) -> Vec<Trial> {
             .collect(),
     }
 }
-
-/// Why a cell cannot be measured, if so. The facts are those of the stacks' current releases.
-fn unsupported(cell: &Cell) -> Option<String> {
-    let stacks = [cell.client_stack, cell.server_stack];
-    if stacks.contains(&Stack::Raw) && !cell.is_raw() {
-        return Some("raw speaks only to raw: it has no peer-to-peer handshake".into());
-    }
-    match (cell.transport, &cell.parameters) {
-        (Transport::TcpTls, _) if stacks.contains(&Stack::Litep2p) => {
-            Some("litep2p secures TCP by Noise only, it has no TLS".into())
-        }
-        (Transport::TcpTls, _) if cell.is_raw() => Some("the raw baseline of tcp-tls is plain tcp".into()),
-        (_, Parameters::Substreams { .. }) if cell.is_raw() => {
-            Some("raw opens streams without a round trip: there is nothing to compare with".into())
-        }
-        (_, parameters)
-            if parameters.negotiation() == Negotiation::V1Lazy && cell.client_stack != Stack::Libp2p =>
-        {
-            Some(format!(
-                "{} cannot negotiate v1lazy as a client",
-                cell.client_stack
-            ))
-        }
-        (Transport::QuicV1, Parameters::Substreams { count, .. })
-            if *count > LITEP2P_QUIC_STREAMS && stacks.contains(&Stack::Litep2p) =>
-        {
-            Some(format!(
-                "litep2p allows {LITEP2P_QUIC_STREAMS} streams on a QUIC connection, fixed"
-            ))
-        }
-        (Transport::QuicV1, Parameters::Bandwidth { streams, .. })
-            if *streams > LITEP2P_QUIC_STREAMS && stacks.contains(&Stack::Litep2p) =>
-        {
-            Some(format!(
-                "litep2p allows {LITEP2P_QUIC_STREAMS} streams on a QUIC connection, fixed"
-            ))
-        }
-        (Transport::Tcp | Transport::TcpTls, Parameters::Substreams { count, .. })
-            if *count > YAMUX_UNACKNOWLEDGED_STREAMS =>
-        {
-            Some(format!(
-                "yamux stops opening at {YAMUX_UNACKNOWLEDGED_STREAMS} substreams that the peer has not acknowledged"
-            ))
-        }
-        _ => None,
-    }
-}
-
-/// quinn's default stream credit, which litep2p does not change.
-const LITEP2P_QUIC_STREAMS: u32 = 100;
-/// `MAX_ACK_BACKLOG` of rust-yamux: a peer acknowledges a stream when it first writes to it, and nothing is exchanged.
-const YAMUX_UNACKNOWLEDGED_STREAMS: u32 = 256;

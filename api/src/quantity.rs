@@ -56,7 +56,7 @@ impl fmt::Display for ByteSize {
         let (suffix, factor) = SUFFIXES
             .iter()
             .filter(|(name, _)| name.ends_with('i'))
-            .find(|(_, factor)| self.0 >= *factor && self.0 % factor == 0)
+            .find(|(_, factor)| self.0 >= *factor && self.0.is_multiple_of(*factor))
             .unwrap_or(&("", 1));
         write!(f, "{}{suffix}", self.0 / factor)
     }
@@ -106,7 +106,9 @@ impl JsonSchema for ByteSize {
             "description": "A whole number of bytes, with an optional suffix: 1500, 64Ki, 10M, 1Gi.",
             "x-kubernetes-int-or-string": true,
             "anyOf": [{"type": "integer"}, {"type": "string"}],
-            "pattern": "^[0-9]+(Ki|Mi|Gi|Ti|Pi|k|M|G|T|P)?$",
+            "maxLength": 20,
+            // Says to kube, which makes optional fields of this kind nullable, that it is not.
+            "nullable": false,
         })
     }
 }

@@ -11,7 +11,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{AsRefStr, Display};
 
-use crate::{matrix::Transport, results::SummaryRow, workload::Workload};
+use crate::{
+    matrix::Transport,
+    results::SummaryRow,
+    rule,
+    structural::{structural, terse},
+    workload::Workload,
+};
 
 /// One benchmark: which stacks, over which transports, under which workload, how often.
 #[derive(Clone, CustomResource, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
@@ -27,12 +33,14 @@ use crate::{matrix::Transport, results::SummaryRow, workload::Workload};
     doc = "A benchmark of peer-to-peer networking stacks: the nodes it needs, what they do, and what came out.",
     status = "PerfRunStatus",
     derive = "PartialEq",
+    validation = Rule::new("self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')").message("metadata.name must be 1 to 63 lower-case letters, digits and '-', and begin and end with a letter or digit"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "Trials", type_ = "string", json_path = ".status.trials.progress"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
-#[x_kube(validation = Rule::new("self.workload == oldSelf.workload && self.matrix == oldSelf.matrix && self.stacks == oldSelf.stacks && self.iterations == oldSelf.iterations && self.warmup == oldSelf.warmup && self.order == oldSelf.order && self.topology == oldSelf.topology && self.template == oldSelf.template && self.timeouts == oldSelf.timeouts").message("spec is immutable except suspend, cancel and cleanup: create a new PerfRun"))]
-#[x_kube(validation = Rule::new("(self.matrix.clients + self.matrix.servers).all(n, n in ['libp2p', 'litep2p', 'raw'] || self.stacks.exists(s, s.name == n))").message("matrix names a stack that is neither built in (libp2p, litep2p, raw) nor listed in stacks"))]
+#[x_kube(validation = Rule::new("self.workload == oldSelf.workload && self.matrix == oldSelf.matrix && self.stacks == oldSelf.stacks && self.iterations == oldSelf.iterations && self.warmup == oldSelf.warmup && self.order == oldSelf.order && self.topology == oldSelf.topology && self.template == oldSelf.template && self.timeouts == oldSelf.timeouts").message("cannot change except suspend, cancel and cleanup: create a new PerfRun"))]
+#[x_kube(validation = Rule::new("(self.matrix.clients + self.matrix.servers + self.matrix.include.map(c, c.client) + self.matrix.include.map(c, c.server) + self.matrix.exclude.filter(c, has(c.client)).map(c, c.client) + self.matrix.exclude.filter(c, has(c.server)).map(c, c.server)).all(n, n in ['libp2p', 'litep2p', 'raw'] || self.stacks.exists(s, s.name == n))").message("must name only stacks that are built in (libp2p, litep2p, raw) or listed in spec.stacks").field_path(".matrix"))]
+#[schemars(transform = structural)]
 #[serde(rename_all = "camelCase")]
 pub struct PerfRunSpec {
     /// What to measure.
@@ -43,15 +51,15 @@ pub struct PerfRunSpec {
     /// Named variants of stacks, to compare two versions or settings of one stack in a run.
     #[serde(default)]
     #[schemars(length(max = 16))]
-    #[x_kube(validation = Rule::new("self.all(s, self.exists_one(t, t.name == s.name))").message("each entry of stacks needs a name of its own"))]
+    #[x_kube(validation = Rule::new("self.all(s, self.exists_one(t, t.name == s.name))").message("must each have a name of their own"))]
     pub stacks: Vec<StackVariant>,
     /// Measured repetitions of every cell of the matrix.
     #[serde(default = "default_iterations")]
-    #[x_kube(validation = Rule::new("self >= 1 && self <= 1000").message("iterations is from 1 to 1000"))]
+    #[x_kube(validation = rule::integer(1, 1000))]
     pub iterations: u32,
     /// Repetitions of every cell before the measured ones. They are recorded, marked, and left out of all statistics.
     #[serde(default = "default_warmup")]
-    #[x_kube(validation = Rule::new("self <= 100").message("warmup is from 0 to 100"))]
+    #[x_kube(validation = rule::integer(0, 100))]
     pub warmup: u32,
     /// Running order: `interleaved` runs one iteration of every cell, then the next, so that drift of the machine hits
     /// all cells alike; `sequential` finishes one cell before the next.
@@ -65,6 +73,7 @@ pub struct PerfRunSpec {
     pub template: Template,
     /// How long things may take.
     #[serde(default)]
+    #[schemars(extend("default" = {}))]
     pub timeouts: Timeouts,
     /// What is removed after the run, and when. No effect on local runs, which remove everything but the results.
     #[serde(default)]
@@ -84,17 +93,18 @@ pub struct Matrix {
     /// Stacks that dial: `libp2p`, `litep2p`, `raw`, or names from `stacks`.
     #[serde(default = "default_stacks")]
     #[schemars(length(max = 16))]
-    #[x_kube(validation = Rule::new("size(self) >= 1").message("matrix.clients names at least one stack"))]
+    #[x_kube(validation = rule::not_empty("stack"))]
     pub clients: Vec<StackName>,
     /// Stacks that listen: `libp2p`, `litep2p`, `raw`, or names from `stacks`.
     #[serde(default = "default_stacks")]
     #[schemars(length(max = 16))]
-    #[x_kube(validation = Rule::new("size(self) >= 1").message("matrix.servers names at least one stack"))]
+    #[x_kube(validation = rule::not_empty("stack"))]
     pub servers: Vec<StackName>,
-    /// Transports. Pairs of stacks that cannot do one are skipped, with the reason.
+    /// Transports: `tcp` (TCP, Noise, yamux), `tcp-tls` (TCP, TLS 1.3, yamux), `quic-v1`. Pairs of stacks that cannot do
+    /// one are skipped, with the reason.
     #[serde(default = "default_transports")]
     #[schemars(length(max = 8))]
-    #[x_kube(validation = Rule::new("size(self) >= 1").message("matrix.transports names at least one transport"))]
+    #[x_kube(validation = rule::not_empty("transport"))]
     pub transports: Vec<Transport>,
     /// Combinations to add to the cross product.
     #[serde(default)]
@@ -104,7 +114,8 @@ pub struct Matrix {
     #[serde(default)]
     #[schemars(length(max = 64))]
     pub exclude: Vec<Selector>,
-    /// Also measure plain TCP and plain QUIC, once per kind of transport: what the link and the kernel give at best.
+    /// Also do the same over plain TCP and plain QUIC, once per kind of transport: what the link and the kernel give at
+    /// best. Substreams have no such baseline.
     #[serde(default = "default_true")]
     pub raw_baseline: bool,
 }
@@ -134,7 +145,7 @@ pub struct Combination {
 
 /// Selects cells of the matrix; a field that is not set matches all.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
-#[x_kube(validation = Rule::new("has(self.client) || has(self.server) || has(self.transport)").message("an entry of exclude names a client, a server or a transport"))]
+#[x_kube(validation = Rule::new("has(self.client) || has(self.server) || has(self.transport)").message("must name a client, a server or a transport"))]
 #[serde(rename_all = "camelCase")]
 pub struct Selector {
     /// The stack that dials.
@@ -153,16 +164,18 @@ pub struct Selector {
 #[serde(rename_all = "camelCase")]
 pub struct StackVariant {
     /// The name that `matrix` and the results use.
-    #[schemars(length(max = 40))]
-    #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$') && !(self in ['libp2p', 'litep2p', 'raw'])").message("a stack name is lower-case letters, digits, '-' and '.', and none of the built-in names"))]
+    #[schemars(length(max = 63))]
+    #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$') && !(self in ['libp2p', 'litep2p', 'raw'])").message("must be 1 to 40 lower-case letters, digits and '-', begin and end with a letter or digit, and not be built in (libp2p, litep2p, raw)"))]
     pub name: String,
     /// The stack that it is a variant of.
     pub stack: crate::matrix::Stack,
     /// Container image with another build of the node. A local run takes the program given by `--node NAME=PATH`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 1024))]
     pub image: Option<String>,
     /// Environment variables of the node.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 64))]
     pub env: BTreeMap<String, String>,
 }
 
@@ -183,17 +196,18 @@ pub enum Order {
 pub struct Topology {
     /// Server nodes. Clients are spread evenly over them.
     #[serde(default = "default_nodes")]
-    #[x_kube(validation = Rule::new("self >= 1 && self <= 100").message("servers is from 1 to 100"))]
+    #[x_kube(validation = rule::integer(1, 100))]
     pub servers: u32,
     /// Client nodes. They start together.
     #[serde(default = "default_nodes")]
-    #[x_kube(validation = Rule::new("self >= 1 && self <= 100").message("clients is from 1 to 100"))]
+    #[x_kube(validation = rule::integer(1, 100))]
     pub clients: u32,
     /// Peers in each client node. Each has an identity and a connection of its own.
     #[serde(default = "default_nodes")]
-    #[x_kube(validation = Rule::new("self >= 1 && self <= 1000").message("peersPerClient is from 1 to 1000"))]
+    #[x_kube(validation = rule::integer(1, 1000))]
     pub peers_per_client: u32,
-    /// Where pods run. No effect on local runs.
+    /// Where pods run: `SpreadNodes`, servers and clients on different Kubernetes nodes; `SameNode`, all on one; `Any`,
+    /// wherever the scheduler likes. No effect on local runs.
     #[serde(default)]
     pub placement: Placement,
     /// Use the network of the Kubernetes node instead of the pod network. No effect on local runs.
@@ -231,18 +245,22 @@ pub struct Template {
 pub struct PodSettings {
     /// Compute resources of the node container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(transform = terse)]
     pub resources: Option<ResourceRequirements>,
     /// Labels that a Kubernetes node must have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub node_selector: BTreeMap<String, String>,
     /// Scheduling constraints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(transform = terse)]
     pub affinity: Option<Affinity>,
     /// Taints that the pod tolerates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = terse)]
     pub tolerations: Vec<Toleration>,
     /// How the pods spread over topology domains.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = terse)]
     pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
     /// Priority class of the pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -255,6 +273,7 @@ pub struct PodSettings {
     pub labels: BTreeMap<String, String>,
     /// Secrets to pull the image with.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = terse)]
     pub image_pull_secrets: Vec<LocalObjectReference>,
     /// Runtime class of the pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -267,15 +286,18 @@ pub struct PodSettings {
 pub struct Timeouts {
     /// Until all nodes are ready.
     #[serde(default = "default_provision")]
-    #[x_kube(validation = Rule::new("duration(self) > duration('0s')").message("timeouts.provision is longer than 0s"))]
+    #[schemars(length(max = 64), extend("default" = "5m"))]
+    #[x_kube(validation = rule::duration("1ms", "24h"))]
     pub provision: Duration,
     /// One trial. A workload with a duration has that much more.
     #[serde(default = "default_trial")]
-    #[x_kube(validation = Rule::new("duration(self) > duration('0s')").message("timeouts.trial is longer than 0s"))]
+    #[schemars(length(max = 64), extend("default" = "2m"))]
+    #[x_kube(validation = rule::duration("1ms", "24h"))]
     pub trial: Duration,
     /// The whole run, from the first node's start.
     #[serde(default = "default_run")]
-    #[x_kube(validation = Rule::new("duration(self) > duration('0s')").message("timeouts.run is longer than 0s"))]
+    #[schemars(length(max = 64), extend("default" = "1h"))]
+    #[x_kube(validation = rule::duration("1ms", "168h"))]
     pub run: Duration,
 }
 
@@ -285,9 +307,11 @@ pub struct Timeouts {
 pub struct Cleanup {
     /// Delete the PerfRun so many seconds after it succeeded; never, if not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = rule::integer(0, i32::MAX as u32))]
     pub ttl_seconds_after_success: Option<u32>,
     /// Delete the PerfRun so many seconds after it failed; never, if not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = rule::integer(0, i32::MAX as u32))]
     pub ttl_seconds_after_failure: Option<u32>,
     /// Keep the pods of a failed run, to look into them.
     #[serde(default)]
@@ -295,7 +319,8 @@ pub struct Cleanup {
 }
 
 /// What became of the run.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[schemars(transform = structural)]
 #[serde(rename_all = "camelCase")]
 pub struct PerfRunStatus {
     /// The generation of the spec that this status tells of.
@@ -321,6 +346,8 @@ pub struct PerfRunStatus {
     pub results: Vec<String>,
     /// State of the run, for programs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = terse)]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
 }
 

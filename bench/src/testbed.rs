@@ -10,7 +10,11 @@ use perfrun_api::{
     results::{Metric, TrialRecord},
     spec::PerfRunSpec,
 };
-use perfrun_cli::{local::Isolation, run::nodes::LocalNodes};
+use perfrun_cli::{
+    local::Isolation,
+    run::nodes::{self, LocalNodes},
+    ui::Ui,
+};
 use perfrun_conductor::{Conductor, Event, Options, Sink};
 use tokio_util::sync::CancellationToken;
 
@@ -19,7 +23,7 @@ pub struct Testbed {
     spec: PerfRunSpec,
     plan: Plan,
     /// The running nodes.
-    pub nodes: LocalNodes,
+    pub nodes: LocalNodes<'static>,
     _logs: tempfile::TempDir,
 }
 
@@ -35,7 +39,12 @@ impl Testbed {
             .spec;
         let plan = plan(&spec)?;
         let logs = tempfile::tempdir()?;
-        let nodes = LocalNodes::start(&plan, &spec, "bench", &[], Isolation::Namespaces, logs.path()).await?;
+        let programs = nodes::programs(&plan, &spec, &[])?;
+        // One for each testbed, and a process has few.
+        let ui: &'static Ui = Box::leak(Box::new(Ui::new(true, &plan)));
+        let provision = spec.timeouts.provision.into();
+        let (isolation, folder) = (Isolation::Namespaces, logs.path().to_owned());
+        let nodes = LocalNodes::start(programs, "bench", provision, isolation, folder, ui).await?;
         Ok(Self {
             spec,
             plan,
@@ -61,7 +70,7 @@ impl Testbed {
             progress: &|_: Event<'_>| {},
             cancel: CancellationToken::new(),
         };
-        let end = conductor.run(self.nodes.clients().await?).await;
+        let end = conductor.run(self.nodes.ready().await?).await;
         if let Some(reason) = end.reason {
             return Err(anyhow!("the run ended early: {reason}"));
         }

@@ -4,12 +4,31 @@ use std::{path::PathBuf, str::FromStr};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+const EXIT_STATUS: &str = "\
+Exit status:
+  0    all was well: every trial was completed, every document is valid
+  1    something failed, or was refused: standard error says what
+  2    the command line was not understood
+  130  the run was stopped by Ctrl-C or SIGTERM; `perfrun run --resume` goes on with it";
+
+const RUN_NOTES: &str = "\
+Each document gets a folder of its own, DIR/NAME-TIMESTAMP, with results.json, report.md and samples.csv. The tables \
+go to standard output, progress to standard error. Ctrl-C saves what was measured; a second one ends at once. A run \
+that was stopped, killed, or that failed can be gone on with by --resume: trials that were completed are not run again, \
+those that failed are, and timeouts.run counts from anew.
+
+Exit status:
+  0    every trial was completed, perhaps in a second attempt
+  1    a trial failed, or the run did, or it was refused: standard error and the report say why
+  2    the command line was not understood
+  130  stopped by Ctrl-C or SIGTERM";
+
 /// Benchmarks of peer-to-peer networking stacks: plan, run, report.
 ///
 /// A PerfRun document says which stacks, over which transports, under which workload, how often. `perfrun run` runs it
 /// on this machine, each node in a network namespace of its own.
 #[derive(Debug, Parser)]
-#[command(version, name = "perfrun")]
+#[command(version, name = "perfrun", after_help = EXIT_STATUS)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -34,6 +53,7 @@ pub enum Command {
 
 /// Options of `perfrun run`.
 #[derive(Args, Debug)]
+#[command(after_help = RUN_NOTES)]
 pub struct Run {
     /// PerfRun document or stream of documents (YAML or JSON); `-` reads standard input.
     #[arg(required_unless_present = "resume")]
@@ -41,8 +61,8 @@ pub struct Run {
     /// Where results go, in a folder NAME-TIMESTAMP.
     #[arg(long, value_name = "DIR", default_value = "results")]
     pub results: PathBuf,
-    /// Go on with a run that was interrupted: the folder of its results.
-    #[arg(long, value_name = "DIR", conflicts_with = "file")]
+    /// Go on with a run that was interrupted or failed: the folder of its results.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "results"])]
     pub resume: Option<PathBuf>,
     /// Do without network namespaces: all nodes share the loopback interface. Results say so.
     #[arg(long)]
@@ -71,7 +91,9 @@ impl FromStr for NodeProgram {
     type Err = std::convert::Infallible;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(match text.split_once('=') {
+        // A path with '=' in it can be told by a '/' before that: `./a=b`.
+        let named = text.split_once('=').filter(|(name, _)| !name.contains('/'));
+        Ok(match named {
             Some((variant, path)) => Self {
                 variant: Some(variant.to_owned()),
                 path: path.into(),

@@ -8,7 +8,11 @@ pub mod show;
 pub mod store;
 pub mod ui;
 
-use std::{fs, io::Read, path::Path};
+use std::{
+    fs,
+    io::{self, Read, Write},
+    path::Path,
+};
 
 use anyhow::Context;
 use perfrun_api::{document, spec::PerfRun};
@@ -17,19 +21,40 @@ use perfrun_api::{document, spec::PerfRun};
 pub fn read_documents(file: &Path) -> anyhow::Result<Vec<PerfRun>> {
     let text = if file == Path::new("-") {
         let mut text = String::new();
-        std::io::stdin()
+        io::stdin()
             .read_to_string(&mut text)
             .context("failed to read standard input")?;
         text
     } else {
         fs::read_to_string(file).with_context(|| format!("failed to read {}", file.display()))?
     };
-    document::parse(&text).with_context(|| file.display().to_string())
+    document::parse(&text).with_context(|| label(file))
+}
+
+/// What messages call a file.
+pub fn label(file: &Path) -> String {
+    if file == Path::new("-") {
+        "standard input".to_owned()
+    } else {
+        file.display().to_string()
+    }
+}
+
+/// Prints to standard output. A reader who has seen enough, as `head` has, is no error.
+pub fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        printed => printed.context("failed to print"),
+    }
 }
 
 /// Columns of the terminal on standard output, or a width that fits most places where text is pasted.
 pub fn terminal_width() -> usize {
     const ELSEWHERE: usize = 120;
-    rustix::termios::tcgetwinsize(std::io::stdout())
-        .map_or(ELSEWHERE, |size| usize::from(size.ws_col).max(60))
+    let columns = rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| usize::from(size.ws_col));
+    match columns {
+        0 => ELSEWHERE, // no terminal, or one that does not know
+        columns => columns.max(60),
+    }
 }

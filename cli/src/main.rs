@@ -9,7 +9,7 @@ use anyhow::Context;
 use clap::Parser;
 use perfrun_cli::{
     args::{Cli, Command},
-    local::privilege,
+    local::{Isolation, privilege},
     report, run, show,
 };
 use tracing_subscriber::EnvFilter;
@@ -33,10 +33,11 @@ fn perfrun(cli: Cli) -> anyhow::Result<u8> {
         .init();
     match cli.command {
         Command::Plan(args) => show::print_plans(&args).map(|()| 0),
-        Command::Validate(args) => show::validate(&args).map(|()| 0),
+        Command::Validate(args) => show::validate(&args),
         Command::Report(args) => report::report(&args).map(|()| 0),
         Command::Run(args) => {
-            if !args.loopback {
+            let isolation = run::isolation(&args)?;
+            if isolation == Isolation::Namespaces {
                 // Before the first thread: a user namespace is entered by a process as a whole.
                 privilege::acquire().context(
                     "nodes cannot be given network namespaces here: run as root, or with --loopback, \
@@ -44,7 +45,7 @@ fn perfrun(cli: Cli) -> anyhow::Result<u8> {
                 )?;
             }
             let runtime = tokio::runtime::Runtime::new().context("failed to start the async runtime")?;
-            runtime.block_on(run::run(args))
+            runtime.block_on(run::run(args, isolation))
         }
     }
 }

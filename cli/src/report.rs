@@ -2,26 +2,25 @@
 
 use std::{
     fs,
-    io::{self, Write},
+    io::{Write, stderr},
 };
 
 use anyhow::{Context, ensure};
 
 use crate::{
     args::{self, Format},
-    store, terminal_width,
+    print, store, terminal_width,
 };
 
 /// Prints results, and draws them if asked.
 pub fn report(args: &args::Report) -> anyhow::Result<()> {
     let results = store::read(&args.results)?;
-    let mut out = io::stdout().lock();
-    match args.output {
-        Format::Table => writeln!(out, "{}", perfrun_report::terminal(&results, terminal_width()))?,
-        Format::Md => write!(out, "{}", perfrun_report::markdown(&results))?,
-        Format::Json => writeln!(out, "{}", serde_json::to_string_pretty(&results)?)?,
-        Format::Csv => write!(out, "{}", perfrun_report::samples_csv(&results))?,
-    }
+    print(&match args.output {
+        Format::Table => perfrun_report::terminal(&results, terminal_width()),
+        Format::Md => perfrun_report::markdown(&results),
+        Format::Json => serde_json::to_string_pretty(&results)? + "\n",
+        Format::Csv => perfrun_report::samples_csv(&results),
+    })?;
     if let Some(folder) = &args.svg {
         let plots = perfrun_report::plots(&results);
         ensure!(
@@ -32,7 +31,7 @@ pub fn report(args: &args::Report) -> anyhow::Result<()> {
         for (name, svg) in plots {
             let file = folder.join(name);
             fs::write(&file, svg).with_context(|| format!("failed to write {}", file.display()))?;
-            writeln!(io::stderr(), "wrote {}", file.display())?;
+            let _ = writeln!(stderr(), "wrote {}", file.display());
         }
     }
     Ok(())

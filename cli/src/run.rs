@@ -3,147 +3,284 @@
 pub mod nodes;
 
 use std::{
-    io::{self, Write},
+    collections::{BTreeMap, BTreeSet},
+    io::{self, Write, stderr},
+    path::Path,
     time::Duration,
 };
 
 use anyhow::{Context, bail, ensure};
-use jiff::Timestamp;
 use perfrun_api::{
     plan::{Plan, plan},
-    results::{Isolation, Results, RunState},
-    spec::PerfRun,
+    results::{self, Results, RunState},
+    spec::{PerfRun, PerfRunSpec},
 };
-use perfrun_conductor::{Conductor, Options};
+use perfrun_conductor::{Conductor, Options, RunEnd};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use self::nodes::LocalNodes;
-use crate::{args, local, read_documents, store::Store, ui::Ui};
+use self::nodes::{LocalNodes, Program};
+use crate::{
+    args, label, local, print, read_documents,
+    store::{self, Store},
+    ui::Ui,
+};
 
 /// Exit status of a run with a failed trial, or that did not run to its end.
 const INCOMPLETE: u8 = 1;
 /// Exit status after Ctrl-C, as shells count it: 128 + SIGINT.
 const INTERRUPTED: u8 = 130;
 
-/// Runs what the arguments ask for; returns the exit status.
-pub async fn run(args: args::Run) -> anyhow::Result<u8> {
-    let isolation = if args.loopback {
+/// What is to separate the nodes: of a run that is gone on with, what did before, or its trials would not compare.
+pub fn isolation(args: &args::Run) -> anyhow::Result<local::Isolation> {
+    let asked = if args.loopback {
         local::Isolation::Loopback
     } else {
         local::Isolation::Namespaces
     };
+    let Some(folder) = &args.resume else {
+        return Ok(asked);
+    };
+    match store::read(folder)?.environment.isolation {
+        results::Isolation::Loopback => Ok(local::Isolation::Loopback),
+        results::Isolation::Namespaces => {
+            ensure!(
+                !args.loopback,
+                "{} was begun in network namespaces: go on without --loopback, or the trials would not compare",
+                folder.display()
+            );
+            Ok(asked)
+        }
+        results::Isolation::Pods => bail!("{} was run on a cluster, not on this machine", folder.display()),
+    }
+}
+
+/// Runs what the arguments ask for; returns the exit status.
+pub async fn run(args: args::Run, isolation: local::Isolation) -> anyhow::Result<u8> {
     let cancel = CancellationToken::new();
     tokio::spawn(cancel_on_signal(cancel.clone()));
     if let Some(folder) = &args.resume {
-        return one(&args, Store::resume(folder)?, isolation, &cancel).await;
+        return resume(&args, folder, isolation, &cancel).await;
     }
     let file = args.file.as_deref().context("name a file to run")?;
-    // All documents are planned before the first is run: a mistake in the last should not cost an hour.
-    let planned = read_documents(file)?
+    // All documents are looked at before the first is run: a mistake in the last should not cost an hour.
+    let jobs = read_documents(file)?
         .into_iter()
-        .map(accepted)
-        .collect::<anyhow::Result<Vec<_>>>()?;
+        .map(|run| Job::of(run, &args.node))
+        .collect::<anyhow::Result<Vec<_>>>()
+        .with_context(|| label(file))?;
+    check_variants(&args.node, jobs.iter().map(|job| &job.spec))?;
     let mut status = 0;
-    for (run, plan) in planned {
-        let name = run.metadata.name.as_deref().unwrap_or_default();
-        let store = Store::create(&args.results, name, run.spec.clone(), plan, isolation.into())?;
-        status = status.max(one(&args, store, isolation, &cancel).await?);
+    for Job {
+        name,
+        spec,
+        plan,
+        programs,
+    } in jobs
+    {
         if cancel.is_cancelled() {
-            break;
+            return Ok(INTERRUPTED);
         }
+        let store = Store::create(&args.results, &name, spec, plan, isolation.into())?;
+        status = status.max(one(&args, store, programs, isolation, &cancel).await?);
     }
     Ok(status)
 }
 
-/// A document that may be run, with its plan.
-fn accepted(run: PerfRun) -> anyhow::Result<(PerfRun, Plan)> {
-    let name = run.metadata.name.as_deref().unwrap_or_default();
-    ensure!(
-        !run.spec.suspend,
-        "perfrun/{name} is suspended: set spec.suspend to false to run it"
-    );
-    ensure!(
-        !run.spec.cancel,
-        "perfrun/{name} is cancelled: set spec.cancel to false to run it"
-    );
-    let plan = plan(&run.spec).with_context(|| format!("perfrun/{name}"))?;
-    Ok((run, plan))
+/// Runs what is left of a run.
+async fn resume(
+    args: &args::Run,
+    folder: &Path,
+    isolation: local::Isolation,
+    cancel: &CancellationToken,
+) -> anyhow::Result<u8> {
+    let mut store = Store::resume(folder)?;
+    let Results { plan, spec, .. } = store.results();
+    check_variants(&args.node, [spec])?;
+    if store.is_done() {
+        // Written again, since perfrun may have been killed before it came to its last file.
+        let reason = store.results().reason.clone();
+        store.finish(RunState::Complete, reason, BTreeMap::new())?;
+        let _ = writeln!(stderr(), "all trials are there: nothing is left to run");
+        show(args, &store)?;
+        return Ok(0);
+    }
+    let programs = nodes::programs(plan, spec, &args.node)?;
+    one(args, store, programs, isolation, cancel).await
+}
+
+/// A document that may be run, with all that it takes.
+struct Job {
+    name: String,
+    spec: PerfRunSpec,
+    plan: Plan,
+    programs: Vec<Program>,
+}
+
+impl Job {
+    fn of(run: PerfRun, given: &[args::NodeProgram]) -> anyhow::Result<Self> {
+        let name = run.metadata.name.unwrap_or_default();
+        let spec = run.spec;
+        ensure!(
+            !spec.suspend,
+            "perfrun/{name} is suspended: set spec.suspend to false to run it"
+        );
+        ensure!(
+            !spec.cancel,
+            "perfrun/{name} is cancelled: set spec.cancel to false to run it"
+        );
+        let plan = plan(&spec).with_context(|| format!("perfrun/{name}"))?;
+        let programs = nodes::programs(&plan, &spec, given).with_context(|| format!("perfrun/{name}"))?;
+        Ok(Self {
+            name,
+            spec,
+            plan,
+            programs,
+        })
+    }
+}
+
+/// A misspelt variant would be measured with the program of the others, and nobody would know.
+fn check_variants<'a>(
+    given: &[args::NodeProgram],
+    specs: impl IntoIterator<Item = &'a PerfRunSpec>,
+) -> anyhow::Result<()> {
+    let known: BTreeSet<&str> = specs
+        .into_iter()
+        .flat_map(|spec| &spec.stacks)
+        .map(|variant| variant.name.as_str())
+        .collect();
+    let mut seen = BTreeSet::new();
+    for program in given {
+        let variant = program.variant.as_deref();
+        if let Some(name) = variant.filter(|name| !known.contains(name)) {
+            let known = match known.len() {
+                0 => "it has none".to_owned(),
+                _ => format!("it has {}", known.iter().copied().collect::<Vec<_>>().join(", ")),
+            };
+            bail!("--node {name}=..: the document has no stack variant {name}, {known}");
+        }
+        ensure!(
+            seen.insert(variant),
+            "--node is given twice for {}",
+            variant.unwrap_or("all nodes")
+        );
+    }
+    Ok(())
 }
 
 /// Runs one document to its end, whatever that is, and shows what came out.
 async fn one(
     args: &args::Run,
     mut store: Store,
+    programs: Vec<Program>,
     isolation: local::Isolation,
     cancel: &CancellationToken,
 ) -> anyhow::Result<u8> {
-    let Results {
-        name,
-        spec,
-        plan,
-        trials,
-        started,
-        ..
-    } = store.results().clone();
-    let ui = Ui::new(args.quiet, &plan);
+    let Results { name, plan, .. } = store.results();
+    let ui = Ui::new(args.quiet, plan);
     ui.mention(&format!(
-        "perfrun/{name}: {} trials of {} cells on {} nodes, {isolation}; results in {}",
-        plan.trials.len(),
-        plan.cells.len(),
-        plan.nodes.len(),
+        "perfrun/{name}: {} of {} on {}, {}; results in {}",
+        counted(plan.trials.len(), "trial"),
+        counted(plan.cells.len(), "cell"),
+        counted(plan.nodes.len(), "node"),
+        match isolation {
+            local::Isolation::Namespaces => "each in a network namespace",
+            local::Isolation::Loopback => "all on one loopback interface",
+        },
         store.folder().display(),
     ));
     for skipped in &plan.skipped {
         ui.mention(&format!("skipped {}: {}", skipped.id, skipped.reason));
     }
-    let nodes = LocalNodes::start(&plan, &spec, &name, &args.node, isolation, &store.logs_folder()).await?;
-    let elapsed = Timestamp::now()
-        .duration_since(started)
-        .try_into()
-        .unwrap_or(Duration::ZERO);
-    // What failed before the interruption is given another chance.
-    let already = trials
-        .into_iter()
-        .filter(|record| record.failure.is_none())
-        .collect();
-    let resumed = if args.resume.is_some() {
-        elapsed
-    } else {
-        Duration::ZERO
+    let end = {
+        let measured = measure(&mut store, programs, isolation, &ui, cancel);
+        tokio::pin!(measured);
+        tokio::select! {
+            biased;
+            end = &mut measured => end,
+            () = cancel.cancelled() => {
+                ui.mention("stopping: what was measured is being saved; Ctrl-C again to end at once");
+                measured.await
+            }
+        }
     };
-    let clients = nodes.clients().await?;
-    let conductor = Conductor {
-        plan: &plan,
-        options: Options {
-            already,
-            elapsed: resumed,
-            ..Options::new(spec.timeouts.clone())
-        },
-        sink: &mut store,
-        spares: &nodes,
-        progress: &ui,
-        cancel: cancel.clone(),
-    };
-    let end = conductor.run(clients).await;
-    nodes.stop().await;
-    store.finish(end.state, end.reason, end.nodes)?;
+    let RunEnd { state, reason, nodes } = end;
+    let saved = store.finish(state, reason.clone(), nodes);
     drop(ui);
+    if let (RunState::Failed, Some(reason)) = (state, &reason) {
+        let _ = writeln!(stderr(), "perfrun: perfrun/{} failed: {reason}", store.results().name);
+    }
+    // Even if it could not be saved: it may have taken hours.
     show(args, &store)?;
+    saved?;
     let failed = store
         .results()
         .trials
         .iter()
         .any(|record| record.failure.is_some() && !was_retried(record, store.results()));
-    Ok(match end.state {
+    Ok(match state {
         RunState::Complete if !failed => 0,
         RunState::Complete | RunState::Failed => INCOMPLETE,
         RunState::Interrupted => INTERRUPTED,
     })
 }
 
+/// Starts the nodes, runs the trials that are left, ends the nodes.
+async fn measure(
+    store: &mut Store,
+    programs: Vec<Program>,
+    isolation: local::Isolation,
+    ui: &Ui,
+    cancel: &CancellationToken,
+) -> RunEnd {
+    let Results {
+        name,
+        spec,
+        plan,
+        trials,
+        ..
+    } = store.results().clone();
+    let without_nodes = |state, reason| RunEnd {
+        state,
+        reason,
+        nodes: BTreeMap::new(),
+    };
+    let failed = |error: anyhow::Error| without_nodes(RunState::Failed, Some(format!("{error:#}")));
+    let provision = Duration::from(spec.timeouts.provision);
+    let logs = store.logs_folder();
+    let nodes = match LocalNodes::start(programs, &name, provision, isolation, logs, ui).await {
+        Ok(nodes) => nodes,
+        Err(error) => return failed(error),
+    };
+    let ready = tokio::select! {
+        ready = nodes.ready() => Some(ready),
+        () = cancel.cancelled() => None,
+    };
+    let end = match ready {
+        None => without_nodes(RunState::Interrupted, None),
+        Some(Err(error)) => failed(error),
+        Some(Ok(clients)) => {
+            let conductor = Conductor {
+                plan: &plan,
+                options: Options {
+                    already: trials,
+                    ..Options::new(spec.timeouts)
+                },
+                sink: store,
+                spares: &nodes,
+                progress: ui,
+                cancel: cancel.clone(),
+            };
+            conductor.run(clients).await
+        }
+    };
+    nodes.stop().await;
+    end
+}
+
 /// Whether a later attempt at the same trial succeeded.
-fn was_retried(failed: &perfrun_api::results::TrialRecord, results: &Results) -> bool {
+fn was_retried(failed: &results::TrialRecord, results: &Results) -> bool {
     results
         .trials
         .iter()
@@ -151,15 +288,19 @@ fn was_retried(failed: &perfrun_api::results::TrialRecord, results: &Results) ->
 }
 
 fn show(args: &args::Run, store: &Store) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
     if args.json {
         let json = serde_json::to_string(store.results()).context("failed to encode the results")?;
-        writeln!(out, "{json}").context("failed to print the results")
+        print(&format!("{json}\n"))
     } else {
         let tables = perfrun_report::terminal(store.results(), crate::terminal_width());
-        writeln!(out, "{tables}\nResults are in {}", store.folder().display())
-            .context("failed to print the results")
+        let folder = store.folder().display();
+        print(&format!("{tables}\nResults are in {folder}\n"))
     }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{plural}")
 }
 
 /// Cancels the run at the first SIGINT or SIGTERM; a second one does not wait for it.
@@ -179,29 +320,11 @@ async fn cancel_on_signal(cancel: CancellationToken) -> io::Result<()> {
     }
 }
 
-impl From<local::Isolation> for Isolation {
+impl From<local::Isolation> for results::Isolation {
     fn from(isolation: local::Isolation) -> Self {
         match isolation {
             local::Isolation::Namespaces => Self::Namespaces,
             local::Isolation::Loopback => Self::Loopback,
         }
     }
-}
-
-/// The program of a node: for its variant, or for all, or the one beside this program.
-fn program(programs: &[args::NodeProgram], variant: Option<&str>) -> anyhow::Result<std::path::PathBuf> {
-    let given = |name: Option<&str>| programs.iter().find(|program| program.variant.as_deref() == name);
-    if let Some(program) = given(variant).or_else(|| given(None)) {
-        return Ok(program.path.clone());
-    }
-    let beside = std::env::current_exe()
-        .context("failed to find this program")?
-        .with_file_name("perfrun-node");
-    if !beside.is_file() {
-        bail!(
-            "there is no {}: build it by `cargo build --release -p perfrun-node`, or name one with --node",
-            beside.display()
-        );
-    }
-    Ok(beside)
 }

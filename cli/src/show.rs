@@ -2,54 +2,56 @@
 
 use std::{
     collections::BTreeMap,
-    io::{self, Write},
+    io::{Write, stderr},
+    path::Path,
 };
 
 use anyhow::Context;
 use perfrun_api::plan::{Plan, plan};
 
-use crate::{args, read_documents};
+use crate::{args, label, print, read_documents};
 
 /// Prints the plans of a file.
 pub fn print_plans(args: &args::Plan) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
+    let file = label(&args.file);
+    let mut out = String::new();
     for run in read_documents(&args.file)? {
         let name = run.metadata.name.unwrap_or_default();
-        let plan = plan(&run.spec).with_context(|| format!("perfrun/{name}"))?;
+        let plan = plan(&run.spec).with_context(|| format!("{file}: perfrun/{name}"))?;
         if args.json {
-            writeln!(out, "{}", serde_json::to_string(&plan)?)?;
+            out += &(serde_json::to_string(&plan)? + "\n");
         } else {
-            write!(out, "{}", text(&name, &plan))?;
+            out += &text(&name, &plan);
         }
     }
-    Ok(())
+    print(&out)
 }
 
-/// Checks files, all of them, and says what is wrong with each.
-pub fn validate(args: &args::Validate) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
-    let mut problems = vec![];
+/// Checks files, all of them, and says what is wrong with each; returns the exit status.
+pub fn validate(args: &args::Validate) -> anyhow::Result<u8> {
+    let mut status = 0;
     for file in &args.files {
-        match read_documents(file).and_then(|runs| {
-            runs.iter()
-                .map(|run| {
-                    let name = run.metadata.name.as_deref().unwrap_or_default();
-                    plan(&run.spec).with_context(|| format!("{}: perfrun/{name}", file.display()))
-                })
-                .collect::<anyhow::Result<Vec<_>>>()
-        }) {
-            Ok(plans) => {
-                let documents = if plans.len() == 1 { "document" } else { "documents" };
-                writeln!(out, "{}: {} valid {documents}", file.display(), plans.len())?;
+        match valid(file) {
+            Ok(1) => print(&format!("{}: 1 valid document\n", label(file)))?,
+            Ok(count) => print(&format!("{}: {count} valid documents\n", label(file)))?,
+            Err(problem) => {
+                // Nobody is left to tell if standard error is closed, but the status.
+                let _ = writeln!(stderr(), "perfrun: {problem:#}");
+                status = 1;
             }
-            Err(problem) => problems.push(format!("{problem:#}")),
         }
     }
-    if problems.is_empty() {
-        Ok(())
-    } else {
-        Err(anyhow::anyhow!(problems.join("\n")))
+    Ok(status)
+}
+
+/// How many documents a file has, all of which can be run.
+fn valid(file: &Path) -> anyhow::Result<usize> {
+    let runs = read_documents(file)?;
+    for run in &runs {
+        let name = run.metadata.name.as_deref().unwrap_or_default();
+        plan(&run.spec).with_context(|| format!("{}: perfrun/{name}", label(file)))?;
     }
+    Ok(runs.len())
 }
 
 fn text(name: &str, plan: &Plan) -> String {
@@ -66,10 +68,11 @@ fn text(name: &str, plan: &Plan) -> String {
         plan.cells.len(),
         plan.trials.len()
     ));
+    let width = plan.cells.iter().map(|cell| cell.id.len()).max().unwrap_or(0);
     for (index, cell) in plan.cells.iter().enumerate() {
         let (measured, warmup) = trials.get(&index).copied().unwrap_or_default();
         lines.push(format!(
-            "    {}  {measured} × measured, {warmup} × warm-up",
+            "    {:<width$}  {measured} × measured, {warmup} × warm-up",
             cell.id
         ));
     }

@@ -15,19 +15,32 @@
 mod atomic;
 
 use std::{
-    fs, io,
+    collections::{BTreeMap, BTreeSet},
+    fs::{self, File},
+    io,
     path::{Path, PathBuf},
 };
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use perfrun_api::results::{Environment, Isolation, Results, RunState, SCHEMA_VERSION, TrialRecord};
-use perfrun_api::{plan::Plan, spec::PerfRunSpec};
+use perfrun_api::{
+    node::Info,
+    plan::Plan,
+    quantity::ByteSize,
+    results::{Environment, Isolation, Results, RunState, SCHEMA_VERSION, TrialRecord},
+    spec::PerfRunSpec,
+};
 use perfrun_conductor::Sink;
+use rustix::fs::FlockOperation;
 use thiserror::Error;
 
 /// What a trial's record needs at most, roughly; used to find out in advance whether the disk has room.
 const BYTES_PER_TRIAL: u64 = 96 << 10;
+
+/// Kept free during the run, so that how it ended can be written down on a disk that has become full: results.json
+/// without trials, which is a few hundred bytes for each trial of the plan and a little for the rest.
+const BYTES_FOR_THE_END: u64 = 64 << 10;
+const BYTES_FOR_THE_END_PER_TRIAL: u64 = 1 << 10;
 
 /// What can go wrong with a folder of results.
 #[derive(Debug, Error)]
@@ -41,14 +54,28 @@ pub enum Error {
         source: io::Error,
     },
     /// There is no room.
-    #[error("unable to keep results in {}: they may need {} MiB", .folder.display(), .bytes >> 20)]
+    #[error("unable to keep results in {}: they may need {bytes}B; make room, or name another folder with --results", .folder.display())]
     Reserve {
         /// The folder.
         folder: PathBuf,
         /// What the run may need.
-        bytes: u64,
+        bytes: ByteSize,
         /// Why.
         source: io::Error,
+    },
+    /// The folder cannot be gone on with.
+    #[error("unable to go on with {}: make it writable", .folder.display())]
+    Resume {
+        /// The folder.
+        folder: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Two runs in one folder would overwrite each other's trials.
+    #[error("unable to go on with {}: another perfrun is running it", .folder.display())]
+    Lock {
+        /// The folder.
+        folder: PathBuf,
     },
     /// A file cannot be written.
     #[error("failed to write {}", .file.display())]
@@ -84,14 +111,19 @@ pub enum Error {
     },
 }
 
-/// The folder of one run.
+/// The folder of one run. While this lives, no other perfrun goes on with it.
 pub struct Store {
     folder: PathBuf,
     results: Results,
+    /// Measuring time of earlier sessions, in seconds: this one's records are counted from there.
+    earlier: f64,
+    /// Room for the last words.
+    ballast: Option<File>,
+    _lock: File,
 }
 
 impl Store {
-    /// Makes a folder in `parent`, and makes sure that the results will fit.
+    /// Makes a folder in `parent`, and makes sure that the results will fit. On an error nothing is left.
     pub fn create(
         parent: &Path,
         name: &str,
@@ -113,50 +145,115 @@ impl Store {
             environment: Environment {
                 perfrun: env!("CARGO_PKG_VERSION").to_owned(),
                 isolation,
-                nodes: Default::default(),
+                nodes: BTreeMap::new(),
             },
             trials: vec![],
             summary: vec![],
         };
-        let store = Self { folder, results };
-        store.create_folders().map_err(|source| Error::Create {
-            folder: store.folder.clone(),
+        let refused = |source| Error::Create {
+            folder: parent.to_owned(),
             source,
-        })?;
-        let prepared = store.reserve().and_then(|()| store.write_results());
-        if prepared.is_err() {
-            // Nothing of the run is in it.
-            let _ = fs::remove_dir_all(&store.folder);
+        };
+        let made = missing(parent);
+        let created = fs::create_dir_all(parent)
+            .and_then(|()| fs::create_dir(&folder))
+            .map_err(refused)
+            .and_then(|()| {
+                let lock = lock(&folder, refused)?;
+                create_folders(&folder).map_err(refused)?;
+                let mut store = Self {
+                    folder: folder.clone(),
+                    results,
+                    earlier: 0.0,
+                    ballast: None,
+                    _lock: lock,
+                };
+                store.reserve()?;
+                store.write_results(&store.results)?;
+                Ok(store)
+            });
+        // Another perfrun's folder is named by another moment.
+        if created.is_err() {
+            let _ = fs::remove_dir_all(&folder);
+            made.iter().for_each(|folder| drop(fs::remove_dir(folder)));
         }
-        prepared.map(|()| store)
+        created
     }
 
-    /// Opens the folder of a run that was interrupted.
+    /// Opens the folder of a run that ended before all of its trials were completed.
+    ///
+    /// Trials that failed are given another chance: nothing of them is kept.
     pub fn resume(folder: &Path) -> Result<Self, Error> {
         let results = read(folder)?;
-        let store = Self {
-            folder: folder.to_owned(),
-            results,
+        let folder = if folder.is_dir() {
+            folder.to_owned()
+        } else {
+            folder.parent().unwrap_or(Path::new(".")).to_owned()
         };
-        store.create_folders().map_err(|source| Error::Create {
-            folder: folder.to_owned(),
+        let refused = |source| Error::Resume {
+            folder: folder.clone(),
             source,
-        })?;
+        };
+        let lock = lock(&folder, refused)?;
+        create_folders(&folder).map_err(refused)?;
+        let mut store = Self {
+            earlier: results.trials.iter().map(end).fold(0.0, f64::max),
+            folder: folder.clone(),
+            results,
+            ballast: None,
+            _lock: lock,
+        };
+        if store.is_done() {
+            return Ok(store);
+        }
+        store.reserve()?;
+        let Results { trials, .. } = &mut store.results;
+        let completed: BTreeSet<String> = trials
+            .iter()
+            .filter(|record| record.failure.is_none())
+            .map(|record| record.trial.id.clone())
+            .collect();
+        let (kept, dropped): (Vec<_>, Vec<_>) = std::mem::take(trials)
+            .into_iter()
+            .partition(|record| completed.contains(&record.trial.id));
+        *trials = kept;
+        // First the files, which would bring the records back if perfrun were killed now.
+        for record in &dropped {
+            let _ = fs::remove_file(store.trial_file(record));
+        }
+        store.results.state = RunState::Interrupted;
+        store.results.reason = Some("perfrun ended before the run did".to_owned());
+        store.write_results(&store.results)?;
         Ok(store)
     }
 
-    fn create_folders(&self) -> io::Result<()> {
-        fs::create_dir_all(self.trials_folder())?;
-        fs::create_dir_all(self.logs_folder())
+    /// Whether every trial of the plan has been completed.
+    pub fn is_done(&self) -> bool {
+        let Results {
+            state, plan, trials, ..
+        } = &self.results;
+        let completed = |id: &str| {
+            trials
+                .iter()
+                .any(|record| record.trial.id == id && record.failure.is_none())
+        };
+        *state == RunState::Complete && plan.trials.iter().all(|trial| completed(&trial.id))
     }
 
-    fn reserve(&self) -> Result<(), Error> {
-        let bytes = self.results.plan.trials.len() as u64 * BYTES_PER_TRIAL;
-        atomic::reserve(&self.folder, bytes).map_err(|source| Error::Reserve {
-            folder: self.folder.clone(),
-            bytes,
-            source,
-        })
+    fn reserve(&mut self) -> Result<(), Error> {
+        let trials = self.results.plan.trials.len() as u64;
+        let bytes = trials * BYTES_PER_TRIAL;
+        let ballast = BYTES_FOR_THE_END + trials * BYTES_FOR_THE_END_PER_TRIAL;
+        let reserve = |bytes| {
+            atomic::reserve(&self.folder, bytes).map_err(|source| Error::Reserve {
+                folder: self.folder.parent().unwrap_or(&self.folder).to_owned(),
+                bytes: ByteSize(bytes.next_multiple_of(1 << 20)),
+                source,
+            })
+        };
+        drop(reserve(bytes.max(ballast))?);
+        self.ballast = reserve(ballast)?;
+        Ok(())
     }
 
     /// Where it is.
@@ -171,38 +268,48 @@ impl Store {
 
     /// Where nodes log to.
     pub fn logs_folder(&self) -> PathBuf {
-        self.folder.join("logs")
+        self.folder.join(LOGS)
     }
 
-    fn trials_folder(&self) -> PathBuf {
-        self.folder.join(TRIALS)
+    fn trial_file(&self, record: &TrialRecord) -> PathBuf {
+        let name = format!("{}.a{}.json", record.trial.id, record.attempt);
+        self.folder.join(TRIALS).join(name)
     }
 
-    /// Writes everything down for good.
+    /// Writes everything down for good. After an error what was measured is still there, in the files of its trials.
     pub fn finish(
         &mut self,
         state: RunState,
         reason: Option<String>,
-        nodes: std::collections::BTreeMap<String, perfrun_api::node::Info>,
+        nodes: BTreeMap<String, Info>,
     ) -> Result<(), Error> {
         let results = &mut self.results;
         (results.state, results.reason, results.ended) = (state, reason, Timestamp::now());
         results.environment.nodes.extend(nodes);
         results.summary = perfrun_report::summarize(&results.plan, &results.trials);
+        self.ballast = None;
+        if let Err(error) = self.write_results(&self.results) {
+            let brief = Results {
+                trials: vec![],
+                summary: vec![],
+                ..self.results.clone()
+            };
+            // The disk is as full as that: then results.json stays as it was, which is not wrong either.
+            let _ = self.write_results(&brief);
+            return Err(error);
+        }
+        // results.json has what these files had; leaving them would only be untidy.
+        let _ = fs::remove_dir_all(self.folder.join(TRIALS));
+        remove_empty(&self.logs_folder());
         self.write("report.md", perfrun_report::markdown(&self.results).as_bytes())?;
         self.write(
             "samples.csv",
             perfrun_report::samples_csv(&self.results).as_bytes(),
-        )?;
-        self.write_results()?;
-        // Now results.json has what these files had; leaving them would only be untidy.
-        let _ = fs::remove_dir_all(self.trials_folder());
-        remove_empty(&self.logs_folder());
-        Ok(())
+        )
     }
 
-    fn write_results(&self) -> Result<(), Error> {
-        let json = serde_json::to_vec_pretty(&self.results).expect("results are JSON");
+    fn write_results(&self, results: &Results) -> Result<(), Error> {
+        let json = serde_json::to_vec_pretty(results).expect("results are JSON");
         self.write(RESULTS, &json)
     }
 
@@ -215,16 +322,19 @@ impl Store {
 #[async_trait]
 impl Sink for Store {
     async fn record(&mut self, record: &TrialRecord) -> io::Result<()> {
-        let name = format!("{}.a{}.json", record.trial.id, record.attempt);
-        let json = serde_json::to_vec(record)?;
-        atomic::write(&self.trials_folder().join(name), &json)?;
-        self.results.trials.push(record.clone());
-        Ok(())
+        let mut record = record.clone();
+        record.at_seconds += self.earlier;
+        let json = serde_json::to_vec(&record)?;
+        let written = atomic::write(&self.trial_file(&record), &json);
+        // What could not be kept for sure is still worth a try at the end.
+        self.results.trials.push(record);
+        written
     }
 }
 
 const RESULTS: &str = "results.json";
 const TRIALS: &str = "trials";
+const LOGS: &str = "logs";
 
 /// Reads the results of a run, finished or not, from its folder or its results.json.
 pub fn read(path: &Path) -> Result<Results, Error> {
@@ -270,6 +380,44 @@ fn read_json<T: serde::de::DeserializeOwned>(file: &Path) -> Result<T, Error> {
         file: file.to_owned(),
         source,
     })
+}
+
+/// When a trial ended, in seconds of measuring time.
+fn end(record: &TrialRecord) -> f64 {
+    let longest = record
+        .nodes
+        .values()
+        .map(|node| node.measured.seconds)
+        .fold(0.0, f64::max);
+    record.at_seconds + record.overhead_seconds + longest
+}
+
+/// The folders on the way to one that do not exist, innermost first.
+fn missing(folder: &Path) -> Vec<PathBuf> {
+    folder
+        .ancestors()
+        .take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists())
+        .map(Path::to_owned)
+        .collect()
+}
+
+fn create_folders(folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder.join(TRIALS))?;
+    fs::create_dir_all(folder.join(LOGS))
+}
+
+/// The kernel gives the lock back when this process ends, however it ends.
+fn lock(folder: &Path, refused: impl Fn(io::Error) -> Error) -> Result<File, Error> {
+    let file = File::open(folder).map_err(&refused)?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Lock {
+            folder: folder.to_owned(),
+        }),
+        // Some network file systems have no locks.
+        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOLCK | rustix::io::Errno::NOSYS) => Ok(file),
+        Err(error) => Err(refused(error.into())),
+    }
 }
 
 /// Removes the empty files of a folder, and the folder if nothing is left.

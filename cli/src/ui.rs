@@ -1,11 +1,11 @@
 //! What a person sees while a run goes on: a bar on a terminal, plain lines elsewhere. All of it on standard error, so
 //! that standard output is only the result.
 
-#![allow(clippy::print_stderr, reason = "telling people is what this module is for")]
-
 use std::{
-    io::{IsTerminal, stderr},
-    sync::Mutex,
+    collections::HashSet,
+    io::{IsTerminal, Write, stderr},
+    sync::{Mutex, PoisonError},
+    time::Duration,
 };
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -15,13 +15,28 @@ use perfrun_api::{
 };
 use perfrun_conductor::{Event, Progress};
 
+/// The bar's clock goes on while a long trial does.
+const TICK: Duration = Duration::from_millis(500);
+
+/// Before the first trial ended, nobody knows how long the others will take.
+const AT_FIRST: &str = "{bar:20} {pos}/{len} trials, {elapsed}  {wide_msg}";
+const THEN: &str = "{bar:20} {pos}/{len} trials, {elapsed}, about {eta} left  {wide_msg}";
+
 /// Where progress goes.
 pub struct Ui {
     kind: Kind,
-    ended: Mutex<usize>,
+    ended: Mutex<Ended>,
     trials: usize,
     /// Names of the plan's cells.
     cells: Vec<String>,
+}
+
+/// Trials that ended.
+#[derive(Default)]
+struct Ended {
+    earlier: usize,
+    /// Those of this session; one that was tried again is here once.
+    now: HashSet<String>,
 }
 
 enum Kind {
@@ -37,11 +52,7 @@ impl Ui {
         let kind = match (quiet, stderr().is_terminal()) {
             (true, _) => Kind::Quiet,
             (false, false) => Kind::Lines,
-            (false, true) => {
-                let template = "{bar:30} {pos}/{len} trials  {elapsed} of about {duration}  {wide_msg}";
-                let style = ProgressStyle::with_template(template).expect("the template is well-formed");
-                Kind::Bar(ProgressBar::new(trials as u64).with_style(style))
-            }
+            (false, true) => Kind::Bar(ProgressBar::new(trials as u64).with_style(style(AT_FIRST))),
         };
         let cells = plan.cells.iter().map(|cell| cell.id.clone()).collect();
         Self {
@@ -54,9 +65,11 @@ impl Ui {
 
     /// Says something that stays, warnings included.
     pub fn say(&self, text: &str) {
+        // Nobody is left to tell if standard error is closed, and the run goes on.
+        let say = || drop(writeln!(stderr(), "{text}"));
         match &self.kind {
-            Kind::Bar(bar) => bar.suspend(|| eprintln!("{text}")),
-            Kind::Quiet | Kind::Lines => eprintln!("{text}"),
+            Kind::Bar(bar) => bar.suspend(say),
+            Kind::Quiet | Kind::Lines => say(),
         }
     }
 
@@ -67,43 +80,68 @@ impl Ui {
         }
     }
 
-    fn advance(&self, by: usize) -> usize {
-        let mut ended = self
-            .ended
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        *ended += by;
+    fn start(&self, earlier: usize) {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).earlier = earlier;
         if let Kind::Bar(bar) = &self.kind {
-            bar.set_position(*ended as u64);
+            bar.set_position(earlier as u64);
+            bar.reset_elapsed();
+            bar.reset_eta();
+            bar.enable_steady_tick(TICK);
         }
-        *ended
     }
+
+    /// Counts a trial; returns how many have ended.
+    fn count(&self, record: &TrialRecord) -> usize {
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.now.insert(record.trial.id.clone());
+        let count = ended.earlier + ended.now.len();
+        if let Kind::Bar(bar) = &self.kind {
+            if ended.now.len() == 1 {
+                bar.set_style(style(THEN));
+            }
+            bar.set_position(count as u64);
+        }
+        count
+    }
+
+    /// What the bar says is going on.
+    fn show(&self, cell: usize, detail: &str) {
+        if let Kind::Bar(bar) = &self.kind {
+            bar.set_message(format!("{} {detail}", self.cell(cell)));
+        }
+    }
+
+    fn cell(&self, index: usize) -> &str {
+        self.cells.get(index).map_or("", String::as_str)
+    }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).expect("the template is well-formed")
 }
 
 impl Progress for Ui {
     fn on(&self, event: Event<'_>) {
         match event {
-            Event::RunStarted { ended, .. } => {
-                self.advance(ended);
-            }
-            Event::TrialStarted { trial, cell, .. } => {
-                if let Kind::Bar(bar) = &self.kind {
-                    let what = if trial.warmup {
-                        "warm-up".to_owned()
-                    } else {
-                        format!("#{}", trial.iteration + 1)
-                    };
-                    bar.set_message(format!("{} {what}", cell.id));
-                }
+            Event::RunStarted { ended, .. } => self.start(ended),
+            Event::TrialStarted { trial, attempt, .. } => {
+                let what = if trial.warmup {
+                    "warm-up".to_owned()
+                } else {
+                    format!("#{}", trial.iteration + 1)
+                };
+                let again = if attempt > 0 { ", again" } else { "" };
+                self.show(trial.cell, &format!("{what}{again}"));
             }
             Event::TrialProgress { trial, fraction, .. } => {
-                if let (Kind::Bar(bar), Some(fraction)) = (&self.kind, fraction) {
-                    bar.set_message(format!("{} {:.0} %", trial.id, fraction * 100.0));
+                if let Some(fraction) = fraction {
+                    self.show(trial.cell, &format!("{:.0} %", fraction * 100.0));
                 }
             }
             Event::TrialEnded { record } => {
-                let ended = self.advance(1);
-                let cell = self.cells.get(record.trial.cell).map_or("", String::as_str);
+                let progress = format!("[{}/{}]", self.count(record), self.trials);
+                let cell = self.cell(record.trial.cell);
+                let warmup = if record.trial.warmup { " (warm-up)" } else { "" };
                 if let Some(failure) = &record.failure {
                     let at = failure
                         .node
@@ -111,16 +149,15 @@ impl Progress for Ui {
                         .map(|node| format!(" at {node}"))
                         .unwrap_or_default();
                     self.say(&format!(
-                        "[{ended}/{}] {} failed{at}: {} ({})",
-                        self.trials, cell, failure.message, failure.reason
+                        "{progress} {cell}{warmup} failed{at}: {} ({})",
+                        failure.message, failure.reason
                     ));
                 } else if let Kind::Lines = self.kind {
-                    let warmup = if record.trial.warmup { " (warm-up)" } else { "" };
                     let headline = headline(record);
-                    self.say(&format!("[{ended}/{}] {cell}{warmup}{headline}", self.trials));
+                    self.say(&format!("{progress} {cell}{warmup}{headline}"));
                 }
             }
-            Event::NodeReplaced { name } => self.say(&format!("{name} was lost, and started again")),
+            Event::NodeReplaced { name } => self.say(&format!("{name} was started again")),
         }
     }
 }

@@ -6,6 +6,11 @@
 // Helpers outside of `#[test]` functions fail a test by panicking, as those do; what they print is for its output.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
+#[path = "support/remains.rs"]
+mod remains;
+#[path = "support/skip.rs"]
+mod skip;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::fs;
@@ -26,13 +31,13 @@ use perfrun_cli::local::{
 };
 use tokio::sync::mpsc;
 
+use remains::{is_alive, processes};
+use skip::skip;
+
 /// What this binary is to be instead of a list of tests.
 const ROLE: &str = "PERFRUN_TEST_ROLE";
 /// Arguments of a role.
 const ARGUMENT: &str = "PERFRUN_TEST_ARGUMENT";
-/// The file that names the tests which could not run.
-const SKIP_LOG: &str = "PERFRUN_SKIP_LOG";
-
 /// The exit code of a scenario that cannot have what it needs.
 const SKIPPED: i32 = 77;
 /// `nobody`, on every distribution.
@@ -723,21 +728,6 @@ impl User {
     }
 }
 
-/// Says, aloud and in the log of skips, that a test, or a part of it, could not run here.
-fn skip(part: &str, reason: &str) {
-    let test = thread::current().name().unwrap_or("unknown test").to_owned();
-    eprintln!("{test} ({part}): skipped: {reason}");
-    if let Some(path) = env::var_os(SKIP_LOG) {
-        let mut log = fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(path)
-            .unwrap();
-        log.write_all(format!("{test} ({part}): {reason}\n").as_bytes())
-            .unwrap();
-    }
-}
-
 // --- What is left ---
 
 /// Processes and namespaces that must go.
@@ -782,35 +772,8 @@ impl Held {
 
     /// Those that any process is in, or holds open.
     fn present(&self) -> BTreeSet<u64> {
-        let mut present = BTreeSet::new();
-        for process in processes() {
-            let descriptors = fs::read_dir(format!("/proc/{process}/fd"))
-                .into_iter()
-                .flatten()
-                .flatten();
-            let links = descriptors.map(|entry| entry.path());
-            let links = links.chain([format!("/proc/{process}/ns/net").into()]);
-            let targets = links.filter_map(|link| fs::read_link(link).ok());
-            present.extend(targets.filter_map(|target| namespace_id(target.to_str()?)));
-        }
-        self.namespaces.intersection(&present).copied().collect()
+        remains::present(&self.namespaces)
     }
-}
-
-fn namespace_id(link: &str) -> Option<u64> {
-    link.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok()
-}
-
-fn processes() -> impl Iterator<Item = u32> {
-    let entries = fs::read_dir("/proc").unwrap().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-}
-
-/// A zombie is not alive: whether it is reaped is up to whoever it was left to.
-fn is_alive(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ")
-        .is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
 /// Nodes of a `scenario_churn`, by the environment it gave them.

@@ -125,7 +125,7 @@ pub struct Client {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub link: Link,
-    /// The address that the server printed.
+    /// The address that the server printed, or `ADDRESS:PORT`, which litep2p cannot dial.
     #[arg(long, visible_alias = "server-address")]
     pub server: String,
     /// The protocol to speak.
@@ -146,6 +146,9 @@ pub struct Client {
     /// How the protocol is negotiated: v1 or v1lazy.
     #[arg(long, default_value = "v1")]
     pub negotiation: Negotiation,
+    /// More in the final line than the published tools print: timing, connect time, each transfer.
+    #[arg(long)]
+    pub details: bool,
     /// Give up after so many seconds.
     #[arg(long, default_value = "300", value_parser = seconds)]
     pub timeout: Duration,

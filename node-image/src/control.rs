@@ -4,7 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{
     Json, Router,
-    extract::{DefaultBodyLimit, Path, Query, Request, State, rejection::JsonRejection},
+    extract::{
+        DefaultBodyLimit, Path, Query, Request, State,
+        rejection::{JsonRejection, QueryRejection},
+    },
     http::{StatusCode, header::AUTHORIZATION},
     middleware::{self, Next},
     response::{IntoResponse, Response},
@@ -59,11 +62,15 @@ pub fn router(node: Arc<Node>) -> Router {
         .route("/v1/trials/{id}/start", put(start_trial))
         .route("/v1/trials/{id}/finish", put(finish_trial))
         .fallback(async || Refused(StatusCode::NOT_FOUND, "there is no such call".into()))
+        .method_not_allowed_fallback(async || {
+            let message = "this call has no such method";
+            Refused(StatusCode::METHOD_NOT_ALLOWED, message.into())
+        })
         .layer(DefaultBodyLimit::max(LARGEST_BODY))
         .layer(middleware::from_fn_with_state(node.clone(), authorize));
     Router::new()
         .route("/healthz", get(async || "ok\n"))
-        .route("/readyz", get(async || "ok\n"))
+        .route("/readyz", get(ready))
         .route("/metrics", get(encode_metrics))
         .merge(guarded)
         .with_state(node)
@@ -90,6 +97,15 @@ async fn authorize(State(node): State<Arc<Node>>, request: Request, next: Next) 
     }
 }
 
+/// A node that was told to stop takes no trials.
+async fn ready(State(node): State<Arc<Node>>) -> (StatusCode, &'static str) {
+    if node.trials.is_stopping() {
+        (StatusCode::SERVICE_UNAVAILABLE, "stopping\n")
+    } else {
+        (StatusCode::OK, "ok\n")
+    }
+}
+
 async fn encode_metrics(State(node): State<Arc<Node>>) -> impl IntoResponse {
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     (
@@ -109,6 +125,7 @@ async fn put_trial(
         Ok(false) => Ok(StatusCode::OK),
         Err(refusal) => {
             let status = match refusal {
+                Refusal::Invalid(_) => StatusCode::BAD_REQUEST,
                 Refusal::Different(_) | Refusal::Busy(_) => StatusCode::CONFLICT,
                 Refusal::Full | Refusal::Stopping => StatusCode::SERVICE_UNAVAILABLE,
             };
@@ -133,11 +150,17 @@ fn before_finished() -> TrialState {
 async fn get_trial(
     State(node): State<Arc<Node>>,
     Path(id): Path<String>,
-    Query(Wait { wait, after }): Query<Wait>,
+    query: Result<Query<Wait>, QueryRejection>,
 ) -> Result<impl IntoResponse, Refused> {
+    let Query(Wait { wait, after }) =
+        query.map_err(|rejection| Refused(StatusCode::BAD_REQUEST, rejection.body_text()))?;
     let trial = find(&node, &id)?;
     let wait = Duration::from_secs_f64(if wait > 0.0 { wait.min(LONGEST_WAIT) } else { 0.0 });
-    Ok(Json(trial.status(wait, after).await))
+    let status = trial.status(wait, after).await;
+    if status.outcome.is_some() {
+        trial.collected();
+    }
+    Ok(Json(status))
 }
 
 async fn start_trial(

@@ -4,7 +4,7 @@ use anyhow::Context;
 use clap::Parser;
 use perfrun_node::{
     args::{Cli, Command},
-    serve, standalone,
+    process, serve, standalone,
 };
 use tracing_subscriber::EnvFilter;
 
@@ -15,6 +15,7 @@ fn main() -> anyhow::Result<()> {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .init();
+    process::raise_descriptor_limit();
     let runtime = tokio::runtime::Runtime::new().context("failed to start the async runtime")?;
     let result = runtime.block_on(async {
         match cli.command {

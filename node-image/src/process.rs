@@ -7,6 +7,7 @@ use nix::sys::{
     time::TimeValLike,
 };
 use perfrun_api::node::Resources;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// A reading of everything that only grows; [`Usage::since`] gives what was used between two.
 #[derive(Clone, Copy, Debug, Default)]
@@ -92,6 +93,19 @@ pub fn cpu() -> f64 {
     getrusage(UsageWho::RUSAGE_SELF).map_or(0.0, |usage| {
         (usage.user_time().num_microseconds() + usage.system_time().num_microseconds()) as f64 / 1e6
     })
+}
+
+/// Allows this process as many open files as the system lets it have: every connection is one, and the usual limit of
+/// 1024 would end a run with many peers.
+pub fn raise_descriptor_limit() {
+    let limits = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limits.maximum,
+        maximum: limits.maximum,
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "failed to raise the limit of open files");
+    }
 }
 
 /// Gives free memory back and forgets the peak, so that one trial's memory is not charged to the next. Returns whether

@@ -62,7 +62,7 @@ impl Drop for Sampler {
 /// All counters at a moment.
 #[derive(Clone, Copy)]
 pub struct Reading {
-    at: Instant,
+    pub at: Instant,
     /// [`Counters::sent`], and so on.
     pub sent: u64,
     pub received: u64,

@@ -21,8 +21,10 @@ use crate::{
     trial::Trials,
 };
 
-/// How long running calls may take once the node stops.
-const LAST_CALLS: Duration = Duration::from_secs(2);
+/// How long a stopping node waits until its outcomes are collected.
+const LAST_COLLECTION: Duration = Duration::from_secs(3);
+/// How long calls may take that are under way after that.
+const LAST_CALLS: Duration = Duration::from_secs(1);
 
 /// Serves a conductor until SIGTERM or SIGINT; a trial that runs then ends with a reason that can still be collected.
 pub async fn serve(args: Control) -> anyhow::Result<()> {
@@ -45,6 +47,12 @@ pub async fn serve(args: Control) -> anyhow::Result<()> {
         }
         tracing::info!("stopping");
         stopping.trials.stop().await;
+        let collected = async {
+            while stopping.trials.has_uncollected() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let _ = tokio::time::timeout(LAST_COLLECTION, collected).await;
         drop(told);
     };
     let server = axum::serve(listener, router(node))

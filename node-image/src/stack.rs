@@ -11,7 +11,11 @@ mod metrics;
 mod raw;
 mod tasks;
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use perfrun_api::matrix::{Negotiation, Protocol, Stack, Transport};
@@ -32,6 +36,10 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long an unused connection is kept: a workload may pause, and only it decides when a connection ends.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// Connections that peers may have with a listening host at the same time, established or not; more are refused. Ten
+/// times what a large run needs, and less than would fill memory.
+const MOST_INBOUND: usize = 8192;
 
 /// How long a graceful close may take before what is left is dropped.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -133,6 +141,11 @@ pub async fn start(
         Stack::Litep2p => litep2p::start(config, inbound).await,
         Stack::Raw => raw::start(config, inbound).await,
     }
+}
+
+/// The multiaddr of a socket, for example `/ip4/127.0.0.1/udp/4001/quic-v1`.
+pub fn socket_address(transport: Transport, socket: SocketAddr) -> String {
+    address::multiaddr(transport, socket).to_string()
 }
 
 /// Why a stack could not do what it was asked.

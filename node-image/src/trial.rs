@@ -3,13 +3,14 @@
 use std::{
     collections::HashMap,
     net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
-    time::Duration,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
-use perfrun_api::node::{
-    Measured, Outcome, Reason, Resources, Sample, Side, TrialRequest, TrialState, TrialStatus,
-};
+use perfrun_api::node::{Failure, Measured, Outcome, Reason, Side, TrialRequest, TrialState, TrialStatus};
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -17,13 +18,15 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     clock,
     metrics::Metrics,
-    probe::Probe,
-    record,
+    probe::{Probe, Seen},
+    record, request,
     workload::{self, Client, Failed, Findings, Setup, failure},
 };
 
 /// Records a node keeps until somebody drops them.
 const MOST_RECORDS: usize = 1024;
+/// How long the hosts of a client may take to close after a failure: its peer may be the reason, and not answer.
+const CLOSE_AFTER_FAILURE: Duration = Duration::from_secs(2);
 
 /// All trials of a node.
 pub struct Trials {
@@ -36,6 +39,9 @@ pub struct Trials {
 /// Why a trial was not taken.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum Refusal {
+    /// The request makes no sense.
+    #[error("unable to run this trial: {0}")]
+    Invalid(String),
     /// The id is known with another request.
     #[error("trial {0:?} exists with other parameters: use a new id")]
     Different(String),
@@ -59,6 +65,12 @@ pub struct Trial {
     start: watch::Sender<Option<u64>>,
     finish: CancellationToken,
     cancel: CancellationToken,
+    /// When a client's workload began, in the node's clock and in the runtime's.
+    begun: OnceLock<(u64, Instant)>,
+    /// How long it took, if it completed.
+    took: OnceLock<Duration>,
+    /// Whether somebody has seen the outcome.
+    collected: AtomicBool,
 }
 
 /// What is written to standard output when a trial ends.
@@ -91,6 +103,7 @@ impl Trials {
 
     /// Takes a trial; `true` if it is new, `false` if it was known with the same request.
     pub fn put(&self, id: &str, request: TrialRequest) -> Result<bool, Refusal> {
+        request::check(&request).map_err(Refusal::Invalid)?;
         let mut trials = self.lock();
         if let Some(known) = trials.get(id) {
             let same = known.request == request;
@@ -117,6 +130,7 @@ impl Trials {
             listen: (self.listen_ip, 0),
             identity: None,
             max_streams: None,
+            download: None,
             stack_metrics: self.metrics.stacks(),
             probe: trial.probe.clone(),
         };
@@ -151,6 +165,18 @@ impl Trials {
         }
     }
 
+    /// Whether there is an outcome that nobody has seen.
+    pub fn has_uncollected(&self) -> bool {
+        self.lock()
+            .values()
+            .any(|trial| !trial.collected.load(Ordering::Relaxed))
+    }
+
+    /// Whether the node was told to stop.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.is_cancelled()
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Trial>>> {
         self.trials.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -172,6 +198,9 @@ impl Trial {
             start: watch::Sender::new(None),
             finish: CancellationToken::new(),
             cancel: CancellationToken::new(),
+            begun: OnceLock::new(),
+            took: OnceLock::new(),
+            collected: AtomicBool::new(false),
         }
     }
 
@@ -187,13 +216,25 @@ impl Trial {
             outcome,
         } = self.progress.borrow().clone();
         let counters = &self.probe.counters;
+        let (bytes_sent, bytes_received) = match &outcome {
+            Some(Outcome { measured, .. }) => (measured.bytes_sent, measured.bytes_received),
+            None => (
+                counters.sent.load(Ordering::Relaxed),
+                counters.received.load(Ordering::Relaxed),
+            ),
+        };
         TrialStatus {
             state,
             addresses,
-            bytes_sent: counters.sent.load(Ordering::Relaxed),
-            bytes_received: counters.received.load(Ordering::Relaxed),
+            bytes_sent,
+            bytes_received,
             outcome,
         }
+    }
+
+    /// Its outcome was handed over.
+    pub fn collected(&self) {
+        self.collected.store(true, Ordering::Relaxed);
     }
 
     /// A client begins when the node's clock shows so many nanoseconds. The first call counts.
@@ -216,35 +257,37 @@ impl Trial {
         let timeout = Duration::try_from_secs_f64(self.request.timeout_seconds).unwrap_or(Duration::MAX);
         let side = self.clone();
         // A task of its own, so that a panic in a stack ends this trial and not the node.
-        let mut task = tokio::spawn(async move { side.run_side(setup).await });
+        let mut task = tokio::spawn(async move {
+            let mut findings = Findings::default();
+            let ended = side.run_side(setup, &mut findings).await;
+            (ended.err().map(|Failed(failure)| failure), findings)
+        });
         let cut_short = tokio::select! {
             ended = &mut task => {
-                let ended = ended.unwrap_or_else(|panic| Err(Failed(failure(Reason::Internal, panic))));
-                return self.end(ended);
+                let panicked = |panic| (Some(failure(Reason::Internal, panic)), Findings::default());
+                let (failure, findings) = ended.unwrap_or_else(panicked);
+                return self.end(failure, &findings).await;
             }
             () = tokio::time::sleep(timeout) => failure(Reason::Timeout, format!("not done after {timeout:?}")),
             () = self.cancel.cancelled() => failure(Reason::Cancelled, "cancelled on request"),
             () = stopping.cancelled() => failure(Reason::Stopped, "the node was told to stop"),
         };
+        self.probe.finish();
         task.abort();
-        // Its hosts are gone, and so are their sockets, before anybody is told that it ended.
+        // Its hosts are dropped before anybody is told that it ended.
         let _ = task.await;
-        self.end(Err(Failed(cut_short)));
+        self.end(Some(cut_short), &Findings::default()).await;
     }
 
-    fn end(&self, ended: Result<Measured, Failed>) {
-        let (failure, measured) = match ended {
-            Ok(measured) => (None, measured),
-            Err(Failed(failure)) => (
-                Some(failure),
-                self.measured(Findings::default(), self.probe.finish()),
-            ),
-        };
+    async fn end(&self, failure: Option<Failure>, findings: &Findings) {
         self.probe
             .metrics
             .ended(failure.as_ref().map(|failure| failure.reason));
-        let outcome = Outcome { failure, measured };
-        record::write(&Record {
+        let outcome = Outcome {
+            failure,
+            measured: self.measured(findings),
+        };
+        let record = serde_json::to_string(&Record {
             r#type: "trial",
             id: &self.id,
             request: &self.request,
@@ -254,9 +297,13 @@ impl Trial {
             progress.state = TrialState::Finished;
             progress.outcome = Some(outcome);
         });
+        // Last, and on a thread: a full pipe that nobody reads must hold up neither a trial nor the next.
+        if let Ok(record) = record {
+            let _ = tokio::task::spawn_blocking(move || record::write_line(&record)).await;
+        }
     }
 
-    async fn run_side(&self, setup: Setup) -> Result<Measured, Failed> {
+    async fn run_side(&self, setup: Setup, findings: &mut Findings) -> Result<(), Failed> {
         match &self.request.side {
             Side::Server => {
                 let ready = |addresses| {
@@ -265,8 +312,7 @@ impl Trial {
                         progress.addresses = addresses;
                     });
                 };
-                let findings = workload::serve(&setup, ready, self.finish.cancelled()).await?;
-                Ok(self.measured(findings, self.probe.finish()))
+                workload::serve(&setup, ready, self.finish.cancelled(), findings).await
             }
             Side::Client { servers, peers } => {
                 let mut client = Client::prepare(setup, servers, *peers).await?;
@@ -282,31 +328,46 @@ impl Trial {
                 self.progress
                     .send_modify(|progress| progress.state = TrialState::Running);
                 self.probe.begin();
-                let begun = clock::now();
-                let took = client.run().await?;
-                let used = self.probe.finish();
-                let measured = self.measured(client.close().await, used);
-                Ok(Measured {
-                    started_nanoseconds: Some(begun),
-                    seconds: took.as_secs_f64(),
-                    ..measured
-                })
+                let begun = Instant::now();
+                // Both are set once: a trial runs once.
+                let _ = self.begun.set((clock::nanoseconds(begun), begun));
+                let ran = client.run().await.map(|took| {
+                    let _ = self.took.set(took);
+                });
+                self.probe.finish();
+                *findings = client.take_findings();
+                if ran.is_ok() {
+                    client.close().await;
+                } else {
+                    // What does not close in time is dropped.
+                    let _ = tokio::time::timeout(CLOSE_AFTER_FAILURE, client.close()).await;
+                }
+                ran
             }
         }
     }
 
     /// What was counted, found and used.
-    fn measured(&self, findings: Findings, (resources, samples): (Resources, Vec<Sample>)) -> Measured {
-        let counters = &self.probe.counters;
+    fn measured(&self, findings: &Findings) -> Measured {
+        let Seen {
+            totals,
+            resources,
+            samples,
+        } = self.probe.finish();
         for (distribution, recorder) in &findings.recorders {
             self.probe.metrics.observe(*distribution, recorder);
         }
+        let begun = self.begun.get();
+        let until_the_failure = || Some(totals.at.saturating_duration_since(begun?.1));
+        let took = self.took.get().copied().or_else(until_the_failure);
         Measured {
-            bytes_sent: counters.sent.load(Ordering::Relaxed),
-            bytes_received: counters.received.load(Ordering::Relaxed),
-            connections: counters.connections.load(Ordering::Relaxed),
-            streams: counters.streams.load(Ordering::Relaxed),
-            failures: counters.failures.load(Ordering::Relaxed),
+            started_nanoseconds: begun.map(|(nanoseconds, _)| *nanoseconds),
+            bytes_sent: totals.sent,
+            bytes_received: totals.received,
+            connections: totals.connections,
+            streams: totals.streams,
+            failures: totals.failures,
+            seconds: took.unwrap_or_default().as_secs_f64(),
             upload: findings.upload,
             download: findings.download,
             histograms: findings
@@ -316,8 +377,6 @@ impl Trial {
                 .collect(),
             resources,
             samples,
-            started_nanoseconds: None,
-            seconds: 0.0,
         }
     }
 }

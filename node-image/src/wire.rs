@@ -7,6 +7,8 @@
 pub mod litep2p_perf;
 pub mod perf;
 pub mod ping;
+#[cfg(test)]
+mod testing;
 
 use std::{
     io,
@@ -289,4 +291,48 @@ fn is_dropped(error: &io::Error) -> bool {
         error.kind(),
         BrokenPipe | ConnectionAborted | ConnectionReset | NotConnected | UnexpectedEof | WriteZero
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn arrival(base: Instant, reads: &[(u64, u64)]) -> Arrival {
+        let at = |ms| base + Duration::from_millis(ms);
+        Arrival {
+            bytes: reads.iter().map(|(_, bytes)| bytes).sum(),
+            first: reads.first().map(|(ms, bytes)| (at(*ms), *bytes)),
+            last: reads.last().map(|(ms, _)| at(*ms)),
+        }
+    }
+
+    #[test]
+    fn arrivals_on_several_streams_are_one_from_the_first_read_to_the_last() {
+        let base = Instant::now();
+        let mut all = Arrival::default();
+        assert!(all.transfer().is_none());
+        all.merge(&arrival(base, &[(100, 10), (200, 5)]));
+        all.merge(&Arrival::default());
+        all.merge(&arrival(base, &[(50, 7), (150, 1)]));
+        all.merge(&arrival(base, &[(60, 100), (350, 2)]));
+        let transfer = all.transfer().unwrap();
+        assert_eq!((transfer.bytes, transfer.bytes_after_first), (125, Some(118)));
+        assert_eq!(
+            (transfer.seconds, transfer.first_to_last_seconds),
+            (0.3, Some(0.3))
+        );
+        assert_eq!(all.first(), Some(base + Duration::from_millis(50)));
+        assert_eq!(all.last(), Some(base + Duration::from_millis(350)));
+    }
+
+    #[test]
+    fn one_read_is_no_rate() {
+        let transfer = arrival(Instant::now(), &[(0, 10)]).transfer().unwrap();
+        assert_eq!(
+            (transfer.bytes_after_first, transfer.first_to_last_seconds),
+            (Some(0), Some(0.0))
+        );
+    }
 }

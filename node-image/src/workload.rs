@@ -13,7 +13,7 @@ use perfrun_api::{
     histogram::Recorder,
     matrix::{Stack, Transport},
     node::{Distribution, Failure, Reason, Transfer},
-    plan::Parameters,
+    plan::{Amount, Parameters},
 };
 
 pub use client::Client;
@@ -40,6 +40,8 @@ pub struct Setup {
     pub identity: Option<[u8; 32]>,
     /// Streams that one connection must hold open; none: as many as the workload asks for.
     pub max_streams: Option<usize>,
+    /// What to download, where that is not as much as is uploaded (stand-alone clients).
+    pub download: Option<Amount>,
     /// Where stacks count.
     pub stack_metrics: Arc<StackMetrics>,
     /// Who watches.

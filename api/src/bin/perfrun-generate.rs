@@ -2,6 +2,7 @@
 
 use std::{env, fs, path::Path, process::ExitCode};
 
+#[expect(clippy::print_stderr, reason = "where a command line tool says why it failed")]
 fn main() -> ExitCode {
     let Some(root) = env::args_os().nth(1) else {
         eprintln!("usage: perfrun-generate FOLDER");

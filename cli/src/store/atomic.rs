@@ -55,13 +55,14 @@ fn link(file: &File, path: &Path) -> rustix::io::Result<()> {
     rustix::fs::linkat(CWD, source, CWD, path, AtFlags::SYMLINK_FOLLOW)
 }
 
-/// Finds out whether a folder has room for so many bytes, and leaves no trace.
-pub fn reserve(folder: &Path, bytes: u64) -> io::Result<()> {
-    let Ok(file) = unnamed(folder) else { return Ok(()) };
+/// Takes room for so many bytes in a folder, under no name; dropping the file gives it back. Nothing, where the file
+/// system cannot tell.
+pub fn reserve(folder: &Path, bytes: u64) -> io::Result<Option<File>> {
+    let Ok(file) = unnamed(folder) else { return Ok(None) };
     match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes.max(1)) {
-        // A file system that cannot tell.
-        Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
-        reserved => Ok(reserved?),
+        Err(rustix::io::Errno::OPNOTSUPP) => Ok(None),
+        Err(error) => Err(error.into()),
+        Ok(()) => Ok(Some(file)),
     }
 }
 
@@ -85,7 +86,7 @@ mod tests {
     #[test]
     fn more_than_the_disk_has_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        reserve(folder.path(), 1 << 20).unwrap();
+        drop(reserve(folder.path(), 1 << 20).unwrap());
         assert!(reserve(folder.path(), 1 << 62).is_err());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }

@@ -15,7 +15,7 @@ use ::litep2p::{
     config::ConfigBuilder,
     crypto::ed25519::{Keypair, SecretKey},
     executor::Executor,
-    transport::{quic, tcp},
+    transport::{ConnectionLimitsConfig, quic, tcp},
     yamux,
 };
 use async_trait::async_trait;
@@ -31,7 +31,7 @@ use self::{
 };
 use super::{
     BoxStream, CLOSE_TIMEOUT, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, IDLE_TIMEOUT,
-    Inbound, OPEN_TIMEOUT, address, interfaces, tasks::Tasks,
+    Inbound, MOST_INBOUND, OPEN_TIMEOUT, address, interfaces, tasks::Tasks,
 };
 
 /// Streams that litep2p's QUIC lets a peer open; not configurable.
@@ -55,6 +55,10 @@ pub(super) async fn start(
         .with_keypair(identity(config.identity)?)
         .with_user_protocol(Box::new(protocol))
         .with_keep_alive_timeout(IDLE_TIMEOUT)
+        // Established ones; those that are not are dropped after `DIAL_TIMEOUT`, and litep2p has no limit for them.
+        .with_connection_limits(
+            ConnectionLimitsConfig::default().max_incoming_connections(Some(MOST_INBOUND)),
+        )
         .with_executor(Arc::new(TasksExecutor(tasks.clone())));
     // The default configurations would make a dialler listen, too.
     let listen_addresses: Vec<_> = config

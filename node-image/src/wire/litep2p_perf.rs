@@ -44,8 +44,13 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         .send(&mut stream, Volume::Bytes(download), counters)
         .await?;
     let _ = stream.shutdown().await;
-    let _ = tokio::time::timeout(LINGER, stream.read(&mut [0; 1])).await;
-    Ok(arrival)
+    match tokio::time::timeout(LINGER, stream.read(&mut [0; 1])).await {
+        Ok(Ok(1..)) => Err(Error::UnexpectedBytes {
+            what: "the upload",
+            due: upload,
+        }),
+        _ => Ok(arrival),
+    }
 }
 
 /// Runs one exchange.
@@ -97,4 +102,168 @@ pub async fn run<S: AsyncRead + AsyncWrite + Unpin>(
         asked,
         arrival,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::duplex;
+
+    use super::*;
+    use crate::wire::testing::{Part::*, *};
+
+    #[tokio::test]
+    async fn a_client_sends_exactly_what_the_protocol_says() {
+        for pipe in PIPES {
+            for (up, down) in SIZES.into_iter().zip(SIZES.into_iter().rev()) {
+                let (ours, mut theirs) = duplex(pipe);
+                let counters = Counters::default();
+                let expected = bytes(&[Header(up), Zeros(up), Header(down)]);
+                let peer = async {
+                    let mut heard = vec![0xff; expected.len()];
+                    theirs.read_exact(&mut heard).await.unwrap();
+                    theirs.write_all(&bytes(&[Zeros(down)])).await.unwrap();
+                    theirs.shutdown().await.unwrap();
+                    theirs.read_to_end(&mut heard).await.unwrap();
+                    heard
+                };
+                let mut buffers = buffers();
+                let (ran, heard) = tokio::join!(run(ours, up, down, &mut buffers, &counters), peer);
+                let exchange = ran.unwrap();
+                assert_eq!(heard, expected, "{up} up, {down} down, pipe of {pipe}");
+                assert_eq!((exchange.sent, exchange.arrival.bytes), (up, down));
+                assert_eq!(counted(&counters), (down, up));
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_sends_exactly_what_was_asked_for() {
+        for pipe in PIPES {
+            for (up, down) in SIZES.into_iter().zip(SIZES.into_iter().rev()) {
+                let counters = Counters::default();
+                let said = bytes(&[Header(up), Zeros(up), Header(down)]);
+                let mut buffers = buffers();
+                let serving = async |stream| serve(stream, &mut buffers, &counters).await;
+                let (served, heard) = against_a_peer_that_ends(pipe, &said, serving).await;
+                assert_eq!(served.unwrap().bytes, up);
+                assert_eq!(
+                    heard,
+                    bytes(&[Zeros(down)]),
+                    "{up} up, {down} down, pipe of {pipe}"
+                );
+                assert_eq!(counted(&counters), (up, down));
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_ends_early_has_too_few_bytes_wherever_it_ends() {
+        let whole = bytes(&[Header(20), Zeros(20), Header(0)]);
+        for cut in 0..=whole.len() {
+            let counters = Counters::default();
+            let mut buffers = buffers();
+            let serving = async |stream| serve(stream, &mut buffers, &counters).await;
+            let served = against_a_peer_that_leaves(&whole[..cut], serving).await;
+            // A stream that was only opened is how the substreams workload looks.
+            let fine = cut == 0 || cut == whole.len();
+            assert!(
+                if fine { served.is_ok() } else { too_few(&served) },
+                "{cut}: {served:?}"
+            );
+            assert_eq!(
+                counted(&counters).0,
+                (cut as u64).saturating_sub(8).min(20),
+                "{cut}"
+            );
+        }
+        for got in 0..20 {
+            let mut buffers = buffers();
+            let counters = Counters::default();
+            let running = async |stream| run(stream, 0, 20, &mut buffers, &counters).await;
+            let (ran, _) = against_a_peer_that_ends(64, &vec![0; got], running).await;
+            assert!(too_few(&ran), "{got}: {ran:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn bytes_that_were_not_due_are_noticed_on_both_sides() {
+        for down in SIZES {
+            let mut buffers = buffers();
+            let counters = Counters::default();
+            let running = async |stream| run(stream, 0, down, &mut buffers, &counters).await;
+            let (ran, _) = against_a_peer_that_ends(64, &bytes(&[Zeros(down + 1)]), running).await;
+            assert!(unexpected(&ran), "{down}: {ran:?}");
+        }
+        let mut buffers = buffers();
+        let counters = Counters::default();
+        let said = bytes(&[Header(3), Zeros(3), Header(2), Zeros(1)]);
+        let serving = async |stream| serve(stream, &mut buffers, &counters).await;
+        let (served, _) = against_a_peer_that_ends(64, &said, serving).await;
+        assert!(unexpected(&served), "{served:?}");
+    }
+
+    #[tokio::test]
+    async fn a_declared_length_allocates_nothing() {
+        let counters = Counters::default();
+        let mut buffers = buffers();
+        let said = bytes(&[Header(u64::MAX), Zeros(1000)]);
+        let serving = async |stream| serve(stream, &mut buffers, &counters).await;
+        let served = against_a_peer_that_leaves(&said, serving).await;
+        let counts = matches!(
+            served,
+            Err(Error::TooFewBytes {
+                got: 1000,
+                due: u64::MAX,
+                ..
+            })
+        );
+        assert!(counts, "{served:?}");
+        assert_eq!(counted(&counters), (1000, 0));
+        assert!(buffers.read.capacity() <= CHUNK);
+        // Endless downloads end with the client.
+        let said = bytes(&[Header(0), Header(u64::MAX)]);
+        let serving = async |stream| serve(stream, &mut buffers, &counters).await;
+        let served = against_a_peer_that_leaves(&said, serving).await;
+        assert!(matches!(served, Err(Error::Stream(_))), "{served:?}");
+        assert!(buffers.read.capacity() <= CHUNK);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_drops_the_stream_after_its_download_is_served() {
+        let (ours, mut theirs) = duplex(64);
+        let client = async {
+            theirs
+                .write_all(&bytes(&[Header(5), Zeros(5), Header(40)]))
+                .await
+                .unwrap();
+            theirs.read_exact(&mut [0; 40]).await.unwrap();
+            drop(theirs);
+        };
+        let (mut buffers, counters) = (buffers(), Counters::default());
+        let (served, ()) = tokio::join!(serve(ours, &mut buffers, &counters), client);
+        assert_eq!(served.unwrap().bytes, 5);
+        assert_eq!(counted(&counters), (5, 40));
+    }
+
+    #[tokio::test]
+    async fn a_strict_upload_ends_when_the_reader_has_it_a_compat_one_when_it_is_written() {
+        for down in [0, 1] {
+            let (ours, theirs) = duplex(1 << 16);
+            let (mut sending, mut serving) = (buffers(), buffers());
+            let counters = Counters::default();
+            // Polled in this order, so that everything is in the pipe before the reader takes its first byte.
+            let slow = async {
+                let gate = Instant::now();
+                serve(theirs, &mut serving, &counters).await.unwrap();
+                gate
+            };
+            let (ran, gate) = futures::join!(run(ours, 1000, down, &mut sending, &counters), slow);
+            let exchange = ran.unwrap();
+            assert!(
+                exchange.begun <= exchange.written && exchange.written <= gate,
+                "{exchange:?}"
+            );
+            assert!(exchange.consumed >= gate, "{exchange:?}");
+        }
+    }
 }

@@ -47,6 +47,8 @@ pub(super) async fn run(
     let opened: Vec<BoxStream> = try_join_all(opens).await?.into_iter().flatten().collect();
     Counters::add(&setup.probe.counters.streams, opened.len() as u64);
 
+    let up = (direction != Direction::Download).then_some(amount);
+    let down = (direction != Direction::Upload).then_some(setup.download.unwrap_or(amount));
     let zeros = setup.zeros();
     let mut tasks = tokio::task::JoinSet::new();
     for stream in opened {
@@ -54,16 +56,7 @@ pub(super) async fn run(
         let mut buffers = Buffers::new(&zeros);
         // A task for each stream: polled inside another task, streams would share one core.
         tasks.spawn(async move {
-            exchange(
-                stream,
-                protocol,
-                direction,
-                amount,
-                begun,
-                &mut buffers,
-                &probe.counters,
-            )
-            .await
+            exchange(stream, protocol, up, down, begun, &mut buffers, &probe.counters).await
         });
     }
     let mut exchanges = vec![];
@@ -79,18 +72,17 @@ pub(super) async fn run(
 async fn exchange(
     stream: BoxStream,
     protocol: Protocol,
-    direction: Direction,
-    amount: Amount,
+    up: Option<Amount>,
+    down: Option<Amount>,
     begun: Instant,
     buffers: &mut Buffers,
     counters: &Counters,
 ) -> Result<Exchange, Failed> {
-    let (up, down) = (direction != Direction::Download, direction != Direction::Upload);
-    let bytes = |wanted: bool| match amount {
-        Amount::Count(bytes) if wanted => bytes,
+    let bytes = |amount: Option<Amount>| match amount {
+        Some(Amount::Count(bytes)) => bytes,
         _ => 0,
     };
-    let until = |wanted: bool| deadline(amount, begun).filter(|_| wanted);
+    let until = |amount: Option<Amount>| deadline(amount?, begun);
     let exchange = match protocol {
         Protocol::Litep2pPerf => litep2p_perf::run(stream, bytes(up), bytes(down), buffers, counters).await?,
         Protocol::Perf => {

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use futures::future::join_all;
 use perfrun_api::{
     node::{Distribution, Reason},
     plan::{Amount, Parameters},
@@ -18,6 +19,8 @@ use crate::{
 pub struct Client {
     setup: Setup,
     peers: Vec<Peer>,
+    /// Handshakes at the same time, where the workload is about them.
+    slots: usize,
     findings: Findings,
 }
 
@@ -38,25 +41,28 @@ impl Client {
                 "there is no server address to dial",
             )));
         }
+        let mut slots = peers as usize;
         let (hosts, connect) = match setup.parameters {
-            Parameters::Handshakes { in_flight, .. } => (peers * in_flight, false),
-            _ => (peers, true),
+            Parameters::Handshakes { in_flight, amount } => {
+                slots = slots.saturating_mul(in_flight as usize);
+                (slots.max(handshakes::stock(amount)), false)
+            }
+            _ => (slots, true),
         };
         let mut client = Self {
             setup,
             peers: vec![],
+            slots,
             findings: Findings::default(),
         };
-        for i in 0..hosts as usize {
+        for i in 0..hosts {
             client.add_peer(&servers[i % servers.len()], connect).await?;
         }
         Ok(client)
     }
 
     async fn add_peer(&mut self, server: &str, connect: bool) -> Result<(), Failed> {
-        // A dialler receives no inbound events; the receiver may go.
-        let (inbound, _) = mpsc::unbounded_channel();
-        let host = stack::start(self.setup.stack, self.setup.host(None), inbound).await?;
+        let host = dialler(&self.setup).await?;
         let mut connection = None;
         if connect {
             let dialled = host.dial(server).await?;
@@ -84,7 +90,9 @@ impl Client {
         match &setup.parameters {
             Parameters::Bandwidth { .. } => bandwidth::run(setup, peers, begun, findings).await?,
             Parameters::Substreams { .. } => substreams::run(setup, peers, findings).await?,
-            Parameters::Handshakes { amount, .. } => handshakes::run(setup, peers, *amount, findings).await?,
+            Parameters::Handshakes { amount, .. } => {
+                handshakes::run(setup, peers, self.slots, *amount, findings).await?;
+            }
             Parameters::Ping {
                 count,
                 interval_seconds,
@@ -96,16 +104,28 @@ impl Client {
         Ok(begun.elapsed())
     }
 
-    /// Closes connections and hosts; what was found until here.
-    pub async fn close(self) -> Findings {
-        for peer in self.peers {
+    /// What was found until here.
+    pub fn take_findings(&mut self) -> Findings {
+        std::mem::take(&mut self.findings)
+    }
+
+    /// Closes connections and hosts.
+    pub async fn close(self) {
+        let close = self.peers.into_iter().map(|peer| async {
             if let Some(connection) = peer.connection {
                 connection.close().await;
             }
             peer.host.close().await;
-        }
-        self.findings
+        });
+        join_all(close).await;
     }
+}
+
+/// A host that only dials, with an identity of its own.
+pub(super) async fn dialler(setup: &Setup) -> Result<Box<dyn Host>, Failed> {
+    // It receives no inbound events; the receiver may go.
+    let (inbound, _) = mpsc::unbounded_channel();
+    Ok(stack::start(setup.stack, setup.host(None), inbound).await?)
 }
 
 impl Peer {

@@ -1,7 +1,7 @@
 //! New connections: dial, first byte there and back, close.
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
     time::{Duration, Instant},
 };
 
@@ -13,21 +13,39 @@ use perfrun_api::{
 
 use super::{
     Failed, Findings, Setup,
-    client::{Peer, deadline},
+    client::{Peer, deadline, dialler},
     failure,
 };
 use crate::{
-    stack::DialPhases,
+    stack::{DialPhases, Host},
     wire::{Counters, ping},
 };
 
-/// A peer that fails so often in a row gives up: the server is gone, and nothing is gained by hammering on.
+/// A peer that fails so often in a row, or more than once over so long, gives up and ends the trial: the server is
+/// gone, and nothing is gained by hammering on.
 const MOST_FAILURES_IN_A_ROW: u32 = 10;
+const LONGEST_FAILURE: Duration = Duration::from_secs(15);
 
-/// Every peer opens one connection after the other, until all together have done `amount`.
+/// Hosts that are started before the trial, at most.
+///
+/// Every handshake is that of a new peer: litep2p, on either side, takes a connection for closed later than the peer
+/// that closed it, and until then refuses to dial the same identity again, or holds its connection for a second one.
+const MOST_IN_STOCK: u64 = 128;
+
+/// Hosts to start before a trial of `amount` handshakes. When they are used up others are started in between; that is
+/// in no handshake's time, but in the rate and in the CPU time.
+pub(super) fn stock(amount: Amount) -> usize {
+    match amount {
+        Amount::Count(count) => count.min(MOST_IN_STOCK) as usize,
+        Amount::Seconds(_) => MOST_IN_STOCK as usize,
+    }
+}
+
+/// Opens connections one after the other in each of `slots`, until all together have done `amount`.
 pub(super) async fn run(
     setup: &Setup,
     peers: &[Peer],
+    slots: usize,
     amount: Amount,
     findings: &mut Findings,
 ) -> Result<(), Failed> {
@@ -36,11 +54,17 @@ pub(super) async fn run(
         Amount::Count(count) => count,
         Amount::Seconds(_) => u64::MAX,
     });
-    let all = join_all(peers.iter().map(|peer| slot(setup, peer, &tickets, deadline))).await;
-    let mut last_failure = None;
-    let mut succeeded = false;
-    for (handshakes, failed) in all {
-        for (phases, first_byte) in handshakes {
+    let work = Work {
+        setup,
+        stock: peers,
+        used: AtomicUsize::new(0),
+        tickets,
+        deadline,
+    };
+    let all = join_all(peers.iter().take(slots).map(|peer| slot(&work, &peer.server))).await;
+    let (mut last_failure, mut gave_up, mut succeeded) = (None, false, false);
+    for slot in all {
+        for (phases, first_byte) in slot.done {
             succeeded = true;
             if let Some(transport) = phases.transport {
                 findings.record(Distribution::HandshakeTransport, transport);
@@ -48,11 +72,12 @@ pub(super) async fn run(
             findings.record(Distribution::HandshakeEstablished, phases.established);
             findings.record(Distribution::HandshakeFirstByte, first_byte);
         }
-        last_failure = failed.or(last_failure);
+        last_failure = slot.last_failure.or(last_failure);
+        gave_up |= slot.gave_up;
     }
     match last_failure {
-        Some(failure) if !succeeded => Err(failure),
-        _ if !succeeded => Err(Failed(failure(
+        Some(failure) if gave_up || !succeeded => Err(failure),
+        None if !succeeded => Err(Failed(failure(
             Reason::Timeout,
             "no connection was established in the time given",
         ))),
@@ -62,41 +87,75 @@ pub(super) async fn run(
 
 type Handshake = (DialPhases, Duration);
 
-/// One peer's handshakes, and its last failure.
-async fn slot(
-    setup: &Setup,
-    peer: &Peer,
-    tickets: &AtomicU64,
+/// What all slots share.
+struct Work<'a> {
+    setup: &'a Setup,
+    stock: &'a [Peer],
+    /// Hosts of the stock that were used.
+    used: AtomicUsize,
+    /// Handshakes that nobody has begun.
+    tickets: AtomicU64,
     deadline: Option<Instant>,
-) -> (Vec<Handshake>, Option<Failed>) {
-    let counters = &setup.probe.counters;
-    let (mut done, mut last_failure, mut in_a_row) = (vec![], None, 0);
-    let in_time = || deadline.is_none_or(|deadline| Instant::now() < deadline);
-    let take = || {
-        tickets
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
-            .is_ok()
-    };
-    while in_a_row < MOST_FAILURES_IN_A_ROW && in_time() && take() {
-        match handshake(peer, counters).await {
+}
+
+impl Work<'_> {
+    /// Whether there is another handshake to do.
+    fn take(&self) -> bool {
+        let left = |left: u64| left.checked_sub(1);
+        self.deadline.is_none_or(|deadline| Instant::now() < deadline)
+            && self
+                .tickets
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, left)
+                .is_ok()
+    }
+}
+
+/// What came of one slot.
+#[derive(Default)]
+struct Slot {
+    done: Vec<Handshake>,
+    last_failure: Option<Failed>,
+    gave_up: bool,
+}
+
+async fn slot(work: &Work<'_>, server: &str) -> Slot {
+    let counters = &work.setup.probe.counters;
+    let mut slot = Slot::default();
+    // The failures since the last success, and when the first of them began.
+    let (mut in_a_row, mut failing_since) = (0, None);
+    while !slot.gave_up && work.take() {
+        let begun = Instant::now();
+        match with_new_host(work, server).await {
             Ok(handshake) => {
                 Counters::add(&counters.operations, 1);
-                done.push(handshake);
-                in_a_row = 0;
+                slot.done.push(handshake);
+                (in_a_row, failing_since) = (0, None);
             }
             Err(failed) => {
+                tracing::debug!(failure = failed.0.message, "a handshake failed");
                 Counters::add(&counters.failures, 1);
-                last_failure = Some(failed);
+                slot.last_failure = Some(failed);
                 in_a_row += 1;
+                let since = *failing_since.get_or_insert(begun);
+                let gone = in_a_row > 1 && since.elapsed() >= LONGEST_FAILURE;
+                slot.gave_up = in_a_row == MOST_FAILURES_IN_A_ROW || gone;
             }
         }
     }
-    (done, last_failure)
+    slot
 }
 
-async fn handshake(peer: &Peer, counters: &Counters) -> Result<Handshake, Failed> {
+async fn with_new_host(work: &Work<'_>, server: &str) -> Result<Handshake, Failed> {
+    let counters = &work.setup.probe.counters;
+    match work.stock.get(work.used.fetch_add(1, Ordering::Relaxed)) {
+        Some(peer) => handshake(&*peer.host, server, counters).await,
+        None => handshake(&*dialler(work.setup).await?, server, counters).await,
+    }
+}
+
+async fn handshake(host: &dyn Host, server: &str, counters: &Counters) -> Result<Handshake, Failed> {
     let begun = Instant::now();
-    let connection = peer.host.dial(&peer.server).await?;
+    let connection = host.dial(server).await?;
     Counters::add(&counters.connections, 1);
     let exchange = async {
         let mut stream = connection.open().await?;

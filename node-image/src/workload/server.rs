@@ -14,12 +14,17 @@ use crate::{
 /// How long streams may take to end once the clients are done.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// Listens, tells `ready` its addresses, and serves until `finish`; streams that are still open then may end.
+/// Streams that are served at the same time; more are dropped. What peers can make the node hold must have an end.
+const MOST_STREAMS: usize = 65_536;
+
+/// Listens, tells `ready` its addresses, and serves until `finish`; streams that are still open then may end. A stream
+/// that fails ends alone; the first failure is reported at the end.
 pub async fn serve(
     setup: &Setup,
     ready: impl FnOnce(Vec<String>),
     finish: impl Future<Output = ()>,
-) -> Result<Findings, Failed> {
+    findings: &mut Findings,
+) -> Result<(), Failed> {
     let (inbound, mut events) = mpsc::unbounded_channel();
     let host = stack::start(setup.stack, setup.host(Some(setup.listen)), inbound).await?;
     ready(host.addresses().to_vec());
@@ -45,22 +50,17 @@ pub async fn serve(
             streams.ended(ended);
         }
     };
-    let drained = tokio::time::timeout(DRAIN, drain).await;
+    if tokio::time::timeout(DRAIN, drain).await.is_err() {
+        let left = format!("{} streams did not end with their clients", streams.tasks.len());
+        streams
+            .failed
+            .get_or_insert(Failed(failure(Reason::Timeout, left)));
+        // Before the host, which could not close while its streams are held.
+        streams.tasks.shutdown().await;
+    }
     host.close().await;
-    if drained.is_err() && streams.failed.is_none() {
-        let left = streams.tasks.len();
-        return Err(Failed(failure(
-            Reason::Timeout,
-            format!("{left} streams did not end with their clients"),
-        )));
-    }
-    match streams.failed {
-        Some(failed) => Err(failed),
-        None => Ok(Findings {
-            upload: streams.arrival.transfer(),
-            ..Findings::default()
-        }),
-    }
+    findings.upload = streams.arrival.transfer();
+    streams.failed.map_or(Ok(()), Err)
 }
 
 /// The streams being served, and what came of those that ended.
@@ -89,6 +89,12 @@ impl<'a> Streams<'a> {
     }
 
     fn serve(&mut self, stream: BoxStream) {
+        if self.tasks.len() >= MOST_STREAMS {
+            let message = format!("peers opened more than {MOST_STREAMS} streams");
+            self.failed
+                .get_or_insert(Failed(failure(Reason::OpenFailed, message)));
+            return;
+        }
         if !std::mem::replace(&mut self.begun, true) {
             self.setup.probe.begin();
         }
@@ -112,6 +118,7 @@ impl<'a> Streams<'a> {
         match ended {
             Ok(Ok(arrival)) => self.arrival.merge(&arrival),
             Ok(Err(error)) => {
+                tracing::warn!(%error, "a stream failed");
                 self.failed.get_or_insert(error.into());
             }
             Err(error) => {

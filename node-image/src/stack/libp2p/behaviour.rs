@@ -4,7 +4,7 @@
 //! at a time, so that a burst of opens would measure it instead of the stack.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     convert::Infallible,
     task::{Context, Poll},
 };
@@ -21,7 +21,7 @@ use libp2p::{
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::compat::FuturesAsyncReadCompatExt;
 
-use crate::stack::{BoxStream, Inbound, OPEN_TIMEOUT};
+use crate::stack::{BoxStream, Inbound, MOST_INBOUND, OPEN_TIMEOUT};
 
 /// A request for a stream; whoever asked waits for it here.
 pub(super) type OpenRequest = oneshot::Sender<Result<BoxStream, String>>;
@@ -32,6 +32,8 @@ pub(super) struct Behaviour {
     inbound: mpsc::UnboundedSender<Inbound>,
     /// Dialled connections whose dialler has not been told yet.
     openers: HashMap<ConnectionId, mpsc::UnboundedSender<OpenRequest>>,
+    /// Connections of peers, from their acceptance on.
+    accepted: HashSet<ConnectionId>,
 }
 
 impl Behaviour {
@@ -40,6 +42,7 @@ impl Behaviour {
             protocol,
             inbound,
             openers: HashMap::new(),
+            accepted: HashSet::new(),
         }
     }
 
@@ -57,9 +60,26 @@ impl Behaviour {
     }
 }
 
+#[derive(Debug, thiserror::Error)]
+#[error("there are {MOST_INBOUND} inbound connections already")]
+struct TooManyConnections;
+
 impl NetworkBehaviour for Behaviour {
     type ConnectionHandler = Handler;
     type ToSwarm = Infallible;
+
+    fn handle_pending_inbound_connection(
+        &mut self,
+        id: ConnectionId,
+        _: &Multiaddr,
+        _: &Multiaddr,
+    ) -> Result<(), ConnectionDenied> {
+        if self.accepted.len() >= MOST_INBOUND {
+            return Err(ConnectionDenied::new(TooManyConnections));
+        }
+        self.accepted.insert(id);
+        Ok(())
+    }
 
     fn handle_established_inbound_connection(
         &mut self,
@@ -88,8 +108,15 @@ impl NetworkBehaviour for Behaviour {
     }
 
     fn on_swarm_event(&mut self, event: FromSwarm<'_>) {
-        if let FromSwarm::ConnectionClosed(closed) = event {
-            self.openers.remove(&closed.connection_id);
+        match event {
+            FromSwarm::ConnectionClosed(closed) => {
+                self.openers.remove(&closed.connection_id);
+                self.accepted.remove(&closed.connection_id);
+            }
+            FromSwarm::ListenFailure(failure) => {
+                self.accepted.remove(&failure.connection_id);
+            }
+            _ => {}
         }
     }
 

@@ -17,7 +17,7 @@ use tokio_util::sync::DropGuard;
 
 use crate::stack::{
     BoxStream, CLOSE_TIMEOUT, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, Inbound,
-    OPEN_TIMEOUT, address, interfaces, tasks::Tasks,
+    MOST_INBOUND, OPEN_TIMEOUT, address, interfaces, tasks::Tasks,
 };
 
 /// All are the values of libp2p-quic; the first is raised when a run needs more.
@@ -84,6 +84,10 @@ fn transport(max_streams: usize) -> Result<TransportConfig, Error> {
 
 async fn accept(endpoint: Endpoint, inbound: mpsc::UnboundedSender<Inbound>, tasks: Tasks) {
     while let Some(incoming) = endpoint.accept().await {
+        if endpoint.open_connections() > MOST_INBOUND {
+            incoming.refuse();
+            continue;
+        }
         // Each in its own task: a slow handshake must not hold up the others.
         tasks.spawn(serve(incoming, inbound.clone()));
     }
@@ -150,11 +154,8 @@ impl Host for Quic {
             transport: None,
             established: started.elapsed(),
         };
-        Ok(Box::new(Dialled {
-            endpoint,
-            connection,
-            phases,
-        }))
+        // The endpoint lives on in its driver's task until the connection is closed and drained.
+        Ok(Box::new(Dialled { connection, phases }))
     }
 
     async fn close(self: Box<Self>) {
@@ -171,7 +172,6 @@ impl Host for Quic {
 }
 
 struct Dialled {
-    endpoint: Endpoint,
     connection: quinn::Connection,
     phases: DialPhases,
 }
@@ -191,9 +191,8 @@ impl Connection for Dialled {
         }
     }
 
-    async fn close(self: Box<Self>) {
-        close(&self.endpoint).await;
-    }
+    /// Does not wait until the connection is drained, three probe timeouts later: the other stacks do not either.
+    async fn close(self: Box<Self>) {}
 }
 
 impl Drop for Dialled {

@@ -1,23 +1,27 @@
 //! Plain TCP: a stream is a connection.
 
 use std::{
+    io,
     net::SocketAddr,
-    sync::{Mutex, PoisonError},
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
     time::{Duration, Instant},
 };
 
 use async_trait::async_trait;
 use perfrun_api::matrix::Transport;
 use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::mpsc,
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{TcpListener, TcpSocket, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
     time::timeout,
 };
 use tokio_util::sync::DropGuard;
 
 use crate::stack::{
-    BoxStream, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, Inbound, OPEN_TIMEOUT, address,
-    interfaces, tasks::Tasks,
+    BoxStream, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, Inbound, MOST_INBOUND,
+    OPEN_TIMEOUT, address, interfaces, tasks::Tasks,
 };
 
 pub(super) async fn start(
@@ -28,13 +32,11 @@ pub(super) async fn start(
     let stop = tasks.stop_on_drop();
     let mut addresses = Vec::new();
     if let Some(listen) = config.listen {
-        let failed = |error: std::io::Error| Error::Listen {
+        let failed = |error: io::Error| Error::Listen {
             address: address::text(Transport::Tcp, listen),
             reason: address::describe(&error),
         };
-        let listener = TcpListener::bind(SocketAddr::from(listen))
-            .await
-            .map_err(failed)?;
+        let listener = bind(listen.into()).map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
         addresses = interfaces::dialable(Transport::Tcp, bound).map_err(failed)?;
         tasks.spawn(accept(listener, inbound));
@@ -46,10 +48,30 @@ pub(super) async fn start(
     }))
 }
 
+/// Connections that may wait to be accepted. What libp2p and litep2p allow; tokio's 128 make a burst of connections wait
+/// a second, until their first packet is sent again.
+const BACKLOG: u32 = 1024;
+
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()?
+    } else {
+        TcpSocket::new_v6()?
+    };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
 async fn accept(listener: TcpListener, inbound: mpsc::UnboundedSender<Inbound>) {
+    let room = Arc::new(Semaphore::new(MOST_INBOUND));
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
+                let Ok(counted) = Arc::clone(&room).try_acquire_owned() else {
+                    tracing::debug!("a connection too many was refused");
+                    continue;
+                };
                 if let Err(error) = stream.set_nodelay(true) {
                     // The peer has gone again.
                     tracing::debug!(%error, "failed to set up an accepted connection");
@@ -57,7 +79,10 @@ async fn accept(listener: TcpListener, inbound: mpsc::UnboundedSender<Inbound>) 
                 }
                 // A receiver that is gone drops the connection, which tells the peer.
                 let _ = inbound.send(Inbound::Connection);
-                let _ = inbound.send(Inbound::Stream(Box::new(stream)));
+                let _ = inbound.send(Inbound::Stream(Box::new(Accepted {
+                    stream,
+                    _counted: counted,
+                })));
             }
             Err(error) => {
                 // Out of file descriptors, usually; they come back when connections close.
@@ -65,6 +90,36 @@ async fn accept(listener: TcpListener, inbound: mpsc::UnboundedSender<Inbound>) 
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }
+    }
+}
+
+/// An accepted connection, counted as long as somebody holds it.
+struct Accepted {
+    stream: TcpStream,
+    _counted: OwnedSemaphorePermit,
+}
+
+impl AsyncRead for Accepted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Accepted {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 

@@ -1,0 +1,296 @@
+//! A document against the schema of a CRD: what an API server does before it looks at rules.
+
+use serde_json::{Map, Value};
+
+use super::Problem;
+
+/// Names less alike than this are not worth asking about (Jaro-Winkler similarity).
+const ALIKE: f64 = 0.8;
+
+/// Makes a document complete as the API server does: `null` is the same as left out, and what is left out has its
+/// default.
+pub fn complete(schema: &Value, value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            for (name, property) in properties(schema) {
+                if let (false, Some(default)) = (fields.contains_key(name), property.get("default")) {
+                    fields.insert(name.clone(), default.clone());
+                }
+            }
+            for (name, value) in fields {
+                complete(property(schema, name).unwrap_or(&Value::Null), value);
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                complete(&schema["items"], item);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Where a document does not fit the schema.
+pub fn misfits(schema: &Value, value: &Value) -> Vec<Problem> {
+    let mut misfits = Misfits(vec![]);
+    let rest = ["apiVersion", "kind", "metadata"];
+    for (name, value) in value.as_object().into_iter().flatten() {
+        if !rest.contains(&name.as_str()) {
+            misfits.field(schema, name, value, name.clone());
+        }
+    }
+    misfits.required(schema, value, "");
+    misfits.0
+}
+
+struct Misfits(Vec<Problem>);
+
+impl Misfits {
+    fn add(&mut self, path: &str, message: impl Into<String>) {
+        self.0.push(Problem {
+            path: path.to_owned(),
+            message: message.into(),
+        });
+    }
+
+    fn field(&mut self, parent: &Value, name: &str, value: &Value, path: String) {
+        match property(parent, name) {
+            Some(schema) => self.value(schema, value, &path),
+            None => self.add(
+                &path,
+                unknown(name, properties(parent).map(|(known, _)| known.as_str())),
+            ),
+        }
+    }
+
+    fn value(&mut self, schema: &Value, value: &Value, path: &str) {
+        if let Some(expected) = expected(schema).filter(|expected| !expected.fits(value)) {
+            return self.add(path, format!("must be {expected}, not {}", described(value)));
+        }
+        match value {
+            Value::Object(fields) => {
+                self.size(
+                    schema,
+                    fields.len(),
+                    ["minProperties", "maxProperties"],
+                    "entries",
+                    path,
+                );
+                self.required(schema, value, path);
+                for (name, value) in fields {
+                    self.field(schema, name, value, format!("{path}.{name}"));
+                }
+            }
+            Value::Array(items) => {
+                self.size(schema, items.len(), ["minItems", "maxItems"], "entries", path);
+                for (i, item) in items.iter().enumerate() {
+                    self.value(&schema["items"], item, &format!("{path}[{i}]"));
+                }
+            }
+            Value::String(text) => {
+                self.size(
+                    schema,
+                    text.chars().count(),
+                    ["minLength", "maxLength"],
+                    "characters",
+                    path,
+                );
+                self.one_of(schema, text, path);
+            }
+            Value::Number(number) => {
+                if schema["format"] == "int32" && number.as_i64().is_none_or(|n| i32::try_from(n).is_err()) {
+                    self.add(path, format!("{number} is out of range"));
+                }
+            }
+            Value::Null | Value::Bool(_) => {}
+        }
+    }
+
+    fn size(&mut self, schema: &Value, size: usize, [least, most]: [&str; 2], of: &str, path: &str) {
+        let bound = |keyword: &str| {
+            schema[keyword]
+                .as_u64()
+                .and_then(|bound| usize::try_from(bound).ok())
+        };
+        if let Some(least) = bound(least).filter(|least| size < *least) {
+            self.add(path, format!("must have at least {least} {of}, not {size}"));
+        }
+        if let Some(most) = bound(most).filter(|most| size > *most) {
+            self.add(path, format!("must have at most {most} {of}, not {size}"));
+        }
+    }
+
+    fn required(&mut self, schema: &Value, value: &Value, path: &str) {
+        let names = schema["required"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str);
+        for name in names.filter(|name| value.get(name).is_none()) {
+            self.add(
+                &if path.is_empty() {
+                    name.to_owned()
+                } else {
+                    format!("{path}.{name}")
+                },
+                "is missing",
+            );
+        }
+    }
+
+    fn one_of(&mut self, schema: &Value, text: &str, path: &str) {
+        let Some(values) = schema["enum"].as_array() else {
+            return;
+        };
+        let values: Vec<&str> = values.iter().filter_map(Value::as_str).collect();
+        if !values.contains(&text) {
+            self.add(path, format!("must be {}, not {text:?}", alternatives(&values)));
+        }
+    }
+}
+
+/// What a schema allows to be.
+#[derive(strum::Display)]
+enum Expected {
+    #[strum(serialize = "an object")]
+    Object,
+    #[strum(serialize = "a list")]
+    List,
+    #[strum(serialize = "a string")]
+    Text,
+    #[strum(serialize = "a whole number")]
+    Integer,
+    #[strum(serialize = "a number")]
+    Number,
+    #[strum(serialize = "true or false")]
+    Boolean,
+    #[strum(serialize = "a whole number or a string")]
+    IntegerOrText,
+}
+
+fn expected(schema: &Value) -> Option<Expected> {
+    if schema["x-kubernetes-int-or-string"] == true {
+        return Some(Expected::IntegerOrText);
+    }
+    Some(match schema["type"].as_str()? {
+        "object" => Expected::Object,
+        "array" => Expected::List,
+        "string" => Expected::Text,
+        "integer" => Expected::Integer,
+        "number" => Expected::Number,
+        "boolean" => Expected::Boolean,
+        _ => return None,
+    })
+}
+
+impl Expected {
+    fn fits(&self, value: &Value) -> bool {
+        match self {
+            Self::Object => value.is_object(),
+            Self::List => value.is_array(),
+            Self::Text => value.is_string(),
+            Self::Integer => value.is_i64() || value.is_u64(),
+            Self::Number => value.is_number(),
+            Self::Boolean => value.is_boolean(),
+            Self::IntegerOrText => value.is_string() || value.is_i64() || value.is_u64(),
+        }
+    }
+}
+
+fn described(value: &Value) -> String {
+    match value {
+        Value::Null => "nothing".to_owned(),
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
+        Value::String(_) => format!("the string {value}"),
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "an object".to_owned(),
+    }
+}
+
+fn alternatives(values: &[&str]) -> String {
+    match values {
+        [others @ .., last] if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+        _ => values.concat(),
+    }
+}
+
+fn properties(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    schema["properties"].as_object().into_iter().flat_map(Map::iter)
+}
+
+/// The schema of a field, be it a property or the entry of a map.
+fn property<'a>(schema: &'a Value, name: &str) -> Option<&'a Value> {
+    schema["properties"]
+        .get(name)
+        .or_else(|| schema.get("additionalProperties"))
+}
+
+fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let nearest = known
+        .map(|known| {
+            (
+                strsim::jaro_winkler(&name.to_lowercase(), &known.to_lowercase()),
+                known,
+            )
+        })
+        .filter(|(likeness, _)| *likeness >= ALIKE)
+        .max_by(|(a, _), (b, _)| a.total_cmp(b));
+    match nearest {
+        Some((_, nearest)) => format!("there is no such field; did you mean {nearest}?"),
+        None => "there is no such field".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Keywords that [`misfits`] obeys, and those that say nothing about a document as people write it.
+    const KNOWN: [&str; 19] = [
+        "additionalProperties",
+        "anyOf", // only as part of x-kubernetes-int-or-string
+        "default",
+        "description",
+        "enum",
+        "format",
+        "items",
+        "maxItems",
+        "maxLength",
+        "maxProperties",
+        "minLength",
+        "nullable",
+        "properties",
+        "required",
+        "title",
+        "type",
+        "x-kubernetes-int-or-string",
+        "x-kubernetes-list-map-keys", // of foreign types and the status
+        "x-kubernetes-list-type",
+    ];
+
+    fn keywords(schema: &Value, found: &mut BTreeSet<String>) {
+        for (keyword, value) in schema.as_object().into_iter().flatten() {
+            match keyword.as_str() {
+                "properties" => properties(schema).for_each(|(_, property)| keywords(property, found)),
+                "items" | "additionalProperties" => keywords(value, found),
+                _ => {}
+            }
+            found.insert(keyword.clone());
+        }
+    }
+
+    #[test]
+    fn every_keyword_of_the_crd_is_obeyed() {
+        let mut found = BTreeSet::new();
+        keywords(&super::super::SCHEMA, &mut found);
+        found.remove("x-kubernetes-validations"); // the rules
+        let unheard: Vec<&String> = found
+            .iter()
+            .filter(|keyword| !KNOWN.contains(&keyword.as_str()))
+            .collect();
+        assert!(unheard.is_empty(), "document/schema.rs does not know {unheard:?}");
+    }
+}

@@ -1,0 +1,182 @@
+//! What a trial does.
+
+use std::{fmt, time::Duration};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    matrix::{Negotiation, Protocol},
+    quantity::ByteSize,
+    workload::{Direction, OpenMode, Timing},
+};
+
+/// What a trial does, all defaults filled in.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase", tag = "workload")]
+pub enum Parameters {
+    /// Bulk transfer.
+    #[serde(rename_all = "camelCase")]
+    Bandwidth {
+        /// The protocol on the streams.
+        protocol: Protocol,
+        /// Which way bytes go.
+        direction: Direction,
+        /// How much is transferred.
+        amount: Amount,
+        /// Parallel streams.
+        streams: u32,
+        /// Bytes of one write or read call.
+        chunk_bytes: ByteSize,
+        /// When an upload ends.
+        timing: Timing,
+        /// How the protocol is negotiated.
+        negotiation: Negotiation,
+    },
+    /// Opening of many substreams.
+    #[serde(rename_all = "camelCase")]
+    Substreams {
+        /// Substreams to open.
+        count: u32,
+        /// How they are requested.
+        mode: OpenMode,
+        /// Requests per second, for [`OpenMode::Paced`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rate: Option<u32>,
+        /// How the protocol is negotiated.
+        negotiation: Negotiation,
+    },
+    /// New connections.
+    #[serde(rename_all = "camelCase")]
+    Handshakes {
+        /// How many, or for how long.
+        amount: Amount,
+        /// Connections being set up at the same time.
+        in_flight: u32,
+    },
+    /// Round trips on one stream.
+    #[serde(rename_all = "camelCase")]
+    Ping {
+        /// Round trips.
+        count: u32,
+        /// Pause between two, in seconds.
+        interval_seconds: f64,
+    },
+}
+
+impl Parameters {
+    /// What is spoken on the streams.
+    pub fn protocol(&self) -> Protocol {
+        match self {
+            Self::Bandwidth { protocol, .. } => *protocol,
+            Self::Substreams { .. } => Protocol::Litep2pPerf,
+            Self::Handshakes { .. } | Self::Ping { .. } => Protocol::Ping,
+        }
+    }
+
+    /// How the dialler negotiates it.
+    pub fn negotiation(&self) -> Negotiation {
+        match self {
+            Self::Bandwidth { negotiation, .. } | Self::Substreams { negotiation, .. } => *negotiation,
+            Self::Handshakes { .. } | Self::Ping { .. } => Negotiation::V1,
+        }
+    }
+
+    /// Streams that are open at the same time on one connection.
+    pub fn streams(&self) -> u32 {
+        match self {
+            Self::Bandwidth { streams, .. } => *streams,
+            Self::Substreams { count, .. } => *count,
+            Self::Handshakes { .. } | Self::Ping { .. } => 1,
+        }
+    }
+
+    /// The measuring time that is asked for, where it is: a trial may last that much longer.
+    pub fn duration(&self) -> Duration {
+        let seconds = match self {
+            Self::Bandwidth {
+                amount: Amount::Seconds(seconds),
+                ..
+            }
+            | Self::Handshakes {
+                amount: Amount::Seconds(seconds),
+                ..
+            } => *seconds,
+            Self::Substreams {
+                count,
+                mode: OpenMode::Paced,
+                rate: Some(rate),
+                ..
+            } => f64::from(*count) / f64::from(*rate),
+            Self::Ping {
+                count,
+                interval_seconds,
+            } => f64::from(*count) * interval_seconds,
+            _ => 0.0,
+        };
+        // Parameters also come over the network, where nobody has checked them: this must not panic.
+        Duration::try_from_secs_f64(seconds.min(LONGEST_SECONDS)).unwrap_or_default()
+    }
+}
+
+/// More than any valid document asks for.
+const LONGEST_SECONDS: f64 = 1e9;
+
+/// The parameters in short, e.g. `upload-64Mi`: the last part of a cell's id.
+impl fmt::Display for Parameters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bandwidth {
+                direction,
+                amount,
+                streams,
+                ..
+            } => {
+                write!(f, "{direction}-{}", amount.of_bytes())?;
+                if *streams > 1 {
+                    write!(f, "-x{streams}")
+                } else {
+                    Ok(())
+                }
+            }
+            Self::Substreams { count, .. } => write!(f, "open-{count}"),
+            Self::Handshakes { amount, in_flight } => {
+                write!(f, "handshakes-{}", amount.of_items())?;
+                if *in_flight > 1 {
+                    write!(f, "-x{in_flight}")
+                } else {
+                    Ok(())
+                }
+            }
+            Self::Ping { count, .. } => write!(f, "ping-{count}"),
+        }
+    }
+}
+
+/// How much of something, or for how long.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Amount {
+    /// So many bytes of each stream, or connections.
+    Count(u64),
+    /// For so many seconds.
+    Seconds(f64),
+}
+
+impl Amount {
+    /// The amount with its unit, when it counts bytes.
+    pub fn of_bytes(self) -> String {
+        match self {
+            Self::Count(bytes) => ByteSize(bytes).to_string(),
+            Self::Seconds(seconds) => format!("{seconds}s"),
+        }
+    }
+
+    /// The amount with its unit, when it counts things.
+    pub fn of_items(self) -> String {
+        match self {
+            Self::Count(count) => count.to_string(),
+            Self::Seconds(seconds) => format!("{seconds}s"),
+        }
+    }
+}

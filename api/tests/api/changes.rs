@@ -1,0 +1,61 @@
+//! What may change of a PerfRun that exists.
+
+use perfrun_api::document::broken_rules_of_change;
+
+use crate::fixtures::run;
+
+const BEFORE: &str = "workload: {bandwidth: {sizes: [1Ki]}}\nstacks: [{name: next, stack: libp2p}]";
+
+fn said(after: &str) -> Vec<String> {
+    let problems = broken_rules_of_change(&run(BEFORE), &run(after));
+    problems.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn suspend_cancel_and_cleanup_may_change() {
+    assert_eq!(said(BEFORE), [""; 0]);
+    for change in [
+        "suspend: true",
+        "cancel: true",
+        "cleanup: {ttlSecondsAfterFailure: 60, keepPodsOnFailure: true}",
+    ] {
+        assert_eq!(said(&format!("{BEFORE}\n{change}")), [""; 0], "{change}");
+    }
+}
+
+#[test]
+fn nothing_else_may_change() {
+    let workload = BEFORE.replace("1Ki", "2Ki");
+    let stacks = BEFORE.replace("next", "last");
+    let added = |change: &str| format!("{BEFORE}\n{change}");
+    for after in [
+        workload,
+        stacks,
+        added("matrix: {transports: [quic-v1]}"),
+        added("iterations: 11"),
+        added("warmup: 0"),
+        added("order: sequential"),
+        added("topology: {clients: 2}"),
+        added("template: {client: {runtimeClassName: gvisor}}"),
+        added("timeouts: {trial: 5ms}"),
+    ] {
+        assert_eq!(
+            said(&after),
+            ["spec: cannot change except suspend, cancel and cleanup: create a new PerfRun"],
+            "{after}"
+        );
+    }
+}
+
+#[test]
+fn the_new_document_must_be_right_by_itself_too() {
+    let mut new = run(BEFORE);
+    new.spec.suspend = true;
+    new.metadata.name = Some("Bad".into());
+    let problems = broken_rules_of_change(&run(BEFORE), &new);
+    assert_eq!(problems.len(), 1);
+    assert!(
+        problems[0].to_string().starts_with("metadata.name must be"),
+        "{problems:?}"
+    );
+}

@@ -1,0 +1,126 @@
+//! The custom resource definition, as Kubernetes judges it.
+
+use kube::CustomResourceExt;
+use perfrun_api::{generated, spec::PerfRun};
+use serde_json::Value;
+
+fn schema() -> Value {
+    let crd = serde_json::to_value(PerfRun::crd()).unwrap();
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
+}
+
+/// Every node below a schema, with its path.
+fn walk<'a>(schema: &'a Value, path: String, visit: &mut impl FnMut(&str, &'a Value)) {
+    visit(&path, schema);
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        walk(property, format!("{path}.{name}"), visit);
+    }
+    for (keyword, sign) in [("items", "[]"), ("additionalProperties", "{}")] {
+        if schema[keyword].is_object() {
+            walk(&schema[keyword], format!("{path}{sign}"), visit);
+        }
+    }
+}
+
+/// Fields whose types are Kubernetes' own, without their descriptions.
+fn is_foreign(path: &str) -> bool {
+    let foreign = [
+        ".affinity.",
+        ".tolerations",
+        ".topologySpreadConstraints",
+        ".resources.",
+        ".imagePullSecrets",
+        ".conditions",
+    ];
+    foreign.iter().any(|part| path.contains(part))
+}
+
+#[test]
+fn it_is_small_enough_for_client_side_apply() {
+    // `kubectl apply` repeats it in an annotation, which may have 256 KiB together with all others.
+    let (name, text) = generated::files().remove(0);
+    assert_eq!(name, "crds/perfruns.perfrun.io.yaml");
+    assert!(text.len() < 100_000, "{} bytes", text.len());
+}
+
+#[test]
+fn every_field_is_explained() {
+    let mut silent = vec![];
+    walk(
+        &schema()["properties"]["spec"],
+        "spec".into(),
+        &mut |path, node| {
+            let is_part = path.ends_with("[]") || path.ends_with("{}");
+            if node.get("description").is_none() && !is_part && !is_foreign(path) {
+                silent.push(path.to_owned());
+            }
+        },
+    );
+    assert_eq!(silent, [""; 0]);
+}
+
+#[test]
+fn only_formats_that_kubernetes_knows_are_used() {
+    walk(&schema(), String::new(), &mut |path, node| {
+        if let Some(format) = node["format"].as_str() {
+            assert!(
+                ["int32", "int64", "double", "date-time"].contains(&format),
+                "{path}: {format}"
+            );
+        }
+    });
+}
+
+#[test]
+fn nothing_of_the_spec_is_null() {
+    walk(
+        &schema()["properties"]["spec"],
+        "spec".into(),
+        &mut |path, node| {
+            assert_ne!(node["nullable"], true, "{path}");
+        },
+    );
+}
+
+#[test]
+fn every_integer_of_the_spec_has_bounds() {
+    let schema = schema();
+    let mut bounded_by_parent = vec![];
+    walk(&schema["properties"]["spec"], "spec".into(), &mut |path, node| {
+        let has_rule = node.get("x-kubernetes-validations").is_some();
+        if has_rule {
+            bounded_by_parent.push(format!("{path}[]"));
+        }
+        let bounded = has_rule || bounded_by_parent.iter().any(|parent| parent == path);
+        assert!(node["type"] != "integer" || bounded || is_foreign(path), "{path}");
+    });
+}
+
+#[test]
+fn every_list_and_string_that_a_rule_reads_is_bounded() {
+    // Without bounds the API server estimates the costs of rules at their worst, and refuses the definition.
+    walk(
+        &schema()["properties"]["spec"],
+        "spec".into(),
+        &mut |path, node| {
+            if node.get("x-kubernetes-validations").is_none() {
+                return;
+            }
+            match node["type"].as_str() {
+                Some("array") => assert!(node["maxItems"].is_u64(), "{path}"),
+                Some("string") => assert!(node["maxLength"].is_u64(), "{path}"),
+                _ => {}
+            }
+        },
+    );
+}
+
+#[test]
+fn every_rule_says_what_to_do() {
+    walk(&schema(), String::new(), &mut |path, node| {
+        for rule in node["x-kubernetes-validations"].as_array().into_iter().flatten() {
+            let message = rule["message"].as_str().unwrap_or_default();
+            assert!(message.len() > 10 && !message.ends_with('.'), "{path}: {message}");
+        }
+    });
+}

@@ -1,0 +1,533 @@
+//! Metrics computed by hand.
+
+use std::collections::BTreeMap;
+
+use perfrun_api::{
+    histogram::{Histogram, recorder},
+    measure::{count_mismatch, metrics},
+    node::{Distribution, Measured, Resources, Transfer},
+    plan::{Cell, Role},
+    results::{Metric, NodeRecord},
+};
+
+use crate::fixtures::plan;
+
+const MIB: u64 = 1 << 20;
+const MILLISECOND: u64 = 1_000_000;
+
+/// The one cell of a workload, with `topology` beside it.
+fn cell(workload: &str, topology: &str) -> Cell {
+    let mut cells = plan(&format!(
+        "workload: {workload}\ntopology: {topology}\n\
+         matrix: {{clients: [libp2p], servers: [litep2p], rawBaseline: false}}"
+    ))
+    .cells;
+    assert_eq!(cells.len(), 1);
+    cells.remove(0)
+}
+
+fn upload(size: &str, timing: &str) -> Cell {
+    cell(
+        &format!("{{bandwidth: {{sizes: [{size}], directions: [upload], timing: {timing}}}}}"),
+        "{}",
+    )
+}
+
+fn nodes(clients: Vec<Measured>, servers: Vec<Measured>) -> BTreeMap<String, NodeRecord> {
+    let of = |role: Role, all: Vec<Measured>| {
+        all.into_iter()
+            .enumerate()
+            .map(move |(i, measured)| (format!("{role}-{i}"), NodeRecord { role, measured }))
+    };
+    of(Role::Client, clients)
+        .chain(of(Role::Server, servers))
+        .collect()
+}
+
+/// What a sender times: bytes and seconds.
+fn sent(bytes: u64, seconds: f64) -> Option<Transfer> {
+    Some(Transfer {
+        bytes,
+        seconds,
+        ..Transfer::default()
+    })
+}
+
+/// What a receiver times: the first read brings `first` bytes.
+fn received(bytes: u64, first: u64, seconds: f64) -> Option<Transfer> {
+    Some(Transfer {
+        bytes,
+        seconds,
+        bytes_after_first: Some(bytes - first),
+        first_to_last_seconds: Some(seconds),
+    })
+}
+
+fn histogram(milliseconds: impl IntoIterator<Item = u64>) -> Histogram {
+    let mut all = recorder();
+    for value in milliseconds {
+        all.record(value * MILLISECOND).unwrap();
+    }
+    Histogram::from(&all)
+}
+
+fn cpu(user: f64, system: f64, rss: u64) -> Resources {
+    Resources {
+        cpu_user_seconds: user,
+        cpu_system_seconds: system,
+        rss_peak_bytes: rss,
+        ..Resources::default()
+    }
+}
+
+#[track_caller]
+fn assert_metrics(found: &BTreeMap<Metric, f64>, expected: &[(Metric, f64)]) {
+    let expected: BTreeMap<Metric, f64> = expected.iter().copied().collect();
+    assert_eq!(
+        found.keys().collect::<Vec<_>>(),
+        expected.keys().collect::<Vec<_>>()
+    );
+    for (metric, value) in expected {
+        // Histograms keep three digits.
+        let close = (found[&metric] - value).abs() <= value.abs() * 0.001;
+        assert!(close, "{metric}: {} instead of {value}", found[&metric]);
+    }
+}
+
+#[test]
+fn a_strict_upload_is_what_the_server_received() {
+    let client = Measured {
+        bytes_sent: 8 * MIB,
+        upload: sent(8 * MIB, 0.9),
+        seconds: 1.0,
+        resources: cpu(0.5, 0.25, 1000),
+        ..Measured::default()
+    };
+    let server = Measured {
+        bytes_received: 8 * MIB,
+        upload: received(8 * MIB, MIB, 0.7),
+        resources: cpu(0.125, 0.125, 2000),
+        ..Measured::default()
+    };
+    assert_metrics(
+        &metrics(&upload("8Mi", "strict"), &nodes(vec![client], vec![server])),
+        &[
+            (Metric::UploadSeconds, 0.9),
+            (Metric::UploadGoodput, 7.0 * MIB as f64 * 8.0 / 0.7),
+            (Metric::CpuSecondsPerGiB, 128.0), // one second for 8 MiB
+            (Metric::ClientPeakRss, 1000.0),
+            (Metric::ServerPeakRss, 2000.0),
+        ],
+    );
+}
+
+#[test]
+fn a_compat_upload_is_what_the_client_timed() {
+    let client = Measured {
+        upload: sent(8 * MIB, 0.5),
+        ..Measured::default()
+    };
+    let server = Measured {
+        upload: received(8 * MIB, MIB, 0.7),
+        ..Measured::default()
+    };
+    let found = metrics(&upload("8Mi", "compat"), &nodes(vec![client], vec![server]));
+    assert_eq!(found[&Metric::UploadGoodput], 8.0 * MIB as f64 * 8.0 / 0.5);
+    assert_eq!(found[&Metric::UploadSeconds], 0.5);
+}
+
+#[test]
+fn below_a_mebibyte_there_are_only_times() {
+    for (bytes, has_rate) in [(MIB - 1, false), (MIB, true)] {
+        let client = Measured {
+            upload: sent(bytes, 0.5),
+            ..Measured::default()
+        };
+        let server = Measured {
+            upload: received(bytes, 1000, 0.25),
+            ..Measured::default()
+        };
+        let found = metrics(
+            &upload(&bytes.to_string(), "strict"),
+            &nodes(vec![client], vec![server]),
+        );
+        assert_eq!(found[&Metric::UploadSeconds], 0.5);
+        assert_eq!(found.contains_key(&Metric::UploadGoodput), has_rate, "{bytes}");
+        assert_eq!(found.contains_key(&Metric::CpuSecondsPerGiB), has_rate, "{bytes}");
+    }
+}
+
+#[test]
+fn the_published_tools_print_a_rate_for_every_size() {
+    let client = Measured {
+        upload: sent(1024, 0.001),
+        ..Measured::default()
+    };
+    let server = Measured {
+        upload: received(1024, 1024, 0.0),
+        ..Measured::default()
+    };
+    let found = metrics(&upload("1Ki", "compat"), &nodes(vec![client], vec![server]));
+    assert_eq!(found[&Metric::UploadGoodput], 1024.0 * 8.0 / 0.001);
+}
+
+#[test]
+fn a_transfer_that_came_in_one_read_has_no_rate() {
+    let client = Measured {
+        upload: sent(2 * MIB, 0.001),
+        ..Measured::default()
+    };
+    let server = Measured {
+        upload: received(2 * MIB, 2 * MIB, 0.0),
+        ..Measured::default()
+    };
+    let found = metrics(&upload("2Mi", "strict"), &nodes(vec![client], vec![server]));
+    assert!(!found.contains_key(&Metric::UploadGoodput));
+}
+
+#[test]
+fn what_nobody_timed_is_missing_and_not_zero() {
+    let found = metrics(
+        &upload("8Mi", "strict"),
+        &nodes(vec![Measured::default()], vec![Measured::default()]),
+    );
+    assert_metrics(
+        &found,
+        &[(Metric::ClientPeakRss, 0.0), (Metric::ServerPeakRss, 0.0)],
+    );
+}
+
+#[test]
+fn a_download_is_what_the_client_received() {
+    let cell = cell("{bandwidth: {sizes: [4Mi], directions: [download]}}", "{}");
+    let client = Measured {
+        download: received(4 * MIB, MIB, 0.3),
+        ..Measured::default()
+    };
+    // What the server timed says when its buffers took it.
+    let server = Measured {
+        download: sent(4 * MIB, 0.1),
+        ..Measured::default()
+    };
+    let found = metrics(&cell, &nodes(vec![client], vec![server]));
+    assert_eq!(found[&Metric::DownloadGoodput], 3.0 * MIB as f64 * 8.0 / 0.3);
+    assert_eq!(found[&Metric::DownloadSeconds], 0.3);
+    assert!(!found.contains_key(&Metric::UploadSeconds));
+}
+
+#[test]
+fn both_directions_count_once_each() {
+    let cell = cell("{bandwidth: {sizes: [4Mi], directions: [both]}}", "{}");
+    let client = Measured {
+        upload: sent(4 * MIB, 0.5),
+        download: received(4 * MIB, 0, 0.25),
+        seconds: 0.8,
+        histograms: BTreeMap::from([(Distribution::HandshakeEstablished, histogram([200]))]),
+        resources: cpu(1.0, 0.0, 5),
+        ..Measured::default()
+    };
+    let server = Measured {
+        upload: received(4 * MIB, 0, 0.4),
+        ..Measured::default()
+    };
+    assert_metrics(
+        &metrics(&cell, &nodes(vec![client], vec![server])),
+        &[
+            (Metric::UploadSeconds, 0.5),
+            (Metric::UploadGoodput, 4.0 * MIB as f64 * 8.0 / 0.4),
+            (Metric::DownloadSeconds, 0.25),
+            (Metric::DownloadGoodput, 4.0 * MIB as f64 * 8.0 / 0.25),
+            (Metric::CpuSecondsPerGiB, 128.0),
+            (Metric::ConnectSeconds, 0.2),
+            (Metric::TotalSeconds, 1.0),
+            (Metric::ClientPeakRss, 5.0),
+            (Metric::ServerPeakRss, 0.0),
+        ],
+    );
+}
+
+#[test]
+fn several_receivers_are_as_fast_as_the_slowest_makes_them() {
+    let cell = cell(
+        "{bandwidth: {sizes: [2Mi], directions: [upload]}}",
+        "{clients: 3, servers: 2}",
+    );
+    let client = |seconds, rss| Measured {
+        upload: sent(2 * MIB, seconds),
+        resources: cpu(0.5, 0.5, rss),
+        ..Measured::default()
+    };
+    let server = |bytes, seconds| Measured {
+        upload: received(bytes, 0, seconds),
+        ..Measured::default()
+    };
+    let found = metrics(
+        &cell,
+        &nodes(
+            vec![client(0.2, 10), client(0.5, 30), client(0.3, 20)],
+            vec![server(4 * MIB, 0.25), server(2 * MIB, 0.5)],
+        ),
+    );
+    assert_metrics(
+        &found,
+        &[
+            (Metric::UploadSeconds, 0.5),
+            (Metric::UploadGoodput, 6.0 * MIB as f64 * 8.0 / 0.5),
+            (Metric::CpuSecondsPerGiB, 3.0 * 1024.0 / 6.0),
+            (Metric::ClientPeakRss, 30.0),
+            (Metric::ServerPeakRss, 0.0),
+        ],
+    );
+}
+
+#[test]
+fn substreams_are_merged_over_clients() {
+    let cell = cell("{substreams: {counts: [5]}}", "{clients: 2}");
+    let client = |milliseconds: Vec<u64>, failures| Measured {
+        histograms: BTreeMap::from([
+            (Distribution::Open, histogram(milliseconds.clone())),
+            (
+                Distribution::OpenCompat,
+                histogram(milliseconds.iter().map(|value| value / 2)),
+            ),
+        ]),
+        failures,
+        resources: cpu(0.5, 0.0, 1),
+        ..Measured::default()
+    };
+    // The second is slower than all that the first could hold if it were fixed to its own range.
+    let clients = vec![
+        client(vec![2, 4, 6, 8, 10], 0),
+        client(vec![200_000, 200_000, 200_000, 200_000], 1),
+    ];
+    assert_metrics(
+        &metrics(&cell, &nodes(clients, vec![Measured::default()])),
+        &[
+            (Metric::OpenMean, (0.030 + 800.0) / 9.0),
+            (Metric::OpenP50, 0.010),
+            (Metric::OpenP90, 200.0),
+            (Metric::OpenP99, 200.0),
+            (Metric::OpenMax, 200.0),
+            (Metric::OpensPerSecond, 9.0 / 200.0),
+            (Metric::OpenMeanCompat, (0.015 + 400.0) / 9.0),
+            (Metric::Failures, 1.0),
+            (Metric::CpuSecondsPerOperation, 0.1), // one second for two times five
+            (Metric::ClientPeakRss, 1.0),
+            (Metric::ServerPeakRss, 0.0),
+        ],
+    );
+}
+
+#[test]
+fn opening_in_no_time_has_no_rate() {
+    let cell = cell("{substreams: {counts: [1]}}", "{}");
+    let client = Measured {
+        histograms: BTreeMap::from([(Distribution::Open, histogram([0]))]),
+        ..Measured::default()
+    };
+    let found = metrics(&cell, &nodes(vec![client], vec![]));
+    assert!(!found.contains_key(&Metric::OpensPerSecond));
+    assert!(found.values().all(|value| value.is_finite()));
+}
+
+#[test]
+fn handshakes_are_counted_over_the_longest_client() {
+    let cell = cell("{handshakes: {count: 4}}", "{clients: 2}");
+    let client = |seconds| Measured {
+        seconds,
+        histograms: BTreeMap::from([
+            (Distribution::HandshakeTransport, histogram([1, 1, 1, 1])),
+            (Distribution::HandshakeEstablished, histogram([5, 5, 5, 5])),
+            (Distribution::HandshakeFirstByte, histogram([7, 7, 7, 7])),
+        ]),
+        resources: cpu(0.25, 0.25, 1),
+        ..Measured::default()
+    };
+    assert_metrics(
+        &metrics(
+            &cell,
+            &nodes(vec![client(0.5), client(2.0)], vec![Measured::default()]),
+        ),
+        &[
+            (Metric::HandshakeTransportP50, 0.001),
+            (Metric::HandshakeEstablishedP50, 0.005),
+            (Metric::HandshakeEstablishedP99, 0.005),
+            (Metric::HandshakeFirstByteP50, 0.007),
+            (Metric::HandshakeFirstByteP99, 0.007),
+            (Metric::HandshakesPerSecond, 8.0 / 2.0),
+            (Metric::CpuSecondsPerOperation, 1.0 / 8.0),
+            (Metric::Failures, 0.0),
+            (Metric::ClientPeakRss, 1.0),
+            (Metric::ServerPeakRss, 0.0),
+        ],
+    );
+}
+
+#[test]
+fn pings_have_percentiles() {
+    let cell = cell("{ping: {count: 100}}", "{}");
+    let client = Measured {
+        histograms: BTreeMap::from([(Distribution::RoundTrip, histogram(1..=100))]),
+        resources: cpu(1.0, 1.0, 1),
+        ..Measured::default()
+    };
+    assert_metrics(
+        &metrics(&cell, &nodes(vec![client], vec![])),
+        &[
+            (Metric::RoundTripMean, 0.0505),
+            (Metric::RoundTripP50, 0.050),
+            (Metric::RoundTripP90, 0.090),
+            (Metric::RoundTripP99, 0.099),
+            (Metric::RoundTripMax, 0.100),
+            (Metric::CpuSecondsPerOperation, 0.02),
+            (Metric::Failures, 0.0),
+            (Metric::ClientPeakRss, 1.0),
+        ],
+    );
+}
+
+#[test]
+fn a_recording_that_cannot_be_read_leaves_no_number_behind() {
+    let cell = cell("{ping: {}}", "{clients: 2}");
+    let client = |recording| Measured {
+        histograms: BTreeMap::from([(Distribution::RoundTrip, recording)]),
+        ..Measured::default()
+    };
+    let broken = serde_json::from_str("\"AAAA\"").unwrap();
+    let found = metrics(
+        &cell,
+        &nodes(vec![client(histogram([1])), client(broken)], vec![]),
+    );
+    assert!(!found.contains_key(&Metric::RoundTripP50));
+}
+
+/// What is said of an upload of which the client sent and the server received so much.
+fn mismatch(cell: &Cell, sent: u64, received: u64) -> Option<String> {
+    let client = Measured {
+        bytes_sent: sent,
+        ..Measured::default()
+    };
+    let server = Measured {
+        bytes_received: received,
+        ..Measured::default()
+    };
+    count_mismatch(cell, &nodes(vec![client], vec![server]))
+}
+
+#[test]
+fn sender_and_receiver_must_agree_on_what_was_due() {
+    let cell = cell(
+        "{bandwidth: {sizes: [10], directions: [upload], streams: [3]}}",
+        "{peersPerClient: 2}",
+    );
+    assert_eq!(mismatch(&cell, 60, 60), None);
+    assert_eq!(
+        mismatch(&cell, 60, 59).as_deref(),
+        Some("upload: 60 bytes were sent, 59 received of 60 due")
+    );
+    assert_eq!(
+        mismatch(&cell, 30, 30).as_deref(),
+        Some("upload: 30 bytes were sent, 30 received of 60 due")
+    );
+    assert_eq!(
+        mismatch(&cell, 61, 61).as_deref(),
+        Some("upload: 61 bytes were sent, 61 received of 60 due")
+    );
+}
+
+#[test]
+fn counts_are_summed_over_nodes() {
+    let cell = cell(
+        "{bandwidth: {sizes: [10], directions: [upload]}}",
+        "{clients: 3, servers: 2}",
+    );
+    let client = || Measured {
+        bytes_sent: 10,
+        ..Measured::default()
+    };
+    let server = |bytes_received| Measured {
+        bytes_received,
+        ..Measured::default()
+    };
+    let clients = || vec![client(), client(), client()];
+    assert_eq!(
+        count_mismatch(&cell, &nodes(clients(), vec![server(20), server(10)])),
+        None
+    );
+    assert!(count_mismatch(&cell, &nodes(clients(), vec![server(20), server(11)])).is_some());
+}
+
+#[test]
+fn both_directions_are_compared() {
+    let cell = cell("{bandwidth: {sizes: [10], directions: [both]}}", "{}");
+    let ends = |up: (u64, u64), down: (u64, u64)| {
+        let client = Measured {
+            bytes_sent: up.0,
+            bytes_received: down.1,
+            ..Measured::default()
+        };
+        let server = Measured {
+            bytes_sent: down.0,
+            bytes_received: up.1,
+            ..Measured::default()
+        };
+        count_mismatch(&cell, &nodes(vec![client], vec![server]))
+    };
+    assert_eq!(ends((10, 10), (10, 10)), None);
+    assert!(
+        ends((10, 9), (10, 10))
+            .unwrap()
+            .starts_with("upload: 10 bytes were sent, 9 received")
+    );
+    assert!(
+        ends((10, 10), (10, 9))
+            .unwrap()
+            .starts_with("download: 10 bytes were sent, 9 received")
+    );
+}
+
+#[test]
+fn a_download_that_was_cut_off_may_lose_what_was_under_way() {
+    let cell = cell("{bandwidth: {duration: 1s, directions: [download]}}", "{}");
+    let ends = |sent, received| {
+        let client = Measured {
+            bytes_received: received,
+            ..Measured::default()
+        };
+        let server = Measured {
+            bytes_sent: sent,
+            ..Measured::default()
+        };
+        count_mismatch(&cell, &nodes(vec![client], vec![server]))
+    };
+    assert_eq!(ends(100, 100), None);
+    assert_eq!(ends(100, 90), None);
+    assert_eq!(
+        ends(90, 100).as_deref(),
+        Some("download: 90 bytes were sent, 100 received")
+    );
+}
+
+#[test]
+fn an_upload_by_time_loses_nothing() {
+    let cell = cell("{bandwidth: {duration: 1s, directions: [upload]}}", "{}");
+    assert_eq!(mismatch(&cell, 100, 100), None);
+    assert_eq!(
+        mismatch(&cell, 100, 90).as_deref(),
+        Some("upload: 100 bytes were sent, 90 received")
+    );
+}
+
+#[test]
+fn the_largest_document_does_not_overflow() {
+    let cell = cell(
+        "{bandwidth: {sizes: [1Pi], directions: [upload], streams: [1024]}}",
+        "{clients: 100, peersPerClient: 1000}",
+    );
+    assert!(mismatch(&cell, 1, 1).is_some());
+}
+
+#[test]
+fn other_workloads_have_no_counts_to_compare() {
+    assert_eq!(mismatch(&cell("{ping: {}}", "{}"), 1, 2), None);
+}

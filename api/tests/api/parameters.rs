@@ -1,0 +1,151 @@
+//! What the parameters of a cell say of themselves.
+
+use std::time::Duration;
+
+use perfrun_api::{
+    matrix::{Negotiation, Protocol},
+    plan::{Amount, Parameters},
+    quantity::ByteSize,
+    workload::{Direction, OpenMode, Timing},
+};
+
+use crate::fixtures::plan;
+
+fn of(workload: &str) -> Parameters {
+    plan(&format!(
+        "workload: {workload}\nmatrix: {{clients: [libp2p], servers: [libp2p], rawBaseline: false}}"
+    ))
+    .cells
+    .remove(0)
+    .parameters
+}
+
+#[test]
+fn they_are_complete() {
+    assert_eq!(
+        of(
+            "{bandwidth: {protocol: litep2p-perf, sizes: [64Ki], directions: [both], timing: compat, chunkBytes: 1Ki}}"
+        ),
+        Parameters::Bandwidth {
+            protocol: Protocol::Litep2pPerf,
+            direction: Direction::Both,
+            amount: Amount::Count(65536),
+            streams: 1,
+            chunk_bytes: ByteSize(1024),
+            timing: Timing::Compat,
+            negotiation: Negotiation::V1,
+        }
+    );
+    assert_eq!(
+        of("{substreams: {counts: [32], mode: paced, rate: 64, negotiation: v1lazy}}"),
+        Parameters::Substreams {
+            count: 32,
+            mode: OpenMode::Paced,
+            rate: Some(64),
+            negotiation: Negotiation::V1Lazy,
+        }
+    );
+    assert_eq!(
+        of("{handshakes: {count: 9, inFlight: [3]}}"),
+        Parameters::Handshakes {
+            amount: Amount::Count(9),
+            in_flight: 3
+        }
+    );
+    assert_eq!(
+        of("{ping: {count: 5, interval: 20ms}}"),
+        Parameters::Ping {
+            count: 5,
+            interval_seconds: 0.02
+        }
+    );
+}
+
+#[test]
+fn each_workload_has_its_protocol() {
+    for (workload, protocol) in [
+        ("{bandwidth: {sizes: [1]}}", "/perf/1.0.0"),
+        (
+            "{bandwidth: {sizes: [1], protocol: litep2p-perf}}",
+            "/litep2p-perf/1.0.0",
+        ),
+        ("{substreams: {}}", "/litep2p-perf/1.0.0"),
+        ("{handshakes: {count: 1}}", "/ipfs/ping/1.0.0"),
+        ("{ping: {}}", "/ipfs/ping/1.0.0"),
+    ] {
+        assert_eq!(of(workload).protocol().as_ref(), protocol, "{workload}");
+    }
+}
+
+#[test]
+fn a_trial_may_last_longer_by_the_time_it_was_asked_to_take() {
+    for (workload, milliseconds) in [
+        ("{bandwidth: {sizes: [1Gi]}}", 0),
+        ("{bandwidth: {duration: 20s}}", 20_000),
+        ("{substreams: {counts: [256]}}", 0),
+        ("{substreams: {counts: [256], mode: paced, rate: 64}}", 4000),
+        ("{handshakes: {count: 100}}", 0),
+        ("{handshakes: {duration: 1500ms}}", 1500),
+        ("{ping: {count: 1000}}", 0),
+        ("{ping: {count: 1000, interval: 10ms}}", 10_000),
+    ] {
+        assert_eq!(
+            of(workload).duration(),
+            Duration::from_millis(milliseconds),
+            "{workload}"
+        );
+    }
+}
+
+#[test]
+fn nonsense_from_the_network_is_no_time_and_no_panic() {
+    for seconds in [-1.0, f64::NEG_INFINITY] {
+        let parameters = Parameters::Handshakes {
+            amount: Amount::Seconds(seconds),
+            in_flight: 1,
+        };
+        assert_eq!(parameters.duration(), Duration::ZERO);
+    }
+    for seconds in [1e300, f64::INFINITY, f64::NAN] {
+        let parameters = Parameters::Ping {
+            count: 1,
+            interval_seconds: seconds,
+        };
+        // Added to a timeout, which must not overflow either.
+        assert!(
+            parameters.duration() + Duration::from_secs(u64::from(u32::MAX)) > Duration::from_secs(1_000_000)
+        );
+    }
+    let parameters = Parameters::Substreams {
+        count: 1,
+        mode: OpenMode::Paced,
+        rate: Some(0),
+        negotiation: Negotiation::V1,
+    };
+    assert!(parameters.duration() > Duration::from_secs(1_000_000));
+}
+
+#[test]
+fn they_count_streams_and_name_themselves() {
+    for (workload, streams, name) in [
+        ("{bandwidth: {sizes: [1500]}}", 1, "upload-1500"),
+        (
+            "{bandwidth: {duration: 300ms, streams: [8], directions: [download]}}",
+            8,
+            "download-0.3s-x8",
+        ),
+        ("{substreams: {counts: [64]}}", 64, "open-64"),
+        (
+            "{handshakes: {duration: 2s, inFlight: [10]}}",
+            1,
+            "handshakes-2s-x10",
+        ),
+        ("{ping: {count: 7}}", 1, "ping-7"),
+    ] {
+        let parameters = of(workload);
+        assert_eq!(
+            (parameters.streams(), parameters.to_string().as_str()),
+            (streams, name)
+        );
+    }
+}

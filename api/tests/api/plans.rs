@@ -1,0 +1,341 @@
+//! From a document to cells, nodes and trials.
+
+use std::collections::BTreeSet;
+
+use perfrun_api::{
+    matrix::Stack,
+    plan::{self, Error, Plan, PlannedNode, Role, TRIALS_MAX, Trial},
+    spec::StackName,
+};
+
+use crate::fixtures::{cell_ids, plan, spec};
+
+const PING: &str = "workload: {ping: {}}";
+
+fn ping(rest: &str) -> Plan {
+    plan(&format!("{PING}\n{rest}"))
+}
+
+fn trial(id: &str, cell: usize, iteration: u32, warmup: bool) -> Trial {
+    Trial {
+        id: id.into(),
+        cell,
+        iteration,
+        warmup,
+    }
+}
+
+fn node(name: &str, role: Role, variant: Option<&str>) -> PlannedNode {
+    PlannedNode {
+        name: name.into(),
+        role,
+        variant: variant.map(Into::into),
+    }
+}
+
+#[test]
+fn interleaved_trials_run_one_iteration_of_every_cell_after_the_other() {
+    let plan = ping("matrix: {servers: [libp2p], rawBaseline: false}\niterations: 2\nwarmup: 1");
+    assert_eq!(
+        cell_ids(&plan),
+        ["libp2p.libp2p.tcp.ping-1000", "litep2p.libp2p.tcp.ping-1000"]
+    );
+    assert_eq!(
+        plan.trials,
+        [
+            trial("c0.w0", 0, 0, true),
+            trial("c1.w0", 1, 0, true),
+            trial("c0.i0", 0, 0, false),
+            trial("c1.i0", 1, 0, false),
+            trial("c0.i1", 0, 1, false),
+            trial("c1.i1", 1, 1, false),
+        ]
+    );
+}
+
+#[test]
+fn sequential_trials_finish_a_cell_before_the_next() {
+    let plan =
+        ping("matrix: {servers: [libp2p], rawBaseline: false}\niterations: 2\nwarmup: 1\norder: sequential");
+    assert_eq!(
+        plan.trials,
+        [
+            trial("c0.w0", 0, 0, true),
+            trial("c0.i0", 0, 0, false),
+            trial("c0.i1", 0, 1, false),
+            trial("c1.w0", 1, 0, true),
+            trial("c1.i0", 1, 0, false),
+            trial("c1.i1", 1, 1, false),
+        ]
+    );
+}
+
+#[test]
+fn without_warm_up_every_trial_counts() {
+    let plan = ping("warmup: 0\niterations: 3");
+    assert!(plan.trials.iter().all(|trial| !trial.warmup));
+    assert_eq!(plan.trials.len(), 3 * plan.cells.len());
+}
+
+#[test]
+fn the_raw_baseline_comes_first_and_once_for_every_kind_of_transport() {
+    let plan = ping("matrix: {clients: [libp2p], servers: [libp2p], transports: [quic-v1, tcp, tcp-tls]}");
+    assert_eq!(
+        cell_ids(&plan),
+        [
+            "raw.raw.quic-v1.ping-1000",
+            "raw.raw.tcp.ping-1000",
+            "libp2p.libp2p.quic-v1.ping-1000",
+            "libp2p.libp2p.tcp.ping-1000",
+            "libp2p.libp2p.tcp-tls.ping-1000",
+        ]
+    );
+    assert_eq!(plan.cells[0].pair(), "raw");
+    assert!(plan.cells[0].is_raw() && !plan.cells[2].is_raw());
+}
+
+#[test]
+fn raw_in_the_matrix_is_not_measured_twice() {
+    let plan = ping("matrix: {clients: [libp2p, raw], servers: [libp2p, raw]}");
+    assert_eq!(
+        cell_ids(&plan),
+        ["raw.raw.tcp.ping-1000", "libp2p.libp2p.tcp.ping-1000"]
+    );
+}
+
+#[test]
+fn the_baseline_covers_what_is_measured_and_no_more() {
+    // litep2p has no TLS over TCP: of this matrix only libp2p to libp2p runs.
+    let plan = ping("matrix: {transports: [tcp-tls]}");
+    assert_eq!(
+        cell_ids(&plan),
+        ["raw.raw.tcp.ping-1000", "libp2p.libp2p.tcp-tls.ping-1000"]
+    );
+    // A baseline of 200 streams on QUIC would stand alone.
+    let plan = self::plan(
+        "workload: {bandwidth: {sizes: [1Ki], streams: [100, 200], directions: [upload]}}\n\
+         matrix: {clients: [libp2p], servers: [litep2p], transports: [quic-v1]}",
+    );
+    assert_eq!(
+        cell_ids(&plan),
+        [
+            "raw.raw.quic-v1.upload-1Ki-x100",
+            "libp2p.litep2p.quic-v1.upload-1Ki-x100"
+        ]
+    );
+}
+
+#[test]
+fn included_combinations_come_after_the_cross_product_and_excluded_ones_go() {
+    let plan = ping(
+        "matrix:
+  transports: [tcp, quic-v1]
+  exclude: [{client: litep2p, transport: quic-v1}, {server: litep2p, transport: tcp}]
+  include: [{client: litep2p, server: litep2p, transport: quic-v1}, {client: libp2p, server: libp2p, transport: tcp}]
+  rawBaseline: false",
+    );
+    assert_eq!(
+        cell_ids(&plan),
+        [
+            "libp2p.libp2p.tcp.ping-1000",
+            "litep2p.libp2p.tcp.ping-1000",
+            "libp2p.libp2p.quic-v1.ping-1000",
+            "libp2p.litep2p.quic-v1.ping-1000",
+            "litep2p.litep2p.quic-v1.ping-1000",
+        ]
+    );
+}
+
+#[test]
+fn what_is_said_twice_is_measured_once() {
+    let plan = plan(
+        "workload: {bandwidth: {sizes: [1Ki, 1024, '1024'], directions: [upload, upload], streams: [1, 1]}}\n\
+         matrix: {clients: [libp2p, libp2p], servers: [libp2p], transports: [tcp, tcp], rawBaseline: false}",
+    );
+    assert_eq!(cell_ids(&plan), ["libp2p.libp2p.tcp.upload-1Ki"]);
+}
+
+#[test]
+fn parameters_go_through_directions_streams_and_sizes() {
+    let plan = plan(
+        "workload: {bandwidth: {sizes: [1Ki, 1M], streams: [1, 4], directions: [upload, both]}}\n\
+         matrix: {clients: [libp2p], servers: [libp2p], rawBaseline: false}",
+    );
+    let ids: Vec<&str> = cell_ids(&plan)
+        .iter()
+        .map(|id| id.rsplit_once("tcp.").unwrap().1)
+        .collect();
+    assert_eq!(
+        ids,
+        [
+            "upload-1Ki",
+            "upload-1000000",
+            "upload-1Ki-x4",
+            "upload-1000000-x4",
+            "both-1Ki",
+            "both-1000000",
+            "both-1Ki-x4",
+            "both-1000000-x4",
+        ]
+    );
+}
+
+#[test]
+fn all_cells_share_the_nodes() {
+    let plan =
+        ping("topology: {servers: 2, clients: 3, peersPerClient: 7}\nmatrix: {transports: [tcp, quic-v1]}");
+    assert_eq!(
+        plan.nodes,
+        [
+            node("server-0", Role::Server, None),
+            node("server-1", Role::Server, None),
+            node("client-0", Role::Client, None),
+            node("client-1", Role::Client, None),
+            node("client-2", Role::Client, None),
+        ]
+    );
+    for cell in &plan.cells {
+        assert_eq!(cell.servers, ["server-0", "server-1"]);
+        assert_eq!(cell.clients, ["client-0", "client-1", "client-2"]);
+        assert_eq!(cell.peers_per_client, 7);
+    }
+}
+
+#[test]
+fn a_variant_has_nodes_of_its_own() {
+    let plan = ping(
+        "stacks: [{name: next, stack: libp2p}]\n\
+         matrix: {clients: [libp2p, next], servers: [next], rawBaseline: false}",
+    );
+    assert_eq!(
+        plan.nodes,
+        [
+            node("server-0-next", Role::Server, Some("next")),
+            node("client-0", Role::Client, None),
+            node("client-0-next", Role::Client, Some("next")),
+        ]
+    );
+    assert_eq!(
+        cell_ids(&plan),
+        ["libp2p.next.tcp.ping-1000", "next.next.tcp.ping-1000"]
+    );
+    assert_eq!(plan.cells[0].pair(), "libp2p → next");
+    assert_eq!(
+        (plan.cells[0].client_stack, plan.cells[0].server_stack),
+        (Stack::Libp2p, Stack::Libp2p)
+    );
+    assert_eq!(plan.cells[1].clients, ["client-0-next"]);
+}
+
+#[test]
+fn a_variant_that_is_not_in_the_matrix_has_no_nodes() {
+    let plan = ping("stacks: [{name: next, stack: libp2p}]");
+    assert!(plan.nodes.iter().all(|node| node.variant.is_none()));
+}
+
+#[test]
+fn variants_of_raw_are_told_apart() {
+    let plan = ping(
+        "stacks: [{name: raw-tuned, stack: raw, env: {A: b}}]\nmatrix: {clients: [raw, raw-tuned], servers: [raw]}",
+    );
+    let pairs: Vec<String> = plan.cells.iter().map(|cell| cell.pair()).collect();
+    assert_eq!(pairs, ["raw", "raw-tuned → raw"]);
+}
+
+#[test]
+fn a_matrix_without_a_runnable_cell_is_refused_with_all_reasons() {
+    let spec = spec(
+        "workload: {substreams: {counts: [1, 101]}}\nmatrix: {clients: [litep2p, raw], servers: [litep2p, raw], transports: [tcp-tls]}",
+    );
+    let error = plan::plan(&spec).unwrap_err();
+    let Error::NoRunnableCell(skipped) = &error else {
+        panic!("{error}")
+    };
+    assert_eq!(skipped.len(), 8);
+    assert_eq!(
+        error.to_string(),
+        "nothing to run: every cell of the matrix is skipped: \
+         litep2p secures TCP by Noise only, it has no TLS; \
+         raw has no TLS over TCP: its baseline is plain tcp; \
+         raw speaks only to raw: it has no peer-to-peer handshake"
+    );
+}
+
+#[test]
+fn a_baseline_alone_is_nothing_to_run() {
+    let spec = spec(&format!(
+        "{PING}\nmatrix: {{clients: [litep2p], servers: [litep2p], transports: [tcp-tls]}}"
+    ));
+    assert!(matches!(plan::plan(&spec), Err(Error::NoRunnableCell(_))));
+}
+
+#[test]
+fn a_matrix_that_excludes_everything_is_refused() {
+    let spec = spec(&format!("{PING}\nmatrix: {{exclude: [{{transport: tcp}}]}}"));
+    assert_eq!(plan::plan(&spec), Err(Error::NoCell));
+}
+
+#[test]
+fn a_matrix_that_would_never_end_is_refused_at_once() {
+    let sizes: Vec<String> = (1..=64).map(|size| size.to_string()).collect();
+    let streams: Vec<String> = (1..=16).map(|streams| streams.to_string()).collect();
+    let spec = spec(&format!(
+        "workload: {{bandwidth: {{sizes: [{}], streams: [{}]}}}}\niterations: 1000",
+        sizes.join(", "),
+        streams.join(", ")
+    ));
+    let trials = 4 * 64 * 16 * 2 * 1001;
+    assert!(trials > TRIALS_MAX);
+    assert_eq!(plan::plan(&spec), Err(Error::TooManyTrials(trials)));
+}
+
+#[test]
+fn names_that_validation_would_refuse_are_refused_again() {
+    let mut spec = spec(PING);
+    spec.matrix.clients = vec![StackName("go-libp2p".into())];
+    assert_eq!(
+        plan::plan(&spec),
+        Err(Error::UnknownStack(StackName("go-libp2p".into())))
+    );
+    spec.workload.ping = None;
+    assert_eq!(plan::plan(&spec), Err(Error::NoWorkload));
+}
+
+#[test]
+fn a_plan_is_the_same_every_time_and_survives_json() {
+    let document = spec(
+        "workload: {handshakes: {duration: 500ms, inFlight: [1, 10]}}\nmatrix: {transports: [tcp, tcp-tls]}",
+    );
+    let once = plan::plan(&document).unwrap();
+    let twice: Plan = serde_json::from_str(&serde_json::to_string(&once).unwrap()).unwrap();
+    assert_eq!(once, plan::plan(&document).unwrap());
+    assert_eq!(once, twice);
+}
+
+#[test]
+fn ids_are_unique() {
+    let document = "
+workload: {bandwidth: {sizes: [1, 1Ki, 1000, 1k, 1M, 1Mi], streams: [1, 2, 16], directions: [upload, download, both]}}
+stacks: [{name: a, stack: libp2p}, {name: a-b, stack: libp2p}, {name: b, stack: litep2p}, {name: 0-a, stack: raw}]
+matrix: {clients: [a, a-b, b, libp2p, 0-a], servers: [b, a-b, litep2p, 0-a], transports: [tcp, tcp-tls, quic-v1]}
+topology: {servers: 2, clients: 2}
+iterations: 2
+";
+    let plan = plan(document);
+    let distinct = |all: Vec<&str>| all.iter().collect::<BTreeSet<_>>().len() == all.len();
+    let skipped = plan.skipped.iter().map(|skipped| skipped.id.as_str());
+    assert!(distinct(cell_ids(&plan).into_iter().chain(skipped).collect()));
+    assert!(distinct(
+        plan.nodes.iter().map(|node| node.name.as_str()).collect()
+    ));
+    assert!(distinct(
+        plan.trials.iter().map(|trial| trial.id.as_str()).collect()
+    ));
+    for cell in &plan.cells {
+        for name in cell.clients.iter().chain(&cell.servers) {
+            assert!(plan.nodes.iter().any(|node| node.name == *name), "{name}");
+        }
+    }
+    let trials_of = |index| plan.trials.iter().filter(|trial| trial.cell == index).count();
+    assert!((0..plan.cells.len()).all(|index| trials_of(index) == 3));
+}

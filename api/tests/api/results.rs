@@ -1,0 +1,278 @@
+//! Results as JSON.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use perfrun_api::{
+    histogram::{Histogram, recorder},
+    matrix::Stack,
+    node::{Distribution, Info, Measured, Reason, Resources, Sample, Transfer},
+    plan,
+    quantity::ByteSize,
+    results::{
+        Environment, Flag, Isolation, Metric, NodeRecord, Results, RunState, SCHEMA_VERSION, SummaryRow,
+        TrialFailure, TrialRecord, schema,
+    },
+};
+use serde_json::json;
+
+use crate::fixtures::spec;
+
+/// One of everything.
+fn results() -> Results {
+    let spec = spec(
+        "workload: {bandwidth: {sizes: [1Ki, 1500], directions: [upload, both]}}\n\
+         stacks: [{name: next, stack: litep2p, image: example/node:next, env: {RUST_LOG: info}}]\n\
+         matrix: {clients: [libp2p, next], transports: [tcp-tls, quic-v1], exclude: [{server: litep2p, transport: quic-v1}], \
+         include: [{client: raw, server: libp2p, transport: tcp}]}\n\
+         timeouts: {trial: 1500us}\n\
+         template: {client: {resources: {limits: {cpu: 2}}, tolerations: [{operator: Exists}]}}\n\
+         cleanup: {ttlSecondsAfterSuccess: 60}\n\
+         iterations: 1",
+    );
+    let plan = plan::plan(&spec).unwrap();
+    let mut open = recorder();
+    open.record_n(1_234_567, 9).unwrap();
+    let measured = Measured {
+        started_nanoseconds: Some(u64::MAX),
+        bytes_sent: 1,
+        bytes_received: 2,
+        connections: 3,
+        streams: 4,
+        failures: 5,
+        seconds: 0.1 + 0.2, // no short decimal
+        upload: Some(Transfer {
+            bytes: 6,
+            seconds: 0.7,
+            bytes_after_first: Some(8),
+            first_to_last_seconds: Some(0.9),
+        }),
+        download: Some(Transfer::default()),
+        histograms: BTreeMap::from([(Distribution::Open, Histogram::from(&open))]),
+        resources: Resources {
+            throttled_seconds: Some(0.5),
+            tcp_retransmits: Some(7),
+            ..Resources::default()
+        },
+        samples: vec![Sample {
+            at_seconds: 1.0,
+            operations: 2,
+            ..Sample::default()
+        }],
+    };
+    let info = Info {
+        version: "0.1.0".into(),
+        stacks: BTreeMap::from([(Stack::Libp2p, "0.57.1".into())]),
+        profile: "release".into(),
+        listen_ip: "fd00::1".parse().unwrap(),
+        host: "here".into(),
+        kernel: "6.1.0".into(),
+        cpu: "some CPU".into(),
+        cpus: 2,
+        governor: Some("performance".into()),
+        congestion_control: Some("cubic".into()),
+        cpu_limit: Some(1.5),
+        memory_limit_bytes: Some(1 << 30),
+        socket_buffer_limits_bytes: Some([212_992, 212_992]),
+    };
+    let trial = |index: usize| plan.trials[index].clone();
+    let complete = TrialRecord {
+        trial: trial(0),
+        attempt: 1,
+        failure: None,
+        metrics: BTreeMap::from([(Metric::UploadGoodput, 1.5e9), (Metric::CpuSecondsPerGiB, 0.25)]),
+        flags: vec![Flag::LateStart, Flag::DebugBuild],
+        at_seconds: 1.0,
+        start_skew_seconds: Some(0.0001),
+        clock_uncertainty_seconds: Some(0.00005),
+        start_lateness_seconds: Some(-0.0001),
+        overhead_seconds: 0.01,
+        nodes: BTreeMap::from([(
+            "client-0".into(),
+            NodeRecord {
+                role: plan::Role::Client,
+                measured,
+            },
+        )]),
+    };
+    let failed = TrialRecord {
+        trial: trial(1),
+        attempt: 0,
+        failure: Some(TrialFailure {
+            node: Some("server-0".into()),
+            reason: Reason::NodeLost,
+            message: "gone".into(),
+        }),
+        metrics: BTreeMap::new(),
+        flags: vec![],
+        at_seconds: 2.0,
+        start_skew_seconds: None,
+        clock_uncertainty_seconds: None,
+        start_lateness_seconds: None,
+        overhead_seconds: 0.0,
+        nodes: BTreeMap::new(),
+    };
+    let row = SummaryRow {
+        cell: plan.cells[0].id.clone(),
+        metric: Metric::UploadGoodput,
+        unit: Metric::UploadGoodput.unit(),
+        count: 6,
+        median: 1.5e9,
+        mean: 1.6e9,
+        ci95_low: Some(1.4e9),
+        ci95_high: Some(1.7e9),
+        min: 1.3e9,
+        max: 2e9,
+        share_of_raw: Some(0.5),
+        flags: vec![Flag::Throttled],
+    };
+    Results {
+        schema_version: SCHEMA_VERSION,
+        name: "everything".into(),
+        started: "2026-02-03T04:05:06.789Z".parse().unwrap(),
+        ended: Timestamp::UNIX_EPOCH,
+        state: RunState::Interrupted,
+        reason: Some("stopped by the user".into()),
+        spec,
+        plan,
+        environment: Environment {
+            perfrun: "0.1.0".into(),
+            isolation: Isolation::Namespaces,
+            nodes: BTreeMap::from([("client-0".into(), info)]),
+        },
+        trials: vec![complete, failed],
+        summary: vec![row],
+    }
+}
+
+#[test]
+fn results_survive_json() {
+    let results = results();
+    let text = serde_json::to_string(&results).unwrap();
+    assert_eq!(serde_json::from_str::<Results>(&text).unwrap(), results);
+}
+
+#[test]
+fn real_results_fit_the_committed_schema() {
+    let validator = jsonschema::draft202012::new(&schema()).unwrap();
+    let document = serde_json::to_value(results()).unwrap();
+    let errors: Vec<String> = validator
+        .iter_errors(&document)
+        .map(|error| format!("{}: {error}", error.instance_path()))
+        .collect();
+    assert_eq!(errors, [""; 0]);
+}
+
+#[test]
+fn results_of_another_version_or_without_trials_do_not_fit() {
+    let validator = jsonschema::draft202012::new(&schema()).unwrap();
+    for (path, value) in [
+        ("/schemaVersion", json!(SCHEMA_VERSION + 1)),
+        ("/trials", json!(null)),
+        ("/plan/cells/0/parameters/workload", json!("dance")),
+        ("/spec/workload/bandwidth/sizes/0", json!(1.5)),
+    ] {
+        let mut document = serde_json::to_value(results()).unwrap();
+        *document.pointer_mut(path).unwrap() = value;
+        assert!(!validator.is_valid(&document), "{path}");
+    }
+}
+
+#[test]
+fn the_spec_inside_results_can_be_run_again() {
+    let results = results();
+    let document = json!({
+        "apiVersion": "perfrun.io/v1alpha1",
+        "kind": "PerfRun",
+        "metadata": {"name": results.name},
+        "spec": results.spec,
+    });
+    let again = perfrun_api::document::parse(&document.to_string()).unwrap();
+    assert_eq!(again[0].spec, results.spec);
+    assert_eq!(plan::plan(&again[0].spec), Ok(results.plan));
+}
+
+#[test]
+fn histograms_survive_their_text() {
+    let mut recorded = recorder();
+    for value in [0, 1, 999, 1_000_000, 123_456_789, 3_600_000_000_000] {
+        recorded.record(value).unwrap();
+    }
+    let text = serde_json::to_string(&Histogram::from(&recorded)).unwrap();
+    let read: Histogram = serde_json::from_str(&text).unwrap();
+    assert_eq!(read.decode().unwrap(), recorded);
+    assert_eq!(Histogram::from(&recorder()).decode().unwrap().len(), 0);
+}
+
+#[test]
+fn merged_histograms_are_those_of_all_values() {
+    let recorded = |values: &[u64]| {
+        let mut all = recorder();
+        for value in values {
+            all.record(*value).unwrap();
+        }
+        all
+    };
+    let (small, large) = ([1_000, 2_000, 3_000], [5_000_000, 60_000_000_000]);
+    let mut merged = recorder();
+    for part in [&small[..], &large[..]] {
+        merged
+            .add(Histogram::from(&recorded(part)).decode().unwrap())
+            .unwrap();
+    }
+    assert_eq!(merged, recorded(&[&small[..], &large[..]].concat()));
+}
+
+#[test]
+fn what_is_no_histogram_is_refused() {
+    for text in ["", "%", "AAAA", "HISTFAAAAAA="] {
+        let histogram: Histogram = serde_json::from_value(json!(text)).unwrap();
+        assert!(
+            histogram
+                .decode()
+                .unwrap_err()
+                .to_string()
+                .starts_with("unable to read a histogram: ")
+        );
+    }
+}
+
+#[test]
+fn sizes_survive_json_as_text_and_are_read_as_numbers_too() {
+    for (bytes, text) in [
+        (0, "0"),
+        (1023, "1023"),
+        (1 << 20, "1Mi"),
+        (1_000_000, "1000000"),
+        (u64::MAX, "18446744073709551615"),
+    ] {
+        let json = serde_json::to_value(ByteSize(bytes)).unwrap();
+        assert_eq!(json, json!(text));
+        assert_eq!(serde_json::from_value::<ByteSize>(json).unwrap(), ByteSize(bytes));
+        assert_eq!(
+            serde_json::from_value::<ByteSize>(json!(bytes)).unwrap(),
+            ByteSize(bytes)
+        );
+    }
+    assert!(serde_json::from_value::<ByteSize>(json!(-1)).is_err());
+    assert!(serde_json::from_value::<ByteSize>(json!(1.5)).is_err());
+}
+
+#[test]
+fn durations_survive_json() {
+    for (text, written) in [
+        ("20s", "20s"),
+        ("1m30s", "90s"),
+        ("1500us", "1.5ms"),
+        ("20us", "20µs"),
+        ("1h", "3600s"),
+    ] {
+        let duration: kube::core::Duration = serde_json::from_value(json!(text)).unwrap();
+        let json = serde_json::to_value(duration).unwrap();
+        assert_eq!(json, json!(written));
+        assert_eq!(
+            serde_json::from_value::<kube::core::Duration>(json).unwrap(),
+            duration
+        );
+    }
+}

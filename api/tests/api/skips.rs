@@ -1,0 +1,164 @@
+//! What stacks cannot do, and what they can.
+
+use crate::fixtures::plan;
+
+const NO_TLS: &str = "litep2p secures TCP by Noise only, it has no TLS";
+const NO_LAZY: &str = "litep2p cannot negotiate v1lazy as a client";
+const QUIC_STREAMS: &str = "litep2p as a server allows 100 streams on a QUIC connection, fixed";
+const RAW_ALONE: &str = "raw speaks only to raw: it has no peer-to-peer handshake";
+const RAW_OPENS: &str = "raw opens streams without a round trip: there is nothing to compare with";
+const RAW_TLS: &str = "raw has no TLS over TCP: its baseline is plain tcp";
+
+/// The reason for which a pair cannot do a workload, `None` if it can. A pair that can do everything stands beside it,
+/// so that there is a plan.
+fn reason(workload: &str, client: &str, server: &str, transport: &str) -> Option<String> {
+    let plan = plan(&format!(
+        "workload: {workload}\n\
+         matrix: {{clients: [{client}], servers: [{server}], transports: [{transport}], rawBaseline: false, \
+         include: [{{client: libp2p, server: libp2p, transport: tcp}}]}}"
+    ));
+    let of_pair = format!("{client}.{server}.{transport}.");
+    let mut reasons = plan
+        .skipped
+        .into_iter()
+        .filter(|skipped| skipped.id.starts_with(&of_pair));
+    let reason = reasons.next().map(|skipped| skipped.reason);
+    assert_eq!(
+        reason.is_none(),
+        plan.cells.iter().any(|cell| cell.id.starts_with(&of_pair))
+    );
+    reason
+}
+
+const PING: &str = "{ping: {}}";
+
+#[test]
+fn all_pairs_speak_over_tcp_and_quic() {
+    for workload in [
+        PING,
+        "{handshakes: {count: 1}}",
+        "{bandwidth: {sizes: [1Ki]}}",
+        "{substreams: {counts: [100]}}",
+    ] {
+        for client in ["libp2p", "litep2p"] {
+            for server in ["libp2p", "litep2p"] {
+                for transport in ["tcp", "quic-v1"] {
+                    assert_eq!(
+                        reason(workload, client, server, transport),
+                        None,
+                        "{workload} {client} {server}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn litep2p_has_no_tls_over_tcp() {
+    assert_eq!(reason(PING, "libp2p", "libp2p", "tcp-tls"), None);
+    assert_eq!(
+        reason(PING, "litep2p", "libp2p", "tcp-tls").as_deref(),
+        Some(NO_TLS)
+    );
+    assert_eq!(
+        reason(PING, "libp2p", "litep2p", "tcp-tls").as_deref(),
+        Some(NO_TLS)
+    );
+    assert_eq!(
+        reason(PING, "litep2p", "litep2p", "tcp-tls").as_deref(),
+        Some(NO_TLS)
+    );
+}
+
+#[test]
+fn only_the_client_needs_lazy_negotiation() {
+    for workload in [
+        "{bandwidth: {sizes: [1Ki], negotiation: v1lazy}}",
+        "{substreams: {counts: [1], negotiation: v1lazy}}",
+    ] {
+        assert_eq!(reason(workload, "libp2p", "libp2p", "tcp"), None);
+        assert_eq!(reason(workload, "libp2p", "litep2p", "tcp"), None);
+        assert_eq!(
+            reason(workload, "litep2p", "libp2p", "tcp").as_deref(),
+            Some(NO_LAZY)
+        );
+    }
+}
+
+#[test]
+fn raw_negotiates_nothing_so_every_negotiation_is_right() {
+    let workload = "{bandwidth: {sizes: [1Ki], negotiation: v1lazy}}";
+    assert_eq!(reason(workload, "raw", "raw", "tcp"), None);
+}
+
+#[test]
+fn litep2p_limits_streams_on_quic_as_a_server() {
+    for workload in [
+        "{substreams: {counts: [101]}}",
+        "{bandwidth: {sizes: [1Ki], streams: [101]}}",
+    ] {
+        for client in ["libp2p", "litep2p"] {
+            assert_eq!(
+                reason(workload, client, "litep2p", "quic-v1").as_deref(),
+                Some(QUIC_STREAMS)
+            );
+            assert_eq!(reason(workload, client, "libp2p", "quic-v1"), None);
+            assert_eq!(reason(workload, client, "litep2p", "tcp"), None);
+        }
+    }
+}
+
+#[test]
+fn yamux_opens_thousands_of_substreams() {
+    for (client, server) in [
+        ("libp2p", "litep2p"),
+        ("litep2p", "libp2p"),
+        ("litep2p", "litep2p"),
+    ] {
+        for count in [257, 1000, 4096] {
+            assert_eq!(
+                reason(
+                    &format!("{{substreams: {{counts: [{count}]}}}}"),
+                    client,
+                    server,
+                    "tcp"
+                ),
+                None
+            );
+        }
+    }
+}
+
+#[test]
+fn raw_speaks_only_to_raw() {
+    assert_eq!(reason(PING, "raw", "libp2p", "tcp").as_deref(), Some(RAW_ALONE));
+    assert_eq!(
+        reason(PING, "litep2p", "raw", "quic-v1").as_deref(),
+        Some(RAW_ALONE)
+    );
+    assert_eq!(reason(PING, "raw", "raw", "quic-v1"), None);
+}
+
+#[test]
+fn raw_has_no_substreams_and_no_tls_over_tcp() {
+    assert_eq!(
+        reason("{substreams: {counts: [1]}}", "raw", "raw", "quic-v1").as_deref(),
+        Some(RAW_OPENS)
+    );
+    assert_eq!(reason(PING, "raw", "raw", "tcp-tls").as_deref(), Some(RAW_TLS));
+}
+
+#[test]
+fn a_variant_can_do_what_its_stack_can() {
+    let plan = plan(
+        "workload: {ping: {}}\nstacks: [{name: next, stack: litep2p}, {name: other, stack: libp2p}]\n\
+         matrix: {clients: [other], servers: [next, other], transports: [tcp-tls], rawBaseline: false}",
+    );
+    assert_eq!(plan.cells.len(), 1);
+    assert_eq!(plan.skipped.len(), 1);
+    assert_eq!(
+        (plan.skipped[0].id.as_str(), plan.skipped[0].reason.as_str()),
+        ("other.next.tcp-tls.ping-1000", NO_TLS)
+    );
+}

@@ -1,0 +1,153 @@
+//! `perfrun plan`, `validate`, `report` and the help texts.
+
+use std::fs;
+
+use perfrun_api::plan::Plan;
+use serde_json::json;
+
+use crate::{
+    document::{self, Document},
+    perfrun::{Mode, Place, Running, entries, parsed, results},
+};
+
+fn sweep() -> Document {
+    document::run("sweep")
+        .all_stacks()
+        .with("workload", json!({ "bandwidth": { "sizes": ["1Ki", "1Mi"] } }))
+        .with("iterations", json!(3))
+        .with("warmup", json!(1))
+}
+
+#[test]
+fn a_plan_lists_nodes_cells_and_what_is_skipped_and_why() {
+    let place = Place::new();
+    place.write("sweep.yaml", &sweep().text());
+    let plan = place.call(&["plan", "sweep.yaml"]).expect(0);
+    assert_eq!(plan.stderr, "");
+    for line in [
+        "perfrun/sweep",
+        "  nodes: server-0, client-0",
+        "  44 cells, 176 trials:",
+        "    raw.raw.tcp.upload-1Ki                3 × measured, 1 × warm-up",
+        "    litep2p.litep2p.quic-v1.download-1Mi  3 × measured, 1 × warm-up",
+        "  12 cells skipped:",
+    ] {
+        assert!(plan.stdout.lines().any(|found| found == line), "{line:?}: {plan}");
+    }
+    assert!(
+        plan.stdout
+            .contains("litep2p.libp2p.tcp-tls.upload-1Ki  litep2p secures TCP by Noise only"),
+        "{plan}"
+    );
+    assert_eq!(entries(place.path()).len(), 1, "a plan leaves nothing behind");
+}
+
+#[test]
+fn a_plan_as_json_is_the_one_that_is_run() {
+    let place = Place::new();
+    let document = document::run("short").with("iterations", json!(2));
+    place.write("both.yaml", &(document.text() + &sweep().text()));
+    let printed = place.call(&["plan", "both.yaml", "--json"]).expect(0).stdout;
+    let plans: Vec<Plan> = printed
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(plans.len(), 2);
+    assert_eq!(plans[1].cells.len(), 44);
+    place.run(Mode::Loopback, &document, &["--quiet"]).expect(0);
+    assert_eq!(results(&place.only_run()).plan, plans[0]);
+}
+
+#[test]
+fn a_plan_of_standard_input() {
+    let place = Place::new();
+    let command = place.perfrun(&["plan", "-"]);
+    let plan = Running::start_with_input(command, &document::run("piped").text()).ended().expect(0);
+    assert!(plan.stdout.starts_with("perfrun/piped\n"), "{plan}");
+}
+
+#[test]
+fn validate_looks_at_every_file() {
+    let place = Place::new();
+    place.write("one.yaml", &document::run("one").text());
+    place.write("two.yaml", &(document::run("two").text() + &document::run("three").text()));
+    let good = place.call(&["validate", "one.yaml", "two.yaml"]).expect(0);
+    assert_eq!(good.stdout, "one.yaml: 1 valid document\ntwo.yaml: 2 valid documents\n");
+    assert_eq!(good.stderr, "");
+
+    place.write("bad.yaml", &document::run("bad").with("iterations", json!(0)).text());
+    let bad = place
+        .call(&["validate", "bad.yaml", "one.yaml", "none.yaml"])
+        .expect(1);
+    assert_eq!(bad.stdout, "one.yaml: 1 valid document\n");
+    assert!(
+        bad.stderr
+            .contains("perfrun: bad.yaml: perfrun/bad is invalid:\n  - spec.iterations: "),
+        "{bad}"
+    );
+    assert!(bad.stderr.contains("perfrun: failed to read none.yaml: No such file"), "{bad}");
+
+    let command = place.perfrun(&["validate", "-"]);
+    let piped = Running::start_with_input(command, &document::run("piped").text()).ended().expect(0);
+    assert_eq!(piped.stdout, "standard input: 1 valid document\n");
+}
+
+#[test]
+fn a_report_shows_kept_results_in_every_form() {
+    let place = Place::new();
+    let document = sweep().with("iterations", json!(1)).with("warmup", json!(0));
+    let ran = place.run(Mode::Loopback, &document, &["--quiet"]).expect(0);
+    let folder = place.only_run();
+    let folder = folder.to_str().unwrap();
+    let report = |args: &[&str]| {
+        let ended = place.call(&[&["report", folder], args].concat()).expect(0);
+        assert_eq!(ended.stderr, "");
+        ended.stdout
+    };
+    let file = |name: &str| fs::read_to_string(format!("{folder}/{name}")).unwrap();
+    let table = ran.stdout.split("\nResults are in ").next().unwrap().to_owned();
+    assert_eq!(report(&[]).trim_end(), table.trim_end(), "as the run showed it");
+    assert_eq!(report(&["-o", "md"]), file("report.md"));
+    assert_eq!(report(&["--output", "csv"]), file("samples.csv"));
+    assert_eq!(parsed(&report(&["-o", "json"])), parsed(&file("results.json")));
+
+    let by_file = place
+        .call(&["report", &format!("{folder}/results.json"), "--svg", "plots"])
+        .expect(0);
+    let plots = entries(&place.path().join("plots"));
+    assert!(!plots.is_empty());
+    assert_eq!(by_file.stderr.lines().count(), plots.len(), "{by_file}");
+    for plot in plots {
+        let svg = fs::read_to_string(&plot).unwrap();
+        assert!(svg.trim_end().ends_with("</svg>"), "{}", plot.display());
+    }
+}
+
+#[test]
+fn a_report_of_something_else_is_refused() {
+    let place = Place::new();
+    place.write("document.yaml", &document::run("no-results").text());
+    place.write("old.json", "{}");
+    for (argument, sentence) in [
+        ("nowhere", "unable to read nowhere: name the folder of a run, or its results.json"),
+        (".", "unable to read ./results.json: name the folder of a run, or its results.json"),
+        ("document.yaml", "unable to read document.yaml as results of schema version 1"),
+        ("old.json", "unable to read old.json as results of schema version 1"),
+    ] {
+        let ended = place.call(&["report", argument]).expect(1);
+        assert!(ended.stderr.contains(sentence), "{ended}");
+        assert_eq!(ended.stdout, "");
+    }
+}
+
+#[test]
+fn the_help_tells_the_exit_statuses() {
+    let place = Place::new();
+    for args in [&["--help"][..], &["run", "--help"]] {
+        let help = place.call(args).expect(0).stdout;
+        assert!(help.contains("Exit status:"), "{help}");
+        for status in ["  0  ", "  1  ", "  2  ", "  130  "] {
+            assert!(help.lines().any(|line| line.starts_with(status)), "{status:?}: {help}");
+        }
+    }
+}

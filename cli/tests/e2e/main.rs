@@ -1,0 +1,27 @@
+//! The real `perfrun` and the real `perfrun-node`, from a command to files, tables and exit statuses.
+//!
+//! Every test runs in network namespaces where they can be had, and with `--loopback` everywhere. What a test starts
+//! and makes is gone when it ends, also if it fails.
+
+// Helpers outside of `#[test]` functions fail a test by panicking, as those do; what they print is for its output.
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
+mod clocks;
+mod commands;
+mod disk;
+mod document;
+mod killed;
+mod limits;
+mod output;
+mod perfrun;
+mod programs;
+mod refused;
+mod resumed;
+mod stopped;
+mod users;
+mod workloads;
+
+#[path = "../support/remains.rs"]
+mod remains;
+#[path = "../support/skip.rs"]
+mod skip;

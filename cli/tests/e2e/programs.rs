@@ -1,0 +1,89 @@
+//! Stack variants with programs and settings of their own, and programs that are no nodes.
+
+use std::{fs, time::Instant};
+
+use perfrun_api::results::RunState;
+use serde_json::json;
+
+use crate::{
+    document::{self, Document},
+    perfrun::{Mode, PATIENCE, Place, entries, node_program, results},
+};
+
+fn with_variant(name: &str, variant: serde_json::Value) -> Document {
+    document::run(name).with("stacks", json!([variant])).with(
+        "matrix",
+        json!({ "clients": ["raw", "next"], "servers": ["raw", "next"], "transports": ["tcp"] }),
+    )
+}
+
+#[test]
+fn a_variant_runs_its_own_program_with_its_own_settings() {
+    for mode in Mode::available() {
+        let place = Place::new();
+        let script = format!("echo \"the colour is $COLOUR\" >&2; exec {} \"$@\"", node_program().display());
+        let program = format!("next={}", place.script("next-node", &script).display());
+        let variant = json!({ "name": "next", "stack": "raw", "image": "example.org/next", "env": { "COLOUR": "blue" } });
+        let document = with_variant("variant", variant);
+        place.run(mode, &document, &["--node", &program]).expect(0);
+        let folder = place.only_run();
+        let results = results(&folder);
+        let cells: Vec<&str> = results.plan.cells.iter().map(|cell| cell.id.as_str()).collect();
+        assert_eq!(
+            cells,
+            [
+                "raw.raw.tcp.ping-1",
+                "raw.next.tcp.ping-1",
+                "next.raw.tcp.ping-1",
+                "next.next.tcp.ping-1"
+            ]
+        );
+        let nodes: Vec<&String> = results.environment.nodes.keys().collect();
+        assert_eq!(nodes, ["client-0", "client-0-next", "server-0", "server-0-next"]);
+        let logs = entries(&folder.join("logs"));
+        assert_eq!(logs.len(), 2, "of those that said something: {logs:?}");
+        for log in logs {
+            assert!(log.to_str().unwrap().ends_with("-0-next.log"));
+            assert_eq!(fs::read_to_string(log).unwrap(), "the colour is blue\n");
+        }
+    }
+}
+
+#[test]
+fn a_program_that_ends_at_once_is_told_with_its_last_words() {
+    for mode in Mode::available() {
+        let place = Place::new();
+        let program = place.script("broken", "echo 'libfoo.so.1 is missing' >&2; exit 3");
+        let program = format!("next={}", program.display());
+        let document = with_variant("broken", json!({ "name": "next", "stack": "raw" }));
+        let begun = Instant::now();
+        let ended = place.run(mode, &document, &["--node", &program]).expect(1);
+        assert!(begun.elapsed() < PATIENCE, "not after timeouts.provision, 5 minutes");
+        let told = ended.stderr.contains("perfrun: perfrun/broken failed: server-0-next ended before it was ready")
+            || ended.stderr.contains("perfrun: perfrun/broken failed: client-0-next ended before it was ready");
+        assert!(told, "{ended}");
+        assert!(
+            ended.stderr.contains("exit status: 3; the end of its log:\n  libfoo.so.1 is missing"),
+            "{ended}"
+        );
+        let results = results(&place.only_run());
+        assert_eq!(results.state, RunState::Failed);
+        assert!(results.reason.unwrap().contains("libfoo.so.1 is missing"));
+        assert_eq!(results.trials, []);
+    }
+}
+
+#[test]
+fn a_program_that_never_answers_is_given_up_after_timeouts_provision() {
+    for mode in Mode::available() {
+        let place = Place::new();
+        let program = place.script("mute", "echo 'thinking' >&2; exec sleep 1000");
+        let document = document::run("mute").with("timeouts", json!({ "provision": "1s" }));
+        let ended = place.run(mode, &document, &["--node", program.to_str().unwrap()]).expect(1);
+        assert!(
+            ended.stderr.contains("was not ready within timeouts.provision, 1s; the end of its log:\n  thinking"),
+            "{ended}"
+        );
+        assert_eq!(results(&place.only_run()).state, RunState::Failed);
+    }
+}

@@ -1,0 +1,86 @@
+//! Ctrl-C and SIGTERM.
+
+use std::time::{Duration, Instant};
+
+use perfrun_api::results::RunState;
+use rustix::process::Signal;
+
+use crate::{
+    document,
+    perfrun::{Mode, Place, by_attempt, entries, results, send},
+};
+
+#[test]
+fn a_stopped_run_saves_and_shows_what_it_has_and_leaves_nothing_running() {
+    for mode in Mode::available() {
+        for signal in [Signal::INT, Signal::TERM] {
+            let place = Place::new();
+            let mut perfrun = place.start(mode, &document::steady("long", 500, 100));
+            perfrun.says("[2/100]");
+            let belongings = perfrun.belongings();
+            assert_eq!(belongings.processes.len(), 2);
+            // Two nodes and the switch between them.
+            let namespaces = if mode == Mode::Namespaces { 3 } else { 0 };
+            assert_eq!(belongings.namespaces.len(), namespaces, "{belongings:?}");
+            let begun = Instant::now();
+            perfrun.signal(signal);
+            let ended = perfrun.ended().expect(130);
+            assert!(begun.elapsed() < Duration::from_secs(20), "the rest would take 50 s");
+            belongings.vanish();
+            let told = "stopping: what was measured is being saved; Ctrl-C again to end at once";
+            assert!(ended.stderr.lines().any(|line| line == told), "{ended}");
+            assert!(ended.stdout.contains("This run was interrupted after "), "{ended}");
+            assert!(ended.stdout.contains("Round trips"), "what there is is shown: {ended}");
+
+            let folder = place.only_run();
+            let results = results(&folder);
+            assert_eq!((results.state, &results.reason), (RunState::Interrupted, &None));
+            let trials = by_attempt(&results).len();
+            assert!((2..100).contains(&trials));
+            assert!(results.trials.iter().all(|record| record.failure.is_none()), "{ended}");
+            assert_eq!(entries(&folder).len(), 3, "report and samples, too");
+        }
+    }
+}
+
+#[test]
+fn a_second_ctrl_c_does_not_wait_for_a_node_that_hangs() {
+    for mode in Mode::available() {
+        let place = Place::new();
+        let mut perfrun = place.start(mode, &document::steady("stuck", 500, 100));
+        perfrun.says("[1/100]");
+        let belongings = perfrun.belongings();
+        let client = perfrun.node("client", None);
+        send(client, Signal::STOP);
+        perfrun.signal(Signal::INT);
+        perfrun.says("stopping: ");
+        let begun = Instant::now();
+        perfrun.signal(Signal::INT);
+        let ended = perfrun.ended().expect(130);
+        // Waiting for the node takes 5 s at the very least.
+        assert!(begun.elapsed() < Duration::from_secs(4), "{ended}");
+        assert_eq!(ended.stdout, "");
+        belongings.vanish();
+        // The trials are there.
+        let folder = place.only_run();
+        let report = place.call(&["report", folder.to_str().unwrap()]).expect(0);
+        assert!(report.stdout.contains("This run was interrupted after 1 of 100 trials"), "{report}");
+    }
+}
+
+#[test]
+fn a_run_stopped_before_its_nodes_are_ready_ends_as_well() {
+    for mode in Mode::available() {
+        let place = Place::new();
+        let program = place.script("mute", "echo thinking >&2; exec sleep 1000");
+        let mut command = place.command(mode, &document::run("early"), &[]);
+        command.arg("--node").arg(program);
+        let mut perfrun = crate::perfrun::Running::start(command);
+        perfrun.says("perfrun/early: ");
+        let belongings = perfrun.belongings();
+        perfrun.signal(Signal::INT);
+        perfrun.ended().expect(130);
+        belongings.vanish();
+        assert_eq!(results(&place.only_run()).state, RunState::Interrupted);
+    }
+}

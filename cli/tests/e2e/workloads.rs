@@ -1,0 +1,218 @@
+//! Every workload on every stack and transport, measured to the end.
+
+use std::fs;
+
+use perfrun_api::{
+    matrix::Transport,
+    node::{Distribution, Measured},
+    plan::{Amount, Cell, Parameters, Role},
+    results::{Results, RunState, TrialRecord},
+    workload::Direction,
+};
+use serde_json::json;
+
+use crate::{
+    document::{self, Document},
+    perfrun::{Mode, Place, results},
+};
+
+#[test]
+fn every_byte_of_every_transfer_arrives() {
+    let sizes = [1, 65_537, 1 << 20];
+    let document = document::run("transfers").all_stacks().with(
+        "workload",
+        json!({ "bandwidth": { "sizes": sizes, "directions": ["upload", "download", "both"] } }),
+    );
+    for results in in_all_modes(&document) {
+        // {libp2p, litep2p}² and raw on tcp and on quic, libp2p with itself on tcp-tls; 3 sizes, 3 directions.
+        assert_eq!(results.plan.cells.len(), 11 * 9);
+        for (cell, record) in records(&results) {
+            assert_exact(cell, record);
+        }
+    }
+}
+
+#[test]
+fn the_published_protocol_moves_every_byte_too() {
+    let document = document::run("published").all_stacks().with(
+        "workload",
+        json!({ "bandwidth": { "sizes": [100_000], "protocol": "litep2p-perf", "streams": [1, 3], "chunkBytes": "1Ki" } }),
+    );
+    for results in in_all_modes(&document) {
+        assert_eq!(results.plan.cells.len(), 11 * 4);
+        for (cell, record) in records(&results) {
+            assert_exact(cell, record);
+        }
+    }
+}
+
+#[test]
+fn transfers_of_a_given_time_end_by_themselves() {
+    let document = document::run("timed")
+        .all_stacks()
+        .with("workload", json!({ "bandwidth": { "duration": "50ms" } }));
+    for results in in_all_modes(&document) {
+        for (cell, record) in records(&results) {
+            let (client, server) = ends(record);
+            match direction(cell) {
+                Direction::Upload => assert_eq!(client.bytes_sent, server.bytes_received, "{}", cell.id),
+                // What was under way when the client had enough is lost.
+                _ => assert!(client.bytes_received <= server.bytes_sent, "{}", cell.id),
+            }
+            assert!(client.bytes_sent + client.bytes_received > 0, "{}", cell.id);
+            assert!(client.seconds >= 0.05, "{}: {}", cell.id, client.seconds);
+        }
+    }
+}
+
+#[test]
+fn all_substreams_are_opened() {
+    let document = document::run("substreams")
+        .all_stacks()
+        .with("workload", json!({ "substreams": { "counts": [1, 64] } }));
+    for results in in_all_modes(&document) {
+        assert!(results.plan.cells.iter().any(|cell| cell.transport == Transport::TcpTls));
+        for (cell, record) in records(&results) {
+            let Parameters::Substreams { count, .. } = cell.parameters else {
+                panic!("{cell:?}")
+            };
+            assert_eq!(samples(record, Distribution::Open), u64::from(count), "{}", cell.id);
+        }
+    }
+}
+
+#[test]
+fn all_handshakes_are_made() {
+    let document = document::run("handshakes")
+        .all_stacks()
+        .with("workload", json!({ "handshakes": { "count": 4, "inFlight": [1, 2] } }));
+    for results in in_all_modes(&document) {
+        for (cell, record) in records(&results) {
+            assert_eq!(samples(record, Distribution::HandshakeFirstByte), 4, "{}", cell.id);
+        }
+    }
+}
+
+#[test]
+fn all_pings_come_back() {
+    let document = document::run("pings")
+        .all_stacks()
+        .with("workload", json!({ "ping": { "count": 20 } }))
+        .with("warmup", json!(1))
+        .with("iterations", json!(2));
+    for results in in_all_modes(&document) {
+        assert_eq!(results.trials.len(), 11 * 3);
+        for (cell, record) in records(&results) {
+            assert_eq!(samples(record, Distribution::RoundTrip), 20, "{}", cell.id);
+        }
+        let row = results.summary.first().unwrap();
+        assert_eq!(row.count, 2, "warm-up does not count");
+    }
+}
+
+#[test]
+fn many_clients_share_many_servers() {
+    let document = document::run("many")
+        .with("workload", json!({ "bandwidth": { "sizes": ["64Ki"] } }))
+        .with("topology", json!({ "servers": 2, "clients": 3, "peersPerClient": 2 }));
+    for results in in_all_modes(&document) {
+        for (cell, record) in records(&results) {
+            assert_eq!(record.nodes.len(), 5);
+            let of = |role, bytes: fn(&Measured) -> u64| {
+                let nodes = record.nodes.values().filter(|node| node.role == role);
+                nodes.map(|node| bytes(&node.measured)).sum::<u64>()
+            };
+            let (sent, received) = match direction(cell) {
+                Direction::Upload => (
+                    of(Role::Client, |m| m.bytes_sent),
+                    of(Role::Server, |m| m.bytes_received),
+                ),
+                _ => (
+                    of(Role::Server, |m| m.bytes_sent),
+                    of(Role::Client, |m| m.bytes_received),
+                ),
+            };
+            assert_eq!([sent, received], [6 << 16, 6 << 16], "{}", cell.id);
+        }
+    }
+}
+
+/// Runs a document and expects that all went well.
+fn in_all_modes(document: &Document) -> impl Iterator<Item = Results> {
+    Mode::available().map(|mode| {
+        let place = Place::new();
+        let ended = place.run(mode, document, &["--quiet"]).expect(0);
+        assert_eq!(ended.stderr, "", "nothing to complain of");
+        let folder = place.only_run();
+        let results = results(&folder);
+        assert_eq!((results.state, &results.reason), (RunState::Complete, &None));
+        assert_eq!(results.trials.len(), results.plan.trials.len());
+        for (cell, record) in records(&results) {
+            assert_eq!(record.failure, None, "{}", cell.id);
+            assert_eq!(record.attempt, 0, "{}", cell.id);
+        }
+        let report = fs::read_to_string(folder.join("report.md")).unwrap();
+        assert!(report.starts_with(&format!("# {}", results.name)), "{report}");
+        let samples = fs::read_to_string(folder.join("samples.csv")).unwrap();
+        assert!(samples.lines().count() > 1, "{samples}");
+        results
+    })
+}
+
+fn records(results: &Results) -> impl Iterator<Item = (&Cell, &TrialRecord)> {
+    let cell = |record: &TrialRecord| &results.plan.cells[record.trial.cell];
+    results.trials.iter().map(move |record| (cell(record), record))
+}
+
+/// What the only client and the only server measured.
+fn ends(record: &TrialRecord) -> (&Measured, &Measured) {
+    let of = |role| {
+        let mut nodes = record.nodes.values().filter(move |node| node.role == role);
+        let node = nodes.next().unwrap();
+        assert!(nodes.next().is_none());
+        &node.measured
+    };
+    (of(Role::Client), of(Role::Server))
+}
+
+fn samples(record: &TrialRecord, distribution: Distribution) -> u64 {
+    let (client, _) = ends(record);
+    client.histograms[&distribution].decode().unwrap().len()
+}
+
+fn direction(cell: &Cell) -> Direction {
+    let Parameters::Bandwidth { direction, .. } = &cell.parameters else {
+        panic!("{cell:?}")
+    };
+    *direction
+}
+
+/// As many bytes as were asked for, by the count of either end, each way.
+fn assert_exact(cell: &Cell, record: &TrialRecord) {
+    let Parameters::Bandwidth {
+        amount: Amount::Count(size),
+        streams,
+        ..
+    } = &cell.parameters
+    else {
+        panic!("{cell:?}")
+    };
+    let due = size * u64::from(*streams);
+    let (up, down) = match direction(cell) {
+        Direction::Upload => (due, 0),
+        Direction::Download => (0, due),
+        Direction::Both => (due, due),
+    };
+    let (client, server) = ends(record);
+    assert_eq!(
+        [
+            client.bytes_sent,
+            server.bytes_received,
+            server.bytes_sent,
+            client.bytes_received
+        ],
+        [up, up, down, down],
+        "{}",
+        cell.id
+    );
+}

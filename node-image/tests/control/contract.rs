@@ -1,0 +1,342 @@
+//! Calls and their answers.
+
+use std::time::{Duration, Instant};
+
+use perfrun_api::{
+    matrix::{Protocol, Stack, Transport},
+    node::{Clock, Info, Problem, Reason, TrialState},
+    plan::Amount,
+    workload::Direction,
+};
+use reqwest::{Method, StatusCode};
+
+use crate::support::*;
+
+#[tokio::test]
+async fn without_the_token_no_call_says_anything() {
+    let node = Node::start();
+    let known = server(Stack::Raw, Transport::Tcp, endless_ping());
+    assert_eq!(node.put("known", &known).await, StatusCode::CREATED);
+    let mut answers = vec![];
+    for token in [
+        None,
+        Some(""),
+        Some("wrong"),
+        Some("a token of this tes"),
+        Some("a token of this test2"),
+    ] {
+        for (method, path) in [
+            (Method::GET, "/v1/info"),
+            (Method::GET, "/v1/clock"),
+            (Method::GET, "/v1/trials/known"),
+            (Method::GET, "/v1/trials/unknown"),
+            (Method::GET, "/v1/trials/known?wait=nonsense"),
+            (Method::PUT, "/v1/trials/known"),
+            (Method::PUT, "/v1/trials/known/start"),
+            (Method::PUT, "/v1/trials/known/finish"),
+            (Method::DELETE, "/v1/trials/known"),
+            (Method::POST, "/v1/info"),
+            (Method::GET, "/v1/no-such-call"),
+            (Method::GET, "/v1/"),
+            (Method::GET, "/no-such-page"),
+        ] {
+            let call = node.bare(method.clone(), path);
+            let call = match token {
+                Some(token) => call.bearer_auth(token),
+                None => call,
+            };
+            let response = call.send().await.unwrap();
+            assert_eq!(
+                response.status(),
+                StatusCode::UNAUTHORIZED,
+                "{method} {path} with {token:?}"
+            );
+            answers.push(response.text().await.unwrap());
+        }
+    }
+    assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
+    assert!(answers[0].contains("Authorization: Bearer") && !answers[0].contains(TOKEN));
+    assert_eq!(node.status("known").await.state, TrialState::Ready);
+}
+
+#[tokio::test]
+async fn probes_and_metrics_need_no_token() {
+    let node = Node::start();
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        assert_eq!(
+            node.bare(Method::GET, path).send().await.unwrap().status(),
+            StatusCode::OK,
+            "{path}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_node_says_what_it_is_and_its_clock_only_grows() {
+    let node = Node::start();
+    let info: Info = node
+        .call(Method::GET, "/v1/info")
+        .send()
+        .await
+        .unwrap()
+        .json()
+        .await
+        .unwrap();
+    assert_eq!(info.stacks.len(), 3);
+    assert!(info.listen_ip.is_loopback());
+    let mut last = 0;
+    for _ in 0..20 {
+        let clock: Clock = node
+            .call(Method::GET, "/v1/clock")
+            .send()
+            .await
+            .unwrap()
+            .json()
+            .await
+            .unwrap();
+        assert!(clock.nanoseconds > last);
+        last = clock.nanoseconds;
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_makes_no_sense_is_refused_with_a_sentence() {
+    let node = Node::start();
+    let right = serde_json::to_value(server(Stack::Raw, Transport::Tcp, ping(1, 0.0))).unwrap();
+    let with = |pointer: &str, value: serde_json::Value| {
+        let mut changed = right.clone();
+        *changed.pointer_mut(pointer).unwrap() = value;
+        changed.to_string()
+    };
+    for (body, words) in [
+        (String::new(), "JSON"),
+        ("{".into(), "JSON"),
+        ("[]".into(), "JSON"),
+        ("{}".into(), "stack"),
+        (with("/stack", "smoke-signals".into()), "smoke-signals"),
+        (with("/timeoutSeconds", (-1.0).into()), "timeoutSeconds"),
+        (
+            with("/parameters/intervalSeconds", (-1.0).into()),
+            "intervalSeconds",
+        ),
+        (with("/parameters/count", (-1).into()), "-1"),
+        (
+            with(
+                "/side",
+                serde_json::json!({"client": {"servers": [], "peers": 1}}),
+            ),
+            "servers",
+        ),
+        (
+            with(
+                "/side",
+                serde_json::json!({"client": {"servers": ["x"], "peers": 0}}),
+            ),
+            "peers",
+        ),
+        (
+            with(
+                "/side",
+                serde_json::json!({"client": {"servers": ["x"], "peers": 4_000_000_000u32}}),
+            ),
+            "peers",
+        ),
+    ] {
+        let call = node
+            .call(Method::PUT, "/v1/trials/x")
+            .header("content-type", "application/json");
+        let response = call.body(body.clone()).send().await.unwrap();
+        assert_eq!(response.status(), StatusCode::BAD_REQUEST, "{body}");
+        let problem: Problem = response.json().await.unwrap();
+        assert!(problem.message.contains(words), "{body}: {}", problem.message);
+        assert!(problem.message.contains(' '), "{}", problem.message);
+    }
+    for (method, path, status) in [
+        (Method::PUT, "/v1/trials/x", StatusCode::BAD_REQUEST),
+        (Method::PUT, "/v1/trials/x/start", StatusCode::BAD_REQUEST),
+        (Method::GET, "/v1/trials/x?wait=soon", StatusCode::BAD_REQUEST),
+        (Method::GET, "/v1/trials/x?after=dinner", StatusCode::BAD_REQUEST),
+        (Method::GET, "/v1/trials/x", StatusCode::NOT_FOUND),
+        (Method::DELETE, "/v1/trials/x", StatusCode::NOT_FOUND),
+        (Method::PUT, "/v1/trials/x/finish", StatusCode::NOT_FOUND),
+        (Method::GET, "/v1/no-such-call", StatusCode::NOT_FOUND),
+        (Method::POST, "/v1/trials/x", StatusCode::METHOD_NOT_ALLOWED),
+    ] {
+        let response = node.call(method.clone(), path).send().await.unwrap();
+        assert_eq!(response.status(), status, "{method} {path}");
+        let problem: Problem = response.json().await.unwrap();
+        assert!(
+            problem.message.contains(' '),
+            "{method} {path}: {}",
+            problem.message
+        );
+    }
+    assert_eq!(node.begin("x").await, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn a_trial_is_taken_once_and_forgotten_on_request() {
+    let node = Node::start();
+    let request = server(Stack::Raw, Transport::Tcp, ping(1, 0.0));
+    let other = server(Stack::Raw, Transport::Tcp, ping(2, 0.0));
+    assert_eq!(node.put("a", &request).await, StatusCode::CREATED);
+    assert_eq!(node.put("a", &request).await, StatusCode::OK);
+    assert_eq!(node.put("a", &other).await, StatusCode::CONFLICT);
+    assert_eq!(
+        node.put("b", &request).await,
+        StatusCode::CONFLICT,
+        "the node is busy"
+    );
+    node.later_than("a", TrialState::Preparing).await;
+    assert_eq!(node.finish("a").await, StatusCode::NO_CONTENT);
+    assert_eq!(node.finish("a").await, StatusCode::NO_CONTENT);
+    assert!(node.outcome("a").await.failure.is_none());
+    // The record stays, and still answers for its id, until it is dropped.
+    assert_eq!(node.put("a", &request).await, StatusCode::OK);
+    assert_eq!(node.put("a", &other).await, StatusCode::CONFLICT);
+    assert_eq!(node.put("b", &other).await, StatusCode::CREATED);
+    assert_eq!(node.delete("a").await, StatusCode::NO_CONTENT);
+    assert_eq!(node.delete("a").await, StatusCode::NOT_FOUND);
+    assert_eq!(node.finish("a").await, StatusCode::NOT_FOUND);
+    // Deleting one that runs cancels it, and keeps its record.
+    assert_eq!(node.delete("b").await, StatusCode::NO_CONTENT);
+    assert_eq!(reason(&node.outcome("b").await), Some(Reason::Cancelled));
+    assert_eq!(node.delete("b").await, StatusCode::NO_CONTENT);
+    assert_eq!(node.put("a", &other).await, StatusCode::CREATED);
+}
+
+#[tokio::test]
+async fn a_long_poll_returns_at_the_change_or_at_its_end() {
+    let node = Node::start();
+    assert_eq!(
+        node.put("a", &server(Stack::Raw, Transport::Tcp, endless_ping()))
+            .await,
+        StatusCode::CREATED
+    );
+    node.later_than("a", TrialState::Preparing).await;
+    let begun = Instant::now();
+    let still = node.poll("a", "wait=0.3&after=ready").await;
+    assert_eq!(still.state, TrialState::Ready);
+    assert!(begun.elapsed() >= Duration::from_millis(300));
+    for at_once in ["", "wait=0", "wait=-5", "wait=50&after=preparing"] {
+        assert_eq!(
+            node.poll("a", at_once).await.state,
+            TrialState::Ready,
+            "{at_once}"
+        );
+    }
+    let waiting = node.poll("a", "wait=50");
+    let cancelling = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        node.delete("a").await
+    };
+    let (polled, _) = tokio::join!(waiting, cancelling);
+    assert_eq!(polled.state, TrialState::Finished);
+    assert!(begun.elapsed() < Duration::from_secs(40), "it waited to its end");
+}
+
+#[tokio::test]
+async fn the_first_start_counts_and_may_come_before_the_client_is_ready() {
+    let Pair { client, server } = Pair::start();
+    let parameters = ping(1, 0.0);
+    let addresses = server
+        .serve("a", Stack::Libp2p, Transport::Tcp, &parameters)
+        .await;
+    let request = dialler(Stack::Libp2p, Transport::Tcp, parameters, addresses, 1);
+    assert_eq!(client.put("a", &request).await, StatusCode::CREATED);
+    let clock: Clock = client
+        .call(Method::GET, "/v1/clock")
+        .send()
+        .await
+        .unwrap()
+        .json()
+        .await
+        .unwrap();
+    let at = clock.nanoseconds + 700_000_000;
+    for start in [at, 0, u64::MAX] {
+        let call = client.call(Method::PUT, "/v1/trials/a/start");
+        let response = call
+            .json(&serde_json::json!({"atNanoseconds": start}))
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(response.status(), StatusCode::NO_CONTENT);
+    }
+    let outcome = client.outcome("a").await;
+    assert!(outcome.failure.is_none(), "{outcome:?}");
+    assert!(outcome.measured.started_nanoseconds.unwrap() >= at);
+}
+
+#[tokio::test]
+async fn a_start_that_never_comes_is_cancelled_or_times_out() {
+    let Pair { client, server } = Pair::start();
+    let addresses = server
+        .serve("a", Stack::Raw, Transport::Tcp, &endless_ping())
+        .await;
+    let mut request = dialler(Stack::Raw, Transport::Tcp, endless_ping(), addresses, 1);
+    assert_eq!(client.put("a", &request).await, StatusCode::CREATED);
+    let call = client.call(Method::PUT, "/v1/trials/a/start");
+    call.json(&serde_json::json!({"atNanoseconds": u64::MAX}))
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(
+        client.later_than("a", TrialState::Preparing).await.state,
+        TrialState::Ready
+    );
+    assert_eq!(client.delete("a").await, StatusCode::NO_CONTENT);
+    assert_eq!(reason(&client.outcome("a").await), Some(Reason::Cancelled));
+    request.timeout_seconds = 0.3;
+    assert_eq!(client.put("b", &request).await, StatusCode::CREATED);
+    let outcome = client.outcome("b").await;
+    assert_eq!(reason(&outcome), Some(Reason::Timeout));
+    assert_eq!(outcome.measured.started_nanoseconds, None);
+}
+
+#[tokio::test]
+async fn a_trial_cut_short_keeps_what_it_measured() {
+    let pair = Pair::start();
+    for (stack, transport) in SAME {
+        let parameters = bandwidth(Protocol::Perf, Direction::Upload, Amount::Seconds(1000.0), 2);
+        let addresses = pair.server.serve("a", stack, transport, &parameters).await;
+        let mut request = dialler(stack, transport, parameters, addresses, 1);
+        request.timeout_seconds = 0.5;
+        pair.client.run("a", &request).await;
+        let client = pair.client.outcome("a").await;
+        // The server learns from its conductor that the client failed.
+        pair.server.delete("a").await;
+        let server = pair.server.outcome("a").await;
+        assert_eq!(reason(&client), Some(Reason::Timeout), "{stack} {transport}");
+        assert_eq!(reason(&server), Some(Reason::Cancelled), "{stack} {transport}");
+        for (outcome, end) in [(&client, "client"), (&server, "server")] {
+            let measured = &outcome.measured;
+            let sampled: u64 = measured
+                .samples
+                .iter()
+                .map(|s| s.bytes_sent + s.bytes_received)
+                .sum();
+            assert_eq!(
+                sampled,
+                measured.bytes_sent + measured.bytes_received,
+                "{stack} {transport} {end}"
+            );
+            assert_eq!(
+                (measured.connections > 0, measured.streams > 0),
+                (true, true),
+                "{stack} {transport} {end}"
+            );
+        }
+        assert!(
+            client.measured.bytes_sent > 0 && client.measured.seconds > 0.0,
+            "{stack} {transport}"
+        );
+        assert!(
+            client.measured.started_nanoseconds.is_some(),
+            "{stack} {transport}"
+        );
+        assert!(server.measured.bytes_received > 0, "{stack} {transport}");
+        for node in [&pair.client, &pair.server] {
+            node.delete("a").await;
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Peers that die, and nodes that go on.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use perfrun_api::{
+    matrix::{Protocol, Stack, Transport},
+    node::{Reason, TrialState},
+    plan::{Amount, Parameters},
+    workload::Direction,
+};
+use reqwest::StatusCode;
+use rustix::process::Signal;
+use tokio::time::timeout;
+
+use crate::support::*;
+
+/// How long a client may take to notice: QUIC gives up after 10 s of silence, a dial too.
+const NOTICED: Duration = Duration::from_secs(45);
+
+/// Kills the server in the middle of a trial; the client must end with a failure, and run the next one.
+async fn killed(stack: Stack, transport: Transport, parameters: Parameters) {
+    let what = format!("{stack} {transport} {parameters}");
+    let Pair { client, server } = Pair::start();
+    let addresses = server.serve("a", stack, transport, &parameters).await;
+    let request = dialler(stack, transport, parameters, addresses.clone(), 1);
+    client.run("a", &request).await;
+    client.moved("a").await;
+    server.signal(Signal::KILL);
+    let outcome = timeout(NOTICED, client.outcome("a"))
+        .await
+        .unwrap_or_else(|_| panic!("{what} hangs"));
+    let failed = reason(&outcome).unwrap_or_else(|| panic!("{what} completed: {outcome:?}"));
+    let broken = [
+        Reason::StreamFailed,
+        Reason::TooFewBytes,
+        Reason::OpenFailed,
+        Reason::DialFailed,
+    ];
+    assert!(broken.contains(&failed), "{what}: {outcome:?}");
+    assert!(outcome.measured.bytes_sent > 0, "{what}: {outcome:?}");
+    let next = Node::start();
+    let addresses = next.serve("b", stack, transport, &ping(3, 0.0)).await;
+    client
+        .run("b", &dialler(stack, transport, ping(3, 0.0), addresses, 1))
+        .await;
+    assert_eq!(client.outcome("b").await.failure, None, "{what}");
+}
+
+#[tokio::test]
+async fn a_client_notices_that_its_server_was_killed_between_round_trips_or_handshakes() {
+    let handshakes = || Parameters::Handshakes {
+        amount: Amount::Seconds(1000.0),
+        in_flight: 2,
+    };
+    let pings = SAME.map(|(stack, transport)| killed(stack, transport, endless_ping()));
+    let connections = SAME.map(|(stack, transport)| killed(stack, transport, handshakes()));
+    tokio::join!(join_all(pings), join_all(connections));
+}
+
+#[tokio::test]
+async fn a_client_notices_that_its_server_was_killed_in_a_transfer() {
+    let upload = || bandwidth(Protocol::Perf, Direction::Upload, Amount::Seconds(1000.0), 2);
+    join_all(SAME.map(|(stack, transport)| killed(stack, transport, upload()))).await;
+    let download = || bandwidth(Protocol::Litep2pPerf, Direction::Both, Amount::Count(1 << 40), 1);
+    let tcp = SAME
+        .into_iter()
+        .filter(|(_, transport)| *transport == Transport::Tcp);
+    join_all(tcp.map(|(stack, transport)| killed(stack, transport, download()))).await;
+}
+
+#[tokio::test]
+async fn a_server_survives_a_client_that_was_killed() {
+    join_all(SAME.map(async |(stack, transport)| {
+        let Pair { client, server } = Pair::start();
+        let parameters = bandwidth(
+            Protocol::Litep2pPerf,
+            Direction::Upload,
+            Amount::Count(1 << 40),
+            1,
+        );
+        let addresses = server.serve("a", stack, transport, &parameters).await;
+        client
+            .run("a", &dialler(stack, transport, parameters, addresses, 1))
+            .await;
+        server.moved("a").await;
+        client.signal(Signal::KILL);
+        assert_eq!(server.finish("a").await, StatusCode::NO_CONTENT);
+        let outcome = timeout(NOTICED, server.outcome("a"))
+            .await
+            .expect("it does not hang");
+        let ended = reason(&outcome).expect("the transfer was not complete");
+        // QUIC has not noticed yet when the server is told to finish.
+        let expected = [Reason::TooFewBytes, Reason::StreamFailed, Reason::Timeout];
+        assert!(expected.contains(&ended), "{stack} {transport}: {outcome:?}");
+        assert!(outcome.measured.bytes_received > 0, "{stack} {transport}");
+        server.serve("b", stack, transport, &ping(1, 0.0)).await;
+    }))
+    .await;
+}
+
+/// Dials a server that was there a moment ago.
+async fn dead(stack: Stack, transport: Transport, parameters: Parameters) {
+    let Pair { client, server } = Pair::start();
+    let addresses = server.serve("a", stack, transport, &parameters).await;
+    server.signal(Signal::KILL);
+    server.exit().await;
+    client
+        .run("a", &dialler(stack, transport, parameters.clone(), addresses, 1))
+        .await;
+    let outcome = timeout(NOTICED, client.outcome("a"))
+        .await
+        .expect("it does not hang");
+    let what = format!("{stack} {transport} {parameters}: {outcome:?}");
+    assert_eq!(reason(&outcome), Some(Reason::DialFailed), "{what}");
+}
+
+#[tokio::test]
+async fn a_dial_to_a_dead_server_fails() {
+    let handshake = || Parameters::Handshakes {
+        amount: Amount::Count(1),
+        in_flight: 1,
+    };
+    let pings = SAME.map(|(stack, transport)| dead(stack, transport, ping(1, 0.0)));
+    let connections = SAME.map(|(stack, transport)| dead(stack, transport, handshake()));
+    tokio::join!(join_all(pings), join_all(connections));
+}
+
+#[tokio::test]
+async fn what_a_stack_cannot_do_is_said_and_nothing_else_happens() {
+    let node = Node::start();
+    for (id, stack, transport, parameters) in [
+        ("tls", Stack::Litep2p, Transport::TcpTls, ping(1, 0.0)),
+        ("streams", Stack::Litep2p, Transport::QuicV1, substreams(101)),
+    ] {
+        assert_eq!(
+            node.put(id, &server(stack, transport, parameters)).await,
+            StatusCode::CREATED
+        );
+        let outcome = node.outcome(id).await;
+        assert_eq!(reason(&outcome), Some(Reason::Unsupported), "{outcome:?}");
+    }
+    for address in ["", "nonsense", "/ip4/127.0.0.1/tcp/1/ws"] {
+        for (stack, transport) in SAME {
+            let request = dialler(stack, transport, ping(1, 0.0), vec![address.into()], 1);
+            assert_eq!(node.put("dial", &request).await, StatusCode::CREATED);
+            let outcome = node.outcome("dial").await;
+            assert_eq!(
+                reason(&outcome),
+                Some(Reason::DialFailed),
+                "{stack} {transport} {address}: {outcome:?}"
+            );
+            node.delete("dial").await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_told_to_finish_times_out() {
+    let node = Node::start();
+    for (stack, transport) in SAME {
+        let mut request = server(stack, transport, ping(1, 0.0));
+        request.timeout_seconds = 0.2;
+        assert_eq!(node.put("a", &request).await, StatusCode::CREATED);
+        let outcome = node.later_than("a", TrialState::Running).await.outcome.unwrap();
+        assert_eq!(reason(&outcome), Some(Reason::Timeout), "{stack} {transport}");
+        node.delete("a").await;
+    }
+}

@@ -1,0 +1,266 @@
+//! Peers that do not keep to the protocol.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use perfrun_api::{
+    matrix::{Protocol, Stack, Transport},
+    node::{Outcome, Reason},
+    plan::{Amount, Parameters},
+    workload::Direction,
+};
+use reqwest::StatusCode;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream, UdpSocket},
+    time::timeout,
+};
+
+use crate::support::*;
+
+const ENDLESS: [u8; 8] = [0xff; 8];
+
+fn socket(address: &str) -> String {
+    let parts: Vec<&str> = address.split('/').collect();
+    format!("{}:{}", parts[2], parts[4])
+}
+
+/// The node still does what it should.
+async fn is_fine(node: &Node) {
+    let other = Node::start();
+    for (stack, transport) in SAME {
+        let addresses = node.serve("fine", stack, transport, &ping(1, 0.0)).await;
+        other
+            .run("fine", &dialler(stack, transport, ping(1, 0.0), addresses, 1))
+            .await;
+        assert_eq!(other.outcome("fine").await.failure, None, "{stack} {transport}");
+        node.finish("fine").await;
+        assert_eq!(node.outcome("fine").await.failure, None, "{stack} {transport}");
+        assert_eq!(node.delete("fine").await, StatusCode::NO_CONTENT);
+        other.delete("fine").await;
+    }
+}
+
+/// What a raw server makes of what one connection says and then does.
+async fn served<F: Future<Output = ()>>(
+    node: &Node,
+    protocol: Protocol,
+    says: &[u8],
+    does: impl FnOnce(TcpStream) -> F,
+) -> Outcome {
+    let parameters = bandwidth(protocol, Direction::Both, Amount::Count(1), 1);
+    let addresses = node.serve("a", Stack::Raw, Transport::Tcp, &parameters).await;
+    let mut stream = TcpStream::connect(socket(&addresses[0])).await.unwrap();
+    stream.write_all(says).await.unwrap();
+    does(stream).await;
+    eventually("the connection", async || {
+        node.metrics().await.contains("perfrun_connections_total")
+    })
+    .await;
+    node.finish("a").await;
+    let outcome = timeout(Duration::from_secs(30), node.outcome("a"))
+        .await
+        .expect("it does not hang");
+    node.delete("a").await;
+    outcome
+}
+
+#[tokio::test]
+async fn a_server_says_how_a_peer_broke_the_protocol() {
+    let node = Node::start();
+    let leave = async |stream: TcpStream| drop(stream);
+    let too_few = [
+        &[0; 7][..],
+        &[0, 0, 0, 0, 0, 0, 0, 9, 0, 0],
+        &[ENDLESS.as_slice(), &[0; 100]].concat(),
+    ];
+    for says in too_few {
+        let outcome = served(&node, Protocol::Litep2pPerf, says, leave).await;
+        assert_eq!(
+            reason(&outcome),
+            Some(Reason::TooFewBytes),
+            "{says:?}: {outcome:?}"
+        );
+        let payload = says.len().saturating_sub(8) as u64;
+        assert_eq!(outcome.measured.bytes_received, payload, "{outcome:?}");
+    }
+    let outcome = served(&node, Protocol::Perf, &[0; 7], leave).await;
+    assert_eq!(reason(&outcome), Some(Reason::TooFewBytes), "{outcome:?}");
+    let too_many = served(&node, Protocol::Litep2pPerf, &[0; 20], leave).await;
+    assert_eq!(reason(&too_many), Some(Reason::UnexpectedBytes), "{too_many:?}");
+    is_fine(&node).await;
+}
+
+#[tokio::test]
+async fn a_server_does_not_wait_for_a_peer_that_neither_reads_nor_ends() {
+    let node = Node::start();
+    let before = node.proc_status("VmRSS");
+    let mut held = vec![];
+    // It asks for everything there is, in one protocol and the other, and reads nothing.
+    let endless = [&[0; 8][..], &ENDLESS].concat();
+    for (protocol, says) in [
+        (Protocol::Litep2pPerf, &endless[..]),
+        (Protocol::Perf, &ENDLESS[..]),
+    ] {
+        let hold = async |mut stream: TcpStream| {
+            stream.shutdown().await.unwrap();
+            node.moved("a").await;
+            held.push(stream);
+        };
+        let outcome = served(&node, protocol, says, hold).await;
+        assert_eq!(reason(&outcome), Some(Reason::Timeout), "{outcome:?}");
+        assert!(outcome.measured.bytes_sent > 0);
+    }
+    // It announces an endless upload, and then says nothing more.
+    let outcome = served(&node, Protocol::Litep2pPerf, &ENDLESS, async |stream| {
+        held.push(stream);
+    })
+    .await;
+    assert_eq!(reason(&outcome), Some(Reason::Timeout), "{outcome:?}");
+    let grown = node.proc_status("VmRSS").saturating_sub(before);
+    assert!(
+        grown < 32 << 10,
+        "{grown} KiB for lengths that were only announced"
+    );
+    is_fine(&node).await;
+}
+
+#[tokio::test]
+async fn garbage_does_not_disturb_a_trial() {
+    let Pair { client, server } = Pair::start();
+    for (stack, transport) in SAME.into_iter().filter(|(stack, _)| *stack != Stack::Raw) {
+        let addresses = server.serve("a", stack, transport, &ping(20, 0.01)).await;
+        let target = socket(&addresses[0]);
+        let mut silent = vec![];
+        if transport == Transport::QuicV1 {
+            let garbage = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+            for length in [1, 100, 1200, 1400] {
+                garbage.send_to(&vec![0xc5; length], &target).await.unwrap();
+            }
+        } else {
+            for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 5000], &[0; 5000]] {
+                let mut stream = TcpStream::connect(&target).await.unwrap();
+                // It may be thrown out before it has said everything.
+                let _ = stream.write_all(garbage).await;
+            }
+            for _ in 0..50 {
+                silent.push(TcpStream::connect(&target).await.unwrap());
+            }
+        }
+        client
+            .run("a", &dialler(stack, transport, ping(20, 0.01), addresses, 1))
+            .await;
+        assert_eq!(client.outcome("a").await.failure, None, "{stack} {transport}");
+        server.finish("a").await;
+        let outcome = server.outcome("a").await;
+        assert_eq!(outcome.failure, None, "{stack} {transport}");
+        assert_eq!(
+            (outcome.measured.connections, outcome.measured.streams),
+            (1, 1),
+            "{stack} {transport}"
+        );
+        client.delete("a").await;
+        server.delete("a").await;
+    }
+}
+
+/// What a raw client makes of a server that does this with its one connection.
+async fn dialled<F: Future<Output = ()>>(
+    node: &Node,
+    parameters: Parameters,
+    timeout_seconds: f64,
+    does: impl FnOnce(TcpStream) -> F,
+) -> Outcome {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("/ip4/127.0.0.1/tcp/{}", listener.local_addr().unwrap().port());
+    let mut request = dialler(Stack::Raw, Transport::Tcp, parameters, vec![address], 1);
+    request.timeout_seconds = timeout_seconds;
+    node.run("a", &request).await;
+    does(listener.accept().await.unwrap().0).await;
+    let outcome = timeout(Duration::from_secs(30), node.outcome("a"))
+        .await
+        .expect("it does not hang");
+    node.delete("a").await;
+    outcome
+}
+
+#[tokio::test]
+async fn a_client_says_how_a_peer_broke_the_protocol() {
+    let node = Node::start();
+    let both = |protocol, bytes| bandwidth(protocol, Direction::Both, Amount::Count(bytes), 1);
+    let answer = |header: usize, bytes: usize| {
+        async move |mut stream: TcpStream| {
+            stream.read_exact(&mut vec![0; header + 100]).await.unwrap();
+            stream.write_all(&vec![0; bytes]).await.unwrap();
+            let _ = stream.shutdown().await;
+            let _ = stream.read_to_end(&mut vec![]).await;
+        }
+    };
+    for (protocol, header) in [(Protocol::Perf, 8), (Protocol::Litep2pPerf, 16)] {
+        for (bytes, expected) in [
+            (0, Some(Reason::TooFewBytes)),
+            (99, Some(Reason::TooFewBytes)),
+            (100, None),
+            (101, Some(Reason::UnexpectedBytes)),
+        ] {
+            let outcome = dialled(&node, both(protocol, 100), 20.0, answer(header, bytes)).await;
+            assert_eq!(reason(&outcome), expected, "{protocol:?} {bytes}: {outcome:?}");
+        }
+    }
+    let echo = async |mut stream: TcpStream| {
+        stream.read_exact(&mut [0; 32]).await.unwrap();
+        stream.write_all(&[7; 32]).await.unwrap();
+        let _ = stream.read_to_end(&mut vec![]).await;
+    };
+    let outcome = dialled(&node, ping(1, 0.0), 20.0, echo).await;
+    assert_eq!(reason(&outcome), Some(Reason::UnexpectedBytes), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_client_whose_server_stops_reading_times_out() {
+    let node = Node::start();
+    let mut held = vec![];
+    for protocol in [Protocol::Perf, Protocol::Litep2pPerf] {
+        let upload = bandwidth(protocol, Direction::Upload, Amount::Count(1 << 40), 1);
+        let outcome = dialled(&node, upload, 1.0, async |stream| held.push(stream)).await;
+        assert_eq!(reason(&outcome), Some(Reason::Timeout), "{outcome:?}");
+        assert!(outcome.measured.bytes_sent > 0);
+    }
+    is_fine(&node).await;
+}
+
+#[tokio::test]
+async fn a_dial_that_nobody_answers_fails() {
+    let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let peer = "12D3KooWBpZHDZu7YSbvPaPXKhkRNJvR7MkTJMQQAVBKx9mCqz3q";
+    let tcp = format!(
+        "/ip4/127.0.0.1/tcp/{}/p2p/{peer}",
+        tcp.local_addr().unwrap().port()
+    );
+    let udp = format!(
+        "/ip4/127.0.0.1/udp/{}/quic-v1/p2p/{peer}",
+        udp.local_addr().unwrap().port()
+    );
+    let (tcp, udp) = (&tcp, &udp);
+    join_all(SAME.into_iter().filter(|(stack, _)| *stack != Stack::Raw).map(
+        |(stack, transport)| async move {
+            let node = Node::start();
+            let address = if transport == Transport::QuicV1 { udp } else { tcp };
+            node.run(
+                "a",
+                &dialler(stack, transport, ping(1, 0.0), vec![address.clone()], 1),
+            )
+            .await;
+            let outcome = timeout(Duration::from_secs(45), node.outcome("a"))
+                .await
+                .expect("it does not hang");
+            assert_eq!(
+                reason(&outcome),
+                Some(Reason::DialFailed),
+                "{stack} {transport}: {outcome:?}"
+            );
+        },
+    ))
+    .await;
+}

@@ -1,0 +1,13 @@
+//! The node as a conductor sees it: real processes, the control port, trials over loopback.
+#![allow(clippy::unwrap_used)]
+
+mod contract;
+mod failures;
+mod flood;
+mod growth;
+mod handshakes;
+mod hostile;
+mod metrics;
+mod stop;
+mod support;
+mod workloads;

@@ -1,0 +1,224 @@
+//! What a node exports.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use perfrun_api::{
+    matrix::{Protocol, Stack, Transport},
+    node::Reason,
+    plan::{Amount, Parameters},
+    workload::Direction,
+};
+
+use crate::support::*;
+
+/// OpenMetrics text, taken apart strictly enough to notice what Prometheus would refuse.
+struct Exposition {
+    units: BTreeMap<String, String>,
+    helps: BTreeMap<String, String>,
+    types: BTreeMap<String, String>,
+    samples: BTreeMap<String, f64>,
+}
+
+fn parse(text: &str) -> Exposition {
+    assert!(text.ends_with("# EOF\n"), "it does not end with # EOF");
+    let (mut units, mut helps, mut types) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    let mut samples = BTreeMap::new();
+    for line in text.lines().filter(|line| *line != "# EOF") {
+        if let Some(comment) = line.strip_prefix("# ") {
+            let mut words = comment.splitn(3, ' ');
+            let (kind, name) = (words.next().unwrap(), words.next().unwrap().to_owned());
+            let to = match kind {
+                "UNIT" => &mut units,
+                "HELP" => &mut helps,
+                "TYPE" => &mut types,
+                other => panic!("{other}: {line}"),
+            };
+            let value = words.next().unwrap_or_default().to_owned();
+            assert!(to.insert(name, value).is_none(), "twice: {line}");
+        } else {
+            let (series, value) = line.rsplit_once(' ').unwrap();
+            let name = series.split('{').next().unwrap();
+            let plain = name
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || c == '_' || c == ':');
+            assert!(plain, "{line}");
+            assert!(
+                samples
+                    .insert(series.to_owned(), value.parse().unwrap())
+                    .is_none(),
+                "twice: {line}"
+            );
+        }
+    }
+    Exposition {
+        units,
+        helps,
+        types,
+        samples,
+    }
+}
+
+impl Exposition {
+    /// Sum of the samples of a name that have all these labels.
+    fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+        let has = |series: &str| {
+            labels
+                .iter()
+                .all(|(key, value)| series.contains(&format!("{key}=\"{value}\"")))
+        };
+        let of = |series: &str| series.split('{').next() == Some(name) && has(series);
+        self.samples
+            .iter()
+            .filter(|(series, _)| of(series))
+            .map(|(_, value)| value)
+            .sum()
+    }
+}
+
+#[tokio::test]
+async fn metrics_are_open_metrics_with_a_unit_and_a_help() {
+    let pair = Pair::start();
+    for stacks in PAIRS {
+        pair.trial(stacks, &ping(2, 0.0), 1).await;
+        pair.trial(
+            stacks,
+            &Parameters::Handshakes {
+                amount: Amount::Count(1),
+                in_flight: 1,
+            },
+            1,
+        )
+        .await;
+    }
+    pair.trial(PAIRS[0], &substreams(3), 1).await;
+    for (node, role) in [(&pair.client, "client"), (&pair.server, "server")] {
+        let metrics = parse(&node.metrics().await);
+        for (name, kind) in &metrics.types {
+            assert!(name.starts_with("perfrun_"), "{name}");
+            assert!(!metrics.helps[name].is_empty(), "{name} has no help");
+            let unit = metrics.units.get(name).map(String::as_str);
+            for (ending, expected) in [("_bytes", "bytes"), ("_seconds", "seconds")] {
+                if name.ends_with(ending) && !name.contains("libp2p") {
+                    assert_eq!(unit, Some(expected), "{name}");
+                }
+            }
+            if let Some(unit) = unit {
+                assert!(name.ends_with(&format!("_{unit}")), "{name} in {unit}");
+            }
+            assert!(
+                ["counter", "gauge", "histogram", "info", "unknown"].contains(&kind.as_str()),
+                "{kind}"
+            );
+        }
+        let mut families = BTreeSet::new();
+        for series in metrics.samples.keys() {
+            assert!(
+                series.contains("run=\"a-run\"") && series.contains(&format!("role=\"{role}\"")),
+                "{series}"
+            );
+            let name = series.split('{').next().unwrap();
+            let stem = |suffix| {
+                name.strip_suffix(suffix)
+                    .filter(|stem| metrics.types.contains_key(*stem))
+            };
+            let of = ["_total", "_sum", "_count", "_bucket", "_info"]
+                .into_iter()
+                .find_map(stem)
+                .unwrap_or(name);
+            assert!(metrics.types.contains_key(of), "{series} has no type");
+            families.insert(of.to_owned());
+        }
+        for expected in [
+            "perfrun_payload_bytes",
+            "perfrun_connections",
+            "perfrun_streams",
+            "perfrun_operation_failures",
+            "perfrun_trials",
+            "perfrun_trials_running",
+            "perfrun_process_cpu_seconds",
+            "perfrun_process_resident_memory_bytes",
+            "perfrun_process_context_switches",
+            "perfrun_libp2p_swarm_connections_established",
+        ] {
+            assert!(
+                families.contains(expected),
+                "{expected} is missing from {families:?}"
+            );
+        }
+        for measured_by_clients in [
+            "perfrun_handshake_seconds",
+            "perfrun_round_trip_seconds",
+            "perfrun_substream_open_seconds",
+        ] {
+            assert_eq!(
+                families.contains(measured_by_clients),
+                role == "client",
+                "{measured_by_clients}"
+            );
+        }
+        for (stack, transport) in SAME {
+            let labels = [("stack", stack.into()), ("transport", transport.into())];
+            assert!(
+                metrics.sum("perfrun_connections_total", &labels) >= 2.0,
+                "{stack} {transport}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn counters_say_what_the_trials_say_also_of_those_that_failed() {
+    let pair = Pair::start();
+    let labels = |direction| {
+        [
+            ("stack", "litep2p"),
+            ("transport", "quic-v1"),
+            ("direction", direction),
+        ]
+    };
+    let (mut client_bytes, mut server_bytes) = ((0, 0), (0, 0));
+    let (stack, transport) = (Stack::Litep2p, Transport::QuicV1);
+    let both = bandwidth(Protocol::Perf, Direction::Both, Amount::Count(300_007), 2);
+    let endless = bandwidth(Protocol::Perf, Direction::Upload, Amount::Seconds(1000.0), 2);
+    for (parameters, fails) in [(both.clone(), false), (endless, true), (both, false)] {
+        let addresses = pair.server.serve("a", stack, transport, &parameters).await;
+        let mut request = dialler(stack, transport, parameters, addresses, 1);
+        request.timeout_seconds = if fails { 0.4 } else { 60.0 };
+        pair.client.run("a", &request).await;
+        let client = pair.client.outcome("a").await;
+        assert_eq!(reason(&client), fails.then_some(Reason::Timeout));
+        pair.server.finish("a").await;
+        let server = pair.server.outcome("a").await;
+        for (sum, outcome) in [(&mut client_bytes, &client), (&mut server_bytes, &server)] {
+            sum.0 += outcome.measured.bytes_sent;
+            sum.1 += outcome.measured.bytes_received;
+        }
+        for (node, bytes) in [(&pair.client, client_bytes), (&pair.server, server_bytes)] {
+            let metrics = parse(&node.metrics().await);
+            assert_eq!(
+                metrics.sum("perfrun_payload_bytes_total", &labels("sent")),
+                bytes.0 as f64
+            );
+            assert_eq!(
+                metrics.sum("perfrun_payload_bytes_total", &labels("received")),
+                bytes.1 as f64
+            );
+            assert_eq!(metrics.sum("perfrun_trials_running", &[]), 0.0);
+        }
+        pair.client.delete("a").await;
+        pair.server.delete("a").await;
+    }
+    let metrics = parse(&pair.client.metrics().await);
+    assert_eq!(
+        metrics.sum("perfrun_trials_total", &[("outcome", "Completed")]),
+        2.0
+    );
+    assert_eq!(
+        metrics.sum("perfrun_trials_total", &[("outcome", "Timeout")]),
+        1.0
+    );
+    assert_eq!(
+        metrics.sum("perfrun_connections_total", &[("stack", "litep2p")]),
+        3.0
+    );
+}

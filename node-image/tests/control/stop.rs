@@ -1,0 +1,103 @@
+//! SIGTERM.
+
+use std::{process::Stdio, time::Duration};
+
+use perfrun_api::{
+    matrix::{Protocol, Stack, Transport},
+    node::Reason,
+    plan::Amount,
+    workload::Direction,
+};
+use reqwest::{Method, StatusCode};
+use rustix::process::Signal;
+use tokio::time::timeout;
+
+use crate::support::*;
+
+/// A stop must end well within the grace that a pod has; much more than it should take, for loaded machines.
+const GRACE: Duration = Duration::from_secs(10);
+
+#[tokio::test]
+async fn an_idle_node_stops_at_once() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let node = Node::start();
+        assert_eq!(
+            node.bare(Method::GET, "/readyz").send().await.unwrap().status(),
+            StatusCode::OK
+        );
+        node.signal(signal);
+        assert_eq!(timeout(GRACE, node.exit()).await.expect("it stops"), Some(0));
+    }
+}
+
+#[tokio::test]
+async fn the_outcome_of_a_stopped_trial_can_be_collected() {
+    let pair = Pair::start();
+    let upload = bandwidth(Protocol::Perf, Direction::Upload, Amount::Seconds(1000.0), 1);
+    let addresses = pair
+        .server
+        .serve("a", Stack::Libp2p, Transport::Tcp, &upload)
+        .await;
+    pair.client
+        .run(
+            "a",
+            &dialler(Stack::Libp2p, Transport::Tcp, upload.clone(), addresses, 1),
+        )
+        .await;
+    pair.client.moved("a").await;
+    // One call hangs already, another comes afterwards.
+    let hanging = pair.client.outcome("a");
+    let stop = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        pair.client.signal(Signal::TERM);
+    };
+    let (outcome, ()) = tokio::join!(hanging, stop);
+    assert_eq!(reason(&outcome), Some(Reason::Stopped), "{outcome:?}");
+    assert!(outcome.measured.bytes_sent > 0);
+    assert_eq!(
+        timeout(GRACE, pair.client.exit()).await.expect("it stops"),
+        Some(0)
+    );
+
+    pair.server.signal(Signal::TERM);
+    eventually("stopping", async || {
+        pair.server
+            .bare(Method::GET, "/readyz")
+            .send()
+            .await
+            .unwrap()
+            .status()
+            == StatusCode::SERVICE_UNAVAILABLE
+    })
+    .await;
+    let next = server(Stack::Libp2p, Transport::Tcp, upload);
+    assert_eq!(pair.server.put("b", &next).await, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(reason(&pair.server.outcome("a").await), Some(Reason::Stopped));
+    assert_eq!(
+        timeout(GRACE, pair.server.exit()).await.expect("it stops"),
+        Some(0)
+    );
+}
+
+#[tokio::test]
+async fn calls_that_hang_and_outcomes_that_nobody_wants_do_not_hold_up_a_stop() {
+    let node = Node::start_as("server", Stdio::piped());
+    node.serve("a", Stack::Litep2p, Transport::QuicV1, &endless_ping())
+        .await;
+    let hang = node
+        .call(Method::GET, "/v1/trials/a?wait=60&after=finished")
+        .send();
+    let stop = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        node.signal(Signal::TERM);
+        timeout(GRACE, node.exit()).await.expect("it stops")
+    };
+    let (_, code) = tokio::join!(hang, stop);
+    assert_eq!(code, Some(0));
+    // The record went to standard output all the same.
+    let output = node.output();
+    let record: serde_json::Value = serde_json::from_str(output.trim()).unwrap();
+    assert_eq!(record["type"], "trial");
+    assert_eq!(record["id"], "a");
+    assert_eq!(record["outcome"]["failure"]["reason"], "Stopped");
+}

@@ -1,0 +1,406 @@
+//! Nodes as processes, controlled over HTTP as a conductor does, and trials between them.
+
+use std::{
+    net::TcpListener,
+    os::fd::AsRawFd,
+    process::{Child, Command, Stdio},
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+
+use perfrun_api::{
+    matrix::{Negotiation, Protocol, Stack, Transport},
+    node::{Measured, Outcome, Reason, Side, Start, TrialRequest, TrialState, TrialStatus},
+    plan::{Amount, Parameters},
+    quantity::ByteSize,
+    workload::{Direction, OpenMode, Timing},
+};
+use reqwest::{Method, RequestBuilder, StatusCode};
+use rustix::{
+    io::{FdFlags, fcntl_setfd},
+    process::{Pid, Signal, kill_process},
+};
+
+pub const TOKEN: &str = "a token of this test";
+
+/// Every stack with itself on every transport it has.
+pub const SAME: [(Stack, Transport); 7] = [
+    (Stack::Libp2p, Transport::Tcp),
+    (Stack::Libp2p, Transport::TcpTls),
+    (Stack::Libp2p, Transport::QuicV1),
+    (Stack::Litep2p, Transport::Tcp),
+    (Stack::Litep2p, Transport::QuicV1),
+    (Stack::Raw, Transport::Tcp),
+    (Stack::Raw, Transport::QuicV1),
+];
+
+/// All that can talk to each other: client, server, transport.
+pub const PAIRS: [(Stack, Stack, Transport); 11] = [
+    (Stack::Libp2p, Stack::Libp2p, Transport::Tcp),
+    (Stack::Libp2p, Stack::Litep2p, Transport::Tcp),
+    (Stack::Litep2p, Stack::Libp2p, Transport::Tcp),
+    (Stack::Litep2p, Stack::Litep2p, Transport::Tcp),
+    (Stack::Libp2p, Stack::Libp2p, Transport::QuicV1),
+    (Stack::Libp2p, Stack::Litep2p, Transport::QuicV1),
+    (Stack::Litep2p, Stack::Libp2p, Transport::QuicV1),
+    (Stack::Litep2p, Stack::Litep2p, Transport::QuicV1),
+    (Stack::Libp2p, Stack::Libp2p, Transport::TcpTls),
+    (Stack::Raw, Stack::Raw, Transport::Tcp),
+    (Stack::Raw, Stack::Raw, Transport::QuicV1),
+];
+
+/// A node process; killed when dropped.
+pub struct Node {
+    child: Mutex<Child>,
+    url: String,
+    http: reqwest::Client,
+    _folder: tempfile::TempDir,
+}
+
+impl Node {
+    /// A node on a control socket of ours, listening for trials on loopback.
+    pub fn start() -> Self {
+        Self::start_as("server", Stdio::null())
+    }
+
+    pub fn start_as(role: &str, stdout: Stdio) -> Self {
+        /// One at a time: a socket that is being handed over must not be inherited by another child as well.
+        static HANDING_OVER: Mutex<()> = Mutex::new(());
+        let folder = tempfile::tempdir().unwrap();
+        let token = folder.path().join("token");
+        std::fs::write(&token, format!("{TOKEN}\n")).unwrap();
+        let _guard = HANDING_OVER.lock().unwrap();
+        let control = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", control.local_addr().unwrap());
+        fcntl_setfd(&control, FdFlags::empty()).unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_perfrun-node"))
+            .args([
+                "control",
+                "--listen-ip",
+                "127.0.0.1",
+                "--role",
+                role,
+                "--run",
+                "a-run",
+                "--token-file",
+            ])
+            .arg(&token)
+            .args(["--control", &format!("fd:{}", control.as_raw_fd())])
+            .stdin(Stdio::null())
+            .stdout(stdout)
+            .stderr(if std::env::var_os("PERFRUN_TEST_LOG").is_some() {
+                Stdio::inherit()
+            } else {
+                Stdio::null()
+            })
+            .spawn()
+            .unwrap();
+        drop(control);
+        let http = reqwest::Client::builder()
+            .timeout(Duration::from_secs(100))
+            .build()
+            .unwrap();
+        Self {
+            child: Mutex::new(child),
+            url,
+            http,
+            _folder: folder,
+        }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.lock().unwrap().id()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_raw(self.pid() as i32).unwrap(), signal).unwrap();
+    }
+
+    /// Waits for the process to end; its exit code.
+    pub async fn exit(&self) -> Option<i32> {
+        loop {
+            if let Some(status) = self.child.lock().unwrap().try_wait().unwrap() {
+                return status.code();
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// What the child wrote to its standard output, if that is a pipe, once it has ended.
+    pub fn output(&self) -> String {
+        let mut text = String::new();
+        let mut stdout = self.child.lock().unwrap().stdout.take().unwrap();
+        std::io::Read::read_to_string(&mut stdout, &mut text).unwrap();
+        text
+    }
+
+    /// A call without a token.
+    pub fn bare(&self, method: Method, path: &str) -> RequestBuilder {
+        self.http.request(method, format!("{}{path}", self.url))
+    }
+
+    pub fn call(&self, method: Method, path: &str) -> RequestBuilder {
+        self.bare(method, path).bearer_auth(TOKEN)
+    }
+
+    pub async fn put(&self, id: &str, request: &TrialRequest) -> StatusCode {
+        let call = self.call(Method::PUT, &format!("/v1/trials/{id}")).json(request);
+        call.send().await.unwrap().status()
+    }
+
+    pub async fn begin(&self, id: &str) -> StatusCode {
+        let call = self.call(Method::PUT, &format!("/v1/trials/{id}/start"));
+        call.json(&Start { at_nanoseconds: 0 })
+            .send()
+            .await
+            .unwrap()
+            .status()
+    }
+
+    pub async fn finish(&self, id: &str) -> StatusCode {
+        self.call(Method::PUT, &format!("/v1/trials/{id}/finish"))
+            .send()
+            .await
+            .unwrap()
+            .status()
+    }
+
+    pub async fn delete(&self, id: &str) -> StatusCode {
+        self.call(Method::DELETE, &format!("/v1/trials/{id}"))
+            .send()
+            .await
+            .unwrap()
+            .status()
+    }
+
+    pub async fn status(&self, id: &str) -> TrialStatus {
+        self.poll(id, "").await
+    }
+
+    pub async fn poll(&self, id: &str, query: &str) -> TrialStatus {
+        let response = self
+            .call(Method::GET, &format!("/v1/trials/{id}?{query}"))
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        response.json().await.unwrap()
+    }
+
+    /// Waits until the trial is later than `after`.
+    pub async fn later_than(&self, id: &str, after: TrialState) -> TrialStatus {
+        loop {
+            let status = self.poll(id, &format!("wait=60&after={after}")).await;
+            if status.state > after {
+                return status;
+            }
+        }
+    }
+
+    pub async fn outcome(&self, id: &str) -> Outcome {
+        self.later_than(id, TrialState::Running).await.outcome.unwrap()
+    }
+
+    /// Puts a server trial and waits until it listens; its addresses.
+    pub async fn serve(
+        &self,
+        id: &str,
+        stack: Stack,
+        transport: Transport,
+        parameters: &Parameters,
+    ) -> Vec<String> {
+        let request = server(stack, transport, parameters.clone());
+        assert_eq!(self.put(id, &request).await, StatusCode::CREATED);
+        let status = self.later_than(id, TrialState::Preparing).await;
+        assert!(!status.addresses.is_empty(), "{stack} {transport}: {status:?}");
+        status.addresses
+    }
+
+    /// Puts a client trial and starts it.
+    pub async fn run(&self, id: &str, request: &TrialRequest) {
+        assert_eq!(self.put(id, request).await, StatusCode::CREATED);
+        assert_eq!(self.begin(id).await, StatusCode::NO_CONTENT);
+    }
+
+    /// Waits until payload has moved.
+    pub async fn moved(&self, id: &str) {
+        loop {
+            let status = self.status(id).await;
+            if status.bytes_sent + status.bytes_received > 0 {
+                return;
+            }
+            assert!(status.outcome.is_none(), "{status:?}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    pub async fn metrics(&self) -> String {
+        self.bare(Method::GET, "/metrics")
+            .send()
+            .await
+            .unwrap()
+            .text()
+            .await
+            .unwrap()
+    }
+
+    /// Open files.
+    pub fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.pid()))
+            .unwrap()
+            .count()
+    }
+
+    /// A number of `/proc/PID/status`.
+    pub fn proc_status(&self, field: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+        line.trim_start_matches(':')
+            .split_whitespace()
+            .next()
+            .unwrap()
+            .parse()
+            .unwrap()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let child = self.child.get_mut().unwrap();
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+/// A client node and a server node.
+pub struct Pair {
+    pub client: Node,
+    pub server: Node,
+}
+
+/// What both ends of a trial measured.
+pub struct Ends {
+    pub client: Outcome,
+    pub server: Outcome,
+}
+
+impl Ends {
+    /// Both ends, which completed.
+    pub fn completed(self, what: &str) -> (Measured, Measured) {
+        assert!(self.client.failure.is_none(), "{what}: {:?}", self.client.failure);
+        assert!(self.server.failure.is_none(), "{what}: {:?}", self.server.failure);
+        assert_eq!(self.client.measured.failures, 0, "{what}");
+        (self.client.measured, self.server.measured)
+    }
+}
+
+impl Pair {
+    pub fn start() -> Self {
+        Self {
+            client: Node::start_as("client", Stdio::null()),
+            server: Node::start(),
+        }
+    }
+
+    /// A whole trial, from the listener to the last record dropped.
+    pub async fn trial(
+        &self,
+        (client, server, transport): (Stack, Stack, Transport),
+        parameters: &Parameters,
+        peers: u32,
+    ) -> Ends {
+        let id = "trial";
+        let addresses = self.server.serve(id, server, transport, parameters).await;
+        self.client
+            .run(
+                id,
+                &dialler(client, transport, parameters.clone(), addresses, peers),
+            )
+            .await;
+        let ran = self.client.outcome(id).await;
+        assert_eq!(self.server.finish(id).await, StatusCode::NO_CONTENT);
+        let served = self.server.outcome(id).await;
+        assert_eq!(self.client.delete(id).await, StatusCode::NO_CONTENT);
+        assert_eq!(self.server.delete(id).await, StatusCode::NO_CONTENT);
+        Ends {
+            client: ran,
+            server: served,
+        }
+    }
+}
+
+pub fn server(stack: Stack, transport: Transport, parameters: Parameters) -> TrialRequest {
+    TrialRequest {
+        stack,
+        transport,
+        parameters,
+        side: Side::Server,
+        timeout_seconds: 80.0,
+    }
+}
+
+pub fn dialler(
+    stack: Stack,
+    transport: Transport,
+    parameters: Parameters,
+    servers: Vec<String>,
+    peers: u32,
+) -> TrialRequest {
+    let side = Side::Client { servers, peers };
+    TrialRequest {
+        stack,
+        transport,
+        parameters,
+        side,
+        timeout_seconds: 80.0,
+    }
+}
+
+pub fn bandwidth(protocol: Protocol, direction: Direction, amount: Amount, streams: u32) -> Parameters {
+    Parameters::Bandwidth {
+        protocol,
+        direction,
+        amount,
+        streams,
+        chunk_bytes: ByteSize(64 << 10),
+        timing: Timing::Strict,
+        negotiation: Negotiation::V1,
+    }
+}
+
+pub fn substreams(count: u32) -> Parameters {
+    Parameters::Substreams {
+        count,
+        mode: OpenMode::Burst,
+        rate: None,
+        negotiation: Negotiation::V1,
+    }
+}
+
+pub fn ping(count: u32, interval_seconds: f64) -> Parameters {
+    Parameters::Ping {
+        count,
+        interval_seconds,
+    }
+}
+
+/// More pings than any test waits for.
+pub fn endless_ping() -> Parameters {
+    ping(10_000_000, 0.01)
+}
+
+pub fn reason(outcome: &Outcome) -> Option<Reason> {
+    outcome.failure.as_ref().map(|failure| failure.reason)
+}
+
+/// Waits until `holds`, for as long as a loaded machine may need.
+pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds().await {
+        assert!(
+            begun.elapsed() < Duration::from_secs(30),
+            "{what} did not come true"
+        );
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

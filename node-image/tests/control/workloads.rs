@@ -1,0 +1,176 @@
+//! All workloads on all pairs of stacks and transports.
+
+use perfrun_api::{
+    matrix::{Protocol, Stack, Transport},
+    node::{Distribution, Measured},
+    plan::{Amount, Parameters},
+    workload::{Direction, OpenMode},
+};
+
+use crate::support::*;
+
+/// Samples sum to totals, at both ends.
+fn check_samples(what: &str, ends: [&Measured; 2]) {
+    for measured in ends {
+        let sums = measured.samples.iter().fold((0, 0), |(sent, received), sample| {
+            (sent + sample.bytes_sent, received + sample.bytes_received)
+        });
+        assert_eq!(sums, (measured.bytes_sent, measured.bytes_received), "{what}");
+        assert!(measured.resources.rss_peak_bytes > 1 << 20, "{what}");
+    }
+}
+
+fn count(measured: &Measured, distribution: Distribution) -> u64 {
+    measured.histograms[&distribution].decode().unwrap().len()
+}
+
+async fn exact(protocol: Protocol) {
+    let pair = Pair::start();
+    for stacks in PAIRS {
+        for (direction, bytes, streams, peers) in [
+            (Direction::Upload, 1, 1, 1),
+            (Direction::Download, 1, 1, 1),
+            (Direction::Both, 65_537, 1, 1),
+            (Direction::Upload, 1_000_003, 8, 1),
+            (Direction::Download, 1_000_003, 8, 1),
+            (Direction::Both, 100_001, 2, 3),
+        ] {
+            let what = format!("{stacks:?} {direction} {bytes} x{streams} of {peers}");
+            let parameters = bandwidth(protocol, direction, Amount::Count(bytes), streams);
+            let (client, server) = pair.trial(stacks, &parameters, peers).await.completed(&what);
+            let total = bytes * u64::from(streams) * u64::from(peers);
+            let up = if direction == Direction::Download {
+                0
+            } else {
+                total
+            };
+            let down = if direction == Direction::Upload { 0 } else { total };
+            assert_eq!((client.bytes_sent, server.bytes_received), (up, up), "{what}");
+            assert_eq!((server.bytes_sent, client.bytes_received), (down, down), "{what}");
+            assert_eq!(client.upload.map_or(0, |t| t.bytes), up, "{what}");
+            assert_eq!(client.download.map_or(0, |t| t.bytes), down, "{what}");
+            assert_eq!(server.upload.map_or(0, |t| t.bytes), up, "{what}");
+            let all = u64::from(streams * peers);
+            assert_eq!((client.streams, server.streams), (all, all), "{what}");
+            assert_eq!(client.connections, u64::from(peers), "{what}");
+            if stacks.0 != Stack::Raw || stacks.2 != Transport::Tcp {
+                // A stream of raw TCP is a connection.
+                assert_eq!(server.connections, u64::from(peers), "{what}");
+            }
+            assert_eq!(
+                count(&client, Distribution::HandshakeEstablished),
+                u64::from(peers),
+                "{what}"
+            );
+            check_samples(&what, [&client, &server]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn perf_moves_exactly_what_was_asked_for() {
+    exact(Protocol::Perf).await;
+}
+
+#[tokio::test]
+async fn litep2p_perf_moves_exactly_what_was_asked_for() {
+    exact(Protocol::Litep2pPerf).await;
+}
+
+#[tokio::test]
+async fn transfers_end_at_their_time() {
+    let pair = Pair::start();
+    for stacks in PAIRS {
+        for (direction, streams) in [(Direction::Upload, 1), (Direction::Download, 8)] {
+            let what = format!("{stacks:?} {direction} x{streams}");
+            let parameters = bandwidth(Protocol::Perf, direction, Amount::Seconds(0.2), streams);
+            let (client, server) = pair.trial(stacks, &parameters, 1).await.completed(&what);
+            assert!(client.seconds >= 0.2, "{what}: {}", client.seconds);
+            if direction == Direction::Upload {
+                assert_eq!(client.bytes_sent, server.bytes_received, "{what}");
+                assert!(client.bytes_sent > 0, "{what}");
+                assert!(client.upload.unwrap().seconds >= 0.2, "{what}");
+            } else {
+                assert!(
+                    client.bytes_received > 0 && client.bytes_received <= server.bytes_sent,
+                    "{what}"
+                );
+            }
+            check_samples(&what, [&client, &server]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn all_substreams_open() {
+    let pair = Pair::start();
+    for stacks in PAIRS.into_iter().filter(|(client, ..)| *client != Stack::Raw) {
+        let (client, server, transport) = stacks;
+        let of_litep2p = [client, server].contains(&Stack::Litep2p) && transport == Transport::QuicV1;
+        let most = if of_litep2p { 100 } else { 256 };
+        for (parameters, peers) in [
+            (substreams(1), 1),
+            (substreams(most), 1),
+            (substreams(most / 2), 3),
+        ] {
+            let Parameters::Substreams { count: each, .. } = parameters else {
+                unreachable!()
+            };
+            let all = u64::from(each * peers);
+            let what = format!("{stacks:?} {each} of {peers}");
+            let (client, server) = pair.trial(stacks, &parameters, peers).await.completed(&what);
+            assert_eq!((client.streams, server.streams), (all, all), "{what}");
+            for distribution in [Distribution::Open, Distribution::OpenCompat] {
+                assert_eq!(count(&client, distribution), all, "{what}");
+            }
+            let operations: u64 = client.samples.iter().map(|sample| sample.operations).sum();
+            assert_eq!(operations, all, "{what}");
+        }
+        let what = format!("{stacks:?} paced");
+        let negotiation = substreams(1).negotiation();
+        let paced = Parameters::Substreams {
+            count: 20,
+            mode: OpenMode::Paced,
+            rate: Some(200),
+            negotiation,
+        };
+        let (client, _) = pair.trial(stacks, &paced, 1).await.completed(&what);
+        assert_eq!(count(&client, Distribution::Open), 20, "{what}");
+        assert!(
+            !client.histograms.contains_key(&Distribution::OpenCompat),
+            "{what}"
+        );
+        assert!(client.seconds >= 19.0 / 200.0, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn pings_come_back() {
+    let pair = Pair::start();
+    for stacks in PAIRS {
+        for (pings, interval, peers) in [(50, 0.0, 1), (5, 0.01, 3)] {
+            let what = format!("{stacks:?} {pings} of {peers}");
+            let (client, server) = pair
+                .trial(stacks, &ping(pings, interval), peers)
+                .await
+                .completed(&what);
+            let all = u64::from(pings * peers);
+            assert_eq!(count(&client, Distribution::RoundTrip), all, "{what}");
+            // And one of each peer that is not counted as an operation.
+            let bytes = (all + u64::from(peers)) * 32;
+            assert_eq!(
+                (client.bytes_sent, client.bytes_received),
+                (bytes, bytes),
+                "{what}"
+            );
+            assert_eq!(
+                (server.bytes_sent, server.bytes_received),
+                (bytes, bytes),
+                "{what}"
+            );
+            let operations: u64 = client.samples.iter().map(|sample| sample.operations).sum();
+            assert_eq!(operations, all, "{what}");
+            check_samples(&what, [&client, &server]);
+        }
+    }
+}
