@@ -149,3 +149,20 @@ pub enum Format {
     /// The interval samples, as CSV.
     Csv,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_program_may_be_for_one_variant() {
+        let parsed = |text: &str| text.parse::<NodeProgram>().unwrap();
+        let program = |variant: Option<&str>, path: &str| NodeProgram {
+            variant: variant.map(str::to_owned),
+            path: path.into(),
+        };
+        assert_eq!(parsed("bin/node"), program(None, "bin/node"));
+        assert_eq!(parsed("next=bin/node"), program(Some("next"), "bin/node"));
+        assert_eq!(parsed("./a=b"), program(None, "./a=b"));
+    }
+}

@@ -209,11 +209,27 @@ async fn one(
     let saved = store.finish(state, reason.clone(), nodes);
     drop(ui);
     if let (RunState::Failed, Some(reason)) = (state, &reason) {
-        let _ = writeln!(stderr(), "perfrun: perfrun/{} failed: {reason}", store.results().name);
+        let _ = writeln!(
+            stderr(),
+            "perfrun: perfrun/{} failed: {reason}",
+            store.results().name
+        );
     }
     // Even if it could not be saved: it may have taken hours.
     show(args, &store)?;
     saved?;
+    if state != RunState::Complete && !args.quiet {
+        let programs = if args.node.is_empty() {
+            ""
+        } else {
+            " and the same --node"
+        };
+        let folder = store.folder().display();
+        let _ = writeln!(
+            stderr(),
+            "go on with it by: perfrun run --resume {folder}{programs}"
+        );
+    }
     let failed = store
         .results()
         .trials

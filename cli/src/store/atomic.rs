@@ -58,7 +58,9 @@ fn link(file: &File, path: &Path) -> rustix::io::Result<()> {
 /// Takes room for so many bytes in a folder, under no name; dropping the file gives it back. Nothing, where the file
 /// system cannot tell.
 pub fn reserve(folder: &Path, bytes: u64) -> io::Result<Option<File>> {
-    let Ok(file) = unnamed(folder) else { return Ok(None) };
+    let Ok(file) = unnamed(folder) else {
+        return Ok(None);
+    };
     match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes.max(1)) {
         Err(rustix::io::Errno::OPNOTSUPP) => Ok(None),
         Err(error) => Err(error.into()),

@@ -22,7 +22,13 @@ fn nothing_that_measures_reads_a_wall_clock() {
         assert!(files.len() > 5, "{sources} has {files:?}");
         for file in files {
             let text = fs::read_to_string(&file).unwrap();
-            for wall_clock in ["SystemTime", "Timestamp::now", "UNIX_EPOCH", "CLOCK_REALTIME", "Utc::now"] {
+            for wall_clock in [
+                "SystemTime",
+                "Timestamp::now",
+                "UNIX_EPOCH",
+                "CLOCK_REALTIME",
+                "Utc::now",
+            ] {
                 assert!(
                     !text.contains(wall_clock),
                     "{} uses {wall_clock}: times are of monotonic clocks only, wall clocks step",
@@ -52,7 +58,11 @@ fn a_node_whose_clock_is_an_hour_ahead_starts_with_the_others() {
     }
     for mode in Mode::available() {
         let place = Place::new();
-        let script = format!("exec unshare {} {} \"$@\"", unshare.join(" "), node_program().display());
+        let script = format!(
+            "exec unshare {} {} \"$@\"",
+            unshare.join(" "),
+            node_program().display()
+        );
         let ahead = place.script("ahead", &script);
         let document = document::run("hours")
             .with("stacks", json!([{ "name": "ahead", "stack": "raw" }]))
@@ -65,8 +75,14 @@ fn a_node_whose_clock_is_an_hour_ahead_starts_with_the_others() {
         let program = format!("ahead={}", ahead.display());
         place.run(mode, &document, &["--node", &program]).expect(0);
         for record in results(&place.only_run()).trials {
-            let (skew, lateness) = (record.start_skew_seconds.unwrap(), record.start_lateness_seconds.unwrap());
-            assert!((0.0..10.0).contains(&skew), "{skew} s between the first client and the last");
+            let (skew, lateness) = (
+                record.start_skew_seconds.unwrap(),
+                record.start_lateness_seconds.unwrap(),
+            );
+            assert!(
+                (0.0..10.0).contains(&skew),
+                "{skew} s between the first client and the last"
+            );
             assert!((-0.001..10.0).contains(&lateness), "{lateness} s late");
         }
     }

@@ -62,7 +62,9 @@ fn a_plan_as_json_is_the_one_that_is_run() {
 fn a_plan_of_standard_input() {
     let place = Place::new();
     let command = place.perfrun(&["plan", "-"]);
-    let plan = Running::start_with_input(command, &document::run("piped").text()).ended().expect(0);
+    let plan = Running::start_with_input(command, &document::run("piped").text())
+        .ended()
+        .expect(0);
     assert!(plan.stdout.starts_with("perfrun/piped\n"), "{plan}");
 }
 
@@ -70,12 +72,21 @@ fn a_plan_of_standard_input() {
 fn validate_looks_at_every_file() {
     let place = Place::new();
     place.write("one.yaml", &document::run("one").text());
-    place.write("two.yaml", &(document::run("two").text() + &document::run("three").text()));
+    place.write(
+        "two.yaml",
+        &(document::run("two").text() + &document::run("three").text()),
+    );
     let good = place.call(&["validate", "one.yaml", "two.yaml"]).expect(0);
-    assert_eq!(good.stdout, "one.yaml: 1 valid document\ntwo.yaml: 2 valid documents\n");
+    assert_eq!(
+        good.stdout,
+        "one.yaml: 1 valid document\ntwo.yaml: 2 valid documents\n"
+    );
     assert_eq!(good.stderr, "");
 
-    place.write("bad.yaml", &document::run("bad").with("iterations", json!(0)).text());
+    place.write(
+        "bad.yaml",
+        &document::run("bad").with("iterations", json!(0)).text(),
+    );
     let bad = place
         .call(&["validate", "bad.yaml", "one.yaml", "none.yaml"])
         .expect(1);
@@ -85,10 +96,16 @@ fn validate_looks_at_every_file() {
             .contains("perfrun: bad.yaml: perfrun/bad is invalid:\n  - spec.iterations: "),
         "{bad}"
     );
-    assert!(bad.stderr.contains("perfrun: failed to read none.yaml: No such file"), "{bad}");
+    assert!(
+        bad.stderr
+            .contains("perfrun: failed to read none.yaml: No such file"),
+        "{bad}"
+    );
 
     let command = place.perfrun(&["validate", "-"]);
-    let piped = Running::start_with_input(command, &document::run("piped").text()).ended().expect(0);
+    let piped = Running::start_with_input(command, &document::run("piped").text())
+        .ended()
+        .expect(0);
     assert_eq!(piped.stdout, "standard input: 1 valid document\n");
 }
 
@@ -129,10 +146,22 @@ fn a_report_of_something_else_is_refused() {
     place.write("document.yaml", &document::run("no-results").text());
     place.write("old.json", "{}");
     for (argument, sentence) in [
-        ("nowhere", "unable to read nowhere: name the folder of a run, or its results.json"),
-        (".", "unable to read ./results.json: name the folder of a run, or its results.json"),
-        ("document.yaml", "unable to read document.yaml as results of schema version 1"),
-        ("old.json", "unable to read old.json as results of schema version 1"),
+        (
+            "nowhere",
+            "unable to read nowhere: name the folder of a run, or its results.json",
+        ),
+        (
+            ".",
+            "unable to read ./results.json: name the folder of a run, or its results.json",
+        ),
+        (
+            "document.yaml",
+            "unable to read document.yaml as results of schema version 1",
+        ),
+        (
+            "old.json",
+            "unable to read old.json as results of schema version 1",
+        ),
     ] {
         let ended = place.call(&["report", argument]).expect(1);
         assert!(ended.stderr.contains(sentence), "{ended}");
@@ -147,7 +176,10 @@ fn the_help_tells_the_exit_statuses() {
         let help = place.call(args).expect(0).stdout;
         assert!(help.contains("Exit status:"), "{help}");
         for status in ["  0  ", "  1  ", "  2  ", "  130  "] {
-            assert!(help.lines().any(|line| line.starts_with(status)), "{status:?}: {help}");
+            assert!(
+                help.lines().any(|line| line.starts_with(status)),
+                "{status:?}: {help}"
+            );
         }
     }
 }

@@ -48,7 +48,9 @@ fn a_disk_without_room_is_refused_before_the_run() {
         };
         let ended = ended.expect(1);
         assert!(
-            ended.stderr.starts_with("perfrun: unable to keep results in disk/results: they may need 10MiB; make room"),
+            ended.stderr.starts_with(
+                "perfrun: unable to keep results in disk/results: they may need 10MiB; make room"
+            ),
             "{ended}"
         );
         assert!(ended.stderr.contains("No space left on device"), "{ended}");
@@ -71,17 +73,25 @@ fn a_disk_that_becomes_full_fails_the_run_and_keeps_what_was_measured() {
         };
         let ended = ended.expect(1);
         assert!(
-            ended.stderr.contains("perfrun: perfrun/crowded failed: failed to keep the record of trial c0.i"),
+            ended
+                .stderr
+                .contains("perfrun: perfrun/crowded failed: failed to keep the record of trial c0.i"),
             "{ended}"
         );
         assert!(ended.stderr.contains("No space left on device"), "{ended}");
-        assert!(ended.stdout.contains("Round trips"), "what there is is shown: {ended}");
+        assert!(
+            ended.stdout.contains("Round trips"),
+            "what there is is shown: {ended}"
+        );
         let runs = entries(&place.path().join("kept/results"));
         assert_eq!(runs.len(), 1, "{ended}");
         let kept = perfrun_cli::store::read(&runs[0]).unwrap();
         assert_eq!(kept.state, RunState::Failed, "{ended}");
         assert!((2..10).contains(&kept.trials.len()), "{ended}");
-        assert!(kept.trials.iter().all(|record| record.failure.is_none()), "{ended}");
+        assert!(
+            kept.trials.iter().all(|record| record.failure.is_none()),
+            "{ended}"
+        );
 
         // With room again, it goes on.
         place

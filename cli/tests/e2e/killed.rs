@@ -36,7 +36,10 @@ fn a_trial_whose_node_is_killed_is_run_once_more() {
             "server-0 was started again",
             "[3/3] raw.raw.tcp.ping-150: ",
         ] {
-            assert!(ended.stderr.lines().any(|said| said.starts_with(line)), "{line:?}: {ended}");
+            assert!(
+                ended.stderr.lines().any(|said| said.starts_with(line)),
+                "{line:?}: {ended}"
+            );
         }
         assert!(ended.stdout.contains("tried again and completed"), "{ended}");
         let results = results(&place.only_run());
@@ -78,10 +81,16 @@ fn a_trial_whose_node_is_killed_twice_has_failed_and_the_run_goes_on() {
         // What failed is given another chance, and the rest is kept.
         let kept = (*records[&("c0.i1", 0)]).clone();
         let completed = place.resume().expect(0);
-        assert!(!completed.stderr.contains("[1/2]"), "one trial was left: {completed}");
+        assert!(
+            !completed.stderr.contains("[1/2]"),
+            "one trial was left: {completed}"
+        );
         let results = self::results(&place.only_run());
         let records = by_attempt(&results);
-        assert_eq!(records.keys().copied().collect::<Vec<_>>(), [("c0.i0", 0), ("c0.i1", 0)]);
+        assert_eq!(
+            records.keys().copied().collect::<Vec<_>>(),
+            [("c0.i0", 0), ("c0.i1", 0)]
+        );
         assert_eq!(records[&("c0.i0", 0)].failure, None);
         assert_eq!(*records[&("c0.i1", 0)], kept);
     }
@@ -95,7 +104,10 @@ fn a_run_without_a_single_good_trial_says_why() {
             .with("workload", json!({ "ping": { "count": 10_000_000 } }))
             .with("timeouts", json!({ "trial": "100ms" }));
         let ended = place.run(mode, &document, &["--quiet"]).expect(1);
-        assert!(ended.stderr.contains("[1/1] raw.raw.tcp.ping-10000000 failed"), "{ended}");
+        assert!(
+            ended.stderr.contains("[1/1] raw.raw.tcp.ping-10000000 failed"),
+            "{ended}"
+        );
         assert!(ended.stderr.contains("(Timeout)"), "{ended}");
         assert!(ended.stdout.contains("Failed trials"), "{ended}");
         assert!(ended.stdout.contains("1 trial of 1 failed"), "{ended}");
@@ -121,7 +133,10 @@ fn perfrun_killed_at_any_moment_leaves_nothing_half_done() {
         let Some(folder) = runs.first() else { continue };
         assert_whole(folder);
         if !folder.join("results.json").exists() {
-            assert!(entries(&folder.join("trials")).is_empty(), "nothing was measured yet");
+            assert!(
+                entries(&folder.join("trials")).is_empty(),
+                "nothing was measured yet"
+            );
             continue;
         }
         let before: Results = perfrun_cli::store::read(folder).unwrap();
@@ -133,7 +148,11 @@ fn perfrun_killed_at_any_moment_leaves_nothing_half_done() {
         let after = results(folder);
         assert_eq!((after.state, after.trials.len()), (RunState::Complete, 20));
         assert_eq!(by_attempt(&after).len(), 20);
-        assert_eq!(after.trials[..before.trials.len()], before.trials, "measured once");
+        assert_eq!(
+            after.trials[..before.trials.len()],
+            before.trials,
+            "measured once"
+        );
         assert_eq!(entries(folder).len(), 3);
     }
     assert!(interrupted > 0, "no moment was during a run");

@@ -15,7 +15,9 @@ use crate::{
 fn tables_go_to_standard_output_and_progress_to_standard_error() {
     for mode in Mode::available() {
         let place = Place::new();
-        let document = document::run("lines").with("iterations", json!(2)).with("warmup", json!(1));
+        let document = document::run("lines")
+            .with("iterations", json!(2))
+            .with("warmup", json!(1));
         let ended = place.run(mode, &document, &[]).expect(0);
         let folder = place.only_run();
         let shown = folder.strip_prefix(place.path()).unwrap().display();
@@ -39,7 +41,10 @@ fn tables_go_to_standard_output_and_progress_to_standard_error() {
 
         assert!(ended.stdout.contains("Round trips"), "{ended}");
         assert!(!ended.stdout.contains("[1/3]"), "{ended}");
-        assert!(ended.stdout.ends_with(&format!("Results are in {shown}\n")), "{ended}");
+        assert!(
+            ended.stdout.ends_with(&format!("Results are in {shown}\n")),
+            "{ended}"
+        );
         let loopback = ended.stdout.contains("shared one loopback interface");
         assert_eq!(loopback, mode == Mode::Loopback, "said aloud: {ended}");
         let files: Vec<_> = entries(&folder)
@@ -109,7 +114,11 @@ fn readers_that_leave_early_do_not_end_the_run() {
         let mut perfrun = place.command(mode, &document::run("unheard").with("iterations", json!(3)), &[]);
         let arguments: Vec<_> = perfrun.get_args().map(|arg| arg.to_str().unwrap()).collect();
         // Both pipes are closed before perfrun has written anything.
-        let line = format!("({} {} 2>&1; echo $? >status) | :", perfrun.get_program().display(), arguments.join(" "));
+        let line = format!(
+            "({} {} 2>&1; echo $? >status) | :",
+            perfrun.get_program().display(),
+            arguments.join(" ")
+        );
         perfrun = Command::new("/bin/sh");
         perfrun.args(["-c", &line]).current_dir(place.path());
         Running::start(perfrun).ended();
@@ -145,6 +154,9 @@ fn a_terminal_gets_a_bar_with_the_time_that_is_left() {
         assert!(seen.contains(" left  raw.raw.tcp.ping-70 #2"), "{ended}");
         assert!(!seen.contains("[1/3]"), "lines are for logs: {ended}");
         let table = fs::read_to_string(place.path().join("table")).unwrap();
-        assert!(table.contains("Round trips") && !table.contains('\u{1b}'), "{table}");
+        assert!(
+            table.contains("Round trips") && !table.contains('\u{1b}'),
+            "{table}"
+        );
     }
 }

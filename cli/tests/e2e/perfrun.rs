@@ -196,7 +196,11 @@ pub fn by_attempt(results: &Results) -> BTreeMap<(&str, u32), &TrialRecord> {
         .iter()
         .map(|record| ((record.trial.id.as_str(), record.attempt), record));
     let by_attempt: BTreeMap<_, _> = records.collect();
-    assert_eq!(by_attempt.len(), results.trials.len(), "no attempt is there twice");
+    assert_eq!(
+        by_attempt.len(),
+        results.trials.len(),
+        "no attempt is there twice"
+    );
     by_attempt
 }
 
@@ -311,11 +315,7 @@ impl Running {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
             }
-            assert!(
-                begun.elapsed() < PATIENCE,
-                "it does not end:\n{}",
-                self.stderr()
-            );
+            assert!(begun.elapsed() < PATIENCE, "it does not end:\n{}", self.stderr());
             thread::sleep(Duration::from_millis(5));
         };
         Ended {
@@ -336,7 +336,7 @@ impl Drop for Running {
 impl Ended {
     /// The exit status; `None` after a signal.
     pub fn code(&self) -> Option<i32> {
-        assert_eq!(self.status.core_dumped(), false, "{self}");
+        assert!(!self.status.core_dumped(), "{self}");
         self.status.code()
     }
 

@@ -21,7 +21,10 @@ fn with_variant(name: &str, variant: serde_json::Value) -> Document {
 fn a_variant_runs_its_own_program_with_its_own_settings() {
     for mode in Mode::available() {
         let place = Place::new();
-        let script = format!("echo \"the colour is $COLOUR\" >&2; exec {} \"$@\"", node_program().display());
+        let script = format!(
+            "echo \"the colour is $COLOUR\" >&2; exec {} \"$@\"",
+            node_program().display()
+        );
         let program = format!("next={}", place.script("next-node", &script).display());
         let variant = json!({ "name": "next", "stack": "raw", "image": "example.org/next", "env": { "COLOUR": "blue" } });
         let document = with_variant("variant", variant);
@@ -58,12 +61,21 @@ fn a_program_that_ends_at_once_is_told_with_its_last_words() {
         let document = with_variant("broken", json!({ "name": "next", "stack": "raw" }));
         let begun = Instant::now();
         let ended = place.run(mode, &document, &["--node", &program]).expect(1);
-        assert!(begun.elapsed() < PATIENCE, "not after timeouts.provision, 5 minutes");
-        let told = ended.stderr.contains("perfrun: perfrun/broken failed: server-0-next ended before it was ready")
-            || ended.stderr.contains("perfrun: perfrun/broken failed: client-0-next ended before it was ready");
+        assert!(
+            begun.elapsed() < PATIENCE,
+            "not after timeouts.provision, 5 minutes"
+        );
+        let told = ended
+            .stderr
+            .contains("perfrun: perfrun/broken failed: server-0-next ended before it was ready")
+            || ended
+                .stderr
+                .contains("perfrun: perfrun/broken failed: client-0-next ended before it was ready");
         assert!(told, "{ended}");
         assert!(
-            ended.stderr.contains("exit status: 3; the end of its log:\n  libfoo.so.1 is missing"),
+            ended
+                .stderr
+                .contains("exit status: 3; the end of its log:\n  libfoo.so.1 is missing"),
             "{ended}"
         );
         let results = results(&place.only_run());
@@ -79,9 +91,13 @@ fn a_program_that_never_answers_is_given_up_after_timeouts_provision() {
         let place = Place::new();
         let program = place.script("mute", "echo 'thinking' >&2; exec sleep 1000");
         let document = document::run("mute").with("timeouts", json!({ "provision": "1s" }));
-        let ended = place.run(mode, &document, &["--node", program.to_str().unwrap()]).expect(1);
+        let ended = place
+            .run(mode, &document, &["--node", program.to_str().unwrap()])
+            .expect(1);
         assert!(
-            ended.stderr.contains("was not ready within timeouts.provision, 1s; the end of its log:\n  thinking"),
+            ended
+                .stderr
+                .contains("was not ready within timeouts.provision, 1s; the end of its log:\n  thinking"),
             "{ended}"
         );
         assert_eq!(results(&place.only_run()).state, RunState::Failed);

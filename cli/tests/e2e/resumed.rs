@@ -24,18 +24,27 @@ fn a_run_is_gone_on_with_where_it_was_stopped_or_killed() {
         perfrun.says("[5/8]");
         // Two at the same time would write over each other.
         let second = place.call(&resume).expect(1);
-        assert!(second.stderr.contains("another perfrun is running it"), "{second}");
+        assert!(
+            second.stderr.contains("another perfrun is running it"),
+            "{second}"
+        );
         perfrun.signal(Signal::KILL);
         perfrun.ended();
 
         let ended = place.resume().expect(0);
-        assert!(!ended.stderr.contains("[5/8]"), "that was measured before: {ended}");
+        assert!(
+            !ended.stderr.contains("[5/8]"),
+            "that was measured before: {ended}"
+        );
         assert!(ended.stderr.contains("[8/8]"), "{ended}");
         let last = results(&folder);
         assert_eq!((last.state, &last.reason), (RunState::Complete, &None));
         assert_eq!(by_attempt(&last).len(), 8);
         assert_eq!(last.trials[..first.trials.len()], first.trials, "as they were");
-        assert!(last.trials.is_sorted_by_key(|record| record.at_seconds), "times go on");
+        assert!(
+            last.trials.is_sorted_by_key(|record| record.at_seconds),
+            "times go on"
+        );
         assert!(last.environment.nodes.contains_key("client-0"));
         assert_eq!(entries(&folder).len(), 3);
 

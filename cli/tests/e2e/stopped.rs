@@ -25,19 +25,34 @@ fn a_stopped_run_saves_and_shows_what_it_has_and_leaves_nothing_running() {
             let begun = Instant::now();
             perfrun.signal(signal);
             let ended = perfrun.ended().expect(130);
-            assert!(begun.elapsed() < Duration::from_secs(20), "the rest would take 50 s");
+            assert!(
+                begun.elapsed() < Duration::from_secs(20),
+                "the rest would take 50 s"
+            );
             belongings.vanish();
             let told = "stopping: what was measured is being saved; Ctrl-C again to end at once";
             assert!(ended.stderr.lines().any(|line| line == told), "{ended}");
-            assert!(ended.stdout.contains("This run was interrupted after "), "{ended}");
-            assert!(ended.stdout.contains("Round trips"), "what there is is shown: {ended}");
+            assert!(
+                ended.stdout.contains("This run was interrupted after "),
+                "{ended}"
+            );
+            assert!(
+                ended.stdout.contains("Round trips"),
+                "what there is is shown: {ended}"
+            );
 
             let folder = place.only_run();
+            let shown = folder.strip_prefix(place.path()).unwrap().display();
+            let advice = format!("go on with it by: perfrun run --resume {shown}\n");
+            assert!(ended.stderr.ends_with(&advice), "{ended}");
             let results = results(&folder);
             assert_eq!((results.state, &results.reason), (RunState::Interrupted, &None));
             let trials = by_attempt(&results).len();
             assert!((2..100).contains(&trials));
-            assert!(results.trials.iter().all(|record| record.failure.is_none()), "{ended}");
+            assert!(
+                results.trials.iter().all(|record| record.failure.is_none()),
+                "{ended}"
+            );
             assert_eq!(entries(&folder).len(), 3, "report and samples, too");
         }
     }
@@ -64,7 +79,12 @@ fn a_second_ctrl_c_does_not_wait_for_a_node_that_hangs() {
         // The trials are there.
         let folder = place.only_run();
         let report = place.call(&["report", folder.to_str().unwrap()]).expect(0);
-        assert!(report.stdout.contains("This run was interrupted after 1 of 100 trials"), "{report}");
+        assert!(
+            report
+                .stdout
+                .contains("This run was interrupted after 1 of 100 trials"),
+            "{report}"
+        );
     }
 }
 

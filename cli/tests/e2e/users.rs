@@ -40,13 +40,22 @@ fn an_ordinary_user_gets_namespaces_and_owns_the_results() {
         .with("workload", json!({ "bandwidth": { "sizes": ["64Ki"] } }));
     fs::write(home.join("document.yaml"), document.text()).unwrap();
 
-    let mut command = Command::new(perfrun);
-    command
-        .args(["run", "document.yaml"])
-        .current_dir(&home)
-        .uid(NOBODY)
-        .gid(NOBODY);
-    let ended = Running::start(command).ended();
+    let run = |args: &[&str]| {
+        let mut command = Command::new(&perfrun);
+        command.args(["run", "document.yaml"]).args(args);
+        command.current_dir(&home).uid(NOBODY).gid(NOBODY);
+        Running::start(command).ended()
+    };
+    let refused = run(&["--loopback", "--results", ".."]).expect(1);
+    assert!(
+        refused
+            .stderr
+            .contains("unable to keep results in ..: make it writable"),
+        "{refused}"
+    );
+    assert_eq!(entries(place.path()).len(), 3, "nothing was made");
+
+    let ended = run(&[]);
     if ended.stderr.contains(NO_NAMESPACES) {
         return skip("as nobody", ended.stderr.trim());
     }
@@ -55,7 +64,10 @@ fn an_ordinary_user_gets_namespaces_and_owns_the_results() {
     assert_eq!(runs.len(), 1, "{ended}");
     let results = results(&runs[0]);
     assert_eq!(results.trials.len(), 22);
-    assert!(results.trials.iter().all(|record| record.failure.is_none()), "{ended}");
+    assert!(
+        results.trials.iter().all(|record| record.failure.is_none()),
+        "{ended}"
+    );
     for file in below(&home.join("results")) {
         let owner = fs::metadata(&file).unwrap();
         assert_eq!([owner.uid(), owner.gid()], [NOBODY; 2], "{}", file.display());

@@ -8,6 +8,7 @@ mod growth;
 mod handshakes;
 mod hostile;
 mod metrics;
+mod requests;
 mod stop;
 mod support;
 mod workloads;

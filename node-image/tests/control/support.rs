@@ -9,17 +9,17 @@ use std::{
 };
 
 use perfrun_api::{
-    matrix::{Negotiation, Protocol, Stack, Transport},
-    node::{Measured, Outcome, Reason, Side, Start, TrialRequest, TrialState, TrialStatus},
-    plan::{Amount, Parameters},
-    quantity::ByteSize,
-    workload::{Direction, OpenMode, Timing},
+    matrix::{Stack, Transport},
+    node::{Measured, Outcome, Reason, Start, TrialRequest, TrialState, TrialStatus},
+    plan::Parameters,
 };
 use reqwest::{Method, RequestBuilder, StatusCode};
 use rustix::{
     io::{FdFlags, fcntl_setfd},
     process::{Pid, Signal, kill_process},
 };
+
+pub use crate::requests::*;
 
 pub const TOKEN: &str = "a token of this test";
 
@@ -327,66 +327,6 @@ impl Pair {
             server: served,
         }
     }
-}
-
-pub fn server(stack: Stack, transport: Transport, parameters: Parameters) -> TrialRequest {
-    TrialRequest {
-        stack,
-        transport,
-        parameters,
-        side: Side::Server,
-        timeout_seconds: 80.0,
-    }
-}
-
-pub fn dialler(
-    stack: Stack,
-    transport: Transport,
-    parameters: Parameters,
-    servers: Vec<String>,
-    peers: u32,
-) -> TrialRequest {
-    let side = Side::Client { servers, peers };
-    TrialRequest {
-        stack,
-        transport,
-        parameters,
-        side,
-        timeout_seconds: 80.0,
-    }
-}
-
-pub fn bandwidth(protocol: Protocol, direction: Direction, amount: Amount, streams: u32) -> Parameters {
-    Parameters::Bandwidth {
-        protocol,
-        direction,
-        amount,
-        streams,
-        chunk_bytes: ByteSize(64 << 10),
-        timing: Timing::Strict,
-        negotiation: Negotiation::V1,
-    }
-}
-
-pub fn substreams(count: u32) -> Parameters {
-    Parameters::Substreams {
-        count,
-        mode: OpenMode::Burst,
-        rate: None,
-        negotiation: Negotiation::V1,
-    }
-}
-
-pub fn ping(count: u32, interval_seconds: f64) -> Parameters {
-    Parameters::Ping {
-        count,
-        interval_seconds,
-    }
-}
-
-/// More pings than any test waits for.
-pub fn endless_ping() -> Parameters {
-    ping(10_000_000, 0.01)
 }
 
 pub fn reason(outcome: &Outcome) -> Option<Reason> {
