@@ -430,6 +430,8 @@ const fn optional(key: &'static str, value: &'static str) -> Setting {
 const NODE_SETTINGS: &[Setting] = &[
     needed("net.ipv4.ip_local_port_range", "1024 65535"),
     needed("net.ipv4.tcp_tw_reuse", "1"),
+    // A connection must not begin with what an earlier trial's connection learnt about the path.
+    optional("net.ipv4.tcp_no_metrics_save", "1"),
     // No search for duplicates and routers: it would send packets during the first trials.
     optional("net.ipv6.conf.default.accept_dad", "0"),
     optional("net.ipv6.conf.default.router_solicitations", "0"),

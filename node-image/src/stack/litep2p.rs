@@ -136,7 +136,8 @@ fn check_supported(config: &HostConfig) -> Result<(), Error> {
     if config.transport == Transport::TcpTls {
         return unsupported("TLS over TCP".to_owned());
     }
-    if config.negotiation == Negotiation::V1Lazy {
+    // A lazy dialler is served like any other: only the order of its messages differs.
+    if config.negotiation == Negotiation::V1Lazy && config.listen.is_none() {
         return unsupported("lazy negotiation".to_owned());
     }
     if config.transport == Transport::QuicV1 && config.listen.is_some() && config.max_streams > QUIC_STREAMS {

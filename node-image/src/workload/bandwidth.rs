@@ -21,12 +21,7 @@ use crate::{
 };
 
 /// Opens all streams, then exchanges on all of them at once.
-pub(super) async fn run(
-    setup: &Setup,
-    peers: &[Peer],
-    begun: Instant,
-    findings: &mut Findings,
-) -> Result<(), Failed> {
+pub(super) async fn run(setup: &Setup, peers: &[Peer], findings: &mut Findings) -> Result<(), Failed> {
     let Parameters::Bandwidth {
         protocol,
         direction,
@@ -49,6 +44,8 @@ pub(super) async fn run(
 
     let up = (direction != Direction::Download).then_some(amount);
     let down = (direction != Direction::Upload).then_some(setup.download.unwrap_or(amount));
+    // A transfer for a time lasts that long, however long the streams took to open.
+    let begun = Instant::now();
     let zeros = setup.zeros();
     let mut tasks = tokio::task::JoinSet::new();
     for stream in opened {

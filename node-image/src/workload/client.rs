@@ -88,7 +88,7 @@ impl Client {
         let begun = Instant::now();
         let (setup, peers, findings) = (&self.setup, &self.peers, &mut self.findings);
         match &setup.parameters {
-            Parameters::Bandwidth { .. } => bandwidth::run(setup, peers, begun, findings).await?,
+            Parameters::Bandwidth { .. } => bandwidth::run(setup, peers, findings).await?,
             Parameters::Substreams { .. } => substreams::run(setup, peers, findings).await?,
             Parameters::Handshakes { amount, .. } => {
                 handshakes::run(setup, peers, self.slots, *amount, findings).await?;
