@@ -19,8 +19,18 @@ pub fn metrics(cell: &Cell, nodes: &BTreeMap<String, NodeRecord>) -> BTreeMap<Me
     let mut metrics = BTreeMap::new();
     match &cell.parameters {
         Parameters::Bandwidth {
-            direction, timing, ..
-        } => trial.bandwidth(*direction, *timing, &mut metrics),
+            direction,
+            timing,
+            amount,
+            ..
+        } => {
+            // A time-bounded transfer is long enough for a rate, however little came.
+            let least = match amount {
+                Amount::Count(_) => LEAST_BYTES_FOR_A_RATE,
+                Amount::Seconds(_) => 1,
+            };
+            trial.bandwidth(*direction, *timing, least, &mut metrics);
+        }
         Parameters::Substreams { count, .. } => {
             trial.substreams(&mut metrics);
             trial.per_operation(f64::from(*count) * trial.peers(cell), &mut metrics);
@@ -38,7 +48,7 @@ pub fn metrics(cell: &Cell, nodes: &BTreeMap<String, NodeRecord>) -> BTreeMap<Me
     metrics
 }
 
-/// Sender and receiver must agree on the bytes, unless the receiver cut the transfer off. Returns what is wrong.
+/// Something must have arrived, and sender and receiver must agree on the bytes, unless the receiver cut the transfer off. Returns what is wrong.
 pub fn count_mismatch(cell: &Cell, nodes: &BTreeMap<String, NodeRecord>) -> Option<String> {
     let Parameters::Bandwidth {
         direction,
@@ -68,6 +78,11 @@ pub fn count_mismatch(cell: &Cell, nodes: &BTreeMap<String, NodeRecord>) -> Opti
         Amount::Seconds(_) => None,
     };
     let wrong = |what: &str, (sent, received): (u64, u64)| {
+        if due.is_none() && received == 0 {
+            return Some(format!(
+                "{what}: nothing arrived in the time given, of {sent} bytes that were sent"
+            ));
+        }
         let complete = sent == received && due.is_none_or(|due| due == received);
         // A time-bounded download ends when the receiver resets the stream: what was under way is lost by design.
         let cut_off = what == "download" && due.is_none() && sent >= received;
@@ -108,7 +123,13 @@ impl<'a> Ends<'a> {
         f64::from(cell.peers_per_client) * cell.clients.len() as f64
     }
 
-    fn bandwidth(&self, direction: Direction, timing: Timing, metrics: &mut BTreeMap<Metric, f64>) {
+    fn bandwidth(
+        &self,
+        direction: Direction,
+        timing: Timing,
+        least: u64,
+        metrics: &mut BTreeMap<Metric, f64>,
+    ) {
         let uploads: Vec<Transfer> = self.clients.iter().filter_map(|m| m.upload).collect();
         let downloads: Vec<Transfer> = self.clients.iter().filter_map(|m| m.download).collect();
         let arrivals: Vec<Transfer> = self.servers.iter().filter_map(|m| m.upload).collect();
@@ -116,7 +137,7 @@ impl<'a> Ends<'a> {
         if direction != Direction::Download {
             metrics.extend(longest(&uploads).map(|seconds| (Metric::UploadSeconds, seconds)));
             let goodput = match timing {
-                Timing::Strict => receiver_rate(&arrivals),
+                Timing::Strict => receiver_rate(&arrivals, least),
                 Timing::Compat => sender_rate(&uploads),
             };
             metrics.extend(goodput.map(|rate| (Metric::UploadGoodput, rate)));
@@ -125,7 +146,7 @@ impl<'a> Ends<'a> {
         if direction != Direction::Upload {
             metrics.extend(longest(&downloads).map(|seconds| (Metric::DownloadSeconds, seconds)));
             let goodput = match timing {
-                Timing::Strict => receiver_rate(&downloads),
+                Timing::Strict => receiver_rate(&downloads, least),
                 Timing::Compat => sender_rate(&downloads),
             };
             metrics.extend(goodput.map(|rate| (Metric::DownloadGoodput, rate)));
@@ -240,8 +261,8 @@ impl<'a> Ends<'a> {
 
 /// The receivers' rate in bit/s: bytes after the first read over the time since. All receivers together are as slow as
 /// the longest of them, which does not flatter a run whose transfers did not overlap.
-fn receiver_rate(transfers: &[Transfer]) -> Option<f64> {
-    if transfers.iter().map(|t| t.bytes).sum::<u64>() < LEAST_BYTES_FOR_A_RATE {
+fn receiver_rate(transfers: &[Transfer], least: u64) -> Option<f64> {
+    if transfers.iter().map(|t| t.bytes).sum::<u64>() < least {
         return None;
     }
     let bytes: u64 = transfers.iter().filter_map(|t| t.bytes_after_first).sum();

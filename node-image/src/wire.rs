@@ -125,6 +125,11 @@ impl Arrival {
         self.last
     }
 
+    /// The receiver was ready until then: a stall at the end counts, too.
+    fn lasts_until(&mut self, at: Instant) {
+        self.last = self.last.map(|last| last.max(at));
+    }
+
     /// Arrivals on several streams as one.
     pub fn merge(&mut self, other: &Self) {
         self.bytes += other.bytes;

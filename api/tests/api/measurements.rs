@@ -509,6 +509,31 @@ fn a_download_that_was_cut_off_may_lose_what_was_under_way() {
 }
 
 #[test]
+fn a_time_in_which_nothing_arrived_is_a_failure() {
+    let cell = cell("{bandwidth: {duration: 1s, directions: [upload]}}", "{}");
+    assert_eq!(
+        mismatch(&cell, 100, 0).as_deref(),
+        Some("upload: nothing arrived in the time given, of 100 bytes that were sent")
+    );
+    assert!(mismatch(&cell, 0, 0).is_some());
+}
+
+#[test]
+fn a_slow_transfer_by_time_counts_with_its_low_rate() {
+    let cell = cell("{bandwidth: {duration: 1s, directions: [upload]}}", "{}");
+    let client = Measured {
+        upload: sent(3000, 1.0),
+        ..Measured::default()
+    };
+    let server = Measured {
+        upload: received(3000, 1000, 1.0),
+        ..Measured::default()
+    };
+    let found = metrics(&cell, &nodes(vec![client], vec![server]));
+    assert_eq!(found[&Metric::UploadGoodput], 16_000.0);
+}
+
+#[test]
 fn an_upload_by_time_loses_nothing() {
     let cell = cell("{bandwidth: {duration: 1s, directions: [upload]}}", "{}");
     assert_eq!(mismatch(&cell, 100, 100), None);
