@@ -7,7 +7,7 @@ use crate::{
     node::{Distribution, Measured, Transfer},
     plan::{Amount, Cell, Parameters, Role},
     results::{Metric, NodeRecord},
-    workload::{Direction, Timing},
+    workload::{Direction, OpenMode, Timing},
 };
 
 /// Below this, a rate says more about buffers and round trips than about bandwidth: only times are given.
@@ -31,9 +31,9 @@ pub fn metrics(cell: &Cell, nodes: &BTreeMap<String, NodeRecord>) -> BTreeMap<Me
             };
             trial.bandwidth(*direction, *timing, least, &mut metrics);
         }
-        Parameters::Substreams { count, .. } => {
-            trial.substreams(&mut metrics);
-            trial.per_operation(f64::from(*count) * trial.peers(cell), &mut metrics);
+        Parameters::Substreams { mode, .. } => {
+            trial.substreams(*mode, &mut metrics);
+            trial.per_operation(trial.operations(Distribution::Open), &mut metrics);
         }
         Parameters::Handshakes { .. } => {
             trial.handshakes(&mut metrics);
@@ -119,10 +119,6 @@ impl<'a> Ends<'a> {
         }
     }
 
-    fn peers(&self, cell: &Cell) -> f64 {
-        f64::from(cell.peers_per_client) * cell.clients.len() as f64
-    }
-
     fn bandwidth(
         &self,
         direction: Direction,
@@ -162,14 +158,19 @@ impl<'a> Ends<'a> {
         }
     }
 
-    fn substreams(&self, metrics: &mut BTreeMap<Metric, f64>) {
+    fn substreams(&self, mode: OpenMode, metrics: &mut BTreeMap<Metric, f64>) {
         if let Some(open) = self.merged(Distribution::Open) {
             metrics.insert(Metric::OpenMean, open.mean() / 1e9);
             metrics.insert(Metric::OpenP50, quantile(&open, 0.5));
             metrics.insert(Metric::OpenP90, quantile(&open, 0.9));
             metrics.insert(Metric::OpenP99, quantile(&open, 0.99));
             metrics.insert(Metric::OpenMax, seconds(open.max()));
-            let rate = rate(open.len() as f64, seconds(open.max()));
+            let took = match mode {
+                OpenMode::Burst => seconds(open.max()),
+                // Each is timed from its own request, so the longest says nothing of them all.
+                OpenMode::Paced => self.slowest(),
+            };
+            let rate = rate(open.len() as f64, took);
             metrics.extend(rate.map(|rate| (Metric::OpensPerSecond, rate)));
         }
         if let Some(open) = self.merged(Distribution::OpenCompat) {
@@ -259,8 +260,9 @@ impl<'a> Ends<'a> {
     }
 }
 
-/// The receivers' rate in bit/s: bytes after the first read over the time since. All receivers together are as slow as
-/// the longest of them, which does not flatter a run whose transfers did not overlap.
+/// The receivers' rate in bit/s: bytes after the first read over the time since. All receivers together take
+/// as long as the longest of them: they start together, and their clocks cannot be compared any closer than the start
+/// skew that each record tells.
 fn receiver_rate(transfers: &[Transfer], least: u64) -> Option<f64> {
     if transfers.iter().map(|t| t.bytes).sum::<u64>() < least {
         return None;

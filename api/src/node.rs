@@ -286,7 +286,7 @@ pub enum Distribution {
     HandshakeEstablished,
     /// Dial until a byte came back on a stream of the new connection.
     HandshakeFirstByte,
-    /// Before the first request until a substream was open.
+    /// Before the first request until a substream was open; when they are paced, before its own request.
     Open,
     /// After the last request until a substream was open: the published tools' definition.
     OpenCompat,

@@ -215,7 +215,7 @@ pub enum Metric {
     ConnectSeconds,
     /// Dial until the last byte: connection, stream and transfers.
     TotalSeconds,
-    /// Mean time to open a substream, from before the first request.
+    /// Mean time to open a substream, from before the first request; when they are paced, each from its own request.
     OpenMean,
     /// Median of the same.
     OpenP50,
@@ -223,7 +223,7 @@ pub enum Metric {
     OpenP90,
     /// 99th percentile of the same.
     OpenP99,
-    /// Until all substreams were open.
+    /// Longest of the same: in a burst, until all substreams were open.
     OpenMax,
     /// Mean time to open a substream, from after the last request, as the published tools define it.
     OpenMeanCompat,

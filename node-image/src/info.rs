@@ -38,8 +38,30 @@ pub fn info(listen_ip: IpAddr) -> Info {
 /// Versions of the stacks in this program, from the lock file it was built with.
 fn stacks() -> BTreeMap<Stack, String> {
     BTreeMap::from([
-        (Stack::Libp2p, env!("LIBP2P_VERSION").to_owned()),
-        (Stack::Litep2p, env!("LITEP2P_VERSION").to_owned()),
+        (
+            Stack::Libp2p,
+            concat!(
+                env!("LIBP2P_VERSION"),
+                " (yamux ",
+                env!("LIBP2P_YAMUX_VERSION"),
+                ", quinn ",
+                env!("QUINN_VERSION"),
+                ")"
+            )
+            .to_owned(),
+        ),
+        (
+            Stack::Litep2p,
+            concat!(
+                env!("LITEP2P_VERSION"),
+                " (yamux ",
+                env!("LITEP2P_YAMUX_VERSION"),
+                ", quinn ",
+                env!("LITEP2P_QUINN_VERSION"),
+                ")"
+            )
+            .to_owned(),
+        ),
         (Stack::Raw, format!("kernel TCP, quinn {}", env!("QUINN_VERSION"))),
     ])
 }

@@ -1,7 +1,7 @@
 //! The benchmark node: serves and measures p2p stacks.
 //!
-//! A [`stack`] delivers streams, [`wire`] says what is sent on them, [`workload`] does and times it, [`probe`] watches
-//! what it costs. [`trial`] and [`control`] put that under a conductor, [`standalone`] under a shell.
+//! A [`stack`] delivers streams, [`wire`] says what is sent on them, `workload` does and times it, `probe` watches
+//! what it costs. `trial` and `control` put that under a conductor, [`standalone`] under a shell.
 
 pub mod args;
 mod clock;

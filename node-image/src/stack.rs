@@ -1,7 +1,7 @@
 //! The stacks under test, behind one small interface.
 //!
 //! An adapter only sets up a host, dials, and delivers streams. What is sent on a stream, what is timed and what is
-//! counted is written once, in [`crate::workload`], and is the same for every stack.
+//! counted is written once, in `crate::workload`, and is the same for every stack.
 
 mod address;
 mod interfaces;

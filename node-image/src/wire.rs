@@ -11,17 +11,20 @@ pub mod ping;
 mod testing;
 
 use std::{
+    future::poll_fn,
     io,
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    task::Poll,
     time::Instant,
 };
 
 use perfrun_api::node::{Reason, Transfer};
 use thiserror::Error;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 /// What a trial counts while it runs. Only atomics: the data path never waits for a reader.
 #[derive(Debug, Default)]
@@ -231,7 +234,41 @@ impl Buffers {
         Ok(n)
     }
 
-    /// Reads exactly `due` bytes of `what`.
+    /// Half-closes and, at the same time, waits for the first bytes or the end of the stream. Returns when the
+    /// half-close was done: litep2p's QUIC waits in it for the peer's acknowledgement, and a download that is only read
+    /// after that would have waited in buffers, and seem faster than it was.
+    async fn shutdown_and_receive<S: AsyncRead + AsyncWrite + Unpin>(
+        &mut self,
+        stream: &mut S,
+        due: u64,
+        arrival: &mut Arrival,
+        counters: &Counters,
+    ) -> io::Result<Instant> {
+        self.read.resize(self.zeros.len(), 0);
+        // At least one: even without a download, the end of the stream is waited for.
+        let most = self
+            .read
+            .len()
+            .min(usize::try_from(due.max(1)).unwrap_or(usize::MAX));
+        let mut written = None;
+        let n = poll_fn(|cx| {
+            if written.is_none() && ready_or_pending(Pin::new(&mut *stream).poll_shutdown(cx))? {
+                written = Some(Instant::now());
+            }
+            let mut into = ReadBuf::new(&mut self.read[..most]);
+            let read = Pin::new(&mut *stream).poll_read(cx, &mut into);
+            read.map_ok(|()| into.filled().len() as u64)
+        })
+        .await?;
+        if n > 0 {
+            arrival.add(n);
+            Counters::add(&counters.received, n);
+        }
+        // A peer that answers has seen our end of stream, whether or not the stack knows it yet.
+        Ok(written.unwrap_or_else(Instant::now))
+    }
+
+    /// Reads until `due` bytes of `what` have arrived, and no more.
     async fn receive_exactly<S: AsyncRead + Unpin>(
         &mut self,
         stream: &mut S,
@@ -240,14 +277,20 @@ impl Buffers {
         arrival: &mut Arrival,
         counters: &Counters,
     ) -> Result<(), Error> {
-        let before = arrival.bytes;
-        while arrival.bytes - before < due {
-            let got = arrival.bytes - before;
+        while arrival.bytes < due {
+            let got = arrival.bytes;
             if self.receive(stream, due - got, arrival, counters).await? == 0 {
                 return Err(Error::TooFewBytes { what, got, due });
             }
         }
         Ok(())
+    }
+}
+
+fn ready_or_pending(poll: Poll<io::Result<()>>) -> io::Result<bool> {
+    match poll {
+        Poll::Ready(done) => done.map(|()| true),
+        Poll::Pending => Ok(false),
     }
 }
 

@@ -7,10 +7,10 @@ mod ping;
 mod server;
 mod substreams;
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
 use perfrun_api::{
-    histogram::Recorder,
+    histogram::{Recorder, recorder},
     matrix::{Stack, Transport},
     node::{Distribution, Failure, Reason, Transfer},
     plan::{Amount, Parameters},
@@ -92,16 +92,23 @@ pub struct Findings {
 }
 
 impl Findings {
-    fn record(&mut self, distribution: Distribution, time: std::time::Duration) {
-        let recorder = self
-            .recorders
-            .entry(distribution)
-            .or_insert_with(perfrun_api::histogram::recorder);
-        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        recorder
-            .record(nanoseconds)
+    fn record(&mut self, distribution: Distribution, time: Duration) {
+        record(self.recorders.entry(distribution).or_insert_with(recorder), time);
+    }
+
+    /// Adds what was recorded elsewhere.
+    fn add(&mut self, distribution: Distribution, recorded: &Recorder) {
+        let all = self.recorders.entry(distribution).or_insert_with(recorder);
+        all.add(recorded)
             .expect("a recorder that resizes takes every value");
     }
+}
+
+fn record(recorder: &mut Recorder, time: Duration) {
+    let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    recorder
+        .record(nanoseconds)
+        .expect("a recorder that resizes takes every value");
 }
 
 /// A failure in words and for programs.

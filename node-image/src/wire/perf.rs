@@ -67,29 +67,27 @@ pub async fn run<S: AsyncRead + AsyncWrite + Unpin>(
     write_header(&mut stream, announced).await?;
     let begun = Instant::now();
     let sent = buffers.send(&mut stream, upload, counters).await?;
-    stream.shutdown().await?;
-    let written = Instant::now();
-
+    let asked = Instant::now();
     let mut arrival = Arrival::default();
+    let mut written = None;
     match download {
         Download::Bytes(due) => {
+            const DOWNLOAD: &str = "the download";
+            let first = buffers.shutdown_and_receive(&mut stream, due, &mut arrival, counters);
+            written = Some(first.await?);
             buffers
-                .receive_exactly(&mut stream, "the download", due, &mut arrival, counters)
+                .receive_exactly(&mut stream, DOWNLOAD, due, &mut arrival, counters)
                 .await?;
             let mut excess = Arrival::default();
-            if buffers
-                .receive(&mut stream, u64::MAX, &mut excess, counters)
-                .await?
-                > 0
-            {
-                return Err(Error::UnexpectedBytes {
-                    what: "the download",
-                    due,
-                });
+            let more = buffers.receive(&mut stream, u64::MAX, &mut excess, counters);
+            if arrival.bytes > due || more.await? > 0 {
+                return Err(Error::UnexpectedBytes { what: DOWNLOAD, due });
             }
         }
         Download::Until(deadline) => {
             let receive = async {
+                let first = buffers.shutdown_and_receive(&mut stream, ENDLESS, &mut arrival, counters);
+                written = Some(first.await?);
                 while buffers
                     .receive(&mut stream, u64::MAX, &mut arrival, counters)
                     .await?
@@ -114,9 +112,9 @@ pub async fn run<S: AsyncRead + AsyncWrite + Unpin>(
     Ok(Exchange {
         sent,
         begun,
-        written,
+        written: written.unwrap_or(consumed),
         consumed,
-        asked: written,
+        asked,
         arrival,
     })
 }

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
-use perfrun_api::node::Distribution;
+use perfrun_api::{histogram::recorder, node::Distribution};
 
-use super::{Failed, Findings, Setup, client::Peer};
+use super::{Failed, Findings, Setup, client::Peer, record};
 use crate::wire::{Counters, ping};
 
 /// `count` round trips of every peer.
@@ -22,13 +22,13 @@ pub(super) async fn run(
         Counters::add(&counters.streams, 1);
         // The first round trip also completes what the stack left for the first bytes; it is not counted.
         ping::round_trip(&mut stream, [0; ping::SIZE], counters).await?;
-        let mut trips = Vec::with_capacity(count as usize);
+        let mut trips = recorder();
         let mut payload = [0; ping::SIZE];
         for i in 0..count {
             payload[..4].copy_from_slice(&i.to_be_bytes());
             let begun = Instant::now();
             ping::round_trip(&mut stream, payload, counters).await?;
-            trips.push(begun.elapsed());
+            record(&mut trips, begun.elapsed());
             Counters::add(&counters.operations, 1);
             if !interval.is_zero() {
                 tokio::time::sleep(interval).await;
@@ -37,8 +37,8 @@ pub(super) async fn run(
         Ok::<_, Failed>(trips)
     }))
     .await?;
-    for trip in trips.into_iter().flatten() {
-        findings.record(Distribution::RoundTrip, trip);
+    for peer in trips {
+        findings.add(Distribution::RoundTrip, &peer);
     }
     Ok(())
 }

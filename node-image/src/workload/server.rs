@@ -38,7 +38,7 @@ pub async fn serve(
     loop {
         tokio::select! {
             event = events.recv() => match event {
-                Some(Inbound::Connection) => Counters::add(&setup.probe.counters.connections, 1),
+                Some(Inbound::Connection) => streams.connected(),
                 Some(Inbound::Stream(stream)) => streams.serve(stream),
                 None => return Err(Failed(failure(Reason::Internal, "the stack stopped listening"))),
             },
@@ -93,6 +93,15 @@ impl<'a> Streams<'a> {
         }
     }
 
+    /// A peer's connection is up. Clients connect before they start, so what was used until here is not charged to
+    /// the workload, and reading it takes none of the workload's time.
+    fn connected(&mut self) {
+        if !self.begun {
+            self.setup.probe.begin();
+        }
+        Counters::add(&self.setup.probe.counters.connections, 1);
+    }
+
     fn serve(&mut self, stream: BoxStream) {
         if self.tasks.len() >= MOST_STREAMS {
             let message = format!("peers opened more than {MOST_STREAMS} streams");
@@ -100,9 +109,7 @@ impl<'a> Streams<'a> {
                 .get_or_insert(Failed(failure(Reason::OpenFailed, message)));
             return;
         }
-        if !std::mem::replace(&mut self.begun, true) {
-            self.setup.probe.begin();
-        }
+        self.begun = true;
         let probe = self.setup.probe.clone();
         Counters::add(&probe.counters.streams, 1);
         let protocol = self.setup.parameters.protocol();

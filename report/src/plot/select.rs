@@ -4,7 +4,7 @@ use perfrun_api::{
     matrix::Transport,
     plan::{Cell, Parameters},
     results::Metric,
-    workload::Direction,
+    workload::{Direction, Timing},
 };
 
 use crate::tables::{Source, push_new};
@@ -41,8 +41,23 @@ pub(super) fn bandwidth_panels<'a>(source: &Source<'a>) -> Vec<(Transport, Metri
             } else {
                 String::new()
             };
+            // A sender's own timing must never be taken for a receiver's.
+            let is_compat = |cell: &&Cell| {
+                matches!(
+                    cell.parameters,
+                    Parameters::Bandwidth {
+                        timing: Timing::Compat,
+                        ..
+                    }
+                )
+            };
+            let compat = if cells.iter().any(is_compat) {
+                ", compat timing"
+            } else {
+                ""
+            };
             let mut panel = |name: &str, metric| {
-                let title = format!("{transport}, {name}{both}{streams}");
+                let title = format!("{transport}, {name}{both}{streams}{compat}");
                 panels.push((transport, metric, title, of_transport(&cells, transport)));
             };
             if direction != Direction::Download {

@@ -4,7 +4,7 @@ use perfrun_api::{
     matrix::{Negotiation, Transport},
     plan::{Amount, Cell, Parameters},
     results::Metric,
-    workload::Direction,
+    workload::{Direction, Timing},
 };
 
 use super::source::{Grid, Notes, Pair, Source, Style, push_new};
@@ -68,7 +68,11 @@ fn group_tables(source: &Source<'_>, cells: &[&Cell], caption: &str) -> Vec<Tabl
         let goodput = source.value(notes, cell, line.goodput, Style::Scaled);
         goodput.or_else(|| source.value(notes, cell, line.seconds, Style::Scaled))
     };
-    let times = grid.lines.iter().any(|line| is_small(line.1));
+    // The published tools print a rate for every size, and so does `compat`.
+    let times = grid
+        .lines
+        .iter()
+        .any(|line| is_small(line.1) && is_strict(line.1));
     let explained = if times {
         format!("{caption}; below 1 MiB a rate says little, so the time")
     } else {
@@ -83,7 +87,7 @@ fn group_tables(source: &Source<'_>, cells: &[&Cell], caption: &str) -> Vec<Tabl
     let shares = layout.without_raw().table(
         source,
         "Share of raw",
-        "median goodput as a share of that of raw over the same kind of transport",
+        &format!("median goodput as a share of that of raw over the same kind of transport; {caption}"),
         &layout.operations,
         |notes, cell, line| source.share(notes, cell, line.goodput),
     );
@@ -269,6 +273,16 @@ fn amount_text(amount: Amount) -> String {
     }
 }
 
+fn is_strict(parameters: &Parameters) -> bool {
+    matches!(
+        parameters,
+        Parameters::Bandwidth {
+            timing: Timing::Strict,
+            ..
+        }
+    )
+}
+
 fn is_small(parameters: &Parameters) -> bool {
     let least = perfrun_api::measure::LEAST_BYTES_FOR_A_RATE;
     matches!(parameters, Parameters::Bandwidth { amount: Amount::Count(bytes), streams, .. }
@@ -315,7 +329,7 @@ fn latency(source: &Source<'_>, grid: &Grid<'_>, caption: &str) -> Option<Table>
     }
     (!rows.is_empty()).then(|| Table {
         title: "Latency".to_owned(),
-        caption: format!("{caption}; from the dial until connected, and until the last byte"),
+        caption: format!("{caption}; from the dial until connected, and until the exchange was complete"),
         keys: 3,
         header: grid.header(&["Until", "Size", "Transport"]),
         rows,

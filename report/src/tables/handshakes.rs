@@ -72,7 +72,7 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
     vec![Table {
         title: "Handshakes".to_owned(),
         caption: "from the dial until TCP is connected, the connection is established (secured and multiplexed), and \
-                  the first byte came back on a stream"
+                  the first byte came back on a stream; the rate includes closing"
             .to_owned(),
         ..table
     }]

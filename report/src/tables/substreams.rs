@@ -61,8 +61,21 @@ fn caption(parameters: &Parameters) -> String {
     format!("{mode}; {open}")
 }
 
+/// What the times count from.
+fn clock(cells: &[&Cell]) -> &'static str {
+    let paced = cells
+        .iter()
+        .any(|cell| matches!(cell.parameters, Parameters::Substreams { rate: Some(_), .. }));
+    if paced {
+        "each from its own request"
+    } else {
+        "from before the first request"
+    }
+}
+
 /// The published shape: counts down, pairs across.
 fn means(source: &Source<'_>, cells: &[&Cell], caption: &str) -> Table {
+    let caption = format!("{caption}; {}", clock(cells));
     let mut grid = Grid::new(cells);
     let transports: Vec<Transport> = grid.lines.iter().map(|line| line.0).collect();
     grid.lines
@@ -85,7 +98,7 @@ fn means(source: &Source<'_>, cells: &[&Cell], caption: &str) -> Table {
     let rows = rows.collect();
     Table {
         title: "Mean time to open a substream".to_owned(),
-        caption: format!("{caption}; from before the first request"),
+        caption,
         keys: 2,
         header: grid.header(&["Transport", "Substreams"]),
         rows,
