@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `GET /v1/info` | [`Info`] |
 //! | `GET /v1/clock` | [`Clock`] |
-//! | `PUT /v1/trials/{id}` | prepare [`TrialRequest`]: 201, 200 when it is known with the same request, 409 with another |
+//! | `PUT /v1/trials/{id}` | prepare [`TrialRequest`]: 201, 200 when it is known with the same request, 409 with another, 423 while another trial runs |
 //! | `PUT /v1/trials/{id}/start` | [`Start`]: when a ready client begins; idempotent |
 //! | `PUT /v1/trials/{id}/finish` | a server has nothing more to expect: it closes and reports; idempotent |
 //! | `GET /v1/trials/{id}?wait=SECONDS&after=STATE` | [`TrialStatus`]; waits up to so long until the state is later than `after` |

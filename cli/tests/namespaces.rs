@@ -441,7 +441,8 @@ async fn fast() {
         drop(network);
     }
     eprintln!("two nodes have their network after {best:?}");
-    assert!(best < Duration::from_millis(100), "{best:?}");
+    // Milliseconds on an idle machine; the bound only says that nothing waits for a timer.
+    assert!(best < Duration::from_secs(2), "{best:?}");
 }
 
 async fn drop_all(launcher: &Launcher) {

@@ -126,7 +126,8 @@ async fn put_trial(
         Err(refusal) => {
             let status = match refusal {
                 Refusal::Invalid(_) => StatusCode::BAD_REQUEST,
-                Refusal::Different(_) | Refusal::Busy(_) => StatusCode::CONFLICT,
+                Refusal::Different(_) => StatusCode::CONFLICT,
+                Refusal::Busy(_) => StatusCode::LOCKED,
                 Refusal::Full | Refusal::Stopping => StatusCode::SERVICE_UNAVAILABLE,
             };
             Err(Refused(status, refusal.to_string()))

@@ -94,7 +94,7 @@ async fn a_node_that_is_gone_is_unreachable_soon() {
     let began = Instant::now();
     let error = client.info().await.unwrap_err();
     assert_eq!(error.category(), "Unreachable", "{error:?}");
-    assert!(began.elapsed() < Duration::from_secs(3));
+    assert!(began.elapsed() < Duration::from_secs(15));
 }
 
 #[tokio::test]

@@ -27,7 +27,7 @@ async fn a_cancelled_run_cancels_its_trial_and_records_nothing_of_it() {
     let out = bench.run().await;
     assert_eq!((out.end.state, out.end.reason), (RunState::Interrupted, None));
     assert_eq!(out.records, []);
-    assert!(began.elapsed() < Duration::from_secs(5), "at once");
+    assert!(began.elapsed() < Duration::from_secs(15), "at once");
     for (name, node) in &bench.nodes {
         assert_eq!(node.trials(), Vec::<String>::new(), "{name} has nothing left");
     }

@@ -184,7 +184,7 @@ async fn a_trial_is_taken_once_and_forgotten_on_request() {
     assert_eq!(node.put("a", &other).await, StatusCode::CONFLICT);
     assert_eq!(
         node.put("b", &request).await,
-        StatusCode::CONFLICT,
+        StatusCode::LOCKED,
         "the node is busy"
     );
     node.later_than("a", TrialState::Preparing).await;
