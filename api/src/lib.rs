@@ -1,5 +1,6 @@
 //! The PerfRun resource, its plan, the node's control contract and the results. No I/O.
 
+pub mod cluster;
 pub mod document;
 pub mod generated;
 pub mod histogram;

@@ -10,7 +10,9 @@
 //! | `GET /v1/trials/{id}?wait=SECONDS&after=STATE` | [`TrialStatus`]; waits up to so long until the state is later than `after` |
 //! | `DELETE /v1/trials/{id}` | cancel if running, forget if finished |
 //!
-//! All of these need `Authorization: Bearer TOKEN`; `/healthz`, `/readyz` and `/metrics` do not. Errors are [`Problem`]s.
+//! All of these need `Authorization: Bearer TOKEN`, or `X-Perfrun-Token: TOKEN` where something between the two keeps the
+//! first header for itself; one of them with the right token suffices. `/healthz`, `/readyz` and `/metrics` need
+//! neither. Errors are [`Problem`]s.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -21,6 +23,10 @@ use crate::{
     matrix::{Stack, Transport},
     plan::Parameters,
 };
+
+/// The second header that may carry the token, in the lower case that HTTP libraries want: the pod proxy of a Kubernetes
+/// API server takes `Authorization` for its own caller's and removes it.
+pub const TOKEN_HEADER: &str = "x-perfrun-token";
 
 /// What a node is and what it runs on.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]

@@ -76,6 +76,20 @@ pub struct Environment {
     pub isolation: Isolation,
     /// What each node said of itself.
     pub nodes: BTreeMap<String, Info>,
+    /// Node programs that the user named, instead of the one that belongs to perfrun.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub programs: Vec<NodeProgram>,
+}
+
+/// A program that nodes ran.
+#[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeProgram {
+    /// The stack variant whose nodes ran it; none: all others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variant: Option<String>,
+    /// Its absolute path on the machine of the run.
+    pub path: String,
 }
 
 /// How nodes are kept apart.

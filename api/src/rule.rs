@@ -3,6 +3,8 @@
 
 use kube::core::Rule;
 
+use crate::cluster::RESERVED_PREFIX;
+
 /// How a duration is written. Checked in the same rule as the bounds, so that nonsense gets the sentence too and not
 /// the evaluation error of `duration()`.
 const DURATION: &str = r"^([0-9]{1,9}([.][0-9]{1,9})?(ns|us|µs|ms|s|m|h))+$";
@@ -30,6 +32,14 @@ pub fn not_empty(of: &str) -> Rule {
     rule(
         "size(self) >= 1".to_owned(),
         format!("must name at least one {of}"),
+    )
+}
+
+/// Labels or annotations, but not those that the operator sets.
+pub fn not_reserved() -> Rule {
+    rule(
+        format!("self.all(key, !key.startsWith('{RESERVED_PREFIX}'))"),
+        format!("must not have a key that begins with {RESERVED_PREFIX}: those are the operator's"),
     )
 }
 

@@ -213,6 +213,10 @@ pub struct Topology {
     /// Use the network of the Kubernetes node instead of the pod network. No effect on local runs.
     #[serde(default)]
     pub host_network: bool,
+    /// Wait until no other run of the operator is active, and keep others waiting meanwhile: runs that share a CPU or a
+    /// link measure each other. No effect on local runs, which are never concurrent.
+    #[serde(default = "default_true")]
+    pub exclusive: bool,
 }
 
 /// Where pods run.
@@ -265,11 +269,15 @@ pub struct PodSettings {
     /// Priority class of the pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_class_name: Option<String>,
-    /// Annotations to add to the pod.
+    /// Annotations to add to the pod, but those that begin with `perfrun.io/`, which are the operator's.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 64))]
+    #[x_kube(validation = rule::not_reserved())]
     pub annotations: BTreeMap<String, String>,
-    /// Labels to add to the pod.
+    /// Labels to add to the pod, but those that begin with `perfrun.io/`, which are the operator's.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 64))]
+    #[x_kube(validation = rule::not_reserved())]
     pub labels: BTreeMap<String, String>,
     /// Secrets to pull the image with.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -408,6 +416,7 @@ impl Default for Topology {
             peers_per_client: 1,
             placement: Placement::default(),
             host_network: false,
+            exclusive: true,
         }
     }
 }

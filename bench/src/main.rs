@@ -37,7 +37,7 @@ enum Name {
     Chunks,
     /// CPU time of the node that is neither the stack's nor the kernel's.
     NodeCpu,
-    /// Time per trial that is not the trial, idle memory, start skew.
+    /// Time for the network, time per trial that is not the trial, idle memory, start skew.
     Overhead,
 }
 

@@ -1,13 +1,37 @@
 //! What a run costs besides its trials.
 
+use std::time::Instant;
+
 use anyhow::{Context, Result};
+use perfrun_cli::local::{Isolation, Network};
 
 use crate::testbed::{Testbed, median};
 
+/// Networks to create.
+const NETWORKS: usize = 20;
+
 pub async fn run() -> Result<()> {
+    network().await?;
     per_trial().await?;
     idle_memory().await?;
     start_skew().await
+}
+
+/// Namespaces, links and addresses, before the first node can start.
+async fn network() -> Result<()> {
+    let mut times = vec![];
+    for _ in 0..NETWORKS {
+        let begun = Instant::now();
+        let network = Network::create(Isolation::Namespaces, 2).await?;
+        times.push(begun.elapsed().as_secs_f64() * 1e3);
+        drop(network);
+    }
+    let worst = times.iter().copied().fold(0.0, f64::max);
+    println!(
+        "creating the network of two nodes: median {:.1} ms, worst {worst:.1} ms of {NETWORKS} (target ≤ 100 ms)",
+        median(&times)
+    );
+    Ok(())
 }
 
 /// Preparing, barrier and collecting, for each trial.

@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use perfrun_api::results::Metric;
 use perfrun_cli::local::Slot;
-use quinn::{ClientConfig, Endpoint, ServerConfig, TransportConfig};
+use quinn::{ClientConfig, Endpoint, ServerConfig, TransportConfig, VarInt};
 use rustls::{RootCertStore, pki_types::CertificateDer};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
@@ -103,7 +103,7 @@ async fn server(ip: IpAddr) -> Result<()> {
     let key = rustls::pki_types::PrivatePkcs8KeyDer::from(certified.signing_key.serialize_der());
     let der = certified.cert.der().clone();
     let mut config = ServerConfig::with_single_cert(vec![der.clone()], key.into())?;
-    config.transport_config(transport());
+    config.transport_config(transport()).migration(false);
     let endpoint = Endpoint::server(config, SocketAddr::new(ip, 0))?;
     let hex: String = der.iter().map(|byte| format!("{byte:02x}")).collect();
     println!("{} {hex}", endpoint.local_addr()?);
@@ -155,11 +155,17 @@ async fn client(address: SocketAddr, certificate: &str, time: Duration) -> Resul
     Ok(())
 }
 
-/// The same windows as the node's raw QUIC, which are libp2p's.
+/// That of the node's raw QUIC, setting by setting: only then is what differs the node's own doing.
 fn transport() -> Arc<TransportConfig> {
     let mut config = TransportConfig::default();
     config
+        .max_concurrent_bidi_streams(256u32.into())
+        .max_concurrent_uni_streams(0u32.into())
+        .datagram_receive_buffer_size(None)
         .stream_receive_window(10_000_000u32.into())
-        .receive_window(15_000_000u32.into());
+        .receive_window(15_000_000u32.into())
+        .max_idle_timeout(Some(VarInt::from_u32(10_000).into()))
+        .keep_alive_interval(Some(Duration::from_secs(5)))
+        .allow_spin(false);
     Arc::new(config)
 }

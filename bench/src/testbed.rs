@@ -15,7 +15,7 @@ use perfrun_cli::{
     run::nodes::{self, LocalNodes},
     ui::Ui,
 };
-use perfrun_conductor::{Conductor, Event, Options, Sink};
+use perfrun_conductor::{Conductor, Event, Kept, Options, Sink};
 use tokio_util::sync::CancellationToken;
 
 /// The nodes of one document.
@@ -100,9 +100,9 @@ struct Records(Mutex<Vec<TrialRecord>>);
 
 #[async_trait]
 impl Sink for Records {
-    async fn record(&mut self, record: &TrialRecord) -> std::io::Result<()> {
+    async fn record(&mut self, record: &TrialRecord) -> std::io::Result<Kept> {
         self.0.get_mut().expect("no holder panics").push(record.clone());
-        Ok(())
+        Ok(Kept::InMemory)
     }
 }
 

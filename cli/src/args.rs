@@ -1,8 +1,12 @@
 //! The command line.
 
-use std::{path::PathBuf, str::FromStr};
+mod cluster;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::{env, ffi::OsStr, path::Path, path::PathBuf, str::FromStr, sync::LazyLock};
+
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+
+pub use self::cluster::{Cancel, Get, GetResults, List, Logs, Output, Target, Watch};
 
 const EXIT_STATUS: &str = "\
 Exit status:
@@ -17,16 +21,20 @@ go to standard output, progress to standard error. Ctrl-C saves what was measure
 that was stopped, killed, or that failed can be gone on with by --resume: trials that were completed are not run again, \
 those that failed are, and timeouts.run counts from anew.
 
+With --cluster all documents are applied, then followed one after the other. Ctrl-C stops following: the runs go on, \
+`perfrun watch` follows them again, `perfrun cancel` stops them. Complete results stay in the cluster, too.
+
 Exit status:
   0    every trial was completed, perhaps in a second attempt
-  1    a trial failed, or the run did, or it was refused: standard error and the report say why
+  1    a trial failed, or the run did, or it was refused or cancelled: standard error and the report say why
   2    the command line was not understood
   130  stopped by Ctrl-C or SIGTERM";
 
 /// Benchmarks of peer-to-peer networking stacks: plan, run, report.
 ///
 /// A PerfRun document says which stacks, over which transports, under which workload, how often. `perfrun run` runs it
-/// on this machine, each node in a network namespace of its own.
+/// on this machine, each node in a network namespace of its own; `perfrun run --cluster` has the operator of a
+/// Kubernetes cluster run it, each node in a pod. Installed as `kubectl-perfrun`, this is `kubectl perfrun`.
 #[derive(Debug, Parser)]
 #[command(version, name = "perfrun", after_help = EXIT_STATUS)]
 pub struct Cli {
@@ -34,14 +42,49 @@ pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
     /// Log filter, e.g. `info` or `perfrun_conductor=debug`; logs go to standard error.
-    #[arg(long, global = true, env = "RUST_LOG", default_value = "warn")]
+    #[arg(long, global = true, env = "RUST_LOG", default_value = "warn,kube=off")]
     pub log: String,
+}
+
+impl Cli {
+    /// What the command line says; if it says nothing sensible, ends the process with an explanation.
+    pub fn from_command_line() -> Self {
+        let mut command = Self::described(program());
+        let matches = command.get_matches_mut();
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
+    }
+
+    /// The command line of a program of that name.
+    fn described(program: &'static str) -> clap::Command {
+        // These options are shared by many commands; only this one can do without a cluster.
+        let needs_cluster = |run: clap::Command| {
+            Target::IDS.iter().fold(run, |run, id| {
+                run.mut_arg(id, |option| option.requires("cluster"))
+            })
+        };
+        Self::command()
+            .bin_name(program)
+            .mut_subcommand("run", needs_cluster)
+    }
+}
+
+/// What the user calls this program: kubectl runs `kubectl-perfrun` for `kubectl perfrun`.
+pub fn program() -> &'static str {
+    static PROGRAM: LazyLock<&str> = LazyLock::new(|| called(env::args_os().next().as_deref()));
+    &PROGRAM
+}
+
+fn called(file: Option<&OsStr>) -> &'static str {
+    match file.map(Path::new).and_then(Path::file_name) {
+        Some(name) if name == "kubectl-perfrun" => "kubectl perfrun",
+        _ => "perfrun",
+    }
 }
 
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run every PerfRun of a file on this machine.
+    /// Run every PerfRun of a file, on this machine or on a cluster.
     Run(Run),
     /// Print what a file would run: nodes, cells, trials, and what is skipped and why.
     Plan(Plan),
@@ -49,6 +92,18 @@ pub enum Command {
     Validate(Validate),
     /// Print results, or draw them.
     Report(Report),
+    /// List the runs of a cluster.
+    #[command(visible_alias = "ls")]
+    List(List),
+    /// Follow a run of a cluster to its end, and show what came out.
+    Watch(Watch),
+    /// Print the results of a run of a cluster.
+    #[command(subcommand)]
+    Get(Get),
+    /// Stop a run of a cluster; what was measured until then is kept.
+    Cancel(Cancel),
+    /// Print what the nodes of a run of a cluster log.
+    Logs(Logs),
 }
 
 /// Options of `perfrun run`.
@@ -58,9 +113,6 @@ pub struct Run {
     /// PerfRun document or stream of documents (YAML or JSON); `-` reads standard input.
     #[arg(required_unless_present = "resume")]
     pub file: Option<PathBuf>,
-    /// Where results go, in a folder NAME-TIMESTAMP.
-    #[arg(long, value_name = "DIR", default_value = "results")]
-    pub results: PathBuf,
     /// Go on with a run that was interrupted or failed: the folder of its results.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "results"])]
     pub resume: Option<PathBuf>,
@@ -70,12 +122,15 @@ pub struct Run {
     /// Program of the nodes, or of the nodes of one stack variant [default: perfrun-node beside perfrun].
     #[arg(long, value_name = "[VARIANT=]PATH")]
     pub node: Vec<NodeProgram>,
-    /// Show no progress, only the result.
-    #[arg(long, short)]
-    pub quiet: bool,
-    /// Print results as JSON, one document per line, instead of tables.
-    #[arg(long)]
-    pub json: bool,
+    /// Where what comes out goes.
+    #[command(flatten)]
+    pub output: Output,
+    /// Have the operator of a Kubernetes cluster run it, and follow it.
+    #[arg(long, conflicts_with_all = ["loopback", "node", "resume"], help_heading = "Cluster")]
+    pub cluster: bool,
+    /// Which cluster.
+    #[command(flatten)]
+    pub target: Target,
 }
 
 /// A program for nodes.
@@ -152,7 +207,62 @@ pub enum Format {
 
 #[cfg(test)]
 mod tests {
+    use clap::error::ErrorKind;
+
     use super::*;
+
+    fn parsed(line: &str) -> Result<Cli, ErrorKind> {
+        let words = std::iter::once("perfrun").chain(line.split_whitespace());
+        let matches = Cli::described("perfrun").try_get_matches_from(words);
+        matches
+            .and_then(|matches| Cli::from_arg_matches(&matches))
+            .map_err(|error| error.kind())
+    }
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::described("perfrun").debug_assert();
+    }
+
+    #[test]
+    fn what_only_a_local_run_has_is_refused_with_a_cluster() {
+        assert!(parsed("run a.yaml --cluster --json -q --output-dir there").is_ok());
+        for local in ["--loopback", "--node bin/node"] {
+            let refused = parsed(&format!("run a.yaml --cluster {local}"));
+            assert_eq!(refused.unwrap_err(), ErrorKind::ArgumentConflict, "{local}");
+        }
+        let refused = parsed("run --resume results/a --cluster");
+        assert_eq!(refused.unwrap_err(), ErrorKind::ArgumentConflict);
+    }
+
+    #[test]
+    fn what_only_a_cluster_has_is_refused_without_one() {
+        for option in ["-n lab", "--context lab", "--kubeconfig lab"] {
+            assert!(parsed(&format!("run a.yaml --cluster {option}")).is_ok());
+            let refused = parsed(&format!("run a.yaml {option}"));
+            assert_eq!(
+                refused.unwrap_err(),
+                ErrorKind::MissingRequiredArgument,
+                "{option}"
+            );
+        }
+        assert!(parsed("list -n lab").is_ok());
+        assert_eq!(parsed("list -n lab -A").unwrap_err(), ErrorKind::ArgumentConflict);
+    }
+
+    #[test]
+    fn kubectl_s_plugin_is_called_as_one_calls_it() {
+        assert_eq!(
+            called(Some(OsStr::new("/usr/bin/kubectl-perfrun"))),
+            "kubectl perfrun"
+        );
+        assert_eq!(called(Some(OsStr::new("target/perfrun"))), "perfrun");
+        assert_eq!(called(None), "perfrun");
+        let mut command = Cli::described("kubectl perfrun");
+        command.build();
+        let watch = command.find_subcommand_mut("watch").unwrap();
+        assert!(watch.render_usage().to_string().contains("kubectl perfrun watch"));
+    }
 
     #[test]
     fn a_node_program_may_be_for_one_variant() {

@@ -1,6 +1,7 @@
 //! The parts of the `perfrun` command.
 
 pub mod args;
+pub mod cluster;
 pub mod local;
 pub mod report;
 pub mod run;

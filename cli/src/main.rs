@@ -1,21 +1,22 @@
 //! `perfrun`: benchmarks of peer-to-peer networking stacks.
 
 use std::{
+    future::Future,
     io::{Write, stderr},
     process::ExitCode,
 };
 
 use anyhow::Context;
-use clap::Parser;
 use perfrun_cli::{
-    args::{Cli, Command},
+    args::{Cli, Command, Get},
+    cluster,
     local::{Isolation, privilege},
     report, run, show,
 };
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
-    match perfrun(Cli::parse()) {
+    match perfrun(Cli::from_command_line()) {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
             // Nobody is left to tell if standard error is closed.
@@ -35,6 +36,12 @@ fn perfrun(cli: Cli) -> anyhow::Result<u8> {
         Command::Plan(args) => show::print_plans(&args).map(|()| 0),
         Command::Validate(args) => show::validate(&args),
         Command::Report(args) => report::report(&args).map(|()| 0),
+        Command::List(args) => block_on(cluster::list(&args)),
+        Command::Watch(args) => block_on(cluster::watch(&args)),
+        Command::Get(Get::Results(args)) => block_on(cluster::get_results(&args)),
+        Command::Cancel(args) => block_on(cluster::cancel(&args)),
+        Command::Logs(args) => block_on(cluster::logs(&args)),
+        Command::Run(args) if args.cluster => block_on(cluster::run(&args)),
         Command::Run(args) => {
             let isolation = run::isolation(&args)?;
             if isolation == Isolation::Namespaces {
@@ -44,8 +51,12 @@ fn perfrun(cli: Cli) -> anyhow::Result<u8> {
                      where they share one interface",
                 )?;
             }
-            let runtime = tokio::runtime::Runtime::new().context("failed to start the async runtime")?;
-            runtime.block_on(run::run(args, isolation))
+            block_on(run::run(args, isolation))
         }
     }
+}
+
+fn block_on(command: impl Future<Output = anyhow::Result<u8>>) -> anyhow::Result<u8> {
+    let runtime = tokio::runtime::Runtime::new().context("failed to start the async runtime")?;
+    runtime.block_on(command)
 }

@@ -7,20 +7,19 @@ use std::{
 
 use anyhow::{Context, ensure};
 
+use perfrun_api::results::Results;
+
 use crate::{
     args::{self, Format},
-    print, store, terminal_width,
+    print,
+    store::{self, Store},
+    terminal_width,
 };
 
 /// Prints results, and draws them if asked.
 pub fn report(args: &args::Report) -> anyhow::Result<()> {
     let results = store::read(&args.results)?;
-    print(&match args.output {
-        Format::Table => perfrun_report::terminal(&results, terminal_width()),
-        Format::Md => perfrun_report::markdown(&results),
-        Format::Json => serde_json::to_string_pretty(&results)? + "\n",
-        Format::Csv => perfrun_report::samples_csv(&results),
-    })?;
+    print(&rendered(&results, args.output)?)?;
     if let Some(folder) = &args.svg {
         let plots = perfrun_report::plots(&results);
         ensure!(
@@ -35,4 +34,25 @@ pub fn report(args: &args::Report) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Results as they are printed.
+pub fn rendered(results: &Results, format: Format) -> anyhow::Result<String> {
+    Ok(match format {
+        Format::Table => perfrun_report::terminal(results, terminal_width()),
+        Format::Md => perfrun_report::markdown(results),
+        Format::Json => serde_json::to_string_pretty(results).context("failed to encode the results")? + "\n",
+        Format::Csv => perfrun_report::samples_csv(results),
+    })
+}
+
+/// Prints what came out of a run that has just ended: tables, or one line of JSON.
+pub fn show(store: &Store, json: bool) -> anyhow::Result<()> {
+    if json {
+        let json = serde_json::to_string(store.results()).context("failed to encode the results")?;
+        return print(&format!("{json}\n"));
+    }
+    let tables = perfrun_report::terminal(store.results(), terminal_width());
+    let folder = store.folder().display();
+    print(&format!("{tables}\nResults are in {folder}\n"))
 }

@@ -21,15 +21,15 @@ use tokio_util::sync::CancellationToken;
 
 use self::nodes::{LocalNodes, Program};
 use crate::{
-    args, label, local, print, read_documents,
+    args, label, local, read_documents, report,
     store::{self, Store},
     ui::Ui,
 };
 
 /// Exit status of a run with a failed trial, or that did not run to its end.
-const INCOMPLETE: u8 = 1;
+pub const INCOMPLETE: u8 = 1;
 /// Exit status after Ctrl-C, as shells count it: 128 + SIGINT.
-const INTERRUPTED: u8 = 130;
+pub const INTERRUPTED: u8 = 130;
 
 /// What is to separate the nodes: of a run that is gone on with, what did before, or its trials would not compare.
 pub fn isolation(args: &args::Run) -> anyhow::Result<local::Isolation> {
@@ -63,10 +63,11 @@ pub async fn run(args: args::Run, isolation: local::Isolation) -> anyhow::Result
         return resume(&args, folder, isolation, &cancel).await;
     }
     let file = args.file.as_deref().context("name a file to run")?;
+    let named = nodes::resolve(&args.node)?;
     // All documents are looked at before the first is run: a mistake in the last should not cost an hour.
     let jobs = read_documents(file)?
         .into_iter()
-        .map(|run| Job::of(run, &args.node))
+        .map(|run| Job::of(run, &named))
         .collect::<anyhow::Result<Vec<_>>>()
         .with_context(|| label(file))?;
     check_variants(&args.node, jobs.iter().map(|job| &job.spec))?;
@@ -81,7 +82,14 @@ pub async fn run(args: args::Run, isolation: local::Isolation) -> anyhow::Result
         if cancel.is_cancelled() {
             return Ok(INTERRUPTED);
         }
-        let store = Store::create(&args.results, &name, spec, plan, isolation.into())?;
+        let store = Store::create(
+            &args.output.results,
+            &name,
+            spec,
+            plan,
+            isolation.into(),
+            named.clone(),
+        )?;
         status = status.max(one(&args, store, programs, isolation, &cancel).await?);
     }
     Ok(status)
@@ -95,17 +103,24 @@ async fn resume(
     cancel: &CancellationToken,
 ) -> anyhow::Result<u8> {
     let mut store = Store::resume(folder)?;
-    let Results { plan, spec, .. } = store.results();
-    check_variants(&args.node, [spec])?;
+    check_variants(&args.node, [&store.results().spec])?;
     if store.is_done() {
         // Written again, since perfrun may have been killed before it came to its last file.
         let reason = store.results().reason.clone();
         store.finish(RunState::Complete, reason, BTreeMap::new())?;
         let _ = writeln!(stderr(), "all trials are there: nothing is left to run");
-        show(args, &store)?;
+        report::show(&store, args.output.json)?;
         return Ok(0);
     }
-    let programs = nodes::programs(plan, spec, &args.node)?;
+    let earlier = &store.results().environment.programs;
+    store.keep_programs(nodes::resolve(&named_now_or_before(&args.node, earlier))?)?;
+    let Results {
+        plan,
+        spec,
+        environment,
+        ..
+    } = store.results();
+    let programs = nodes::programs(plan, spec, &environment.programs)?;
     one(args, store, programs, isolation, cancel).await
 }
 
@@ -118,18 +133,10 @@ struct Job {
 }
 
 impl Job {
-    fn of(run: PerfRun, given: &[args::NodeProgram]) -> anyhow::Result<Self> {
+    fn of(run: PerfRun, given: &[results::NodeProgram]) -> anyhow::Result<Self> {
+        let plan = runnable(&run)?;
         let name = run.metadata.name.unwrap_or_default();
         let spec = run.spec;
-        ensure!(
-            !spec.suspend,
-            "perfrun/{name} is suspended: set spec.suspend to false to run it"
-        );
-        ensure!(
-            !spec.cancel,
-            "perfrun/{name} is cancelled: set spec.cancel to false to run it"
-        );
-        let plan = plan(&spec).with_context(|| format!("perfrun/{name}"))?;
         let programs = nodes::programs(&plan, &spec, given).with_context(|| format!("perfrun/{name}"))?;
         Ok(Self {
             name,
@@ -138,6 +145,32 @@ impl Job {
             programs,
         })
     }
+}
+
+/// The plan of a document that can be run now.
+pub fn runnable(run: &PerfRun) -> anyhow::Result<Plan> {
+    let name = run.metadata.name.as_deref().unwrap_or_default();
+    ensure!(
+        !run.spec.suspend,
+        "perfrun/{name} is suspended: set spec.suspend to false to run it"
+    );
+    ensure!(
+        !run.spec.cancel,
+        "perfrun/{name} is cancelled: set spec.cancel to false to run it"
+    );
+    plan(&run.spec).with_context(|| format!("perfrun/{name}"))
+}
+
+/// The programs named on the command line, and those of the run's beginning that no other takes the place of.
+fn named_now_or_before(now: &[args::NodeProgram], before: &[results::NodeProgram]) -> Vec<args::NodeProgram> {
+    let still_used = before
+        .iter()
+        .filter(|before| now.iter().all(|program| program.variant != before.variant))
+        .map(|before| args::NodeProgram {
+            variant: before.variant.clone(),
+            path: before.path.as_str().into(),
+        });
+    now.iter().cloned().chain(still_used).collect()
 }
 
 /// A misspelt variant would be measured with the program of the others, and nobody would know.
@@ -178,7 +211,7 @@ async fn one(
     cancel: &CancellationToken,
 ) -> anyhow::Result<u8> {
     let Results { name, plan, .. } = store.results();
-    let ui = Ui::new(args.quiet, plan);
+    let ui = Ui::new(args.output.quiet, plan);
     ui.mention(&format!(
         "perfrun/{name}: {} of {} on {}, {}; results in {}",
         counted(plan.trials.len(), "trial"),
@@ -205,7 +238,9 @@ async fn one(
             }
         }
     };
-    let RunEnd { state, reason, nodes } = end;
+    let RunEnd {
+        state, reason, nodes, ..
+    } = end;
     let saved = store.finish(state, reason.clone(), nodes);
     drop(ui);
     if let (RunState::Failed, Some(reason)) = (state, &reason) {
@@ -216,19 +251,11 @@ async fn one(
         );
     }
     // Even if it could not be saved: it may have taken hours.
-    show(args, &store)?;
+    report::show(&store, args.output.json)?;
     saved?;
-    if state != RunState::Complete && !args.quiet {
-        let programs = if args.node.is_empty() {
-            ""
-        } else {
-            " and the same --node"
-        };
+    if state != RunState::Complete && !args.output.quiet {
         let folder = store.folder().display();
-        let _ = writeln!(
-            stderr(),
-            "go on with it by: perfrun run --resume {folder}{programs}"
-        );
+        let _ = writeln!(stderr(), "go on with it by: perfrun run --resume {folder}");
     }
     let failed = store
         .results()
@@ -259,6 +286,7 @@ async fn measure(
     } = store.results().clone();
     let without_nodes = |state, reason| RunEnd {
         state,
+        cause: None,
         reason,
         nodes: BTreeMap::new(),
     };
@@ -303,24 +331,14 @@ fn was_retried(failed: &results::TrialRecord, results: &Results) -> bool {
         .any(|record| record.trial.id == failed.trial.id && record.failure.is_none())
 }
 
-fn show(args: &args::Run, store: &Store) -> anyhow::Result<()> {
-    if args.json {
-        let json = serde_json::to_string(store.results()).context("failed to encode the results")?;
-        print(&format!("{json}\n"))
-    } else {
-        let tables = perfrun_report::terminal(store.results(), crate::terminal_width());
-        let folder = store.folder().display();
-        print(&format!("{tables}\nResults are in {folder}\n"))
-    }
-}
-
-fn counted(count: usize, what: &str) -> String {
+/// A number of things.
+pub fn counted(count: usize, what: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {what}{plural}")
 }
 
 /// Cancels the run at the first SIGINT or SIGTERM; a second one does not wait for it.
-async fn cancel_on_signal(cancel: CancellationToken) -> io::Result<()> {
+pub async fn cancel_on_signal(cancel: CancellationToken) -> io::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     loop {

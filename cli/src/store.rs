@@ -27,11 +27,11 @@ use perfrun_api::{
     node::Info,
     plan::Plan,
     quantity::ByteSize,
-    results::{Environment, Isolation, Results, RunState, SCHEMA_VERSION, TrialRecord},
+    results::{Environment, Isolation, NodeProgram, Results, RunState, SCHEMA_VERSION, TrialRecord},
     spec::PerfRunSpec,
 };
-use perfrun_conductor::Sink;
-use rustix::fs::FlockOperation;
+use perfrun_conductor::{Kept, Sink};
+use rustix::fs::{Access, FlockOperation};
 use thiserror::Error;
 
 /// What a trial's record needs at most, roughly; used to find out in advance whether the disk has room.
@@ -130,9 +130,10 @@ impl Store {
         spec: PerfRunSpec,
         plan: Plan,
         isolation: Isolation,
+        programs: Vec<NodeProgram>,
     ) -> Result<Self, Error> {
         let started = Timestamp::now();
-        let folder = parent.join(format!("{name}-{}", started.strftime("%Y%m%dT%H%M%S%.3fZ")));
+        let folder = parent.join(folder_name(name, started));
         let results = Results {
             schema_version: SCHEMA_VERSION,
             name: name.to_owned(),
@@ -146,6 +147,7 @@ impl Store {
                 perfrun: env!("CARGO_PKG_VERSION").to_owned(),
                 isolation,
                 nodes: BTreeMap::new(),
+                programs,
             },
             trials: vec![],
             summary: vec![],
@@ -178,6 +180,27 @@ impl Store {
             made.iter().for_each(|folder| drop(fs::remove_dir(folder)));
         }
         created
+    }
+
+    /// Keeps the results of a run on a cluster, in a folder that is named as if it had been run here. Kept again, they
+    /// take their own place.
+    pub fn keep(parent: &Path, results: Results) -> Result<Self, Error> {
+        let folder = parent.join(folder_name(&results.name, results.started));
+        let refused = |source| Error::Create {
+            folder: parent.to_owned(),
+            source,
+        };
+        fs::create_dir_all(&folder).map_err(refused)?;
+        let store = Self {
+            _lock: lock(&folder, refused)?,
+            folder,
+            results,
+            earlier: 0.0,
+            ballast: None,
+        };
+        store.write_results(&store.results)?;
+        store.write_reports()?;
+        Ok(store)
     }
 
     /// Opens the folder of a run that ended before all of its trials were completed.
@@ -225,6 +248,12 @@ impl Store {
         store.results.reason = Some("perfrun ended before the run did".to_owned());
         store.write_results(&store.results)?;
         Ok(store)
+    }
+
+    /// Keeps what nodes are to run, for whoever goes on with this or reads what came of it.
+    pub fn keep_programs(&mut self, programs: Vec<NodeProgram>) -> Result<(), Error> {
+        self.results.environment.programs = programs;
+        self.write_results(&self.results)
     }
 
     /// Whether every trial of the plan has been completed.
@@ -301,6 +330,11 @@ impl Store {
         // results.json has what these files had; leaving them would only be untidy.
         let _ = fs::remove_dir_all(self.folder.join(TRIALS));
         remove_empty(&self.logs_folder());
+        self.write_reports()
+    }
+
+    /// Writes what is made of the results for people.
+    fn write_reports(&self) -> Result<(), Error> {
         self.write("report.md", perfrun_report::markdown(&self.results).as_bytes())?;
         self.write(
             "samples.csv",
@@ -321,20 +355,41 @@ impl Store {
 
 #[async_trait]
 impl Sink for Store {
-    async fn record(&mut self, record: &TrialRecord) -> io::Result<()> {
+    async fn record(&mut self, record: &TrialRecord) -> io::Result<Kept> {
         let mut record = record.clone();
         record.at_seconds += self.earlier;
         let json = serde_json::to_vec(&record)?;
         let written = atomic::write(&self.trial_file(&record), &json);
         // What could not be kept for sure is still worth a try at the end.
         self.results.trials.push(record);
-        written
+        written.map(|()| Kept::Safely)
     }
 }
 
 const RESULTS: &str = "results.json";
 const TRIALS: &str = "trials";
 const LOGS: &str = "logs";
+
+fn folder_name(name: &str, started: Timestamp) -> String {
+    format!("{name}-{}", started.strftime("%Y%m%dT%H%M%S%.3fZ"))
+}
+
+/// Makes sure that folders can be made in a folder, which need not exist yet.
+pub fn check_writable(folder: &Path) -> Result<(), Error> {
+    let existing = folder
+        .ancestors()
+        .find(|folder| folder.exists())
+        .unwrap_or(Path::new("."));
+    let checked = if existing.is_dir() {
+        rustix::fs::access(existing, Access::WRITE_OK | Access::EXEC_OK).map_err(io::Error::from)
+    } else {
+        Err(io::ErrorKind::NotADirectory.into())
+    };
+    checked.map_err(|source| Error::Create {
+        folder: folder.to_owned(),
+        source,
+    })
+}
 
 /// Reads the results of a run, finished or not, from its folder or its results.json.
 pub fn read(path: &Path) -> Result<Results, Error> {

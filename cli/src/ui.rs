@@ -1,30 +1,24 @@
 //! What a person sees while a run goes on: a bar on a terminal, plain lines elsewhere. All of it on standard error, so
 //! that standard output is only the result.
 
+mod screen;
+
 use std::{
     collections::HashSet,
-    io::{IsTerminal, Write, stderr},
     sync::{Mutex, PoisonError},
-    time::Duration,
 };
 
-use indicatif::{ProgressBar, ProgressStyle};
 use perfrun_api::{
     plan::Plan,
     results::{Metric, TrialRecord},
 };
 use perfrun_conductor::{Event, Progress};
 
-/// The bar's clock goes on while a long trial does.
-const TICK: Duration = Duration::from_millis(500);
+pub use self::screen::Screen;
 
-/// Before the first trial ended, nobody knows how long the others will take.
-const AT_FIRST: &str = "{bar:20} {pos}/{len} trials, {elapsed}  {wide_msg}";
-const THEN: &str = "{bar:20} {pos}/{len} trials, {elapsed}, about {eta} left  {wide_msg}";
-
-/// Where progress goes.
+/// Where progress of a local run goes.
 pub struct Ui {
-    kind: Kind,
+    screen: Screen,
     ended: Mutex<Ended>,
     trials: usize,
     /// Names of the plan's cells.
@@ -39,24 +33,13 @@ struct Ended {
     now: HashSet<String>,
 }
 
-enum Kind {
-    Quiet,
-    Lines,
-    Bar(ProgressBar),
-}
-
 impl Ui {
     /// For a run of this plan.
     pub fn new(quiet: bool, plan: &Plan) -> Self {
         let trials = plan.trials.len();
-        let kind = match (quiet, stderr().is_terminal()) {
-            (true, _) => Kind::Quiet,
-            (false, false) => Kind::Lines,
-            (false, true) => Kind::Bar(ProgressBar::new(trials as u64).with_style(style(AT_FIRST))),
-        };
         let cells = plan.cells.iter().map(|cell| cell.id.clone()).collect();
         Self {
-            kind,
+            screen: Screen::new(quiet, trials as u64),
             ended: Mutex::default(),
             trials,
             cells,
@@ -65,29 +48,17 @@ impl Ui {
 
     /// Says something that stays, warnings included.
     pub fn say(&self, text: &str) {
-        // Nobody is left to tell if standard error is closed, and the run goes on.
-        let say = || drop(writeln!(stderr(), "{text}"));
-        match &self.kind {
-            Kind::Bar(bar) => bar.suspend(say),
-            Kind::Quiet | Kind::Lines => say(),
-        }
+        self.screen.say(text);
     }
 
     /// Says something that only matters to who watches.
     pub fn mention(&self, text: &str) {
-        if !matches!(self.kind, Kind::Quiet) {
-            self.say(text);
-        }
+        self.screen.mention(text);
     }
 
     fn start(&self, earlier: usize) {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner).earlier = earlier;
-        if let Kind::Bar(bar) = &self.kind {
-            bar.set_position(earlier as u64);
-            bar.reset_elapsed();
-            bar.reset_eta();
-            bar.enable_steady_tick(TICK);
-        }
+        self.screen.start(earlier as u64);
     }
 
     /// Counts a trial; returns how many have ended.
@@ -95,29 +66,18 @@ impl Ui {
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         ended.now.insert(record.trial.id.clone());
         let count = ended.earlier + ended.now.len();
-        if let Kind::Bar(bar) = &self.kind {
-            if ended.now.len() == 1 {
-                bar.set_style(style(THEN));
-            }
-            bar.set_position(count as u64);
-        }
+        self.screen.advance(count as u64);
         count
     }
 
     /// What the bar says is going on.
     fn show(&self, cell: usize, detail: &str) {
-        if let Kind::Bar(bar) = &self.kind {
-            bar.set_message(format!("{} {detail}", self.cell(cell)));
-        }
+        self.screen.show(format!("{} {detail}", self.cell(cell)));
     }
 
     fn cell(&self, index: usize) -> &str {
         self.cells.get(index).map_or("", String::as_str)
     }
-}
-
-fn style(template: &str) -> ProgressStyle {
-    ProgressStyle::with_template(template).expect("the template is well-formed")
 }
 
 impl Progress for Ui {
@@ -152,20 +112,12 @@ impl Progress for Ui {
                         "{progress} {cell}{warmup} failed{at}: {} ({})",
                         failure.message, failure.reason
                     ));
-                } else if let Kind::Lines = self.kind {
+                } else if self.screen.is_lines() {
                     let headline = headline(record);
                     self.say(&format!("{progress} {cell}{warmup}{headline}"));
                 }
             }
             Event::NodeReplaced { name } => self.say(&format!("{name} was started again")),
-        }
-    }
-}
-
-impl Drop for Ui {
-    fn drop(&mut self) {
-        if let Kind::Bar(bar) = &self.kind {
-            bar.finish_and_clear();
         }
     }
 }

@@ -24,4 +24,4 @@ mod trial;
 
 pub use client::NodeClient;
 pub use progress::{Event, Progress};
-pub use run::{Conductor, Nodes, Options, RunEnd, RunId, Sink};
+pub use run::{Cause, Conductor, Kept, Nodes, Options, RunEnd, RunId, Sink};

@@ -17,6 +17,7 @@ use perfrun_api::{
     results::{RunState, TrialRecord},
     spec::Timeouts,
 };
+use strum::IntoStaticStr;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -25,7 +26,7 @@ use crate::{
     client::{Error, NodeClient},
     clock::{self, LocalClock, NodeClock},
     progress::{Event, Progress},
-    trial::{self, Ended, Node, Task},
+    trial::{self, Ended, Leftover, Node, Task},
 };
 
 /// Round trips to the clock of a node that is new to us.
@@ -40,9 +41,17 @@ const FORGET_TIMEOUT: Duration = Duration::from_secs(2);
 /// Keeps records where a crash does not reach them.
 #[async_trait]
 pub trait Sink: Send {
-    /// Keeps a record. The next trial begins when this returns; nodes forget the trial only then. An error ends the
-    /// run.
-    async fn record(&mut self, record: &TrialRecord) -> io::Result<()>;
+    /// Keeps a record. The next trial begins when this returns. An error ends the run.
+    async fn record(&mut self, record: &TrialRecord) -> io::Result<Kept>;
+}
+
+/// How a record is kept.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Kept {
+    /// It and all before it survive a crash of this process: nodes may forget these trials.
+    Safely,
+    /// In memory: nodes keep the trial until a later record is kept safely.
+    InMemory,
 }
 
 /// Starts nodes in place of lost ones.
@@ -119,10 +128,27 @@ impl Options {
 pub struct RunEnd {
     /// Whether every trial was run.
     pub state: RunState,
-    /// Why not.
+    /// Why not, for programs; nothing, if the run was stopped on request.
+    pub cause: Option<Cause>,
+    /// Why not, for people.
     pub reason: Option<String>,
     /// What each node said of itself.
     pub nodes: BTreeMap<String, Info>,
+}
+
+/// Why a run failed.
+#[derive(Clone, Copy, Debug, Eq, IntoStaticStr, PartialEq)]
+pub enum Cause {
+    /// Not done within `timeouts.run`.
+    RunTimeout,
+    /// A node was lost, and there is no other in its place.
+    NodeLost,
+    /// A node did not become ready, or is not one of ours.
+    NodeNotReady,
+    /// A record could not be kept.
+    RecordNotKept,
+    /// The plan does not fit itself or the nodes: a fault of this program.
+    Internal,
 }
 
 /// Everything that a run needs besides its nodes.
@@ -144,7 +170,7 @@ pub struct Conductor<'a> {
 /// Why a run ends early.
 enum Stop {
     Interrupted,
-    Failed(String),
+    Failed(Cause, String),
 }
 
 impl Conductor<'_> {
@@ -156,6 +182,7 @@ impl Conductor<'_> {
             clock: LocalClock::new(),
             nodes: BTreeMap::new(),
             stop: self.cancel.child_token(),
+            leftovers: vec![],
             forgetting: TaskTracker::new(),
             conductor: self,
         };
@@ -176,23 +203,32 @@ impl Conductor<'_> {
         if timeout(FORGET_TIMEOUT, session.forgetting.wait()).await.is_err() {
             tracing::debug!("nodes keep the last trial");
         }
-        let (state, reason) = match ended {
+        let (state, failure) = match ended {
             Ok(()) => (RunState::Complete, None),
             Err(Stop::Interrupted) if session.conductor.cancel.is_cancelled() => {
                 (RunState::Interrupted, None)
             }
             Err(Stop::Interrupted) => (
                 RunState::Failed,
-                Some(format!("not done within timeouts.run, {limit:?}")),
+                Some((
+                    Cause::RunTimeout,
+                    format!("not done within timeouts.run, {limit:?}"),
+                )),
             ),
-            Err(Stop::Failed(reason)) => (RunState::Failed, Some(reason)),
+            Err(Stop::Failed(cause, reason)) => (RunState::Failed, Some((cause, reason))),
         };
+        let (cause, reason) = failure.unzip();
         let nodes = session
             .nodes
             .into_iter()
             .map(|(name, node)| (name, node.info))
             .collect();
-        RunEnd { state, reason, nodes }
+        RunEnd {
+            state,
+            cause,
+            reason,
+            nodes,
+        }
     }
 }
 
@@ -204,6 +240,8 @@ struct Session<'a> {
     nodes: BTreeMap<String, Node>,
     /// Set on request, and when the run takes too long.
     stop: CancellationToken,
+    /// What nodes have of trials whose records are not kept safely yet.
+    leftovers: Vec<Leftover>,
     /// Nodes being told to forget; nobody waits for that until the end.
     forgetting: TaskTracker,
 }
@@ -235,10 +273,10 @@ impl Session<'_> {
     async fn attempt(&mut self, trial: &Trial, attempt: u32) -> Result<Option<u32>, Stop> {
         let Conductor { plan, options, .. } = &self.conductor;
         let cell = plan.cells.get(trial.cell).ok_or_else(|| {
-            Stop::Failed(format!(
-                "the plan has no cell {} for trial {}",
-                trial.cell, trial.id
-            ))
+            Stop::Failed(
+                Cause::Internal,
+                format!("the plan has no cell {} for trial {}", trial.cell, trial.id),
+            )
         })?;
         let task = Task {
             id: format!("{}-{}.a{attempt}", options.run_id, trial.id),
@@ -271,13 +309,18 @@ impl Session<'_> {
         else {
             return Err(Stop::Interrupted);
         };
-        self.conductor.sink.record(&record).await.map_err(|error| {
-            Stop::Failed(format!(
-                "failed to keep the record of trial {}: {error}",
-                trial.id
-            ))
+        let kept = self.conductor.sink.record(&record).await.map_err(|error| {
+            Stop::Failed(
+                Cause::RecordNotKept,
+                format!("failed to keep the record of trial {}: {error}", trial.id),
+            )
         })?;
-        self.forgetting.spawn(leftover.forget());
+        self.leftovers.push(leftover);
+        if kept == Kept::Safely {
+            for leftover in self.leftovers.drain(..) {
+                self.forgetting.spawn(leftover.forget());
+            }
+        }
         self.conductor.progress.on(Event::TrialEnded { record: &record });
         self.replace(&lost).await?;
         Ok(match after(!lost.is_empty(), attempt) {
@@ -295,9 +338,10 @@ impl Session<'_> {
             .iter()
             .flat_map(|cell| cell.servers.iter().chain(&cell.clients));
         if let Some(missing) = named.into_iter().find(|name| !nodes.contains_key(*name)) {
-            return Err(Stop::Failed(format!(
-                "the plan needs node {missing}, which was not started"
-            )));
+            return Err(Stop::Failed(
+                Cause::Internal,
+                format!("the plan needs node {missing}, which was not started"),
+            ));
         }
         let limit = Duration::from(self.conductor.options.timeouts.provision);
         let clock = self.clock;
@@ -316,10 +360,12 @@ impl Session<'_> {
         let limit = Duration::from(self.conductor.options.timeouts.provision);
         let (clock, spares) = (self.clock, self.conductor.spares);
         let replaced = join_all(lost.iter().map(|name| async move {
-            let client = spares
-                .replace(name)
-                .await
-                .map_err(|why| Stop::Failed(format!("{name} was lost and cannot be replaced: {why}")))?;
+            let client = spares.replace(name).await.map_err(|why| {
+                Stop::Failed(
+                    Cause::NodeLost,
+                    format!("{name} was lost and cannot be replaced: {why}"),
+                )
+            })?;
             Ok((name, meet(name, client, clock, limit).await?))
         }));
         let replaced = tokio::select! {
@@ -339,7 +385,7 @@ impl Session<'_> {
 async fn meet(name: &str, client: NodeClient, clock: LocalClock, limit: Duration) -> Result<Node, Stop> {
     let deadline = Instant::now() + limit;
     let mut pause = Duration::from_millis(20);
-    let failed = |error: &Error| Stop::Failed(format!("{name}: {}", error.describe()));
+    let failed = |error: &Error| Stop::Failed(Cause::NodeNotReady, format!("{name}: {}", error.describe()));
     let info = loop {
         match client.info().await {
             Ok(info) => break info,

@@ -8,12 +8,15 @@ use axum::{
         DefaultBodyLimit, Path, Query, Request, State,
         rejection::{JsonRejection, QueryRejection},
     },
-    http::{StatusCode, header::AUTHORIZATION},
+    http::{
+        HeaderMap, HeaderValue, StatusCode,
+        header::{self, AUTHORIZATION},
+    },
     middleware::{self, Next},
     response::{IntoResponse, Response},
     routing::{get, put},
 };
-use perfrun_api::node::{Clock, Info, Problem, Start, TrialRequest, TrialState};
+use perfrun_api::node::{Clock, Info, Problem, Start, TOKEN_HEADER, TrialRequest, TrialState};
 use serde::Deserialize;
 use subtle::ConstantTimeEq;
 
@@ -87,14 +90,21 @@ impl IntoResponse for Refused {
 
 /// Only calls with the token pass; what is behind it stays unknown, even whether a path exists.
 async fn authorize(State(node): State<Arc<Node>>, request: Request, next: Next) -> Response {
-    let given = request.headers().get(AUTHORIZATION).map(|value| value.as_bytes());
-    let expected = format!("Bearer {}", node.token);
-    if given.is_some_and(|given| given.ct_eq(expected.as_bytes()).into()) {
+    if carries_token(request.headers(), &node.token) {
         next.run(request).await
     } else {
-        let message = "this call needs the header Authorization: Bearer TOKEN with the run's token";
+        let message = "this call needs the header Authorization: Bearer TOKEN, or X-Perfrun-Token: TOKEN, with the \
+                       run's token";
         Refused(StatusCode::UNAUTHORIZED, message.into()).into_response()
     }
+}
+
+/// Either header suffices: what a proxy puts into the first is not for us.
+fn carries_token(headers: &HeaderMap, token: &str) -> bool {
+    let has = |given: Option<&HeaderValue>, expected: &str| {
+        given.is_some_and(|given| given.as_bytes().ct_eq(expected.as_bytes()).into())
+    };
+    has(headers.get(AUTHORIZATION), &format!("Bearer {token}")) || has(headers.get(TOKEN_HEADER), token)
 }
 
 /// A node that was told to stop takes no trials.
@@ -108,10 +118,7 @@ async fn ready(State(node): State<Arc<Node>>) -> (StatusCode, &'static str) {
 
 async fn encode_metrics(State(node): State<Arc<Node>>) -> impl IntoResponse {
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    (
-        [(axum::http::header::CONTENT_TYPE, content_type)],
-        node.metrics.encode(),
-    )
+    ([(header::CONTENT_TYPE, content_type)], node.metrics.encode())
 }
 
 async fn put_trial(

@@ -5,6 +5,7 @@
 
 pub mod args;
 mod clock;
+mod connections;
 mod control;
 mod info;
 mod metrics;

@@ -1,7 +1,6 @@
 //! The controlled node as a whole: control port, trials, graceful stop.
 
 use std::{
-    future::IntoFuture,
     net::TcpListener,
     os::fd::{FromRawFd, OwnedFd},
     path::Path,
@@ -11,16 +10,23 @@ use std::{
 
 use anyhow::{Context, ensure};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     args::{Control, ControlAddress},
     clock,
+    connections::{self, Limits},
     control::{Node, router},
     info::info,
     metrics::Metrics,
     trial::Trials,
 };
 
+/// A conductor holds a few connections, and leaves them idle while a trial runs; a scraper holds one.
+const LIMITS: Limits = Limits {
+    connections: 256,
+    head: Duration::from_secs(60),
+};
 /// How long a stopping node waits until its outcomes are collected.
 const LAST_COLLECTION: Duration = Duration::from_secs(3);
 /// How long calls may take that are under way after that.
@@ -38,30 +44,28 @@ pub async fn serve(args: Control) -> anyhow::Result<()> {
         metrics,
         token,
     });
-    let stopping = node.clone();
-    let (told, mut is_told) = tokio::sync::watch::channel(());
-    let graceful = async move {
+    let stop = CancellationToken::new();
+    let graceful = async {
         // Without signals there is no graceful stop, only SIGKILL.
         if stop_signal().await.is_err() {
             std::future::pending::<()>().await;
         }
         tracing::info!("stopping");
-        stopping.trials.stop().await;
+        node.trials.stop().await;
         let collected = async {
-            while stopping.trials.has_uncollected() {
+            while node.trials.has_uncollected() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
         let _ = tokio::time::timeout(LAST_COLLECTION, collected).await;
-        drop(told);
+        stop.cancel();
+        tokio::time::sleep(LAST_CALLS).await;
     };
-    let server = axum::serve(listener, router(node))
-        .with_graceful_shutdown(graceful)
-        .into_future();
     tokio::select! {
-        served = server => served.context("failed to serve the control port"),
-        () = async { let _ = is_told.changed().await; tokio::time::sleep(LAST_CALLS).await } => Ok(()),
+        () = connections::serve(listener, router(node.clone()), LIMITS, stop.clone()) => {}
+        () = graceful => {}
     }
+    Ok(())
 }
 
 /// Waits for SIGTERM or SIGINT.
@@ -87,9 +91,7 @@ fn read_token(file: &Path) -> anyhow::Result<String> {
     Ok(token)
 }
 
-fn listen(
-    address: &ControlAddress,
-) -> anyhow::Result<impl axum::serve::Listener<Addr = std::net::SocketAddr>> {
+fn listen(address: &ControlAddress) -> anyhow::Result<tokio::net::TcpListener> {
     let listener = match address {
         ControlAddress::Bind(address) => TcpListener::bind(address).with_context(|| {
             format!("failed to bind the control port {address}: is another node running?")
@@ -105,10 +107,5 @@ fn listen(
     listener
         .set_nonblocking(true)
         .context("failed to set up the control port")?;
-    let listener =
-        tokio::net::TcpListener::from_std(listener).context("failed to set up the control port")?;
-    // Calls are small: waiting to fill a segment would only add to the barrier.
-    Ok(axum::serve::ListenerExt::tap_io(listener, |stream| {
-        let _ = stream.set_nodelay(true);
-    }))
+    tokio::net::TcpListener::from_std(listener).context("failed to set up the control port")
 }

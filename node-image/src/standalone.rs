@@ -129,35 +129,38 @@ pub async fn client(args: args::Client) -> anyhow::Result<()> {
     let server = dial_address(&args.server, args.link.transport);
     let probe = setup.probe.clone();
     let begun = Instant::now();
-    let measure = async {
-        let mut client = Client::prepare(setup, &[server], 1).await.map_err(explain)?;
-        client.run().await.map_err(explain)?;
-        let took = begun.elapsed();
-        let findings = client.take_findings();
-        client.close().await;
-        Ok::<_, anyhow::Error>((took, findings))
-    };
-    let measure = tokio::time::timeout(args.timeout, measure);
-    tokio::pin!(measure);
-    let mut seconds = tokio::time::interval(Duration::from_secs(1));
-    seconds.tick().await;
-    let (mut last, mut sent, mut received) = (begun, 0, 0);
-    let (took, findings) = loop {
-        tokio::select! {
-            measured = &mut measure => break measured.with_context(|| format!("not done after {:?}", args.timeout))??,
-            _ = seconds.tick() => {
-                let (now, up, down) = (Instant::now(), load(&probe.counters.sent), load(&probe.counters.received));
-                record::write(&Line {
-                    r#type: "intermediate",
-                    time_seconds: (now - last).as_secs_f64(),
-                    upload_bytes: up - sent,
-                    download_bytes: down - received,
-                    details: None,
-                });
-                (last, sent, received) = (now, up, down);
+    let mut findings = Findings::default();
+    let (took, client) = {
+        let measure = async {
+            let client = Client::prepare(setup, &[server], 1, &mut findings).await;
+            let mut client = client.map_err(explain)?;
+            client.run().await.map_err(explain)?;
+            Ok::<_, anyhow::Error>((begun.elapsed(), client))
+        };
+        let measure = tokio::time::timeout(args.timeout, measure);
+        tokio::pin!(measure);
+        let mut seconds = tokio::time::interval(Duration::from_secs(1));
+        seconds.tick().await;
+        let (mut last, mut sent, mut received) = (begun, 0, 0);
+        loop {
+            tokio::select! {
+                measured = &mut measure => break measured.with_context(|| format!("not done after {:?}", args.timeout))??,
+                _ = seconds.tick() => {
+                    let (now, up, down) = (Instant::now(), load(&probe.counters.sent), load(&probe.counters.received));
+                    record::write(&Line {
+                        r#type: "intermediate",
+                        time_seconds: (now - last).as_secs_f64(),
+                        upload_bytes: up - sent,
+                        download_bytes: down - received,
+                        details: None,
+                    });
+                    (last, sent, received) = (now, up, down);
+                }
             }
         }
     };
+    // Outside of the time given: what was measured is not lost to a peer that keeps a connection from closing.
+    client.close().await;
     let connect = findings.recorders.get(&Distribution::HandshakeEstablished);
     record::write(&Line {
         r#type: "final",
@@ -186,15 +189,16 @@ pub async fn client_substream(args: args::ClientSubstream) -> anyhow::Result<()>
     let setup = setup(&args.link, parameters);
     let server = dial_address(&args.server, args.link.transport);
     let probe = setup.probe.clone();
+    let mut findings = Findings::default();
     let measure = async {
-        let mut client = Client::prepare(setup, &[server], 1).await.map_err(explain)?;
+        let client = Client::prepare(setup, &[server], 1, &mut findings).await;
+        let mut client = client.map_err(explain)?;
         client.run().await.map_err(explain)?;
-        let findings = client.take_findings();
-        client.close().await;
-        Ok::<_, anyhow::Error>(findings)
+        Ok::<_, anyhow::Error>(client)
     };
     let measured = tokio::time::timeout(args.timeout, measure).await;
-    let findings = measured.with_context(|| format!("not done after {:?}", args.timeout))??;
+    let client = measured.with_context(|| format!("not done after {:?}", args.timeout))??;
+    client.close().await;
     let seconds = |distribution, value: fn(&perfrun_api::histogram::Recorder) -> f64| {
         findings
             .recorders

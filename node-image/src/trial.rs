@@ -12,7 +12,7 @@ use std::{
 
 use perfrun_api::node::{Failure, Measured, Outcome, Reason, Side, TrialRequest, TrialState, TrialStatus};
 use serde::Serialize;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -256,27 +256,39 @@ impl Trial {
     async fn run(self: Arc<Self>, setup: Setup, stopping: CancellationToken) {
         let timeout = Duration::try_from_secs_f64(self.request.timeout_seconds).unwrap_or(Duration::MAX);
         let side = self.clone();
+        let (cut, is_cut) = oneshot::channel();
         // A task of its own, so that a panic in a stack ends this trial and not the node.
         let mut task = tokio::spawn(async move {
             let mut findings = Findings::default();
-            let ended = side.run_side(setup, &mut findings).await;
-            (ended.err().map(|Failed(failure)| failure), findings)
+            let ended = tokio::select! {
+                biased;
+                ended = side.run_side(setup, &mut findings) => ended.err().map(|Failed(failure)| failure),
+                // Its hosts are dropped by now. If it was only closing them, it completed.
+                Ok(cut_short) = is_cut => side.took.get().is_none().then_some(cut_short),
+            };
+            (ended, findings)
         });
-        let cut_short = tokio::select! {
-            ended = &mut task => {
-                let panicked = |panic| (Some(failure(Reason::Internal, panic)), Findings::default());
-                let (failure, findings) = ended.unwrap_or_else(panicked);
-                return self.end(failure, &findings).await;
+        let ended = tokio::select! {
+            ended = &mut task => ended,
+            cut_short = self.cut_short(timeout, stopping) => {
+                self.probe.finish();
+                // If nobody hears it, the task has just ended by itself.
+                let _ = cut.send(cut_short);
+                task.await
             }
+        };
+        let panicked = |panic| (Some(failure(Reason::Internal, panic)), Findings::default());
+        let (failure, findings) = ended.unwrap_or_else(panicked);
+        self.end(failure, &findings).await;
+    }
+
+    /// Waits for what ends a trial from outside.
+    async fn cut_short(&self, timeout: Duration, stopping: CancellationToken) -> Failure {
+        tokio::select! {
             () = tokio::time::sleep(timeout) => failure(Reason::Timeout, format!("not done after {timeout:?}")),
             () = self.cancel.cancelled() => failure(Reason::Cancelled, "cancelled on request"),
             () = stopping.cancelled() => failure(Reason::Stopped, "the node was told to stop"),
-        };
-        self.probe.finish();
-        task.abort();
-        // Its hosts are dropped before anybody is told that it ended.
-        let _ = task.await;
-        self.end(Some(cut_short), &Findings::default()).await;
+        }
     }
 
     async fn end(&self, failure: Option<Failure>, findings: &Findings) {
@@ -315,7 +327,7 @@ impl Trial {
                 workload::serve(&setup, ready, self.finish.cancelled(), findings).await
             }
             Side::Client { servers, peers } => {
-                let mut client = Client::prepare(setup, servers, *peers).await?;
+                let mut client = Client::prepare(setup, servers, *peers, findings).await?;
                 self.progress
                     .send_modify(|progress| progress.state = TrialState::Ready);
                 let mut start = self.start.subscribe();
@@ -335,7 +347,6 @@ impl Trial {
                     let _ = self.took.set(took);
                 });
                 self.probe.finish();
-                *findings = client.take_findings();
                 if ran.is_ok() {
                     client.close().await;
                 } else {

@@ -1,7 +1,7 @@
 //! Statistics, tables and plots over results. Pure functions: values in, text out.
 //!
 //! [`summarize`] makes the statistics that results carry. [`markdown`] and [`terminal`] draw the same tables, which
-//! [`tables`] builds without knowing how they are drawn. [`plots`] and [`samples_csv`] are for pictures and for other
+//! `tables` builds without knowing how they are drawn. [`plots`] and [`samples_csv`] are for pictures and for other
 //! programs. Nothing here reads a file, a clock or the environment, and nothing panics on results that are empty or
 //! end early: that is when people need to see what was measured.
 
@@ -10,15 +10,15 @@ mod plot;
 mod samples;
 mod statistics;
 mod summary;
-pub mod table;
-pub mod tables;
+mod table;
+mod tables;
 mod terminal;
 mod units;
 
 pub use markdown::markdown;
-pub use plot::{comparison_bars, handshakes, ping, plots, size_sweep, substreams};
+pub use plot::plots;
 pub use samples::samples_csv;
-pub use statistics::{Statistics, median_interval_ranks};
+pub use statistics::Statistics;
 pub use summary::summarize;
 pub use terminal::terminal;
 pub use units::text as value;

@@ -38,7 +38,7 @@ pub fn plots(results: &Results) -> Vec<(&'static str, String)> {
 }
 
 /// Goodput over size: a panel for each transport and direction, a line for each pair. None below two sizes.
-pub fn size_sweep(results: &Results) -> Option<String> {
+fn size_sweep(results: &Results) -> Option<String> {
     let source = Source::new(results);
     let mut panels = vec![];
     for (_, metric, title, cells) in bandwidth_panels(&source) {
@@ -67,7 +67,7 @@ pub fn size_sweep(results: &Results) -> Option<String> {
 }
 
 /// Goodput of all pairs, the baseline first: a panel for each transport and direction. Of a sweep, the largest size.
-pub fn comparison_bars(results: &Results) -> Option<String> {
+fn comparison_bars(results: &Results) -> Option<String> {
     let source = Source::new(results);
     let mut rows: Vec<(Transport, Vec<bars::Panel>)> = vec![];
     for (transport, metric, title, cells) in bandwidth_panels(&source) {
@@ -107,7 +107,7 @@ pub fn comparison_bars(results: &Results) -> Option<String> {
 }
 
 /// Time to open substreams over their number: a panel for the mean and one for the maximum, of each transport.
-pub fn substreams(results: &Results) -> Option<String> {
+fn substreams(results: &Results) -> Option<String> {
     let source = Source::new(results);
     let cells = cells(&source, |parameters| {
         matches!(parameters, Parameters::Substreams { .. })
@@ -145,7 +145,7 @@ pub fn substreams(results: &Results) -> Option<String> {
 }
 
 /// Time to set up a connection: bars for the median, whiskers up to the 99th percentile.
-pub fn handshakes(results: &Results) -> Option<String> {
+fn handshakes(results: &Results) -> Option<String> {
     let phases = [
         (
             "established",
@@ -189,7 +189,7 @@ fn handshake_rate(results: &Results) -> Option<String> {
 }
 
 /// Round trips: bars for the median, whiskers up to the 99th percentile.
-pub fn ping(results: &Results) -> Option<String> {
+fn ping(results: &Results) -> Option<String> {
     let phases = [("", Metric::RoundTripP50, Metric::RoundTripP99)];
     let is_wanted = |parameters: &Parameters| matches!(parameters, Parameters::Ping { .. });
     percentile_bars(results, is_wanted, "Round trip", &phases, "round trips")

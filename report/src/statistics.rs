@@ -47,7 +47,7 @@ impl Statistics {
 /// distributions and at least so for others. David and Nagaraja, *Order Statistics*, 3rd ed. (2003), §7.1; tabulated in
 /// Le Boudec, *Performance Evaluation of Computer and Communication Systems* (2010), appendix A. Ten repetitions give
 /// the ranks 2 and 9, with 97.9 %.
-pub fn median_interval_ranks(count: usize) -> Option<(usize, usize)> {
+pub(crate) fn median_interval_ranks(count: usize) -> Option<(usize, usize)> {
     // In logarithms, because 2^-n leaves the range of f64 at n = 1075.
     let mut log_term = -(count as f64) * std::f64::consts::LN_2;
     let mut below = 0.0;

@@ -8,7 +8,7 @@ use std::{
     env,
     fs::{self, File},
     path::{Path, PathBuf},
-    process::Command,
+    process::{self, Command},
 };
 
 use anyhow::{Context, Result, bail};
@@ -19,6 +19,8 @@ pub struct Tool {
     program: &'static str,
     /// An environment variable that names the program when it is not on PATH.
     variable: Option<&'static str>,
+    /// Folders where the program may be instead, when it is not one for people to type.
+    folders: &'static [&'static str],
     package: &'static str,
     used_by: &'static str,
 }
@@ -26,20 +28,61 @@ pub struct Tool {
 const PROTOC: Tool = Tool {
     program: "protoc",
     variable: Some("PROTOC"),
+    folders: &[],
     package: "protobuf-compiler",
     used_by: "litep2p's build script",
 };
 const IPERF3: Tool = Tool {
     program: "iperf3",
     variable: None,
+    folders: &[],
     package: "iperf3",
     used_by: "the raw TCP benchmark, as the reference",
+};
+
+const BUILDAH: Tool = Tool {
+    program: "buildah",
+    variable: None,
+    folders: &[],
+    package: "buildah",
+    used_by: "`cargo xtask image`",
 };
 
 /// Needed to build the workspace.
 pub const BUILD: &[Tool] = &[PROTOC];
 /// Needed to build it and to compare it with others.
 pub const BENCH: &[Tool] = &[PROTOC, IPERF3];
+/// Needed to make images of what was built.
+pub const IMAGE: &[Tool] = &[BUILDAH];
+/// Needed to run the lab, besides Go.
+pub const LAB: &[Tool] = &[
+    lab_tool("ip", "iproute2", "the lab, for its links and routes"),
+    lab_tool("iptables", "iptables", "kube-proxy in the lab"),
+    lab_tool("conntrack", "conntrack", "kube-proxy in the lab"),
+    lab_tool("runc", "runc", "containerd in the lab"),
+    lab_tool("etcd", "etcd-server", "the API server in the lab"),
+    Tool {
+        program: "ptp",
+        variable: None,
+        folders: CNI_FOLDERS,
+        package: "containernetworking-plugins",
+        used_by: "containerd in the lab",
+    },
+];
+
+/// One that is on PATH, for [`LAB`].
+const fn lab_tool(program: &'static str, package: &'static str, used_by: &'static str) -> Tool {
+    Tool {
+        program,
+        variable: None,
+        folders: &[],
+        package,
+        used_by,
+    }
+}
+
+/// Where distributions put the plugins that give pods their network.
+pub const CNI_FOLDERS: &[&str] = &["/usr/lib/cni", "/usr/libexec/cni", "/opt/cni/bin"];
 
 const CARGO_DENY: &str = "0.20.2";
 
@@ -85,6 +128,10 @@ fn is_present(tool: &Tool) -> bool {
     tool.variable
         .and_then(env::var_os)
         .is_some_and(|path| Path::new(&path).is_file())
+        || tool
+            .folders
+            .iter()
+            .any(|folder| Path::new(folder).join(tool.program).is_file())
         || shell::on_path(tool.program)
 }
 
@@ -106,6 +153,32 @@ fn apt_get(workspace: &Workspace) -> Command {
     let mut command = workspace.command("apt-get");
     command.env("DEBIAN_FRONTEND", "noninteractive");
     command
+}
+
+/// What the lab needs. Its etcd is started by the lab, not by the system that the package is made for.
+pub fn lab(workspace: &Workspace) -> Result<()> {
+    let had_etcd = shell::on_path("etcd");
+    packages(workspace, LAB)?;
+    if !had_etcd && shell::on_path("systemctl") && Path::new("/run/systemd/system").exists() {
+        println!("==> stopping the etcd that the package started; the lab has one of its own");
+        shell::succeed(
+            workspace
+                .command("systemctl")
+                .args(["disable", "--now", "--quiet", "etcd"]),
+        )?;
+    }
+    Ok(())
+}
+
+/// Distributions' Go is often too old to fetch the one that a module asks for, so it is not installed here.
+pub fn go() -> Result<()> {
+    if !shell::on_path("go") {
+        bail!(
+            "`go` is missing; the lab's programs are built with it. Install Go 1.26, or any from 1.21 on, which \
+             fetches the one it needs, put it into PATH and run this command again"
+        );
+    }
+    Ok(())
 }
 
 /// rust-toolchain.toml names rustfmt and clippy, but not every rustup installs what it names unasked.
@@ -136,24 +209,14 @@ pub fn components(workspace: &Workspace) -> Result<()> {
 /// The pinned cargo-deny, built once for this user.
 pub fn cargo_deny(workspace: &Workspace) -> Result<PathBuf> {
     let scratch = workspace.scratch()?;
-    let candidates = [
-        user_cache(|name| env::var_os(name).map(PathBuf::from)),
-        Some(scratch.clone()),
-    ];
     let folder = format!("cargo-deny-{CARGO_DENY}");
-    let roots: Vec<_> = candidates
-        .into_iter()
-        .flatten()
-        .map(|cache| cache.join(&folder))
-        .collect();
+    let roots: Vec<_> = caches(workspace)?.map(|cache| cache.join(&folder)).collect();
     let program = |root: &PathBuf| root.join("bin/cargo-deny");
     if let Some(installed) = roots.iter().map(program).find(|program| program.is_file()) {
         return Ok(installed);
     }
 
-    let root = roots.iter().find(|root| is_writable(root)).context(
-        "unable to write to ~/.cache and to target/; set XDG_CACHE_HOME to a folder that can be written to",
-    )?;
+    let root = roots.iter().find(|root| is_writable(root)).context(NO_CACHE)?;
     println!(
         "==> installing cargo-deny {CARGO_DENY} into {}; this happens once",
         root.display()
@@ -172,6 +235,22 @@ pub fn cargo_deny(workspace: &Workspace) -> Result<PathBuf> {
     Ok(program(root))
 }
 
+const NO_CACHE: &str =
+    "unable to write to ~/.cache and to target/; set XDG_CACHE_HOME to a folder that can be written to";
+
+/// Where to keep what takes long to build.
+pub fn writable_cache(workspace: &Workspace) -> Result<PathBuf> {
+    caches(workspace)?
+        .find(|cache| is_writable(cache))
+        .context(NO_CACHE)
+}
+
+/// The user's, then the clone's.
+fn caches(workspace: &Workspace) -> Result<impl Iterator<Item = PathBuf>> {
+    let user = user_cache(|name| env::var_os(name).map(PathBuf::from));
+    Ok(user.into_iter().chain([workspace.scratch()?]))
+}
+
 /// Our folder in the user's cache, by the XDG rules: a relative path counts as unset.
 fn user_cache(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
     let absolute = |path: PathBuf| path.is_absolute().then_some(path);
@@ -183,7 +262,8 @@ fn user_cache(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
 
 /// Asks by doing: permissions, read-only mounts and full disks have nothing else in common.
 fn is_writable(folder: &Path) -> bool {
-    let probe = folder.join(".writable");
+    // Another xtask may be asking at the same time.
+    let probe = folder.join(format!(".writable-{}", process::id()));
     fs::create_dir_all(folder).is_ok() && File::create(&probe).is_ok() && fs::remove_file(&probe).is_ok()
 }
 

@@ -1,12 +1,15 @@
-//! Developer commands: `cargo xtask demo | test | crds | bench`.
+//! Developer commands: `cargo xtask demo | test | crds | image | bench | lab`.
 //!
 //! This crate is what a fresh clone builds first, so it depends on nothing that needs `protoc`, a stack
 //! under test or Kubernetes. It starts other programs and compares files; what it starts belongs elsewhere.
 
 mod bench;
+mod cluster;
 mod crds;
 mod demo;
+mod image;
 mod install;
+mod lab;
 mod shell;
 mod step;
 mod test;
@@ -40,12 +43,16 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Build a container image: the node or the operator
+    Image(image::Args),
     /// Measure perfrun itself; arguments go to perfrun-bench
     Bench {
         /// Benchmarks to run (default: all) and options of perfrun-bench
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "NAME")]
         args: Vec<OsString>,
     },
+    /// A real Kubernetes cluster on this computer
+    Lab(lab::LabArgs),
 }
 
 fn main() -> ExitCode {
@@ -67,7 +74,9 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Demo => demo::run(&workspace),
         Command::Test => test::run(&workspace),
         Command::Crds { check } => crds::run(&workspace, check),
+        Command::Image(args) => image::run(&workspace, &args),
         Command::Bench { args } => bench::run(&workspace, &args),
+        Command::Lab(args) => lab::run(&workspace, args),
     }
 }
 

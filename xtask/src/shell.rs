@@ -37,6 +37,18 @@ impl Workspace {
         })
     }
 
+    /// Where cargo puts profiles.
+    pub fn artifacts(&self) -> &Path {
+        &self.artifacts
+    }
+
+    /// Where container images go.
+    pub fn images(&self) -> Result<PathBuf> {
+        let folder = self.artifacts.join("images");
+        fs::create_dir_all(&folder).with_context(|| format!("failed to create {}", folder.display()))?;
+        Ok(folder)
+    }
+
     /// A folder for xtask's own files.
     pub fn scratch(&self) -> Result<PathBuf> {
         let folder = self.artifacts.join("xtask");
@@ -86,14 +98,14 @@ pub enum Profile {
 }
 
 impl Profile {
-    fn folder(self) -> &'static str {
+    pub fn folder(self) -> &'static str {
         match self {
             Self::Dev => "debug",
             Self::Release => "release",
         }
     }
 
-    fn flag(self) -> Option<&'static str> {
+    pub fn flag(self) -> Option<&'static str> {
         match self {
             Self::Dev => None,
             Self::Release => Some("--release"),
@@ -119,6 +131,24 @@ pub fn succeed(command: &mut Command) -> Result<()> {
         bail!("`{}` failed ({status}); what it printed is above", line(command));
     }
     Ok(())
+}
+
+/// What a command printed, which must have succeeded.
+pub fn said(command: &mut Command) -> Result<String> {
+    let output = command
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| not_started(command, error))?;
+    if !output.status.success() {
+        bail!(
+            "`{}` failed ({}); what it printed is above",
+            line(command),
+            output.status
+        );
+    }
+    let text = String::from_utf8(output.stdout)
+        .with_context(|| format!("`{}` printed something else than text", line(command)))?;
+    Ok(text.trim().to_owned())
 }
 
 /// Whether it runs and succeeds; its output is nobody's business.

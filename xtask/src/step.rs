@@ -112,7 +112,7 @@ impl Steps {
     }
 }
 
-fn human(took: Duration) -> String {
+pub fn human(took: Duration) -> String {
     match took.as_secs() {
         0..60 => format!("{:.1} s", took.as_secs_f64()),
         seconds => format!("{} min {:02} s", seconds / 60, seconds % 60),

@@ -58,7 +58,7 @@ fn names_of_all_examples_differ() {
 }
 
 #[test]
-fn the_quickstart_has_twenty_cells_and_takes_under_ninety_seconds() {
+fn the_quickstart_has_twenty_cells_and_plans_for_no_more_than_seventy_seconds() {
     let plans = plans("quickstart");
     let [(run, plan)] = plans.as_slice() else { panic!() };
     assert_eq!(plan.cells.len(), 20);
@@ -68,7 +68,7 @@ fn the_quickstart_has_twenty_cells_and_takes_under_ninety_seconds() {
     // Besides the transfers: 50 ms of the conductor for each trial, and the nodes' start.
     let all = one_round * (run.spec.iterations + run.spec.warmup)
         + Duration::from_millis(50) * u32::try_from(plan.trials.len()).unwrap();
-    assert!(all < Duration::from_secs(70), "{all:?}");
+    assert!(all <= Duration::from_secs(70), "{all:?}");
 }
 
 #[test]

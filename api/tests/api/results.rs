@@ -10,8 +10,8 @@ use perfrun_api::{
     plan,
     quantity::ByteSize,
     results::{
-        Environment, Flag, Isolation, Metric, NodeRecord, Results, RunState, SCHEMA_VERSION, SummaryRow,
-        TrialFailure, TrialRecord, schema,
+        Environment, Flag, Isolation, Metric, NodeProgram, NodeRecord, Results, RunState, SCHEMA_VERSION,
+        SummaryRow, TrialFailure, TrialRecord, schema,
     },
 };
 use serde_json::json;
@@ -139,6 +139,10 @@ fn results() -> Results {
             perfrun: "0.1.0".into(),
             isolation: Isolation::Namespaces,
             nodes: BTreeMap::from([("client-0".into(), info)]),
+            programs: vec![NodeProgram {
+                variant: Some("next".into()),
+                path: "/opt/next/perfrun-node".into(),
+            }],
         },
         trials: vec![complete, failed],
         summary: vec![row],

@@ -8,11 +8,12 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use async_trait::async_trait;
 use futures::future::{join_all, try_join_all};
 use perfrun_api::{
     plan::{Plan, PlannedNode},
+    results::NodeProgram,
     spec::PerfRunSpec,
 };
 use perfrun_conductor::{NodeClient, Nodes, client::Error};
@@ -23,7 +24,7 @@ use tokio::{
 };
 
 use crate::{
-    args::NodeProgram,
+    args,
     local::{Isolation, Launcher, Network, NodeCommand, NodeProcess, Slot},
     ui::Ui,
 };
@@ -57,7 +58,23 @@ pub struct Program {
     env: BTreeMap<String, String>,
 }
 
-/// The programs of a plan's nodes. All of them can be executed, as far as one can tell in advance.
+/// Programs that were named, as results tell of them. All of them can be executed, as far as one can tell in advance.
+pub fn resolve(named: &[args::NodeProgram]) -> anyhow::Result<Vec<NodeProgram>> {
+    named
+        .iter()
+        .map(|program| {
+            let path = executable(&program.path)
+                .with_context(|| format!("unable to run --node {} as a node", program.path.display()))?;
+            let path = path.into_os_string().into_string();
+            Ok(NodeProgram {
+                variant: program.variant.clone(),
+                path: path.map_err(|path| anyhow!("unable to record --node {path:?}: it is not UTF-8"))?,
+            })
+        })
+        .collect()
+}
+
+/// The programs of a plan's nodes.
 pub fn programs(plan: &Plan, spec: &PerfRunSpec, given: &[NodeProgram]) -> anyhow::Result<Vec<Program>> {
     plan.nodes
         .iter()
@@ -86,8 +103,7 @@ pub fn programs(plan: &Plan, spec: &PerfRunSpec, given: &[NodeProgram]) -> anyho
 fn program(given: &[NodeProgram], variant: Option<&str>) -> anyhow::Result<PathBuf> {
     let named = |name: Option<&str>| given.iter().find(|program| program.variant.as_deref() == name);
     if let Some(program) = named(variant).or_else(|| named(None)) {
-        return executable(&program.path)
-            .with_context(|| format!("unable to run --node {} as a node", program.path.display()));
+        return Ok(program.path.as_str().into());
     }
     let beside = std::env::current_exe()
         .context("failed to find this program")?
@@ -232,7 +248,7 @@ impl<'a> LocalNodes<'a> {
 
 fn client(process: &NodeProcess) -> anyhow::Result<NodeClient> {
     let base = format!("http://{}", process.control_addr());
-    NodeClient::new(&base, process.token().as_str()).map_err(|error| anyhow::anyhow!("{error}"))
+    NodeClient::new(&base, process.token().as_str()).map_err(|error| anyhow!("{error}"))
 }
 
 fn open_log(path: &Path) -> anyhow::Result<File> {

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::{
     document,
-    perfrun::{INTO_THE_TRIAL, Mode, Place, Running, by_attempt, entries, results, send},
+    perfrun::{Mode, Place, Running, by_attempt, entries, results, send},
 };
 
 #[test]
@@ -21,11 +21,10 @@ fn a_trial_whose_node_is_killed_is_run_once_more() {
         let place = Place::new();
         let mut perfrun = place.start(mode, &document::steady("mortal", 1500, 3));
         perfrun.says("[1/3]");
-        thread::sleep(INTO_THE_TRIAL);
-        send(perfrun.node("client", None), Signal::KILL);
+        send(perfrun.client_in_a_trial(None), Signal::KILL);
         perfrun.says("client-0 was started again");
         perfrun.says("[2/3] raw.raw.tcp.ping-150: ");
-        thread::sleep(INTO_THE_TRIAL);
+        perfrun.client_in_a_trial(None);
         send(perfrun.node("server", None), Signal::KILL);
         let ended = perfrun.ended().expect(0);
         for line in [
@@ -61,13 +60,10 @@ fn a_trial_whose_node_is_killed_twice_has_failed_and_the_run_goes_on() {
     for mode in Mode::available() {
         let place = Place::new();
         let mut perfrun = place.start(mode, &document::steady("doomed", 1500, 2));
-        let first = perfrun.node("client", None);
-        // Half-way into the first trial, or before it has begun.
-        thread::sleep(2 * INTO_THE_TRIAL);
+        let first = perfrun.client_in_a_trial(None);
         send(first, Signal::KILL);
         perfrun.says("client-0 was started again");
-        thread::sleep(INTO_THE_TRIAL);
-        send(perfrun.node("client", Some(first)), Signal::KILL);
+        send(perfrun.client_in_a_trial(Some(first)), Signal::KILL);
         let ended = perfrun.ended().expect(1);
         assert!(ended.stdout.contains("1 trial of 2 failed"), "{ended}");
         let results = results(&place.only_run());

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::{
     document,
-    perfrun::{INTO_THE_TRIAL, Mode, Place, by_attempt, results, send},
+    perfrun::{Mode, Place, by_attempt, results, send},
 };
 
 #[test]
@@ -52,8 +52,7 @@ fn a_node_that_stands_still_costs_one_trial() {
         let document = document::steady("frozen", 1500, 3).with("timeouts", json!({ "trial": "1s" }));
         let mut perfrun = place.start(mode, &document);
         perfrun.says("[1/3]");
-        thread::sleep(INTO_THE_TRIAL);
-        let client = perfrun.node("client", None);
+        let client = perfrun.client_in_a_trial(None);
         send(client, Signal::STOP);
         thread::sleep(Duration::from_secs(4));
         send(client, Signal::CONT);

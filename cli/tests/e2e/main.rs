@@ -8,6 +8,7 @@
 
 mod clocks;
 mod commands;
+mod connections;
 mod disk;
 mod document;
 mod killed;

@@ -18,6 +18,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::{
+    connections,
     document::{self, Document},
     remains,
     skip::skip,
@@ -25,9 +26,6 @@ use crate::{
 
 /// However slow the machine, whatever takes longer hangs.
 pub const PATIENCE: Duration = Duration::from_secs(90);
-
-/// Long enough after the end of a trial to be in the middle of the next, and long before its end.
-pub const INTO_THE_TRIAL: Duration = Duration::from_millis(300);
 
 const PERFRUN: &str = env!("CARGO_BIN_EXE_perfrun");
 
@@ -287,6 +285,14 @@ impl Running {
     pub fn node(&self, role: &str, former: Option<u32>) -> u32 {
         eventually(&format!("there is a {role}"), || {
             self.nodes().get(role).copied().filter(|pid| Some(*pid) != former)
+        })
+    }
+
+    /// The client, once it is not `former` and has a connection to a server: it has none between trials.
+    pub fn client_in_a_trial(&self, former: Option<u32>) -> u32 {
+        let client = self.node("client", former);
+        eventually("the client has a connection", || {
+            connections::is_connected(client).then_some(client)
         })
     }
 

@@ -2,12 +2,13 @@
 
 use std::{fs, time::Instant};
 
-use perfrun_api::results::RunState;
+use perfrun_api::results::{NodeProgram, RunState};
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::{
     document::{self, Document},
-    perfrun::{Mode, PATIENCE, Place, entries, node_program, results},
+    perfrun::{Mode, PATIENCE, Place, Running, entries, node_program, results},
 };
 
 fn with_variant(name: &str, variant: serde_json::Value) -> Document {
@@ -25,10 +26,11 @@ fn a_variant_runs_its_own_program_with_its_own_settings() {
             "echo \"the colour is $COLOUR\" >&2; exec {} \"$@\"",
             node_program().display()
         );
-        let program = format!("next={}", place.script("next-node", &script).display());
+        let program = place.script("next-node", &script);
+        let given = format!("next={}", program.display());
         let variant = json!({ "name": "next", "stack": "raw", "image": "example.org/next", "env": { "COLOUR": "blue" } });
         let document = with_variant("variant", variant);
-        place.run(mode, &document, &["--node", &program]).expect(0);
+        place.run(mode, &document, &["--node", &given]).expect(0);
         let folder = place.only_run();
         let results = results(&folder);
         let cells: Vec<&str> = results.plan.cells.iter().map(|cell| cell.id.as_str()).collect();
@@ -41,6 +43,11 @@ fn a_variant_runs_its_own_program_with_its_own_settings() {
                 "next.next.tcp.ping-1"
             ]
         );
+        let named = NodeProgram {
+            variant: Some("next".to_owned()),
+            path: program.canonicalize().unwrap().to_str().unwrap().to_owned(),
+        };
+        assert_eq!(results.environment.programs, [named]);
         let nodes: Vec<&String> = results.environment.nodes.keys().collect();
         assert_eq!(nodes, ["client-0", "client-0-next", "server-0", "server-0-next"]);
         let logs = entries(&folder.join("logs"));
@@ -50,6 +57,51 @@ fn a_variant_runs_its_own_program_with_its_own_settings() {
             assert_eq!(fs::read_to_string(log).unwrap(), "the colour is blue\n");
         }
     }
+}
+
+#[test]
+fn a_run_is_gone_on_with_by_the_programs_it_was_begun_with() {
+    let place = Place::new();
+    let script = format!("echo started >&2; exec {} \"$@\"", node_program().display());
+    let program = place.script("next-node", &script);
+    let given = format!("next={}", program.display());
+    // An image: without a program it is refused.
+    let variant = json!({ "name": "next", "stack": "raw", "image": "example.org/next" });
+    let document = document::steady("remembered", 300, 4)
+        .with("stacks", json!([variant]))
+        .with(
+            "matrix",
+            json!({ "clients": ["next"], "servers": ["next"], "transports": ["tcp"], "rawBaseline": false }),
+        );
+    let mut perfrun = Running::start(place.command(Mode::Loopback, &document, &["--node", &given]));
+    perfrun.says("[1/4]");
+    perfrun.signal(Signal::INT);
+    perfrun.ended().expect(130);
+    let folder = place.only_run();
+    let before = results(&folder).environment.programs;
+    assert_eq!(before.len(), 1);
+
+    let moved = place.path().join("moved-node");
+    fs::rename(&program, &moved).unwrap();
+    let resume = ["run", "--resume", folder.to_str().unwrap()];
+    let ended = place.call(&resume).expect(1);
+    let missing = format!("unable to run --node {} as a node", program.display());
+    assert!(ended.stderr.contains(&missing), "{ended}");
+
+    let given = format!("next={}", moved.display());
+    let mut perfrun = Running::start(place.perfrun(&[&resume[..], &["--node", &given]].concat()));
+    perfrun.says("[2/4]");
+    perfrun.signal(Signal::INT);
+    perfrun.ended().expect(130);
+    place.resume().expect(0);
+    let results = results(&folder);
+    assert_eq!(results.state, RunState::Complete);
+    let [now] = &results.environment.programs[..] else {
+        panic!("{:?}", results.environment.programs)
+    };
+    assert_eq!(now.path, moved.canonicalize().unwrap().to_str().unwrap());
+    let log = fs::read_to_string(folder.join("logs/client-0-next.log")).unwrap();
+    assert_eq!(log, "started\n".repeat(3));
 }
 
 #[test]

@@ -14,7 +14,7 @@ use perfrun_api::{
     results::TrialRecord,
     spec::{StackName, Timeouts},
 };
-use perfrun_conductor::{Conductor, Event, NodeClient, Nodes, Options, RunEnd, Sink};
+use perfrun_conductor::{Conductor, Event, Kept, NodeClient, Nodes, Options, RunEnd, Sink};
 use tokio_util::sync::CancellationToken;
 
 use crate::node::{Script, ScriptedNode};
@@ -27,6 +27,8 @@ pub struct Bench {
     pub cancel: CancellationToken,
     /// The sink fails when it has so many records.
     pub room_for: usize,
+    /// What the sink says of each record.
+    pub kept: Kept,
     spares: Mutex<BTreeMap<String, VecDeque<Script>>>,
     replaced: Mutex<Vec<ScriptedNode>>,
     events: Mutex<Vec<String>>,
@@ -58,6 +60,7 @@ pub fn bench() -> Bench {
         nodes: BTreeMap::new(),
         cancel: CancellationToken::new(),
         room_for: usize::MAX,
+        kept: Kept::Safely,
         spares: Mutex::default(),
         replaced: Mutex::default(),
         events: Mutex::default(),
@@ -115,6 +118,7 @@ impl Bench {
         let mut records = Records {
             kept: vec![],
             room_for: self.room_for,
+            how: self.kept,
         };
         let conductor = Conductor {
             plan: &self.plan,
@@ -168,16 +172,17 @@ impl Nodes for Bench {
 struct Records {
     kept: Vec<TrialRecord>,
     room_for: usize,
+    how: Kept,
 }
 
 #[async_trait]
 impl Sink for Records {
-    async fn record(&mut self, record: &TrialRecord) -> io::Result<()> {
+    async fn record(&mut self, record: &TrialRecord) -> io::Result<Kept> {
         if self.kept.len() == self.room_for {
             return Err(io::ErrorKind::StorageFull.into());
         }
         self.kept.push(record.clone());
-        Ok(())
+        Ok(self.how)
     }
 }
 

@@ -9,7 +9,7 @@ use perfrun_api::{
     plan::Trial,
     results::{Flag, RunState},
 };
-use perfrun_conductor::Event;
+use perfrun_conductor::{Event, Kept};
 
 use crate::{bench::bench, node::Script};
 
@@ -27,6 +27,25 @@ async fn every_trial_is_run_in_order_and_recorded_before_the_next() {
     ];
     assert_eq!(out.events, expected);
     assert_eq!(out.end.nodes.keys().collect::<Vec<_>>(), ["client-0", "server-0"]);
+}
+
+#[tokio::test]
+async fn nodes_keep_a_trial_whose_record_is_only_in_memory() {
+    let mut bench = bench();
+    bench.kept = Kept::InMemory;
+    bench.run().await;
+    for (name, node) in &bench.nodes {
+        assert_eq!(node.trials(), ["r-c0.i0.a0", "r-c0.i1.a0"], "{name}");
+    }
+    // Another conductor finds them there, and records them without measuring anything again.
+    let again = bench.run().await;
+    assert_eq!(again.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
+    let starts = bench.nodes["client-0"].calls();
+    assert_eq!(
+        starts.iter().filter(|call| call.ends_with("/start")).count(),
+        2,
+        "{starts:?}"
+    );
 }
 
 #[tokio::test]

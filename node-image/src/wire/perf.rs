@@ -264,14 +264,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_time_bounded_exchange_ends_at_its_time_and_counts_the_same_on_both_ends() {
-        let deadline = Instant::now() + Duration::from_millis(50);
-        for (upload, download) in [
-            (Volume::Until(deadline), Download::Bytes(0)),
-            (
-                Volume::Bytes(0),
-                Download::Until(Instant::now() + Duration::from_millis(50)),
-            ),
-        ] {
+        for is_upload in [true, false] {
+            let deadline = Instant::now() + Duration::from_millis(50);
+            let (upload, download) = if is_upload {
+                (Volume::Until(deadline), Download::Bytes(0))
+            } else {
+                (Volume::Bytes(0), Download::Until(deadline))
+            };
             let (ours, theirs) = duplex(100);
             let (mut sending, mut serving) = (buffers(), buffers());
             let (client, server) = (Counters::default(), Counters::default());

@@ -16,12 +16,13 @@ use crate::{
 };
 
 /// A client that is ready to begin.
-pub struct Client {
+pub struct Client<'a> {
     setup: Setup,
     peers: Vec<Peer>,
     /// Handshakes at the same time, where the workload is about them.
     slots: usize,
-    findings: Findings,
+    /// The caller's: what was found until then outlives a client that is given up half-way.
+    findings: &'a mut Findings,
 }
 
 /// One identity and what it talks to.
@@ -32,9 +33,14 @@ pub(super) struct Peer {
     pub connection: Option<Box<dyn Connection>>,
 }
 
-impl Client {
+impl<'a> Client<'a> {
     /// Starts hosts and, where the workload is not about that, opens connections.
-    pub async fn prepare(setup: Setup, servers: &[String], peers: u32) -> Result<Self, Failed> {
+    pub async fn prepare(
+        setup: Setup,
+        servers: &[String],
+        peers: u32,
+        findings: &'a mut Findings,
+    ) -> Result<Self, Failed> {
         if servers.is_empty() {
             return Err(Failed(failure(
                 Reason::DialFailed,
@@ -53,7 +59,7 @@ impl Client {
             setup,
             peers: vec![],
             slots,
-            findings: Findings::default(),
+            findings,
         };
         for i in 0..hosts {
             client.add_peer(&servers[i % servers.len()], connect).await?;
@@ -86,7 +92,7 @@ impl Client {
     /// Runs the workload; returns how long it took.
     pub async fn run(&mut self) -> Result<Duration, Failed> {
         let begun = Instant::now();
-        let (setup, peers, findings) = (&self.setup, &self.peers, &mut self.findings);
+        let (setup, peers, findings) = (&self.setup, &self.peers, &mut *self.findings);
         match &setup.parameters {
             Parameters::Bandwidth { .. } => bandwidth::run(setup, peers, findings).await?,
             Parameters::Substreams { .. } => substreams::run(setup, peers, findings).await?,
@@ -102,11 +108,6 @@ impl Client {
             }
         }
         Ok(begun.elapsed())
-    }
-
-    /// What was found until here.
-    pub fn take_findings(&mut self) -> Findings {
-        std::mem::take(&mut self.findings)
     }
 
     /// Closes connections and hosts.

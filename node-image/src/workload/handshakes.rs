@@ -61,20 +61,24 @@ pub(super) async fn run(
         tickets,
         deadline,
     };
-    let all = join_all(peers.iter().take(slots).map(|peer| slot(&work, &peer.server))).await;
-    let (mut last_failure, mut gave_up, mut succeeded) = (None, false, false);
-    for slot in all {
-        for (phases, first_byte) in slot.done {
-            succeeded = true;
-            if let Some(transport) = phases.transport {
-                findings.record(Distribution::HandshakeTransport, transport);
-            }
-            findings.record(Distribution::HandshakeEstablished, phases.established);
-            findings.record(Distribution::HandshakeFirstByte, first_byte);
-        }
-        last_failure = slot.last_failure.or(last_failure);
-        gave_up |= slot.gave_up;
-    }
+    let peers = peers.iter().take(slots);
+    let mut slots = Slots {
+        findings,
+        all: peers.clone().map(|_| Slot::default()).collect(),
+    };
+    join_all(
+        peers
+            .zip(&mut slots.all)
+            .map(|(peer, slot)| slot.fill(&work, &peer.server)),
+    )
+    .await;
+    let succeeded = slots.all.iter().any(|slot| !slot.done.is_empty());
+    let gave_up = slots.all.iter().any(|slot| slot.gave_up);
+    let last_failure = slots
+        .all
+        .iter_mut()
+        .filter_map(|slot| slot.last_failure.take())
+        .last();
     match last_failure {
         Some(failure) if gave_up || !succeeded => Err(failure),
         None if !succeeded => Err(Failed(failure(
@@ -110,6 +114,26 @@ impl Work<'_> {
     }
 }
 
+/// What came of all slots; the handshakes reach the findings even if the trial is cut short.
+struct Slots<'a> {
+    findings: &'a mut Findings,
+    all: Vec<Slot>,
+}
+
+impl Drop for Slots<'_> {
+    fn drop(&mut self) {
+        for (phases, first_byte) in self.all.iter().flat_map(|slot| &slot.done) {
+            if let Some(transport) = phases.transport {
+                self.findings.record(Distribution::HandshakeTransport, transport);
+            }
+            self.findings
+                .record(Distribution::HandshakeEstablished, phases.established);
+            self.findings
+                .record(Distribution::HandshakeFirstByte, *first_byte);
+        }
+    }
+}
+
 /// What came of one slot.
 #[derive(Default)]
 struct Slot {
@@ -118,31 +142,31 @@ struct Slot {
     gave_up: bool,
 }
 
-async fn slot(work: &Work<'_>, server: &str) -> Slot {
-    let counters = &work.setup.probe.counters;
-    let mut slot = Slot::default();
-    // The failures since the last success, and when the first of them began.
-    let (mut in_a_row, mut failing_since) = (0, None);
-    while !slot.gave_up && work.take() {
-        let begun = Instant::now();
-        match with_new_host(work, server).await {
-            Ok(handshake) => {
-                Counters::add(&counters.operations, 1);
-                slot.done.push(handshake);
-                (in_a_row, failing_since) = (0, None);
-            }
-            Err(failed) => {
-                tracing::debug!(failure = failed.0.message, "a handshake failed");
-                Counters::add(&counters.failures, 1);
-                slot.last_failure = Some(failed);
-                in_a_row += 1;
-                let since = *failing_since.get_or_insert(begun);
-                let gone = in_a_row > 1 && since.elapsed() >= LONGEST_FAILURE;
-                slot.gave_up = in_a_row == MOST_FAILURES_IN_A_ROW || gone;
+impl Slot {
+    async fn fill(&mut self, work: &Work<'_>, server: &str) {
+        let counters = &work.setup.probe.counters;
+        // The failures since the last success, and when the first of them began.
+        let (mut in_a_row, mut failing_since) = (0, None);
+        while !self.gave_up && work.take() {
+            let begun = Instant::now();
+            match with_new_host(work, server).await {
+                Ok(handshake) => {
+                    Counters::add(&counters.operations, 1);
+                    self.done.push(handshake);
+                    (in_a_row, failing_since) = (0, None);
+                }
+                Err(failed) => {
+                    tracing::debug!(failure = failed.0.message, "a handshake failed");
+                    Counters::add(&counters.failures, 1);
+                    self.last_failure = Some(failed);
+                    in_a_row += 1;
+                    let since = *failing_since.get_or_insert(begun);
+                    let gone = in_a_row > 1 && since.elapsed() >= LONGEST_FAILURE;
+                    self.gave_up = in_a_row == MOST_FAILURES_IN_A_ROW || gone;
+                }
             }
         }
     }
-    slot
 }
 
 async fn with_new_host(work: &Work<'_>, server: &str) -> Result<Handshake, Failed> {

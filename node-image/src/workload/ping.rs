@@ -3,7 +3,10 @@
 use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
-use perfrun_api::{histogram::recorder, node::Distribution};
+use perfrun_api::{
+    histogram::{Recorder, recorder},
+    node::Distribution,
+};
 
 use super::{Failed, Findings, Setup, client::Peer, record};
 use crate::wire::{Counters, ping};
@@ -17,28 +20,47 @@ pub(super) async fn run(
     findings: &mut Findings,
 ) -> Result<(), Failed> {
     let counters = &setup.probe.counters;
-    let trips = try_join_all(peers.iter().map(|peer| async move {
-        let mut stream = peer.connection()?.open().await?;
-        Counters::add(&counters.streams, 1);
-        // The first round trip also completes what the stack left for the first bytes; it is not counted.
-        ping::round_trip(&mut stream, [0; ping::SIZE], counters).await?;
-        let mut trips = recorder();
-        let mut payload = [0; ping::SIZE];
-        for i in 0..count {
-            payload[..4].copy_from_slice(&i.to_be_bytes());
-            let begun = Instant::now();
-            ping::round_trip(&mut stream, payload, counters).await?;
-            record(&mut trips, begun.elapsed());
-            Counters::add(&counters.operations, 1);
-            if !interval.is_zero() {
-                tokio::time::sleep(interval).await;
-            }
-        }
-        Ok::<_, Failed>(trips)
-    }))
+    let mut trips = Trips {
+        findings,
+        of_peers: peers.iter().map(|_| recorder()).collect(),
+    };
+    try_join_all(
+        peers
+            .iter()
+            .zip(&mut trips.of_peers)
+            .map(|(peer, trips)| async move {
+                let mut stream = peer.connection()?.open().await?;
+                Counters::add(&counters.streams, 1);
+                // The first round trip also completes what the stack left for the first bytes; it is not counted.
+                ping::round_trip(&mut stream, [0; ping::SIZE], counters).await?;
+                let mut payload = [0; ping::SIZE];
+                for i in 0..count {
+                    payload[..4].copy_from_slice(&i.to_be_bytes());
+                    let begun = Instant::now();
+                    ping::round_trip(&mut stream, payload, counters).await?;
+                    record(trips, begun.elapsed());
+                    Counters::add(&counters.operations, 1);
+                    if !interval.is_zero() {
+                        tokio::time::sleep(interval).await;
+                    }
+                }
+                Ok::<_, Failed>(())
+            }),
+    )
     .await?;
-    for peer in trips {
-        findings.add(Distribution::RoundTrip, &peer);
-    }
     Ok(())
+}
+
+/// What the peers recorded; it reaches the findings even if the trial is cut short.
+struct Trips<'a> {
+    findings: &'a mut Findings,
+    of_peers: Vec<Recorder>,
+}
+
+impl Drop for Trips<'_> {
+    fn drop(&mut self) {
+        for peer in &self.of_peers {
+            self.findings.add(Distribution::RoundTrip, peer);
+        }
+    }
 }

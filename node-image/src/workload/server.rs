@@ -62,9 +62,9 @@ pub async fn serve(
         // Before the host, which could not close while its streams are held.
         streams.tasks.shutdown().await;
     }
+    findings.upload = streams.arrival.transfer();
     // It goes on by itself if it takes longer.
     let _ = tokio::time::timeout(CLOSE, tokio::spawn(host.close())).await;
-    findings.upload = streams.arrival.transfer();
     streams.failed.map_or(Ok(()), Err)
 }
 

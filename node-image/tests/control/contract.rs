@@ -3,10 +3,8 @@
 use std::time::{Duration, Instant};
 
 use perfrun_api::{
-    matrix::{Protocol, Stack, Transport},
-    node::{Clock, Info, Problem, Reason, TrialState},
-    plan::Amount,
-    workload::Direction,
+    matrix::{Stack, Transport},
+    node::{Clock, Info, Problem, Reason, TOKEN_HEADER, TrialState},
 };
 use reqwest::{Method, StatusCode};
 
@@ -18,13 +16,15 @@ async fn without_the_token_no_call_says_anything() {
     let known = server(Stack::Raw, Transport::Tcp, endless_ping());
     assert_eq!(node.put("known", &known).await, StatusCode::CREATED);
     let mut answers = vec![];
-    for token in [
-        None,
-        Some(""),
-        Some("wrong"),
-        Some("a token of this tes"),
-        Some("a token of this test2"),
-    ] {
+    let wrong = ["", "wrong", "a token of this tes", "a token of this test2"];
+    let bearer = wrong.map(|token| Some(("authorization", format!("Bearer {token}"))));
+    let plain = wrong.map(|token| Some((TOKEN_HEADER, token.to_owned())));
+    // Each header has its own form.
+    let swapped = [
+        Some(("authorization", TOKEN.to_owned())),
+        Some((TOKEN_HEADER, format!("Bearer {TOKEN}"))),
+    ];
+    for header in [None].into_iter().chain(bearer).chain(plain).chain(swapped) {
         for (method, path) in [
             (Method::GET, "/v1/info"),
             (Method::GET, "/v1/clock"),
@@ -41,15 +41,15 @@ async fn without_the_token_no_call_says_anything() {
             (Method::GET, "/no-such-page"),
         ] {
             let call = node.bare(method.clone(), path);
-            let call = match token {
-                Some(token) => call.bearer_auth(token),
+            let call = match &header {
+                Some((name, value)) => call.header(*name, value),
                 None => call,
             };
             let response = call.send().await.unwrap();
             assert_eq!(
                 response.status(),
                 StatusCode::UNAUTHORIZED,
-                "{method} {path} with {token:?}"
+                "{method} {path} with {header:?}"
             );
             answers.push(response.text().await.unwrap());
         }
@@ -57,6 +57,20 @@ async fn without_the_token_no_call_says_anything() {
     assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
     assert!(answers[0].contains("Authorization: Bearer") && !answers[0].contains(TOKEN));
     assert_eq!(node.status("known").await.state, TrialState::Ready);
+}
+
+#[tokio::test]
+async fn either_header_with_the_token_suffices() {
+    let node = Node::start();
+    for other in [None, Some("Bearer wrong"), Some("Basic YTpi")] {
+        let mut call = node.bare(Method::GET, "/v1/info").header(TOKEN_HEADER, TOKEN);
+        if let Some(other) = other {
+            call = call.header("authorization", other);
+        }
+        assert_eq!(call.send().await.unwrap().status(), StatusCode::OK, "{other:?}");
+    }
+    let call = node.call(Method::GET, "/v1/info").header(TOKEN_HEADER, "wrong");
+    assert_eq!(call.send().await.unwrap().status(), StatusCode::OK);
 }
 
 #[tokio::test]
@@ -265,78 +279,4 @@ async fn the_first_start_counts_and_may_come_before_the_client_is_ready() {
     let outcome = client.outcome("a").await;
     assert!(outcome.failure.is_none(), "{outcome:?}");
     assert!(outcome.measured.started_nanoseconds.unwrap() >= at);
-}
-
-#[tokio::test]
-async fn a_start_that_never_comes_is_cancelled_or_times_out() {
-    let Pair { client, server } = Pair::start();
-    let addresses = server
-        .serve("a", Stack::Raw, Transport::Tcp, &endless_ping())
-        .await;
-    let mut request = dialler(Stack::Raw, Transport::Tcp, endless_ping(), addresses, 1);
-    assert_eq!(client.put("a", &request).await, StatusCode::CREATED);
-    let call = client.call(Method::PUT, "/v1/trials/a/start");
-    call.json(&serde_json::json!({"atNanoseconds": u64::MAX}))
-        .send()
-        .await
-        .unwrap();
-    assert_eq!(
-        client.later_than("a", TrialState::Preparing).await.state,
-        TrialState::Ready
-    );
-    assert_eq!(client.delete("a").await, StatusCode::NO_CONTENT);
-    assert_eq!(reason(&client.outcome("a").await), Some(Reason::Cancelled));
-    request.timeout_seconds = 0.3;
-    assert_eq!(client.put("b", &request).await, StatusCode::CREATED);
-    let outcome = client.outcome("b").await;
-    assert_eq!(reason(&outcome), Some(Reason::Timeout));
-    assert_eq!(outcome.measured.started_nanoseconds, None);
-}
-
-#[tokio::test]
-async fn a_trial_cut_short_keeps_what_it_measured() {
-    let pair = Pair::start();
-    for (stack, transport) in SAME {
-        let parameters = bandwidth(Protocol::Perf, Direction::Upload, Amount::Seconds(1000.0), 2);
-        let addresses = pair.server.serve("a", stack, transport, &parameters).await;
-        let mut request = dialler(stack, transport, parameters, addresses, 1);
-        request.timeout_seconds = 0.5;
-        pair.client.run("a", &request).await;
-        let client = pair.client.outcome("a").await;
-        // The server learns from its conductor that the client failed.
-        pair.server.delete("a").await;
-        let server = pair.server.outcome("a").await;
-        assert_eq!(reason(&client), Some(Reason::Timeout), "{stack} {transport}");
-        assert_eq!(reason(&server), Some(Reason::Cancelled), "{stack} {transport}");
-        for (outcome, end) in [(&client, "client"), (&server, "server")] {
-            let measured = &outcome.measured;
-            let sampled: u64 = measured
-                .samples
-                .iter()
-                .map(|s| s.bytes_sent + s.bytes_received)
-                .sum();
-            assert_eq!(
-                sampled,
-                measured.bytes_sent + measured.bytes_received,
-                "{stack} {transport} {end}"
-            );
-            assert_eq!(
-                (measured.connections > 0, measured.streams > 0),
-                (true, true),
-                "{stack} {transport} {end}"
-            );
-        }
-        assert!(
-            client.measured.bytes_sent > 0 && client.measured.seconds > 0.0,
-            "{stack} {transport}"
-        );
-        assert!(
-            client.measured.started_nanoseconds.is_some(),
-            "{stack} {transport}"
-        );
-        assert!(server.measured.bytes_received > 0, "{stack} {transport}");
-        for node in [&pair.client, &pair.server] {
-            node.delete("a").await;
-        }
-    }
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod contract;
+mod cut_short;
 mod failures;
 mod flood;
 mod growth;

@@ -66,7 +66,10 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
     let table = detail(source, &cells, &["Transport", "Pair"], key, &columns);
     vec![Table {
         title: "Round trips".to_owned(),
-        caption: format!("{count} round trips of 32 bytes in each trial, {pause}"),
+        caption: format!(
+            "{count} round trip{} of 32 bytes in each trial, {pause}",
+            if *count == 1 { "" } else { "s" }
+        ),
         ..table
     }]
 }

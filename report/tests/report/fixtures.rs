@@ -178,6 +178,7 @@ impl Run {
                 perfrun: "0.1.0".into(),
                 isolation: self.isolation,
                 nodes,
+                programs: vec![],
             },
             summary: summarize(&plan, &trials),
             spec,

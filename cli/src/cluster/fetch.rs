@@ -1,0 +1,80 @@
+//! The complete results of a run, out of the ConfigMaps that keep them.
+
+use anyhow::{Context, bail};
+use k8s_openapi::api::core::v1::ConfigMap;
+use perfrun_api::{
+    cluster::{Part, RESULTS_KEY, TRIALS_KEY, results_from_parts},
+    results::{Results, SCHEMA_VERSION},
+    spec::PerfRun,
+};
+
+use super::{
+    access::Cluster,
+    error::{Act, Error},
+    follow::patiently,
+};
+use crate::ui::Screen;
+
+/// The results of a run that has ended; none, if none were kept. Waits for the API server if need be.
+pub async fn fetch(cluster: &Cluster, run: &PerfRun, screen: &Screen) -> anyhow::Result<Option<Results>> {
+    let names = run.status.as_ref().map_or(&[][..], |status| &status.results);
+    let mut parts = vec![];
+    for name in names {
+        let Some(config_map) = patiently(Some(screen), || look(cluster, name)).await? else {
+            bail!(
+                "configmap {name} is gone, and with it a part of the results; they are deleted together with their run, \
+                 see spec.cleanup"
+            );
+        };
+        parts.extend(parts_of(config_map));
+    }
+    let results = results_from_parts(&parts)
+        .with_context(|| format!("unable to put the results together from {}", names.join(", ")))?;
+    if let Some(Results { schema_version, .. }) = results
+        && schema_version != SCHEMA_VERSION
+    {
+        bail!(
+            "the results have schema version {schema_version}, and this perfrun reads {SCHEMA_VERSION}: use the perfrun \
+             that belongs to the cluster's operator"
+        );
+    }
+    Ok(results)
+}
+
+async fn look(cluster: &Cluster, name: &str) -> Result<Option<ConfigMap>, Error> {
+    let act = Act {
+        verb: "get",
+        resource: "configmaps",
+        name: Some(name),
+    };
+    match cluster.call(&act, cluster.config_maps().get_opt(name)).await {
+        Err(error) if error.is_missing() => Ok(None),
+        answer => answer,
+    }
+}
+
+/// What a ConfigMap has of results; other keys are somebody else's.
+fn parts_of(config_map: ConfigMap) -> Vec<Part> {
+    let mut data = config_map.binary_data.unwrap_or_default();
+    [TRIALS_KEY, RESULTS_KEY]
+        .into_iter()
+        .filter_map(|key| Some((key, data.remove(key)?.0)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_keys_of_results_are_parts() {
+        let config_map: ConfigMap = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "tcp-results-0"},
+            "data": {"results.json.gz": "text is none"},
+            "binaryData": {"trials.jsonl.gz": "AAEC", "notes": "AAEC"},
+        }))
+        .unwrap();
+        assert_eq!(parts_of(config_map), [(TRIALS_KEY, vec![0, 1, 2])]);
+        assert!(parts_of(ConfigMap::default()).is_empty());
+    }
+}

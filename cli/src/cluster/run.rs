@@ -1,0 +1,191 @@
+//! `perfrun run --cluster` and `perfrun watch`.
+
+use std::io::{Write, stderr};
+
+use anyhow::{Context, ensure};
+use kube::ResourceExt;
+use perfrun_api::{
+    plan::{Plan, plan},
+    spec::PerfRun,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    access::Cluster,
+    apply::{Intent, apply, intent},
+    end::{complaint, exit_status},
+    fetch::fetch,
+    find::{find, look, readable},
+    follow::{Followed, follow},
+    stage::Stage,
+};
+use crate::{
+    args::{self, Output},
+    label, read_documents, report,
+    run::{INCOMPLETE, INTERRUPTED, cancel_on_signal, counted, runnable},
+    store::{self, Store},
+    ui::Screen,
+};
+
+/// Runs every document of a file on a cluster; returns the exit status.
+pub async fn run(args: &args::Run) -> anyhow::Result<u8> {
+    let stop = stop_on_signal();
+    let file = args.file.as_deref().context("name a file to run")?;
+    let documents = read_documents(file)?;
+    for document in &documents {
+        runnable(document).with_context(|| label(file))?;
+    }
+    store::check_writable(&args.output.results)?;
+    let here = Cluster::find(&args.target).await?;
+    let (mut wanted, mut applied) = (vec![], vec![]);
+    // All are looked at before the first is applied: half of a file is harder to clean up than nothing.
+    for document in documents {
+        let cluster = place(&here, &document)?;
+        let existing = look(&cluster, &document.name_any()).await?;
+        let existing = existing.map(readable).transpose()?;
+        let intent = intent(&document, existing.as_ref())?;
+        wanted.push((cluster, document, intent));
+    }
+    for (cluster, document, intent) in wanted {
+        let is_new = intent == Intent::Create;
+        let run = apply(&cluster, document, intent).await?;
+        applied.push((cluster, run, is_new));
+    }
+    let mut status = 0;
+    for (index, (cluster, run, is_new)) in applied.iter().enumerate() {
+        introduce(cluster, run, *is_new, &args.output)?;
+        status = status.max(to_the_end(cluster, run, &args.output, &stop).await?);
+        if stop.is_cancelled() {
+            // Those after it were not looked at yet.
+            applied[index..]
+                .iter()
+                .for_each(|(cluster, run, _)| leave(cluster, run));
+            return Ok(INTERRUPTED);
+        }
+    }
+    Ok(status)
+}
+
+/// Follows a run to its end; returns the exit status.
+pub async fn watch(args: &args::Watch) -> anyhow::Result<u8> {
+    let stop = stop_on_signal();
+    store::check_writable(&args.output.results)?;
+    let cluster = Cluster::find(&args.target).await?;
+    let run = find(&cluster, &args.name).await?;
+    let status = to_the_end(&cluster, &run, &args.output, &stop).await?;
+    if stop.is_cancelled() {
+        leave(&cluster, &run);
+    }
+    Ok(status)
+}
+
+/// Cancelled by Ctrl-C; a second one ends at once.
+pub fn stop_on_signal() -> CancellationToken {
+    let stop = CancellationToken::new();
+    tokio::spawn(cancel_on_signal(stop.clone()));
+    stop
+}
+
+/// Progress of a run.
+pub fn screen(run: &PerfRun, quiet: bool) -> Screen {
+    // A run that cannot be planned has no trials, and ends soon.
+    let trials = plan(&run.spec).map_or(0, |plan| plan.trials.len());
+    Screen::new(quiet, trials as u64)
+}
+
+/// The namespace of a document is its own, or that of the command.
+fn place(cluster: &Cluster, document: &PerfRun) -> anyhow::Result<Cluster> {
+    let Some(namespace) = document.metadata.namespace.as_deref() else {
+        return Ok(cluster.clone());
+    };
+    ensure!(
+        !cluster.is_namespace_named() || namespace == cluster.namespace(),
+        "perfrun/{} is for namespace {namespace}: run it without -n, or take metadata.namespace out",
+        document.name_any()
+    );
+    Ok(cluster.in_namespace(namespace))
+}
+
+/// Says what is about to be run, as a local run does.
+fn introduce(cluster: &Cluster, run: &PerfRun, is_new: bool, output: &Output) -> anyhow::Result<()> {
+    if output.quiet {
+        return Ok(());
+    }
+    let Plan {
+        trials,
+        cells,
+        nodes,
+        skipped,
+    } = plan(&run.spec)?;
+    let going = if is_new { "" } else { ", there already" };
+    let _ = writeln!(
+        stderr(),
+        "perfrun/{}: {} of {} on {}, each in a pod; namespace {}{going}",
+        run.name_any(),
+        counted(trials.len(), "trial"),
+        counted(cells.len(), "cell"),
+        counted(nodes.len(), "node"),
+        cluster.namespace(),
+    );
+    for skipped in &skipped {
+        let _ = writeln!(stderr(), "skipped {}: {}", skipped.id, skipped.reason);
+    }
+    Ok(())
+}
+
+/// Follows a run, and shows and keeps what comes out.
+async fn to_the_end(
+    cluster: &Cluster,
+    run: &PerfRun,
+    output: &Output,
+    stop: &CancellationToken,
+) -> anyhow::Result<u8> {
+    let name = run.name_any();
+    let screen = screen(run, output.quiet);
+    let ended = match follow(cluster, run, &screen, stop).await? {
+        Followed::Ended(ended) => ended,
+        Followed::Deleted => {
+            drop(screen);
+            let _ = writeln!(stderr(), "perfrun: perfrun/{name} was deleted");
+            return Ok(INCOMPLETE);
+        }
+        Followed::Left => return Ok(INTERRUPTED),
+    };
+    let stage = Stage::of(&ended);
+    if let Some(complaint) = complaint(&name, &ended) {
+        screen.say(&format!("perfrun: {complaint}"));
+    }
+    let fetched = tokio::select! {
+        biased;
+        () = stop.cancelled() => return Ok(INTERRUPTED),
+        fetched = fetch(cluster, &ended, &screen) => fetched,
+    };
+    drop(screen);
+    let phase = stage.phase();
+    let fetched =
+        fetched.with_context(|| format!("perfrun/{name} has ended ({phase}), but its results cannot be had"));
+    let Some(results) = fetched? else {
+        let _ = writeln!(stderr(), "perfrun: perfrun/{name} kept no results");
+        return Ok(INCOMPLETE);
+    };
+    let again = || {
+        format!(
+            "they are still in the cluster: {}",
+            cluster.command(&format!("get results {name}"))
+        )
+    };
+    let store = Store::keep(&output.results, results).with_context(again)?;
+    report::show(&store, output.json)?;
+    Ok(exit_status(stage.phase))
+}
+
+/// Says how to come back to a run.
+fn leave(cluster: &Cluster, run: &PerfRun) {
+    let name = run.name_any();
+    let _ = writeln!(
+        stderr(),
+        "perfrun/{name} goes on in the cluster\n  follow it by: {}\n  cancel it by: {}",
+        cluster.command(&format!("watch {name}")),
+        cluster.command(&format!("cancel {name}")),
+    );
+}

@@ -1,0 +1,52 @@
+//! Parts of the cluster that a test kills, where the cluster is a lab.
+
+use std::{env, ffi::OsString};
+
+use anyhow::Result;
+use tokio::process::Command;
+
+use crate::program;
+
+/// A lab, whose parts can be killed.
+pub struct Lab {
+    xtask: OsString,
+    name: OsString,
+}
+
+impl Lab {
+    /// The lab that the cluster is, or why it is none.
+    pub fn find() -> Result<Self, String> {
+        let variable = |name: &str| {
+            env::var_os(name)
+                .ok_or_else(|| format!("needs a lab, to kill a part of the cluster: {name} is not set"))
+        };
+        Ok(Self {
+            xtask: variable("PERFRUN_E2E_XTASK")?,
+            name: variable("PERFRUN_E2E_LAB")?,
+        })
+    }
+
+    /// Kills a part, as a crash would.
+    pub async fn stop(&self, part: &str) -> Result<()> {
+        self.run("stop", part).await
+    }
+
+    /// Starts a part again and waits until it works.
+    pub async fn start(&self, part: &str) -> Result<()> {
+        self.run("start", part).await
+    }
+
+    /// Kills a part, does something, and starts the part whatever came of that.
+    pub async fn without<T>(&self, part: &str, work: impl AsyncFnOnce() -> Result<T>) -> Result<T> {
+        self.stop(part).await?;
+        let done = work().await;
+        self.start(part).await?;
+        done
+    }
+
+    async fn run(&self, verb: &str, part: &str) -> Result<()> {
+        let mut xtask = Command::new(&self.xtask);
+        xtask.args(["lab", "--name"]).arg(&self.name).args([verb, part]);
+        program::said(&mut xtask).await.map(drop)
+    }
+}

@@ -1,0 +1,120 @@
+//! The complete results of a run, and what must hold for all of them.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::ConfigMap;
+use perfrun_api::{
+    cluster::{Part, RESULTS_KEY, TRIALS_KEY, results_from_parts},
+    plan::plan,
+    results::{Results, TrialRecord},
+    spec::PerfRun,
+};
+
+use crate::Scene;
+
+impl Scene {
+    /// Reads the complete results of a run that has ended.
+    pub async fn results(&self, run: &PerfRun) -> Result<Results> {
+        let names = run
+            .status
+            .as_ref()
+            .map(|status| status.results.clone())
+            .unwrap_or_default();
+        ensure!(!names.is_empty(), "status.results is empty");
+        let mut parts: Vec<Part> = vec![];
+        for name in &names {
+            let map: ConfigMap = self
+                .api()
+                .get(name)
+                .await
+                .with_context(|| format!("failed to get {name}"))?;
+            for (key, value) in map.binary_data.unwrap_or_default() {
+                let key = [TRIALS_KEY, RESULTS_KEY].into_iter().find(|known| **known == key);
+                parts.push((
+                    key.with_context(|| format!("{name} has an unknown key"))?,
+                    value.0,
+                ));
+            }
+        }
+        results_from_parts(&parts)?.context("no part has the results")
+    }
+}
+
+/// Checks that every trial of the plan was measured exactly once, and tried again only after it had failed.
+pub fn check_every_trial_once(run: &PerfRun, results: &Results) -> Result<()> {
+    let plan = plan(&run.spec).context("the run has no plan")?;
+    ensure!(
+        results.plan == plan,
+        "the results have another plan than the spec"
+    );
+    let mut attempts: BTreeMap<&str, Vec<&TrialRecord>> = BTreeMap::new();
+    for record in &results.trials {
+        attempts.entry(&record.trial.id).or_default().push(record);
+    }
+    for trial in &plan.trials {
+        let records = attempts.remove(trial.id.as_str()).unwrap_or_default();
+        let measured = records.iter().filter(|record| record.failure.is_none()).count();
+        ensure!(measured == 1, "trial {} was measured {measured} times", trial.id);
+        let is_in_turn = |(number, record): (usize, &&TrialRecord)| {
+            record.attempt as usize == number && record.failure.is_some() == (number + 1 < records.len())
+        };
+        ensure!(
+            records.iter().enumerate().all(is_in_turn),
+            "attempts of trial {} are not in turn: {:?}",
+            trial.id,
+            records
+                .iter()
+                .map(|record| (record.attempt, &record.failure))
+                .collect::<Vec<_>>()
+        );
+    }
+    ensure!(
+        attempts.is_empty(),
+        "trials that are not planned: {:?}",
+        attempts.keys()
+    );
+    let summary = perfrun_report::summarize(&plan, &results.trials);
+    let rows = results.summary.iter().zip(&summary);
+    // A number that went through JSON may end in another digit.
+    let close = |a: f64, b: f64| (a - b).abs() <= 1e-9 * b.abs();
+    ensure!(
+        results.summary.len() == summary.len()
+            && rows.clone().all(|(said, is)| {
+                (&said.cell, said.metric, said.count) == (&is.cell, is.metric, is.count)
+                    && close(said.median, is.median)
+            }),
+        "the summary is not that of the trials: {:?}",
+        rows.collect::<Vec<_>>()
+    );
+    Ok(())
+}
+
+/// Attempts that failed.
+pub fn failures(results: &Results) -> Vec<&TrialRecord> {
+    results
+        .trials
+        .iter()
+        .filter(|record| record.failure.is_some())
+        .collect()
+}
+
+/// What is the same for every run of a document: the rows of the summary, and the tables, their columns and rows.
+pub fn shape(results: &Results) -> Vec<String> {
+    let rows = results
+        .summary
+        .iter()
+        .map(|row| format!("{} {} {}", row.cell, row.metric, row.unit));
+    let report = perfrun_report::markdown(results);
+    let tables = report
+        .lines()
+        .take_while(|line| *line != "## Environment")
+        .filter_map(|line| {
+            let is_header = line.starts_with("## ") || line.contains(" → ");
+            let first = line
+                .strip_prefix("| ")
+                .and_then(|cells| cells.split(" | ").next());
+            if is_header { Some(line) } else { first }.map(str::to_owned)
+        });
+    rows.chain(tables).collect()
+}

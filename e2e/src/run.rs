@@ -1,0 +1,193 @@
+//! PerfRuns as tests write them and wait for them.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Condition};
+use kube::{
+    ResourceExt,
+    api::{ListParams, Patch, PatchParams, PostParams},
+};
+use perfrun_api::{
+    cluster::{
+        RUN_LABEL,
+        condition::{COMPLETE, RUNNING},
+    },
+    document,
+    spec::{PerfRun, Phase},
+};
+use serde_json::Value;
+
+use crate::{Scene, until};
+
+/// A run of three trials that each take some milliseconds.
+pub const TINY: &str = "
+workload: {bandwidth: {sizes: [1Mi], directions: [upload]}}
+matrix: {clients: [libp2p], servers: [libp2p], rawBaseline: false}
+iterations: 2
+warmup: 1
+topology: {placement: Any}
+";
+
+/// A run of a minute, in which a trial that is going on can be met.
+pub const LONG: &str = "
+workload: {bandwidth: {duration: 3s, directions: [upload]}}
+matrix: {clients: [libp2p], servers: [litep2p], rawBaseline: false}
+iterations: 4
+warmup: 1
+topology: {placement: Any}
+timeouts: {provision: 1m}
+";
+
+impl Scene {
+    /// Creates a run with a `spec` that begins in the first column.
+    pub async fn create(&self, name: &str, spec: &str) -> Result<PerfRun> {
+        let spec: String = spec.trim().lines().map(|line| format!("  {line}\n")).collect();
+        let text = format!(
+            "apiVersion: perfrun.io/v1alpha1\nkind: PerfRun\nmetadata: {{name: {name}}}\nspec:\n{spec}"
+        );
+        let run = document::parse(&text)
+            .context("the test's document is wrong")?
+            .remove(0);
+        let created = self.api().create(&PostParams::default(), &run).await;
+        created.with_context(|| format!("failed to create PerfRun {name}"))
+    }
+
+    /// A run as it is now.
+    pub async fn run(&self, name: &str) -> Result<PerfRun> {
+        let run = self.api().get(name).await;
+        run.with_context(|| format!("failed to get PerfRun {name}"))
+    }
+
+    /// Waits until a run is as wanted.
+    pub async fn run_until(
+        &self,
+        name: &str,
+        what: &str,
+        limit: Duration,
+        is: impl Fn(&PerfRun) -> bool,
+    ) -> Result<PerfRun> {
+        let mut last = String::new();
+        let waited = until(&format!("PerfRun {name} {what}"), limit, async || {
+            let run = self.run(name).await?;
+            last = told(&run);
+            Ok(is(&run).then_some(run))
+        })
+        .await;
+        waited.with_context(|| format!("it was last: {last}"))
+    }
+
+    /// Waits until a run has ended.
+    pub async fn ended(&self, name: &str, limit: Duration) -> Result<PerfRun> {
+        self.run_until(name, "has ended", limit, has_ended).await
+    }
+
+    /// Waits until a run has ended well.
+    pub async fn succeeded(&self, name: &str, limit: Duration) -> Result<PerfRun> {
+        let run = self.ended(name, limit).await?;
+        ensure!(
+            phase(&run) == Some(Phase::Succeeded),
+            "PerfRun {name} ended as {}",
+            told(&run)
+        );
+        Ok(run)
+    }
+
+    /// Waits until trials of a run are being run, and so many have ended.
+    pub async fn measuring(&self, name: &str, trials: u32, limit: Duration) -> Result<PerfRun> {
+        let what = format!("is running and has ended {trials} trials");
+        let run = self
+            .run_until(name, &what, limit, |run| {
+                has_ended(run) || is_running(run) && trials_ended(run) >= trials
+            })
+            .await?;
+        ensure!(!has_ended(&run), "PerfRun {name} ended too early: {}", told(&run));
+        Ok(run)
+    }
+
+    /// Changes fields of a run's spec.
+    pub async fn change(&self, name: &str, spec: Value) -> Result<PerfRun, kube::Error> {
+        let patch = Patch::Merge(serde_json::json!({ "spec": spec }));
+        self.api().patch(name, &PatchParams::default(), &patch).await
+    }
+
+    /// Pods of a run.
+    pub async fn pods(&self, run: &str) -> Result<Vec<Pod>> {
+        let of_run = ListParams::default().labels(&format!("{RUN_LABEL}={run}"));
+        Ok(self
+            .api()
+            .list(&of_run)
+            .await
+            .context("failed to list pods")?
+            .items)
+    }
+
+    /// The pod of a run that has this value of a label.
+    pub async fn pod(&self, run: &str, label: &str, value: &str) -> Result<Pod> {
+        let pods = self.pods(run).await?;
+        let found = pods
+            .into_iter()
+            .find(|pod| pod.labels().get(label).is_some_and(|is| is == value));
+        found.with_context(|| format!("PerfRun {run} has no pod with {label}={value}"))
+    }
+}
+
+/// A condition of a run.
+pub fn condition<'a>(run: &'a PerfRun, type_: &str) -> Option<&'a Condition> {
+    let conditions = &run.status.as_ref()?.conditions;
+    conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+/// Whether a condition has a status.
+pub fn is(run: &PerfRun, type_: &str, status: &str) -> bool {
+    condition(run, type_).is_some_and(|condition| condition.status == status)
+}
+
+/// The reason of a condition.
+pub fn reason<'a>(run: &'a PerfRun, type_: &str) -> &'a str {
+    condition(run, type_).map_or("", |condition| &condition.reason)
+}
+
+/// The message of a condition.
+pub fn message<'a>(run: &'a PerfRun, type_: &str) -> &'a str {
+    condition(run, type_).map_or("", |condition| &condition.message)
+}
+
+/// Whether it has ended, in any way.
+pub fn has_ended(run: &PerfRun) -> bool {
+    is(run, COMPLETE, "True")
+}
+
+fn is_running(run: &PerfRun) -> bool {
+    is(run, RUNNING, "True")
+}
+
+fn trials_ended(run: &PerfRun) -> u32 {
+    let trials = run.status.as_ref().map(|status| &status.trials);
+    trials.map_or(0, |trials| trials.completed + trials.failed)
+}
+
+/// Where it stands.
+pub fn phase(run: &PerfRun) -> Option<Phase> {
+    run.status.as_ref()?.phase
+}
+
+/// Where a run stands, for people.
+pub fn told(run: &PerfRun) -> String {
+    let status = run.status.clone().unwrap_or_default();
+    let conditions = status.conditions.iter().map(|condition| {
+        let Condition {
+            type_,
+            status,
+            reason,
+            message,
+            ..
+        } = condition;
+        format!("{type_}={status} ({reason}: {message})")
+    });
+    let conditions: Vec<_> = conditions.collect();
+    let phase = status
+        .phase
+        .map_or_else(|| "without a phase".to_owned(), |phase| phase.to_string());
+    format!("{phase} {}, {}", status.trials.progress, conditions.join(", "))
+}

@@ -1,0 +1,192 @@
+//! A test's place: a namespace that goes when the test ends, however it ends.
+
+use std::{
+    panic::{AssertUnwindSafe, resume_unwind},
+    sync::{Mutex, PoisonError},
+    thread,
+};
+
+use anyhow::{Context, Result};
+use futures::FutureExt;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, Client, Resource,
+    api::{DeleteParams, ObjectMeta, PostParams},
+    core::NamespaceResourceScope,
+};
+use serde::de::DeserializeOwned;
+
+use crate::{Cluster, operators::Operators, program, seconds, skip, until};
+
+/// Label of namespaces of tests; `kubectl delete namespaces -l perfrun.io/e2e` removes what killed tests left.
+const LABEL: &str = "perfrun.io/e2e";
+
+/// Records of trials are one line each, and nobody reads all of that.
+const LINE: usize = 400;
+
+/// One test at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// A namespace of the test's own, and the cluster that it is on.
+pub struct Scene {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// The namespace.
+    pub namespace: String,
+}
+
+/// Runs a test of the operator on the cluster, in a namespace of its own, or says that it cannot run.
+///
+/// Fails if the test fails, and if anything of it cannot be removed. Then it prints what there was.
+pub fn e2e(test: impl AsyncFnOnce(&Scene) -> Result<()>) {
+    admission(async |scene: &Scene| {
+        // Whatever an earlier test did to operators is over.
+        scene.operators().await_ready().await?;
+        test(scene).await
+    });
+}
+
+/// The same for a test of the API server alone.
+#[expect(clippy::panic, reason = "this is how a test fails")]
+pub fn admission(test: impl AsyncFnOnce(&Scene) -> Result<()>) {
+    let kubeconfig = match Cluster::kubeconfig() {
+        Ok(kubeconfig) => kubeconfig,
+        Err(reason) => return skip("all of it", &reason),
+    };
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build();
+    let ended = runtime.expect("threads can be started").block_on(async {
+        let scene = Scene::new(kubeconfig).await?;
+        let ended = AssertUnwindSafe(test(&scene)).catch_unwind().await;
+        if !matches!(ended, Ok(Ok(()))) {
+            scene.explain().await;
+        }
+        let removed = scene.remove().await;
+        match ended {
+            Ok(result) => result.and(removed),
+            Err(panic) => resume_unwind(panic),
+        }
+    });
+    if let Err(error) = ended {
+        panic!("{error:#}");
+    }
+}
+
+impl Scene {
+    async fn new(kubeconfig: std::path::PathBuf) -> Result<Self> {
+        let cluster = Cluster::open(kubeconfig).await?;
+        let test = thread::current().name().unwrap_or("test").to_owned();
+        let namespace = create_namespace(&cluster.client, &test, &[]).await?;
+        Ok(Self { cluster, namespace })
+    }
+
+    /// Another namespace for the same test, with labels.
+    pub async fn another(&self, labels: &[(&str, &str)]) -> Result<Self> {
+        let namespace = create_namespace(&self.cluster.client, &self.namespace, labels).await?;
+        Ok(Self {
+            cluster: self.cluster.clone(),
+            namespace,
+        })
+    }
+
+    /// To the API server.
+    pub fn client(&self) -> Client {
+        self.cluster.client.clone()
+    }
+
+    /// Objects of a kind in the namespace.
+    pub fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope> + DeserializeOwned,
+        K::DynamicType: Default,
+    {
+        Api::namespaced(self.client(), &self.namespace)
+    }
+
+    /// The operators of the cluster.
+    pub fn operators(&self) -> Operators {
+        Operators::new(&self.cluster)
+    }
+
+    /// What kubectl prints, in the namespace.
+    pub async fn kubectl(&self, args: &[&str]) -> Result<String> {
+        let mut kubectl = self.cluster.kubectl();
+        program::said(kubectl.args(["--namespace", &self.namespace]).args(args)).await
+    }
+
+    /// Removes the namespace and waits until it is gone: what stays behind has a finalizer that nobody serves.
+    pub async fn remove(&self) -> Result<()> {
+        let all: Api<Namespace> = Api::all(self.client());
+        let deleted = all.delete(&self.namespace, &DeleteParams::default()).await;
+        deleted.with_context(|| format!("failed to delete namespace {}", self.namespace))?;
+        until("the namespace is gone", seconds(90), async || {
+            let found = all.get_opt(&self.namespace).await?;
+            let conditions = found.and_then(|namespace| namespace.status?.conditions);
+            match all.get_opt(&self.namespace).await? {
+                None => Ok(Some(())),
+                Some(_) => {
+                    let left = conditions.into_iter().flatten().filter(|c| c.status == "True");
+                    let left: Vec<_> = left.filter_map(|condition| condition.message).collect();
+                    anyhow::ensure!(left.is_empty(), "it still has: {}", left.join("; "));
+                    Ok(None)
+                }
+            }
+        })
+        .await
+    }
+
+    /// Prints all that helps to understand a failure.
+    pub async fn explain(&self) {
+        for what in [
+            &["get", "pods", "--output=wide"][..],
+            &["get", "perfruns", "--output=yaml"],
+            &["get", "events", "--sort-by=.lastTimestamp"],
+            &["describe", "pods"],
+            &[
+                "logs",
+                "--selector=app.kubernetes.io/name=perfrun-node",
+                "--tail=30",
+                "--prefix",
+            ],
+        ] {
+            let said = self
+                .kubectl(what)
+                .await
+                .unwrap_or_else(|error| format!("{error:#}"));
+            eprintln!("--- kubectl {}", what.join(" "));
+            for line in said.lines() {
+                eprintln!("{}", line.chars().take(LINE).collect::<String>());
+            }
+        }
+        eprintln!("--- operators\n{}", self.operators().explain().await);
+    }
+}
+
+async fn create_namespace(client: &Client, test: &str, labels: &[(&str, &str)]) -> Result<String> {
+    // A name has 63 characters at most.
+    let test = test.rsplit("::").next().unwrap_or(test);
+    let test = test.trim_start_matches("e2e-").replace('_', "-");
+    let test: String = test.chars().take(40).collect();
+    let random: u32 = rand::random();
+    let name = format!("e2e-{}-{random:08x}", test.trim_matches('-'));
+    let labels = labels.iter().chain(&[(LABEL, "true")]);
+    let namespace = Namespace {
+        metadata: ObjectMeta {
+            name: Some(name.clone()),
+            labels: Some(
+                labels
+                    .map(|(key, value)| (key.to_string(), value.to_string()))
+                    .collect(),
+            ),
+            ..ObjectMeta::default()
+        },
+        ..Namespace::default()
+    };
+    let all: Api<Namespace> = Api::all(client.clone());
+    let created = all.create(&PostParams::default(), &namespace).await;
+    created.with_context(|| format!("failed to create namespace {name}"))?;
+    Ok(name)
+}

@@ -1,0 +1,124 @@
+//! The operator, or the API server, is killed at the worst moments. Another operator takes over: no trial is lost,
+//! and none is measured twice.
+
+use anyhow::{Result, ensure};
+use perfrun_api::cluster::condition::PROVISIONED;
+use perfrun_e2e::{
+    Scene, e2e,
+    lab::Lab,
+    results::{check_every_trial_once, failures},
+    run::{LONG, TINY, is},
+    seconds, skip,
+};
+use tokio::time::sleep;
+
+#[test]
+fn an_operator_killed_while_pods_start_is_replaced() {
+    e2e(async |scene| {
+        scene.create("starting", LONG).await?;
+        scene
+            .run_until("starting", "has pods that start", seconds(60), |run| {
+                is(run, PROVISIONED, "False")
+            })
+            .await?;
+        crash(scene).await?;
+        ends_without_a_trace(scene, "starting").await
+    });
+}
+
+#[test]
+fn an_operator_killed_during_the_warmup_is_replaced() {
+    e2e(async |scene| {
+        scene.create("warmup", LONG).await?;
+        scene.measuring("warmup", 0, seconds(60)).await?;
+        crash(scene).await?;
+        ends_without_a_trace(scene, "warmup").await
+    });
+}
+
+#[test]
+fn an_operator_killed_in_the_middle_of_a_trial_is_replaced() {
+    e2e(async |scene| {
+        scene.create("midway", LONG).await?;
+        scene.measuring("midway", 2, seconds(60)).await?;
+        // A trial takes three seconds.
+        sleep(seconds(1)).await;
+        crash(scene).await?;
+        ends_without_a_trace(scene, "midway").await
+    });
+}
+
+#[test]
+fn an_operator_killed_while_it_collects_is_replaced() {
+    e2e(async |scene| {
+        // Trials of no time: what remains is preparing and collecting. Three crashes meet different moments of it.
+        let busy = TINY
+            .replace("sizes: [1Mi]", "sizes: [1]")
+            .replace("iterations: 2", "iterations: 1000");
+        scene.create("busy", &busy).await?;
+        for trials in [5, 10, 15] {
+            scene.measuring("busy", trials, seconds(90)).await?;
+            crash(scene).await?;
+        }
+        ends_without_a_trace(scene, "busy").await
+    });
+}
+
+#[test]
+fn an_operator_whose_process_is_killed_goes_on_when_it_is_back() {
+    e2e(async |scene| {
+        scene.create("sigkill", LONG).await?;
+        scene.measuring("sigkill", 1, seconds(60)).await?;
+        let before = scene.operators().holder().await?;
+        if !scene.operators().kill_leader().await? {
+            skip(
+                "all of it",
+                "needs to be root on the computer that the operator runs on, to kill its process",
+            );
+            return Ok(());
+        }
+        scene.operators().await_another_than(&before).await?;
+        ends_without_a_trace(scene, "sigkill").await
+    });
+}
+
+#[test]
+fn trials_go_on_while_the_api_server_is_away() {
+    e2e(async |scene| {
+        let lab = match Lab::find() {
+            Ok(lab) => lab,
+            Err(reason) => {
+                skip("all of it", &reason);
+                return Ok(());
+            }
+        };
+        scene
+            .create("headless", &LONG.replace("iterations: 4", "iterations: 14"))
+            .await?;
+        scene.measuring("headless", 2, seconds(60)).await?;
+        lab.without("apiserver", async || {
+            sleep(seconds(30)).await;
+            Ok(())
+        })
+        .await?;
+        ends_without_a_trace(scene, "headless").await
+    });
+}
+
+/// The leader goes without a word, and another leads.
+async fn crash(scene: &Scene) -> Result<()> {
+    let operators = scene.operators();
+    let before = operators.holder().await?;
+    operators.delete_leader().await?;
+    operators.await_another_than(&before).await
+}
+
+/// Nothing of what happened is to be seen in the results.
+async fn ends_without_a_trace(scene: &Scene, name: &str) -> Result<()> {
+    let run = scene.succeeded(name, seconds(240)).await?;
+    let results = scene.results(&run).await?;
+    check_every_trial_once(&run, &results)?;
+    let failed = failures(&results);
+    ensure!(failed.is_empty(), "trials failed: {failed:?}");
+    Ok(())
+}

@@ -1,0 +1,125 @@
+//! Whenever a PerfRun is deleted, all that it made goes.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::{
+    core::v1::{ConfigMap, Pod, Secret},
+    networking::v1::NetworkPolicy,
+};
+use kube::{
+    Resource, ResourceExt,
+    api::{DeleteParams, ListParams},
+    core::NamespaceResourceScope,
+};
+use perfrun_api::{
+    cluster::RUN_LABEL,
+    spec::{PerfRun, Phase},
+};
+use perfrun_e2e::{
+    Scene, e2e,
+    run::{LONG, TINY, phase},
+    seconds, until,
+};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+const LIMIT: Duration = seconds(60);
+
+#[test]
+fn a_run_that_waits_can_be_deleted() {
+    e2e(async |scene| {
+        scene.create("pending", &format!("{TINY}suspend: true\n")).await?;
+        is_deleted_in(scene, "pending", Phase::Pending).await
+    });
+}
+
+#[test]
+fn a_run_whose_pods_start_can_be_deleted() {
+    e2e(async |scene| {
+        let nowhere = format!("{TINY}template: {{client: {{nodeSelector: {{no: where}}}}}}\n");
+        scene.create("provisioning", &nowhere).await?;
+        is_deleted_in(scene, "provisioning", Phase::Provisioning).await
+    });
+}
+
+#[test]
+fn a_run_that_measures_can_be_deleted() {
+    e2e(async |scene| {
+        scene.create("running", LONG).await?;
+        is_deleted_in(scene, "running", Phase::Running).await
+    });
+}
+
+#[test]
+fn a_run_that_succeeded_can_be_deleted() {
+    e2e(async |scene| {
+        scene.create("succeeded", TINY).await?;
+        is_deleted_in(scene, "succeeded", Phase::Succeeded).await
+    });
+}
+
+#[test]
+fn a_run_that_failed_can_be_deleted_with_the_pods_that_it_kept() {
+    e2e(async |scene| {
+        let nowhere = TINY.to_owned()
+            + "template: {client: {nodeSelector: {no: where}}}\n\
+               timeouts: {provision: 3s}\n\
+               cleanup: {keepPodsOnFailure: true}\n";
+        scene.create("failed", &nowhere).await?;
+        scene.ended("failed", LIMIT).await?;
+        ensure!(!scene.pods("failed").await?.is_empty(), "its pods were not kept");
+        is_deleted_in(scene, "failed", Phase::Failed).await
+    });
+}
+
+#[test]
+fn a_run_that_was_cancelled_can_be_deleted() {
+    e2e(async |scene| {
+        scene.create("cancelled", LONG).await?;
+        scene.measuring("cancelled", 0, LIMIT).await?;
+        scene.change("cancelled", json!({"cancel": true})).await?;
+        is_deleted_in(scene, "cancelled", Phase::Cancelled).await
+    });
+}
+
+async fn is_deleted_in(scene: &Scene, name: &str, wanted: Phase) -> Result<()> {
+    scene
+        .run_until(name, &format!("is {wanted}"), LIMIT, |run| {
+            phase(run) == Some(wanted)
+        })
+        .await?;
+    let deleted = scene
+        .api::<PerfRun>()
+        .delete(name, &DeleteParams::background())
+        .await?;
+    drop(deleted);
+    until("the run and all that it made are gone", LIMIT, async || {
+        let mut left = vec![];
+        if scene.api::<PerfRun>().get_opt(name).await?.is_some() {
+            left.push(format!("perfrun {name}"));
+        }
+        left.extend(of_run::<Pod>(scene, name).await?);
+        left.extend(of_run::<ConfigMap>(scene, name).await?);
+        left.extend(of_run::<Secret>(scene, name).await?);
+        left.extend(of_run::<NetworkPolicy>(scene, name).await?);
+        ensure!(left.is_empty(), "there is still: {}", left.join(", "));
+        Ok(Some(()))
+    })
+    .await
+}
+
+async fn of_run<K>(scene: &Scene, run: &str) -> Result<Vec<String>>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned,
+{
+    let ours = ListParams::default().labels(&format!("{RUN_LABEL}={run}"));
+    let all = scene.api::<K>().list(&ours).await?;
+    Ok(all
+        .iter()
+        .map(|object| format!("{} {}", K::kind(&()).to_lowercase(), object.name_any()))
+        .collect())
+}

@@ -1,0 +1,133 @@
+//! What users do first.
+
+use std::{env, fs, process::Stdio};
+
+use anyhow::{Context, Result, ensure};
+use perfrun_api::{
+    document,
+    results::Results,
+    spec::{PerfRun, Phase},
+};
+use perfrun_e2e::{
+    Scene, admission, e2e, repository,
+    results::{check_every_trial_once, failures, shape},
+    run::{is, phase, told},
+    skip,
+};
+use tokio::process::Command;
+
+#[test]
+fn the_quick_start_runs_as_it_is() {
+    e2e(async |scene| runs_as_it_is(scene, "quickstart").await);
+}
+
+#[test]
+fn the_substreams_of_litep2p_perf_run_as_they_are() {
+    e2e(async |scene| runs_as_it_is(scene, "litep2p-perf-substreams").await);
+}
+
+#[test]
+fn kubectl_explains_every_field() {
+    admission(async |scene| {
+        let spec = scene.kubectl(&["explain", "perfrun.spec"]).await?;
+        for field in ["workload", "matrix", "iterations", "cleanup"] {
+            ensure!(spec.contains(field), "{field} is missing in {spec}");
+        }
+        ensure!(spec.contains("Measured repetitions of every cell"), "{spec}");
+        let short = scene.kubectl(&["explain", "pr.spec.topology.exclusive"]).await?;
+        ensure!(short.contains("<boolean>"), "{short}");
+        Ok(())
+    });
+}
+
+async fn runs_as_it_is(scene: &Scene, name: &str) -> Result<()> {
+    let file = repository().join(format!("examples/{name}.yaml"));
+    let path = file.to_str().context("the repository's path is text")?;
+    scene.kubectl(&["apply", "--filename", path]).await?;
+    let resource = format!("perfrun/{name}");
+    scene
+        .kubectl(&["wait", "--for=condition=Complete", "--timeout=10m", &resource])
+        .await?;
+
+    let run = scene.run(name).await?;
+    ensure!(
+        phase(&run) == Some(Phase::Succeeded),
+        "it ended as {}",
+        told(&run)
+    );
+    for condition in ["Accepted", "Provisioned", "Complete"] {
+        ensure!(
+            is(&run, condition, "True"),
+            "{condition} is not true: {}",
+            told(&run)
+        );
+    }
+    ensure!(is(&run, "Running", "False"), "{}", told(&run));
+
+    let table = scene.kubectl(&["get", "perfrun", name]).await?;
+    let mut lines = table
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>());
+    ensure!(
+        lines.next() == Some(vec!["NAME", "PHASE", "TRIALS", "AGE"]),
+        "{table}"
+    );
+    let row = lines.next().context("a row for the run")?;
+    let results = scene.results(&run).await?;
+    let all = results.plan.trials.len();
+    ensure!(
+        row[..3] == [name, "Succeeded", &format!("{all}/{all}")],
+        "{table}"
+    );
+
+    check_every_trial_once(&run, &results)?;
+    ensure!(
+        failures(&results).is_empty(),
+        "trials failed: {:?}",
+        failures(&results)
+    );
+    let text = fs::read_to_string(&file)?;
+    let written = document::parse(&text)?.remove(0);
+    ensure!(written.spec == run.spec, "the API server changed the document");
+    looks_like_a_local_run(&results, written).await
+}
+
+/// The tables of a short local run of the same document have the same rows and columns.
+async fn looks_like_a_local_run(results: &Results, mut run: PerfRun) -> Result<()> {
+    let Some(perfrun) = env::var_os("PERFRUN_E2E_PERFRUN") else {
+        skip(
+            "the same tables as locally",
+            "needs perfrun: PERFRUN_E2E_PERFRUN is not set",
+        );
+        return Ok(());
+    };
+    // As many repetitions as decide about columns, which have an interval from six on.
+    run.spec.iterations = run.spec.iterations.min(6);
+    run.spec.warmup = 0;
+    let folder = env::temp_dir().join(format!("perfrun-e2e-{}", rand::random::<u64>()));
+    fs::create_dir_all(&folder)?;
+    let file = folder.join("run.json");
+    fs::write(&file, serde_json::to_vec(&run)?)?;
+    let output = Command::new(perfrun)
+        .arg("run")
+        .arg(&file)
+        .args(["--json", "--quiet", "--loopback", "--results"])
+        .arg(folder.join("results"))
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .await
+        .context("failed to start perfrun")?;
+    fs::remove_dir_all(&folder)?;
+    ensure!(output.status.success(), "perfrun failed: {}", output.status);
+    let local: Results =
+        serde_json::from_slice(&output.stdout).context("unable to read what perfrun printed")?;
+    let (here, there) = (shape(&local), shape(results));
+    ensure!(
+        here == there,
+        "the tables differ; locally:\n{}\nin the cluster:\n{}",
+        here.join("\n"),
+        there.join("\n")
+    );
+    Ok(())
+}

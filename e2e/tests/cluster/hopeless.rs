@@ -1,0 +1,66 @@
+//! Runs that cannot begin say why within seconds, and fail in time.
+
+use anyhow::{Result, ensure};
+use perfrun_api::{
+    cluster::condition::{COMPLETE, PROVISIONED},
+    spec::Phase,
+};
+use perfrun_e2e::{
+    Scene, e2e,
+    run::{TINY, message, phase, reason, told},
+    seconds, until,
+};
+
+#[test]
+fn a_run_that_fits_nowhere_says_so() {
+    e2e(async |scene| {
+        let nowhere = TINY.to_owned()
+            + "template: {client: {nodeSelector: {no: where}}}\n\
+               timeouts: {provision: 8s}\n";
+        fails_because_of(scene, "Unschedulable", "no Kubernetes node takes pod", &nowhere).await
+    });
+}
+
+#[test]
+fn a_run_whose_image_does_not_exist_says_so() {
+    e2e(async |scene| {
+        let unknown = TINY.replace("clients: [libp2p]", "clients: [unknown]")
+            + "stacks: [{name: unknown, stack: libp2p, image: 'perfrun/no-such-image:0'}]\n\
+               timeouts: {provision: 30s}\n";
+        fails_because_of(scene, "ImagePullFailed", "perfrun/no-such-image:0", &unknown).await
+    });
+}
+
+async fn fails_because_of(scene: &Scene, expected: &str, words: &str, spec: &str) -> Result<()> {
+    scene.create("hopeless", spec).await?;
+    let early = scene
+        .run_until("hopeless", &format!("says {expected}"), seconds(28), |run| {
+            reason(run, PROVISIONED) == expected
+        })
+        .await?;
+    ensure!(
+        message(&early, PROVISIONED).contains(words),
+        "it is {}",
+        told(&early)
+    );
+    let run = scene.ended("hopeless", seconds(60)).await?;
+    ensure!(
+        phase(&run) == Some(Phase::Failed) && reason(&run, COMPLETE) == expected,
+        "it ended as {}",
+        told(&run)
+    );
+    ensure!(
+        message(&run, COMPLETE).contains("timeouts.provision"),
+        "it ended as {}",
+        told(&run)
+    );
+    until("its pods are gone", seconds(30), async || {
+        Ok(scene.pods("hopeless").await?.is_empty().then_some(()))
+    })
+    .await?;
+    let events = scene
+        .kubectl(&["get", "events", "--output=jsonpath={.items[*].reason}"])
+        .await?;
+    ensure!(events.contains(expected), "no event says {expected}: {events}");
+    Ok(())
+}

@@ -1,0 +1,192 @@
+//! Runs are held, stopped, cleaned up and kept apart, and keep to what was written.
+
+use anyhow::{Context, Result, ensure};
+use perfrun_api::{
+    cluster::condition::{COMPLETE, PROVISIONED},
+    results::RunState,
+    spec::{PerfRun, Phase},
+};
+use perfrun_e2e::{
+    Scene, e2e,
+    results::check_every_trial_once,
+    run::{LONG, TINY, condition, message, phase, reason, told},
+    seconds, until,
+};
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+#[test]
+fn a_run_that_is_cancelled_keeps_what_was_measured() {
+    e2e(async |scene| {
+        scene.create("cancelled", LONG).await?;
+        scene.measuring("cancelled", 1, seconds(60)).await?;
+        scene.change("cancelled", json!({"cancel": true})).await?;
+        let run = scene.ended("cancelled", seconds(30)).await?;
+        ensure!(
+            phase(&run) == Some(Phase::Cancelled) && reason(&run, COMPLETE) == "Cancelled",
+            "it ended as {}",
+            told(&run)
+        );
+        let results = scene.results(&run).await?;
+        ensure!(
+            results.state == RunState::Interrupted,
+            "the results are {:?}",
+            results.state
+        );
+        ensure!(!results.trials.is_empty(), "what was measured is lost");
+        ensure!(
+            results.trials.iter().all(|record| record.failure.is_none()),
+            "the trial that was cancelled counts as failed"
+        );
+        no_pods(scene, "cancelled").await
+    });
+}
+
+#[test]
+fn a_run_can_be_cancelled_before_it_begins() {
+    e2e(async |scene| {
+        scene.create("early", &format!("{TINY}suspend: true\n")).await?;
+        scene
+            .run_until("early", "waits", seconds(30), |run| {
+                reason(run, PROVISIONED) == "Suspended"
+            })
+            .await?;
+        scene.change("early", json!({"cancel": true})).await?;
+        let run = scene.ended("early", seconds(30)).await?;
+        ensure!(
+            phase(&run) == Some(Phase::Cancelled),
+            "it ended as {}",
+            told(&run)
+        );
+        no_pods(scene, "early").await
+    });
+}
+
+#[test]
+fn a_suspended_run_waits_and_then_runs() {
+    e2e(async |scene| {
+        scene
+            .create("suspended", &format!("{TINY}suspend: true\n"))
+            .await?;
+        let held = scene
+            .run_until("suspended", "waits", seconds(30), |run| {
+                reason(run, PROVISIONED) == "Suspended"
+            })
+            .await?;
+        ensure!(phase(&held) == Some(Phase::Pending), "it is {}", told(&held));
+        sleep(seconds(2)).await;
+        no_pods(scene, "suspended").await?;
+        scene.change("suspended", json!({"suspend": false})).await?;
+        let run = scene.succeeded("suspended", seconds(60)).await?;
+        check_every_trial_once(&run, &scene.results(&run).await?)
+    });
+}
+
+#[test]
+fn a_run_goes_when_its_time_after_success_is_over() {
+    e2e(async |scene| {
+        scene
+            .create("ttl", &format!("{TINY}cleanup: {{ttlSecondsAfterSuccess: 4}}\n"))
+            .await?;
+        scene.succeeded("ttl", seconds(60)).await?;
+        let ended = Instant::now();
+        is_gone(scene, "ttl").await?;
+        ensure!(ended.elapsed() >= seconds(2), "it was deleted too early");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_run_goes_when_its_time_after_failure_is_over() {
+    e2e(async |scene| {
+        let nowhere = TINY.to_owned()
+            + "template: {client: {nodeSelector: {no: where}}}\n\
+               timeouts: {provision: 2s}\n\
+               cleanup: {ttlSecondsAfterSuccess: 0, ttlSecondsAfterFailure: 4}\n";
+        scene.create("ttl", &nowhere).await?;
+        let run = scene.ended("ttl", seconds(60)).await?;
+        ensure!(phase(&run) == Some(Phase::Failed), "it ended as {}", told(&run));
+        is_gone(scene, "ttl").await
+    });
+}
+
+#[test]
+fn a_run_is_not_changed_after_it_was_created() {
+    e2e(async |scene| {
+        scene.create("fixed", &format!("{TINY}suspend: true\n")).await?;
+        let refused = scene.change("fixed", json!({"iterations": 3})).await;
+        let refused = refused.err().context("the change was accepted")?.to_string();
+        let sentence = "cannot change except suspend, cancel and cleanup: create a new PerfRun";
+        ensure!(refused.contains(sentence), "{refused}");
+        scene
+            .change("fixed", json!({"cleanup": {"ttlSecondsAfterSuccess": 1000}}))
+            .await?;
+        Ok(())
+    });
+}
+
+#[test]
+fn a_name_of_63_characters_fits_everywhere() {
+    e2e(async |scene| {
+        let name = "a".repeat(63);
+        // The longest name of a node: with the longest name of a variant.
+        let spec = TINY.replace("clients: [libp2p]", &format!("clients: [{}]", "v".repeat(40)))
+            + &format!("stacks: [{{name: {}, stack: libp2p}}]\n", "v".repeat(40));
+        scene.create(&name, &spec).await?;
+        let run = scene.succeeded(&name, seconds(90)).await?;
+        check_every_trial_once(&run, &scene.results(&run).await?)
+    });
+}
+
+#[test]
+fn exclusive_runs_wait_for_one_another_and_say_so() {
+    e2e(async |scene| {
+        scene
+            .create("first", &LONG.replace("iterations: 4", "iterations: 2"))
+            .await?;
+        scene.measuring("first", 0, seconds(60)).await?;
+        scene.create("second", TINY).await?;
+        let held = scene
+            .run_until("second", "waits", seconds(10), |run| {
+                reason(run, PROVISIONED) == "WaitingForOtherRuns"
+            })
+            .await?;
+        let expected = format!("{}/first is active", scene.namespace);
+        ensure!(
+            message(&held, PROVISIONED).contains(&expected),
+            "it is {}",
+            told(&held)
+        );
+        ensure!(phase(&held) == Some(Phase::Pending), "it is {}", told(&held));
+        let first = scene.succeeded("first", seconds(60)).await?;
+        let second = scene.succeeded("second", seconds(60)).await?;
+        let ended = condition(&first, COMPLETE).map(|condition| &condition.last_transition_time);
+        let began = condition(&second, PROVISIONED).map(|condition| &condition.last_transition_time);
+        ensure!(
+            began >= ended,
+            "the second was ready at {began:?}, the first ended at {ended:?}"
+        );
+        Ok(())
+    });
+}
+
+async fn no_pods(scene: &Scene, run: &str) -> Result<()> {
+    until("the run has no pods", seconds(30), async || {
+        let pods = scene.pods(run).await?;
+        ensure!(pods.is_empty(), "it has {}", pods.len());
+        Ok(Some(()))
+    })
+    .await
+}
+
+async fn is_gone(scene: &Scene, name: &str) -> Result<()> {
+    until("the run is gone", seconds(30), async || {
+        Ok(scene
+            .api::<PerfRun>()
+            .get_opt(name)
+            .await?
+            .is_none()
+            .then_some(()))
+    })
+    .await
+}

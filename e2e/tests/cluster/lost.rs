@@ -1,0 +1,173 @@
+//! Pods and Kubernetes nodes are lost in the middle of a trial.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::{Api, ResourceExt, api::DeleteParams};
+use perfrun_api::{
+    cluster::{ROLE_LABEL, condition::COMPLETE},
+    node::Reason,
+    spec::Phase,
+};
+use perfrun_e2e::{
+    Scene, e2e,
+    lab::Lab,
+    operators::kill,
+    results::{check_every_trial_once, failures},
+    run::{LONG, phase, reason, told},
+    seconds, skip, until,
+};
+use tokio::time::sleep;
+
+#[test]
+fn a_client_pod_that_is_deleted_is_replaced_and_its_trial_tried_again() {
+    e2e(async |scene| {
+        let pod = in_a_trial(scene, "client-deleted", "client").await?;
+        delete(scene, &pod).await?;
+        ends_with_one_trial_tried_again(scene, "client-deleted", &pod).await
+    });
+}
+
+#[test]
+fn a_server_pod_that_is_deleted_is_replaced_and_its_trial_tried_again() {
+    e2e(async |scene| {
+        let pod = in_a_trial(scene, "server-deleted", "server").await?;
+        delete(scene, &pod).await?;
+        ends_with_one_trial_tried_again(scene, "server-deleted", &pod).await
+    });
+}
+
+#[test]
+fn a_server_whose_process_is_killed_is_replaced_and_its_trial_tried_again() {
+    e2e(async |scene| {
+        let pod = in_a_trial(scene, "server-killed", "server").await?;
+        if !kill(&pod, "perfrun-node").await? {
+            skip(
+                "all of it",
+                "needs to be root on the computer that the pod runs on, to kill its process",
+            );
+            return Ok(());
+        }
+        ends_with_one_trial_tried_again(scene, "server-killed", &pod).await
+    });
+}
+
+#[test]
+fn a_kubernetes_node_that_dies_costs_one_trial() {
+    e2e(async |scene| {
+        let Some(lab) = lab() else { return Ok(()) };
+        let pod = in_a_trial(scene, "dead-host", "client").await?;
+        let host = host(&pod)?;
+        let ended = lab
+            .without(&host, async || {
+                let run = scene.succeeded("dead-host", seconds(240)).await?;
+                let results = scene.results(&run).await?;
+                check_every_trial_once(&run, &results)?;
+                ensure!(!failures(&results).is_empty(), "no trial noticed");
+                Ok(())
+            })
+            .await;
+        host_is_back(scene, &host).await?;
+        ended
+    });
+}
+
+#[test]
+fn a_run_with_nowhere_else_to_go_fails_in_time() {
+    e2e(async |scene| {
+        let Some(lab) = lab() else { return Ok(()) };
+        // A node that the operator is not on: this is about the run.
+        let leader = scene.operators().leader().await?;
+        let away = leader.spec.and_then(|spec| spec.node_name);
+        let nodes: Api<Node> = Api::all(scene.client());
+        let mut names = nodes
+            .list(&Default::default())
+            .await?
+            .into_iter()
+            .map(|node| node.name_any());
+        let host = names
+            .find(|name| Some(name) != away.as_ref())
+            .context("a second node")?;
+        let pinned = LONG.replace("provision: 1m", "provision: 20s")
+            + &format!("template: {{client: {{nodeSelector: {{kubernetes.io/hostname: {host}}}}}}}\n");
+        scene.create("stranded", &pinned).await?;
+        scene.measuring("stranded", 1, seconds(60)).await?;
+        let ended = lab
+            .without(&host, async || {
+                let run = scene.ended("stranded", seconds(120)).await?;
+                ensure!(
+                    phase(&run) == Some(Phase::Failed) && reason(&run, COMPLETE) == "NodeLost",
+                    "it ended as {}",
+                    told(&run)
+                );
+                let results = scene.results(&run).await?;
+                let measured = results
+                    .trials
+                    .iter()
+                    .filter(|record| record.failure.is_none())
+                    .count();
+                ensure!(measured >= 1, "what was measured before is lost");
+                Ok(())
+            })
+            .await;
+        host_is_back(scene, &host).await?;
+        ended
+    });
+}
+
+fn lab() -> Option<Lab> {
+    Lab::find().map_err(|reason| skip("all of it", &reason)).ok()
+}
+
+/// A pod that is in the middle of a trial.
+async fn in_a_trial(scene: &Scene, run: &str, role: &str) -> Result<Pod> {
+    scene.create(run, LONG).await?;
+    scene.measuring(run, 1, seconds(60)).await?;
+    sleep(seconds(1)).await;
+    scene.pod(run, ROLE_LABEL, role).await
+}
+
+async fn delete(scene: &Scene, pod: &Pod) -> Result<()> {
+    let pods: Api<Pod> = scene.api();
+    let at_once = DeleteParams::default().grace_period(0);
+    pods.delete(&pod.name_any(), &at_once)
+        .await
+        .context("failed to delete the pod")?;
+    Ok(())
+}
+
+async fn ends_with_one_trial_tried_again(scene: &Scene, name: &str, lost: &Pod) -> Result<()> {
+    let run = scene.succeeded(name, seconds(120)).await?;
+    let results = scene.results(&run).await?;
+    check_every_trial_once(&run, &results)?;
+    let failed = failures(&results);
+    let [record] = failed[..] else {
+        anyhow::bail!("not one trial failed: {failed:?}")
+    };
+    let failure = record.failure.as_ref().context("it failed")?;
+    ensure!(
+        matches!(failure.reason, Reason::NodeLost | Reason::Stopped),
+        "the trial failed for another reason: {failure:?}"
+    );
+    ensure!(record.attempt == 0, "the first attempt succeeded: {record:?}");
+    let lost = lost.uid();
+    let still_there = scene.pods(name).await?.iter().any(|pod| pod.uid() == lost);
+    ensure!(!still_there, "the lost pod is still there");
+    Ok(())
+}
+
+fn host(pod: &Pod) -> Result<String> {
+    let host = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+    host.context("the pod is on a node")
+}
+
+async fn host_is_back(scene: &Scene, host: &str) -> Result<()> {
+    let nodes: Api<Node> = Api::all(scene.client());
+    until("the node is ready again", seconds(120), async || {
+        let status = nodes.get(host).await?.status.unwrap_or_default();
+        let mut conditions = status.conditions.into_iter().flatten();
+        Ok(conditions
+            .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+            .then_some(()))
+    })
+    .await
+}

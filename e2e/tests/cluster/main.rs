@@ -1,0 +1,10 @@
+//! The operator on a real cluster: from `kubectl apply` to results, and through whatever may go wrong on the way.
+
+mod crashes;
+mod deleted;
+mod examples;
+mod hopeless;
+mod installed;
+mod lifecycle;
+mod lost;
+mod refused;

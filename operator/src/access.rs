@@ -1,0 +1,85 @@
+//! Reaches nodes: directly by pod IP, or through the API server's pod proxy where pod IPs lead nowhere.
+
+use std::net::{IpAddr, SocketAddr};
+
+use async_trait::async_trait;
+use kube::{Client, client::Body};
+use perfrun_conductor::{
+    NodeClient,
+    client::{BoxError, Request, Response, Transport},
+};
+
+use crate::args::NodeAccess;
+
+/// The header that carries the token where a proxy takes `Authorization` for itself.
+const TOKEN_HEADER: &str = "x-perfrun-token";
+
+/// A way to nodes.
+#[derive(Clone)]
+pub enum Access {
+    /// By pod IP.
+    Direct,
+    /// Through the API server.
+    Proxy(Client),
+}
+
+impl Access {
+    /// What was asked for; `auto` looks at where this process runs.
+    pub fn new(asked: NodeAccess, client: Client) -> Self {
+        let inside = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
+        match asked {
+            NodeAccess::Direct => Self::Direct,
+            NodeAccess::Auto if inside => Self::Direct,
+            NodeAccess::Auto | NodeAccess::Proxy => Self::Proxy(client),
+        }
+    }
+
+    /// Whether calls come from the API server, and not from an operator's pod.
+    pub fn is_proxy(&self) -> bool {
+        matches!(self, Self::Proxy(_))
+    }
+
+    /// The node in a pod.
+    pub fn node(
+        &self,
+        namespace: &str,
+        pod: &str,
+        ip: IpAddr,
+        port: u16,
+        token: &str,
+    ) -> Result<NodeClient, BoxError> {
+        match self {
+            Self::Direct => NodeClient::new(&format!("http://{}", SocketAddr::new(ip, port)), token),
+            Self::Proxy(client) => Ok(NodeClient::over(PodProxy {
+                client: client.clone(),
+                base: format!("/api/v1/namespaces/{namespace}/pods/{pod}:{port}/proxy"),
+                token: token.to_owned(),
+            })),
+        }
+    }
+}
+
+struct PodProxy {
+    client: Client,
+    base: String,
+    token: String,
+}
+
+#[async_trait]
+impl Transport for PodProxy {
+    async fn request(&self, request: Request<'_>) -> Result<Response, BoxError> {
+        let sent = http::Request::builder()
+            .method(request.method.as_ref())
+            .uri(format!("{}{}", self.base, request.path))
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .header(TOKEN_HEADER, &self.token)
+            .body(Body::from(request.body.unwrap_or_default()))?;
+        let answer = async {
+            let response = self.client.send(sent).await?;
+            let status = response.status().as_u16();
+            let body = response.into_body().collect_bytes().await?.to_vec();
+            Ok(Response { status, body })
+        };
+        tokio::time::timeout(request.timeout, answer).await?
+    }
+}

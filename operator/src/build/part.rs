@@ -1,0 +1,17 @@
+//! A ConfigMap with a part of the run's results.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{ByteString, api::core::v1::ConfigMap};
+use perfrun_api::cluster::Part;
+
+use super::Identity;
+
+/// Builds it.
+pub fn part(run: &Identity, name: String, (key, bytes): Part) -> ConfigMap {
+    ConfigMap {
+        metadata: run.metadata(name),
+        binary_data: Some(BTreeMap::from([(key.to_owned(), ByteString(bytes))])),
+        ..ConfigMap::default()
+    }
+}

@@ -1,0 +1,289 @@
+//! The pod of a node.
+//!
+//! A pod meets the restricted Pod Security Standard and has no service account's token. It is not started again in
+//! place: a node that ended has forgotten its trials and its clock, so another pod takes its place under another name.
+
+use k8s_openapi::{
+    api::core::v1::{
+        Affinity, Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction,
+        NodeSelectorRequirement, NodeSelectorTerm, ObjectFieldSelector, Pod, PodAffinity, PodAffinityTerm,
+        PodAntiAffinity, PodSecurityContext, PodSpec, PreferredSchedulingTerm, Probe, SeccompProfile,
+        SecretVolumeSource, SecurityContext, Toleration, TopologySpreadConstraint, Volume, VolumeMount,
+        WeightedPodAffinityTerm,
+    },
+    apimachinery::pkg::{apis::meta::v1::LabelSelector, util::intstr::IntOrString},
+};
+use perfrun_api::{
+    cluster::{INCARNATION_LABEL, NODE_LABEL, ROLE_LABEL, RUN_LABEL},
+    plan::Role,
+    spec::{PerfRunSpec, Placement, PodSettings},
+};
+
+use super::{Identity, control_port, secret::TOKEN_KEY};
+use crate::{decide::NewPod, names, observe::NODE_CONTAINER};
+
+/// The user and group of nodes: nobody's, as in the image.
+const USER: i64 = 65532;
+const TOKEN_FOLDER: &str = "/run/perfrun";
+const HOST: &str = "kubernetes.io/hostname";
+/// A pod on a Kubernetes node that is not heard of is given up after so long, instead of five minutes.
+const LOST_AFTER_SECONDS: i64 = 5;
+/// A node that is told to stop waits up to three seconds for its outcomes to be collected.
+const STOP_WITHIN_SECONDS: i64 = 5;
+
+/// Builds it. `index` is the node's number in the plan.
+pub fn pod(run: &Identity, spec: &PerfRunSpec, index: usize, new: &NewPod, default_image: &str) -> Pod {
+    let NewPod {
+        node, incarnation, ..
+    } = new;
+    let settings = match node.role {
+        Role::Server => &spec.template.server,
+        Role::Client => &spec.template.client,
+    };
+    let mut metadata = run.metadata(names::pod(&run.name, &run.uid, &node.name, *incarnation));
+    let labels = metadata.labels.get_or_insert_default();
+    // Those of the template first: ours are not to be overridden.
+    let mut merged = settings.labels.clone();
+    merged.append(labels);
+    merged.extend([
+        (NODE_LABEL.to_owned(), node.name.clone()),
+        (ROLE_LABEL.to_owned(), node.role.to_string()),
+        (INCARNATION_LABEL.to_owned(), incarnation.to_string()),
+    ]);
+    *labels = merged;
+    metadata.annotations = Some(settings.annotations.clone()).filter(|all| !all.is_empty());
+    Pod {
+        metadata,
+        spec: Some(PodSpec {
+            affinity: Some(affinity(run, spec, settings, new)),
+            automount_service_account_token: Some(false),
+            containers: vec![container(run, spec, index, settings, new, default_image)],
+            enable_service_links: Some(false),
+            host_network: spec.topology.host_network.then_some(true),
+            image_pull_secrets: some(settings.image_pull_secrets.clone()),
+            node_selector: Some(settings.node_selector.clone()).filter(|all| !all.is_empty()),
+            priority_class_name: settings.priority_class_name.clone(),
+            restart_policy: Some("Never".to_owned()),
+            runtime_class_name: settings.runtime_class_name.clone(),
+            security_context: Some(PodSecurityContext {
+                fs_group: Some(USER),
+                run_as_group: Some(USER),
+                run_as_non_root: Some(true),
+                run_as_user: Some(USER),
+                seccomp_profile: Some(SeccompProfile {
+                    type_: "RuntimeDefault".to_owned(),
+                    localhost_profile: None,
+                }),
+                ..PodSecurityContext::default()
+            }),
+            termination_grace_period_seconds: Some(STOP_WITHIN_SECONDS),
+            tolerations: Some(tolerations(settings)),
+            topology_spread_constraints: some(spread(run, spec, settings, node.role)),
+            volumes: Some(vec![Volume {
+                name: "token".to_owned(),
+                secret: Some(SecretVolumeSource {
+                    secret_name: Some(names::token(&run.name, &run.uid)),
+                    default_mode: Some(0o440),
+                    ..SecretVolumeSource::default()
+                }),
+                ..Volume::default()
+            }]),
+            ..PodSpec::default()
+        }),
+        status: None,
+    }
+}
+
+fn container(
+    run: &Identity,
+    spec: &PerfRunSpec,
+    index: usize,
+    settings: &PodSettings,
+    new: &NewPod,
+    default_image: &str,
+) -> Container {
+    let variant = spec
+        .stacks
+        .iter()
+        .find(|variant| Some(&variant.name) == new.node.variant.as_ref());
+    let image = variant
+        .and_then(|variant| variant.image.as_deref())
+        .unwrap_or(default_image);
+    let port = control_port(spec, index);
+    let own = [
+        ("PERFRUN_TOKEN_FILE", format!("{TOKEN_FOLDER}/{TOKEN_KEY}")),
+        ("PERFRUN_RUN", run.name.clone()),
+    ];
+    let value = |(name, value): (&str, String)| EnvVar {
+        name: name.to_owned(),
+        value: Some(value),
+        value_from: None,
+    };
+    let listen_ip = EnvVar {
+        name: "PERFRUN_LISTEN_IP".to_owned(),
+        value: None,
+        value_from: Some(EnvVarSource {
+            field_ref: Some(ObjectFieldSelector {
+                field_path: "status.podIP".to_owned(),
+                api_version: None,
+            }),
+            ..EnvVarSource::default()
+        }),
+    };
+    let asked = variant.into_iter().flat_map(|variant| &variant.env);
+    let asked = asked.map(|(name, text)| value((name, text.clone())));
+    Container {
+        name: NODE_CONTAINER.to_owned(),
+        image: Some(image.to_owned()),
+        args: Some(vec![
+            "control".to_owned(),
+            format!("--control=0.0.0.0:{port}"),
+            format!("--role={}", new.node.role),
+        ]),
+        // Ours last: of two of one name, the last counts.
+        env: Some(asked.chain([listen_ip]).chain(own.map(value)).collect()),
+        ports: Some(vec![ContainerPort {
+            name: Some("control".to_owned()),
+            container_port: port.into(),
+            // So that the scheduler keeps pods apart that would share it.
+            host_port: spec.topology.host_network.then_some(port.into()),
+            protocol: Some("TCP".to_owned()),
+            ..ContainerPort::default()
+        }]),
+        readiness_probe: Some(Probe {
+            http_get: Some(HTTPGetAction {
+                path: Some("/readyz".to_owned()),
+                port: IntOrString::Int(port.into()),
+                ..HTTPGetAction::default()
+            }),
+            // The default, 10 s, would be most of a short run.
+            period_seconds: Some(1),
+            ..Probe::default()
+        }),
+        resources: settings.resources.clone(),
+        security_context: Some(SecurityContext {
+            allow_privilege_escalation: Some(false),
+            capabilities: Some(Capabilities {
+                add: None,
+                drop: Some(vec!["ALL".to_owned()]),
+            }),
+            read_only_root_filesystem: Some(true),
+            ..SecurityContext::default()
+        }),
+        termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
+        volume_mounts: Some(vec![VolumeMount {
+            name: "token".to_owned(),
+            mount_path: TOKEN_FOLDER.to_owned(),
+            read_only: Some(true),
+            ..VolumeMount::default()
+        }]),
+        ..Container::default()
+    }
+}
+
+/// The template's, with what `placement` asks for.
+fn affinity(run: &Identity, spec: &PerfRunSpec, settings: &PodSettings, new: &NewPod) -> Affinity {
+    let mut affinity = settings.affinity.clone().unwrap_or_default();
+    let role = new.node.role;
+    match spec.topology.placement {
+        Placement::SpreadNodes => {
+            let other = match role {
+                Role::Server => Role::Client,
+                Role::Client => Role::Server,
+            };
+            let apart: &mut PodAntiAffinity = affinity.pod_anti_affinity.get_or_insert_default();
+            let required = &mut apart.required_during_scheduling_ignored_during_execution;
+            required.get_or_insert_default().push(beside(run, Some(other)));
+            if role == Role::Server {
+                // Servers share a Kubernetes node if they can, or there might be none left for clients.
+                let together: &mut PodAffinity = affinity.pod_affinity.get_or_insert_default();
+                let preferred = &mut together.preferred_during_scheduling_ignored_during_execution;
+                preferred.get_or_insert_default().push(WeightedPodAffinityTerm {
+                    weight: 100,
+                    pod_affinity_term: beside(run, Some(role)),
+                });
+            }
+        }
+        Placement::SameNode => {
+            let together: &mut PodAffinity = affinity.pod_affinity.get_or_insert_default();
+            let required = &mut together.required_during_scheduling_ignored_during_execution;
+            required.get_or_insert_default().push(beside(run, None));
+        }
+        Placement::Any => {}
+    }
+    if let Some(host) = &new.avoid {
+        let nodes = affinity.node_affinity.get_or_insert_default();
+        let preferred = &mut nodes.preferred_during_scheduling_ignored_during_execution;
+        preferred.get_or_insert_default().push(PreferredSchedulingTerm {
+            weight: 100,
+            preference: NodeSelectorTerm {
+                match_expressions: Some(vec![NodeSelectorRequirement {
+                    key: HOST.to_owned(),
+                    operator: "NotIn".to_owned(),
+                    values: Some(vec![host.clone()]),
+                }]),
+                match_fields: None,
+            },
+        });
+    }
+    affinity
+}
+
+/// Pods of the run on the same Kubernetes node.
+fn beside(run: &Identity, role: Option<Role>) -> PodAffinityTerm {
+    PodAffinityTerm {
+        label_selector: Some(pods_of(run, role)),
+        topology_key: HOST.to_owned(),
+        ..PodAffinityTerm::default()
+    }
+}
+
+fn pods_of(run: &Identity, role: Option<Role>) -> LabelSelector {
+    let mut labels: std::collections::BTreeMap<_, _> = [(RUN_LABEL.to_owned(), run.name.clone())].into();
+    labels.extend(role.map(|role| (ROLE_LABEL.to_owned(), role.to_string())));
+    LabelSelector {
+        match_labels: Some(labels),
+        ..LabelSelector::default()
+    }
+}
+
+/// The template's, and clients on as many Kubernetes nodes as there are.
+fn spread(
+    run: &Identity,
+    spec: &PerfRunSpec,
+    settings: &PodSettings,
+    role: Role,
+) -> Vec<TopologySpreadConstraint> {
+    let mut all = settings.topology_spread_constraints.clone();
+    if spec.topology.placement == Placement::SpreadNodes && role == Role::Client {
+        all.push(TopologySpreadConstraint {
+            label_selector: Some(pods_of(run, Some(role))),
+            max_skew: 1,
+            topology_key: HOST.to_owned(),
+            when_unsatisfiable: "ScheduleAnyway".to_owned(),
+            ..TopologySpreadConstraint::default()
+        });
+    }
+    all
+}
+
+/// The template's, and a short wait for Kubernetes nodes that are not heard of, unless the template says otherwise.
+fn tolerations(settings: &PodSettings) -> Vec<Toleration> {
+    let mut all = settings.tolerations.clone();
+    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+        if !all.iter().any(|known| known.key.as_deref() == Some(key)) {
+            all.push(Toleration {
+                key: Some(key.to_owned()),
+                operator: Some("Exists".to_owned()),
+                effect: Some("NoExecute".to_owned()),
+                toleration_seconds: Some(LOST_AFTER_SECONDS),
+                value: None,
+            });
+        }
+    }
+    all
+}
+
+fn some<T>(all: Vec<T>) -> Option<Vec<T>> {
+    Some(all).filter(|all| !all.is_empty())
+}

@@ -1,0 +1,69 @@
+//! The NetworkPolicy of a run: its nodes take connections from one another, and on the control port from operators
+//! only. Where a network does not enforce policies, the token still keeps others out.
+
+use k8s_openapi::{
+    api::networking::v1::{
+        NetworkPolicy, NetworkPolicyIngressRule, NetworkPolicyPeer, NetworkPolicyPort, NetworkPolicySpec,
+    },
+    apimachinery::pkg::{apis::meta::v1::LabelSelector, util::intstr::IntOrString},
+};
+use perfrun_api::cluster::RUN_LABEL;
+
+use super::{CONTROL_PORT, Identity};
+use crate::names;
+
+/// Label of operators' pods.
+const OPERATOR: (&str, &str) = ("app.kubernetes.io/name", "perfrun-operator");
+/// Label that every namespace has: its name.
+const NAMESPACE_LABEL: &str = "kubernetes.io/metadata.name";
+
+/// Builds it, for operators in a namespace; without one, calls come through the API server, whose address is not a
+/// pod's, and the control port is left to the token alone.
+pub fn policy(run: &Identity, operators: Option<&str>) -> NetworkPolicy {
+    let control = NetworkPolicyIngressRule {
+        from: operators.map(|namespace| {
+            vec![NetworkPolicyPeer {
+                namespace_selector: Some(labelled((NAMESPACE_LABEL, namespace))),
+                pod_selector: Some(labelled(OPERATOR)),
+                ..NetworkPolicyPeer::default()
+            }]
+        }),
+        ports: Some(vec![port("TCP", CONTROL_PORT, CONTROL_PORT)]),
+    };
+    let trials = NetworkPolicyIngressRule {
+        from: Some(vec![NetworkPolicyPeer {
+            pod_selector: Some(labelled((RUN_LABEL, &run.name))),
+            ..NetworkPolicyPeer::default()
+        }]),
+        // All but the control port.
+        ports: Some(vec![
+            port("TCP", 1, CONTROL_PORT - 1),
+            port("TCP", CONTROL_PORT + 1, u16::MAX),
+            port("UDP", 1, u16::MAX),
+        ]),
+    };
+    NetworkPolicy {
+        metadata: run.metadata(names::policy(&run.name, &run.uid)),
+        spec: Some(NetworkPolicySpec {
+            pod_selector: Some(labelled((RUN_LABEL, &run.name))),
+            ingress: Some(vec![control, trials]),
+            policy_types: Some(vec!["Ingress".to_owned()]),
+            egress: None,
+        }),
+    }
+}
+
+fn labelled((key, value): (&str, &str)) -> LabelSelector {
+    LabelSelector {
+        match_labels: Some([(key.to_owned(), value.to_owned())].into()),
+        ..LabelSelector::default()
+    }
+}
+
+fn port(protocol: &str, first: u16, last: u16) -> NetworkPolicyPort {
+    NetworkPolicyPort {
+        protocol: Some(protocol.to_owned()),
+        port: Some(IntOrString::Int(first.into())),
+        end_port: (last != first).then(|| last.into()),
+    }
+}

@@ -1,0 +1,21 @@
+//! The Secret with the run's token.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Secret;
+
+use super::Identity;
+use crate::names;
+
+/// Key of the token.
+pub const TOKEN_KEY: &str = "token";
+
+/// Builds it.
+pub fn secret(run: &Identity, token: String) -> Secret {
+    Secret {
+        metadata: run.metadata(names::token(&run.name, &run.uid)),
+        string_data: Some(BTreeMap::from([(TOKEN_KEY.to_owned(), token)])),
+        immutable: Some(true),
+        ..Secret::default()
+    }
+}

@@ -1,0 +1,393 @@
+//! A run's life, decision by decision.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use perfrun_api::{document, plan::plan};
+
+use super::*;
+
+const DOCUMENT: &str = "
+apiVersion: perfrun.io/v1alpha1
+kind: PerfRun
+metadata: {name: tcp}
+spec:
+  iterations: 2
+  warmup: 0
+  workload: {ping: {}}
+  matrix: {clients: [libp2p], servers: [litep2p], rawBaseline: false}
+  timeouts: {provision: 1m, run: 10m}
+";
+
+/// A run, its status so far, and a clock.
+struct Life {
+    spec: PerfRunSpec,
+    plan: Plan,
+    status: PerfRunStatus,
+    pods: Vec<NodePod>,
+    task: Task,
+    turn: Result<(), String>,
+    now: Timestamp,
+}
+
+impl Life {
+    fn new() -> Self {
+        let run = document::parse(DOCUMENT).unwrap().remove(0);
+        Self {
+            plan: plan(&run.spec).unwrap(),
+            spec: run.spec,
+            status: PerfRunStatus::default(),
+            pods: vec![],
+            task: Task::None,
+            turn: Ok(()),
+            now: Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    /// One pass: what is decided, with the status written.
+    fn pass(&mut self) -> Decision {
+        let decision = decide(&Facts {
+            spec: &self.spec,
+            status: &self.status,
+            plan: Ok(&self.plan),
+            pods: &self.pods,
+            turn: self.turn.clone(),
+            task: self.task.clone(),
+            lost_on: &BTreeMap::new(),
+            now: self.now,
+        });
+        self.status = status::next(&self.status, Some(1), Some(&self.plan), &decision.stage, self.now);
+        decision
+    }
+
+    fn later(&mut self, seconds: i64) -> &mut Self {
+        self.now += SignedDuration::from_secs(seconds);
+        self
+    }
+
+    /// The pods that a decision asked for, in this state.
+    fn make(&mut self, decision: &Decision, state: &PodState) {
+        self.pods.extend(decision.create.iter().map(|new| NodePod {
+            name: format!("{}-{}", new.node.name, new.incarnation),
+            node: new.node.name.clone(),
+            incarnation: new.incarnation,
+            deleting: false,
+            state: state.clone(),
+        }));
+    }
+
+    fn running() -> Self {
+        let mut life = Self::new();
+        let first = life.pass();
+        life.make(&first, &ready());
+        assert_eq!(life.pass().command, Command::Start);
+        life.task = Task::Going(Counts::default());
+        life
+    }
+
+    fn condition(&self, type_: &str) -> &Condition {
+        self.status
+            .conditions
+            .iter()
+            .find(|condition| condition.type_ == type_)
+            .unwrap()
+    }
+
+    /// Phase, and the reason why the run has ended or has not.
+    fn end(&self) -> (Phase, &str) {
+        (
+            self.status.phase.unwrap(),
+            &self.condition(condition::COMPLETE).reason,
+        )
+    }
+}
+
+fn ready() -> PodState {
+    PodState::Ready(IpAddr::V4(Ipv4Addr::LOCALHOST))
+}
+
+fn gone() -> PodState {
+    PodState::Gone(Trouble {
+        reason: "NodeCrashed",
+        message: "the node ended with exit code 1".to_owned(),
+    })
+}
+
+fn outcome(state: RunState, counts: Counts) -> Task {
+    Task::Ended(Box::new(Outcome {
+        state,
+        cause: None,
+        reason: None,
+        counts,
+        failures: BTreeMap::new(),
+        first_failure: None,
+        summary: vec![],
+        results: vec!["tcp-results-0".to_owned()],
+    }))
+}
+
+fn names(new: &[NewPod]) -> Vec<String> {
+    new.iter()
+        .map(|pod| format!("{}-{}", pod.node.name, pod.incarnation))
+        .collect()
+}
+
+#[test]
+fn a_run_goes_from_pods_to_trials_to_its_end() {
+    let mut life = Life::new();
+    let first = life.pass();
+    assert_eq!(names(&first.create), ["server-0-0", "client-0-0"]);
+    assert_eq!(life.status.phase, Some(Phase::Provisioning));
+    life.make(&first, &PodState::Starting);
+    assert_eq!(life.later(3).pass().create, []);
+
+    life.pods[0].state = ready();
+    assert_eq!(life.pass().command, Command::None);
+    assert_eq!(
+        life.condition(condition::PROVISIONED).message,
+        "1 of 2 nodes are ready"
+    );
+    life.pods[1].state = ready();
+    assert_eq!(life.pass().command, Command::Start);
+
+    life.task = Task::Going(Counts {
+        completed: 1,
+        failed: 0,
+    });
+    life.later(5).pass();
+    assert_eq!(life.status.trials.progress, "1/2");
+    life.task = outcome(
+        RunState::Complete,
+        Counts {
+            completed: 2,
+            failed: 0,
+        },
+    );
+    let last = life.later(5).pass();
+    assert!(last.delete_pods);
+    assert_eq!(life.end(), (Phase::Succeeded, "Succeeded"));
+    assert_eq!(life.status.results, ["tcp-results-0"]);
+    assert_eq!(life.status.completion_time.as_ref().unwrap().0, life.now);
+}
+
+#[test]
+fn a_run_that_has_ended_asks_for_nothing() {
+    let mut life = Life::running();
+    life.task = outcome(
+        RunState::Complete,
+        Counts {
+            completed: 2,
+            failed: 0,
+        },
+    );
+    life.pass();
+    life.pods.clear();
+    life.task = Task::None;
+    let before = life.status.clone();
+    let after = life.later(3600).pass();
+    assert_eq!(
+        after,
+        Decision {
+            command: Command::Drop,
+            ..Decision::say(Stage::Over)
+        }
+    );
+    assert_eq!(life.status, before);
+}
+
+#[test]
+fn trials_that_failed_make_the_run_fail_with_their_reason() {
+    let mut life = Life::running();
+    let Task::Ended(mut failed) = outcome(
+        RunState::Complete,
+        Counts {
+            completed: 1,
+            failed: 1,
+        },
+    ) else {
+        unreachable!()
+    };
+    failed.failures = [(Reason::Timeout, 1)].into();
+    failed.first_failure = Some("not done within 2 s".to_owned());
+    life.task = Task::Ended(failed);
+    life.pass();
+    assert_eq!(life.end(), (Phase::Failed, "TrialTimeout"));
+    assert_eq!(
+        life.condition(condition::COMPLETE).message,
+        "1 of 2 trials failed; the first: not done within 2 s"
+    );
+}
+
+#[test]
+fn a_node_that_is_gone_is_replaced_while_the_run_goes_on() {
+    let mut life = Life::running();
+    life.pods[1].state = gone();
+    let decision = life.pass();
+    assert_eq!(names(&decision.create), ["client-0-1"]);
+    assert_eq!(life.status.phase, Some(Phase::Running));
+}
+
+#[test]
+fn a_node_that_ends_at_every_start_ends_the_run() {
+    let mut life = Life::new();
+    for _ in 0..STARTS_MAX {
+        let decision = life.pass();
+        life.make(&decision, &ready());
+        life.pods.last_mut().unwrap().state = gone();
+    }
+    life.pass();
+    assert_eq!(life.end(), (Phase::Failed, "NodeCrashed"));
+}
+
+#[test]
+fn pods_that_fit_nowhere_are_told_of_at_once_and_end_the_run_in_time() {
+    let mut life = Life::new();
+    let decision = life.pass();
+    let stuck = PodState::Stuck(Trouble {
+        reason: "Unschedulable",
+        message: "no Kubernetes node takes pod server-0-0".to_owned(),
+    });
+    life.make(&decision, &stuck);
+    let decision = life.later(1).pass();
+    assert_eq!(life.condition(condition::PROVISIONED).reason, "Unschedulable");
+    assert_eq!(decision.wake, Some(Duration::from_secs(59)));
+    life.later(59).pass();
+    assert_eq!(life.end(), (Phase::Failed, "Unschedulable"));
+    assert_eq!(
+        life.condition(condition::COMPLETE).message,
+        "0 of 2 nodes were ready within timeouts.provision, 60s: no Kubernetes node takes pod server-0-0"
+    );
+}
+
+#[test]
+fn a_run_waits_for_its_turn_and_for_its_user() {
+    let mut life = Life::new();
+    life.turn = Err("ns/other is active".to_owned());
+    assert_eq!(life.pass().create, []);
+    assert_eq!(
+        life.condition(condition::PROVISIONED).reason,
+        "WaitingForOtherRuns"
+    );
+    assert_eq!(life.status.phase, Some(Phase::Pending));
+    life.spec.suspend = true;
+    life.pass();
+    assert_eq!(life.condition(condition::PROVISIONED).reason, "Suspended");
+    (life.spec.suspend, life.turn) = (false, Ok(()));
+    // The time to provision begins now, and not when it was first seen.
+    assert_eq!(life.later(3600).pass().create.len(), 2);
+}
+
+#[test]
+fn an_operator_that_takes_over_goes_on_with_the_pods_that_are_there() {
+    let mut life = Life::running();
+    life.task = Task::None;
+    let decision = life.later(60).pass();
+    assert_eq!((decision.command, decision.create.len()), (Command::Start, 0));
+    assert_eq!(life.status.phase, Some(Phase::Running));
+}
+
+#[test]
+fn a_run_that_nobody_can_go_on_with_ends_in_time() {
+    let mut life = Life::running();
+    life.task = Task::None;
+    life.pods[0].state = PodState::Starting;
+    assert_eq!(life.later(599).pass().command, Command::None);
+    assert_eq!(life.later(1).pass().command, Command::Conclude);
+}
+
+#[test]
+fn a_run_can_be_cancelled_at_any_time() {
+    let mut life = Life::new();
+    life.spec.cancel = true;
+    assert!(life.pass().create.is_empty());
+    assert_eq!(life.end(), (Phase::Cancelled, "Cancelled"));
+
+    let mut life = Life::running();
+    life.spec.cancel = true;
+    assert_eq!(life.pass().command, Command::Cancel);
+    life.task = Task::None;
+    assert_eq!(life.pass().command, Command::Conclude);
+    life.task = outcome(
+        RunState::Interrupted,
+        Counts {
+            completed: 1,
+            failed: 0,
+        },
+    );
+    life.pass();
+    assert_eq!(life.end(), (Phase::Cancelled, "Cancelled"));
+    assert_eq!(
+        life.condition(condition::COMPLETE).message,
+        "cancelled after 1 of 2 trials"
+    );
+}
+
+#[test]
+fn pods_of_a_failed_run_are_kept_when_asked() {
+    let mut life = Life::running();
+    life.spec.cleanup.keep_pods_on_failure = true;
+    life.task = outcome(RunState::Failed, Counts::default());
+    assert!(!life.pass().delete_pods);
+    assert!(!life.later(9).pass().delete_pods);
+}
+
+#[test]
+fn a_run_is_deleted_when_its_time_is_over() {
+    let mut life = Life::running();
+    life.spec.cleanup.ttl_seconds_after_success = Some(30);
+    life.task = outcome(
+        RunState::Complete,
+        Counts {
+            completed: 2,
+            failed: 0,
+        },
+    );
+    life.pass();
+    life.pods.clear();
+    let decision = life.later(10).pass();
+    assert_eq!(
+        (decision.delete_run, decision.wake),
+        (false, Some(Duration::from_secs(20)))
+    );
+    assert!(life.later(20).pass().delete_run);
+}
+
+#[test]
+fn times_of_conditions_stay_while_they_do() {
+    let mut life = Life::running();
+    let since = life.condition(condition::RUNNING).last_transition_time.clone();
+    life.later(60).pass();
+    assert_eq!(life.condition(condition::RUNNING).last_transition_time, since);
+}
+
+#[test]
+fn what_a_person_would_ask_about_is_an_event_once() {
+    let mut life = Life::new();
+    let mut told = vec![];
+    let mut pass = |life: &mut Life| {
+        let before = life.status.clone();
+        let decision = life.pass();
+        told.extend(
+            status::events(&before, &life.status)
+                .into_iter()
+                .map(|event| event.reason),
+        );
+        decision
+    };
+    let first = pass(&mut life);
+    life.make(&first, &PodState::Starting);
+    pass(&mut life);
+    life.pods.iter_mut().for_each(|pod| pod.state = ready());
+    pass(&mut life);
+    life.task = Task::Going(Counts::default());
+    pass(&mut life);
+    life.task = outcome(
+        RunState::Complete,
+        Counts {
+            completed: 2,
+            failed: 0,
+        },
+    );
+    pass(&mut life);
+    assert_eq!(told, ["Starting", "Ready", "Measuring", "Succeeded"]);
+}

@@ -1,0 +1,37 @@
+//! The operator: reconciles `PerfRun` objects of a cluster.
+//!
+//! A pass over one run is a pipeline (`controller`): observe → validate → decide → build → apply → status. Everything
+//! between observing and applying takes values and returns values: no client, no clock, no environment.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`args`] | the command line |
+//! | [`operator`] | the process: leadership, controllers, graceful end |
+//! | `controller` | one pass over one run, and what wakes it |
+//! | `observe` | what is there: pods of a run, as the decision needs them |
+//! | `decide` | what is to be done now: pure |
+//! | `status` | conditions, phase and events that follow from a decision: pure |
+//! | `build` | the objects of a run: pure |
+//! | `names` | names of objects, which fit and do not collide |
+//! | `turn` | which runs may be active together: pure |
+//! | `measure` | a run's conductor as a task of this process, its journal, and replacing lost pods |
+//! | `access` | reaches nodes directly, or through the API server |
+//! | `token` | tokens of runs |
+//! | `lease` | leadership |
+//! | `admin`, `metrics` | `/livez`, `/readyz`, `/metrics` |
+
+mod access;
+mod admin;
+pub mod args;
+mod build;
+mod controller;
+mod decide;
+mod lease;
+mod measure;
+mod metrics;
+mod names;
+mod observe;
+pub mod operator;
+mod status;
+mod token;
+mod turn;

@@ -1,0 +1,240 @@
+//! Keeps a run's records in ConfigMaps while it goes on, in few and growing steps: a run's requests to the API server
+//! are to grow with the logarithm of its duration and not with its trials.
+//!
+//! Until a record is in a ConfigMap it is in two other places, here and in its nodes, which forget a trial only
+//! afterwards.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    sync::Arc,
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ListParams, Patch, PatchParams},
+};
+use perfrun_api::{
+    cluster::{MANAGER, Part, RUN_LABEL, TRIALS_KEY, results_to_parts, trials_from_parts, trials_to_parts},
+    node::Reason,
+    results::{Results, TrialRecord},
+};
+use perfrun_conductor::{Kept, Sink};
+use tokio::time::{Instant, sleep};
+
+use super::{Shared, Wake};
+use crate::{
+    build::{Identity, part},
+    decide::Counts,
+    names,
+};
+
+/// Records are kept this long after the last time at first, and from then on after a quarter of the run's time.
+const FLUSH_FIRST: Duration = Duration::from_secs(10);
+const FLUSH_SHARE: u32 = 4;
+/// So much JSON is kept at once, whatever the time: about what fills a ConfigMap, compressed.
+const FLUSH_BYTES: usize = 4 << 20;
+/// Progress is told this often at first, and from then on after a twentieth of the run's time.
+const TELL_FIRST: Duration = Duration::from_secs(1);
+const TELL_SHARE: u32 = 20;
+const TELL_LAST: Duration = Duration::from_secs(30);
+/// Between two attempts to reach the API server.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The journal of a run.
+pub struct Journal {
+    api: Api<ConfigMap>,
+    run: Identity,
+    shared: Arc<Shared>,
+    wake: Wake,
+    opened: Instant,
+    /// All records, without what only the complete results need.
+    records: Vec<TrialRecord>,
+    /// ConfigMaps with records, in order.
+    parts: Vec<String>,
+    /// Records that are in none of them.
+    pending: Vec<TrialRecord>,
+    pending_bytes: usize,
+    flushed: Instant,
+    told: Instant,
+}
+
+impl Journal {
+    /// Opens the journal of a run, as whoever conducted it before left it. Waits for an API server that does not answer.
+    pub async fn open(client: Client, run: &Identity, shared: Arc<Shared>, wake: Wake) -> Self {
+        let api: Api<ConfigMap> = Api::namespaced(client, &run.namespace);
+        let (parts, records) = loop {
+            match read(&api, run).await {
+                Ok(read) => break read,
+                Err(error) => tracing::warn!(run = run.label(), %error, "failed to read the journal"),
+            }
+            sleep(PAUSE).await;
+        };
+        let now = Instant::now();
+        let journal = Self {
+            api,
+            run: run.clone(),
+            shared,
+            wake,
+            opened: now,
+            records: records.into_iter().map(brief).collect(),
+            parts,
+            pending: vec![],
+            pending_bytes: 0,
+            flushed: now,
+            told: now,
+        };
+        journal.shared.state().counts = journal.told().0;
+        journal
+    }
+
+    /// All records, without samples and histograms.
+    pub fn records(&self) -> &[TrialRecord] {
+        &self.records
+    }
+
+    /// Trials by what became of them, the reasons of those that failed, and the first failure.
+    pub fn told(&self) -> (Counts, BTreeMap<Reason, u32>, Option<String>) {
+        let mut last: BTreeMap<&str, &TrialRecord> = BTreeMap::new();
+        for record in &self.records {
+            last.insert(&record.trial.id, record);
+        }
+        let mut failures = BTreeMap::new();
+        for failure in last.values().filter_map(|record| record.failure.as_ref()) {
+            *failures.entry(failure.reason).or_insert(0) += 1;
+        }
+        let failed = failures.values().sum();
+        let first = self
+            .records
+            .iter()
+            .filter(|record| last.get(record.trial.id.as_str()) == Some(record))
+            .find_map(|record| record.failure.as_ref())
+            .map(|failure| failure.message.clone());
+        let counts = Counts {
+            completed: u32::try_from(last.len()).unwrap_or(u32::MAX) - failed,
+            failed,
+        };
+        (counts, failures, first)
+    }
+
+    /// Keeps what is pending and the results; returns the names of all ConfigMaps, in order. Goes on until the API
+    /// server takes them: they may have taken hours.
+    pub async fn close(mut self, results: Results) -> Vec<String> {
+        while let Err(error) = self.flush().await {
+            tracing::warn!(run = self.run.label(), %error, "failed to keep records");
+            sleep(PAUSE).await;
+        }
+        let mut names = self.parts.clone();
+        for (number, content) in results_to_parts(results).into_iter().enumerate() {
+            let name = names::part(&self.run.name, &self.run.uid, "results", number);
+            while let Err(error) = self.write(&name, content.clone()).await {
+                tracing::warn!(run = self.run.label(), %error, "failed to keep results");
+                sleep(PAUSE).await;
+            }
+            names.push(name);
+        }
+        names
+    }
+
+    async fn flush(&mut self) -> Result<(), kube::Error> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let mut written = vec![];
+        for (number, content) in trials_to_parts(&self.pending).into_iter().enumerate() {
+            let name = names::part(&self.run.name, &self.run.uid, "trials", self.parts.len() + number);
+            self.write(&name, content).await?;
+            written.push(name);
+        }
+        self.parts.append(&mut written);
+        self.pending.clear();
+        self.pending_bytes = 0;
+        Ok(())
+    }
+
+    async fn write(&self, name: &str, content: Part) -> Result<(), kube::Error> {
+        let object = part::part(&self.run, name.to_owned(), content);
+        let params = PatchParams::apply(MANAGER).force();
+        self.api
+            .patch(name, &params, &Patch::Apply(&object))
+            .await
+            .map(drop)
+    }
+
+    /// Whether it is time to keep records. A failed trial is at once: nodes that were lost do not have it any more.
+    fn is_due(&self, record: &TrialRecord) -> bool {
+        record.failure.is_some()
+            || self.pending_bytes >= FLUSH_BYTES
+            || self.flushed.elapsed() >= FLUSH_FIRST.max(self.opened.elapsed() / FLUSH_SHARE)
+    }
+
+    fn tell(&mut self) {
+        self.shared.state().counts = self.told().0;
+        let pause = (self.opened.elapsed() / TELL_SHARE).clamp(TELL_FIRST, TELL_LAST);
+        if self.told.elapsed() >= pause {
+            self.told = Instant::now();
+            (self.wake)();
+        }
+    }
+}
+
+#[async_trait]
+impl Sink for Journal {
+    async fn record(&mut self, record: &TrialRecord) -> io::Result<Kept> {
+        self.pending_bytes += serde_json::to_vec(record)?.len();
+        self.pending.push(record.clone());
+        self.records.push(brief(record.clone()));
+        self.tell();
+        if !self.is_due(record) {
+            return Ok(Kept::InMemory);
+        }
+        self.flushed = Instant::now();
+        // An API server that is away for a while is no reason to stop measuring.
+        Ok(match self.flush().await {
+            Ok(()) => Kept::Safely,
+            Err(error) => {
+                tracing::warn!(run = self.run.label(), %error, "failed to keep records; they stay with their nodes");
+                Kept::InMemory
+            }
+        })
+    }
+}
+
+/// A record without samples and histograms.
+fn brief(mut record: TrialRecord) -> TrialRecord {
+    record.nodes.clear();
+    record
+}
+
+/// The ConfigMaps of a run with records, in order, and the records.
+async fn read(api: &Api<ConfigMap>, run: &Identity) -> anyhow::Result<(Vec<String>, Vec<TrialRecord>)> {
+    let params = ListParams::default().labels(&format!("{RUN_LABEL}={}", run.name));
+    let mut found: BTreeMap<String, Part> = BTreeMap::new();
+    for mut object in api.list(&params).await? {
+        let ours = object.owner_references().iter().any(|owner| owner.uid == run.uid);
+        let bytes = object
+            .binary_data
+            .as_mut()
+            .and_then(|data| data.remove(TRIALS_KEY));
+        if let (true, Some(bytes)) = (ours, bytes) {
+            found.insert(object.name_any(), (TRIALS_KEY, bytes.0));
+        }
+    }
+    let (mut names, mut parts) = (vec![], vec![]);
+    for number in 0..found.len() {
+        let name = names::part(&run.name, &run.uid, "trials", number);
+        if let Some(part) = found.remove(&name) {
+            names.push(name);
+            parts.push(part);
+        }
+    }
+    let records = trials_from_parts(&parts)?;
+    let mut seen = BTreeSet::new();
+    let records = records
+        .into_iter()
+        .filter(|record| seen.insert((record.trial.id.clone(), record.attempt)));
+    Ok((names, records.collect()))
+}

@@ -1,0 +1,67 @@
+//! Names of a run's objects. Each says which run it is of, and has five digits of the run's UID, so that what is left
+//! of a deleted run never gets in the way of another of the same name.
+
+use sha2::{Digest, Sha256};
+
+/// The longest name: that of a label's value, and of a pod's host name.
+const LENGTH_MAX: usize = 63;
+/// The longest end of a name: a node of a variant with the longest name, and its incarnation.
+const SUFFIX_MAX: usize = "client-99-".len() + 40 + "-999".len();
+const ID_LENGTH: usize = 5;
+
+// At least one character of the run's name is always left.
+const _: () = assert!(1 + "-".len() + ID_LENGTH + "-".len() + SUFFIX_MAX <= LENGTH_MAX);
+
+/// The name of a pod.
+pub fn pod(run: &str, uid: &str, node: &str, incarnation: u32) -> String {
+    child(run, uid, &format!("{node}-{incarnation}"))
+}
+
+/// The name of the Secret with the run's token.
+pub fn token(run: &str, uid: &str) -> String {
+    child(run, uid, "token")
+}
+
+/// The name of the run's NetworkPolicy.
+pub fn policy(run: &str, uid: &str) -> String {
+    child(run, uid, "control")
+}
+
+/// The name of a part of the run's results, `trials` or `results`.
+pub fn part(run: &str, uid: &str, of: &str, number: usize) -> String {
+    child(run, uid, &format!("{of}-{number}"))
+}
+
+fn child(run: &str, uid: &str, suffix: &str) -> String {
+    debug_assert!(suffix.len() <= SUFFIX_MAX, "{suffix}");
+    let digest = Sha256::digest(uid.as_bytes());
+    let id: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let id = &id[..ID_LENGTH];
+    let room = LENGTH_MAX - "--".len() - id.len() - suffix.len();
+    // Names of runs are ASCII, checked by the API server.
+    let run: String = run.chars().take(room).collect();
+    format!("{run}-{id}-{suffix}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_the_run_and_the_node() {
+        assert_eq!(pod("tcp", "uid-1", "server-0", 1), "tcp-4a49a-server-0-1");
+    }
+
+    #[test]
+    fn the_longest_names_fit() {
+        let node = format!("client-99-{}", "v".repeat(40));
+        let name = pod(&"r".repeat(63), "uid-1", &node, 999);
+        assert_eq!(name.len(), LENGTH_MAX);
+        assert!(name.ends_with("-999") && name.starts_with("rr-"), "{name}");
+    }
+
+    #[test]
+    fn runs_of_one_name_have_objects_of_their_own() {
+        assert_ne!(token("tcp", "uid-1"), token("tcp", "uid-2"));
+    }
+}

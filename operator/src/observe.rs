@@ -1,0 +1,226 @@
+//! What is there: the pods of a run, as the decision needs them.
+
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use kube::ResourceExt;
+use perfrun_api::cluster::{INCARNATION_LABEL, NODE_LABEL, RUN_LABEL};
+
+/// Name of the container with the node.
+pub const NODE_CONTAINER: &str = "node";
+
+/// A pod of a run.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct NodePod {
+    /// The pod's name.
+    pub name: String,
+    /// The node that it is, by the plan's name.
+    pub node: String,
+    /// How many pods were this node before.
+    pub incarnation: u32,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// How far it is.
+    pub state: PodState,
+}
+
+/// How far a pod is.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum PodState {
+    /// It is being started, and nothing is wrong with that.
+    Starting,
+    /// Something keeps it from starting; it may yet go away.
+    Stuck(Trouble),
+    /// Its node answers.
+    Ready(IpAddr),
+    /// Its node has ended, or it is being deleted.
+    Gone(Trouble),
+}
+
+/// Why a pod does not run.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Trouble {
+    /// For programs: a reason of conditions.
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
+}
+
+impl Trouble {
+    fn new(reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            reason,
+            message: message.into(),
+        }
+    }
+}
+
+impl NodePod {
+    /// Whether it is the node, or will be.
+    pub fn is_alive(&self) -> bool {
+        !matches!(self.state, PodState::Gone(_))
+    }
+}
+
+/// Whether a pod belongs to the run with this name and UID: another of the same name may have left some behind.
+pub fn is_of(pod: &Pod, namespace: &str, run: &str, uid: &str) -> bool {
+    pod.namespace().as_deref() == Some(namespace)
+        && pod.labels().get(RUN_LABEL).is_some_and(|label| label == run)
+        && pod.owner_references().iter().any(|owner| owner.uid == uid)
+}
+
+/// Looks at a pod; `None`, if it has not the labels of a node.
+pub fn look(pod: &Pod) -> Option<NodePod> {
+    let label = |key| pod.labels().get(key).cloned();
+    Some(NodePod {
+        name: pod.name_any(),
+        node: label(NODE_LABEL)?,
+        incarnation: label(INCARNATION_LABEL)?.parse().ok()?,
+        deleting: pod.metadata.deletion_timestamp.is_some(),
+        state: state(pod),
+    })
+}
+
+fn state(pod: &Pod) -> PodState {
+    let name = pod.name_any();
+    if pod.metadata.deletion_timestamp.is_some() {
+        return PodState::Gone(Trouble::new("NodeLost", format!("pod {name} was deleted")));
+    }
+    let Some(status) = &pod.status else {
+        return PodState::Starting;
+    };
+    let container = status
+        .container_statuses
+        .iter()
+        .flatten()
+        .find(|container| container.name == NODE_CONTAINER);
+    let said = |message: Option<&String>| message.map(|text| format!(": {text}")).unwrap_or_default();
+    if let Some(ended) = container.and_then(|container| container.state.as_ref()?.terminated.as_ref()) {
+        let what = match ended.signal {
+            Some(signal) => format!("signal {signal}"),
+            None => format!("exit code {}", ended.exit_code),
+        };
+        let why = ended.reason.as_deref().filter(|reason| *reason != "Error");
+        let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
+        let text = said(ended.message.as_ref());
+        return PodState::Gone(Trouble::new(
+            "NodeCrashed",
+            format!("the node in pod {name} ended with {what}{why}{text}; see kubectl logs {name}"),
+        ));
+    }
+    if matches!(status.phase.as_deref(), Some("Failed" | "Succeeded")) {
+        let why = status.reason.as_deref().unwrap_or("no reason given");
+        let text = said(status.message.as_ref());
+        return PodState::Gone(Trouble::new(
+            "NodeLost",
+            format!("pod {name} has ended: {why}{text}"),
+        ));
+    }
+    let condition = |type_: &str| status.conditions.iter().flatten().find(|c| c.type_ == type_);
+    let ip = status.pod_ip.as_deref().and_then(|ip| ip.parse().ok());
+    if let (Some(ip), true) = (ip, condition("Ready").is_some_and(|c| c.status == "True")) {
+        return PodState::Ready(ip);
+    }
+    if let Some(scheduled) =
+        condition("PodScheduled").filter(|c| c.reason.as_deref() == Some("Unschedulable"))
+    {
+        let text = said(scheduled.message.as_ref());
+        return PodState::Stuck(Trouble::new(
+            "Unschedulable",
+            format!("no Kubernetes node takes pod {name}{text}"),
+        ));
+    }
+    container
+        .and_then(stuck)
+        .map_or(PodState::Starting, |(reason, why)| {
+            PodState::Stuck(Trouble::new(reason, format!("pod {name}: {why}")))
+        })
+}
+
+/// Why a container does not start, if there is a reason.
+fn stuck(container: &ContainerStatus) -> Option<(&'static str, String)> {
+    let waiting = container.state.as_ref()?.waiting.as_ref()?;
+    let why = waiting.reason.as_deref()?;
+    let reason = match why {
+        "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull"
+        | "ImageInspectError" => "ImagePullFailed",
+        "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" | "CrashLoopBackOff" => {
+            "NodeCrashed"
+        }
+        _ => return None,
+    };
+    let text = waiting
+        .message
+        .as_ref()
+        .map(|text| format!(": {text}"))
+        .unwrap_or_default();
+    Some((reason, format!("{why}{text}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_pod_that_fits_nowhere_says_so_with_the_schedulers_words() {
+        let state = state_of(json!({"conditions": [
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available"}
+        ]}));
+        let PodState::Stuck(trouble) = state else {
+            panic!("{state:?}")
+        };
+        assert_eq!(trouble.reason, "Unschedulable");
+        assert_eq!(
+            trouble.message,
+            "no Kubernetes node takes pod run-server-0-0: 0/3 nodes are available"
+        );
+    }
+
+    #[test]
+    fn an_image_that_cannot_be_pulled_is_told_from_one_that_takes_long() {
+        let waiting = |reason: &str| {
+            state_of(json!({"containerStatuses": [
+                {"name": "node", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+                 "state": {"waiting": {"reason": reason, "message": "not found"}}}
+            ]}))
+        };
+        assert_eq!(waiting("ContainerCreating"), PodState::Starting);
+        let PodState::Stuck(trouble) = waiting("ImagePullBackOff") else {
+            panic!()
+        };
+        assert_eq!(trouble.reason, "ImagePullFailed");
+    }
+
+    #[test]
+    fn a_node_that_ended_is_gone_even_before_its_pod_is() {
+        let ended = state_of(json!({"phase": "Running", "podIP": "10.0.0.1",
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "containerStatuses": [{"name": "node", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+                "state": {"terminated": {"exitCode": 137, "signal": 9, "reason": "OOMKilled"}}}]}));
+        let PodState::Gone(trouble) = ended else {
+            panic!("{ended:?}")
+        };
+        assert_eq!(
+            trouble.message,
+            "the node in pod run-server-0-0 ended with signal 9 (OOMKilled); see kubectl logs run-server-0-0"
+        );
+    }
+
+    #[test]
+    fn a_ready_pod_has_an_address() {
+        let ready = state_of(json!({"phase": "Running", "podIP": "10.0.0.1",
+            "conditions": [{"type": "Ready", "status": "True"}]}));
+        assert_eq!(ready, PodState::Ready("10.0.0.1".parse().unwrap()));
+    }
+
+    fn state_of(status: Value) -> PodState {
+        let pod = json!({
+            "metadata": {"name": "run-server-0-0", "labels": {
+                NODE_LABEL: "server-0", INCARNATION_LABEL: "0", RUN_LABEL: "run"}},
+            "status": status,
+        });
+        look(&serde_json::from_value(pod).unwrap()).unwrap().state
+    }
+}

@@ -1,0 +1,185 @@
+//! The process: leadership, controllers, graceful end.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, Client, ResourceExt,
+    core::NamespaceResourceScope,
+    runtime::{
+        Controller, WatchStreamExt,
+        controller::Error as ControllerError,
+        events::{Recorder, Reporter},
+        reflector, watcher,
+    },
+};
+use perfrun_api::cluster::{MANAGED_BY_LABEL, MANAGER};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::mpsc,
+};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+
+use crate::{
+    access::Access,
+    admin,
+    args::Args,
+    controller::{Begun, Context, Guarded, after_error, reconcile},
+    lease::Leadership,
+    measure::Tasks,
+    metrics::Metrics,
+    token::TokenKey,
+};
+
+/// Between two attempts to reach the API server at the start.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// Runs the operator until it is told to stop.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let listener = admin::bind(args.admin).await?;
+    let metrics = Arc::new(Metrics::new());
+    let serving = admin::serve(listener, metrics.clone());
+    let client = Client::try_default()
+        .await
+        .context("unable to find a cluster: set KUBECONFIG, or run in a pod with a service account")?;
+    tokio::select! {
+        served = serving => served.context("failed to serve the admin port"),
+        () = lead(&args, client, &metrics) => Ok(()),
+    }
+}
+
+/// Leads whenever it can, until it is told to stop.
+async fn lead(args: &Args, client: Client, metrics: &Arc<Metrics>) {
+    let holder = std::env::var("HOSTNAME").unwrap_or_else(|_| "operator".to_owned());
+    let holder = format!("{holder}-{:08x}", rand::random::<u32>());
+    let stop = stop_signal();
+    tokio::pin!(stop);
+    let key = tokio::select! {
+        key = key(&client, &args.lease_namespace) => key,
+        () = &mut stop => return,
+    };
+    metrics.set_ready();
+    let mut leadership = Leadership::new(client.clone(), &args.lease_namespace, &args.lease_name, holder);
+    loop {
+        tokio::select! {
+            () = leadership.acquire() => {}
+            () = &mut stop => return,
+        }
+        tracing::info!(lease = args.lease_name, "leading");
+        metrics.lead(true);
+        let stopped = tokio::select! {
+            () = act(args, &client, &key, metrics) => false,
+            () = leadership.keep() => false,
+            () = &mut stop => true,
+        };
+        // What it did has been dropped here: another operator finds everything as it was left.
+        metrics.lead(false);
+        metrics.watch(None);
+        if stopped {
+            tracing::info!("stopping; another operator may go on");
+            return leadership.release().await;
+        }
+        tracing::warn!(
+            lease = args.lease_name,
+            "no longer leading: the lease could not be renewed"
+        );
+    }
+}
+
+async fn key(client: &Client, namespace: &str) -> TokenKey {
+    loop {
+        match TokenKey::get_or_create(client.clone(), namespace).await {
+            Ok(key) => return key,
+            Err(error) => {
+                let cause = std::error::Error::source(&error).map(ToString::to_string);
+                tracing::error!(%error, cause, "no key for tokens");
+            }
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Reconciles. Does not end by itself.
+async fn act(args: &Args, client: &Client, key: &TokenKey, metrics: &Arc<Metrics>) {
+    let (wake, woken) = mpsc::unbounded_channel();
+    let (wake_all, woken_all) = mpsc::unbounded_channel();
+    let (runs, runs_writer) = reflector::store::<Guarded>();
+    let (pods, pods_writer) = reflector::store::<Pod>();
+    metrics.watch(Some(runs.clone()));
+    let reporter = Reporter {
+        controller: MANAGER.to_owned(),
+        instance: std::env::var("HOSTNAME").ok(),
+    };
+    let context = Arc::new(Context {
+        client: client.clone(),
+        access: Access::new(args.node_access, client.clone()),
+        key: key.clone(),
+        node_image: args.node_image.clone(),
+        operators: args.lease_namespace.clone(),
+        max_concurrent_runs: usize::try_from(args.max_concurrent_runs).unwrap_or(usize::MAX),
+        tasks: Tasks::default(),
+        recorder: Recorder::new(client.clone(), reporter),
+        metrics: metrics.clone(),
+        pods,
+        runs: runs.clone(),
+        wake,
+        wake_all,
+        begun: Begun::default(),
+    });
+    let watched = context.clone();
+    let runs_seen = watcher(scoped::<Guarded>(args, client), watcher::Config::default())
+        .default_backoff()
+        .inspect_ok(move |event| {
+            // Nothing reconciles a run that is gone, so that its conductor is stopped here.
+            if let (watcher::Event::Delete(run), context) = (event, &watched) {
+                context.forget(&run.uid().unwrap_or_default());
+            }
+        })
+        .reflect(runs_writer)
+        .applied_objects();
+    let ours = watcher::Config::default().labels(&format!("{MANAGED_BY_LABEL}={MANAGER}"));
+    let pods_seen = watcher(scoped::<Pod>(args, client), ours)
+        .default_backoff()
+        .reflect(pods_writer)
+        .touched_objects();
+    Controller::for_stream(runs_seen, runs)
+        .owns_stream(pods_seen)
+        .reconcile_on(UnboundedReceiverStream::new(woken))
+        .reconcile_all_on(UnboundedReceiverStream::new(woken_all))
+        .run(reconcile, after_error, context)
+        .for_each(|result| async {
+            match result {
+                // Told of where it happened, or of a run that was deleted meanwhile.
+                Ok(_) | Err(ControllerError::ReconcilerFailed(..) | ControllerError::ObjectNotFound(_)) => {}
+                Err(error) => tracing::warn!(%error, "failed to watch"),
+            }
+        })
+        .await;
+}
+
+/// Objects of the namespace that is watched, or of all.
+fn scoped<K>(args: &Args, client: &Client) -> Api<K>
+where
+    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+{
+    match &args.watch_namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    }
+}
+
+/// Waits for SIGTERM or SIGINT.
+async fn stop_signal() {
+    let (Ok(mut terminate), Ok(mut interrupt)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        // Without signals there is no graceful end, only SIGKILL.
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}

@@ -1,0 +1,278 @@
+//! What is said of a run: conditions, phase and events, as functions of values.
+
+use std::borrow::Cow;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::runtime::events::{Event, EventType};
+use perfrun_api::{
+    cluster::condition::{ACCEPTED, COMPLETE, PROVISIONED, RUNNING},
+    plan::Plan,
+    results::{Metric, SummaryRow},
+    spec::{PerfRunStatus, Phase, TrialCounts},
+};
+
+use crate::decide::{Counts, Stage};
+
+/// Most rows of `status.summary`: an object of the API server has room for some hundred KiB.
+const ROWS_MAX: usize = 256;
+/// Metrics that are kept when not all fit.
+const FIRST: [Metric; 6] = [
+    Metric::UploadGoodput,
+    Metric::DownloadGoodput,
+    Metric::OpenMean,
+    Metric::HandshakeFirstByteP50,
+    Metric::RoundTripP50,
+    Metric::CpuSecondsPerGiB,
+];
+/// A message longer than this helps nobody.
+const MESSAGE_MAX: usize = 2000;
+
+/// Whether a run has ended: nothing of its status changes any more.
+pub fn has_ended(status: &PerfRunStatus) -> bool {
+    since(status, COMPLETE, "True").is_some()
+}
+
+/// Whether a run has nodes, or is being given them.
+pub fn is_active(status: &PerfRunStatus) -> bool {
+    matches!(status.phase, Some(Phase::Provisioning | Phase::Running))
+}
+
+/// Since when a condition has a status, if it has.
+pub fn since(status: &PerfRunStatus, type_: &str, is: &str) -> Option<Timestamp> {
+    let condition = status
+        .conditions
+        .iter()
+        .find(|condition| condition.type_ == type_)?;
+    (condition.status == is).then_some(condition.last_transition_time.0)
+}
+
+/// The status after a decision.
+pub fn next(
+    previous: &PerfRunStatus,
+    generation: Option<i64>,
+    plan: Option<&Plan>,
+    stage: &Stage,
+    now: Timestamp,
+) -> PerfRunStatus {
+    if *stage == Stage::Over {
+        return previous.clone();
+    }
+    let mut status = PerfRunStatus {
+        observed_generation: generation,
+        start_time: previous.start_time.clone().or(Some(Time(now))),
+        trials: plan.map_or_else(TrialCounts::default, |plan| trials(plan, previous, stage)),
+        ..previous.clone()
+    };
+    let mut set = |type_: &str, (is, reason, message): Said<'_>| {
+        let condition = said(previous, type_, is, reason, &message, generation, now);
+        match status
+            .conditions
+            .iter_mut()
+            .find(|condition| condition.type_ == type_)
+        {
+            Some(known) => *known = condition,
+            None => status.conditions.push(condition),
+        }
+    };
+    set(ACCEPTED, accepted(plan, stage));
+    set(PROVISIONED, provisioned(previous, plan, stage));
+    set(RUNNING, running(previous, stage));
+    set(COMPLETE, complete(stage));
+    if let Stage::Ended { outcome, .. } = stage {
+        status.completion_time = Some(Time(now));
+        if let Some(outcome) = outcome {
+            status.summary = bounded(&outcome.summary);
+            status.results = outcome.results.clone();
+        }
+    }
+    if let Stage::Rejected(_) = stage {
+        status.completion_time = Some(Time(now));
+    }
+    status.phase = Some(phase(&status.conditions));
+    status
+}
+
+/// Status, reason and message of a condition.
+type Said<'a> = (&'static str, &'a str, Cow<'a, str>);
+
+fn accepted<'a>(plan: Option<&'a Plan>, stage: &'a Stage) -> Said<'a> {
+    match (stage, plan) {
+        (Stage::Rejected(trouble), _) => ("False", trouble.reason, Cow::from(&trouble.message)),
+        (_, Some(plan)) => {
+            let skipped = match plan.skipped.len() {
+                0 => String::new(),
+                count => format!(
+                    "; {count} cells skipped, the first because {}",
+                    plan.skipped[0].reason
+                ),
+            };
+            let message = format!(
+                "{} trials of {} cells on {} nodes{skipped}",
+                plan.trials.len(),
+                plan.cells.len(),
+                plan.nodes.len()
+            );
+            ("True", "Valid", message.into())
+        }
+        (_, None) => ("Unknown", "NotPlanned", "".into()),
+    }
+}
+
+fn provisioned<'a>(previous: &PerfRunStatus, plan: Option<&Plan>, stage: &'a Stage) -> Said<'a> {
+    match stage {
+        Stage::Held(trouble) => ("Unknown", trouble.reason, Cow::from(&trouble.message)),
+        Stage::Provisioning { ready, trouble } => match trouble {
+            Some(trouble) => ("False", trouble.reason, Cow::from(&trouble.message)),
+            None => {
+                let nodes = plan.map_or(0, |plan| plan.nodes.len());
+                (
+                    "False",
+                    "Starting",
+                    format!("{ready} of {nodes} nodes are ready").into(),
+                )
+            }
+        },
+        Stage::Running(_) => ("True", "Ready", "all nodes were ready".into()),
+        Stage::Ended { .. } if since(previous, PROVISIONED, "True").is_some() => {
+            ("True", "Ready", "all nodes were ready".into())
+        }
+        Stage::Ended { reason, message, .. } if since(previous, PROVISIONED, "False").is_some() => {
+            ("False", reason, Cow::from(message))
+        }
+        Stage::Ended { .. } | Stage::Rejected(_) | Stage::Over => {
+            ("Unknown", "NotStarted", "no node was started".into())
+        }
+    }
+}
+
+fn running<'a>(previous: &PerfRunStatus, stage: &'a Stage) -> Said<'a> {
+    match stage {
+        Stage::Running(_) => ("True", "Measuring", "trials are being run".into()),
+        Stage::Ended { .. } if since(previous, RUNNING, "Unknown").is_none() => {
+            ("False", "Ended", "trials are no longer being run".into())
+        }
+        _ => ("Unknown", "NotStarted", "no trial was run yet".into()),
+    }
+}
+
+fn complete(stage: &Stage) -> Said<'_> {
+    match stage {
+        Stage::Ended { reason, message, .. } => ("True", reason, Cow::from(message)),
+        Stage::Rejected(trouble) => ("True", trouble.reason, Cow::from(&trouble.message)),
+        _ => ("False", "InProgress", "the run has not ended".into()),
+    }
+}
+
+/// A condition as it is to be; the time of its last transition is kept while its status stays.
+fn said(
+    previous: &PerfRunStatus,
+    type_: &str,
+    status: &str,
+    reason: &str,
+    message: &str,
+    generation: Option<i64>,
+    now: Timestamp,
+) -> Condition {
+    Condition {
+        type_: type_.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: message.chars().take(MESSAGE_MAX).collect(),
+        observed_generation: generation,
+        last_transition_time: Time(since(previous, type_, status).unwrap_or(now)),
+    }
+}
+
+/// Where a run stands, in a word: what its conditions come to.
+fn phase(conditions: &[Condition]) -> Phase {
+    let is = |type_: &str, status: &str| {
+        conditions
+            .iter()
+            .find(|condition| condition.type_ == type_ && condition.status == status)
+    };
+    match (
+        is(COMPLETE, "True").map(|condition| condition.reason.as_str()),
+        is(RUNNING, "True"),
+    ) {
+        (Some("Succeeded"), _) => Phase::Succeeded,
+        (Some("Cancelled"), _) => Phase::Cancelled,
+        (Some(_), _) => Phase::Failed,
+        (None, Some(_)) => Phase::Running,
+        (None, None) if is(PROVISIONED, "False").is_some() => Phase::Provisioning,
+        (None, None) => Phase::Pending,
+    }
+}
+
+fn trials(plan: &Plan, previous: &PerfRunStatus, stage: &Stage) -> TrialCounts {
+    let Counts { completed, failed } = match stage {
+        Stage::Running(counts) => *counts,
+        Stage::Ended {
+            outcome: Some(outcome),
+            ..
+        } => outcome.counts,
+        _ => Counts {
+            completed: previous.trials.completed,
+            failed: previous.trials.failed,
+        },
+    };
+    let total = u32::try_from(plan.trials.len()).unwrap_or(u32::MAX);
+    TrialCounts {
+        total,
+        completed,
+        failed,
+        skipped: u32::try_from(plan.skipped.len()).unwrap_or(u32::MAX),
+        progress: format!("{}/{total}", completed + failed),
+    }
+}
+
+/// As many rows as have room, the most wanted ones.
+fn bounded(rows: &[SummaryRow]) -> Vec<SummaryRow> {
+    let wanted = |row: &&SummaryRow| rows.len() <= ROWS_MAX || FIRST.contains(&row.metric);
+    rows.iter().filter(wanted).take(ROWS_MAX).cloned().collect()
+}
+
+/// What a person would want to be told when the conditions of a run change so.
+pub fn events(previous: &PerfRunStatus, now: &PerfRunStatus) -> Vec<Event> {
+    let changed = |condition: &&Condition| {
+        !previous.conditions.iter().any(|known| {
+            (&known.type_, &known.status, &known.reason)
+                == (&condition.type_, &condition.status, &condition.reason)
+        })
+    };
+    now.conditions
+        .iter()
+        .filter(changed)
+        .filter_map(|condition| {
+            let Condition {
+                type_,
+                status,
+                reason,
+                message,
+                ..
+            } = condition;
+            let good = match (type_.as_str(), status.as_str(), reason.as_str()) {
+                (PROVISIONED, "Unknown", "NotStarted") => return None,
+                (PROVISIONED, "False", "Starting") | (PROVISIONED, "Unknown" | "True", _) => true,
+                // The run's end says it, too.
+                (PROVISIONED, "False", _) if has_ended(now) => return None,
+                (PROVISIONED, "False", _) => false,
+                (RUNNING, "True", _) => true,
+                (COMPLETE, "True", "Succeeded" | "Cancelled") => true,
+                (COMPLETE, "True", _) => false,
+                _ => return None,
+            };
+            Some(Event {
+                type_: if good {
+                    EventType::Normal
+                } else {
+                    EventType::Warning
+                },
+                reason: reason.clone(),
+                note: Some(message.chars().take(1000).collect()),
+                action: type_.clone(),
+                secondary: None,
+            })
+        })
+        .collect()
+}

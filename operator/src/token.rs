@@ -1,0 +1,115 @@
+//! Tokens of runs. Each is derived from a key that only operators know and from the run's UID: an operator that takes
+//! over derives it again, so that operators need no right to read the Secrets of namespaces.
+
+use std::collections::BTreeMap;
+
+use hmac::{Hmac, KeyInit, Mac};
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+use kube::{
+    Api, Client,
+    api::{ObjectMeta, PostParams},
+};
+use sha2::Sha256;
+use thiserror::Error;
+
+/// Name of the Secret with the operators' key.
+pub const KEY_SECRET: &str = "perfrun-operator-key";
+const KEY: &str = "key";
+
+/// What tokens are derived from.
+#[derive(Clone)]
+pub struct TokenKey(Vec<u8>);
+
+/// Why there is no key.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The Secret can be neither read nor made.
+    #[error(
+        "failed to get or create Secret {KEY_SECRET:?} in namespace {namespace:?}: the operator needs the verbs get on it and create on secrets there"
+    )]
+    Get {
+        /// The namespace.
+        namespace: String,
+        /// Why.
+        source: kube::Error,
+    },
+    /// Somebody else's Secret.
+    #[error(
+        "Secret {KEY_SECRET:?} in namespace {namespace:?} has no {KEY:?} of at least 16 bytes: delete it, and a new one is made"
+    )]
+    Malformed {
+        /// The namespace.
+        namespace: String,
+    },
+}
+
+impl TokenKey {
+    /// The key of the operators in this namespace; the first of them makes it.
+    pub async fn get_or_create(client: Client, namespace: &str) -> Result<Self, Error> {
+        let api: Api<Secret> = Api::namespaced(client, namespace);
+        let failed = |source| Error::Get {
+            namespace: namespace.to_owned(),
+            source,
+        };
+        let found = match api.get_opt(KEY_SECRET).await.map_err(failed)? {
+            Some(found) => found,
+            None => match api.create(&PostParams::default(), &new_key()).await {
+                Ok(created) => created,
+                // Another operator was quicker.
+                Err(kube::Error::Api(status)) if status.is_already_exists() => {
+                    api.get(KEY_SECRET).await.map_err(failed)?
+                }
+                Err(error) => return Err(failed(error)),
+            },
+        };
+        let key = found
+            .data
+            .and_then(|mut data| data.remove(KEY))
+            .unwrap_or_default()
+            .0;
+        if key.len() < 16 {
+            return Err(Error::Malformed {
+                namespace: namespace.to_owned(),
+            });
+        }
+        Ok(Self(key))
+    }
+
+    /// The token of a run: 64 hexadecimal digits.
+    pub fn token(&self, uid: &str) -> String {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
+        mac.update(uid.as_bytes());
+        mac.finalize()
+            .into_bytes()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect()
+    }
+}
+
+fn new_key() -> Secret {
+    let key: [u8; 32] = rand::random();
+    Secret {
+        metadata: ObjectMeta {
+            name: Some(KEY_SECRET.to_owned()),
+            ..ObjectMeta::default()
+        },
+        data: Some(BTreeMap::from([(KEY.to_owned(), ByteString(key.to_vec()))])),
+        immutable: Some(true),
+        ..Secret::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_run_has_a_token_of_its_own_that_can_be_derived_again() {
+        let key = TokenKey(vec![7; 32]);
+        assert_eq!(key.token("uid-1"), TokenKey(vec![7; 32]).token("uid-1"));
+        assert_ne!(key.token("uid-1"), key.token("uid-2"));
+        assert_ne!(key.token("uid-1"), TokenKey(vec![8; 32]).token("uid-1"));
+        assert_eq!(key.token("uid-1").len(), 64);
+    }
+}

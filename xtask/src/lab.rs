@@ -1,0 +1,349 @@
+//! `cargo xtask lab`: a real Kubernetes cluster on this computer, without containers around it, an image
+//! registry or a virtual machine.
+//!
+//! Every node is a set of namespaces ([`machine`]) with a kubelet, containerd and kube-proxy of its own; the
+//! control plane is one more. All that it takes comes from the distribution's packages and from Go modules
+//! ([`build`]). What exists is on [`record`] before it is made, so that `down` finds it whatever happened.
+
+mod build;
+mod cgroup;
+mod control_plane;
+mod dns;
+mod down;
+mod image;
+mod interrupt;
+mod lock;
+mod machine;
+mod name;
+mod network;
+mod node;
+mod part;
+mod paths;
+mod pki;
+mod process;
+mod record;
+mod status;
+mod subnet;
+mod up;
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::{Command as Program, ExitCode},
+    time::Instant,
+};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand, value_parser};
+
+use self::{lock::Lock, name::Name, part::Part, paths::Paths, process::Process, record::Record};
+use crate::{
+    install,
+    shell::{self, Workspace},
+    step,
+};
+
+#[derive(Args)]
+pub struct LabArgs {
+    /// Which lab; several can run side by side
+    #[arg(long, global = true, default_value = "lab")]
+    name: Name,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Start a cluster; installs and builds what is missing
+    Up {
+        /// Worker nodes
+        #[arg(long, default_value_t = 3, value_parser = value_parser!(u8).range(1..=i64::from(subnet::NODES_MAX)))]
+        nodes: u8,
+    },
+    /// Show parts, memory and nodes, and where things are
+    Status,
+    /// Print the path of the administrator's kubeconfig
+    Kubeconfig,
+    /// Load images into every node
+    Load {
+        /// Archives as `docker save` and `buildah push … docker-archive:` write them
+        #[arg(required = true, value_name = "IMAGE.tar")]
+        archives: Vec<PathBuf>,
+    },
+    /// Show the log of a part, e.g. apiserver, or of the programs of a node, e.g. node-1
+    Logs {
+        part: Part,
+        /// Go on with what is written from now on
+        #[arg(long, short)]
+        follow: bool,
+        /// How many lines of the end; +1 shows all
+        #[arg(long, short = 'n', default_value = "100", value_name = "LINES")]
+        lines: String,
+    },
+    /// Kill a part as a crash would, e.g. apiserver or, with its containers, node-2
+    Stop { part: Part },
+    /// Start a part that was stopped, and wait until it works
+    Start { part: Part },
+    /// Remove the cluster and everything it left, except for the programs that were built
+    Down,
+}
+
+pub fn run(workspace: &Workspace, args: LabArgs) -> Result<ExitCode> {
+    let LabArgs { name, command } = args;
+    if !matches!(command, Command::Kubeconfig) && !shell::is_root() {
+        let own = env::current_exe().context("failed to find the path of xtask itself")?;
+        bail!(
+            "the lab makes namespaces, links and control groups, which is root's to do: run \
+             `sudo env PATH=\"$PATH\" {} lab …`",
+            own.display()
+        );
+    }
+    interrupt::notice()?;
+    match command {
+        Command::Up { nodes } => return up(workspace, name, nodes),
+        Command::Down => return down(name),
+        Command::Kubeconfig => return print_kubeconfig(name),
+        Command::Status => print!("{}", Lab::existing(name)?.status()?),
+        Command::Load { archives } => Lab::existing(name)?.load(&archives)?,
+        Command::Logs { part, follow, lines } => return Lab::existing(name)?.logs(part, follow, &lines),
+        Command::Stop { part } => {
+            let _lock = Lock::labs()?;
+            Lab::existing(name)?.stop(part)?;
+        }
+        Command::Start { part } => {
+            let _lock = Lock::labs()?;
+            Lab::existing(name)?.start(part)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A lab of that name, whether there is one or not.
+struct Lab {
+    name: Name,
+    paths: Paths,
+    record: Option<Record>,
+}
+
+fn up(workspace: &Workspace, name: Name, nodes: u8) -> Result<ExitCode> {
+    install::lab(workspace)?;
+    let programs = build::programs(workspace)?;
+    let _lock = Lock::labs()?;
+    let mut lab = Lab::open(name)?;
+    if let Some(record) = &lab.record {
+        if record.ready && record.running(Part::ControlPlane).is_some() {
+            return lab.is_up_already(nodes);
+        }
+        println!("==> removing what an earlier lab {:?} left", lab.name.to_string());
+        lab.remove()?;
+    }
+
+    let start = Instant::now();
+    if let Err(error) = lab.create(nodes, &programs) {
+        let logs = lab.keep_logs(workspace);
+        println!("==> that failed; taking down what was started");
+        if let Err(error) = lab.remove() {
+            println!("==> not everything could be removed: {error:#}");
+        }
+        return Err(match logs {
+            Some(logs) => error.context(format!(
+                "failed to start the lab; its logs are in {}",
+                logs.display()
+            )),
+            None => error,
+        });
+    }
+    println!("==> up in {}", step::human(start.elapsed()));
+    lab.print_next();
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Also for the user who started the lab through sudo, and who cannot read the record.
+fn print_kubeconfig(name: Name) -> Result<ExitCode> {
+    let lab = Lab {
+        paths: Paths::new(&name),
+        name,
+        record: None,
+    };
+    let kubeconfig = lab.paths.kubeconfig();
+    if !kubeconfig.exists() {
+        bail!(lab.absent());
+    }
+    println!("{}", kubeconfig.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn down(name: Name) -> Result<ExitCode> {
+    let _lock = Lock::labs()?;
+    let mut lab = Lab::open(name)?;
+    if !lab.paths.root().exists() {
+        println!("there is no lab {:?}; nothing to do", lab.name.to_string());
+        return Ok(ExitCode::SUCCESS);
+    }
+    lab.remove()?;
+    println!("lab {:?} is down", lab.name.to_string());
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Lab {
+    fn open(name: Name) -> Result<Self> {
+        let paths = Paths::new(&name);
+        let record = Record::load(&paths)?;
+        Ok(Self { name, paths, record })
+    }
+
+    fn existing(name: Name) -> Result<Self> {
+        let lab = Self::open(name)?;
+        if lab.record.is_none() {
+            bail!(lab.absent());
+        }
+        Ok(lab)
+    }
+
+    fn absent(&self) -> String {
+        format!(
+            "there is no lab {:?}; start it with `cargo xtask lab{} up`",
+            self.name.to_string(),
+            self.option()
+        )
+    }
+
+    /// What names this lab on the command line.
+    fn option(&self) -> String {
+        match self.name.to_string().as_str() {
+            "lab" => String::new(),
+            name => format!(" --name {name}"),
+        }
+    }
+
+    fn record(&self) -> Result<&Record> {
+        self.record.as_ref().context("the lab has no record")
+    }
+
+    /// Changes the record, and goes on only when that is on disk.
+    fn change(&mut self, change: impl FnOnce(&mut Record)) -> Result<()> {
+        let record = self.record.as_mut().context("the lab has no record")?;
+        change(record);
+        record.save(&self.paths)
+    }
+
+    fn holder(&self, machine: Part) -> Result<Process> {
+        self.record()?.running(machine).with_context(|| {
+            format!(
+                "{machine} is not running; `cargo xtask lab{} start {machine}` starts it",
+                self.option()
+            )
+        })
+    }
+
+    fn check_exists(&self, part: Part) -> Result<()> {
+        let nodes = self.record()?.nodes;
+        if part.node().is_some_and(|node| !(1..=nodes).contains(&node)) {
+            bail!("unable to find {part}: the lab has nodes 1 to {nodes}");
+        }
+        Ok(())
+    }
+
+    fn is_up_already(&self, nodes: u8) -> Result<ExitCode> {
+        let record = self.record()?;
+        let option = self.option();
+        let missing: Vec<_> = record
+            .dead()
+            .into_iter()
+            .chain(record.stopped.iter().copied())
+            .map(|part| part.to_string())
+            .collect();
+        if record.nodes != nodes {
+            bail!(
+                "lab {:?} is up with {}, not {nodes}; take it down first with `cargo xtask lab{option} down`",
+                self.name.to_string(),
+                counted(record.nodes)
+            );
+        }
+        if !missing.is_empty() {
+            bail!(
+                "lab {:?} is up but for {}; use `cargo xtask lab{option} start PART`, or `down` and `up`",
+                self.name.to_string(),
+                missing.join(", ")
+            );
+        }
+        println!("lab {:?} is up already", self.name.to_string());
+        self.print_next();
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn print_next(&self) {
+        let option = self.option();
+        println!(
+            "\nNext:\n\
+             \x20   export KUBECONFIG=$(cargo xtask lab{option} kubeconfig)\n\
+             \x20   export PATH={}:$PATH      # kubectl, ctr\n\
+             \x20   kubectl get nodes\n\
+             \x20   cargo xtask lab{option} load IMAGE.tar\n\
+             \x20   cargo xtask lab{option} down",
+            self.paths.bin().display()
+        );
+    }
+
+    fn load(&self, archives: &[PathBuf]) -> Result<()> {
+        let ctr = self.paths.bin().join("ctr");
+        for archive in archives {
+            if !archive.is_file() {
+                bail!("unable to load {}: there is no such file", archive.display());
+            }
+            let mut count = 0;
+            for machine in self.machines()? {
+                // A stopped node keeps what it has and gets nothing new.
+                if machine.node().is_some() && !self.record()?.stopped.contains(&machine) {
+                    image::load(&ctr, self.holder(machine)?, archive)
+                        .with_context(|| format!("failed on {machine}"))?;
+                    count += 1u8;
+                }
+            }
+            println!("{}: loaded into {}", archive.display(), counted(count));
+        }
+        Ok(())
+    }
+
+    fn logs(&self, part: Part, follow: bool, lines: &str) -> Result<ExitCode> {
+        self.check_exists(part)?;
+        let parts = match part {
+            Part::Node(number) => Part::on_node(number).to_vec(),
+            part => vec![part],
+        };
+        let mut tail = Program::new("tail");
+        tail.arg(format!("--lines={lines}"));
+        if follow {
+            tail.arg("--follow=name");
+        }
+        tail.args(parts.into_iter().map(|part| self.paths.log(part)));
+        Err(shell::become_program(&mut tail))
+    }
+
+    /// `down` removes logs; those of a failure are wanted.
+    fn keep_logs(&self, workspace: &Workspace) -> Option<PathBuf> {
+        let kept = workspace.scratch().ok()?.join(format!("lab-{}-logs", self.name));
+        let _ = std::fs::remove_dir_all(&kept);
+        copy_folder(&self.paths.logs(), &kept).ok()?;
+        Some(kept)
+    }
+}
+
+/// "1 node", "2 nodes".
+fn counted(nodes: u8) -> String {
+    format!("{nodes} node{}", if nodes == 1 { "" } else { "s" })
+}
+
+fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_folder(&entry.path(), &target)?;
+        } else {
+            std::fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! `down` and `stop`: only what the record names is killed, only what this lab made is removed.
+
+use std::{
+    fs,
+    io::ErrorKind,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+use rustix::mount::{UnmountFlags, unmount};
+
+use super::{Lab, cgroup, network, part::Part, process::Process};
+
+/// A killed process may have much memory, or a slow disk, to let go of.
+const END: Duration = Duration::from_secs(30);
+
+impl Lab {
+    /// Kills a program, or a machine with everything on it, as a crash would.
+    pub fn stop(&mut self, part: Part) -> Result<()> {
+        self.check_exists(part)?;
+        if part == Part::ControlPlane {
+            bail!(
+                "unable to stop the control plane: the network is on it; stop apiserver, or use `cargo xtask lab down`"
+            );
+        }
+        let record = self.record()?;
+        let (mut concerned, mut killed) = (vec![part], Vec::new());
+        if let Part::Node(number) = part {
+            concerned.extend(Part::on_node(number));
+        }
+        for part in &concerned {
+            killed.extend(record.processes.get(part).copied());
+        }
+        // On record first: what is killed on purpose is not to be reported as a failure.
+        self.change(|record| {
+            for part in &concerned {
+                record.processes.remove(part);
+                record.stopped.insert(*part);
+            }
+        })?;
+        end(&killed)?;
+        println!("{part} is stopped");
+        Ok(())
+    }
+
+    /// Removes the lab, however little of it there is.
+    pub fn remove(&mut self) -> Result<()> {
+        if let Some(record) = &self.record {
+            let processes: Vec<_> = record.processes.values().copied().collect();
+            end(&processes)?;
+            network::disconnect_host(record.subnet)?;
+            cgroup::remove(&self.name)?;
+        }
+        let root = self.paths.root().to_owned();
+        unmount_below(&root)?;
+        // The record goes last: until then a second `down` knows what to do.
+        remove_all_but(&root, &self.paths.record())?;
+        match fs::remove_dir_all(&root) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("failed to remove {}", root.display()));
+            }
+            _ => {}
+        }
+        for folder in root.ancestors().skip(1).take(2) {
+            // Another lab may be in it.
+            let _ = fs::remove_dir(folder);
+        }
+        self.record = None;
+        Ok(())
+    }
+}
+
+/// Machines go with all that is on them, recorded or not; programs of a machine are killed with it.
+fn end(processes: &[Process]) -> Result<()> {
+    for process in processes {
+        process.kill();
+    }
+    // Programs before the machines, which the order of parts has first: a machine ends after its programs.
+    for process in processes.iter().rev() {
+        process.wait(END)?;
+    }
+    Ok(())
+}
+
+/// A machine's mounts are its own and went with it. Others would be emptied by what comes next.
+fn unmount_below(root: &Path) -> Result<()> {
+    let file = "/proc/self/mountinfo";
+    let mounts = fs::read_to_string(file).with_context(|| format!("failed to read {file}"))?;
+    for place in mounts_below(&mounts, root).into_iter().rev() {
+        unmount(&place, UnmountFlags::empty()).with_context(|| {
+            format!(
+                "failed to unmount {}; `fuser -vm {0}` says who uses it",
+                place.display()
+            )
+        })?;
+    }
+    Ok(())
+}
+
+/// In the order in which they were mounted. Paths with characters that are escaped are none of ours.
+fn mounts_below(mountinfo: &str, root: &Path) -> Vec<PathBuf> {
+    mountinfo
+        .lines()
+        .filter_map(|line| line.split(' ').nth(4))
+        .map(PathBuf::from)
+        .filter(|place| place.starts_with(root))
+        .collect()
+}
+
+fn remove_all_but(root: &Path, kept: &Path) -> Result<()> {
+    let entries = match fs::read_dir(root) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error).with_context(|| format!("failed to list {}", root.display())),
+    };
+    for entry in entries {
+        let entry = entry.with_context(|| format!("failed to list {}", root.display()))?;
+        let path = entry.path();
+        if path == kept {
+            continue;
+        }
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let removed = if is_folder {
+            fs::remove_dir_all(&path)
+        } else {
+            fs::remove_file(&path)
+        };
+        removed.with_context(|| format!("failed to remove {}", path.display()))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs,
+        path::{Path, PathBuf},
+    };
+
+    use super::{mounts_below, remove_all_but};
+
+    #[test]
+    fn only_mounts_of_this_lab_are_found() {
+        let info = "36 35 0:31 / /var/lib/perfrun/lab/lab/node-1/run rw - tmpfs tmpfs rw\n\
+                    37 35 0:32 / /var/lib/perfrun/lab/lab2/node-1/run rw - tmpfs tmpfs rw\n\
+                    38 35 0:33 / / rw - ext4 /dev/vda rw\n";
+        assert_eq!(
+            mounts_below(info, Path::new("/var/lib/perfrun/lab/lab")),
+            [PathBuf::from("/var/lib/perfrun/lab/lab/node-1/run")]
+        );
+    }
+
+    #[test]
+    fn the_record_is_kept_to_the_end() {
+        let root = std::env::temp_dir().join(format!("xtask-down-{}", std::process::id()));
+        fs::create_dir_all(root.join("node-1/var-lib")).unwrap();
+        let record = root.join("record.json");
+        fs::write(&record, "{}").unwrap();
+        fs::write(root.join("admin.kubeconfig"), "{}").unwrap();
+        remove_all_but(&root, &record).unwrap();
+        let left: Vec<_> = fs::read_dir(&root)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect();
+        assert_eq!(left, [record]);
+        fs::remove_dir_all(&root).unwrap();
+        remove_all_but(&root, Path::new("/none")).unwrap();
+    }
+}

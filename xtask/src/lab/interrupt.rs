@@ -1,0 +1,28 @@
+//! Ctrl-C and SIGTERM end a wait, so that what was started is taken down; a second one ends xtask at once.
+
+use std::sync::{
+    Arc, LazyLock,
+    atomic::{AtomicBool, Ordering},
+};
+
+use anyhow::{Context, Result, bail};
+use signal_hook::{consts::TERM_SIGNALS, flag};
+
+static INTERRUPTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+
+pub fn notice() -> Result<()> {
+    for signal in TERM_SIGNALS {
+        // In this order: the first signal finds the flag unset and sets it.
+        flag::register_conditional_shutdown(*signal, 130, Arc::clone(&INTERRUPTED))
+            .and_then(|_| flag::register(*signal, Arc::clone(&INTERRUPTED)))
+            .context("failed to watch for Ctrl-C")?;
+    }
+    Ok(())
+}
+
+pub fn check() -> Result<()> {
+    if INTERRUPTED.load(Ordering::Relaxed) {
+        bail!("interrupted");
+    }
+    Ok(())
+}

@@ -1,0 +1,150 @@
+//! Links and routes: every machine has a leg in a bridge on the control plane, and so has this computer.
+//!
+//! ```text
+//!   this computer            control plane                 node N
+//!   perflabS 10.S.0.1 ══════ host ┐
+//!                                 lab0 10.S.0.10
+//!                          node-N ┘══════════════════════ eth0 10.S.0.10+N   veth… ═══ pods 10.S.N.0/24
+//! ```
+//!
+//! Pods are routed, not bridged: all that they send passes the node's iptables, whether or not bridges do
+//! on this kernel. Nothing is translated except for services, and nothing leads out of the lab.
+
+use std::{fmt::Write, fs};
+
+use anyhow::{Context, Result};
+
+use super::{machine, process::Process, subnet::Subnet};
+
+/// The one link that is not on a machine.
+pub fn host_link(subnet: Subnet) -> String {
+    format!("perflab{}", subnet.number())
+}
+
+pub fn connect_control_plane(control_plane: Process, subnet: Subnet, nodes: u8) -> Result<()> {
+    machine::ip(Some(control_plane), &bridge(subnet, nodes))?;
+    machine::ip(None, &host_leg(subnet, nodes, control_plane.pid))?;
+    machine::ip(Some(control_plane), "link set host master lab0 up\n")
+        .context("failed to connect this computer to the lab")
+}
+
+pub fn connect_node(
+    control_plane: Process,
+    holder: Process,
+    subnet: Subnet,
+    node: u8,
+    nodes: u8,
+) -> Result<()> {
+    machine::ip(
+        None,
+        &format!(
+            "link add node-{node} netns {} type veth peer name eth0 address {} netns {}\n",
+            control_plane.pid,
+            subnet.hardware_address(node),
+            holder.pid
+        ),
+    )?;
+    machine::ip(
+        Some(control_plane),
+        &format!("link set node-{node} master lab0 up\n"),
+    )?;
+    machine::ip(Some(holder), &node_leg(subnet, node, nodes))?;
+    machine::inside(holder, || fs::write("/proc/sys/net/ipv4/ip_forward", "1"))?
+        .with_context(|| format!("failed to let node-{node} forward for its pods"))
+}
+
+/// Removes what is left of this computer's leg; it goes by itself once the control plane has gone.
+pub fn disconnect_host(subnet: Subnet) -> Result<()> {
+    let link = host_link(subnet);
+    if fs::exists(format!("/sys/class/net/{link}")).unwrap_or(false)
+        && let Err(error) = machine::ip(None, &format!("link delete {link}\n"))
+        && fs::exists(format!("/sys/class/net/{link}")).unwrap_or(false)
+    {
+        return Err(error);
+    }
+    Ok(())
+}
+
+fn bridge(subnet: Subnet, nodes: u8) -> String {
+    let mut commands = format!(
+        "link set lo up\n\
+         link add lab0 type bridge\n\
+         address add {}/24 dev lab0\n\
+         link set lab0 up\n",
+        subnet.control_plane()
+    );
+    routes(&mut commands, subnet, 1..=nodes);
+    commands
+}
+
+fn host_leg(subnet: Subnet, nodes: u8, control_plane: i32) -> String {
+    let link = host_link(subnet);
+    let mut commands = format!(
+        "link add {link} type veth peer name host netns {control_plane}\n\
+         address add {}/24 dev {link}\n\
+         link set {link} up\n",
+        subnet.host()
+    );
+    routes(&mut commands, subnet, 1..=nodes);
+    commands
+}
+
+fn node_leg(subnet: Subnet, node: u8, nodes: u8) -> String {
+    let mut commands = format!(
+        "link set lo up\n\
+         address add {}/24 dev eth0\n\
+         link set eth0 up\n",
+        subnet.node(node)
+    );
+    routes(&mut commands, subnet, (1..=nodes).filter(|other| *other != node));
+    commands
+}
+
+fn routes(commands: &mut String, subnet: Subnet, nodes: impl Iterator<Item = u8>) {
+    for node in nodes {
+        writeln!(
+            commands,
+            "route add {} via {}",
+            subnet.pods(node),
+            subnet.node(node)
+        )
+        .expect("writing to a string cannot fail");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Subnet, bridge, host_leg, host_link, node_leg};
+
+    fn subnet() -> Subnet {
+        Subnet::choose("", &[]).unwrap()
+    }
+
+    #[test]
+    fn a_node_has_routes_to_the_pods_of_the_others() {
+        assert_eq!(
+            node_leg(subnet(), 2, 3),
+            "link set lo up\n\
+             address add 10.88.0.12/24 dev eth0\n\
+             link set eth0 up\n\
+             route add 10.88.1.0/24 via 10.88.0.11\n\
+             route add 10.88.3.0/24 via 10.88.0.13\n"
+        );
+    }
+
+    #[test]
+    fn the_control_plane_reaches_all_pods() {
+        let commands = bridge(subnet(), 2);
+        assert!(commands.contains("address add 10.88.0.10/24 dev lab0\n"));
+        assert!(commands.ends_with("route add 10.88.2.0/24 via 10.88.0.12\n"));
+    }
+
+    #[test]
+    fn the_leg_of_this_computer_has_a_name_that_the_kernel_takes() {
+        assert!(host_link(subnet()).len() < 16);
+        assert!(
+            host_leg(subnet(), 1, 4711)
+                .starts_with("link add perflab88 type veth peer name host netns 4711\n")
+        );
+    }
+}

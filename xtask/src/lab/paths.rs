@@ -1,0 +1,95 @@
+//! Where a lab keeps what. Everything is below one folder, which `down` removes.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::Write,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result};
+
+use super::{name::Name, part::Part};
+
+/// Persistent, unlike /run: a few hundred megabytes of programs and images do not belong in memory.
+const LABS: &str = "/var/lib/perfrun/lab";
+
+/// [`Paths::lib`] as the programs of a machine see it.
+pub const LIB: &str = "/var/lib/perfrun";
+
+pub struct Paths(PathBuf);
+
+impl Paths {
+    pub fn new(name: &Name) -> Self {
+        Self(Path::new(LABS).join(name.to_string()))
+    }
+
+    /// Those of all labs of this computer.
+    pub fn all() -> Result<Vec<Self>> {
+        if !Path::new(LABS).exists() {
+            return Ok(Vec::new());
+        }
+        let context = || format!("failed to list {LABS}");
+        fs::read_dir(LABS)
+            .with_context(context)?
+            .map(|entry| Ok(Self(entry.with_context(context)?.path())))
+            .collect()
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.0
+    }
+
+    pub fn record(&self) -> PathBuf {
+        self.0.join("record.json")
+    }
+
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.0.join("admin.kubeconfig")
+    }
+
+    /// The programs, for people and for the machines.
+    pub fn bin(&self) -> PathBuf {
+        self.0.join("bin")
+    }
+
+    pub fn pause_image(&self) -> PathBuf {
+        self.0.join("pause.tar")
+    }
+
+    pub fn logs(&self) -> PathBuf {
+        self.0.join("logs")
+    }
+
+    pub fn log(&self, part: Part) -> PathBuf {
+        self.logs().join(format!("{part}.log"))
+    }
+
+    /// The folder of a machine: `var-lib`, `var-log` and `run` are mounted in it at those places.
+    pub fn machine(&self, machine: Part) -> PathBuf {
+        self.0.join(machine.to_string())
+    }
+
+    /// The configuration of a machine's programs, which see it as [`LIB`].
+    pub fn lib(&self, machine: Part) -> PathBuf {
+        self.machine(machine).join("var-lib/perfrun")
+    }
+}
+
+/// Writes a file that only its owner can read: most of them contain a key.
+pub fn write(path: &Path, text: &str) -> Result<()> {
+    let folder = path.parent().context("a file of a lab is in a folder")?;
+    create_folder(folder)?;
+    OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .with_context(|| format!("failed to write {}", path.display()))
+}
+
+pub fn create_folder(folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))
+}

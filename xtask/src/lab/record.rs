@@ -1,0 +1,148 @@
+//! What exists of a lab, written down before it is made: a lab whose `up` was killed can be taken down.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    part::Part,
+    paths::{self, Paths},
+    process::Process,
+    subnet::Subnet,
+};
+
+#[derive(Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Record {
+    /// The kernel's id of this boot. After another one no process of the record exists.
+    pub boot: String,
+    pub subnet: Subnet,
+    pub nodes: u8,
+    /// Whether `up` came to its end.
+    pub ready: bool,
+    /// What was started, and not stopped on purpose since.
+    pub processes: BTreeMap<Part, Process>,
+    /// What `stop` stopped.
+    pub stopped: BTreeSet<Part>,
+}
+
+impl Record {
+    pub fn new(subnet: Subnet, nodes: u8) -> Result<Self> {
+        Ok(Self {
+            boot: boot()?,
+            subnet,
+            nodes,
+            ready: false,
+            processes: BTreeMap::new(),
+            stopped: BTreeSet::new(),
+        })
+    }
+
+    /// `None` if there is no such lab, or nothing of it but an empty folder.
+    pub fn load(paths: &Paths) -> Result<Option<Self>> {
+        let file = paths.record();
+        if !file.exists() {
+            return Ok(None);
+        }
+        let text = fs::read_to_string(&file).with_context(|| format!("failed to read {}", file.display()))?;
+        let mut record = Self::parse(&text).with_context(|| {
+            format!(
+                "unable to understand {}; was it written by another version of xtask? use that one's `lab down`",
+                file.display()
+            )
+        })?;
+        if record.boot != boot()? {
+            record.processes.clear();
+        }
+        Ok(Some(record))
+    }
+
+    pub fn save(&self, paths: &Paths) -> Result<()> {
+        let new = paths.root().join("record.json.new");
+        paths::write(&new, &self.to_text()?)?;
+        let file = paths.record();
+        fs::rename(&new, &file).with_context(|| format!("failed to write {}", file.display()))
+    }
+
+    pub fn started(&mut self, part: Part, process: Process) {
+        self.stopped.remove(&part);
+        self.processes.insert(part, process);
+    }
+
+    /// The process of a part, if it was started and still is there.
+    pub fn running(&self, part: Part) -> Option<Process> {
+        self.processes
+            .get(&part)
+            .copied()
+            .filter(|process| process.is_alive())
+    }
+
+    /// What should be running and is not.
+    pub fn dead(&self) -> Vec<Part> {
+        self.processes
+            .iter()
+            .filter(|(_, process)| !process.is_alive())
+            .map(|(part, _)| *part)
+            .collect()
+    }
+
+    fn parse(text: &str) -> serde_json::Result<Self> {
+        serde_json::from_str(text)
+    }
+
+    fn to_text(&self) -> Result<String> {
+        serde_json::to_string_pretty(self).context("failed to put the record of a lab into words")
+    }
+}
+
+fn boot() -> Result<String> {
+    let file = "/proc/sys/kernel/random/boot_id";
+    let id = fs::read_to_string(file).with_context(|| format!("failed to read {file}"))?;
+    Ok(id.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::part::Part, Record, Subnet};
+    use crate::lab::process::Process;
+
+    fn record() -> Record {
+        let mut record = Record::new(Subnet::choose("", &[]).unwrap(), 3).unwrap();
+        let process = Process { pid: 7, started: 42 };
+        record.processes.insert(Part::Kubelet(2), process);
+        record.stopped.insert(Part::ApiServer);
+        record
+    }
+
+    #[test]
+    fn a_record_is_read_as_it_was_written() {
+        let text = record().to_text().unwrap();
+        assert_eq!(Record::parse(&text).unwrap(), record());
+        assert!(text.contains("\"node-2/kubelet\": {"), "{text}");
+        assert!(text.contains("\"apiserver\""), "{text}");
+    }
+
+    #[test]
+    fn half_a_record_is_an_error() {
+        let text = record().to_text().unwrap();
+        assert!(Record::parse(&text[..text.len() / 2]).is_err());
+    }
+
+    #[test]
+    fn a_pid_with_another_start_time_is_not_ours() {
+        let mut record = record();
+        let own = Process::of(std::process::id().try_into().unwrap()).unwrap();
+        record.processes.insert(Part::Etcd, own);
+        let reused = Process {
+            started: own.started + 1,
+            ..own
+        };
+        record.processes.insert(Part::Dns, reused);
+        assert_eq!(record.running(Part::Etcd), Some(own));
+        assert_eq!(record.running(Part::Dns), None);
+        assert!(record.dead().contains(&Part::Dns));
+    }
+}

@@ -1,0 +1,143 @@
+//! The addresses of a lab. One number chooses them all, so that labs side by side differ in one byte.
+//!
+//! ```text
+//!   10.S.0.1        the machine's own leg into the lab
+//!   10.S.0.10       the control plane: API server, DNS
+//!   10.S.0.10+N     node N
+//!   10.S.N.0/24     pods of node N
+//!   10.S.240.0/20   services
+//! ```
+
+use std::{net::Ipv4Addr, ops::RangeInclusive};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+/// Pod ranges must stay below the services', and addresses of nodes inside their own /24.
+pub const NODES_MAX: u8 = 100;
+
+/// The second byte of the addresses; clear of what Docker, kind and the usual pod networks take.
+const CANDIDATES: RangeInclusive<u8> = 88..=119;
+
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct Subnet(u8);
+
+impl Subnet {
+    /// The first that neither overlaps with `routes`, as `ip -4 route show table all` prints them, nor is
+    /// `taken` by another lab.
+    pub fn choose(routes: &str, taken: &[Self]) -> Result<Self> {
+        let routes: Vec<_> = routes.lines().filter_map(destination).collect();
+        CANDIDATES
+            .map(Self)
+            .find(|subnet| !taken.contains(subnet) && !routes.iter().any(|route| subnet.overlaps(*route)))
+            .with_context(|| {
+                format!(
+                    "unable to find addresses for a lab: 10.{}.0.0/16 to 10.{}.0.0/16 are all in use; \
+                     take a lab down with `cargo xtask lab --name NAME down`",
+                    CANDIDATES.start(),
+                    CANDIDATES.end()
+                )
+            })
+    }
+
+    pub fn number(self) -> u8 {
+        self.0
+    }
+
+    pub fn host(self) -> Ipv4Addr {
+        self.address(0, 1)
+    }
+
+    pub fn control_plane(self) -> Ipv4Addr {
+        self.address(0, 10)
+    }
+
+    pub fn node(self, node: u8) -> Ipv4Addr {
+        self.address(0, 10 + node)
+    }
+
+    pub fn pods(self, node: u8) -> String {
+        format!("{}/24", self.address(node, 0))
+    }
+
+    pub fn services(self) -> String {
+        format!("{}/20", self.address(240, 0))
+    }
+
+    /// Where pods find the API server.
+    pub fn api_service(self) -> Ipv4Addr {
+        self.address(240, 1)
+    }
+
+    /// Where pods would look for DNS by convention.
+    pub fn dns_service(self) -> Ipv4Addr {
+        self.address(240, 10)
+    }
+
+    /// A hardware address that a node keeps when it comes back; neighbours have it in their tables.
+    pub fn hardware_address(self, node: u8) -> String {
+        format!("02:0a:{:02x}:00:00:{:02x}", self.0, 10 + node)
+    }
+
+    fn address(self, third: u8, fourth: u8) -> Ipv4Addr {
+        Ipv4Addr::new(10, self.0, third, fourth)
+    }
+
+    fn overlaps(self, (address, bits): (u32, u8)) -> bool {
+        let common = bits.min(16);
+        let mask = u32::MAX.checked_shl(32 - u32::from(common)).unwrap_or(0);
+        self.address(0, 0).to_bits() & mask == address & mask
+    }
+}
+
+/// Network and prefix length of a line of `ip route`; a default route takes no addresses away.
+fn destination(line: &str) -> Option<(u32, u8)> {
+    let kinds = [
+        "local",
+        "broadcast",
+        "unreachable",
+        "blackhole",
+        "prohibit",
+        "multicast",
+    ];
+    let word = line.split_whitespace().find(|word| !kinds.contains(word))?;
+    let (address, bits) = word.split_once('/').unwrap_or((word, "32"));
+    let bits = bits.parse().ok().filter(|bits| (1..=32).contains(bits))?;
+    Some((address.parse::<Ipv4Addr>().ok()?.to_bits(), bits))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{NODES_MAX, Subnet};
+
+    #[test]
+    fn addresses_follow_from_one_number() {
+        let subnet = Subnet(88);
+        assert_eq!(subnet.host().to_string(), "10.88.0.1");
+        assert_eq!(subnet.control_plane().to_string(), "10.88.0.10");
+        assert_eq!(subnet.node(3).to_string(), "10.88.0.13");
+        assert_eq!(subnet.pods(3), "10.88.3.0/24");
+        assert_eq!(subnet.services(), "10.88.240.0/20");
+        assert_eq!(subnet.api_service().to_string(), "10.88.240.1");
+        assert_eq!(subnet.hardware_address(1), "02:0a:58:00:00:0b");
+        assert!(subnet.node(NODES_MAX).octets()[3] < 255);
+    }
+
+    #[test]
+    fn a_lab_keeps_clear_of_routes_and_other_labs() {
+        let choose = |routes, taken: &[Subnet]| Subnet::choose(routes, taken).unwrap().number();
+        assert_eq!(choose("", &[]), 88);
+        assert_eq!(choose("", &[Subnet(88), Subnet(90)]), 89);
+        assert_eq!(choose("default via 10.88.0.2 dev eth0\n", &[]), 88);
+        assert_eq!(choose("10.88.3.0/24 dev docker0 scope link\n", &[]), 89);
+        assert_eq!(choose("local 10.88.0.10 dev lo table local\n", &[]), 89);
+        assert_eq!(choose("10.88.0.0/14 via 192.0.2.1 dev eth0\n", &[]), 92);
+    }
+
+    #[test]
+    fn a_full_range_is_said_with_the_way_out() {
+        let error = Subnet::choose("10.0.0.0/8 dev tun0\n", &[]).unwrap_err();
+        assert!(error.to_string().contains("down"), "{error}");
+    }
+}
