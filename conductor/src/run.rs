@@ -10,7 +10,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use futures::future::{join_all, try_join_all};
+use futures::future::join_all;
 use perfrun_api::{
     node::Info,
     plan::{Plan, Trial},
@@ -34,6 +34,9 @@ const CLOCK_ROUND_TRIPS: usize = 8;
 
 /// The longest pause between two attempts to reach a node that is being started.
 const READY_PAUSE: Duration = Duration::from_millis(500);
+
+/// Nodes that a run begins with have been ready before; one that does not answer for so long has been lost since.
+const FIRST_ANSWER: Duration = Duration::from_secs(10);
 
 /// How long nodes may take, at the end, to forget the last trial.
 const FORGET_TIMEOUT: Duration = Duration::from_secs(2);
@@ -174,7 +177,7 @@ enum Stop {
 }
 
 impl Conductor<'_> {
-    /// Runs the plan over nodes, given by the names that the plan has for them. They may still be starting.
+    /// Runs the plan over nodes that are ready, given by the names that the plan has for them.
     pub async fn run(self, nodes: BTreeMap<String, NodeClient>) -> RunEnd {
         let limit = Duration::from(self.options.timeouts.run);
         let mut session = Session {
@@ -329,7 +332,7 @@ impl Session<'_> {
         })
     }
 
-    /// Waits until all nodes are there, and gets to know them.
+    /// Gets to know all nodes. One that does not answer any more is replaced.
     async fn meet(&mut self, nodes: BTreeMap<String, NodeClient>) -> Result<(), Stop> {
         let named = self
             .conductor
@@ -343,17 +346,28 @@ impl Session<'_> {
                 format!("the plan needs node {missing}, which was not started"),
             ));
         }
-        let limit = Duration::from(self.conductor.options.timeouts.provision);
+        let limit = Duration::from(self.conductor.options.timeouts.provision).min(FIRST_ANSWER);
         let clock = self.clock;
-        let met = try_join_all(nodes.into_iter().map(|(name, client)| async move {
-            let node = meet(&name, client, clock, limit).await?;
-            Ok::<_, Stop>((name, node))
+        let met = join_all(nodes.into_iter().map(|(name, client)| async move {
+            let node = meet(&name, client, clock, limit).await;
+            (name, node)
         }));
-        self.nodes = tokio::select! {
-            met = met => met?.into_iter().collect(),
+        let met = tokio::select! {
+            met = met => met,
             () = self.stop.cancelled() => return Err(Stop::Interrupted),
         };
-        Ok(())
+        let mut lost = BTreeSet::new();
+        for (name, node) in met {
+            match node {
+                Ok(node) => drop(self.nodes.insert(name, node)),
+                Err(Unmet::Unreachable(why)) => {
+                    tracing::warn!(node = name, why, "lost before the first trial");
+                    lost.insert(name);
+                }
+                Err(unmet) => return Err(unmet.into()),
+            }
+        }
+        self.replace(&lost).await
     }
 
     async fn replace(&mut self, lost: &BTreeSet<String>) -> Result<(), Stop> {
@@ -366,7 +380,7 @@ impl Session<'_> {
                     format!("{name} was lost and cannot be replaced: {why}"),
                 )
             })?;
-            Ok((name, meet(name, client, clock, limit).await?))
+            Ok::<_, Stop>((name, meet(name, client, clock, limit).await?))
         }));
         let replaced = tokio::select! {
             replaced = replaced => replaced,
@@ -381,22 +395,43 @@ impl Session<'_> {
     }
 }
 
+/// Why a node is not known.
+enum Unmet {
+    /// It does not answer.
+    Unreachable(String),
+    /// It answers, but not as our node would.
+    Strange(String),
+}
+
+impl From<Unmet> for Stop {
+    fn from(unmet: Unmet) -> Self {
+        let (Unmet::Unreachable(why) | Unmet::Strange(why)) = unmet;
+        Self::Failed(Cause::NodeNotReady, why)
+    }
+}
+
 /// Waits until a node answers, and gets to know it and its clock.
-async fn meet(name: &str, client: NodeClient, clock: LocalClock, limit: Duration) -> Result<Node, Stop> {
+async fn meet(name: &str, client: NodeClient, clock: LocalClock, limit: Duration) -> Result<Node, Unmet> {
     let deadline = Instant::now() + limit;
     let mut pause = Duration::from_millis(20);
-    let failed = |error: &Error| Stop::Failed(Cause::NodeNotReady, format!("{name}: {}", error.describe()));
+    let unmet = |error: &Error| {
+        let why = format!("{name}: {}", error.describe());
+        match error {
+            Error::Unreachable(_) => Unmet::Unreachable(why),
+            _ => Unmet::Strange(why),
+        }
+    };
     let info = loop {
         match client.info().await {
             Ok(info) => break info,
             Err(Error::Unreachable(_)) if Instant::now() + pause < deadline => sleep(pause).await,
-            Err(error) => return Err(failed(&error)),
+            Err(error) => return Err(unmet(&error)),
         }
         pause = (pause * 2).min(READY_PAUSE);
     };
     let trips = clock::ask(&client, clock, CLOCK_ROUND_TRIPS)
         .await
-        .map_err(|error| failed(&error))?;
+        .map_err(|error| unmet(&error))?;
     let mut node = Node {
         client,
         clock: NodeClock::default(),

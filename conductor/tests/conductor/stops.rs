@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use perfrun_api::results::RunState;
-use perfrun_conductor::Event;
+use perfrun_conductor::{Cause, Event};
 
 use crate::{bench::bench, node::Script};
 
@@ -94,16 +94,26 @@ async fn a_wrong_token_ends_the_run_before_it_starts() {
 }
 
 #[tokio::test]
-async fn a_node_that_never_comes_ends_the_run_after_the_provision_timeout() {
+async fn a_node_that_does_not_answer_any_more_is_replaced_before_the_first_trial() {
+    let mut bench = bench().spare("client-0", Script::default());
+    bench.options.timeouts.provision = Duration::from_secs(1).into();
+    bench.nodes.get_mut("client-0").unwrap().address = "http://127.0.0.1:1".into();
+    let out = bench.run().await;
+    assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
+    assert_eq!(out.events[0], "client-0 replaced");
+}
+
+#[tokio::test]
+async fn a_node_that_never_answers_and_cannot_be_replaced_ends_the_run() {
     let mut bench = bench();
     bench.options.timeouts.provision = Duration::from_millis(100).into();
     bench.nodes.get_mut("client-0").unwrap().address = "http://127.0.0.1:1".into();
     let out = bench.run().await;
     assert_eq!(out.end.state, RunState::Failed);
-    let reason = out.end.reason.unwrap();
-    assert!(
-        reason.starts_with("client-0: failed to reach the node: "),
-        "{reason}"
+    assert_eq!(out.end.cause, Some(Cause::NodeLost));
+    assert_eq!(
+        out.end.reason.unwrap(),
+        "client-0 was lost and cannot be replaced: there is no spare"
     );
     assert_eq!(out.events, Vec::<String>::new());
 }
