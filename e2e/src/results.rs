@@ -101,20 +101,26 @@ pub fn failures(results: &Results) -> Vec<&TrialRecord> {
 
 /// What is the same for every run of a document: the rows of the summary, and the tables, their columns and rows.
 pub fn shape(results: &Results) -> Vec<String> {
-    let rows = results
+    let mut shape: Vec<_> = results
         .summary
         .iter()
-        .map(|row| format!("{} {} {}", row.cell, row.metric, row.unit));
+        .map(|row| format!("{} {} {}", row.cell, row.metric, row.unit))
+        .collect();
     let report = perfrun_report::markdown(results);
-    let tables = report
-        .lines()
-        .take_while(|line| *line != "## Environment")
-        .filter_map(|line| {
-            let is_header = line.starts_with("## ") || line.contains(" → ");
-            let first = line
-                .strip_prefix("| ")
-                .and_then(|cells| cells.split(" | ").next());
-            if is_header { Some(line) } else { first }.map(str::to_owned)
-        });
-    rows.chain(tables).collect()
+    let (measurements, _) = report.split_once("\n## Environment").unwrap_or((&report, ""));
+    // The line below a header says by its alignment which columns hold values.
+    let mut keys = 0;
+    let lines: Vec<_> = measurements.lines().collect();
+    for (line, next) in lines.iter().zip(lines.iter().skip(1).chain([&""])) {
+        let cells: Vec<_> = line.split(" | ").collect();
+        if next.starts_with("| ---") {
+            keys = next.split(" | ").filter(|side| !side.contains(':')).count();
+            shape.push((*line).to_owned());
+        } else if line.starts_with("## ") {
+            shape.push((*line).to_owned());
+        } else if line.starts_with("| ") && !line.starts_with("| ---") {
+            shape.push(cells[..keys.min(cells.len())].join(" | "));
+        }
+    }
+    shape
 }

@@ -1,8 +1,9 @@
 //! A test's place: a namespace that goes when the test ends, however it ends.
 
 use std::{
+    mem,
     panic::{AssertUnwindSafe, resume_unwind},
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     thread,
 };
 
@@ -11,9 +12,10 @@ use futures::FutureExt;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api, Client, Resource,
-    api::{DeleteParams, ObjectMeta, PostParams},
+    api::{DeleteParams, ListParams, ObjectMeta, PostParams},
     core::NamespaceResourceScope,
 };
+use perfrun_api::spec::PerfRun;
 use serde::de::DeserializeOwned;
 
 use crate::{Cluster, operators::Operators, program, seconds, skip, until};
@@ -26,6 +28,13 @@ const LINE: usize = 400;
 
 /// One test at a time.
 static TURN: Mutex<()> = Mutex::new(());
+
+/// Namespaces that were deleted and may not be gone yet: waiting for each would take as long as the tests.
+static REMOVED: Mutex<Vec<String>> = Mutex::new(vec![]);
+
+fn removed() -> MutexGuard<'static, Vec<String>> {
+    REMOVED.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A namespace of the test's own, and the cluster that it is on.
 pub struct Scene {
@@ -64,7 +73,8 @@ pub fn admission(test: impl AsyncFnOnce(&Scene) -> Result<()>) {
         if !matches!(ended, Ok(Ok(()))) {
             scene.explain().await;
         }
-        let removed = scene.remove().await;
+        let earlier = mem::take(&mut *removed());
+        let removed = scene.remove().await.and(scene.await_removed(earlier).await);
         match ended {
             Ok(result) => result.and(removed),
             Err(panic) => resume_unwind(panic),
@@ -117,25 +127,45 @@ impl Scene {
         program::said(kubectl.args(["--namespace", &self.namespace]).args(args)).await
     }
 
-    /// Removes the namespace and waits until it is gone: what stays behind has a finalizer that nobody serves.
+    /// Removes the namespace. Runs go at once, so that they are in nobody's way; the rest is gone some seconds later.
     pub async fn remove(&self) -> Result<()> {
-        let all: Api<Namespace> = Api::all(self.client());
-        let deleted = all.delete(&self.namespace, &DeleteParams::default()).await;
+        let runs: Api<PerfRun> = self.api();
+        let all = ListParams::default();
+        runs.delete_collection(&DeleteParams::background(), &all)
+            .await
+            .with_context(|| format!("failed to delete the PerfRuns of {}", self.namespace))?;
+        until("no PerfRun is left", seconds(30), async || {
+            Ok(runs.list(&all).await?.items.is_empty().then_some(()))
+        })
+        .await?;
+        let namespaces: Api<Namespace> = Api::all(self.client());
+        let deleted = namespaces.delete(&self.namespace, &DeleteParams::default()).await;
         deleted.with_context(|| format!("failed to delete namespace {}", self.namespace))?;
-        until("the namespace is gone", seconds(90), async || {
-            let found = all.get_opt(&self.namespace).await?;
-            let conditions = found.and_then(|namespace| namespace.status?.conditions);
-            match all.get_opt(&self.namespace).await? {
-                None => Ok(Some(())),
-                Some(_) => {
+        removed().push(self.namespace.clone());
+        Ok(())
+    }
+
+    /// Waits until namespaces of earlier tests are gone: what stays behind has a finalizer that nobody serves.
+    async fn await_removed(&self, earlier: Vec<String>) -> Result<()> {
+        let namespaces: Api<Namespace> = Api::all(self.client());
+        for name in earlier {
+            until(
+                &format!("namespace {name} of an earlier test is gone"),
+                seconds(90),
+                async || {
+                    let Some(found) = namespaces.get_opt(&name).await? else {
+                        return Ok(Some(()));
+                    };
+                    let conditions = found.status.and_then(|status| status.conditions);
                     let left = conditions.into_iter().flatten().filter(|c| c.status == "True");
                     let left: Vec<_> = left.filter_map(|condition| condition.message).collect();
                     anyhow::ensure!(left.is_empty(), "it still has: {}", left.join("; "));
                     Ok(None)
-                }
-            }
-        })
-        .await
+                },
+            )
+            .await?;
+        }
+        Ok(())
     }
 
     /// Prints all that helps to understand a failure.

@@ -260,13 +260,9 @@ impl Trial {
         // A task of its own, so that a panic in a stack ends this trial and not the node.
         let mut task = tokio::spawn(async move {
             let mut findings = Findings::default();
-            let ended = tokio::select! {
-                biased;
-                ended = side.run_side(setup, &mut findings) => ended.err().map(|Failed(failure)| failure),
-                // Its hosts are dropped by now. If it was only closing them, it completed.
-                Ok(cut_short) = is_cut => side.took.get().is_none().then_some(cut_short),
-            };
-            (ended, findings)
+            let completed = || side.took.get().is_some();
+            let ended = unless_cut(side.run_side(setup, &mut findings), is_cut, completed).await;
+            (ended.err().map(|Failed(failure)| failure), findings)
         });
         let ended = tokio::select! {
             ended = &mut task => ended,
@@ -388,6 +384,58 @@ impl Trial {
                 .collect(),
             resources,
             samples,
+        }
+    }
+}
+
+/// Runs a side of a trial until it ends or is cut short; then it is dropped, with its hosts. If it was only closing
+/// them, it has completed.
+async fn unless_cut(
+    side: impl Future<Output = Result<(), Failed>>,
+    is_cut: oneshot::Receiver<Failure>,
+    completed: impl FnOnce() -> bool,
+) -> Result<(), Failed> {
+    tokio::select! {
+        biased;
+        ended = side => ended,
+        Ok(cut_short) = is_cut => if completed() { Ok(()) } else { Err(Failed(cut_short)) },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use super::*;
+
+    async fn reason(
+        side: impl Future<Output = Result<(), Failed>>,
+        cut: Option<Reason>,
+        completed: bool,
+    ) -> Option<Reason> {
+        let (sender, is_cut) = oneshot::channel();
+        // Otherwise nobody will ever cut it, as after a trial that ended by itself.
+        if let Some(reason) = cut {
+            sender.send(failure(reason, "cut short")).unwrap();
+        }
+        let ended = unless_cut(side, is_cut, || completed).await;
+        ended.err().map(|Failed(failure)| failure.reason)
+    }
+
+    #[tokio::test]
+    async fn a_trial_that_was_only_closing_when_it_was_cut_short_has_completed() {
+        for cut in [Reason::Timeout, Reason::Cancelled, Reason::Stopped] {
+            assert_eq!(reason(pending(), Some(cut), true).await, None);
+            assert_eq!(reason(pending(), Some(cut), false).await, Some(cut));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_trial_that_ended_by_itself_says_how() {
+        let broken = || ready(Err(Failed(failure(Reason::StreamFailed, "broken"))));
+        for cut in [None, Some(Reason::Timeout)] {
+            assert_eq!(reason(ready(Ok(())), cut, true).await, None);
+            assert_eq!(reason(broken(), cut, false).await, Some(Reason::StreamFailed));
         }
     }
 }

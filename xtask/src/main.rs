@@ -1,12 +1,12 @@
-//! Developer commands: `cargo xtask demo | test | crds | image | bench | lab`.
+//! Developer commands: `cargo xtask demo | test | e2e | crds | image | bench | lab`.
 //!
 //! This crate is what a fresh clone builds first, so it depends on nothing that needs `protoc`, a stack
 //! under test or Kubernetes. It starts other programs and compares files; what it starts belongs elsewhere.
 
 mod bench;
-mod cluster;
 mod crds;
 mod demo;
+mod e2e;
 mod image;
 mod install;
 mod lab;
@@ -37,6 +37,12 @@ enum Command {
     Demo,
     /// Run every check there is and end with a summary
     Test,
+    /// Run the end-to-end tests on a cluster of their own; `test` does so, too, as root
+    E2e {
+        /// Run only the tests with one of these in their name
+        #[arg(value_name = "NAME")]
+        names: Vec<String>,
+    },
     /// Write the files generated from the types: CRDs, schemas, reference pages
     Crds {
         /// Write nothing; fail when a committed file differs from what would be generated
@@ -73,6 +79,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Demo => demo::run(&workspace),
         Command::Test => test::run(&workspace),
+        Command::E2e { names } => e2e::run(&workspace, &names),
         Command::Crds { check } => crds::run(&workspace, check),
         Command::Image(args) => image::run(&workspace, &args),
         Command::Bench { args } => bench::run(&workspace, &args),

@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context, Result};
 
 use crate::{
-    cluster, crds, install,
+    crds, e2e, install,
     shell::{self, Workspace},
     step::{self, Outcome, Steps},
 };
@@ -57,7 +57,7 @@ pub fn run(workspace: &Workspace) -> Result<ExitCode> {
         steps.run("generated files", || crds::check(workspace));
         steps.run("tests", || {
             let mut test = workspace.cargo(["test", "--workspace", "--no-fail-fast"]);
-            if cluster::obstacle().is_none() {
+            if e2e::obstacle().is_none() {
                 // In a step of their own. Where that is skipped each test says so here, by its name.
                 test.args(["--exclude", "perfrun-e2e"]);
             }
@@ -73,10 +73,12 @@ pub fn run(workspace: &Workspace) -> Result<ExitCode> {
                 "fix the links and blocks listed above",
             )
         });
-        if let Some(obstacle) = cluster::obstacle() {
+        if let Some(obstacle) = e2e::obstacle() {
             steps.skip("cluster", obstacle);
         } else {
-            steps.run("cluster", || cluster::run(workspace, (SKIP_LOG, &skip_log)));
+            steps.run("cluster", || {
+                e2e::check(workspace, &[], Some((SKIP_LOG, &skip_log)))
+            });
         }
     } else {
         for name in ["generated files", "tests", "documentation", "cluster"] {

@@ -9,7 +9,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api, ResourceExt,
-    api::PostParams,
+    api::{ObjectMeta, Patch, PatchParams, PostParams},
     core::{ApiResource, DynamicObject},
 };
 use perfrun_api::{cluster::condition::ACCEPTED, spec::PerfRun};
@@ -116,14 +116,25 @@ fn a_perfrun_that_cannot_be_read_does_not_stop_others() {
 }
 
 /// Changes what the API server takes for a PerfRun; returns what it was.
+///
+/// As `kubectl apply --server-side` would, which is to work afterwards.
 async fn set_schema(scene: &Scene, schema: JSONSchemaProps) -> Result<JSONSchemaProps> {
     let crds: Api<CustomResourceDefinition> = Api::all(scene.client());
     let name = "perfruns.perfrun.io";
-    let mut crd = crds.get(name).await.context("failed to get the CRD")?;
+    let found = crds.get(name).await.context("failed to get the CRD")?;
+    let mut crd = CustomResourceDefinition {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            ..ObjectMeta::default()
+        },
+        spec: found.spec,
+        status: None,
+    };
     let version = crd.spec.versions.first_mut().context("the CRD has a version")?;
     let place = &mut version.schema.get_or_insert_default().open_api_v3_schema;
     let before = place.replace(schema).context("the CRD has a schema")?;
-    crds.replace(name, &PostParams::default(), &crd)
+    let params = PatchParams::apply("kubectl").force();
+    crds.patch(name, &params, &Patch::Apply(&crd))
         .await
         .context("failed to change the CRD")?;
     Ok(before)

@@ -6,6 +6,7 @@ use kube::{Api, ResourceExt, api::DeleteParams};
 use perfrun_api::{
     cluster::{ROLE_LABEL, condition::COMPLETE},
     node::Reason,
+    results::Results,
     spec::Phase,
 };
 use perfrun_e2e::{
@@ -55,20 +56,55 @@ fn a_server_whose_process_is_killed_is_replaced_and_its_trial_tried_again() {
 fn a_kubernetes_node_that_dies_costs_one_trial() {
     e2e(async |scene| {
         let Some(lab) = lab() else { return Ok(()) };
-        let pod = in_a_trial(scene, "dead-host", "client").await?;
-        let host = host(&pod)?;
-        let ended = lab
-            .without(&host, async || {
-                let run = scene.succeeded("dead-host", seconds(240)).await?;
-                let results = scene.results(&run).await?;
-                check_every_trial_once(&run, &results)?;
-                ensure!(!failures(&results).is_empty(), "no trial noticed");
-                Ok(())
-            })
-            .await;
-        host_is_back(scene, &host).await?;
-        ended
+        let results = survives_the_client_s_host(scene, &lab, "NotIn").await?;
+        let [record] = failures(&results)[..] else {
+            anyhow::bail!("not one trial failed: {:?}", failures(&results))
+        };
+        let failure = record.failure.as_ref().context("it failed")?;
+        ensure!(
+            failure.reason == Reason::NodeLost,
+            "the trial failed for another reason: {failure:?}"
+        );
+        Ok(())
     });
+}
+
+#[test]
+fn a_kubernetes_node_can_die_with_a_client_and_the_operator_on_it() {
+    e2e(async |scene| {
+        let Some(lab) = lab() else { return Ok(()) };
+        survives_the_client_s_host(scene, &lab, "In").await.map(drop)
+    });
+}
+
+/// Kills the Kubernetes node of a client, which is or is not that of the leader.
+async fn survives_the_client_s_host(scene: &Scene, lab: &Lab, operator: &str) -> Result<Results> {
+    let leader = host(&scene.operators().leader().await?)?;
+    // Preferred only: another pod of the client has to go elsewhere.
+    let spec = LONG.replace("topology: {placement: Any}", "topology: {placement: SpreadNodes}")
+        + &format!(
+            "template: {{client: {{affinity: {{nodeAffinity: {{preferredDuringSchedulingIgnoredDuringExecution: [\
+             {{weight: 100, preference: {{matchExpressions: [\
+             {{key: kubernetes.io/hostname, operator: {operator}, values: [{leader}]}}]}}}}]}}}}}}}}\n"
+        );
+    scene.create("dead-host", &spec).await?;
+    scene.measuring("dead-host", 1, seconds(60)).await?;
+    sleep(seconds(1)).await;
+    let host = host(&scene.pod("dead-host", ROLE_LABEL, "client").await?)?;
+    ensure!(
+        (host == leader) == (operator == "In"),
+        "the client is on {host}, the leader on {leader}"
+    );
+    let ended = lab
+        .without(&host, async || {
+            let run = scene.succeeded("dead-host", seconds(240)).await?;
+            let results = scene.results(&run).await?;
+            check_every_trial_once(&run, &results)?;
+            Ok(results)
+        })
+        .await;
+    host_is_back(scene, &host).await?;
+    ended
 }
 
 #[test]

@@ -1,17 +1,18 @@
-//! The end-to-end tests, on a cluster that is made for them.
+//! `cargo xtask e2e`: the end-to-end tests, on a cluster that is made for them.
 
 use std::{
     env,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, ExitCode},
     sync::{Arc, atomic::AtomicBool},
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use signal_hook::{consts::TERM_SIGNALS, flag};
 
 use crate::{
     image::{self, Image},
+    install,
     shell::{self, Profile, Workspace},
     step::{self, Outcome},
 };
@@ -27,37 +28,51 @@ pub fn obstacle() -> Option<&'static str> {
         .then_some("needs root, to make the network and control groups of a cluster; run it as root once")
 }
 
-/// Makes a cluster with the operator, runs the tests, and removes the cluster however they ended. `skip_log` is the
-/// variable that names the log of skipped tests, and that log.
-pub fn run(workspace: &Workspace, skip_log: (&str, &Path)) -> Result<Outcome> {
+/// The command: the tests whose names contain one of `names`, or all.
+pub fn run(workspace: &Workspace, names: &[String]) -> Result<ExitCode> {
+    if let Some(obstacle) = obstacle() {
+        bail!(obstacle);
+    }
+    install::packages(workspace, install::BUILD)?;
+    workspace.build(Profile::Dev, &["perfrun", "perfrun-node"])?;
+    match check(workspace, names, None)? {
+        Outcome::Failed(reason) => bail!(reason),
+        Outcome::Passed | Outcome::Skipped(_) => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Makes a cluster with the operator, runs the tests, and removes the cluster however they ended. `perfrun` is built
+/// already. `skip_log` is the variable that names the log of skipped tests, and that log.
+pub fn check(workspace: &Workspace, names: &[String], skip_log: Option<(&str, &Path)>) -> Result<Outcome> {
     let archives = [
         image::dev(workspace, Image::Node)?,
         image::dev(workspace, Image::Operator)?,
     ];
     let lab = Lab::up(workspace)?;
-    let tested = test(workspace, &lab, &archives, skip_log);
+    let tested = install(workspace, &lab, &archives).and_then(|()| test(workspace, &lab, names, skip_log));
     lab.down()?;
     tested
+}
+
+/// The images on every node, the CRD, and the operator.
+fn install(workspace: &Workspace, lab: &Lab<'_>, archives: &[PathBuf]) -> Result<()> {
+    shell::succeed(lab.xtask("load")?.args(archives))?;
+    for args in [
+        ["apply", "--server-side", "--filename", "crds"],
+        ["apply", "--server-side", "--kustomize", "operator/deploy/dev"],
+    ] {
+        let mut kubectl = workspace.command(lab.kubectl()?);
+        shell::succeed(kubectl.arg("--kubeconfig").arg(lab.kubeconfig()?).args(args))?;
+    }
+    Ok(())
 }
 
 fn test(
     workspace: &Workspace,
     lab: &Lab<'_>,
-    archives: &[PathBuf],
-    skip_log: (&str, &Path),
+    names: &[String],
+    skip_log: Option<(&str, &Path)>,
 ) -> Result<Outcome> {
-    shell::succeed(lab.xtask("load")?.args(archives))?;
-    let kubeconfig = lab.kubeconfig()?;
-    // Beside it: the one of the cluster's version.
-    let programs = kubeconfig.with_file_name("bin");
-    let kubectl = programs.join("kubectl");
-    let install = |args: &[&str]| {
-        let mut command = workspace.command(&kubectl);
-        shell::succeed(command.arg("--kubeconfig").arg(&kubeconfig).args(args))
-    };
-    install(&["apply", "--server-side", "--filename", "crds"])?;
-    install(&["apply", "--kustomize", "operator/deploy/dev"])?;
-
     // By the name of the target and not of the package, which would build its dependencies once more.
     let mut test = workspace.cargo([
         "test",
@@ -67,15 +82,16 @@ fn test(
         "--",
         "--test-threads=1",
     ]);
-    test.env(skip_log.0, skip_log.1)
-        .env("PERFRUN_E2E_KUBECONFIG", &kubeconfig)
-        .env("PERFRUN_E2E_KUBECTL", &kubectl)
+    test.args(names)
+        .envs(skip_log)
+        .env("PERFRUN_E2E_KUBECONFIG", lab.kubeconfig()?)
+        .env("PERFRUN_E2E_KUBECTL", lab.kubectl()?)
         .env("PERFRUN_E2E_LAB", LAB)
         .env("PERFRUN_E2E_PERFRUN", workspace.program(Profile::Dev, "perfrun"))
         .env("PERFRUN_E2E_XTASK", xtask()?);
     step::check(
         &mut test,
-        "the failures are listed above, with what was in the cluster; docs/how-to/cluster.md says how to repeat one",
+        "the failures are listed above, with what was in the cluster; repeat one with `cargo xtask e2e NAME`",
     )
 }
 
@@ -104,6 +120,11 @@ impl<'a> Lab<'a> {
     fn kubeconfig(&self) -> Result<PathBuf> {
         let path = shell::said(&mut self.xtask("kubeconfig")?)?;
         Ok(Path::new(&path).to_owned())
+    }
+
+    /// Beside the kubeconfig: the one of the cluster's version.
+    fn kubectl(&self) -> Result<PathBuf> {
+        Ok(self.kubeconfig()?.with_file_name("bin").join("kubectl"))
     }
 
     fn xtask(&self, verb: &str) -> Result<Command> {
