@@ -38,6 +38,8 @@ impl Cluster {
     pub async fn open(kubeconfig: PathBuf) -> Result<Self> {
         let file = Kubeconfig::read_from(&kubeconfig)
             .with_context(|| format!("failed to read {}", kubeconfig.display()))?;
+        // Built with the stacks under test rustls has two, and does not choose. Only the first call counts.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
             .await
             .with_context(|| format!("unable to use {}", kubeconfig.display()))?;

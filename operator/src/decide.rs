@@ -56,7 +56,7 @@ pub enum Task {
 pub struct Counts {
     /// Measured.
     pub completed: u32,
-    /// Ended by an error, also when they were tried again.
+    /// Ended by an error, in their last attempt.
     pub failed: u32,
 }
 
@@ -331,7 +331,7 @@ fn begin(plan: &Plan, facts: &Facts<'_>) -> Decision {
         .iter()
         .filter(|pod| pod.incarnation + 1 >= STARTS_MAX)
         .find_map(|pod| match &pod.state {
-            PodState::Gone(trouble) => Some(trouble),
+            PodState::Gone(trouble) if trouble.reason == "NodeCrashed" => Some(trouble),
             _ => None,
         });
     if let Some(Trouble { reason, message }) = hopeless {

@@ -5,6 +5,7 @@
 
 mod journal;
 mod pods;
+mod tally;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -20,7 +21,7 @@ use perfrun_api::{
     results::{Environment, Isolation, Results, RunState, SCHEMA_VERSION},
     spec::PerfRunSpec,
 };
-use perfrun_conductor::{Conductor, Event, Options, RunEnd};
+use perfrun_conductor::{Cause, Conductor, Event, Options, RunEnd, RunId};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -156,7 +157,7 @@ async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) {
         },
         Err(why) => RunEnd {
             state: RunState::Failed,
-            cause: Some(perfrun_conductor::Cause::NodeNotReady),
+            cause: Some(Cause::NodeNotReady),
             reason: Some(why),
             nodes: BTreeMap::new(),
         },
@@ -166,10 +167,7 @@ async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) {
                 plan,
                 options: Options {
                     // The same for every operator that conducts this run, so that each finds the others' trials.
-                    run_id: run
-                        .uid
-                        .parse()
-                        .unwrap_or_else(|_| perfrun_conductor::RunId::random()),
+                    run_id: run.uid.parse().unwrap_or_else(|_| RunId::random()),
                     already: journal.records().to_vec(),
                     elapsed: Duration::try_from(elapsed).unwrap_or_default(),
                     ..Options::new(spec.timeouts.clone())
@@ -216,16 +214,31 @@ async fn conclude_with(job: &Job, journal: Journal, end: RunEnd) -> Outcome {
         trials: vec![],
     };
     let summary = results.summary.clone();
-    let (counts, failures, first_failure) = journal.told();
+    let tally = journal.tally();
+    let (counts, failures) = (tally.counts(), tally.failures());
+    let first_failure = tally.first_failure();
+    let kept = journal.close(results).await;
+    let refused = kept
+        .as_ref()
+        .err()
+        .map(|error| format!("the API server refuses the results: {error}"));
     Outcome {
-        state,
-        cause,
-        reason,
+        state: if refused.is_some() {
+            RunState::Failed
+        } else {
+            state
+        },
+        cause: if refused.is_some() {
+            Some(Cause::RecordNotKept)
+        } else {
+            cause
+        },
+        reason: refused.or(reason),
         counts,
         failures,
         first_failure,
         summary,
-        results: journal.close(results).await,
+        results: kept.unwrap_or_default(),
     }
 }
 

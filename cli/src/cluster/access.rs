@@ -136,6 +136,8 @@ impl Cluster {
 }
 
 async fn config(target: &Target) -> Result<Config, KubeconfigError> {
+    // Built together with the stacks under test rustls has two of these, and does not choose. Only the first call counts.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let options = KubeConfigOptions {
         context: target.context.clone(),
         ..KubeConfigOptions::default()

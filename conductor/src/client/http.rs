@@ -13,6 +13,9 @@ use super::{BoxError, Method, Request, Response, Transport};
 /// A node that has not accepted a connection by then is not there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// Nodes close connections that are idle for a minute: a call must not meet one that is just being closed.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// Keeps connections open between calls.
 pub(super) struct Http {
     client: Client,
@@ -26,6 +29,7 @@ impl Http {
         let client = Client::builder()
             .default_headers(HeaderMap::from_iter([(AUTHORIZATION, authorization)]))
             .connect_timeout(CONNECT_TIMEOUT)
+            .pool_idle_timeout(IDLE_TIMEOUT)
             .http1_only()
             // Nodes are next door; a proxy from the environment would add its delay, or not find them.
             .no_proxy()

@@ -19,16 +19,14 @@ use kube::{
 };
 use perfrun_api::{
     cluster::{MANAGER, Part, RUN_LABEL, TRIALS_KEY, results_to_parts, trials_from_parts, trials_to_parts},
-    node::Reason,
     results::{Results, TrialRecord},
 };
 use perfrun_conductor::{Kept, Sink};
 use tokio::time::{Instant, sleep};
 
-use super::{Shared, Wake};
+use super::{Shared, Wake, tally::Tally};
 use crate::{
     build::{Identity, part},
-    decide::Counts,
     names,
 };
 
@@ -53,6 +51,7 @@ pub struct Journal {
     opened: Instant,
     /// All records, without what only the complete results need.
     records: Vec<TrialRecord>,
+    tally: Tally,
     /// ConfigMaps with records, in order.
     parts: Vec<String>,
     /// Records that are in none of them.
@@ -74,21 +73,23 @@ impl Journal {
             sleep(PAUSE).await;
         };
         let now = Instant::now();
-        let journal = Self {
+        let mut tally = Tally::default();
+        records.iter().for_each(|record| tally.add(record));
+        shared.state().counts = tally.counts();
+        Self {
             api,
             run: run.clone(),
             shared,
             wake,
             opened: now,
             records: records.into_iter().map(brief).collect(),
+            tally,
             parts,
             pending: vec![],
             pending_bytes: 0,
             flushed: now,
             told: now,
-        };
-        journal.shared.state().counts = journal.told().0;
-        journal
+        }
     }
 
     /// All records, without samples and histograms.
@@ -96,47 +97,35 @@ impl Journal {
         &self.records
     }
 
-    /// Trials by what became of them, the reasons of those that failed, and the first failure.
-    pub fn told(&self) -> (Counts, BTreeMap<Reason, u32>, Option<String>) {
-        let mut last: BTreeMap<&str, &TrialRecord> = BTreeMap::new();
-        for record in &self.records {
-            last.insert(&record.trial.id, record);
-        }
-        let mut failures = BTreeMap::new();
-        for failure in last.values().filter_map(|record| record.failure.as_ref()) {
-            *failures.entry(failure.reason).or_insert(0) += 1;
-        }
-        let failed = failures.values().sum();
-        let first = self
-            .records
-            .iter()
-            .filter(|record| last.get(record.trial.id.as_str()) == Some(record))
-            .find_map(|record| record.failure.as_ref())
-            .map(|failure| failure.message.clone());
-        let counts = Counts {
-            completed: u32::try_from(last.len()).unwrap_or(u32::MAX) - failed,
-            failed,
-        };
-        (counts, failures, first)
+    /// Trials by what became of them.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
     }
 
-    /// Keeps what is pending and the results; returns the names of all ConfigMaps, in order. Goes on until the API
-    /// server takes them: they may have taken hours.
-    pub async fn close(mut self, results: Results) -> Vec<String> {
+    /// Keeps what is pending and the results; returns the names of all ConfigMaps, in order. Goes on while the API server
+    /// is away, since they may have taken hours; an error says that it refuses them.
+    pub async fn close(mut self, results: Results) -> Result<Vec<String>, kube::Error> {
         while let Err(error) = self.flush().await {
-            tracing::warn!(run = self.run.label(), %error, "failed to keep records");
-            sleep(PAUSE).await;
+            self.pause_after(error).await?;
         }
         let mut names = self.parts.clone();
         for (number, content) in results_to_parts(results).into_iter().enumerate() {
             let name = names::part(&self.run.name, &self.run.uid, "results", number);
             while let Err(error) = self.write(&name, content.clone()).await {
-                tracing::warn!(run = self.run.label(), %error, "failed to keep results");
-                sleep(PAUSE).await;
+                self.pause_after(error).await?;
             }
             names.push(name);
         }
-        names
+        Ok(names)
+    }
+
+    async fn pause_after(&self, error: kube::Error) -> Result<(), kube::Error> {
+        tracing::warn!(run = self.run.label(), %error, "failed to keep results");
+        if is_refusal(&error) {
+            return Err(error);
+        }
+        sleep(PAUSE).await;
+        Ok(())
     }
 
     async fn flush(&mut self) -> Result<(), kube::Error> {
@@ -172,7 +161,7 @@ impl Journal {
     }
 
     fn tell(&mut self) {
-        self.shared.state().counts = self.told().0;
+        self.shared.state().counts = self.tally.counts();
         let pause = (self.opened.elapsed() / TELL_SHARE).clamp(TELL_FIRST, TELL_LAST);
         if self.told.elapsed() >= pause {
             self.told = Instant::now();
@@ -186,6 +175,7 @@ impl Sink for Journal {
     async fn record(&mut self, record: &TrialRecord) -> io::Result<Kept> {
         self.pending_bytes += serde_json::to_vec(record)?.len();
         self.pending.push(record.clone());
+        self.tally.add(record);
         self.records.push(brief(record.clone()));
         self.tell();
         if !self.is_due(record) {
@@ -195,12 +185,18 @@ impl Sink for Journal {
         // An API server that is away for a while is no reason to stop measuring.
         Ok(match self.flush().await {
             Ok(()) => Kept::Safely,
+            Err(error) if is_refusal(&error) => return Err(io::Error::other(error)),
             Err(error) => {
                 tracing::warn!(run = self.run.label(), %error, "failed to keep records; they stay with their nodes");
                 Kept::InMemory
             }
         })
     }
+}
+
+/// Whether the API server would say the same again: no right, no room, no namespace.
+fn is_refusal(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && ![409, 429].contains(&status.code))
 }
 
 /// A record without samples and histograms.
