@@ -350,4 +350,7 @@ pub struct Sample {
 pub struct Problem {
     /// What was wrong and what to do.
     pub message: String,
+    /// The trial that keeps the node busy (423).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trial: Option<String>,
 }

@@ -81,6 +81,9 @@ pub enum Error {
     /// 409.
     #[error("the node knows this trial with another request: {0}")]
     Conflict(String),
+    /// 423: another trial runs.
+    #[error("the node is busy with trial {0}")]
+    Busy(String),
     /// Any other status that is not a success.
     #[error("the node refused the call with status {status}: {message}")]
     Refused {
@@ -270,21 +273,28 @@ impl fmt::Debug for NodeClient {
 
 /// Sorts answers by status.
 fn accept(response: Response) -> Result<Response, Error> {
-    let message = || {
-        serde_json::from_slice::<Problem>(&response.body)
-            .map(|problem| problem.message)
-            .unwrap_or_else(|_| {
-                String::from_utf8_lossy(&response.body)
-                    .chars()
-                    .take(200)
-                    .collect()
-            })
+    let problem = || {
+        serde_json::from_slice::<Problem>(&response.body).unwrap_or_else(|_| Problem {
+            message: String::from_utf8_lossy(&response.body)
+                .chars()
+                .take(200)
+                .collect(),
+            trial: None,
+        })
     };
+    let message = || problem().message;
     match response.status {
         200..=299 => Ok(response),
         401 => Err(Error::Unauthorized),
         404 => Err(Error::NotFound),
         409 => Err(Error::Conflict(message())),
+        status @ 423 => Err(match problem().trial {
+            Some(trial) => Error::Busy(trial),
+            None => Error::Refused {
+                status,
+                message: message(),
+            },
+        }),
         // What a proxy says when it did not reach the node; the node itself never does.
         status @ 502..=504 => Err(Error::Unreachable(
             format!("status {status}: {}", message()).into(),

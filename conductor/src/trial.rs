@@ -221,6 +221,11 @@ impl<'a> Driver<'a> {
             let (prepared, asked) = futures::join!(prepare, asked);
             (prepared, self.note_clocks(asked))
         };
+        let prepared = if self.rid_of_leftovers(&prepared).await {
+            party::prepare_servers(&self.parties, &self.id, &self.task).await
+        } else {
+            prepared
+        };
         let known = |answer: &Result<Prepared, Error>| {
             matches!(answer, Ok(Prepared::Known) | Err(Error::Conflict(_)))
         };
@@ -236,6 +241,26 @@ impl<'a> Driver<'a> {
         }
         self.watch(TrialState::Preparing).await?;
         Ok(Found::StartOver)
+    }
+
+    /// Ends trials of this run that keep nodes busy: a session before this one began them, and lost a node with what
+    /// it knew of the trials between. Whether there were any.
+    async fn rid_of_leftovers(&self, prepared: &[(usize, Result<Prepared, Error>)]) -> bool {
+        let own = format!("-{}.a{}", self.task.trial.id, self.task.attempt);
+        let run = self.id.strip_suffix(&own).unwrap_or(&self.id);
+        let is_ours = |trial: &str| trial.strip_prefix(run).is_some_and(|rest| rest.starts_with('-'));
+        let leftovers: BTreeSet<&str> = prepared
+            .iter()
+            .filter_map(|(_, answer)| match answer {
+                Err(Error::Busy(trial)) if is_ours(trial) => Some(trial.as_str()),
+                _ => None,
+            })
+            .collect();
+        for trial in &leftovers {
+            tracing::debug!(trial, "an earlier session left this trial running");
+            party::forget_all(&self.parties, trial).await;
+        }
+        !leftovers.is_empty()
     }
 
     /// What the nodes know of this trial from an earlier session.
@@ -268,10 +293,12 @@ impl<'a> Driver<'a> {
                 }
             }
         }
-        let prepared = party::prepare_clients(&self.parties, &self.id, &self.task, |client| {
-            addresses_for(client, self.task.cell.peers_per_client, &addresses)
-        });
-        let prepared = prepared.await;
+        let peers = self.task.cell.peers_per_client;
+        let addresses_of = |client| addresses_for(client, peers, &addresses);
+        let mut prepared = party::prepare_clients(&self.parties, &self.id, &self.task, addresses_of).await;
+        if self.rid_of_leftovers(&prepared).await {
+            prepared = party::prepare_clients(&self.parties, &self.id, &self.task, addresses_of).await;
+        }
         self.note_prepared(prepared)?;
         self.watch(TrialState::Preparing).await
     }

@@ -64,10 +64,10 @@ pub fn router(node: Arc<Node>) -> Router {
         )
         .route("/v1/trials/{id}/start", put(start_trial))
         .route("/v1/trials/{id}/finish", put(finish_trial))
-        .fallback(async || Refused(StatusCode::NOT_FOUND, "there is no such call".into()))
+        .fallback(async || Refused::new(StatusCode::NOT_FOUND, "there is no such call".into()))
         .method_not_allowed_fallback(async || {
             let message = "this call has no such method";
-            Refused(StatusCode::METHOD_NOT_ALLOWED, message.into())
+            Refused::new(StatusCode::METHOD_NOT_ALLOWED, message.into())
         })
         .layer(DefaultBodyLimit::max(LARGEST_BODY))
         .layer(middleware::from_fn_with_state(node.clone(), authorize));
@@ -80,11 +80,17 @@ pub fn router(node: Arc<Node>) -> Router {
 }
 
 /// A refused call.
-struct Refused(StatusCode, String);
+struct Refused(StatusCode, Problem);
+
+impl Refused {
+    fn new(status: StatusCode, message: String) -> Self {
+        Self(status, Problem { message, trial: None })
+    }
+}
 
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
-        (self.0, Json(Problem { message: self.1 })).into_response()
+        (self.0, Json(self.1)).into_response()
     }
 }
 
@@ -95,7 +101,7 @@ async fn authorize(State(node): State<Arc<Node>>, request: Request, next: Next) 
     } else {
         let message = "this call needs the header Authorization: Bearer TOKEN, or X-Perfrun-Token: TOKEN, with the \
                        run's token";
-        Refused(StatusCode::UNAUTHORIZED, message.into()).into_response()
+        Refused::new(StatusCode::UNAUTHORIZED, message.into()).into_response()
     }
 }
 
@@ -131,13 +137,14 @@ async fn put_trial(
         Ok(true) => Ok(StatusCode::CREATED),
         Ok(false) => Ok(StatusCode::OK),
         Err(refusal) => {
-            let status = match refusal {
-                Refusal::Invalid(_) => StatusCode::BAD_REQUEST,
-                Refusal::Different(_) => StatusCode::CONFLICT,
-                Refusal::Busy(_) => StatusCode::LOCKED,
-                Refusal::Full | Refusal::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+            let message = refusal.to_string();
+            let (status, trial) = match refusal {
+                Refusal::Invalid(_) => (StatusCode::BAD_REQUEST, None),
+                Refusal::Different(_) => (StatusCode::CONFLICT, None),
+                Refusal::Busy(trial) => (StatusCode::LOCKED, Some(trial)),
+                Refusal::Full | Refusal::Stopping => (StatusCode::SERVICE_UNAVAILABLE, None),
             };
-            Err(Refused(status, refusal.to_string()))
+            Err(Refused(status, Problem { message, trial }))
         }
     }
 }
@@ -161,7 +168,7 @@ async fn get_trial(
     query: Result<Query<Wait>, QueryRejection>,
 ) -> Result<impl IntoResponse, Refused> {
     let Query(Wait { wait, after }) =
-        query.map_err(|rejection| Refused(StatusCode::BAD_REQUEST, rejection.body_text()))?;
+        query.map_err(|rejection| Refused::new(StatusCode::BAD_REQUEST, rejection.body_text()))?;
     let trial = find(&node, &id)?;
     let wait = Duration::from_secs_f64(if wait > 0.0 { wait.min(LONGEST_WAIT) } else { 0.0 });
     let status = trial.status(wait, after).await;
@@ -199,9 +206,9 @@ fn find(node: &Node, id: &str) -> Result<Arc<Trial>, Refused> {
 }
 
 fn unknown(id: &str) -> Refused {
-    Refused(StatusCode::NOT_FOUND, format!("there is no trial {id:?}"))
+    Refused::new(StatusCode::NOT_FOUND, format!("there is no trial {id:?}"))
 }
 
 fn unreadable(rejection: JsonRejection) -> Refused {
-    Refused(StatusCode::BAD_REQUEST, rejection.body_text())
+    Refused::new(StatusCode::BAD_REQUEST, rejection.body_text())
 }

@@ -45,11 +45,10 @@ pub async fn serve(args: Control) -> anyhow::Result<()> {
         token,
     });
     let stop = CancellationToken::new();
+    // Before the first answer: whoever got one may send a signal.
+    let signalled = stop_signal().context("failed to watch for signals")?;
     let graceful = async {
-        // Without signals there is no graceful stop, only SIGKILL.
-        if stop_signal().await.is_err() {
-            std::future::pending::<()>().await;
-        }
+        signalled.await;
         tracing::info!("stopping");
         node.trials.stop().await;
         let collected = async {
@@ -68,15 +67,16 @@ pub async fn serve(args: Control) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits for SIGTERM or SIGINT.
-pub async fn stop_signal() -> std::io::Result<()> {
+/// Watches for SIGTERM and SIGINT from now on; the future waits for one.
+pub fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    Ok(())
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
 }
 
 fn read_token(file: &Path) -> anyhow::Result<String> {

@@ -50,9 +50,7 @@ pub async fn server(args: args::Server) -> anyhow::Result<()> {
             addresses,
         });
     };
-    let stop = async {
-        let _ = crate::serve::stop_signal().await;
-    };
+    let stop = crate::serve::stop_signal().context("failed to watch for signals")?;
     match workload::serve(&setup, ready, stop, &mut Findings::default()).await {
         // One client's bad stream was logged when it ended, and is nothing to the server.
         Err(Failed(failure)) if !is_of_a_stream(failure.reason) => Err(explain(Failed(failure))),

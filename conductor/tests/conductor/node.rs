@@ -100,7 +100,11 @@ struct Trial {
 
 impl ScriptedNode {
     pub fn start(script: Script) -> Self {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::start_on("127.0.0.1:0", script)
+    }
+
+    pub fn start_on(address: &str, script: Script) -> Self {
+        let listener = std::net::TcpListener::bind(address).unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let (vanish, vanishing) = mpsc::channel();

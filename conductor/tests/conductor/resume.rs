@@ -166,3 +166,28 @@ async fn another_run_never_meets_old_trials() {
             .contains(&"PUT /v1/trials/s-c0.i0.a0".to_owned())
     );
 }
+
+#[tokio::test]
+async fn a_later_trial_that_a_lost_client_left_at_its_server_is_ended() {
+    let bench = bench();
+    // The first trial was measured, and is nowhere but with the client, which is another by now.
+    let server = bench.nodes["server-0"].client();
+    let later = request(&bench, Side::Server);
+    server.prepare("r-c0.i1.a0", &later).await.unwrap();
+    let out = bench.run().await;
+    assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
+}
+
+#[tokio::test]
+async fn a_trial_of_another_run_is_left_alone() {
+    let bench = bench();
+    let server = bench.nodes["server-0"].client();
+    let other = request(&bench, Side::Server);
+    server.prepare("other-c0.i1.a0", &other).await.unwrap();
+    let out = bench.run().await;
+    assert_eq!(
+        out.outline(),
+        ["c0.i0.a0 server-0 Internal", "c0.i1.a0 server-0 Internal"]
+    );
+    assert_eq!(bench.nodes["server-0"].trials(), ["other-c0.i1.a0"]);
+}

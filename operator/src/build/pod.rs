@@ -26,8 +26,9 @@ use crate::{decide::NewPod, names, observe::NODE_CONTAINER};
 const USER: i64 = 65532;
 const TOKEN_FOLDER: &str = "/run/perfrun";
 const HOST: &str = "kubernetes.io/hostname";
-/// A pod on a Kubernetes node that is not heard of is given up after so long, instead of five minutes.
-const LOST_AFTER_SECONDS: i64 = 5;
+/// A pod on a Kubernetes node that is not heard of is given up after so long, instead of five minutes; not sooner, because
+/// for some seconds after the API server was away no node has been heard of.
+const LOST_AFTER_SECONDS: i64 = 30;
 /// A node that is told to stop waits up to three seconds for its outcomes to be collected.
 const STOP_WITHIN_SECONDS: i64 = 5;
 

@@ -35,6 +35,8 @@ const FLUSH_FIRST: Duration = Duration::from_secs(10);
 const FLUSH_SHARE: u32 = 4;
 /// So much JSON is kept at once, whatever the time: about what fills a ConfigMap, compressed.
 const FLUSH_BYTES: usize = 4 << 20;
+/// So many records are kept at once: nodes hold four times as many at most.
+const FLUSH_RECORDS: usize = 256;
 /// Progress is told this often at first, and from then on after a twentieth of the run's time.
 const TELL_FIRST: Duration = Duration::from_secs(1);
 const TELL_SHARE: u32 = 20;
@@ -157,6 +159,7 @@ impl Journal {
     fn is_due(&self, record: &TrialRecord) -> bool {
         record.failure.is_some()
             || self.pending_bytes >= FLUSH_BYTES
+            || self.pending.len() >= FLUSH_RECORDS
             || self.flushed.elapsed() >= FLUSH_FIRST.max(self.opened.elapsed() / FLUSH_SHARE)
     }
 

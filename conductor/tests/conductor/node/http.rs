@@ -41,7 +41,7 @@ type Node = State<Arc<Shared>>;
 type Answer<T> = Result<T, Refused>;
 
 /// A refused call.
-struct Refused(StatusCode, &'static str);
+struct Refused(StatusCode, &'static str, Option<String>);
 
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
@@ -49,6 +49,7 @@ impl IntoResponse for Refused {
             self.0,
             Json(Problem {
                 message: self.1.into(),
+                trial: self.2,
             }),
         )
             .into_response()
@@ -67,7 +68,7 @@ async fn log_and_authorize(State(node): Node, request: Request, next: Next) -> R
     if given == Some(&format!("Bearer {TOKEN}")) {
         next.run(request).await
     } else {
-        Refused(StatusCode::UNAUTHORIZED, "no").into_response()
+        Refused(StatusCode::UNAUTHORIZED, "no", None).into_response()
     }
 }
 
@@ -77,7 +78,7 @@ async fn prepare(
     Json(request): Json<TrialRequest>,
 ) -> Answer<StatusCode> {
     if let Some(status) = node.script.refuses {
-        return Err(Refused(status, "as scripted"));
+        return Err(Refused(status, "as scripted", None));
     }
     let mut trials = node.trials.lock().unwrap();
     if let Some(known) = trials.get(&id) {
@@ -85,14 +86,12 @@ async fn prepare(
         return if same {
             Ok(StatusCode::OK)
         } else {
-            Err(Refused(StatusCode::CONFLICT, "other parameters"))
+            Err(Refused(StatusCode::CONFLICT, "other parameters", None))
         };
     }
-    if trials
-        .values()
-        .any(|trial| trial.status.borrow().state != TrialState::Finished)
-    {
-        return Err(Refused(StatusCode::CONFLICT, "busy"));
+    let going_on = |trial: &Arc<Trial>| trial.status.borrow().state != TrialState::Finished;
+    if let Some((busy, _)) = trials.iter().find(|(_, trial)| going_on(trial)) {
+        return Err(Refused(StatusCode::LOCKED, "busy", Some(busy.clone())));
     }
     let addresses = match request.side {
         Side::Server => vec![format!("/scripted/{id}")],
@@ -159,7 +158,7 @@ async fn status(
 
 fn find(node: &Shared, id: &str) -> Answer<Arc<Trial>> {
     let found = node.trials.lock().unwrap().get(id).cloned();
-    found.ok_or(Refused(StatusCode::NOT_FOUND, "no such trial"))
+    found.ok_or(Refused(StatusCode::NOT_FOUND, "no such trial", None))
 }
 
 fn info(profile: &str) -> Info {
