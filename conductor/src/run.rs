@@ -4,7 +4,7 @@ mod next;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt, io,
+    fmt, io, mem,
     str::FromStr,
     time::Duration,
 };
@@ -320,9 +320,13 @@ impl Session<'_> {
         })?;
         self.leftovers.push(leftover);
         if kept == Kept::Safely {
-            for leftover in self.leftovers.drain(..) {
-                self.forgetting.spawn(leftover.forget());
-            }
+            // One after the other: there may be hundreds, and a node has only so many connections.
+            let leftovers = mem::take(&mut self.leftovers);
+            self.forgetting.spawn(async move {
+                for leftover in leftovers {
+                    leftover.forget().await;
+                }
+            });
         }
         self.conductor.progress.on(Event::TrialEnded { record: &record });
         self.replace(&lost).await?;

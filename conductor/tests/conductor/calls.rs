@@ -86,8 +86,7 @@ async fn a_gateway_without_a_node_is_an_unreachable_node() {
 #[tokio::test]
 async fn a_node_that_is_gone_is_unreachable_soon() {
     let client = {
-        // An address of its own, or the port might be another test's node's at once.
-        let node = ScriptedNode::start_on("127.0.0.2:0", Script::default());
+        let node = ScriptedNode::start(Script::default());
         let client = node.client();
         client.info().await.unwrap();
         client

@@ -64,6 +64,8 @@ pub struct ScriptedNode {
     /// What its clients show.
     pub token: &'static str,
     pub remote: Remote,
+    /// Ends when nothing is left of it.
+    end: Option<std::thread::JoinHandle<()>>,
 }
 
 /// Reaches into a node from elsewhere.
@@ -100,11 +102,7 @@ struct Trial {
 
 impl ScriptedNode {
     pub fn start(script: Script) -> Self {
-        Self::start_on("127.0.0.1:0", script)
-    }
-
-    pub fn start_on(address: &str, script: Script) -> Self {
-        let listener = std::net::TcpListener::bind(address).unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let (vanish, vanishing) = mpsc::channel();
@@ -127,14 +125,15 @@ impl ScriptedNode {
                 .await
                 .unwrap();
         });
-        std::thread::spawn(move || {
+        let end = std::thread::spawn(move || {
             let _ = vanishing.recv();
-            runtime.shutdown_background();
+            runtime.shutdown_timeout(Duration::from_secs(5));
         });
         Self {
             address,
             token: TOKEN,
             remote: Remote(shared),
+            end: Some(end),
         }
     }
 
@@ -161,6 +160,10 @@ impl ScriptedNode {
 impl Drop for ScriptedNode {
     fn drop(&mut self) {
         self.remote.vanish();
+        // Nothing of it answers afterwards.
+        if let Some(end) = self.end.take() {
+            let _ = end.join();
+        }
     }
 }
 
