@@ -216,15 +216,10 @@ impl<'a> Driver<'a> {
     /// Servers listen; meanwhile clients are asked for their clocks.
     async fn prepare_servers(&mut self) -> Result<Found, Halt> {
         let (prepared, ()) = {
-            let prepare = party::prepare_servers(&self.parties, &self.id, &self.task);
+            let prepare = self.ask_servers();
             let asked = party::ask_clocks(&self.parties, self.clock, CLOCK_ROUND_TRIPS);
             let (prepared, asked) = futures::join!(prepare, asked);
             (prepared, self.note_clocks(asked))
-        };
-        let prepared = if self.rid_of_leftovers(&prepared).await {
-            party::prepare_servers(&self.parties, &self.id, &self.task).await
-        } else {
-            prepared
         };
         let known = |answer: &Result<Prepared, Error>| {
             matches!(answer, Ok(Prepared::Known) | Err(Error::Conflict(_)))
@@ -234,13 +229,21 @@ impl<'a> Driver<'a> {
                 return Ok(Found::Take);
             }
             party::forget_all(&self.parties, &self.id).await;
-            let again = party::prepare_servers(&self.parties, &self.id, &self.task).await;
+            let again = self.ask_servers().await;
             self.note_prepared(again)?;
         } else {
             self.note_prepared(prepared)?;
         }
         self.watch(TrialState::Preparing).await?;
         Ok(Found::StartOver)
+    }
+
+    async fn ask_servers(&self) -> Vec<(usize, Result<Prepared, Error>)> {
+        let prepared = party::prepare_servers(&self.parties, &self.id, &self.task).await;
+        if !self.rid_of_leftovers(&prepared).await {
+            return prepared;
+        }
+        party::prepare_servers(&self.parties, &self.id, &self.task).await
     }
 
     /// Ends trials of this run that keep nodes busy: a session before this one began them, and lost a node with what

@@ -170,8 +170,14 @@ async fn another_run_never_meets_old_trials() {
 #[tokio::test]
 async fn a_later_trial_that_a_lost_client_left_at_its_server_is_ended() {
     let bench = bench();
-    // The first trial was measured, and is nowhere but with the client, which is another by now.
+    // The first trial was measured, and the client that knew of it is another by now.
     let server = bench.nodes["server-0"].client();
+    server.prepare(ID, &request(&bench, Side::Server)).await.unwrap();
+    server.finish(ID).await.unwrap();
+    server
+        .status_after(ID, TrialState::Running, Duration::from_secs(5))
+        .await
+        .unwrap();
     let later = request(&bench, Side::Server);
     server.prepare("r-c0.i1.a0", &later).await.unwrap();
     let out = bench.run().await;

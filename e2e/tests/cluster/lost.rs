@@ -123,13 +123,13 @@ fn a_run_with_nowhere_else_to_go_fails_in_time() {
         let host = names
             .find(|name| Some(name) != away.as_ref())
             .context("a second node")?;
-        let pinned = LONG.replace("provision: 1m", "provision: 20s")
+        let pinned = LONG.replace("provision: 1m", "provision: 45s")
             + &format!("template: {{client: {{nodeSelector: {{kubernetes.io/hostname: {host}}}}}}}\n");
         scene.create("stranded", &pinned).await?;
         scene.measuring("stranded", 1, seconds(60)).await?;
         let ended = lab
             .without(&host, async || {
-                let run = scene.ended("stranded", seconds(120)).await?;
+                let run = scene.ended("stranded", seconds(150)).await?;
                 ensure!(
                     phase(&run) == Some(Phase::Failed) && reason(&run, COMPLETE) == "NodeLost",
                     "it ended as {}",
@@ -196,6 +196,7 @@ fn host(pod: &Pod) -> Result<String> {
     host.context("the pod is on a node")
 }
 
+/// A kubelet that was started again says that it is ready some time before it starts pods: tests that follow are patient.
 async fn host_is_back(scene: &Scene, host: &str) -> Result<()> {
     let nodes: Api<Node> = Api::all(scene.client());
     until("the node is ready again", seconds(120), async || {
