@@ -1,7 +1,10 @@
 //! Pods and Kubernetes nodes are lost in the middle of a trial.
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{Node, Pod},
+};
 use kube::{Api, ResourceExt, api::DeleteParams};
 use perfrun_api::{
     cluster::{ROLE_LABEL, condition::COMPLETE},
@@ -196,15 +199,20 @@ fn host(pod: &Pod) -> Result<String> {
     host.context("the pod is on a node")
 }
 
-/// A kubelet that was started again says that it is ready some time before it starts pods: tests that follow are patient.
+/// Waits until a Kubernetes node is heard of. That it is ready may have been said before it died.
 async fn host_is_back(scene: &Scene, host: &str) -> Result<()> {
+    let leases: Api<Lease> = Api::namespaced(scene.client(), "kube-node-lease");
+    let renewed = async || {
+        let lease = leases.get(host).await?;
+        anyhow::Ok(lease.spec.and_then(|spec| spec.renew_time))
+    };
+    let before = renewed().await?;
     let nodes: Api<Node> = Api::all(scene.client());
     until("the node is ready again", seconds(120), async || {
         let status = nodes.get(host).await?.status.unwrap_or_default();
         let mut conditions = status.conditions.into_iter().flatten();
-        Ok(conditions
-            .any(|condition| condition.type_ == "Ready" && condition.status == "True")
-            .then_some(()))
+        let is_ready = conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True");
+        Ok((is_ready && renewed().await? != before).then_some(()))
     })
     .await
 }
