@@ -1,7 +1,6 @@
 //! `cargo xtask e2e`: the end-to-end tests, on a cluster that is made for them.
 
 use std::{
-    env,
     path::{Path, PathBuf},
     process::{Command, ExitCode},
     sync::{Arc, atomic::AtomicBool},
@@ -56,7 +55,7 @@ pub fn check(workspace: &Workspace, names: &[String], skip_log: Option<(&str, &P
 
 /// The images on every node, the CRD, and the operator.
 fn install(workspace: &Workspace, lab: &Lab<'_>, archives: &[PathBuf]) -> Result<()> {
-    shell::succeed(lab.xtask("load")?.args(archives))?;
+    shell::succeed(lab.xtask("load").args(archives))?;
     for args in [
         ["apply", "--server-side", "--filename", "crds"],
         ["apply", "--server-side", "--kustomize", "operator/deploy/dev"],
@@ -88,7 +87,7 @@ fn test(
         .env("PERFRUN_E2E_KUBECTL", lab.kubectl()?)
         .env("PERFRUN_E2E_LAB", LAB)
         .env("PERFRUN_E2E_PERFRUN", workspace.program(Profile::Dev, "perfrun"))
-        .env("PERFRUN_E2E_XTASK", xtask()?);
+        .env("PERFRUN_E2E_XTASK", workspace.xtask());
     step::check(
         &mut test,
         "the failures are listed above, with what was in the cluster; repeat one with `cargo xtask e2e NAME`",
@@ -109,16 +108,16 @@ impl<'a> Lab<'a> {
         let lab = Self(workspace);
         // What a run that was killed has left.
         lab.down()?;
-        shell::succeed(lab.xtask("up")?.args(["--nodes", NODES]))?;
+        shell::succeed(lab.xtask("up").args(["--nodes", NODES]))?;
         Ok(lab)
     }
 
     fn down(&self) -> Result<()> {
-        shell::succeed(&mut self.xtask("down")?)
+        shell::succeed(&mut self.xtask("down"))
     }
 
     fn kubeconfig(&self) -> Result<PathBuf> {
-        let path = shell::said(&mut self.xtask("kubeconfig")?)?;
+        let path = shell::said(&mut self.xtask("kubeconfig"))?;
         Ok(Path::new(&path).to_owned())
     }
 
@@ -127,13 +126,9 @@ impl<'a> Lab<'a> {
         Ok(self.kubeconfig()?.with_file_name("bin").join("kubectl"))
     }
 
-    fn xtask(&self, verb: &str) -> Result<Command> {
-        let mut command = self.0.command(xtask()?);
+    fn xtask(&self, verb: &str) -> Command {
+        let mut command = self.0.command(self.0.xtask());
         command.args(["lab", "--name", LAB, verb]);
-        Ok(command)
+        command
     }
-}
-
-fn xtask() -> Result<PathBuf> {
-    env::current_exe().context("failed to find the path of xtask itself")
 }

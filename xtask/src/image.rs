@@ -296,6 +296,15 @@ mod tests {
     }
 
     #[test]
+    fn the_manifests_name_the_images_of_this_version() {
+        let deployment = include_str!("../../operator/deploy/base/deployment.yaml");
+        for image in ["image: perfrun/operator", "value: perfrun/node"] {
+            let line = format!(" {image}:{}\n", env!("CARGO_PKG_VERSION"));
+            assert!(deployment.contains(&line), "{line}");
+        }
+    }
+
+    #[test]
     fn tags_that_no_registry_takes_are_noticed() {
         for tag in ["", "-x", ".x", "a b", "a/b", "a:b", &"x".repeat(129)] {
             assert!(!is_tag(tag), "{tag}");

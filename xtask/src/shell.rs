@@ -16,6 +16,8 @@ pub struct Workspace {
     pub root: PathBuf,
     /// Where cargo puts profiles: `target/`, or what `CARGO_TARGET_DIR` and the configuration make of it.
     artifacts: PathBuf,
+    /// This program.
+    xtask: PathBuf,
 }
 
 impl Workspace {
@@ -34,7 +36,14 @@ impl Workspace {
         Ok(Self {
             root: root.to_owned(),
             artifacts: artifacts.to_owned(),
+            xtask: program.clone(),
         })
+    }
+
+    /// This program, as it was found at the start: cargo may have replaced it since, and then the system's answer is the
+    /// name of a file that is no more.
+    pub fn xtask(&self) -> &Path {
+        &self.xtask
     }
 
     /// Where cargo puts profiles.
