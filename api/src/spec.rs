@@ -247,7 +247,8 @@ pub struct Template {
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodSettings {
-    /// Compute resources of the node container.
+    /// Compute resources of the node container. Left out, it requests 100m of CPU and 64 MiB of memory and has no limits:
+    /// without a request it would get next to nothing on a busy Kubernetes node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(transform = terse)]
     pub resources: Option<ResourceRequirements>,
