@@ -24,7 +24,7 @@ use crate::testbed::{Testbed, median, print_ratio};
 
 const TARGET: f64 = 0.97;
 /// As the node does it.
-const SAME: &[&str] = &["-l", "64K", "-N"];
+pub const SAME: &[&str] = &["-l", "64K", "-N"];
 const OTHERS: [(&str, &[&str]); 4] = [
     (
         "64 KiB, without the first second (-O 1)",
@@ -65,7 +65,7 @@ pub async fn run(rounds: u32, seconds: f64) -> Result<()> {
         "raw TCP, one stream, against {} in blocks of 64 KiB, Nagle's algorithm off",
         version().await?
     );
-    print_ratio(&what, &pairs, TARGET);
+    print_ratio(&what, &pairs, Some(TARGET));
     for ((what, _), rates) in OTHERS.iter().zip(&others) {
         println!("  iperf3 in blocks of {what}: {:.2} Gbit/s", median(rates) / 1e9);
     }
@@ -102,7 +102,12 @@ async fn iperf3(server: &Slot, client: &Slot, seconds: f64, args: &[&str]) -> Re
         "iperf3 failed: {}",
         String::from_utf8_lossy(&output.stdout)
     );
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    goodput(&output.stdout)
+}
+
+/// The rate at the receiver in bit/s, from what `iperf3 -J` printed.
+pub fn goodput(report: &[u8]) -> Result<f64> {
+    let report: serde_json::Value = serde_json::from_slice(report)?;
     report["end"]["sum_received"]["bits_per_second"]
         .as_f64()
         .context("iperf3 gave no rate")

@@ -2,6 +2,7 @@
 //! machine. Every line is a ratio or a cost with its target; nothing here is a test, because a shared machine decides
 //! part of the outcome.
 
+mod cluster;
 mod iperf;
 mod overhead;
 mod profile;
@@ -17,7 +18,7 @@ use perfrun_cli::local::privilege;
 #[derive(Parser)]
 #[command(name = "perfrun-bench")]
 struct Args {
-    /// Which ones; all, if none is named.
+    /// Which ones; all but `cluster`, if none is named.
     names: Vec<Name>,
     /// Pairs of measurements to take, each pair back to back.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
@@ -39,6 +40,8 @@ enum Name {
     NodeCpu,
     /// Time for the network, time per trial that is not the trial, idle memory, start skew.
     Overhead,
+    /// All of it on Kubernetes: time to the first byte, start skew, throughput against iperf3, cost of the operator.
+    Cluster,
 }
 
 fn main() -> Result<()> {
@@ -63,6 +66,9 @@ fn main() -> Result<()> {
         }
         if wanted(Name::Overhead) {
             overhead::run().await?;
+        }
+        if args.names.contains(&Name::Cluster) {
+            cluster::run(args.rounds, args.seconds).await?;
         }
         Ok(())
     })

@@ -65,17 +65,18 @@ async fn idle_memory() -> Result<()> {
         .context("the plan has a server")?;
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let rss = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .context("the kernel tells VmRSS")?;
-    let kib: f64 = rss.trim().trim_end_matches(" kB").trim().parse()?;
+    let memory = mebibytes(&status, "VmRSS:")?;
     testbed.nodes.stop().await;
-    println!(
-        "resident memory of an idle node: {:.1} MiB (target ≤ 30 MiB)",
-        kib / 1024.0
-    );
+    println!("resident memory of an idle node: {memory:.1} MiB (target ≤ 30 MiB)");
     Ok(())
+}
+
+/// A line of /proc/PID/status, in MiB.
+pub fn mebibytes(status: &str, field: &str) -> Result<f64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
+    let line = line.with_context(|| format!("the kernel tells no {field}"))?;
+    let kib: f64 = line.trim().trim_end_matches(" kB").parse()?;
+    Ok(kib / 1024.0)
 }
 
 /// How far apart ten clients start.

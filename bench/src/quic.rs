@@ -49,7 +49,7 @@ pub async fn run(rounds: u32, seconds: f64) -> Result<()> {
     print_ratio(
         "raw QUIC, one stream, against a minimal quinn loop",
         &pairs,
-        TARGET,
+        Some(TARGET),
     );
     Ok(())
 }

@@ -31,7 +31,7 @@ pub async fn run(rounds: u32, seconds: f64) -> Result<()> {
             print_ratio(
                 &format!("{stack} over {transport}, 64 KiB chunks against 1 KiB"),
                 &pairs,
-                TARGET,
+                Some(TARGET),
             );
         }
     }

@@ -111,13 +111,14 @@ pub fn median(values: &[f64]) -> f64 {
     perfrun_report::Statistics::of(values.iter().copied()).map_or(f64::NAN, |statistics| statistics.median)
 }
 
-/// Prints ours, theirs and the ratio of medians, with the ratio of every pair.
-pub fn print_ratio(what: &str, pairs: &[(f64, f64)], target: f64) {
+/// Prints ours, theirs and the median of the ratios, with the ratio of every pair.
+pub fn print_ratio(what: &str, pairs: &[(f64, f64)], target: Option<f64>) {
     let (ours, theirs): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
     let ratios: Vec<f64> = pairs.iter().map(|(ours, theirs)| ours / theirs).collect();
     let each: Vec<String> = ratios.iter().map(|ratio| format!("{ratio:.2}")).collect();
+    let target = target.map_or_else(String::new, |target| format!(" (target ≥ {target})"));
     println!(
-        "{what}: {:.2} against {:.2} Gbit/s, ratio {:.3} (target ≥ {target}); pairs {}",
+        "{what}: {:.2} against {:.2} Gbit/s, ratio {:.3}{target}; pairs {}",
         median(&ours) / 1e9,
         median(&theirs) / 1e9,
         median(&ratios),

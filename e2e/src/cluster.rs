@@ -50,6 +50,13 @@ impl Cluster {
         })
     }
 
+    /// kubectl, to run a plugin on this cluster: it hands no options of its own to plugins.
+    pub fn kubectl_plugin(&self) -> Command {
+        let mut command = Command::new(&self.kubectl);
+        command.env("KUBECONFIG", &self.kubeconfig);
+        command
+    }
+
     /// kubectl on this cluster.
     pub fn kubectl(&self) -> Command {
         let mut command = Command::new(&self.kubectl);

@@ -15,7 +15,8 @@ use crate::{Cluster, program, seconds, until};
 
 /// The namespace of operators.
 pub const NAMESPACE: &str = "perfrun-system";
-const NAME: &str = "perfrun-operator";
+/// The operator's program, Deployment, Lease and service account.
+pub const NAME: &str = "perfrun-operator";
 const SELECTOR: &str = "app.kubernetes.io/name=perfrun-operator";
 
 /// The operators of a cluster.
@@ -156,18 +157,23 @@ impl Operators {
 
 /// Kills a pod's processes of a program with SIGKILL, if they are on this computer and ours to kill; whether they were.
 pub async fn kill(pod: &Pod, program: &str) -> Result<bool> {
-    let uid = pod.uid().context("a pod has a UID")?;
-    let processes: Vec<String> = fs::read_dir("/proc")
-        .context("failed to list processes")?
-        .flatten()
-        .filter(|entry| is_of(&entry.path(), &uid, program))
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .collect();
+    let processes = processes(pod, program)?;
     if processes.is_empty() {
         return Ok(false);
     }
     program::said(Command::new("kill").arg("-KILL").args(&processes)).await?;
     Ok(true)
+}
+
+/// A pod's processes of a program, by number, if they are on this computer.
+pub fn processes(pod: &Pod, program: &str) -> Result<Vec<String>> {
+    let uid = pod.uid().context("a pod has a UID")?;
+    let processes = fs::read_dir("/proc").context("failed to list processes")?;
+    Ok(processes
+        .flatten()
+        .filter(|entry| is_of(&entry.path(), &uid, program))
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect())
 }
 
 /// Whether a process is of a pod: the kubelet names control groups by the pod's UID, with `-` or with `_`.

@@ -42,11 +42,7 @@ timeouts: {provision: 1m}
 impl Scene {
     /// Creates a run with a `spec` that begins in the first column.
     pub async fn create(&self, name: &str, spec: &str) -> Result<PerfRun> {
-        let spec: String = spec.trim().lines().map(|line| format!("  {line}\n")).collect();
-        let text = format!(
-            "apiVersion: perfrun.io/v1alpha1\nkind: PerfRun\nmetadata: {{name: {name}}}\nspec:\n{spec}"
-        );
-        let run = document::parse(&text)
+        let run = document::parse(&in_yaml(name, spec))
             .context("the test's document is wrong")?
             .remove(0);
         let created = self.api().create(&PostParams::default(), &run).await;
@@ -130,6 +126,12 @@ impl Scene {
             .find(|pod| pod.labels().get(label).is_some_and(|is| is == value));
         found.with_context(|| format!("PerfRun {run} has no pod with {label}={value}"))
     }
+}
+
+/// A document in YAML, with a `spec` that begins in the first column.
+pub fn in_yaml(name: &str, spec: &str) -> String {
+    let spec: String = spec.trim().lines().map(|line| format!("  {line}\n")).collect();
+    format!("apiVersion: perfrun.io/v1alpha1\nkind: PerfRun\nmetadata: {{name: {name}}}\nspec:\n{spec}")
 }
 
 /// A condition of a run.

@@ -88,9 +88,15 @@ pub fn admission(test: impl AsyncFnOnce(&Scene) -> Result<()>) {
 impl Scene {
     async fn new(kubeconfig: std::path::PathBuf) -> Result<Self> {
         let cluster = Cluster::open(kubeconfig).await?;
-        let test = thread::current().name().unwrap_or("test").to_owned();
-        let namespace = create_namespace(&cluster.client, &test, &[]).await?;
-        Ok(Self { cluster, namespace })
+        Self::open(&cluster, thread::current().name().unwrap_or("test")).await
+    }
+
+    /// A namespace named after what is done in it. Whoever opens it removes it.
+    pub async fn open(cluster: &Cluster, name: &str) -> Result<Self> {
+        Ok(Self {
+            namespace: create_namespace(&cluster.client, name, &[]).await?,
+            cluster: cluster.clone(),
+        })
     }
 
     /// Another namespace for the same test, with labels.

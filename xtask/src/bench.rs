@@ -1,19 +1,48 @@
 //! `cargo xtask bench`: perfrun measured against iperf3, plain quinn and itself.
 
-use std::{ffi::OsString, process::ExitCode};
+use std::{
+    ffi::OsString,
+    process::{Command, ExitCode},
+};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::{
+    cluster::Cluster,
+    e2e,
+    image::{self, Image},
     install,
     shell::{self, Profile, Workspace},
 };
 
 pub fn run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> {
+    let needs_cluster = args.iter().any(|arg| arg == "cluster");
+    if let Some(obstacle) = e2e::obstacle()
+        && needs_cluster
+    {
+        bail!(obstacle);
+    }
     install::packages(workspace, install::BENCH)?;
     // Together: perfrun-bench starts the other two, and they must be of the same source.
     workspace.build(Profile::Release, &["perfrun", "perfrun-node", "perfrun-bench"])?;
 
     let mut bench = workspace.command(workspace.program(Profile::Release, "perfrun-bench"));
-    Err(shell::become_program(bench.args(args)))
+    bench.args(args);
+    if needs_cluster {
+        on_cluster(workspace, &mut bench)
+    } else {
+        Err(shell::become_program(&mut bench))
+    }
+}
+
+fn on_cluster(workspace: &Workspace, bench: &mut Command) -> Result<ExitCode> {
+    let images = [
+        image::build(workspace, Image::Node, Profile::Release)?,
+        image::build(workspace, Image::Operator, Profile::Release)?,
+        image::iperf3(workspace)?,
+    ];
+    Cluster::with(workspace, "bench", &images, "operator/deploy", |cluster| {
+        shell::succeed(bench.envs(cluster.environment(Profile::Release)?))?;
+        Ok(ExitCode::SUCCESS)
+    })
 }

@@ -70,6 +70,15 @@ impl Image {
         }
     }
 
+    /// From a folder that has the program.
+    fn recipe<'a>(self, context: &'a Path, tag: &str) -> Recipe<'a> {
+        Recipe {
+            reference: format!("{}:{tag}", self.repository()),
+            dockerfile: self.dockerfile(),
+            context,
+        }
+    }
+
     fn file_stem(self) -> &'static str {
         match self {
             Self::Node => "node",
@@ -83,7 +92,7 @@ pub fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     let tag = args
         .tag
         .clone()
-        .unwrap_or_else(|| default_tag(args.dev, &args.patch));
+        .unwrap_or_else(|| default_tag(profile, &args.patch));
     ensure!(
         is_tag(&tag),
         "unable to tag an image as {tag:?}: a tag is up to 128 letters, digits, '_', '.' and '-', and begins \
@@ -93,37 +102,74 @@ pub fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         Some(file) => env::current_dir()
             .context("failed to find the current folder")?
             .join(file),
-        None => workspace
-            .images()?
-            .join(format!("{}-{tag}.tar", args.image.file_stem())),
+        None => default_output(workspace, args.image, &tag)?,
     };
 
     install::packages(workspace, install::BUILD)?;
     let builder = Builder::find(workspace)?;
     println!("==> building {}", args.image.program());
     let program = static_program(workspace, args.image, profile, &args.patch)?;
-    let reference = archive(workspace, builder, args.image, &tag, &program, &output)?;
+    let recipe = args
+        .image
+        .recipe(program.parent().context("a program is in a folder")?, &tag);
+    archive(workspace, builder, &recipe, &output)?;
 
     let size = fs::metadata(&output).map_or(0, |file| file.len());
     println!(
-        "==> {reference} is in {} ({} MiB)",
+        "==> {} is in {} ({} MiB)",
+        recipe.reference,
         output.display(),
         size.div_ceil(1 << 20)
     );
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds an image of the dev profile, tagged `dev`, and returns its archive.
-pub fn dev(workspace: &Workspace, image: Image) -> Result<PathBuf> {
-    let output = workspace.images()?.join(format!("{}-dev.tar", image.file_stem()));
+/// Builds an image under its default tag and returns its archive.
+pub fn build(workspace: &Workspace, image: Image, profile: Profile) -> Result<PathBuf> {
+    let tag = default_tag(profile, &[]);
+    let output = default_output(workspace, image, &tag)?;
     let builder = Builder::find(workspace)?;
-    let program = static_program(workspace, image, Profile::Dev, &[])?;
-    archive(workspace, builder, image, "dev", &program, &output)?;
+    let program = static_program(workspace, image, profile, &[])?;
+    let context = program.parent().context("a program is in a folder")?;
+    archive(workspace, builder, &image.recipe(context, &tag), &output)?;
     Ok(output)
 }
 
-fn default_tag(dev: bool, patches: &[Patch]) -> String {
-    let base = if dev { "dev" } else { env!("CARGO_PKG_VERSION") };
+/// An image of iperf3 as it is installed here, with the libraries that it loads; returns its archive.
+pub fn iperf3(workspace: &Workspace) -> Result<PathBuf> {
+    const PROGRAM: &str = "/usr/bin/iperf3";
+    let context = workspace.scratch()?.join("iperf3");
+    let _ = fs::remove_dir_all(&context);
+    // One line for each: `NAME => PATH (ADDRESS)`, or `PATH (ADDRESS)` for the loader itself.
+    let libraries = shell::said(workspace.command("ldd").arg(PROGRAM))?;
+    let libraries = libraries.split_whitespace().filter(|word| word.starts_with('/'));
+    for file in libraries.chain([PROGRAM]) {
+        let copy = context.join(file.trim_start_matches('/'));
+        let folder = copy.parent().context("a file is in a folder")?;
+        fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))?;
+        fs::copy(file, &copy).with_context(|| format!("failed to copy {file}"))?;
+    }
+    let output = workspace.images()?.join("iperf3.tar");
+    let recipe = Recipe {
+        reference: concat!("perfrun/iperf3:", env!("CARGO_PKG_VERSION")).to_owned(),
+        dockerfile: "bench/iperf3.Dockerfile",
+        context: &context,
+    };
+    archive(workspace, Builder::find(workspace)?, &recipe, &output)?;
+    Ok(output)
+}
+
+fn default_output(workspace: &Workspace, image: Image, tag: &str) -> Result<PathBuf> {
+    Ok(workspace
+        .images()?
+        .join(format!("{}-{tag}.tar", image.file_stem())))
+}
+
+fn default_tag(profile: Profile, patches: &[Patch]) -> String {
+    let base = match profile {
+        Profile::Dev => "dev",
+        Profile::Release => env!("CARGO_PKG_VERSION"),
+    };
     patches
         .iter()
         .fold(base.to_owned(), |tag, patch| format!("{tag}-{}", patch.label()))
@@ -206,17 +252,18 @@ impl Builder {
     }
 }
 
-/// Makes the image and writes it to `output`; returns its name.
-fn archive(
-    workspace: &Workspace,
-    builder: Builder,
-    image: Image,
-    tag: &str,
-    program: &Path,
-    output: &Path,
-) -> Result<String> {
-    let reference = format!("{}:{tag}", image.repository());
-    let context = program.parent().context("a program is in a folder")?;
+/// What an image is made of.
+struct Recipe<'a> {
+    /// Its name.
+    reference: String,
+    dockerfile: &'static str,
+    /// The folder that the Dockerfile copies from.
+    context: &'a Path,
+}
+
+/// Makes the image and writes it to `output`.
+fn archive(workspace: &Workspace, builder: Builder, recipe: &Recipe<'_>, output: &Path) -> Result<()> {
+    let reference = &recipe.reference;
     let mut build = match builder {
         Builder::Buildah => workspace.command("buildah"),
         Builder::Docker => workspace.command("docker"),
@@ -225,12 +272,12 @@ fn archive(
     if matches!(builder, Builder::Buildah) {
         build.args(["--isolation", "chroot"]); // works inside containers, too
     }
-    build.arg("--file").arg(workspace.root.join(image.dockerfile()));
+    build.arg("--file").arg(workspace.root.join(recipe.dockerfile));
     build.args(["--build-arg", concat!("VERSION=", env!("CARGO_PKG_VERSION"))]);
     if let Some(revision) = revision(workspace) {
         build.arg("--build-arg").arg(format!("REVISION={revision}"));
     }
-    let id = shell::said(build.arg(context))?;
+    let id = shell::said(build.arg(recipe.context))?;
 
     // Written beside and moved, because neither program replaces an archive in one step.
     let partial = output.with_extension("tar.partial");
@@ -249,14 +296,14 @@ fn archive(
             )?;
         }
         Builder::Docker => {
-            shell::succeed(workspace.command("docker").args(["tag", &id, &reference]))?;
+            shell::succeed(workspace.command("docker").args(["tag", &id, reference]))?;
             let mut save = workspace.command("docker");
-            save.args(["save", "--output"]).arg(&partial).arg(&reference);
+            save.args(["save", "--output"]).arg(&partial).arg(reference);
             shell::succeed(&mut save)?;
         }
     }
     fs::rename(&partial, output).with_context(|| format!("failed to write {}", output.display()))?;
-    Ok(reference)
+    Ok(())
 }
 
 /// The commit, marked when files that it knows differ from it; `None` outside of a clone.
@@ -279,7 +326,7 @@ fn revision(workspace: &Workspace) -> Option<String> {
 mod tests {
     use std::{env, fs};
 
-    use super::{default_tag, is_tag, needs_no_loader};
+    use super::{Profile, default_tag, is_tag, needs_no_loader};
 
     #[test]
     fn the_tag_says_what_is_inside() {
@@ -288,9 +335,9 @@ mod tests {
             "quinn=/src/Quinn Fork",
         ]
         .map(|text| text.parse().unwrap());
-        assert_eq!(default_tag(true, &[]), "dev");
-        assert_eq!(default_tag(false, &[]), env!("CARGO_PKG_VERSION"));
-        let tag = default_tag(true, &patches);
+        assert_eq!(default_tag(Profile::Dev, &[]), "dev");
+        assert_eq!(default_tag(Profile::Release, &[]), env!("CARGO_PKG_VERSION"));
+        let tag = default_tag(Profile::Dev, &patches);
         assert_eq!(tag, "dev-litep2p-new-yamux-quinn-Quinn-Fork");
         assert!(is_tag(&tag));
     }

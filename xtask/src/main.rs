@@ -4,6 +4,7 @@
 //! under test or Kubernetes. It starts other programs and compares files; what it starts belongs elsewhere.
 
 mod bench;
+mod cluster;
 mod crds;
 mod demo;
 mod e2e;

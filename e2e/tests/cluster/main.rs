@@ -7,4 +7,5 @@ mod hopeless;
 mod installed;
 mod lifecycle;
 mod lost;
+mod plugin;
 mod refused;

@@ -1,0 +1,117 @@
+//! What pods reach: raw TCP against iperf3 in pods beside them, and the stacks against themselves without a cluster.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Node;
+use kube::{Api, ResourceExt, api::ListParams};
+use perfrun_api::results::Metric;
+use perfrun_e2e::Scene;
+
+use super::{iperf::Pair, results};
+use crate::testbed::{Testbed, print_ratio};
+
+const TARGET: f64 = 0.95;
+
+pub async fn run(scene: &Scene, rounds: u32, seconds: f64) -> Result<()> {
+    let nodes: Api<Node> = Api::all(scene.client());
+    let nodes = nodes.list(&ListParams::default()).await?.items;
+    let names: Vec<String> = nodes.iter().map(ResourceExt::name_any).collect();
+    ensure!(names.len() > 1, "the cluster has one node; two are needed");
+    for (place, hosts) in [
+        ("on one Kubernetes node", [&*names[0], &*names[0]]),
+        ("across two Kubernetes nodes", [&*names[0], &*names[1]]),
+    ] {
+        against_iperf3(scene, rounds, seconds, place, hosts).await?;
+        for stack in ["raw", "libp2p", "litep2p"] {
+            against_local(scene, rounds, seconds, stack, place, hosts).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn against_iperf3(
+    scene: &Scene,
+    rounds: u32,
+    seconds: f64,
+    place: &str,
+    hosts: [&str; 2],
+) -> Result<()> {
+    let iperf3 = Pair::start(scene, hosts).await?;
+    let mut pairs = vec![];
+    for round in 0..rounds {
+        let name = format!("iperf3-{}-{round}", hosts[1]);
+        // Who goes first alternates, so that neither always finds the machine as the other left it.
+        let pair = if round % 2 == 0 {
+            let ours = in_pods(scene, &name, "raw", seconds, hosts).await?;
+            (ours, iperf3.measure(scene, seconds).await?)
+        } else {
+            let theirs = iperf3.measure(scene, seconds).await?;
+            (in_pods(scene, &name, "raw", seconds, hosts).await?, theirs)
+        };
+        pairs.push(pair);
+    }
+    let what = format!("raw TCP in pods {place}, against iperf3 in pods {place}");
+    print_ratio(&what, &pairs, Some(TARGET));
+    Ok(())
+}
+
+/// What is lost to the longer way: each packet of a pod passes the node's bridge and its firewall.
+async fn against_local(
+    scene: &Scene,
+    rounds: u32,
+    seconds: f64,
+    stack: &str,
+    place: &str,
+    hosts: [&str; 2],
+) -> Result<()> {
+    let spec: String = spec(stack, seconds)
+        .lines()
+        .map(|line| format!("  {line}\n"))
+        .collect();
+    let local = Testbed::start(&spec).await?;
+    let mut pairs = vec![];
+    for round in 0..rounds {
+        let name = format!("{stack}-{}-{round}", hosts[1]);
+        let ours = in_pods(scene, &name, stack, seconds, hosts).await?;
+        pairs.push((
+            ours,
+            local
+                .measure(&cell(stack, seconds), Metric::UploadGoodput)
+                .await?,
+        ));
+    }
+    local.nodes.stop().await;
+    print_ratio(
+        &format!("{stack} over TCP in pods {place}, against {stack} in local namespaces"),
+        &pairs,
+        None,
+    );
+    Ok(())
+}
+
+/// One upload, in bit/s, by pods on these Kubernetes nodes.
+async fn in_pods(scene: &Scene, name: &str, stack: &str, seconds: f64, hosts: [&str; 2]) -> Result<f64> {
+    let [server, client] = hosts;
+    let spec = format!(
+        "{}topology: {{placement: Any}}\n\
+         template:\n\
+         \x20 server: {{nodeSelector: {{kubernetes.io/hostname: {server}}}}}\n\
+         \x20 client: {{nodeSelector: {{kubernetes.io/hostname: {client}}}}}\n",
+        spec(stack, seconds)
+    );
+    let results = results(scene, name, &spec).await?;
+    let record = results.trials.first().context("there is one trial")?;
+    let goodput = record.metrics.get(&Metric::UploadGoodput);
+    goodput.copied().context("the trial has a goodput")
+}
+
+fn spec(stack: &str, seconds: f64) -> String {
+    format!(
+        "workload: {{bandwidth: {{duration: {seconds}s, directions: [upload]}}}}\n\
+         matrix: {{clients: [{stack}], servers: [{stack}], rawBaseline: false}}\n\
+         iterations: 1\nwarmup: 0\n"
+    )
+}
+
+fn cell(stack: &str, seconds: f64) -> String {
+    format!("{stack}.{stack}.tcp.upload-{seconds}s")
+}
