@@ -20,7 +20,9 @@ pub fn nanoseconds(at: Instant) -> u64 {
 
 /// Waits until the node's clock shows `nanoseconds`; returns at once if it did.
 ///
-/// Timers of the async runtime tick in milliseconds, rounded up, so the last stretch is slept through on a thread.
+/// Timers of the async runtime tick in milliseconds, rounded up, so the last stretch is slept through on this very thread:
+/// another one would have to wake this one, and on a busy machine each wakes late. Others of the runtime go on meanwhile;
+/// one of several threads is what it needs.
 pub async fn wait_until(nanoseconds: u64) {
     const LAST_STRETCH: Duration = Duration::from_millis(5);
     let at = *ZERO + Duration::from_nanos(nanoseconds);
@@ -29,8 +31,7 @@ pub async fn wait_until(nanoseconds: u64) {
     }
     let rest = at.saturating_duration_since(Instant::now());
     if !rest.is_zero() {
-        // The task cannot panic, and is only cancelled with the runtime.
-        let _ = tokio::task::spawn_blocking(move || std::thread::sleep(rest)).await;
+        tokio::task::block_in_place(|| std::thread::sleep(rest));
     }
 }
 
@@ -38,7 +39,7 @@ pub async fn wait_until(nanoseconds: u64) {
 mod tests {
     use super::*;
 
-    #[tokio::test]
+    #[tokio::test(flavor = "multi_thread")]
     async fn waiting_ends_at_the_moment_not_before() {
         let at = now() + 20_000_000;
         wait_until(at).await;

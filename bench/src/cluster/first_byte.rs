@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     ResourceExt,
-    api::{LogParams, WatchEvent, WatchParams},
+    api::{ListParams, LogParams, WatchEvent, WatchParams},
 };
 use perfrun_api::cluster::{ROLE_LABEL, RUN_LABEL};
 use perfrun_e2e::Scene;
@@ -58,14 +58,23 @@ async fn moments(scene: &Scene, name: &str) -> Result<[Timestamp; 3]> {
 
 async fn measured(scene: &Scene, name: &str) -> Result<(Timestamp, Timestamp)> {
     let pods = scene.api::<Pod>();
+    // From now on: there is none yet.
+    let now = pods
+        .list(&ListParams::default().limit(1))
+        .await?
+        .metadata
+        .resource_version;
     let of_run = WatchParams::default().labels(&format!("{RUN_LABEL}={name}"));
-    let mut events = Box::pin(pods.watch(&of_run, "0").await?);
+    let watch = pods.watch(&of_run, now.as_deref().unwrap_or_default());
+    let mut events = Box::pin(watch.await?);
     let (mut ready, mut client) = (BTreeSet::new(), String::new());
     while ready.len() < PODS {
-        let event = events.try_next().await?.context("the watch ended")?;
-        if let WatchEvent::Added(pod) | WatchEvent::Modified(pod) = event
-            && is_ready(&pod)
-        {
+        let (WatchEvent::Added(pod) | WatchEvent::Modified(pod)) =
+            events.try_next().await?.context("the watch of pods ended")?
+        else {
+            bail!("a pod of {name} is gone before all were ready");
+        };
+        if is_ready(&pod) {
             if pod.labels().get(ROLE_LABEL).is_some_and(|role| role == "client") {
                 client = pod.name_any();
             }
