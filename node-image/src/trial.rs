@@ -65,6 +65,8 @@ pub struct Trial {
     start: watch::Sender<Option<u64>>,
     finish: CancellationToken,
     cancel: CancellationToken,
+    /// What the request allows, from now on.
+    time: Allowance,
     /// When a client's workload began, in the node's clock and in the runtime's.
     begun: OnceLock<(u64, Instant)>,
     /// How long it took, if it completed.
@@ -182,6 +184,32 @@ impl Trials {
     }
 }
 
+/// The time that a trial may take.
+#[derive(Clone, Copy)]
+struct Allowance {
+    whole: Duration,
+    begun: Instant,
+}
+
+impl Allowance {
+    fn exceeded(self) -> String {
+        format!("not done after {:?}", self.whole)
+    }
+
+    /// What a failure is called that is noticed `now`. A process that stood still, or its machine, finds that its
+    /// connections broke meanwhile, perhaps before it finds that its time is up.
+    fn judge(self, Failed(noticed): Failed, now: Instant) -> Failed {
+        Failed(if now.saturating_duration_since(self.begun) < self.whole {
+            noticed
+        } else {
+            failure(
+                Reason::Timeout,
+                format!("{}: {}", self.exceeded(), noticed.message),
+            )
+        })
+    }
+}
+
 impl Trial {
     fn new(id: String, request: TrialRequest, metrics: &Metrics) -> Self {
         let probe = Arc::new(Probe::new(metrics.trial(request.stack, request.transport)));
@@ -190,9 +218,14 @@ impl Trial {
             addresses: vec![],
             outcome: None,
         };
+        let whole = Duration::try_from_secs_f64(request.timeout_seconds).unwrap_or(Duration::MAX);
         Self {
             id,
             request,
+            time: Allowance {
+                whole,
+                begun: Instant::now(),
+            },
             probe,
             progress: watch::Sender::new(progress),
             start: watch::Sender::new(None),
@@ -254,7 +287,6 @@ impl Trial {
 
     /// Runs the trial to its outcome, whatever happens in it.
     async fn run(self: Arc<Self>, setup: Setup, stopping: CancellationToken) {
-        let timeout = Duration::try_from_secs_f64(self.request.timeout_seconds).unwrap_or(Duration::MAX);
         let side = self.clone();
         let (cut, is_cut) = oneshot::channel();
         // A task of its own, so that a panic in a stack ends this trial and not the node.
@@ -266,7 +298,7 @@ impl Trial {
         });
         let ended = tokio::select! {
             ended = &mut task => ended,
-            cut_short = self.cut_short(timeout, stopping) => {
+            cut_short = self.cut_short(stopping) => {
                 self.probe.finish();
                 // If nobody hears it, the task has just ended by itself.
                 let _ = cut.send(cut_short);
@@ -279,9 +311,9 @@ impl Trial {
     }
 
     /// Waits for what ends a trial from outside.
-    async fn cut_short(&self, timeout: Duration, stopping: CancellationToken) -> Failure {
+    async fn cut_short(&self, stopping: CancellationToken) -> Failure {
         tokio::select! {
-            () = tokio::time::sleep(timeout) => failure(Reason::Timeout, format!("not done after {timeout:?}")),
+            () = tokio::time::sleep(self.time.whole) => failure(Reason::Timeout, self.time.exceeded()),
             () = self.cancel.cancelled() => failure(Reason::Cancelled, "cancelled on request"),
             () = stopping.cancelled() => failure(Reason::Stopped, "the node was told to stop"),
         }
@@ -312,6 +344,7 @@ impl Trial {
     }
 
     async fn run_side(&self, setup: Setup, findings: &mut Findings) -> Result<(), Failed> {
+        let judge = |failed| self.time.judge(failed, Instant::now());
         match &self.request.side {
             Side::Server => {
                 let ready = |addresses| {
@@ -320,10 +353,13 @@ impl Trial {
                         progress.addresses = addresses;
                     });
                 };
-                workload::serve(&setup, ready, self.finish.cancelled(), findings).await
+                let served = workload::serve(&setup, ready, self.finish.cancelled(), findings).await;
+                served.map_err(judge)
             }
             Side::Client { servers, peers } => {
-                let mut client = Client::prepare(setup, servers, *peers, findings).await?;
+                let mut client = Client::prepare(setup, servers, *peers, findings)
+                    .await
+                    .map_err(judge)?;
                 self.progress
                     .send_modify(|progress| progress.state = TrialState::Ready);
                 let mut start = self.start.subscribe();
@@ -339,7 +375,7 @@ impl Trial {
                 let begun = Instant::now();
                 // Both are set once: a trial runs once.
                 let _ = self.begun.set((clock::nanoseconds(begun), begun));
-                let ran = client.run().await.map(|took| {
+                let ran = client.run().await.map_err(judge).map(|took| {
                     let _ = self.took.set(took);
                 });
                 self.probe.finish();
@@ -428,6 +464,23 @@ mod tests {
             assert_eq!(reason(pending(), Some(cut), true).await, None);
             assert_eq!(reason(pending(), Some(cut), false).await, Some(cut));
         }
+    }
+
+    #[test]
+    fn what_is_noticed_after_the_time_is_up_is_a_timeout() {
+        let begun = Instant::now();
+        let whole = Duration::from_secs(2);
+        let judged = |after| {
+            let broken = Failed(failure(Reason::StreamFailed, "broken"));
+            let Failed(failure) = Allowance { whole, begun }.judge(broken, begun + after);
+            (failure.reason, failure.message)
+        };
+        let early = judged(whole - Duration::from_nanos(1));
+        assert_eq!(early, (Reason::StreamFailed, "broken".into()));
+        assert_eq!(
+            judged(whole),
+            (Reason::Timeout, "not done after 2s: broken".into())
+        );
     }
 
     #[tokio::test]
