@@ -1,5 +1,7 @@
 //! Pods and Kubernetes nodes are lost in the middle of a trial.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::{
     coordination::v1::Lease,
@@ -83,15 +85,20 @@ fn a_kubernetes_node_can_die_with_a_client_and_the_operator_on_it() {
 /// Kills the Kubernetes node of a client, which is or is not that of the leader.
 async fn survives_the_client_s_host(scene: &Scene, lab: &Lab, operator: &str) -> Result<Results> {
     let leader = host(&scene.operators().leader().await?)?;
-    // Preferred only: another pod of the client has to go elsewhere.
-    let spec = LONG.replace("topology: {placement: Any}", "topology: {placement: SpreadNodes}")
-        + &format!(
-            "template: {{client: {{affinity: {{nodeAffinity: {{preferredDuringSchedulingIgnoredDuringExecution: [\
-             {{weight: 100, preference: {{matchExpressions: [\
-             {{key: kubernetes.io/hostname, operator: {operator}, values: [{leader}]}}]}}}}]}}}}}}}}\n"
-        );
+    // Trials so long that killing a Kubernetes node, which takes seconds, hits one and not the moment between two. The
+    // affinity is preferred only: another pod of the client has to go elsewhere.
+    let spec = format!(
+        "workload: {{bandwidth: {{duration: 8s, directions: [upload]}}}}\n\
+         matrix: {{clients: [libp2p], servers: [litep2p], rawBaseline: false}}\n\
+         iterations: 2\n\
+         warmup: 0\n\
+         timeouts: {{provision: 1m}}\n\
+         template: {{client: {{affinity: {{nodeAffinity: {{preferredDuringSchedulingIgnoredDuringExecution: [\
+         {{weight: 100, preference: {{matchExpressions: [\
+         {{key: kubernetes.io/hostname, operator: {operator}, values: [{leader}]}}]}}}}]}}}}}}}}\n"
+    );
     scene.create("dead-host", &spec).await?;
-    scene.measuring("dead-host", 1, seconds(60)).await?;
+    scene.measuring("dead-host", 0, seconds(60)).await?;
     sleep(seconds(1)).await;
     let host = host(&scene.pod("dead-host", ROLE_LABEL, "client").await?)?;
     ensure!(
@@ -161,7 +168,8 @@ fn lab() -> Option<Lab> {
 async fn in_a_trial(scene: &Scene, run: &str, role: &str) -> Result<Pod> {
     scene.create(run, LONG).await?;
     scene.measuring(run, 1, seconds(60)).await?;
-    sleep(seconds(1)).await;
+    // The next one lasts for three seconds.
+    sleep(Duration::from_millis(500)).await;
     scene.pod(run, ROLE_LABEL, role).await
 }
 
