@@ -86,16 +86,18 @@ fn a_kubernetes_node_can_die_with_a_client_and_the_operator_on_it() {
 async fn survives_the_client_s_host(scene: &Scene, lab: &Lab, operator: &str) -> Result<Results> {
     let leader = host(&scene.operators().leader().await?)?;
     // Trials so long that killing a Kubernetes node, which takes seconds, hits one and not the moment between two. The
-    // affinity is preferred only: another pod of the client has to go elsewhere.
+    // client only prefers its place: another pod of it has to go elsewhere. The server must not take it first.
     let spec = format!(
         "workload: {{bandwidth: {{duration: 8s, directions: [upload]}}}}\n\
          matrix: {{clients: [libp2p], servers: [litep2p], rawBaseline: false}}\n\
          iterations: 2\n\
          warmup: 0\n\
          timeouts: {{provision: 1m}}\n\
-         template: {{client: {{affinity: {{nodeAffinity: {{preferredDuringSchedulingIgnoredDuringExecution: [\
-         {{weight: 100, preference: {{matchExpressions: [\
-         {{key: kubernetes.io/hostname, operator: {operator}, values: [{leader}]}}]}}}}]}}}}}}}}\n"
+         template:\n\
+         \x20 client: {{affinity: {{nodeAffinity: {{preferredDuringSchedulingIgnoredDuringExecution: [{{weight: 100, \
+         preference: {{matchExpressions: [{{key: kubernetes.io/hostname, operator: {operator}, values: [{leader}]}}]}}}}]}}}}}}\n\
+         \x20 server: {{affinity: {{nodeAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: [\
+         {{matchExpressions: [{{key: kubernetes.io/hostname, operator: NotIn, values: [{leader}]}}]}}]}}}}}}}}\n"
     );
     scene.create("dead-host", &spec).await?;
     scene.measuring("dead-host", 0, seconds(60)).await?;
