@@ -1,0 +1,348 @@
+//! One link: its settings, its memory, and the fate of the next packet.
+
+use serde::{Deserialize, Serialize};
+
+use super::Nanos;
+use super::random::{Coin, Delays, Losses, Random};
+use super::rate::RateClock;
+use crate::impairment::{Impairment, Reorder};
+
+/// A packet, or a super-packet that passes as one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Packet {
+    /// Bytes on the wire: for a super-packet with the headers that each of its packets will have.
+    pub(crate) wire_bytes: u64,
+    /// Packets on the wire.
+    pub(crate) packets: u32,
+}
+
+/// One copy of a packet that will arrive.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Departure {
+    /// When.
+    pub(crate) due: Nanos,
+    /// Which of its bits is wrong, as a random number.
+    pub(crate) corrupt: Option<u32>,
+}
+
+/// What a link did, in packets of the wire.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Tally {
+    /// Came to the link.
+    pub packets_in: u64,
+    /// Left it, copies included. What is missing is lost, over the limit, or on its way.
+    pub packets_out: u64,
+    /// Lost, as was asked for.
+    pub lost: u64,
+    /// Came twice, as was asked for.
+    pub duplicated: u64,
+    /// Have a wrong bit, as was asked for.
+    pub corrupted: u64,
+    /// Skipped the delay, as was asked for.
+    pub reordered: u64,
+    /// Dropped because the link held as many as it can.
+    pub over_limit: u64,
+}
+
+/// A link at work.
+#[derive(Debug)]
+pub(crate) struct LinkState {
+    random: Random,
+    delays: Delays,
+    losses: Option<Losses>,
+    duplicate: Option<Coin>,
+    corrupt: Option<Coin>,
+    reorder: Option<Overtaking>,
+    rate: Option<RateClock>,
+    limit: u32,
+    held: u32,
+    tally: Tally,
+}
+
+#[derive(Debug)]
+struct Overtaking {
+    coin: Coin,
+    gap: u32,
+    since: u32,
+}
+
+impl LinkState {
+    pub(crate) fn new(impairment: &Impairment, random: Random) -> Self {
+        Self {
+            random,
+            delays: Delays::new(impairment.delay, impairment.jitter.as_ref()),
+            losses: impairment.loss.as_ref().map(Losses::new),
+            duplicate: impairment.duplicate.as_ref().map(Coin::of),
+            corrupt: impairment.corrupt.as_ref().map(Coin::of),
+            reorder: impairment.reorder.as_ref().map(Overtaking::new),
+            rate: impairment
+                .rate_bits_per_second
+                .map(|rate| RateClock::new(rate.get())),
+            limit: impairment.limit_packets(),
+            held: 0,
+            tally: Tally::default(),
+        }
+    }
+
+    /// What becomes of a packet that comes now: none, one or two copies of it arrive.
+    ///
+    /// The order of decisions is that of `netem_enqueue`. A copy makes its own way, and is not copied again.
+    pub(crate) fn decide(&mut self, packet: Packet, now: Nanos) -> [Option<Departure>; 2] {
+        self.tally.packets_in += u64::from(packet.packets);
+        let twice = self
+            .duplicate
+            .as_mut()
+            .is_some_and(|coin| coin.toss(&mut self.random));
+        if twice {
+            self.tally.duplicated += u64::from(packet.packets);
+        }
+        let lost = self.is_lost(packet);
+        let copy = twice && !lost && !self.is_lost(packet);
+        // One that is copied and lost passes once, as in the kernel.
+        let original = twice || !lost;
+        [
+            copy.then(|| self.pass(packet, now)).flatten(),
+            original.then(|| self.pass(packet, now)).flatten(),
+        ]
+    }
+
+    /// One copy has left, and makes room.
+    pub(crate) fn released(&mut self, packet: Packet) {
+        self.held -= packet.packets;
+        self.tally.packets_out += u64::from(packet.packets);
+    }
+
+    /// One copy could not be handed on.
+    pub(crate) fn discarded(&mut self, packet: Packet) {
+        self.held -= packet.packets;
+    }
+
+    pub(crate) fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    fn is_lost(&mut self, packet: Packet) -> bool {
+        let lost = self
+            .losses
+            .as_mut()
+            .is_some_and(|losses| losses.next(&mut self.random));
+        if lost {
+            self.tally.lost += u64::from(packet.packets);
+        }
+        lost
+    }
+
+    fn pass(&mut self, packet: Packet, now: Nanos) -> Option<Departure> {
+        let corrupt = self
+            .corrupt
+            .as_mut()
+            .is_some_and(|coin| coin.toss(&mut self.random));
+        let corrupt = corrupt.then(|| self.random.next_u32());
+        if self.held >= self.limit {
+            self.tally.over_limit += u64::from(packet.packets);
+            return None;
+        }
+        self.held += packet.packets;
+        if corrupt.is_some() {
+            self.tally.corrupted += u64::from(packet.packets);
+        }
+        let overtakes = self
+            .reorder
+            .as_mut()
+            .is_some_and(|reorder| reorder.next(&mut self.random));
+        if overtakes {
+            self.tally.reordered += u64::from(packet.packets);
+            return Some(Departure { due: now, corrupt });
+        }
+        let arrival = now + self.delays.next(&mut self.random);
+        let due = match &mut self.rate {
+            Some(rate) => rate.send(arrival, packet.wire_bytes),
+            None => arrival,
+        };
+        Some(Departure { due, corrupt })
+    }
+}
+
+impl Overtaking {
+    fn new(reorder: &Reorder) -> Self {
+        Self {
+            coin: Coin::new(reorder.ratio, reorder.correlation),
+            gap: reorder.gap.get(),
+            since: 0,
+        }
+    }
+
+    fn next(&mut self, random: &mut Random) -> bool {
+        let overtakes = self.since + 1 >= self.gap && self.coin.toss(random);
+        self.since = if overtakes {
+            0
+        } else {
+            self.since.saturating_add(1)
+        };
+        overtakes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::{NonZeroU32, NonZeroU64};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::impairment::{Chance, Loss};
+    use crate::ratio::Ratio;
+
+    const START: Nanos = 1_000_000_000;
+    const DELAY: Nanos = 20_000_000;
+    const PACKET: Packet = Packet {
+        wire_bytes: 1250,
+        packets: 1,
+    };
+
+    fn delayed() -> Impairment {
+        Impairment {
+            delay: Duration::from_nanos(DELAY),
+            ..Impairment::default()
+        }
+    }
+
+    fn link(impairment: Impairment) -> LinkState {
+        impairment.check().unwrap();
+        LinkState::new(&impairment, Random::new(1))
+    }
+
+    fn percent(percent: f64) -> Ratio {
+        Ratio::from_percent(percent).unwrap()
+    }
+
+    fn chance(ratio: f64) -> Option<Chance> {
+        Some(Chance {
+            ratio: percent(ratio),
+            correlation: Ratio::ZERO,
+        })
+    }
+
+    fn clean(due: Nanos) -> Option<Departure> {
+        Some(Departure { due, corrupt: None })
+    }
+
+    #[test]
+    fn a_plain_link_delays_and_nothing_else() {
+        let mut link = link(delayed());
+        assert_eq!(link.decide(PACKET, START), [None, clean(START + DELAY)]);
+        link.released(PACKET);
+        assert_eq!(
+            link.tally(),
+            Tally {
+                packets_in: 1,
+                packets_out: 1,
+                ..Tally::default()
+            }
+        );
+    }
+
+    #[test]
+    fn a_rate_applies_after_the_delay() {
+        let mut link = link(Impairment {
+            rate_bits_per_second: NonZeroU64::new(1_000_000_000),
+            ..delayed()
+        });
+        assert_eq!(link.decide(PACKET, START), [None, clean(START + DELAY + 10_000)]);
+        assert_eq!(link.decide(PACKET, START), [None, clean(START + DELAY + 20_000)]);
+    }
+
+    #[test]
+    fn a_full_link_drops_and_counts_it() {
+        let mut link = link(Impairment {
+            limit_packets: NonZeroU32::new(2),
+            ..delayed()
+        });
+        for expected in [true, true, false, false] {
+            assert_eq!(link.decide(PACKET, START)[1].is_some(), expected);
+        }
+        link.released(PACKET);
+        assert!(link.decide(PACKET, START)[1].is_some());
+        let tally = link.tally();
+        assert_eq!((tally.packets_in, tally.over_limit), (5, 2));
+    }
+
+    #[test]
+    fn each_gets_its_share_and_is_counted() {
+        const PACKETS: u64 = 100_000;
+        let mut link = link(Impairment {
+            loss: Some(Loss::Random {
+                ratio: percent(5.0),
+                correlation: Ratio::ZERO,
+            }),
+            duplicate: chance(10.0),
+            corrupt: chance(3.0),
+            limit_packets: NonZeroU32::new(u32::MAX),
+            ..delayed()
+        });
+        let (mut arrived, mut corrupt) = (0, 0);
+        for _ in 0..PACKETS {
+            for departure in link.decide(PACKET, START).into_iter().flatten() {
+                arrived += 1;
+                corrupt += u64::from(departure.corrupt.is_some());
+            }
+        }
+        let tally = link.tally();
+        assert_eq!(tally.corrupted, corrupt);
+        let near = |count: u64, share: f64, of: u64| {
+            let of = of as f64;
+            (count as f64 - share * of).abs() < 3.9 * (share * (1.0 - share) * of).sqrt()
+        };
+        assert!(near(tally.duplicated, 0.1, PACKETS), "{tally:?}");
+        assert!(near(corrupt, 0.03, arrived), "{tally:?}");
+        // Copies that are not doomed with their original are exposed as well.
+        assert!(near(tally.lost, 0.05, PACKETS + tally.duplicated), "{tally:?}");
+        assert_eq!(arrived, PACKETS + tally.duplicated - tally.lost);
+    }
+
+    #[test]
+    fn overtaking_packets_skip_the_delay_and_keep_their_distance() {
+        let reorder = Reorder {
+            ratio: percent(50.0),
+            correlation: Ratio::ZERO,
+            gap: NonZeroU32::new(5).unwrap(),
+        };
+        let mut link = link(Impairment {
+            reorder: Some(reorder),
+            ..delayed()
+        });
+        let overtook: Vec<_> = (0..20_000)
+            .filter(|_| link.decide(PACKET, START)[1] == clean(START))
+            .collect();
+        assert!(overtook.windows(2).all(|pair| pair[1] - pair[0] >= 5));
+        // Four that cannot, then half of each: 1 / (4 + 2) of all; 0.003 is four standard deviations.
+        let share = overtook.len() as f64 / 20_000.0;
+        assert!((share - 1.0 / 6.0).abs() < 0.003, "{share}");
+        assert_eq!(link.tally().reordered, overtook.len() as u64);
+    }
+
+    #[test]
+    fn without_a_limit_of_its_own_a_link_holds_its_way() {
+        // 100 ms at 1 Gbit/s, all of it sent at its rate: nothing may be dropped.
+        let mut link = link(Impairment {
+            delay: Duration::from_millis(100),
+            rate_bits_per_second: NonZeroU64::new(1_000_000_000),
+            ..Impairment::default()
+        });
+        let packet = Packet {
+            wire_bytes: 1514,
+            packets: 1,
+        };
+        let mut on_their_way = std::collections::VecDeque::new();
+        for number in 0..100_000 {
+            let now = START + number * 12_112;
+            while on_their_way.front().is_some_and(|due| *due <= now) {
+                on_their_way.pop_front();
+                link.released(packet);
+            }
+            let [_, departure] = link.decide(packet, now);
+            on_their_way.push_back(departure.unwrap().due);
+        }
+        assert_eq!(link.tally().over_limit, 0);
+    }
+}

@@ -1,0 +1,353 @@
+//! netem's dice, which remember.
+
+use std::time::Duration;
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{Rng, SeedableRng};
+
+use super::Nanos;
+use crate::distribution;
+use crate::impairment::{Chance, Distribution, Jitter, Loss};
+use crate::ratio::Ratio;
+
+/// Where chance comes from. The same seed gives the same fate to the same packets.
+#[derive(Clone, Debug)]
+pub(crate) struct Random(Xoshiro256PlusPlus);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(Xoshiro256PlusPlus::seed_from_u64(seed))
+    }
+
+    pub(super) fn next_u32(&mut self) -> u32 {
+        self.0.next_u32()
+    }
+}
+
+/// Draws that resemble the last one (`get_crandom`).
+#[derive(Clone, Debug)]
+struct Correlated {
+    rho: u32,
+    last: u32,
+}
+
+impl Correlated {
+    fn new(correlation: Ratio) -> Self {
+        Self {
+            rho: correlation.to_scaled(),
+            last: 0,
+        }
+    }
+
+    fn draw(&mut self, random: &mut Random) -> u32 {
+        let value = random.next_u32();
+        if self.rho == 0 {
+            return value;
+        }
+        let rho = u64::from(self.rho) + 1;
+        // Both products fit: each factor has at most 33 bits and their weights add up to 2^32.
+        let mixed = (u64::from(value) * ((1 << 32) - rho) + u64::from(self.last) * rho) >> 32;
+        self.last = u32::try_from(mixed).expect("a weighted mean is not above both values");
+        self.last
+    }
+}
+
+/// Yes to a share of questions.
+#[derive(Clone, Debug)]
+pub(super) struct Coin {
+    threshold: u32,
+    draws: Correlated,
+}
+
+impl Coin {
+    pub(super) fn new(ratio: Ratio, correlation: Ratio) -> Self {
+        Self {
+            threshold: ratio.to_scaled(),
+            draws: Correlated::new(correlation),
+        }
+    }
+
+    pub(super) fn of(chance: &Chance) -> Self {
+        Self::new(chance.ratio, chance.correlation)
+    }
+
+    pub(super) fn toss(&mut self, random: &mut Random) -> bool {
+        // No draw if the answer is known, as in the kernel.
+        self.threshold > 0 && self.threshold >= self.draws.draw(random)
+    }
+}
+
+/// Which packets are lost (`loss_event`).
+#[derive(Clone, Debug)]
+pub(super) enum Losses {
+    Random(Coin),
+    GilbertElliott {
+        bad: bool,
+        enter_bad: u32,
+        leave_bad: u32,
+        loss_in_bad: u32,
+        loss_in_good: u32,
+    },
+}
+
+impl Losses {
+    pub(super) fn new(loss: &Loss) -> Self {
+        match loss {
+            Loss::Random { ratio, correlation } => Self::Random(Coin::new(*ratio, *correlation)),
+            Loss::GilbertElliott {
+                enter_bad,
+                leave_bad,
+                loss_in_bad,
+                loss_in_good,
+            } => Self::GilbertElliott {
+                bad: false,
+                enter_bad: enter_bad.to_scaled(),
+                leave_bad: leave_bad.to_scaled(),
+                loss_in_bad: loss_in_bad.to_scaled(),
+                loss_in_good: loss_in_good.to_scaled(),
+            },
+        }
+    }
+
+    pub(super) fn next(&mut self, random: &mut Random) -> bool {
+        match self {
+            Self::Random(coin) => coin.toss(random),
+            Self::GilbertElliott {
+                bad,
+                enter_bad,
+                leave_bad,
+                loss_in_bad,
+                loss_in_good,
+            } => {
+                // The state changes after the packet, whose fate is that of the state before.
+                let (leave, loss) = if *bad {
+                    (*leave_bad, *loss_in_bad)
+                } else {
+                    (*enter_bad, *loss_in_good)
+                };
+                if random.next_u32() < leave {
+                    *bad = !*bad;
+                }
+                // 100 % is the one threshold that `<` would miss.
+                loss == u32::MAX || random.next_u32() < loss
+            }
+        }
+    }
+}
+
+/// Delays that vary (`tabledist`).
+#[derive(Clone, Debug)]
+pub(super) struct Delays {
+    mean: i64,
+    spread: Option<Spread>,
+}
+
+#[derive(Clone, Debug)]
+struct Spread {
+    amount: i64,
+    draws: Correlated,
+    /// Absent for a uniform distribution, which is computed to the nanosecond.
+    table: Option<Box<[i16]>>,
+}
+
+impl Delays {
+    pub(super) fn new(delay: Duration, jitter: Option<&Jitter>) -> Self {
+        let nanoseconds =
+            |duration: Duration| i64::try_from(duration.as_nanos()).expect("delays are checked to be short");
+        let spread = jitter
+            .filter(|jitter| !jitter.amount.is_zero())
+            .map(|jitter| Spread {
+                amount: nanoseconds(jitter.amount),
+                draws: Correlated::new(jitter.correlation),
+                table: (jitter.distribution != Distribution::Uniform)
+                    .then(|| distribution::table(jitter.distribution).into_boxed_slice()),
+            });
+        Self {
+            mean: nanoseconds(delay),
+            spread,
+        }
+    }
+
+    /// Not below 0: nothing arrives before it is sent.
+    pub(super) fn next(&mut self, random: &mut Random) -> Nanos {
+        let Some(Spread { amount, draws, table }) = &mut self.spread else {
+            return self.mean.unsigned_abs();
+        };
+        let draw = draws.draw(random);
+        let deviation = match table {
+            None => i64::from(draw) % (2 * *amount) - *amount,
+            Some(table) => {
+                let entry = table[draw as usize % table.len()];
+                *amount * i64::from(entry) / i64::from(distribution::SCALE)
+            }
+        };
+        u64::try_from(self.mean + deviation).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DRAWS: usize = 200_000;
+
+    fn percent(percent: f64) -> Ratio {
+        Ratio::from_percent(percent).unwrap()
+    }
+
+    /// The half width of the interval that holds a binomial count all but once in ten thousand times.
+    fn tolerance(ratio: f64, draws: usize) -> f64 {
+        3.9 * (ratio * (1.0 - ratio) / draws as f64).sqrt()
+    }
+
+    fn share(losses: &mut Losses) -> f64 {
+        let mut random = Random::new(7);
+        let lost = (0..DRAWS).filter(|_| losses.next(&mut random)).count();
+        lost as f64 / DRAWS as f64
+    }
+
+    #[test]
+    fn random_loss_is_the_share_that_was_set() {
+        for ratio in [0.001, 0.01, 0.05, 0.5] {
+            let share = share(&mut Losses::Random(Coin::new(
+                Ratio::new(ratio).unwrap(),
+                Ratio::ZERO,
+            )));
+            assert!(
+                (share - ratio).abs() < tolerance(ratio, DRAWS),
+                "{ratio}: {share}"
+            );
+        }
+        assert_eq!(
+            share(&mut Losses::Random(Coin::new(Ratio::ZERO, Ratio::ZERO))),
+            0.0
+        );
+        assert_eq!(
+            share(&mut Losses::Random(Coin::new(Ratio::ONE, Ratio::ZERO))),
+            1.0
+        );
+    }
+
+    #[test]
+    fn lengths_of_bad_times_are_geometric() {
+        let mut losses = Losses::new(&Loss::GilbertElliott {
+            enter_bad: percent(1.0),
+            leave_bad: percent(25.0),
+            loss_in_bad: Ratio::ONE,
+            loss_in_good: Ratio::ZERO,
+        });
+        let mut random = Random::new(11);
+        let mut runs = Vec::new();
+        let mut run = 0u32;
+        for _ in 0..DRAWS {
+            if losses.next(&mut random) {
+                run += 1;
+            } else if run > 0 {
+                runs.push(run);
+                run = 0;
+            }
+        }
+        let lost: u32 = runs.iter().sum();
+        let ratio = f64::from(lost) / DRAWS as f64;
+        // Packets of one bad time share their fate, which multiplies the variance by (2 - p - r) / (p + r) ≈ 6.7.
+        let expected = 0.01 / 0.26;
+        assert!(
+            (ratio - expected).abs() < tolerance(expected, DRAWS) * 6.7f64.sqrt(),
+            "{ratio}"
+        );
+        let mean = f64::from(lost) / runs.len() as f64;
+        let sd_of_mean = (0.75f64 / 0.0625 / runs.len() as f64).sqrt();
+        assert!((mean - 4.0).abs() < 3.9 * sd_of_mean, "{mean}");
+        let single = runs.iter().filter(|run| **run == 1).count() as f64 / runs.len() as f64;
+        assert!((single - 0.25).abs() < tolerance(0.25, runs.len()), "{single}");
+    }
+
+    #[test]
+    fn good_times_can_lose_and_bad_times_can_deliver() {
+        let loss = Loss::GilbertElliott {
+            enter_bad: percent(10.0),
+            leave_bad: percent(30.0),
+            loss_in_bad: percent(40.0),
+            loss_in_good: percent(1.0),
+        };
+        let share = share(&mut Losses::new(&loss));
+        let expected = loss.ratio().unwrap();
+        assert!(
+            (share - expected).abs() < 2.0 * tolerance(expected, DRAWS),
+            "{share} {expected}"
+        );
+    }
+
+    fn delays(jitter: Option<Jitter>) -> Vec<f64> {
+        let mut delays = Delays::new(Duration::from_millis(50), jitter.as_ref());
+        let mut random = Random::new(3);
+        (0..DRAWS)
+            .map(|_| delays.next(&mut random) as f64 / 1e6)
+            .collect()
+    }
+
+    fn jitter(distribution: Distribution, correlation: Ratio) -> Option<Jitter> {
+        Some(Jitter {
+            amount: Duration::from_millis(10),
+            distribution,
+            correlation,
+        })
+    }
+
+    fn mean(values: &[f64]) -> f64 {
+        values.iter().sum::<f64>() / values.len() as f64
+    }
+
+    fn deviation(values: &[f64]) -> f64 {
+        let mean = mean(values);
+        mean_of(values.iter().map(|value| (value - mean).powi(2)), values.len()).sqrt()
+    }
+
+    fn mean_of(values: impl Iterator<Item = f64>, count: usize) -> f64 {
+        values.sum::<f64>() / count as f64
+    }
+
+    #[test]
+    fn delays_spread_as_their_distribution_says() {
+        assert!(delays(None).iter().all(|delay| *delay == 50.0));
+        let uniform = delays(jitter(Distribution::Uniform, Ratio::ZERO));
+        assert!(uniform.iter().all(|delay| (40.0..60.0).contains(delay)));
+        assert!((deviation(&uniform) - 10.0 / 3f64.sqrt()).abs() < 0.05);
+        let normal = delays(jitter(Distribution::Normal, Ratio::ZERO));
+        assert!((mean(&normal) - 50.0).abs() < 0.1);
+        assert!((deviation(&normal) - 10.0).abs() < 0.1);
+        let mut pareto = delays(jitter(Distribution::Pareto, Ratio::ZERO));
+        pareto.sort_by(f64::total_cmp);
+        // The least is 10 · (1 - 1.5) · 4/3 below, the largest is cut off at four jitters.
+        assert!((pareto[0] - 43.333).abs() < 0.01, "{}", pareto[0]);
+        assert!((pareto[DRAWS - 1] - 90.0).abs() < 0.1);
+    }
+
+    #[test]
+    fn correlated_delays_resemble_the_last_one() {
+        let correlation = |values: &[f64]| {
+            let (mean, deviation) = (mean(values), deviation(values));
+            let pairs = values.windows(2).map(|pair| (pair[0] - mean) * (pair[1] - mean));
+            mean_of(pairs, values.len() - 1) / deviation.powi(2)
+        };
+        let alone = correlation(&delays(jitter(Distribution::Uniform, Ratio::ZERO)));
+        assert!(alone.abs() < 0.01, "{alone}");
+        // Uniform delays are the draws themselves, and those are an autoregression of first order.
+        let mut draws = Correlated::new(percent(25.0));
+        let mut random = Random::new(5);
+        let values: Vec<_> = (0..DRAWS).map(|_| f64::from(draws.draw(&mut random))).collect();
+        let resembling = correlation(&values);
+        assert!((resembling - 0.25).abs() < 0.01, "{resembling}");
+    }
+
+    #[test]
+    fn one_seed_gives_one_fate() {
+        let fate = |seed| {
+            let mut random = Random::new(seed);
+            let mut losses = Losses::Random(Coin::new(percent(50.0), Ratio::ZERO));
+            (0..64).map(|_| losses.next(&mut random)).collect::<Vec<_>>()
+        };
+        assert_eq!(fate(1), fate(1));
+        assert_ne!(fate(1), fate(2));
+    }
+}

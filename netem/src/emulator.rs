@@ -1,0 +1,149 @@
+//! The links of an interface at work, whoever does it.
+
+use std::error;
+
+use serde::{Deserialize, Serialize};
+use strum::{Display, EnumString};
+use thiserror::Error;
+
+use crate::capabilities::{Capabilities, Unsupported};
+use crate::kernel::{self, Kernel};
+use crate::link::Link;
+use crate::netlink::Netlink;
+use crate::state::State;
+use crate::userspace::{self, Userspace};
+
+/// Who shall impair.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Display, EnumString, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum Backend {
+    /// The kernel where it can, this process otherwise.
+    #[default]
+    Auto,
+    /// netem, or an error.
+    Kernel,
+    /// This process, or an error.
+    Userspace,
+}
+
+/// Who impairs.
+#[derive(Clone, Copy, Debug, Deserialize, Display, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum Kind {
+    /// netem.
+    Kernel,
+    /// A thread of this process.
+    Userspace,
+}
+
+/// Choices that have nothing to do with the link.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Who shall impair.
+    pub backend: Backend,
+    /// Makes chance repeat itself in the user-space back end. netem has its own.
+    pub seed: Option<u64>,
+}
+
+/// Why a link is not as it was asked for.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// Neither back end works here, or not the one that was asked for.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
+    /// netem.
+    #[error("failed to impair the link in the kernel")]
+    Kernel(#[from] kernel::Error),
+    /// A thread of this process.
+    #[error("failed to impair the link in user space")]
+    Userspace(#[from] userspace::Error),
+}
+
+impl Error {
+    /// The whole story in one line, for people.
+    pub fn explained(&self) -> String {
+        let mut line = self.to_string();
+        let mut cause = error::Error::source(self);
+        while let Some(error) = cause {
+            line = format!("{line}: {error}");
+            cause = error.source();
+        }
+        line
+    }
+}
+
+/// An interface whose links are impaired. Dropped, they are as they were.
+///
+/// All calls block for some milliseconds at most. After [`Emulator::start`] they can come from any thread, in whichever
+/// network namespace it is.
+#[derive(Debug)]
+pub struct Emulator(Inner);
+
+#[derive(Debug)]
+enum Inner {
+    Kernel(Kernel),
+    Userspace(Userspace),
+}
+
+/// Removes what an emulator that was killed has left on this interface of the calling thread's network namespace; true
+/// if there was something. Also opens the link of one that is alive.
+pub fn clear(interface: &str) -> Result<bool, Error> {
+    let mut netlink = Netlink::open().map_err(kernel::Error::Connect)?;
+    let found = netlink
+        .device(interface)
+        .map_err(|source| kernel::Error::FindInterface {
+            name: interface.to_owned(),
+            source,
+        })?;
+    let kernel = kernel::clear(&mut netlink, found.index).map_err(kernel::Error::Connect)?;
+    let detour =
+        userspace::clear(&mut netlink, found.index).map_err(|source| userspace::Error::SetFilters {
+            device: interface.to_owned(),
+            source,
+        })?;
+    Ok(kernel || detour)
+}
+
+impl Emulator {
+    /// Impairs what leaves this interface of the calling thread's network namespace. Of an emulator that was killed,
+    /// what it left behind is taken over.
+    pub fn start(interface: &str, link: &Link, options: Options) -> Result<Self, Error> {
+        let seed = options.seed.unwrap_or_else(rand::random);
+        let kind = match options.backend {
+            Backend::Kernel => Kind::Kernel,
+            Backend::Userspace => Kind::Userspace,
+            Backend::Auto => Capabilities::probe().choose(link)?,
+        };
+        Ok(Self(match kind {
+            Kind::Kernel => Inner::Kernel(Kernel::start(interface, link)?),
+            Kind::Userspace => Inner::Userspace(Userspace::start(interface, link, seed)?),
+        }))
+    }
+
+    /// Other links from now on, without an interruption. Packets on their way arrive as it was decided when they were
+    /// sent, unless the mode changes in the kernel: then they are lost.
+    pub fn set(&mut self, link: &Link) -> Result<(), Error> {
+        match &mut self.0 {
+            Inner::Kernel(kernel) => Ok(kernel.set(link)?),
+            Inner::Userspace(userspace) => Ok(userspace.set(link)?),
+        }
+    }
+
+    /// How it is going since the links were last set.
+    pub fn state(&mut self) -> Result<State, Error> {
+        match &mut self.0 {
+            Inner::Kernel(kernel) => Ok(kernel.state()?),
+            Inner::Userspace(userspace) => Ok(userspace.state()?),
+        }
+    }
+
+    /// Ends the impairment, as dropping does, and says if something could not be removed.
+    pub fn remove(mut self) -> Result<(), Error> {
+        match &mut self.0 {
+            Inner::Kernel(kernel) => Ok(kernel.remove()?),
+            Inner::Userspace(userspace) => Ok(userspace.remove()?),
+        }
+    }
+}

@@ -1,0 +1,557 @@
+//! What a link does to the packets in one direction: figures, and the rules that they must keep.
+//!
+//! Terms and meaning are those of tc-netem(8), so that figures from elsewhere can be used as they are. Both back ends
+//! follow the order in which `net/sched/sch_netem.c` decides: duplicate, lose, corrupt, queue limit, reorder, delay,
+//! rate.
+
+use std::num::{NonZeroU32, NonZeroU64};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use strum::{Display, EnumIter, EnumString};
+use thiserror::Error;
+
+use crate::ratio::Ratio;
+
+/// Longer delays than to the moon and back are mistakes of a unit, and packets are held in memory.
+pub const DELAY_MAX: Duration = Duration::from_secs(60);
+
+/// netem keeps jitter in 32 bits of nanoseconds.
+pub const JITTER_MAX: Duration = Duration::from_secs(2);
+
+/// netem counts whole bytes per second in its rate, and 0 means no limit.
+pub const RATE_MIN_BITS_PER_SECOND: u64 = 8_000;
+
+/// A full Ethernet frame, as the rate counts it: 1500 bytes and the link header, without preamble and checksum.
+const FULL_FRAME_BITS: u64 = 1514 * 8;
+
+/// What a queue is made for where no rate is set: more than one core forwards.
+const UNLIMITED_BITS_PER_SECOND: u64 = 10_000_000_000;
+
+/// The least time that a default queue holds at the link's rate, as much as buffers of home routers.
+const QUEUE_MIN: Duration = Duration::from_millis(50);
+
+/// The fewest packets that a default queue holds; a burst of a congestion window must fit on the slowest link.
+const QUEUE_MIN_PACKETS: u64 = 100;
+
+/// A 64 KiB super-packet must leave within a millisecond to be nearly as smooth as its packets would be.
+const SMOOTH_BITS_PER_SECOND: u64 = 65_536 * 8 * 1_000;
+
+/// What happens to packets in one direction. The default does nothing.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Impairment {
+    /// How much later each packet arrives, one way. Milliseconds in JSON.
+    #[serde(
+        rename = "delayMs",
+        with = "milliseconds",
+        skip_serializing_if = "Duration::is_zero"
+    )]
+    pub delay: Duration,
+    /// How the delay varies from packet to packet. Packets overtake each other, unless there is a rate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jitter: Option<Jitter>,
+    /// Which packets never arrive.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss: Option<Loss>,
+    /// Packets that arrive twice. Copies can be lost, corrupted and delayed on their own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duplicate: Option<Chance>,
+    /// Packets in which one bit is wrong. Most are then discarded by their checksum.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub corrupt: Option<Chance>,
+    /// Packets that skip the delay, and so overtake.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reorder: Option<Reorder>,
+    /// Bits per second, decimal, counting whole Ethernet frames without preamble and checksum, as netem does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_bits_per_second: Option<NonZeroU64>,
+    /// Packets that the link holds, on their way and waiting; more are dropped. By default what fits the rate and the
+    /// delay, see [`Impairment::limit_packets`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit_packets: Option<NonZeroU32>,
+}
+
+/// How delays spread around [`Impairment::delay`].
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Jitter {
+    /// The half width of a uniform distribution, the standard deviation of a normal one, and the scale of the others.
+    /// Milliseconds in JSON.
+    #[serde(rename = "amountMs", with = "milliseconds")]
+    pub amount: Duration,
+    /// Its shape.
+    #[serde(default)]
+    pub distribution: Distribution,
+    /// How much a delay resembles the last one. netem's way of correlating narrows the distribution, too.
+    #[serde(default, skip_serializing_if = "Ratio::is_zero")]
+    pub correlation: Ratio,
+}
+
+/// The shapes that come with tc.
+#[derive(
+    Clone, Copy, Debug, Default, Deserialize, Display, EnumIter, EnumString, Eq, Hash, PartialEq, Serialize,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum Distribution {
+    /// All values from `delay - amount` to `delay + amount` alike; the standard deviation is amount / √3.
+    #[default]
+    Uniform,
+    /// A bell, cut off at four standard deviations.
+    Normal,
+    /// A Pareto distribution with shape 3: few packets are very late.
+    Pareto,
+    /// One part normal, three parts Pareto.
+    ParetoNormal,
+}
+
+/// Which packets are lost.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(
+    tag = "model",
+    rename_all = "camelCase",
+    rename_all_fields = "camelCase",
+    deny_unknown_fields
+)]
+pub enum Loss {
+    /// Each packet for itself.
+    Random {
+        /// The share that is lost.
+        ratio: Ratio,
+        /// How much a draw resembles the last one. netem's way of correlating also changes the share: for bursts,
+        /// prefer [`Loss::GilbertElliott`], which keeps what it promises.
+        #[serde(default, skip_serializing_if = "Ratio::is_zero")]
+        correlation: Ratio,
+    },
+    /// A link that is good or bad for a while; `loss gemodel` of tc.
+    GilbertElliott {
+        /// p: the chance of a packet in the good state to be the last in it.
+        enter_bad: Ratio,
+        /// r: the chance of a packet in the bad state to be the last in it. Bad times last 1/r packets on average.
+        leave_bad: Ratio,
+        /// 1-h: the share lost in the bad state.
+        #[serde(default = "always")]
+        loss_in_bad: Ratio,
+        /// 1-k: the share lost in the good state.
+        #[serde(default, skip_serializing_if = "Ratio::is_zero")]
+        loss_in_good: Ratio,
+    },
+}
+
+fn always() -> Ratio {
+    Ratio::ONE
+}
+
+/// Something that happens to a share of packets.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Chance {
+    /// The share.
+    pub ratio: Ratio,
+    /// How much a draw resembles the last one. netem's way of correlating also changes the share.
+    #[serde(default, skip_serializing_if = "Ratio::is_zero")]
+    pub correlation: Ratio,
+}
+
+/// Packets that skip the delay.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Reorder {
+    /// The share, of every `gap`-th packets.
+    pub ratio: Ratio,
+    /// How much a draw resembles the last one.
+    #[serde(default, skip_serializing_if = "Ratio::is_zero")]
+    pub correlation: Ratio,
+    /// Only the `gap`-th packet after the last one that skipped can skip. 1: any can.
+    #[serde(default = "every_packet")]
+    pub gap: NonZeroU32,
+}
+
+fn every_packet() -> NonZeroU32 {
+    NonZeroU32::MIN
+}
+
+/// Whether packets that the sender has merged (GSO, up to 64 KiB) pass the link as one.
+///
+/// A link that decides about packets (loses some, for instance) must see those of the wire: decisions about merged ones
+/// come in bursts of 45, and were measured to make TCP 3.5 times faster at the same share of loss.
+#[derive(Clone, Copy, Debug, Deserialize, Display, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[strum(serialize_all = "camelCase")]
+pub enum Mode {
+    /// Each packet of the wire for itself.
+    PerPacket,
+    /// Merged packets stay merged, which takes a fifth of the CPU time.
+    SuperPackets,
+}
+
+/// A figure that no link can have.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum Problem {
+    /// See [`DELAY_MAX`].
+    #[error("a delay of {0:?} is too long: set at most {DELAY_MAX:?}")]
+    DelayTooLong(Duration),
+    /// See [`JITTER_MAX`].
+    #[error("a jitter of {0:?} is too large: set at most {JITTER_MAX:?}")]
+    JitterTooLarge(Duration),
+    /// It would be cut off at 0, with another mean than the delay.
+    #[error(
+        "a jitter of {jitter:?} would make packets arrive before they are sent: set a delay of at least as much (it is {delay:?})"
+    )]
+    JitterExceedsDelay {
+        /// [`Jitter::amount`].
+        jitter: Duration,
+        /// [`Impairment::delay`].
+        delay: Duration,
+    },
+    /// Skipping no delay changes nothing.
+    #[error("packets overtake by skipping the delay, and there is none: set a delay, or leave reorder out")]
+    ReorderWithoutDelay,
+    /// See [`RATE_MIN_BITS_PER_SECOND`].
+    #[error("a rate of {0} bit/s is too low: set at least {RATE_MIN_BITS_PER_SECOND} (is the unit right?)")]
+    RateTooLow(u64),
+    /// The link could never be full.
+    #[error(
+        "a limit of {limit} packets cannot hold what is on its way at this rate and delay: set at least {least}, or leave it out"
+    )]
+    LimitTooLow {
+        /// [`Impairment::limit_packets`].
+        limit: u32,
+        /// Full packets on their way.
+        least: u64,
+    },
+}
+
+impl Impairment {
+    /// Looks for figures that no link can have.
+    pub fn check(&self) -> Result<(), Problem> {
+        if self.delay > DELAY_MAX {
+            return Err(Problem::DelayTooLong(self.delay));
+        }
+        if let Some(jitter) = &self.jitter {
+            if jitter.amount > JITTER_MAX {
+                return Err(Problem::JitterTooLarge(jitter.amount));
+            }
+            if jitter.amount > self.delay {
+                return Err(Problem::JitterExceedsDelay {
+                    jitter: jitter.amount,
+                    delay: self.delay,
+                });
+            }
+        }
+        if self.reorder.is_some() && self.delay.is_zero() {
+            return Err(Problem::ReorderWithoutDelay);
+        }
+        if let Some(rate) = self.rate_bits_per_second {
+            if rate.get() < RATE_MIN_BITS_PER_SECOND {
+                return Err(Problem::RateTooLow(rate.get()));
+            }
+            let least = full_frames(rate.get(), self.delay);
+            if let Some(limit) = self.limit_packets
+                && u64::from(limit.get()) < least
+            {
+                return Err(Problem::LimitTooLow {
+                    limit: limit.get(),
+                    least,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether packets pass as if there was no impairment.
+    pub fn is_none(&self) -> bool {
+        let Self {
+            delay,
+            jitter,
+            loss,
+            duplicate,
+            corrupt,
+            reorder,
+            rate_bits_per_second,
+            limit_packets: _, // nothing is ever held
+        } = self;
+        delay.is_zero()
+            && jitter.is_none()
+            && loss.is_none()
+            && duplicate.is_none()
+            && corrupt.is_none()
+            && reorder.is_none()
+            && rate_bits_per_second.is_none()
+    }
+
+    /// Packets that the link holds: what was set, else what is on its way at most, and a queue.
+    ///
+    /// The queue has room for two delays (a round trip, if both directions are alike) at the rate, at least 50 ms, at
+    /// least 100 packets. A link without a rate is held to be 10 Gbit/s. netem's own default of 1000 packets would
+    /// silently turn 100 ms at 1 Gbit/s into 120 Mbit/s.
+    pub fn limit_packets(&self) -> u32 {
+        if let Some(limit) = self.limit_packets {
+            return limit.get();
+        }
+        let rate = self
+            .rate_bits_per_second
+            .map_or(UNLIMITED_BITS_PER_SECOND, NonZeroU64::get);
+        // Tables of distributions end at four times the amount.
+        let longest = self.delay
+            + self
+                .jitter
+                .as_ref()
+                .map_or(Duration::ZERO, |jitter| 4 * jitter.amount);
+        let held = full_frames(rate, longest);
+        let queue = full_frames(rate, (2 * self.delay).max(QUEUE_MIN)).max(QUEUE_MIN_PACKETS);
+        u32::try_from(held + queue).unwrap_or(u32::MAX)
+    }
+
+    /// How packets pass.
+    pub fn mode(&self) -> Mode {
+        let decides = self.jitter.is_some()
+            || self.loss.is_some()
+            || self.duplicate.is_some()
+            || self.corrupt.is_some()
+            || self.reorder.is_some();
+        let smooth = self
+            .rate_bits_per_second
+            .is_none_or(|rate| rate.get() >= SMOOTH_BITS_PER_SECOND);
+        if decides || !smooth {
+            Mode::PerPacket
+        } else {
+            Mode::SuperPackets
+        }
+    }
+}
+
+/// Full Ethernet frames that are sent in this time at this rate, rounded up.
+fn full_frames(bits_per_second: u64, time: Duration) -> u64 {
+    let bits = u128::from(bits_per_second) * time.as_nanos() / 1_000_000_000;
+    u64::try_from(bits.div_ceil(u128::from(FULL_FRAME_BITS))).unwrap_or(u64::MAX)
+}
+
+impl Loss {
+    /// The share of packets that is lost in the long run; absent where netem's correlation leaves it open.
+    pub fn ratio(&self) -> Option<f64> {
+        match self {
+            Self::Random { ratio, correlation } => correlation.is_zero().then(|| ratio.get()),
+            Self::GilbertElliott {
+                enter_bad,
+                leave_bad,
+                loss_in_bad,
+                loss_in_good,
+            } => {
+                let (p, r) = (enter_bad.get(), leave_bad.get());
+                // A link begins good, and stays so if it cannot become bad.
+                let bad = if p == 0.0 { 0.0 } else { p / (p + r) };
+                Some(bad * loss_in_bad.get() + (1.0 - bad) * loss_in_good.get())
+            }
+        }
+    }
+}
+
+/// Durations as milliseconds, the unit of links.
+mod milliseconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(duration.as_nanos() as f64 / 1e6)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        let milliseconds = f64::deserialize(deserializer)?;
+        // Rounded to nanoseconds, or 0.1 ms would not be what was written.
+        Duration::try_from_secs_f64((milliseconds * 1e6).round() / 1e9)
+            .map_err(|error| Error::custom(format!("{milliseconds} is no number of milliseconds: {error}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn delayed(milliseconds: u64) -> Impairment {
+        Impairment {
+            delay: Duration::from_millis(milliseconds),
+            ..Impairment::default()
+        }
+    }
+
+    fn jitter(milliseconds: u64) -> Option<Jitter> {
+        Some(Jitter {
+            amount: Duration::from_millis(milliseconds),
+            distribution: Distribution::Normal,
+            correlation: Ratio::ZERO,
+        })
+    }
+
+    fn rate(bits_per_second: u64) -> Option<NonZeroU64> {
+        NonZeroU64::new(bits_per_second)
+    }
+
+    #[test]
+    fn impossible_figures_are_refused_with_what_to_change() {
+        let cases = [
+            (delayed(60_001), "set at most 60s"),
+            (
+                Impairment {
+                    jitter: jitter(11),
+                    ..delayed(10)
+                },
+                "set a delay of at least as much",
+            ),
+            (
+                Impairment {
+                    jitter: jitter(2_001),
+                    ..delayed(9_000)
+                },
+                "set at most 2s",
+            ),
+            (
+                Impairment {
+                    reorder: Some(Reorder {
+                        ratio: Ratio::ONE,
+                        correlation: Ratio::ZERO,
+                        gap: every_packet(),
+                    }),
+                    ..Impairment::default()
+                },
+                "set a delay, or leave reorder out",
+            ),
+            (
+                Impairment {
+                    rate_bits_per_second: rate(100),
+                    ..delayed(1)
+                },
+                "set at least 8000",
+            ),
+            (
+                Impairment {
+                    rate_bits_per_second: rate(1_000_000_000),
+                    limit_packets: NonZeroU32::new(1000),
+                    ..delayed(100)
+                },
+                "set at least 8257, or leave it out",
+            ),
+        ];
+        for (impairment, words) in cases {
+            let problem = impairment.check().unwrap_err().to_string();
+            assert!(problem.contains(words), "{problem}");
+        }
+        assert_eq!(
+            Impairment {
+                jitter: jitter(10),
+                ..delayed(10)
+            }
+            .check(),
+            Ok(())
+        );
+        assert_eq!(Impairment::default().check(), Ok(()));
+    }
+
+    #[test]
+    fn a_default_limit_holds_the_way_and_a_queue() {
+        let gigabit = Impairment {
+            rate_bits_per_second: rate(1_000_000_000),
+            ..delayed(100)
+        };
+        // 100 ms on their way, 200 ms waiting, 12112 bits each.
+        assert_eq!(gigabit.limit_packets(), 8257 + 16_513);
+        let slow = Impairment {
+            rate_bits_per_second: rate(1_000_000),
+            ..delayed(10)
+        };
+        assert_eq!(slow.limit_packets(), 1 + 100);
+        assert!(delayed(100).limit_packets() > 2 * 82_562);
+        let chosen = Impairment {
+            limit_packets: NonZeroU32::new(7),
+            ..delayed(10)
+        };
+        assert_eq!(chosen.limit_packets(), 7);
+    }
+
+    #[test]
+    fn only_links_that_do_not_decide_about_packets_keep_super_packets() {
+        assert_eq!(delayed(10).mode(), Mode::SuperPackets);
+        let fast = Impairment {
+            rate_bits_per_second: rate(1_000_000_000),
+            ..delayed(10)
+        };
+        assert_eq!(fast.mode(), Mode::SuperPackets);
+        let slow = Impairment {
+            rate_bits_per_second: rate(100_000_000),
+            ..delayed(10)
+        };
+        assert_eq!(slow.mode(), Mode::PerPacket);
+        let chance = || {
+            Some(Chance {
+                ratio: Ratio::from_percent(1.0).unwrap(),
+                correlation: Ratio::ZERO,
+            })
+        };
+        let lossy = Loss::Random {
+            ratio: Ratio::from_percent(0.1).unwrap(),
+            correlation: Ratio::ZERO,
+        };
+        for deciding in [
+            Impairment {
+                loss: Some(lossy),
+                ..delayed(10)
+            },
+            Impairment {
+                duplicate: chance(),
+                ..delayed(10)
+            },
+            Impairment {
+                corrupt: chance(),
+                ..delayed(10)
+            },
+            Impairment {
+                jitter: jitter(1),
+                ..delayed(10)
+            },
+        ] {
+            assert_eq!(deciding.mode(), Mode::PerPacket, "{deciding:?}");
+        }
+    }
+
+    #[test]
+    fn the_share_of_a_gilbert_elliott_link_is_that_of_its_states() {
+        let ratio = |percent| Ratio::from_percent(percent).unwrap();
+        let bursts = Loss::GilbertElliott {
+            enter_bad: ratio(1.0),
+            leave_bad: ratio(24.0),
+            loss_in_bad: ratio(50.0),
+            loss_in_good: ratio(0.1),
+        };
+        let expected = 0.04 * 0.5 + 0.96 * 0.001;
+        assert!((bursts.ratio().unwrap() - expected).abs() < 1e-12);
+    }
+
+    #[test]
+    fn json_has_units_in_its_names() {
+        let text = r#"{
+            "delayMs": 25.5,
+            "jitter": {"amountMs": 0.1, "distribution": "normal"},
+            "loss": {"model": "gilbertElliott", "enterBad": 0.01, "leaveBad": 0.25},
+            "reorder": {"ratio": 0.25, "gap": 5},
+            "rateBitsPerSecond": 20000000
+        }"#;
+        let impairment: Impairment = serde_json::from_str(text).unwrap();
+        assert_eq!(impairment.delay, Duration::from_micros(25_500));
+        assert_eq!(
+            impairment.jitter.as_ref().unwrap().amount,
+            Duration::from_micros(100)
+        );
+        assert_eq!(impairment.loss.as_ref().unwrap().ratio(), Some(0.01 / 0.26));
+        let again = serde_json::to_string(&impairment).unwrap();
+        assert_eq!(serde_json::from_str::<Impairment>(&again).unwrap(), impairment);
+        for wrong in [
+            r#"{"delay": 1}"#,
+            r#"{"delayMs": -1}"#,
+            r#"{"corrupt": {"ratio": 1.5}}"#,
+        ] {
+            assert!(serde_json::from_str::<Impairment>(wrong).is_err(), "{wrong}");
+        }
+    }
+}

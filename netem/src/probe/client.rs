@@ -1,0 +1,259 @@
+//! The end that asks.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::net::UdpSocket;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout_at};
+
+use super::plan::{Fill, Plan};
+use super::server::enlarge;
+use super::wire::{Counts, Datagram, LENGTH, Message, Seen};
+use super::{Delivery, Measurement, Rate, RoundTrip};
+
+/// How often the server is asked what it counted: on a link that loses nine of ten, one of a hundred clients gives up.
+const QUESTIONS: u32 = 40;
+
+/// How often datagrams that fill are sent. They are counted by time, so that lateness is made up for.
+const FILL_TICK: Duration = Duration::from_millis(1);
+
+/// Why a link could not be measured.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// No route, or another family of addresses.
+    #[error("failed to direct the probe to {server}")]
+    Connect {
+        /// To where.
+        server: SocketAddr,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The socket.
+    #[error("failed to send or receive datagrams of the probe")]
+    Talk(#[source] io::Error),
+    /// The server is not there, or everything is lost.
+    #[error("nobody answers at {0}: is the other peer's probe running, and does the link let anything pass?")]
+    NoAnswer(SocketAddr),
+}
+
+/// Measures the link to a peer that serves, from a socket that is bound where the measured traffic will come from.
+pub async fn measure(socket: UdpSocket, server: SocketAddr, plan: &Plan) -> Result<Measurement, Error> {
+    let connected = socket.connect(server).await;
+    connected.map_err(|source| Error::Connect { server, source })?;
+    enlarge(&socket);
+    let mut client = Client {
+        socket,
+        session: rand::random(),
+        start: Instant::now(),
+        answered: Seen::default(),
+        round_trips: Vec::new(),
+        told: None,
+    };
+    client.echo(plan).await.map_err(Error::Talk)?;
+    let counts = client.ask(0, plan).await.map_err(Error::Talk)?;
+    let echoed = counts.ok_or(Error::NoAnswer(server))?.echoes;
+    let rate = match &plan.fill {
+        None => None,
+        Some(fill) => {
+            let offered_bits_per_second = client.fill(fill).await.map_err(Error::Talk)?;
+            let counts = client.ask(1, plan).await.map_err(Error::Talk)?;
+            let counts = counts.ok_or(Error::NoAnswer(server))?;
+            Some(Rate {
+                offered_bits_per_second,
+                received_bits_per_second: counts.fill_bits_per_second(),
+            })
+        }
+    };
+    let answered = client.answered.count();
+    Ok(Measurement {
+        round_trip: quantiles(client.round_trips),
+        forward: Delivery {
+            sent: plan.echoes,
+            received: echoed,
+        },
+        backward: Delivery {
+            sent: echoed,
+            received: answered,
+        },
+        rate,
+    })
+}
+
+struct Client {
+    socket: UdpSocket,
+    session: u64,
+    start: Instant,
+    answered: Seen,
+    round_trips: Vec<u64>,
+    told: Option<(u32, Counts)>,
+}
+
+impl Client {
+    async fn echo(&mut self, plan: &Plan) -> io::Result<()> {
+        let mut ticks = interval(plan.echo_interval);
+        // Late ones are sent late, not together.
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut sent = 0;
+        while sent < plan.echoes {
+            tokio::select! {
+                received = self.socket.readable() => {
+                    received?;
+                    self.take_all()?;
+                }
+                _ = ticks.tick() => {
+                    for _ in 0..plan.echoes_at_once.min(plan.echoes - sent) {
+                        let clock = self.clock();
+                        self.send(sent, Message::Echo { clock }, LENGTH)?;
+                        sent += 1;
+                    }
+                }
+            }
+        }
+        let deadline = Instant::now() + plan.patience;
+        while self.answered.count() < plan.echoes {
+            match timeout_at(deadline, self.socket.readable()).await {
+                Ok(readable) => readable?,
+                Err(_) => break,
+            }
+            self.take_all()?;
+        }
+        Ok(())
+    }
+
+    /// Bits per second that were sent.
+    async fn fill(&mut self, fill: &Fill) -> io::Result<u64> {
+        let begin = Instant::now();
+        let due = fill.due(fill.duration);
+        let mut sent = 0;
+        while sent < due {
+            let now_due = fill.due(begin.elapsed());
+            while sent < now_due {
+                // A number is of no use here, and would overflow.
+                match self.send(0, Message::Fill, fill.payload_bytes) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.socket.writable().await?,
+                    sending => {
+                        sending?;
+                        sent += 1;
+                    }
+                }
+            }
+            sleep(FILL_TICK).await;
+        }
+        let bits = sent * (fill.payload_bytes as u64 + super::plan::HEADERS) * 8;
+        Ok((bits as f64 / begin.elapsed().as_secs_f64()) as u64)
+    }
+
+    /// What the server has counted until now; nothing if it does not answer.
+    async fn ask(&mut self, question: u32, plan: &Plan) -> io::Result<Option<Counts>> {
+        for _ in 0..QUESTIONS {
+            self.send(question, Message::Ask, LENGTH)?;
+            let deadline = Instant::now() + plan.patience;
+            while let Ok(readable) = timeout_at(deadline, self.socket.readable()).await {
+                readable?;
+                self.take_all()?;
+                // The first answer that comes: a later one counts no less.
+                if let Some((_, counts)) = self.told.filter(|(answered, _)| *answered == question) {
+                    return Ok(Some(counts));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn send(&self, number: u32, message: Message, length: usize) -> io::Result<()> {
+        let datagram = Datagram {
+            session: self.session,
+            number,
+            message,
+        };
+        let mut bytes = [0; 1500];
+        bytes[..LENGTH].copy_from_slice(&datagram.encode());
+        match self.socket.try_send(&bytes[..length]) {
+            // A server that is not there yet, or a full device: both look like loss, as they would to others.
+            Err(error) if is_loss(&error) => Ok(()),
+            sent => sent.map(drop),
+        }
+    }
+
+    /// Takes in everything that has come.
+    fn take_all(&mut self) -> io::Result<()> {
+        let mut buffer = [0; 2048];
+        loop {
+            let length = match self.socket.try_recv(&mut buffer) {
+                Ok(length) => length,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if is_loss(&error) => continue,
+                Err(error) => return Err(error),
+            };
+            let now = self.clock();
+            let datagram =
+                Datagram::decode(&buffer[..length]).filter(|datagram| datagram.session == self.session);
+            match datagram.map(|datagram| (datagram.number, datagram.message)) {
+                Some((number, Message::Echoed { clock })) if self.answered.insert(number) => {
+                    self.round_trips.push(now.saturating_sub(clock));
+                }
+                Some((number, Message::Tell(counts))) => self.told = Some((number, counts)),
+                _ => {}
+            }
+        }
+    }
+
+    fn clock(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+impl Counts {
+    fn fill_bits_per_second(&self) -> u64 {
+        match self.fill_nanoseconds {
+            0 => 0,
+            nanoseconds => (self.fill_bytes as f64 * 8e9 / nanoseconds as f64) as u64,
+        }
+    }
+}
+
+fn is_loss(error: &io::Error) -> bool {
+    let full = rustix::io::Errno::NOBUFS;
+    error.kind() == io::ErrorKind::ConnectionRefused || error.raw_os_error() == Some(full.raw_os_error())
+}
+
+fn quantiles(mut round_trips: Vec<u64>) -> Option<RoundTrip> {
+    round_trips.sort_unstable();
+    let at = |percent: usize| {
+        round_trips.get((round_trips.len() * percent / 100).min(round_trips.len().saturating_sub(1)))
+    };
+    Some(RoundTrip {
+        min_ns: *round_trips.first()?,
+        p50_ns: *at(50)?,
+        p99_ns: *at(99)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_of_what_came_back() {
+        assert_eq!(quantiles(Vec::new()), None);
+        assert_eq!(
+            quantiles(vec![7]),
+            Some(RoundTrip {
+                min_ns: 7,
+                p50_ns: 7,
+                p99_ns: 7
+            })
+        );
+        let hundred = quantiles((1..=100).rev().collect());
+        assert_eq!(
+            hundred,
+            Some(RoundTrip {
+                min_ns: 1,
+                p50_ns: 51,
+                p99_ns: 100
+            })
+        );
+    }
+}

@@ -1,0 +1,499 @@
+//! Whether a measured link is the one that was asked for.
+//!
+//! | quantity | tolerance |
+//! |---|---|
+//! | median of round trips | the larger of 0.3 ms and 1 %, around what the emulator's own rules give for the same datagrams |
+//! | loss, each way | the 99 % interval of the binomial distribution; of simulated runs where packets share their fate |
+//! | rate | 3 %; not judged if less was offered |
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use strum::Display;
+
+use super::plan::{HEADERS, Plan};
+use super::wire;
+use super::{Delivery, Measurement};
+use crate::emulation::{LinkState, Nanos, Packet, Random};
+use crate::impairment::{Impairment, Loss};
+
+const ROUND_TRIP_TOLERANCE: Duration = Duration::from_micros(300);
+const ROUND_TRIP_TOLERANCE_RATIO: f64 = 0.01;
+const RATE_TOLERANCE_RATIO: f64 = 0.03;
+/// Of a link that is right, one in a hundred may be judged wrong.
+const CONFIDENCE: f64 = 0.99;
+
+/// Runs that show how far medians spread.
+const ROUND_TRIP_RUNS: u64 = 30;
+/// Runs that show how far losses spread where there is no formula. Both ends of the interval must be among them.
+const LOSS_RUNS: u64 = 1000;
+
+/// What was found out about each quantity.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Verdict {
+    /// All of them.
+    pub findings: Vec<Finding>,
+}
+
+/// One quantity, measured and expected.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Finding {
+    /// Which.
+    pub quantity: Quantity,
+    /// What it was, in the quantity's unit.
+    pub measured: f64,
+    /// What it should be at least.
+    pub least: f64,
+    /// What it should be at most.
+    pub most: f64,
+    /// Whether it was.
+    pub judgement: Judgement,
+}
+
+/// What is judged.
+#[derive(Clone, Copy, Debug, Deserialize, Display, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Quantity {
+    /// Milliseconds.
+    #[strum(to_string = "median round trip (ms)")]
+    RoundTripMedian,
+    /// Datagrams towards the server.
+    #[strum(to_string = "datagrams lost on the way there")]
+    LossForward,
+    /// Datagrams towards the client.
+    #[strum(to_string = "datagrams lost on the way back")]
+    LossBackward,
+    /// Megabits per second towards the server.
+    #[strum(to_string = "rate (Mbit/s)")]
+    Rate,
+}
+
+/// What is to be thought of it.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Judgement {
+    /// As asked for.
+    Within,
+    /// Not.
+    Outside,
+    /// Nothing to judge: the link was not full, or nothing arrived in the other direction.
+    NotJudged,
+}
+
+impl Verdict {
+    /// Whether nothing was found that is not as asked for.
+    pub fn is_effective(&self) -> bool {
+        self.outside().next().is_none()
+    }
+
+    /// What is not as asked for.
+    pub fn outside(&self) -> impl Iterator<Item = &Finding> {
+        self.findings
+            .iter()
+            .filter(|finding| finding.judgement == Judgement::Outside)
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            quantity,
+            measured,
+            least,
+            most,
+            judgement,
+        } = self;
+        let verdict = match judgement {
+            Judgement::Within => "as asked for",
+            Judgement::Outside => "not as asked for",
+            Judgement::NotJudged => "not judged",
+        };
+        write!(
+            f,
+            "{quantity}: {measured:.3}, expected {least:.3} to {most:.3}: {verdict}"
+        )
+    }
+}
+
+/// Compares what was measured with the impairments towards the server and towards the client. `base` is the round trip
+/// without them: next to nothing on one machine, and to be measured between machines.
+pub fn judge(
+    forward: &Impairment,
+    backward: &Impairment,
+    base: Duration,
+    plan: &Plan,
+    measured: &Measurement,
+) -> Verdict {
+    let mut findings = Vec::new();
+    if let Some(round_trip) = measured.round_trip {
+        let (least, most) = round_trip_medians(forward, backward, plan);
+        let range = (base + least, base + most);
+        let tolerance = |expected: Duration| {
+            expected
+                .mul_f64(ROUND_TRIP_TOLERANCE_RATIO)
+                .max(ROUND_TRIP_TOLERANCE)
+        };
+        let least = range.0.saturating_sub(tolerance(range.0));
+        let most = range.1 + tolerance(range.1);
+        let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
+        findings.push(Finding::of(
+            Quantity::RoundTripMedian,
+            round_trip.p50_ns as f64 / 1e6,
+            milliseconds(least),
+            milliseconds(most),
+        ));
+    }
+    for (quantity, impairment, delivery) in [
+        (Quantity::LossForward, forward, measured.forward),
+        (Quantity::LossBackward, backward, measured.backward),
+    ] {
+        findings.push(loss_finding(quantity, impairment, plan, delivery));
+    }
+    if let (Some(asked), Some(rate)) = (forward.rate_bits_per_second, measured.rate) {
+        let megabits = |bits: u64| bits as f64 / 1e6;
+        let asked = megabits(asked.get());
+        // What is corrupted takes its time on the link, and is then discarded.
+        let arrives = 1.0 - forward.corrupt.as_ref().map_or(0.0, |chance| chance.ratio.get());
+        let mut finding = Finding::of(
+            Quantity::Rate,
+            megabits(rate.received_bits_per_second),
+            asked * arrives * (1.0 - RATE_TOLERANCE_RATIO),
+            asked * (1.0 + RATE_TOLERANCE_RATIO),
+        );
+        let offered_enough = megabits(rate.offered_bits_per_second) >= finding.most;
+        if !offered_enough && finding.measured < finding.least {
+            finding.judgement = Judgement::NotJudged;
+        }
+        findings.push(finding);
+    }
+    Verdict { findings }
+}
+
+impl Finding {
+    fn of(quantity: Quantity, measured: f64, least: f64, most: f64) -> Self {
+        let judgement = if (least..=most).contains(&measured) {
+            Judgement::Within
+        } else {
+            Judgement::Outside
+        };
+        Self {
+            quantity,
+            measured,
+            least,
+            most,
+            judgement,
+        }
+    }
+}
+
+fn loss_finding(quantity: Quantity, impairment: &Impairment, plan: &Plan, delivery: Delivery) -> Finding {
+    let (least, most) = loss_interval(impairment, plan, delivery.sent);
+    let mut finding = Finding::of(quantity, delivery.lost().into(), least.into(), most.into());
+    if delivery.sent == 0 {
+        finding.judgement = Judgement::NotJudged;
+    }
+    finding
+}
+
+/// How many of so many datagrams are lost on a link like this, 99 times of 100.
+fn loss_interval(impairment: &Impairment, plan: &Plan, sent: u32) -> (u32, u32) {
+    let alone = impairment.duplicate.is_none() && impairment.corrupt.is_none();
+    match &impairment.loss {
+        None if alone => (0, 0),
+        Some(Loss::Random { ratio, correlation }) if alone && correlation.is_zero() => {
+            binomial_interval(sent, ratio.get())
+        }
+        _ => {
+            let mut counts: Vec<_> = (0..LOSS_RUNS)
+                .map(|seed| {
+                    sent - arrivals(impairment, echoes(plan).take(sent as usize), seed).count() as u32
+                })
+                .collect();
+            counts.sort_unstable();
+            let beyond = (LOSS_RUNS as f64 * (1.0 - CONFIDENCE) / 2.0) as usize;
+            (counts[beyond], counts[counts.len() - 1 - beyond])
+        }
+    }
+}
+
+/// The counts that are neither among the least likely low ones nor among the least likely high ones.
+fn binomial_interval(draws: u32, ratio: f64) -> (u32, u32) {
+    if ratio <= 0.0 || ratio >= 1.0 {
+        let certain = if ratio >= 1.0 { draws } else { 0 };
+        return (certain, certain);
+    }
+    let beyond = (1.0 - CONFIDENCE) / 2.0;
+    // Logarithms, since the chance of no loss at all in 50000 draws is no number of 64 bits.
+    let mut logarithm = f64::from(draws) * (1.0 - ratio).ln();
+    let odds = (ratio / (1.0 - ratio)).ln();
+    let (mut below, mut least) = (0.0, None);
+    for count in 0..=draws {
+        let up_to = below + logarithm.exp();
+        if least.is_none() && up_to > beyond {
+            least = Some(count);
+        }
+        if up_to >= 1.0 - beyond {
+            return (least.unwrap_or(count), count);
+        }
+        below = up_to;
+        logarithm += (f64::from(draws - count) / f64::from(count + 1)).ln() + odds;
+    }
+    (least.unwrap_or(draws), draws)
+}
+
+/// The least and the greatest of medians of as many round trips as the plan has.
+fn round_trip_medians(forward: &Impairment, backward: &Impairment, plan: &Plan) -> (Duration, Duration) {
+    let medians = (0..ROUND_TRIP_RUNS).filter_map(|run| {
+        let there = arrivals(forward, echoes(plan), 2 * run);
+        // The server answers in the order in which echoes come.
+        let mut there: Vec<_> = there.collect();
+        there.sort_unstable_by_key(|(_, arrival)| *arrival);
+        let back = arrivals(backward, there.into_iter(), 2 * run + 1);
+        let mut round_trips: Vec<_> = back.map(|(sent, arrival)| arrival - sent).collect();
+        let middle = round_trips.len() / 2;
+        (!round_trips.is_empty()).then(|| *round_trips.select_nth_unstable(middle).1)
+    });
+    let medians: Vec<_> = medians.collect();
+    let duration =
+        |nanoseconds: Option<&Nanos>| Duration::from_nanos(nanoseconds.copied().unwrap_or_default());
+    (duration(medians.iter().min()), duration(medians.iter().max()))
+}
+
+/// When echoes are sent, twice: as what they are known by, and as when they come to the link.
+fn echoes(plan: &Plan) -> impl Iterator<Item = (Nanos, Nanos)> {
+    // A clock that begins at 0 would make the link busy from before the beginning.
+    const BEGIN: Nanos = 1_000_000_000;
+    let interval = plan.echo_interval.as_nanos() as Nanos;
+    let at_once = u64::from(plan.echoes_at_once);
+    (0..plan.echoes.into())
+        .map(move |number: u64| BEGIN + number / at_once * interval)
+        .map(|time| (time, time))
+}
+
+/// Those of the datagrams that arrive, and when: each once, and only if no bit of it is wrong.
+fn arrivals(
+    impairment: &Impairment,
+    datagrams: impl Iterator<Item = (Nanos, Nanos)>,
+    seed: u64,
+) -> impl Iterator<Item = (Nanos, Nanos)> {
+    let packet = Packet {
+        wire_bytes: wire::LENGTH as u64 + HEADERS,
+        packets: 1,
+    };
+    let mut link = LinkState::new(impairment, Random::new(seed));
+    datagrams.filter_map(move |(sent, time)| {
+        let mut first: Option<Nanos> = None;
+        for departure in link.decide(packet, time).into_iter().flatten() {
+            // Echoes are too few to fill the link's queue, and so are not kept in it.
+            link.released(packet);
+            if departure.corrupt.is_none() {
+                first = Some(first.map_or(departure.due, |first| first.min(departure.due)));
+            }
+        }
+        first.map(|arrival| (sent, arrival))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU64;
+
+    use super::super::{Rate, RoundTrip};
+    use super::*;
+    use crate::impairment::{Chance, Distribution, Jitter};
+    use crate::ratio::Ratio;
+
+    fn percent(percent: f64) -> Ratio {
+        Ratio::from_percent(percent).unwrap()
+    }
+
+    fn delay(milliseconds: u64) -> Impairment {
+        Impairment {
+            delay: Duration::from_millis(milliseconds),
+            ..Impairment::default()
+        }
+    }
+
+    fn lossy(ratio: f64) -> Impairment {
+        let loss = Loss::Random {
+            ratio: percent(ratio),
+            correlation: Ratio::ZERO,
+        };
+        Impairment {
+            loss: Some(loss),
+            ..Impairment::default()
+        }
+    }
+
+    fn measured(p50_ns: u64, lost_forward: u32) -> Measurement {
+        Measurement {
+            round_trip: Some(RoundTrip {
+                min_ns: p50_ns,
+                p50_ns,
+                p99_ns: p50_ns,
+            }),
+            forward: Delivery {
+                sent: 4000,
+                received: 4000 - lost_forward,
+            },
+            backward: Delivery {
+                sent: 4000 - lost_forward,
+                received: 4000 - lost_forward,
+            },
+            rate: None,
+        }
+    }
+
+    fn outside(forward: &Impairment, backward: &Impairment, measured: &Measurement) -> Vec<Quantity> {
+        let plan = Plan::of(forward, backward);
+        let verdict = judge(forward, backward, Duration::ZERO, &plan, measured);
+        verdict.outside().map(|finding| finding.quantity).collect()
+    }
+
+    #[test]
+    fn intervals_are_those_of_the_binomial_distribution() {
+        // Of scipy.stats.binom.ppf([0.005, 0.995], n, p).
+        assert_eq!(binomial_interval(4000, 0.01), (25, 57));
+        assert_eq!(binomial_interval(50_000, 0.05), (2375, 2626));
+        assert_eq!(binomial_interval(1000, 0.001), (0, 4));
+        assert_eq!(binomial_interval(10, 0.0), (0, 0));
+        assert_eq!(binomial_interval(10, 1.0), (10, 10));
+    }
+
+    #[test]
+    fn a_round_trip_is_both_delays_within_its_tolerance() {
+        let (there, back) = (delay(10), delay(15));
+        assert_eq!(outside(&there, &back, &measured(25_000_000, 0)), []);
+        assert_eq!(outside(&there, &back, &measured(25_290_000, 0)), []);
+        assert_eq!(
+            outside(&there, &back, &measured(25_400_000, 0)),
+            [Quantity::RoundTripMedian]
+        );
+        assert_eq!(
+            outside(&there, &back, &measured(10_100_000, 0)),
+            [Quantity::RoundTripMedian]
+        );
+        assert_eq!(outside(&delay(100), &delay(100), &measured(201_900_000, 0)), []);
+        // What lies between machines without any impairment is not the impairment's.
+        let plan = Plan::of(&there, &back);
+        let base = Duration::from_millis(2);
+        assert!(judge(&there, &back, base, &plan, &measured(27_100_000, 0)).is_effective());
+    }
+
+    #[test]
+    fn loss_that_is_missing_or_too_much_is_found() {
+        assert_eq!(outside(&lossy(1.0), &delay(0), &measured(0, 40)), []);
+        assert_eq!(
+            outside(&lossy(1.0), &delay(0), &measured(0, 0)),
+            [Quantity::LossForward]
+        );
+        assert_eq!(
+            outside(&lossy(1.0), &delay(0), &measured(0, 80)),
+            [Quantity::LossForward]
+        );
+        assert_eq!(
+            outside(&delay(0), &delay(0), &measured(0, 1)),
+            [Quantity::LossForward]
+        );
+    }
+
+    #[test]
+    fn bursts_have_a_wider_interval_than_single_losses() {
+        let bursts = Impairment {
+            loss: Some(Loss::GilbertElliott {
+                enter_bad: percent(0.1),
+                leave_bad: percent(10.0),
+                loss_in_bad: Ratio::ONE,
+                loss_in_good: Ratio::ZERO,
+            }),
+            ..Impairment::default()
+        };
+        let plan = Plan::of(&bursts, &bursts);
+        let (least, most) = loss_interval(&bursts, &plan, 4000);
+        let single = binomial_interval(4000, 0.001 / 0.101);
+        assert!(least < single.0 && most > single.1, "{least} {most} {single:?}");
+        assert_eq!(outside(&bursts, &delay(0), &measured(0, 40)), []);
+        assert_eq!(
+            outside(&bursts, &delay(0), &measured(0, 400)),
+            [Quantity::LossForward]
+        );
+    }
+
+    #[test]
+    fn corruption_looks_like_loss() {
+        let corrupt = Impairment {
+            corrupt: Some(Chance {
+                ratio: percent(10.0),
+                correlation: Ratio::ZERO,
+            }),
+            ..delay(0)
+        };
+        assert_eq!(outside(&corrupt, &delay(0), &measured(0, 400)), []);
+        assert_eq!(
+            outside(&corrupt, &delay(0), &measured(0, 0)),
+            [Quantity::LossForward]
+        );
+    }
+
+    #[test]
+    fn skewed_jitter_moves_the_median() {
+        let jittery = Impairment {
+            jitter: Some(Jitter {
+                amount: Duration::from_millis(20),
+                distribution: Distribution::Pareto,
+                correlation: Ratio::ZERO,
+            }),
+            ..delay(50)
+        };
+        // The median of the table is (2^(1/3) - 1.5) · 4/3 jitters away from the mean.
+        let median = 50.0 + 20.0 * (2f64.powf(1.0 / 3.0) - 1.5) * 4.0 / 3.0;
+        assert_eq!(
+            outside(&jittery, &delay(0), &measured((median * 1e6) as u64, 0)),
+            []
+        );
+        assert_eq!(
+            outside(&jittery, &delay(0), &measured(50_000_000, 0)),
+            [Quantity::RoundTripMedian]
+        );
+    }
+
+    #[test]
+    fn a_rate_is_judged_if_enough_was_offered() {
+        let slow = Impairment {
+            rate_bits_per_second: NonZeroU64::new(100_000_000),
+            ..delay(0)
+        };
+        let with = |offered, received| {
+            let rate = Rate {
+                offered_bits_per_second: offered,
+                received_bits_per_second: received,
+            };
+            let measured = Measurement {
+                rate: Some(rate),
+                ..measured(0, 0)
+            };
+            let plan = Plan::of(&slow, &delay(0));
+            let verdict = judge(&slow, &delay(0), Duration::ZERO, &plan, &measured);
+            verdict
+                .findings
+                .iter()
+                .find(|finding| finding.quantity == Quantity::Rate)
+                .unwrap()
+                .judgement
+        };
+        assert_eq!(with(115_000_000, 98_000_000), Judgement::Within);
+        assert_eq!(with(115_000_000, 115_000_000), Judgement::Outside);
+        assert_eq!(with(115_000_000, 60_000_000), Judgement::Outside);
+        assert_eq!(with(70_000_000, 60_000_000), Judgement::NotJudged);
+    }
+
+    #[test]
+    fn findings_are_sentences() {
+        let finding = Finding::of(Quantity::LossForward, 3.0, 25.0, 57.0);
+        let expected = "datagrams lost on the way there: 3.000, expected 25.000 to 57.000: not as asked for";
+        assert_eq!(finding.to_string(), expected);
+    }
+}

@@ -1,0 +1,222 @@
+//! The end that answers.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use tokio::net::UdpSocket;
+
+use super::plan::HEADERS;
+use super::wire::{Counts, Datagram, Message, Seen};
+
+/// Clients that are remembered. The one that was silent the longest makes room.
+const SESSIONS_MAX: usize = 512;
+
+/// IPv6 headers are longer than those of IPv4 by this.
+const V6_EXCESS: u64 = 20;
+
+/// Larger than any datagram of the probe.
+const DATAGRAM_MAX: usize = 2048;
+
+/// Room for datagrams that come while this task waits for its turn.
+pub(super) const SOCKET_BUFFER: usize = 8 << 20;
+
+/// Answers probes until it is dropped.
+pub async fn serve(socket: UdpSocket) -> io::Result<Infallible> {
+    enlarge(&socket);
+    let is_v6 = socket.local_addr()?.is_ipv6();
+    let mut sessions = Sessions::default();
+    let mut buffer = [0; DATAGRAM_MAX];
+    loop {
+        socket.readable().await?;
+        loop {
+            let (length, from) = match socket.try_recv_from(&mut buffer) {
+                Ok(received) => received,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                // What an unreachable client sends back.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => continue,
+                Err(error) => return Err(error),
+            };
+            let Some(datagram) = Datagram::decode(&buffer[..length]) else {
+                continue;
+            };
+            // Addresses of IPv4 on a socket of IPv6 are written as such.
+            let v6_excess = if is_v6 && from.ip().to_canonical().is_ipv6() {
+                V6_EXCESS
+            } else {
+                0
+            };
+            let wire_bytes = length as u64 + HEADERS + v6_excess;
+            if let Some(answer) = sessions.answer(from, datagram, wire_bytes, Instant::now()) {
+                // An answer that cannot be sent is as good as lost, and is counted as that.
+                let _ = socket.try_send_to(&answer.encode(), from);
+            }
+        }
+    }
+}
+
+/// As large as is permitted: what does not fit looks like loss of the link.
+pub(super) fn enlarge(socket: &UdpSocket) {
+    if rustix::net::sockopt::set_socket_recv_buffer_size_force(socket, SOCKET_BUFFER).is_err() {
+        let _ = rustix::net::sockopt::set_socket_recv_buffer_size(socket, SOCKET_BUFFER);
+    }
+}
+
+#[derive(Debug, Default)]
+struct Sessions(HashMap<(SocketAddr, u64), Session>);
+
+#[derive(Debug)]
+struct Session {
+    heard: Instant,
+    echoes: Seen,
+    fills: u32,
+    fill_bytes: u64,
+    /// The first and the last.
+    filled: Option<(Instant, Instant)>,
+}
+
+impl Sessions {
+    fn answer(
+        &mut self,
+        from: SocketAddr,
+        datagram: Datagram,
+        wire_bytes: u64,
+        now: Instant,
+    ) -> Option<Datagram> {
+        let session = self.session((from, datagram.session), now);
+        let message = match datagram.message {
+            // A second time it is a duplicate, and answering it would hide a loss on the way back.
+            Message::Echo { clock } => session
+                .echoes
+                .insert(datagram.number)
+                .then_some(Message::Echoed { clock })?,
+            Message::Fill => {
+                session.fills += 1;
+                match &mut session.filled {
+                    None => session.filled = Some((now, now)),
+                    Some((_, last)) => {
+                        *last = now;
+                        session.fill_bytes += wire_bytes;
+                    }
+                }
+                return None;
+            }
+            Message::Ask => Message::Tell(session.counts()),
+            Message::Echoed { .. } | Message::Tell(_) => return None,
+        };
+        Some(Datagram { message, ..datagram })
+    }
+
+    fn session(&mut self, key: (SocketAddr, u64), now: Instant) -> &mut Session {
+        if self.0.len() >= SESSIONS_MAX
+            && !self.0.contains_key(&key)
+            && let Some(silent) = self
+                .0
+                .iter()
+                .min_by_key(|(_, session)| session.heard)
+                .map(|(key, _)| *key)
+        {
+            self.0.remove(&silent);
+        }
+        let session = self.0.entry(key).or_insert_with(|| Session {
+            heard: now,
+            echoes: Seen::default(),
+            fills: 0,
+            fill_bytes: 0,
+            filled: None,
+        });
+        session.heard = now;
+        session
+    }
+}
+
+impl Session {
+    fn counts(&self) -> Counts {
+        let span = self.filled.map(|(first, last)| last - first).unwrap_or_default();
+        Counts {
+            echoes: self.echoes.count(),
+            fills: self.fills,
+            fill_bytes: self.fill_bytes,
+            fill_nanoseconds: u64::try_from(span.as_nanos()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn from(port: u16) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, 1], port))
+    }
+
+    fn datagram(number: u32, message: Message) -> Datagram {
+        Datagram {
+            session: 1,
+            number,
+            message,
+        }
+    }
+
+    #[test]
+    fn each_echo_is_answered_once() {
+        let mut sessions = Sessions::default();
+        let now = Instant::now();
+        let echo = datagram(7, Message::Echo { clock: 42 });
+        let answer = sessions.answer(from(1), echo, 86, now);
+        assert_eq!(answer, Some(datagram(7, Message::Echoed { clock: 42 })));
+        assert_eq!(sessions.answer(from(1), echo, 86, now), None);
+        let told = sessions
+            .answer(from(1), datagram(0, Message::Ask), 86, now)
+            .unwrap();
+        assert_eq!(
+            told.message,
+            Message::Tell(Counts {
+                echoes: 1,
+                ..Counts::default()
+            })
+        );
+        // Another client has another count.
+        assert!(sessions.answer(from(2), echo, 86, now).is_some());
+    }
+
+    #[test]
+    fn a_rate_is_bytes_after_the_first_over_the_time_since() {
+        let mut sessions = Sessions::default();
+        let start = Instant::now();
+        for number in 0..5u32 {
+            let now = start + number * Duration::from_millis(10);
+            assert_eq!(
+                sessions.answer(from(1), datagram(number, Message::Fill), 1442, now),
+                None
+            );
+        }
+        let told = sessions
+            .answer(from(1), datagram(0, Message::Ask), 86, start)
+            .unwrap();
+        let counts = Counts {
+            echoes: 0,
+            fills: 5,
+            fill_bytes: 4 * 1442,
+            fill_nanoseconds: 40_000_000,
+        };
+        assert_eq!(told.message, Message::Tell(counts));
+    }
+
+    #[test]
+    fn sessions_are_bounded() {
+        let mut sessions = Sessions::default();
+        let start = Instant::now();
+        for port in 0..2 * SESSIONS_MAX as u16 {
+            let now = start + Duration::from_millis(port.into());
+            sessions.answer(from(port), datagram(0, Message::Echo { clock: 0 }), 86, now);
+        }
+        assert_eq!(sessions.0.len(), SESSIONS_MAX);
+        assert!(sessions.0.contains_key(&(from(2 * SESSIONS_MAX as u16 - 1), 1)));
+        assert!(!sessions.0.contains_key(&(from(0), 1)));
+    }
+}

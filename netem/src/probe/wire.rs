@@ -1,0 +1,212 @@
+//! Datagrams of the probe. Numbers are big-endian, and what follows a datagram's fields is padding.
+//!
+//! | bytes | field | |
+//! |---|---|---|
+//! | 0..4 | `pfLP` | |
+//! | 4 | version | 1 |
+//! | 5 | kind | see [`Message`] |
+//! | 6..8 | | 0 |
+//! | 8..16 | session | chosen by the client |
+//! | 16..20 | number | of the datagram among its kind, from 0; of `Ask` and `Tell`: which question |
+//! | 20.. | fields of the kind | |
+//!
+//! | kind | from | fields |
+//! |---|---|---|
+//! | 1 echo | client | 20..28: the client's clock, which the server does not interpret |
+//! | 2 echoed | server | the same |
+//! | 3 fill | client | none |
+//! | 4 ask | client | none |
+//! | 5 tell | server | 20..24: echoes received, each counted once; 24..28: fills received; 28..36: bytes of all but the first; 36..44: nanoseconds from the first to the last |
+//!
+//! The server sends one datagram for one that it got, never a larger one, and only to where that came from.
+
+/// The shortest that the server answers: as long as the longest answer.
+pub(super) const LENGTH: usize = 44;
+
+const MAGIC: [u8; 4] = *b"pfLP";
+const VERSION: u8 = 1;
+
+/// A datagram.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Datagram {
+    pub(super) session: u64,
+    pub(super) number: u32,
+    pub(super) message: Message,
+}
+
+/// What it says.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Message {
+    Echo { clock: u64 },
+    Echoed { clock: u64 },
+    Fill,
+    Ask,
+    Tell(Counts),
+}
+
+/// What the server counted.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Counts {
+    pub(super) echoes: u32,
+    pub(super) fills: u32,
+    /// Bytes on the wire, except for those of the first.
+    pub(super) fill_bytes: u64,
+    pub(super) fill_nanoseconds: u64,
+}
+
+impl Datagram {
+    pub(super) fn encode(&self) -> [u8; LENGTH] {
+        let mut bytes = [0; LENGTH];
+        bytes[..4].copy_from_slice(&MAGIC);
+        bytes[4] = VERSION;
+        bytes[8..16].copy_from_slice(&self.session.to_be_bytes());
+        bytes[16..20].copy_from_slice(&self.number.to_be_bytes());
+        bytes[5] = match self.message {
+            Message::Echo { clock } => {
+                bytes[20..28].copy_from_slice(&clock.to_be_bytes());
+                1
+            }
+            Message::Echoed { clock } => {
+                bytes[20..28].copy_from_slice(&clock.to_be_bytes());
+                2
+            }
+            Message::Fill => 3,
+            Message::Ask => 4,
+            Message::Tell(counts) => {
+                bytes[20..24].copy_from_slice(&counts.echoes.to_be_bytes());
+                bytes[24..28].copy_from_slice(&counts.fills.to_be_bytes());
+                bytes[28..36].copy_from_slice(&counts.fill_bytes.to_be_bytes());
+                bytes[36..44].copy_from_slice(&counts.fill_nanoseconds.to_be_bytes());
+                5
+            }
+        };
+        bytes
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes = bytes.first_chunk::<LENGTH>()?;
+        if bytes[..4] != MAGIC || bytes[4] != VERSION {
+            return None;
+        }
+        let short = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let long = |at: usize| u64::from(short(at)) << 32 | u64::from(short(at + 4));
+        let message = match bytes[5] {
+            1 => Message::Echo { clock: long(20) },
+            2 => Message::Echoed { clock: long(20) },
+            3 => Message::Fill,
+            4 => Message::Ask,
+            5 => Message::Tell(Counts {
+                echoes: short(20),
+                fills: short(24),
+                fill_bytes: long(28),
+                fill_nanoseconds: long(36),
+            }),
+            _ => return None,
+        };
+        Some(Self {
+            session: long(8),
+            number: short(16),
+            message,
+        })
+    }
+}
+
+/// Which numbers came, each counted once: links may duplicate.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seen {
+    bits: Vec<u64>,
+    count: u32,
+}
+
+impl Seen {
+    /// Numbers beyond are not counted: a peer must not decide how much memory is used.
+    const MAX: u32 = 1 << 20;
+
+    /// True the first time.
+    pub(super) fn insert(&mut self, number: u32) -> bool {
+        if number >= Self::MAX {
+            return false;
+        }
+        let (word, bit) = (number as usize / 64, 1 << (number % 64));
+        if self.bits.len() <= word {
+            self.bits.resize(word + 1, 0);
+        }
+        let first = self.bits[word] & bit == 0;
+        self.bits[word] |= bit;
+        self.count += u32::from(first);
+        first
+    }
+
+    pub(super) fn count(&self) -> u32 {
+        self.count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn datagrams_survive_the_way() {
+        let counts = Counts {
+            echoes: 1,
+            fills: 2,
+            fill_bytes: u64::MAX - 3,
+            fill_nanoseconds: 4 << 33,
+        };
+        let messages = [
+            Message::Echo { clock: 5 << 40 },
+            Message::Echoed { clock: 6 },
+            Message::Fill,
+            Message::Ask,
+            Message::Tell(counts),
+        ];
+        for message in messages {
+            let datagram = Datagram {
+                session: 0x0102_0304_0506_0708,
+                number: 9,
+                message,
+            };
+            let bytes = datagram.encode();
+            assert_eq!(Datagram::decode(&bytes), Some(datagram));
+            assert_eq!(Datagram::decode(&bytes[..LENGTH - 1]), None);
+        }
+    }
+
+    #[test]
+    fn the_layout_is_the_documented_one() {
+        let echo = Datagram {
+            session: 0x0102_0304_0506_0708,
+            number: 9,
+            message: Message::Echo { clock: 10 },
+        };
+        let mut expected =
+            b"pfLP\x01\x01\0\0\x01\x02\x03\x04\x05\x06\x07\x08\0\0\0\x09\0\0\0\0\0\0\0\x0a".to_vec();
+        expected.resize(LENGTH, 0);
+        assert_eq!(echo.encode().to_vec(), expected);
+    }
+
+    #[test]
+    fn strangers_are_not_understood() {
+        let bytes = Datagram {
+            session: 1,
+            number: 2,
+            message: Message::Ask,
+        }
+        .encode();
+        for (at, value) in [(0, b'x'), (4, 2), (5, 0), (5, 6)] {
+            let mut strange = bytes;
+            strange[at] = value;
+            assert_eq!(Datagram::decode(&strange), None);
+        }
+    }
+
+    #[test]
+    fn numbers_count_once_and_memory_is_bounded() {
+        let mut seen = Seen::default();
+        assert!(seen.insert(3) && seen.insert(64) && !seen.insert(3));
+        assert!(!seen.insert(u32::MAX));
+        assert_eq!(seen.count(), 2);
+        assert!(seen.bits.len() < 3);
+    }
+}

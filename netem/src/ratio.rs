@@ -1,0 +1,94 @@
+//! A share of packets, or of the past.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// A number from 0 to 1: a chance, or a correlation. In JSON a plain number, 0.01 for one in a hundred.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, PartialOrd, Serialize)]
+#[serde(try_from = "f64", into = "f64")]
+pub struct Ratio(f64);
+
+/// Not a share of anything.
+#[derive(Clone, Copy, Debug, Error, PartialEq)]
+#[error("unable to use {0} as a ratio: it must be from 0 to 1, where 0.01 is one per cent")]
+pub struct NotARatio(f64);
+
+impl Ratio {
+    /// Never.
+    pub const ZERO: Self = Self(0.0);
+    /// Always.
+    pub const ONE: Self = Self(1.0);
+
+    /// Takes a number from 0 to 1.
+    pub fn new(value: f64) -> Result<Self, NotARatio> {
+        // A NaN is in no range.
+        (0.0..=1.0)
+            .contains(&value)
+            .then_some(Self(value))
+            .ok_or(NotARatio(value))
+    }
+
+    /// Takes a number from 0 to 100.
+    pub fn from_percent(percent: f64) -> Result<Self, NotARatio> {
+        Self::new(percent / 100.0)
+    }
+
+    /// From 0 to 1.
+    pub fn get(self) -> f64 {
+        self.0
+    }
+
+    /// Whether it is never.
+    pub fn is_zero(&self) -> bool {
+        self.0 == 0.0
+    }
+
+    /// What `struct tc_netem_*` calls a probability: 0 is never, [`u32::MAX`] is always.
+    pub(crate) fn to_scaled(self) -> u32 {
+        (self.0 * f64::from(u32::MAX)).round() as u32
+    }
+}
+
+impl TryFrom<f64> for Ratio {
+    type Error = NotARatio;
+
+    fn try_from(value: f64) -> Result<Self, NotARatio> {
+        Self::new(value)
+    }
+}
+
+impl From<Ratio> for f64 {
+    fn from(ratio: Ratio) -> Self {
+        ratio.0
+    }
+}
+
+impl fmt::Display for Ratio {
+    /// In per cent, as people say it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} %", self.0 * 100.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_shares_are_ratios() {
+        for value in [-0.001, 1.001, f64::NAN, f64::INFINITY] {
+            assert!(Ratio::new(value).is_err(), "{value}");
+        }
+        assert_eq!(Ratio::from_percent(100.0), Ok(Ratio::ONE));
+    }
+
+    #[test]
+    fn scaled_as_the_kernel_does() {
+        // `tc qdisc add … netem loss 1%` sends 42949673.
+        assert_eq!(Ratio::from_percent(1.0).unwrap().to_scaled(), 42_949_673);
+        assert_eq!(Ratio::ONE.to_scaled(), u32::MAX);
+        assert_eq!(Ratio::ZERO.to_scaled(), 0);
+    }
+}

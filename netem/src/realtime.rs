@@ -1,0 +1,90 @@
+//! Waking up on time.
+
+use std::io;
+use std::num::NonZeroU64;
+
+use serde::{Deserialize, Serialize};
+use strum::Display;
+
+/// Above everything ordinary, below what the kernel itself needs.
+const PRIORITY: libc::c_int = 10;
+/// How long a thread may be kept waiting by others of its kind, since Linux 6.12: the least that the kernel takes.
+const SLICE_NANOSECONDS: u64 = 100_000;
+/// By how much the kernel may postpone a timer to join it with others. Its default is 50 µs.
+const TIMER_SLACK: NonZeroU64 = NonZeroU64::new(1_000).expect("1000 is not 0");
+
+/// How the thread that serves a link is scheduled. Without real-time priority packets are late by as much as other
+/// processes keep the cores busy.
+#[derive(Clone, Copy, Debug, Deserialize, Display, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[strum(serialize_all = "camelCase")]
+pub enum Scheduling {
+    /// SCHED_FIFO. Needs CAP_SYS_NICE in the first user namespace, or RLIMIT_RTPRIO.
+    RealTime,
+    /// Ordinary, with a short slice, which needs no privilege and halves the longest delays.
+    ShortSlice,
+    /// Ordinary: the kernel is older than 6.12 and has no other.
+    Ordinary,
+}
+
+/// Gives the calling thread what it may have.
+pub(crate) fn acquire() -> Scheduling {
+    // Without it timers are later, not wrong.
+    let _ = rustix::thread::set_current_timer_slack(Some(TIMER_SLACK));
+    if set_real_time().is_ok() {
+        Scheduling::RealTime
+    } else if set_slice().is_ok() {
+        Scheduling::ShortSlice
+    } else {
+        Scheduling::Ordinary
+    }
+}
+
+/// Whether a thread could have real-time priority, tried on one of its own.
+pub(crate) fn probe() -> io::Result<()> {
+    std::thread::Builder::new()
+        .name("netem-probe".to_owned())
+        .spawn(set_real_time)?
+        .join()
+        .unwrap_or_else(|_| Err(io::Error::other("the thread that tried panicked")))
+}
+
+fn set_real_time() -> io::Result<()> {
+    let parameters = libc::sched_param {
+        sched_priority: PRIORITY,
+    };
+    // SAFETY: 0 is the calling thread, and the parameters outlive the call. Processes that it starts, it starts none,
+    // would be ordinary again (SCHED_RESET_ON_FORK).
+    let outcome = unsafe {
+        libc::sched_setscheduler(
+            0,
+            libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK,
+            &raw const parameters,
+        )
+    };
+    if outcome == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+fn set_slice() -> io::Result<()> {
+    let attributes = libc::sched_attr {
+        size: size_of::<libc::sched_attr>() as u32,
+        sched_policy: libc::SCHED_OTHER as u32,
+        sched_flags: 0,
+        sched_nice: 0,
+        sched_priority: 0,
+        sched_runtime: SLICE_NANOSECONDS,
+        sched_deadline: 0,
+        sched_period: 0,
+    };
+    // SAFETY: 0 is the calling thread; the attributes have the size they say and outlive the call.
+    let outcome = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+    if outcome == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}

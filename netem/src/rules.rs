@@ -1,0 +1,207 @@
+//! Filters that pick out the packets to peers, the same for both back ends.
+//!
+//! They are exchanged without a gap: new ones are in place before old ones are removed. Whatever kills the process in
+//! between, packets to peers are caught by one set or the other.
+
+use rtnetlink::packet_route::tc::TcHandle;
+use thiserror::Error;
+
+use crate::link::{Link, Prefix};
+use crate::netlink::{self, Netlink};
+use crate::tc::{Classifier, Filter, Match, Present, Then};
+
+/// Priorities of filters; the lowest is looked at first, and each is for one protocol. What passes, whoever it is for:
+const PASS: u16 = 100;
+/// Neighbour discovery passes, too.
+const DISCOVERY: u16 = 101;
+/// Sets of filters for peers take turns: IPv4, and IPv6 at the next priority. The third is for the successor of a process
+/// that was killed while it exchanged the other two.
+const SETS: [u16; 3] = [110, 120, 130];
+
+/// Why filters are not as they should be.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// A dump.
+    #[error("failed to list filters")]
+    List(#[source] netlink::Error),
+    /// cls_u32 or cls_flower, act_mirred.
+    #[error("failed to add a filter (`modprobe -a cls_u32 act_mirred` as root, if they are modules)")]
+    Add(#[source] netlink::Error),
+    /// Of ours.
+    #[error("failed to remove a filter")]
+    Remove(#[source] netlink::Error),
+}
+
+impl Error {
+    /// What the kernel said.
+    pub fn cause(&self) -> &netlink::Error {
+        match self {
+            Self::List(cause) | Self::Add(cause) | Self::Remove(cause) => cause,
+        }
+    }
+}
+
+/// The filters of one interface.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    pub(crate) interface: u32,
+    pub(crate) parent: TcHandle,
+    pub(crate) classifier: Classifier,
+}
+
+impl Rules {
+    /// Those of ours that are there.
+    pub(crate) fn ours(&self, netlink: &mut Netlink) -> Result<Vec<Present>, Error> {
+        let mut filters = netlink
+            .filters(self.interface, self.parent)
+            .map_err(Error::List)?;
+        filters.retain(|present| present.ours);
+        Ok(filters)
+    }
+
+    /// Lets through what is not to be impaired, whatever peer it is for: neighbour discovery, and what came in through
+    /// the device.
+    pub(crate) fn set_passes(&self, netlink: &mut Netlink, device: Option<&str>) -> Result<(), Error> {
+        for present in self.ours(netlink)? {
+            if present.priority < SETS[0] {
+                self.remove_one(netlink, present)?;
+            }
+        }
+        let returned = device.map(|device| (PASS, Match::From(device.to_owned())));
+        let discovery = Match::neighbour_discovery().map(|matches| (DISCOVERY, matches));
+        for (priority, matches) in returned.into_iter().chain(discovery) {
+            self.add(netlink, priority, matches, Then::Class(1))?;
+        }
+        Ok(())
+    }
+
+    /// Has exactly these peers caught, longer prefixes first.
+    pub(crate) fn set_peers(
+        &self,
+        netlink: &mut Netlink,
+        peers: impl IntoIterator<Item = (Prefix, Then)>,
+    ) -> Result<(), Error> {
+        let mut before = self.ours(netlink)?;
+        before.retain(|present| present.priority >= SETS[0]);
+        let set = match free_set(&before) {
+            Some(set) => set,
+            None => {
+                // The other two still catch.
+                let (oldest, others) = before
+                    .into_iter()
+                    .partition(|present| set_of(*present) == SETS[0]);
+                before = others;
+                self.remove_all(netlink, oldest)?;
+                SETS[0]
+            }
+        };
+        // Filters of one priority are looked at in the order in which they were added.
+        for (peer, then) in peers {
+            let priority = set + u16::from(peer.address().is_ipv6());
+            self.add(netlink, priority, Match::To(peer), then)?;
+        }
+        self.remove_all(netlink, before)
+    }
+
+    /// Removes all that are ours.
+    pub(crate) fn remove(&self, netlink: &mut Netlink) -> Result<(), Error> {
+        // Those that catch first: what they have caught must still pass.
+        let mut ours = self.ours(netlink)?;
+        ours.sort_by_key(|present| std::cmp::Reverse(present.priority));
+        self.remove_all(netlink, ours)
+    }
+
+    fn add(&self, netlink: &mut Netlink, priority: u16, matches: Match, then: Then) -> Result<(), Error> {
+        let filter = Filter {
+            parent: self.parent,
+            priority,
+            matches,
+            then,
+        };
+        netlink
+            .add_filter(self.interface, &filter, self.classifier)
+            .map_err(Error::Add)
+    }
+
+    fn remove_all(&self, netlink: &mut Netlink, filters: Vec<Present>) -> Result<(), Error> {
+        filters
+            .into_iter()
+            .try_for_each(|present| self.remove_one(netlink, present))
+    }
+
+    fn remove_one(&self, netlink: &mut Netlink, present: Present) -> Result<(), Error> {
+        netlink
+            .remove_filters(self.interface, self.parent, present)
+            .map_err(Error::Remove)
+    }
+}
+
+/// Peers with an impairment, longer prefixes first, and the number of their route.
+///
+/// One without may be an exception to a shorter prefix with one, and is then named, too.
+pub(crate) fn impaired(link: &Link) -> Vec<(Prefix, usize)> {
+    let peers = link.peers();
+    let has_impairment = |route: usize| !link.routes()[route].impairment.is_none();
+    let is_exception = |peer: Prefix| {
+        let mut shorter = peers.iter().filter(|(other, _)| other.length() < peer.length());
+        shorter.any(|(other, route)| has_impairment(*route) && other.contains(peer.address()))
+    };
+    let named = |(peer, route): &&(Prefix, usize)| has_impairment(*route) || is_exception(*peer);
+    peers.iter().filter(named).copied().collect()
+}
+
+fn set_of(present: Present) -> u16 {
+    present.priority - present.priority % 10
+}
+
+fn free_set(present: &[Present]) -> Option<u16> {
+    SETS.into_iter()
+        .find(|set| present.iter().all(|present| set_of(*present) != *set))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::impairment::Impairment;
+    use crate::link::Route;
+
+    #[test]
+    fn sets_take_turns() {
+        let present = |priority| Present {
+            priority,
+            ether_type: 0x0800,
+            ours: true,
+        };
+        assert_eq!(free_set(&[]), Some(110));
+        assert_eq!(free_set(&[present(110)]), Some(120));
+        assert_eq!(free_set(&[present(121)]), Some(110));
+        assert_eq!(free_set(&[present(110), present(120)]), Some(130));
+        assert_eq!(free_set(&[present(111), present(120), present(131)]), None);
+    }
+
+    #[test]
+    fn only_impaired_peers_are_caught_and_their_exceptions() {
+        let route = |peer: &str, milliseconds| Route {
+            peers: vec![peer.parse().unwrap()],
+            impairment: Impairment {
+                delay: Duration::from_millis(milliseconds),
+                ..Impairment::default()
+            },
+        };
+        let link = Link::new(vec![
+            route("10.0.0.0/8", 5),
+            route("10.1.0.0/16", 0),
+            route("10.1.2.0/24", 7),
+            route("192.168.0.1", 0),
+        ])
+        .unwrap();
+        let caught: Vec<_> = impaired(&link)
+            .into_iter()
+            .map(|(peer, route)| (peer.to_string(), route))
+            .collect();
+        let expected = [("10.1.2.0/24", 2), ("10.1.0.0/16", 1), ("10.0.0.0/8", 0)];
+        assert_eq!(caught, expected.map(|(peer, route)| (peer.to_owned(), route)));
+    }
+}

@@ -1,0 +1,186 @@
+//! How a link does: what was asked for, what happened, and whether it can be trusted.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::emulation::Tally;
+use crate::emulator::Kind;
+use crate::impairment::Mode;
+use crate::link::Link;
+use crate::realtime::Scheduling;
+
+/// A delay that is wrong by this much at the 99th percentile still is that delay.
+const LATENESS_TOLERANCE: Duration = Duration::from_micros(500);
+/// The same as a share of the delay.
+const LATENESS_TOLERANCE_RATIO: f64 = 0.05;
+
+/// A link at work, since it was last set.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct State {
+    /// What was asked for.
+    pub link: Link,
+    /// Who impairs.
+    pub backend: Kind,
+    /// How packets pass.
+    pub mode: Mode,
+    /// What was done, for each of the routes, in their order.
+    pub traffic: Vec<Traffic>,
+    /// The thread, if the kernel does it not alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker: Option<Worker>,
+}
+
+/// What was done to the packets of a route.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase", tag = "countedBy")]
+pub enum Traffic {
+    /// By this process.
+    Userspace(Tally),
+    /// By netem, which counts less, and goes on counting when a link is changed.
+    #[serde(rename_all = "camelCase")]
+    Kernel {
+        /// Left the link.
+        packets_out: u64,
+        /// Lost as was asked for, or over the limit.
+        dropped: u64,
+        /// On their way.
+        held: u32,
+    },
+}
+
+/// The thread that serves a link.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Worker {
+    /// How it is scheduled.
+    pub scheduling: Scheduling,
+    /// How late it was.
+    pub lateness: Lateness,
+    /// Frames that came faster than it took them, and are lost, since it started.
+    pub overflowed: u64,
+    /// Packets that came to it and are for nobody impaired; a few when peers change.
+    pub unmatched: u64,
+    /// Frames that the kernel did not take back.
+    pub refused: u64,
+}
+
+/// How much after their time frames left.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Lateness {
+    /// Frames that left.
+    pub frames: u64,
+    /// Half of them were later, in nanoseconds.
+    pub p50_ns: u64,
+    /// One of a hundred was later, in nanoseconds.
+    pub p99_ns: u64,
+    /// The latest, in nanoseconds.
+    pub max_ns: u64,
+}
+
+/// A reason not to trust what was measured over a link.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum Concern {
+    /// The machine is too busy, or the thread has no priority.
+    #[error(
+        "one packet of a hundred was late by more than {late:?}, and at most {tolerated:?} would be fair: leave a core to the emulator, or give it SYS_NICE"
+    )]
+    Late {
+        /// The 99th percentile.
+        late: Duration,
+        /// What would be fair.
+        tolerated: Duration,
+    },
+    /// The emulator lost packets on its own account.
+    #[error(
+        "{0} packets came faster than the emulator could take them and were lost, which nobody asked for: lower the rate, or leave a core to the emulator"
+    )]
+    Overflowed(u64),
+    /// The kernel did not take frames back.
+    #[error("{0} frames could not be sent on, which nobody asked for: is the interface up?")]
+    Refused(u64),
+}
+
+impl State {
+    /// What limits the trust in measurements over this link.
+    pub fn concerns(&self) -> Vec<Concern> {
+        let Some(worker) = &self.worker else {
+            return Vec::new();
+        };
+        // The shortest delay suffers the most.
+        let delays = self.link.routes().iter().map(|route| route.impairment.delay);
+        let shortest = delays.filter(|delay| !delay.is_zero()).min().unwrap_or_default();
+        let tolerated = shortest.mul_f64(LATENESS_TOLERANCE_RATIO).max(LATENESS_TOLERANCE);
+        let late = Duration::from_nanos(worker.lateness.p99_ns);
+        let mut concerns = Vec::new();
+        if late > tolerated {
+            concerns.push(Concern::Late { late, tolerated });
+        }
+        if worker.overflowed > 0 {
+            concerns.push(Concern::Overflowed(worker.overflowed));
+        }
+        if worker.refused > 0 {
+            concerns.push(Concern::Refused(worker.refused));
+        }
+        concerns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::impairment::Impairment;
+
+    fn state(delay_milliseconds: u64, p99_ns: u64) -> State {
+        let impairment = Impairment {
+            delay: Duration::from_millis(delay_milliseconds),
+            ..Impairment::default()
+        };
+        State {
+            link: Link::to(["10.0.0.1".parse().unwrap()], impairment).unwrap(),
+            backend: Kind::Userspace,
+            mode: Mode::SuperPackets,
+            traffic: vec![Traffic::Userspace(Tally::default())],
+            worker: Some(Worker {
+                scheduling: Scheduling::RealTime,
+                lateness: Lateness {
+                    frames: 1000,
+                    p50_ns: 1,
+                    p99_ns,
+                    max_ns: p99_ns,
+                },
+                overflowed: 0,
+                unmatched: 0,
+                refused: 0,
+            }),
+        }
+    }
+
+    #[test]
+    fn lateness_is_judged_by_the_delay() {
+        assert_eq!(state(1, 500_000).concerns(), []);
+        assert_eq!(state(100, 5_000_000).concerns(), []);
+        let late = Concern::Late {
+            late: Duration::from_millis(6),
+            tolerated: Duration::from_millis(5),
+        };
+        assert_eq!(state(100, 6_000_000).concerns(), [late]);
+    }
+
+    #[test]
+    fn packets_that_the_emulator_lost_itself_are_a_concern() {
+        let mut state = state(10, 0);
+        state.worker.as_mut().unwrap().overflowed = 3;
+        assert_eq!(state.concerns(), [Concern::Overflowed(3)]);
+    }
+
+    #[test]
+    fn states_travel_as_json() {
+        let state = state(10, 7);
+        let text = serde_json::to_string(&state).unwrap();
+        assert_eq!(serde_json::from_str::<State>(&text).unwrap(), state);
+    }
+}

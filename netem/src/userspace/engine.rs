@@ -1,0 +1,292 @@
+//! The thread that holds the frames: reads them, has their fate decided, and writes them when their time has come.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender};
+use std::{fmt, io};
+
+use hdrhistogram::Histogram;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+use crate::emulation::{Departure, DueQueue, LinkState, Nanos, Packet, Random, Tally};
+use crate::frame;
+use crate::link::{Link, Prefix};
+use crate::realtime::{self, Scheduling};
+use crate::tap::Tap;
+
+/// Frames that are read or written before the other is looked at again.
+const BATCH: usize = 64;
+
+/// Lateness beyond this counts as this, in nanoseconds.
+const LATENESS_MAX: u64 = 60_000_000_000;
+
+/// Two digits are enough to judge a percentile.
+const LATENESS_DIGITS: u8 = 2;
+
+/// What the thread is told.
+pub(super) enum Command {
+    /// Other links from now on. What is on its way arrives as it was decided.
+    Set(Box<Links>),
+    /// Says how it is going.
+    Report(SyncSender<Report>),
+    /// Drops what it holds and ends.
+    Stop,
+}
+
+/// Links, ready to decide.
+pub(super) struct Links {
+    states: Vec<LinkState>,
+    by_address: HashMap<IpAddr, usize>,
+    /// Longer ones first.
+    by_prefix: Vec<(Prefix, usize)>,
+}
+
+impl Links {
+    pub(super) fn new(link: &Link, seed: u64) -> Self {
+        let states = link
+            .routes()
+            .iter()
+            .zip(seed..)
+            .map(|(route, seed)| LinkState::new(&route.impairment, Random::new(seed)))
+            .collect();
+        let (hosts, by_prefix): (Vec<_>, _) = link.peers().into_iter().partition(|(peer, _)| peer.is_host());
+        Self {
+            states,
+            by_address: hosts
+                .into_iter()
+                .map(|(peer, link)| (peer.address(), link))
+                .collect(),
+            by_prefix,
+        }
+    }
+
+    fn towards(&self, address: IpAddr) -> Option<usize> {
+        let by_prefix = || {
+            let found = self.by_prefix.iter().find(|(peer, _)| peer.contains(address));
+            found.map(|(_, link)| *link)
+        };
+        self.by_address.get(&address).copied().or_else(by_prefix)
+    }
+}
+
+/// How it is going, since the links were last set.
+pub(super) struct Report {
+    pub(super) tallies: Vec<Tally>,
+    pub(super) unmatched: u64,
+    pub(super) refused: u64,
+    pub(super) lateness: Histogram<u64>,
+    pub(super) scheduling: Scheduling,
+}
+
+/// A frame on its way.
+struct Held {
+    frame: Box<[u8]>,
+    packet: Packet,
+    /// Absent for frames to nobody who is impaired.
+    link: Option<usize>,
+    /// Which links were set when it came.
+    generation: u64,
+}
+
+pub(super) struct Engine {
+    tap: Arc<Tap>,
+    wake: OwnedFd,
+    commands: Receiver<Command>,
+    scheduling: Scheduling,
+    links: Links,
+    generation: u64,
+    queue: DueQueue<Held>,
+    unmatched: u64,
+    refused: u64,
+    lateness: Histogram<u64>,
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("tap", &self.tap)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    /// Takes what it works on; `wake` becomes readable when there are commands.
+    pub(super) fn new(tap: Arc<Tap>, wake: OwnedFd, commands: Receiver<Command>, links: Links) -> Self {
+        Self {
+            tap,
+            wake,
+            commands,
+            scheduling: Scheduling::Ordinary,
+            links,
+            generation: 0,
+            queue: DueQueue::new(),
+            unmatched: 0,
+            refused: 0,
+            lateness: no_lateness(),
+        }
+    }
+
+    /// Serves the links until it is told to stop, or the TAP is gone.
+    pub(super) fn run(mut self) -> io::Result<()> {
+        self.scheduling = realtime::acquire();
+        let mut buffer = vec![0; frame::LARGEST];
+        loop {
+            self.write_due()?;
+            let (readable, woken) = self.wait()?;
+            if woken && self.obey()? {
+                return Ok(());
+            }
+            if readable {
+                self.read(&mut buffer)?;
+            }
+        }
+    }
+
+    /// Sleeps until a frame comes, one has to leave, or there are commands.
+    fn wait(&self) -> io::Result<(bool, bool)> {
+        let timeout = self.queue.next_due().map(|due| {
+            let nanoseconds = due.saturating_sub(now());
+            Timespec {
+                tv_sec: (nanoseconds / 1_000_000_000) as i64,
+                tv_nsec: (nanoseconds % 1_000_000_000) as _,
+            }
+        });
+        let mut fds = [
+            PollFd::new(&*self.tap, PollFlags::IN),
+            PollFd::new(&self.wake, PollFlags::IN),
+        ];
+        match poll(&mut fds, timeout.as_ref()) {
+            Err(Errno::INTR) => return Ok((false, false)),
+            polled => polled?,
+        };
+        // Errors are readable, too: reading says which.
+        let [readable, woken] = fds.map(|fd| !fd.revents().is_empty());
+        Ok((readable, woken))
+    }
+
+    /// True if it shall end.
+    fn obey(&mut self) -> io::Result<bool> {
+        let mut count = [0; 8];
+        match rustix::io::read(self.wake.as_fd(), &mut count) {
+            Err(Errno::AGAIN) => {}
+            read => {
+                read?;
+            }
+        }
+        while let Ok(command) = self.commands.try_recv() {
+            match command {
+                Command::Set(links) => {
+                    self.links = *links;
+                    self.generation += 1;
+                    (self.unmatched, self.refused) = (0, 0);
+                    self.lateness = no_lateness();
+                }
+                Command::Report(to) => {
+                    // Whoever asked may have stopped waiting.
+                    let _ = to.try_send(Report {
+                        tallies: self.links.states.iter().map(LinkState::tally).collect(),
+                        unmatched: self.unmatched,
+                        refused: self.refused,
+                        lateness: self.lateness.clone(),
+                        scheduling: self.scheduling,
+                    });
+                }
+                Command::Stop => return Ok(true),
+            }
+        }
+        Ok(false)
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<()> {
+        for _ in 0..BATCH {
+            let length = match self.tap.read(buffer) {
+                Ok(length) => length,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            self.accept(&buffer[..length], now());
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self, frame: &[u8], now: Nanos) {
+        // What the kernel sends through the TAP of its own accord, multicast, is not ours to spread.
+        let Some(destination) = frame::destination(frame).filter(|address| !address.is_multicast()) else {
+            return;
+        };
+        let packet = frame::measure(frame);
+        let generation = self.generation;
+        let Some(link) = self.links.towards(destination) else {
+            // Filters and links change one after the other; a peer that has just ceased to be one is not impaired.
+            self.unmatched += u64::from(packet.packets);
+            let held = Held {
+                frame: frame.into(),
+                packet,
+                link: None,
+                generation,
+            };
+            self.queue.push(now, held);
+            return;
+        };
+        let departures = self.links.states[link].decide(packet, now);
+        for Departure { due, corrupt } in departures.into_iter().flatten() {
+            let mut frame: Box<[u8]> = frame.into();
+            if let Some(random) = corrupt {
+                frame::corrupt(&mut frame, random);
+            }
+            self.queue.push(
+                due,
+                Held {
+                    frame,
+                    packet,
+                    link: Some(link),
+                    generation,
+                },
+            );
+        }
+    }
+
+    fn write_due(&mut self) -> io::Result<()> {
+        for _ in 0..BATCH {
+            let now = now();
+            let Some((due, held)) = self.queue.pop_due(now) else {
+                break;
+            };
+            let written = match self.tap.write(&held.frame) {
+                Ok(()) => true,
+                // The device is gone, or was set down by somebody.
+                Err(error @ (Errno::BADFD | Errno::IO | Errno::NODEV)) => return Err(error.into()),
+                Err(_) => false,
+            };
+            if held.generation != self.generation {
+                continue;
+            }
+            self.refused += u64::from(!written);
+            // What passes unimpaired at once has no time to be late against.
+            if let Some(link) = held.link {
+                self.lateness.saturating_record(now - due);
+                let state = &mut self.links.states[link];
+                if written {
+                    state.released(held.packet);
+                } else {
+                    state.discarded(held.packet);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn no_lateness() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LATENESS_MAX, LATENESS_DIGITS).expect("the bounds are valid")
+}
+
+fn now() -> Nanos {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

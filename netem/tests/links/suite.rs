@@ -1,0 +1,516 @@
+//! What holds for both back ends.
+
+use std::num::{NonZeroU32, NonZeroU64};
+use std::thread;
+use std::time::Duration;
+
+use perfrun_netem::state::Traffic;
+use perfrun_netem::{
+    Backend, Chance, Distribution, Emulator, Impairment, Jitter, Link, Loss, Ratio, Reorder, Route,
+    Scheduling,
+};
+
+use crate::lab::{FAR, FAR_UNIMPAIRED, FAR_V6, Lab, address, to_far};
+use crate::role;
+use crate::testing::skip;
+use crate::traffic::{Echo, round_trips, stream, tcp_bytes_per_second};
+
+/// How often something may be measured before it counts as wrong: other work on the machine disturbs, but not each time.
+const ATTEMPTS: usize = 4;
+
+/// Ethernet, IPv4 and TCP with its timestamps around a segment, in an MTU of 1500.
+const TCP_SHARE: f64 = 1448.0 / 1514.0;
+
+/// How far a round trip may be from the delay.
+fn tolerance(milliseconds: f64) -> f64 {
+    (milliseconds * 0.01).max(0.3)
+}
+
+pub fn delay(milliseconds: u64) -> Impairment {
+    Impairment {
+        delay: Duration::from_millis(milliseconds),
+        ..Impairment::default()
+    }
+}
+
+fn percent(percent: f64) -> Ratio {
+    Ratio::from_percent(percent).unwrap()
+}
+
+fn lossy(ratio: f64) -> Impairment {
+    let loss = Loss::Random {
+        ratio: percent(ratio),
+        correlation: Ratio::ZERO,
+    };
+    Impairment {
+        loss: Some(loss),
+        ..Impairment::default()
+    }
+}
+
+fn chance(ratio: f64) -> Option<Chance> {
+    Some(Chance {
+        ratio: percent(ratio),
+        correlation: Ratio::ZERO,
+    })
+}
+
+/// Measures until it is right, some times at most.
+fn eventually<T: std::fmt::Debug>(what: &str, mut measure: impl FnMut() -> T, is_right: impl Fn(&T) -> bool) {
+    let mut seen = Vec::new();
+    for _ in 0..ATTEMPTS {
+        let measured = measure();
+        if is_right(&measured) {
+            return;
+        }
+        seen.push(measured);
+    }
+    panic!("{what}: {seen:?}");
+}
+
+fn median(round_trips: Vec<Option<f64>>) -> f64 {
+    let mut times: Vec<_> = round_trips.into_iter().flatten().collect();
+    times.sort_by(f64::total_cmp);
+    assert!(!times.is_empty(), "nothing came back");
+    times[times.len() / 2]
+}
+
+/// Half the width of what 99 of 100 binomial counts are within.
+fn binomial_width(ratio: f64, draws: f64) -> f64 {
+    // Half a count more, since counts are whole.
+    2.576 * (ratio * (1.0 - ratio) * draws).sqrt() + 0.5
+}
+
+pub fn round_trips_are_as_long_as_the_delay(backend: Backend) {
+    let Some(lab) = Lab::new(backend) else { return };
+    let mut emulator = lab.emulator(&to_far(delay(1)));
+    let echo = Echo::start(&lab, address(FAR));
+    for milliseconds in [1, 10, 50, 100, 300] {
+        emulator.set(&to_far(delay(milliseconds))).unwrap();
+        let expected = milliseconds as f64;
+        eventually(
+            &format!("median round trip of {milliseconds} ms"),
+            || median(round_trips(&lab, &echo, 100, Duration::from_millis(5))),
+            |median| (median - expected).abs() <= tolerance(expected),
+        );
+        // How late the others are depends on what else the machine does, unless the thread goes first.
+        if let Some(worker) = emulator.state().unwrap().worker
+            && worker.scheduling == Scheduling::RealTime
+        {
+            let limit = Duration::from_millis(2).max(Duration::from_millis(milliseconds) / 20);
+            eventually(
+                "lateness at the 99th percentile",
+                || {
+                    emulator.set(&to_far(delay(milliseconds))).unwrap();
+                    round_trips(&lab, &echo, 100, Duration::from_millis(5));
+                    emulator.state().unwrap().worker.unwrap().lateness.p99_ns
+                },
+                |p99_ns| Duration::from_nanos(*p99_ns) <= limit,
+            );
+        }
+    }
+}
+
+pub fn jitter_spreads_as_it_should(backend: Backend) {
+    let Some(lab) = Lab::new(backend) else { return };
+    let echo = Echo::start(&lab, address(FAR));
+    let jittery = |distribution| Impairment {
+        jitter: Some(Jitter {
+            amount: Duration::from_millis(10),
+            distribution,
+            correlation: Ratio::ZERO,
+        }),
+        ..delay(50)
+    };
+    let mut emulator = lab.emulator(&to_far(delay(50)));
+    for (distribution, expected) in [
+        (Distribution::Normal, 10.0),
+        (Distribution::Uniform, 10.0 / 3f64.sqrt()),
+    ] {
+        emulator.set(&to_far(jittery(distribution))).unwrap();
+        let spread = || {
+            let times: Vec<_> = round_trips(&lab, &echo, 2000, Duration::from_millis(1))
+                .into_iter()
+                .flatten()
+                .collect();
+            let mean = times.iter().sum::<f64>() / times.len() as f64;
+            let variance = times.iter().map(|time| (time - mean).powi(2)).sum::<f64>() / times.len() as f64;
+            variance.sqrt()
+        };
+        eventually(
+            &format!("deviation of {distribution} jitter"),
+            spread,
+            |deviation| (deviation / expected - 1.0).abs() <= 0.15,
+        );
+    }
+}
+
+pub fn loss_is_the_share_that_was_set(backend: Backend) {
+    const PACKETS: u32 = 50_000;
+    let Some(lab) = Lab::new(backend) else { return };
+    let mut emulator = lab.emulator(&to_far(lossy(1.0)));
+    for ratio in [0.1, 1.0, 5.0] {
+        let expected = ratio / 100.0 * f64::from(PACKETS);
+        let width = binomial_width(ratio / 100.0, PACKETS.into());
+        eventually(
+            &format!("lost of {PACKETS} at {ratio} %"),
+            || {
+                // Chance begins anew.
+                emulator.set(&to_far(lossy(ratio))).unwrap();
+                PACKETS as usize - stream(&lab, address(FAR), PACKETS, 200, 25).distinct()
+            },
+            |lost| (*lost as f64 - expected).abs() <= width,
+        );
+    }
+}
+
+pub fn losses_come_in_bursts_if_asked_to(backend: Backend) {
+    const PACKETS: u32 = 50_000;
+    let Some(lab) = Lab::new(backend) else { return };
+    let bursts = Impairment {
+        loss: Some(Loss::GilbertElliott {
+            enter_bad: percent(1.0),
+            leave_bad: percent(25.0),
+            loss_in_bad: Ratio::ONE,
+            loss_in_good: Ratio::ZERO,
+        }),
+        ..Impairment::default()
+    };
+    let _emulator = lab.emulator(&to_far(bursts));
+    eventually(
+        "mean length of runs of lost packets, and their share",
+        || {
+            let numbers = stream(&lab, address(FAR), PACKETS, 200, 25).numbers;
+            let gaps: Vec<_> = numbers
+                .windows(2)
+                .map(|pair| pair[1] - pair[0] - 1)
+                .filter(|gap| *gap > 0)
+                .collect();
+            let lost: u32 = gaps.iter().sum();
+            (
+                f64::from(lost) / gaps.len() as f64,
+                f64::from(lost) / f64::from(PACKETS),
+            )
+        },
+        // Some 480 runs whose lengths deviate by 3.5: 2.576 of their means' deviations.
+        |(length, share)| (length - 4.0).abs() < 0.41 && (share - 0.01 / 0.26).abs() < 0.006,
+    );
+}
+
+pub fn rates_are_as_set(backend: Backend) {
+    let Some(lab) = Lab::new(backend) else { return };
+    let mut emulator = lab.emulator(&to_far(delay(1)));
+    for megabits in [10, 100, 1000] {
+        let limited = Impairment {
+            rate_bits_per_second: NonZeroU64::new(megabits * 1_000_000),
+            ..Impairment::default()
+        };
+        emulator.set(&to_far(limited)).unwrap();
+        eventually(
+            &format!("Mbit/s of TCP at {megabits} Mbit/s"),
+            || {
+                let (warm_up, time) = (Duration::from_millis(700), Duration::from_millis(1500));
+                tcp_bytes_per_second(&lab, address(FAR), warm_up, time) * 8.0 / TCP_SHARE / 1e6
+            },
+            |measured| (measured / megabits as f64 - 1.0).abs() <= 0.03,
+        );
+    }
+}
+
+pub fn datagrams_get_no_more_than_the_rate(backend: Backend) {
+    let Some(lab) = Lab::new(backend) else { return };
+    let limited = Impairment {
+        rate_bits_per_second: NonZeroU64::new(50_000_000),
+        ..Impairment::default()
+    };
+    let _emulator = lab.emulator(&to_far(limited));
+    eventually(
+        "Mbit/s of UDP",
+        // 57 Mbit/s are offered.
+        || stream(&lab, address(FAR), 5000, 1400, 5).bits_per_second / 1e6,
+        |megabits| (megabits / 50.0 - 1.0).abs() <= 0.03,
+    );
+}
+
+pub fn copies_errors_and_overtaking_are_as_set(backend: Backend) {
+    const PACKETS: u32 = 20_000;
+    let Some(lab) = Lab::new(backend) else { return };
+    let near = |count: usize, ratio: f64| {
+        let expected = ratio * f64::from(PACKETS);
+        (count as f64 - expected).abs() <= binomial_width(ratio, PACKETS.into())
+    };
+    let mut emulator = lab.emulator(&to_far(Impairment {
+        duplicate: chance(10.0),
+        ..Impairment::default()
+    }));
+    eventually(
+        "copies, and originals",
+        || {
+            let arrivals = stream(&lab, address(FAR), PACKETS, 200, 20);
+            (arrivals.numbers.len() - arrivals.distinct(), arrivals.distinct())
+        },
+        |(copies, distinct)| near(*copies, 0.1) && *distinct == PACKETS as usize,
+    );
+
+    emulator
+        .set(&to_far(Impairment {
+            corrupt: chance(10.0),
+            ..Impairment::default()
+        }))
+        .unwrap();
+    eventually(
+        "discarded for their checksum, and wrong ones that got through",
+        || {
+            let arrivals = stream(&lab, address(FAR), PACKETS, 200, 20);
+            (PACKETS as usize - arrivals.distinct(), arrivals.wrong)
+        },
+        // netem also makes bits of the Ethernet header wrong, of which those of the sender harm nobody: 6 bytes of 242.
+        |(discarded, wrong)| (near(*discarded, 0.1) || near(*discarded, 0.1 * 236.0 / 242.0)) && *wrong == 0,
+    );
+
+    let reorder = Reorder {
+        ratio: percent(25.0),
+        correlation: Ratio::ZERO,
+        gap: NonZeroU32::MIN,
+    };
+    emulator
+        .set(&to_far(Impairment {
+            reorder: Some(reorder),
+            ..delay(20)
+        }))
+        .unwrap();
+    eventually(
+        "overtaking",
+        || {
+            let numbers = stream(&lab, address(FAR), PACKETS, 200, 20).numbers;
+            // Those that skip the delay come before the one that was sent right before them.
+            let position: std::collections::HashMap<_, _> = numbers
+                .iter()
+                .zip(0..)
+                .map(|(number, at)| (*number, at))
+                .collect();
+            let overtook = (1..PACKETS).filter(|number| {
+                let at = |number: u32| position.get(&number).copied().unwrap_or(u32::MAX);
+                at(*number) < at(number - 1)
+            });
+            overtook.count()
+        },
+        // One that skips after one that skipped did not overtake it: a quarter of three quarters.
+        |overtook| (*overtook as f64 / f64::from(PACKETS) - 0.1875).abs() < 0.012,
+    );
+}
+
+/// The queue of the kernel's default, 1000 packets, would be full after 12 ms.
+pub fn nothing_is_lost_that_was_not_to_be(backend: Backend) {
+    let Some(lab) = Lab::new(backend) else { return };
+    let long_and_fat = Impairment {
+        rate_bits_per_second: NonZeroU64::new(1_000_000_000),
+        ..delay(100)
+    };
+    let mut emulator = lab.emulator(&to_far(long_and_fat.clone()));
+    // 45 Mbit in each of 10 bursts: half the link for a second, in lumps that must be held for 145 ms.
+    eventually(
+        "lost",
+        || {
+            emulator.set(&to_far(long_and_fat.clone())).unwrap();
+            let arrived = stream(&lab, address(FAR), 40_000, 1400, 40).distinct();
+            (40_000 - arrived, emulator.state().unwrap().traffic)
+        },
+        |(lost, traffic)| {
+            let own = match traffic[0] {
+                Traffic::Userspace(tally) => tally.over_limit,
+                Traffic::Kernel { dropped, .. } => dropped,
+            };
+            *lost == 0 && own == 0
+        },
+    );
+}
+
+pub fn others_are_not_impaired(backend: Backend) {
+    let Some(lab) = Lab::new(backend) else { return };
+    let mut emulator = lab.emulator(&to_far(delay(50)));
+    let few = Duration::from_millis(5);
+    let time_to = |to: &str| median(round_trips(&lab, &Echo::start(&lab, address(to)), 20, few));
+    assert!(time_to(FAR) >= 50.0);
+    eventually(
+        "round trip of somebody else",
+        || time_to(FAR_UNIMPAIRED),
+        |time| *time < 5.0,
+    );
+
+    // Peers have links of their own, and addresses exceptions.
+    let route = |peer: &str, impairment| Route {
+        peers: vec![peer.parse().unwrap()],
+        impairment,
+    };
+    let link = Link::new(vec![
+        route("10.77.0.0/24", delay(20)),
+        route(FAR, delay(80)),
+        route(FAR_UNIMPAIRED, delay(0)),
+    ]);
+    emulator.set(&link.unwrap()).unwrap();
+    eventually(
+        "round trip of the exception",
+        || time_to(FAR_UNIMPAIRED),
+        |time| *time < 5.0,
+    );
+    let far = time_to(FAR);
+    assert!((80.0..100.0).contains(&far), "{far}");
+}
+
+/// If the question who has the address were impaired, the first packet would pay twice.
+pub fn neighbours_are_found_at_once(backend: Backend) {
+    let Some(lab) = Lab::new(backend) else { return };
+    let _emulator = lab.emulator(&to_far(delay(200)));
+    let mut families = vec![(FAR, "-4")];
+    if lab.has_v6 {
+        families.push((FAR_V6, "-6"));
+    } else {
+        skip("IPv6", "this kernel has none");
+    }
+    for (far, family) in families {
+        let echo = Echo::start(&lab, address(far));
+        eventually(
+            &format!("first round trip to {far}"),
+            || {
+                lab.near.ip(&[family, "neigh", "flush", "dev", "eth0"]);
+                median(round_trips(&lab, &echo, 1, Duration::ZERO))
+            },
+            |first| (200.0..300.0).contains(first),
+        );
+    }
+}
+
+pub fn changing_a_link_loses_nothing(backend: Backend) {
+    let Some(lab) = Lab::new(backend) else { return };
+    let mut emulator = lab.emulator(&to_far(delay(10)));
+    let echo = Echo::start(&lab, address(FAR));
+    let times = thread::scope(|scope| {
+        let measuring = scope.spawn(|| round_trips(&lab, &echo, 600, Duration::from_millis(1)));
+        for milliseconds in [30, 20, 40] {
+            thread::sleep(Duration::from_millis(150));
+            emulator.set(&to_far(delay(milliseconds))).unwrap();
+        }
+        measuring.join().unwrap()
+    });
+    assert!(
+        times.iter().all(Option::is_some),
+        "{} lost",
+        times.iter().filter(|time| time.is_none()).count()
+    );
+    let last = median(times[550..].to_vec());
+    assert!((40.0..60.0).contains(&last), "{last}");
+}
+
+pub fn what_is_removed_leaves_nothing(backend: Backend) {
+    let Some(lab) = Lab::new(backend) else { return };
+    let before = lab.traces();
+    let mut emulator = lab.emulator(&to_far(lossy(50.0)));
+    emulator.set(&to_far(delay(30))).unwrap();
+    assert_ne!(lab.traces(), before);
+    emulator.remove().unwrap();
+    assert_eq!(lab.traces(), before);
+    drop(lab.emulator(&to_far(delay(30))));
+    assert_eq!(lab.traces(), before);
+}
+
+/// `is_closed`: nothing passes while there is no emulator, instead of being impaired further.
+pub fn a_killed_emulator_is_succeeded(backend: Backend, is_closed: bool) {
+    let Some(lab) = Lab::new(backend) else { return };
+    let before = lab.traces();
+    let echo = Echo::start(&lab, address(FAR));
+    let few = Duration::from_millis(5);
+    for _ in 0..2 {
+        let mut killed = role::start_emulator(&lab, &to_far(delay(30)), backend);
+        assert!(median(round_trips(&lab, &echo, 10, few)) >= 30.0);
+        killed.kill().unwrap();
+        killed.wait().unwrap();
+        let alone = round_trips(&lab, &echo, 10, few);
+        if is_closed {
+            assert!(alone.iter().all(Option::is_none), "{alone:?}");
+        } else {
+            assert!(median(alone) >= 30.0);
+        }
+        // Others never noticed.
+        let other = Echo::start(&lab, address(FAR_UNIMPAIRED));
+        assert!(round_trips(&lab, &other, 5, few).iter().all(Option::is_some));
+    }
+
+    let successor = lab.emulator(&to_far(delay(15)));
+    eventually(
+        "round trip",
+        || median(round_trips(&lab, &echo, 20, few)),
+        |time| (15.0..17.0).contains(time),
+    );
+    successor.remove().unwrap();
+    assert_eq!(lab.traces(), before);
+
+    let mut killed = role::start_emulator(&lab, &to_far(delay(30)), backend);
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert!(lab.near.run(|| perfrun_netem::clear("eth0")).unwrap());
+    assert!(!lab.near.run(|| perfrun_netem::clear("eth0")).unwrap());
+    assert_eq!(lab.traces(), before);
+}
+
+/// The crate's own probe, and that it finds out what is not as claimed.
+pub fn the_probe_tells_what_is_from_what_is_not(backend: Backend) {
+    use perfrun_netem::probe::{Measurement, Plan, judge, measure, serve};
+
+    let Some(lab) = Lab::new(backend) else { return };
+    let bind = |address: &str| {
+        let socket = std::net::UdpSocket::bind((address, 0)).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        socket
+    };
+    let server = lab.far.run(|| bind(FAR));
+    let to = server.local_addr().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.spawn({
+        let _inside = runtime.enter();
+        serve(tokio::net::UdpSocket::from_std(server).unwrap())
+    });
+    let probe = |plan: &Plan| -> Measurement {
+        let client = lab.near.run(|| bind("0.0.0.0"));
+        runtime.block_on(async {
+            let client = tokio::net::UdpSocket::from_std(client).unwrap();
+            measure(client, to, plan).await.unwrap()
+        })
+    };
+    let none = Impairment::default();
+    let lossy = Impairment {
+        rate_bits_per_second: NonZeroU64::new(100_000_000),
+        ..lossy(2.0)
+    };
+    let mut emulator = lab.emulator(&to_far(delay(20)));
+    for impairment in [delay(20), lossy] {
+        let plan = Plan::of(&impairment, &none);
+        eventually(
+            "findings of a link that is as set",
+            || {
+                emulator.set(&to_far(impairment.clone())).unwrap();
+                judge(&impairment, &none, Duration::ZERO, &plan, &probe(&plan))
+            },
+            |verdict| verdict.is_effective(),
+        );
+        // The same link, claimed to be another one.
+        let claimed = Impairment {
+            loss: impairment.loss.is_none().then(|| Loss::Random {
+                ratio: percent(3.0),
+                correlation: Ratio::ZERO,
+            }),
+            ..delay(25)
+        };
+        let verdict = judge(&claimed, &none, Duration::ZERO, &plan, &probe(&plan));
+        assert!(verdict.outside().count() >= 2, "{verdict:?}");
+    }
+}
+
+/// What is where, for `tools`.
+pub fn started(lab: &Lab, impairment: Impairment) -> Emulator {
+    lab.emulator(&to_far(impairment))
+}

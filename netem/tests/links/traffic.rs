@@ -1,0 +1,217 @@
+//! Datagrams of our own, counted and timed by nothing of the crate under test.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crate::lab::Lab;
+
+/// Long enough for whatever is still on its way behind the delay.
+const SILENCE: Duration = Duration::from_millis(400);
+const RECEIVE_BUFFER: usize = 64 << 20;
+
+/// Sends everything back.
+pub struct Echo {
+    pub address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Echo {
+    pub fn start(lab: &Lab, address: IpAddr) -> Self {
+        let socket = lab.far.run(|| UdpSocket::bind((address, 0))).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        let address = socket.local_addr().unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = thread::spawn(move || {
+            let mut buffer = [0; 2048];
+            while !stopped.load(Ordering::Relaxed) {
+                if let Ok((length, from)) = socket.recv_from(&mut buffer) {
+                    let _ = socket.send_to(&buffer[..length], from);
+                }
+            }
+        });
+        Self {
+            address,
+            stop,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Round trips in milliseconds, in the order of sending; absent for what was lost.
+pub fn round_trips(lab: &Lab, echo: &Echo, count: usize, interval: Duration) -> Vec<Option<f64>> {
+    let any = if echo.address.is_ipv4() {
+        "0.0.0.0:0"
+    } else {
+        "[::]:0"
+    };
+    let socket = lab.near.run(|| UdpSocket::bind(any)).unwrap();
+    socket.connect(echo.address).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    let begin = Instant::now();
+    let all_sent = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let receiver = scope.spawn(|| {
+            let mut round_trips = vec![None; count];
+            let mut buffer = [0; 64];
+            let mut last = Instant::now();
+            let mut answered = 0;
+            while answered < count {
+                if let Ok(16) = socket.recv(&mut buffer) {
+                    let now = begin.elapsed().as_nanos() as u64;
+                    let word = |at: usize| u64::from_be_bytes(buffer[at..at + 8].try_into().unwrap());
+                    let round_trip = &mut round_trips[word(0) as usize];
+                    answered += usize::from(round_trip.is_none());
+                    round_trip.get_or_insert((now - word(8)) as f64 / 1e6);
+                    last = Instant::now();
+                } else if !all_sent.load(Ordering::Relaxed) {
+                    last = Instant::now();
+                } else if last.elapsed() > SILENCE {
+                    break;
+                }
+            }
+            round_trips
+        });
+        for number in 0..count {
+            let due = begin + interval * number as u32;
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            let mut datagram = [0; 16];
+            datagram[..8].copy_from_slice(&(number as u64).to_be_bytes());
+            datagram[8..].copy_from_slice(&(begin.elapsed().as_nanos() as u64).to_be_bytes());
+            let _ = socket.send(&datagram);
+        }
+        all_sent.store(true, Ordering::Relaxed);
+        receiver.join().unwrap()
+    })
+}
+
+/// What came of a stream of datagrams.
+#[derive(Debug, Default)]
+pub struct Arrivals {
+    /// Numbers in the order in which they came, with repetitions.
+    pub numbers: Vec<u32>,
+    /// Had another payload than was sent.
+    pub wrong: usize,
+    /// Bits per second in whole Ethernet frames, from the first to the last.
+    pub bits_per_second: f64,
+}
+
+impl Arrivals {
+    /// Datagrams that came at least once.
+    pub fn distinct(&self) -> usize {
+        let mut numbers = self.numbers.clone();
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers.len()
+    }
+}
+
+/// Sends numbered datagrams over IPv4, some in every millisecond, and takes what comes.
+pub fn stream(lab: &Lab, to: IpAddr, count: u32, bytes: usize, per_millisecond: u32) -> Arrivals {
+    let receiver = lab.far.run(|| UdpSocket::bind((to, 0))).unwrap();
+    receiver
+        .set_read_timeout(Some(Duration::from_millis(20)))
+        .unwrap();
+    // What the receiver is too slow for must not look like the link's loss.
+    rustix::net::sockopt::set_socket_recv_buffer_size_force(&receiver, RECEIVE_BUFFER).unwrap();
+    let address = receiver.local_addr().unwrap();
+    let sender = lab.near.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
+    sender.connect(address).unwrap();
+    let all_sent = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let receiving = scope.spawn(|| receive(&receiver, bytes, &all_sent));
+        let begin = Instant::now();
+        for number in 0..count {
+            let due = begin + Duration::from_millis((number / per_millisecond).into());
+            if number % per_millisecond == 0 {
+                thread::sleep(due.saturating_duration_since(Instant::now()));
+            }
+            while sender.send(&payload(number, bytes)).is_err() {
+                thread::yield_now(); // a full queue of the device
+            }
+        }
+        all_sent.store(true, Ordering::Relaxed);
+        receiving.join().unwrap()
+    })
+}
+
+fn receive(socket: &UdpSocket, bytes: usize, all_sent: &AtomicBool) -> Arrivals {
+    const HEADERS: usize = 14 + 20 + 8;
+    let mut arrivals = Arrivals::default();
+    let mut times: Option<(Instant, Instant)> = None;
+    let mut quiet_since = Instant::now();
+    let mut buffer = [0; 2048];
+    loop {
+        if let Ok(length) = socket.recv(&mut buffer) {
+            let now = Instant::now();
+            times = Some((times.map_or(now, |(first, _)| first), now));
+            quiet_since = now;
+            let number = u32::from_be_bytes(buffer[..4].try_into().unwrap());
+            arrivals.numbers.push(number);
+            arrivals.wrong += usize::from(buffer[..length] != payload(number, bytes));
+        } else if !all_sent.load(Ordering::Relaxed) {
+            quiet_since = Instant::now();
+        } else if quiet_since.elapsed() > SILENCE {
+            break;
+        }
+    }
+    if let Some((first, last)) = times {
+        let frames = arrivals.numbers.len() - 1;
+        arrivals.bits_per_second = (frames * (bytes + HEADERS) * 8) as f64 / (last - first).as_secs_f64();
+    }
+    arrivals
+}
+
+fn payload(number: u32, bytes: usize) -> Vec<u8> {
+    let mut payload = vec![number as u8; bytes];
+    payload[..4].copy_from_slice(&number.to_be_bytes());
+    payload
+}
+
+/// Bytes per second that a TCP connection carries after its start, as its receiver sees them.
+pub fn tcp_bytes_per_second(lab: &Lab, to: IpAddr, warm_up: Duration, time: Duration) -> f64 {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    let listener = lab.far.run(|| TcpListener::bind((to, 0))).unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::scope(|scope| {
+        let receiving = scope.spawn(|| {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut buffer = vec![0; 1 << 20];
+            let accepted = Instant::now();
+            let (mut begin, mut bytes) = (None, 0);
+            loop {
+                let length = stream.read(&mut buffer).unwrap();
+                assert!(length > 0, "the connection ended early");
+                let now = Instant::now();
+                match begin {
+                    None if now - accepted >= warm_up => begin = Some(now),
+                    None => {}
+                    Some(begin) => {
+                        bytes += length;
+                        if now - begin >= time {
+                            return bytes as f64 / (now - begin).as_secs_f64();
+                        }
+                    }
+                }
+            }
+        });
+        let mut stream = lab.near.run(|| TcpStream::connect(address)).unwrap();
+        let chunk = vec![0; 256 << 10];
+        // Until the receiver has seen enough and closes.
+        while stream.write_all(&chunk).is_ok() {}
+        receiving.join().unwrap()
+    })
+}
