@@ -101,7 +101,7 @@ impl Fill {
             .unwrap_or_default()
             .min(0.5);
         Some(Self {
-            bits_per_second: (bits_per_second as f64 * FILL_EXCESS / (1.0 - lost)) as u64,
+            bits_per_second: (bits_per_second as f64 * FILL_EXCESS / (1.0 - lost)).round() as u64,
             duration: FILL_TIME,
             payload_bytes: FILL_PAYLOAD as usize,
         })

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use perfrun_netem::state::Traffic;
 use perfrun_netem::{
-    Backend, Chance, Distribution, Emulator, Impairment, Jitter, Link, Loss, Ratio, Reorder, Route,
-    Scheduling,
+    Backend, Chance, Distribution, Impairment, Jitter, Link, Loss, Ratio, Reorder, Route, Scheduling,
 };
 
 use crate::lab::{FAR, FAR_UNIMPAIRED, FAR_V6, Lab, address, to_far};
@@ -508,9 +507,4 @@ pub fn the_probe_tells_what_is_from_what_is_not(backend: Backend) {
         let verdict = judge(&claimed, &none, Duration::ZERO, &plan, &probe(&plan));
         assert!(verdict.outside().count() >= 2, "{verdict:?}");
     }
-}
-
-/// What is where, for `tools`.
-pub fn started(lab: &Lab, impairment: Impairment) -> Emulator {
-    lab.emulator(&to_far(impairment))
 }
