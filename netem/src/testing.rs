@@ -3,7 +3,7 @@
 use std::{env, fs, io::Write, thread};
 
 /// The file that names the tests which could not run.
-const SKIP_LOG: &str = "PERFRUN_SKIP_LOG";
+pub(crate) const SKIP_LOG: &str = "PERFRUN_SKIP_LOG";
 
 /// Says, aloud and in the log of skips, that a test, or a part of it, could not run here.
 pub(crate) fn skip(part: &str, reason: &str) {
