@@ -21,7 +21,6 @@ hold!(
     loss_is_the_share_that_was_set,
     losses_come_in_bursts_if_asked_to,
     rates_are_as_set,
-    datagrams_get_no_more_than_the_rate,
     copies_errors_and_overtaking_are_as_set,
     nothing_is_lost_that_was_not_to_be,
     others_are_not_impaired,

@@ -9,6 +9,7 @@
 
 mod kernel;
 mod lab;
+mod privileges;
 mod role;
 mod suite;
 #[path = "../../src/testing.rs"]

@@ -7,7 +7,7 @@ use std::{env, panic, process, thread};
 use perfrun_netem::{Backend, Emulator, Link, Options};
 
 use crate::lab::Lab;
-use crate::uml;
+use crate::{privileges, uml};
 
 /// What this binary is to be.
 pub const ROLE: &str = "PERFRUN_TEST_ROLE";
@@ -24,6 +24,7 @@ static BEFORE_MAIN: extern "C" fn() = {
     extern "C" fn act_if_asked() {
         let play = match env::var(ROLE).as_deref() {
             Ok("emulator") => emulate,
+            Ok("capabilities") => privileges::tell_capabilities,
             Ok("init") => uml::init,
             _ => return,
         };

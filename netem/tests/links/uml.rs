@@ -42,6 +42,13 @@ const NEEDED: &[&str] = &[
     "net/sched/act_mirred.ko",
 ];
 
+/// What runs there: everything of its netem, and whether the detour works on an older kernel, too.
+const TESTS: [&str; 3] = [
+    "kernel::",
+    "userspace::others_are_not_impaired",
+    "userspace::a_killed_emulator",
+];
+
 /// How long the tests in there may take.
 const PATIENCE: Duration = Duration::from_secs(600);
 
@@ -60,12 +67,17 @@ fn netem_impairs_links_of_a_kernel_that_has_it() {
     if is_here() {
         return;
     }
-    if perfrun_netem::Capabilities::probe().choose(&perfrun_netem::Link::default()) == Ok(perfrun_netem::Kind::Kernel) {
+    if perfrun_netem::Capabilities::probe().choose(&perfrun_netem::Link::default())
+        == Ok(perfrun_netem::Kind::Kernel)
+    {
         println!("this kernel has netem itself: `kernel` tests it");
         return;
     }
     if !Path::new(KERNEL).exists() {
-        skip(&Backend::Kernel.to_string(), "needs `apt-get install user-mode-linux`");
+        skip(
+            &Backend::Kernel.to_string(),
+            "needs `apt-get install user-mode-linux`",
+        );
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -77,9 +89,12 @@ fn netem_impairs_links_of_a_kernel_that_has_it() {
     println!("{output}");
     assert!(ended, "not within {PATIENCE:?}:\n{}", read("console"));
     assert_eq!(verdict, "0", "{}", read("console"));
-    assert!(output.contains("kernel::round_trips_are_as_long_as_the_delay ... ok"), "it ran other tests");
+    assert!(
+        output.contains("kernel::round_trips_are_as_long_as_the_delay ... ok"),
+        "it ran other tests"
+    );
     for line in read(SKIPPED).lines() {
-        skip(line, "in user-mode-linux");
+        skip("in user-mode-linux", line);
     }
 }
 
@@ -110,7 +125,15 @@ impl Drop for Uml {
 fn start(folder: &Path, console: File) -> Child {
     let binary = env::current_exe().unwrap();
     Command::new(KERNEL)
-        .args(["mem=768M", "root=none", "rootfstype=hostfs", "ro", "quiet", "con=null", "con0=null,fd:1"])
+        .args([
+            "mem=768M",
+            "root=none",
+            "rootfstype=hostfs",
+            "ro",
+            "quiet",
+            "con=null",
+            "con0=null,fd:1",
+        ])
         .arg(format!("uml_dir={}/", folder.display()))
         .arg(format!("init={}", binary.display()))
         // What the kernel does not know becomes the environment of the first process.
@@ -138,7 +161,14 @@ pub fn init() {
 fn run_tests() {
     let folder = PathBuf::from(env::var_os(ARGUMENT).unwrap());
     let here = CString::new(folder.to_str().unwrap()).unwrap();
-    mount("none", &folder, "hostfs", MountFlags::empty(), Some(here.as_c_str())).unwrap();
+    mount(
+        "none",
+        &folder,
+        "hostfs",
+        MountFlags::empty(),
+        Some(here.as_c_str()),
+    )
+    .unwrap();
     mount("none", "/proc", "proc", MountFlags::empty(), None).unwrap();
     mount("none", "/sys", "sysfs", MountFlags::empty(), None).unwrap();
     let release = uname().release().to_str().unwrap().to_owned();
@@ -149,7 +179,8 @@ fn run_tests() {
     }
     let output = File::create(folder.join(OUTPUT)).unwrap();
     let status = Command::new("/proc/self/exe")
-        .args(["kernel::", "--test-threads=1"])
+        .args(TESTS)
+        .arg("--test-threads=1")
         .env_remove(ROLE)
         .env(SLOW, "1")
         .env(SKIP_LOG, folder.join(SKIPPED))

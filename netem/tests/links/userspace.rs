@@ -1,8 +1,13 @@
 //! The user-space back end.
 
-use perfrun_netem::Backend;
+use std::time::Duration;
 
+use perfrun_netem::state::Traffic;
+use perfrun_netem::{Backend, Impairment, Loss, Mode, Ratio};
+
+use crate::lab::{FAR, Lab, address, to_far};
 use crate::suite;
+use crate::traffic::tcp_bytes_per_second;
 
 macro_rules! hold {
     ($($name:ident),* $(,)?) => {
@@ -21,7 +26,6 @@ hold!(
     loss_is_the_share_that_was_set,
     losses_come_in_bursts_if_asked_to,
     rates_are_as_set,
-    datagrams_get_no_more_than_the_rate,
     copies_errors_and_overtaking_are_as_set,
     nothing_is_lost_that_was_not_to_be,
     others_are_not_impaired,
@@ -34,4 +38,39 @@ hold!(
 #[test]
 fn a_killed_emulator_leaves_the_link_closed_and_is_succeeded() {
     suite::a_killed_emulator_is_succeeded(Backend::Userspace, true);
+}
+
+/// A super-packet has up to 45 packets of TCP.
+#[test]
+fn super_packets_stay_merged_where_nothing_decides_about_packets() {
+    let Some(lab) = Lab::new(Backend::Userspace) else {
+        return;
+    };
+    let packets_per_frame = |impairment: Impairment, mode| {
+        let mut emulator = lab.emulator(&to_far(impairment));
+        tcp_bytes_per_second(
+            &lab,
+            address(FAR),
+            Duration::from_millis(200),
+            Duration::from_millis(300),
+        );
+        let state = emulator.state().unwrap();
+        assert_eq!(state.mode, mode);
+        let Traffic::Userspace(tally) = state.traffic[0] else {
+            panic!("{state:?}")
+        };
+        tally.packets_out as f64 / state.worker.unwrap().lateness.frames as f64
+    };
+    let merged = packets_per_frame(suite::delay(1), Mode::SuperPackets);
+    assert!(merged > 5.0, "{merged}");
+    let none = Loss::Random {
+        ratio: Ratio::from_percent(0.001).unwrap(),
+        correlation: Ratio::ZERO,
+    };
+    let deciding = Impairment {
+        loss: Some(none),
+        ..suite::delay(1)
+    };
+    let single = packets_per_frame(deciding, Mode::PerPacket);
+    assert!((0.99..=1.01).contains(&single), "{single}");
 }
