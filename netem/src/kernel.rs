@@ -68,7 +68,7 @@ pub enum Error {
         /// What the kernel said.
         source: netlink::Error,
     },
-    /// See [`ROUTES_MAX`].
+    /// prio has sixteen classes, and everybody else needs one.
     #[error(
         "unable to impair {0} routes differently in the kernel, {ROUTES_MAX} is the limit: merge some, or use the user-space back end"
     )]
