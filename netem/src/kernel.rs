@@ -25,7 +25,7 @@ use crate::link::{Link, Prefix};
 use crate::netlink::{self, Netlink};
 use crate::rules::{self, Rules};
 use crate::state::{State, Traffic};
-use crate::tc::{self, OURS, Qdisc, Then};
+use crate::tc::{self, Classifier, OURS, Qdisc, Then};
 use crate::userspace;
 use netem::Netem;
 
@@ -164,12 +164,6 @@ impl Kernel {
                 add(&mut netlink, device, "prio", prio)?;
             }
         }
-        let classifier = netlink
-            .classifier(interface.index, ROOT)
-            .map_err(|source| Error::SetFilters {
-                device: device.to_owned(),
-                source: rules::Error::Add(source),
-            });
         let mut kernel = Self {
             netlink,
             device: device.to_owned(),
@@ -177,11 +171,16 @@ impl Kernel {
             rules: Rules {
                 interface: interface.index,
                 parent: ROOT,
-                classifier: classifier?,
+                classifier: Classifier::U32,
             },
             link: Link::default(),
             removed: false,
         };
+        // From here on, what was added is removed if something fails.
+        kernel.rules.classifier = kernel.filters(|rules, netlink| {
+            let found = netlink.classifier(rules.interface, rules.parent);
+            found.map_err(rules::Error::Add)
+        })?;
         kernel.filters(|rules, netlink| rules.set_passes(netlink, None))?;
         kernel.set(link)?;
         let cleared = userspace::clear(&mut kernel.netlink, interface.index);

@@ -59,7 +59,7 @@ pub struct Worker {
     pub scheduling: Scheduling,
     /// How late it was.
     pub lateness: Lateness,
-    /// Frames that came faster than it took them, and are lost, since it started.
+    /// Frames that came faster than it took them, and are lost.
     pub overflowed: u64,
     /// Packets that came to it and are for nobody impaired; a few when peers change.
     pub unmatched: u64,

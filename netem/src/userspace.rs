@@ -114,6 +114,8 @@ pub(crate) struct Userspace {
     tap_index: u32,
     link: Link,
     seed: u64,
+    /// The TAP's count when the links were last set.
+    overflowed_before: u64,
     worker: Option<Thread>,
 }
 
@@ -152,6 +154,7 @@ impl Userspace {
             tap_index,
             link: link.clone(),
             seed,
+            overflowed_before: 0,
             worker: Some(worker),
         };
         // Redirects last: if anything fails before, packets still find their way.
@@ -175,6 +178,7 @@ impl Userspace {
         }
         self.redirect(link)?;
         self.link = link.clone();
+        self.overflowed_before = find(&mut self.netlink, DEVICE)?.tx_dropped;
         Ok(())
     }
 
@@ -195,7 +199,7 @@ impl Userspace {
                     p99_ns: report.lateness.value_at_percentile(99.0),
                     max_ns: report.lateness.max(),
                 },
-                overflowed: tap.tx_dropped,
+                overflowed: tap.tx_dropped.saturating_sub(self.overflowed_before),
                 unmatched: report.unmatched,
                 refused: report.refused,
             }),

@@ -50,8 +50,8 @@ impl Links {
         let states = link
             .routes()
             .iter()
-            .zip(seed..)
-            .map(|(route, seed)| LinkState::new(&route.impairment, Random::new(seed)))
+            .zip(0..)
+            .map(|(route, number)| LinkState::new(&route.impairment, Random::new(seed.wrapping_add(number))))
             .collect();
         let (hosts, by_prefix): (Vec<_>, _) = link.peers().into_iter().partition(|(peer, _)| peer.is_host());
         Self {

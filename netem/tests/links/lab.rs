@@ -11,6 +11,7 @@ use perfrun_netem::{Ability, Backend, Capabilities, Emulator, Impairment, Link, 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
 use crate::testing::skip;
+use crate::uml;
 
 /// Chance repeats itself, or a test would fail once in a hundred runs for no reason.
 const SEED: u64 = 7;
@@ -26,6 +27,11 @@ pub const FAR_UNIMPAIRED: &str = "10.77.0.3";
 /// Measurements of two links at once would be of neither.
 static ALONE: Mutex<()> = Mutex::new(());
 
+/// Until it is dropped, nobody else measures.
+pub fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 pub struct Lab {
     pub near: Namespace,
     pub far: Namespace,
@@ -37,7 +43,7 @@ pub struct Lab {
 impl Lab {
     /// Absent, and noted as skipped, where there can be none or the back end does not work.
     pub fn new(backend: Backend) -> Option<Self> {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = alone();
         let namespaces = Namespace::new().and_then(|near| Ok((near, Namespace::new()?)));
         let (near, far) = match namespaces {
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
@@ -52,7 +58,11 @@ impl Lab {
             Backend::Userspace | Backend::Auto => capabilities.userspace,
         };
         if let Ability::Unavailable { reason, detail } = ability {
-            skip(&backend.to_string(), &format!("{reason} ({detail})"));
+            if backend == Backend::Kernel && uml::is_installed() {
+                println!("not here, but in user-mode-linux: {reason} ({detail})");
+            } else {
+                skip(&backend.to_string(), &format!("{reason} ({detail})"));
+            }
             return None;
         }
         let peer = format!("/proc/{}/fd/{}", std::process::id(), far.0.as_raw_fd());

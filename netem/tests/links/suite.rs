@@ -173,10 +173,8 @@ pub fn loss_is_the_share_that_was_set(backend: Backend) {
     }
 }
 
-pub fn losses_come_in_bursts_if_asked_to(backend: Backend) {
-    const PACKETS: u32 = 50_000;
-    let Some(lab) = Lab::new(backend) else { return };
-    let bursts = Impairment {
+fn bursts() -> Impairment {
+    Impairment {
         loss: Some(Loss::GilbertElliott {
             enter_bad: percent(1.0),
             leave_bad: percent(25.0),
@@ -184,26 +182,88 @@ pub fn losses_come_in_bursts_if_asked_to(backend: Backend) {
             loss_in_good: Ratio::ZERO,
         }),
         ..Impairment::default()
-    };
-    let _emulator = lab.emulator(&to_far(bursts));
+    }
+}
+
+/// How many packets were lost one after the other, each time.
+fn runs_of_losses(lab: &Lab, packets: u32) -> Vec<f64> {
+    let numbers = stream(lab, address(FAR), packets, 200, 25).numbers;
+    let gaps = numbers.windows(2).map(|pair| f64::from(pair[1] - pair[0] - 1));
+    gaps.filter(|gap| *gap > 0.0).collect()
+}
+
+pub fn losses_come_in_bursts_if_asked_to(backend: Backend) {
+    const PACKETS: u32 = 50_000;
+    let Some(lab) = Lab::new(backend) else { return };
+    let _emulator = lab.emulator(&to_far(bursts()));
     eventually(
         "mean length of runs of lost packets, and their share",
         || {
-            let numbers = stream(&lab, address(FAR), PACKETS, 200, 25).numbers;
-            let gaps: Vec<_> = numbers
-                .windows(2)
-                .map(|pair| pair[1] - pair[0] - 1)
-                .filter(|gap| *gap > 0)
-                .collect();
-            let lost: u32 = gaps.iter().sum();
-            (
-                f64::from(lost) / gaps.len() as f64,
-                f64::from(lost) / f64::from(PACKETS),
-            )
+            let runs = runs_of_losses(&lab, PACKETS);
+            let lost: f64 = runs.iter().sum();
+            (lost / runs.len() as f64, lost / f64::from(PACKETS))
         },
         // Some 480 runs whose lengths deviate by 3.5: 2.576 of their means' deviations.
         |(length, share)| (length - 4.0).abs() < 0.41 && (share - 0.01 / 0.26).abs() < 0.006,
     );
+}
+
+/// Two samples each, compared as Kolmogorov and Smirnov did.
+pub fn both_back_ends_give_the_same() {
+    let jittery = Impairment {
+        jitter: Some(Jitter {
+            amount: Duration::from_millis(10),
+            distribution: Distribution::ParetoNormal,
+            correlation: Ratio::ZERO,
+        }),
+        ..delay(50)
+    };
+    let samples = |backend| {
+        let lab = Lab::new(backend)?;
+        let mut emulator = lab.emulator(&to_far(jittery.clone()));
+        let interval = Duration::from_millis(if uml::is_here() { 5 } else { 1 });
+        let echo = Echo::start(&lab, address(FAR));
+        let times = round_trips(&lab, &echo, 1000, interval)
+            .into_iter()
+            .flatten()
+            .collect();
+        emulator.set(&to_far(bursts())).unwrap();
+        Some([times, runs_of_losses(&lab, 50_000)])
+    };
+    // Both or none; what is missing has been noted.
+    if [Backend::Kernel, Backend::Userspace]
+        .into_iter()
+        .any(|backend| Lab::new(backend).is_none())
+    {
+        return;
+    }
+    eventually(
+        "distances of round trips, and of runs of losses, in units of the 1 % level",
+        || {
+            let kernel = samples(Backend::Kernel).unwrap();
+            let userspace = samples(Backend::Userspace).unwrap();
+            kernel
+                .iter()
+                .zip(&userspace)
+                .map(|(a, b)| distance(a, b))
+                .collect::<Vec<_>>()
+        },
+        |distances| distances.iter().all(|distance| *distance < 1.0),
+    );
+}
+
+/// The largest difference of two distribution functions, as a share of what one in a hundred pairs of samples from one
+/// distribution exceeds.
+fn distance(a: &[f64], b: &[f64]) -> f64 {
+    let below = |sample: &[f64], limit: f64| {
+        sample.iter().filter(|value| **value <= limit).count() as f64 / sample.len() as f64
+    };
+    let largest = a
+        .iter()
+        .chain(b)
+        .map(|limit| (below(a, *limit) - below(b, *limit)).abs())
+        .fold(0.0, f64::max);
+    largest / (1.628 * (1.0 / a.len() as f64 + 1.0 / b.len() as f64).sqrt())
 }
 
 pub fn rates_are_as_set(backend: Backend) {

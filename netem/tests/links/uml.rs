@@ -16,6 +16,7 @@ use rustix::mount::{MountFlags, mount};
 use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::system::{RebootCommand, finit_module, reboot, uname};
 
+use crate::lab::alone;
 use crate::role::{ARGUMENT, ROLE};
 use crate::testing::{SKIP_LOG, skip};
 
@@ -61,6 +62,11 @@ pub fn is_here() -> bool {
     env::var_os(SLOW).is_some()
 }
 
+/// Whether there is another kernel than this one for tests that need netem.
+pub fn is_installed() -> bool {
+    Path::new(KERNEL).exists() && !is_here()
+}
+
 #[test]
 fn netem_impairs_links_of_a_kernel_that_has_it() {
     // Not in the kernel that this test has started.
@@ -73,13 +79,14 @@ fn netem_impairs_links_of_a_kernel_that_has_it() {
         println!("this kernel has netem itself: `kernel` tests it");
         return;
     }
-    if !Path::new(KERNEL).exists() {
+    if !is_installed() {
         skip(
             &Backend::Kernel.to_string(),
             "needs `apt-get install user-mode-linux`",
         );
         return;
     }
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let console = File::create(folder.path().join("console")).unwrap();
     let mut uml = Uml(start(folder.path(), console));
