@@ -21,6 +21,13 @@ use crate::tap::Tap;
 /// Frames that are read or written before the other is looked at again.
 const BATCH: usize = 64;
 
+/// From this size on, a frame keeps the buffer that it was read into, and is not copied. Smaller ones would waste most of
+/// it.
+const KEEPS_BUFFER: usize = 16 << 10;
+
+/// Buffers that are kept for the next frames.
+const SPARE_BUFFERS_MAX: usize = 1024;
+
 /// Lateness beyond this counts as this, in nanoseconds.
 const LATENESS_MAX: u64 = 60_000_000_000;
 
@@ -84,7 +91,9 @@ pub(super) struct Report {
 
 /// A frame on its way.
 struct Held {
-    frame: Box<[u8]>,
+    /// May be longer than the frame.
+    buffer: Box<[u8]>,
+    length: usize,
     packet: Packet,
     /// Absent for frames to nobody who is impaired.
     link: Option<usize>,
@@ -100,6 +109,9 @@ pub(super) struct Engine {
     links: Links,
     generation: u64,
     queue: DueQueue<Held>,
+    /// What is read into.
+    buffer: Box<[u8]>,
+    spare_buffers: Vec<Box<[u8]>>,
     unmatched: u64,
     refused: u64,
     lateness: Histogram<u64>,
@@ -124,6 +136,8 @@ impl Engine {
             links,
             generation: 0,
             queue: DueQueue::new(),
+            buffer: new_buffer(),
+            spare_buffers: Vec::new(),
             unmatched: 0,
             refused: 0,
             lateness: no_lateness(),
@@ -133,7 +147,6 @@ impl Engine {
     /// Serves the links until it is told to stop, or the TAP is gone.
     pub(super) fn run(mut self) -> io::Result<()> {
         self.scheduling = realtime::acquire();
-        let mut buffer = vec![0; frame::LARGEST];
         loop {
             self.write_due()?;
             let (readable, woken) = self.wait()?;
@@ -141,7 +154,7 @@ impl Engine {
                 return Ok(());
             }
             if readable {
-                self.read(&mut buffer)?;
+                self.read()?;
             }
         }
     }
@@ -201,54 +214,69 @@ impl Engine {
         Ok(false)
     }
 
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<()> {
+    fn read(&mut self) -> io::Result<()> {
         for _ in 0..BATCH {
-            let length = match self.tap.read(buffer) {
+            let length = match self.tap.read(&mut self.buffer) {
                 Ok(length) => length,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
             };
-            self.accept(&buffer[..length], now());
+            self.accept(length, now());
         }
         Ok(())
     }
 
-    fn accept(&mut self, frame: &[u8], now: Nanos) {
+    /// Decides about the frame in the buffer.
+    fn accept(&mut self, length: usize, now: Nanos) {
+        let frame = &self.buffer[..length];
         // What the kernel sends through the TAP of its own accord, multicast, is not ours to spread.
         let Some(destination) = frame::destination(frame).filter(|address| !address.is_multicast()) else {
             return;
         };
         let packet = frame::measure(frame);
-        let generation = self.generation;
         let Some(link) = self.links.towards(destination) else {
             // Filters and links change one after the other; a peer that has just ceased to be one is not impaired.
             self.unmatched += u64::from(packet.packets);
-            let held = Held {
-                frame: frame.into(),
-                packet,
-                link: None,
-                generation,
-            };
-            self.queue.push(now, held);
+            let buffer = frame.into();
+            self.hold(buffer, length, packet, None, now);
             return;
         };
-        let departures = self.links.states[link].decide(packet, now);
-        for Departure { due, corrupt } in departures.into_iter().flatten() {
-            let mut frame: Box<[u8]> = frame.into();
+        let [copy, original] = self.links.states[link].decide(packet, now);
+        if let Some(Departure { due, corrupt }) = copy {
+            let mut buffer: Box<[u8]> = self.buffer[..length].into();
             if let Some(random) = corrupt {
-                frame::corrupt(&mut frame, random);
+                frame::corrupt(&mut buffer, random);
             }
-            self.queue.push(
-                due,
-                Held {
-                    frame,
-                    packet,
-                    link: Some(link),
-                    generation,
-                },
-            );
+            self.hold(buffer, length, packet, Some(link), due);
         }
+        if let Some(Departure { due, corrupt }) = original {
+            if let Some(random) = corrupt {
+                frame::corrupt(&mut self.buffer[..length], random);
+            }
+            let buffer = self.take(length);
+            self.hold(buffer, length, packet, Some(link), due);
+        }
+    }
+
+    /// Takes the frame out of the buffer, or the buffer with the frame.
+    fn take(&mut self, length: usize) -> Box<[u8]> {
+        if length < KEEPS_BUFFER {
+            return self.buffer[..length].into();
+        }
+        let next = self.spare_buffers.pop().unwrap_or_else(new_buffer);
+        std::mem::replace(&mut self.buffer, next)
+    }
+
+    fn hold(&mut self, buffer: Box<[u8]>, length: usize, packet: Packet, link: Option<usize>, due: Nanos) {
+        let held = Held {
+            buffer,
+            length,
+            packet,
+            link,
+            generation: self.generation,
+        };
+        self.queue.push(due, held);
     }
 
     fn write_due(&mut self) -> io::Result<()> {
@@ -257,12 +285,15 @@ impl Engine {
             let Some((due, held)) = self.queue.pop_due(now) else {
                 break;
             };
-            let written = match self.tap.write(&held.frame) {
+            let written = match self.tap.write(&held.buffer[..held.length]) {
                 Ok(()) => true,
                 // The device is gone, or was set down by somebody.
                 Err(error @ (Errno::BADFD | Errno::IO | Errno::NODEV)) => return Err(error.into()),
                 Err(_) => false,
             };
+            if held.buffer.len() == frame::LARGEST && self.spare_buffers.len() < SPARE_BUFFERS_MAX {
+                self.spare_buffers.push(held.buffer);
+            }
             if held.generation != self.generation {
                 continue;
             }
@@ -280,6 +311,10 @@ impl Engine {
         }
         Ok(())
     }
+}
+
+fn new_buffer() -> Box<[u8]> {
+    vec![0; frame::LARGEST].into_boxed_slice()
 }
 
 fn no_lateness() -> Histogram<u64> {
