@@ -40,6 +40,14 @@ const IPERF3: Tool = Tool {
     used_by: "the raw TCP benchmark, as the reference",
 };
 
+const PING: Tool = Tool {
+    program: "ping",
+    variable: None,
+    folders: &[],
+    package: "iputils-ping",
+    used_by: "the tests of impaired links, as a judge",
+};
+
 const BUILDAH: Tool = Tool {
     program: "buildah",
     variable: None,
@@ -52,6 +60,18 @@ const BUILDAH: Tool = Tool {
 pub const BUILD: &[Tool] = &[PROTOC];
 /// Needed to build it and to compare it with others.
 pub const BENCH: &[Tool] = &[PROTOC, IPERF3];
+/// What tests of links measure with besides themselves; those that lack it are skipped by name.
+pub const TEST: &[Tool] = &[
+    PING,
+    IPERF3,
+    Tool {
+        program: "linux.uml",
+        variable: None,
+        folders: &[],
+        package: "user-mode-linux",
+        used_by: "the tests of impaired links, as a kernel that has netem",
+    },
+];
 /// Needed to make images of what was built.
 pub const IMAGE: &[Tool] = &[BUILDAH];
 /// Needed to run the lab, besides Go.

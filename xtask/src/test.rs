@@ -27,6 +27,9 @@ const FETCH_LIMIT: &str = "60";
 pub fn run(workspace: &Workspace) -> Result<ExitCode> {
     install::packages(workspace, install::BUILD)?;
     install::components(workspace)?;
+    if let Err(error) = install::packages(workspace, install::TEST) {
+        println!("==> some tests will be skipped: {error:#}");
+    }
     let deny = install::cargo_deny(workspace);
 
     // Emptied at once, so that whatever is in it at the end is of this run.
