@@ -15,6 +15,36 @@ use crate::testing::skip;
 use crate::traffic::{Echo, round_trips, stream, tcp_bytes_per_second};
 use crate::uml;
 
+/// The tests below, for one of the back ends.
+macro_rules! tests {
+    ($backend:expr) => {
+        $crate::suite::tests! {
+            $backend;
+            round_trips_are_as_long_as_the_delay,
+            jitter_spreads_as_it_should,
+            loss_is_the_share_that_was_set,
+            losses_come_in_bursts_if_asked_to,
+            rates_are_as_set,
+            copies_errors_and_overtaking_are_as_set,
+            nothing_is_lost_that_was_not_to_be,
+            others_are_not_impaired,
+            neighbours_are_found_at_once,
+            changing_a_link_loses_nothing,
+            what_is_removed_leaves_nothing,
+            the_probe_tells_what_is_from_what_is_not,
+        }
+    };
+    ($backend:expr; $($name:ident),* $(,)?) => {
+        $(
+            #[test]
+            fn $name() {
+                $crate::suite::$name($backend);
+            }
+        )*
+    };
+}
+pub(crate) use tests;
+
 /// How often something may be measured before it counts as wrong: other work on the machine disturbs, but not each time.
 const ATTEMPTS: usize = 4;
 
