@@ -2,41 +2,13 @@
 
 use std::error;
 
-use serde::{Deserialize, Serialize};
-use strum::{Display, EnumString};
+use perfrun_link::{Backend, Kind, Link, State, Unsupported};
 use thiserror::Error;
 
-use crate::capabilities::{Capabilities, Unsupported};
+use crate::capabilities;
 use crate::kernel::{self, Kernel};
-use crate::link::Link;
 use crate::netlink::Netlink;
-use crate::state::State;
 use crate::userspace::{self, Userspace};
-
-/// Who shall impair.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Display, EnumString, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
-pub enum Backend {
-    /// The kernel where it can, this process otherwise.
-    #[default]
-    Auto,
-    /// netem, or an error.
-    Kernel,
-    /// This process, or an error.
-    Userspace,
-}
-
-/// Who impairs.
-#[derive(Clone, Copy, Debug, Deserialize, Display, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
-pub enum Kind {
-    /// netem.
-    Kernel,
-    /// A thread of this process.
-    Userspace,
-}
 
 /// Choices that have nothing to do with the link.
 #[derive(Clone, Copy, Debug, Default)]
@@ -114,7 +86,7 @@ impl Emulator {
         let kind = match options.backend {
             Backend::Kernel => Kind::Kernel,
             Backend::Userspace => Kind::Userspace,
-            Backend::Auto => Capabilities::probe().choose(link)?,
+            Backend::Auto => capabilities::probe().choose(link)?,
         };
         Ok(Self(match kind {
             Kind::Kernel => Inner::Kernel(Kernel::start(interface, link)?),

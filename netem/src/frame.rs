@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::emulation::Packet;
+use perfrun_link::emulation::Packet;
 
 /// Bytes of the virtio header.
 pub(crate) const HEADER: usize = 10;

@@ -19,18 +19,16 @@ use rtnetlink::packet_route::RouteNetlinkMessage;
 use rtnetlink::packet_route::tc::{TcHandle, TcMessage};
 use thiserror::Error;
 
-use crate::emulator::Kind;
-use crate::impairment::{Impairment, Mode};
-use crate::link::{Link, Prefix};
 use crate::netlink::{self, Netlink};
 use crate::rules::{self, Rules};
-use crate::state::{State, Traffic};
 use crate::tc::{self, Classifier, OURS, Qdisc, Then};
 use crate::userspace;
 use netem::Netem;
-
-/// Routes that prio has classes for, beside that of everybody else.
-pub(crate) const ROUTES_MAX: usize = 15;
+use perfrun_link::Kind;
+use perfrun_link::ability::KERNEL_ROUTES_MAX;
+use perfrun_link::impairment::{Impairment, Mode};
+use perfrun_link::route::{Link, Prefix};
+use perfrun_link::state::{State, Traffic};
 
 const ROOT: TcHandle = TcHandle {
     major: OURS,
@@ -70,7 +68,7 @@ pub enum Error {
     },
     /// prio has sixteen classes, and everybody else needs one.
     #[error(
-        "unable to impair {0} routes differently in the kernel, {ROUTES_MAX} is the limit: merge some, or use the user-space back end"
+        "unable to impair {0} routes differently in the kernel, {KERNEL_ROUTES_MAX} is the limit: merge some, or use the user-space back end"
     )]
     TooManyRoutes(usize),
     /// Somebody has configured the interface.
@@ -194,7 +192,7 @@ impl Kernel {
     /// Other links from now on. Where only figures change, what is on its way arrives as it was decided.
     pub(crate) fn set(&mut self, link: &Link) -> Result<(), Error> {
         let routes = link.routes();
-        if routes.len() > ROUTES_MAX {
+        if routes.len() > KERNEL_ROUTES_MAX {
             return Err(Error::TooManyRoutes(routes.len()));
         }
         let before = self.qdiscs()?;

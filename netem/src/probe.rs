@@ -5,69 +5,8 @@
 //! roles. Datagrams are described in `wire`.
 
 mod client;
-mod judge;
-mod plan;
 mod server;
 mod wire;
 
 pub use client::{Error, measure};
-pub use judge::{Finding, Verdict, judge};
-pub use plan::{Fill, Plan};
 pub use server::serve;
-
-use serde::{Deserialize, Serialize};
-
-/// What was measured.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Measurement {
-    /// There and back. Absent if nothing came back.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub round_trip: Option<RoundTrip>,
-    /// Towards the server.
-    pub forward: Delivery,
-    /// Towards the client.
-    pub backward: Delivery,
-    /// Towards the server, if it was to be measured.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rate: Option<Rate>,
-}
-
-/// Quantiles of round trips, in nanoseconds.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct RoundTrip {
-    /// The shortest.
-    pub min_ns: u64,
-    /// Half took longer.
-    pub p50_ns: u64,
-    /// One of a hundred took longer.
-    pub p99_ns: u64,
-}
-
-/// Datagrams in one direction, each counted once.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Delivery {
-    /// Left one end.
-    pub sent: u32,
-    /// Came to the other.
-    pub received: u32,
-}
-
-impl Delivery {
-    /// Datagrams that never came.
-    pub fn lost(&self) -> u32 {
-        self.sent.saturating_sub(self.received)
-    }
-}
-
-/// How fast a full link was, counted in whole Ethernet frames as [`crate::Impairment::rate_bits_per_second`] is.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Rate {
-    /// Was sent.
-    pub offered_bits_per_second: u64,
-    /// Arrived.
-    pub received_bits_per_second: u64,
-}

@@ -3,8 +3,7 @@
 use std::io;
 use std::num::NonZeroU64;
 
-use serde::{Deserialize, Serialize};
-use strum::Display;
+use perfrun_link::Scheduling;
 
 /// Above everything ordinary, below what the kernel itself needs.
 const PRIORITY: libc::c_int = 10;
@@ -12,20 +11,6 @@ const PRIORITY: libc::c_int = 10;
 const SLICE_NANOSECONDS: u64 = 100_000;
 /// By how much the kernel may postpone a timer to join it with others. Its default is 50 µs.
 const TIMER_SLACK: NonZeroU64 = NonZeroU64::new(1_000).expect("1000 is not 0");
-
-/// How the thread that serves a link is scheduled. Without real-time priority packets are late by as much as other
-/// processes keep the cores busy.
-#[derive(Clone, Copy, Debug, Deserialize, Display, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-#[strum(serialize_all = "camelCase")]
-pub enum Scheduling {
-    /// SCHED_FIFO. Needs CAP_SYS_NICE in the first user namespace, or RLIMIT_RTPRIO.
-    RealTime,
-    /// Ordinary, with a short slice, which needs no privilege and halves the longest delays.
-    ShortSlice,
-    /// Ordinary: the kernel is older than 6.12 and has no other.
-    Ordinary,
-}
 
 /// Gives the calling thread what it may have.
 pub(crate) fn acquire() -> Scheduling {

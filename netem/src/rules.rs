@@ -6,9 +6,9 @@
 use rtnetlink::packet_route::tc::TcHandle;
 use thiserror::Error;
 
-use crate::link::{Link, Prefix};
 use crate::netlink::{self, Netlink};
 use crate::tc::{Classifier, Filter, Match, Present, Then};
+use perfrun_link::route::{Link, Prefix};
 
 /// Priorities of filters; the lowest is looked at first, and each is for one protocol. What passes, whoever it is for:
 const PASS: u16 = 100;
@@ -164,8 +164,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::impairment::Impairment;
-    use crate::link::Route;
+    use perfrun_link::impairment::Impairment;
+    use perfrun_link::route::Route;
 
     #[test]
     fn sets_take_turns() {

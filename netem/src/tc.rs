@@ -14,8 +14,8 @@ use rtnetlink::packet_route::tc::{
 };
 use rustix::io::Errno;
 
-use crate::link::{Prefix, mask_v4, mask_v6};
 use crate::netlink::{Error, Netlink, Reply, attribute};
+use perfrun_link::route::{Prefix, mask_v4, mask_v6};
 
 /// The major number of our handles and classes, "pe" in ASCII.
 pub(crate) const OURS: u16 = 0x7065;

@@ -29,16 +29,16 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use thiserror::Error;
 
-use crate::emulator::Kind;
-use crate::impairment::Mode;
 use crate::kernel;
-use crate::link::Link;
 use crate::netlink::{self, Device, Netlink};
 use crate::rules::{self, Rules};
-use crate::state::{Lateness, State, Traffic, Worker};
 use crate::tap::{self, Tap};
 use crate::tc::{self, Classifier, EGRESS, Filter, INGRESS, Match, Then};
 use engine::{Command, Engine, Links, Report};
+use perfrun_link::Kind;
+use perfrun_link::impairment::Mode;
+use perfrun_link::route::Link;
+use perfrun_link::state::{Lateness, State, Traffic, Worker};
 
 /// The TAP's name. There is one in a network namespace.
 pub(crate) const DEVICE: &str = "netem0";

@@ -5,10 +5,10 @@
 
 use rtnetlink::packet_core::{DefaultNla, Emitable, NLA_F_NESTED};
 
-use crate::distribution;
-use crate::impairment::{Impairment, Loss};
 use crate::netlink::attribute;
-use crate::ratio::Ratio;
+use perfrun_link::distribution;
+use perfrun_link::impairment::{Impairment, Loss};
+use perfrun_link::ratio::Ratio;
 
 const CORRELATIONS: u16 = 1;
 const DELAY_DISTRIBUTION: u16 = 2;
@@ -214,7 +214,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::impairment::{Chance, Distribution, Jitter, Reorder};
+    use perfrun_link::impairment::{Chance, Distribution, Jitter, Reorder};
 
     fn percent(percent: f64) -> Ratio {
         Ratio::from_percent(percent).unwrap()

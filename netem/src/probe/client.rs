@@ -4,14 +4,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use perfrun_link::probe::{Delivery, Fill, HEADER_BYTES, Measurement, Plan, Rate, RoundTrip};
 use thiserror::Error;
 use tokio::net::UdpSocket;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout_at};
 
-use super::plan::{Fill, Plan};
 use super::server::enlarge;
 use super::wire::{Counts, Datagram, LENGTH, Message, Seen};
-use super::{Delivery, Measurement, Rate, RoundTrip};
 
 /// How often the server is asked what it counted: on a link that loses nine of ten, one of a hundred clients gives up.
 const QUESTIONS: u32 = 40;
@@ -141,7 +140,7 @@ impl Client {
             }
             sleep(FILL_TICK).await;
         }
-        let bits = sent * (fill.payload_bytes as u64 + super::plan::HEADERS) * 8;
+        let bits = sent * (fill.payload_bytes as u64 + HEADER_BYTES) * 8;
         Ok((bits as f64 / begin.elapsed().as_secs_f64()) as u64)
     }
 

@@ -6,9 +6,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use perfrun_link::probe::HEADER_BYTES;
 use tokio::net::UdpSocket;
 
-use super::plan::HEADERS;
 use super::wire::{Counts, Datagram, Message, Seen};
 
 /// Clients that are remembered. The one that was silent the longest makes room.
@@ -48,7 +48,7 @@ pub async fn serve(socket: UdpSocket) -> io::Result<Infallible> {
             } else {
                 0
             };
-            let wire_bytes = length as u64 + HEADERS + v6_excess;
+            let wire_bytes = length as u64 + HEADER_BYTES + v6_excess;
             if let Some(answer) = sessions.answer(from, datagram, wire_bytes, Instant::now()) {
                 // An answer that cannot be sent is as good as lost, and is counted as that.
                 let _ = socket.try_send_to(&answer.encode(), from);

@@ -20,8 +20,10 @@
 //!
 //! The server sends one datagram for one that it got, never a larger one, and only to where that came from.
 
+use perfrun_link::probe::DATAGRAM_BYTES;
+
 /// The shortest that the server answers: as long as the longest answer.
-pub(super) const LENGTH: usize = 44;
+pub(super) const LENGTH: usize = DATAGRAM_BYTES as usize;
 
 const MAGIC: [u8; 4] = *b"pfLP";
 const VERSION: u8 = 1;

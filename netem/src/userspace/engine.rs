@@ -12,11 +12,12 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-use crate::emulation::{Departure, DueQueue, LinkState, Nanos, Packet, Random, Tally};
 use crate::frame;
-use crate::link::{Link, Prefix};
-use crate::realtime::{self, Scheduling};
+use crate::realtime;
 use crate::tap::Tap;
+use perfrun_link::Scheduling;
+use perfrun_link::emulation::{Departure, DueQueue, LinkState, Nanos, Packet, Random, Tally};
+use perfrun_link::route::{Link, Prefix};
 
 /// Frames that are read or written before the other is looked at again.
 const BATCH: usize = 64;
@@ -135,7 +136,7 @@ impl Engine {
             scheduling: Scheduling::Ordinary,
             links,
             generation: 0,
-            queue: DueQueue::new(),
+            queue: DueQueue::default(),
             buffer: new_buffer(),
             spare_buffers: Vec::new(),
             unmatched: 0,

@@ -1,6 +1,6 @@
 //! The back end of kernels that have netem. Where this one has not, `uml` brings one that has.
 
-use perfrun_netem::Backend;
+use perfrun_link::Backend;
 
 use crate::suite;
 

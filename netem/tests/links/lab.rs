@@ -7,7 +7,8 @@ use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fs::File, thread};
 
-use perfrun_netem::{Ability, Backend, Capabilities, Emulator, Impairment, Link, Options};
+use perfrun_link::{Ability, Backend, Impairment, Link};
+use perfrun_netem::{Emulator, Options};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
 use crate::testing::skip;
@@ -52,7 +53,7 @@ impl Lab {
             }
             namespaces => namespaces.unwrap(),
         };
-        let capabilities = near.run(Capabilities::probe);
+        let capabilities = near.run(perfrun_netem::capabilities::probe);
         let ability = match backend {
             Backend::Kernel => capabilities.kernel,
             Backend::Userspace | Backend::Auto => capabilities.userspace,

@@ -12,7 +12,7 @@ mod lab;
 mod privileges;
 mod role;
 mod suite;
-#[path = "../../src/testing.rs"]
+#[path = "../../../link/src/testing.rs"]
 mod testing;
 mod tools;
 mod traffic;

@@ -6,7 +6,8 @@ use std::io::ErrorKind;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use perfrun_netem::{Ability, Backend, Capabilities, Emulator, Impairment, Options, Reason};
+use perfrun_link::{Ability, Backend, Capabilities, Impairment, Reason};
+use perfrun_netem::{Emulator, Options};
 use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags, set_capabilities, unshare_unsafe};
 
 use crate::lab::{FAR, Lab, address, to_far};
@@ -47,7 +48,7 @@ fn net_admin_is_all_it_takes() {
             seed: None,
         };
         (
-            Capabilities::probe(),
+            perfrun_netem::capabilities::probe(),
             Emulator::start("eth0", &link, options).unwrap(),
         )
     });
@@ -70,7 +71,7 @@ fn without_net_admin_it_says_so() {
     };
     let capabilities = lab.near.run(|| {
         keep_only(CapabilitySet::NET_RAW);
-        Capabilities::probe()
+        perfrun_netem::capabilities::probe()
     });
     assert_eq!(
         reason(&capabilities.kernel),
@@ -92,7 +93,7 @@ fn probing_leaves_nothing() {
         return;
     };
     let before = (lab.traces(), lab.near.ip(&["-o", "link"]));
-    lab.near.run(Capabilities::probe);
+    lab.near.run(perfrun_netem::capabilities::probe);
     assert_eq!((lab.traces(), lab.near.ip(&["-o", "link"])), before);
 }
 
@@ -127,5 +128,8 @@ pub fn tell_capabilities() {
     // SAFETY: this process has one thread, and its file descriptor table stays as it is.
     unsafe { unshare_unsafe(UnshareFlags::NEWUSER | UnshareFlags::NEWNET) }.unwrap();
     fs::write("/proc/self/uid_map", format!("0 {user} 1\n")).unwrap();
-    println!("{}", serde_json::to_string(&Capabilities::probe()).unwrap());
+    println!(
+        "{}",
+        serde_json::to_string(&perfrun_netem::capabilities::probe()).unwrap()
+    );
 }

@@ -4,7 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::{env, panic, process, thread};
 
-use perfrun_netem::{Backend, Emulator, Link, Options};
+use perfrun_link::{Backend, Link};
+use perfrun_netem::{Emulator, Options};
 
 use crate::lab::Lab;
 use crate::{privileges, uml};

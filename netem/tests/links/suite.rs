@@ -4,8 +4,8 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::thread;
 use std::time::Duration;
 
-use perfrun_netem::state::Traffic;
-use perfrun_netem::{
+use perfrun_link::state::Traffic;
+use perfrun_link::{
     Backend, Chance, Distribution, Impairment, Jitter, Link, Loss, Ratio, Reorder, Route, Scheduling,
 };
 
@@ -561,7 +561,8 @@ pub fn a_killed_emulator_is_succeeded(backend: Backend, is_closed: bool) {
 
 /// The crate's own probe, and that it finds out what is not as claimed.
 pub fn the_probe_tells_what_is_from_what_is_not(backend: Backend) {
-    use perfrun_netem::probe::{Measurement, Plan, judge, measure, serve};
+    use perfrun_link::probe::{Measurement, Plan, judge};
+    use perfrun_netem::probe::{measure, serve};
 
     let Some(lab) = Lab::new(backend) else { return };
     let bind = |address: &str| {

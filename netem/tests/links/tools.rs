@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use perfrun_netem::{Backend, Impairment};
+use perfrun_link::{Backend, Impairment};
 
 use crate::lab::{FAR, Lab, to_far};
 use crate::suite::{delay, eventually};

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, thread};
 
-use perfrun_netem::Backend;
+use perfrun_link::Backend;
 use rustix::mount::{MountFlags, mount};
 use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::system::{RebootCommand, finit_module, reboot, uname};
@@ -73,8 +73,8 @@ fn netem_impairs_links_of_a_kernel_that_has_it() {
     if is_here() {
         return;
     }
-    if perfrun_netem::Capabilities::probe().choose(&perfrun_netem::Link::default())
-        == Ok(perfrun_netem::Kind::Kernel)
+    if perfrun_netem::capabilities::probe().choose(&perfrun_link::Link::default())
+        == Ok(perfrun_link::Kind::Kernel)
     {
         println!("this kernel has netem itself: `kernel` tests it");
         return;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use perfrun_netem::state::Traffic;
-use perfrun_netem::{Backend, Impairment, Loss, Mode, Ratio};
+use perfrun_link::state::Traffic;
+use perfrun_link::{Backend, Impairment, Loss, Mode, Ratio};
 
 use crate::lab::{FAR, Lab, address, to_far};
 use crate::suite;

@@ -7,6 +7,7 @@
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumIter, EnumString};
 use thiserror::Error;
@@ -38,7 +39,7 @@ const QUEUE_MIN_PACKETS: u64 = 100;
 const SMOOTH_BITS_PER_SECOND: u64 = 65_536 * 8 * 1_000;
 
 /// What happens to packets in one direction. The default does nothing.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Impairment {
     /// How much later each packet arrives, one way. Milliseconds in JSON.
@@ -47,6 +48,7 @@ pub struct Impairment {
         with = "milliseconds",
         skip_serializing_if = "Duration::is_zero"
     )]
+    #[schemars(with = "f64")]
     pub delay: Duration,
     /// How the delay varies from packet to packet. Packets overtake each other, unless there is a rate.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -73,12 +75,13 @@ pub struct Impairment {
 }
 
 /// How delays spread around [`Impairment::delay`].
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Jitter {
     /// The half width of a uniform distribution, the standard deviation of a normal one, and the scale of the others.
     /// Milliseconds in JSON.
     #[serde(rename = "amountMs", with = "milliseconds")]
+    #[schemars(with = "f64")]
     pub amount: Duration,
     /// Its shape.
     #[serde(default)]
@@ -90,7 +93,19 @@ pub struct Jitter {
 
 /// The shapes that come with tc.
 #[derive(
-    Clone, Copy, Debug, Default, Deserialize, Display, EnumIter, EnumString, Eq, Hash, PartialEq, Serialize,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    Deserialize,
+    Display,
+    EnumIter,
+    EnumString,
+    Eq,
+    Hash,
+    JsonSchema,
+    PartialEq,
+    Serialize,
 )]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
@@ -107,7 +122,7 @@ pub enum Distribution {
 }
 
 /// Which packets are lost.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(
     tag = "model",
     rename_all = "camelCase",
@@ -144,7 +159,7 @@ fn always() -> Ratio {
 }
 
 /// Something that happens to a share of packets.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Chance {
     /// The share.
@@ -155,7 +170,7 @@ pub struct Chance {
 }
 
 /// Packets that skip the delay.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Reorder {
     /// The share, of every `gap`-th packets.
@@ -176,7 +191,7 @@ fn every_packet() -> NonZeroU32 {
 ///
 /// A link that decides about packets (loses some, for instance) must see those of the wire: decisions about merged ones
 /// come in bursts of 45, and were measured to make TCP 3.5 times faster at the same share of loss.
-#[derive(Clone, Copy, Debug, Deserialize, Display, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Display, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[strum(serialize_all = "camelCase")]
 pub enum Mode {

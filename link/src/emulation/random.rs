@@ -12,10 +12,11 @@ use crate::ratio::Ratio;
 
 /// Where chance comes from. The same seed gives the same fate to the same packets.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(Xoshiro256PlusPlus);
+pub struct Random(Xoshiro256PlusPlus);
 
 impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// From the beginning.
+    pub fn new(seed: u64) -> Self {
         Self(Xoshiro256PlusPlus::seed_from_u64(seed))
     }
 

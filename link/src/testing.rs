@@ -3,10 +3,10 @@
 use std::{env, fs, io::Write, thread};
 
 /// The file that names the tests which could not run.
-pub(crate) const SKIP_LOG: &str = "PERFRUN_SKIP_LOG";
+pub const SKIP_LOG: &str = "PERFRUN_SKIP_LOG";
 
 /// Says, aloud and in the log of skips, that a test, or a part of it, could not run here.
-pub(crate) fn skip(part: &str, reason: &str) {
+pub fn skip(part: &str, reason: &str) {
     let test = thread::current().name().unwrap_or("unknown test").to_owned();
     println!("{test} ({part}): skipped: {reason}");
     if let Some(path) = env::var_os(SKIP_LOG) {

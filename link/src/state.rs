@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::{Display, EnumString};
 use thiserror::Error;
 
 use crate::emulation::Tally;
-use crate::emulator::Kind;
 use crate::impairment::Mode;
-use crate::link::Link;
-use crate::realtime::Scheduling;
+use crate::route::Link;
 
 /// A delay that is wrong by this much at the 99th percentile still is that delay.
 const LATENESS_TOLERANCE: Duration = Duration::from_micros(500);
@@ -17,7 +17,7 @@ const LATENESS_TOLERANCE: Duration = Duration::from_micros(500);
 const LATENESS_TOLERANCE_RATIO: f64 = 0.05;
 
 /// A link at work, since it was last set.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct State {
     /// What was asked for.
@@ -33,8 +33,35 @@ pub struct State {
     pub worker: Option<Worker>,
 }
 
+/// Who shall impair.
+#[derive(
+    Clone, Copy, Debug, Default, Deserialize, Display, EnumString, Eq, JsonSchema, PartialEq, Serialize,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum Backend {
+    /// The kernel where it can, this process otherwise.
+    #[default]
+    Auto,
+    /// netem, or an error.
+    Kernel,
+    /// This process, or an error.
+    Userspace,
+}
+
+/// Who impairs.
+#[derive(Clone, Copy, Debug, Deserialize, Display, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum Kind {
+    /// netem.
+    Kernel,
+    /// A thread of this process.
+    Userspace,
+}
+
 /// What was done to the packets of a route.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "countedBy")]
 pub enum Traffic {
     /// By this process.
@@ -52,7 +79,7 @@ pub enum Traffic {
 }
 
 /// The thread that serves a link.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Worker {
     /// How it is scheduled.
@@ -67,8 +94,22 @@ pub struct Worker {
     pub refused: u64,
 }
 
+/// How the thread that serves a link is scheduled. Without real-time priority packets are late by as much as other
+/// processes keep the cores busy.
+#[derive(Clone, Copy, Debug, Deserialize, Display, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[strum(serialize_all = "camelCase")]
+pub enum Scheduling {
+    /// SCHED_FIFO. Needs CAP_SYS_NICE in the first user namespace, or RLIMIT_RTPRIO.
+    RealTime,
+    /// Ordinary, with a short slice, which needs no privilege and halves the longest delays.
+    ShortSlice,
+    /// Ordinary: the kernel is older than 6.12 and has no other.
+    Ordinary,
+}
+
 /// How much after their time frames left.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Lateness {
     /// Frames that left.

@@ -8,9 +8,9 @@ mod random;
 mod rate;
 
 pub use link::Tally;
-pub(crate) use link::{Departure, LinkState, Packet};
-pub(crate) use queue::DueQueue;
-pub(crate) use random::Random;
+pub use link::{Departure, LinkState, Packet};
+pub use queue::DueQueue;
+pub use random::Random;
 
 /// Nanoseconds of a monotonic clock.
-pub(crate) type Nanos = u64;
+pub type Nanos = u64;

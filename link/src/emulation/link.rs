@@ -1,5 +1,6 @@
 //! One link: its settings, its memory, and the fate of the next packet.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Nanos;
@@ -9,24 +10,24 @@ use crate::impairment::{Impairment, Reorder};
 
 /// A packet, or a super-packet that passes as one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Packet {
+pub struct Packet {
     /// Bytes on the wire: for a super-packet with the headers that each of its packets will have.
-    pub(crate) wire_bytes: u64,
+    pub wire_bytes: u64,
     /// Packets on the wire.
-    pub(crate) packets: u32,
+    pub packets: u32,
 }
 
 /// One copy of a packet that will arrive.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Departure {
+pub struct Departure {
     /// When.
-    pub(crate) due: Nanos,
+    pub due: Nanos,
     /// Which of its bits is wrong, as a random number.
-    pub(crate) corrupt: Option<u32>,
+    pub corrupt: Option<u32>,
 }
 
 /// What a link did, in packets of the wire.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Tally {
     /// Came to the link.
@@ -47,7 +48,7 @@ pub struct Tally {
 
 /// A link at work.
 #[derive(Debug)]
-pub(crate) struct LinkState {
+pub struct LinkState {
     random: Random,
     delays: Delays,
     losses: Option<Losses>,
@@ -68,7 +69,8 @@ struct Overtaking {
 }
 
 impl LinkState {
-    pub(crate) fn new(impairment: &Impairment, random: Random) -> Self {
+    /// A link that has seen no packet yet.
+    pub fn new(impairment: &Impairment, random: Random) -> Self {
         Self {
             random,
             delays: Delays::new(impairment.delay, impairment.jitter.as_ref()),
@@ -88,7 +90,7 @@ impl LinkState {
     /// What becomes of a packet that comes now: none, one or two copies of it arrive.
     ///
     /// The order of decisions is that of `netem_enqueue`. A copy makes its own way, and is not copied again.
-    pub(crate) fn decide(&mut self, packet: Packet, now: Nanos) -> [Option<Departure>; 2] {
+    pub fn decide(&mut self, packet: Packet, now: Nanos) -> [Option<Departure>; 2] {
         self.tally.packets_in += u64::from(packet.packets);
         let twice = self
             .duplicate
@@ -108,17 +110,18 @@ impl LinkState {
     }
 
     /// One copy has left, and makes room.
-    pub(crate) fn released(&mut self, packet: Packet) {
+    pub fn released(&mut self, packet: Packet) {
         self.held -= packet.packets;
         self.tally.packets_out += u64::from(packet.packets);
     }
 
     /// One copy could not be handed on.
-    pub(crate) fn discarded(&mut self, packet: Packet) {
+    pub fn discarded(&mut self, packet: Packet) {
         self.held -= packet.packets;
     }
 
-    pub(crate) fn tally(&self) -> Tally {
+    /// What it did until now.
+    pub fn tally(&self) -> Tally {
         self.tally
     }
 

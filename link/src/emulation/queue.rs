@@ -9,7 +9,7 @@ use super::Nanos;
 ///
 /// Nearly all come in the order in which they leave, and wait in a ring. Only those that overtake cost a heap.
 #[derive(Debug)]
-pub(crate) struct DueQueue<T> {
+pub struct DueQueue<T> {
     in_order: VecDeque<Entry<T>>,
     overtaking: BinaryHeap<Reverse<Entry<T>>>,
     pushed: u64,
@@ -22,16 +22,19 @@ struct Entry<T> {
     item: T,
 }
 
-impl<T> DueQueue<T> {
-    pub(crate) fn new() -> Self {
+impl<T> Default for DueQueue<T> {
+    fn default() -> Self {
         Self {
             in_order: VecDeque::new(),
             overtaking: BinaryHeap::new(),
             pushed: 0,
         }
     }
+}
 
-    pub(crate) fn push(&mut self, due: Nanos, item: T) {
+impl<T> DueQueue<T> {
+    /// Puts an item in its place.
+    pub fn push(&mut self, due: Nanos, item: T) {
         let entry = Entry {
             due,
             number: self.pushed,
@@ -46,13 +49,13 @@ impl<T> DueQueue<T> {
     }
 
     /// The time of the first.
-    pub(crate) fn next_due(&self) -> Option<Nanos> {
+    pub fn next_due(&self) -> Option<Nanos> {
         let [in_order, overtaking] = self.firsts();
         in_order.into_iter().chain(overtaking).min().map(|(due, _)| due)
     }
 
     /// The first and its time, if that has come.
-    pub(crate) fn pop_due(&mut self, now: Nanos) -> Option<(Nanos, T)> {
+    pub fn pop_due(&mut self, now: Nanos) -> Option<(Nanos, T)> {
         let [in_order, overtaking] = self.firsts();
         let overtakes = match (in_order, overtaking) {
             (Some(in_order), Some(overtaking)) => overtaking < in_order,
@@ -110,7 +113,7 @@ mod tests {
 
     #[test]
     fn items_leave_by_time_then_by_arrival() {
-        let mut queue = DueQueue::new();
+        let mut queue = DueQueue::default();
         for (due, item) in [(5, 'a'), (9, 'b'), (7, 'c'), (9, 'd'), (1, 'e'), (7, 'f')] {
             queue.push(due, item);
         }
@@ -124,7 +127,7 @@ mod tests {
 
     #[test]
     fn nothing_leaves_before_its_time() {
-        let mut queue = DueQueue::new();
+        let mut queue = DueQueue::default();
         queue.push(10, 'a');
         queue.push(4, 'b');
         assert_eq!(queue.pop_due(3), None);
@@ -135,7 +138,7 @@ mod tests {
 
     #[test]
     fn any_order_of_arrival_leaves_in_order() {
-        let mut queue = DueQueue::new();
+        let mut queue = DueQueue::default();
         let mut value = 1u64;
         for _ in 0..10_000 {
             value = value.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

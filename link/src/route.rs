@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -12,12 +13,12 @@ use crate::impairment::{Impairment, Mode, Problem};
 /// All links that begin at one interface: what is sent to the peers named here is impaired, everything else is not.
 ///
 /// That a `Link` exists means that its figures are possible.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(try_from = "Vec<Route>", into = "Vec<Route>")]
 pub struct Link(Vec<Route>);
 
 /// Peers that share a link: its rate, its queue, its good and bad times.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Route {
     /// Destinations of packets. Of two prefixes that hold an address, the longer one counts.
@@ -27,7 +28,7 @@ pub struct Route {
 }
 
 /// Addresses that begin with the same bits. In JSON text, `10.99.0.2` or `fd00::/64`.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, JsonSchema, PartialEq, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Prefix {
     address: IpAddr,
@@ -263,12 +264,12 @@ fn masked(address: IpAddr, length: u8) -> IpAddr {
 }
 
 /// A netmask.
-pub(crate) fn mask_v4(length: u8) -> u32 {
+pub fn mask_v4(length: u8) -> u32 {
     u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0)
 }
 
 /// A netmask.
-pub(crate) fn mask_v6(length: u8) -> u128 {
+pub fn mask_v6(length: u8) -> u128 {
     u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0)
 }
 

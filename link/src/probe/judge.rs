@@ -9,11 +9,11 @@
 use std::fmt;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::Display;
 
-use super::plan::{HEADERS, Plan};
-use super::wire;
+use super::plan::{DATAGRAM_BYTES, HEADER_BYTES, Plan};
 use super::{Delivery, Measurement};
 use crate::emulation::{LinkState, Nanos, Packet, Random};
 use crate::impairment::{Impairment, Loss};
@@ -30,7 +30,7 @@ const ROUND_TRIP_RUNS: u64 = 30;
 const LOSS_RUNS: u64 = 1000;
 
 /// What was found out about each quantity.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Verdict {
     /// All of them.
@@ -38,7 +38,7 @@ pub struct Verdict {
 }
 
 /// One quantity, measured and expected.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
     /// Which.
@@ -54,7 +54,7 @@ pub struct Finding {
 }
 
 /// What is judged.
-#[derive(Clone, Copy, Debug, Deserialize, Display, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Display, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Quantity {
     /// Milliseconds.
@@ -72,7 +72,7 @@ pub enum Quantity {
 }
 
 /// What is to be thought of it.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Judgement {
     /// As asked for.
@@ -280,7 +280,7 @@ fn arrivals(
     seed: u64,
 ) -> impl Iterator<Item = (Nanos, Nanos)> {
     let packet = Packet {
-        wire_bytes: wire::LENGTH as u64 + HEADERS,
+        wire_bytes: DATAGRAM_BYTES + HEADER_BYTES,
         packets: 1,
     };
     let mut link = LinkState::new(impairment, Random::new(seed));

@@ -2,11 +2,12 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// A number from 0 to 1: a chance, or a correlation. In JSON a plain number, 0.01 for one in a hundred.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, PartialOrd, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, PartialOrd, Serialize)]
 #[serde(try_from = "f64", into = "f64")]
 pub struct Ratio(f64);
 
@@ -46,7 +47,7 @@ impl Ratio {
     }
 
     /// What `struct tc_netem_*` calls a probability: 0 is never, [`u32::MAX`] is always.
-    pub(crate) fn to_scaled(self) -> u32 {
+    pub fn to_scaled(self) -> u32 {
         (self.0 * f64::from(u32::MAX)).round() as u32
     }
 }

@@ -3,11 +3,13 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use super::wire;
 use crate::impairment::Impairment;
 
 /// Bytes around a payload on the wire: Ethernet, IPv4 and UDP. With IPv6 it is 20 more, which the server sees.
-pub(super) const HEADERS: u64 = 14 + 20 + 8;
+pub const HEADER_BYTES: u64 = 14 + 20 + 8;
+
+/// Bytes of an echo, and of its answer.
+pub const DATAGRAM_BYTES: u64 = 44;
 
 /// How long echoes are sent.
 const ECHO_TIME: Duration = Duration::from_secs(1);
@@ -56,7 +58,7 @@ pub struct Fill {
 impl Plan {
     /// For a link that should be impaired like this: towards the server, and towards the client.
     pub fn of(forward: &Impairment, backward: &Impairment) -> Self {
-        let bits = (wire::LENGTH as u64 + HEADERS) * 8;
+        let bits = (DATAGRAM_BYTES + HEADER_BYTES) * 8;
         let rates = [forward, backward].map(|way| way.rate_bits_per_second.map_or(u64::MAX, NonZeroU64::get));
         let budget = rates[0].min(rates[1]) / ECHO_SHARE;
         let per_tick = (u128::from(budget) * TICK.as_nanos() / u128::from(bits) / 1_000_000_000)
@@ -108,10 +110,10 @@ impl Fill {
     }
 
     /// How many datagrams are due after some time.
-    pub(super) fn due(&self, elapsed: Duration) -> u64 {
+    pub fn due(&self, elapsed: Duration) -> u64 {
         let bits = u128::from(self.bits_per_second) * elapsed.min(self.duration).as_nanos() / 1_000_000_000;
         // The first at once.
-        (bits / (u128::from(FILL_PAYLOAD + HEADERS) * 8)) as u64 + 1
+        (bits / (u128::from(FILL_PAYLOAD + HEADER_BYTES) * 8)) as u64 + 1
     }
 }
 
@@ -138,7 +140,7 @@ mod tests {
                 (rate(u64::MAX), rate(bits_per_second)),
             ] {
                 let plan = Plan::of(&forward, &backward);
-                let bits = f64::from(plan.echoes_at_once) * (wire::LENGTH as f64 + 42.0) * 8.0;
+                let bits = f64::from(plan.echoes_at_once) * (DATAGRAM_BYTES as f64 + 42.0) * 8.0;
                 let used = bits / plan.echo_interval.as_secs_f64();
                 assert!(
                     used <= bits_per_second as f64 / 3.9,

@@ -7,13 +7,13 @@
 use crate::impairment::Distribution;
 
 /// Entries of a table.
-pub(crate) const SIZE: usize = 4096;
+pub const SIZE: usize = 4096;
 
 /// What an entry of one jitter is (`NETEM_DIST_SCALE`).
-pub(crate) const SCALE: i32 = 8192;
+pub const SCALE: i32 = 8192;
 
 /// The quantiles of a distribution around 0, ascending, in 1/8192 of the jitter.
-pub(crate) fn table(distribution: Distribution) -> Vec<i16> {
+pub fn table(distribution: Distribution) -> Vec<i16> {
     let values: Vec<f64> = match distribution {
         Distribution::Uniform => (0..SIZE)
             .map(|i| (2.0 * i as f64 + 1.0) / SIZE as f64 - 1.0)

@@ -1,0 +1,69 @@
+//! Proof that a link is what it was set to be: measured over the link itself, from one peer to the other.
+//!
+//! One peer [`serve`]s, the other [`measure`]s: round trips, loss in each direction, and the rate that is available
+//! towards the server. [`judge()`] compares that with what was asked for. For the rate in the other direction, peers swap
+//! roles. Datagrams are described in `wire`.
+
+mod judge;
+mod plan;
+
+pub use judge::{Finding, Judgement, Quantity, Verdict, judge};
+pub use plan::{DATAGRAM_BYTES, Fill, HEADER_BYTES, Plan};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What was measured.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Measurement {
+    /// There and back. Absent if nothing came back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub round_trip: Option<RoundTrip>,
+    /// Towards the server.
+    pub forward: Delivery,
+    /// Towards the client.
+    pub backward: Delivery,
+    /// Towards the server, if it was to be measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+}
+
+/// Quantiles of round trips, in nanoseconds.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RoundTrip {
+    /// The shortest.
+    pub min_ns: u64,
+    /// Half took longer.
+    pub p50_ns: u64,
+    /// One of a hundred took longer.
+    pub p99_ns: u64,
+}
+
+/// Datagrams in one direction, each counted once.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Delivery {
+    /// Left one end.
+    pub sent: u32,
+    /// Came to the other.
+    pub received: u32,
+}
+
+impl Delivery {
+    /// Datagrams that never came.
+    pub fn lost(&self) -> u32 {
+        self.sent.saturating_sub(self.received)
+    }
+}
+
+/// How fast a full link was, counted in whole Ethernet frames as [`crate::Impairment::rate_bits_per_second`] is.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Rate {
+    /// Was sent.
+    pub offered_bits_per_second: u64,
+    /// Arrived.
+    pub received_bits_per_second: u64,
+}
