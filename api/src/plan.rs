@@ -13,7 +13,8 @@ pub use self::parameters::{Amount, Parameters};
 use self::support::unsupported;
 use crate::{
     matrix::{Stack, Transport},
-    spec::{Combination, Matrix, Order, PerfRunSpec, Selector, StackName},
+    network::{Conditions, Impossible, NONE, preset},
+    spec::{Matrix, Order, PerfRunSpec, Selector, StackName},
     workload::Workload,
 };
 
@@ -26,6 +27,9 @@ pub const TRIALS_MAX: u64 = 100_000;
 pub struct Plan {
     /// Nodes to start.
     pub nodes: Vec<PlannedNode>,
+    /// Conditions of the links; none at all, if links are left as they are throughout the run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub networks: Vec<Conditions>,
     /// Cells to measure.
     pub cells: Vec<Cell>,
     /// Cells of the matrix that cannot be measured.
@@ -58,11 +62,12 @@ pub enum Role {
     Client,
 }
 
-/// One point of the matrix: a pair of stacks, a transport and the workload's parameters.
+/// One point of the matrix: a pair of stacks, a transport, a network and the workload's parameters.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cell {
-    /// Unique in the plan and stable for a document, e.g. `libp2p.litep2p.tcp.upload-64Mi`.
+    /// Unique in the plan and stable for a document, e.g. `libp2p.litep2p.tcp.upload-64Mi`, or with a network other than
+    /// `none` at its end, `libp2p.litep2p.tcp.upload-64Mi.wan`.
     pub id: String,
     /// The stack that dials, and the one that listens, by the names of the matrix.
     pub client: StackName,
@@ -74,6 +79,9 @@ pub struct Cell {
     pub server_stack: Stack,
     /// The transport.
     pub transport: Transport,
+    /// The name of the conditions of its links.
+    #[serde(default = "unimpaired", skip_serializing_if = "is_unimpaired")]
+    pub network: String,
     /// What is done.
     pub parameters: Parameters,
     /// Names of the client nodes.
@@ -98,6 +106,14 @@ impl Cell {
     pub fn is_raw(&self) -> bool {
         self.client_stack == Stack::Raw && self.server_stack == Stack::Raw
     }
+}
+
+fn unimpaired() -> String {
+    NONE.to_owned()
+}
+
+fn is_unimpaired(network: &String) -> bool {
+    network == NONE
 }
 
 /// A cell that cannot be measured, and why.
@@ -141,6 +157,14 @@ pub enum Error {
     /// The matrix names a stack that is neither built in nor listed; validation refuses such a document.
     #[error("nothing to run: the matrix names {0}, which is neither built in nor listed in stacks")]
     UnknownStack(StackName),
+    /// The matrix names a network that is neither a preset nor listed; validation refuses such a document.
+    #[error(
+        "nothing to run: the matrix names the network {0}, which is neither a preset nor listed in networks"
+    )]
+    UnknownNetwork(String),
+    /// No link can be like this.
+    #[error("nothing to run: {0}")]
+    ImpossibleNetwork(#[from] Impossible),
     /// No workload is set; validation refuses such a document.
     #[error("nothing to run: set a workload")]
     NoWorkload,
@@ -157,21 +181,33 @@ pub fn plan(spec: &PerfRunSpec) -> Result<Plan, Error> {
     if parameters.is_empty() {
         return Err(Error::NoWorkload);
     }
-    let combinations = combinations(&spec.matrix);
+    let networks = networks(spec)?;
+    let points: Vec<Vec<Point>> = networks
+        .iter()
+        .map(|network| points(&spec.matrix, &network.name))
+        .collect();
     let rounds = u64::from(spec.warmup) + u64::from(spec.iterations);
-    let size = combinations.len() as u64 * parameters.len() as u64 * rounds;
+    let size = points.iter().map(Vec::len).sum::<usize>() as u64 * parameters.len() as u64 * rounds;
     if size > TRIALS_MAX {
         return Err(Error::TooManyTrials(size));
     }
     let (mut cells, mut skipped) = (vec![], vec![]);
-    for combination in &combinations {
-        for parameters in &parameters {
-            let cell = cell(spec, combination, parameters.clone())?;
-            match unsupported(&cell) {
-                Some(reason) => skipped.push(Skipped { id: cell.id, reason }),
-                None => cells.push(cell),
+    // Cells of one network are together, so that links change as seldom as can be.
+    for points in &points {
+        let mut measured = vec![];
+        for point in points {
+            for parameters in &parameters {
+                let cell = cell(spec, point, parameters.clone())?;
+                match unsupported(&cell) {
+                    Some(reason) => skipped.push(Skipped { id: cell.id, reason }),
+                    None => measured.push(cell),
+                }
             }
         }
+        if spec.matrix.raw_baseline {
+            measured = with_baseline(spec, measured)?;
+        }
+        cells.append(&mut measured);
     }
     if cells.is_empty() {
         return Err(if skipped.is_empty() {
@@ -180,15 +216,37 @@ pub fn plan(spec: &PerfRunSpec) -> Result<Plan, Error> {
             Error::NoRunnableCell(skipped)
         });
     }
-    if spec.matrix.raw_baseline {
-        cells = with_baseline(spec, cells)?;
-    }
     Ok(Plan {
         nodes: nodes(spec, &cells),
+        networks: if networks.iter().all(Conditions::is_none) {
+            vec![]
+        } else {
+            networks
+        },
         trials: trials(spec, cells.len()),
         cells,
         skipped,
     })
+}
+
+/// The networks that the matrix names, each once, with their figures.
+fn networks(spec: &PerfRunSpec) -> Result<Vec<Conditions>, Error> {
+    let added = spec
+        .matrix
+        .include
+        .iter()
+        .filter_map(|added| added.network.clone());
+    let names = distinct(spec.matrix.networks.iter().cloned().chain(added).collect());
+    names
+        .into_iter()
+        .map(|name| {
+            let listed = spec.networks.iter().find(|network| network.name == name).cloned();
+            let network = listed
+                .or_else(|| preset(&name))
+                .ok_or(Error::UnknownNetwork(name))?;
+            Ok(network.conditions()?)
+        })
+        .collect()
 }
 
 /// Every set of parameters that the workload asks for, in the order of the document.
@@ -260,19 +318,46 @@ fn seconds(duration: kube::core::Duration) -> f64 {
     Duration::from(duration).as_secs_f64()
 }
 
-/// The pairs and transports that the matrix names, each once.
-fn combinations(matrix: &Matrix) -> Vec<Combination> {
+/// What a cell is, but for the workload.
+#[derive(Clone, Debug, PartialEq)]
+struct Point {
+    client: StackName,
+    server: StackName,
+    transport: Transport,
+    network: String,
+}
+
+/// The pairs and transports that the matrix names for this network, each once.
+fn points(matrix: &Matrix, network: &str) -> Vec<Point> {
     let crossed = matrix.transports.iter().flat_map(|transport| {
         matrix.clients.iter().flat_map(move |client| {
-            matrix.servers.iter().map(move |server| Combination {
+            matrix.servers.iter().map(move |server| Point {
                 client: client.clone(),
                 server: server.clone(),
                 transport: *transport,
+                network: network.to_owned(),
             })
         })
     });
-    let chosen = crossed.filter(|c| !matrix.exclude.iter().any(|selector| matches(selector, c)));
-    distinct(chosen.chain(matrix.include.iter().cloned()).collect())
+    let is_crossed = matrix.networks.iter().any(|crossed| crossed == network);
+    let chosen =
+        crossed.filter(|point| is_crossed && !matrix.exclude.iter().any(|selector| matches(selector, point)));
+    let added = matrix
+        .include
+        .iter()
+        .filter(|added| {
+            added
+                .network
+                .as_deref()
+                .map_or(is_crossed, |named| named == network)
+        })
+        .map(|added| Point {
+            client: added.client.clone(),
+            server: added.server.clone(),
+            transport: added.transport,
+            network: network.to_owned(),
+        });
+    distinct(chosen.chain(added).collect())
 }
 
 /// Puts the raw baseline of these cells before them: what each does, done without a peer-to-peer stack, once for every
@@ -283,12 +368,13 @@ fn with_baseline(spec: &PerfRunSpec, cells: Vec<Cell>) -> Result<Vec<Cell>, Erro
     let mut ids = BTreeSet::new();
     for measured in &cells {
         let transport = measured.transport.raw();
-        let combination = Combination {
+        let point = Point {
             client: raw(),
             server: raw(),
             transport,
+            network: measured.network.clone(),
         };
-        let cell = cell(spec, &combination, measured.parameters.clone())?;
+        let cell = cell(spec, &point, measured.parameters.clone())?;
         if unsupported(&cell).is_none() && ids.insert(cell.id.clone()) {
             baseline.push(cell);
         }
@@ -298,33 +384,38 @@ fn with_baseline(spec: &PerfRunSpec, cells: Vec<Cell>) -> Result<Vec<Cell>, Erro
     Ok(baseline.into_iter().chain(others).collect())
 }
 
-fn matches(selector: &Selector, combination: &Combination) -> bool {
+fn matches(selector: &Selector, point: &Point) -> bool {
     selector
         .client
         .as_ref()
-        .is_none_or(|client| *client == combination.client)
+        .is_none_or(|client| *client == point.client)
         && selector
             .server
             .as_ref()
-            .is_none_or(|server| *server == combination.server)
+            .is_none_or(|server| *server == point.server)
         && selector
             .transport
-            .is_none_or(|transport| transport == combination.transport)
+            .is_none_or(|transport| transport == point.transport)
+        && selector
+            .network
+            .as_ref()
+            .is_none_or(|network| *network == point.network)
 }
 
-fn cell(spec: &PerfRunSpec, combination: &Combination, parameters: Parameters) -> Result<Cell, Error> {
-    let Combination {
+fn cell(spec: &PerfRunSpec, point: &Point, parameters: Parameters) -> Result<Cell, Error> {
+    let Point {
         client,
         server,
         transport,
-    } = combination;
+        network,
+    } = point;
     let names = |role, count, stack| {
         (0..count)
             .map(move |i| node_name(role, i, variant(spec, stack)))
             .collect()
     };
     Ok(Cell {
-        id: format!("{client}.{server}.{transport}.{parameters}"),
+        id: cell_id(&client.0, &server.0, *transport, &parameters, network),
         client_stack: stack(spec, client)?,
         server_stack: stack(spec, server)?,
         clients: names(Role::Client, spec.topology.clients, client),
@@ -333,8 +424,25 @@ fn cell(spec: &PerfRunSpec, combination: &Combination, parameters: Parameters) -
         client: client.clone(),
         server: server.clone(),
         transport: *transport,
+        network: network.clone(),
         parameters,
     })
+}
+
+/// What a cell of these is called.
+pub fn cell_id(
+    client: &str,
+    server: &str,
+    transport: Transport,
+    parameters: &Parameters,
+    network: &str,
+) -> String {
+    let id = format!("{client}.{server}.{transport}.{parameters}");
+    if network == NONE {
+        id
+    } else {
+        format!("{id}.{network}")
+    }
 }
 
 /// The stack behind a name.

@@ -55,6 +55,29 @@ pub fn duration(least: &str, most: &str) -> Rule {
     )
 }
 
+/// A share, see [`crate::quantity::Percent`].
+pub fn percent() -> Rule {
+    rule(
+        "self.matches('^[0-9]{1,3}([.][0-9]{1,9})?%$') && double(self.replace('%', '')) <= 100.0".to_owned(),
+        "must be a percentage from 0% to 100%, written as 1% or 0.25%".to_owned(),
+    )
+}
+
+/// A bit rate, see [`crate::quantity::BitRate`].
+pub fn bit_rate() -> Rule {
+    let number =
+        "double(self.replace('Gbit', '').replace('Mbit', '').replace('kbit', '').replace('bit', ''))";
+    let factor = "(self.endsWith('Gbit') ? 1000000000.0 : self.endsWith('Mbit') ? 1000000.0 : \
+                  self.endsWith('kbit') ? 1000.0 : 1.0)";
+    rule(
+        format!(
+            "self.matches('^[0-9]{{1,12}}([.][0-9]{{1,9}})?(k|M|G)?bit$') && {number} * {factor} >= 8000.0 \
+             && {number} * {factor} <= 1000000000000.0"
+        ),
+        "must be a bit rate from 8kbit to 1000Gbit, written as 512kbit, 100Mbit or 1Gbit".to_owned(),
+    )
+}
+
 /// A byte size in bounds.
 pub fn size(least: &str, most: &str) -> Rule {
     rule(

@@ -13,6 +13,7 @@ use strum::{AsRefStr, Display};
 
 use crate::{
     matrix::Transport,
+    network::{self, Network},
     results::SummaryRow,
     rule,
     structural::{structural, terse},
@@ -38,14 +39,16 @@ use crate::{
     printcolumn(name = "Trials", type_ = "string", json_path = ".status.trials.progress"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
-#[x_kube(validation = Rule::new("self.workload == oldSelf.workload && self.matrix == oldSelf.matrix && self.stacks == oldSelf.stacks && self.iterations == oldSelf.iterations && self.warmup == oldSelf.warmup && self.order == oldSelf.order && self.topology == oldSelf.topology && self.template == oldSelf.template && self.timeouts == oldSelf.timeouts").message("cannot change except suspend, cancel and cleanup: create a new PerfRun"))]
+#[x_kube(validation = Rule::new("self.workload == oldSelf.workload && self.matrix == oldSelf.matrix && self.stacks == oldSelf.stacks && self.networks == oldSelf.networks && self.iterations == oldSelf.iterations && self.warmup == oldSelf.warmup && self.order == oldSelf.order && self.topology == oldSelf.topology && self.template == oldSelf.template && self.timeouts == oldSelf.timeouts").message("cannot change except suspend, cancel and cleanup: create a new PerfRun"))]
 #[x_kube(validation = Rule::new("(self.matrix.clients + self.matrix.servers + self.matrix.include.map(c, c.client) + self.matrix.include.map(c, c.server) + self.matrix.exclude.filter(c, has(c.client)).map(c, c.client) + self.matrix.exclude.filter(c, has(c.server)).map(c, c.server)).all(n, n in ['libp2p', 'litep2p', 'raw'] || self.stacks.exists(s, s.name == n))").message("must name only stacks that are built in (libp2p, litep2p, raw) or listed in spec.stacks").field_path(".matrix"))]
+#[x_kube(validation = network::known())]
+#[x_kube(validation = Rule::new("!self.topology.hostNetwork || self.matrix.networks.all(n, n == 'none')").message("must be false when matrix.networks impairs links: the Kubernetes node itself would be impaired").field_path(".topology.hostNetwork"))]
 #[schemars(transform = structural)]
 #[serde(rename_all = "camelCase")]
 pub struct PerfRunSpec {
     /// What to measure.
     pub workload: Workload,
-    /// Which stacks and transports to measure it on.
+    /// Which stacks, transports and networks to measure it on.
     #[serde(default)]
     pub matrix: Matrix,
     /// Named variants of stacks, to compare two versions or settings of one stack in a run.
@@ -53,6 +56,11 @@ pub struct PerfRunSpec {
     #[schemars(length(max = 16))]
     #[x_kube(validation = Rule::new("self.all(s, self.exists_one(t, t.name == s.name))").message("must each have a name of their own"))]
     pub stacks: Vec<StackVariant>,
+    /// Named conditions of the links between nodes, beside the presets that `matrix.networks` lists.
+    #[serde(default)]
+    #[schemars(length(max = 32))]
+    #[x_kube(validation = Rule::new("self.all(n, self.exists_one(m, m.name == n.name))").message("must each have a name of their own"))]
+    pub networks: Vec<Network>,
     /// Measured repetitions of every cell of the matrix.
     #[serde(default = "default_iterations")]
     #[x_kube(validation = rule::integer(1, 1000))]
@@ -86,7 +94,7 @@ pub struct PerfRunSpec {
     pub cancel: bool,
 }
 
-/// The cross product of client stacks, server stacks and transports, refined by `include` and `exclude`.
+/// The cross product of client stacks, server stacks, transports and networks, refined by `include` and `exclude`.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Matrix {
@@ -106,6 +114,14 @@ pub struct Matrix {
     #[schemars(length(max = 8))]
     #[x_kube(validation = rule::not_empty("transport"))]
     pub transports: Vec<Transport>,
+    /// Conditions of the links between servers and clients: names from `networks`, or presets. `none` leaves links as they
+    /// are; `lan`, `wan`, `transatlantic`, `transpacific`, `dsl`, `mobile4g`, `mobile3g`, `leo` and `satellite` are like
+    /// what they are named after; `lat10` and `loss1` are the published benchmark's. docs/reference/networks.md has their
+    /// figures. Only traffic between the run's nodes is impaired.
+    #[serde(default = "default_networks")]
+    #[schemars(length(max = 32))]
+    #[x_kube(validation = rule::not_empty("network"))]
+    pub networks: Vec<String>,
     /// Combinations to add to the cross product.
     #[serde(default)]
     #[schemars(length(max = 64))]
@@ -114,8 +130,8 @@ pub struct Matrix {
     #[serde(default)]
     #[schemars(length(max = 64))]
     pub exclude: Vec<Selector>,
-    /// Also do the same over plain TCP and plain QUIC, once per kind of transport: what the link and the kernel give at
-    /// best. Substreams have no such baseline.
+    /// Also do the same over plain TCP and plain QUIC, once per kind of transport and network: what the link and the
+    /// kernel give at best. Substreams have no such baseline.
     #[serde(default = "default_true")]
     pub raw_baseline: bool,
 }
@@ -141,11 +157,15 @@ pub struct Combination {
     pub server: StackName,
     /// The transport.
     pub transport: Transport,
+    /// The network; if not set, each of `matrix.networks`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub network: Option<String>,
 }
 
 /// Selects cells of the matrix; a field that is not set matches all.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
-#[x_kube(validation = Rule::new("has(self.client) || has(self.server) || has(self.transport)").message("must name a client, a server or a transport"))]
+#[x_kube(validation = Rule::new("has(self.client) || has(self.server) || has(self.transport) || has(self.network)").message("must name a client, a server, a transport or a network"))]
 #[serde(rename_all = "camelCase")]
 pub struct Selector {
     /// The stack that dials.
@@ -157,6 +177,10 @@ pub struct Selector {
     /// The transport.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transport: Option<Transport>,
+    /// The network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub network: Option<String>,
 }
 
 /// A stack under a name of its own, from another image or with other settings.
@@ -241,6 +265,25 @@ pub struct Template {
     /// Client pods.
     #[serde(default)]
     pub client: PodSettings,
+    /// The container that impairs links, beside the node in pods of a run that asks for it.
+    #[serde(default)]
+    pub link: LinkSettings,
+}
+
+/// Settings of the container that impairs links. It runs as root without any capability but `NET_ADMIN`, and `MKNOD`
+/// unless every network has `backend: kernel`: a container has no /dev/net/tun.
+#[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LinkSettings {
+    /// Compute resources. Left out, it requests 100m of CPU and 64 MiB of memory and has no limits. A CPU limit delays
+    /// packets when it is reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(transform = terse)]
+    pub resources: Option<ResourceRequirements>,
+    /// Adds the capability `SYS_NICE`, so that packets leave on time where the machine is busy. Results say how late they
+    /// were.
+    #[serde(default)]
+    pub real_time: bool,
 }
 
 /// Settings of a pod, as in a Kubernetes pod specification.
@@ -402,6 +445,7 @@ impl Default for Matrix {
             clients: default_stacks(),
             servers: default_stacks(),
             transports: default_transports(),
+            networks: default_networks(),
             include: vec![],
             exclude: vec![],
             raw_baseline: true,
@@ -440,6 +484,10 @@ fn default_stacks() -> Vec<StackName> {
 
 fn default_transports() -> Vec<Transport> {
     vec![Transport::Tcp]
+}
+
+fn default_networks() -> Vec<String> {
+    vec![network::NONE.to_owned()]
 }
 
 fn default_iterations() -> u32 {

@@ -32,6 +32,7 @@ fn nothing_else_may_change() {
         workload,
         stacks,
         added("matrix: {transports: [quic-v1]}"),
+        added("networks: [{name: far, delay: 1ms}]"),
         added("iterations: 11"),
         added("warmup: 0"),
         added("order: sequential"),

@@ -10,6 +10,7 @@ mod documents;
 mod examples;
 mod fixtures;
 mod measurements;
+mod networks;
 mod parameters;
 mod plans;
 mod results;

@@ -1,0 +1,287 @@
+//! Conditions of the links between nodes, by name: what a document says of them, and the presets.
+
+mod presets;
+
+use std::num::NonZeroU32;
+
+use kube::{KubeSchema, core::Duration};
+use perfrun_link::{
+    Backend, Chance, Distribution, Impairment, Jitter, Loss, Ratio, Reorder, impairment::Problem,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+pub(crate) use self::presets::known;
+pub use self::presets::{PRESETS, Preset, preset};
+use crate::{
+    quantity::{BitRate, Percent},
+    rule,
+};
+
+/// The network on which nothing is impaired.
+pub const NONE: &str = "none";
+
+/// A condition of the links between servers and clients, under a name.
+#[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[x_kube(validation = Rule::new("!has(self.toServer) || self.direction != 'toClient'").message("toServer has no effect with direction: toClient"))]
+#[x_kube(validation = Rule::new("!has(self.toClient) || self.direction != 'toServer'").message("toClient has no effect with direction: toServer"))]
+#[x_kube(validation = Rule::new("!has(self.jitter) || has(self.delay)").message("jitter varies the delay, and there is none: set delay, to at least as much as jitter"))]
+#[x_kube(validation = Rule::new("has(self.jitter) || !(has(self.distribution) || has(self.correlation))").message("distribution and correlation describe jitter, and there is none: set jitter"))]
+#[x_kube(validation = Rule::new("!has(self.reorder) || has(self.delay)").message("packets overtake by skipping the delay, and there is none: set delay, or leave reorder out"))]
+#[x_kube(validation = Rule::new("has(self.reorder) || !has(self.reorderGap)").message("reorderGap says which packets reorder may pick: set reorder"))]
+#[x_kube(validation = Rule::new("has(self.loss) || !has(self.lossCorrelation)").message("lossCorrelation describes loss: set loss"))]
+#[x_kube(validation = Rule::new("!has(self.loss) || !has(self.bursts)").message("set either loss, for packets lost one by one, or bursts"))]
+#[serde(rename_all = "camelCase")]
+pub struct Network {
+    /// The name that `matrix.networks` and the results use. It must not be that of a preset.
+    #[schemars(length(max = 63))]
+    #[x_kube(validation = presets::own_name())]
+    pub name: String,
+    /// What happens to packets, in each of the directions that `direction` names.
+    #[serde(flatten)]
+    pub way: Way,
+    /// Which packets it happens to: `toServer`, those that clients send; `toClient`, those that servers send; `both`, all
+    /// of them, so that a round trip takes twice the delay.
+    #[serde(default)]
+    pub direction: Heading,
+    /// What differs on the way to servers: fields that are set here replace those above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to_server: Option<Way>,
+    /// What differs on the way to clients: fields that are set here replace those above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to_client: Option<Way>,
+    /// Who impairs: `kernel`, sch_netem; `userspace`, a process of perfrun; `auto`, the kernel where it can, and
+    /// perfrun elsewhere. Results record which one it was.
+    #[serde(default)]
+    pub backend: Backend,
+}
+
+/// What happens to packets in one direction. Terms and meaning are those of tc-netem(8).
+#[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Way {
+    /// How much later each packet arrives, one way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    #[x_kube(validation = rule::duration("0ms", "60s"))]
+    pub delay: Option<Duration>,
+    /// How much the delay varies from packet to packet: the half width of a uniform distribution, the standard deviation
+    /// of a normal one, the scale of the others. Packets overtake each other, unless there is a rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    #[x_kube(validation = rule::duration("1us", "2s"))]
+    pub jitter: Option<Duration>,
+    /// How delays spread: `uniform` (the default), `normal`, `pareto` or `paretonormal`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub distribution: Option<Distribution>,
+    /// How much a delay resembles the last one, e.g. `25%`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = rule::percent())]
+    pub correlation: Option<Percent>,
+    /// The share of packets that is lost, each for itself, e.g. `0.1%`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = rule::percent())]
+    pub loss: Option<Percent>,
+    /// How much the fate of a packet resembles that of the last one. This changes the share that is lost, too: for losses
+    /// that come together, prefer `bursts`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = rule::percent())]
+    pub loss_correlation: Option<Percent>,
+    /// Losses that come together (the Gilbert-Elliott model): a link that is good or bad for a while.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bursts: Option<Bursts>,
+    /// The share of packets that arrives twice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = rule::percent())]
+    pub duplicate: Option<Percent>,
+    /// The share of packets that arrives with one wrong bit. Most are then discarded for their checksum.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = rule::percent())]
+    pub corrupt: Option<Percent>,
+    /// The share of packets that skips the delay, and so overtakes others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = rule::percent())]
+    pub reorder: Option<Percent>,
+    /// Only every so many packets one may overtake.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = rule::integer(1, 1_000_000))]
+    pub reorder_gap: Option<u32>,
+    /// Bits per second that the link carries, e.g. `100Mbit`, counting whole Ethernet frames. All peers of a node share
+    /// them, as hosts behind one line do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = rule::bit_rate())]
+    pub rate: Option<BitRate>,
+    /// Packets that the link holds, on their way and waiting; more are dropped. By default what rate and delay make of
+    /// it, and room for another round trip: never netem's own 1000, which would limit the rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = rule::integer(1, 100_000_000))]
+    pub queue: Option<u32>,
+}
+
+/// A link that is good or bad for a while.
+#[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Bursts {
+    /// The chance of a packet in good times to be the last in them.
+    #[x_kube(validation = rule::percent())]
+    pub enter: Percent,
+    /// The chance of a packet in bad times to be the last in them: `10%` makes bad times ten packets long on average.
+    #[x_kube(validation = rule::percent())]
+    pub leave: Percent,
+    /// The share that is lost in bad times; all of them, if not set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = rule::percent())]
+    pub loss_in_bad: Option<Percent>,
+    /// The share that is lost in good times; none, if not set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = rule::percent())]
+    pub loss_in_good: Option<Percent>,
+}
+
+/// Which packets something happens to.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Heading {
+    /// All of them.
+    #[default]
+    Both,
+    /// Those that clients send.
+    ToServer,
+    /// Those that servers send.
+    ToClient,
+}
+
+/// A network with figures that no link can have.
+#[derive(Clone, Debug, Error, PartialEq)]
+#[error("network {name}, {way}: {problem}")]
+pub struct Impossible {
+    /// Its name.
+    pub name: String,
+    /// In which direction.
+    pub way: &'static str,
+    /// What is wrong.
+    pub problem: Problem,
+}
+
+/// What a network does to packets in each direction, all defaults filled in.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Conditions {
+    /// Its name.
+    pub name: String,
+    /// What happens to packets that clients send.
+    pub to_server: Impairment,
+    /// What happens to packets that servers send.
+    pub to_client: Impairment,
+    /// Who impairs.
+    pub backend: Backend,
+}
+
+impl Conditions {
+    /// Whether packets pass as they are.
+    pub fn is_none(&self) -> bool {
+        self.to_server.is_none() && self.to_client.is_none()
+    }
+
+    /// What a round trip takes longer than without them; jitter left out.
+    pub fn round_trip(&self) -> std::time::Duration {
+        self.to_server.delay + self.to_client.delay
+    }
+}
+
+impl Network {
+    /// The figures of both directions.
+    pub fn conditions(&self) -> Result<Conditions, Impossible> {
+        let way = |heading: Heading, own: &Option<Way>, words: &'static str| {
+            let impairment = match self.direction {
+                Heading::Both => self.way.with(own).impairment(),
+                only if only == heading => self.way.with(own).impairment(),
+                _ => Impairment::default(),
+            };
+            impairment
+                .check()
+                .map(|()| impairment)
+                .map_err(|problem| Impossible {
+                    name: self.name.clone(),
+                    way: words,
+                    problem,
+                })
+        };
+        Ok(Conditions {
+            name: self.name.clone(),
+            to_server: way(Heading::ToServer, &self.to_server, "to servers")?,
+            to_client: way(Heading::ToClient, &self.to_client, "to clients")?,
+            backend: self.backend,
+        })
+    }
+}
+
+impl Way {
+    /// These figures, and the other's where it has any.
+    fn with(&self, own: &Option<Self>) -> Self {
+        let own = own.clone().unwrap_or_default();
+        // One model of loss takes the place of the other.
+        let keeps_loss = own.loss.is_none() && own.bursts.is_none();
+        Self {
+            delay: own.delay.or(self.delay),
+            jitter: own.jitter.or(self.jitter),
+            distribution: own.distribution.or(self.distribution),
+            correlation: own.correlation.or(self.correlation),
+            loss: own.loss.or(self.loss.filter(|_| keeps_loss)),
+            loss_correlation: own
+                .loss_correlation
+                .or(self.loss_correlation.filter(|_| keeps_loss)),
+            bursts: own.bursts.or_else(|| self.bursts.clone().filter(|_| keeps_loss)),
+            duplicate: own.duplicate.or(self.duplicate),
+            corrupt: own.corrupt.or(self.corrupt),
+            reorder: own.reorder.or(self.reorder),
+            reorder_gap: own.reorder_gap.or(self.reorder_gap),
+            rate: own.rate.or(self.rate),
+            queue: own.queue.or(self.queue),
+        }
+    }
+
+    fn impairment(&self) -> Impairment {
+        let ratio = |percent: Option<Percent>| percent.map(Percent::ratio).filter(|ratio| !ratio.is_zero());
+        let correlation = |percent| ratio(percent).unwrap_or_default();
+        let chance = |percent| {
+            Some(Chance {
+                ratio: ratio(percent)?,
+                correlation: Ratio::ZERO,
+            })
+        };
+        let bursts = self.bursts.as_ref().map(|bursts| Loss::GilbertElliott {
+            enter_bad: bursts.enter.ratio(),
+            leave_bad: bursts.leave.ratio(),
+            loss_in_bad: bursts.loss_in_bad.map_or(Ratio::ONE, Percent::ratio),
+            loss_in_good: correlation(bursts.loss_in_good),
+        });
+        Impairment {
+            delay: self.delay.map(Into::into).unwrap_or_default(),
+            jitter: self.jitter.map(|amount| Jitter {
+                amount: amount.into(),
+                distribution: self.distribution.unwrap_or_default(),
+                correlation: correlation(self.correlation),
+            }),
+            loss: bursts.or_else(|| {
+                Some(Loss::Random {
+                    ratio: ratio(self.loss)?,
+                    correlation: correlation(self.loss_correlation),
+                })
+            }),
+            duplicate: chance(self.duplicate),
+            corrupt: chance(self.corrupt),
+            reorder: ratio(self.reorder).map(|ratio| Reorder {
+                ratio,
+                correlation: Ratio::ZERO,
+                gap: self
+                    .reorder_gap
+                    .and_then(NonZeroU32::new)
+                    .unwrap_or(NonZeroU32::MIN),
+            }),
+            rate_bits_per_second: self.rate.map(BitRate::bits_per_second),
+            limit_packets: self.queue.and_then(NonZeroU32::new),
+        }
+    }
+}

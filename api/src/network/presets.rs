@@ -1,0 +1,289 @@
+//! Networks that need not be written down. Their figures are typical of what they are named after, round, and never
+//! change: a new figure gets a new name.
+
+use kube::core::Rule;
+
+use super::{Bursts, Heading, NONE, Network, Way};
+
+/// A network that every document can name.
+#[derive(Clone, Copy, Debug)]
+pub struct Preset {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is like, in a few words.
+    pub description: &'static str,
+    /// The same as a document would say it, as YAML of an entry of `spec.networks` without its name.
+    figures: fn() -> Network,
+}
+
+impl Preset {
+    /// What a document would say.
+    pub fn network(&self) -> Network {
+        Network {
+            name: self.name.to_owned(),
+            ..(self.figures)()
+        }
+    }
+}
+
+/// All presets but [`NONE`], from near to far.
+pub const PRESETS: &[Preset] = &[
+    Preset {
+        name: "lan",
+        description: "machines of one site: half a millisecond of round trip, Gigabit Ethernet",
+        figures: || {
+            both(Way {
+                rate: rate("1Gbit"),
+                ..delay(250)
+            })
+        },
+    },
+    Preset {
+        name: "lat10",
+        description: "the published benchmark's delay: 10 ms towards the server only",
+        figures: || to_server(delay(10_000)),
+    },
+    Preset {
+        name: "loss1",
+        description: "the published benchmark's loss: 1 % towards the server only",
+        figures: || {
+            to_server(Way {
+                loss: percent("1%"),
+                ..Way::default()
+            })
+        },
+    },
+    Preset {
+        name: "wan",
+        description: "two sites of one country: 50 ms of round trip, some jitter and loss, 100 Mbit/s",
+        figures: || {
+            both(Way {
+                jitter: milliseconds(1),
+                distribution: Some(perfrun_link::Distribution::Normal),
+                loss: percent("0.1%"),
+                rate: rate("100Mbit"),
+                ..delay(25_000)
+            })
+        },
+    },
+    Preset {
+        name: "transatlantic",
+        description: "data centres in Europe and on the east coast of North America: 90 ms of round trip, hardly any loss",
+        figures: || {
+            both(Way {
+                loss: percent("0.01%"),
+                rate: rate("1Gbit"),
+                ..delay(45_000)
+            })
+        },
+    },
+    Preset {
+        name: "transpacific",
+        description: "data centres in Asia and on the west coast of North America: 150 ms of round trip, little loss",
+        figures: || {
+            both(Way {
+                loss: percent("0.05%"),
+                rate: rate("1Gbit"),
+                ..delay(75_000)
+            })
+        },
+    },
+    Preset {
+        name: "dsl",
+        description: "a home line of 100 Mbit/s down and 20 Mbit/s up, the client's: 30 ms of round trip",
+        figures: || Network {
+            to_server: Some(Way {
+                rate: rate("20Mbit"),
+                ..Way::default()
+            }),
+            to_client: Some(Way {
+                rate: rate("100Mbit"),
+                ..Way::default()
+            }),
+            ..both(Way {
+                loss: percent("0.05%"),
+                ..delay(15_000)
+            })
+        },
+    },
+    Preset {
+        name: "mobile4g",
+        description: "a phone on 4G: 60 ms of round trip with jitter, losses in bursts, 40 Mbit/s down and 10 Mbit/s up",
+        figures: || Network {
+            to_server: Some(Way {
+                rate: rate("10Mbit"),
+                ..Way::default()
+            }),
+            to_client: Some(Way {
+                rate: rate("40Mbit"),
+                ..Way::default()
+            }),
+            ..both(Way {
+                jitter: milliseconds(6),
+                distribution: Some(perfrun_link::Distribution::Normal),
+                bursts: bursts("0.1%", "20%"),
+                ..delay(30_000)
+            })
+        },
+    },
+    Preset {
+        name: "mobile3g",
+        description: "a phone on 3G: 200 ms of round trip with jitter, losses in bursts, 4 Mbit/s down and 1 Mbit/s up",
+        figures: || Network {
+            to_server: Some(Way {
+                rate: rate("1Mbit"),
+                ..Way::default()
+            }),
+            to_client: Some(Way {
+                rate: rate("4Mbit"),
+                ..Way::default()
+            }),
+            ..both(Way {
+                jitter: milliseconds(20),
+                distribution: Some(perfrun_link::Distribution::Normal),
+                bursts: bursts("0.2%", "20%"),
+                ..delay(100_000)
+            })
+        },
+    },
+    Preset {
+        name: "leo",
+        description: "satellites in low orbit: 40 ms of round trip with jitter, losses in bursts, 100 Mbit/s down and 15 Mbit/s up",
+        figures: || Network {
+            to_server: Some(Way {
+                rate: rate("15Mbit"),
+                ..Way::default()
+            }),
+            to_client: Some(Way {
+                rate: rate("100Mbit"),
+                ..Way::default()
+            }),
+            ..both(Way {
+                jitter: milliseconds(4),
+                distribution: Some(perfrun_link::Distribution::Normal),
+                bursts: bursts("0.1%", "10%"),
+                ..delay(20_000)
+            })
+        },
+    },
+    Preset {
+        name: "satellite",
+        description: "a satellite in geostationary orbit: 600 ms of round trip, 50 Mbit/s down and 5 Mbit/s up",
+        figures: || Network {
+            to_server: Some(Way {
+                rate: rate("5Mbit"),
+                ..Way::default()
+            }),
+            to_client: Some(Way {
+                rate: rate("50Mbit"),
+                ..Way::default()
+            }),
+            ..both(Way {
+                jitter: milliseconds(5),
+                distribution: Some(perfrun_link::Distribution::Normal),
+                loss: percent("0.1%"),
+                ..delay(300_000)
+            })
+        },
+    },
+];
+
+/// The preset of this name, [`NONE`] included.
+pub fn preset(name: &str) -> Option<Network> {
+    if name == NONE {
+        return Some(Network {
+            name: NONE.to_owned(),
+            ..both(Way::default())
+        });
+    }
+    PRESETS
+        .iter()
+        .find(|preset| preset.name == name)
+        .map(Preset::network)
+}
+
+/// Names of presets, quoted as a CEL list.
+fn names() -> String {
+    let names = PRESETS.iter().map(|preset| preset.name);
+    let quoted: Vec<_> = [NONE]
+        .into_iter()
+        .chain(names)
+        .map(|name| format!("'{name}'"))
+        .collect();
+    format!("[{}]", quoted.join(", "))
+}
+
+/// The name of a network that the document itself describes.
+pub(super) fn own_name() -> Rule {
+    let expression = format!(
+        "self.matches('^[a-z0-9]([-a-z0-9]{{0,38}}[a-z0-9])?$') && !(self in {})",
+        names()
+    );
+    Rule::new(expression).message(
+        "must be 1 to 40 lower-case letters, digits and '-', begin and end with a letter or digit, and not be the \
+         name of a preset",
+    )
+}
+
+/// Of the whole spec: networks of the matrix must be known.
+pub(crate) fn known() -> Rule {
+    let names = names();
+    let expression = format!(
+        "(self.matrix.networks + self.matrix.include.filter(c, has(c.network)).map(c, c.network) \
+         + self.matrix.exclude.filter(c, has(c.network)).map(c, c.network))\
+         .all(n, n in {names} || (has(self.networks) && self.networks.exists(s, s.name == n)))"
+    );
+    let message = format!(
+        "must name only presets ({}) or networks listed in spec.networks",
+        names.replace(['[', ']', '\''], "")
+    );
+    Rule::new(expression)
+        .message(message.as_str())
+        .field_path(".matrix")
+}
+
+fn both(way: Way) -> Network {
+    Network {
+        name: String::new(),
+        way,
+        direction: Heading::Both,
+        to_server: None,
+        to_client: None,
+        backend: perfrun_link::Backend::Auto,
+    }
+}
+
+fn to_server(way: Way) -> Network {
+    Network {
+        direction: Heading::ToServer,
+        ..both(way)
+    }
+}
+
+fn delay(microseconds: u64) -> Way {
+    Way {
+        delay: Some(std::time::Duration::from_micros(microseconds).into()),
+        ..Way::default()
+    }
+}
+
+fn milliseconds(milliseconds: u64) -> Option<kube::core::Duration> {
+    Some(std::time::Duration::from_millis(milliseconds).into())
+}
+
+fn percent(text: &str) -> Option<crate::quantity::Percent> {
+    text.parse().ok()
+}
+
+fn rate(text: &str) -> Option<crate::quantity::BitRate> {
+    text.parse().ok()
+}
+
+fn bursts(enter: &str, leave: &str) -> Option<Bursts> {
+    Some(Bursts {
+        enter: percent(enter)?,
+        leave: percent(leave)?,
+        loss_in_bad: None,
+        loss_in_good: None,
+    })
+}

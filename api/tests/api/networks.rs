@@ -1,0 +1,202 @@
+//! Conditions of links: presets, what documents say, and what plans make of it.
+
+use std::{num::NonZeroU64, time::Duration};
+
+use perfrun_api::{
+    network::{Conditions, PRESETS, preset},
+    plan::{self, Error},
+};
+use perfrun_link::{Distribution, Impairment, Jitter, Loss, Ratio};
+
+use crate::fixtures::{cell_ids, plan, spec};
+
+fn conditions(name: &str) -> Conditions {
+    preset(name).unwrap().conditions().unwrap()
+}
+
+/// What becomes of an entry of `networks` that is called `far`.
+fn far(figures: &str) -> Conditions {
+    let document = format!(
+        "workload: {{ping: {{}}}}\nmatrix: {{networks: [far]}}\nnetworks: [{{name: far, {figures}}}]"
+    );
+    let mut plan = plan(&document);
+    assert_eq!(plan.networks.len(), 1, "{document}");
+    plan.networks.remove(0)
+}
+
+fn percent(percent: f64) -> Ratio {
+    Ratio::from_percent(percent).unwrap()
+}
+
+fn random(loss: f64) -> Option<Loss> {
+    Some(Loss::Random {
+        ratio: percent(loss),
+        correlation: Ratio::ZERO,
+    })
+}
+
+#[test]
+fn presets_of_the_published_benchmark_impair_one_direction() {
+    let lat10 = conditions("lat10");
+    assert_eq!(lat10.to_server.delay, Duration::from_millis(10));
+    assert!(lat10.to_client.is_none());
+    let loss1 = conditions("loss1");
+    assert_eq!(loss1.to_server.loss, random(1.0));
+    assert!(loss1.to_client.is_none() && loss1.to_server.delay.is_zero());
+}
+
+#[test]
+fn every_figure_of_a_preset_reads() {
+    for preset in PRESETS {
+        let network = preset.network();
+        let conditions = network.conditions().unwrap();
+        let said = serde_json::to_value(&network).unwrap();
+        for (way, impairment) in [
+            (&said["toServer"], &conditions.to_server),
+            (&said["toClient"], &conditions.to_client),
+        ] {
+            let says = |field: &str| way.get(field).or(said.get(field)).is_some();
+            let applies = !impairment.is_none();
+            assert_eq!(says("rate") && applies, impairment.rate_bits_per_second.is_some());
+            assert_eq!(says("jitter") && applies, impairment.jitter.is_some());
+            let loses = says("loss") || says("bursts");
+            assert_eq!(loses && applies, impairment.loss.is_some(), "{}", preset.name);
+        }
+        assert!(!conditions.is_none(), "{}", preset.name);
+    }
+    let wan = conditions("wan");
+    assert_eq!(
+        wan.to_client,
+        Impairment {
+            delay: Duration::from_millis(25),
+            jitter: Some(Jitter {
+                amount: Duration::from_millis(1),
+                distribution: Distribution::Normal,
+                correlation: Ratio::ZERO,
+            }),
+            loss: random(0.1),
+            rate_bits_per_second: NonZeroU64::new(100_000_000),
+            ..Impairment::default()
+        }
+    );
+    assert_eq!(wan.to_server, wan.to_client);
+    assert!(conditions("none").is_none());
+    assert_eq!(preset("moon"), None);
+}
+
+#[test]
+fn a_home_line_is_slower_upwards() {
+    let rates = |name: &str| {
+        let conditions = conditions(name);
+        [conditions.to_server, conditions.to_client]
+            .map(|way| way.rate_bits_per_second.unwrap().get() / 1_000_000)
+    };
+    assert_eq!(rates("dsl"), [20, 100]);
+    assert_eq!(rates("mobile4g"), [10, 40]);
+    assert_eq!(rates("satellite"), [5, 50]);
+}
+
+#[test]
+fn a_direction_leaves_the_other_one_as_it_is() {
+    let one_way = far("delay: 5ms, direction: toClient");
+    assert!(one_way.to_server.is_none());
+    assert_eq!(one_way.to_client.delay, Duration::from_millis(5));
+    assert_eq!(one_way.round_trip(), Duration::from_millis(5));
+    assert_eq!(far("delay: 5ms").round_trip(), Duration::from_millis(10));
+}
+
+#[test]
+fn what_differs_in_a_direction_replaces_what_it_names() {
+    let asymmetric = far(
+        "delay: 5ms, loss: 1%, toServer: {delay: 7ms, bursts: {enter: 1%, leave: 10%}}, \
+                          toClient: {rate: 1Mbit}",
+    );
+    assert_eq!(asymmetric.to_server.delay, Duration::from_millis(7));
+    let bursts = Loss::GilbertElliott {
+        enter_bad: percent(1.0),
+        leave_bad: percent(10.0),
+        loss_in_bad: Ratio::ONE,
+        loss_in_good: Ratio::ZERO,
+    };
+    assert_eq!(
+        asymmetric.to_server.loss,
+        Some(bursts),
+        "one model of loss replaces the other"
+    );
+    assert_eq!(asymmetric.to_client.delay, Duration::from_millis(5));
+    assert_eq!(asymmetric.to_client.loss, random(1.0));
+    assert_eq!(
+        asymmetric.to_client.rate_bits_per_second,
+        NonZeroU64::new(1_000_000)
+    );
+}
+
+#[test]
+fn figures_that_only_contradict_each_other_together_are_refused_with_network_and_direction() {
+    let document = "workload: {ping: {}}\nmatrix: {networks: [far]}\n\
+                    networks: [{name: far, delay: 5ms, jitter: 4ms, toClient: {delay: 1ms}}]";
+    let Err(Error::ImpossibleNetwork(impossible)) = plan::plan(&spec(document)) else {
+        panic!("{document}")
+    };
+    let words = impossible.to_string();
+    assert!(
+        words.starts_with("network far, to clients: a jitter of 4ms"),
+        "{words}"
+    );
+}
+
+#[test]
+fn cells_of_a_network_are_together_and_named_after_it() {
+    let plan = plan(
+        "workload: {ping: {}}\nmatrix: {clients: [libp2p], servers: [libp2p], networks: [none, wan, wan, far]}\n\
+         networks: [{name: far, delay: 1ms}]\niterations: 1\nwarmup: 0",
+    );
+    assert_eq!(
+        cell_ids(&plan),
+        [
+            "raw.raw.tcp.ping-1000",
+            "libp2p.libp2p.tcp.ping-1000",
+            "raw.raw.tcp.ping-1000.wan",
+            "libp2p.libp2p.tcp.ping-1000.wan",
+            "raw.raw.tcp.ping-1000.far",
+            "libp2p.libp2p.tcp.ping-1000.far",
+        ]
+    );
+    let names: Vec<_> = plan
+        .networks
+        .iter()
+        .map(|network| network.name.as_str())
+        .collect();
+    assert_eq!(names, ["none", "wan", "far"]);
+    assert_eq!(
+        plan.trials.iter().map(|trial| trial.cell).collect::<Vec<_>>(),
+        [0, 1, 2, 3, 4, 5]
+    );
+}
+
+#[test]
+fn a_run_that_impairs_nothing_has_no_networks() {
+    assert!(plan("workload: {ping: {}}").networks.is_empty());
+    // A network of one's own that does nothing is none.
+    let idle = "workload: {ping: {}}\nmatrix: {networks: [idle]}\nnetworks: [{name: idle}]";
+    assert!(plan(idle).networks.is_empty());
+}
+
+#[test]
+fn combinations_may_name_their_network() {
+    let plan = plan(
+        "workload: {ping: {}}\nmatrix:\n  clients: [libp2p]\n  servers: [libp2p]\n  networks: [none, wan]\n  \
+         rawBaseline: false\n  exclude: [{network: none}]\n  include:\n  \
+         - {client: litep2p, server: litep2p, transport: tcp}\n  \
+         - {client: libp2p, server: litep2p, transport: tcp, network: leo}",
+    );
+    assert_eq!(
+        cell_ids(&plan),
+        [
+            "litep2p.litep2p.tcp.ping-1000",
+            "libp2p.libp2p.tcp.ping-1000.wan",
+            "litep2p.litep2p.tcp.ping-1000.wan",
+            "libp2p.litep2p.tcp.ping-1000.leo",
+        ]
+    );
+}
