@@ -16,7 +16,8 @@ const LATENESS_TOLERANCE: Duration = Duration::from_micros(500);
 /// The same as a share of the delay.
 const LATENESS_TOLERANCE_RATIO: f64 = 0.05;
 
-/// A link at work, since it was last set.
+/// A link at work. Counted is what happened since it was last set, or since counting began anew. Packets that were on
+/// their way at that moment count when they leave, unless they left from a link that was set before.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct State {
@@ -66,7 +67,7 @@ pub enum Kind {
 pub enum Traffic {
     /// By this process.
     Userspace(Tally),
-    /// By netem, which counts less, and goes on counting when a link is changed.
+    /// By netem, which counts less, and counts packets that left from a link that was set before, too.
     #[serde(rename_all = "camelCase")]
     Kernel {
         /// Left the link.

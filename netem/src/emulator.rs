@@ -103,7 +103,16 @@ impl Emulator {
         }
     }
 
-    /// How it is going since the links were last set.
+    /// Begins to count anew, so that [`Emulator::state`] is about what comes from now on. The links stay as they are, and
+    /// so does what is on its way.
+    pub fn recount(&mut self) -> Result<(), Error> {
+        match &mut self.0 {
+            Inner::Kernel(kernel) => Ok(kernel.recount()?),
+            Inner::Userspace(userspace) => Ok(userspace.recount()?),
+        }
+    }
+
+    /// How it is going since the links were last set, or since the last recount.
     pub fn state(&mut self) -> Result<State, Error> {
         match &mut self.0 {
             Inner::Kernel(kernel) => Ok(kernel.state()?),

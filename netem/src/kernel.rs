@@ -21,7 +21,7 @@ use thiserror::Error;
 
 use crate::netlink::{self, Netlink};
 use crate::rules::{self, Rules};
-use crate::tc::{self, Classifier, OURS, Qdisc, Then};
+use crate::tc::{self, Classifier, OURS, Qdisc, QdiscStats, Then};
 use crate::userspace;
 use netem::Netem;
 use perfrun_link::Kind;
@@ -128,6 +128,8 @@ pub(crate) struct Kernel {
     mtu: u32,
     rules: Rules,
     link: Link,
+    /// What netem had counted, for each of the routes, when counting began: it never goes back itself.
+    before: Vec<QdiscStats>,
     removed: bool,
 }
 
@@ -172,6 +174,7 @@ impl Kernel {
                 classifier: Classifier::U32,
             },
             link: Link::default(),
+            before: Vec::new(),
             removed: false,
         };
         // From here on, what was added is removed if something fails.
@@ -216,28 +219,41 @@ impl Kernel {
             }
         }
         self.link = link.clone();
-        self.verify()
+        self.verify()?;
+        self.recount()
     }
 
-    /// How it is going.
+    /// Counts from nought; nothing else changes.
+    pub(crate) fn recount(&mut self) -> Result<(), Error> {
+        self.before = self.stats()?;
+        Ok(())
+    }
+
+    /// How it is going since counting began.
     pub(crate) fn state(&mut self) -> Result<State, Error> {
-        let qdiscs = self.qdiscs()?;
-        let traffic = |number| {
-            let found = find(&qdiscs, number, self.link.mode());
-            let stats = found.and_then(|qdisc| qdisc.stats).unwrap_or_default();
-            Traffic::Kernel {
-                packets_out: stats.packets,
-                dropped: stats.dropped.into(),
-                held: stats.queued,
-            }
+        let traffic = |(stats, before): (QdiscStats, &QdiscStats)| Traffic::Kernel {
+            packets_out: stats.packets.saturating_sub(before.packets),
+            // 32 bits are few.
+            dropped: stats.dropped.wrapping_sub(before.dropped).into(),
+            held: stats.queued,
         };
         Ok(State {
             link: self.link.clone(),
             backend: Kind::Kernel,
             mode: self.link.mode(),
-            traffic: (0..).take(self.link.routes().len()).map(traffic).collect(),
+            traffic: self.stats()?.into_iter().zip(&self.before).map(traffic).collect(),
             worker: None,
         })
+    }
+
+    /// What netem has counted since it was added, for each of the routes.
+    fn stats(&mut self) -> Result<Vec<QdiscStats>, Error> {
+        let qdiscs = self.qdiscs()?;
+        let stats = |number| {
+            let found = find(&qdiscs, number, self.link.mode());
+            found.and_then(|qdisc| qdisc.stats).unwrap_or_default()
+        };
+        Ok((0..).take(self.link.routes().len()).map(stats).collect())
     }
 
     /// Ends the impairment; what is on its way is lost.

@@ -114,7 +114,7 @@ pub(crate) struct Userspace {
     tap_index: u32,
     link: Link,
     seed: u64,
-    /// The TAP's count when the links were last set.
+    /// The TAP's count when counting began.
     overflowed_before: u64,
     worker: Option<Thread>,
 }
@@ -182,7 +182,16 @@ impl Userspace {
         Ok(())
     }
 
-    /// How it is going since the links were last set.
+    /// Counts from nought; nothing else changes.
+    pub(crate) fn recount(&mut self) -> Result<(), Error> {
+        self.tell(Command::Recount)?;
+        // The answer comes after counting has begun.
+        self.report()?;
+        self.overflowed_before = find(&mut self.netlink, DEVICE)?.tx_dropped;
+        Ok(())
+    }
+
+    /// How it is going since counting began.
     pub(crate) fn state(&mut self) -> Result<State, Error> {
         let report = self.report()?;
         let tap = find(&mut self.netlink, DEVICE)?;

@@ -26,13 +26,14 @@ pub struct Departure {
     pub corrupt: Option<u32>,
 }
 
-/// What a link did, in packets of the wire.
+/// What a link did since counting began, in packets of the wire.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Tally {
     /// Came to the link.
     pub packets_in: u64,
-    /// Left it, copies included. What is missing is lost, over the limit, or on its way.
+    /// Left it, copies included. What is missing is lost, over the limit, or on its way; what is too much was on its way
+    /// when counting began.
     pub packets_out: u64,
     /// Lost, as was asked for.
     pub lost: u64,
@@ -118,6 +119,11 @@ impl LinkState {
     /// One copy could not be handed on.
     pub fn discarded(&mut self, packet: Packet) {
         self.held -= packet.packets;
+    }
+
+    /// Counts from nought. What is on its way stays there, and counts when it leaves.
+    pub fn recount(&mut self) {
+        self.tally = Tally::default();
     }
 
     /// What it did until now.
@@ -268,6 +274,30 @@ mod tests {
         assert!(link.decide(PACKET, START)[1].is_some());
         let tally = link.tally();
         assert_eq!((tally.packets_in, tally.over_limit), (5, 2));
+    }
+
+    #[test]
+    fn counting_anew_forgets_no_packet() {
+        let mut link = link(Impairment {
+            limit_packets: NonZeroU32::new(2),
+            ..delayed()
+        });
+        for _ in 0..3 {
+            link.decide(PACKET, START);
+        }
+        assert_eq!((link.tally().packets_in, link.tally().over_limit), (3, 1));
+        link.recount();
+        assert_eq!(link.tally(), Tally::default());
+        // It is as full as it was.
+        assert_eq!(link.decide(PACKET, START), [None; 2]);
+        link.released(PACKET);
+        let expected = Tally {
+            packets_in: 1,
+            packets_out: 1,
+            over_limit: 1,
+            ..Tally::default()
+        };
+        assert_eq!(link.tally(), expected);
     }
 
     #[test]

@@ -39,6 +39,8 @@ const LATENESS_DIGITS: u8 = 2;
 pub(super) enum Command {
     /// Other links from now on. What is on its way arrives as it was decided.
     Set(Box<Links>),
+    /// Counts from nought.
+    Recount,
     /// Says how it is going.
     Report(SyncSender<Report>),
     /// Drops what it holds and ends.
@@ -81,7 +83,7 @@ impl Links {
     }
 }
 
-/// How it is going, since the links were last set.
+/// How it is going, since counting began.
 pub(super) struct Report {
     pub(super) tallies: Vec<Tally>,
     pub(super) unmatched: u64,
@@ -196,9 +198,9 @@ impl Engine {
                 Command::Set(links) => {
                     self.links = *links;
                     self.generation += 1;
-                    (self.unmatched, self.refused) = (0, 0);
-                    self.lateness = no_lateness();
+                    self.recount();
                 }
+                Command::Recount => self.recount(),
                 Command::Report(to) => {
                     // Whoever asked may have stopped waiting.
                     let _ = to.try_send(Report {
@@ -213,6 +215,12 @@ impl Engine {
             }
         }
         Ok(false)
+    }
+
+    fn recount(&mut self) {
+        self.links.states.iter_mut().for_each(LinkState::recount);
+        (self.unmatched, self.refused) = (0, 0);
+        self.lateness.reset();
     }
 
     fn read(&mut self) -> io::Result<()> {

@@ -8,6 +8,7 @@ use perfrun_link::state::Traffic;
 use perfrun_link::{
     Backend, Chance, Distribution, Impairment, Jitter, Link, Loss, Ratio, Reorder, Route, Scheduling,
 };
+use perfrun_netem::Emulator;
 
 use crate::lab::{FAR, FAR_UNIMPAIRED, FAR_V6, Lab, address, to_far};
 use crate::role;
@@ -30,6 +31,7 @@ macro_rules! tests {
             others_are_not_impaired,
             neighbours_are_found_at_once,
             changing_a_link_loses_nothing,
+            counting_begins_anew,
             what_is_removed_leaves_nothing,
             the_probe_tells_what_is_from_what_is_not,
         }
@@ -506,6 +508,38 @@ pub fn changing_a_link_loses_nothing(backend: Backend) {
     );
     let last = median(times[550..].to_vec());
     assert!((40.0..60.0).contains(&last), "{last}");
+}
+
+pub fn counting_begins_anew(backend: Backend) {
+    const PACKETS: u32 = 1000;
+    let Some(lab) = Lab::new(backend) else { return };
+    let mut emulator = lab.emulator(&to_far(Impairment {
+        loss: lossy(20.0).loss,
+        ..delay(5)
+    }));
+    // What left, and what was dropped.
+    let counts = |emulator: &mut Emulator| match emulator.state().unwrap().traffic[0] {
+        Traffic::Userspace(tally) => (tally.packets_out, tally.lost),
+        Traffic::Kernel {
+            packets_out, dropped, ..
+        } => (packets_out, dropped),
+    };
+    assert_eq!(counts(&mut emulator), (0, 0));
+    for _ in 0..2 {
+        let arrived = stream(&lab, address(FAR), PACKETS, 200, 10).distinct() as u64;
+        assert_eq!(counts(&mut emulator), (arrived, u64::from(PACKETS) - arrived));
+        emulator.recount().unwrap();
+        assert_eq!(counts(&mut emulator), (0, 0));
+        if let Some(worker) = emulator.state().unwrap().worker {
+            assert_eq!((worker.lateness.frames, worker.lateness.max_ns), (0, 0));
+        }
+    }
+    // The link is as it was.
+    let echo = Echo::start(&lab, address(FAR));
+    assert!(median(round_trips(&lab, &echo, 50, Duration::from_millis(2))) >= 5.0);
+    // A link that is set is counted from nought, too.
+    emulator.set(&to_far(lossy(1.0))).unwrap();
+    assert_eq!(counts(&mut emulator), (0, 0));
 }
 
 pub fn what_is_removed_leaves_nothing(backend: Backend) {
