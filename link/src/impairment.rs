@@ -364,16 +364,16 @@ impl Loss {
 }
 
 /// Durations as milliseconds, the unit of links.
-mod milliseconds {
+pub(crate) mod milliseconds {
     use std::time::Duration;
 
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-    pub(super) fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_f64(duration.as_nanos() as f64 / 1e6)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
         let milliseconds = f64::deserialize(deserializer)?;
         // Rounded to nanoseconds, or 0.1 ms would not be what was written.
         Duration::try_from_secs_f64((milliseconds * 1e6).round() / 1e9)

@@ -146,11 +146,14 @@ pub fn judge(
             milliseconds(most),
         ));
     }
-    for (quantity, impairment, delivery) in [
-        (Quantity::LossForward, forward, measured.forward),
-        (Quantity::LossBackward, backward, measured.backward),
-    ] {
-        findings.push(loss_finding(quantity, impairment, plan, delivery));
+    // If only the rate is measured, nothing is said of the rest.
+    if plan.echoes > 0 {
+        for (quantity, impairment, delivery) in [
+            (Quantity::LossForward, forward, measured.forward),
+            (Quantity::LossBackward, backward, measured.backward),
+        ] {
+            findings.push(loss_finding(quantity, impairment, plan, delivery));
+        }
     }
     if let (Some(asked), Some(rate)) = (forward.rate_bits_per_second, measured.rate) {
         let megabits = |bits: u64| bits as f64 / 1e6;

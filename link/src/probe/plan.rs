@@ -3,7 +3,11 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use crate::impairment::Impairment;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::impairment::{Impairment, milliseconds};
 
 /// Bytes around a payload on the wire: Ethernet, IPv4 and UDP. With IPv6 it is 20 more, which the server sees.
 pub const HEADER_BYTES: u64 = 14 + 20 + 8;
@@ -11,7 +15,10 @@ pub const HEADER_BYTES: u64 = 14 + 20 + 8;
 /// Bytes of an echo, and of its answer.
 pub const DATAGRAM_BYTES: u64 = 44;
 
-/// How long echoes are sent.
+/// Echoes that ends keep count of, which takes memory.
+pub const ECHOES_MAX: u32 = 1 << 20;
+
+/// How long echoes are sent, if there is time.
 const ECHO_TIME: Duration = Duration::from_secs(1);
 /// Timers of tokio are not finer.
 const TICK: Duration = Duration::from_millis(1);
@@ -20,44 +27,85 @@ const ECHOES_PER_TICK_MAX: u64 = 4;
 /// The share of the link that echoes may take, so that they measure its delay and not its queue.
 const ECHO_SHARE: u64 = 4;
 
-/// How long the link is filled.
-const FILL_TIME: Duration = Duration::from_millis(500);
+/// The link is filled for so much of the time of echoes.
+const FILL_TIME_SHARE: u32 = 2;
+/// Time between fewer datagrams says too little of a slow link's rate.
+const FILL_DATAGRAMS_MIN: u64 = 4;
 /// Bytes of a datagram that fills.
 const FILL_PAYLOAD: u64 = 1400;
+/// With more, datagrams would be fragmented by most links.
+const FILL_PAYLOAD_MAX: usize = 1472;
 /// How much more than the rate is sent.
 const FILL_EXCESS: f64 = 1.15;
 /// Above this, sending is the limit, not the link.
 const FILL_MAX_BITS_PER_SECOND: u64 = 2_000_000_000;
 
+/// The longest that any part of a probe may take. Answers over the slowest links that can be set come sooner.
+const TIME_MAX: Duration = Duration::from_secs(300);
+
 /// What is sent, and when.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Plan {
-    /// How often echoes are asked for.
+    /// How often echoes are asked for. Milliseconds in JSON.
+    #[serde(rename = "echoIntervalMs", with = "milliseconds")]
+    #[schemars(with = "f64")]
     pub echo_interval: Duration,
     /// How many each time.
     pub echoes_at_once: u32,
-    /// How many altogether.
+    /// How many altogether. None: only the rate is measured.
     pub echoes: u32,
     /// The link's rate, if it is to be measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub fill: Option<Fill>,
-    /// How long the last answer may take.
+    /// How long the last answer may take. Milliseconds in JSON.
+    #[serde(rename = "patienceMs", with = "milliseconds")]
+    #[schemars(with = "f64")]
     pub patience: Duration,
 }
 
 /// How a link is filled.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Fill {
     /// Sent per second, in whole Ethernet frames.
     pub bits_per_second: u64,
-    /// For how long.
+    /// For how long. Milliseconds in JSON.
+    #[serde(rename = "durationMs", with = "milliseconds")]
+    #[schemars(with = "f64")]
     pub duration: Duration,
     /// Bytes of each datagram.
     pub payload_bytes: usize,
 }
 
+/// A plan that cannot be carried out, or not in a time that anybody would wait.
+#[derive(Clone, Copy, Debug, Error, PartialEq)]
+pub enum BadPlan {
+    /// Ends must count them.
+    #[error("unable to send {0} echoes: ask for at most {ECHOES_MAX}")]
+    TooManyEchoes(u32),
+    /// Nothing would ever be sent.
+    #[error("unable to send echoes without an interval between them, or none at once: set both")]
+    NoPace,
+    /// See [`TIME_MAX`].
+    #[error("unable to wait {0:?} for a part of the probe: plan at most {TIME_MAX:?}")]
+    TooLong(Duration),
+    /// Shorter ones are not told from others, longer ones do not fit.
+    #[error(
+        "unable to fill a link with datagrams of {0} bytes: use {DATAGRAM_BYTES} to {FILL_PAYLOAD_MAX} bytes"
+    )]
+    PayloadSize(usize),
+}
+
 impl Plan {
     /// For a link that should be impaired like this: towards the server, and towards the client.
     pub fn of(forward: &Impairment, backward: &Impairment) -> Self {
+        Self::within(forward, backward, ECHO_TIME)
+    }
+
+    /// The same in less time, if many links are to be probed, and with that much less to judge by. Filling the link takes
+    /// half as long as echoes do, and longer where it would take less than some datagrams.
+    pub fn within(forward: &Impairment, backward: &Impairment, echo_time: Duration) -> Self {
         let bits = (DATAGRAM_BYTES + HEADER_BYTES) * 8;
         let rates = [forward, backward].map(|way| way.rate_bits_per_second.map_or(u64::MAX, NonZeroU64::get));
         let budget = rates[0].min(rates[1]) / ECHO_SHARE;
@@ -70,7 +118,7 @@ impl Plan {
         } else {
             TICK
         };
-        let times = (ECHO_TIME.as_nanos() / echo_interval.as_nanos()).max(1) as u32;
+        let times = (echo_time.min(TIME_MAX).as_nanos() / echo_interval.as_nanos()).max(1) as u32;
         let farthest = |way: &Impairment| {
             way.delay
                 + way
@@ -81,17 +129,45 @@ impl Plan {
         Self {
             echo_interval,
             echoes_at_once: per_tick.max(1),
-            echoes: times * per_tick.max(1),
+            echoes: (times * per_tick.max(1)).min(ECHOES_MAX),
             fill: forward
                 .rate_bits_per_second
-                .and_then(|rate| Fill::of(rate.get(), forward)),
+                .and_then(|rate| Fill::of(rate.get(), forward, echo_time / FILL_TIME_SHARE)),
             patience: farthest(forward) + farthest(backward) + Duration::from_millis(500),
         }
     }
+
+    /// Looks for what cannot be carried out: plans come from other processes, too.
+    pub fn check(&self) -> Result<(), BadPlan> {
+        if self.echoes > ECHOES_MAX {
+            return Err(BadPlan::TooManyEchoes(self.echoes));
+        }
+        if self.echoes > 0 {
+            if self.echo_interval.is_zero() || self.echoes_at_once == 0 {
+                return Err(BadPlan::NoPace);
+            }
+            let times = self.echoes.div_ceil(self.echoes_at_once);
+            not_too_long(self.echo_interval.saturating_mul(times))?;
+        }
+        if let Some(fill) = &self.fill {
+            not_too_long(fill.duration)?;
+            if !(DATAGRAM_BYTES as usize..=FILL_PAYLOAD_MAX).contains(&fill.payload_bytes) {
+                return Err(BadPlan::PayloadSize(fill.payload_bytes));
+            }
+        }
+        not_too_long(self.patience)
+    }
+}
+
+fn not_too_long(time: Duration) -> Result<(), BadPlan> {
+    if time > TIME_MAX {
+        return Err(BadPlan::TooLong(time));
+    }
+    Ok(())
 }
 
 impl Fill {
-    fn of(bits_per_second: u64, forward: &Impairment) -> Option<Self> {
+    fn of(bits_per_second: u64, forward: &Impairment, time: Duration) -> Option<Self> {
         if bits_per_second > FILL_MAX_BITS_PER_SECOND {
             return None;
         }
@@ -102,9 +178,13 @@ impl Fill {
             .and_then(|loss| loss.ratio())
             .unwrap_or_default()
             .min(0.5);
+        let bits_per_second = (bits_per_second as f64 * FILL_EXCESS / (1.0 - lost)).round() as u64;
+        // The first is sent at once.
+        let least_bits = (FILL_DATAGRAMS_MIN - 1) * (FILL_PAYLOAD + HEADER_BYTES) * 8;
+        let least = Duration::from_nanos((least_bits * 1_000_000_000).div_ceil(bits_per_second));
         Some(Self {
-            bits_per_second: (bits_per_second as f64 * FILL_EXCESS / (1.0 - lost)).round() as u64,
-            duration: FILL_TIME,
+            bits_per_second,
+            duration: time.clamp(least, TIME_MAX),
             payload_bytes: FILL_PAYLOAD as usize,
         })
     }
@@ -113,7 +193,7 @@ impl Fill {
     pub fn due(&self, elapsed: Duration) -> u64 {
         let bits = u128::from(self.bits_per_second) * elapsed.min(self.duration).as_nanos() / 1_000_000_000;
         // The first at once.
-        (bits / (u128::from(FILL_PAYLOAD + HEADER_BYTES) * 8)) as u64 + 1
+        (bits / (u128::from(self.payload_bytes as u64 + HEADER_BYTES) * 8)) as u64 + 1
     }
 }
 
@@ -152,6 +232,73 @@ mod tests {
     }
 
     #[test]
+    fn a_shorter_plan_is_as_gentle() {
+        let limited = rate(10_000_000);
+        let plan = Plan::of(&limited, &Impairment::default());
+        let short = Plan::within(&limited, &Impairment::default(), Duration::from_millis(200));
+        assert_eq!(short.echoes * 5, plan.echoes);
+        let fill = |plan: &Plan| plan.fill.clone().unwrap().duration;
+        assert_eq!((fill(&plan), fill(&short)).0, 5 * fill(&short));
+        let pace = |plan: &Plan| (plan.echo_interval, plan.echoes_at_once, plan.patience);
+        assert_eq!(pace(&short), pace(&plan));
+    }
+
+    #[test]
+    fn plans_travel_as_json() {
+        for bits_per_second in [8_000, 64_000, 10_000_000] {
+            let plan = Plan::of(&rate(bits_per_second), &Impairment::default());
+            let text = serde_json::to_string(&plan).unwrap();
+            assert_eq!(serde_json::from_str::<Plan>(&text).unwrap(), plan, "{text}");
+            assert_eq!(plan.check(), Ok(()));
+        }
+        let none = Plan::of(&Impairment::default(), &Impairment::default());
+        let expected = r#"{"echoIntervalMs":1.0,"echoesAtOnce":4,"echoes":4000,"patienceMs":500.0}"#;
+        assert_eq!(serde_json::to_string(&none).unwrap(), expected);
+        assert_eq!(serde_json::from_str::<Plan>(expected).unwrap(), none);
+    }
+
+    #[test]
+    fn what_cannot_be_carried_out_is_refused() {
+        let plan = Plan::of(&rate(10_000_000), &Impairment::default());
+        let day = Duration::from_secs(86_400);
+        let with_fill = |change: fn(&mut Fill)| {
+            let mut plan = plan.clone();
+            change(plan.fill.as_mut().unwrap());
+            plan.check().unwrap_err()
+        };
+        let with = |change: fn(&mut Plan)| {
+            let mut plan = plan.clone();
+            change(&mut plan);
+            plan.check()
+        };
+        assert_eq!(
+            with(|plan| plan.echoes = u32::MAX),
+            Err(BadPlan::TooManyEchoes(u32::MAX))
+        );
+        assert_eq!(with(|plan| plan.echoes_at_once = 0), Err(BadPlan::NoPace));
+        assert_eq!(
+            with(|plan| plan.echo_interval = Duration::ZERO),
+            Err(BadPlan::NoPace)
+        );
+        assert!(with(|plan| plan.echo_interval = Duration::from_secs(1)).is_err());
+        assert_eq!(
+            with(|plan| plan.patience = Duration::from_secs(86_400)),
+            Err(BadPlan::TooLong(day))
+        );
+        assert_eq!(
+            with_fill(|fill| fill.duration = Duration::from_secs(86_400)),
+            BadPlan::TooLong(day)
+        );
+        assert_eq!(
+            with_fill(|fill| fill.payload_bytes = 9000),
+            BadPlan::PayloadSize(9000)
+        );
+        // Without echoes their pace is of no importance.
+        let only_rate = |plan: &mut Plan| (plan.echoes, plan.echo_interval) = (0, Duration::ZERO);
+        assert_eq!(with(only_rate), Ok(()));
+    }
+
+    #[test]
     fn a_link_is_filled_with_more_than_it_carries() {
         let lossy = Impairment {
             loss: Some(Loss::Random {
@@ -164,6 +311,16 @@ mod tests {
         assert_eq!(fill.bits_per_second, 143_750_000);
         assert_eq!(fill.due(Duration::ZERO), 1);
         assert_eq!(fill.due(Duration::from_secs(9)), 143_750_000 / 2 / (1442 * 8) + 1);
+        // Time between few datagrams says little, and of one nothing.
+        for bits_per_second in [8_000, 64_000, 1_000_000] {
+            let short = Plan::within(
+                &rate(bits_per_second),
+                &Impairment::default(),
+                Duration::from_millis(10),
+            );
+            let fill = short.fill.unwrap();
+            assert_eq!(fill.due(fill.duration), 4, "{fill:?}");
+        }
         // Not what cannot be sent.
         assert_eq!(Plan::of(&rate(10_000_000_000), &Impairment::default()).fill, None);
     }

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use perfrun_link::probe::{Delivery, Fill, HEADER_BYTES, Measurement, Plan, Rate, RoundTrip};
+use perfrun_link::probe::{BadPlan, Delivery, Fill, HEADER_BYTES, Measurement, Plan, Rate, RoundTrip};
 use thiserror::Error;
 use tokio::net::UdpSocket;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout_at};
@@ -21,6 +21,9 @@ const FILL_TICK: Duration = Duration::from_millis(1);
 /// Why a link could not be measured.
 #[derive(Debug, Error)]
 pub enum Error {
+    /// It may come from another process.
+    #[error("the plan of the probe is not to be carried out")]
+    Plan(#[source] BadPlan),
     /// No route, or another family of addresses.
     #[error("failed to direct the probe to {server}")]
     Connect {
@@ -38,7 +41,10 @@ pub enum Error {
 }
 
 /// Measures the link to a peer that serves, from a socket that is bound where the measured traffic will come from.
+///
+/// Of a plan without echoes, only the rate is measured.
 pub async fn measure(socket: UdpSocket, server: SocketAddr, plan: &Plan) -> Result<Measurement, Error> {
+    plan.check().map_err(Error::Plan)?;
     let connected = socket.connect(server).await;
     connected.map_err(|source| Error::Connect { server, source })?;
     enlarge(&socket);
@@ -91,6 +97,9 @@ struct Client {
 
 impl Client {
     async fn echo(&mut self, plan: &Plan) -> io::Result<()> {
+        if plan.echoes == 0 {
+            return Ok(());
+        }
         let mut ticks = interval(plan.echo_interval);
         // Late ones are sent late, not together.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -104,7 +113,7 @@ impl Client {
                 _ = ticks.tick() => {
                     for _ in 0..plan.echoes_at_once.min(plan.echoes - sent) {
                         let clock = self.clock();
-                        self.send(sent, Message::Echo { clock }, LENGTH)?;
+                        self.send(sent, Message::Echo { clock }, LENGTH).await?;
                         sent += 1;
                     }
                 }
@@ -130,13 +139,8 @@ impl Client {
             let now_due = fill.due(begin.elapsed());
             while sent < now_due {
                 // A number is of no use here, and would overflow.
-                match self.send(0, Message::Fill, fill.payload_bytes) {
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.socket.writable().await?,
-                    sending => {
-                        sending?;
-                        sent += 1;
-                    }
-                }
+                self.send(0, Message::Fill, fill.payload_bytes).await?;
+                sent += 1;
             }
             sleep(FILL_TICK).await;
         }
@@ -147,7 +151,7 @@ impl Client {
     /// What the server has counted until now; nothing if it does not answer.
     async fn ask(&mut self, question: u32, plan: &Plan) -> io::Result<Option<Counts>> {
         for _ in 0..QUESTIONS {
-            self.send(question, Message::Ask, LENGTH)?;
+            self.send(question, Message::Ask, LENGTH).await?;
             let deadline = Instant::now() + plan.patience;
             while let Ok(readable) = timeout_at(deadline, self.socket.readable()).await {
                 readable?;
@@ -161,7 +165,7 @@ impl Client {
         Ok(None)
     }
 
-    fn send(&self, number: u32, message: Message, length: usize) -> io::Result<()> {
+    async fn send(&self, number: u32, message: Message, length: usize) -> io::Result<()> {
         let datagram = Datagram {
             session: self.session,
             number,
@@ -169,7 +173,7 @@ impl Client {
         };
         let mut bytes = [0; 1500];
         bytes[..LENGTH].copy_from_slice(&datagram.encode());
-        match self.socket.try_send(&bytes[..length]) {
+        match self.socket.send(&bytes[..length]).await {
             // A server that is not there yet, or a full device: both look like loss, as they would to others.
             Err(error) if is_loss(&error) => Ok(()),
             sent => sent.map(drop),
@@ -232,7 +236,56 @@ fn quantiles(mut round_trips: Vec<u64>) -> Option<RoundTrip> {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU64;
+
+    use perfrun_link::Impairment;
+
+    use super::super::serve;
     use super::*;
+
+    async fn measured(plan: &Plan) -> Result<Measurement, Error> {
+        let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let address = server.local_addr().unwrap();
+        let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        tokio::select! {
+            measured = measure(client, address, plan) => measured,
+            ended = serve(server) => panic!("{ended:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn without_echoes_only_the_rate_is_measured() {
+        let limited = Impairment {
+            rate_bits_per_second: NonZeroU64::new(20_000_000),
+            ..Impairment::default()
+        };
+        let plan = Plan::within(&limited, &Impairment::default(), Duration::from_millis(200));
+        let both = measured(&plan).await.unwrap();
+        assert!(both.round_trip.is_some() && both.rate.is_some(), "{both:?}");
+        let only_rate = Plan { echoes: 0, ..plan };
+        let begun = Instant::now();
+        let measured = measured(&only_rate).await.unwrap();
+        // Nobody waits for answers that do not come.
+        assert!(begun.elapsed() < only_rate.patience, "{:?}", begun.elapsed());
+        let rate = measured.rate.unwrap();
+        assert!(rate.received_bits_per_second > 15_000_000, "{rate:?}");
+        let nothing = Delivery { sent: 0, received: 0 };
+        assert_eq!(
+            (measured.round_trip, measured.forward, measured.backward),
+            (None, nothing, nothing)
+        );
+    }
+
+    #[tokio::test]
+    async fn a_plan_that_would_never_end_is_refused() {
+        let plan = Plan::of(&Impairment::default(), &Impairment::default());
+        let endless = Plan {
+            echoes_at_once: 0,
+            ..plan
+        };
+        let refused = measured(&endless).await.unwrap_err();
+        assert!(matches!(refused, Error::Plan(BadPlan::NoPace)), "{refused:?}");
+    }
 
     #[test]
     fn quantiles_are_of_what_came_back() {

@@ -20,7 +20,7 @@
 //!
 //! The server sends one datagram for one that it got, never a larger one, and only to where that came from.
 
-use perfrun_link::probe::DATAGRAM_BYTES;
+use perfrun_link::probe::{DATAGRAM_BYTES, ECHOES_MAX};
 
 /// The shortest that the server answers: as long as the longest answer.
 pub(super) const LENGTH: usize = DATAGRAM_BYTES as usize;
@@ -121,12 +121,10 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Numbers beyond are not counted: a peer must not decide how much memory is used.
-    const MAX: u32 = 1 << 20;
-
     /// True the first time.
     pub(super) fn insert(&mut self, number: u32) -> bool {
-        if number >= Self::MAX {
+        // A peer must not decide how much memory is used.
+        if number >= ECHOES_MAX {
             return false;
         }
         let (word, bit) = (number as usize / 64, 1 << (number % 64));
