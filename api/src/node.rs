@@ -10,6 +10,15 @@
 //! | `GET /v1/trials/{id}?wait=SECONDS&after=STATE` | [`TrialStatus`]; waits up to so long until the state is later than `after` |
 //! | `DELETE /v1/trials/{id}` | cancel if running, forget if finished |
 //!
+//! Links are impaired by a process of its own in the node's network namespace, the link agent, which has a control port of
+//! its own and these calls:
+//!
+//! | call | meaning |
+//! |---|---|
+//! | `GET /v1/link` | [`LinkStatus`] |
+//! | `PUT /v1/link` | impair [`LinkRequest`]: 204, 501 if that cannot be had here; the same again only begins to count anew |
+//! | `PUT /v1/link/probe` | measure the link to another agent, [`ProbeRequest`]: 200 with a `Measurement`; 423 while another measurement goes on |
+//!
 //! All of these need `Authorization: Bearer TOKEN`, or `X-Perfrun-Token: TOKEN` where something between the two keeps the
 //! first header for itself; one of them with the right token suffices. `/healthz`, `/readyz` and `/metrics` need
 //! neither. Errors are [`Problem`]s.
@@ -23,6 +32,7 @@ use crate::{
     matrix::{Stack, Transport},
     plan::Parameters,
 };
+use perfrun_link::{Backend, Capabilities, Link, State, probe};
 
 /// The second header that may carry the token, in the lower case that HTTP libraries want: the pod proxy of a Kubernetes
 /// API server takes `Authorization` for its own caller's and removes it.
@@ -63,6 +73,9 @@ pub struct Info {
     /// Largest receive and send buffers that the kernel lets a UDP socket have, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket_buffer_limits_bytes: Option<[u64; 2]>,
+    /// Largest receive and send windows of a TCP connection (`net.ipv4.tcp_rmem`, `tcp_wmem`), in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tcp_window_limits_bytes: Option<[u64; 2]>,
 }
 
 /// A reading of the node's monotonic clock.
@@ -211,6 +224,8 @@ pub enum Reason {
     NodeLost,
     /// Sender and receiver counted different numbers of bytes.
     CountMismatch,
+    /// The link was not what it was set to be.
+    ImpairmentNotEffective,
     /// A fault of the node program.
     Internal,
 }
@@ -342,6 +357,43 @@ pub struct Sample {
     pub cpu_seconds: f64,
     /// Resident memory at its end, in bytes.
     pub rss_bytes: u64,
+}
+
+/// What a link agent can do, and what it does.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LinkStatus {
+    /// Differs from one process to the next: an agent that was started again may have let packets pass or stopped them.
+    pub instance: u64,
+    /// The interface whose packets are impaired.
+    pub interface: String,
+    /// What can be had here.
+    pub capabilities: Capabilities,
+    /// UDP port, at the node's address, that answers probes.
+    pub probe_port: u16,
+    /// What is impaired, and how it went; nothing, if packets pass as they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<State>,
+}
+
+/// What is to be done to the packets that a node sends.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LinkRequest {
+    /// Which peers are reached over which link; those that are not named, over an unimpaired one.
+    pub link: Link,
+    /// Who impairs.
+    pub backend: Backend,
+}
+
+/// Which link is to be measured, and how.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProbeRequest {
+    /// Where the other agent answers probes.
+    pub server: std::net::SocketAddr,
+    /// What is sent, and when.
+    pub plan: probe::Plan,
 }
 
 /// Why a call was refused.

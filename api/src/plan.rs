@@ -3,7 +3,7 @@
 mod parameters;
 mod support;
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, num::NonZeroU64, time::Duration};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,15 @@ use crate::{
 
 /// A plan with more trials than this would hardly end, and its results would not fit into memory.
 pub const TRIALS_MAX: u64 = 100_000;
+
+/// A link without a rate is held to be this fast, as for its queue.
+const UNLIMITED_BITS_PER_SECOND: u64 = 10_000_000_000;
+
+/// Linux' own default for receiving.
+const TCP_WINDOW_MIN: u64 = 6 << 20;
+
+/// The most that TCP can announce (RFC 7323: 65535 × 2^14).
+const TCP_WINDOW_MAX: u64 = 65_535 << 14;
 
 /// What a run does: its nodes, its cells, and its trials in running order.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
@@ -105,6 +114,25 @@ impl Cell {
     /// Whether this is the baseline without a peer-to-peer stack.
     pub fn is_raw(&self) -> bool {
         self.client_stack == Stack::Raw && self.server_stack == Stack::Raw
+    }
+}
+
+impl Plan {
+    /// The largest TCP window that its networks call for, in bytes; nothing, if links are left as they are. Twice the
+    /// bandwidth-delay product, of 10 Gbit/s where a network has no rate: the kernel counts headers, too.
+    pub fn tcp_window_bytes(&self) -> Option<u64> {
+        let bytes = |network: &Conditions| {
+            let rate = [&network.to_server, &network.to_client]
+                .map(|way| {
+                    way.rate_bits_per_second
+                        .map_or(UNLIMITED_BITS_PER_SECOND, NonZeroU64::get)
+                })
+                .into_iter()
+                .fold(0, u64::max);
+            let product = rate as f64 / 8.0 * network.round_trip().as_secs_f64();
+            ((2.0 * product) as u64).clamp(TCP_WINDOW_MIN, TCP_WINDOW_MAX)
+        };
+        self.networks.iter().map(bytes).max()
     }
 }
 

@@ -3,6 +3,11 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use perfrun_link::{
+    Kind, Mode,
+    probe::{Finding, Judgement, Measurement, Rate},
+    state::{Traffic, Worker},
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{AsRefStr, Display, EnumIter, EnumString};
@@ -137,8 +142,77 @@ pub struct TrialRecord {
     pub start_lateness_seconds: Option<f64>,
     /// Time spent on everything but the workload itself: preparing, barrier, collecting, in seconds.
     pub overhead_seconds: f64,
+    /// The links, as they were set and measured just before; nothing, if this trial found them as one before it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub links: Option<LinkCheck>,
     /// What every node measured.
     pub nodes: BTreeMap<String, NodeRecord>,
+}
+
+/// Links that were set and measured.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LinkCheck {
+    /// The conditions that were set.
+    pub network: String,
+    /// Time it took to set all links, in seconds.
+    pub set_seconds: f64,
+    /// Time it took to measure them, in seconds.
+    pub probe_seconds: f64,
+    /// Pairs of nodes; each node is in at least one of them.
+    pub legs: Vec<Leg>,
+}
+
+/// The links between a client and a server, measured.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Leg {
+    /// The client's node.
+    pub client: String,
+    /// The server's node.
+    pub server: String,
+    /// Median round trip of the links before anything was impaired, in seconds.
+    pub base_round_trip_seconds: f64,
+    /// How often it was measured until it was as asked for, or was given up.
+    pub attempts: u32,
+    /// The last of these measurements: round trips, loss each way, and the rate towards the server.
+    pub measured: Measurement,
+    /// The rate towards the client, where one was set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_to_client: Option<Rate>,
+    /// Each quantity beside what it should be, from the client's view: there is towards the server.
+    pub findings: Vec<Finding>,
+}
+
+impl LinkCheck {
+    /// Whether all links are what they were set to be.
+    pub fn is_effective(&self) -> bool {
+        self.outside().next().is_none()
+    }
+
+    /// What is not as it was set to be, and between which nodes.
+    pub fn outside(&self) -> impl Iterator<Item = (&Leg, &Finding)> {
+        let findings = self
+            .legs
+            .iter()
+            .flat_map(|leg| leg.findings.iter().map(move |finding| (leg, finding)));
+        findings.filter(|(_, finding)| finding.judgement == Judgement::Outside)
+    }
+}
+
+/// What was done to the packets that a node sent during a trial.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LinkRecord {
+    /// Who impaired.
+    pub backend: Kind,
+    /// How packets passed.
+    pub mode: Mode,
+    /// What was done.
+    pub traffic: Vec<Traffic>,
+    /// The thread that did it, if the kernel did not do it alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<Worker>,
 }
 
 /// Why a trial failed.
@@ -162,6 +236,9 @@ pub struct NodeRecord {
     pub role: Role,
     /// Its measurement.
     pub measured: Measured,
+    /// What was done to the packets that it sent, on a network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<LinkRecord>,
 }
 
 /// What limits the trust in a trial.
@@ -191,6 +268,12 @@ pub enum Flag {
     PartialFailures,
     /// A node was a debug build.
     DebugBuild,
+    /// Packets left an impaired link later than was asked for, by more than is fair.
+    ImpairmentLate,
+    /// An impaired link lost packets that it was not asked to lose.
+    ImpairmentDrops,
+    /// The window that the kernel grants a TCP connection, and not the link, may be what limited the rate.
+    WindowLimited,
 }
 
 /// A start later than this after the moment asked for is flagged, in seconds.

@@ -39,7 +39,7 @@ impl Testbed {
             .spec;
         let plan = plan(&spec)?;
         let logs = tempfile::tempdir()?;
-        let programs = nodes::programs(&plan, &spec, &[])?;
+        let programs = nodes::programs(&plan, &spec, Isolation::Namespaces, &[])?;
         // One for each testbed, and a process has few.
         let ui: &'static Ui = Box::leak(Box::new(Ui::new(true, &plan)));
         let provision = spec.timeouts.provision.into();

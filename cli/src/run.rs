@@ -19,7 +19,7 @@ use perfrun_conductor::{Conductor, Options, RunEnd};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use self::nodes::{LocalNodes, Program};
+use self::nodes::{LocalNodes, Programs};
 use crate::{
     args, label, local, read_documents, report,
     store::{self, Store},
@@ -67,7 +67,7 @@ pub async fn run(args: args::Run, isolation: local::Isolation) -> anyhow::Result
     // All documents are looked at before the first is run: a mistake in the last should not cost an hour.
     let jobs = read_documents(file)?
         .into_iter()
-        .map(|run| Job::of(run, &named))
+        .map(|run| Job::of(run, isolation, &named))
         .collect::<anyhow::Result<Vec<_>>>()
         .with_context(|| label(file))?;
     check_variants(&args.node, jobs.iter().map(|job| &job.spec))?;
@@ -120,7 +120,7 @@ async fn resume(
         environment,
         ..
     } = store.results();
-    let programs = nodes::programs(plan, spec, &environment.programs)?;
+    let programs = nodes::programs(plan, spec, isolation, &environment.programs)?;
     one(args, store, programs, isolation, cancel).await
 }
 
@@ -129,15 +129,16 @@ struct Job {
     name: String,
     spec: PerfRunSpec,
     plan: Plan,
-    programs: Vec<Program>,
+    programs: Programs,
 }
 
 impl Job {
-    fn of(run: PerfRun, given: &[results::NodeProgram]) -> anyhow::Result<Self> {
+    fn of(run: PerfRun, isolation: local::Isolation, given: &[results::NodeProgram]) -> anyhow::Result<Self> {
         let plan = runnable(&run)?;
         let name = run.metadata.name.unwrap_or_default();
         let spec = run.spec;
-        let programs = nodes::programs(&plan, &spec, given).with_context(|| format!("perfrun/{name}"))?;
+        let programs =
+            nodes::programs(&plan, &spec, isolation, given).with_context(|| format!("perfrun/{name}"))?;
         Ok(Self {
             name,
             spec,
@@ -206,7 +207,7 @@ fn check_variants<'a>(
 async fn one(
     args: &args::Run,
     mut store: Store,
-    programs: Vec<Program>,
+    programs: Programs,
     isolation: local::Isolation,
     cancel: &CancellationToken,
 ) -> anyhow::Result<u8> {
@@ -272,7 +273,7 @@ async fn one(
 /// Starts the nodes, runs the trials that are left, ends the nodes.
 async fn measure(
     store: &mut Store,
-    programs: Vec<Program>,
+    programs: Programs,
     isolation: local::Isolation,
     ui: &Ui,
     cancel: &CancellationToken,

@@ -117,6 +117,14 @@ impl Progress for Ui {
                     self.say(&format!("{progress} {cell}{warmup}{headline}"));
                 }
             }
+            Event::LinksChanging { network } => self
+                .screen
+                .show(format!("setting and measuring links: {network}")),
+            Event::LinksChecked { check } => {
+                if self.screen.is_lines() || !check.is_effective() {
+                    self.say(&perfrun_report::links_line(check));
+                }
+            }
             Event::NodeReplaced { name } => self.say(&format!("{name} was started again")),
         }
     }

@@ -5,7 +5,10 @@ mod http;
 use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use perfrun_api::node::{Clock, Info, Problem, Start, TrialRequest, TrialState, TrialStatus};
+use perfrun_api::node::{
+    Clock, Info, LinkRequest, LinkStatus, ProbeRequest, Problem, Start, TrialRequest, TrialState, TrialStatus,
+};
+use perfrun_link::probe::{Measurement, Plan};
 use serde::{Serialize, de::DeserializeOwned};
 use strum::IntoStaticStr;
 use thiserror::Error;
@@ -18,6 +21,9 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a call is tried again when the node cannot be reached. All calls of the contract are idempotent.
 const RETRY_FOR: Duration = Duration::from_secs(1);
+
+/// The same of a link agent: one that was killed is started again by others, and takes over what it was doing.
+const RETRY_AGENT_FOR: Duration = Duration::from_secs(10);
 
 /// The pause before a call is tried again; it doubles each time.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
@@ -125,8 +131,63 @@ pub enum Prepared {
 }
 
 /// One node, as the conductor calls it. Clones share connections.
+#[derive(Clone, Debug)]
+pub struct NodeClient(Caller);
+
+/// The link agent of a node. Clones share connections.
+#[derive(Clone, Debug)]
+pub struct AgentClient(Caller);
+
+/// Calls to one process.
 #[derive(Clone)]
-pub struct NodeClient(Arc<dyn Transport>);
+struct Caller {
+    transport: Arc<dyn Transport>,
+    retry_for: Duration,
+}
+
+impl AgentClient {
+    /// An agent reached directly, at a base like `http://10.0.0.7:9091`.
+    pub fn new(base: &str, token: &str) -> Result<Self, BoxError> {
+        Ok(Self::over(Http::new(base, token)?))
+    }
+
+    /// An agent reached over a transport of one's own.
+    pub fn over(transport: impl Transport + 'static) -> Self {
+        Self(Caller {
+            transport: Arc::new(transport),
+            retry_for: RETRY_AGENT_FOR,
+        })
+    }
+
+    /// What the agent can do, and what it does.
+    pub async fn link(&self) -> Result<LinkStatus, Error> {
+        read(&self.0.call(Method::Get, "/v1/link", None, Duration::ZERO).await?)
+    }
+
+    /// Has links be like this from now on; the same again only begins to count anew.
+    pub async fn impair(&self, request: &LinkRequest) -> Result<(), Error> {
+        let body = Some(json(request));
+        self.0
+            .call(Method::Put, "/v1/link", body, Duration::ZERO)
+            .await
+            .map(drop)
+    }
+
+    /// Measures the link to another agent.
+    pub async fn probe(&self, request: &ProbeRequest) -> Result<Measurement, Error> {
+        let body = Some(json(request));
+        let takes = longest(&request.plan);
+        read(&self.0.call(Method::Put, "/v1/link/probe", body, takes).await?)
+    }
+}
+
+/// How long a probe takes when hardly anything comes back.
+fn longest(plan: &Plan) -> Duration {
+    let echoes = plan.echo_interval * plan.echoes.div_ceil(plan.echoes_at_once.max(1));
+    let fill = plan.fill.as_ref().map_or(Duration::ZERO, |fill| fill.duration);
+    // Its questions are repeated a few times on a link that loses much.
+    echoes + fill + 10 * plan.patience
+}
 
 impl NodeClient {
     /// A node reached directly, at a base like `http://10.0.0.7:9090`.
@@ -136,12 +197,15 @@ impl NodeClient {
 
     /// A node reached over a transport of one's own.
     pub fn over(transport: impl Transport + 'static) -> Self {
-        Self(Arc::new(transport))
+        Self(Caller {
+            transport: Arc::new(transport),
+            retry_for: RETRY_FOR,
+        })
     }
 
     /// What the node is.
     pub async fn info(&self) -> Result<Info, Error> {
-        read(&self.call(Method::Get, "/v1/info", None, Duration::ZERO).await?)
+        read(&self.0.call(Method::Get, "/v1/info", None, Duration::ZERO).await?)
     }
 
     /// The node's clock. Not tried again: the answer is worth nothing without its round-trip time.
@@ -153,13 +217,18 @@ impl NodeClient {
             timeout: CALL_TIMEOUT,
         };
         read(&accept(
-            self.0.request(request).await.map_err(Error::Unreachable)?,
+            self.0
+                .transport
+                .request(request)
+                .await
+                .map_err(Error::Unreachable)?,
         )?)
     }
 
     /// Prepares a trial.
     pub async fn prepare(&self, id: &str, request: &TrialRequest) -> Result<Prepared, Error> {
         let response = self
+            .0
             .call(
                 Method::Put,
                 &format!("/v1/trials/{id}"),
@@ -176,32 +245,35 @@ impl NodeClient {
 
     /// Tells a client when to begin.
     pub async fn start(&self, id: &str, start: Start) -> Result<(), Error> {
-        self.call(
-            Method::Put,
-            &format!("/v1/trials/{id}/start"),
-            Some(json(&start)),
-            Duration::ZERO,
-        )
-        .await
-        .map(drop)
+        self.0
+            .call(
+                Method::Put,
+                &format!("/v1/trials/{id}/start"),
+                Some(json(&start)),
+                Duration::ZERO,
+            )
+            .await
+            .map(drop)
     }
 
     /// Tells a server that nothing more will come.
     pub async fn finish(&self, id: &str) -> Result<(), Error> {
-        self.call(
-            Method::Put,
-            &format!("/v1/trials/{id}/finish"),
-            None,
-            Duration::ZERO,
-        )
-        .await
-        .map(drop)
+        self.0
+            .call(
+                Method::Put,
+                &format!("/v1/trials/{id}/finish"),
+                None,
+                Duration::ZERO,
+            )
+            .await
+            .map(drop)
     }
 
     /// What is known of a trial, at once.
     pub async fn status(&self, id: &str) -> Result<TrialStatus, Error> {
         read(
             &self
+                .0
                 .call(Method::Get, &format!("/v1/trials/{id}"), None, Duration::ZERO)
                 .await?,
         )
@@ -215,17 +287,20 @@ impl NodeClient {
         wait: Duration,
     ) -> Result<TrialStatus, Error> {
         let path = format!("/v1/trials/{id}?wait={}&after={after}", wait.as_secs_f64());
-        read(&self.call(Method::Get, &path, None, wait).await?)
+        read(&self.0.call(Method::Get, &path, None, wait).await?)
     }
 
     /// Cancels a trial that is going on, and forgets one that has ended.
     pub async fn delete(&self, id: &str) -> Result<(), Error> {
-        self.call(Method::Delete, &format!("/v1/trials/{id}"), None, Duration::ZERO)
+        self.0
+            .call(Method::Delete, &format!("/v1/trials/{id}"), None, Duration::ZERO)
             .await
             .map(drop)
     }
+}
 
-    /// One call, tried again for [`RETRY_FOR`] while the node cannot be reached.
+impl Caller {
+    /// One call, tried again for [`Caller::retry_for`] while the node cannot be reached.
     async fn call(
         &self,
         method: Method,
@@ -245,7 +320,7 @@ impl NodeClient {
                 timeout,
             };
             let answer = self
-                .0
+                .transport
                 .request(request)
                 .await
                 .map_err(Error::Unreachable)
@@ -253,7 +328,7 @@ impl NodeClient {
             let Err(Error::Unreachable(error)) = answer else {
                 return answer;
             };
-            let give_up = *give_up.get_or_insert_with(|| Instant::now() + RETRY_FOR);
+            let give_up = *give_up.get_or_insert_with(|| Instant::now() + self.retry_for);
             // Whoever let the whole timeout pass has had time enough.
             if asked.elapsed() >= timeout || Instant::now() + pause >= give_up {
                 return Err(Error::Unreachable(error));
@@ -265,9 +340,9 @@ impl NodeClient {
     }
 }
 
-impl fmt::Debug for NodeClient {
+impl fmt::Debug for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("NodeClient").finish_non_exhaustive()
+        f.debug_struct("Caller").finish_non_exhaustive()
     }
 }
 

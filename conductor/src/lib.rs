@@ -12,16 +12,18 @@
 //! | [`clock`] | offsets between nodes' clocks and ours |
 //! | `trial` | one trial: the order of calls, and what is done when one fails |
 //! | `record` | from what was seen to a record: pure |
+//! | `links` | setting and measuring the links that trials run over |
 //! | [`run`] | all trials, lost nodes, resuming, limits |
 //! | [`progress`] | what can be watched |
 
 pub mod client;
 pub mod clock;
+mod links;
 pub mod progress;
 mod record;
 pub mod run;
 mod trial;
 
-pub use client::NodeClient;
+pub use client::{AgentClient, NodeClient};
 pub use progress::{Event, Progress};
-pub use run::{Cause, Conductor, Kept, Nodes, Options, RunEnd, RunId, Sink};
+pub use run::{Cause, Conductor, Contact, Kept, Nodes, Options, RunEnd, RunId, Sink};

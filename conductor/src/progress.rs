@@ -2,7 +2,7 @@
 
 use perfrun_api::{
     plan::{Amount, Cell, Parameters, Trial},
-    results::TrialRecord,
+    results::{LinkCheck, TrialRecord},
     workload::Direction,
 };
 
@@ -27,6 +27,16 @@ pub enum Event<'a> {
         trials: usize,
         /// Trials of these that an earlier session ended.
         ended: usize,
+    },
+    /// Links are set to be like this, and then measured.
+    LinksChanging {
+        /// The name of the network.
+        network: &'a str,
+    },
+    /// Links were set and measured; if they are not what they should be, trials on them fail.
+    LinksChecked {
+        /// What was measured.
+        check: &'a LinkCheck,
     },
     /// A trial begins to be prepared.
     TrialStarted {
@@ -132,6 +142,7 @@ mod tests {
             client_stack: Stack::Raw,
             server_stack: Stack::Raw,
             transport: Transport::Tcp,
+            network: "none".into(),
             parameters,
             clients: vec!["client-0".into(), "client-1".into()],
             servers: vec!["server-0".into()],

@@ -9,13 +9,14 @@ use std::{
 };
 
 use perfrun_api::{
+    matrix::Transport,
     measure,
     node::{Outcome, Reason},
     plan::{Cell, Role, Trial},
-    results::{Flag, LATE_START_SECONDS, NodeRecord, TrialFailure, TrialRecord},
+    results::{Flag, LATE_START_SECONDS, Metric, NodeRecord, TrialFailure, TrialRecord},
 };
 
-use crate::clock::Offset;
+use crate::{clock::Offset, trial::Task};
 
 /// What the nodes of a trial showed, in the order in which it was noticed.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -36,6 +37,7 @@ impl Seen {
             NodeRecord {
                 role,
                 measured: outcome.measured,
+                link: None,
             },
         );
         if let Some(failure) = outcome.failure {
@@ -76,7 +78,7 @@ fn remoteness(reason: Reason) -> u8 {
     match reason {
         Reason::NodeLost => 0,
         Reason::Stopped | Reason::Internal | Reason::Unsupported | Reason::ListenFailed => 1,
-        Reason::UnexpectedBytes | Reason::CountMismatch => 2,
+        Reason::UnexpectedBytes | Reason::CountMismatch | Reason::ImpairmentNotEffective => 2,
         Reason::DialFailed
         | Reason::OpenFailed
         | Reason::StreamFailed
@@ -99,10 +101,40 @@ pub(crate) struct Facts<'a> {
     pub offsets: BTreeMap<String, Offset>,
     /// Whether a node is a debug build.
     pub debug_build: bool,
+    /// The most that the kernel lets a connection between these nodes carry, in bit/s.
+    pub window_limit: Option<f64>,
     /// When the trial was begun, since the start of the run.
     pub at: Duration,
     /// How long it took, all in all.
     pub took: Duration,
+}
+
+impl<'a> Facts<'a> {
+    /// Of a trial that failed before any node heard of it.
+    pub(crate) fn without_nodes(task: &Task<'a>, failure: TrialFailure) -> Self {
+        Self {
+            trial: task.trial,
+            cell: task.cell,
+            attempt: task.attempt,
+            seen: Seen {
+                failures: vec![failure],
+                ..Seen::default()
+            },
+            asked: BTreeMap::new(),
+            offsets: BTreeMap::new(),
+            debug_build: false,
+            window_limit: None,
+            at: task.at,
+            took: Duration::ZERO,
+        }
+    }
+}
+
+/// Half of a window is payload (`net.ipv4.tcp_adv_win_scale` is 1; a send buffer counts headers and padding, too), and
+/// one of them passes in a round trip. Of the smallest of these windows, in bit/s.
+pub(crate) fn window_limit(windows: impl IntoIterator<Item = [u64; 2]>, round_trip: Duration) -> Option<f64> {
+    let smallest = windows.into_iter().flatten().min()?;
+    (round_trip > Duration::ZERO).then(|| smallest as f64 / 2.0 * 8.0 / round_trip.as_secs_f64())
 }
 
 /// Makes the record.
@@ -122,8 +154,8 @@ pub(crate) fn record(facts: Facts<'_>) -> TrialRecord {
     TrialRecord {
         trial: facts.trial.clone(),
         attempt: facts.attempt,
+        flags: flags(&facts, &starts, failure.is_none(), &metrics),
         metrics,
-        flags: flags(&facts, &starts, failure.is_none()),
         failure,
         at_seconds: facts.at.as_secs_f64(),
         start_skew_seconds: starts.skew,
@@ -131,6 +163,7 @@ pub(crate) fn record(facts: Facts<'_>) -> TrialRecord {
         start_lateness_seconds: starts.lateness,
         // A result that an earlier session left on the nodes was measured before we came: nothing is left then.
         overhead_seconds: (facts.took.as_secs_f64() - longest).max(0.0),
+        links: None,
         nodes: facts.seen.nodes,
     }
 }
@@ -201,7 +234,7 @@ impl Starts {
     }
 }
 
-fn flags(facts: &Facts<'_>, starts: &Starts, completed: bool) -> Vec<Flag> {
+fn flags(facts: &Facts<'_>, starts: &Starts, completed: bool, metrics: &BTreeMap<Metric, f64>) -> Vec<Flag> {
     let any = |what: fn(&NodeRecord) -> bool| facts.seen.nodes.values().any(what);
     [
         (
@@ -220,8 +253,26 @@ fn flags(facts: &Facts<'_>, starts: &Starts, completed: bool) -> Vec<Flag> {
             completed && any(|node| node.measured.failures > 0),
         ),
         (Flag::DebugBuild, facts.debug_build),
+        (Flag::WindowLimited, is_window_limited(facts, metrics)),
     ]
     .into_iter()
     .filter_map(|(flag, holds)| holds.then_some(flag))
     .collect()
+}
+
+/// A connection that carries nearly as much as its window allows may have been held back by it.
+const NEARLY: f64 = 0.7;
+
+fn is_window_limited(facts: &Facts<'_>, metrics: &BTreeMap<Metric, f64>) -> bool {
+    let connections = f64::from(facts.cell.peers_per_client) * facts.cell.clients.len() as f64;
+    let Some(limit) = facts
+        .window_limit
+        .filter(|_| facts.cell.transport.raw() == Transport::Tcp)
+    else {
+        return false;
+    };
+    [Metric::UploadGoodput, Metric::DownloadGoodput]
+        .iter()
+        .filter_map(|metric| metrics.get(metric))
+        .any(|rate| *rate > NEARLY * limit * connections)
 }

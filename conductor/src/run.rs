@@ -12,9 +12,10 @@ use std::{
 use async_trait::async_trait;
 use futures::future::join_all;
 use perfrun_api::{
+    network::Conditions,
     node::Info,
     plan::{Plan, Trial},
-    results::{RunState, TrialRecord},
+    results::{LinkCheck, RunState, TrialRecord},
     spec::Timeouts,
 };
 use strum::IntoStaticStr;
@@ -23,8 +24,9 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::next::{After, after, next_attempt};
 use crate::{
-    client::{Error, NodeClient},
+    client::{AgentClient, Error, NodeClient},
     clock::{self, LocalClock, NodeClock},
+    links::{Counting, Links, NotMet, Unready},
     progress::{Event, Progress},
     trial::{self, Ended, Leftover, Node, Task},
 };
@@ -61,7 +63,22 @@ pub enum Kept {
 #[async_trait]
 pub trait Nodes: Send + Sync {
     /// Ends what is left of a node, and starts another under its name. The error says why there is none.
-    async fn replace(&self, name: &str) -> Result<NodeClient, String>;
+    async fn replace(&self, name: &str) -> Result<Contact, String>;
+}
+
+/// How a node is reached.
+#[derive(Clone, Debug)]
+pub struct Contact {
+    /// The node.
+    pub node: NodeClient,
+    /// Its link agent, in runs that impair links.
+    pub agent: Option<AgentClient>,
+}
+
+impl From<NodeClient> for Contact {
+    fn from(node: NodeClient) -> Self {
+        Self { node, agent: None }
+    }
 }
 
 /// Names a run at its nodes: a conductor that comes back with the same id finds the trials that it left there, and one
@@ -148,6 +165,8 @@ pub enum Cause {
     NodeLost,
     /// A node did not become ready, or is not one of ours.
     NodeNotReady,
+    /// Links cannot be impaired as the plan asks.
+    ImpairmentUnsupported,
     /// A record could not be kept.
     RecordNotKept,
     /// The plan does not fit itself or the nodes: a fault of this program.
@@ -178,12 +197,13 @@ enum Stop {
 
 impl Conductor<'_> {
     /// Runs the plan over nodes that are ready, given by the names that the plan has for them.
-    pub async fn run(self, nodes: BTreeMap<String, NodeClient>) -> RunEnd {
+    pub async fn run(self, nodes: BTreeMap<String, Contact>) -> RunEnd {
         let limit = Duration::from(self.options.timeouts.run);
         let mut session = Session {
             began: Instant::now(),
             clock: LocalClock::new(),
             nodes: BTreeMap::new(),
+            links: Links::new(self.plan),
             stop: self.cancel.child_token(),
             leftovers: vec![],
             forgetting: TaskTracker::new(),
@@ -241,6 +261,7 @@ struct Session<'a> {
     began: Instant,
     clock: LocalClock,
     nodes: BTreeMap<String, Node>,
+    links: Links<'a>,
     /// Set on request, and when the run takes too long.
     stop: CancellationToken,
     /// What nodes have of trials whose records are not kept safely yet.
@@ -250,7 +271,7 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    async fn work(&mut self, nodes: BTreeMap<String, NodeClient>) -> Result<(), Stop> {
+    async fn work(&mut self, nodes: BTreeMap<String, Contact>) -> Result<(), Stop> {
         let plan = self.conductor.plan;
         self.meet(nodes).await?;
         let already = &self.conductor.options.already;
@@ -287,28 +308,22 @@ impl Session<'_> {
             cell,
             attempt,
             timeout: Duration::from(options.timeouts.trial) + cell.parameters.duration(),
+            round_trip: plan
+                .networks
+                .iter()
+                .find(|network| network.name == cell.network)
+                .map_or(Duration::ZERO, Conditions::round_trip),
             at: options.elapsed + self.began.elapsed(),
             progress_interval: options.progress_interval,
         };
         if self.stop.is_cancelled() {
             return Err(Stop::Interrupted);
         }
-        self.conductor
-            .progress
-            .on(Event::TrialStarted { trial, cell, attempt });
-        let ended = trial::run(
-            task,
-            &mut self.nodes,
-            self.clock,
-            self.conductor.progress,
-            &self.stop,
-        )
-        .await;
         let Ended::Recorded {
             record,
             lost,
             leftover,
-        } = ended
+        } = self.measure(task).await
         else {
             return Err(Stop::Interrupted);
         };
@@ -336,8 +351,49 @@ impl Session<'_> {
         })
     }
 
+    /// Runs a trial over links that are as it needs them.
+    async fn measure(&mut self, task: Task<'_>) -> Ended {
+        let Task {
+            trial, cell, attempt, ..
+        } = task;
+        let stop = self.stop.clone();
+        let prepared = tokio::select! {
+            prepared = self.prepare_links(&task) => prepared,
+            () = stop.cancelled() => return Ended::Interrupted,
+        };
+        let (check, counting) = match prepared {
+            Ok(prepared) => prepared,
+            Err(unready) => return trial::not_run(&task, unready),
+        };
+        let progress = self.conductor.progress;
+        progress.on(Event::TrialStarted { trial, cell, attempt });
+        let mut ended = trial::run(task, &mut self.nodes, self.clock, progress, &stop).await;
+        if let Ended::Recorded { record, lost, .. } = &mut ended {
+            record.links = check;
+            lost.append(&mut self.links.add_to(record, &counting, &cell.network).await);
+        }
+        ended
+    }
+
+    /// Sets and measures links, unless they are as the trial needs them, and begins to count what becomes of its packets.
+    async fn prepare_links(&mut self, task: &Task<'_>) -> Result<(Option<LinkCheck>, Counting), Unready> {
+        let Task { trial, cell, .. } = task;
+        let names: Vec<&String> = cell.servers.iter().chain(&cell.clients).collect();
+        // What an earlier session of this run began goes on over links that it has set.
+        if self.links.are_unknown() && trial::is_begun(task, &self.nodes).await {
+            if self.links.are_set(&cell.network).await {
+                return Ok((None, Counting::taken_over(&names)));
+            }
+            trial::forget(task, &self.nodes).await;
+        }
+        let progress = self.conductor.progress;
+        let prepared = self.links.prepare(trial, &cell.network, progress).await?;
+        let counting = self.links.count(&names, &cell.network).await?;
+        Ok((prepared, counting))
+    }
+
     /// Gets to know all nodes. One that does not answer any more is replaced.
-    async fn meet(&mut self, nodes: BTreeMap<String, NodeClient>) -> Result<(), Stop> {
+    async fn meet(&mut self, nodes: BTreeMap<String, Contact>) -> Result<(), Stop> {
         let named = self
             .conductor
             .plan
@@ -352,8 +408,8 @@ impl Session<'_> {
         }
         let limit = Duration::from(self.conductor.options.timeouts.provision).min(FIRST_ANSWER);
         let clock = self.clock;
-        let met = join_all(nodes.into_iter().map(|(name, client)| async move {
-            let node = meet(&name, client, clock, limit).await;
+        let met = join_all(nodes.into_iter().map(|(name, contact)| async move {
+            let node = meet(&name, contact, clock, limit).await;
             (name, node)
         }));
         let met = tokio::select! {
@@ -371,6 +427,8 @@ impl Session<'_> {
                 Err(unmet) => return Err(unmet.into()),
             }
         }
+        // With those that are there: what cannot be had is to be said before anything else is tried.
+        self.links.meet(&self.nodes).await?;
         self.replace(&lost).await
     }
 
@@ -378,22 +436,27 @@ impl Session<'_> {
         let limit = Duration::from(self.conductor.options.timeouts.provision);
         let (clock, spares) = (self.clock, self.conductor.spares);
         let replaced = join_all(lost.iter().map(|name| async move {
-            let client = spares.replace(name).await.map_err(|why| {
+            let contact = spares.replace(name).await.map_err(|why| {
                 Stop::Failed(
                     Cause::NodeLost,
                     format!("{name} was lost and cannot be replaced: {why}"),
                 )
             })?;
-            Ok::<_, Stop>((name, meet(name, client, clock, limit).await?))
+            Ok::<_, Stop>((name, meet(name, contact, clock, limit).await?))
         }));
         let replaced = tokio::select! {
             replaced = replaced => replaced,
             () = self.stop.cancelled() => return Err(Stop::Interrupted),
         };
+        let replaced_any = !replaced.is_empty();
         for answer in replaced {
             let (name, node) = answer?;
             self.nodes.insert(name.clone(), node);
+            self.links.forget(name);
             self.conductor.progress.on(Event::NodeReplaced { name });
+        }
+        if replaced_any {
+            self.links.meet(&self.nodes).await?;
         }
         Ok(())
     }
@@ -414,8 +477,18 @@ impl From<Unmet> for Stop {
     }
 }
 
+impl From<NotMet> for Stop {
+    fn from(not_met: NotMet) -> Self {
+        match not_met {
+            NotMet::Unsupported(why) => Self::Failed(Cause::ImpairmentUnsupported, why),
+            NotMet::Unready(why) => Self::Failed(Cause::NodeNotReady, why),
+        }
+    }
+}
+
 /// Waits until a node answers, and gets to know it and its clock.
-async fn meet(name: &str, client: NodeClient, clock: LocalClock, limit: Duration) -> Result<Node, Unmet> {
+async fn meet(name: &str, contact: Contact, clock: LocalClock, limit: Duration) -> Result<Node, Unmet> {
+    let Contact { node: client, agent } = contact;
     let deadline = Instant::now() + limit;
     let mut pause = Duration::from_millis(20);
     let unmet = |error: &Error| {
@@ -438,6 +511,7 @@ async fn meet(name: &str, client: NodeClient, clock: LocalClock, limit: Duration
         .map_err(|error| unmet(&error))?;
     let mut node = Node {
         client,
+        agent,
         clock: NodeClock::default(),
         info,
     };

@@ -28,10 +28,11 @@ use self::{
     party::Party,
 };
 use crate::{
-    client::{Error, NodeClient, Prepared},
+    client::{AgentClient, Error, NodeClient, Prepared},
     clock::{LocalClock, NodeClock},
+    links::Unready,
     progress::Progress,
-    record::{Facts, Seen, record},
+    record::{Facts, Seen, record, window_limit},
 };
 
 /// Nodes end a trial that takes too long themselves; after so much longer we do.
@@ -44,6 +45,7 @@ const CLOCK_ROUND_TRIPS: usize = 2;
 #[derive(Debug)]
 pub(crate) struct Node {
     pub client: NodeClient,
+    pub agent: Option<AgentClient>,
     pub clock: NodeClock,
     pub info: Info,
 }
@@ -58,6 +60,8 @@ pub(crate) struct Task<'a> {
     pub attempt: u32,
     /// The nodes end it after so long.
     pub timeout: Duration,
+    /// What its network adds to a round trip.
+    pub round_trip: Duration,
     /// When it was begun, since the start of the run.
     pub at: Duration,
     /// How often progress is told.
@@ -110,6 +114,36 @@ pub(crate) async fn run(
         .run()
         .instrument(span)
         .await
+}
+
+/// The record of a trial that could not be begun.
+pub(crate) fn not_run(task: &Task<'_>, unready: Unready) -> Ended {
+    let Unready { failure, check, lost } = unready;
+    let record = TrialRecord {
+        links: check,
+        ..record(Facts::without_nodes(task, failure))
+    };
+    Ended::Recorded {
+        record: Box::new(record),
+        lost,
+        leftover: Leftover {
+            id: task.id.as_str().into(),
+            nodes: vec![],
+        },
+    }
+}
+
+/// Whether a node knows this attempt, from an earlier session.
+pub(crate) async fn is_begun(task: &Task<'_>, nodes: &BTreeMap<String, Node>) -> bool {
+    let statuses = party::parties(task.cell, nodes)
+        .into_iter()
+        .map(|party| async move { party.node.status(&task.id).await.is_ok() });
+    join_all(statuses).await.contains(&true)
+}
+
+/// Makes nodes forget this attempt, wherever it goes on.
+pub(crate) async fn forget(task: &Task<'_>, nodes: &BTreeMap<String, Node>) {
+    party::forget_all(&party::parties(task.cell, nodes), &task.id).await;
 }
 
 /// Why the way through a trial was left.
@@ -181,6 +215,12 @@ impl<'a> Driver<'a> {
                 .parties
                 .iter()
                 .any(|party| self.nodes[&party.name].info.profile == "debug"),
+            window_limit: window_limit(
+                self.parties
+                    .iter()
+                    .filter_map(|party| self.nodes[&party.name].info.tcp_window_limits_bytes),
+                self.task.round_trip,
+            ),
             at: self.task.at,
             took: self.began.elapsed(),
             seen: self.seen,

@@ -30,6 +30,8 @@ pub struct Cli {
 pub enum Command {
     /// Wait for a conductor's trials on the control port.
     Control(Control),
+    /// Impair what this network namespace sends to peers, as a conductor says on the control port.
+    LinkAgent(LinkAgent),
     /// Serve a benchmark until stopped.
     Server(Server),
     /// Measure bandwidth: upload, then download, on one stream or several.
@@ -53,6 +55,29 @@ pub struct Control {
     /// Role, for metrics' labels.
     #[arg(long, default_value = "server", value_parser = role)]
     pub role: Role,
+    /// Name of the run, for metrics' labels.
+    #[arg(long, env = "PERFRUN_RUN", default_value = "")]
+    pub run: String,
+}
+
+/// A controlled link agent.
+#[derive(Args, Debug)]
+pub struct LinkAgent {
+    /// Where to listen for the conductor: `ADDRESS:PORT`, or `fd:N` for an inherited, listening TCP socket.
+    #[arg(long, default_value = "0.0.0.0:9091")]
+    pub control: ControlAddress,
+    /// The address that links are measured from and to.
+    #[arg(long, env = "PERFRUN_LISTEN_IP", default_value = "0.0.0.0")]
+    pub listen_ip: IpAddr,
+    /// File with the token that calls must carry.
+    #[arg(long, env = "PERFRUN_TOKEN_FILE")]
+    pub token_file: PathBuf,
+    /// The interface that leads to peers.
+    #[arg(long, default_value = "eth0")]
+    pub interface: String,
+    /// Where to keep what is set, so that an agent that is started in place of this one sets it again before it answers.
+    #[arg(long)]
+    pub state_file: Option<PathBuf>,
     /// Name of the run, for metrics' labels.
     #[arg(long, env = "PERFRUN_RUN", default_value = "")]
     pub run: String,

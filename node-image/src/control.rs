@@ -40,11 +40,12 @@ pub struct Node {
     /// Its metrics.
     pub metrics: Arc<Metrics>,
     /// The token that calls must carry.
-    pub token: String,
+    pub token: Arc<str>,
 }
 
 /// The routes.
 pub fn router(node: Arc<Node>) -> Router {
+    let token = node.token.clone();
     let guarded = Router::new()
         .route(
             "/v1/info",
@@ -63,27 +64,35 @@ pub fn router(node: Arc<Node>) -> Router {
             get(get_trial).put(put_trial).delete(delete_trial),
         )
         .route("/v1/trials/{id}/start", put(start_trial))
-        .route("/v1/trials/{id}/finish", put(finish_trial))
+        .route("/v1/trials/{id}/finish", put(finish_trial));
+    Router::new()
+        .route("/healthz", get(async || "ok\n"))
+        .route("/readyz", get(ready))
+        .route(
+            "/metrics",
+            get(async |State(node): State<Arc<Node>>| metrics_page(node.metrics.encode())),
+        )
+        .merge(guard(guarded, token))
+        .with_state(node)
+}
+
+/// Lets only calls with the token pass, also to where there is nothing.
+pub(crate) fn guard<S: Clone + Send + Sync + 'static>(routes: Router<S>, token: Arc<str>) -> Router<S> {
+    routes
         .fallback(async || Refused::new(StatusCode::NOT_FOUND, "there is no such call".into()))
         .method_not_allowed_fallback(async || {
             let message = "this call has no such method";
             Refused::new(StatusCode::METHOD_NOT_ALLOWED, message.into())
         })
         .layer(DefaultBodyLimit::max(LARGEST_BODY))
-        .layer(middleware::from_fn_with_state(node.clone(), authorize));
-    Router::new()
-        .route("/healthz", get(async || "ok\n"))
-        .route("/readyz", get(ready))
-        .route("/metrics", get(encode_metrics))
-        .merge(guarded)
-        .with_state(node)
+        .layer(middleware::from_fn_with_state(token, authorize))
 }
 
 /// A refused call.
-struct Refused(StatusCode, Problem);
+pub(crate) struct Refused(StatusCode, Problem);
 
 impl Refused {
-    fn new(status: StatusCode, message: String) -> Self {
+    pub(crate) fn new(status: StatusCode, message: String) -> Self {
         Self(status, Problem { message, trial: None })
     }
 }
@@ -95,8 +104,8 @@ impl IntoResponse for Refused {
 }
 
 /// Only calls with the token pass; what is behind it stays unknown, even whether a path exists.
-async fn authorize(State(node): State<Arc<Node>>, request: Request, next: Next) -> Response {
-    if carries_token(request.headers(), &node.token) {
+async fn authorize(State(token): State<Arc<str>>, request: Request, next: Next) -> Response {
+    if carries_token(request.headers(), &token) {
         next.run(request).await
     } else {
         let message = "this call needs the header Authorization: Bearer TOKEN, or X-Perfrun-Token: TOKEN, with the \
@@ -122,9 +131,10 @@ async fn ready(State(node): State<Arc<Node>>) -> (StatusCode, &'static str) {
     }
 }
 
-async fn encode_metrics(State(node): State<Arc<Node>>) -> impl IntoResponse {
+/// Metrics as a scraper wants them.
+pub(crate) fn metrics_page(text: String) -> impl IntoResponse {
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(header::CONTENT_TYPE, content_type)], node.metrics.encode())
+    ([(header::CONTENT_TYPE, content_type)], text)
 }
 
 async fn put_trial(
@@ -209,6 +219,6 @@ fn unknown(id: &str) -> Refused {
     Refused::new(StatusCode::NOT_FOUND, format!("there is no trial {id:?}"))
 }
 
-fn unreadable(rejection: JsonRejection) -> Refused {
+pub(crate) fn unreadable(rejection: JsonRejection) -> Refused {
     Refused::new(StatusCode::BAD_REQUEST, rejection.body_text())
 }

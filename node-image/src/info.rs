@@ -11,6 +11,8 @@ pub fn info(listen_ip: IpAddr) -> Info {
     let uname = rustix::system::uname();
     let line = |path: &str| fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
     let buffer = |path: &str| line(path)?.parse().ok();
+    // The least, the initial and the largest.
+    let window = |path: &str| line(path)?.split_whitespace().nth(2)?.parse().ok();
     Info {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         stacks: stacks(),
@@ -31,6 +33,9 @@ pub fn info(listen_ip: IpAddr) -> Info {
         memory_limit_bytes: process::memory_limit(),
         socket_buffer_limits_bytes: buffer("/proc/sys/net/core/rmem_max")
             .zip(buffer("/proc/sys/net/core/wmem_max"))
+            .map(|(receive, send)| [receive, send]),
+        tcp_window_limits_bytes: window("/proc/sys/net/ipv4/tcp_rmem")
+            .zip(window("/proc/sys/net/ipv4/tcp_wmem"))
             .map(|(receive, send)| [receive, send]),
     }
 }

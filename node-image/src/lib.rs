@@ -3,6 +3,7 @@
 //! A [`stack`] delivers streams, [`wire`] says what is sent on them, `workload` does and times it, `probe` watches
 //! what it costs. `trial` and `control` put that under a conductor, [`standalone`] under a shell.
 
+pub mod agent;
 pub mod args;
 mod clock;
 mod connections;

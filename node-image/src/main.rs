@@ -3,6 +3,7 @@
 use anyhow::Context;
 use clap::Parser;
 use perfrun_node::{
+    agent,
     args::{Cli, Command},
     process, serve, standalone,
 };
@@ -20,6 +21,7 @@ fn main() -> anyhow::Result<()> {
     let result = runtime.block_on(async {
         match cli.command {
             Command::Control(args) => serve::serve(args).await,
+            Command::LinkAgent(args) => agent::serve(args).await,
             Command::Server(args) => standalone::server(args).await,
             Command::Client(args) => standalone::client(args).await,
             Command::ClientSubstream(args) => standalone::client_substream(args).await,

@@ -42,7 +42,7 @@ pub async fn serve(args: Control) -> anyhow::Result<()> {
         info: info(args.listen_ip),
         trials: Trials::new(args.listen_ip, metrics.clone()),
         metrics,
-        token,
+        token: token.into(),
     });
     let stop = CancellationToken::new();
     // Before the first answer: whoever got one may send a signal.
@@ -79,7 +79,7 @@ pub fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
     })
 }
 
-fn read_token(file: &Path) -> anyhow::Result<String> {
+pub(crate) fn read_token(file: &Path) -> anyhow::Result<String> {
     let shown = file.display();
     let token =
         std::fs::read_to_string(file).with_context(|| format!("failed to read the token from {shown}"))?;
@@ -91,7 +91,7 @@ fn read_token(file: &Path) -> anyhow::Result<String> {
     Ok(token)
 }
 
-fn listen(address: &ControlAddress) -> anyhow::Result<tokio::net::TcpListener> {
+pub(crate) fn listen(address: &ControlAddress) -> anyhow::Result<tokio::net::TcpListener> {
     let listener = match address {
         ControlAddress::Bind(address) => TcpListener::bind(address).with_context(|| {
             format!("failed to bind the control port {address}: is another node running?")

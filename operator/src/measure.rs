@@ -258,6 +258,12 @@ fn tell(run: &str, event: Event<'_>) {
             );
         }
         Event::NodeReplaced { name } => tracing::warn!(run, node = name, "node replaced"),
-        Event::TrialStarted { .. } | Event::TrialProgress { .. } => {}
+        Event::LinksChecked { check } if !check.is_effective() => {
+            tracing::warn!(run, network = check.network, "links are not as asked for");
+        }
+        Event::LinksChanging { .. }
+        | Event::LinksChecked { .. }
+        | Event::TrialStarted { .. }
+        | Event::TrialProgress { .. } => {}
     }
 }

@@ -6,6 +6,7 @@
 //! end early: that is when people need to see what was measured.
 
 mod markdown;
+mod path;
 mod plot;
 mod samples;
 mod statistics;
@@ -20,5 +21,6 @@ pub use plot::plots;
 pub use samples::samples_csv;
 pub use statistics::Statistics;
 pub use summary::summarize;
+pub use tables::links_line;
 pub use terminal::terminal;
 pub use units::text as value;

@@ -9,7 +9,6 @@ mod select;
 mod theme;
 
 use perfrun_api::{
-    matrix::Transport,
     plan::{Amount, Cell, Parameters},
     results::{Metric, Results, Unit},
 };
@@ -18,9 +17,13 @@ use self::{
     bars::Bars,
     content::{bars, line_panel},
     lines::Lines,
-    select::{bandwidth_panels, cells, groups, of_transport, transports},
+    select::{bandwidth_panels, cells, groups, of_path},
 };
-use crate::{tables::Source, units};
+use crate::{
+    path::Path,
+    tables::{Source, paths},
+    units,
+};
 
 /// Every plot that the results give, with a file name.
 pub fn plots(results: &Results) -> Vec<(&'static str, String)> {
@@ -69,8 +72,8 @@ fn size_sweep(results: &Results) -> Option<String> {
 /// Goodput of all pairs, the baseline first: a panel for each transport and direction. Of a sweep, the largest size.
 fn comparison_bars(results: &Results) -> Option<String> {
     let source = Source::new(results);
-    let mut rows: Vec<(Transport, Vec<bars::Panel>)> = vec![];
-    for (transport, metric, title, cells) in bandwidth_panels(&source) {
+    let mut rows: Vec<(Path<'_>, Vec<bars::Panel>)> = vec![];
+    for (path, metric, title, cells) in bandwidth_panels(&source) {
         let amount = |cell: &Cell| match cell.parameters {
             Parameters::Bandwidth {
                 amount: Amount::Count(bytes),
@@ -95,7 +98,7 @@ fn comparison_bars(results: &Results) -> Option<String> {
             x_title: "Goodput",
             bars: bars(&source, &cells, metric, None),
         };
-        push_panel(&mut rows, transport, panel);
+        push_panel(&mut rows, path, panel);
     }
     bar_plot(
         rows,
@@ -117,12 +120,12 @@ fn substreams(results: &Results) -> Option<String> {
         _ => None,
     };
     let mut panels = vec![];
-    for transport in transports(&cells) {
+    for path in paths(&cells) {
         for (metric, name) in [(Metric::OpenMean, "mean"), (Metric::OpenMax, "all open")] {
-            let title = format!("{transport}, {name}");
+            let title = format!("{path}, {name}");
             panels.extend(line_panel(
                 &source,
-                &of_transport(&cells, transport),
+                &of_path(&cells, path),
                 x_of,
                 (metric, "Time"),
                 title,
@@ -172,11 +175,11 @@ fn handshakes(results: &Results) -> Option<String> {
 fn handshake_rate(results: &Results) -> Option<String> {
     let source = Source::new(results);
     let mut rows = vec![];
-    for (transport, title, cells) in groups(&source, |p| matches!(p, Parameters::Handshakes { .. })) {
+    for (path, title, cells) in groups(&source, |p| matches!(p, Parameters::Handshakes { .. })) {
         let bars = bars(&source, &cells, Metric::HandshakesPerSecond, None);
         push_panel(
             &mut rows,
-            transport,
+            path,
             bars::Panel {
                 title,
                 x_title: "Connections per second",
@@ -264,7 +267,7 @@ fn bar_plot<K>(
     let bars = Bars {
         title: format!("{}: {subject}", results.name),
         description: format!(
-            "{caption} A panel for each transport and setting, a bar for each pair of stacks."
+            "{caption} A panel for each transport, network and setting, a bar for each pair of stacks."
         ),
         caption: caption.to_owned(),
         unit,
@@ -273,12 +276,12 @@ fn bar_plot<K>(
     (!bars.rows.is_empty()).then(|| bars.svg())
 }
 
-fn push_panel(rows: &mut Vec<(Transport, Vec<bars::Panel>)>, transport: Transport, panel: bars::Panel) {
+fn push_panel<'a>(rows: &mut Vec<(Path<'a>, Vec<bars::Panel>)>, path: Path<'a>, panel: bars::Panel) {
     if panel.bars.is_empty() {
         return;
     }
-    match rows.iter_mut().find(|(known, _)| *known == transport) {
+    match rows.iter_mut().find(|(known, _)| *known == path) {
         Some((_, panels)) => panels.push(panel),
-        None => rows.push((transport, vec![panel])),
+        None => rows.push((path, vec![panel])),
     }
 }

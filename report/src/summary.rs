@@ -100,6 +100,7 @@ fn load(cell: &Cell, transport: Transport) -> impl PartialEq {
     }
     (
         transport,
+        cell.network.clone(),
         parameters,
         cell.clients.len(),
         cell.servers.len(),

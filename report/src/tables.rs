@@ -3,6 +3,7 @@
 mod bandwidth;
 mod environment;
 mod handshakes;
+mod links;
 mod ping;
 mod problems;
 mod source;
@@ -10,7 +11,8 @@ mod substreams;
 
 use perfrun_api::results::{Flag, Isolation, Results, RunState};
 
-pub(crate) use source::{Pair, Source, push_new};
+pub use links::line as links_line;
+pub(crate) use source::{Pair, Source, paths, push_new};
 
 use crate::table::Table;
 
@@ -38,6 +40,7 @@ pub fn document(results: &Results) -> Document {
     measurements.extend(substreams::tables(&source));
     measurements.extend(handshakes::tables(&source));
     measurements.extend(ping::tables(&source));
+    measurements.extend(links::table(results));
     Document {
         title: results.name.clone(),
         warnings: warnings(results),

@@ -40,7 +40,7 @@ fn it_is_small_enough_for_client_side_apply() {
     // `kubectl apply` repeats it as JSON in an annotation, which may have 256 KiB together with all others.
     let (name, text) = generated::files().remove(0);
     assert_eq!(name, "crds/perfruns.perfrun.io.yaml");
-    let crd: serde_json::Value = serde_saphyr::from_str(&text).unwrap();
+    let crd: Value = serde_saphyr::from_str(&text).unwrap();
     let annotation = crd.to_string();
     assert!(annotation.len() < 100_000, "{} bytes", annotation.len());
 }

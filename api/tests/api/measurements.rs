@@ -35,9 +35,16 @@ fn upload(size: &str, timing: &str) -> Cell {
 
 fn nodes(clients: Vec<Measured>, servers: Vec<Measured>) -> BTreeMap<String, NodeRecord> {
     let of = |role: Role, all: Vec<Measured>| {
-        all.into_iter()
-            .enumerate()
-            .map(move |(i, measured)| (format!("{role}-{i}"), NodeRecord { role, measured }))
+        all.into_iter().enumerate().map(move |(i, measured)| {
+            (
+                format!("{role}-{i}"),
+                NodeRecord {
+                    role,
+                    measured,
+                    link: None,
+                },
+            )
+        })
     };
     of(Role::Client, clients)
         .chain(of(Role::Server, servers))

@@ -74,6 +74,7 @@ fn results() -> Results {
         cpu_limit: Some(1.5),
         memory_limit_bytes: Some(1 << 30),
         socket_buffer_limits_bytes: Some([212_992, 212_992]),
+        tcp_window_limits_bytes: None,
     };
     let trial = |index: usize| plan.trials[index].clone();
     let complete = TrialRecord {
@@ -87,11 +88,13 @@ fn results() -> Results {
         clock_uncertainty_seconds: Some(0.00005),
         start_lateness_seconds: Some(-0.0001),
         overhead_seconds: 0.01,
+        links: None,
         nodes: BTreeMap::from([(
             "client-0".into(),
             NodeRecord {
                 role: plan::Role::Client,
                 measured,
+                link: None,
             },
         )]),
     };
@@ -110,6 +113,7 @@ fn results() -> Results {
         clock_uncertainty_seconds: None,
         start_lateness_seconds: None,
         overhead_seconds: 0.0,
+        links: None,
         nodes: BTreeMap::new(),
     };
     let row = SummaryRow {

@@ -116,6 +116,7 @@ fn introduce(cluster: &Cluster, run: &PerfRun, is_new: bool, output: &Output) ->
         cells,
         nodes,
         skipped,
+        networks: _,
     } = plan(&run.spec)?;
     let going = if is_new { "" } else { ", there already" };
     let _ = writeln!(

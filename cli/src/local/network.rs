@@ -6,6 +6,7 @@
 //!                                        └─── port2 ════════ eth0  10.99.0.2/24, fd70:6572:6672::2/64
 //! ```
 
+use std::borrow::Cow;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -135,7 +136,7 @@ pub struct Unset {
     /// As sysctl(8) spells it.
     pub key: &'static str,
     /// What it should have been.
-    pub value: &'static str,
+    pub value: Cow<'static, str>,
     /// What the kernel said.
     pub source: io::Error,
 }
@@ -167,8 +168,13 @@ pub struct Network {
 }
 
 impl Network {
-    /// Makes a network with a slot for each of the nodes.
-    pub async fn create(isolation: Isolation, nodes: usize) -> Result<Self, Error> {
+    /// Makes a network with a slot for each of the nodes, whose TCP connections may have windows of so many bytes, or as
+    /// many as the kernel lets them by itself.
+    pub async fn create(
+        isolation: Isolation,
+        nodes: usize,
+        tcp_window_bytes: Option<u64>,
+    ) -> Result<Self, Error> {
         if nodes > NODES_MAX {
             return Err(Error::Place(nodes));
         }
@@ -179,7 +185,7 @@ impl Network {
                 // A thread that ends afterwards: it moves from namespace to namespace and never needs to return.
                 thread::Builder::new()
                     .name("perfrun-network".to_owned())
-                    .spawn(move || done.send(Self::in_namespaces(nodes)))
+                    .spawn(move || done.send(Self::in_namespaces(nodes, tcp_window_bytes)))
                     .map_err(Error::Start)?;
                 let panicked = |_| Error::Start(io::Error::other("the thread that makes it panicked"));
                 network.await.map_err(panicked)?
@@ -223,7 +229,7 @@ impl Network {
     }
 
     /// Leaves the calling thread in the last namespace made.
-    fn in_namespaces(nodes: usize) -> Result<Self, Error> {
+    fn in_namespaces(nodes: usize, tcp_window_bytes: Option<u64>) -> Result<Self, Error> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .build()
@@ -234,7 +240,9 @@ impl Network {
             let bridge = switch.add_bridge().await?;
             let mut slots = Vec::with_capacity(nodes);
             for index in 0..nodes {
-                let node = Site::make(Place::Node(index), NODE_SETTINGS, &mut unset)?;
+                let mut node_settings = NODE_SETTINGS.to_vec();
+                node_settings.extend(tcp_window_bytes.into_iter().flat_map(tcp_windows));
+                let node = Site::make(Place::Node(index), &node_settings, &mut unset)?;
                 switch.join(bridge, &node, index).await?;
                 node.set_up(LOOPBACK_INDEX).await?;
                 let eth0 = node.index_of("eth0").await?;
@@ -403,9 +411,10 @@ fn reported(error: rtnetlink::Error) -> io::Error {
 }
 
 /// One kernel setting, of which every network namespace has its own.
+#[derive(Clone)]
 struct Setting {
     key: &'static str,
-    value: &'static str,
+    value: Cow<'static, str>,
     /// Whether a kernel without the setting needs it at all.
     optional: bool,
 }
@@ -413,7 +422,7 @@ struct Setting {
 const fn needed(key: &'static str, value: &'static str) -> Setting {
     Setting {
         key,
-        value,
+        value: Cow::Borrowed(value),
         optional: false,
     }
 }
@@ -421,7 +430,7 @@ const fn needed(key: &'static str, value: &'static str) -> Setting {
 const fn optional(key: &'static str, value: &'static str) -> Setting {
     Setting {
         key,
-        value,
+        value: Cow::Borrowed(value),
         optional: true,
     }
 }
@@ -437,6 +446,19 @@ const NODE_SETTINGS: &[Setting] = &[
     optional("net.ipv6.conf.default.router_solicitations", "0"),
 ];
 
+/// Windows that grow up to so many bytes, from where they would begin anyway: the least, the initial and the largest.
+fn tcp_windows(most: u64) -> [Setting; 2] {
+    let window = |key, initial| Setting {
+        key,
+        value: Cow::Owned(format!("4096 {initial} {most}")),
+        optional: false,
+    };
+    [
+        window("net.ipv4.tcp_rmem", 131_072),
+        window("net.ipv4.tcp_wmem", 16_384),
+    ]
+}
+
 /// The switch only forwards: no address, no firewall.
 const SWITCH_SETTINGS: &[Setting] = &[
     optional("net.ipv6.conf.default.disable_ipv6", "1"),
@@ -449,11 +471,14 @@ const SWITCH_SETTINGS: &[Setting] = &[
 impl Setting {
     /// Writes it for the namespace that the calling thread is in.
     fn write(&self, place: Place) -> Result<(), Unset> {
-        match fs::write(format!("/proc/sys/{}", self.key.replace('.', "/")), self.value) {
+        match fs::write(
+            format!("/proc/sys/{}", self.key.replace('.', "/")),
+            self.value.as_bytes(),
+        ) {
             Err(source) if !(self.optional && source.kind() == io::ErrorKind::NotFound) => Err(Unset {
                 place,
                 key: self.key,
-                value: self.value,
+                value: self.value.clone(),
                 source,
             }),
             _ => Ok(()),
@@ -467,7 +492,9 @@ mod tests {
 
     #[tokio::test]
     async fn loopback_gives_each_node_its_own_address() {
-        let network = Network::create(Isolation::Loopback, NODES_MAX).await.unwrap();
+        let network = Network::create(Isolation::Loopback, NODES_MAX, None)
+            .await
+            .unwrap();
         let addresses: Vec<_> = network
             .slots()
             .iter()
@@ -480,7 +507,9 @@ mod tests {
 
     #[tokio::test]
     async fn more_nodes_than_addresses_are_refused() {
-        let error = Network::create(Isolation::Namespaces, 251).await.unwrap_err();
+        let error = Network::create(Isolation::Namespaces, 251, None)
+            .await
+            .unwrap_err();
         assert_eq!(
             error.to_string(),
             "unable to place 251 nodes on one machine, 250 is the limit"

@@ -16,7 +16,7 @@ use perfrun_api::{
     results::NodeProgram,
     spec::PerfRunSpec,
 };
-use perfrun_conductor::{NodeClient, Nodes, client::Error};
+use perfrun_conductor::{AgentClient, Contact, NodeClient, Nodes, client::Error};
 use rustix::fs::Access;
 use tokio::{
     sync::Mutex,
@@ -38,8 +38,9 @@ const READY_PAUSE: Duration = Duration::from_millis(20);
 /// Running nodes; dropping them ends them.
 pub struct LocalNodes<'a> {
     // In the order of their end: processes before the network that they are in.
-    processes: Mutex<BTreeMap<String, NodeProcess>>,
+    processes: Mutex<BTreeMap<String, Processes>>,
     nodes: Vec<Program>,
+    links: Option<LinkAgents>,
     /// Of the run: a label of the nodes' metrics.
     run: &'a str,
     logs: PathBuf,
@@ -50,9 +51,57 @@ pub struct LocalNodes<'a> {
     ui: &'a Ui,
 }
 
+/// A node, and who impairs its links.
+struct Processes {
+    node: NodeProcess,
+    agent: Option<NodeProcess>,
+}
+
+impl Processes {
+    fn all(&self) -> impl Iterator<Item = &NodeProcess> {
+        self.agent.iter().chain([&self.node])
+    }
+}
+
+/// All that a run's processes are started from.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    nodes: Vec<Program>,
+    links: Option<LinkAgents>,
+}
+
+/// What it takes to impair links.
+#[derive(Clone, Debug)]
+struct LinkAgents {
+    /// The program that does it.
+    path: PathBuf,
+    /// The windows that TCP needs on such links, in bytes.
+    tcp_window_bytes: u64,
+}
+
+/// What the plan needs to impair links; nothing, if it impairs none.
+fn link_agents(
+    plan: &Plan,
+    isolation: Isolation,
+    given: &[NodeProgram],
+) -> anyhow::Result<Option<LinkAgents>> {
+    let Some(tcp_window_bytes) = plan.tcp_window_bytes() else {
+        return Ok(None);
+    };
+    ensure!(
+        isolation == Isolation::Namespaces,
+        "matrix.networks impairs links, and on the loopback interface that all nodes share there are none: run it \
+         without --loopback, or with networks: [none]"
+    );
+    Ok(Some(LinkAgents {
+        path: program(given, None)?,
+        tcp_window_bytes,
+    }))
+}
+
 /// What it takes to start a node, once or again.
 #[derive(Clone, Debug)]
-pub struct Program {
+struct Program {
     node: PlannedNode,
     path: PathBuf,
     env: BTreeMap<String, String>,
@@ -74,9 +123,15 @@ pub fn resolve(named: &[args::NodeProgram]) -> anyhow::Result<Vec<NodeProgram>> 
         .collect()
 }
 
-/// The programs of a plan's nodes.
-pub fn programs(plan: &Plan, spec: &PerfRunSpec, given: &[NodeProgram]) -> anyhow::Result<Vec<Program>> {
-    plan.nodes
+/// The programs of a plan.
+pub fn programs(
+    plan: &Plan,
+    spec: &PerfRunSpec,
+    isolation: Isolation,
+    given: &[NodeProgram],
+) -> anyhow::Result<Programs> {
+    let nodes = plan
+        .nodes
         .iter()
         .map(|node| {
             let variant = spec
@@ -96,7 +151,9 @@ pub fn programs(plan: &Plan, spec: &PerfRunSpec, given: &[NodeProgram]) -> anyho
                 env: variant.map(|variant| variant.env.clone()).unwrap_or_default(),
             })
         })
-        .collect()
+        .collect::<anyhow::Result<_>>()?;
+    let links = link_agents(plan, isolation, given)?;
+    Ok(Programs { nodes, links })
 }
 
 /// The program of a node: for its variant, or for all, or the one beside this program.
@@ -129,20 +186,23 @@ fn executable(path: &Path) -> io::Result<PathBuf> {
 impl<'a> LocalNodes<'a> {
     /// Starts the nodes of a run. They are not ready yet.
     pub async fn start(
-        nodes: Vec<Program>,
+        programs: Programs,
         run: &'a str,
         limit: Duration,
         isolation: Isolation,
         logs: PathBuf,
         ui: &'a Ui,
     ) -> anyhow::Result<Self> {
-        let network = Network::create(isolation, nodes.len()).await?;
+        let Programs { nodes, links } = programs;
+        let window = links.as_ref().map(|links| links.tcp_window_bytes);
+        let network = Network::create(isolation, nodes.len(), window).await?;
         for unset in network.unset() {
             tracing::info!("{unset}");
         }
         let this = Self {
             processes: Mutex::default(),
             nodes,
+            links,
             run,
             logs,
             limit,
@@ -151,16 +211,16 @@ impl<'a> LocalNodes<'a> {
             ui,
         };
         for index in 0..this.nodes.len() {
-            let process = this.spawn(index).await?;
-            this.keep(process).await;
+            let processes = this.spawn(index).await?;
+            this.keep(processes).await;
         }
         Ok(this)
     }
 
     /// Waits until all nodes answer. The error tells of the first that ended instead, with its last words.
-    pub async fn ready(&self) -> anyhow::Result<BTreeMap<String, NodeClient>> {
+    pub async fn ready(&self) -> anyhow::Result<BTreeMap<String, Contact>> {
         let processes = self.processes.lock().await;
-        let ready = try_join_all(processes.values().map(|process| self.is_ready(process))).await?;
+        let ready = try_join_all(processes.values().map(|processes| self.are_ready(processes))).await?;
         Ok(processes.keys().cloned().zip(ready).collect())
     }
 
@@ -171,45 +231,98 @@ impl<'a> LocalNodes<'a> {
 
     /// The process of a node, for looking at it from outside.
     pub async fn pid(&self, name: &str) -> Option<u32> {
-        self.processes.lock().await.get(name).map(NodeProcess::pid)
+        let processes = self.processes.lock().await;
+        processes.get(name).map(|processes| processes.node.pid())
     }
 
     /// Ends all nodes, gracefully if they can.
     pub async fn stop(&self) {
         let processes = std::mem::take(&mut *self.processes.lock().await);
-        join_all(processes.values().map(|process| process.stop(GRACE))).await;
+        // Nodes first: what they still send is to be impaired.
+        join_all(processes.values().map(|processes| processes.node.stop(GRACE))).await;
+        let agents = processes
+            .values()
+            .filter_map(|processes| processes.agent.as_ref());
+        join_all(agents.map(|agent| agent.stop(GRACE))).await;
     }
 
-    async fn is_ready(&self, process: &NodeProcess) -> anyhow::Result<NodeClient> {
-        let client = client(process)?;
+    async fn are_ready(&self, processes: &Processes) -> anyhow::Result<Contact> {
+        let Processes { node, agent } = processes;
+        // Any answer will do: the conductor asks again, and knows what to make of it.
+        let client = client(node)?;
         let answers = async {
-            // Any answer will do: the conductor asks again, and knows what to make of it.
             while let Err(Error::Unreachable(_)) = client.info().await {
                 sleep(READY_PAUSE).await;
             }
         };
+        self.is_ready(node, answers).await?;
+        let Some(process) = agent else {
+            return Ok(client.into());
+        };
+        let agent = agent_client(process)?;
+        let answers = async {
+            while let Err(Error::Unreachable(_)) = agent.link().await {
+                sleep(READY_PAUSE).await;
+            }
+        };
+        self.is_ready(process, answers).await?;
+        Ok(Contact {
+            node: client,
+            agent: Some(agent),
+        })
+    }
+
+    /// Waits until a process answers.
+    async fn is_ready(
+        &self,
+        process: &NodeProcess,
+        answers: impl Future<Output = ()> + Send,
+    ) -> anyhow::Result<()> {
         let name = process.name();
         tokio::select! {
             exit = process.exited() => bail!("{name} ended before it was ready: {exit}"),
             answered = timeout(self.limit, answers) => answered.with_context(|| {
                 let log: String = process.log_tail().iter().map(|line| format!("\n  {line}")).collect();
                 format!("{name} was not ready within timeouts.provision, {:?}; the end of its log:{log}", self.limit)
-            })?,
+            }),
         }
-        Ok(client)
     }
 
-    async fn keep(&self, process: NodeProcess) {
+    async fn keep(&self, started: Processes) {
         let mut processes = self.processes.lock().await;
-        processes.insert(process.name().to_owned(), process);
+        processes.insert(started.node.name().to_owned(), started);
     }
 
-    async fn spawn(&self, index: usize) -> anyhow::Result<NodeProcess> {
+    /// Starts who impairs the node's links, if there is to be one, and the node.
+    async fn spawn(&self, index: usize) -> anyhow::Result<Processes> {
+        let agent = self.spawn_agent(index).await?;
+        let node = self.spawn_node(index).await?;
+        Ok(Processes { node, agent })
+    }
+
+    async fn spawn_agent(&self, index: usize) -> anyhow::Result<Option<NodeProcess>> {
+        let Some(links) = &self.links else {
+            return Ok(None);
+        };
+        let slot = self.slot_of(index)?;
+        let name = format!("{}-link", self.nodes[index].node.name);
+        let mut command = NodeCommand::new(&name, &links.path);
+        let listen_ip = slot.addresses().v4.to_string();
+        command.args = ["link-agent", "--listen-ip", &listen_ip, "--run", self.run]
+            .map(Into::into)
+            .to_vec();
+        command.log = Some(open_log(&self.logs.join(format!("{name}.log")))?);
+        Ok(Some(self.launcher.spawn(command, slot).await?))
+    }
+
+    fn slot_of(&self, index: usize) -> anyhow::Result<&Slot> {
+        let slot = self.network.slot(index);
+        slot.context("there is no place for the node in the network")
+    }
+
+    async fn spawn_node(&self, index: usize) -> anyhow::Result<NodeProcess> {
         let Program { node, path, env } = &self.nodes[index];
-        let slot = self
-            .network
-            .slot(index)
-            .context("there is no place for the node in the network")?;
+        let slot = self.slot_of(index)?;
         let mut command = NodeCommand::new(&node.name, path);
         let listen_ip = slot.addresses().v4.to_string();
         let role = node.role.to_string();
@@ -232,18 +345,29 @@ impl<'a> LocalNodes<'a> {
         Ok(self.launcher.spawn(command, slot).await?)
     }
 
-    async fn start_again(&self, name: &str) -> anyhow::Result<NodeClient> {
+    async fn start_again(&self, name: &str) -> anyhow::Result<Contact> {
         let index = self.nodes.iter().position(|program| program.node.name == name);
         let index = index.with_context(|| format!("the plan has no node {name}"))?;
         let lost = self.processes.lock().await.remove(name);
         if let Some(lost) = lost {
-            self.ui.say(&format!("{name} was lost: {}", lost.kill().await));
+            let exits = join_all(lost.all().map(NodeProcess::kill)).await;
+            let exits: Vec<_> = lost
+                .all()
+                .zip(exits)
+                .map(|(process, exit)| format!("{}: {exit}", process.name()))
+                .collect();
+            self.ui.say(&format!("{name} was lost; {}", exits.join("; ")));
         }
-        let process = self.spawn(index).await?;
-        let client = self.is_ready(&process).await?;
-        self.keep(process).await;
-        Ok(client)
+        let processes = self.spawn(index).await?;
+        let contact = self.are_ready(&processes).await?;
+        self.keep(processes).await;
+        Ok(contact)
     }
+}
+
+fn agent_client(process: &NodeProcess) -> anyhow::Result<AgentClient> {
+    let base = format!("http://{}", process.control_addr());
+    AgentClient::new(&base, process.token().as_str()).map_err(|error| anyhow!("{error}"))
 }
 
 fn client(process: &NodeProcess) -> anyhow::Result<NodeClient> {
@@ -258,7 +382,7 @@ fn open_log(path: &Path) -> anyhow::Result<File> {
 
 #[async_trait]
 impl Nodes for LocalNodes<'_> {
-    async fn replace(&self, name: &str) -> Result<NodeClient, String> {
+    async fn replace(&self, name: &str) -> Result<Contact, String> {
         self.start_again(name).await.map_err(|error| format!("{error:#}"))
     }
 }

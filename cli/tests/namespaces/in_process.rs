@@ -167,7 +167,7 @@ async fn a_missing_program_is_named() {
 async fn loopback() -> (Launcher, Network) {
     (
         Launcher::start().unwrap(),
-        Network::create(Isolation::Loopback, 2).await.unwrap(),
+        Network::create(Isolation::Loopback, 2, None).await.unwrap(),
     )
 }
 

@@ -230,7 +230,7 @@ fn acquire() -> Privilege {
 }
 
 async fn namespaces(nodes: usize) -> Network {
-    let network = Network::create(Isolation::Namespaces, nodes).await.unwrap();
+    let network = Network::create(Isolation::Namespaces, nodes, None).await.unwrap();
     assert_eq!(
         (network.isolation(), network.slots().len()),
         (Isolation::Namespaces, nodes)

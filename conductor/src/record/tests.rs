@@ -197,6 +197,7 @@ fn server(received: u64) -> Party {
         NodeRecord {
             role: Role::Server,
             measured,
+            link: None,
         },
         None,
     )
@@ -220,6 +221,7 @@ fn client(sent: u64) -> Party {
         NodeRecord {
             role: Role::Client,
             measured,
+            link: None,
         },
         None,
     )
@@ -246,6 +248,7 @@ fn failing(name: &'static str, reason: Reason) -> Party {
         NodeRecord {
             role,
             measured: Measured::default(),
+            link: None,
         },
         Some(reason),
     )
@@ -268,6 +271,7 @@ fn cell(clients: u64) -> Cell {
         client_stack: Stack::Litep2p,
         server_stack: Stack::Libp2p,
         transport: Transport::Tcp,
+        network: "none".into(),
         parameters: Parameters::Bandwidth {
             protocol: Protocol::Perf,
             direction: Direction::Upload,
@@ -298,6 +302,7 @@ fn facts(cell: &Cell, seen: Seen) -> Facts<'_> {
         asked: BTreeMap::new(),
         offsets: BTreeMap::new(),
         debug_build: false,
+        window_limit: None,
         at: Duration::from_secs(7),
         took: Duration::from_millis(2500),
     }

@@ -112,6 +112,7 @@ mod tests {
             clock_uncertainty_seconds: None,
             start_lateness_seconds: None,
             overhead_seconds: 0.0,
+            links: None,
             nodes: BTreeMap::new(),
         }
     }

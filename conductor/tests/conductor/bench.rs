@@ -14,7 +14,7 @@ use perfrun_api::{
     results::TrialRecord,
     spec::{StackName, Timeouts},
 };
-use perfrun_conductor::{Conductor, Event, Kept, NodeClient, Nodes, Options, RunEnd, Sink};
+use perfrun_conductor::{Conductor, Contact, Event, Kept, Nodes, Options, RunEnd, Sink};
 use tokio_util::sync::CancellationToken;
 
 use crate::node::{Script, ScriptedNode};
@@ -113,7 +113,7 @@ impl Bench {
         let nodes = self
             .nodes
             .iter()
-            .map(|(name, node)| (name.clone(), node.client()))
+            .map(|(name, node)| (name.clone(), node.client().into()))
             .collect();
         let mut records = Records {
             kept: vec![],
@@ -143,7 +143,7 @@ impl Bench {
         self.events.lock().unwrap().push(match event {
             Event::RunStarted { trials, ended } => format!("run of {trials}, {ended} ended"),
             Event::TrialStarted { trial, attempt, .. } => format!("{} attempt {attempt}", trial.id),
-            Event::TrialProgress { .. } => return,
+            Event::LinksChanging { .. } | Event::LinksChecked { .. } | Event::TrialProgress { .. } => return,
             Event::TrialEnded { record } => {
                 let failure = record.failure.as_ref().map(|failure| failure.reason.to_string());
                 format!("{} {}", record.trial.id, failure.unwrap_or("completed".into()))
@@ -155,7 +155,7 @@ impl Bench {
 
 #[async_trait]
 impl Nodes for Bench {
-    async fn replace(&self, name: &str) -> Result<NodeClient, String> {
+    async fn replace(&self, name: &str) -> Result<Contact, String> {
         let script = self
             .spares
             .lock()
@@ -165,7 +165,7 @@ impl Nodes for Bench {
         let node = ScriptedNode::start(script.ok_or("there is no spare")?);
         let client = node.client();
         self.replaced.lock().unwrap().push(node);
-        Ok(client)
+        Ok(client.into())
     }
 }
 
@@ -222,6 +222,7 @@ fn plan(servers: &[&str], clients: &[&str]) -> Plan {
         client_stack: Stack::Libp2p,
         server_stack: Stack::Litep2p,
         transport: Transport::Tcp,
+        network: "none".into(),
         parameters: Parameters::Ping {
             count: 3,
             interval_seconds: 0.0,
@@ -238,6 +239,7 @@ fn plan(servers: &[&str], clients: &[&str]) -> Plan {
     };
     Plan {
         nodes: [nodes(Role::Server, servers), nodes(Role::Client, clients)].concat(),
+        networks: vec![],
         cells: vec![cell],
         skipped: vec![],
         trials: (0..2).map(trial).collect(),

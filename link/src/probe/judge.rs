@@ -67,8 +67,11 @@ pub enum Quantity {
     #[strum(to_string = "datagrams lost on the way back")]
     LossBackward,
     /// Megabits per second towards the server.
-    #[strum(to_string = "rate (Mbit/s)")]
-    Rate,
+    #[strum(to_string = "rate on the way there (Mbit/s)")]
+    RateForward,
+    /// Megabits per second towards the client; [`judge`] knows of no direction, so whoever swapped the roles says so.
+    #[strum(to_string = "rate on the way back (Mbit/s)")]
+    RateBackward,
 }
 
 /// What is to be thought of it.
@@ -161,7 +164,7 @@ pub fn judge(
         // What is corrupted takes its time on the link, and is then discarded.
         let arrives = 1.0 - forward.corrupt.as_ref().map_or(0.0, |chance| chance.ratio.get());
         let mut finding = Finding::of(
-            Quantity::Rate,
+            Quantity::RateForward,
             megabits(rate.received_bits_per_second),
             asked * arrives * (1.0 - RATE_TOLERANCE_RATIO),
             asked * (1.0 + RATE_TOLERANCE_RATIO),
@@ -483,7 +486,7 @@ mod tests {
             verdict
                 .findings
                 .iter()
-                .find(|finding| finding.quantity == Quantity::Rate)
+                .find(|finding| finding.quantity == Quantity::RateForward)
                 .unwrap()
                 .judgement
         };

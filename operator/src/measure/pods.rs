@@ -12,7 +12,7 @@ use kube::{
     Api, ResourceExt,
     api::{DeleteParams, Preconditions},
 };
-use perfrun_conductor::{NodeClient, Nodes};
+use perfrun_conductor::{Contact, Nodes};
 use tokio::time::{Instant, sleep};
 
 use super::{Job, Shared};
@@ -47,7 +47,7 @@ impl<'a> PodNodes<'a> {
     }
 
     /// All nodes of the plan. The error says which is not there.
-    pub fn clients(&self) -> Result<BTreeMap<String, NodeClient>, String> {
+    pub fn clients(&self) -> Result<BTreeMap<String, Contact>, String> {
         let nodes = &self.job.plan.nodes;
         nodes
             .iter()
@@ -60,7 +60,7 @@ impl<'a> PodNodes<'a> {
     }
 
     /// A ready pod for a node, another than the one with this UID.
-    fn find(&self, name: &str, not: &str) -> Option<Result<NodeClient, String>> {
+    fn find(&self, name: &str, not: &str) -> Option<Result<Contact, String>> {
         let job = self.job;
         let pods = self.pods();
         let looks: Vec<NodePod> = pods.iter().filter_map(|pod| observe::look(pod)).collect();
@@ -81,7 +81,8 @@ impl<'a> PodNodes<'a> {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .insert(name.to_owned(), uid);
-        Some(client.map_err(|error| format!("unable to reach pod {}: {error}", pod.name)))
+        let contact = client.map(Contact::from);
+        Some(contact.map_err(|error| format!("unable to reach pod {}: {error}", pod.name)))
     }
 
     fn pods(&self) -> Vec<Arc<Pod>> {
@@ -119,7 +120,7 @@ impl<'a> PodNodes<'a> {
 
 #[async_trait]
 impl Nodes for PodNodes<'_> {
-    async fn replace(&self, name: &str) -> Result<NodeClient, String> {
+    async fn replace(&self, name: &str) -> Result<Contact, String> {
         let given = self
             .given
             .lock()

@@ -109,6 +109,7 @@ mod tests {
             start_skew_seconds: None,
             clock_uncertainty_seconds: None,
             start_lateness_seconds: None,
+            links: None,
             overhead_seconds: 0.0,
             nodes: BTreeMap::new(),
         }

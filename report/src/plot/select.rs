@@ -1,16 +1,18 @@
 //! Which cells of a plan stand in which panel.
 
 use perfrun_api::{
-    matrix::Transport,
     plan::{Cell, Parameters},
     results::Metric,
     workload::{Direction, Timing},
 };
 
-use crate::tables::{Source, push_new};
+use crate::{
+    path::Path,
+    tables::{Source, paths, push_new},
+};
 
 /// What becomes a panel of a bandwidth plot: transport, metric, title, cells of all pairs and sizes.
-pub(super) fn bandwidth_panels<'a>(source: &Source<'a>) -> Vec<(Transport, Metric, String, Vec<&'a Cell>)> {
+pub(super) fn bandwidth_panels<'a>(source: &Source<'a>) -> Vec<(Path<'a>, Metric, String, Vec<&'a Cell>)> {
     let all = cells(source, |parameters| {
         matches!(parameters, Parameters::Bandwidth { .. })
     });
@@ -24,7 +26,7 @@ pub(super) fn bandwidth_panels<'a>(source: &Source<'a>) -> Vec<(Transport, Metri
         }
     }
     let mut panels = vec![];
-    for transport in transports(&all) {
+    for path in paths(&all) {
         for &(direction, streams) in &settings {
             let is_wanted = |cell: &&Cell| {
                 matches!(cell.parameters, Parameters::Bandwidth { direction: d, streams: s, .. }
@@ -57,8 +59,8 @@ pub(super) fn bandwidth_panels<'a>(source: &Source<'a>) -> Vec<(Transport, Metri
                 ""
             };
             let mut panel = |name: &str, metric| {
-                let title = format!("{transport}, {name}{both}{streams}{compat}");
-                panels.push((transport, metric, title, of_transport(&cells, transport)));
+                let title = format!("{path}, {name}{both}{streams}{compat}");
+                panels.push((path, metric, title, of_path(&cells, path)));
             };
             if direction != Direction::Download {
                 panel("upload", Metric::UploadGoodput);
@@ -75,20 +77,20 @@ pub(super) fn bandwidth_panels<'a>(source: &Source<'a>) -> Vec<(Transport, Metri
 pub(super) fn groups<'a>(
     source: &Source<'a>,
     is_wanted: impl Fn(&Parameters) -> bool,
-) -> Vec<(Transport, String, Vec<&'a Cell>)> {
+) -> Vec<(Path<'a>, String, Vec<&'a Cell>)> {
     let all = cells(source, is_wanted);
     let mut parameters: Vec<&Parameters> = vec![];
     all.iter()
         .for_each(|cell| push_new(&mut parameters, &cell.parameters));
     let mut groups = vec![];
-    for transport in transports(&all) {
+    for path in paths(&all) {
         for &p in &parameters {
             let cells: Vec<&Cell> = all.iter().copied().filter(|cell| cell.parameters == *p).collect();
             let title = match p {
-                Parameters::Handshakes { in_flight, .. } => format!("{transport}, {in_flight} in flight"),
-                _ => transport.to_string(),
+                Parameters::Handshakes { in_flight, .. } => format!("{path}, {in_flight} in flight"),
+                _ => path.to_string(),
             };
-            groups.push((transport, title, of_transport(&cells, transport)));
+            groups.push((path, title, of_path(&cells, path)));
         }
     }
     groups
@@ -103,25 +105,8 @@ pub(super) fn cells<'a>(source: &Source<'a>, is_wanted: impl Fn(&Parameters) -> 
         .collect()
 }
 
-/// Transports that have a panel; the baseline has one of its own only where nothing stands beside it.
-pub(super) fn transports(cells: &[&Cell]) -> Vec<Transport> {
-    let mut transports: Vec<Transport> = vec![];
-    for cell in cells.iter().filter(|cell| !cell.is_raw()) {
-        push_new(&mut transports, cell.transport);
-    }
-    for cell in cells.iter().filter(|cell| cell.is_raw()) {
-        if !transports
-            .iter()
-            .any(|transport| transport.raw() == cell.transport)
-        {
-            transports.push(cell.transport);
-        }
-    }
-    transports
-}
-
-/// The cells of a transport and the baseline that it is held against, first.
-pub(super) fn of_transport<'a>(cells: &[&'a Cell], transport: Transport) -> Vec<&'a Cell> {
-    let is_here = |cell: &&&Cell| cell.transport == if cell.is_raw() { transport.raw() } else { transport };
+/// The cells of a path and the baseline that it is held against, first.
+pub(super) fn of_path<'a>(cells: &[&'a Cell], path: Path<'_>) -> Vec<&'a Cell> {
+    let is_here = |cell: &&&Cell| Path::of(cell) == if cell.is_raw() { path.raw() } else { path };
     cells.iter().filter(is_here).copied().collect()
 }

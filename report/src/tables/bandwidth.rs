@@ -1,7 +1,7 @@
 //! Bandwidth in the shape of the published tables: operation and size down, pairs of stacks across.
 
 use perfrun_api::{
-    matrix::{Negotiation, Transport},
+    matrix::Negotiation,
     plan::{Amount, Cell, Parameters},
     results::Metric,
     workload::{Direction, Timing},
@@ -9,6 +9,7 @@ use perfrun_api::{
 
 use super::source::{Grid, Notes, Pair, Source, Style, push_new};
 use crate::{
+    path::Path,
     table::{self, Kind, NOTHING, Table},
     units,
 };
@@ -118,7 +119,7 @@ fn group_tables(source: &Source<'_>, cells: &[&Cell], caption: &str) -> Vec<Tabl
 #[derive(Clone)]
 struct Line<'a> {
     operation: String,
-    transport: Transport,
+    path: Path<'a>,
     parameters: &'a Parameters,
     goodput: Metric,
     seconds: Metric,
@@ -143,10 +144,10 @@ impl<'a> Layout<'a> {
         };
         let (mut operations, mut transfers) = (vec![], vec![]);
         let mixed = grid.lines.iter().any(|line| direction(line.1) != Direction::Both);
-        for &(transport, parameters) in &grid.lines {
+        for &(path, parameters) in &grid.lines {
             let line = |operation: &str, goodput, seconds| Line {
                 operation: operation.to_owned(),
-                transport,
+                path,
                 parameters,
                 goodput,
                 seconds,
@@ -229,11 +230,11 @@ impl<'a> Layout<'a> {
         keys.push("Transport");
         let rows = lines.iter().map(|line| {
             let values = self.pairs.iter().map(|&pair| {
-                let cell = source.cell(pair, line.transport, line.parameters);
+                let cell = source.cell(pair, line.path, line.parameters);
                 cell.and_then(|cell| value(&mut notes, cell, line))
                     .unwrap_or_else(|| {
                         let measured = cell.is_some_and(|cell| source.row(cell, line.seconds).is_some());
-                        let missing = || source.missing(pair, line.transport, line.parameters);
+                        let missing = || source.missing(pair, line.path, line.parameters);
                         if measured { NOTHING.into() } else { missing() }
                     })
             });
@@ -261,7 +262,7 @@ impl<'a> Layout<'a> {
         };
         let mut keys: Vec<table::Cell> = vec![line.operation.as_str().into(), amount_text(*amount).into()];
         keys.extend(self.has_streams.then(|| streams.to_string().into()));
-        keys.push(line.transport.to_string().into());
+        keys.push(line.path.to_string().into());
         keys
     }
 }
@@ -297,7 +298,7 @@ fn latency(source: &Source<'_>, grid: &Grid<'_>, caption: &str) -> Option<Table>
         matches!(p, Parameters::Bandwidth { direction: Direction::Both, amount: Amount::Count(bytes), .. }
             if *bytes < 1024)
     };
-    for &(transport, parameters) in grid.lines.iter().filter(|line| is_latency(line.1)) {
+    for &(path, parameters) in grid.lines.iter().filter(|line| is_latency(line.1)) {
         let Parameters::Bandwidth { amount, .. } = parameters else {
             continue;
         };
@@ -309,16 +310,12 @@ fn latency(source: &Source<'_>, grid: &Grid<'_>, caption: &str) -> Option<Table>
                 .pairs
                 .iter()
                 .map(|&pair| {
-                    let cell = source.cell(pair, transport, parameters)?;
+                    let cell = source.cell(pair, path, parameters)?;
                     source.value(&mut notes, cell, metric, Style::Scaled)
                 })
                 .collect();
             if values.iter().any(Option::is_some) {
-                let keys = [
-                    name.into(),
-                    amount_text(*amount).into(),
-                    transport.to_string().into(),
-                ];
+                let keys = [name.into(), amount_text(*amount).into(), path.to_string().into()];
                 rows.push(
                     keys.into_iter()
                         .chain(values.into_iter().map(Option::unwrap_or_default))

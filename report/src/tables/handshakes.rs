@@ -6,7 +6,7 @@ use perfrun_api::{
 };
 
 use super::source::{Column, Pair, Source, detail};
-use crate::table::Table;
+use crate::{path::Path, table::Table};
 
 pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
     let cells: Vec<&Cell> = source
@@ -20,7 +20,7 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
             return vec![];
         };
         vec![
-            cell.transport.to_string().into(),
+            Path::of(cell).to_string().into(),
             in_flight.to_string().into(),
             Pair::of(cell).header().into(),
         ]

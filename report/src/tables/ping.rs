@@ -6,7 +6,7 @@ use perfrun_api::{
 };
 
 use super::source::{Column, Pair, Source, detail};
-use crate::{table::Table, units};
+use crate::{path::Path, table::Table, units};
 
 pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
     let cells: Vec<&Cell> = source
@@ -32,7 +32,7 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
             units::text(perfrun_api::results::Unit::Seconds, seconds)
         ),
     };
-    let key = |cell: &Cell| vec![cell.transport.to_string().into(), Pair::of(cell).header().into()];
+    let key = |cell: &Cell| vec![Path::of(cell).to_string().into(), Pair::of(cell).header().into()];
     let columns = [
         Column {
             name: "p50",

@@ -3,12 +3,12 @@
 use std::{borrow::Cow, collections::HashMap};
 
 use perfrun_api::{
-    matrix::Transport,
-    plan::{Cell, Parameters, Plan},
+    plan::{Cell, Parameters, Plan, cell_id},
     results::{Flag, LATE_START_SECONDS, Metric, Results, SummaryRow, Unit},
 };
 
 use crate::{
+    path::Path,
     summary::summarize,
     table::{self, Kind, NOTHING, Table},
     units::{self, PERCENT, SECONDS, Scale},
@@ -108,17 +108,12 @@ impl<'a> Source<'a> {
     }
 
     /// The cell of a table's row and column. The baseline stands beside every transport that it is held against.
-    pub(crate) fn cell(
-        &self,
-        pair: Pair<'_>,
-        transport: Transport,
-        parameters: &Parameters,
-    ) -> Option<&'a Cell> {
-        let transport = if pair.raw { transport.raw() } else { transport };
+    pub(crate) fn cell(&self, pair: Pair<'_>, path: Path<'_>, parameters: &Parameters) -> Option<&'a Cell> {
+        let path = if pair.raw { path.raw() } else { path };
         self.plan()
             .cells
             .iter()
-            .find(|c| Pair::of(c) == pair && c.transport == transport && c.parameters == *parameters)
+            .find(|c| Pair::of(c) == pair && Path::of(c) == path && c.parameters == *parameters)
     }
 
     /// A value with its interval and notes.
@@ -176,14 +171,9 @@ impl<'a> Source<'a> {
     }
 
     /// Why there is no value.
-    pub(crate) fn missing(
-        &self,
-        pair: Pair<'_>,
-        transport: Transport,
-        parameters: &Parameters,
-    ) -> table::Cell {
-        let transport = if pair.raw { transport.raw() } else { transport };
-        let id = format!("{}.{}.{transport}.{parameters}", pair.client, pair.server);
+    pub(crate) fn missing(&self, pair: Pair<'_>, path: Path<'_>, parameters: &Parameters) -> table::Cell {
+        let path = if pair.raw { path.raw() } else { path };
+        let id = cell_id(pair.client, pair.server, path.transport, parameters, path.network);
         let planned = self.plan().cells.iter().position(|cell| cell.id == id);
         match planned {
             Some(index)
@@ -241,6 +231,13 @@ fn explained(flag: Flag) -> String {
         Flag::Retried => "measured in a second attempt, after a node was lost".to_owned(),
         Flag::PartialFailures => "some operations failed; the numbers are of the others".to_owned(),
         Flag::DebugBuild => "a node was a debug build".to_owned(),
+        Flag::ImpairmentLate => {
+            "packets left an impaired link later than they should have (busy machine)".to_owned()
+        }
+        Flag::ImpairmentDrops => {
+            "an impaired link lost packets that it should not have (busy machine)".to_owned()
+        }
+        Flag::WindowLimited => "the kernel's TCP window may have been the limit, not the link".to_owned(),
     }
 }
 
@@ -264,33 +261,21 @@ impl Notes {
 /// Columns and rows of a table that has a column for each pair.
 pub(crate) struct Grid<'a> {
     pub(crate) pairs: Vec<Pair<'a>>,
-    pub(crate) lines: Vec<(Transport, &'a Parameters)>,
+    pub(crate) lines: Vec<(Path<'a>, &'a Parameters)>,
 }
 
 impl<'a> Grid<'a> {
     /// Pairs in the plan's order, which begins with the baseline; a line for each set of parameters and transport.
     pub(crate) fn new(cells: &[&'a Cell]) -> Self {
-        let (mut pairs, mut parameters, mut transports) = (vec![], vec![], vec![]);
+        let (mut pairs, mut parameters) = (vec![], vec![]);
         for cell in cells {
             push_new(&mut pairs, Pair::of(cell));
             push_new(&mut parameters, &cell.parameters);
         }
-        let (raw, others): (Vec<&Cell>, Vec<&Cell>) = cells.iter().partition(|cell| cell.is_raw());
-        for cell in others {
-            push_new(&mut transports, cell.transport);
-        }
-        for cell in raw {
-            // The baseline has a line of its own only where nothing stands beside it.
-            if !transports
-                .iter()
-                .any(|transport| transport.raw() == cell.transport)
-            {
-                push_new(&mut transports, cell.transport);
-            }
-        }
+        let paths = paths(cells);
         let lines = parameters
             .iter()
-            .flat_map(|&p| transports.iter().map(move |&t| (t, p)))
+            .flat_map(|&p| paths.iter().map(move |&path| (path, p)))
             .collect();
         Self { pairs, lines }
     }
@@ -302,6 +287,20 @@ impl<'a> Grid<'a> {
             .chain(self.pairs.iter().map(|pair| pair.header()))
             .collect()
     }
+}
+
+/// The paths of these cells. The baseline's is one of them only where nothing stands beside it.
+pub(crate) fn paths<'a>(cells: &[&'a Cell]) -> Vec<Path<'a>> {
+    let mut paths: Vec<Path<'a>> = vec![];
+    for cell in cells.iter().filter(|cell| !cell.is_raw()) {
+        push_new(&mut paths, Path::of(cell));
+    }
+    for cell in cells.iter().filter(|cell| cell.is_raw()) {
+        if !paths.iter().any(|path| path.raw() == Path::of(cell)) {
+            paths.push(Path::of(cell));
+        }
+    }
+    paths
 }
 
 pub(crate) fn push_new<T: PartialEq>(all: &mut Vec<T>, item: T) {
@@ -328,9 +327,9 @@ pub(crate) fn detail<'a>(
     let grid = Grid::new(cells);
     let mut cells = cells.to_vec();
     cells.sort_by_key(|cell| {
-        let place = |line: &(Transport, &Parameters)| line.0 == cell.transport && *line.1 == cell.parameters;
-        let transport = grid.lines.iter().position(|line| line.0 == cell.transport);
-        (transport, grid.lines.iter().position(place))
+        let place = |line: &(Path<'_>, &Parameters)| line.0 == Path::of(cell) && *line.1 == cell.parameters;
+        let path = grid.lines.iter().position(|line| line.0 == Path::of(cell));
+        (path, grid.lines.iter().position(place))
     });
     // A column of failures that never happened would only take the room of others.
     let says = |row: &SummaryRow| row.metric != Metric::Failures || row.max != 0.0;
@@ -345,7 +344,7 @@ pub(crate) fn detail<'a>(
         .iter()
         .map(|cell| {
             let values = columns.iter().map(|column| {
-                let missing = || source.missing(Pair::of(cell), cell.transport, &cell.parameters);
+                let missing = || source.missing(Pair::of(cell), Path::of(cell), &cell.parameters);
                 let measured = source.row(cell, Metric::ClientPeakRss).is_some();
                 source
                     .value(&mut notes, cell, column.metric, Style::Scaled)

@@ -1,14 +1,17 @@
 //! Opening of substreams.
 
 use perfrun_api::{
-    matrix::{Negotiation, Transport},
+    matrix::Negotiation,
     plan::{Cell, Parameters},
     results::Metric,
     workload::OpenMode,
 };
 
 use super::source::{Column, Grid, Notes, Pair, Source, Style, detail, push_new};
-use crate::table::{self, Kind, Table};
+use crate::{
+    path::Path,
+    table::{self, Kind, Table},
+};
 
 pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
     let cells: Vec<&Cell> = source
@@ -77,20 +80,20 @@ fn clock(cells: &[&Cell]) -> &'static str {
 fn means(source: &Source<'_>, cells: &[&Cell], caption: &str) -> Table {
     let caption = format!("{caption}; {}", clock(cells));
     let mut grid = Grid::new(cells);
-    let transports: Vec<Transport> = grid.lines.iter().map(|line| line.0).collect();
+    let paths: Vec<Path<'_>> = grid.lines.iter().map(|line| line.0).collect();
     grid.lines
-        .sort_by_key(|line| transports.iter().position(|transport| *transport == line.0));
+        .sort_by_key(|line| paths.iter().position(|path| *path == line.0));
     let mut notes = Notes::default();
-    let rows = grid.lines.iter().map(|&(transport, parameters)| {
+    let rows = grid.lines.iter().map(|&(path, parameters)| {
         let Parameters::Substreams { count, .. } = parameters else {
             return vec![];
         };
         let values = grid.pairs.iter().map(|&pair| {
-            let cell = source.cell(pair, transport, parameters);
+            let cell = source.cell(pair, path, parameters);
             cell.and_then(|cell| source.value(&mut notes, cell, Metric::OpenMean, Style::Scaled))
-                .unwrap_or_else(|| source.missing(pair, transport, parameters))
+                .unwrap_or_else(|| source.missing(pair, path, parameters))
         });
-        [transport.to_string().into(), count.to_string().into()]
+        [path.to_string().into(), count.to_string().into()]
             .into_iter()
             .chain(values)
             .collect()
@@ -114,7 +117,7 @@ fn details(source: &Source<'_>, cells: &[&Cell], caption: &str) -> Table {
             return vec![];
         };
         vec![
-            cell.transport.to_string().into(),
+            Path::of(cell).to_string().into(),
             count.to_string().into(),
             Pair::of(cell).header().into(),
         ]

@@ -101,6 +101,7 @@ impl Run {
                 clock_uncertainty_seconds: Some(0.000_012),
                 start_lateness_seconds: Some(0.000_2),
                 overhead_seconds: 0.021 + noise(&key, 0.01),
+                links: None,
                 nodes: BTreeMap::new(),
             };
             let failure = |node: &str, reason, message: &str| {
@@ -156,6 +157,7 @@ impl Run {
             cpu_limit: None,
             memory_limit_bytes: None,
             socket_buffer_limits_bytes: Some([212_992, 212_992]),
+            tcp_window_limits_bytes: None,
         };
         let nodes = plan
             .nodes
@@ -307,6 +309,7 @@ fn measured(cell: &Cell, key: &str) -> BTreeMap<String, NodeRecord> {
     let record = |role, measured: &Measured| NodeRecord {
         role,
         measured: measured.clone(),
+        link: None,
     };
     let clients = cell
         .clients

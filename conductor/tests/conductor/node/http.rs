@@ -176,5 +176,6 @@ fn info(profile: &str) -> Info {
         cpu_limit: None,
         memory_limit_bytes: None,
         socket_buffer_limits_bytes: None,
+        tcp_window_limits_bytes: None,
     }
 }

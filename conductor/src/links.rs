@@ -1,0 +1,587 @@
+//! Links between trials: what agents can do, setting them, measuring them, and what became of packets in a trial.
+//!
+//! A network change is: every agent sets its links, then pairs of agents measure the links between them, so that each
+//! node is measured at least once. Nothing is measured while a trial goes on.
+
+mod legs;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
+
+use futures::{StreamExt, future::join_all, stream};
+use perfrun_api::{
+    network::Conditions,
+    node::{LinkRequest, LinkStatus, ProbeRequest, Reason},
+    plan::{Plan, Role, Trial},
+    results::{Flag, Leg, LinkCheck, LinkRecord, TrialFailure, TrialRecord},
+};
+use perfrun_link::{
+    Ability, Backend, Capabilities, Impairment, Link, Prefix, State,
+    probe::{self, Measurement, Quantity, Verdict},
+    state::Concern,
+};
+use tokio::time::Instant;
+
+use self::legs::{Pair, pairs, rounds};
+use crate::{
+    client::{AgentClient, Error},
+    progress::{Event, Progress},
+    trial::Node,
+};
+
+/// A link that is right is judged wrong once in a hundred measurements of each quantity; three times in a row, in a
+/// million. What is wrong stays wrong.
+const ATTEMPTS: u32 = 3;
+/// Time for echoes, where one round of measurements covers all nodes.
+const ECHO_TIME: Duration = Duration::from_secs(1);
+/// The least, where many rounds are needed.
+const ECHO_TIME_MIN: Duration = Duration::from_millis(100);
+/// Time for echoes over links that are not impaired, which have no loss to find.
+const BASE_ECHO_TIME: Duration = Duration::from_millis(200);
+/// Pairs that are measured at the same time: more would be measured by how busy the machine is, if it is one.
+const AT_ONCE: usize = 4;
+
+/// The links of a run; of one that impairs none, nothing.
+pub(crate) struct Links<'a> {
+    plan: &'a Plan,
+    agents: BTreeMap<String, Agent>,
+    /// Median round trips of links that are not impaired.
+    bases: BTreeMap<Pair, Duration>,
+    current: Option<Current>,
+}
+
+/// A node's agent.
+#[derive(Clone, Debug)]
+struct Agent {
+    client: AgentClient,
+    role: Role,
+    ip: IpAddr,
+    probe_port: u16,
+}
+
+/// How links are.
+struct Current {
+    network: String,
+    /// Why trials on them would measure something else.
+    failure: Option<TrialFailure>,
+    /// The repetition that they were set for.
+    round: (bool, u32),
+}
+
+/// Why links are not ready for a trial.
+#[derive(Debug)]
+pub(crate) struct Unready {
+    pub failure: TrialFailure,
+    /// The links as they were measured, if they were.
+    pub check: Option<LinkCheck>,
+    /// Nodes whose agents do not answer any more.
+    pub lost: BTreeSet<String>,
+}
+
+impl Unready {
+    fn ineffective(message: String, check: Option<LinkCheck>) -> Self {
+        Self {
+            failure: failure(None, message),
+            check,
+            lost: BTreeSet::new(),
+        }
+    }
+
+    fn of_call(name: &str, what: &str, error: &Error) -> Self {
+        let message = format!("{name}: failed to {what}: {}", error.describe());
+        let lost = matches!(error, Error::Unreachable(_)).then(|| name.to_owned());
+        Self {
+            failure: TrialFailure {
+                node: Some(name.to_owned()),
+                reason: if lost.is_some() {
+                    Reason::NodeLost
+                } else {
+                    Reason::ImpairmentNotEffective
+                },
+                message,
+            },
+            check: None,
+            lost: lost.into_iter().collect(),
+        }
+    }
+}
+
+fn failure(node: Option<&str>, message: String) -> TrialFailure {
+    TrialFailure {
+        node: node.map(str::to_owned),
+        reason: Reason::ImpairmentNotEffective,
+        message,
+    }
+}
+
+impl<'a> Links<'a> {
+    /// No agent is known yet.
+    pub(crate) fn new(plan: &'a Plan) -> Self {
+        Self {
+            plan,
+            agents: BTreeMap::new(),
+            bases: BTreeMap::new(),
+            current: None,
+        }
+    }
+
+    /// Gets to know the agents of nodes that are new, and whether they can do what the plan asks for. The error says which
+    /// cannot, why, and what to do.
+    pub(crate) async fn meet(&mut self, nodes: &BTreeMap<String, Node>) -> Result<(), NotMet> {
+        if self.plan.networks.is_empty() {
+            return Ok(());
+        }
+        let met = join_all(nodes.iter().map(|(name, node)| async move {
+            let Some(client) = &node.agent else {
+                return Err(NotMet::Unsupported(format!(
+                    "{name} has no link agent: links cannot be impaired here"
+                )));
+            };
+            let status = client.link().await.map_err(|error| {
+                NotMet::Unready(format!("the link agent of {name}: {}", error.describe()))
+            })?;
+            Ok((name, client.clone(), node.info.listen_ip, status))
+        }))
+        .await;
+        for answer in met {
+            let (name, client, ip, status) = answer?;
+            for conditions in self.plan.networks.iter().filter(|network| !network.is_none()) {
+                unsupported(name, conditions, &status.capabilities).map_or(Ok(()), Err)?;
+            }
+            let role = self
+                .plan
+                .nodes
+                .iter()
+                .find(|node| node.name == *name)
+                .map(|node| node.role);
+            let agent = Agent {
+                client,
+                role: role.unwrap_or(Role::Client),
+                ip,
+                probe_port: status.probe_port,
+            };
+            self.agents.insert(name.clone(), agent);
+        }
+        Ok(())
+    }
+
+    /// A node was replaced: its links are as they come, and those to it are others.
+    pub(crate) fn forget(&mut self, name: &str) {
+        self.agents.remove(name);
+        self.bases
+            .retain(|pair, _| pair.client != name && pair.server != name);
+        self.current = None;
+    }
+
+    /// Whether links may be as an earlier session of the run left them.
+    pub(crate) fn are_unknown(&self) -> bool {
+        self.current.is_none() && !self.plan.networks.is_empty()
+    }
+
+    /// Sets and measures the links for a trial, if they are not as it needs them.
+    pub(crate) async fn prepare(
+        &mut self,
+        trial: &Trial,
+        network: &str,
+        progress: &dyn Progress,
+    ) -> Result<Option<LinkCheck>, Unready> {
+        let Some(conditions) = self.conditions(network) else {
+            return Ok(None);
+        };
+        let round = (trial.warmup, trial.iteration);
+        if let Some(current) = self.current.as_ref().filter(|current| current.network == network) {
+            match &current.failure {
+                None => return Ok(None),
+                // Another try with every repetition; until then the same answer.
+                Some(failure) if current.round == round => {
+                    return Err(Unready {
+                        failure: failure.clone(),
+                        check: None,
+                        lost: BTreeSet::new(),
+                    });
+                }
+                Some(_) => {}
+            }
+        }
+        self.current = None;
+        progress.on(Event::LinksChanging { network });
+        let outcome = self.change(conditions).await;
+        let check = match &outcome {
+            Ok(check) => Some(check),
+            Err(unready) => unready.check.as_ref(),
+        };
+        if let Some(check) = check {
+            progress.on(Event::LinksChecked { check });
+        }
+        let failure = match &outcome {
+            Err(unready) if !unready.lost.is_empty() => return outcome.map(Some),
+            Err(unready) => Some(unready.failure.clone()),
+            Ok(_) => None,
+        };
+        self.current = Some(Current {
+            network: network.to_owned(),
+            failure,
+            round,
+        });
+        outcome.map(Some)
+    }
+
+    /// Takes links for granted that an earlier session has set, for a trial that it began; false, if they are not what
+    /// this network needs.
+    pub(crate) async fn are_set(&self, network: &str) -> bool {
+        let Some(conditions) = self.conditions(network) else {
+            return true;
+        };
+        let states = join_all(self.agents.iter().map(|(name, agent)| async move {
+            let asked = self.request(name, conditions);
+            let status = agent.client.link().await.ok()?;
+            let set = status.state.map(|state| state.link).unwrap_or_default();
+            Some(set == asked.link || (is_open(&set) && is_open(&asked.link)))
+        }))
+        .await;
+        states.into_iter().all(|same| same == Some(true))
+    }
+
+    /// Begins to count what becomes of a trial's packets; returns which agents do.
+    pub(crate) async fn count(&self, names: &[&String], network: &str) -> Result<Counting, Unready> {
+        let Some(conditions) = self.conditions(network) else {
+            return Ok(Counting::default());
+        };
+        let answers = join_all(self.named(names).map(|(name, agent)| async move {
+            // The same request again changes nothing else.
+            let counted = agent.client.impair(&self.request(name, conditions)).await;
+            let counted = match counted {
+                Ok(()) => agent.client.link().await,
+                Err(error) => Err(error),
+            };
+            let status =
+                counted.map_err(|error| Unready::of_call(name, "count packets on its links", &error))?;
+            Ok((name.clone(), status.instance))
+        }))
+        .await;
+        Ok(Counting(answers.into_iter().collect::<Result<_, _>>()?))
+    }
+
+    /// Adds to a trial's record what became of its packets, and what that says of its numbers. Returns nodes whose agents
+    /// do not answer any more.
+    pub(crate) async fn add_to(
+        &self,
+        record: &mut TrialRecord,
+        counting: &Counting,
+        network: &str,
+    ) -> BTreeSet<String> {
+        let Some(conditions) = self.conditions(network) else {
+            return BTreeSet::new();
+        };
+        let names: Vec<&String> = counting.0.keys().collect();
+        let answers = join_all(
+            self.named(&names)
+                .map(|(name, agent)| async move { (name, agent.client.link().await) }),
+        )
+        .await;
+        let mut lost = BTreeSet::new();
+        for (name, answer) in answers {
+            match answer {
+                Ok(status) => {
+                    let asked = self.request(name, conditions).link;
+                    note(record, name, counting.0.get(name).copied(), &asked, status);
+                }
+                Err(error) => {
+                    let unready = Unready::of_call(name, "tell what became of packets", &error);
+                    fail(record, unready.failure);
+                    lost.extend(unready.lost);
+                }
+            }
+        }
+        lost
+    }
+
+    fn conditions(&self, network: &str) -> Option<&'a Conditions> {
+        self.plan
+            .networks
+            .iter()
+            .find(|conditions| conditions.name == network)
+    }
+
+    fn named<'b>(&'b self, names: &'b [&String]) -> impl Iterator<Item = (&'b String, &'b Agent)> {
+        self.agents.iter().filter(|(name, _)| names.contains(name))
+    }
+
+    /// What an agent is to do to what its node sends.
+    fn request(&self, name: &str, conditions: &Conditions) -> LinkRequest {
+        let Some(agent) = self.agents.get(name) else {
+            return LinkRequest::default();
+        };
+        let impairment = match agent.role {
+            Role::Client => &conditions.to_server,
+            Role::Server => &conditions.to_client,
+        };
+        let peers = self.agents.values().filter(|peer| peer.role != agent.role);
+        let peers: BTreeSet<IpAddr> = peers.map(|peer| peer.ip).filter(|ip| *ip != agent.ip).collect();
+        let prefixes = peers
+            .into_iter()
+            .map(Prefix::try_from)
+            .collect::<Result<Vec<_>, _>>();
+        let link = match prefixes {
+            Ok(prefixes) if !impairment.is_none() => {
+                Link::to(prefixes, impairment.clone()).unwrap_or_default()
+            }
+            _ => Link::default(),
+        };
+        LinkRequest {
+            link,
+            backend: conditions.backend,
+        }
+    }
+
+    async fn change(&mut self, conditions: &Conditions) -> Result<LinkCheck, Unready> {
+        let pairs = self.pairs();
+        if pairs.iter().any(|pair| !self.bases.contains_key(pair)) {
+            self.measure_bases(&pairs).await?;
+        }
+        let began = Instant::now();
+        self.set(conditions).await?;
+        let set = began.elapsed();
+        let rounds = rounds(&pairs);
+        let echo_time = (ECHO_TIME / rounds.len().max(1) as u32).max(ECHO_TIME_MIN);
+        let mut legs = vec![];
+        for round in rounds {
+            let measured = stream::iter(
+                round
+                    .into_iter()
+                    .map(|pair| self.leg(pair, conditions, echo_time)),
+            );
+            let measured: Vec<_> = measured.buffered(AT_ONCE).collect().await;
+            for leg in measured {
+                legs.push(leg?);
+            }
+        }
+        let check = LinkCheck {
+            network: conditions.name.clone(),
+            set_seconds: set.as_secs_f64(),
+            probe_seconds: (began.elapsed() - set).as_secs_f64(),
+            legs,
+        };
+        let Some((leg, finding)) = check.outside().next() else {
+            return Ok(check);
+        };
+        let message = format!(
+            "network {}, {} to {}: {finding}, in {} measurements: is the machine busy, or the path between the nodes slower \
+             than the network?",
+            conditions.name, leg.client, leg.server, leg.attempts
+        );
+        Err(Unready::ineffective(message, Some(check)))
+    }
+
+    fn pairs(&self) -> Vec<Pair> {
+        let of = |role| {
+            let agents = self.agents.iter().filter(move |(_, agent)| agent.role == role);
+            agents.map(|(name, _)| name.clone()).collect::<Vec<_>>()
+        };
+        pairs(&of(Role::Client), &of(Role::Server))
+    }
+
+    async fn set(&self, conditions: &Conditions) -> Result<(), Unready> {
+        let answers = join_all(self.agents.iter().map(|(name, agent)| async move {
+            let set = agent.client.impair(&self.request(name, conditions)).await;
+            set.map_err(|error| Unready::of_call(name, "set its links", &error))
+        }))
+        .await;
+        answers.into_iter().collect()
+    }
+
+    /// What round trips take without any impairment.
+    async fn measure_bases(&mut self, pairs: &[Pair]) -> Result<(), Unready> {
+        self.set(&Conditions::default()).await?;
+        let none = Impairment::default();
+        let plan = probe::Plan::within(&none, &none, BASE_ECHO_TIME);
+        for round in rounds(pairs) {
+            let measured = stream::iter(round.into_iter().map(|pair| {
+                let (links, plan) = (&*self, plan.clone());
+                async move {
+                    let measured = links.measure(&pair.client, &pair.server, plan).await;
+                    (pair, measured)
+                }
+            }));
+            let measured: Vec<_> = measured.buffered(AT_ONCE).collect().await;
+            for (pair, measured) in measured {
+                let Some(round_trip) = measured?.round_trip else {
+                    let Pair { client, server } = pair;
+                    let message = format!("{client} to {server}: no answer over a link that is not impaired");
+                    return Err(Unready::ineffective(message, None));
+                };
+                self.bases.insert(pair, Duration::from_nanos(round_trip.p50_ns));
+            }
+        }
+        Ok(())
+    }
+
+    /// Measures a pair until it is as asked for, or often enough to believe that it is not.
+    async fn leg(&self, pair: Pair, conditions: &Conditions, echo_time: Duration) -> Result<Leg, Unready> {
+        let Conditions {
+            to_server, to_client, ..
+        } = conditions;
+        let base = self.bases.get(&pair).copied().unwrap_or_default();
+        let plan = probe::Plan::within(to_server, to_client, echo_time);
+        // The rate in the other direction: the roles swapped, and nothing but filling the link.
+        let back = probe::Plan {
+            echoes: 0,
+            ..probe::Plan::within(to_client, to_server, echo_time)
+        };
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let measured = self.measure(&pair.client, &pair.server, plan.clone()).await?;
+            let mut verdict = judge(to_server, to_client, base, &plan, &measured).await;
+            let mut rate_to_client = None;
+            if back.fill.is_some() {
+                let filled = self.measure(&pair.server, &pair.client, back.clone()).await?;
+                rate_to_client = filled.rate;
+                let back = judge(to_client, to_server, base, &back, &filled).await;
+                let rates = back
+                    .findings
+                    .into_iter()
+                    .filter(|finding| finding.quantity == Quantity::RateForward);
+                verdict.findings.extend(rates.map(|finding| probe::Finding {
+                    quantity: Quantity::RateBackward,
+                    ..finding
+                }));
+            }
+            if verdict.is_effective() || attempts == ATTEMPTS {
+                return Ok(Leg {
+                    client: pair.client,
+                    server: pair.server,
+                    base_round_trip_seconds: base.as_secs_f64(),
+                    attempts,
+                    measured,
+                    rate_to_client,
+                    findings: verdict.findings,
+                });
+            }
+        }
+    }
+
+    async fn measure(&self, from: &str, to: &str, plan: probe::Plan) -> Result<Measurement, Unready> {
+        let (Some(near), Some(far)) = (self.agents.get(from), self.agents.get(to)) else {
+            return Err(Unready::ineffective(
+                format!("there is no link from {from} to {to}"),
+                None,
+            ));
+        };
+        let request = ProbeRequest {
+            server: SocketAddr::new(far.ip, far.probe_port),
+            plan,
+        };
+        let measured = near.client.probe(&request).await;
+        measured.map_err(|error| Unready::of_call(from, &format!("measure the link to {to}"), &error))
+    }
+}
+
+/// Agents that count what becomes of a trial's packets, by their instances.
+#[derive(Debug, Default)]
+pub(crate) struct Counting(BTreeMap<String, u64>);
+
+impl Counting {
+    /// Of agents that began to count in an earlier session.
+    pub(crate) fn taken_over(names: &[&String]) -> Self {
+        Self(names.iter().map(|name| ((*name).clone(), 0)).collect())
+    }
+}
+
+/// Why links cannot be used at all.
+#[derive(Debug)]
+pub(crate) enum NotMet {
+    /// What is asked for cannot be had.
+    Unsupported(String),
+    /// An agent does not answer.
+    Unready(String),
+}
+
+/// Why a node cannot impair as asked, if so.
+fn unsupported(name: &str, conditions: &Conditions, capabilities: &Capabilities) -> Option<NotMet> {
+    let refusal = |ability: &Ability| match ability {
+        Ability::Available => None,
+        Ability::Unavailable { reason, detail } => Some(format!("{reason} ({detail})")),
+    };
+    let why = match conditions.backend {
+        Backend::Kernel => refusal(&capabilities.kernel),
+        Backend::Userspace => refusal(&capabilities.userspace),
+        Backend::Auto => capabilities
+            .choose(&Link::default())
+            .err()
+            .map(|error| error.to_string()),
+    }?;
+    Some(NotMet::Unsupported(format!(
+        "network {} on {name}: {why}",
+        conditions.name
+    )))
+}
+
+fn is_open(link: &Link) -> bool {
+    link.routes().iter().all(|route| route.impairment.is_none())
+}
+
+/// Simulations take some ten milliseconds.
+async fn judge(
+    forward: &Impairment,
+    backward: &Impairment,
+    base: Duration,
+    plan: &probe::Plan,
+    measured: &Measurement,
+) -> Verdict {
+    let (forward, backward, plan, measured) =
+        (forward.clone(), backward.clone(), plan.clone(), measured.clone());
+    let judged =
+        tokio::task::spawn_blocking(move || probe::judge(&forward, &backward, base, &plan, &measured));
+    judged.await.unwrap_or_default()
+}
+
+/// Adds what an agent says of a trial's packets.
+fn note(record: &mut TrialRecord, name: &str, counting: Option<u64>, asked: &Link, status: LinkStatus) {
+    if counting.is_some_and(|instance| instance != 0 && instance != status.instance) {
+        let message = format!("the link agent of {name} was started again during the trial");
+        return fail(record, failure(Some(name), message));
+    }
+    let Some(state) = status.state else {
+        if !is_open(asked) {
+            let message = format!("the links of {name} were not impaired any more after the trial");
+            fail(record, failure(Some(name), message));
+        }
+        return;
+    };
+    for concern in state.concerns() {
+        let flag = match concern {
+            Concern::Late { .. } => Flag::ImpairmentLate,
+            Concern::Overflowed(_) | Concern::Refused(_) => Flag::ImpairmentDrops,
+        };
+        if !record.flags.contains(&flag) {
+            record.flags.push(flag);
+        }
+    }
+    let State {
+        backend,
+        mode,
+        traffic,
+        worker,
+        ..
+    } = state;
+    if let Some(node) = record.nodes.get_mut(name) {
+        node.link = Some(LinkRecord {
+            backend,
+            mode,
+            traffic,
+            worker,
+        });
+    }
+}
+
+/// What failed for another reason keeps it.
+fn fail(record: &mut TrialRecord, failure: TrialFailure) {
+    if record.failure.is_none() {
+        record.metrics.clear();
+        record.failure = Some(failure);
+    }
+}

@@ -1,0 +1,80 @@
+//! Which links are measured, and which of them at the same time.
+
+use std::collections::BTreeSet;
+
+/// A client and a server whose links are measured.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) struct Pair {
+    pub client: String,
+    pub server: String,
+}
+
+/// As few pairs as it takes for every node to be in one: what a node sends is impaired alike towards all of its peers.
+pub(super) fn pairs(clients: &[String], servers: &[String]) -> Vec<Pair> {
+    if clients.is_empty() || servers.is_empty() {
+        return vec![];
+    }
+    (0..clients.len().max(servers.len()))
+        .map(|i| Pair {
+            client: clients[i % clients.len()].clone(),
+            server: servers[i % servers.len()].clone(),
+        })
+        .collect()
+}
+
+/// The pairs in rounds in which no node is twice: two measurements would share its links.
+pub(super) fn rounds(pairs: &[Pair]) -> Vec<Vec<Pair>> {
+    let mut left: Vec<Pair> = pairs.to_vec();
+    let mut rounds = vec![];
+    while !left.is_empty() {
+        let mut busy = BTreeSet::new();
+        let (round, later) = left.into_iter().partition(|pair| {
+            let free = !busy.contains(&pair.client) && !busy.contains(&pair.server);
+            if free {
+                busy.extend([pair.client.clone(), pair.server.clone()]);
+            }
+            free
+        });
+        rounds.push(round);
+        left = later;
+    }
+    rounds
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(role: &str, count: usize) -> Vec<String> {
+        (0..count).map(|i| format!("{role}-{i}")).collect()
+    }
+
+    #[test]
+    fn every_node_is_in_a_pair() {
+        for (clients, servers) in [(1, 1), (3, 1), (1, 3), (5, 2)] {
+            let pairs = pairs(&names("client", clients), &names("server", servers));
+            assert_eq!(pairs.len(), clients.max(servers));
+            let nodes: BTreeSet<_> = pairs
+                .iter()
+                .flat_map(|pair| [&pair.client, &pair.server])
+                .collect();
+            assert_eq!(nodes.len(), clients + servers);
+        }
+        assert_eq!(pairs(&[], &names("server", 1)), []);
+    }
+
+    #[test]
+    fn no_node_is_twice_in_a_round() {
+        let pairs = pairs(&names("client", 5), &names("server", 2));
+        let rounds = rounds(&pairs);
+        assert_eq!(rounds.iter().map(Vec::len).collect::<Vec<_>>(), [2, 2, 1]);
+        assert_eq!(rounds.concat().len(), pairs.len());
+        for round in rounds {
+            let nodes: BTreeSet<_> = round
+                .iter()
+                .flat_map(|pair| [&pair.client, &pair.server])
+                .collect();
+            assert_eq!(nodes.len(), 2 * round.len());
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The link agent: impairs what its network namespace sends to peers, and measures links to other agents.
+//!
+//! It is a process of its own beside the node, so that the node needs no capability, and what an emulated link costs is
+//! not charged to the stack under test. The link is set over the control port, see [`perfrun_api::node`]. On exit
+//! everything is removed. Of an agent that was killed, the interface stays closed or impaired, and the next one takes
+//! over: at once, if it has a file that says what was set.
+
+mod emulation;
+mod metrics;
+
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
+
+use anyhow::Context;
+use axum::{
+    Json, Router,
+    extract::{State, rejection::JsonRejection},
+    http::StatusCode,
+    routing::{get, put},
+};
+use perfrun_api::node::{LinkRequest, LinkStatus, ProbeRequest};
+use perfrun_link::{Capabilities, probe::Measurement};
+use perfrun_netem::probe;
+use tokio::{net::UdpSocket, sync::Mutex, task::spawn_blocking};
+use tokio_util::sync::CancellationToken;
+
+use self::{emulation::Emulation, metrics::Metrics};
+use crate::{
+    args,
+    connections::{self, Limits},
+    control::{Refused, guard, metrics_page, unreadable},
+    serve::{listen, read_token, stop_signal},
+};
+
+/// A conductor holds a connection or two, a scraper one.
+const LIMITS: Limits = Limits {
+    connections: 64,
+    head: Duration::from_secs(60),
+};
+/// How long calls may take that are under way when the agent stops.
+const LAST_CALLS: Duration = Duration::from_secs(1);
+
+/// What calls work on.
+struct Agent {
+    instance: u64,
+    interface: String,
+    capabilities: Capabilities,
+    emulation: Arc<std::sync::Mutex<Emulation>>,
+    listen_ip: std::net::IpAddr,
+    probe_port: u16,
+    /// One measurement at a time: two would be each other's traffic.
+    probing: Mutex<()>,
+    metrics: Metrics,
+}
+
+/// Serves a conductor until SIGTERM or SIGINT, and leaves the interface as it was.
+pub async fn serve(args: args::LinkAgent) -> anyhow::Result<()> {
+    let token = read_token(&args.token_file)?;
+    let listener = listen(&args.control)?;
+    let answers = UdpSocket::bind(SocketAddr::new(args.listen_ip, 0))
+        .await
+        .with_context(|| format!("failed to bind a UDP port of {} for probes", args.listen_ip))?;
+    let probe_port = answers.local_addr()?.port();
+    make_tun_device();
+    let capabilities = spawn_blocking(perfrun_netem::capabilities::probe).await?;
+    let interface = args.interface.clone();
+    let emulation = Emulation::new(&interface, capabilities.clone(), args.state_file);
+    let emulation = spawn_blocking(move || emulation.restored()).await??;
+    let emulation = Arc::new(std::sync::Mutex::new(emulation));
+    let agent = Arc::new(Agent {
+        instance: std::process::id().into(),
+        interface,
+        capabilities,
+        metrics: Metrics::new(args.run, emulation.clone()),
+        emulation: emulation.clone(),
+        listen_ip: args.listen_ip,
+        probe_port,
+        probing: Mutex::default(),
+    });
+    let stop = CancellationToken::new();
+    let signalled = stop_signal().context("failed to watch for signals")?;
+    let graceful = async {
+        signalled.await;
+        stop.cancel();
+        tokio::time::sleep(LAST_CALLS).await;
+    };
+    tokio::select! {
+        () = connections::serve(listener, router(agent, token.into()), LIMITS, stop.clone()) => {}
+        () = graceful => {}
+        answering = probe::serve(answers) => drop(answering.context("failed to answer probes")?),
+    }
+    spawn_blocking(move || lock(&emulation).remove()).await?
+}
+
+fn router(agent: Arc<Agent>, token: Arc<str>) -> Router {
+    let guarded = Router::new()
+        .route("/v1/link", get(get_link).put(put_link))
+        .route("/v1/link/probe", put(put_probe));
+    let open = Router::new()
+        .route("/healthz", get(async || "ok\n"))
+        // Whoever is answered finds the link as it was set, if it ever was.
+        .route("/readyz", get(async || "ok\n"))
+        .route(
+            "/metrics",
+            get(async |State(agent): State<Arc<Agent>>| metrics_page(agent.metrics.encode())),
+        );
+    open.merge(guard(guarded, token)).with_state(agent)
+}
+
+async fn get_link(State(agent): State<Arc<Agent>>) -> Result<Json<LinkStatus>, Refused> {
+    let emulation = agent.emulation.clone();
+    let state = blocking(move || lock(&emulation).state()).await?;
+    Ok(Json(LinkStatus {
+        instance: agent.instance,
+        interface: agent.interface.clone(),
+        capabilities: agent.capabilities.clone(),
+        probe_port: agent.probe_port,
+        state,
+    }))
+}
+
+async fn put_link(
+    State(agent): State<Arc<Agent>>,
+    request: Result<Json<LinkRequest>, JsonRejection>,
+) -> Result<StatusCode, Refused> {
+    let Json(request) = request.map_err(unreadable)?;
+    let emulation = agent.emulation.clone();
+    blocking(move || lock(&emulation).set(request)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn put_probe(
+    State(agent): State<Arc<Agent>>,
+    request: Result<Json<ProbeRequest>, JsonRejection>,
+) -> Result<Json<Measurement>, Refused> {
+    let Json(ProbeRequest { server, plan }) = request.map_err(unreadable)?;
+    plan.check()
+        .map_err(|bad| Refused::new(StatusCode::BAD_REQUEST, bad.to_string()))?;
+    let Ok(_alone) = agent.probing.try_lock() else {
+        return Err(Refused::new(
+            StatusCode::LOCKED,
+            "another measurement goes on: ask again when it has ended".into(),
+        ));
+    };
+    let failed = |why: String| Refused::new(StatusCode::BAD_GATEWAY, why);
+    let socket = UdpSocket::bind(SocketAddr::new(agent.listen_ip, 0))
+        .await
+        .map_err(|error| failed(format!("failed to bind a UDP port for the probe: {error}")))?;
+    let measured = probe::measure(socket, server, &plan)
+        .await
+        .map_err(|error| failed(described(&error)))?;
+    agent.metrics.measured(&measured);
+    Ok(Json(measured))
+}
+
+/// Work that may block for some milliseconds.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
+) -> Result<T, Refused> {
+    let done = spawn_blocking(work).await;
+    done.map_err(anyhow::Error::from)
+        .flatten()
+        .map_err(|error| Refused::new(StatusCode::NOT_IMPLEMENTED, format!("{error:#}")))
+}
+
+fn lock(emulation: &std::sync::Mutex<Emulation>) -> std::sync::MutexGuard<'_, Emulation> {
+    emulation
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn described(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+/// Containers have no /dev/net/tun, and those with CAP_MKNOD can make it. Where that fails, or is not needed, what works
+/// here is found out afterwards, and said with its reason.
+fn make_tun_device() {
+    let path = Path::new("/dev/net/tun");
+    if path.exists() {
+        return;
+    }
+    let made = std::fs::create_dir_all("/dev/net").and_then(|()| {
+        use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+        Ok(mknodat(
+            CWD,
+            path,
+            FileType::CharacterDevice,
+            Mode::from_raw_mode(0o600),
+            makedev(10, 200),
+        )?)
+    });
+    if let Err(error) = made {
+        tracing::info!(%error, "there is no /dev/net/tun, and it cannot be made");
+    }
+}

@@ -1,0 +1,228 @@
+//! What is impaired now, what was done since the agent began, and what a killed agent's successor reads of it.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context;
+use perfrun_api::node::LinkRequest;
+use perfrun_link::{Ability, Backend, Capabilities, Kind, State, Tally, state::Traffic};
+use perfrun_netem::{Emulator, Options};
+
+/// The links of one interface.
+pub struct Emulation {
+    interface: String,
+    capabilities: Capabilities,
+    /// Where what is set is kept, for an agent that is started in place of this one.
+    file: Option<PathBuf>,
+    active: Option<Active>,
+    /// Whether a link was ever set, by this agent or one before it that was killed.
+    touched: bool,
+    /// What was done under links that are gone, or was counted before.
+    before: Totals,
+}
+
+struct Active {
+    request: LinkRequest,
+    kind: Kind,
+    emulator: Emulator,
+}
+
+/// What was done since the agent began, over all links.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Totals {
+    /// What was done to packets.
+    pub tally: Tally,
+    /// Packets that the emulator lost on its own account.
+    pub overflowed: u64,
+}
+
+impl Emulation {
+    /// Nothing is impaired yet.
+    pub fn new(interface: &str, capabilities: Capabilities, file: Option<PathBuf>) -> Self {
+        Self {
+            interface: interface.to_owned(),
+            capabilities,
+            file,
+            active: None,
+            touched: false,
+            before: Totals::default(),
+        }
+    }
+
+    /// Impairs what an agent before this one was asked to, if the file says so.
+    pub fn restored(mut self) -> anyhow::Result<Self> {
+        let Some(file) = &self.file else { return Ok(self) };
+        let text = match fs::read(file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(self),
+            Err(error) => return Err(error).with_context(|| format!("failed to read {}", file.display())),
+        };
+        let request = serde_json::from_slice(&text)
+            .with_context(|| format!("{} is not what an agent wrote: delete it", file.display()))?;
+        self.set(request)?;
+        Ok(self)
+    }
+
+    /// Impairs as asked from now on; what is asked again only begins to be counted anew.
+    pub fn set(&mut self, request: LinkRequest) -> anyhow::Result<()> {
+        let routes = request.link.routes();
+        if routes.iter().all(|route| route.impairment.is_none()) {
+            return self.remove();
+        }
+        self.count()?;
+        if let Some(active) = self.active.as_mut().filter(|active| active.request == request) {
+            return active.emulator.recount().map_err(|error| explained(&error));
+        }
+        // First, so that a successor does what was asked for last, however little of it was done.
+        self.keep(&request)?;
+        self.touched = true;
+        let kind = self.choose(&request)?;
+        match self.active.as_mut().filter(|active| active.kind == kind) {
+            Some(active) => {
+                active
+                    .emulator
+                    .set(&request.link)
+                    .map_err(|error| explained(&error))?;
+                active.request = request;
+            }
+            None => {
+                self.active = None;
+                let backend = match kind {
+                    Kind::Kernel => Backend::Kernel,
+                    Kind::Userspace => Backend::Userspace,
+                };
+                let options = Options { backend, seed: None };
+                let emulator = Emulator::start(&self.interface, &request.link, options)
+                    .map_err(|error| explained(&error))?;
+                self.active = Some(Active {
+                    request,
+                    kind,
+                    emulator,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// How it goes; nothing, if packets pass as they are.
+    pub fn state(&mut self) -> anyhow::Result<Option<State>> {
+        let Some(active) = &mut self.active else {
+            return Ok(None);
+        };
+        Ok(Some(active.emulator.state().map_err(|error| explained(&error))?))
+    }
+
+    /// What was done since the agent began.
+    pub fn totals(&mut self) -> anyhow::Result<Totals> {
+        let now = self.state()?.as_ref().map(Totals::of).unwrap_or_default();
+        Ok(self.before.plus(now))
+    }
+
+    /// Lets packets pass as they are.
+    pub fn remove(&mut self) -> anyhow::Result<()> {
+        self.count()?;
+        match self.active.take() {
+            Some(active) => active.emulator.remove().map_err(|error| explained(&error))?,
+            // What a killed agent may have left. Who may not impair may not remove either, and has nothing to.
+            None if !self.touched && self.can_impair() => {
+                perfrun_netem::clear(&self.interface).map_err(|error| explained(&error))?;
+            }
+            None => {}
+        }
+        self.touched = true;
+        let Some(file) = &self.file else { return Ok(()) };
+        match fs::remove_file(file) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("failed to remove {}", file.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn can_impair(&self) -> bool {
+        let Capabilities {
+            kernel, userspace, ..
+        } = &self.capabilities;
+        [kernel, userspace].contains(&&Ability::Available)
+    }
+
+    fn choose(&self, request: &LinkRequest) -> anyhow::Result<Kind> {
+        match request.backend {
+            Backend::Kernel => Ok(Kind::Kernel),
+            Backend::Userspace => Ok(Kind::Userspace),
+            Backend::Auto => Ok(self.capabilities.choose(&request.link)?),
+        }
+    }
+
+    /// Takes what was counted into account before it is lost.
+    fn count(&mut self) -> anyhow::Result<()> {
+        self.before = self.totals()?;
+        Ok(())
+    }
+
+    fn keep(&self, request: &LinkRequest) -> anyhow::Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        write_whole(file, &serde_json::to_vec(request)?)
+            .with_context(|| format!("failed to write {}", file.display()))
+    }
+}
+
+impl Totals {
+    fn of(state: &State) -> Self {
+        let tally = state
+            .traffic
+            .iter()
+            .fold(Tally::default(), |sum, traffic| match traffic {
+                Traffic::Userspace(tally) => plus(sum, *tally),
+                Traffic::Kernel {
+                    packets_out, dropped, ..
+                } => plus(
+                    sum,
+                    Tally {
+                        packets_in: packets_out + dropped,
+                        packets_out: *packets_out,
+                        lost: *dropped,
+                        ..Tally::default()
+                    },
+                ),
+            });
+        Self {
+            tally,
+            overflowed: state
+                .worker
+                .map_or(0, |worker| worker.overflowed + worker.refused),
+        }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            tally: plus(self.tally, other.tally),
+            overflowed: self.overflowed + other.overflowed,
+        }
+    }
+}
+
+fn plus(a: Tally, b: Tally) -> Tally {
+    Tally {
+        packets_in: a.packets_in + b.packets_in,
+        packets_out: a.packets_out + b.packets_out,
+        lost: a.lost + b.lost,
+        duplicated: a.duplicated + b.duplicated,
+        corrupted: a.corrupted + b.corrupted,
+        reordered: a.reordered + b.reordered,
+        over_limit: a.over_limit + b.over_limit,
+    }
+}
+
+fn explained(error: &perfrun_netem::Error) -> anyhow::Error {
+    anyhow::Error::msg(error.explained())
+}
+
+/// Complete or not at all, whenever this process is killed.
+fn write_whole(file: &Path, bytes: &[u8]) -> io::Result<()> {
+    let draft = file.with_extension("new");
+    fs::write(&draft, bytes)?;
+    fs::rename(draft, file)
+}

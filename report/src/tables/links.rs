@@ -1,0 +1,209 @@
+//! Links: what was asked for beside what was measured.
+
+use perfrun_api::{
+    network::Conditions,
+    results::{LinkCheck, Results, Unit},
+};
+use perfrun_link::{
+    Impairment, Loss,
+    probe::{Finding, Judgement, Quantity},
+};
+
+use crate::{
+    table::{Kind, NOTHING, Table},
+    units,
+};
+
+/// A row for each network: the ranges of what was measured each time that links were set.
+pub(super) fn table(results: &Results) -> Option<Table> {
+    let checks: Vec<&LinkCheck> = results
+        .trials
+        .iter()
+        .filter_map(|record| record.links.as_ref())
+        .collect();
+    let rows: Vec<_> = results
+        .plan
+        .networks
+        .iter()
+        .map(|network| {
+            let checks: Vec<_> = checks
+                .iter()
+                .copied()
+                .filter(|check| check.network == network.name)
+                .collect();
+            let range = |quantity, scale: fn(f64, &Finding) -> f64, text: fn(f64) -> String| {
+                let values = findings(&checks, quantity).map(|(sent, finding)| scale(sent, finding));
+                range(values, text).into()
+            };
+            let share: fn(f64, &Finding) -> f64 = |sent, finding| finding.measured / sent.max(1.0);
+            let plain: fn(f64, &Finding) -> f64 = |_, finding| finding.measured;
+            let percent: fn(f64) -> String = |share| format!("{:.2} %", share * 100.0);
+            let outside = checks.iter().filter(|check| !check.is_effective()).count();
+            let verdict = match (checks.len(), outside) {
+                (0, _) => "not set".to_owned(),
+                (_, 0) => "as asked for".to_owned(),
+                (all, outside) => format!("{outside} of {all} times not as asked for"),
+            };
+            vec![
+                network.name.as_str().into(),
+                asked(network).into(),
+                range(Quantity::RoundTripMedian, plain, |milliseconds| {
+                    format!("{milliseconds:.2} ms")
+                }),
+                range(Quantity::LossForward, share, percent),
+                range(Quantity::LossBackward, share, percent),
+                range(Quantity::RateForward, plain, megabits),
+                range(Quantity::RateBackward, plain, megabits),
+                backends(results, &network.name).into(),
+                verdict.into(),
+            ]
+        })
+        .collect();
+    let header = [
+        "Network",
+        "Asked for",
+        "Round trip\np50",
+        "Lost\nto server",
+        "Lost\nto client",
+        "Rate\nto server",
+        "Rate\nto client",
+        "Impaired\nby",
+        "Measured links were",
+    ];
+    (!rows.is_empty()).then(|| Table {
+        title: "Links".to_owned(),
+        caption: "what a probe measured over the links, least to most, each time that they were set"
+            .to_owned(),
+        keys: 1,
+        header: header.map(str::to_owned).to_vec(),
+        rows,
+        kind: Kind::Main,
+        ..Table::default()
+    })
+}
+
+/// What was measured, in a line.
+pub fn line(check: &LinkCheck) -> String {
+    let findings: Vec<String> = check
+        .legs
+        .first()
+        .into_iter()
+        .flat_map(|leg| &leg.findings)
+        .filter(|finding| finding.judgement != Judgement::NotJudged)
+        .map(|finding| format!("{} {:.2}", finding.quantity, finding.measured))
+        .collect();
+    let verdict = match check.outside().next() {
+        None => "as asked for".to_owned(),
+        Some((leg, finding)) => format!("not as asked for ({} to {}: {finding})", leg.client, leg.server),
+    };
+    format!("links: {}, {}; {verdict}", check.network, findings.join(", "))
+}
+
+/// A quantity, each time that it was measured, and how many datagrams were sent for it.
+fn findings<'a>(checks: &'a [&LinkCheck], quantity: Quantity) -> impl Iterator<Item = (f64, &'a Finding)> {
+    let legs = checks.iter().flat_map(|check| &check.legs);
+    legs.flat_map(move |leg| {
+        let sent = match quantity {
+            Quantity::LossBackward => leg.measured.backward.sent,
+            _ => leg.measured.forward.sent,
+        };
+        let of_quantity = leg
+            .findings
+            .iter()
+            .filter(move |finding| finding.quantity == quantity);
+        of_quantity.map(move |finding| (f64::from(sent), finding))
+    })
+}
+
+fn range(values: impl Iterator<Item = f64>, text: fn(f64) -> String) -> String {
+    let ends = values.fold(None, |ends: Option<(f64, f64)>, value| {
+        Some(ends.map_or((value, value), |(low, high)| (low.min(value), high.max(value))))
+    });
+    match ends.map(|(low, high)| (text(low), text(high))) {
+        None => NOTHING.to_owned(),
+        Some((low, high)) if low == high => low,
+        Some((low, high)) => format!("{low} to\n{high}"),
+    }
+}
+
+fn megabits(megabits: f64) -> String {
+    units::text(Unit::BitsPerSecond, megabits * 1e6)
+}
+
+/// Figures in words; of both directions, where they differ.
+fn asked(network: &Conditions) -> String {
+    let [to_server, to_client] = [&network.to_server, &network.to_client].map(figures);
+    match (to_server.as_str(), to_client.as_str()) {
+        ("", "") => "nothing".to_owned(),
+        (to_server, "") => format!("to server: {to_server}"),
+        ("", to_client) => format!("to client: {to_client}"),
+        (to_server, to_client) if to_server == to_client => format!("each way: {to_server}"),
+        (to_server, to_client) => format!("to server: {to_server}; to client: {to_client}"),
+    }
+}
+
+fn figures(impairment: &Impairment) -> String {
+    let Impairment {
+        delay,
+        jitter,
+        loss,
+        duplicate,
+        corrupt,
+        reorder,
+        rate_bits_per_second,
+        limit_packets,
+    } = impairment;
+    let mut all: Vec<String> = vec![];
+    if !delay.is_zero() {
+        let jitter = jitter
+            .as_ref()
+            .map(|jitter| format!(" ± {:?} {}", jitter.amount, jitter.distribution));
+        all.push(format!("{delay:?}{}", jitter.unwrap_or_default()));
+    }
+    match loss {
+        None => {}
+        Some(Loss::Random { ratio, .. }) => all.push(format!("{ratio} lost")),
+        Some(bursts @ Loss::GilbertElliott { .. }) => {
+            all.push(format!(
+                "{:.3} % lost in bursts",
+                bursts.ratio().unwrap_or_default() * 100.0
+            ));
+        }
+    }
+    all.extend(duplicate.as_ref().map(|chance| format!("{} twice", chance.ratio)));
+    all.extend(
+        corrupt
+            .as_ref()
+            .map(|chance| format!("{} corrupted", chance.ratio)),
+    );
+    all.extend(
+        reorder
+            .as_ref()
+            .map(|reorder| format!("{} reordered", reorder.ratio)),
+    );
+    all.extend(rate_bits_per_second.map(|rate| units::text(Unit::BitsPerSecond, rate.get() as f64)));
+    all.extend(limit_packets.map(|packets| format!("queue of {packets} packets")));
+    all.join(", ")
+}
+
+/// Who impaired links in trials on this network.
+fn backends(results: &Results, network: &str) -> String {
+    let mut backends: Vec<String> = vec![];
+    let cells = &results.plan.cells;
+    let records = results.trials.iter().filter(|record| {
+        cells
+            .get(record.trial.cell)
+            .is_some_and(|cell| cell.network == network)
+    });
+    for link in records
+        .flat_map(|record| record.nodes.values())
+        .filter_map(|node| node.link.as_ref())
+    {
+        super::push_new(&mut backends, link.backend.to_string());
+    }
+    if backends.is_empty() {
+        NOTHING.to_owned()
+    } else {
+        backends.join(", ")
+    }
+}
