@@ -65,11 +65,16 @@ struct Agent {
 /// How links are.
 struct Current {
     network: String,
+    /// What each agent was asked for.
+    requests: Requests,
     /// Why trials on them would measure something else.
     failure: Option<TrialFailure>,
     /// The repetition that they were set for.
     round: (bool, u32),
 }
+
+/// What agents are to do, by node.
+type Requests = BTreeMap<String, LinkRequest>;
 
 /// Why links are not ready for a trial.
 #[derive(Debug)]
@@ -208,7 +213,10 @@ impl<'a> Links<'a> {
         }
         self.current = None;
         progress.on(Event::LinksChanging { network });
-        let outcome = self.change(conditions).await;
+        let requests = self
+            .requests(conditions)
+            .map_err(|why| Unready::ineffective(why, None))?;
+        let outcome = self.change(conditions, &requests).await;
         let check = match &outcome {
             Ok(check) => Some(check),
             Err(unready) => unready.check.as_ref(),
@@ -223,43 +231,58 @@ impl<'a> Links<'a> {
         };
         self.current = Some(Current {
             network: network.to_owned(),
+            requests,
             failure,
             round,
         });
         outcome.map(Some)
     }
 
-    /// Takes links for granted that an earlier session has set, for a trial that it began; false, if they are not what
-    /// this network needs.
-    pub(crate) async fn are_set(&self, network: &str) -> bool {
+    /// Takes over links that an earlier session has set, for a trial that it began; false, if they are not what this
+    /// network needs.
+    pub(crate) async fn take_over(&mut self, trial: &Trial, network: &str) -> bool {
         let Some(conditions) = self.conditions(network) else {
             return true;
         };
-        let states = join_all(self.agents.iter().map(|(name, agent)| async move {
-            let asked = self.request(name, conditions);
-            let status = agent.client.link().await.ok()?;
-            let set = status.state.map(|state| state.link).unwrap_or_default();
-            Some(set == asked.link || (is_open(&set) && is_open(&asked.link)))
+        let Ok(requests) = self.requests(conditions) else {
+            return false;
+        };
+        let are_set = join_all(self.agents.iter().map(|(name, agent)| async {
+            let set = agent
+                .client
+                .link()
+                .await
+                .ok()?
+                .state
+                .map(|state| state.link)
+                .unwrap_or_default();
+            let asked = requests.get(name).map(|request| &request.link);
+            Some(asked.is_some_and(|asked| set == *asked || (is_open(&set) && is_open(asked))))
         }))
         .await;
-        states.into_iter().all(|same| same == Some(true))
+        if are_set.contains(&Some(false)) || are_set.contains(&None) {
+            return false;
+        }
+        self.current = Some(Current {
+            network: network.to_owned(),
+            requests,
+            failure: None,
+            round: (trial.warmup, trial.iteration),
+        });
+        true
     }
 
-    /// Begins to count what becomes of a trial's packets; returns which agents do.
-    pub(crate) async fn count(&self, names: &[&String], network: &str) -> Result<Counting, Unready> {
-        let Some(conditions) = self.conditions(network) else {
-            return Ok(Counting::default());
-        };
-        let answers = join_all(self.named(names).map(|(name, agent)| async move {
+    /// Begins to count what becomes of a trial's packets.
+    pub(crate) async fn count(&self, names: &[&String]) -> Result<Counting, Unready> {
+        let answers = join_all(self.current_of(names).map(|(name, agent, request)| async move {
             // The same request again changes nothing else.
-            let counted = agent.client.impair(&self.request(name, conditions)).await;
-            let counted = match counted {
+            let counted = match agent.client.impair(request).await {
                 Ok(()) => agent.client.link().await,
                 Err(error) => Err(error),
             };
             let status =
                 counted.map_err(|error| Unready::of_call(name, "count packets on its links", &error))?;
-            Ok((name.clone(), status.instance))
+            Ok((name.clone(), Some(status.instance)))
         }))
         .await;
         Ok(Counting(answers.into_iter().collect::<Result<_, _>>()?))
@@ -267,27 +290,19 @@ impl<'a> Links<'a> {
 
     /// Adds to a trial's record what became of its packets, and what that says of its numbers. Returns nodes whose agents
     /// do not answer any more.
-    pub(crate) async fn add_to(
-        &self,
-        record: &mut TrialRecord,
-        counting: &Counting,
-        network: &str,
-    ) -> BTreeSet<String> {
-        let Some(conditions) = self.conditions(network) else {
-            return BTreeSet::new();
-        };
+    pub(crate) async fn add_to(&self, record: &mut TrialRecord, counting: &Counting) -> BTreeSet<String> {
         let names: Vec<&String> = counting.0.keys().collect();
         let answers = join_all(
-            self.named(&names)
-                .map(|(name, agent)| async move { (name, agent.client.link().await) }),
+            self.current_of(&names)
+                .map(|(name, agent, request)| async move { (name, request, agent.client.link().await) }),
         )
         .await;
         let mut lost = BTreeSet::new();
-        for (name, answer) in answers {
+        for (name, request, answer) in answers {
             match answer {
                 Ok(status) => {
-                    let asked = self.request(name, conditions).link;
-                    note(record, name, counting.0.get(name).copied(), &asked, status);
+                    let before = counting.0.get(name).copied().flatten();
+                    note(record, name, before, &request.link, status);
                 }
                 Err(error) => {
                     let unready = Unready::of_call(name, "tell what became of packets", &error);
@@ -306,44 +321,54 @@ impl<'a> Links<'a> {
             .find(|conditions| conditions.name == network)
     }
 
-    fn named<'b>(&'b self, names: &'b [&String]) -> impl Iterator<Item = (&'b String, &'b Agent)> {
-        self.agents.iter().filter(|(name, _)| names.contains(name))
+    /// Agents of these nodes, and what they were asked for.
+    fn current_of<'b>(
+        &'b self,
+        names: &'b [&String],
+    ) -> impl Iterator<Item = (&'b String, &'b Agent, &'b LinkRequest)> {
+        let requests = self.current.iter().flat_map(|current| &current.requests);
+        let of_these = requests.filter(|(name, _)| names.contains(name));
+        of_these.filter_map(|(name, request)| Some((name, self.agents.get(name)?, request)))
     }
 
-    /// What an agent is to do to what its node sends.
-    fn request(&self, name: &str, conditions: &Conditions) -> LinkRequest {
-        let Some(agent) = self.agents.get(name) else {
-            return LinkRequest::default();
+    /// What agents are to do to what their nodes send.
+    fn requests(&self, conditions: &Conditions) -> Result<Requests, String> {
+        let request = |(name, agent): (&String, &Agent)| {
+            let impairment = match agent.role {
+                Role::Client => &conditions.to_server,
+                Role::Server => &conditions.to_client,
+            };
+            let peers = self.agents.values().filter(|peer| peer.role != agent.role);
+            let peers: BTreeSet<IpAddr> = peers.map(|peer| peer.ip).collect();
+            let link = if impairment.is_none() {
+                Ok(Link::default())
+            } else {
+                let prefixes = peers
+                    .into_iter()
+                    .map(Prefix::try_from)
+                    .collect::<Result<Vec<_>, _>>();
+                let link = prefixes.map_err(|bad| bad.to_string());
+                link.and_then(|peers| Link::to(peers, impairment.clone()).map_err(|bad| bad.to_string()))
+            };
+            let link = link.map_err(|why| format!("network {} at {name}: {why}", conditions.name))?;
+            Ok((
+                name.clone(),
+                LinkRequest {
+                    link,
+                    backend: conditions.backend,
+                },
+            ))
         };
-        let impairment = match agent.role {
-            Role::Client => &conditions.to_server,
-            Role::Server => &conditions.to_client,
-        };
-        let peers = self.agents.values().filter(|peer| peer.role != agent.role);
-        let peers: BTreeSet<IpAddr> = peers.map(|peer| peer.ip).filter(|ip| *ip != agent.ip).collect();
-        let prefixes = peers
-            .into_iter()
-            .map(Prefix::try_from)
-            .collect::<Result<Vec<_>, _>>();
-        let link = match prefixes {
-            Ok(prefixes) if !impairment.is_none() => {
-                Link::to(prefixes, impairment.clone()).unwrap_or_default()
-            }
-            _ => Link::default(),
-        };
-        LinkRequest {
-            link,
-            backend: conditions.backend,
-        }
+        self.agents.iter().map(request).collect()
     }
 
-    async fn change(&mut self, conditions: &Conditions) -> Result<LinkCheck, Unready> {
+    async fn change(&mut self, conditions: &Conditions, requests: &Requests) -> Result<LinkCheck, Unready> {
         let pairs = self.pairs();
         if pairs.iter().any(|pair| !self.bases.contains_key(pair)) {
             self.measure_bases(&pairs).await?;
         }
         let began = Instant::now();
-        self.set(conditions).await?;
+        self.set(requests).await?;
         let set = began.elapsed();
         let rounds = rounds(&pairs);
         let echo_time = (ECHO_TIME / rounds.len().max(1) as u32).max(ECHO_TIME_MIN);
@@ -384,9 +409,12 @@ impl<'a> Links<'a> {
         pairs(&of(Role::Client), &of(Role::Server))
     }
 
-    async fn set(&self, conditions: &Conditions) -> Result<(), Unready> {
-        let answers = join_all(self.agents.iter().map(|(name, agent)| async move {
-            let set = agent.client.impair(&self.request(name, conditions)).await;
+    async fn set(&self, requests: &Requests) -> Result<(), Unready> {
+        let set = requests
+            .iter()
+            .filter_map(|(name, request)| Some((name, self.agents.get(name)?, request)));
+        let answers = join_all(set.map(|(name, agent, request)| async move {
+            let set = agent.client.impair(request).await;
             set.map_err(|error| Unready::of_call(name, "set its links", &error))
         }))
         .await;
@@ -395,7 +423,8 @@ impl<'a> Links<'a> {
 
     /// What round trips take without any impairment.
     async fn measure_bases(&mut self, pairs: &[Pair]) -> Result<(), Unready> {
-        self.set(&Conditions::default()).await?;
+        let open = |name: &String| (name.clone(), LinkRequest::default());
+        self.set(&self.agents.keys().map(open).collect()).await?;
         let none = Impairment::default();
         let plan = probe::Plan::within(&none, &none, BASE_ECHO_TIME);
         for round in rounds(pairs) {
@@ -480,14 +509,15 @@ impl<'a> Links<'a> {
     }
 }
 
-/// Agents that count what becomes of a trial's packets, by their instances.
+/// Agents that count what becomes of a trial's packets, by node, with their instances; nothing, of those that began to in
+/// an earlier session.
 #[derive(Debug, Default)]
-pub(crate) struct Counting(BTreeMap<String, u64>);
+pub(crate) struct Counting(BTreeMap<String, Option<u64>>);
 
 impl Counting {
     /// Of agents that began to count in an earlier session.
     pub(crate) fn taken_over(names: &[&String]) -> Self {
-        Self(names.iter().map(|name| ((*name).clone(), 0)).collect())
+        Self(names.iter().map(|name| ((*name).clone(), None)).collect())
     }
 }
 
@@ -540,8 +570,8 @@ async fn judge(
 }
 
 /// Adds what an agent says of a trial's packets.
-fn note(record: &mut TrialRecord, name: &str, counting: Option<u64>, asked: &Link, status: LinkStatus) {
-    if counting.is_some_and(|instance| instance != 0 && instance != status.instance) {
+fn note(record: &mut TrialRecord, name: &str, before: Option<u64>, asked: &Link, status: LinkStatus) {
+    if before.is_some_and(|instance| instance != status.instance) {
         let message = format!("the link agent of {name} was started again during the trial");
         return fail(record, failure(Some(name), message));
     }

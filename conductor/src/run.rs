@@ -370,7 +370,7 @@ impl Session<'_> {
         let mut ended = trial::run(task, &mut self.nodes, self.clock, progress, &stop).await;
         if let Ended::Recorded { record, lost, .. } = &mut ended {
             record.links = check;
-            lost.append(&mut self.links.add_to(record, &counting, &cell.network).await);
+            lost.append(&mut self.links.add_to(record, &counting).await);
         }
         ended
     }
@@ -381,14 +381,14 @@ impl Session<'_> {
         let names: Vec<&String> = cell.servers.iter().chain(&cell.clients).collect();
         // What an earlier session of this run began goes on over links that it has set.
         if self.links.are_unknown() && trial::is_begun(task, &self.nodes).await {
-            if self.links.are_set(&cell.network).await {
+            if self.links.take_over(trial, &cell.network).await {
                 return Ok((None, Counting::taken_over(&names)));
             }
             trial::forget(task, &self.nodes).await;
         }
         let progress = self.conductor.progress;
         let prepared = self.links.prepare(trial, &cell.network, progress).await?;
-        let counting = self.links.count(&names, &cell.network).await?;
+        let counting = self.links.count(&names).await?;
         Ok((prepared, counting))
     }
 

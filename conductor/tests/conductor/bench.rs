@@ -14,16 +14,23 @@ use perfrun_api::{
     results::TrialRecord,
     spec::{StackName, Timeouts},
 };
-use perfrun_conductor::{Conductor, Contact, Event, Kept, Nodes, Options, RunEnd, Sink};
+use perfrun_conductor::{AgentClient, Conductor, Contact, Event, Kept, Nodes, Options, RunEnd, Sink};
 use tokio_util::sync::CancellationToken;
 
-use crate::node::{Script, ScriptedNode};
+use crate::{
+    agent::{Fault, World},
+    node::{Script, ScriptedNode},
+};
 
 /// What is run, and on which nodes.
 pub struct Bench {
     pub plan: Plan,
     pub options: Options,
     pub nodes: BTreeMap<String, ScriptedNode>,
+    /// Link agents of nodes, and what they do to one another.
+    pub agents: BTreeMap<String, AgentClient>,
+    pub world: World,
+    spare_agent: Option<Fault>,
     pub cancel: CancellationToken,
     /// The sink fails when it has so many records.
     pub room_for: usize,
@@ -58,6 +65,9 @@ pub fn bench() -> Bench {
         plan: plan(&["server-0"], &["client-0"]),
         options,
         nodes: BTreeMap::new(),
+        agents: BTreeMap::new(),
+        world: World::default(),
+        spare_agent: None,
         cancel: CancellationToken::new(),
         room_for: usize::MAX,
         kept: Kept::Safely,
@@ -88,6 +98,20 @@ impl Bench {
         self
     }
 
+    /// The node of this name has a link agent, at the address that its script says.
+    pub fn agent(mut self, name: &str, fault: Fault) -> Self {
+        let ip = self.nodes[name].ip;
+        self.agents
+            .insert(name.to_owned(), self.world.agent(name, ip, fault));
+        self
+    }
+
+    /// Nodes in place of others have link agents that do this.
+    pub fn spare_agent(mut self, fault: Fault) -> Self {
+        self.spare_agent = Some(fault);
+        self
+    }
+
     /// The next node in place of this one does what the script says.
     pub fn spare(self, name: &str, script: Script) -> Self {
         self.spares
@@ -113,7 +137,13 @@ impl Bench {
         let nodes = self
             .nodes
             .iter()
-            .map(|(name, node)| (name.clone(), node.client().into()))
+            .map(|(name, node)| {
+                let contact = Contact {
+                    node: node.client(),
+                    agent: self.agents.get(name).cloned(),
+                };
+                (name.clone(), contact)
+            })
             .collect();
         let mut records = Records {
             kept: vec![],
@@ -163,9 +193,14 @@ impl Nodes for Bench {
             .get_mut(name)
             .and_then(VecDeque::pop_front);
         let node = ScriptedNode::start(script.ok_or("there is no spare")?);
-        let client = node.client();
+        let contact = Contact {
+            node: node.client(),
+            agent: self
+                .spare_agent
+                .map(|fault| self.world.agent(name, node.ip, fault)),
+        };
         self.replaced.lock().unwrap().push(node);
-        Ok(client.into())
+        Ok(contact)
     }
 }
 

@@ -4,10 +4,12 @@
     reason = "a test that unwraps says enough about what went wrong"
 )]
 
+mod agent;
 mod bench;
 mod calls;
 mod clocks;
 mod failures;
+mod links;
 mod lost;
 mod node;
 mod resume;

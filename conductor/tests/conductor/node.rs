@@ -4,6 +4,7 @@ mod http;
 
 use std::{
     collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr},
     sync::{Arc, Mutex, mpsc},
     time::{Duration, Instant},
 };
@@ -28,6 +29,8 @@ pub struct Script {
     /// What a client has sent, and a server received.
     pub bytes: u64,
     pub profile: &'static str,
+    /// Where trials listen, it says.
+    pub ip: IpAddr,
     /// It fails on reaching a state.
     pub fails: Option<(TrialState, Reason)>,
     /// It is gone on reaching a state.
@@ -49,6 +52,7 @@ impl Default for Script {
             works_for: Duration::from_millis(1),
             bytes: 0,
             profile: "release",
+            ip: Ipv4Addr::LOCALHOST.into(),
             fails: None,
             vanishes: None,
             refuses: None,
@@ -61,6 +65,7 @@ impl Default for Script {
 /// A running node. It is gone when this is dropped.
 pub struct ScriptedNode {
     pub address: String,
+    pub ip: IpAddr,
     /// What its clients show.
     pub token: &'static str,
     pub remote: Remote,
@@ -113,6 +118,7 @@ impl ScriptedNode {
             calls: Mutex::default(),
             vanish,
         });
+        let ip = shared.script.ip;
         let app = http::router(shared.clone());
         // A runtime of its own: with it go the listener and all connections, as when a process is killed.
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -131,6 +137,7 @@ impl ScriptedNode {
         });
         Self {
             address,
+            ip,
             token: TOKEN,
             remote: Remote(shared),
             end: Some(end),

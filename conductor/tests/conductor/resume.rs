@@ -32,7 +32,7 @@ fn request(bench: &Bench, side: Side) -> TrialRequest {
 }
 
 /// What an earlier session did: all of it up to the start, and no more.
-async fn start_and_die(bench: &Bench) -> u64 {
+pub async fn start_and_die(bench: &Bench) -> u64 {
     let (server, client) = (bench.nodes["server-0"].client(), bench.nodes["client-0"].client());
     server.prepare(ID, &request(bench, Side::Server)).await.unwrap();
     let ready = server

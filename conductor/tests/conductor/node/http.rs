@@ -20,7 +20,7 @@ pub fn router(shared: Arc<Shared>) -> Router {
     Router::new()
         .route(
             "/v1/info",
-            get(async |State(node): State<Arc<Shared>>| Json(info(node.script.profile))),
+            get(async |State(node): State<Arc<Shared>>| Json(info(&node.script))),
         )
         .route(
             "/v1/clock",
@@ -161,12 +161,12 @@ fn find(node: &Shared, id: &str) -> Answer<Arc<Trial>> {
     found.ok_or(Refused(StatusCode::NOT_FOUND, "no such trial", None))
 }
 
-fn info(profile: &str) -> Info {
+fn info(script: &super::Script) -> Info {
     Info {
         version: "0.0.0-scripted".into(),
         stacks: BTreeMap::new(),
-        profile: profile.into(),
-        listen_ip: [127, 0, 0, 1].into(),
+        profile: script.profile.into(),
+        listen_ip: script.ip,
         host: "here".into(),
         kernel: "6.1".into(),
         cpu: "abacus".into(),

@@ -1,0 +1,241 @@
+//! Link agents that keep what they are told and measure links as the figures say, unless their script lies.
+
+use std::{
+    collections::BTreeMap,
+    net::IpAddr,
+    sync::{Arc, Mutex},
+};
+
+use async_trait::async_trait;
+use perfrun_api::node::{LinkRequest, LinkStatus, ProbeRequest};
+use perfrun_conductor::{
+    AgentClient,
+    client::{BoxError, Method, Request, Response, Transport},
+};
+use perfrun_link::{
+    Ability, Capabilities, Impairment, Kind, Link, Mode, Reason, Scheduling, State, Tally,
+    probe::{Delivery, Measurement, Rate, RoundTrip},
+    state::{Lateness, Traffic, Worker},
+};
+use serde::Serialize;
+
+/// What an agent does wrong.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Fault {
+    #[default]
+    None,
+    /// It can impair nothing.
+    Incapable,
+    /// It says that it impairs, and does not.
+    Lies,
+    /// It is another process each time that it is looked at.
+    Restarts,
+    /// It is late.
+    Late,
+    /// It is gone once a link was set.
+    Vanishes,
+}
+
+/// The agents of a run, which impair one another's packets.
+#[derive(Clone, Default)]
+pub struct World(Arc<Mutex<Inner>>);
+
+#[derive(Default)]
+struct Inner {
+    agents: BTreeMap<IpAddr, Agent>,
+    calls: Vec<String>,
+}
+
+#[derive(Default)]
+struct Agent {
+    name: String,
+    fault: Fault,
+    request: LinkRequest,
+    looks: u64,
+    gone: bool,
+}
+
+impl World {
+    /// The agent of a node at this address.
+    pub fn agent(&self, name: &str, ip: IpAddr, fault: Fault) -> AgentClient {
+        let agent = Agent {
+            name: name.to_owned(),
+            fault,
+            ..Agent::default()
+        };
+        self.0.lock().unwrap().agents.insert(ip, agent);
+        AgentClient::over(Channel {
+            world: self.clone(),
+            ip,
+        })
+    }
+
+    /// What agents were called for, without looking at them.
+    pub fn calls(&self) -> Vec<String> {
+        self.0.lock().unwrap().calls.clone()
+    }
+}
+
+struct Channel {
+    world: World,
+    ip: IpAddr,
+}
+
+#[async_trait]
+impl Transport for Channel {
+    async fn request(&self, request: Request<'_>) -> Result<Response, BoxError> {
+        let mut world = self.world.0.lock().unwrap();
+        let inner = &mut *world;
+        let agent = inner.agents.get_mut(&self.ip).ok_or("no such agent")?;
+        if agent.gone {
+            // What a proxy says; a refused connection would be tried again for as long.
+            return Ok(Response {
+                status: 504,
+                body: vec![],
+            });
+        }
+        let body = request.body.unwrap_or_default();
+        match (request.method, request.path) {
+            (Method::Get, "/v1/link") => {
+                agent.looks += 1;
+                answer(&agent.status())
+            }
+            (Method::Put, "/v1/link") => {
+                let asked: LinkRequest = serde_json::from_slice(&body)?;
+                if asked != agent.request {
+                    let routes = asked.link.routes();
+                    let impairment = routes
+                        .first()
+                        .map(|route| route.impairment.clone())
+                        .unwrap_or_default();
+                    inner.calls.push(format!("{} {:?}", agent.name, impairment.delay));
+                }
+                agent.gone = agent.fault == Fault::Vanishes && asked != LinkRequest::default();
+                agent.request = asked;
+                Ok(Response {
+                    status: 204,
+                    body: vec![],
+                })
+            }
+            (Method::Put, "/v1/link/probe") => {
+                let asked: ProbeRequest = serde_json::from_slice(&body)?;
+                let far = asked.server.ip();
+                inner.calls.push(format!(
+                    "{} probes {}",
+                    inner.agents[&self.ip].name, inner.agents[&far].name
+                ));
+                let there = inner.agents[&self.ip].towards(far);
+                let back = inner.agents[&far].towards(self.ip);
+                answer(&measured(&there, &back, &asked))
+            }
+            (method, path) => Err(format!("{method:?} {path}").into()),
+        }
+    }
+}
+
+impl Agent {
+    /// What really happens to packets to a peer.
+    fn towards(&self, peer: IpAddr) -> Impairment {
+        let route = self
+            .request
+            .link
+            .routes()
+            .iter()
+            .find(|route| route.peers.iter().any(|prefix| prefix.contains(peer)));
+        route
+            .filter(|_| self.fault != Fault::Lies)
+            .map(|route| route.impairment.clone())
+            .unwrap_or_default()
+    }
+
+    fn status(&self) -> LinkStatus {
+        let ability = if self.fault == Fault::Incapable {
+            Ability::Unavailable {
+                reason: Reason::NoNetem,
+                detail: "tried".to_owned(),
+            }
+        } else {
+            Ability::Available
+        };
+        let lateness = Lateness {
+            frames: 100,
+            p99_ns: if self.fault == Fault::Late {
+                50_000_000
+            } else {
+                1000
+            },
+            ..Lateness::default()
+        };
+        let state = State {
+            link: self.request.link.clone(),
+            backend: Kind::Userspace,
+            mode: Mode::SuperPackets,
+            traffic: vec![Traffic::Userspace(Tally::default())],
+            worker: Some(Worker {
+                scheduling: Scheduling::RealTime,
+                lateness,
+                overflowed: 0,
+                unmatched: 0,
+                refused: 0,
+            }),
+        };
+        LinkStatus {
+            instance: if self.fault == Fault::Restarts {
+                self.looks
+            } else {
+                7
+            },
+            interface: "eth0".to_owned(),
+            capabilities: Capabilities {
+                kernel: ability.clone(),
+                userspace: ability.clone(),
+                real_time: ability,
+            },
+            probe_port: 4242,
+            state: Some(state).filter(|state| state.link != Link::default()),
+        }
+    }
+}
+
+/// What the figures come to: 0.1 ms on the wire, the share that is lost.
+fn measured(there: &Impairment, back: &Impairment, request: &ProbeRequest) -> Measurement {
+    let echoes = request.plan.echoes;
+    let nanoseconds = 100_000 + (there.delay + back.delay).as_nanos() as u64;
+    let kept = |way: &Impairment| {
+        1.0 - way
+            .loss
+            .as_ref()
+            .and_then(|loss| loss.ratio())
+            .unwrap_or_default()
+    };
+    let arrived = (f64::from(echoes) * kept(there)).round() as u32;
+    let returned = (f64::from(arrived) * kept(back)).round() as u32;
+    Measurement {
+        round_trip: (returned > 0).then_some(RoundTrip {
+            min_ns: nanoseconds,
+            p50_ns: nanoseconds,
+            p99_ns: nanoseconds,
+        }),
+        forward: Delivery {
+            sent: echoes,
+            received: arrived,
+        },
+        backward: Delivery {
+            sent: arrived,
+            received: returned,
+        },
+        rate: request.plan.fill.as_ref().map(|fill| Rate {
+            offered_bits_per_second: fill.bits_per_second,
+            received_bits_per_second: there
+                .rate_bits_per_second
+                .map_or(fill.bits_per_second, |rate| rate.get().min(fill.bits_per_second)),
+        }),
+    }
+}
+
+fn answer(value: &impl Serialize) -> Result<Response, BoxError> {
+    Ok(Response {
+        status: 200,
+        body: serde_json::to_vec(value)?,
+    })
+}

@@ -1,0 +1,253 @@
+//! Links between trials.
+
+use std::time::Duration;
+
+use perfrun_api::{
+    network::{Conditions, preset},
+    node::LinkRequest,
+    plan::{Cell, Trial},
+    results::{Flag, RunState},
+};
+use perfrun_conductor::Cause;
+use perfrun_link::{Backend, Link};
+
+use crate::{
+    agent::Fault,
+    bench::{Bench, bench},
+    node::Script,
+    resume::start_and_die,
+};
+
+fn at(last: u8) -> Script {
+    Script {
+        ip: [10, 0, 0, last].into(),
+        ..Script::default()
+    }
+}
+
+/// A server and a client, and two iterations of a cell on each of the networks.
+fn on(networks: &[&str], server: Fault, client: Fault) -> Bench {
+    let mut bench = bench()
+        .node("server-0", at(1))
+        .node("client-0", at(2))
+        .agent("server-0", server)
+        .agent("client-0", client);
+    let conditions = |name: &&str| preset(name).unwrap().conditions().unwrap();
+    bench.plan.networks = networks.iter().map(conditions).collect::<Vec<Conditions>>();
+    let cell = bench.plan.cells.remove(0);
+    bench.plan.cells = networks
+        .iter()
+        .map(|name| Cell {
+            network: (*name).to_owned(),
+            ..cell.clone()
+        })
+        .collect();
+    let trials = (0..2).flat_map(|iteration| {
+        (0..networks.len()).map(move |cell| Trial {
+            id: format!("c{cell}.i{iteration}"),
+            cell,
+            iteration,
+            warmup: false,
+        })
+    });
+    bench.plan.trials = trials.collect();
+    bench
+}
+
+#[tokio::test]
+async fn links_are_set_and_measured_whenever_the_network_changes() {
+    let bench = on(&["none", "lat10"], Fault::None, Fault::None);
+    let out = bench.run().await;
+    assert_eq!(out.end.state, RunState::Complete, "{:?}", out.end.reason);
+    assert_eq!(
+        bench.world.calls(),
+        [
+            "client-0 probes server-0", // without any impairment
+            "client-0 probes server-0", // none
+            "client-0 10ms",
+            "client-0 probes server-0",
+            "client-0 0ns",
+            "client-0 probes server-0",
+            "client-0 10ms",
+            "client-0 probes server-0",
+        ]
+    );
+    let checks: Vec<_> = out
+        .records
+        .iter()
+        .map(|record| record.links.as_ref().unwrap())
+        .collect();
+    let networks: Vec<_> = checks.iter().map(|check| check.network.as_str()).collect();
+    assert_eq!(networks, ["none", "lat10", "none", "lat10"]);
+    assert!(checks.iter().all(|check| check.is_effective()));
+    let leg = &checks[1].legs[0];
+    assert_eq!(
+        (leg.client.as_str(), leg.server.as_str(), leg.attempts),
+        ("client-0", "server-0", 1)
+    );
+    assert_eq!(leg.base_round_trip_seconds, 0.0001);
+    assert_eq!(leg.measured.round_trip.unwrap().p50_ns, 10_100_000);
+    // Only what the client sends is impaired, and its record says by whom.
+    assert!(out.records[1].nodes["client-0"].link.is_some());
+    assert!(out.records[1].nodes["server-0"].link.is_none());
+    assert!(out.records[0].nodes["client-0"].link.is_none());
+}
+
+#[tokio::test]
+async fn links_that_stay_are_measured_once() {
+    let bench = on(&["lat10"], Fault::None, Fault::None);
+    let out = bench.run().await;
+    assert!(out.records[0].links.is_some() && out.records[1].links.is_none());
+    assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
+}
+
+#[tokio::test]
+async fn rates_are_measured_in_both_directions() {
+    let out = on(&["dsl"], Fault::None, Fault::None).run().await;
+    let leg = &out.records[0].links.as_ref().unwrap().legs[0];
+    assert_eq!(leg.measured.rate.unwrap().received_bits_per_second, 20_000_000);
+    assert_eq!(leg.rate_to_client.unwrap().received_bits_per_second, 100_000_000);
+    let quantities: Vec<_> = leg
+        .findings
+        .iter()
+        .map(|finding| finding.quantity.to_string())
+        .collect();
+    assert_eq!(quantities.len(), 5, "{quantities:?}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_had_is_said_before_anything_is_measured() {
+    let bench = on(&["lat10"], Fault::None, Fault::Incapable);
+    let out = bench.run().await;
+    assert_eq!(out.end.cause, Some(Cause::ImpairmentUnsupported));
+    let reason = out.end.reason.unwrap();
+    assert!(
+        reason.starts_with("network lat10 on client-0: links cannot be impaired here"),
+        "{reason}"
+    );
+    assert!(reason.contains("modprobe sch_netem"), "{reason}");
+    assert!(out.records.is_empty() && bench.world.calls().is_empty());
+}
+
+#[tokio::test]
+async fn a_node_without_an_agent_cannot_impair() {
+    let mut bench = on(&["lat10"], Fault::None, Fault::None);
+    bench.agents.clear();
+    let out = bench.run().await;
+    assert_eq!(out.end.cause, Some(Cause::ImpairmentUnsupported));
+    assert!(out.end.reason.unwrap().contains("has no link agent"));
+}
+
+#[tokio::test]
+async fn trials_on_links_that_are_not_as_asked_for_fail_and_others_do_not() {
+    let out = on(&["none", "lat10"], Fault::None, Fault::Lies).run().await;
+    assert_eq!(out.end.state, RunState::Complete);
+    assert_eq!(
+        out.outline(),
+        [
+            "c0.i0.a0 completed",
+            "c1.i0.a0 nobody ImpairmentNotEffective",
+            "c0.i1.a0 completed",
+            "c1.i1.a0 nobody ImpairmentNotEffective",
+        ]
+    );
+    let failed = &out.records[1];
+    assert!(failed.metrics.is_empty() && failed.nodes.is_empty());
+    let check = failed.links.as_ref().unwrap();
+    assert_eq!(check.legs[0].attempts, 3);
+    let message = &failed.failure.as_ref().unwrap().message;
+    let words = "network lat10, client-0 to server-0: median round trip (ms): 0.100, expected 9.8";
+    assert!(message.starts_with(words), "{message}");
+}
+
+#[tokio::test]
+async fn a_failed_measurement_holds_for_its_repetition_and_is_tried_again_with_the_next() {
+    let mut bench = on(&["lat10"], Fault::None, Fault::Lies);
+    // Two cells on the network.
+    bench.plan.cells.push(bench.plan.cells[0].clone());
+    let again = |trial: &Trial| Trial {
+        id: trial.id.replace("c0", "c1"),
+        cell: 1,
+        ..trial.clone()
+    };
+    let trials = bench
+        .plan
+        .trials
+        .iter()
+        .flat_map(|trial| [trial.clone(), again(trial)]);
+    bench.plan.trials = trials.collect();
+    let out = bench.run().await;
+    let measured: Vec<bool> = out.records.iter().map(|record| record.links.is_some()).collect();
+    assert_eq!(measured, [true, false, true, false]);
+    assert!(out.records.iter().all(|record| record.failure.is_some()));
+}
+
+#[tokio::test]
+async fn an_agent_that_was_started_again_in_a_trial_fails_it() {
+    let out = on(&["lat10"], Fault::None, Fault::Restarts).run().await;
+    let failure = out.records[0].failure.as_ref().unwrap();
+    assert!(
+        failure
+            .message
+            .contains("link agent of client-0 was started again"),
+        "{}",
+        failure.message
+    );
+    assert!(out.records[0].metrics.is_empty());
+}
+
+#[tokio::test]
+async fn late_packets_are_flagged() {
+    let out = on(&["lat10"], Fault::None, Fault::Late).run().await;
+    assert_eq!(out.records[0].flags, [Flag::ImpairmentLate]);
+    assert!(out.records[0].failure.is_none());
+}
+
+#[tokio::test]
+async fn a_node_whose_agent_is_gone_is_replaced_and_its_links_are_set_again() {
+    let bench = on(&["lat10"], Fault::None, Fault::Vanishes)
+        .spare("client-0", at(3))
+        .spare_agent(Fault::None);
+    let out = tokio::time::timeout(Duration::from_secs(60), bench.run())
+        .await
+        .unwrap();
+    assert_eq!(
+        out.outline(),
+        [
+            "c0.i0.a0 client-0 NodeLost",
+            "c0.i0.a1 completed",
+            "c0.i1.a0 completed"
+        ]
+    );
+    assert!(out.records[1].links.as_ref().unwrap().is_effective());
+}
+
+#[tokio::test]
+async fn a_trial_of_an_earlier_session_goes_on_over_the_links_that_it_was_begun_with() {
+    let bench = on(&["lat10"], Fault::None, Fault::None);
+    let slow = bench.plan.networks[0].to_server.clone();
+    let link = Link::to(["10.0.0.1".parse().unwrap()], slow).unwrap();
+    let backend = Backend::Auto;
+    bench.agents["client-0"]
+        .impair(&LinkRequest { link, backend })
+        .await
+        .unwrap();
+    start_and_die(&bench).await;
+    let out = bench.run().await;
+    assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
+    assert!(out.records.iter().all(|record| record.links.is_none()));
+    assert_eq!(
+        bench.world.calls(),
+        ["client-0 10ms"],
+        "nothing was set or measured since"
+    );
+}
+
+#[tokio::test]
+async fn a_trial_of_an_earlier_session_over_other_links_is_begun_again() {
+    let bench = on(&["lat10"], Fault::None, Fault::None);
+    start_and_die(&bench).await;
+    let out = bench.run().await;
+    assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
+    assert!(out.records[0].links.as_ref().unwrap().is_effective());
+}
