@@ -29,6 +29,7 @@ use self::legs::{Pair, pairs, rounds};
 use crate::{
     client::{AgentClient, Error},
     progress::{Event, Progress},
+    record::remoteness,
     trial::Node,
 };
 
@@ -608,9 +609,10 @@ fn note(record: &mut TrialRecord, name: &str, before: Option<u64>, asked: &Link,
     }
 }
 
-/// What failed for another reason keeps it.
+/// A trial may have failed already for what follows from this: a link whose agent is gone lets nothing pass.
 fn fail(record: &mut TrialRecord, failure: TrialFailure) {
-    if record.failure.is_none() {
+    let is_closer = |known: &TrialFailure| remoteness(failure.reason) < remoteness(known.reason);
+    if record.failure.as_ref().is_none_or(is_closer) {
         record.metrics.clear();
         record.failure = Some(failure);
     }

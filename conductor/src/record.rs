@@ -74,7 +74,7 @@ impl Seen {
 
 /// How far from the root a failure usually is. Peers of a dead node see broken streams and refused dials, often before
 /// we see the node dead; whoever we cancelled is never the cause.
-fn remoteness(reason: Reason) -> u8 {
+pub(crate) fn remoteness(reason: Reason) -> u8 {
     match reason {
         Reason::NodeLost => 0,
         Reason::Stopped | Reason::Internal | Reason::Unsupported | Reason::ListenFailed => 1,

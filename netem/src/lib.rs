@@ -35,7 +35,7 @@ mod frame;
 mod kernel;
 mod netlink;
 pub mod probe;
-mod realtime;
+pub mod realtime;
 mod rules;
 mod tap;
 mod tc;

@@ -13,7 +13,7 @@ const SLICE_NANOSECONDS: u64 = 100_000;
 const TIMER_SLACK: NonZeroU64 = NonZeroU64::new(1_000).expect("1000 is not 0");
 
 /// Gives the calling thread what it may have.
-pub(crate) fn acquire() -> Scheduling {
+pub fn acquire() -> Scheduling {
     // Without it timers are later, not wrong.
     let _ = rustix::thread::set_current_timer_slack(Some(TIMER_SLACK));
     if set_real_time().is_ok() {

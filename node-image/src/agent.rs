@@ -20,7 +20,11 @@ use axum::{
 use perfrun_api::node::{LinkRequest, LinkStatus, ProbeRequest};
 use perfrun_link::{Capabilities, probe::Measurement};
 use perfrun_netem::probe;
-use tokio::{net::UdpSocket, sync::Mutex, task::spawn_blocking};
+use tokio::{
+    net::UdpSocket,
+    sync::{Mutex, oneshot},
+    task::spawn_blocking,
+};
 use tokio_util::sync::CancellationToken;
 
 use self::{emulation::Emulation, metrics::Metrics};
@@ -48,7 +52,7 @@ struct Agent {
     listen_ip: std::net::IpAddr,
     probe_port: u16,
     /// One measurement at a time: two would be each other's traffic.
-    probing: Mutex<()>,
+    probing: Arc<Mutex<()>>,
     metrics: Metrics,
 }
 
@@ -56,10 +60,12 @@ struct Agent {
 pub async fn serve(args: args::LinkAgent) -> anyhow::Result<()> {
     let token = read_token(&args.token_file)?;
     let listener = listen(&args.control)?;
-    let answers = UdpSocket::bind(SocketAddr::new(args.listen_ip, 0))
-        .await
-        .with_context(|| format!("failed to bind a UDP port of {} for probes", args.listen_ip))?;
-    let probe_port = answers.local_addr()?.port();
+    let bound = std::net::UdpSocket::bind(SocketAddr::new(args.listen_ip, 0));
+    let socket =
+        bound.with_context(|| format!("failed to bind a UDP port of {} for probes", args.listen_ip))?;
+    socket.set_nonblocking(true)?;
+    let probe_port = socket.local_addr()?.port();
+    let answering = on_time(async { probe::serve(UdpSocket::from_std(socket)?).await })?;
     make_tun_device();
     let capabilities = spawn_blocking(perfrun_netem::capabilities::probe).await?;
     let interface = args.interface.clone();
@@ -74,7 +80,7 @@ pub async fn serve(args: args::LinkAgent) -> anyhow::Result<()> {
         emulation: emulation.clone(),
         listen_ip: args.listen_ip,
         probe_port,
-        probing: Mutex::default(),
+        probing: Arc::default(),
     });
     let stop = CancellationToken::new();
     let signalled = stop_signal().context("failed to watch for signals")?;
@@ -86,7 +92,9 @@ pub async fn serve(args: args::LinkAgent) -> anyhow::Result<()> {
     tokio::select! {
         () = connections::serve(listener, router(agent, token.into()), LIMITS, stop.clone()) => {}
         () = graceful => {}
-        answering = probe::serve(answers) => drop(answering.context("failed to answer probes")?),
+        ended = answering => {
+            ended.context("the thread that answers probes has ended")?.context("failed to answer probes")?;
+        }
     }
     spawn_blocking(move || lock(&emulation).remove()).await?
 }
@@ -135,21 +143,43 @@ async fn put_probe(
     let Json(ProbeRequest { server, plan }) = request.map_err(unreadable)?;
     plan.check()
         .map_err(|bad| Refused::new(StatusCode::BAD_REQUEST, bad.to_string()))?;
-    let Ok(_alone) = agent.probing.try_lock() else {
+    let Ok(alone) = agent.probing.clone().try_lock_owned() else {
         return Err(Refused::new(
             StatusCode::LOCKED,
             "another measurement goes on: ask again when it has ended".into(),
         ));
     };
     let failed = |why: String| Refused::new(StatusCode::BAD_GATEWAY, why);
-    let socket = UdpSocket::bind(SocketAddr::new(agent.listen_ip, 0))
-        .await
-        .map_err(|error| failed(format!("failed to bind a UDP port for the probe: {error}")))?;
-    let measured = probe::measure(socket, server, &plan)
-        .await
-        .map_err(|error| failed(described(&error)))?;
+    let from = SocketAddr::new(agent.listen_ip, 0);
+    let measuring = on_time(async move {
+        let socket = UdpSocket::bind(from).await?;
+        let measured = probe::measure(socket, server, &plan).await?;
+        drop(alone);
+        anyhow::Ok(measured)
+    });
+    let measured = async { measuring?.await? }.await;
+    let measured = measured.map_err(|error| failed(format!("{error:#}")))?;
     agent.metrics.measured(&measured);
     Ok(Json(measured))
+}
+
+/// Runs something on a thread of its own that wakes up as punctually as the emulator does, so that the link is measured
+/// and not how busy the machine is.
+fn on_time<T: Send + 'static>(
+    work: impl Future<Output = T> + Send + 'static,
+) -> std::io::Result<oneshot::Receiver<T>> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let (done, outcome) = oneshot::channel();
+    std::thread::Builder::new()
+        .name("probe".to_owned())
+        .spawn(move || {
+            perfrun_netem::realtime::acquire();
+            // Nobody may wait any more.
+            let _ = done.send(runtime.block_on(work));
+        })?;
+    Ok(outcome)
 }
 
 /// Work that may block for some milliseconds.
@@ -166,16 +196,6 @@ fn lock(emulation: &std::sync::Mutex<Emulation>) -> std::sync::MutexGuard<'_, Em
     emulation
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-fn described(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 /// Containers have no /dev/net/tun, and those with CAP_MKNOD can make it. Where that fails, or is not needed, what works

@@ -57,12 +57,6 @@ struct Processes {
     agent: Option<NodeProcess>,
 }
 
-impl Processes {
-    fn all(&self) -> impl Iterator<Item = &NodeProcess> {
-        self.agent.iter().chain([&self.node])
-    }
-}
-
 /// All that a run's processes are started from.
 #[derive(Clone, Debug)]
 pub struct Programs {
@@ -349,14 +343,12 @@ impl<'a> LocalNodes<'a> {
         let index = self.nodes.iter().position(|program| program.node.name == name);
         let index = index.with_context(|| format!("the plan has no node {name}"))?;
         let lost = self.processes.lock().await.remove(name);
-        if let Some(lost) = lost {
-            let exits = join_all(lost.all().map(NodeProcess::kill)).await;
-            let exits: Vec<_> = lost
-                .all()
-                .zip(exits)
-                .map(|(process, exit)| format!("{}: {exit}", process.name()))
-                .collect();
-            self.ui.say(&format!("{name} was lost; {}", exits.join("; ")));
+        if let Some(Processes { node, agent }) = lost {
+            let mut how = node.kill().await.to_string();
+            if let Some(agent) = agent {
+                how += &format!("; its link agent: {}", agent.kill().await);
+            }
+            self.ui.say(&format!("{name} was lost: {how}"));
         }
         let processes = self.spawn(index).await?;
         let contact = self.are_ready(&processes).await?;

@@ -13,6 +13,7 @@ mod disk;
 mod document;
 mod killed;
 mod limits;
+mod links;
 mod output;
 mod perfrun;
 mod programs;

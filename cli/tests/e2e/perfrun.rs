@@ -314,6 +314,11 @@ impl Running {
         send(self.pid(), signal);
     }
 
+    /// Whether it has ended already.
+    pub fn has_ended(&self) -> bool {
+        !remains::is_alive(self.pid())
+    }
+
     /// Waits until it has ended.
     pub fn ended(mut self) -> Ended {
         let begun = Instant::now();
@@ -424,7 +429,7 @@ impl Belongings {
 }
 
 /// The children of a process, of whichever of its threads.
-fn children(pid: u32) -> BTreeSet<u32> {
+pub fn children(pid: u32) -> BTreeSet<u32> {
     entries(Path::new(&format!("/proc/{pid}/task")))
         .into_iter()
         .filter_map(|task| fs::read_to_string(task.join("children")).ok())
