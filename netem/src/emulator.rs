@@ -120,6 +120,19 @@ impl Emulator {
         }
     }
 
+    /// Leaves the links impaired, for whoever comes next to inspect, change or [`clear`] them. Only the kernel goes on by
+    /// itself: an emulator in user space is handed back, and goes on as long as it is kept.
+    #[must_use = "what is handed back and dropped no longer impairs anything"]
+    pub fn leave(self) -> Option<Self> {
+        match self.0 {
+            Inner::Kernel(kernel) => {
+                kernel.leave();
+                None
+            }
+            Inner::Userspace(_) => Some(self),
+        }
+    }
+
     /// Ends the impairment, as dropping does, and says if something could not be removed.
     pub fn remove(mut self) -> Result<(), Error> {
         match &mut self.0 {

@@ -10,6 +10,7 @@
 //! packets as they are. `tbf` has no limit to speak of: it is there because it cuts super-packets before netem sees them.
 //! Nothing of this needs the process: if it is killed, the link stays impaired, and the next one takes it over.
 
+mod inspect;
 mod netem;
 
 use std::fmt;
@@ -23,11 +24,12 @@ use crate::netlink::{self, Netlink};
 use crate::rules::{self, Rules};
 use crate::tc::{self, Classifier, OURS, Qdisc, QdiscStats, Then};
 use crate::userspace;
+pub(crate) use inspect::inspect;
 use netem::Netem;
 use perfrun_link::Kind;
 use perfrun_link::ability::KERNEL_ROUTES_MAX;
 use perfrun_link::impairment::{Impairment, Mode};
-use perfrun_link::route::{Link, Prefix};
+use perfrun_link::route::{BadLink, Link, Prefix};
 use perfrun_link::state::{State, Traffic};
 
 const ROOT: TcHandle = TcHandle {
@@ -110,6 +112,16 @@ pub enum Error {
         wanted: String,
         /// What there is.
         has: String,
+    },
+    /// By hand, or by another version.
+    #[error(
+        "the queueing disciplines of {device} are not as perfrun has set them: remove them with `perfrun link clear`"
+    )]
+    Altered {
+        /// Which interface.
+        device: String,
+        /// What is impossible about them.
+        source: BadLink,
     },
     /// The root.
     #[error("failed to remove the impairment of {device}")]
@@ -254,6 +266,11 @@ impl Kernel {
             found.and_then(|qdisc| qdisc.stats).unwrap_or_default()
         };
         Ok((0..).take(self.link.routes().len()).map(stats).collect())
+    }
+
+    /// Nothing of it needs this process.
+    pub(crate) fn leave(mut self) {
+        self.removed = true;
     }
 
     /// Ends the impairment; what is on its way is lost.
@@ -459,14 +476,32 @@ pub(crate) fn probe(netlink: &mut Netlink, interface: u32) -> Result<(), Error> 
         ..Impairment::default()
     };
     let device = "a device made for trying";
-    let prio = tc::qdisc(interface, TcHandle::ROOT, ROOT, "prio", Some(prio_options()));
-    add(netlink, device, "prio", prio)?;
-    let parent = |minor| TcHandle { major: OURS, minor };
+    let options = Netem::of(&impairment).encode(&impairment);
+    // First by itself: a kernel that lacks netem and what it needs around it lacks netem.
     let handle = TcHandle {
         major: NETEM,
         minor: 0,
     };
-    let options = Netem::of(&impairment).encode(&impairment);
+    let alone = tc::qdisc(interface, TcHandle::ROOT, handle, "netem", Some(options.clone()));
+    add(netlink, device, "netem", alone)?;
+    netlink
+        .execute(
+            RouteNetlinkMessage::DelQueueDiscipline(tc::qdisc(
+                interface,
+                TcHandle::ROOT,
+                handle,
+                "netem",
+                None,
+            )),
+            0,
+        )
+        .map_err(|source| Error::Remove {
+            device: device.to_owned(),
+            source,
+        })?;
+    let prio = tc::qdisc(interface, TcHandle::ROOT, ROOT, "prio", Some(prio_options()));
+    add(netlink, device, "prio", prio)?;
+    let parent = |minor| TcHandle { major: OURS, minor };
     add(
         netlink,
         device,

@@ -9,6 +9,7 @@
 //! | `frame` | the bytes of frames | decide about them |
 //! | `kernel`, `userspace` | the two back ends | be seen from outside, but for their errors |
 //! | `rules`, `tc`, `netlink`, `tap`, `realtime` | what is asked of the kernel | touch what belongs to others |
+//! | [`inspect`], `caught`, [`status`] | what is at work already, told by the kernel or by who does it | change it |
 //! | [`probe`] | measuring a link from one peer to the other | know who impairs it |
 //!
 //! What can be asked for, what becomes of each packet, and what to think of a measured link is the subject of
@@ -30,20 +31,25 @@
 //! ```
 
 pub mod capabilities;
+mod caught;
 pub mod emulator;
 mod frame;
+pub mod inspect;
 mod kernel;
 mod netlink;
 pub mod probe;
 pub mod realtime;
 mod rules;
+pub mod status;
 mod tap;
 mod tc;
 mod userspace;
 
 pub use emulator::{Emulator, Error, Options, clear};
+pub use inspect::{Found, inspect, interfaces};
 pub use kernel::Error as KernelError;
 pub use netlink::Error as NetlinkError;
 pub use rules::Error as RulesError;
+pub use status::Status;
 pub use tap::Error as TapError;
 pub use userspace::Error as UserspaceError;

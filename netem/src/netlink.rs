@@ -29,6 +29,7 @@ const NLMSGERR_ATTR_MSG: u16 = 1;
 
 /// `struct ifinfomsg`
 const LINK_HEADER: usize = 16;
+const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
 const IFLA_STATS64: u16 = 23;
 /// In `struct rtnl_link_stats64`.
@@ -115,6 +116,16 @@ impl Netlink {
         message.attributes.push(name);
         let replies = self.request(RouteNetlinkMessage::GetLink(message), NLM_F_ACK)?;
         replies.first().and_then(device).ok_or(Error::Garbled)
+    }
+
+    /// The names of all devices.
+    pub(crate) fn devices(&mut self) -> Result<Vec<String>, Error> {
+        let replies = self.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
+        let name = |Reply(bytes): &Reply| {
+            let name = attribute(bytes.get(LINK_HEADER..)?, IFLA_IFNAME)?;
+            Some(String::from_utf8_lossy(name).trim_end_matches('\0').to_owned())
+        };
+        Ok(replies.iter().filter_map(name).collect())
     }
 
     fn request(&mut self, message: RouteNetlinkMessage, flags: u16) -> Result<Vec<Reply>, Error> {

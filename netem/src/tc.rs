@@ -32,7 +32,7 @@ pub(crate) const EGRESS: TcHandle = TcHandle {
 };
 
 const MESSAGE_HEADER: usize = 20;
-const TCA_KIND: u16 = 1;
+pub(crate) const TCA_KIND: u16 = 1;
 pub(crate) const TCA_OPTIONS: u16 = 2;
 const TCA_STATS2: u16 = 7;
 /// In `TCA_STATS2`.
@@ -42,7 +42,7 @@ const TCA_STATS_QUEUE: u16 = 3;
 /// In `TCA_STATS2`.
 const TCA_STATS_PKT64: u16 = 8;
 /// The same for u32 and flower.
-const CLASS_ID: u16 = 1;
+pub(crate) const CLASS_ID: u16 = 1;
 
 /// The priority of a filter that is only tried: behind all others.
 const TRIAL: u16 = 0x7065;
@@ -118,7 +118,7 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    fn message(&self, interface: u32, classifier: Classifier) -> TcMessage {
+    pub(crate) fn message(&self, interface: u32, classifier: Classifier) -> TcMessage {
         let mut message = TcMessage::with_index(interface as i32);
         message.header.parent = self.parent;
         message.header.info = filter_info(self.priority, self.matches.ether_type());
@@ -340,15 +340,20 @@ impl Netlink {
 
     /// The filters of a parent, by priority, each once. None if there is no such parent.
     pub(crate) fn filters(&mut self, interface: u32, parent: TcHandle) -> Result<Vec<Present>, Error> {
-        let mut message = TcMessage::with_index(interface as i32);
-        message.header.parent = parent;
-        let replies = match self.dump(RouteNetlinkMessage::GetTrafficFilter(message)) {
-            Err(error) if error.errno().is_some_and(is_absent) => return Ok(Vec::new()),
-            replies => replies?,
-        };
+        let replies = self.filter_replies(interface, parent)?;
         Ok(by_priority(
             replies.iter().filter_map(|reply| filter(reply, parent)),
         ))
+    }
+
+    /// The same, undecoded.
+    pub(crate) fn filter_replies(&mut self, interface: u32, parent: TcHandle) -> Result<Vec<Reply>, Error> {
+        let mut message = TcMessage::with_index(interface as i32);
+        message.header.parent = parent;
+        match self.dump(RouteNetlinkMessage::GetTrafficFilter(message)) {
+            Err(error) if error.errno().is_some_and(is_absent) => Ok(Vec::new()),
+            replies => replies,
+        }
     }
 
     /// The queueing disciplines of an interface.
@@ -374,9 +379,12 @@ impl Netlink {
         }
     }
 
-    /// Removes it, with all filters in it.
+    /// Removes it, with all filters in it, if it is there.
     pub(crate) fn remove_clsact(&mut self, interface: u32) -> Result<(), Error> {
-        self.execute(RouteNetlinkMessage::DelQueueDiscipline(clsact(interface)), 0)
+        match self.execute(RouteNetlinkMessage::DelQueueDiscipline(clsact(interface)), 0) {
+            Err(error) if error.errno().is_some_and(is_absent) => Ok(()),
+            removed => removed,
+        }
     }
 }
 
@@ -399,15 +407,15 @@ fn is_absent(errno: Errno) -> bool {
 }
 
 /// Fields of `struct tcmsg` and the attributes behind it.
-struct Parsed<'a> {
+pub(crate) struct Parsed<'a> {
     index: u32,
     handle: TcHandle,
-    parent: TcHandle,
-    info: u32,
-    attributes: &'a [u8],
+    pub(crate) parent: TcHandle,
+    pub(crate) info: u32,
+    pub(crate) attributes: &'a [u8],
 }
 
-fn parse(Reply(bytes): &Reply) -> Option<Parsed<'_>> {
+pub(crate) fn parse(Reply(bytes): &Reply) -> Option<Parsed<'_>> {
     let (header, attributes) = bytes.split_at_checked(MESSAGE_HEADER)?;
     let long = |at: usize| u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
     Some(Parsed {

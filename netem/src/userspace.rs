@@ -340,13 +340,23 @@ impl Thread {
     }
 }
 
-/// Removes what an emulator that was killed has left behind; true if it did.
-pub(crate) fn clear(netlink: &mut Netlink, interface: u32) -> Result<bool, rules::Error> {
-    let rules = Rules {
+/// Whether somebody's packets are to make a detour.
+pub(crate) fn is_at(netlink: &mut Netlink, interface: u32) -> Result<bool, rules::Error> {
+    Ok(!rules_of(interface).ours(netlink)?.is_empty())
+}
+
+/// To look at, or to remove.
+fn rules_of(interface: u32) -> Rules {
+    Rules {
         interface,
         parent: EGRESS,
         classifier: Classifier::U32, // for adding, and nothing is added
-    };
+    }
+}
+
+/// Removes what an emulator that was killed has left behind; true if it did.
+pub(crate) fn clear(netlink: &mut Netlink, interface: u32) -> Result<bool, rules::Error> {
+    let rules = rules_of(interface);
     if rules.ours(netlink)?.is_empty() {
         return Ok(false);
     }

@@ -3,11 +3,14 @@
 //! Layouts are those of linux/pkt_sched.h, in the byte order of the machine. All attributes are sent even if they say
 //! nothing: netem keeps what a change does not mention.
 
+use std::num::{NonZeroU32, NonZeroU64};
+use std::time::Duration;
+
 use rtnetlink::packet_core::{DefaultNla, Emitable, NLA_F_NESTED};
 
 use crate::netlink::attribute;
 use perfrun_link::distribution;
-use perfrun_link::impairment::{Impairment, Loss};
+use perfrun_link::impairment::{Chance, Distribution, Impairment, Jitter, Loss, Reorder};
 use perfrun_link::ratio::Ratio;
 
 const CORRELATIONS: u16 = 1;
@@ -48,9 +51,8 @@ pub(crate) struct Netem {
 
 impl Netem {
     pub(crate) fn of(impairment: &Impairment) -> Self {
-        let nanoseconds = |time: std::time::Duration| {
-            i64::try_from(time.as_nanos()).expect("times are checked to be short")
-        };
+        let nanoseconds =
+            |time: Duration| i64::try_from(time.as_nanos()).expect("times are checked to be short");
         let scaled = |ratio: Option<Ratio>| ratio.map_or(0, Ratio::to_scaled);
         let jitter = impairment.jitter.as_ref();
         let duplicate = impairment.duplicate.as_ref();
@@ -184,6 +186,55 @@ impl Netem {
     }
 }
 
+impl Netem {
+    /// The figures in our terms. Shares are as exact as the kernel's 32 bits are; from which table a delay is drawn is not
+    /// known.
+    pub(super) fn impairment(&self) -> Impairment {
+        let ratio = |scaled: u32| {
+            let share = f64::from(scaled) / f64::from(u32::MAX);
+            Ratio::new((share * 1e9).round() / 1e9).expect("a 32-bit number is at most the largest")
+        };
+        let chance = |[share, correlation]: [u32; 2]| {
+            (share > 0).then(|| Chance {
+                ratio: ratio(share),
+                correlation: ratio(correlation),
+            })
+        };
+        let [delay_correlation, loss_correlation, duplicate_correlation] = self.correlations;
+        let nanoseconds = |time: i64| Duration::from_nanos(time.unsigned_abs());
+        let loss = match self.gilbert_elliott {
+            Some([enter_bad, leave_bad, passes_in_bad, loss_in_good]) => Some(Loss::GilbertElliott {
+                enter_bad: ratio(enter_bad),
+                leave_bad: ratio(leave_bad),
+                loss_in_bad: ratio(u32::MAX - passes_in_bad),
+                loss_in_good: ratio(loss_in_good),
+            }),
+            None => (self.loss > 0).then(|| Loss::Random {
+                ratio: ratio(self.loss),
+                correlation: ratio(loss_correlation),
+            }),
+        };
+        Impairment {
+            delay: nanoseconds(self.latency),
+            jitter: (self.jitter != 0).then(|| Jitter {
+                amount: nanoseconds(self.jitter),
+                distribution: Distribution::default(),
+                correlation: ratio(delay_correlation),
+            }),
+            loss,
+            duplicate: chance([self.duplicate, duplicate_correlation]),
+            corrupt: chance(self.corrupt),
+            reorder: (self.reorder[0] > 0).then(|| Reorder {
+                ratio: ratio(self.reorder[0]),
+                correlation: ratio(self.reorder[1]),
+                gap: NonZeroU32::new(self.gap).unwrap_or(NonZeroU32::MIN),
+            }),
+            rate_bits_per_second: NonZeroU64::new(self.bytes_per_second.saturating_mul(8)),
+            limit_packets: NonZeroU32::new(self.limit),
+        }
+    }
+}
+
 fn longs(values: &[u32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_ne_bytes()).collect()
 }
@@ -210,11 +261,31 @@ pub(super) fn emitted(attributes: &[DefaultNla]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use std::num::{NonZeroU32, NonZeroU64};
-    use std::time::Duration;
-
     use super::*;
-    use perfrun_link::impairment::{Chance, Distribution, Jitter, Reorder};
+
+    #[test]
+    fn figures_are_read_back_as_they_were_set() {
+        let bursts = Impairment {
+            loss: Some(Loss::GilbertElliott {
+                enter_bad: percent(0.5),
+                leave_bad: percent(12.5),
+                loss_in_bad: percent(90.0),
+                loss_in_good: percent(0.01),
+            }),
+            ..Impairment::default()
+        };
+        for set in [everything(), bursts, Impairment::default()] {
+            let known = Impairment {
+                jitter: set.jitter.clone().map(|jitter| Jitter {
+                    distribution: Distribution::default(),
+                    ..jitter
+                }),
+                limit_packets: NonZeroU32::new(set.limit_packets()),
+                ..set.clone()
+            };
+            assert_eq!(Netem::of(&set).impairment(), known);
+        }
+    }
 
     fn percent(percent: f64) -> Ratio {
         Ratio::from_percent(percent).unwrap()

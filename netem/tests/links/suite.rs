@@ -1,14 +1,16 @@
 //! What holds for both back ends.
 
+use std::collections::HashSet;
 use std::num::{NonZeroU32, NonZeroU64};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use perfrun_link::state::Traffic;
 use perfrun_link::{
-    Backend, Chance, Distribution, Impairment, Jitter, Link, Loss, Ratio, Reorder, Route, Scheduling,
+    Backend, Chance, Distribution, Impairment, Jitter, Kind, Link, Loss, Ratio, Reorder, Route, Scheduling,
 };
-use perfrun_netem::Emulator;
+use perfrun_netem::{Emulator, Found, Status};
 
 use crate::lab::{FAR, FAR_UNIMPAIRED, FAR_V6, Lab, address, to_far};
 use crate::role;
@@ -32,6 +34,7 @@ macro_rules! tests {
             neighbours_are_found_at_once,
             changing_a_link_loses_nothing,
             counting_begins_anew,
+            what_is_at_work_can_be_seen_by_others,
             what_is_removed_leaves_nothing,
             the_probe_tells_what_is_from_what_is_not,
         }
@@ -542,6 +545,74 @@ pub fn counting_begins_anew(backend: Backend) {
     assert_eq!(counts(&mut emulator), (0, 0));
 }
 
+pub fn what_is_at_work_can_be_seen_by_others(backend: Backend) {
+    let Some(lab) = Lab::new(backend) else { return };
+    let before = lab.traces();
+    let inspect = || lab.near.run(|| perfrun_netem::inspect("eth0")).unwrap();
+    assert_eq!(inspect(), Found::Nothing);
+    let route = |peer: &str, impairment| Route {
+        peers: vec![peer.parse().unwrap()],
+        impairment,
+    };
+    let queue = NonZeroU32::new(5000);
+    let with_queue = |impairment| Impairment {
+        limit_packets: queue,
+        ..impairment
+    };
+    let routes = vec![
+        route(FAR, with_queue(delay(30))),
+        route("10.99.0.0/16", with_queue(lossy(1.0))),
+        route("fd99::/32", with_queue(delay(40))),
+    ];
+    let link = Link::new(routes).unwrap();
+    let mut emulator = lab.emulator(&link);
+    let told = emulator.state().unwrap();
+    if told.backend == Kind::Kernel {
+        assert_eq!(inspect(), Found::Kernel(told));
+        // Without the process it goes on, and is no less seen.
+        assert!(emulator.leave().is_none());
+        let Found::Kernel(state) = inspect() else {
+            panic!("{:?}", inspect())
+        };
+        assert_eq!(state.link, link);
+        let echo = Echo::start(&lab, address(FAR));
+        assert!(median(round_trips(&lab, &echo, 10, Duration::from_millis(5))) >= 30.0);
+        assert!(lab.near.run(|| perfrun_netem::clear("eth0")).unwrap());
+    } else {
+        let peers = link.peers().into_iter().map(|(peer, _)| peer);
+        let Found::Silent { peers: seen } = inspect() else {
+            panic!("{:?}", inspect())
+        };
+        assert_eq!(
+            seen.into_iter().collect::<HashSet<_>>(),
+            peers.collect::<HashSet<_>>()
+        );
+        let emulator = Arc::new(Mutex::new(emulator));
+        let asked = Arc::clone(&emulator);
+        let status = lab
+            .near
+            .run(|| Status::serve("eth0", move || asked.lock().unwrap().state().ok()));
+        let Found::Userspace { state, process } = inspect() else {
+            panic!("{:?}", inspect())
+        };
+        assert_eq!((state.link, process), (link, Some(std::process::id())));
+        drop(status);
+        emulator.lock().unwrap().set(&Link::default()).unwrap();
+        // Dropped with the last of those who ask.
+        eventually(
+            "the emulator's owners",
+            || {
+                thread::sleep(Duration::from_millis(10));
+                Arc::strong_count(&emulator)
+            },
+            |owners| *owners == 1,
+        );
+        drop(emulator);
+    }
+    assert_eq!(inspect(), Found::Nothing);
+    assert_eq!(lab.traces(), before);
+}
+
 pub fn what_is_removed_leaves_nothing(backend: Backend) {
     let Some(lab) = Lab::new(backend) else { return };
     let before = lab.traces();
@@ -588,6 +659,12 @@ pub fn a_killed_emulator_is_succeeded(backend: Backend, is_closed: bool) {
     let mut killed = role::start_emulator(&lab, &to_far(delay(30)), backend);
     killed.kill().unwrap();
     killed.wait().unwrap();
+    let seen = lab.near.run(|| perfrun_netem::inspect("eth0")).unwrap();
+    match seen {
+        Found::Closed { peers } => assert!(is_closed && peers.len() == 2, "{peers:?}"),
+        Found::Kernel(state) => assert!(!is_closed && state.link.routes().len() == 1, "{state:?}"),
+        seen => panic!("{seen:?}"),
+    }
     assert!(lab.near.run(|| perfrun_netem::clear("eth0")).unwrap());
     assert!(!lab.near.run(|| perfrun_netem::clear("eth0")).unwrap());
     assert_eq!(lab.traces(), before);

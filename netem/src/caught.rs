@@ -1,0 +1,161 @@
+//! Whom filters of ours catch, read back from the kernel.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use rtnetlink::packet_route::tc::TcHandle;
+
+use crate::netlink::{Error, Netlink, Reply, attribute};
+use crate::tc::{self, CLASS_ID, OURS, TCA_KIND, TCA_OPTIONS};
+use perfrun_link::route::Prefix;
+
+/// Options of u32 and flower, see linux/pkt_cls.h.
+const U32_SELECTOR: u16 = 5;
+const FLOWER_IPV4_DESTINATION: (u16, u16) = (12, 13);
+const FLOWER_IPV6_DESTINATION: (u16, u16) = (16, 17);
+
+/// `struct tc_u32_sel` without its keys, and `struct tc_u32_key`
+const SELECTOR_HEADER: usize = 16;
+const KEY: usize = 16;
+
+/// A filter of ours for packets to peers.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Caught {
+    pub(crate) peer: Prefix,
+    /// The class they are led to, by its minor number.
+    pub(crate) class: u16,
+}
+
+/// Each peer once, in the order of filters.
+pub(crate) fn caught(netlink: &mut Netlink, interface: u32, parent: TcHandle) -> Result<Vec<Caught>, Error> {
+    let replies = netlink.filter_replies(interface, parent)?;
+    let mut all: Vec<Caught> = Vec::new();
+    for caught in replies.iter().filter_map(|reply| parse(reply, parent)) {
+        if !all.contains(&caught) {
+            all.push(caught);
+        }
+    }
+    Ok(all)
+}
+
+fn parse(reply: &Reply, parent: TcHandle) -> Option<Caught> {
+    let parsed = tc::parse(reply).filter(|parsed| parsed.parent == parent)?;
+    let options = attribute(parsed.attributes, TCA_OPTIONS)?;
+    let class = TcHandle::from(u32::from_ne_bytes(attribute(options, CLASS_ID)?.try_into().ok()?));
+    if class.major != OURS {
+        return None;
+    }
+    let ether_type = u16::from_be(parsed.info as u16);
+    let (bits, mask) = match (attribute(parsed.attributes, TCA_KIND)?, ether_type) {
+        (b"u32\0", ETHER_TYPE_V4) => words::<1>(attribute(options, U32_SELECTOR)?, 16)?,
+        (b"u32\0", ETHER_TYPE_V6) => words::<4>(attribute(options, U32_SELECTOR)?, 24)?,
+        (b"flower\0", ETHER_TYPE_V4) => flower::<4>(options, FLOWER_IPV4_DESTINATION)?,
+        (b"flower\0", ETHER_TYPE_V6) => flower::<16>(options, FLOWER_IPV6_DESTINATION)?,
+        _ => return None,
+    };
+    let address = if ether_type == ETHER_TYPE_V4 {
+        IpAddr::from(Ipv4Addr::from_bits(bits as u32))
+    } else {
+        IpAddr::from(Ipv6Addr::from_bits(bits))
+    };
+    let peer = Prefix::new(address, mask.count_ones() as u8).ok()?;
+    Some(Caught {
+        peer,
+        class: class.minor,
+    })
+}
+
+const ETHER_TYPE_V4: u16 = libc::ETH_P_IP as u16;
+const ETHER_TYPE_V6: u16 = libc::ETH_P_IPV6 as u16;
+
+/// Bits and mask of an address of so many words, from keys of u32, the first of which is so far behind the IP header's
+/// begin. Words of which nothing counts have no key. None if it is about something else.
+fn words<const N: usize>(selector: &[u8], first: i32) -> Option<(u128, u128)> {
+    let count = usize::from(*selector.get(2)?);
+    let keys = selector.get(SELECTOR_HEADER..SELECTOR_HEADER + count * KEY)?;
+    let (mut bits, mut mask) = (0, 0);
+    for key in keys.chunks_exact(KEY) {
+        let word = |at: usize| [key[at], key[at + 1], key[at + 2], key[at + 3]];
+        let number = usize::try_from(i32::from_ne_bytes(word(8)) - first).ok()? / 4;
+        let shift = 32 * N.checked_sub(number + 1)?;
+        mask |= u128::from(u32::from_be_bytes(word(0))) << shift;
+        bits |= u128::from(u32::from_be_bytes(word(4))) << shift;
+    }
+    (count > 0).then_some((bits, mask))
+}
+
+fn flower<const BYTES: usize>(options: &[u8], (destination, mask): (u16, u16)) -> Option<(u128, u128)> {
+    let value = |kind| {
+        let bytes = attribute(options, kind)?.first_chunk::<BYTES>()?;
+        Some(
+            bytes
+                .iter()
+                .fold(0u128, |value, byte| value << 8 | u128::from(*byte)),
+        )
+    };
+    Some((value(destination)?, value(mask)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use rtnetlink::packet_core::Emitable;
+
+    use super::*;
+    use crate::tc::{Classifier, EGRESS, Filter, INGRESS, Match, Then};
+
+    fn reply(matches: Match, then: Then, classifier: Classifier) -> Reply {
+        let filter = Filter {
+            parent: EGRESS,
+            priority: 110,
+            matches,
+            then,
+        };
+        let message = filter.message(5, classifier);
+        let mut bytes = vec![0; message.buffer_len()];
+        message.emit(&mut bytes);
+        Reply(bytes)
+    }
+
+    #[test]
+    fn peers_are_read_as_they_were_written() {
+        for classifier in Classifier::ALL {
+            for peer in [
+                "10.0.0.1",
+                "10.1.0.0/16",
+                "fd70::1",
+                "fd70:6572:6000::/35",
+                "fd00::/8",
+            ] {
+                let peer: Prefix = peer.parse().unwrap();
+                let reply = reply(Match::To(peer), Then::Class(3), classifier);
+                assert_eq!(parse(&reply, EGRESS), Some(Caught { peer, class: 3 }), "{peer}");
+                assert_eq!(parse(&reply, INGRESS), None);
+            }
+        }
+    }
+
+    #[test]
+    fn other_filters_name_no_peer() {
+        for classifier in Classifier::ALL {
+            let discovery = Match::neighbour_discovery();
+            let others = discovery
+                .into_iter()
+                .chain([Match::Everything, Match::From("netem0".to_owned())]);
+            for matches in others {
+                let reply = reply(matches.clone(), Then::Class(1), classifier);
+                assert_eq!(parse(&reply, EGRESS), None, "{matches:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn answers_that_are_cut_off_name_nobody_else() {
+        for classifier in Classifier::ALL {
+            let peer: Prefix = "fd70::1".parse().unwrap();
+            let Reply(whole) = reply(Match::To(peer), Then::Redirect { to: 7 }, classifier);
+            for length in 0..whole.len() {
+                let cut = parse(&Reply(whole[..length].to_vec()), EGRESS);
+                assert!(cut.is_none_or(|caught| caught.peer == peer), "{length}: {cut:?}");
+            }
+        }
+    }
+}
