@@ -1,12 +1,16 @@
 //! The command line.
 
 mod cluster;
+mod link;
 
 use std::{env, ffi::OsStr, path::Path, path::PathBuf, str::FromStr, sync::LazyLock};
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 pub use self::cluster::{Cancel, Get, GetResults, List, Logs, Output, Target, Watch};
+pub use self::link::{
+    Clear as ClearLink, Expected, Link, Peer, Place, Probe as ProbeLink, Set as SetLink, Show as ShowLink,
+};
 
 const EXIT_STATUS: &str = "\
 Exit status:
@@ -104,6 +108,9 @@ pub enum Command {
     Cancel(Cancel),
     /// Print what the nodes of a run of a cluster log.
     Logs(Logs),
+    /// Impair a link by hand, see how it is doing, measure it.
+    #[command(subcommand)]
+    Link(Link),
 }
 
 /// Options of `perfrun run`.

@@ -2,6 +2,7 @@
 
 pub mod args;
 pub mod cluster;
+pub mod link;
 pub mod local;
 pub mod report;
 pub mod run;
@@ -11,6 +12,7 @@ pub mod ui;
 
 use std::{
     fs,
+    future::Future,
     io::{self, Read, Write},
     path::Path,
 };
@@ -39,6 +41,12 @@ pub fn label(file: &Path) -> String {
     } else {
         file.display().to_string()
     }
+}
+
+/// Runs a command that waits for the network or for signals.
+pub fn block_on<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Runtime::new().context("failed to start the async runtime")?;
+    runtime.block_on(command)
 }
 
 /// Prints to standard output. A reader who has seen enough, as `head` has, is no error.

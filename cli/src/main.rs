@@ -1,7 +1,6 @@
 //! `perfrun`: benchmarks of peer-to-peer networking stacks.
 
 use std::{
-    future::Future,
     io::{Write, stderr},
     process::ExitCode,
 };
@@ -9,7 +8,7 @@ use std::{
 use anyhow::Context;
 use perfrun_cli::{
     args::{Cli, Command, Get},
-    cluster,
+    block_on, cluster, link,
     local::{Isolation, privilege},
     report, run, show,
 };
@@ -41,6 +40,7 @@ fn perfrun(cli: Cli) -> anyhow::Result<u8> {
         Command::Get(Get::Results(args)) => block_on(cluster::get_results(&args)),
         Command::Cancel(args) => block_on(cluster::cancel(&args)),
         Command::Logs(args) => block_on(cluster::logs(&args)),
+        Command::Link(command) => link::link(&command),
         Command::Run(args) if args.cluster => block_on(cluster::run(&args)),
         Command::Run(args) => {
             let isolation = run::isolation(&args)?;
@@ -54,9 +54,4 @@ fn perfrun(cli: Cli) -> anyhow::Result<u8> {
             block_on(run::run(args, isolation))
         }
     }
-}
-
-fn block_on(command: impl Future<Output = anyhow::Result<u8>>) -> anyhow::Result<u8> {
-    let runtime = tokio::runtime::Runtime::new().context("failed to start the async runtime")?;
-    runtime.block_on(command)
 }

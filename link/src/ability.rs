@@ -76,7 +76,7 @@ pub enum Reason {
     NoTunDevice,
     /// The file is there, and may not be opened.
     #[error(
-        "/dev/net/tun may not be opened: the container's device rules forbid it (runc 1.2.0 to 1.2.3 do, crun did): update the runtime, or use a device plugin"
+        "/dev/net/tun may not be opened: run as root; in a container its device rules may forbid it (those of runc 1.2.0 to 1.2.3 and of older crun do): update the runtime, or use a device plugin"
     )]
     TunForbidden,
     /// The file is there, and nothing is behind it.

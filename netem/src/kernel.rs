@@ -156,7 +156,10 @@ impl Kernel {
         let qdiscs = netlink.qdiscs(interface.index).map_err(Error::Connect)?;
         match qdiscs.iter().find(|qdisc| qdisc.parent == TcHandle::ROOT) {
             Some(root) if root.handle == ROOT => {
-                tracing::warn!(device, "taking over the link of an emulator that was killed");
+                tracing::warn!(
+                    device,
+                    "taking over the link that another emulator has left behind"
+                );
             }
             // The kernel's own choice has no number.
             Some(root) if root.handle.major != 0 => {
