@@ -4,6 +4,7 @@
 
 mod cluster;
 mod iperf;
+mod links;
 mod overhead;
 mod profile;
 mod quic;
@@ -40,6 +41,8 @@ enum Name {
     NodeCpu,
     /// Time for the network, time per trial that is not the trial, idle memory, start skew.
     Overhead,
+    /// Impaired links against plain ones: TCP throughput, CPU time, time to set them up, to probe them.
+    Links,
     /// All of it on Kubernetes: time to the first byte, start skew, throughput against iperf3, cost of the operator.
     Cluster,
 }
@@ -66,6 +69,9 @@ fn main() -> Result<()> {
         }
         if wanted(Name::Overhead) {
             overhead::run().await?;
+        }
+        if wanted(Name::Links) {
+            links::run(args.rounds, args.seconds).await?;
         }
         if args.names.contains(&Name::Cluster) {
             cluster::run(args.rounds, args.seconds).await?;
