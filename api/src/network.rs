@@ -2,7 +2,7 @@
 
 mod presets;
 
-use std::num::NonZeroU32;
+use std::{fmt, num::NonZeroU32};
 
 use kube::{KubeSchema, core::Duration};
 use perfrun_link::{
@@ -187,6 +187,22 @@ impl Conditions {
     /// What a round trip takes longer than without them; jitter left out.
     pub fn round_trip(&self) -> std::time::Duration {
         self.to_server.delay + self.to_client.delay
+    }
+}
+
+impl fmt::Display for Conditions {
+    /// What happens to packets; of both directions, where they differ.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            to_server, to_client, ..
+        } = self;
+        match (to_server.is_none(), to_client.is_none()) {
+            (true, true) => f.write_str("none"),
+            _ if to_server == to_client => write!(f, "each way: {to_server}"),
+            (false, true) => write!(f, "to server: {to_server}"),
+            (true, false) => write!(f, "to client: {to_client}"),
+            (false, false) => write!(f, "to server: {to_server}; to client: {to_client}"),
+        }
     }
 }
 

@@ -206,7 +206,12 @@ fn times(pair: &Pair) -> Result<()> {
         delay: Duration::from_millis(milliseconds),
         ..Impairment::default()
     };
-    let mut steps = [("start", vec![]), ("set", vec![]), ("recount", vec![]), ("remove", vec![])];
+    let mut steps = [
+        ("start", vec![]),
+        ("set", vec![]),
+        ("recount", vec![]),
+        ("remove", vec![]),
+    ];
     for _ in 0..TIMES {
         let mut begun = Instant::now();
         let mut lap = |step: &mut (&str, Vec<f64>)| {

@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::Context;
+use perfrun_api::network::Conditions;
 use perfrun_api::plan::{Plan, plan};
 
 use crate::{args, label, print, read_documents};
@@ -58,6 +59,17 @@ fn text(name: &str, plan: &Plan) -> String {
     let mut lines = vec![format!("perfrun/{name}")];
     let nodes: Vec<&str> = plan.nodes.iter().map(|node| node.name.as_str()).collect();
     lines.push(format!("  nodes: {}", nodes.join(", ")));
+    if !plan.networks.is_empty() {
+        lines.push("  networks:".to_owned());
+        let width = plan
+            .networks
+            .iter()
+            .map(|network| network.name.len())
+            .max()
+            .unwrap_or(0);
+        let line = |network: &Conditions| format!("    {:<width$}  {network}", network.name);
+        lines.extend(plan.networks.iter().map(line));
+    }
     let mut trials: BTreeMap<usize, (u32, u32)> = BTreeMap::new();
     for trial in &plan.trials {
         let (measured, warmup) = trials.entry(trial.cell).or_default();

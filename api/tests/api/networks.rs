@@ -97,6 +97,21 @@ fn a_home_line_is_slower_upwards() {
 }
 
 #[test]
+fn networks_are_told_in_words() {
+    let told = |name: &str| conditions(name).to_string();
+    assert_eq!(told("none"), "none");
+    assert_eq!(told("lat10"), "to server: delay 10ms");
+    assert_eq!(
+        told("wan"),
+        "each way: delay 25ms, jitter 1ms normal, loss 0.1%, rate 100Mbit"
+    );
+    assert_eq!(
+        told("dsl"),
+        "to server: delay 15ms, loss 0.05%, rate 20Mbit; to client: delay 15ms, loss 0.05%, rate 100Mbit"
+    );
+}
+
+#[test]
 fn a_direction_leaves_the_other_one_as_it_is() {
     let one_way = far("delay: 5ms, direction: toClient");
     assert!(one_way.to_server.is_none());

@@ -11,7 +11,11 @@ pub fn thread(name: &str) -> Result<u32> {
         // One may end meanwhile.
         let comm = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
         if comm.trim_end() == name {
-            let id = entry.file_name().into_string().ok().and_then(|id| id.parse().ok());
+            let id = entry
+                .file_name()
+                .into_string()
+                .ok()
+                .and_then(|id| id.parse().ok());
             return id.context("the kernel numbers threads");
         }
     }

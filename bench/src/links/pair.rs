@@ -29,7 +29,9 @@ impl Pair {
     pub fn create() -> Result<Self> {
         let (near, far) = (Namespace::new()?, Namespace::new()?);
         let peer = format!("/proc/{}/fd/{}", process::id(), far.0.as_raw_fd());
-        near.ip(&["link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", &peer])?;
+        near.ip(&[
+            "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", &peer,
+        ])?;
         for (namespace, address) in [(&near, NEAR), (&far, FAR)] {
             namespace.ip(&["address", "add", &format!("{address}/24"), "dev", "eth0"])?;
             namespace.ip(&["link", "set", "eth0", "up"])?;

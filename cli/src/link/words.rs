@@ -1,7 +1,7 @@
 //! Links in words.
 
 use perfrun_link::{
-    Impairment, Link, Loss, Mode, Prefix, Ratio, Scheduling, State,
+    Link, Mode, Prefix, Scheduling, State,
     state::{Lateness, Traffic, Worker},
 };
 
@@ -50,101 +50,6 @@ pub(super) fn peers(peers: &[Prefix]) -> String {
         Some((only, [])) => only.clone(),
         Some((last, others)) => format!("{} and {last}", others.join(", ")),
     }
-}
-
-/// Words as in the options of `perfrun link set`.
-pub(super) fn impairment(impairment: &Impairment) -> String {
-    let Impairment {
-        delay,
-        jitter,
-        loss,
-        duplicate,
-        corrupt,
-        reorder,
-        rate_bits_per_second,
-        limit_packets,
-    } = impairment;
-    let correlated = |correlation: Ratio| {
-        if correlation.is_zero() {
-            String::new()
-        } else {
-            format!(" (correlation {})", percent(correlation))
-        }
-    };
-    let mut words = Vec::new();
-    if !delay.is_zero() {
-        words.push(format!("delay {delay:?}"));
-    }
-    if let Some(jitter) = jitter {
-        words.push(format!(
-            "jitter {:?} {}{}",
-            jitter.amount,
-            jitter.distribution,
-            correlated(jitter.correlation)
-        ));
-    }
-    match loss {
-        None => {}
-        Some(Loss::Random { ratio, correlation }) => {
-            words.push(format!("loss {}{}", percent(*ratio), correlated(*correlation)));
-        }
-        Some(Loss::GilbertElliott {
-            enter_bad,
-            leave_bad,
-            loss_in_bad,
-            loss_in_good,
-        }) => {
-            let shares = [enter_bad, leave_bad, loss_in_bad, loss_in_good].map(|ratio| percent(*ratio));
-            words.push(format!("burst {}", shares.join(",")));
-        }
-    }
-    for (name, chance) in [("duplicate", duplicate), ("corrupt", corrupt)] {
-        if let Some(chance) = chance {
-            words.push(format!(
-                "{name} {}{}",
-                percent(chance.ratio),
-                correlated(chance.correlation)
-            ));
-        }
-    }
-    if let Some(reorder) = reorder {
-        let gap = match reorder.gap.get() {
-            1 => String::new(),
-            gap => format!(", one of {gap} at most"),
-        };
-        words.push(format!(
-            "reorder {}{gap}{}",
-            percent(reorder.ratio),
-            correlated(reorder.correlation)
-        ));
-    }
-    if let Some(rate) = rate_bits_per_second {
-        words.push(format!("rate {}", bit_rate(rate.get())));
-    }
-    if words.is_empty() {
-        return "none".to_owned();
-    }
-    if let Some(limit) = limit_packets {
-        words.push(format!("queue {limit}"));
-    }
-    words.join(", ")
-}
-
-/// Without the digits that 64 bits add.
-pub(super) fn percent(ratio: Ratio) -> String {
-    format!("{}%", (ratio.get() * 1e11).round() / 1e9)
-}
-
-/// In the largest unit that needs no digits behind a point.
-pub(super) fn bit_rate(bits_per_second: u64) -> String {
-    let units = [("Gbit", 1_000_000_000), ("Mbit", 1_000_000), ("kbit", 1_000)];
-    let whole = units
-        .into_iter()
-        .find(|(_, factor)| bits_per_second.is_multiple_of(*factor));
-    whole.map_or_else(
-        || format!("{bits_per_second}bit"),
-        |(unit, factor)| format!("{}{unit}", bits_per_second / factor),
-    )
 }
 
 /// Three digits that count, and a unit.
@@ -198,7 +103,7 @@ fn table(state: &State) -> String {
                 held,
             } => vec![*packets_out, *dropped, u64::from(*held)],
         };
-        let words = [peers(&route.peers), impairment(&route.impairment)];
+        let words = [peers(&route.peers), route.impairment.to_string()];
         let counts = counts.iter().map(ToString::to_string);
         rows.push(words.into_iter().chain(counts).collect());
     }
@@ -229,32 +134,6 @@ fn worker_line(worker: &Worker) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Expected;
-
-    #[test]
-    fn an_impairment_is_told_in_the_words_that_set_it() {
-        for (set, told) in [
-            ("", "none"),
-            ("queue=7", "none"),
-            ("delay=25ms,loss=0.07%", "delay 25ms, loss 0.07%"),
-            (
-                "delay=1.5s,jitter=2ms,distribution=normal,correlation=25%",
-                "delay 1.5s, jitter 2ms normal (correlation 25%)",
-            ),
-            ("burst=1%,25%,90%", "burst 1%,25%,90%,0%"),
-            (
-                "delay=1ms,reorder=1%,reorder-gap=5,rate=1500kbit,queue=1000",
-                "delay 1ms, reorder 1%, one of 5 at most, rate 1500kbit, queue 1000",
-            ),
-            (
-                "duplicate=1%,corrupt=2%,rate=10Gbit",
-                "duplicate 1%, corrupt 2%, rate 10Gbit",
-            ),
-        ] {
-            let expected: Expected = set.parse().unwrap();
-            assert_eq!(impairment(&expected.0), told);
-        }
-    }
 
     #[test]
     fn times_have_three_digits() {

@@ -1,13 +1,7 @@
 //! Links: what was asked for beside what was measured.
 
-use perfrun_api::{
-    network::Conditions,
-    results::{LinkCheck, Results, Unit},
-};
-use perfrun_link::{
-    Impairment, Loss,
-    probe::{Finding, Judgement, Quantity},
-};
+use perfrun_api::results::{LinkCheck, Results, Unit};
+use perfrun_link::probe::{Finding, Judgement, Quantity};
 
 use crate::{
     table::{Kind, NOTHING, Table},
@@ -46,7 +40,7 @@ pub(super) fn table(results: &Results) -> Option<Table> {
             };
             vec![
                 network.name.as_str().into(),
-                asked(network).into(),
+                network.to_string().into(),
                 range(Quantity::RoundTripMedian, plain, |milliseconds| {
                     format!("{milliseconds:.2} ms")
                 }),
@@ -128,62 +122,6 @@ fn range(values: impl Iterator<Item = f64>, text: fn(f64) -> String) -> String {
 
 fn megabits(megabits: f64) -> String {
     units::text(Unit::BitsPerSecond, megabits * 1e6)
-}
-
-/// Figures in words; of both directions, where they differ.
-fn asked(network: &Conditions) -> String {
-    let [to_server, to_client] = [&network.to_server, &network.to_client].map(figures);
-    match (to_server.as_str(), to_client.as_str()) {
-        ("", "") => "nothing".to_owned(),
-        (to_server, "") => format!("to server: {to_server}"),
-        ("", to_client) => format!("to client: {to_client}"),
-        (to_server, to_client) if to_server == to_client => format!("each way: {to_server}"),
-        (to_server, to_client) => format!("to server: {to_server}; to client: {to_client}"),
-    }
-}
-
-fn figures(impairment: &Impairment) -> String {
-    let Impairment {
-        delay,
-        jitter,
-        loss,
-        duplicate,
-        corrupt,
-        reorder,
-        rate_bits_per_second,
-        limit_packets,
-    } = impairment;
-    let mut all: Vec<String> = vec![];
-    if !delay.is_zero() {
-        let jitter = jitter
-            .as_ref()
-            .map(|jitter| format!(" ± {:?} {}", jitter.amount, jitter.distribution));
-        all.push(format!("{delay:?}{}", jitter.unwrap_or_default()));
-    }
-    match loss {
-        None => {}
-        Some(Loss::Random { ratio, .. }) => all.push(format!("{ratio} lost")),
-        Some(bursts @ Loss::GilbertElliott { .. }) => {
-            all.push(format!(
-                "{:.3} % lost in bursts",
-                bursts.ratio().unwrap_or_default() * 100.0
-            ));
-        }
-    }
-    all.extend(duplicate.as_ref().map(|chance| format!("{} twice", chance.ratio)));
-    all.extend(
-        corrupt
-            .as_ref()
-            .map(|chance| format!("{} corrupted", chance.ratio)),
-    );
-    all.extend(
-        reorder
-            .as_ref()
-            .map(|reorder| format!("{} reordered", reorder.ratio)),
-    );
-    all.extend(rate_bits_per_second.map(|rate| units::text(Unit::BitsPerSecond, rate.get() as f64)));
-    all.extend(limit_packets.map(|packets| format!("queue of {packets} packets")));
-    all.join(", ")
 }
 
 /// Who impaired links in trials on this network.
