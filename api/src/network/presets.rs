@@ -119,7 +119,7 @@ pub const PRESETS: &[Preset] = &[
                 ..Way::default()
             }),
             ..both(Way {
-                jitter: milliseconds(6),
+                jitter: milliseconds(3),
                 distribution: Some(perfrun_link::Distribution::Normal),
                 bursts: bursts("0.1%", "20%"),
                 ..delay(30_000)
@@ -139,7 +139,7 @@ pub const PRESETS: &[Preset] = &[
                 ..Way::default()
             }),
             ..both(Way {
-                jitter: milliseconds(20),
+                jitter: milliseconds(10),
                 distribution: Some(perfrun_link::Distribution::Normal),
                 bursts: bursts("0.2%", "20%"),
                 ..delay(100_000)
@@ -159,7 +159,7 @@ pub const PRESETS: &[Preset] = &[
                 ..Way::default()
             }),
             ..both(Way {
-                jitter: milliseconds(4),
+                jitter: milliseconds(2),
                 distribution: Some(perfrun_link::Distribution::Normal),
                 bursts: bursts("0.1%", "10%"),
                 ..delay(20_000)
@@ -179,7 +179,7 @@ pub const PRESETS: &[Preset] = &[
                 ..Way::default()
             }),
             ..both(Way {
-                jitter: milliseconds(5),
+                jitter: milliseconds(3),
                 distribution: Some(perfrun_link::Distribution::Normal),
                 loss: percent("0.1%"),
                 ..delay(300_000)

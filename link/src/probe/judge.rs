@@ -4,7 +4,7 @@
 //! |---|---|
 //! | median of round trips | the larger of 0.3 ms and 1 %, around what the emulator's own rules give for the same datagrams |
 //! | loss, each way | the 99 % interval of the binomial distribution; of simulated runs where packets share their fate |
-//! | rate | 3 %; not judged if less was offered |
+//! | rate | 3 %, around what the emulator's own rules give for the same datagrams; not judged if less was offered |
 
 use std::fmt;
 use std::time::Duration;
@@ -15,8 +15,9 @@ use strum::Display;
 
 use super::plan::{DATAGRAM_BYTES, HEADER_BYTES, Plan};
 use super::{Delivery, Measurement};
-use crate::emulation::{LinkState, Nanos, Packet, Random};
+use crate::emulation::{DueQueue, LinkState, Nanos, Packet, Random};
 use crate::impairment::{Impairment, Loss};
+use crate::ratio::Ratio;
 
 const ROUND_TRIP_TOLERANCE: Duration = Duration::from_micros(300);
 const ROUND_TRIP_TOLERANCE_RATIO: f64 = 0.01;
@@ -24,8 +25,15 @@ const RATE_TOLERANCE_RATIO: f64 = 0.03;
 /// Of a link that is right, one in a hundred may be judged wrong.
 const CONFIDENCE: f64 = 0.99;
 
+/// A clock that begins at 0 would make the link busy from before the beginning.
+const BEGIN: Nanos = 1_000_000_000;
+/// What is less likely than this changes no interval.
+const NEGLIGIBLE: f64 = 1e-15;
+
 /// Runs that show how far medians spread.
 const ROUND_TRIP_RUNS: u64 = 30;
+/// Runs that show how far rates spread where delays vary, or losses come together: both leave gaps.
+const RATE_RUNS: u64 = 30;
 /// Runs that show how far losses spread where there is no formula. Both ends of the interval must be among them.
 const LOSS_RUNS: u64 = 1000;
 
@@ -163,13 +171,14 @@ pub fn judge(
         let asked = megabits(asked.get());
         // What is corrupted takes its time on the link, and is then discarded.
         let arrives = 1.0 - forward.corrupt.as_ref().map_or(0.0, |chance| chance.ratio.get());
+        let (least, most) = shares_of_rate(forward, plan);
         let mut finding = Finding::of(
             Quantity::RateForward,
             megabits(rate.received_bits_per_second),
-            asked * arrives * (1.0 - RATE_TOLERANCE_RATIO),
-            asked * (1.0 + RATE_TOLERANCE_RATIO),
+            asked * arrives * least * (1.0 - RATE_TOLERANCE_RATIO),
+            asked * most.max(1.0) * (1.0 + RATE_TOLERANCE_RATIO),
         );
-        let offered_enough = megabits(rate.offered_bits_per_second) >= finding.most;
+        let offered_enough = megabits(rate.offered_bits_per_second) >= asked * (1.0 + RATE_TOLERANCE_RATIO);
         if !offered_enough && finding.measured < finding.least {
             finding.judgement = Judgement::NotJudged;
         }
@@ -212,6 +221,15 @@ fn loss_interval(impairment: &Impairment, plan: &Plan, sent: u32) -> (u32, u32) 
         Some(Loss::Random { ratio, correlation }) if alone && correlation.is_zero() => {
             binomial_interval(sent, ratio.get())
         }
+        Some(Loss::GilbertElliott {
+            enter_bad,
+            leave_bad,
+            loss_in_bad,
+            loss_in_good,
+        }) if alone => {
+            let chain = [*enter_bad, *leave_bad, *loss_in_bad, *loss_in_good].map(Ratio::get);
+            bursts_interval(sent, chain)
+        }
         _ => {
             let mut counts: Vec<_> = (0..LOSS_RUNS)
                 .map(|seed| {
@@ -250,6 +268,90 @@ fn binomial_interval(draws: u32, ratio: f64) -> (u32, u32) {
     (least.unwrap_or(draws), draws)
 }
 
+/// The same for a link that is good or bad for a while and begins good: exact, by adding up the chances of all counts
+/// datagram by datagram.
+fn bursts_interval(draws: u32, [enter_bad, leave_bad, loss_in_bad, loss_in_good]: [f64; 4]) -> (u32, u32) {
+    // Chances to have lost so many and to be good, or bad.
+    let mut chances = vec![(0.0, 0.0); draws as usize + 1];
+    chances[0] = (1.0, 0.0);
+    // Counts beyond what is at all likely stay away from the work.
+    let mut reached = 0;
+    for _ in 0..draws {
+        reached = (reached + 1).min(draws as usize);
+        let (mut lost_good, mut lost_bad) = (0.0, 0.0);
+        for (good, bad) in &mut chances[..=reached] {
+            let kept = (*good * (1.0 - loss_in_good), *bad * (1.0 - loss_in_bad));
+            let now = (kept.0 + lost_good, kept.1 + lost_bad);
+            (lost_good, lost_bad) = (*good * loss_in_good, *bad * loss_in_bad);
+            // The state changes after the packet.
+            *good = now.0 * (1.0 - enter_bad) + now.1 * leave_bad;
+            *bad = now.1 * (1.0 - leave_bad) + now.0 * enter_bad;
+        }
+        while reached > 0 && chances[reached].0 + chances[reached].1 < NEGLIGIBLE {
+            reached -= 1;
+        }
+    }
+    let beyond = (1.0 - CONFIDENCE) / 2.0;
+    let (mut below, mut least) = (0.0, None);
+    for (count, (good, bad)) in (0..=draws).zip(&chances) {
+        below += good + bad;
+        if least.is_none() && below > beyond {
+            least = Some(count);
+        }
+        if below >= 1.0 - beyond {
+            return (least.unwrap_or(count), count);
+        }
+    }
+    (least.unwrap_or(draws), draws)
+}
+
+/// The least and the greatest share of the rate that a link delivers while it is filled.
+fn shares_of_rate(impairment: &Impairment, plan: &Plan) -> (f64, f64) {
+    let bursts = matches!(impairment.loss, Some(Loss::GilbertElliott { .. }));
+    let (Some(rate), Some(fill), true) = (
+        impairment.rate_bits_per_second,
+        &plan.fill,
+        impairment.jitter.is_some() || bursts,
+    ) else {
+        return (1.0, 1.0);
+    };
+    let packet = Packet {
+        wire_bytes: fill.payload_bytes as u64 + HEADER_BYTES,
+        packets: 1,
+    };
+    let bits = packet.wire_bytes as f64 * 8.0;
+    let interval = bits * 1e9 / fill.bits_per_second as f64;
+    let shares = (0..RATE_RUNS).filter_map(|seed| {
+        let mut link = LinkState::new(impairment, Random::new(seed));
+        let mut waiting = DueQueue::default();
+        let (mut count, mut first, mut last) = (0_u64, None, 0);
+        let mut arrived = |due: Nanos| {
+            count += 1;
+            first.get_or_insert(due);
+            last = due;
+        };
+        for number in 0..fill.due(fill.duration) {
+            let now = BEGIN + (number as f64 * interval) as Nanos;
+            while let Some((due, ())) = waiting.pop_due(now) {
+                link.released(packet);
+                arrived(due);
+            }
+            for departure in link.decide(packet, now).into_iter().flatten() {
+                waiting.push(departure.due, ());
+            }
+        }
+        while let Some((due, ())) = waiting.pop_due(Nanos::MAX) {
+            arrived(due);
+        }
+        let nanoseconds = last - first?;
+        (nanoseconds > 0).then(|| (count - 1) as f64 * bits * 1e9 / nanoseconds as f64 / rate.get() as f64)
+    });
+    let ends = shares.fold(None, |ends: Option<(f64, f64)>, share| {
+        Some(ends.map_or((share, share), |(low, high)| (low.min(share), high.max(share))))
+    });
+    ends.unwrap_or((1.0, 1.0))
+}
+
 /// The least and the greatest of medians of as many round trips as the plan has.
 fn round_trip_medians(forward: &Impairment, backward: &Impairment, plan: &Plan) -> (Duration, Duration) {
     let medians = (0..ROUND_TRIP_RUNS).filter_map(|run| {
@@ -270,8 +372,6 @@ fn round_trip_medians(forward: &Impairment, backward: &Impairment, plan: &Plan) 
 
 /// When echoes are sent, twice: as what they are known by, and as when they come to the link.
 fn echoes(plan: &Plan) -> impl Iterator<Item = (Nanos, Nanos)> {
-    // A clock that begins at 0 would make the link busy from before the beginning.
-    const BEGIN: Nanos = 1_000_000_000;
     let interval = plan.echo_interval.as_nanos() as Nanos;
     let at_once = u64::from(plan.echoes_at_once);
     (0..plan.echoes.into())
@@ -310,7 +410,6 @@ mod tests {
     use super::super::{Rate, RoundTrip};
     use super::*;
     use crate::impairment::{Chance, Distribution, Jitter};
-    use crate::ratio::Ratio;
 
     fn percent(percent: f64) -> Ratio {
         Ratio::from_percent(percent).unwrap()
@@ -404,6 +503,58 @@ mod tests {
             outside(&delay(0), &delay(0), &measured(0, 1)),
             [Quantity::LossForward]
         );
+    }
+
+    #[test]
+    fn intervals_of_bursts_are_exact() {
+        // The same in good and in bad times is no burst.
+        assert_eq!(bursts_interval(4000, [0.3, 0.2, 0.01, 0.01]), (25, 57));
+        assert_eq!(bursts_interval(4000, [0.0, 0.5, 1.0, 0.01]), (25, 57));
+        assert_eq!(bursts_interval(10, [1.0, 0.0, 1.0, 0.0]), (9, 9));
+        // Against as many simulated links as it takes to find the ends to a few counts.
+        let chain = [0.002, 0.2, 1.0, 0.0].map(|ratio| Ratio::new(ratio).unwrap());
+        let [enter_bad, leave_bad, loss_in_bad, loss_in_good] = chain;
+        let bursts = Impairment {
+            loss: Some(Loss::GilbertElliott {
+                enter_bad,
+                leave_bad,
+                loss_in_bad,
+                loss_in_good,
+            }),
+            ..Impairment::default()
+        };
+        let plan = Plan::of(&bursts, &bursts);
+        let (least, most) = bursts_interval(4000, chain.map(Ratio::get));
+        let within = (0..4000).filter(|seed| {
+            let lost = 4000 - arrivals(&bursts, echoes(&plan), *seed).count() as u32;
+            (least..=most).contains(&lost)
+        });
+        // 99 % of 4000, within four standard deviations.
+        let within = within.count();
+        assert!(
+            (3935..=3985).contains(&within),
+            "{within} of 4000 in {least}..={most}"
+        );
+    }
+
+    #[test]
+    fn rates_of_links_with_jitter_are_judged_by_what_jitter_leaves_of_them() {
+        let steady = Impairment {
+            rate_bits_per_second: NonZeroU64::new(4_000_000),
+            ..delay(100)
+        };
+        let jittery = Impairment {
+            jitter: Some(Jitter {
+                amount: Duration::from_millis(20),
+                distribution: Distribution::Normal,
+                correlation: Ratio::ZERO,
+            }),
+            ..steady.clone()
+        };
+        let of = |way: &Impairment| shares_of_rate(way, &Plan::of(way, way));
+        assert_eq!(of(&steady), (1.0, 1.0));
+        let (least, most) = of(&jittery);
+        assert!((0.8..0.99).contains(&least) && most < 1.1, "{least} {most}");
     }
 
     #[test]

@@ -27,6 +27,9 @@ const ECHOES_PER_TICK_MAX: u64 = 4;
 /// The share of the link that echoes may take, so that they measure its delay and not its queue.
 const ECHO_SHARE: u64 = 4;
 
+/// How much later than the link allows an answer may come: a busy machine's turn.
+const PATIENCE: Duration = Duration::from_millis(300);
+
 /// The link is filled for so much of the time of echoes.
 const FILL_TIME_SHARE: u32 = 2;
 /// Time between fewer datagrams says too little of a slow link's rate.
@@ -133,7 +136,7 @@ impl Plan {
             fill: forward
                 .rate_bits_per_second
                 .and_then(|rate| Fill::of(rate.get(), forward, echo_time / FILL_TIME_SHARE)),
-            patience: farthest(forward) + farthest(backward) + Duration::from_millis(500),
+            patience: farthest(forward) + farthest(backward) + PATIENCE,
         }
     }
 
@@ -252,7 +255,7 @@ mod tests {
             assert_eq!(plan.check(), Ok(()));
         }
         let none = Plan::of(&Impairment::default(), &Impairment::default());
-        let expected = r#"{"echoIntervalMs":1.0,"echoesAtOnce":4,"echoes":4000,"patienceMs":500.0}"#;
+        let expected = r#"{"echoIntervalMs":1.0,"echoesAtOnce":4,"echoes":4000,"patienceMs":300.0}"#;
         assert_eq!(serde_json::to_string(&none).unwrap(), expected);
         assert_eq!(serde_json::from_str::<Plan>(expected).unwrap(), none);
     }
