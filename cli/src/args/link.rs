@@ -17,11 +17,11 @@ use perfrun_link::{
 #[derive(Debug, Subcommand)]
 pub enum Link {
     /// Impair what an interface sends to peers.
-    Set(Set),
+    Set(Box<Set>),
     /// Say what is at work on an interface, and how it is going.
     Show(Show),
     /// Measure a link from one end to the other, and compare it with what it should be.
-    Probe(Probe),
+    Probe(Box<Probe>),
     /// Remove an impairment, also one that a killed process has left behind.
     Clear(Clear),
 }

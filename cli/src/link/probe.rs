@@ -8,7 +8,7 @@ use std::{
 use anyhow::Context;
 use perfrun_link::{
     Impairment,
-    probe::{Delivery, Fill, Measurement, Plan, Rate, Verdict, judge},
+    probe::{Delivery, Fill, Measurement, Plan, Quantity, Rate, Verdict, judge},
 };
 use perfrun_netem::probe::{measure, serve};
 use serde_json::json;
@@ -92,7 +92,10 @@ async fn ask(args: &args::ProbeLink, to: Peer) -> anyhow::Result<u8> {
     if let Some(there) = there.filter(|_| backward.rate_bits_per_second.is_some()) {
         let (only_rate, measured) =
             swapped(args, &there, SocketAddr::new(here, 0), to, &forward, &backward).await?;
-        let judged = judge(&backward, &forward, args.base, &only_rate, &measured);
+        let mut judged = judge(&backward, &forward, args.base, &only_rate, &measured);
+        for finding in &mut judged.findings {
+            finding.quantity = Quantity::RateBackward;
+        }
         if let Some(verdict) = &mut verdict {
             verdict.findings.extend(judged.findings);
         }

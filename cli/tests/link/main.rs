@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use self::lab::{FAR, Lab, NEAR};
+use self::lab::{Ended, FAR, Lab, NEAR};
 
 const DELAY: [&str; 2] = ["--delay", "25ms"];
 
@@ -113,15 +113,28 @@ fn rates_are_measured_both_ways_if_both_ends_are_ours() {
     let Some(lab) = Lab::new() else { return };
     let mut set = lab.set(&["--rate", "20Mbit"]);
     set.next_object();
-    let there = lab.probe(&["--forward", "rate=20Mbit", "--json"]);
-    let back = lab.probe_back(&["--backward", "rate=20Mbit", "--json"]);
-    for (ended, rate) in [(there, "/measurement/rate"), (back, "/rateBackward")] {
+    let received = |ended: &Ended, rate: &str| {
         let object: Value = serde_json::from_str(&ended.stdout).unwrap();
-        let received = object.pointer(rate).unwrap()["receivedBitsPerSecond"]
+        object.pointer(rate).unwrap()["receivedBitsPerSecond"]
             .as_f64()
-            .unwrap();
-        assert!((19e6..21e6).contains(&received), "{ended}");
-    }
+            .unwrap()
+    };
+    lab::eventually(
+        "bits per second on the way there",
+        || {
+            let there = lab.probe(&["--forward", "rate=20Mbit", "--json"]);
+            received(&there, "/measurement/rate")
+        },
+        |rate| (19e6..21e6).contains(rate),
+    );
+    lab::eventually(
+        "bits per second on the way back",
+        || {
+            let back = lab.probe_back(&["--backward", "rate=20Mbit", "--json"]);
+            received(&back, "/rateBackward")
+        },
+        |rate| (19e6..21e6).contains(rate),
+    );
 }
 
 #[test]
