@@ -163,9 +163,10 @@ fn plain(pair: &Pair, impairment: &Impairment, time: Duration) -> Result<Carried
 
 fn impaired(pair: &Pair, impairment: &Impairment, time: Duration) -> Result<Carried> {
     let mut emulator = start(pair, impairment)?;
-    let thread = cpu::thread("netem")?;
     let flow = Flow::start(pair)?;
     flow.carry(warm_up(impairment))?;
+    // By now it has given itself its name.
+    let thread = cpu::thread("netem")?;
     let before = cpu::seconds(thread)?;
     let carried = flow.carry(time)?;
     let used = cpu::seconds(thread)? - before;
