@@ -82,6 +82,10 @@ pub async fn serve(args: args::LinkAgent) -> anyhow::Result<()> {
         probe_port,
         probing: Arc::default(),
     });
+    // For `perfrun link show` in this network namespace. Without it, that only sees the filters.
+    let shown = emulation.clone();
+    let _status = perfrun_netem::Status::serve(&args.interface, move || lock(&shown).state().ok().flatten())
+        .inspect_err(|error| tracing::info!(%error, "perfrun link show cannot ask this agent"));
     let stop = CancellationToken::new();
     let signalled = stop_signal().context("failed to watch for signals")?;
     let graceful = async {

@@ -1,7 +1,13 @@
 //! Snapshots of reports, checked by eye when they change.
 
+use std::time::Duration;
+
 use insta::assert_snapshot;
-use perfrun_api::{node::Reason, results::Flag};
+use perfrun_api::{
+    node::Reason,
+    results::{Flag, Leg, LinkCheck},
+};
+use perfrun_link::probe::{Delivery, Measurement, Plan, RoundTrip, judge};
 use perfrun_report::{markdown, samples_csv, terminal};
 
 use crate::fixtures::run;
@@ -148,4 +154,74 @@ fn samples_are_one_line_for_each_interval_and_node() {
 ")
     .results();
     assert_snapshot!("samples.csv", samples_csv(&results));
+}
+
+/// A run on three networks, the links of which were measured in every round.
+#[test]
+fn networks() {
+    let mut results = run("
+  workload:
+    bandwidth: {sizes: [100Mi], directions: [both]}
+  matrix: {clients: [libp2p], servers: [libp2p], transports: [tcp, quic-v1], networks: [none, lat10, wan]}
+  iterations: 6
+  warmup: 0
+")
+    .failing(
+        "wan/c8.i2",
+        Reason::ImpairmentNotEffective,
+        "network wan, client-0 to server-0: too slow",
+    )
+    .flagged("lat10/c6.i1", Flag::ImpairmentLate)
+    .results();
+    let plan = results.plan.clone();
+    let mut network = "";
+    for (round, record) in results.trials.iter_mut().enumerate() {
+        let cell = &plan.cells[record.trial.cell];
+        if cell.network == network {
+            continue;
+        }
+        network = &cell.network;
+        let conditions = plan.networks.iter().find(|known| known.name == network).unwrap();
+        let (there, back) = (&conditions.to_server, &conditions.to_client);
+        let nanoseconds = 70_000 + round as u64 * 1000 + conditions.round_trip().as_nanos() as u64;
+        let lost = if there.loss.is_some() { 4 } else { 0 };
+        let measured = Measurement {
+            round_trip: Some(RoundTrip {
+                min_ns: nanoseconds,
+                p50_ns: nanoseconds,
+                p99_ns: nanoseconds,
+            }),
+            forward: Delivery {
+                sent: 4000,
+                received: 4000 - lost,
+            },
+            backward: Delivery {
+                sent: 4000 - lost,
+                received: 4000 - lost,
+            },
+            rate: None,
+        };
+        let verdict = judge(there, back, Duration::ZERO, &Plan::of(there, back), &measured);
+        record.links = Some(LinkCheck {
+            network: network.to_owned(),
+            set_seconds: 0.002,
+            probe_seconds: 2.5,
+            legs: vec![Leg {
+                client: "client-0".into(),
+                server: "server-0".into(),
+                base_round_trip_seconds: 0.00007,
+                attempts: 1,
+                measured,
+                rate_to_client: None,
+                findings: verdict.findings,
+            }],
+        });
+    }
+    assert_snapshot!("networks.md", markdown(&results));
+    assert_snapshot!("networks.txt", terminal(&results, 100));
+    let line = perfrun_report::links_line(results.trials[4].links.as_ref().unwrap());
+    assert!(
+        line.starts_with("links: lat10, median round trip (ms) 10.07"),
+        "{line}"
+    );
 }
