@@ -1,11 +1,11 @@
-//! Reaches nodes: directly by pod IP, or through the API server's pod proxy where pod IPs lead nowhere.
+//! Reaches nodes and their link agents: directly by pod IP, or through the API server's pod proxy where pod IPs lead nowhere.
 
 use std::net::{IpAddr, SocketAddr};
 
 use async_trait::async_trait;
 use kube::{Client, client::Body};
 use perfrun_conductor::{
-    NodeClient,
+    AgentClient, NodeClient,
     client::{BoxError, Request, Response, Transport},
 };
 
@@ -40,22 +40,36 @@ impl Access {
     }
 
     /// The node in a pod.
-    pub fn node(
-        &self,
-        namespace: &str,
-        pod: &str,
-        ip: IpAddr,
-        port: u16,
-        token: &str,
-    ) -> Result<NodeClient, BoxError> {
+    pub fn node(&self, pod: &Address<'_>, port: u16, token: &str) -> Result<NodeClient, BoxError> {
         match self {
-            Self::Direct => NodeClient::new(&format!("http://{}", SocketAddr::new(ip, port)), token),
-            Self::Proxy(client) => Ok(NodeClient::over(PodProxy {
-                client: client.clone(),
-                base: format!("/api/v1/namespaces/{namespace}/pods/{pod}:{port}/proxy"),
-                token: token.to_owned(),
-            })),
+            Self::Direct => NodeClient::new(&pod.base(port), token),
+            Self::Proxy(client) => Ok(NodeClient::over(PodProxy::new(client, pod, port, token))),
         }
+    }
+
+    /// The link agent in a pod.
+    pub fn agent(&self, pod: &Address<'_>, port: u16, token: &str) -> Result<AgentClient, BoxError> {
+        match self {
+            Self::Direct => AgentClient::new(&pod.base(port), token),
+            Self::Proxy(client) => Ok(AgentClient::over(PodProxy::new(client, pod, port, token))),
+        }
+    }
+}
+
+/// Where a pod is.
+#[derive(Clone, Copy, Debug)]
+pub struct Address<'a> {
+    /// Its namespace.
+    pub namespace: &'a str,
+    /// Its name.
+    pub name: &'a str,
+    /// Its IP address.
+    pub ip: IpAddr,
+}
+
+impl Address<'_> {
+    fn base(&self, port: u16) -> String {
+        format!("http://{}", SocketAddr::new(self.ip, port))
     }
 }
 
@@ -63,6 +77,17 @@ struct PodProxy {
     client: Client,
     base: String,
     token: String,
+}
+
+impl PodProxy {
+    fn new(client: &Client, pod: &Address<'_>, port: u16, token: &str) -> Self {
+        let Address { namespace, name, .. } = pod;
+        Self {
+            client: client.clone(),
+            base: format!("/api/v1/namespaces/{namespace}/pods/{name}:{port}/proxy"),
+            token: token.to_owned(),
+        }
+    }
 }
 
 #[async_trait]

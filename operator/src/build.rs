@@ -16,6 +16,17 @@ use perfrun_api::{
 
 /// The port that nodes are controlled on; with the host's network, that of the first node.
 pub const CONTROL_PORT: u16 = 9090;
+/// The port that link agents are controlled on. Links are not impaired on the host's network, so that pods never share it.
+pub const LINK_PORT: u16 = 9091;
+
+/// What the operator and its cluster give to pods, whatever the run.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Site {
+    /// Image of nodes whose variant names none, and of all link agents.
+    pub node_image: String,
+    /// Whether pods may set the sizes of TCP's windows: Kubernetes counts these among the safe sysctls since 1.32.
+    pub tcp_sysctls: bool,
+}
 
 /// What every object of a run says of it.
 #[derive(Clone, Debug)]

@@ -31,7 +31,7 @@ use tokio::sync::mpsc;
 
 use crate::{
     access::Access,
-    build::{self, Identity},
+    build::{self, Identity, Site},
     decide::{Command, Decision, Facts, Stage, decide},
     measure::{Job, Tasks},
     metrics::Metrics,
@@ -55,8 +55,8 @@ pub struct Context {
     pub access: Access,
     /// What tokens are derived from.
     pub key: TokenKey,
-    /// Image of nodes whose variant names none.
-    pub node_image: String,
+    /// What all pods are given.
+    pub site: Site,
     /// Where operators' pods are, for the NetworkPolicy.
     pub operators: String,
     /// Runs that may be active together.
@@ -290,14 +290,11 @@ impl Context {
             self.apply(identity, build::policy::policy(identity, operators))
                 .await?;
         }
-        let nodes = plan
-            .as_ref()
-            .map(|plan| plan.nodes.as_slice())
-            .unwrap_or_default();
-        for new in create {
-            let index = nodes.iter().position(|node| *node == new.node).unwrap_or(0);
-            let pod = build::pod::pod(identity, &run.spec, index, new, &self.node_image);
-            self.apply(identity, pod).await?;
+        if let Some(plan) = &plan {
+            for new in create {
+                let pod = build::pod::pod(identity, &run.spec, plan, new, &self.site);
+                self.apply(identity, pod).await?;
+            }
         }
         match command {
             Command::None => {}

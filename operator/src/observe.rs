@@ -9,6 +9,9 @@ use perfrun_api::cluster::{INCARNATION_LABEL, NODE_LABEL, RUN_LABEL};
 /// Name of the container with the node.
 pub const NODE_CONTAINER: &str = "node";
 
+/// Name of the container that impairs the node's links.
+pub const LINK_CONTAINER: &str = "link";
+
 /// A pod of a run.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NodePod {

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use futures::{StreamExt, TryStreamExt};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::version::Info};
 use kube::{
     Api, Client, ResourceExt,
     core::NamespaceResourceScope,
@@ -26,6 +26,7 @@ use crate::{
     access::Access,
     admin,
     args::Args,
+    build::Site,
     controller::{Begun, Context, Guarded, after_error, reconcile},
     lease::Leadership,
     measure::Tasks,
@@ -60,6 +61,14 @@ async fn lead(args: &Args, client: Client, metrics: &Arc<Metrics>) {
         key = key(&client, &args.lease_namespace) => key,
         () = &mut stop => return,
     };
+    let tcp_sysctls = tokio::select! {
+        version = version(&client) => tcp_sysctls_are_safe(&version),
+        () = &mut stop => return,
+    };
+    let site = Site {
+        node_image: args.node_image.clone(),
+        tcp_sysctls,
+    };
     metrics.set_ready();
     let mut leadership = Leadership::new(client.clone(), &args.lease_namespace, &args.lease_name, holder);
     loop {
@@ -70,7 +79,7 @@ async fn lead(args: &Args, client: Client, metrics: &Arc<Metrics>) {
         tracing::info!(lease = args.lease_name, "leading");
         metrics.lead(true);
         let stopped = tokio::select! {
-            () = act(args, &client, &key, metrics) => false,
+            () = act(args, &client, &key, &site, metrics) => false,
             () = leadership.keep() => false,
             () = &mut stop => true,
         };
@@ -101,8 +110,29 @@ async fn key(client: &Client, namespace: &str) -> TokenKey {
     }
 }
 
+/// What the API server is.
+async fn version(client: &Client) -> Info {
+    loop {
+        match client.apiserver_version().await {
+            Ok(version) => return version,
+            Err(error) => tracing::warn!(%error, "failed to ask the API server for its version"),
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Whether any pod may set the sizes of TCP's windows, in a namespace with Pod Security `baseline`, too. Providers add a
+/// `+` to the minor version.
+fn tcp_sysctls_are_safe(version: &Info) -> bool {
+    let number = |text: &str| {
+        let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
+        digits.parse::<u32>().unwrap_or(0)
+    };
+    (number(&version.major), number(&version.minor)) >= (1, 32)
+}
+
 /// Reconciles. Does not end by itself.
-async fn act(args: &Args, client: &Client, key: &TokenKey, metrics: &Arc<Metrics>) {
+async fn act(args: &Args, client: &Client, key: &TokenKey, site: &Site, metrics: &Arc<Metrics>) {
     let (wake, woken) = mpsc::unbounded_channel();
     let (wake_all, woken_all) = mpsc::unbounded_channel();
     let (runs, runs_writer) = reflector::store::<Guarded>();
@@ -116,7 +146,7 @@ async fn act(args: &Args, client: &Client, key: &TokenKey, metrics: &Arc<Metrics
         client: client.clone(),
         access: Access::new(args.node_access, client.clone()),
         key: key.clone(),
-        node_image: args.node_image.clone(),
+        site: site.clone(),
         operators: args.lease_namespace.clone(),
         max_concurrent_runs: usize::try_from(args.max_concurrent_runs).unwrap_or(usize::MAX),
         tasks: Tasks::default(),
@@ -181,5 +211,23 @@ async fn stop_signal() {
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pods_set_tcp_windows_where_every_pod_may() {
+        let safe = |major: &str, minor: &str| {
+            tcp_sysctls_are_safe(&Info {
+                major: major.to_owned(),
+                minor: minor.to_owned(),
+                ..Info::default()
+            })
+        };
+        assert!(safe("1", "32") && safe("1", "36") && safe("1", "33+") && safe("2", "0"));
+        assert!(!safe("1", "31") && !safe("1", "31+") && !safe("", ""));
     }
 }

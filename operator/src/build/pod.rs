@@ -2,6 +2,9 @@
 //!
 //! A pod meets the restricted Pod Security Standard and has no service account's token. It is not started again in
 //! place: a node that ended has forgotten its trials and its clock, so another pod takes its place under another name.
+//! Where the plan impairs links, it has a link agent beside the node, see [`link`].
+
+mod link;
 
 use k8s_openapi::{
     api::core::v1::{
@@ -15,11 +18,11 @@ use k8s_openapi::{
 };
 use perfrun_api::{
     cluster::{INCARNATION_LABEL, NODE_LABEL, ROLE_LABEL, RUN_LABEL},
-    plan::Role,
+    plan::{Plan, Role},
     spec::{PerfRunSpec, Placement, PodSettings},
 };
 
-use super::{Identity, control_port, secret::TOKEN_KEY};
+use super::{Identity, Site, control_port, secret::TOKEN_KEY};
 use crate::{decide::NewPod, names, observe::NODE_CONTAINER};
 
 /// The user and group of nodes: nobody's, as in the image.
@@ -32,11 +35,12 @@ const LOST_AFTER_SECONDS: i64 = 30;
 /// A node that is told to stop waits up to three seconds for its outcomes to be collected.
 const STOP_WITHIN_SECONDS: i64 = 5;
 
-/// Builds it. `index` is the node's number in the plan.
-pub fn pod(run: &Identity, spec: &PerfRunSpec, index: usize, new: &NewPod, default_image: &str) -> Pod {
+/// Builds it.
+pub fn pod(run: &Identity, spec: &PerfRunSpec, plan: &Plan, new: &NewPod, site: &Site) -> Pod {
     let NewPod {
         node, incarnation, ..
     } = new;
+    let index = plan.nodes.iter().position(|planned| planned == node).unwrap_or(0);
     let settings = match node.role {
         Role::Server => &spec.template.server,
         Role::Client => &spec.template.client,
@@ -58,9 +62,10 @@ pub fn pod(run: &Identity, spec: &PerfRunSpec, index: usize, new: &NewPod, defau
         spec: Some(PodSpec {
             affinity: Some(affinity(run, spec, settings, new)),
             automount_service_account_token: Some(false),
-            containers: vec![container(run, spec, index, settings, new, default_image)],
+            containers: vec![container(run, spec, index, settings, new, &site.node_image)],
             enable_service_links: Some(false),
             host_network: spec.topology.host_network.then_some(true),
+            init_containers: link::agent(run, spec, plan, site).map(|agent| vec![agent]),
             image_pull_secrets: some(settings.image_pull_secrets.clone()),
             node_selector: Some(settings.node_selector.clone()).filter(|all| !all.is_empty()),
             priority_class_name: settings.priority_class_name.clone(),
@@ -75,23 +80,28 @@ pub fn pod(run: &Identity, spec: &PerfRunSpec, index: usize, new: &NewPod, defau
                     type_: "RuntimeDefault".to_owned(),
                     localhost_profile: None,
                 }),
+                sysctls: link::sysctls(plan, site),
                 ..PodSecurityContext::default()
             }),
             termination_grace_period_seconds: Some(STOP_WITHIN_SECONDS),
             tolerations: Some(tolerations(settings)),
             topology_spread_constraints: some(spread(run, spec, settings, node.role)),
-            volumes: Some(vec![Volume {
-                name: "token".to_owned(),
-                secret: Some(SecretVolumeSource {
-                    secret_name: Some(names::token(&run.name, &run.uid)),
-                    default_mode: Some(0o440),
-                    ..SecretVolumeSource::default()
-                }),
-                ..Volume::default()
-            }]),
+            volumes: Some([token(run)].into_iter().chain(link::volume(plan)).collect()),
             ..PodSpec::default()
         }),
         status: None,
+    }
+}
+
+fn token(run: &Identity) -> Volume {
+    Volume {
+        name: "token".to_owned(),
+        secret: Some(SecretVolumeSource {
+            secret_name: Some(names::token(&run.name, &run.uid)),
+            default_mode: Some(0o440),
+            ..SecretVolumeSource::default()
+        }),
+        ..Volume::default()
     }
 }
 
@@ -111,28 +121,8 @@ fn container(
         .and_then(|variant| variant.image.as_deref())
         .unwrap_or(default_image);
     let port = control_port(spec, index);
-    let own = [
-        ("PERFRUN_TOKEN_FILE", format!("{TOKEN_FOLDER}/{TOKEN_KEY}")),
-        ("PERFRUN_RUN", run.name.clone()),
-    ];
-    let value = |(name, value): (&str, String)| EnvVar {
-        name: name.to_owned(),
-        value: Some(value),
-        value_from: None,
-    };
-    let listen_ip = EnvVar {
-        name: "PERFRUN_LISTEN_IP".to_owned(),
-        value: None,
-        value_from: Some(EnvVarSource {
-            field_ref: Some(ObjectFieldSelector {
-                field_path: "status.podIP".to_owned(),
-                api_version: None,
-            }),
-            ..EnvVarSource::default()
-        }),
-    };
     let asked = variant.into_iter().flat_map(|variant| &variant.env);
-    let asked = asked.map(|(name, text)| value((name, text.clone())));
+    let asked = asked.map(|(name, text)| variable(name, text));
     Container {
         name: NODE_CONTAINER.to_owned(),
         image: Some(image.to_owned()),
@@ -142,7 +132,7 @@ fn container(
             format!("--role={}", new.node.role),
         ]),
         // Ours last: of two of one name, the last counts.
-        env: Some(asked.chain([listen_ip]).chain(own.map(value)).collect()),
+        env: Some(asked.chain(environment(run)).collect()),
         ports: Some(vec![ContainerPort {
             name: Some("control".to_owned()),
             container_port: port.into(),
@@ -172,13 +162,45 @@ fn container(
             ..SecurityContext::default()
         }),
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
-        volume_mounts: Some(vec![VolumeMount {
-            name: "token".to_owned(),
-            mount_path: TOKEN_FOLDER.to_owned(),
-            read_only: Some(true),
-            ..VolumeMount::default()
-        }]),
+        volume_mounts: Some(vec![token_mount()]),
         ..Container::default()
+    }
+}
+
+/// What both programs of a pod are told.
+fn environment(run: &Identity) -> [EnvVar; 3] {
+    let listen_ip = EnvVar {
+        name: "PERFRUN_LISTEN_IP".to_owned(),
+        value: None,
+        value_from: Some(EnvVarSource {
+            field_ref: Some(ObjectFieldSelector {
+                field_path: "status.podIP".to_owned(),
+                api_version: None,
+            }),
+            ..EnvVarSource::default()
+        }),
+    };
+    [
+        listen_ip,
+        variable("PERFRUN_TOKEN_FILE", &format!("{TOKEN_FOLDER}/{TOKEN_KEY}")),
+        variable("PERFRUN_RUN", &run.name),
+    ]
+}
+
+fn variable(name: &str, value: &str) -> EnvVar {
+    EnvVar {
+        name: name.to_owned(),
+        value: Some(value.to_owned()),
+        value_from: None,
+    }
+}
+
+fn token_mount() -> VolumeMount {
+    VolumeMount {
+        name: "token".to_owned(),
+        mount_path: TOKEN_FOLDER.to_owned(),
+        read_only: Some(true),
+        ..VolumeMount::default()
     }
 }
 

@@ -1,5 +1,5 @@
-//! The NetworkPolicy of a run: its nodes take connections from one another, and on the control port from operators
-//! only. Where a network does not enforce policies, the token still keeps others out.
+//! The NetworkPolicy of a run: its nodes take connections from one another, and on the control ports, theirs and their
+//! link agents', from operators only. Where a network does not enforce policies, the token still keeps others out.
 
 use k8s_openapi::{
     api::networking::v1::{
@@ -9,16 +9,18 @@ use k8s_openapi::{
 };
 use perfrun_api::cluster::RUN_LABEL;
 
-use super::{CONTROL_PORT, Identity};
+use super::{CONTROL_PORT, Identity, LINK_PORT};
 use crate::names;
 
 /// Label of operators' pods.
 const OPERATOR: (&str, &str) = ("app.kubernetes.io/name", "perfrun-operator");
+/// Nothing is between the two.
+const _: () = assert!(LINK_PORT == CONTROL_PORT + 1);
 /// Label that every namespace has: its name.
 const NAMESPACE_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// Builds it, for operators in a namespace; without one, calls come through the API server, whose address is not a
-/// pod's, and the control port is left to the token alone.
+/// pod's, and the control ports are left to the token alone.
 pub fn policy(run: &Identity, operators: Option<&str>) -> NetworkPolicy {
     let control = NetworkPolicyIngressRule {
         from: operators.map(|namespace| {
@@ -28,17 +30,18 @@ pub fn policy(run: &Identity, operators: Option<&str>) -> NetworkPolicy {
                 ..NetworkPolicyPeer::default()
             }]
         }),
-        ports: Some(vec![port("TCP", CONTROL_PORT, CONTROL_PORT)]),
+        ports: Some(vec![port("TCP", CONTROL_PORT, LINK_PORT)]),
     };
     let trials = NetworkPolicyIngressRule {
         from: Some(vec![NetworkPolicyPeer {
             pod_selector: Some(labelled((RUN_LABEL, &run.name))),
             ..NetworkPolicyPeer::default()
         }]),
-        // All but the control port.
+        // All but the control ports.
         ports: Some(vec![
             port("TCP", 1, CONTROL_PORT - 1),
-            port("TCP", CONTROL_PORT + 1, u16::MAX),
+            port("TCP", LINK_PORT + 1, u16::MAX),
+            // Probes of links, too.
             port("UDP", 1, u16::MAX),
         ]),
     };

@@ -12,12 +12,13 @@ use kube::{
     Api, ResourceExt,
     api::{DeleteParams, Preconditions},
 };
-use perfrun_conductor::{Contact, Nodes};
+use perfrun_conductor::{Contact, Nodes, client::BoxError};
 use tokio::time::{Instant, sleep};
 
 use super::{Job, Shared};
 use crate::{
-    build::control_port,
+    access::Address,
+    build::{LINK_PORT, control_port},
     decide::alive,
     observe::{self, NodePod, PodState},
 };
@@ -73,16 +74,28 @@ impl<'a> PodNodes<'a> {
             return None;
         }
         let index = job.plan.nodes.iter().position(|node| node.name == name)?;
-        let port = control_port(&job.spec, index);
-        let client = job
-            .access
-            .node(&job.run.namespace, &pod.name, ip, port, &job.token);
+        let address = Address {
+            namespace: &job.run.namespace,
+            name: &pod.name,
+            ip,
+        };
         self.given
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .insert(name.to_owned(), uid);
-        let contact = client.map(Contact::from);
+        let contact = self.contact(&address, control_port(&job.spec, index));
         Some(contact.map_err(|error| format!("unable to reach pod {}: {error}", pod.name)))
+    }
+
+    fn contact(&self, pod: &Address<'_>, port: u16) -> Result<Contact, BoxError> {
+        let Job {
+            access, token, plan, ..
+        } = self.job;
+        let agent = (!plan.networks.is_empty()).then(|| access.agent(pod, LINK_PORT, token));
+        Ok(Contact {
+            node: access.node(pod, port, token)?,
+            agent: agent.transpose()?,
+        })
     }
 
     fn pods(&self) -> Vec<Arc<Pod>> {
