@@ -7,6 +7,7 @@ mod legs;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    mem,
     net::{IpAddr, SocketAddr},
     time::Duration,
 };
@@ -60,6 +61,8 @@ struct Agent {
     client: AgentClient,
     role: Role,
     ip: IpAddr,
+    /// Of its process, as last heard; another has not been measured.
+    instance: u64,
     probe_port: u16,
 }
 
@@ -94,6 +97,12 @@ impl Unready {
             check,
             lost: BTreeSet::new(),
         }
+    }
+
+    /// Agents are started again faster than links are measured.
+    pub(crate) fn unstable() -> Self {
+        let message = "link agents were started again while links were measured, and again: see their logs";
+        Self::ineffective(message.to_owned(), None)
     }
 
     fn of_call(name: &str, what: &str, error: &Error) -> Self {
@@ -167,6 +176,7 @@ impl<'a> Links<'a> {
                 client,
                 role: role.unwrap_or(Role::Client),
                 ip,
+                instance: status.instance,
                 probe_port: status.probe_port,
             };
             self.agents.insert(name.clone(), agent);
@@ -273,8 +283,9 @@ impl<'a> Links<'a> {
         true
     }
 
-    /// Begins to count what becomes of a trial's packets.
-    pub(crate) async fn count(&self, names: &[&String]) -> Result<Counting, Unready> {
+    /// Begins to count what becomes of a trial's packets; `None`, if links are to be prepared once more: they were measured
+    /// with an agent that was started again since.
+    pub(crate) async fn count(&mut self, names: &[&String]) -> Result<Option<Counting>, Unready> {
         let answers = join_all(self.current_of(names).map(|(name, agent, request)| async move {
             // The same request again changes nothing else.
             let counted = match agent.client.impair(request).await {
@@ -283,30 +294,52 @@ impl<'a> Links<'a> {
             };
             let status =
                 counted.map_err(|error| Unready::of_call(name, "count packets on its links", &error))?;
-            Ok((name.clone(), Some(status.instance)))
+            Ok((name.clone(), status))
         }))
         .await;
-        Ok(Counting(answers.into_iter().collect::<Result<_, _>>()?))
+        let statuses = answers.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let (mut counting, mut again) = (Counting::default(), false);
+        for (name, status) in statuses {
+            again |= self.was_started_again(&name, &status);
+            counting.0.insert(name, Some(status.instance));
+        }
+        if again {
+            self.current = None;
+            return Ok(None);
+        }
+        Ok(Some(counting))
+    }
+
+    /// Takes in what an agent says of itself; whether it is another process than before, which answers elsewhere.
+    fn was_started_again(&mut self, name: &str, status: &LinkStatus) -> bool {
+        let Some(agent) = self.agents.get_mut(name) else {
+            return false;
+        };
+        agent.probe_port = status.probe_port;
+        mem::replace(&mut agent.instance, status.instance) != status.instance
     }
 
     /// Adds to a trial's record what became of its packets, and what that says of its numbers. Returns nodes whose agents
     /// do not answer any more.
-    pub(crate) async fn add_to(&self, record: &mut TrialRecord, counting: &Counting) -> BTreeSet<String> {
+    pub(crate) async fn add_to(&mut self, record: &mut TrialRecord, counting: &Counting) -> BTreeSet<String> {
         let names: Vec<&String> = counting.0.keys().collect();
-        let answers = join_all(
-            self.current_of(&names)
-                .map(|(name, agent, request)| async move { (name, request, agent.client.link().await) }),
-        )
+        let answers = join_all(self.current_of(&names).map(|(name, agent, request)| async move {
+            (name.clone(), request.clone(), agent.client.link().await)
+        }))
         .await;
         let mut lost = BTreeSet::new();
         for (name, request, answer) in answers {
             match answer {
                 Ok(status) => {
-                    let before = counting.0.get(name).copied().flatten();
-                    note(record, name, before, &request.link, status);
+                    if self.was_started_again(&name, &status) {
+                        // What it does now has not been measured.
+                        self.current = None;
+                    }
+                    let before = counting.0.get(&name).copied().flatten();
+                    note(record, &name, before, &request.link, status);
                 }
                 Err(error) => {
-                    let unready = Unready::of_call(name, "tell what became of packets", &error);
+                    let unready = Unready::of_call(&name, "tell what became of packets", &error);
                     fail(record, unready.failure);
                     lost.extend(unready.lost);
                 }
@@ -364,6 +397,7 @@ impl<'a> Links<'a> {
     }
 
     async fn change(&mut self, conditions: &Conditions, requests: &Requests) -> Result<LinkCheck, Unready> {
+        self.look().await?;
         let pairs = self.pairs();
         if pairs.iter().any(|pair| !self.bases.contains_key(pair)) {
             self.measure_bases(&pairs).await?;
@@ -400,6 +434,20 @@ impl<'a> Links<'a> {
             conditions.name, leg.client, leg.server, leg.attempts
         );
         Err(Unready::ineffective(message, Some(check)))
+    }
+
+    /// Hears from all agents where they answer probes.
+    async fn look(&mut self) -> Result<(), Unready> {
+        let answers = join_all(self.agents.iter().map(|(name, agent)| async move {
+            let status = agent.client.link().await;
+            let status = status.map_err(|error| Unready::of_call(name, "say what its links are", &error))?;
+            Ok((name.clone(), status))
+        }))
+        .await;
+        for (name, status) in answers.into_iter().collect::<Result<Vec<_>, _>>()? {
+            self.was_started_again(&name, &status);
+        }
+        Ok(())
     }
 
     fn pairs(&self) -> Vec<Pair> {
@@ -573,8 +621,13 @@ async fn judge(
 /// Adds what an agent says of a trial's packets.
 fn note(record: &mut TrialRecord, name: &str, before: Option<u64>, asked: &Link, status: LinkStatus) {
     if before.is_some_and(|instance| instance != status.instance) {
-        let message = format!("the link agent of {name} was started again during the trial");
-        return fail(record, failure(Some(name), message));
+        // Its links were closed meanwhile, or as they are without it. The trial is worth another attempt, as with a node.
+        let started_again = TrialFailure {
+            node: Some(name.to_owned()),
+            reason: Reason::NodeLost,
+            message: format!("the link agent of {name} was started again during the trial"),
+        };
+        return fail(record, started_again);
     }
     let Some(state) = status.state else {
         if !is_open(asked) {

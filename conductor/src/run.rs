@@ -13,9 +13,9 @@ use async_trait::async_trait;
 use futures::future::join_all;
 use perfrun_api::{
     network::Conditions,
-    node::Info,
+    node::{Info, Reason},
     plan::{Plan, Trial},
-    results::{LinkCheck, RunState, TrialRecord},
+    results::{LinkCheck, RunState, TrialFailure, TrialRecord},
     spec::Timeouts,
 };
 use strum::IntoStaticStr;
@@ -39,6 +39,9 @@ const READY_PAUSE: Duration = Duration::from_millis(500);
 
 /// Nodes that a run begins with have been ready before; one that does not answer for so long has been lost since.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
+
+/// Links are prepared once more when an agent was started again meanwhile; not for ever.
+const PREPARE_ATTEMPTS: u32 = 2;
 
 /// How long nodes may take, at the end, to forget the last trial.
 const FORGET_TIMEOUT: Duration = Duration::from_secs(2);
@@ -345,7 +348,9 @@ impl Session<'_> {
         }
         self.conductor.progress.on(Event::TrialEnded { record: &record });
         self.replace(&lost).await?;
-        Ok(match after(!lost.is_empty(), attempt) {
+        let is_lost = |failure: &TrialFailure| failure.reason == Reason::NodeLost;
+        let was_lost = !lost.is_empty() || record.failure.as_ref().is_some_and(is_lost);
+        Ok(match after(was_lost, attempt) {
             After::Retry(attempt) => Some(attempt),
             After::GoOn => None,
         })
@@ -387,9 +392,13 @@ impl Session<'_> {
             trial::forget(task, &self.nodes).await;
         }
         let progress = self.conductor.progress;
-        let prepared = self.links.prepare(trial, &cell.network, progress).await?;
-        let counting = self.links.count(&names).await?;
-        Ok((prepared, counting))
+        for _ in 0..PREPARE_ATTEMPTS {
+            let prepared = self.links.prepare(trial, &cell.network, progress).await?;
+            if let Some(counting) = self.links.count(&names).await? {
+                return Ok((prepared, counting));
+            }
+        }
+        Err(Unready::unstable())
     }
 
     /// Gets to know all nodes. One that does not answer any more is replaced.

@@ -73,7 +73,7 @@ pub async fn serve(args: args::LinkAgent) -> anyhow::Result<()> {
     let emulation = spawn_blocking(move || emulation.restored()).await??;
     let emulation = Arc::new(std::sync::Mutex::new(emulation));
     let agent = Arc::new(Agent {
-        instance: std::process::id().into(),
+        instance: instance(),
         interface,
         capabilities,
         metrics: Metrics::new(args.run, emulation.clone()),
@@ -184,6 +184,12 @@ fn on_time<T: Send + 'static>(
             let _ = done.send(runtime.block_on(work));
         })?;
     Ok(outcome)
+}
+
+/// The process' number does not do: in a container every process is number 1.
+fn instance() -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    RandomState::new().build_hasher().finish()
 }
 
 /// Work that may block for some milliseconds.

@@ -28,8 +28,12 @@ pub enum Fault {
     Incapable,
     /// It says that it impairs, and does not.
     Lies,
-    /// It is another process each time that it is looked at.
+    /// It is started again during the first trial over a link that it impairs.
     Restarts,
+    /// It is started again before that trial, after its link was measured.
+    RestartsBefore,
+    /// It is another process each time that it is looked at.
+    Flaps,
     /// It is late.
     Late,
     /// It is gone once a link was set.
@@ -52,6 +56,8 @@ struct Agent {
     fault: Fault,
     request: LinkRequest,
     looks: u64,
+    /// Looks before packets were counted for the first time over a link that it impairs.
+    counting_since: Option<u64>,
     gone: bool,
 }
 
@@ -109,6 +115,9 @@ impl Transport for Channel {
                         .map(|route| route.impairment.clone())
                         .unwrap_or_default();
                     inner.calls.push(format!("{} {:?}", agent.name, impairment.delay));
+                }
+                if asked == agent.request && asked != LinkRequest::default() {
+                    agent.counting_since.get_or_insert(agent.looks);
                 }
                 agent.gone = agent.fault == Fault::Vanishes && asked != LinkRequest::default();
                 agent.request = asked;
@@ -180,10 +189,11 @@ impl Agent {
             }),
         };
         LinkStatus {
-            instance: if self.fault == Fault::Restarts {
-                self.looks
-            } else {
-                7
+            instance: match (self.fault, self.counting_since) {
+                (Fault::Flaps, _) => self.looks,
+                (Fault::Restarts, Some(since)) if self.looks > since + 1 => 8,
+                (Fault::RestartsBefore, Some(_)) => 8,
+                _ => 7,
             },
             interface: "eth0".to_owned(),
             capabilities: Capabilities {

@@ -183,17 +183,48 @@ async fn a_failed_measurement_holds_for_its_repetition_and_is_tried_again_with_t
 }
 
 #[tokio::test]
-async fn an_agent_that_was_started_again_in_a_trial_fails_it() {
+async fn a_trial_in_which_an_agent_was_started_again_is_repeated_over_links_that_are_measured_again() {
     let out = on(&["lat10"], Fault::None, Fault::Restarts).run().await;
-    let failure = out.records[0].failure.as_ref().unwrap();
-    assert!(
-        failure
-            .message
-            .contains("link agent of client-0 was started again"),
-        "{}",
-        failure.message
+    assert_eq!(
+        out.outline(),
+        [
+            "c0.i0.a0 client-0 NodeLost",
+            "c0.i0.a1 completed",
+            "c0.i1.a0 completed"
+        ]
     );
-    assert!(out.records[0].metrics.is_empty());
+    let failed = &out.records[0];
+    let message = &failed.failure.as_ref().unwrap().message;
+    assert!(
+        message.contains("link agent of client-0 was started again"),
+        "{message}"
+    );
+    assert!(failed.metrics.is_empty());
+    assert!(out.records[1].links.as_ref().unwrap().is_effective());
+    assert!(out.records[2].links.is_none());
+}
+
+#[tokio::test]
+async fn links_of_an_agent_that_was_started_again_before_a_trial_are_measured_again() {
+    let bench = on(&["lat10"], Fault::None, Fault::RestartsBefore);
+    let out = bench.run().await;
+    assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
+    let probes = bench.world.calls();
+    let probes = probes.iter().filter(|call| call.contains("probes")).count();
+    assert_eq!(probes, 3, "without impairment, and twice with it");
+}
+
+#[tokio::test]
+async fn agents_that_are_started_again_all_the_time_fail_trials_and_not_the_run() {
+    let out = on(&["lat10"], Fault::None, Fault::Flaps).run().await;
+    assert_eq!(out.end.state, RunState::Complete);
+    assert_eq!(
+        out.outline(),
+        [
+            "c0.i0.a0 nobody ImpairmentNotEffective",
+            "c0.i1.a0 nobody ImpairmentNotEffective"
+        ]
+    );
 }
 
 #[tokio::test]
