@@ -49,6 +49,9 @@ pub mod condition {
     pub const PROVISIONED: &str = "Provisioned";
     /// Unknown: not begun. True: trials are being run. False: no longer.
     pub const RUNNING: &str = "Running";
+    /// Only of runs that impair links. Unknown: no link was measured yet. True: every network that was measured was as asked
+    /// for the last time. False: one was not, or links cannot be impaired here; the message says which, and why.
+    pub const LINKS_VERIFIED: &str = "LinksVerified";
     /// False: the run goes on. True: it has ended and nothing will change any more; the reason says how it ended.
     pub const COMPLETE: &str = "Complete";
 }

@@ -32,10 +32,11 @@ use tokio::sync::mpsc;
 use crate::{
     access::Access,
     build::{self, Identity, Site},
-    decide::{Command, Decision, Facts, Stage, decide},
+    decide::{self, Command, Decision, Facts, NewPod, Stage, decide},
     measure::{Job, Tasks},
     metrics::Metrics,
-    observe::{self, NodePod},
+    observe::{self, NodePod, Trouble},
+    refusal::refusal,
     status,
     token::TokenKey,
     turn::{self, Contender},
@@ -154,7 +155,7 @@ async fn pass(run: &PerfRun, context: &Context) -> Result<Action, Error> {
     let (task, lost_on) = context.tasks.look(&identity.uid);
     let now = Timestamp::now();
     let pods = context.observe(&identity);
-    let decision = decide(&Facts {
+    let facts = Facts {
         spec: &run.spec,
         status: &previous,
         plan: plan.as_ref().map_err(String::as_str),
@@ -163,15 +164,22 @@ async fn pass(run: &PerfRun, context: &Context) -> Result<Action, Error> {
         task,
         lost_on: &lost_on,
         now,
-    });
-    let next = status::next(
-        &previous,
-        run.meta().generation,
-        plan.as_ref().ok(),
-        &decision.stage,
-        now,
-    );
-    context.act(run, &identity, plan.ok(), &decision, &next).await?;
+    };
+    let plan = plan.as_ref().ok();
+    let generation = run.meta().generation;
+    let said = |decision: &Decision| status::next(&previous, generation, plan, &decision.stage, now);
+    let mut decision = decide(&facts);
+    let mut next = said(&decision);
+    if let Some(trouble) = context.act(run, &identity, plan, &decision, &next).await? {
+        tracing::warn!(
+            run = identity.label(),
+            trouble.message,
+            "the API server refuses a pod"
+        );
+        decision = decide::refused(decision, trouble, &facts);
+        next = said(&decision);
+        context.act(run, &identity, plan, &decision, &next).await?;
+    }
     if decision.delete_run {
         return context
             .delete(run, &identity)
@@ -191,7 +199,7 @@ async fn reject(invalid: &InvalidObject, context: &Context) -> Result<Action, Er
     let (Some(name), Some(namespace)) = (&metadata.name, &metadata.namespace) else {
         return Err(Error::Anonymous);
     };
-    let stage = Stage::Rejected(observe::Trouble {
+    let stage = Stage::Rejected(Trouble {
         reason: "Malformed",
         message: format!(
             "written for another version of perfrun, or by hand: {}",
@@ -266,15 +274,15 @@ impl Context {
         Ok(())
     }
 
-    /// Does what was decided, all but the status.
+    /// Does what was decided, all but the status. Returns why the API server refuses a pod, if it does.
     async fn act(
         &self,
         run: &PerfRun,
         identity: &Identity,
-        plan: Option<Plan>,
+        plan: Option<&Plan>,
         decision: &Decision,
         next: &PerfRunStatus,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<Trouble>, Error> {
         let Decision {
             stage: _,
             create,
@@ -290,10 +298,13 @@ impl Context {
             self.apply(identity, build::policy::policy(identity, operators))
                 .await?;
         }
-        if let Some(plan) = &plan {
+        let mut refused = None;
+        if let Some(plan) = plan {
             for new in create {
-                let pod = build::pod::pod(identity, &run.spec, plan, new, &self.site);
-                self.apply(identity, pod).await?;
+                refused = self.create(run, identity, plan, new).await?;
+                if refused.is_some() {
+                    break;
+                }
             }
         }
         match command {
@@ -302,8 +313,13 @@ impl Context {
             Command::Drop => self.tasks.forget(&identity.uid),
             Command::Start | Command::Conclude => {
                 if let Some(plan) = plan {
-                    self.tasks
-                        .start(self.job(run, identity, plan, next, *command == Command::Conclude));
+                    self.tasks.start(self.job(
+                        run,
+                        identity,
+                        plan.clone(),
+                        next,
+                        *command == Command::Conclude,
+                    ));
                 }
             }
         }
@@ -313,7 +329,30 @@ impl Context {
             let deleted = api.delete_collection(&DeleteParams::default(), &ours).await;
             deleted.map_err(Error::DeletePods)?;
         }
-        Ok(())
+        Ok(refused)
+    }
+
+    /// Creates a pod, or returns why the API server refuses it.
+    async fn create(
+        &self,
+        run: &PerfRun,
+        identity: &Identity,
+        plan: &Plan,
+        new: &NewPod,
+    ) -> Result<Option<Trouble>, Error> {
+        let pod = build::pod::pod(identity, &run.spec, plan, new, &self.site);
+        match self.apply(identity, pod).await {
+            Ok(()) => Ok(None),
+            Err(error) => match &error {
+                Error::Apply { source, .. } => {
+                    let impairs = !plan.networks.is_empty();
+                    refusal(source, &identity.namespace, impairs)
+                        .map(Some)
+                        .ok_or(error)
+                }
+                _ => Err(error),
+            },
+        }
     }
 
     fn job(

@@ -13,12 +13,17 @@ use perfrun_api::{
 use perfrun_conductor::Cause;
 
 use crate::{
+    links::{Links, NOT_EFFECTIVE},
     observe::{NodePod, PodState, Trouble},
+    refusal::{REFUSED, UNSUPPORTED},
     status,
 };
 
 /// So often a node may end before all nodes were ready once; then it will not do better the next time.
 const STARTS_MAX: u32 = 3;
+
+/// Between two attempts to create a pod that the API server refuses: a quota may be raised, a namespace be relabelled.
+const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 
 /// What is known when it is decided.
 pub struct Facts<'a> {
@@ -46,9 +51,18 @@ pub enum Task {
     /// There is none.
     None,
     /// It drives the nodes.
-    Going(Counts),
+    Going(Progress),
     /// It has ended, and kept the results.
     Ended(Box<Outcome>),
+}
+
+/// How far a run's trials are.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Progress {
+    /// Trials.
+    pub counts: Counts,
+    /// What is known of the links; nothing, if nobody here has looked yet.
+    pub links: Links,
 }
 
 /// Trials by what became of them.
@@ -69,8 +83,8 @@ pub struct Outcome {
     pub cause: Option<Cause>,
     /// Why not, for people.
     pub reason: Option<String>,
-    /// Trials.
-    pub counts: Counts,
+    /// How far it came.
+    pub progress: Progress,
     /// Reasons of the trials that failed.
     pub failures: BTreeMap<Reason, u32>,
     /// The first failure, for people.
@@ -113,7 +127,7 @@ pub enum Stage {
         trouble: Option<Trouble>,
     },
     /// Trials are being run.
-    Running(Counts),
+    Running(Progress),
     /// It has ended.
     Ended {
         /// For programs: the reason of the condition Complete.
@@ -198,14 +212,14 @@ pub fn decide(facts: &Facts<'_>) -> Decision {
     let running_since = status::since(status, condition::RUNNING, "True");
     match task {
         Task::Ended(outcome) => ended(plan, outcome, facts),
-        Task::Going(counts) => Decision {
+        Task::Going(progress) => Decision {
             command: if spec.cancel {
                 Command::Cancel
             } else {
                 Command::None
             },
             create: missing(plan, facts),
-            ..Decision::say(Stage::Running(*counts))
+            ..Decision::say(Stage::Running(progress.clone()))
         },
         Task::None => match running_since {
             Some(_) if spec.cancel => Decision {
@@ -216,6 +230,30 @@ pub fn decide(facts: &Facts<'_>) -> Decision {
             None if spec.cancel => Decision::end("Cancelled", "cancelled before it began"),
             None => begin(plan, facts),
         },
+    }
+}
+
+/// What becomes of a decision whose pods the API server refuses.
+pub fn refused(decision: Decision, trouble: Trouble, facts: &Facts<'_>) -> Decision {
+    let again = |stage| Decision {
+        wake: Some(
+            decision
+                .wake
+                .map_or(REFUSED_PAUSE, |wake| wake.min(REFUSED_PAUSE)),
+        ),
+        ..Decision::say(stage)
+    };
+    match decision.stage {
+        // Waiting would not help: the same pods would be refused for the same rights.
+        Stage::Provisioning { .. } if trouble.reason == UNSUPPORTED => {
+            failed(facts, UNSUPPORTED, trouble.message)
+        }
+        Stage::Provisioning { ready, .. } => again(Stage::Provisioning {
+            ready,
+            trouble: Some(trouble),
+        }),
+        // The conductor waits for the pod, and says so in the end.
+        stage => again(stage),
     }
 }
 
@@ -244,7 +282,7 @@ fn over(facts: &Facts<'_>) -> Decision {
 
 /// The conductor's end is the run's.
 fn ended(plan: &Plan, outcome: &Outcome, facts: &Facts<'_>) -> Decision {
-    let Counts { completed, failed } = outcome.counts;
+    let Counts { completed, failed } = outcome.progress.counts;
     let total = plan.trials.len();
     let (reason, message): (&'static str, _) = match (outcome.state, outcome.cause) {
         (RunState::Complete, _) if failed == 0 => ("Succeeded", format!("all {total} trials were measured")),
@@ -252,6 +290,7 @@ fn ended(plan: &Plan, outcome: &Outcome, facts: &Facts<'_>) -> Decision {
             let reason = match outcome.failures.keys().collect::<Vec<_>>()[..] {
                 [Reason::Timeout] => "TrialTimeout",
                 [Reason::NodeLost] => "NodeLost",
+                [Reason::ImpairmentNotEffective] => NOT_EFFECTIVE,
                 _ => "TrialsFailed",
             };
             let first = outcome.first_failure.as_deref().unwrap_or_default();
@@ -323,7 +362,7 @@ fn begin(plan: &Plan, facts: &Facts<'_>) -> Decision {
     if ready == plan.nodes.len() {
         return Decision {
             command: Command::Start,
-            ..Decision::say(Stage::Running(Counts::default()))
+            ..Decision::say(Stage::Running(Progress::default()))
         };
     }
     let trouble = trouble(plan, pods);
@@ -341,6 +380,7 @@ fn begin(plan: &Plan, facts: &Facts<'_>) -> Decision {
     let since = status::since(status, condition::PROVISIONED, "False").unwrap_or(*now);
     let left = limit.saturating_sub(elapsed(since, *now));
     if left.is_zero() {
+        let trouble = trouble.or_else(|| last_refusal(status));
         let (reason, why) = trouble.map_or(("ProvisionTimeout", String::new()), |trouble| {
             (trouble.reason, format!(": {}", trouble.message))
         });
@@ -355,6 +395,16 @@ fn begin(plan: &Plan, facts: &Facts<'_>) -> Decision {
         wake: Some(left),
         ..Decision::say(Stage::Provisioning { ready, trouble })
     }
+}
+
+/// What the status says of pods that the API server refused: there are none that could say it.
+fn last_refusal(status: &PerfRunStatus) -> Option<Trouble> {
+    let mut conditions = status.conditions.iter();
+    let said = conditions.find(|said| said.type_ == condition::PROVISIONED && said.reason == REFUSED)?;
+    Some(Trouble {
+        reason: REFUSED,
+        message: said.message.clone(),
+    })
 }
 
 fn failed(facts: &Facts<'_>, reason: &'static str, message: String) -> Decision {
@@ -420,10 +470,13 @@ fn missing(plan: &Plan, facts: &Facts<'_>) -> Vec<NewPod> {
 }
 
 /// What the status last said of trials.
-fn counted(status: &PerfRunStatus) -> Counts {
-    Counts {
-        completed: status.trials.completed,
-        failed: status.trials.failed,
+fn counted(status: &PerfRunStatus) -> Progress {
+    Progress {
+        counts: Counts {
+            completed: status.trials.completed,
+            failed: status.trials.failed,
+        },
+        links: Links::default(),
     }
 }
 

@@ -29,7 +29,7 @@ use self::{journal::Journal, pods::PodNodes};
 use crate::{
     access::Access,
     build::Identity,
-    decide::{Counts, Outcome, Task},
+    decide::{Outcome, Progress, Task},
 };
 
 /// Wakes the reconciler of a run.
@@ -53,7 +53,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    counts: Counts,
+    progress: Progress,
     outcome: Option<Box<Outcome>>,
     lost_on: BTreeMap<String, String>,
 }
@@ -100,7 +100,7 @@ impl Tasks {
             Some(outcome) => Task::Ended(outcome.clone()),
             // A task that panicked is begun again, like one whose process was killed.
             None if handle.task.is_finished() => Task::None,
-            None => Task::Going(state.counts),
+            None => Task::Going(state.progress.clone()),
         };
         (task, state.lost_on.clone())
     }
@@ -146,7 +146,7 @@ async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) {
         conclude,
         ..
     } = &job;
-    let mut journal = Journal::open(job.client.clone(), run, shared.clone(), job.wake.clone()).await;
+    let mut journal = Journal::open(job.client.clone(), run, plan, shared.clone(), job.wake.clone()).await;
     let nodes = PodNodes::new(&job, shared.clone());
     let end = match nodes.clients() {
         _ if *conclude => RunEnd {
@@ -215,7 +215,7 @@ async fn conclude_with(job: &Job, journal: Journal, end: RunEnd) -> Outcome {
     };
     let summary = results.summary.clone();
     let tally = journal.tally();
-    let (counts, failures) = (tally.counts(), tally.failures());
+    let (progress, failures) = (tally.progress(), tally.failures());
     let first_failure = tally.first_failure();
     let kept = journal.close(results).await;
     let refused = kept
@@ -234,7 +234,7 @@ async fn conclude_with(job: &Job, journal: Journal, end: RunEnd) -> Outcome {
             cause
         },
         reason: refused.or(reason),
-        counts,
+        progress,
         failures,
         first_failure,
         summary,
@@ -266,4 +266,9 @@ fn tell(run: &str, event: Event<'_>) {
         | Event::TrialStarted { .. }
         | Event::TrialProgress { .. } => {}
     }
+}
+
+#[cfg(test)]
+pub mod tests {
+    pub use super::tally::tests::record;
 }

@@ -133,31 +133,47 @@ fn state(pod: &Pod) -> PodState {
             format!("no Kubernetes node takes pod {name}{text}"),
         ));
     }
-    container
-        .and_then(stuck)
-        .map_or(PodState::Starting, |(reason, why)| {
-            PodState::Stuck(Trouble::new(reason, format!("pod {name}: {why}")))
-        })
+    // The node does not start before its link agent.
+    let agent = status
+        .init_container_statuses
+        .iter()
+        .flatten()
+        .find(|container| container.name == LINK_CONTAINER);
+    let agent = agent.and_then(|agent| stuck(agent, "LinkAgentCrashed"));
+    let agent =
+        agent.map(|(reason, why)| Trouble::new(reason, format!("the link agent of pod {name}: {why}")));
+    let node = container.and_then(|node| stuck(node, "NodeCrashed"));
+    let node = node.map(|(reason, why)| Trouble::new(reason, format!("pod {name}: {why}")));
+    agent.or(node).map_or(PodState::Starting, PodState::Stuck)
 }
 
 /// Why a container does not start, if there is a reason.
-fn stuck(container: &ContainerStatus) -> Option<(&'static str, String)> {
+fn stuck(container: &ContainerStatus, crashed: &'static str) -> Option<(&'static str, String)> {
     let waiting = container.state.as_ref()?.waiting.as_ref()?;
     let why = waiting.reason.as_deref()?;
     let reason = match why {
         "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull"
         | "ImageInspectError" => "ImagePullFailed",
         "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" | "CrashLoopBackOff" => {
-            "NodeCrashed"
+            crashed
         }
         _ => return None,
     };
-    let text = waiting
-        .message
+    // What the kubelet says of a crash is when it tries again; what the program said last is why.
+    let last = container
+        .last_state
         .as_ref()
-        .map(|text| format!(": {text}"))
-        .unwrap_or_default();
-    Some((reason, format!("{why}{text}")))
+        .and_then(|last| last.terminated.as_ref());
+    let words = [
+        waiting.message.as_deref(),
+        last.and_then(|ended| ended.message.as_deref()),
+    ];
+    let words: String = words
+        .into_iter()
+        .flatten()
+        .map(|text| format!(": {}", text.trim()))
+        .collect();
+    Some((reason, format!("{why}{words}")))
 }
 
 #[cfg(test)]
@@ -194,6 +210,51 @@ mod tests {
             panic!()
         };
         assert_eq!(trouble.reason, "ImagePullFailed");
+    }
+
+    #[test]
+    fn a_link_agent_that_does_not_start_is_told_from_a_node_that_does_not() {
+        let agent = |state: Value| {
+            let PodState::Stuck(trouble) = state_of(json!({
+                "initContainerStatuses": [{"name": "link", "image": "", "imageID": "", "ready": false, "restartCount": 3,
+                    "state": state,
+                    "lastState": {"terminated": {"exitCode": 1, "message": "Error: no such token\n"}}}],
+                "containerStatuses": [{"name": "node", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+                    "state": {"waiting": {"reason": "PodInitializing"}}}],
+            })) else {
+                panic!()
+            };
+            (trouble.reason, trouble.message)
+        };
+        assert_eq!(
+            agent(json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}})),
+            (
+                "LinkAgentCrashed",
+                "the link agent of pod run-server-0-0: CrashLoopBackOff: back-off 10s: Error: no such token"
+                    .to_owned()
+            )
+        );
+        let forbidden =
+            json!({"waiting": {"reason": "CreateContainerError", "message": "NET_ADMIN is not allowed"}});
+        let (reason, message) = agent(forbidden);
+        assert_eq!(reason, "LinkAgentCrashed");
+        assert!(
+            message.contains("CreateContainerError: NET_ADMIN is not allowed"),
+            "{message}"
+        );
+        let pulled = json!({"waiting": {"reason": "ImagePullBackOff", "message": "not found"}});
+        assert_eq!(agent(pulled).0, "ImagePullFailed");
+    }
+
+    #[test]
+    fn a_pod_whose_link_agent_is_started_again_is_neither_ready_nor_gone() {
+        let state = state_of(json!({"phase": "Running", "podIP": "10.0.0.1",
+            "conditions": [{"type": "Ready", "status": "False"}],
+            "initContainerStatuses": [{"name": "link", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+                "state": {"terminated": {"exitCode": 137}}}],
+            "containerStatuses": [{"name": "node", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+                "state": {"running": {}}}]}));
+        assert_eq!(state, PodState::Starting);
     }
 
     #[test]

@@ -6,13 +6,17 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::runtime::events::{Event, EventType};
 use perfrun_api::{
-    cluster::condition::{ACCEPTED, COMPLETE, PROVISIONED, RUNNING},
+    cluster::condition::{ACCEPTED, COMPLETE, LINKS_VERIFIED, PROVISIONED, RUNNING},
     plan::Plan,
     results::{Metric, SummaryRow},
     spec::{PerfRunStatus, Phase, TrialCounts},
 };
 
-use crate::decide::{Counts, Stage};
+use crate::{
+    decide::{Counts, Progress, Stage},
+    links::{AS_ASKED_FOR, NOT_EFFECTIVE},
+    refusal::UNSUPPORTED,
+};
 
 /// Most rows of `status.summary`: an object of the API server has room for some hundred KiB.
 const ROWS_MAX: usize = 256;
@@ -78,6 +82,9 @@ pub fn next(
     set(ACCEPTED, accepted(plan, stage));
     set(PROVISIONED, provisioned(previous, plan, stage));
     set(RUNNING, running(previous, stage));
+    if let Some(plan) = plan.filter(|plan| !plan.networks.is_empty()) {
+        set(LINKS_VERIFIED, links_verified(previous, plan, stage));
+    }
     set(COMPLETE, complete(stage));
     if let Stage::Ended { outcome, .. } = stage {
         status.completion_time = Some(Time(now));
@@ -156,6 +163,28 @@ fn running<'a>(previous: &PerfRunStatus, stage: &'a Stage) -> Said<'a> {
     }
 }
 
+fn links_verified<'a>(previous: &'a PerfRunStatus, plan: &Plan, stage: &'a Stage) -> Said<'a> {
+    let progress = match stage {
+        Stage::Ended { reason, message, .. } if *reason == UNSUPPORTED => {
+            return ("False", UNSUPPORTED, Cow::from(message));
+        }
+        Stage::Ended { outcome, .. } => outcome.as_ref().map(|outcome| &outcome.progress),
+        Stage::Running(progress) => Some(progress),
+        _ => None,
+    };
+    if let Some(said) = progress.and_then(|Progress { links, .. }| links.said(plan.networks.len())) {
+        return said;
+    }
+    // An operator that takes over has not read yet what is known.
+    let mut known = previous.conditions.iter();
+    let known = known.find(|known| known.type_ == LINKS_VERIFIED && known.status != "Unknown");
+    match known.map(|known| (known.status.as_str(), known.message.as_str())) {
+        Some(("True", message)) => ("True", AS_ASKED_FOR, message.into()),
+        Some((_, message)) => ("False", NOT_EFFECTIVE, message.into()),
+        None => ("Unknown", "NotMeasured", "no link was measured yet".into()),
+    }
+}
+
 fn complete(stage: &Stage) -> Said<'_> {
     match stage {
         Stage::Ended { reason, message, .. } => ("True", reason, Cow::from(message)),
@@ -206,11 +235,11 @@ fn phase(conditions: &[Condition]) -> Phase {
 
 fn trials(plan: &Plan, previous: &PerfRunStatus, stage: &Stage) -> TrialCounts {
     let Counts { completed, failed } = match stage {
-        Stage::Running(counts) => *counts,
+        Stage::Running(progress) => progress.counts,
         Stage::Ended {
             outcome: Some(outcome),
             ..
-        } => outcome.counts,
+        } => outcome.progress.counts,
         _ => Counts {
             completed: previous.trials.completed,
             failed: previous.trials.failed,
@@ -258,6 +287,8 @@ pub fn events(previous: &PerfRunStatus, now: &PerfRunStatus) -> Vec<Event> {
                 (PROVISIONED, "False", _) if has_ended(now) => return None,
                 (PROVISIONED, "False", _) => false,
                 (RUNNING, "True", _) => true,
+                (LINKS_VERIFIED, "True", _) => true,
+                (LINKS_VERIFIED, "False", NOT_EFFECTIVE) => false,
                 (COMPLETE, "True", "Succeeded" | "Cancelled") => true,
                 (COMPLETE, "True", _) => false,
                 _ => return None,

@@ -3,7 +3,12 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use perfrun_api::{document, plan::plan};
+use kube::runtime::events::EventType;
+use perfrun_api::{
+    document,
+    plan::plan,
+    results::{LinkCheck, TrialRecord},
+};
 
 use super::*;
 
@@ -32,7 +37,16 @@ struct Life {
 
 impl Life {
     fn new() -> Self {
-        let run = document::parse(DOCUMENT).unwrap().remove(0);
+        Self::of(DOCUMENT)
+    }
+
+    /// With an impaired network beside the one that is as it is.
+    fn impaired() -> Self {
+        Self::of(&DOCUMENT.replace("rawBaseline", "networks: [none, wan], rawBaseline"))
+    }
+
+    fn of(document: &str) -> Self {
+        let run = document::parse(document).unwrap().remove(0);
         Self {
             plan: plan(&run.spec).unwrap(),
             spec: run.spec,
@@ -46,7 +60,12 @@ impl Life {
 
     /// One pass: what is decided, with the status written.
     fn pass(&mut self) -> Decision {
-        let decision = decide(&Facts {
+        self.pass_with(None)
+    }
+
+    /// One pass in which the API server refuses pods.
+    fn pass_with(&mut self, refusal: Option<Trouble>) -> Decision {
+        let facts = Facts {
             spec: &self.spec,
             status: &self.status,
             plan: Ok(&self.plan),
@@ -55,7 +74,11 @@ impl Life {
             task: self.task.clone(),
             lost_on: &BTreeMap::new(),
             now: self.now,
-        });
+        };
+        let mut decision = decide(&facts);
+        if let Some(trouble) = refusal {
+            decision = refused(decision, trouble, &facts);
+        }
         self.status = status::next(&self.status, Some(1), Some(&self.plan), &decision.stage, self.now);
         decision
     }
@@ -77,12 +100,22 @@ impl Life {
     }
 
     fn running() -> Self {
-        let mut life = Self::new();
+        Self::new().started()
+    }
+
+    fn started(self) -> Self {
+        let mut life = self;
         let first = life.pass();
         life.make(&first, &ready());
         assert_eq!(life.pass().command, Command::Start);
-        life.task = Task::Going(Counts::default());
+        life.task = Task::Going(Progress::default());
         life
+    }
+
+    /// Status, reason and message of what is known of links.
+    fn links(&self) -> (&str, &str, &str) {
+        let known = self.condition(condition::LINKS_VERIFIED);
+        (&known.status, &known.reason, &known.message)
     }
 
     fn condition(&self, type_: &str) -> &Condition {
@@ -113,12 +146,19 @@ fn gone() -> PodState {
     })
 }
 
+fn going(counts: Counts) -> Progress {
+    Progress {
+        counts,
+        links: Links::default(),
+    }
+}
+
 fn outcome(state: RunState, counts: Counts) -> Task {
     Task::Ended(Box::new(Outcome {
         state,
         cause: None,
         reason: None,
-        counts,
+        progress: going(counts),
         failures: BTreeMap::new(),
         first_failure: None,
         summary: vec![],
@@ -150,10 +190,10 @@ fn a_run_goes_from_pods_to_trials_to_its_end() {
     life.pods[1].state = ready();
     assert_eq!(life.pass().command, Command::Start);
 
-    life.task = Task::Going(Counts {
+    life.task = Task::Going(going(Counts {
         completed: 1,
         failed: 0,
-    });
+    }));
     life.later(5).pass();
     assert_eq!(life.status.trials.progress, "1/2");
     life.task = outcome(
@@ -353,6 +393,156 @@ fn a_run_is_deleted_when_its_time_is_over() {
 }
 
 #[test]
+fn links_are_spoken_of_only_where_they_are_impaired() {
+    let life = Life::running();
+    let types: Vec<_> = life.status.conditions.iter().map(|c| c.type_.as_str()).collect();
+    assert_eq!(types, ["Accepted", "Provisioned", "Running", "Complete"]);
+}
+
+#[test]
+fn links_are_verified_network_by_network() {
+    let mut life = Life::impaired().started();
+    assert_eq!(
+        life.links(),
+        ("Unknown", "NotMeasured", "no link was measured yet")
+    );
+    let mut links = Links::default();
+    links.add("none", &checked(None));
+    let mut progress = Progress {
+        links: links.clone(),
+        ..Progress::default()
+    };
+    life.task = Task::Going(progress.clone());
+    let before = life.status.clone();
+    life.pass();
+    let message = "1 of 2 networks were measured, and are as asked for";
+    assert_eq!(life.links(), ("True", "AsAskedFor", message));
+    let told = status::events(&before, &life.status);
+    assert_eq!((told.len(), told[0].reason.as_str()), (1, "AsAskedFor"));
+
+    // Another operator takes over, and has read nothing yet.
+    life.task = Task::None;
+    life.pass();
+    life.task = Task::Going(Progress::default());
+    life.pass();
+    assert_eq!(life.links(), ("True", "AsAskedFor", message));
+
+    let wrong = "network wan, client-0 to server-0: median round trip (ms): 0.100, expected 59 to 61";
+    links.add("wan", &checked(Some(wrong)));
+    progress.links = links;
+    life.task = Task::Going(progress.clone());
+    let before = life.status.clone();
+    life.pass();
+    assert_eq!(life.links(), ("False", "ImpairmentNotEffective", wrong));
+    assert_eq!(status::events(&before, &life.status)[0].type_, EventType::Warning);
+    life.task = Task::None;
+    life.pass();
+    assert_eq!(life.links(), ("False", "ImpairmentNotEffective", wrong));
+
+    let Task::Ended(mut outcome) = outcome(
+        RunState::Complete,
+        Counts {
+            completed: 1,
+            failed: 1,
+        },
+    ) else {
+        panic!()
+    };
+    outcome.progress.links = progress.links;
+    outcome.failures = [(Reason::ImpairmentNotEffective, 1)].into();
+    life.task = Task::Ended(outcome);
+    life.pass();
+    assert_eq!(life.end(), (Phase::Failed, "ImpairmentNotEffective"));
+    assert_eq!(life.links(), ("False", "ImpairmentNotEffective", wrong));
+}
+
+#[test]
+fn a_run_whose_links_cannot_be_impaired_says_so_in_both_conditions() {
+    let mut life = Life::impaired().started();
+    let Task::Ended(mut outcome) = outcome(RunState::Failed, Counts::default()) else {
+        panic!()
+    };
+    outcome.cause = Some(Cause::ImpairmentUnsupported);
+    outcome.reason = Some("network wan on client-0: this kernel has no netem".to_owned());
+    life.task = Task::Ended(outcome);
+    assert!(life.pass().delete_pods);
+    let message = "network wan on client-0: this kernel has no netem; 0 of 4 trials were measured";
+    assert_eq!(life.links(), ("False", "ImpairmentUnsupported", message));
+    assert_eq!(life.end(), (Phase::Failed, "ImpairmentUnsupported"));
+}
+
+#[test]
+fn a_namespace_that_does_not_allow_link_agents_ends_the_run_at_once() {
+    let mut life = Life::impaired();
+    let trouble = Trouble {
+        reason: UNSUPPORTED,
+        message: "label the namespace".to_owned(),
+    };
+    let decision = life.pass_with(Some(trouble));
+    assert_eq!((decision.create, decision.delete_pods), (vec![], true));
+    assert_eq!(life.end(), (Phase::Failed, "ImpairmentUnsupported"));
+    assert_eq!(
+        life.links(),
+        ("False", "ImpairmentUnsupported", "label the namespace")
+    );
+}
+
+#[test]
+fn pods_that_are_refused_are_tried_again_until_it_takes_too_long() {
+    let mut life = Life::new();
+    let full = || {
+        Some(Trouble {
+            reason: REFUSED,
+            message: "the API server refuses the run's pods: exceeded quota".to_owned(),
+        })
+    };
+    let decision = life.pass_with(full());
+    assert_eq!((decision.create, decision.wake), (vec![], Some(REFUSED_PAUSE)));
+    let said = life.condition(condition::PROVISIONED);
+    assert_eq!((said.status.as_str(), said.reason.as_str()), ("False", REFUSED));
+    assert_eq!(
+        names(&life.later(5).pass_with(full()).create),
+        Vec::<String>::new()
+    );
+    life.later(60).pass();
+    assert_eq!(life.end(), (Phase::Failed, REFUSED));
+    let message = &life.condition(condition::COMPLETE).message;
+    assert!(message.ends_with("exceeded quota"), "{message}");
+}
+
+#[test]
+fn a_run_whose_new_pod_is_refused_goes_on_waiting_for_it() {
+    let mut life = Life::running();
+    life.pods[1].state = gone();
+    let trouble = Trouble {
+        reason: UNSUPPORTED,
+        message: "label the namespace".to_owned(),
+    };
+    let decision = life.pass_with(Some(trouble));
+    assert_eq!(
+        (decision.command, decision.wake),
+        (Command::None, Some(REFUSED_PAUSE))
+    );
+    assert_eq!(life.status.phase, Some(Phase::Running));
+}
+
+/// A record with links that were measured, and what was wrong with them.
+fn checked(wrong: Option<&str>) -> TrialRecord {
+    let reason = wrong.map(|_| Reason::ImpairmentNotEffective);
+    let mut record = crate::measure::tests::record("c0.i0", 0, reason);
+    record.links = Some(LinkCheck {
+        network: "wan".to_owned(),
+        set_seconds: 0.1,
+        probe_seconds: 1.0,
+        legs: vec![],
+    });
+    if let (Some(failure), Some(wrong)) = (&mut record.failure, wrong) {
+        failure.message = wrong.to_owned();
+    }
+    record
+}
+
+#[test]
 fn times_of_conditions_stay_while_they_do() {
     let mut life = Life::running();
     let since = life.condition(condition::RUNNING).last_transition_time.clone();
@@ -379,7 +569,7 @@ fn what_a_person_would_ask_about_is_an_event_once() {
     pass(&mut life);
     life.pods.iter_mut().for_each(|pod| pod.state = ready());
     pass(&mut life);
-    life.task = Task::Going(Counts::default());
+    life.task = Task::Going(Progress::default());
     pass(&mut life);
     life.task = outcome(
         RunState::Complete,

@@ -19,6 +19,7 @@ use kube::{
 };
 use perfrun_api::{
     cluster::{MANAGER, Part, RUN_LABEL, TRIALS_KEY, results_to_parts, trials_from_parts, trials_to_parts},
+    plan::Plan,
     results::{Results, TrialRecord},
 };
 use perfrun_conductor::{Kept, Sink};
@@ -65,7 +66,7 @@ pub struct Journal {
 
 impl Journal {
     /// Opens the journal of a run, as whoever conducted it before left it. Waits for an API server that does not answer.
-    pub async fn open(client: Client, run: &Identity, shared: Arc<Shared>, wake: Wake) -> Self {
+    pub async fn open(client: Client, run: &Identity, plan: &Plan, shared: Arc<Shared>, wake: Wake) -> Self {
         let api: Api<ConfigMap> = Api::namespaced(client, &run.namespace);
         let (parts, records) = loop {
             match read(&api, run).await {
@@ -75,9 +76,9 @@ impl Journal {
             sleep(PAUSE).await;
         };
         let now = Instant::now();
-        let mut tally = Tally::default();
+        let mut tally = Tally::new(plan);
         records.iter().for_each(|record| tally.add(record));
-        shared.state().counts = tally.counts();
+        shared.state().progress = tally.progress();
         Self {
             api,
             run: run.clone(),
@@ -164,7 +165,7 @@ impl Journal {
     }
 
     fn tell(&mut self) {
-        self.shared.state().counts = self.tally.counts();
+        self.shared.state().progress = self.tally.progress();
         let pause = (self.opened.elapsed() / TELL_SHARE).clamp(TELL_FIRST, TELL_LAST);
         if self.told.elapsed() >= pause {
             self.told = Instant::now();

@@ -2,9 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use perfrun_api::{node::Reason, results::TrialRecord};
+use perfrun_api::{node::Reason, plan::Plan, results::TrialRecord};
 
-use crate::decide::Counts;
+use crate::{
+    decide::{Counts, Progress},
+    links::Links,
+};
 
 /// What became of the trials so far.
 #[derive(Debug, Default)]
@@ -13,6 +16,9 @@ pub struct Tally {
     trials: HashMap<String, Option<Failed>>,
     failed: u32,
     records: usize,
+    links: Links,
+    /// The network of each cell; none at all, if links are left as they are.
+    networks: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -23,6 +29,16 @@ struct Failed {
 }
 
 impl Tally {
+    /// Of a plan of which nothing was run yet.
+    pub fn new(plan: &Plan) -> Self {
+        let impairs = !plan.networks.is_empty();
+        let cells = plan.cells.iter().filter(|_| impairs);
+        Self {
+            networks: cells.map(|cell| cell.network.clone()).collect(),
+            ..Self::default()
+        }
+    }
+
     /// Counts an attempt, after those before it.
     pub fn add(&mut self, record: &TrialRecord) {
         let failed = record.failure.as_ref().map(|failure| Failed {
@@ -31,16 +47,22 @@ impl Tally {
             message: failure.message.clone(),
         });
         self.records += 1;
+        if let Some(network) = self.networks.get(record.trial.cell) {
+            self.links.add(network, record);
+        }
         self.failed += u32::from(failed.is_some());
         let before = self.trials.insert(record.trial.id.clone(), failed);
         self.failed -= u32::from(before.flatten().is_some());
     }
 
-    /// How many trials there are.
-    pub fn counts(&self) -> Counts {
-        Counts {
-            completed: u32::try_from(self.trials.len()).unwrap_or(u32::MAX) - self.failed,
-            failed: self.failed,
+    /// How far the run is.
+    pub fn progress(&self) -> Progress {
+        Progress {
+            counts: Counts {
+                completed: u32::try_from(self.trials.len()).unwrap_or(u32::MAX) - self.failed,
+                failed: self.failed,
+            },
+            links: self.links.clone(),
         }
     }
 
@@ -61,7 +83,7 @@ impl Tally {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use perfrun_api::{plan::Trial, results::TrialFailure};
 
     use super::*;
@@ -79,7 +101,7 @@ mod tests {
             tally.add(&record(trial, attempt, failure));
         }
         assert_eq!(
-            tally.counts(),
+            tally.progress().counts,
             Counts {
                 completed: 2,
                 failed: 2
@@ -89,7 +111,7 @@ mod tests {
         assert_eq!(tally.first_failure().unwrap(), "b.a0");
     }
 
-    fn record(trial: &str, attempt: u32, reason: Option<Reason>) -> TrialRecord {
+    pub fn record(trial: &str, attempt: u32, reason: Option<Reason>) -> TrialRecord {
         TrialRecord {
             trial: Trial {
                 id: trial.to_owned(),

@@ -1,0 +1,118 @@
+//! What is known of a run's links, from the records of its trials: which networks were measured, and whether each was as
+//! asked for the last time.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use perfrun_api::{node::Reason, results::TrialRecord};
+
+/// Reason of a condition about links that are as asked for.
+pub const AS_ASKED_FOR: &str = "AsAskedFor";
+/// Reason of a condition about links that are not as asked for.
+pub const NOT_EFFECTIVE: &str = "ImpairmentNotEffective";
+
+/// The networks of a run that were measured.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Links {
+    /// By name: what was wrong the last time, if anything was.
+    networks: BTreeMap<String, Option<String>>,
+}
+
+impl Links {
+    /// Takes in the record of a trial on a network, after those before it.
+    pub fn add(&mut self, network: &str, record: &TrialRecord) {
+        let failure = record.failure.as_ref();
+        let wrong = failure.filter(|failure| failure.reason == Reason::ImpairmentNotEffective);
+        // Other records say nothing new: links were measured with one before them, or not at all.
+        if wrong.is_some() || record.links.is_some() {
+            let wrong = wrong.map(|failure| failure.message.clone());
+            self.networks.insert(network.to_owned(), wrong);
+        }
+    }
+
+    /// Status, reason and message of the condition, of a run with so many networks; `None`, if none was measured.
+    pub fn said(&self, of: usize) -> Option<(&'static str, &'static str, Cow<'static, str>)> {
+        if self.networks.is_empty() {
+            return None;
+        }
+        let mut wrong = self.networks.values().flatten();
+        let Some(first) = wrong.next() else {
+            let verified = self.networks.len();
+            let message = format!("{verified} of {of} networks were measured, and are as asked for");
+            return Some(("True", AS_ASKED_FOR, message.into()));
+        };
+        let others = match wrong.count() {
+            0 => String::new(),
+            others => format!("; and {others} other networks"),
+        };
+        Some(("False", NOT_EFFECTIVE, format!("{first}{others}").into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use perfrun_api::results::{LinkCheck, TrialFailure};
+
+    use super::*;
+    use crate::measure::tests::record;
+
+    #[test]
+    fn networks_are_counted_as_they_are_measured() {
+        let mut links = Links::default();
+        assert_eq!(links.said(2), None);
+        links.add("none", &measured("none", None));
+        let first = links.said(2).unwrap();
+        assert_eq!(
+            first,
+            (
+                "True",
+                "AsAskedFor",
+                "1 of 2 networks were measured, and are as asked for".into()
+            )
+        );
+        links.add("wan", &measured("wan", None));
+        links.add("wan", &record("c1.i1", 0, None));
+        links.add("wan", &record("c1.i2", 0, Some(Reason::Timeout)));
+        assert!(links.said(2).unwrap().2.starts_with("2 of 2"));
+    }
+
+    #[test]
+    fn a_network_is_as_it_was_measured_last() {
+        let mut links = Links::default();
+        links.add(
+            "wan",
+            &measured("wan", Some("wan, client-0 to server-0: too fast")),
+        );
+        links.add("none", &measured("none", None));
+        let wrong = links.said(2).unwrap();
+        assert_eq!(
+            wrong,
+            (
+                "False",
+                NOT_EFFECTIVE,
+                "wan, client-0 to server-0: too fast".into()
+            )
+        );
+        // Not measured again, and not to be used.
+        links.add("wan", &record("c1.i0", 0, Some(Reason::ImpairmentNotEffective)));
+        assert_eq!(links.said(2).unwrap().0, "False");
+        links.add("wan", &measured("wan", None));
+        assert_eq!(links.said(2).unwrap().0, "True");
+    }
+
+    fn measured(network: &str, wrong: Option<&str>) -> TrialRecord {
+        TrialRecord {
+            links: Some(LinkCheck {
+                network: network.to_owned(),
+                set_seconds: 0.1,
+                probe_seconds: 1.0,
+                legs: vec![],
+            }),
+            failure: wrong.map(|message| TrialFailure {
+                node: None,
+                reason: Reason::ImpairmentNotEffective,
+                message: message.to_owned(),
+            }),
+            ..record("c1.i0", 0, None)
+        }
+    }
+}
