@@ -155,32 +155,50 @@ impl Operators {
     }
 }
 
+/// Kills the process that impairs a pod's links with SIGKILL, if it is on this computer and ours to kill; whether it was.
+pub async fn kill_link_agent(pod: &Pod) -> Result<bool> {
+    kill_those(&processes_that(pod, "perfrun-node", |arguments| {
+        arguments.contains(&"link-agent")
+    })?)
+    .await
+}
+
 /// Kills a pod's processes of a program with SIGKILL, if they are on this computer and ours to kill; whether they were.
 pub async fn kill(pod: &Pod, program: &str) -> Result<bool> {
-    let processes = processes(pod, program)?;
+    kill_those(&processes(pod, program)?).await
+}
+
+async fn kill_those(processes: &[String]) -> Result<bool> {
     if processes.is_empty() {
         return Ok(false);
     }
-    program::said(Command::new("kill").arg("-KILL").args(&processes)).await?;
+    program::said(Command::new("kill").arg("-KILL").args(processes)).await?;
     Ok(true)
 }
 
 /// A pod's processes of a program, by number, if they are on this computer.
 pub fn processes(pod: &Pod, program: &str) -> Result<Vec<String>> {
+    processes_that(pod, program, |_| true)
+}
+
+/// Those of them that have certain arguments.
+fn processes_that(pod: &Pod, program: &str, have: impl Fn(&[&str]) -> bool) -> Result<Vec<String>> {
     let uid = pod.uid().context("a pod has a UID")?;
     let processes = fs::read_dir("/proc").context("failed to list processes")?;
     Ok(processes
         .flatten()
-        .filter(|entry| is_of(&entry.path(), &uid, program))
+        .filter(|entry| is_of(&entry.path(), &uid, program, &have))
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .collect())
 }
 
 /// Whether a process is of a pod: the kubelet names control groups by the pod's UID, with `-` or with `_`.
-fn is_of(process: &Path, uid: &str, program: &str) -> bool {
+fn is_of(process: &Path, uid: &str, program: &str, has: impl Fn(&[&str]) -> bool) -> bool {
     let groups = fs::read_to_string(process.join("cgroup")).unwrap_or_default();
     let command = fs::read(process.join("cmdline")).unwrap_or_default();
-    let command = command.split(|byte| *byte == 0).next().unwrap_or_default();
+    let command = String::from_utf8_lossy(&command);
+    let words: Vec<&str> = command.split('\0').collect();
     (groups.contains(uid) || groups.contains(&uid.replace('-', "_")))
-        && Path::new(&*String::from_utf8_lossy(command)).ends_with(program)
+        && Path::new(words[0]).ends_with(program)
+        && has(&words[1..])
 }

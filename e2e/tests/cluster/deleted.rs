@@ -52,6 +52,16 @@ fn a_run_that_measures_can_be_deleted() {
 }
 
 #[test]
+fn a_run_that_measures_over_impaired_links_can_be_deleted() {
+    e2e(async |scene| {
+        let impaired = LONG.replace("rawBaseline", "networks: [lat10], rawBaseline");
+        scene.create("impaired", &impaired).await?;
+        scene.measuring("impaired", 1, LIMIT).await?;
+        is_deleted_in(scene, "impaired", Phase::Running).await
+    });
+}
+
+#[test]
 fn a_run_that_succeeded_can_be_deleted() {
     e2e(async |scene| {
         scene.create("succeeded", TINY).await?;

@@ -6,6 +6,7 @@ mod examples;
 mod hopeless;
 mod installed;
 mod lifecycle;
+mod links;
 mod lost;
 mod plugin;
 mod refused;

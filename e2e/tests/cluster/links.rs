@@ -1,0 +1,360 @@
+//! Runs whose links are impaired: what their pods get, what is measured, and what becomes of them when something breaks.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use perfrun_api::{
+    cluster::{
+        NODE_LABEL, ROLE_LABEL,
+        condition::{COMPLETE, LINKS_VERIFIED},
+    },
+    node::Reason,
+    results::{Metric, Results, TrialRecord},
+    spec::{PerfRun, Phase},
+};
+use perfrun_e2e::{
+    Scene, e2e,
+    operators::kill_link_agent,
+    results::{check_every_trial_once, failures},
+    run::{condition, is, message, phase, reason, told},
+    seconds, skip, until,
+};
+use serde_json::json;
+use tokio::time::sleep;
+
+/// Four trials, two of them over links of 100 ms each way: long enough that the hundredth part of it, which links may be
+/// off, is more than what a busy machine adds.
+const TWO_NETWORKS: &str = "
+workload: {ping: {count: 3}}
+matrix: {clients: [libp2p], servers: [libp2p], networks: [none, far], rawBaseline: false}
+networks: [{name: far, delay: 100ms, backend: userspace}]
+iterations: 2
+warmup: 0
+topology: {placement: Any}
+template: {link: {realTime: true}}
+";
+
+/// Three trials of three seconds over such links.
+const LONG: &str = "
+workload: {ping: {count: 15}}
+matrix: {clients: [libp2p], servers: [litep2p], networks: [far], rawBaseline: false}
+networks: [{name: far, delay: 100ms, backend: userspace}]
+iterations: 3
+warmup: 0
+topology: {placement: Any}
+timeouts: {provision: 1m}
+template: {link: {realTime: true}}
+";
+
+/// Time for a run to say what is wrong, when that is known at once: far less than timeouts.provision.
+const AT_ONCE: Duration = seconds(30);
+
+#[test]
+fn trials_are_run_over_links_that_were_set_and_measured() {
+    e2e(async |scene| {
+        scene.create("links", TWO_NETWORKS).await?;
+        scene.measuring("links", 0, seconds(60)).await?;
+        let pods = scene.pods("links").await?;
+        ensure!(pods.len() == 2, "it has {} pods", pods.len());
+        for pod in &pods {
+            has_an_agent_with_few_rights(scene, pod).await?;
+        }
+        let run = scene.succeeded("links", seconds(60)).await?;
+        ensure!(
+            is(&run, LINKS_VERIFIED, "True") && message(&run, LINKS_VERIFIED).starts_with("2 of 2 networks"),
+            "it ended as {}",
+            told(&run)
+        );
+        let results = scene.results(&run).await?;
+        check_every_trial_once(&run, &results)?;
+        check_links(&results)?;
+        for row in results
+            .summary
+            .iter()
+            .filter(|row| row.metric == Metric::RoundTripP50)
+        {
+            let expected = if row.cell.ends_with(".far") {
+                0.2..0.3
+            } else {
+                0.0..0.1
+            };
+            ensure!(
+                expected.contains(&row.median),
+                "cell {} has a round trip of {} s",
+                row.cell,
+                row.median
+            );
+        }
+        no_pods(scene, "links").await?;
+        let events = scene
+            .kubectl(&["get", "events", "--output=jsonpath={.items[*].reason}"])
+            .await?;
+        ensure!(events.contains("AsAskedFor"), "no event says so: {events}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_link_agent_that_is_killed_takes_its_link_over_and_the_trial_is_repeated() {
+    e2e(async |scene| {
+        let pod = in_a_trial(scene, "killed").await?;
+        if !kill_link_agent(&pod).await? {
+            skip(
+                "all of it",
+                "needs to be root on the computer that the pod runs on, to kill its process",
+            );
+            return Ok(());
+        }
+        let name = pod.name_any();
+        let again = until("the link agent was started again", seconds(30), async || {
+            let pod: Pod = scene.api().get(&name).await?;
+            Ok(restarts(&pod).filter(|count| *count == 1).map(|_| pod))
+        })
+        .await?;
+        ensure!(again.uid() == pod.uid(), "the pod is another one");
+        let run = scene.succeeded("killed", seconds(90)).await?;
+        let results = scene.results(&run).await?;
+        let repeated = repeated(&run, &results)?;
+        let why = &failures(&results)[0]
+            .failure
+            .as_ref()
+            .context("it failed")?
+            .message;
+        ensure!(
+            why.contains("was started again"),
+            "it failed for another reason: {why}"
+        );
+        ensure!(
+            repeated.links.is_some(),
+            "the links were not measured again after that"
+        );
+        Ok(())
+    });
+}
+
+#[test]
+fn a_client_that_is_replaced_is_measured_over_links_that_are() {
+    e2e(async |scene| {
+        let pod = in_a_trial(scene, "replaced").await?;
+        scene
+            .kubectl(&["delete", "pod", &pod.name_any(), "--grace-period=0", "--force"])
+            .await?;
+        let run = scene.succeeded("replaced", seconds(120)).await?;
+        let results = scene.results(&run).await?;
+        let repeated = repeated(&run, &results)?;
+        let check = repeated
+            .links
+            .as_ref()
+            .context("the new links were not measured")?;
+        let client = pod.labels().get(NODE_LABEL);
+        ensure!(
+            check.legs.iter().any(|leg| Some(&leg.client) == client),
+            "{client:?} is in none of {:?}",
+            check.legs
+        );
+        Ok(())
+    });
+}
+
+#[test]
+fn a_namespace_that_forbids_link_agents_is_named_at_once() {
+    e2e(async |scene| {
+        for level in ["restricted", "baseline"] {
+            let strict = scene
+                .another(&[("pod-security.kubernetes.io/enforce", level)])
+                .await?;
+            let said = async {
+                strict.create("forbidden", TWO_NETWORKS).await?;
+                let fix = format!(
+                    "`kubectl label --overwrite namespace {} pod-security.kubernetes.io/enforce=privileged`",
+                    strict.namespace
+                );
+                is_unsupported(&strict, "forbidden", &[&fix, "violates PodSecurity"]).await
+            }
+            .await;
+            if said.is_err() {
+                strict.explain().await;
+            }
+            strict.remove().await?;
+            said?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_kernel_that_cannot_impair_is_named_at_once() {
+    e2e(async |scene| {
+        let by_kernel = TWO_NETWORKS.replace("backend: userspace", "backend: kernel");
+        scene.create("by-kernel", &by_kernel).await?;
+        let run = scene.ended("by-kernel", AT_ONCE).await?;
+        if phase(&run) == Some(Phase::Succeeded) {
+            check_links(&scene.results(&run).await?)?;
+            skip("all of it", "needs a kernel without sch_netem");
+            return Ok(());
+        }
+        is_unsupported(scene, "by-kernel", &["network far on ", "modprobe sch_netem"]).await
+    });
+}
+
+#[test]
+fn a_run_that_is_cancelled_on_impaired_links_leaves_no_pod() {
+    e2e(async |scene| {
+        in_a_trial(scene, "cancelled").await?;
+        scene.change("cancelled", json!({"cancel": true})).await?;
+        let run = scene.ended("cancelled", seconds(30)).await?;
+        ensure!(
+            phase(&run) == Some(Phase::Cancelled) && is(&run, LINKS_VERIFIED, "True"),
+            "it ended as {}",
+            told(&run)
+        );
+        let results = scene.results(&run).await?;
+        ensure!(
+            results.trials.len() == 1 && failures(&results).is_empty(),
+            "what was measured is lost: {:?}",
+            results.trials
+        );
+        no_pods(scene, "cancelled").await
+    });
+}
+
+/// A client that is in the middle of the second trial.
+async fn in_a_trial(scene: &Scene, run: &str) -> Result<Pod> {
+    scene.create(run, LONG).await?;
+    scene.measuring(run, 1, seconds(90)).await?;
+    // The next one lasts for three seconds.
+    sleep(Duration::from_millis(500)).await;
+    scene.pod(run, ROLE_LABEL, "client").await
+}
+
+async fn has_an_agent_with_few_rights(scene: &Scene, pod: &Pod) -> Result<()> {
+    let name = pod.name_any();
+    let spec = pod.spec.as_ref().context("a pod has a spec")?;
+    let [agent] = spec.init_containers.as_deref().unwrap_or_default() else {
+        bail!("{name} has not one sidecar")
+    };
+    let rights = |context: Option<&k8s_openapi::api::core::v1::SecurityContext>| {
+        json!(context.and_then(|context| context.capabilities.as_ref()))
+    };
+    let asked = json!({"add": ["NET_ADMIN", "MKNOD", "SYS_NICE"], "drop": ["ALL"]});
+    let has = rights(agent.security_context.as_ref());
+    ensure!(has == asked, "the link agent of {name} has {has}");
+    let none = json!({"drop": ["ALL"]});
+    let has = rights(spec.containers[0].security_context.as_ref());
+    ensure!(has == none, "the node of {name} has {has}");
+    let version = scene.client().apiserver_version().await?;
+    let minor: u32 = version.minor.trim_end_matches('+').parse()?;
+    let sysctls = spec
+        .security_context
+        .as_ref()
+        .and_then(|context| context.sysctls.as_ref());
+    ensure!(
+        sysctls.is_some_and(|all| all.len() == 2) == (minor >= 32),
+        "{name} has {sysctls:?} on Kubernetes 1.{minor}"
+    );
+    Ok(())
+}
+
+/// Checks that every trial that counts was run over links that were measured, and that somebody impaired those of `far`.
+fn check_links(results: &Results) -> Result<()> {
+    let mut current = None;
+    for record in &results.trials {
+        let network = &results.plan.cells[record.trial.cell].network;
+        if let Some(check) = &record.links {
+            ensure!(
+                check.network == *network,
+                "{} measured {}",
+                record.trial.id,
+                check.network
+            );
+            current = check.is_effective().then_some(network);
+            for leg in &check.legs {
+                let median = leg.measured.round_trip.context("nothing came back")?.p50_ns;
+                let expected = if network == "far" {
+                    200_000_000..210_000_000
+                } else {
+                    0..50_000_000
+                };
+                ensure!(
+                    expected.contains(&median),
+                    "{network}: {median} ns from {} to {}",
+                    leg.client,
+                    leg.server
+                );
+            }
+        }
+        if record.failure.is_some() {
+            current = None;
+            continue;
+        }
+        ensure!(
+            current == Some(network),
+            "{} was run over links that nobody measured",
+            record.trial.id
+        );
+        for (name, node) in &record.nodes {
+            let link = node.link.as_ref().map(|link| json!(link.backend));
+            let asked = results.plan.networks.iter().find(|asked| asked.name == *network);
+            let asked = asked.context("a network of the plan")?;
+            let expected = (!asked.is_none()).then(|| json!(asked.backend));
+            ensure!(
+                link == expected,
+                "{}: the link of {name} was of {link:?}",
+                record.trial.id
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The second attempt at the one trial that a node was lost in.
+fn repeated<'a>(run: &PerfRun, results: &'a Results) -> Result<&'a TrialRecord> {
+    check_every_trial_once(run, results)?;
+    check_links(results)?;
+    ensure!(is(run, LINKS_VERIFIED, "True"), "it ended as {}", told(run));
+    let failed = failures(results);
+    let [record] = failed[..] else {
+        bail!("not one trial failed: {failed:?}")
+    };
+    let failure = record.failure.as_ref().context("it failed")?;
+    ensure!(
+        matches!(failure.reason, Reason::NodeLost | Reason::Stopped) && record.attempt == 0,
+        "the trial failed for another reason: {failure:?}"
+    );
+    let mut trials = results.trials.iter();
+    let again = trials.find(|again| again.trial == record.trial && again.attempt == 1);
+    again.context("the trial was not repeated")
+}
+
+async fn is_unsupported(scene: &Scene, name: &str, words: &[&str]) -> Result<()> {
+    let run = scene.ended(name, AT_ONCE).await?;
+    ensure!(
+        phase(&run) == Some(Phase::Failed)
+            && reason(&run, COMPLETE) == "ImpairmentUnsupported"
+            && condition(&run, LINKS_VERIFIED)
+                .is_some_and(|links| links.status == "False" && links.reason == "ImpairmentUnsupported"),
+        "it ended as {}",
+        told(&run)
+    );
+    let said = message(&run, LINKS_VERIFIED);
+    for expected in words {
+        ensure!(said.contains(expected), "it does not say {expected}: {said}");
+    }
+    no_pods(scene, name).await
+}
+
+fn restarts(pod: &Pod) -> Option<i32> {
+    let status = pod.status.as_ref()?.init_container_statuses.as_ref()?.first()?;
+    Some(status.restart_count)
+}
+
+async fn no_pods(scene: &Scene, run: &str) -> Result<()> {
+    until("the run has no pods", seconds(30), async || {
+        let pods = scene.pods(run).await?;
+        ensure!(pods.is_empty(), "it has {}", pods.len());
+        Ok(Some(()))
+    })
+    .await
+}
