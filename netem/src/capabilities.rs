@@ -5,7 +5,7 @@ use std::io;
 use perfrun_link::{Ability, Capabilities, Reason};
 use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use rtnetlink::packet_route::RouteNetlinkMessage;
-use rtnetlink::{LinkDummy, LinkMessageBuilder, LinkUnspec};
+use rtnetlink::{LinkDummy, LinkMessageBuilder, LinkUnspec, LinkVeth};
 use rustix::io::Errno;
 
 use crate::kernel;
@@ -17,7 +17,8 @@ use crate::tc::{EGRESS, Filter, INGRESS, Match, Then};
 /// The kernel puts a number in.
 const SCRATCH_TAP: &str = "netemtry%d";
 /// For containers without /dev/net/tun.
-const SCRATCH_DUMMY: &str = "netemtry";
+const SCRATCH: &str = "netemtry";
+const SCRATCH_PEER: &str = "netemtrypeer";
 
 /// Tries, in the network namespace of the calling thread. Takes some milliseconds and leaves nothing.
 pub fn probe() -> Capabilities {
@@ -161,11 +162,15 @@ impl Scratch {
         let (tap, name) = match Tap::create(SCRATCH_TAP) {
             Ok((tap, name)) => (Some(tap), name),
             Err(_) => {
-                let dummy = LinkMessageBuilder::<LinkDummy>::new(SCRATCH_DUMMY).build();
-                netlink
-                    .execute(RouteNetlinkMessage::NewLink(dummy), NLM_F_CREATE | NLM_F_EXCL)
-                    .map_err(Refusal::of_netlink(Reason::NoScratchDevice, "dummy"))?;
-                (None, SCRATCH_DUMMY.to_owned())
+                let dummy = LinkMessageBuilder::<LinkDummy>::new(SCRATCH).build();
+                // Networks of containers are made of these: where there is nothing else, there are they.
+                let pair = LinkMessageBuilder::<LinkVeth>::new(SCRATCH, SCRATCH_PEER).build();
+                let mut add =
+                    |link| netlink.execute(RouteNetlinkMessage::NewLink(link), NLM_F_CREATE | NLM_F_EXCL);
+                add(dummy)
+                    .or_else(|_| add(pair))
+                    .map_err(Refusal::of_netlink(Reason::NoScratchDevice, "dummy and veth"))?;
+                (None, SCRATCH.to_owned())
             }
         };
         let device = netlink
@@ -182,9 +187,10 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         if self.tap.is_none() {
-            let dummy = LinkUnspec::new_with_index(self.index).build();
+            // Its peer goes with it, if it has one.
+            let link = LinkUnspec::new_with_index(self.index).build();
             // It carries nothing; at worst the next attempt finds its name taken, and says so.
-            let _ = self.netlink.execute(RouteNetlinkMessage::DelLink(dummy), 0);
+            let _ = self.netlink.execute(RouteNetlinkMessage::DelLink(link), 0);
         }
     }
 }
