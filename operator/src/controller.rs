@@ -173,7 +173,7 @@ async fn pass(run: &PerfRun, context: &Context) -> Result<Action, Error> {
     if let Some(trouble) = context.act(run, &identity, plan, &decision, &next).await? {
         tracing::warn!(
             run = identity.label(),
-            trouble.message,
+            reason = trouble.message,
             "the API server refuses a pod"
         );
         decision = decide::refused(decision, trouble, &facts);

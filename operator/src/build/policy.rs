@@ -70,3 +70,51 @@ fn port(protocol: &str, first: u16, last: u16) -> NetworkPolicyPort {
         end_port: (last != first).then(|| last.into()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use kube::core::ObjectMeta;
+    use perfrun_api::spec::PerfRun;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn nodes_and_link_agents_are_controlled_by_operators_only() {
+        let mut run: PerfRun = perfrun_api::document::parse(
+            "{apiVersion: perfrun.io/v1alpha1, kind: PerfRun, metadata: {name: run}, spec: {workload: {ping: {}}}}",
+        )
+        .unwrap()
+        .remove(0);
+        run.metadata = ObjectMeta {
+            name: Some("run".to_owned()),
+            namespace: Some("benchmarks".to_owned()),
+            uid: Some("00000000-1111-2222-3333-444444444444".to_owned()),
+            ..ObjectMeta::default()
+        };
+        let ingress = |operators| {
+            let policy = policy(&Identity::of(&run).unwrap(), operators);
+            json!(policy.spec.unwrap().ingress)
+        };
+        let control = json!([{"protocol": "TCP", "port": 9090, "endPort": 9091}]);
+        let trials = json!([
+            {"protocol": "TCP", "port": 1, "endPort": 9089},
+            {"protocol": "TCP", "port": 9092, "endPort": 65535},
+            {"protocol": "UDP", "port": 1, "endPort": 65535},
+        ]);
+        let rules = ingress(Some("perfrun-system"));
+        assert_eq!((&rules[0]["ports"], &rules[1]["ports"]), (&control, &trials));
+        let operators = json!([{
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "perfrun-system"}},
+            "podSelector": {"matchLabels": {"app.kubernetes.io/name": "perfrun-operator"}},
+        }]);
+        assert_eq!(rules[0]["from"], operators);
+        let nodes = json!([{"podSelector": {"matchLabels": {"perfrun.io/run": "run"}}}]);
+        assert_eq!(rules[1]["from"], nodes);
+        assert_eq!(
+            ingress(None)[0].get("from"),
+            None,
+            "calls come from the API server"
+        );
+    }
+}
