@@ -200,6 +200,30 @@ fn a_kernel_that_cannot_impair_is_named_at_once() {
 }
 
 #[test]
+fn an_operator_that_takes_over_knows_which_links_were_measured() {
+    e2e(async |scene| {
+        in_a_trial(scene, "orphan").await?;
+        let operators = scene.operators();
+        let before = operators.holder().await?;
+        operators.delete_leader().await?;
+        operators.await_another_than(&before).await?;
+        let run = scene.measuring("orphan", 2, seconds(60)).await?;
+        ensure!(is(&run, LINKS_VERIFIED, "True"), "it is {}", told(&run));
+        let run = scene.succeeded("orphan", seconds(60)).await?;
+        ensure!(is(&run, LINKS_VERIFIED, "True"), "it ended as {}", told(&run));
+        let results = scene.results(&run).await?;
+        check_every_trial_once(&run, &results)?;
+        check_links(&results)?;
+        ensure!(
+            failures(&results).is_empty(),
+            "a trial was lost: {:?}",
+            failures(&results)
+        );
+        Ok(())
+    });
+}
+
+#[test]
 fn a_run_that_is_cancelled_on_impaired_links_leaves_no_pod() {
     e2e(async |scene| {
         in_a_trial(scene, "cancelled").await?;
