@@ -192,9 +192,9 @@ impl<'a> Links<'a> {
         self.current = None;
     }
 
-    /// Whether links may be as an earlier session of the run left them.
-    pub(crate) fn are_unknown(&self) -> bool {
-        self.current.is_none() && !self.plan.networks.is_empty()
+    /// Links are not known any more, and measured before the next trial.
+    pub(crate) fn release(&mut self) {
+        self.current = None;
     }
 
     /// Sets and measures the links for a trial, if they are not as it needs them.

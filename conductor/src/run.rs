@@ -207,6 +207,7 @@ impl Conductor<'_> {
             clock: LocalClock::new(),
             nodes: BTreeMap::new(),
             links: Links::new(self.plan),
+            takes_over: true,
             stop: self.cancel.child_token(),
             leftovers: vec![],
             forgetting: TaskTracker::new(),
@@ -265,6 +266,8 @@ struct Session<'a> {
     clock: LocalClock,
     nodes: BTreeMap<String, Node>,
     links: Links<'a>,
+    /// Whether trials may be there that an earlier session of this run began: those before the first that it did not.
+    takes_over: bool,
     /// Set on request, and when the run takes too long.
     stop: CancellationToken,
     /// What nodes have of trials whose records are not kept safely yet.
@@ -384,12 +387,15 @@ impl Session<'_> {
     async fn prepare_links(&mut self, task: &Task<'_>) -> Result<(Option<LinkCheck>, Counting), Unready> {
         let Task { trial, cell, .. } = task;
         let names: Vec<&String> = cell.servers.iter().chain(&cell.clients).collect();
-        // What an earlier session of this run began goes on over links that it has set.
-        if self.links.are_unknown() && trial::is_begun(task, &self.nodes).await {
-            if self.links.take_over(trial, &cell.network).await {
-                return Ok((None, Counting::taken_over(&names)));
+        if self.conductor.plan.networks.is_empty() {
+            return Ok((None, Counting::default()));
+        }
+        if self.takes_over {
+            if let Some(counting) = self.take_over(task, &names).await {
+                return Ok((None, counting));
             }
-            trial::forget(task, &self.nodes).await;
+            self.takes_over = false;
+            self.links.release();
         }
         let progress = self.conductor.progress;
         for _ in 0..PREPARE_ATTEMPTS {
@@ -399,6 +405,23 @@ impl Session<'_> {
             }
         }
         Err(Unready::unstable())
+    }
+
+    /// Takes over a trial that an earlier session of this run began, over links that it had measured. They are not touched
+    /// before the last of those trials has ended. `None`, if this one is to be begun.
+    async fn take_over(&mut self, task: &Task<'_>, names: &[&String]) -> Option<Counting> {
+        match trial::known(task, &self.nodes).await {
+            trial::Known::Nothing => None,
+            // What its links are counting is a later trial's, if it is anybody's.
+            trial::Known::Ended => Some(Counting::default()),
+            trial::Known::Begun => {
+                if self.links.take_over(task.trial, &task.cell.network).await {
+                    return Some(Counting::taken_over(names));
+                }
+                trial::forget(task, &self.nodes).await;
+                None
+            }
+        }
     }
 
     /// Gets to know all nodes. One that does not answer any more is replaced.

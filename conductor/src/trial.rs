@@ -15,7 +15,7 @@ use std::{
 
 use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
 use perfrun_api::{
-    node::{Info, Reason, Start, TrialState},
+    node::{Info, Reason, Start, TrialState, TrialStatus},
     plan::{Cell, Role, Trial},
     results::TrialRecord,
 };
@@ -133,12 +133,34 @@ pub(crate) fn not_run(task: &Task<'_>, unready: Unready) -> Ended {
     }
 }
 
-/// Whether a node knows this attempt, from an earlier session.
-pub(crate) async fn is_begun(task: &Task<'_>, nodes: &BTreeMap<String, Node>) -> bool {
+/// What nodes know of an attempt, from an earlier session.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Known {
+    /// Nothing.
+    Nothing,
+    /// It goes on, at some of them at least.
+    Begun,
+    /// It has ended at all of them.
+    Ended,
+}
+
+/// Asks nodes what they know of this attempt.
+pub(crate) async fn known(task: &Task<'_>, nodes: &BTreeMap<String, Node>) -> Known {
     let statuses = party::parties(task.cell, nodes)
         .into_iter()
-        .map(|party| async move { party.node.status(&task.id).await.is_ok() });
-    join_all(statuses).await.contains(&true)
+        .map(|party| async move { party.node.status(&task.id).await.ok() });
+    let statuses = join_all(statuses).await;
+    let has_ended = |status: &TrialStatus| status.state == TrialState::Finished;
+    if statuses
+        .iter()
+        .all(|status| status.as_ref().is_some_and(has_ended))
+    {
+        Known::Ended
+    } else if statuses.iter().any(Option::is_some) {
+        Known::Begun
+    } else {
+        Known::Nothing
+    }
 }
 
 /// Makes nodes forget this attempt, wherever it goes on.

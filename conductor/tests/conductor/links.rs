@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use perfrun_api::{
     network::{Conditions, preset},
-    node::LinkRequest,
+    node::{LinkRequest, TrialState},
     plan::{Cell, Trial},
     results::{Flag, RunState},
 };
@@ -15,7 +15,7 @@ use crate::{
     agent::Fault,
     bench::{Bench, bench},
     node::Script,
-    resume::start_and_die,
+    resume::{ID, start_and_die},
 };
 
 fn at(last: u8) -> Script {
@@ -266,12 +266,44 @@ async fn a_trial_of_an_earlier_session_goes_on_over_the_links_that_it_was_begun_
     start_and_die(&bench).await;
     let out = bench.run().await;
     assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
-    assert!(out.records.iter().all(|record| record.links.is_none()));
-    assert_eq!(
-        bench.world.calls(),
-        ["client-0 10ms"],
-        "nothing was set or measured since"
+    assert!(
+        out.records[0].links.is_none(),
+        "it was measured by whoever began it"
     );
+    assert!(out.records[1].links.as_ref().unwrap().is_effective());
+}
+
+#[tokio::test]
+async fn a_trial_that_an_earlier_session_ended_is_collected_whatever_its_links_are_now() {
+    let bench = on(&["none", "lat10"], Fault::None, Fault::None);
+    start_and_die(&bench).await;
+    let (server, client) = (bench.nodes["server-0"].client(), bench.nodes["client-0"].client());
+    let soon = Duration::from_secs(5);
+    client.status_after(ID, TrialState::Running, soon).await.unwrap();
+    server.finish(ID).await.unwrap();
+    server.status_after(ID, TrialState::Running, soon).await.unwrap();
+    // The next trial was about to begin.
+    let slow = bench.plan.networks[1].to_server.clone();
+    let link = Link::to(["10.0.0.1".parse().unwrap()], slow).unwrap();
+    let backend = Backend::Auto;
+    let request = LinkRequest { link, backend };
+    bench.agents["client-0"].impair(&request).await.unwrap();
+    let out = bench.run().await;
+    assert_eq!(
+        out.outline(),
+        [
+            "c0.i0.a0 completed",
+            "c1.i0.a0 completed",
+            "c0.i1.a0 completed",
+            "c1.i1.a0 completed"
+        ]
+    );
+    let calls = bench.nodes["client-0"].calls();
+    let starts = calls
+        .iter()
+        .filter(|call| call.contains(ID) && call.ends_with("start"));
+    assert_eq!(starts.count(), 1, "it was run again");
+    assert!(out.records[1].links.as_ref().unwrap().is_effective());
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use crate::{
     node::Script,
 };
 
-const ID: &str = "r-c0.i0.a0";
+pub const ID: &str = "r-c0.i0.a0";
 
 fn request(bench: &Bench, side: Side) -> TrialRequest {
     let cell = &bench.plan.cells[0];
