@@ -5,9 +5,7 @@ mod presets;
 use std::{fmt, num::NonZeroU32};
 
 use kube::{KubeSchema, core::Duration};
-use perfrun_link::{
-    Backend, Chance, Distribution, Impairment, Jitter, Loss, Ratio, Reorder, impairment::Problem,
-};
+use perfrun_link::{Backend, Chance, Distribution, Impairment, Jitter, Loss, Ratio, Reorder};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -161,7 +159,7 @@ pub struct Impossible {
     /// In which direction.
     pub way: &'static str,
     /// What is wrong.
-    pub problem: Problem,
+    pub problem: String,
 }
 
 /// What a network does to packets in each direction, all defaults filled in.
@@ -182,6 +180,13 @@ impl Conditions {
     /// Whether packets pass as they are.
     pub fn is_none(&self) -> bool {
         self.to_server.is_none() && self.to_client.is_none()
+    }
+
+    /// The higher rate of both directions, in bit/s; none, if one of them has no limit.
+    pub fn rate(&self) -> Option<f64> {
+        let rates = [&self.to_server, &self.to_client].map(|way| way.rate_bits_per_second);
+        let [to_server, to_client] = rates.map(|rate| rate.map(|rate| rate.get() as f64));
+        Some(to_server?.max(to_client?))
     }
 
     /// What a round trip takes longer than without them; jitter left out.
@@ -210,19 +215,19 @@ impl Network {
     /// The figures of both directions.
     pub fn conditions(&self) -> Result<Conditions, Impossible> {
         let way = |heading: Heading, own: &Option<Way>, words: &'static str| {
-            let impairment = match self.direction {
-                Heading::Both => self.way.with(own).impairment(),
-                only if only == heading => self.way.with(own).impairment(),
-                _ => Impairment::default(),
-            };
-            impairment
+            if self.direction != Heading::Both && self.direction != heading {
+                return Ok(Impairment::default());
+            }
+            let way = self.way.with(own);
+            let impairment = way.impairment();
+            let checked = way
                 .check()
-                .map(|()| impairment)
-                .map_err(|problem| Impossible {
-                    name: self.name.clone(),
-                    way: words,
-                    problem,
-                })
+                .and_then(|()| impairment.check().map_err(|bad| bad.to_string()));
+            checked.map(|()| impairment).map_err(|problem| Impossible {
+                name: self.name.clone(),
+                way: words,
+                problem,
+            })
         };
         Ok(Conditions {
             name: self.name.clone(),
@@ -256,6 +261,23 @@ impl Way {
             rate: own.rate.or(self.rate),
             queue: own.queue.or(self.queue),
         }
+    }
+
+    /// Looks for figures that describe others which are not there. The rules of the resource see each direction only by
+    /// itself, and not what it takes from both.
+    fn check(&self) -> Result<(), String> {
+        let describes =
+            |what: &str, of: &str| Err(format!("{what} describes {of}, and there is none: set {of}"));
+        if self.jitter.is_none() && (self.distribution.is_some() || self.correlation.is_some()) {
+            return describes("distribution or correlation", "jitter");
+        }
+        if self.loss.is_none() && self.loss_correlation.is_some() {
+            return describes("lossCorrelation", "loss");
+        }
+        if self.reorder.is_none() && self.reorder_gap.is_some() {
+            return describes("reorderGap", "reorder");
+        }
+        Ok(())
     }
 
     fn impairment(&self) -> Impairment {

@@ -244,6 +244,8 @@ pub fn plan(spec: &PerfRunSpec) -> Result<Plan, Error> {
             Error::NoRunnableCell(skipped)
         });
     }
+    let used = |network: &Conditions| cells.iter().any(|cell| cell.network == network.name);
+    let networks: Vec<Conditions> = networks.into_iter().filter(used).collect();
     Ok(Plan {
         nodes: nodes(spec, &cells),
         networks: if networks.iter().all(Conditions::is_none) {

@@ -42,7 +42,7 @@ use crate::{
 #[x_kube(validation = Rule::new("self.workload == oldSelf.workload && self.matrix == oldSelf.matrix && self.stacks == oldSelf.stacks && self.networks == oldSelf.networks && self.iterations == oldSelf.iterations && self.warmup == oldSelf.warmup && self.order == oldSelf.order && self.topology == oldSelf.topology && self.template == oldSelf.template && self.timeouts == oldSelf.timeouts").message("cannot change except suspend, cancel and cleanup: create a new PerfRun"))]
 #[x_kube(validation = Rule::new("(self.matrix.clients + self.matrix.servers + self.matrix.include.map(c, c.client) + self.matrix.include.map(c, c.server) + self.matrix.exclude.filter(c, has(c.client)).map(c, c.client) + self.matrix.exclude.filter(c, has(c.server)).map(c, c.server)).all(n, n in ['libp2p', 'litep2p', 'raw'] || self.stacks.exists(s, s.name == n))").message("must name only stacks that are built in (libp2p, litep2p, raw) or listed in spec.stacks").field_path(".matrix"))]
 #[x_kube(validation = network::known())]
-#[x_kube(validation = Rule::new("!self.topology.hostNetwork || self.matrix.networks.all(n, n == 'none')").message("must be false when matrix.networks impairs links: the Kubernetes node itself would be impaired").field_path(".topology.hostNetwork"))]
+#[x_kube(validation = Rule::new("!self.topology.hostNetwork || (self.matrix.networks.all(n, n == 'none') && self.matrix.include.all(c, !has(c.network) || c.network == 'none'))").message("must be false when matrix.networks impairs links: the Kubernetes node itself would be impaired").field_path(".topology.hostNetwork"))]
 #[schemars(transform = structural)]
 #[serde(rename_all = "camelCase")]
 pub struct PerfRunSpec {

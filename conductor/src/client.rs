@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use perfrun_api::node::{
     Clock, Info, LinkRequest, LinkStatus, ProbeRequest, Problem, Start, TrialRequest, TrialState, TrialStatus,
 };
-use perfrun_link::probe::{Measurement, Plan};
+use perfrun_link::probe::Measurement;
 use serde::{Serialize, de::DeserializeOwned};
 use strum::IntoStaticStr;
 use thiserror::Error;
@@ -24,6 +24,9 @@ const RETRY_FOR: Duration = Duration::from_secs(1);
 
 /// The same of a link agent: one that was killed is started again by others, and takes over what it was doing.
 const RETRY_AGENT_FOR: Duration = Duration::from_secs(10);
+
+/// The pause before an agent that measures for somebody else is asked again.
+const BUSY_PAUSE: Duration = Duration::from_millis(200);
 
 /// The pause before a call is tried again; it doubles each time.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
@@ -173,20 +176,22 @@ impl AgentClient {
             .map(drop)
     }
 
-    /// Measures the link to another agent.
+    /// Measures the link to another agent, when one that an earlier call asked for has ended.
     pub async fn probe(&self, request: &ProbeRequest) -> Result<Measurement, Error> {
-        let body = Some(json(request));
-        let takes = longest(&request.plan);
-        read(&self.0.call(Method::Put, "/v1/link/probe", body, takes).await?)
+        let body = json(request);
+        let takes = request.plan.longest();
+        let give_up = Instant::now() + takes;
+        loop {
+            let path = "/v1/link/probe";
+            let answer = self.0.call(Method::Put, path, Some(body.clone()), takes).await;
+            match answer {
+                Err(Error::Refused { status: 423, .. }) if Instant::now() < give_up => {
+                    sleep(BUSY_PAUSE).await
+                }
+                answer => return read(&answer?),
+            }
+        }
     }
-}
-
-/// How long a probe takes when hardly anything comes back.
-fn longest(plan: &Plan) -> Duration {
-    let echoes = plan.echo_interval * plan.echoes.div_ceil(plan.echoes_at_once.max(1));
-    let fill = plan.fill.as_ref().map_or(Duration::ZERO, |fill| fill.duration);
-    // Its questions are repeated a few times on a link that loses much.
-    echoes + fill + 10 * plan.patience
 }
 
 impl NodeClient {

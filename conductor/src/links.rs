@@ -22,7 +22,7 @@ use perfrun_api::{
 use perfrun_link::{
     Ability, Backend, Capabilities, Impairment, Link, Prefix, State,
     probe::{self, Measurement, Quantity, Verdict},
-    state::Concern,
+    state::{Concern, Traffic},
 };
 use tokio::time::Instant;
 
@@ -149,7 +149,9 @@ impl<'a> Links<'a> {
         if self.plan.networks.is_empty() {
             return Ok(());
         }
-        let met = join_all(nodes.iter().map(|(name, node)| async move {
+        // Others are known, and whether they still answer shows when they are needed.
+        let new = nodes.iter().filter(|(name, _)| !self.agents.contains_key(*name));
+        let met = join_all(new.map(|(name, node)| async move {
             let Some(client) = &node.agent else {
                 return Err(NotMet::Unsupported(format!(
                     "{name} has no link agent: links cannot be impaired here"
@@ -236,7 +238,8 @@ impl<'a> Links<'a> {
             progress.on(Event::LinksChecked { check });
         }
         let failure = match &outcome {
-            Err(unready) if !unready.lost.is_empty() => return outcome.map(Some),
+            // Not measured: the next trial tries again.
+            Err(unready) if unready.check.is_none() => return outcome.map(Some),
             Err(unready) => Some(unready.failure.clone()),
             Ok(_) => None,
         };
@@ -297,7 +300,7 @@ impl<'a> Links<'a> {
             Ok((name.clone(), status))
         }))
         .await;
-        let statuses = answers.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let statuses = all(answers)?;
         let (mut counting, mut again) = (Counting::default(), false);
         for (name, status) in statuses {
             again |= self.was_started_again(&name, &status);
@@ -428,6 +431,8 @@ impl<'a> Links<'a> {
         let Some((leg, finding)) = check.outside().next() else {
             return Ok(check);
         };
+        // The path itself may have changed since: it is measured again with the next try.
+        self.bases.clear();
         let message = format!(
             "network {}, {} to {}: {finding}, in {} measurements: is the machine busy, or the path between the nodes slower \
              than the network?",
@@ -467,7 +472,7 @@ impl<'a> Links<'a> {
             set.map_err(|error| Unready::of_call(name, "set its links", &error))
         }))
         .await;
-        answers.into_iter().collect()
+        all(answers).map(drop)
     }
 
     /// What round trips take without any impairment.
@@ -570,6 +575,19 @@ impl Counting {
     }
 }
 
+/// All answers, or the first failure and all nodes that were lost.
+fn all<T>(answers: Vec<Result<T, Unready>>) -> Result<Vec<T>, Unready> {
+    let (mut good, mut first) = (vec![], None::<Unready>);
+    for answer in answers {
+        match (answer, &mut first) {
+            (Ok(answer), _) => good.push(answer),
+            (Err(unready), Some(first)) => first.lost.extend(unready.lost),
+            (Err(unready), None) => first = Some(unready),
+        }
+    }
+    first.map_or(Ok(good), Err)
+}
+
 /// Why links cannot be used at all.
 #[derive(Debug)]
 pub(crate) enum NotMet {
@@ -644,6 +662,20 @@ fn note(record: &mut TrialRecord, name: &str, before: Option<u64>, asked: &Link,
         if !record.flags.contains(&flag) {
             record.flags.push(flag);
         }
+    }
+    let passed = state.traffic.iter().any(|traffic| match traffic {
+        Traffic::Userspace(tally) => tally.packets_in > 0,
+        Traffic::Kernel {
+            packets_out,
+            dropped,
+            held,
+            ..
+        } => packets_out + dropped + u64::from(*held) > 0,
+    });
+    let node = record.nodes.get(name).map(|node| &node.measured);
+    if !passed && node.is_some_and(|measured| measured.bytes_sent + measured.bytes_received > 0) {
+        let message = format!("no packet that {name} sent in the trial passed its impaired link");
+        return fail(record, failure(Some(name), message));
     }
     let State {
         backend,

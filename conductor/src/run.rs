@@ -308,17 +308,15 @@ impl Session<'_> {
                 format!("the plan has no cell {} for trial {}", trial.cell, trial.id),
             )
         })?;
+        let network = plan.networks.iter().find(|network| network.name == cell.network);
         let task = Task {
             id: format!("{}-{}.a{attempt}", options.run_id, trial.id),
             trial,
             cell,
             attempt,
             timeout: Duration::from(options.timeouts.trial) + cell.parameters.duration(),
-            round_trip: plan
-                .networks
-                .iter()
-                .find(|network| network.name == cell.network)
-                .map_or(Duration::ZERO, Conditions::round_trip),
+            round_trip: network.map_or(Duration::ZERO, Conditions::round_trip),
+            rate: network.and_then(Conditions::rate),
             at: options.elapsed + self.began.elapsed(),
             progress_interval: options.progress_interval,
         };

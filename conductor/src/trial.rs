@@ -62,6 +62,8 @@ pub(crate) struct Task<'a> {
     pub timeout: Duration,
     /// What its network adds to a round trip.
     pub round_trip: Duration,
+    /// What it lets a connection carry at most, in bit/s, if it has a rate.
+    pub rate: Option<f64>,
     /// When it was begun, since the start of the run.
     pub at: Duration,
     /// How often progress is told.
@@ -242,7 +244,8 @@ impl<'a> Driver<'a> {
                     .iter()
                     .filter_map(|party| self.nodes[&party.name].info.tcp_window_limits_bytes),
                 self.task.round_trip,
-            ),
+            )
+            .filter(|limit| self.task.rate.is_none_or(|rate| *limit < rate)),
             at: self.task.at,
             took: self.began.elapsed(),
             seen: self.seen,

@@ -8,7 +8,7 @@ mod judge;
 mod plan;
 
 pub use judge::{Finding, Judgement, Quantity, Verdict, judge};
-pub use plan::{BadPlan, DATAGRAM_BYTES, ECHOES_MAX, Fill, HEADER_BYTES, Plan};
+pub use plan::{BadPlan, DATAGRAM_BYTES, ECHOES_MAX, Fill, HEADER_BYTES, Plan, QUESTIONS};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -66,7 +66,9 @@ pub async fn serve(args: args::LinkAgent) -> anyhow::Result<()> {
     socket.set_nonblocking(true)?;
     let probe_port = socket.local_addr()?.port();
     let answering = on_time(async { probe::serve(UdpSocket::from_std(socket)?).await })?;
-    make_tun_device();
+    if args.make_tun_device {
+        make_tun_device();
+    }
     let capabilities = spawn_blocking(perfrun_netem::capabilities::probe).await?;
     let interface = args.interface.clone();
     let emulation = Emulation::new(&interface, capabilities.clone(), args.state_file);
@@ -153,7 +155,8 @@ async fn put_probe(
             "another measurement goes on: ask again when it has ended".into(),
         ));
     };
-    let failed = |why: String| Refused::new(StatusCode::BAD_GATEWAY, why);
+    // No status of a gateway: the agent was reached, its peer was not.
+    let failed = |why: String| Refused::new(StatusCode::UNPROCESSABLE_ENTITY, why);
     let from = SocketAddr::new(agent.listen_ip, 0);
     let measuring = on_time(async move {
         let socket = UdpSocket::bind(from).await?;

@@ -78,6 +78,9 @@ pub struct LinkAgent {
     /// Where to keep what is set, so that an agent that is started in place of this one sets it again before it answers.
     #[arg(long)]
     pub state_file: Option<PathBuf>,
+    /// Make /dev/net/tun if it is missing, as it is in containers, and CAP_MKNOD permits it. It is not removed.
+    #[arg(long)]
+    pub make_tun_device: bool,
     /// Name of the run, for metrics' labels.
     #[arg(long, env = "PERFRUN_RUN", default_value = "")]
     pub run: String,

@@ -215,3 +215,58 @@ fn combinations_may_name_their_network() {
         ]
     );
 }
+
+#[test]
+fn a_network_that_no_cell_is_measured_on_is_not_set_up() {
+    let plan = plan(
+        "workload: {ping: {}}\nmatrix: {networks: [none, wan], exclude: [{network: wan}], rawBaseline: false}",
+    );
+    assert!(plan.networks.is_empty());
+}
+
+#[test]
+fn what_describes_nothing_in_a_direction_is_refused() {
+    for (figures, words) in [
+        (
+            "toServer: {distribution: normal}",
+            "describes jitter, and there is none: set jitter",
+        ),
+        (
+            "toClient: {lossCorrelation: 5%}",
+            "describes loss, and there is none: set loss",
+        ),
+        (
+            "toClient: {reorderGap: 5}",
+            "describes reorder, and there is none: set reorder",
+        ),
+    ] {
+        let document = format!(
+            "workload: {{ping: {{}}}}\nmatrix: {{networks: [far]}}\nnetworks: [{{name: far, delay: 1ms, {figures}}}]"
+        );
+        let said = plan::plan(&spec(&document)).unwrap_err().to_string();
+        assert!(said.contains(words), "{figures}: {said}");
+    }
+}
+
+#[test]
+fn the_rate_of_a_network_is_the_higher_one_and_none_if_one_way_is_open() {
+    assert_eq!(conditions("dsl").rate(), Some(100e6));
+    assert_eq!(far("delay: 1ms, toServer: {rate: 1Mbit}").rate(), None);
+    assert_eq!(conditions("lat10").rate(), None);
+}
+
+#[test]
+fn windows_hold_twice_what_is_on_its_way() {
+    let window = |networks: &str| {
+        plan(&format!(
+            "workload: {{ping: {{}}}}\nmatrix: {{networks: [{networks}]}}"
+        ))
+        .tcp_window_bytes()
+    };
+    assert_eq!(window("none"), None);
+    assert_eq!(window("lan"), Some(6 << 20), "never less than Linux gives");
+    // 1 Gbit/s × 90 ms × 2.
+    assert_eq!(window("lan, transatlantic"), Some(22_500_000));
+    // 10 Gbit/s, without a rate.
+    assert_eq!(window("lat10"), Some(25_000_000));
+}

@@ -7,7 +7,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use perfrun_api::node::{LinkRequest, LinkStatus, ProbeRequest};
+use perfrun_api::node::{LinkRequest, LinkStatus, ProbeRequest, Problem};
 use perfrun_conductor::{
     AgentClient,
     client::{BoxError, Method, Request, Response, Transport},
@@ -38,6 +38,10 @@ pub enum Fault {
     Late,
     /// It is gone once a link was set.
     Vanishes,
+    /// It measures for somebody else the first two times that it is asked.
+    Busy,
+    /// It does not answer probes.
+    Mute,
 }
 
 /// The agents of a run, which impair one another's packets.
@@ -56,6 +60,7 @@ struct Agent {
     fault: Fault,
     request: LinkRequest,
     looks: u64,
+    probes: u32,
     /// Looks before packets were counted for the first time over a link that it impairs.
     counting_since: Option<u64>,
     gone: bool,
@@ -133,6 +138,22 @@ impl Transport for Channel {
                     "{} probes {}",
                     inner.agents[&self.ip].name, inner.agents[&far].name
                 ));
+                let near = inner.agents.get_mut(&self.ip).ok_or("no such agent")?;
+                near.probes += 1;
+                let refused = |status, message: &str| {
+                    let problem = Problem {
+                        message: message.to_owned(),
+                        trial: None,
+                    };
+                    let body = serde_json::to_vec(&problem)?;
+                    Ok(Response { status, body })
+                };
+                if near.fault == Fault::Busy && near.probes <= 2 {
+                    return refused(423, "another measurement goes on");
+                }
+                if inner.agents[&far].fault == Fault::Mute {
+                    return refused(422, "nobody answers");
+                }
                 let there = inner.agents[&self.ip].towards(far);
                 let back = inner.agents[&far].towards(self.ip);
                 answer(&measured(&there, &back, &asked))
@@ -179,7 +200,10 @@ impl Agent {
             link: self.request.link.clone(),
             backend: Kind::Userspace,
             mode: Mode::SuperPackets,
-            traffic: vec![Traffic::Userspace(Tally::default())],
+            traffic: vec![Traffic::Userspace(Tally {
+                packets_in: 10,
+                ..Tally::default()
+            })],
             worker: Some(Worker {
                 scheduling: Scheduling::RealTime,
                 lateness,

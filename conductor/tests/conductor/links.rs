@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use perfrun_api::{
     network::{Conditions, preset},
-    node::{LinkRequest, TrialState},
+    node::{LinkRequest, Reason, TrialState},
     plan::{Cell, Trial},
     results::{Flag, RunState},
 };
@@ -313,4 +313,32 @@ async fn a_trial_of_an_earlier_session_over_other_links_is_begun_again() {
     let out = bench.run().await;
     assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
     assert!(out.records[0].links.as_ref().unwrap().is_effective());
+}
+
+#[tokio::test]
+async fn an_agent_that_measures_for_somebody_else_is_waited_for() {
+    let bench = on(&["lat10"], Fault::None, Fault::Busy);
+    let out = bench.run().await;
+    assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
+}
+
+#[tokio::test]
+async fn a_link_that_nothing_comes_back_over_fails_its_trials_and_costs_no_node() {
+    let out = on(&["none", "lat10"], Fault::Mute, Fault::None).run().await;
+    assert_eq!(out.end.state, RunState::Complete, "{:?}", out.end.reason);
+    for record in &out.records {
+        let failure = record.failure.as_ref().unwrap();
+        assert_eq!(
+            failure.reason,
+            Reason::ImpairmentNotEffective,
+            "{}",
+            failure.message
+        );
+        assert!(failure.message.contains("nobody answers"), "{}", failure.message);
+    }
+    assert!(
+        !out.events.iter().any(|event| event.ends_with("replaced")),
+        "{:?}",
+        out.events
+    );
 }

@@ -27,6 +27,10 @@ const CONFIDENCE: f64 = 0.99;
 
 /// A clock that begins at 0 would make the link busy from before the beginning.
 const BEGIN: Nanos = 1_000_000_000;
+/// What the excess with which links are filled makes up for.
+const LITTLE_LOSS: f64 = 0.05;
+/// So many datagrams that one of them is not seen in the rate.
+const MANY_DATAGRAMS: u64 = 200;
 /// What is less likely than this changes no interval.
 const NEGLIGIBLE: f64 = 1e-15;
 
@@ -159,6 +163,20 @@ pub fn judge(
     }
     // If only the rate is measured, nothing is said of the rest.
     if plan.echoes > 0 {
+        // Nothing came back, of a link on which something should have.
+        if plan.echoes > 0 && measured.round_trip.is_none() {
+            let (least, most) = round_trip_medians(forward, backward, plan);
+            if most > Duration::ZERO || forward.loss.is_none() && backward.loss.is_none() {
+                let milliseconds = |time: Duration| (base + time).as_secs_f64() * 1e3;
+                findings.push(Finding {
+                    quantity: Quantity::RoundTripMedian,
+                    measured: 0.0,
+                    least: milliseconds(least),
+                    most: milliseconds(most),
+                    judgement: Judgement::Outside,
+                });
+            }
+        }
         for (quantity, impairment, delivery) in [
             (Quantity::LossForward, forward, measured.forward),
             (Quantity::LossBackward, backward, measured.backward),
@@ -307,14 +325,20 @@ fn bursts_interval(draws: u32, [enter_bad, leave_bad, loss_in_bad, loss_in_good]
 
 /// The least and the greatest share of the rate that a link delivers while it is filled.
 fn shares_of_rate(impairment: &Impairment, plan: &Plan) -> (f64, f64) {
-    let bursts = matches!(impairment.loss, Some(Loss::GilbertElliott { .. }));
-    let (Some(rate), Some(fill), true) = (
-        impairment.rate_bits_per_second,
-        &plan.fill,
-        impairment.jitter.is_some() || bursts,
-    ) else {
+    let (Some(rate), Some(fill)) = (impairment.rate_bits_per_second, &plan.fill) else {
         return (1.0, 1.0);
     };
+    // Some more than the link carries is sent, so that a little loss leaves no gap.
+    let leaves_gaps = match &impairment.loss {
+        None => false,
+        Some(Loss::Random { ratio, correlation }) => {
+            ratio.get() > LITTLE_LOSS || !correlation.is_zero() || fill.due(fill.duration) < MANY_DATAGRAMS
+        }
+        Some(Loss::GilbertElliott { .. }) => true,
+    };
+    if impairment.jitter.is_none() && !leaves_gaps {
+        return (1.0, 1.0);
+    }
     let packet = Packet {
         wire_bytes: fill.payload_bytes as u64 + HEADER_BYTES,
         packets: 1,

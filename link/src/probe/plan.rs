@@ -18,6 +18,11 @@ pub const DATAGRAM_BYTES: u64 = 44;
 /// Echoes that ends keep count of, which takes memory.
 pub const ECHOES_MAX: u32 = 1 << 20;
 
+/// How often an end is asked what it counted: on a link that loses nine of ten, one of a hundred askers gives up.
+pub const QUESTIONS: u32 = 40;
+/// Fewer echoes say nothing about a link that loses some.
+const ECHOES_MIN: u32 = 10;
+
 /// How long echoes are sent, if there is time.
 const ECHO_TIME: Duration = Duration::from_secs(1);
 /// Timers of tokio are not finer.
@@ -122,6 +127,7 @@ impl Plan {
             TICK
         };
         let times = (echo_time.min(TIME_MAX).as_nanos() / echo_interval.as_nanos()).max(1) as u32;
+        let times = times.max(ECHOES_MIN.div_ceil(per_tick.max(1)));
         let farthest = |way: &Impairment| {
             way.delay
                 + way
@@ -138,6 +144,17 @@ impl Plan {
                 .and_then(|rate| Fill::of(rate.get(), forward, echo_time / FILL_TIME_SHARE)),
             patience: farthest(forward) + farthest(backward) + PATIENCE,
         }
+    }
+
+    /// How long it takes when hardly anything comes back.
+    pub fn longest(&self) -> Duration {
+        let echoes = self
+            .echo_interval
+            .saturating_mul(self.echoes.div_ceil(self.echoes_at_once.max(1)));
+        let fill = self.fill.as_ref().map_or(Duration::ZERO, |fill| fill.duration);
+        // Twice: after the echoes, and after the link was filled.
+        let asking = self.patience.saturating_mul(2 * QUESTIONS + 1);
+        echoes.saturating_add(fill).saturating_add(asking)
     }
 
     /// Looks for what cannot be carried out: plans come from other processes, too.

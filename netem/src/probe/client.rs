@@ -4,16 +4,15 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use perfrun_link::probe::{BadPlan, Delivery, Fill, HEADER_BYTES, Measurement, Plan, Rate, RoundTrip};
+use perfrun_link::probe::{
+    BadPlan, Delivery, Fill, HEADER_BYTES, Measurement, Plan, QUESTIONS, Rate, RoundTrip,
+};
 use thiserror::Error;
 use tokio::net::UdpSocket;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout_at};
 
 use super::server::enlarge;
 use super::wire::{Counts, Datagram, LENGTH, Message, Seen};
-
-/// How often the server is asked what it counted: on a link that loses nine of ten, one of a hundred clients gives up.
-const QUESTIONS: u32 = 40;
 
 /// How often datagrams that fill are sent. They are counted by time, so that lateness is made up for.
 const FILL_TICK: Duration = Duration::from_millis(1);

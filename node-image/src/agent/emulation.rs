@@ -71,38 +71,38 @@ impl Emulation {
         if routes.iter().all(|route| route.impairment.is_none()) {
             return self.remove();
         }
-        self.count()?;
-        if let Some(active) = self.active.as_mut().filter(|active| active.request == request) {
-            return active.emulator.recount().map_err(|error| explained(&error));
+        self.count();
+        if let Some(active) = self.active.as_mut().filter(|active| active.request == request)
+            && active.emulator.recount().is_ok()
+        {
+            return Ok(());
         }
         // First, so that a successor does what was asked for last, however little of it was done.
         self.keep(&request)?;
         self.touched = true;
         let kind = self.choose(&request)?;
-        match self.active.as_mut().filter(|active| active.kind == kind) {
-            Some(active) => {
-                active
-                    .emulator
-                    .set(&request.link)
-                    .map_err(|error| explained(&error))?;
-                active.request = request;
-            }
-            None => {
-                self.active = None;
-                let backend = match kind {
-                    Kind::Kernel => Backend::Kernel,
-                    Kind::Userspace => Backend::Userspace,
-                };
-                let options = Options { backend, seed: None };
-                let emulator = Emulator::start(&self.interface, &request.link, options)
-                    .map_err(|error| explained(&error))?;
-                self.active = Some(Active {
-                    request,
-                    kind,
-                    emulator,
-                });
+        if let Some(active) = self.active.as_mut().filter(|active| active.kind == kind) {
+            match active.emulator.set(&request.link) {
+                Ok(()) => {
+                    active.request = request;
+                    return Ok(());
+                }
+                Err(error) => tracing::warn!(error = error.explained(), "the emulator has failed"),
             }
         }
+        self.active = None;
+        let backend = match kind {
+            Kind::Kernel => Backend::Kernel,
+            Kind::Userspace => Backend::Userspace,
+        };
+        let options = Options { backend, seed: None };
+        let emulator =
+            Emulator::start(&self.interface, &request.link, options).map_err(|error| explained(&error))?;
+        self.active = Some(Active {
+            request,
+            kind,
+            emulator,
+        });
         Ok(())
     }
 
@@ -122,7 +122,7 @@ impl Emulation {
 
     /// Lets packets pass as they are.
     pub fn remove(&mut self) -> anyhow::Result<()> {
-        self.count()?;
+        self.count();
         match self.active.take() {
             Some(active) => active.emulator.remove().map_err(|error| explained(&error))?,
             // What a killed agent may have left. Who may not impair may not remove either, and has nothing to.
@@ -156,10 +156,16 @@ impl Emulation {
         }
     }
 
-    /// Takes what was counted into account before it is lost.
-    fn count(&mut self) -> anyhow::Result<()> {
-        self.before = self.totals()?;
-        Ok(())
+    /// Takes what was counted into account before it is lost. Of an emulator that has failed, nothing is counted, and it
+    /// makes room for another.
+    fn count(&mut self) {
+        match self.totals() {
+            Ok(totals) => self.before = totals,
+            Err(error) => {
+                tracing::warn!(%error, "the emulator has failed");
+                self.active = None;
+            }
+        }
     }
 
     fn keep(&self, request: &LinkRequest) -> anyhow::Result<()> {

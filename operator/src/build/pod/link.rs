@@ -40,6 +40,8 @@ pub(super) fn agent(run: &Identity, spec: &PerfRunSpec, plan: &Plan, site: &Site
             "link-agent".to_owned(),
             format!("--control=0.0.0.0:{port}"),
             format!("--state-file={STATE_FOLDER}/link.json"),
+            // Without MKNOD it only says that it cannot.
+            "--make-tun-device".to_owned(),
         ]),
         env: Some(environment(run).into()),
         ports: Some(vec![ContainerPort {
