@@ -186,7 +186,7 @@ impl AgentClient {
             let answer = self.0.call(Method::Put, path, Some(body.clone()), takes).await;
             match answer {
                 Err(Error::Refused { status: 423, .. }) if Instant::now() < give_up => {
-                    sleep(BUSY_PAUSE).await
+                    sleep(BUSY_PAUSE).await;
                 }
                 answer => return read(&answer?),
             }

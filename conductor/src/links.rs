@@ -85,7 +85,7 @@ type Requests = BTreeMap<String, LinkRequest>;
 pub(crate) struct Unready {
     pub failure: TrialFailure,
     /// The links as they were measured, if they were.
-    pub check: Option<LinkCheck>,
+    pub check: Option<Box<LinkCheck>>,
     /// Nodes whose agents do not answer any more.
     pub lost: BTreeSet<String>,
 }
@@ -94,7 +94,7 @@ impl Unready {
     fn ineffective(message: String, check: Option<LinkCheck>) -> Self {
         Self {
             failure: failure(None, message),
-            check,
+            check: check.map(Box::new),
             lost: BTreeSet::new(),
         }
     }
@@ -232,7 +232,7 @@ impl<'a> Links<'a> {
         let outcome = self.change(conditions, &requests).await;
         let check = match &outcome {
             Ok(check) => Some(check),
-            Err(unready) => unready.check.as_ref(),
+            Err(unready) => unready.check.as_deref(),
         };
         if let Some(check) = check {
             progress.on(Event::LinksChecked { check });

@@ -122,7 +122,7 @@ pub(crate) async fn run(
 pub(crate) fn not_run(task: &Task<'_>, unready: Unready) -> Ended {
     let Unready { failure, check, lost } = unready;
     let record = TrialRecord {
-        links: check,
+        links: check.map(|check| *check),
         ..record(Facts::without_nodes(task, failure))
     };
     Ended::Recorded {
