@@ -1,8 +1,9 @@
-//! Proof that a link is what it was set to be: measured over the link itself, from one peer to the other.
+//! Proof that a link is what it was set to be: what is measured over the link itself, from one peer to the other, and what
+//! to think of it.
 //!
-//! One peer [`serve`]s, the other [`measure`]s: round trips, loss in each direction, and the rate that is available
-//! towards the server. [`judge()`] compares that with what was asked for. For the rate in the other direction, peers swap
-//! roles. Datagrams are described in `wire`.
+//! One peer answers, the other asks, as a [`Plan`] says: round trips, loss in each direction, and the rate that is available
+//! towards the one that answers. [`judge()`] compares that with what was asked for. For the rate in the other direction,
+//! peers swap roles.
 
 mod judge;
 mod plan;

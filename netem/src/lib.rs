@@ -9,7 +9,7 @@
 //! | `frame` | the bytes of frames | decide about them |
 //! | `kernel`, `userspace` | the two back ends | be seen from outside, but for their errors |
 //! | `rules`, `tc`, `netlink`, `tap`, `realtime` | what is asked of the kernel | touch what belongs to others |
-//! | [`inspect`], `caught`, [`status`] | what is at work already, told by the kernel or by who does it | change it |
+//! | [`mod@inspect`], `caught`, [`status`] | what is at work already, told by the kernel or by who does it | change it |
 //! | [`probe`] | measuring a link from one peer to the other | know who impairs it |
 //!
 //! What can be asked for, what becomes of each packet, and what to think of a measured link is the subject of

@@ -148,20 +148,24 @@ async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) {
     } = &job;
     let mut journal = Journal::open(job.client.clone(), run, plan, shared.clone(), job.wake.clone()).await;
     let nodes = PodNodes::new(&job, shared.clone());
-    let end = match nodes.clients() {
-        _ if *conclude => RunEnd {
+    let ready = match *conclude {
+        true => None,
+        false => cancel.run_until_cancelled(nodes.clients()).await,
+    };
+    let end = match ready {
+        None => RunEnd {
             state: RunState::Interrupted,
             cause: None,
             reason: None,
             nodes: BTreeMap::new(),
         },
-        Err(why) => RunEnd {
+        Some(Err(why)) => RunEnd {
             state: RunState::Failed,
             cause: Some(Cause::NodeNotReady),
             reason: Some(why),
             nodes: BTreeMap::new(),
         },
-        Ok(clients) => {
+        Some(Ok(clients)) => {
             let elapsed = Timestamp::now().duration_since(*since);
             let conductor = Conductor {
                 plan,

@@ -19,6 +19,10 @@ pub fn refusal(error: &kube::Error, namespace: &str, impairs: bool) -> Option<Tr
         return None;
     }
     let said = &status.message;
+    // A namespace that has just been made has no service account for some moments.
+    if said.contains("error looking up service account") {
+        return None;
+    }
     if impairs && RIGHTS.iter().any(|words| said.contains(words)) {
         return Some(Trouble {
             reason: UNSUPPORTED,
@@ -58,6 +62,12 @@ mod tests {
         );
         let full = "pods \"a\" is forbidden: exceeded quota: small";
         assert_eq!(refusal(&error(403, full), "bench", true).unwrap().reason, REFUSED);
+    }
+
+    #[test]
+    fn a_namespace_that_has_just_been_made_refuses_nothing() {
+        let young = "pods \"a\" is forbidden: error looking up service account bench/default: serviceaccount \"default\" not found";
+        assert!(refusal(&error(403, young), "bench", true).is_none());
     }
 
     #[test]

@@ -95,7 +95,7 @@ pub enum BadPlan {
     /// Nothing would ever be sent.
     #[error("unable to send echoes without an interval between them, or none at once: set both")]
     NoPace,
-    /// See [`TIME_MAX`].
+    /// Longer than five minutes.
     #[error("unable to wait {0:?} for a part of the probe: plan at most {TIME_MAX:?}")]
     TooLong(Duration),
     /// Shorter ones are not told from others, longer ones do not fit.

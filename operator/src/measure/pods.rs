@@ -26,6 +26,9 @@ use crate::{
 /// Between two looks at the pods, which are watched anyway.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// After the API server was away, pods count as not ready until their Kubernetes nodes have reported again.
+const SETTLES_WITHIN: Duration = Duration::from_secs(60);
+
 /// Between two attempts to delete a lost pod.
 const DELETE_PAUSE: Duration = Duration::from_secs(2);
 
@@ -47,8 +50,21 @@ impl<'a> PodNodes<'a> {
         }
     }
 
-    /// All nodes of the plan. The error says which is not there.
-    pub fn clients(&self) -> Result<BTreeMap<String, Contact>, String> {
+    /// All nodes of the plan, which were ready before. The error says which is not there.
+    pub async fn clients(&self) -> Result<BTreeMap<String, Contact>, String> {
+        let deadline = Instant::now() + SETTLES_WITHIN;
+        loop {
+            match self.all() {
+                Err(why) if Instant::now() < deadline => {
+                    tracing::debug!(run = self.job.run.label(), why, "waiting");
+                }
+                all => return all,
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    fn all(&self) -> Result<BTreeMap<String, Contact>, String> {
         let nodes = &self.job.plan.nodes;
         nodes
             .iter()
