@@ -2,8 +2,7 @@
 //!
 //! One peer [`serve`]s, the other [`measure`]s: round trips, loss in each direction, and the rate that is available
 //! towards the server. [`perfrun_link::probe::judge`] compares that with what was asked for. For the rate in the other
-//! direction, peers swap
-//! roles. Datagrams are described in `wire`.
+//! direction, peers swap roles. Datagrams are described in `wire`.
 
 mod client;
 mod server;
