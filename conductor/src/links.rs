@@ -3,7 +3,9 @@
 //! A network change is: every agent sets its links, then pairs of agents measure the links between them, so that each
 //! node is measured at least once. Nothing is measured while a trial goes on.
 
+mod evidence;
 mod legs;
+mod unready;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,22 +17,25 @@ use std::{
 use futures::{StreamExt, future::join_all, stream};
 use perfrun_api::{
     network::Conditions,
-    node::{LinkRequest, LinkStatus, ProbeRequest, Reason},
+    node::{LinkRequest, LinkStatus, ProbeRequest},
     plan::{Plan, Role, Trial},
-    results::{Flag, Leg, LinkCheck, LinkRecord, TrialFailure, TrialRecord},
+    results::{Leg, LinkCheck, TrialFailure, TrialRecord},
 };
 use perfrun_link::{
-    Ability, Backend, Capabilities, Impairment, Link, Prefix, State,
+    Impairment, Link, Prefix,
     probe::{self, Measurement, Quantity, Verdict},
-    state::{Concern, Traffic},
 };
 use tokio::time::Instant;
 
-use self::legs::{Pair, pairs, rounds};
+pub(crate) use self::unready::{NotMet, Unready};
+use self::{
+    evidence::{fail, note},
+    legs::{Pair, pairs, rounds},
+    unready::{all, unsupported},
+};
 use crate::{
-    client::{AgentClient, Error},
+    client::AgentClient,
     progress::{Event, Progress},
-    record::remoteness,
     trial::Node,
 };
 
@@ -79,58 +84,6 @@ struct Current {
 
 /// What agents are to do, by node.
 type Requests = BTreeMap<String, LinkRequest>;
-
-/// Why links are not ready for a trial.
-#[derive(Debug)]
-pub(crate) struct Unready {
-    pub failure: TrialFailure,
-    /// The links as they were measured, if they were.
-    pub check: Option<Box<LinkCheck>>,
-    /// Nodes whose agents do not answer any more.
-    pub lost: BTreeSet<String>,
-}
-
-impl Unready {
-    fn ineffective(message: String, check: Option<LinkCheck>) -> Self {
-        Self {
-            failure: failure(None, message),
-            check: check.map(Box::new),
-            lost: BTreeSet::new(),
-        }
-    }
-
-    /// Agents are started again faster than links are measured.
-    pub(crate) fn unstable() -> Self {
-        let message = "link agents were started again while links were measured, and again: see their logs";
-        Self::ineffective(message.to_owned(), None)
-    }
-
-    fn of_call(name: &str, what: &str, error: &Error) -> Self {
-        let message = format!("{name}: failed to {what}: {}", error.describe());
-        let lost = matches!(error, Error::Unreachable(_)).then(|| name.to_owned());
-        Self {
-            failure: TrialFailure {
-                node: Some(name.to_owned()),
-                reason: if lost.is_some() {
-                    Reason::NodeLost
-                } else {
-                    Reason::ImpairmentNotEffective
-                },
-                message,
-            },
-            check: None,
-            lost: lost.into_iter().collect(),
-        }
-    }
-}
-
-fn failure(node: Option<&str>, message: String) -> TrialFailure {
-    TrialFailure {
-        node: node.map(str::to_owned),
-        reason: Reason::ImpairmentNotEffective,
-        message,
-    }
-}
 
 impl<'a> Links<'a> {
     /// No agent is known yet.
@@ -518,12 +471,12 @@ impl<'a> Links<'a> {
         loop {
             attempts += 1;
             let measured = self.measure(&pair.client, &pair.server, plan.clone()).await?;
-            let mut verdict = judge(to_server, to_client, base, &plan, &measured).await;
+            let mut verdict = judge(to_server, to_client, base, &plan, &measured).await?;
             let mut rate_to_client = None;
             if back.fill.is_some() {
                 let filled = self.measure(&pair.server, &pair.client, back.clone()).await?;
                 rate_to_client = filled.rate;
-                let back = judge(to_client, to_server, base, &back, &filled).await;
+                let back = judge(to_client, to_server, base, &back, &filled).await?;
                 let rates = back
                     .findings
                     .into_iter()
@@ -575,130 +528,23 @@ impl Counting {
     }
 }
 
-/// All answers, or the first failure and all nodes that were lost.
-fn all<T>(answers: Vec<Result<T, Unready>>) -> Result<Vec<T>, Unready> {
-    let (mut good, mut first) = (vec![], None::<Unready>);
-    for answer in answers {
-        match (answer, &mut first) {
-            (Ok(answer), _) => good.push(answer),
-            (Err(unready), Some(first)) => first.lost.extend(unready.lost),
-            (Err(unready), None) => first = Some(unready),
-        }
-    }
-    first.map_or(Ok(good), Err)
-}
-
-/// Why links cannot be used at all.
-#[derive(Debug)]
-pub(crate) enum NotMet {
-    /// What is asked for cannot be had.
-    Unsupported(String),
-    /// An agent does not answer.
-    Unready(String),
-}
-
-/// Why a node cannot impair as asked, if so.
-fn unsupported(name: &str, conditions: &Conditions, capabilities: &Capabilities) -> Option<NotMet> {
-    let refusal = |ability: &Ability| match ability {
-        Ability::Available => None,
-        Ability::Unavailable { reason, detail } => Some(format!("{reason} ({detail})")),
-    };
-    let why = match conditions.backend {
-        Backend::Kernel => refusal(&capabilities.kernel),
-        Backend::Userspace => refusal(&capabilities.userspace),
-        Backend::Auto => capabilities
-            .choose(&Link::default())
-            .err()
-            .map(|error| error.to_string()),
-    }?;
-    Some(NotMet::Unsupported(format!(
-        "network {} on {name}: {why}",
-        conditions.name
-    )))
-}
-
 fn is_open(link: &Link) -> bool {
     link.routes().iter().all(|route| route.impairment.is_none())
 }
 
-/// Simulations take some ten milliseconds.
+/// Simulations take some ten milliseconds. A judge that fails has judged nothing, least of all that a link is right.
 async fn judge(
     forward: &Impairment,
     backward: &Impairment,
     base: Duration,
     plan: &probe::Plan,
     measured: &Measurement,
-) -> Verdict {
+) -> Result<Verdict, Unready> {
     let (forward, backward, plan, measured) =
         (forward.clone(), backward.clone(), plan.clone(), measured.clone());
     let judged =
         tokio::task::spawn_blocking(move || probe::judge(&forward, &backward, base, &plan, &measured));
-    judged.await.unwrap_or_default()
-}
-
-/// Adds what an agent says of a trial's packets.
-fn note(record: &mut TrialRecord, name: &str, before: Option<u64>, asked: &Link, status: LinkStatus) {
-    if before.is_some_and(|instance| instance != status.instance) {
-        // Its links were closed meanwhile, or as they are without it. The trial is worth another attempt, as with a node.
-        let started_again = TrialFailure {
-            node: Some(name.to_owned()),
-            reason: Reason::NodeLost,
-            message: format!("the link agent of {name} was started again during the trial"),
-        };
-        return fail(record, started_again);
-    }
-    let Some(state) = status.state else {
-        if !is_open(asked) {
-            let message = format!("the links of {name} were not impaired any more after the trial");
-            fail(record, failure(Some(name), message));
-        }
-        return;
-    };
-    for concern in state.concerns() {
-        let flag = match concern {
-            Concern::Late { .. } => Flag::ImpairmentLate,
-            Concern::Overflowed(_) | Concern::Refused(_) => Flag::ImpairmentDrops,
-        };
-        if !record.flags.contains(&flag) {
-            record.flags.push(flag);
-        }
-    }
-    let passed = state.traffic.iter().any(|traffic| match traffic {
-        Traffic::Userspace(tally) => tally.packets_in > 0,
-        Traffic::Kernel {
-            packets_out,
-            dropped,
-            held,
-            ..
-        } => packets_out + dropped + u64::from(*held) > 0,
-    });
-    let node = record.nodes.get(name).map(|node| &node.measured);
-    if !passed && node.is_some_and(|measured| measured.bytes_sent + measured.bytes_received > 0) {
-        let message = format!("no packet that {name} sent in the trial passed its impaired link");
-        return fail(record, failure(Some(name), message));
-    }
-    let State {
-        backend,
-        mode,
-        traffic,
-        worker,
-        ..
-    } = state;
-    if let Some(node) = record.nodes.get_mut(name) {
-        node.link = Some(LinkRecord {
-            backend,
-            mode,
-            traffic,
-            worker,
-        });
-    }
-}
-
-/// A trial may have failed already for what follows from this: a link whose agent is gone lets nothing pass.
-fn fail(record: &mut TrialRecord, failure: TrialFailure) {
-    let is_closer = |known: &TrialFailure| remoteness(failure.reason) < remoteness(known.reason);
-    if record.failure.as_ref().is_none_or(is_closer) {
-        record.metrics.clear();
-        record.failure = Some(failure);
-    }
+    judged
+        .await
+        .map_err(|error| Unready::ineffective(format!("failed to judge a measured link: {error}"), None))
 }

@@ -4,7 +4,8 @@
 //! follow the order in which `net/sched/sch_netem.c` decides: duplicate, lose, corrupt, queue limit, reorder, delay,
 //! rate.
 
-use std::fmt;
+mod words;
+
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
@@ -338,103 +339,6 @@ impl Impairment {
     }
 }
 
-impl fmt::Display for Impairment {
-    /// In the words of `perfrun link set`, which are those of tc-netem(8).
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Impairment {
-            delay,
-            jitter,
-            loss,
-            duplicate,
-            corrupt,
-            reorder,
-            rate_bits_per_second,
-            limit_packets,
-        } = self;
-        let correlated = |correlation: Ratio| {
-            if correlation.is_zero() {
-                String::new()
-            } else {
-                format!(" (correlation {})", percent(correlation))
-            }
-        };
-        let mut words = Vec::new();
-        if !delay.is_zero() {
-            words.push(format!("delay {delay:?}"));
-        }
-        if let Some(jitter) = jitter {
-            words.push(format!(
-                "jitter {:?} {}{}",
-                jitter.amount,
-                jitter.distribution,
-                correlated(jitter.correlation)
-            ));
-        }
-        match loss {
-            None => {}
-            Some(Loss::Random { ratio, correlation }) => {
-                words.push(format!("loss {}{}", percent(*ratio), correlated(*correlation)));
-            }
-            Some(Loss::GilbertElliott {
-                enter_bad,
-                leave_bad,
-                loss_in_bad,
-                loss_in_good,
-            }) => {
-                let shares = [enter_bad, leave_bad, loss_in_bad, loss_in_good].map(|ratio| percent(*ratio));
-                words.push(format!("burst {}", shares.join(",")));
-            }
-        }
-        for (name, chance) in [("duplicate", duplicate), ("corrupt", corrupt)] {
-            if let Some(chance) = chance {
-                words.push(format!(
-                    "{name} {}{}",
-                    percent(chance.ratio),
-                    correlated(chance.correlation)
-                ));
-            }
-        }
-        if let Some(reorder) = reorder {
-            let gap = match reorder.gap.get() {
-                1 => String::new(),
-                gap => format!(", one of {gap} at most"),
-            };
-            words.push(format!(
-                "reorder {}{gap}{}",
-                percent(reorder.ratio),
-                correlated(reorder.correlation)
-            ));
-        }
-        if let Some(rate) = rate_bits_per_second {
-            words.push(format!("rate {}", bit_rate(rate.get())));
-        }
-        if words.is_empty() {
-            return f.write_str("none");
-        }
-        if let Some(limit) = limit_packets {
-            words.push(format!("queue {limit}"));
-        }
-        f.write_str(&words.join(", "))
-    }
-}
-
-/// Without the digits that 64 bits add.
-fn percent(ratio: Ratio) -> String {
-    format!("{}%", (ratio.get() * 1e11).round() / 1e9)
-}
-
-/// In the largest unit that needs no digits behind a point.
-fn bit_rate(bits_per_second: u64) -> String {
-    let units = [("Gbit", 1_000_000_000), ("Mbit", 1_000_000), ("kbit", 1_000)];
-    let whole = units
-        .into_iter()
-        .find(|(_, factor)| bits_per_second.is_multiple_of(*factor));
-    whole.map_or_else(
-        || format!("{bits_per_second}bit"),
-        |(unit, factor)| format!("{}{unit}", bits_per_second / factor),
-    )
-}
-
 /// Full Ethernet frames that are sent in this time at this rate, rounded up.
 fn full_frames(bits_per_second: u64, time: Duration) -> u64 {
     let bits = u128::from(bits_per_second) * time.as_nanos() / 1_000_000_000;
@@ -665,37 +569,6 @@ mod tests {
             r#"{"corrupt": {"ratio": 1.5}}"#,
         ] {
             assert!(serde_json::from_str::<Impairment>(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn an_impairment_is_told_in_the_words_that_set_it() {
-        for (json, told) in [
-            ("{}", "none"),
-            (r#"{"limitPackets": 7}"#, "none"),
-            (
-                r#"{"delayMs": 25, "loss": {"model": "random", "ratio": 0.0007}}"#,
-                "delay 25ms, loss 0.07%",
-            ),
-            (
-                r#"{"delayMs": 1500, "jitter": {"amountMs": 2, "distribution": "normal", "correlation": 0.25}}"#,
-                "delay 1.5s, jitter 2ms normal (correlation 25%)",
-            ),
-            (
-                r#"{"loss": {"model": "gilbertElliott", "enterBad": 0.01, "leaveBad": 0.25, "lossInBad": 0.9}}"#,
-                "burst 1%,25%,90%,0%",
-            ),
-            (
-                r#"{"delayMs": 1, "reorder": {"ratio": 0.01, "gap": 5}, "rateBitsPerSecond": 1500000, "limitPackets": 1000}"#,
-                "delay 1ms, reorder 1%, one of 5 at most, rate 1500kbit, queue 1000",
-            ),
-            (
-                r#"{"duplicate": {"ratio": 0.01}, "corrupt": {"ratio": 0.02}, "rateBitsPerSecond": 10000000000}"#,
-                "duplicate 1%, corrupt 2%, rate 10Gbit",
-            ),
-        ] {
-            let impairment: Impairment = serde_json::from_str(json).unwrap();
-            assert_eq!(impairment.to_string(), told);
         }
     }
 }

@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::capabilities;
 use crate::kernel::{self, Kernel};
-use crate::netlink::Netlink;
+use crate::netlink::{Device, Netlink};
 use crate::userspace::{self, Userspace};
 
 /// Choices that have nothing to do with the link.
@@ -59,9 +59,8 @@ enum Inner {
     Userspace(Userspace),
 }
 
-/// Removes what an emulator that was killed has left on this interface of the calling thread's network namespace; true
-/// if there was something. Also opens the link of one that is alive.
-pub fn clear(interface: &str) -> Result<bool, Error> {
+/// An interface of the calling thread's network namespace, and a socket to talk about it.
+pub(crate) fn find(interface: &str) -> Result<(Netlink, Device), Error> {
     let mut netlink = Netlink::open().map_err(kernel::Error::Connect)?;
     let found = netlink
         .device(interface)
@@ -69,6 +68,13 @@ pub fn clear(interface: &str) -> Result<bool, Error> {
             name: interface.to_owned(),
             source,
         })?;
+    Ok((netlink, found))
+}
+
+/// Removes what an emulator that was killed has left on this interface of the calling thread's network namespace; true
+/// if there was something. Also opens the link of one that is alive.
+pub fn clear(interface: &str) -> Result<bool, Error> {
+    let (mut netlink, found) = find(interface)?;
     let kernel = kernel::clear(&mut netlink, found.index).map_err(kernel::Error::Connect)?;
     let detour =
         userspace::clear(&mut netlink, found.index).map_err(|source| userspace::Error::SetFilters {

@@ -4,7 +4,7 @@ use perfrun_link::State;
 use perfrun_link::route::Prefix;
 
 use crate::caught::caught;
-use crate::emulator::Error;
+use crate::emulator::{Error, find};
 use crate::netlink::Netlink;
 use crate::tc::EGRESS;
 use crate::{kernel, status, userspace};
@@ -38,13 +38,7 @@ pub enum Found {
 
 /// Looks at an interface of the calling thread's network namespace.
 pub fn inspect(interface: &str) -> Result<Found, Error> {
-    let mut netlink = Netlink::open().map_err(kernel::Error::Connect)?;
-    let found = netlink
-        .device(interface)
-        .map_err(|source| kernel::Error::FindInterface {
-            name: interface.to_owned(),
-            source,
-        })?;
+    let (mut netlink, found) = find(interface)?;
     // Filters of user space are looked at before netem is reached.
     if userspace::is_at(&mut netlink, found.index).map_err(|source| userspace::Error::SetFilters {
         device: interface.to_owned(),

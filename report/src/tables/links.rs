@@ -104,7 +104,7 @@ fn findings<'a>(checks: &'a [&LinkCheck], quantity: Quantity) -> impl Iterator<I
         let of_quantity = leg
             .findings
             .iter()
-            .filter(move |finding| finding.quantity == quantity);
+            .filter(move |finding| finding.quantity == quantity && finding.judgement != Judgement::NotJudged);
         of_quantity.map(move |finding| (f64::from(sent), finding))
     })
 }

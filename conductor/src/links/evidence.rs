@@ -1,0 +1,86 @@
+//! What an agent says of a trial's packets, and what that says of the trial. Pure.
+
+use perfrun_api::{
+    node::{LinkStatus, Reason},
+    results::{Flag, LinkRecord, TrialFailure, TrialRecord},
+};
+use perfrun_link::{
+    Link, State,
+    state::{Concern, Traffic},
+};
+
+use super::{is_open, unready::failure};
+use crate::record::remoteness;
+
+/// Adds what an agent says of a trial's packets.
+pub(super) fn note(
+    record: &mut TrialRecord,
+    name: &str,
+    before: Option<u64>,
+    asked: &Link,
+    status: LinkStatus,
+) {
+    if before.is_some_and(|instance| instance != status.instance) {
+        // Its links were closed meanwhile, or as they are without it. The trial is worth another attempt, as with a node.
+        let started_again = TrialFailure {
+            node: Some(name.to_owned()),
+            reason: Reason::NodeLost,
+            message: format!("the link agent of {name} was started again during the trial"),
+        };
+        return fail(record, started_again);
+    }
+    let Some(state) = status.state else {
+        if !is_open(asked) {
+            let message = format!("the links of {name} were not impaired any more after the trial");
+            fail(record, failure(Some(name), message));
+        }
+        return;
+    };
+    for concern in state.concerns() {
+        let flag = match concern {
+            Concern::Late { .. } => Flag::ImpairmentLate,
+            Concern::Overflowed(_) | Concern::Refused(_) => Flag::ImpairmentDrops,
+        };
+        if !record.flags.contains(&flag) {
+            record.flags.push(flag);
+        }
+    }
+    let passed = state.traffic.iter().any(|traffic| match traffic {
+        Traffic::Userspace(tally) => tally.packets_in > 0,
+        Traffic::Kernel {
+            packets_out,
+            dropped,
+            held,
+            ..
+        } => packets_out + dropped + u64::from(*held) > 0,
+    });
+    let node = record.nodes.get(name).map(|node| &node.measured);
+    if !passed && node.is_some_and(|measured| measured.bytes_sent + measured.bytes_received > 0) {
+        let message = format!("no packet that {name} sent in the trial passed its impaired link");
+        return fail(record, failure(Some(name), message));
+    }
+    let State {
+        backend,
+        mode,
+        traffic,
+        worker,
+        ..
+    } = state;
+    if let Some(node) = record.nodes.get_mut(name) {
+        node.link = Some(LinkRecord {
+            backend,
+            mode,
+            traffic,
+            worker,
+        });
+    }
+}
+
+/// A trial may have failed already for what follows from this: a link whose agent is gone lets nothing pass.
+pub(super) fn fail(record: &mut TrialRecord, failure: TrialFailure) {
+    let is_closer = |known: &TrialFailure| remoteness(failure.reason) < remoteness(known.reason);
+    if record.failure.as_ref().is_none_or(is_closer) {
+        record.metrics.clear();
+        record.failure = Some(failure);
+    }
+}

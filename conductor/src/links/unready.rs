@@ -1,0 +1,110 @@
+//! Why links cannot be used, for a trial or at all.
+
+use std::collections::BTreeSet;
+
+use perfrun_api::{
+    network::Conditions,
+    node::Reason,
+    results::{LinkCheck, TrialFailure},
+};
+use perfrun_link::{Ability, Backend, Capabilities, Link};
+
+use crate::client::Error;
+
+/// Why links are not ready for a trial.
+#[derive(Debug)]
+pub(crate) struct Unready {
+    pub failure: TrialFailure,
+    /// The links as they were measured, if they were.
+    pub check: Option<Box<LinkCheck>>,
+    /// Nodes whose agents do not answer any more.
+    pub lost: BTreeSet<String>,
+}
+
+impl Unready {
+    pub(super) fn ineffective(message: String, check: Option<LinkCheck>) -> Self {
+        Self {
+            failure: failure(None, message),
+            check: check.map(Box::new),
+            lost: BTreeSet::new(),
+        }
+    }
+
+    /// Agents are started again faster than links are measured.
+    pub(crate) fn unstable() -> Self {
+        let message = "link agents were started again while links were measured, and again: see their logs";
+        Self::ineffective(message.to_owned(), None)
+    }
+
+    pub(super) fn of_call(name: &str, what: &str, error: &Error) -> Self {
+        let message = format!("{name}: failed to {what}: {}", error.describe());
+        let lost = matches!(error, Error::Unreachable(_)).then(|| name.to_owned());
+        Self {
+            failure: TrialFailure {
+                node: Some(name.to_owned()),
+                reason: if lost.is_some() {
+                    Reason::NodeLost
+                } else {
+                    Reason::ImpairmentNotEffective
+                },
+                message,
+            },
+            check: None,
+            lost: lost.into_iter().collect(),
+        }
+    }
+}
+
+pub(super) fn failure(node: Option<&str>, message: String) -> TrialFailure {
+    TrialFailure {
+        node: node.map(str::to_owned),
+        reason: Reason::ImpairmentNotEffective,
+        message,
+    }
+}
+
+/// All answers, or the first failure and all nodes that were lost.
+pub(super) fn all<T>(answers: Vec<Result<T, Unready>>) -> Result<Vec<T>, Unready> {
+    let (mut good, mut first) = (vec![], None::<Unready>);
+    for answer in answers {
+        match (answer, &mut first) {
+            (Ok(answer), _) => good.push(answer),
+            (Err(unready), Some(first)) => first.lost.extend(unready.lost),
+            (Err(unready), None) => first = Some(unready),
+        }
+    }
+    first.map_or(Ok(good), Err)
+}
+
+/// Why links cannot be used at all.
+#[derive(Debug)]
+pub(crate) enum NotMet {
+    /// What is asked for cannot be had.
+    Unsupported(String),
+    /// An agent does not answer.
+    Unready(String),
+}
+
+/// Why a node cannot impair as asked, if so.
+pub(super) fn unsupported(
+    name: &str,
+    conditions: &Conditions,
+    capabilities: &Capabilities,
+) -> Option<NotMet> {
+    let refusal = |ability: &Ability| match ability {
+        Ability::Available => None,
+        Ability::Unavailable { reason, detail } => Some(format!("{reason} ({detail})")),
+    };
+    let why = match conditions.backend {
+        Backend::Kernel => refusal(&capabilities.kernel),
+        Backend::Userspace => refusal(&capabilities.userspace),
+        Backend::Auto => capabilities
+            .choose(&Link::default())
+            .err()
+            .map(|error| error.to_string()),
+    }?;
+    Some(NotMet::Unsupported(format!(
+        "network {} on {name}: {why}",
+        conditions.name
+    )))
+}
