@@ -224,7 +224,7 @@ impl<'a> Links<'a> {
                 .map(|state| state.link)
                 .unwrap_or_default();
             let asked = requests.get(name).map(|request| &request.link);
-            Some(asked.is_some_and(|asked| set == *asked || (is_open(&set) && is_open(asked))))
+            Some(asked.is_some_and(|asked| set == *asked || !(set.impairs() || asked.impairs())))
         }))
         .await;
         if are_set.contains(&Some(false)) || are_set.contains(&None) {
@@ -526,10 +526,6 @@ impl Counting {
     pub(crate) fn taken_over(names: &[&String]) -> Self {
         Self(names.iter().map(|name| ((*name).clone(), None)).collect())
     }
-}
-
-fn is_open(link: &Link) -> bool {
-    link.routes().iter().all(|route| route.impairment.is_none())
 }
 
 /// Simulations take some ten milliseconds. A judge that fails has judged nothing, least of all that a link is right.

@@ -110,6 +110,11 @@ impl Link {
         }])
     }
 
+    /// Whether anything happens to packets to anybody.
+    pub fn impairs(&self) -> bool {
+        self.0.iter().any(|route| !route.impairment.is_none())
+    }
+
     /// The links, as they were given.
     pub fn routes(&self) -> &[Route] {
         &self.0

@@ -102,6 +102,8 @@ impl Emulator {
 
     /// Other links from now on, without an interruption. Packets on their way arrive as it was decided when they were
     /// sent, unless the mode changes in the kernel: then they are lost.
+    ///
+    /// Links that impair nothing leave nothing on the interface, which is as it would be without an emulator.
     pub fn set(&mut self, link: &Link) -> Result<(), Error> {
         match &mut self.0 {
             Inner::Kernel(kernel) => Ok(kernel.set(link)?),

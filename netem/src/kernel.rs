@@ -142,7 +142,8 @@ pub(crate) struct Kernel {
     link: Link,
     /// What netem had counted, for each of the routes, when counting began: it never goes back itself.
     before: Vec<QdiscStats>,
-    removed: bool,
+    /// Whether the root is ours; if so, it is removed with this value.
+    rooted: bool,
 }
 
 impl Kernel {
@@ -153,32 +154,6 @@ impl Kernel {
             name: device.to_owned(),
             source,
         })?;
-        let qdiscs = netlink.qdiscs(interface.index).map_err(Error::Connect)?;
-        match qdiscs.iter().find(|qdisc| qdisc.parent == TcHandle::ROOT) {
-            Some(root) if root.handle == ROOT => {
-                tracing::warn!(
-                    device,
-                    "taking over the link that another emulator has left behind"
-                );
-            }
-            // The kernel's own choice has no number.
-            Some(root) if root.handle.major != 0 => {
-                return Err(Error::RootTaken {
-                    device: device.to_owned(),
-                    kind: root.kind.clone(),
-                });
-            }
-            _ => {
-                let prio = tc::qdisc(
-                    interface.index,
-                    TcHandle::ROOT,
-                    ROOT,
-                    "prio",
-                    Some(prio_options()),
-                );
-                add(&mut netlink, device, "prio", prio)?;
-            }
-        }
         let mut kernel = Self {
             netlink,
             device: device.to_owned(),
@@ -190,14 +165,9 @@ impl Kernel {
             },
             link: Link::default(),
             before: Vec::new(),
-            removed: false,
+            rooted: false,
         };
-        // From here on, what was added is removed if something fails.
-        kernel.rules.classifier = kernel.filters(|rules, netlink| {
-            let found = netlink.classifier(rules.interface, rules.parent);
-            found.map_err(rules::Error::Add)
-        })?;
-        kernel.filters(|rules, netlink| rules.set_passes(netlink, None))?;
+        kernel.root()?;
         kernel.set(link)?;
         let cleared = userspace::clear(&mut kernel.netlink, interface.index);
         cleared.map_err(|source| Error::SetFilters {
@@ -207,11 +177,51 @@ impl Kernel {
         Ok(kernel)
     }
 
+    /// Makes the root ready for routes, or takes over that of an emulator which was killed.
+    fn root(&mut self) -> Result<(), Error> {
+        let qdiscs = self.qdiscs()?;
+        match qdiscs.iter().find(|qdisc| qdisc.parent == TcHandle::ROOT) {
+            Some(root) if root.handle == ROOT => {
+                tracing::warn!(
+                    device = self.device,
+                    "taking over the link that another emulator has left behind"
+                );
+            }
+            // The kernel's own choice has no number.
+            Some(root) if root.handle.major != 0 => {
+                return Err(Error::RootTaken {
+                    device: self.device.clone(),
+                    kind: root.kind.clone(),
+                });
+            }
+            _ => {
+                let interface = self.rules.interface;
+                let prio = tc::qdisc(interface, TcHandle::ROOT, ROOT, "prio", Some(prio_options()));
+                add(&mut self.netlink, &self.device, "prio", prio)?;
+            }
+        }
+        // From here on, what was added is removed if something fails.
+        self.rooted = true;
+        self.rules.classifier = self.filters(|rules, netlink| {
+            let found = netlink.classifier(rules.interface, rules.parent);
+            found.map_err(rules::Error::Add)
+        })?;
+        self.filters(|rules, netlink| rules.set_passes(netlink, None))
+    }
+
     /// Other links from now on. Where only figures change, what is on its way arrives as it was decided.
     pub(crate) fn set(&mut self, link: &Link) -> Result<(), Error> {
         let routes = link.routes();
         if routes.len() > KERNEL_ROUTES_MAX {
             return Err(Error::TooManyRoutes(routes.len()));
+        }
+        if !link.impairs() {
+            self.remove()?;
+            self.link = link.clone();
+            return self.recount();
+        }
+        if !self.rooted {
+            self.root()?;
         }
         let before = self.qdiscs()?;
         for (number, route) in (0..).zip(routes) {
@@ -273,12 +283,12 @@ impl Kernel {
 
     /// Nothing of it needs this process.
     pub(crate) fn leave(mut self) {
-        self.removed = true;
+        self.rooted = false;
     }
 
     /// Ends the impairment; what is on its way is lost.
     pub(crate) fn remove(&mut self) -> Result<(), Error> {
-        if std::mem::replace(&mut self.removed, true) {
+        if !std::mem::take(&mut self.rooted) {
             return Ok(());
         }
         self.delete(root(self.rules.interface))

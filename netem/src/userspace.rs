@@ -159,12 +159,15 @@ impl Userspace {
         };
         // Redirects last: if anything fails before, packets still find their way.
         detour.take_over()?;
-        detour.redirect(link)?;
+        detour.lead(link)?;
         kernel::clear(&mut detour.netlink, interface.index).map_err(Error::Connect)?;
         Ok(detour)
     }
 
     /// Other links from now on. What is on its way arrives as it was decided.
+    ///
+    /// Where nothing is impaired any more the TAP and the thread rest: to remove a device takes the kernel longer than all
+    /// the rest.
     pub(crate) fn set(&mut self, link: &Link) -> Result<(), Error> {
         let keep = link.mode() == Mode::SuperPackets;
         if !keep {
@@ -176,7 +179,10 @@ impl Userspace {
         if keep {
             self.tap.keep_super_packets(true).map_err(Error::MakeTap)?;
         }
-        self.redirect(link)?;
+        if link.impairs() && !self.link.impairs() {
+            self.take_over()?;
+        }
+        self.lead(link)?;
         self.link = link.clone();
         self.overflowed_before = find(&mut self.netlink, DEVICE)?.tx_dropped;
         Ok(())
@@ -244,7 +250,11 @@ impl Userspace {
         self.filters(|rules, netlink| rules.set_passes(netlink, Some(DEVICE)))
     }
 
-    fn redirect(&mut self, link: &Link) -> Result<(), Error> {
+    /// Has exactly what is impaired make the detour.
+    fn lead(&mut self, link: &Link) -> Result<(), Error> {
+        if !link.impairs() {
+            return self.remove_rules();
+        }
         let to = self.tap_index;
         let peers = rules::impaired(link)
             .into_iter()

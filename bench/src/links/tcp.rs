@@ -12,6 +12,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use rustix::net::sockopt::set_tcp_congestion;
 
 use super::pair::{FAR, Pair};
 
@@ -44,6 +45,10 @@ impl Flow {
             .near
             .run(|| TcpStream::connect(address))
             .context("failed to connect over the link")?;
+        // Fills a link without loss. Others, BBR above all, find out what a link carries by sending less for a while, which
+        // would be a share of the ratio.
+        set_tcp_congestion(&stream, "cubic")
+            .context("failed to choose cubic (`modprobe tcp_cubic` as root)")?;
         let (mut receiving, _) = listener.accept()?;
         let received = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&received);

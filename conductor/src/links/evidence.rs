@@ -9,7 +9,7 @@ use perfrun_link::{
     state::{Concern, Traffic},
 };
 
-use super::{is_open, unready::failure};
+use super::unready::failure;
 use crate::record::remoteness;
 
 /// Adds what an agent says of a trial's packets.
@@ -30,7 +30,7 @@ pub(super) fn note(
         return fail(record, started_again);
     }
     let Some(state) = status.state else {
-        if !is_open(asked) {
+        if asked.impairs() {
             let message = format!("the links of {name} were not impaired any more after the trial");
             fail(record, failure(Some(name), message));
         }

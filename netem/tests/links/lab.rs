@@ -102,20 +102,23 @@ impl Lab {
         started.unwrap_or_else(|error| panic!("{}", error.explained()))
     }
 
+    /// Runs tc in the near namespace; what it says.
+    pub fn tc(&self, arguments: &str) -> String {
+        let mut tc = Command::new("tc");
+        tc.args(arguments.split(' '));
+        let output = self.near.run(|| tc.output()).unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
     /// What tc and ip say that the near namespace has beyond its addresses.
     pub fn traces(&self) -> String {
-        let mut traces = String::new();
-        for arguments in [
-            &["qdisc", "show"][..],
-            &["filter", "show", "dev", "eth0", "egress"],
-            &["filter", "show", "dev", "eth0"],
-        ] {
-            let output = self
-                .near
-                .run(|| Command::new("tc").args(arguments).output())
-                .unwrap();
-            traces.push_str(&String::from_utf8_lossy(&output.stdout));
-        }
+        let mut traces: String = [
+            "qdisc show",
+            "filter show dev eth0 egress",
+            "filter show dev eth0",
+        ]
+        .map(|arguments| self.tc(arguments))
+        .concat();
         let links = self.near.ip(&["-o", "link"]);
         traces.push_str(
             &links

@@ -38,6 +38,7 @@ macro_rules! tests {
             counting_begins_anew,
             what_is_at_work_can_be_seen_by_others,
             what_is_removed_leaves_nothing,
+            what_impairs_nothing_leaves_nothing,
             the_probe_tells_what_is_from_what_is_not,
         }
     };
@@ -53,6 +54,35 @@ macro_rules! tests {
 pub(crate) use tests;
 
 pub use handling::*;
+
+/// Alternates what a connection carries over a link with delay that we impair, and over one that `tc` has impaired; prints
+/// the ratio.
+pub fn tcp_against_netem_by_hand() {
+    const ROUNDS: usize = 5;
+    let Some(lab) = Lab::new(Backend::Kernel) else {
+        return;
+    };
+    let carried = || {
+        let (warm_up, time) = (Duration::from_secs(1), Duration::from_secs(2));
+        tcp_bytes_per_second(&lab, address(FAR), warm_up, time) * 8.0 / 1e6
+    };
+    let mut ratios = vec![];
+    for _ in 0..ROUNDS {
+        lab.tc("qdisc add dev eth0 root netem delay 10ms limit 100000");
+        let by_hand = carried();
+        lab.tc("qdisc del dev eth0 root");
+        let emulator = lab.emulator(&to_far(delay(10)));
+        let ours = carried();
+        emulator.remove().unwrap();
+        println!("ours {ours:.0} Mbit/s, by hand {by_hand:.0} Mbit/s");
+        ratios.push(ours / by_hand);
+    }
+    ratios.sort_by(f64::total_cmp);
+    println!(
+        "netem set by us against netem set by tc: ratio {:.3} (target ≥ 0.95)",
+        ratios[ROUNDS / 2]
+    );
+}
 
 /// How often something may be measured before it counts as wrong: other work on the machine disturbs, but not each time.
 const ATTEMPTS: usize = 4;

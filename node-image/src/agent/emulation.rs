@@ -67,9 +67,8 @@ impl Emulation {
 
     /// Impairs as asked from now on; what is asked again only begins to be counted anew.
     pub fn set(&mut self, request: LinkRequest) -> anyhow::Result<()> {
-        let routes = request.link.routes();
-        if routes.iter().all(|route| route.impairment.is_none()) {
-            return self.remove();
+        if !request.link.impairs() {
+            return self.rest(request);
         }
         self.count();
         if let Some(active) = self.active.as_mut().filter(|active| active.request == request)
@@ -108,7 +107,11 @@ impl Emulation {
 
     /// How it goes; nothing, if packets pass as they are.
     pub fn state(&mut self) -> anyhow::Result<Option<State>> {
-        let Some(active) = &mut self.active else {
+        let Some(active) = self
+            .active
+            .as_mut()
+            .filter(|active| active.request.link.impairs())
+        else {
             return Ok(None);
         };
         Ok(Some(active.emulator.state().map_err(|error| explained(&error))?))
@@ -118,6 +121,25 @@ impl Emulation {
     pub fn totals(&mut self) -> anyhow::Result<Totals> {
         let now = self.state()?.as_ref().map(Totals::of).unwrap_or_default();
         Ok(self.before.plus(now))
+    }
+
+    /// Lets packets pass as they are, ready to impair again.
+    fn rest(&mut self, request: LinkRequest) -> anyhow::Result<()> {
+        self.count();
+        let Some(active) = &mut self.active else {
+            return self.remove();
+        };
+        match active.emulator.set(&request.link) {
+            Ok(()) => {
+                active.request = request;
+                self.forget()
+            }
+            Err(error) => {
+                tracing::warn!(error = error.explained(), "the emulator has failed");
+                self.active = None;
+                self.remove()
+            }
+        }
     }
 
     /// Lets packets pass as they are.
@@ -132,6 +154,10 @@ impl Emulation {
             None => {}
         }
         self.touched = true;
+        self.forget()
+    }
+
+    fn forget(&self) -> anyhow::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         match fs::remove_file(file) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {

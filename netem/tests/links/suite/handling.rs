@@ -194,6 +194,31 @@ pub fn what_is_removed_leaves_nothing(backend: Backend) {
     assert_eq!(lab.traces(), before);
 }
 
+pub fn what_impairs_nothing_leaves_nothing(backend: Backend) {
+    let Some(lab) = Lab::new(backend) else { return };
+    let echo = Echo::start(&lab, address(FAR));
+    let few = Duration::from_millis(5);
+    // A TAP without a way to it may stay.
+    let traces = || {
+        let all = lab.traces();
+        let kept = all.lines().filter(|line| !line.contains("netem0"));
+        kept.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let before = traces();
+    let mut emulator = lab.emulator(&to_far(Impairment::default()));
+    for _ in 0..2 {
+        assert_eq!(traces(), before);
+        assert!(median(round_trips(&lab, &echo, 20, few)) < 10.0);
+        assert!(!emulator.state().unwrap().link.impairs());
+        emulator.set(&to_far(delay(30))).unwrap();
+        assert_ne!(traces(), before);
+        assert!(median(round_trips(&lab, &echo, 20, few)) >= 30.0);
+        emulator.set(&to_far(Impairment::default())).unwrap();
+    }
+    emulator.set(&Link::default()).unwrap();
+    assert_eq!(traces(), before);
+}
+
 /// `is_closed`: nothing passes while there is no emulator, instead of being impaired further.
 pub fn a_killed_emulator_is_succeeded(backend: Backend, is_closed: bool) {
     let Some(lab) = Lab::new(backend) else { return };
