@@ -121,15 +121,13 @@ impl<'a> Links<'a> {
             for conditions in self.plan.networks.iter().filter(|network| !network.is_none()) {
                 unsupported(name, conditions, &status.capabilities).map_or(Ok(()), Err)?;
             }
-            let role = self
-                .plan
-                .nodes
-                .iter()
-                .find(|node| node.name == *name)
-                .map(|node| node.role);
+            // Links of a node that nobody planned are nobody's.
+            let Some(planned) = self.plan.nodes.iter().find(|node| node.name == *name) else {
+                continue;
+            };
             let agent = Agent {
                 client,
-                role: role.unwrap_or(Role::Client),
+                role: planned.role,
                 ip,
                 instance: status.instance,
                 probe_port: status.probe_port,

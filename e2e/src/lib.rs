@@ -22,11 +22,10 @@ mod program;
 pub mod results;
 pub mod run;
 mod scene;
-mod skip;
 mod until;
 
 pub use cluster::Cluster;
+pub use perfrun_skip::skip;
 pub use program::repository;
 pub use scene::{Scene, admission, e2e};
-pub use skip::skip;
 pub use until::{seconds, until};

@@ -125,7 +125,7 @@ mod tests {
                 .iter()
                 .find_map(|folder| fs::read_to_string(format!("{folder}/{distribution}.dist")).ok())
             else {
-                crate::testing::skip(&distribution.to_string(), "iproute2's tables are not installed");
+                perfrun_skip::skip(&distribution.to_string(), "iproute2's tables are not installed");
                 continue;
             };
             let theirs: Vec<i32> = text

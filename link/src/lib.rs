@@ -19,8 +19,6 @@ pub mod probe;
 pub mod ratio;
 pub mod route;
 pub mod state;
-#[cfg(test)]
-mod testing;
 
 pub use ability::{Ability, Capabilities, Reason, Unsupported};
 pub use emulation::Tally;

@@ -11,8 +11,8 @@ use serde_json::json;
 use crate::{
     document,
     perfrun::{Mode, Place, entries, node_program, results},
-    skip::skip,
 };
+use perfrun_skip::skip;
 
 #[test]
 fn nothing_that_measures_reads_a_wall_clock() {

@@ -8,8 +8,8 @@ use serde_json::json;
 use crate::{
     document::{self, Document},
     perfrun::{Ended, Mode, Place, Running, entries, results},
-    skip::skip,
 };
+use perfrun_skip::skip;
 
 /// Runs perfrun with results in a file system of so many bytes, beside a line of shell, and copies what is there at
 /// the end to `kept`. Nothing, where there cannot be such a file system.

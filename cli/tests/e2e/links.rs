@@ -16,8 +16,8 @@ use serde_json::json;
 use crate::{
     document::{self, Document},
     perfrun::{Ended, Mode, Place, Running, by_attempt, children, eventually, results, send},
-    skip::skip,
 };
+use perfrun_skip::skip;
 
 /// One of these tests at a time: they measure time.
 fn alone() -> MutexGuard<'static, ()> {

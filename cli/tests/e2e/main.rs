@@ -25,5 +25,3 @@ mod workloads;
 
 #[path = "../support/remains.rs"]
 mod remains;
-#[path = "../support/skip.rs"]
-mod skip;

@@ -8,8 +8,8 @@ use serde_json::json;
 use crate::{
     document,
     perfrun::{Mode, Place, Running, entries, parsed, results},
-    skip::skip,
 };
+use perfrun_skip::skip;
 
 #[test]
 fn tables_go_to_standard_output_and_progress_to_standard_error() {

@@ -21,8 +21,8 @@ use crate::{
     connections,
     document::{self, Document},
     remains,
-    skip::skip,
 };
+use perfrun_skip::skip;
 
 /// However slow the machine, whatever takes longer hangs.
 pub const PATIENCE: Duration = Duration::from_secs(90);

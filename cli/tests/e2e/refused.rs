@@ -7,8 +7,8 @@ use serde_json::json;
 use crate::{
     document::{self, Document},
     perfrun::{Ended, Mode, NO_NAMESPACES, Place, Running, entries},
-    skip::skip,
 };
+use perfrun_skip::skip;
 
 /// Expects that a document is refused by `validate` and by `run`, with the same sentence, and that nothing is left.
 fn refuse(text: &str, sentence: &str) {

@@ -15,8 +15,8 @@ use serde_json::json;
 use crate::{
     document,
     perfrun::{NO_NAMESPACES, Place, Running, entries, node_program, results},
-    skip::skip,
 };
+use perfrun_skip::skip;
 
 /// `nobody`, on every distribution.
 const NOBODY: u32 = 65534;

@@ -16,7 +16,7 @@ use rustix::{
 };
 use serde_json::Value;
 
-use crate::skip::skip;
+use perfrun_skip::skip;
 
 /// Sends; its eth0 is impaired.
 pub const NEAR: &str = "10.78.0.1";

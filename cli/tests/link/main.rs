@@ -7,9 +7,8 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod lab;
-#[path = "../support/skip.rs"]
-mod skip;
 
+use perfrun_skip::skip;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -192,7 +191,7 @@ fn a_link_in_the_kernel_stays_until_it_is_cleared() {
     let Some(lab) = Lab::new() else { return };
     let kernel = &lab.show()["capabilities"]["kernel"];
     if kernel["state"] != "available" {
-        skip::skip("in the kernel", kernel["detail"].as_str().unwrap_or_default());
+        skip("in the kernel", kernel["detail"].as_str().unwrap_or_default());
         return;
     }
     let set = [&["link", "set", "--to", FAR, "--backend", "kernel"][..], &DELAY].concat();

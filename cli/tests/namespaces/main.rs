@@ -13,8 +13,6 @@ mod node;
 #[path = "../support/remains.rs"]
 mod remains;
 mod scenario;
-#[path = "../support/skip.rs"]
-mod skip;
 mod support;
 mod user;
 

@@ -5,7 +5,8 @@ use std::{
     process::{Child, Command, Output, Stdio},
 };
 
-use crate::{ARGUMENT, MYSELF, ROLE, skip::skip};
+use crate::{ARGUMENT, MYSELF, ROLE};
+use perfrun_skip::skip;
 
 /// The exit code of a scenario that cannot have what it needs.
 pub const SKIPPED: i32 = 77;

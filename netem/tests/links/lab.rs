@@ -11,8 +11,8 @@ use perfrun_link::{Ability, Backend, Impairment, Link};
 use perfrun_netem::{Emulator, Options};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
-use crate::testing::skip;
 use crate::uml;
+use perfrun_skip::skip;
 
 /// Chance repeats itself, or a test would fail once in a hundred runs for no reason.
 const SEED: u64 = 7;

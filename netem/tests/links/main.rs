@@ -12,8 +12,6 @@ mod lab;
 mod privileges;
 mod role;
 mod suite;
-#[path = "../../../link/src/testing.rs"]
-mod testing;
 mod tools;
 mod traffic;
 mod uml;

@@ -12,8 +12,8 @@ use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags, set_capabiliti
 
 use crate::lab::{FAR, Lab, address, to_far};
 use crate::role::{ARGUMENT, ROLE};
-use crate::testing::skip;
 use crate::traffic::{Echo, round_trips};
+use perfrun_skip::skip;
 
 /// Gives up everything else, for the calling thread and those that it starts.
 fn keep_only(capabilities: CapabilitySet) {

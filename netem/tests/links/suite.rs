@@ -16,9 +16,9 @@ use perfrun_netem::{Emulator, Found, Status};
 
 use crate::lab::{FAR, FAR_UNIMPAIRED, FAR_V6, Lab, address, to_far};
 use crate::role;
-use crate::testing::skip;
 use crate::traffic::{Echo, round_trips, stream, tcp_bytes_per_second};
 use crate::uml;
+use perfrun_skip::skip;
 
 /// The tests below, for one of the back ends.
 macro_rules! tests {

@@ -9,7 +9,7 @@ use perfrun_link::{Backend, Impairment};
 
 use crate::lab::{FAR, Lab, to_far};
 use crate::suite::{delay, eventually};
-use crate::testing::skip;
+use perfrun_skip::skip;
 
 fn is_installed(tool: &str) -> bool {
     let found = Command::new(tool)

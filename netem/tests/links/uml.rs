@@ -18,7 +18,7 @@ use rustix::system::{RebootCommand, finit_module, reboot, uname};
 
 use crate::lab::alone;
 use crate::role::{ARGUMENT, ROLE};
-use crate::testing::{SKIP_LOG, skip};
+use perfrun_skip::skip;
 
 /// Set where everything is some ten times slower than on the machine itself.
 const SLOW: &str = "PERFRUN_TEST_IN_UML";
@@ -207,7 +207,7 @@ fn run_tests() {
         .arg("--test-threads=1")
         .env_remove(ROLE)
         .env(SLOW, "1")
-        .env(SKIP_LOG, folder.join(SKIPPED))
+        .env(perfrun_skip::LOG, folder.join(SKIPPED))
         .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
         .stdout(output.try_clone().unwrap())
         .stderr(output)
