@@ -3,7 +3,7 @@
 mod cluster;
 mod link;
 
-use std::{env, ffi::OsStr, path::Path, path::PathBuf, str::FromStr, sync::LazyLock};
+use std::{env, ffi::OsStr, net::SocketAddr, path::Path, path::PathBuf, str::FromStr, sync::LazyLock};
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
@@ -20,7 +20,7 @@ Exit status:
   130  the run was stopped by Ctrl-C or SIGTERM; `perfrun run --resume` goes on with it";
 
 const RUN_NOTES: &str = "\
-Each document gets a folder of its own, DIR/NAME-TIMESTAMP, with results.json, report.md and samples.csv. The tables \
+Each document gets a folder of its own, DIR/NAME-TIMESTAMP, with results.json, report.md, report.html and samples.csv. The tables \
 go to standard output, progress to standard error. Ctrl-C saves what was measured; a second one ends at once. A run \
 that was stopped, killed, or that failed can be gone on with by --resume: trials that were completed are not run again, \
 those that failed are, and timeouts.run counts from anew.
@@ -129,11 +129,15 @@ pub struct Run {
     /// Program of the nodes, or of the nodes of one stack variant [default: perfrun-node beside perfrun].
     #[arg(long, value_name = "[VARIANT=]PATH")]
     pub node: Vec<NodeProgram>,
+    /// Serve a page that shows the run while it goes on, and its report when it has ended. It takes some of the machine's
+    /// time, so numbers that matter are measured without.
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:0")]
+    pub ui: Option<SocketAddr>,
     /// Where what comes out goes.
     #[command(flatten)]
     pub output: Output,
     /// Have the operator of a Kubernetes cluster run it, and follow it.
-    #[arg(long, conflicts_with_all = ["loopback", "node", "resume"], help_heading = "Cluster")]
+    #[arg(long, conflicts_with_all = ["loopback", "node", "resume", "ui"], help_heading = "Cluster")]
     pub cluster: bool,
     /// Which cluster.
     #[command(flatten)]
@@ -210,6 +214,8 @@ pub enum Format {
     Json,
     /// The interval samples, as CSV.
     Csv,
+    /// A page with tables and plots, in one file.
+    Html,
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ pub mod args;
 pub mod cluster;
 pub mod link;
 pub mod local;
+pub mod page;
 pub mod report;
 pub mod run;
 pub mod show;

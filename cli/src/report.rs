@@ -43,6 +43,7 @@ pub fn rendered(results: &Results, format: Format) -> anyhow::Result<String> {
         Format::Md => perfrun_report::markdown(results),
         Format::Json => serde_json::to_string_pretty(results).context("failed to encode the results")? + "\n",
         Format::Csv => perfrun_report::samples_csv(results),
+        Format::Html => perfrun_report::html(results),
     })
 }
 

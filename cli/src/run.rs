@@ -15,13 +15,15 @@ use perfrun_api::{
     results::{self, Results, RunState},
     spec::{PerfRun, PerfRunSpec},
 };
-use perfrun_conductor::{Conductor, Options, RunEnd};
+use perfrun_conductor::{Conductor, Event, Options, Progress, RunEnd};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use self::nodes::{LocalNodes, Programs};
 use crate::{
-    args, label, local, read_documents, report,
+    args, label, local,
+    page::Page,
+    read_documents, report,
     store::{self, Store},
     ui::Ui,
 };
@@ -71,7 +73,9 @@ pub async fn run(args: args::Run, isolation: local::Isolation) -> anyhow::Result
         .collect::<anyhow::Result<Vec<_>>>()
         .with_context(|| label(file))?;
     check_variants(&args.node, jobs.iter().map(|job| &job.spec))?;
+    let page = page(&args).await?;
     let mut status = 0;
+    let mut left = jobs.len();
     for Job {
         name,
         spec,
@@ -79,6 +83,7 @@ pub async fn run(args: args::Run, isolation: local::Isolation) -> anyhow::Result
         programs,
     } in jobs
     {
+        left -= 1;
         if cancel.is_cancelled() {
             return Ok(INTERRUPTED);
         }
@@ -90,7 +95,10 @@ pub async fn run(args: args::Run, isolation: local::Isolation) -> anyhow::Result
             isolation.into(),
             named.clone(),
         )?;
-        status = status.max(one(&args, store, programs, isolation, &cancel).await?);
+        if let Some(page) = &page {
+            page.begin(store.results(), left == 0);
+        }
+        status = status.max(one(&args, store, programs, isolation, page.as_ref(), &cancel).await?);
     }
     Ok(status)
 }
@@ -121,7 +129,34 @@ async fn resume(
         ..
     } = store.results();
     let programs = nodes::programs(plan, spec, isolation, &environment.programs)?;
-    one(args, store, programs, isolation, cancel).await
+    let page = page(args).await?;
+    if let Some(page) = &page {
+        page.begin(store.results(), true);
+    }
+    one(args, store, programs, isolation, page.as_ref(), cancel).await
+}
+
+/// The page that was asked for.
+async fn page(args: &args::Run) -> anyhow::Result<Option<Page>> {
+    let Some(address) = args.ui else { return Ok(None) };
+    let page = Page::serve(address).await?;
+    let _ = writeln!(stderr(), "watch it at {}", page.url());
+    Ok(Some(page))
+}
+
+/// All that watch a run.
+struct Watchers<'a> {
+    ui: &'a Ui,
+    page: Option<&'a Page>,
+}
+
+impl Progress for Watchers<'_> {
+    fn on(&self, event: Event<'_>) {
+        self.ui.on(event);
+        if let Some(page) = self.page {
+            page.on(event);
+        }
+    }
 }
 
 /// A document that may be run, with all that it takes.
@@ -209,6 +244,7 @@ async fn one(
     mut store: Store,
     programs: Programs,
     isolation: local::Isolation,
+    page: Option<&Page>,
     cancel: &CancellationToken,
 ) -> anyhow::Result<u8> {
     let Results { name, plan, .. } = store.results();
@@ -228,7 +264,8 @@ async fn one(
         ui.mention(&format!("skipped {}: {}", skipped.id, skipped.reason));
     }
     let end = {
-        let measured = measure(&mut store, programs, isolation, &ui, cancel);
+        let watchers = Watchers { ui: &ui, page };
+        let measured = measure(&mut store, programs, isolation, &watchers, cancel);
         tokio::pin!(measured);
         tokio::select! {
             biased;
@@ -253,6 +290,9 @@ async fn one(
     }
     // Even if it could not be saved: it may have taken hours.
     report::show(&store, args.output.json)?;
+    if let Some(page) = page {
+        page.end(store.results()).await;
+    }
     saved?;
     if state != RunState::Complete && !args.output.quiet {
         let folder = store.folder().display();
@@ -275,7 +315,7 @@ async fn measure(
     store: &mut Store,
     programs: Programs,
     isolation: local::Isolation,
-    ui: &Ui,
+    watchers: &Watchers<'_>,
     cancel: &CancellationToken,
 ) -> RunEnd {
     let Results {
@@ -294,7 +334,7 @@ async fn measure(
     let failed = |error: anyhow::Error| without_nodes(RunState::Failed, Some(format!("{error:#}")));
     let provision = Duration::from(spec.timeouts.provision);
     let logs = store.logs_folder();
-    let nodes = match LocalNodes::start(programs, &name, provision, isolation, logs, ui).await {
+    let nodes = match LocalNodes::start(programs, &name, provision, isolation, logs, watchers.ui).await {
         Ok(nodes) => nodes,
         Err(error) => return failed(error),
     };
@@ -314,7 +354,7 @@ async fn measure(
                 },
                 sink: store,
                 spares: &nodes,
-                progress: ui,
+                progress: watchers,
                 cancel: cancel.clone(),
             };
             conductor.run(clients).await

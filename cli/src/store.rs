@@ -4,6 +4,7 @@
 //! NAME-TIMESTAMP/
 //!   results.json   complete; replaced as a whole when the run ends
 //!   report.md      the tables
+//!   report.html    the tables and plots, for a browser
 //!   samples.csv    every interval of every trial
 //!   trials/        one file for each trial that ended, while the run goes on
 //!   logs/          what nodes logged, if anything
@@ -336,6 +337,7 @@ impl Store {
     /// Writes what is made of the results for people.
     fn write_reports(&self) -> Result<(), Error> {
         self.write("report.md", perfrun_report::markdown(&self.results).as_bytes())?;
+        self.write("report.html", perfrun_report::html(&self.results).as_bytes())?;
         self.write(
             "samples.csv",
             perfrun_report::samples_csv(&self.results).as_bytes(),

@@ -130,8 +130,16 @@ impl Progress for Ui {
     }
 }
 
-/// The number that a person looks for first.
+/// The first of the numbers that a person looks for.
 fn headline(record: &TrialRecord) -> String {
+    headlines(record)
+        .first()
+        .map(|(metric, value)| format!(": {}", perfrun_report::value(metric.unit(), *value)))
+        .unwrap_or_default()
+}
+
+/// The numbers that a person looks for: goodput both ways, or the one that stands for the workload.
+pub fn headlines(record: &TrialRecord) -> Vec<(Metric, f64)> {
     const FIRST: [Metric; 7] = [
         Metric::UploadGoodput,
         Metric::DownloadGoodput,
@@ -141,9 +149,13 @@ fn headline(record: &TrialRecord) -> String {
         Metric::RoundTripP50,
         Metric::Failures,
     ];
-    FIRST
-        .iter()
-        .find_map(|metric| Some((metric, record.metrics.get(metric)?)))
-        .map(|(metric, value)| format!(": {}", perfrun_report::value(metric.unit(), *value)))
-        .unwrap_or_default()
+    let is_goodput = |metric| matches!(metric, Metric::UploadGoodput | Metric::DownloadGoodput);
+    let mut found = FIRST
+        .into_iter()
+        .filter_map(|metric| Some((metric, *record.metrics.get(&metric)?)))
+        .peekable();
+    match found.peek() {
+        Some((metric, _)) if is_goodput(*metric) => found.filter(|(metric, _)| is_goodput(*metric)).collect(),
+        _ => found.take(1).collect(),
+    }
 }

@@ -60,7 +60,7 @@ const BUILDAH: Tool = Tool {
 pub const BUILD: &[Tool] = &[PROTOC];
 /// Needed to build it and to compare it with others.
 pub const BENCH: &[Tool] = &[PROTOC, IPERF3];
-/// What tests of links measure with besides themselves; those that lack it are skipped by name.
+/// What tests use besides themselves; those that lack it are skipped by name.
 pub const TEST: &[Tool] = &[
     PING,
     IPERF3,
@@ -72,6 +72,14 @@ pub const TEST: &[Tool] = &[
         used_by: "the tests of impaired links, as a kernel that has netem",
     },
 ];
+/// What tests look at pages with. By itself, since not every relative of Debian has it.
+pub const BROWSER: &[Tool] = &[Tool {
+    program: "chromedriver",
+    variable: None,
+    folders: &[],
+    package: "chromium-driver",
+    used_by: "the tests of pages, with the browser that it brings",
+}];
 /// Needed to make images of what was built.
 pub const IMAGE: &[Tool] = &[BUILDAH];
 /// Needed to run the lab, besides Go.

@@ -27,8 +27,10 @@ const FETCH_LIMIT: &str = "60";
 pub fn run(workspace: &Workspace) -> Result<ExitCode> {
     install::packages(workspace, install::BUILD)?;
     install::components(workspace)?;
-    if let Err(error) = install::packages(workspace, install::TEST) {
-        println!("==> some tests will be skipped: {error:#}");
+    for tools in [install::TEST, install::BROWSER] {
+        if let Err(error) = install::packages(workspace, tools) {
+            println!("==> some tests will be skipped: {error:#}");
+        }
     }
     let deny = install::cargo_deny(workspace);
 

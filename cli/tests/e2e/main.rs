@@ -15,6 +15,7 @@ mod killed;
 mod limits;
 mod links;
 mod output;
+mod page;
 mod perfrun;
 mod programs;
 mod refused;

@@ -51,7 +51,7 @@ fn tables_go_to_standard_output_and_progress_to_standard_error() {
             .iter()
             .map(|file| file.file_name().unwrap().to_owned())
             .collect();
-        assert_eq!(files, ["report.md", "results.json", "samples.csv"]);
+        assert_eq!(files, ["report.html", "report.md", "results.json", "samples.csv"]);
     }
 }
 

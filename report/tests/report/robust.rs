@@ -1,7 +1,7 @@
 //! Results that are empty, end early or contradict themselves still make a report.
 
 use perfrun_api::results::{Metric, Results, RunState};
-use perfrun_report::{markdown, plots, samples_csv, summarize, terminal};
+use perfrun_report::{html, markdown, plots, samples_csv, summarize, terminal};
 
 use crate::fixtures::run;
 
@@ -17,6 +17,7 @@ fn draw_all(results: &Results) {
         assert!(!terminal(results, width).is_empty());
     }
     assert!(markdown(results).starts_with("# "));
+    assert!(html(results).ends_with("</body></html>"));
     assert!(samples_csv(results).starts_with("trial,cell,"));
     for (name, svg) in plots(results) {
         assert!(name.ends_with(".svg") && svg.starts_with("<svg"), "{name}");

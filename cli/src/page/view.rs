@@ -1,0 +1,294 @@
+//! What the page shows, and how it changes with what happens. Pure.
+
+use std::collections::HashSet;
+
+use perfrun_api::{
+    plan::{self, Plan},
+    results::{Metric, TrialRecord},
+};
+use perfrun_conductor::Event;
+use perfrun_report::Statistics;
+use serde::Serialize;
+
+use crate::ui::headlines;
+
+/// Points of the curve of what goes on: some minutes.
+const POINTS: usize = 300;
+
+/// A run, as the page draws it.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct View {
+    name: String,
+    stage: Stage,
+    trials: usize,
+    ended: usize,
+    failed: usize,
+    /// What goes on, for people.
+    now: String,
+    /// How much of the trial that goes on is done, from 0 to 1.
+    fraction: Option<f64>,
+    cells: Vec<Cell>,
+    /// Payload of the trials that went on, in bit/s, over seconds since the page was opened.
+    curve: Vec<[f64; 2]>,
+    /// No other run comes after it.
+    #[serde(skip)]
+    is_last: bool,
+    /// When payload of the trial that goes on was last counted, and how much there was.
+    #[serde(skip)]
+    counted: (f64, u64),
+    /// Trials of an earlier session, and those of this one; one that was tried again is there once.
+    #[serde(skip)]
+    ended_before: usize,
+    #[serde(skip)]
+    ended_now: HashSet<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+enum Stage {
+    #[default]
+    Starting,
+    Running,
+    Ended,
+}
+
+/// A cell, and what its trials have given so far.
+#[derive(Clone, Debug, Default, Serialize)]
+struct Cell {
+    id: String,
+    failed: usize,
+    series: Vec<Series>,
+}
+
+/// Values of one metric, of trials that are no warm-up.
+#[derive(Clone, Debug, Serialize)]
+struct Series {
+    metric: Metric,
+    values: Vec<f64>,
+    /// The middle one, as it is written for people.
+    median: String,
+}
+
+impl View {
+    /// Before anything has happened.
+    pub(super) fn new(name: &str, plan: &Plan, earlier: &[TrialRecord], is_last: bool) -> Self {
+        let cell = |cell: &plan::Cell| Cell {
+            id: cell.id.clone(),
+            ..Cell::default()
+        };
+        let mut view = Self {
+            is_last,
+            name: name.to_owned(),
+            trials: plan.trials.len(),
+            cells: plan.cells.iter().map(cell).collect(),
+            ..Self::default()
+        };
+        for record in earlier {
+            view.add(record);
+        }
+        view.ended_now.clear();
+        view
+    }
+
+    pub(super) fn is_last(&self) -> bool {
+        self.is_last
+    }
+
+    /// Nothing more will happen.
+    pub(super) fn end(&mut self) {
+        self.stage = Stage::Ended;
+        self.going_on(String::new());
+    }
+
+    /// Takes in what happened, so many seconds after the page was opened.
+    pub(super) fn on(&mut self, event: Event<'_>, seconds: f64) {
+        match event {
+            Event::RunStarted { ended, .. } => {
+                self.stage = Stage::Running;
+                self.ended_before = ended;
+                self.ended = ended;
+            }
+            Event::LinksChanging { network } => {
+                self.going_on(format!("setting and measuring links: {network}"));
+            }
+            Event::LinksChecked { check } => self.going_on(perfrun_report::links_line(check)),
+            Event::TrialStarted {
+                trial, cell, attempt, ..
+            } => {
+                let again = if attempt > 0 { ", again" } else { "" };
+                self.going_on(if trial.warmup {
+                    format!("{} warm-up{again}", cell.id)
+                } else {
+                    format!("{} #{}{again}", cell.id, trial.iteration + 1)
+                });
+                self.counted = (seconds, 0);
+            }
+            Event::TrialProgress { bytes, fraction, .. } => {
+                self.fraction = fraction;
+                let (at, before) = self.counted;
+                if seconds > at {
+                    let rate = bytes.saturating_sub(before) as f64 * 8.0 / (seconds - at);
+                    self.curve.push([seconds, rate]);
+                    let surplus = self.curve.len().saturating_sub(POINTS);
+                    self.curve.drain(..surplus);
+                }
+                self.counted = (seconds, bytes);
+            }
+            Event::TrialEnded { record } => {
+                self.add(record);
+                self.ended = self.ended_before + self.ended_now.len();
+            }
+            Event::NodeReplaced { name } => self.going_on(format!("{name} was started again")),
+        }
+    }
+
+    fn going_on(&mut self, what: String) {
+        self.now = what;
+        self.fraction = None;
+    }
+
+    fn add(&mut self, record: &TrialRecord) {
+        self.ended_now.insert(record.trial.id.clone());
+        let Some(cell) = self.cells.get_mut(record.trial.cell) else {
+            return;
+        };
+        if record.failure.is_some() {
+            self.failed += 1;
+            cell.failed += 1;
+        } else if !record.trial.warmup {
+            for (metric, value) in headlines(record) {
+                cell.add(metric, value);
+            }
+        }
+    }
+}
+
+impl Cell {
+    fn add(&mut self, metric: Metric, value: f64) {
+        let known = self.series.iter().position(|series| series.metric == metric);
+        let index = known.unwrap_or_else(|| {
+            self.series.push(Series {
+                metric,
+                values: vec![],
+                median: String::new(),
+            });
+            self.series.len() - 1
+        });
+        let series = &mut self.series[index];
+        series.values.push(value);
+        if let Some(statistics) = Statistics::of(series.values.iter().copied()) {
+            series.median = perfrun_report::value(metric.unit(), statistics.median);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use perfrun_api::{document, node::Reason, results::TrialFailure};
+    use serde_json::json;
+
+    use super::*;
+
+    fn plan() -> Plan {
+        let document = "
+apiVersion: perfrun.io/v1alpha1
+kind: PerfRun
+metadata: {name: shown}
+spec:
+  workload: {bandwidth: {sizes: [1Mi], directions: [both]}}
+  matrix: {clients: [libp2p], servers: [libp2p], transports: [tcp], rawBaseline: false}
+  iterations: 3
+  warmup: 1
+";
+        plan::plan(&document::parse(document).unwrap()[0].spec).unwrap()
+    }
+
+    fn record(plan: &Plan, trial: usize, goodput: f64) -> TrialRecord {
+        let record = json!({
+            "trial": plan.trials[trial],
+            "attempt": 0,
+            "metrics": {"uploadGoodput": goodput, "downloadGoodput": goodput / 2.0, "totalSeconds": 1.0},
+            "atSeconds": 0.0,
+            "overheadSeconds": 0.0,
+            "nodes": {},
+        });
+        serde_json::from_value(record).unwrap()
+    }
+
+    #[test]
+    fn cells_have_what_their_trials_gave_without_warmups() {
+        let plan = plan();
+        let mut view = View::new("shown", &plan, &[], true);
+        view.on(Event::RunStarted { trials: 4, ended: 0 }, 0.0);
+        for (trial, goodput) in [(0, 9e9), (1, 1e9), (2, 3e9), (3, 2e9)] {
+            let record = record(&plan, trial, goodput);
+            view.on(Event::TrialEnded { record: &record }, 1.0);
+        }
+        let shown = serde_json::to_value(&view).unwrap();
+        assert_eq!((&shown["stage"], &shown["ended"]), (&json!("running"), &json!(4)));
+        assert_eq!(
+            shown["cells"][0]["series"],
+            json!([
+                {"metric": "uploadGoodput", "values": [1e9, 3e9, 2e9], "median": "2.00 Gbit/s"},
+                {"metric": "downloadGoodput", "values": [0.5e9, 1.5e9, 1e9], "median": "1.00 Gbit/s"},
+            ])
+        );
+    }
+
+    #[test]
+    fn a_trial_that_is_tried_again_ends_once_and_its_failure_is_shown() {
+        let plan = plan();
+        let mut failed = record(&plan, 1, 1e9);
+        failed.metrics = BTreeMap::new();
+        failed.failure = Some(TrialFailure {
+            reason: Reason::Timeout,
+            message: "not done".to_owned(),
+            node: None,
+        });
+        // One of an earlier session.
+        let mut view = View::new("shown", &plan, &[record(&plan, 0, 1e9)], true);
+        view.on(Event::RunStarted { trials: 4, ended: 1 }, 0.0);
+        view.on(Event::TrialEnded { record: &failed }, 1.0);
+        view.on(
+            Event::TrialEnded {
+                record: &record(&plan, 1, 2e9),
+            },
+            2.0,
+        );
+        assert_eq!((view.ended, view.failed, view.cells[0].failed), (2, 1, 1));
+        assert_eq!(view.cells[0].series[0].values, [2e9]);
+    }
+
+    #[test]
+    fn the_curve_is_what_was_sent_since_it_was_last_looked_at() {
+        let plan = plan();
+        let mut view = View::new("shown", &plan, &[], true);
+        let (trial, cell) = (&plan.trials[1], &plan.cells[0]);
+        view.on(
+            Event::TrialStarted {
+                trial,
+                cell,
+                attempt: 0,
+            },
+            10.0,
+        );
+        for (seconds, bytes) in [(11.0, 1_000_000), (13.0, 2_000_000)] {
+            let fraction = Some(0.5);
+            view.on(
+                Event::TrialProgress {
+                    trial,
+                    bytes,
+                    fraction,
+                },
+                seconds,
+            );
+        }
+        assert_eq!(view.curve, [[11.0, 8e6], [13.0, 4e6]]);
+        assert_eq!(view.now, format!("{} #1", cell.id));
+        view.end();
+        assert_eq!((view.now.as_str(), view.fraction), ("", None));
+    }
+}

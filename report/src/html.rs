@@ -1,0 +1,101 @@
+//! `report.html`: the report for a browser, in one file that needs no other.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use perfrun_api::results::Results;
+
+use crate::{
+    markdown::sentence,
+    plot::plots,
+    table::{Cell, Kind, Table, mark},
+    tables::document,
+};
+
+/// Follows the reader's choice of light or dark.
+const STYLE: &str = include_str!("html.css");
+
+/// The whole report as a page, plots included. It loads nothing and runs nothing.
+pub fn html(results: &Results) -> String {
+    let document = document(results);
+    let tables = document.measurements.iter().chain(&document.problems);
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width";
+                meta name="color-scheme" content="light dark";
+                title { (document.title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                h1 { (document.title) }
+                @for warning in &document.warnings { p.warning role="alert" { (warning) } }
+                @if document.measurements.is_empty() {
+                    p { "Nothing was measured." }
+                } @else {
+                    p { (document.method) }
+                }
+                // Written by this crate, which escapes what comes from elsewhere.
+                @for (name, svg) in plots(results) { figure id=(name) { (PreEscaped(svg)) } }
+                @for table in tables.chain([&document.environment]) { (drawn(table)) }
+            }
+        }
+    };
+    page.into_string()
+}
+
+fn drawn(table: &Table) -> Markup {
+    html! {
+        h2 { (table.title) }
+        @if !table.caption.is_empty() { p { (sentence(&table.caption)) } }
+        div.wide {
+            table {
+                thead { tr { @for name in &table.header { th scope="col" { (name) } } } }
+                tbody {
+                    @for row in &table.rows {
+                        tr { @for (i, cell) in row.iter().enumerate() { (field(table, i, cell)) } }
+                    }
+                }
+            }
+        }
+        @for (i, footnote) in table.footnotes.iter().enumerate() { p.note { (mark(i)) " " (sentence(footnote)) } }
+    }
+}
+
+fn field(table: &Table, column: usize, cell: &Cell) -> Markup {
+    let content = html! {
+        (cell.text)
+        @if let Some(interval) = &cell.interval { " " span.interval { (interval) } }
+        (cell.marks())
+    };
+    html! {
+        @if table.kind == Kind::Prose {
+            td { (content) }
+        } @else if column < table.keys {
+            th scope="row" { (content) }
+        } @else {
+            td.value { (content) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_cannot_become_markup() {
+        let table = Table {
+            title: "<b>".to_owned(),
+            header: vec!["a&b".to_owned()],
+            rows: vec![vec!["<script>alert(1)</script>".into()]],
+            ..Table::default()
+        };
+        let page = drawn(&table).into_string();
+        assert!(page.contains("<h2>&lt;b&gt;</h2>"), "{page}");
+        assert!(
+            page.contains("a&amp;b") && page.contains("&lt;script&gt;alert(1)&lt;/script&gt;"),
+            "{page}"
+        );
+    }
+}
