@@ -41,24 +41,19 @@ fn the_api_server_takes_all_that_the_chart_can_make_without_a_warning() {
             for variant in fs::read_dir(repository().join(CHART).join("ci"))? {
                 let variant = variant?.path();
                 let path = variant.to_str().context("the path is text")?;
-                // In a namespace that is there, and without the kinds of an operator that is not.
-                let watched = fs::read_to_string(&variant)?.contains("watchNamespaces");
-                let watch = format!("watchNamespaces={{{}}}", if watched { &own } else { "" });
-                let grafana = format!("grafana.namespace={own}");
                 // The test's pod would ask for a service account that a dry run does not make; it is run elsewhere.
                 let mut args = vec!["template", "dry", CHART, "--skip-tests", "--namespace", &own];
                 args.extend(["--values", path]);
-                for value in [
-                    "metrics.serviceMonitor=false",
-                    "metrics.podMonitor=false",
-                    "metrics.prometheusRule=false",
-                    &grafana,
-                ] {
-                    args.extend(["--set", value]);
+                // In a namespace that is there, and without the kinds of an operator that is not.
+                let mut values = vec![
+                    "metrics.serviceMonitor=false,metrics.podMonitor=false,metrics.prometheusRule=false"
+                        .to_owned(),
+                    format!("grafana.namespace={own}"),
+                ];
+                if fs::read_to_string(&variant)?.contains("watchNamespaces") {
+                    values.push(format!("watchNamespaces={{{own}}}"));
                 }
-                if watched {
-                    args.extend(["--set", &watch]);
-                }
+                args.extend(values.iter().flat_map(|value| ["--set", value.as_str()]));
                 let file = folder.path().join("manifests.yaml");
                 fs::write(&file, helm.said(&args).await?)?;
                 let said = place
