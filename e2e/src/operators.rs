@@ -47,7 +47,7 @@ impl Operators {
                 let ready = status.ready_replicas.unwrap_or(0);
                 ensure!(
                     ready == wanted && status.replicas.unwrap_or(0) == wanted,
-                    "{ready} of {wanted} operators are ready; is operator/deploy installed?"
+                    "{ready} of {wanted} operators are ready; is the chart installed?"
                 );
                 if wanted > 0 {
                     self.leader().await?;

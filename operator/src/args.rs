@@ -3,7 +3,7 @@
 use std::{io::stderr, net::SocketAddr};
 
 use anyhow::Context;
-use clap::{Parser, ValueEnum};
+use clap::{Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
 /// The operator of perfrun: reconciles PerfRuns of a cluster.
@@ -12,12 +12,32 @@ use tracing_subscriber::EnvFilter;
 #[derive(Clone, Debug, Parser)]
 #[command(version, name = "perfrun-operator")]
 pub struct Args {
-    /// Reconcile the PerfRuns of this namespace only, instead of those of all.
-    #[arg(long, env = "PERFRUN_WATCH_NAMESPACE")]
-    pub watch_namespace: Option<String>,
+    /// What to do instead of reconciling.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Reconcile the PerfRuns of these namespaces only, separated by commas, instead of those of all.
+    #[arg(
+        long,
+        env = "PERFRUN_WATCH_NAMESPACES",
+        value_name = "NAMESPACE",
+        value_delimiter = ','
+    )]
+    pub watch_namespaces: Vec<String>,
     /// Image of nodes whose stack variant names none.
     #[arg(long, env = "PERFRUN_NODE_IMAGE", default_value_t = default_image())]
     pub node_image: String,
+    /// When to pull images of nodes: `Always`, `IfNotPresent` or `Never`; otherwise as Kubernetes does by their tag.
+    #[arg(long, env = "PERFRUN_NODE_IMAGE_PULL_POLICY", value_name = "POLICY")]
+    pub node_image_pull_policy: Option<String>,
+    /// Secrets to pull images of nodes with, separated by commas, in each namespace that has runs. Those of a run's
+    /// template are added.
+    #[arg(
+        long,
+        env = "PERFRUN_NODE_IMAGE_PULL_SECRETS",
+        value_name = "SECRET",
+        value_delimiter = ','
+    )]
+    pub node_image_pull_secrets: Vec<String>,
     /// How nodes are reached: `direct` by pod IP, `proxy` through the API server; `auto` is `direct` inside the cluster.
     #[arg(long, env = "PERFRUN_NODE_ACCESS", value_enum, default_value_t = NodeAccess::Auto)]
     pub node_access: NodeAccess,
@@ -40,6 +60,24 @@ pub struct Args {
         default_value = "info,kube_client=warn,kube_runtime=warn"
     )]
     pub log: String,
+}
+
+/// What the operator's program does besides reconciling.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// Apply a PerfRun of some seconds, wait until it has ended, and remove it; exits with 0 if it succeeded.
+    SelfTest(SelfTest),
+}
+
+/// See [`Command::SelfTest`].
+#[derive(Clone, Debug, clap::Args)]
+pub struct SelfTest {
+    /// Where to apply it: a namespace that an operator watches.
+    #[arg(long)]
+    pub namespace: String,
+    /// How long it may take. It waits for exclusive runs that are there already.
+    #[arg(long, default_value_t = 240)]
+    pub timeout_seconds: u64,
 }
 
 /// How nodes are reached.

@@ -24,6 +24,10 @@ pub const LINK_PORT: u16 = 9091;
 pub struct Site {
     /// Image of nodes whose variant names none, and of all link agents.
     pub node_image: String,
+    /// When these are pulled; none, if Kubernetes decides.
+    pub pull_policy: Option<String>,
+    /// Secrets that all images of pods are pulled with, by name.
+    pub pull_secrets: Vec<String>,
     /// Whether pods may set the sizes of TCP's windows: Kubernetes counts these among the safe sysctls since 1.32.
     pub tcp_sysctls: bool,
 }

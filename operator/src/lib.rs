@@ -18,6 +18,8 @@
 //! | `access` | reaches nodes directly, or through the API server |
 //! | `token` | tokens of runs |
 //! | `lease` | leadership |
+//! | `watch` | objects of some namespaces as one watch |
+//! | [`self_test`] | a run that says whether the installation works |
 //! | `admin`, `metrics` | `/livez`, `/readyz`, `/metrics` |
 
 mod access;
@@ -34,6 +36,8 @@ mod names;
 mod observe;
 pub mod operator;
 mod refusal;
+pub mod self_test;
 mod status;
 mod token;
 mod turn;
+mod watch;

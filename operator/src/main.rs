@@ -1,11 +1,17 @@
 //! `perfrun-operator`.
 
 use clap::Parser;
-use perfrun_operator::{args::Args, operator};
+use perfrun_operator::{
+    args::{Args, Command},
+    operator, self_test,
+};
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     args.start_logging()?;
-    operator::run(args).await
+    match &args.command {
+        None => operator::run(args).await,
+        Some(Command::SelfTest(asked)) => self_test::run(asked).await,
+    }
 }

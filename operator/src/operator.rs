@@ -6,8 +6,7 @@ use anyhow::Context as _;
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::version::Info};
 use kube::{
-    Api, Client, ResourceExt,
-    core::NamespaceResourceScope,
+    Client, ResourceExt,
     runtime::{
         Controller, WatchStreamExt,
         controller::Error as ControllerError,
@@ -32,6 +31,7 @@ use crate::{
     measure::Tasks,
     metrics::Metrics,
     token::TokenKey,
+    watch::watch,
 };
 
 /// Between two attempts to reach the API server at the start.
@@ -67,6 +67,8 @@ async fn lead(args: &Args, client: Client, metrics: &Arc<Metrics>) {
     };
     let site = Site {
         node_image: args.node_image.clone(),
+        pull_policy: args.node_image_pull_policy.clone(),
+        pull_secrets: args.node_image_pull_secrets.clone(),
         tcp_sysctls,
     };
     metrics.set_ready();
@@ -159,8 +161,7 @@ async fn act(args: &Args, client: &Client, key: &TokenKey, site: &Site, metrics:
         begun: Begun::default(),
     });
     let watched = context.clone();
-    let runs_seen = watcher(scoped::<Guarded>(args, client), watcher::Config::default())
-        .default_backoff()
+    let runs_seen = watch::<Guarded>(client, &args.watch_namespaces, watcher::Config::default())
         .inspect_ok(move |event| {
             // Nothing reconciles a run that is gone, so that its conductor is stopped here.
             if let (watcher::Event::Delete(run), context) = (event, &watched) {
@@ -170,8 +171,7 @@ async fn act(args: &Args, client: &Client, key: &TokenKey, site: &Site, metrics:
         .reflect(runs_writer)
         .applied_objects();
     let ours = watcher::Config::default().labels(&format!("{MANAGED_BY_LABEL}={MANAGER}"));
-    let pods_seen = watcher(scoped::<Pod>(args, client), ours)
-        .default_backoff()
+    let pods_seen = watch::<Pod>(client, &args.watch_namespaces, ours)
         .reflect(pods_writer)
         .touched_objects();
     Controller::for_stream(runs_seen, runs)
@@ -189,19 +189,8 @@ async fn act(args: &Args, client: &Client, key: &TokenKey, site: &Site, metrics:
         .await;
 }
 
-/// Objects of the namespace that is watched, or of all.
-fn scoped<K>(args: &Args, client: &Client) -> Api<K>
-where
-    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
-{
-    match &args.watch_namespace {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
-    }
-}
-
 /// Waits for SIGTERM or SIGINT.
-async fn stop_signal() {
+pub async fn stop_signal() {
     let (Ok(mut terminate), Ok(mut interrupt)) =
         (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
     else {

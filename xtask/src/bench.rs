@@ -41,8 +41,14 @@ fn on_cluster(workspace: &Workspace, bench: &mut Command) -> Result<ExitCode> {
         image::build(workspace, Image::Operator, Profile::Release)?,
         image::iperf3(workspace)?,
     ];
-    Cluster::with(workspace, "bench", &images, "operator/deploy", |cluster| {
-        shell::succeed(bench.envs(cluster.environment(Profile::Release)?))?;
-        Ok(ExitCode::SUCCESS)
-    })
+    Cluster::with(
+        workspace,
+        "bench",
+        &images,
+        image::tag(Profile::Release),
+        |cluster| {
+            shell::succeed(bench.envs(cluster.environment(Profile::Release)?))?;
+            Ok(ExitCode::SUCCESS)
+        },
+    )
 }

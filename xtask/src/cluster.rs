@@ -10,25 +10,34 @@ use std::{
 use anyhow::{Context, Result};
 use signal_hook::{consts::TERM_SIGNALS, flag};
 
-use crate::shell::{self, Profile, Workspace};
+use crate::{
+    chart, install,
+    shell::{self, Profile, Workspace},
+};
 
 /// Two nodes to measure between, and one to go to when one of them is lost.
 const NODES: &str = "3";
+
+/// Release and namespace of the operator. Tests know both.
+const RELEASE: &str = "perfrun";
+const NAMESPACE: &str = "perfrun-system";
 
 /// The cluster that is a lab.
 pub struct Cluster<'a> {
     workspace: &'a Workspace,
     lab: &'static str,
+    /// The current one and the one before.
+    helms: [PathBuf; 2],
 }
 
 impl<'a> Cluster<'a> {
-    /// Makes a lab of this name, beside any other, with images, the CRD and the operator as `manifests` has it, which is
-    /// the folder of a kustomization; does the work there; removes the lab.
+    /// Makes a lab of this name, beside any other, with images and a release of the chart whose images have this tag; does
+    /// the work there; removes the lab.
     pub fn with<T>(
         workspace: &'a Workspace,
         lab: &'static str,
         images: &[PathBuf],
-        manifests: &str,
+        tag: &str,
         work: impl FnOnce(&Self) -> Result<T>,
     ) -> Result<T> {
         // Ctrl-C ends what is waited for, and not this, which has a lab to remove; the second one does.
@@ -38,31 +47,36 @@ impl<'a> Cluster<'a> {
                 .and_then(|_| flag::register(*signal, Arc::clone(&interrupted)))
                 .context("failed to watch for Ctrl-C")?;
         }
-        let cluster = Self { workspace, lab };
+        let cluster = Self {
+            workspace,
+            lab,
+            helms: install::helm(workspace)?,
+        };
         // What a run that was killed has left.
         cluster.down()?;
         shell::succeed(cluster.xtask("up").args(["--nodes", NODES]))?;
-        let done = cluster.install(images, manifests).and_then(|()| work(&cluster));
+        let done = cluster.install(images, tag).and_then(|()| work(&cluster));
         cluster.down()?;
         done
     }
 
-    /// The images on every node, the CRD, and the operator.
-    fn install(&self, images: &[PathBuf], manifests: &str) -> Result<()> {
+    /// The images on every node, and the release.
+    fn install(&self, images: &[PathBuf], tag: &str) -> Result<()> {
         shell::succeed(self.xtask("load").args(images))?;
-        for args in [
-            ["apply", "--server-side", "--filename", "crds"],
-            ["apply", "--server-side", "--kustomize", manifests],
-        ] {
-            let mut kubectl = self.workspace.command(self.kubectl()?);
-            shell::succeed(kubectl.arg("--kubeconfig").arg(self.kubeconfig()?).args(args))?;
-        }
-        Ok(())
+        let mut helm = self.workspace.command(&self.helms[0]);
+        helm.args(["install", RELEASE, chart::FOLDER, "--create-namespace"]);
+        helm.args(["--namespace", NAMESPACE, "--set"]);
+        helm.arg(format!("image.tag={tag},nodeImage.tag={tag}"));
+        helm.args(["--wait", "--timeout=2m"]);
+        shell::succeed(helm.env("KUBECONFIG", self.kubeconfig()?))
     }
 
     /// How the crate `perfrun-e2e` finds it.
-    pub fn environment(&self, profile: Profile) -> Result<[(&'static str, OsString); 5]> {
+    pub fn environment(&self, profile: Profile) -> Result<[(&'static str, OsString); 7]> {
+        let [helm, helm_before] = &self.helms;
         Ok([
+            ("PERFRUN_E2E_HELM", helm.into()),
+            ("PERFRUN_E2E_HELM_BEFORE", helm_before.into()),
             ("PERFRUN_E2E_KUBECONFIG", self.kubeconfig()?.into()),
             ("PERFRUN_E2E_KUBECTL", self.kubectl()?.into()),
             ("PERFRUN_E2E_LAB", self.lab.into()),

@@ -1,7 +1,8 @@
 //! `cargo xtask crds`: the committed files that are generated from the types, written or compared.
 //!
-//! `perfrun-generate` knows what to generate; it writes a whole tree under the folder it is given. That is
-//! always a scratch folder here, so that writing and checking judge the same files by the same rule.
+//! `perfrun-generate` knows what to generate from types, and [`chart`] what the chart has of other files; both write a tree
+//! under the folder they are given. That is always a scratch folder here, so that writing and checking judge the same files
+//! by the same rule.
 
 use std::{
     collections::BTreeSet,
@@ -13,6 +14,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 
 use crate::{
+    chart,
     shell::{self, Profile, Workspace},
     step::Outcome,
 };
@@ -76,6 +78,7 @@ fn generate(workspace: &Workspace) -> Result<PathBuf> {
             .command(workspace.program(Profile::Dev, GENERATOR))
             .arg(&folder),
     )?;
+    chart::generate(&workspace.root, &folder)?;
     Ok(folder)
 }
 
@@ -97,7 +100,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// A folder with a generated file in it holds generated files only; the root itself is no such folder.
+/// A folder with a generated file in it holds generated files only, but for the root itself and the chart's.
 fn compare(committed: &Path, generated: &Path) -> Result<Vec<Difference>> {
     let expected = files_under(generated)?;
     let mut differences = Vec::new();
@@ -118,7 +121,8 @@ fn compare(committed: &Path, generated: &Path) -> Result<Vec<Difference>> {
     }
 
     let folders: BTreeSet<_> = expected.iter().filter_map(|file| file.parent()).collect();
-    for folder in folders.into_iter().filter(|folder| *folder != Path::new("")) {
+    let mixed = ["", chart::FOLDER].map(Path::new);
+    for folder in folders.into_iter().filter(|folder| !mixed.contains(folder)) {
         let present = committed.join(folder);
         for entry in fs::read_dir(&present).into_iter().flatten() {
             let entry = entry.with_context(|| format!("failed to list {}", present.display()))?;

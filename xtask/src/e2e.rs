@@ -36,7 +36,7 @@ pub fn run(workspace: &Workspace, names: &[String]) -> Result<ExitCode> {
 pub fn check(workspace: &Workspace, names: &[String], skip_log: Option<(&str, &Path)>) -> Result<Outcome> {
     let images = [Image::Node, Image::Operator].map(|image| image::build(workspace, image, Profile::Dev));
     let images = images.into_iter().collect::<Result<Vec<_>>>()?;
-    Cluster::with(workspace, "test", &images, "operator/deploy/dev", |cluster| {
+    Cluster::with(workspace, "test", &images, image::tag(Profile::Dev), |cluster| {
         // By the name of the target and not of the package, which would build its dependencies once more.
         let mut test = workspace.cargo([
             "test",

@@ -165,14 +165,18 @@ fn default_output(workspace: &Workspace, image: Image, tag: &str) -> Result<Path
         .join(format!("{}-{tag}.tar", image.file_stem())))
 }
 
-fn default_tag(profile: Profile, patches: &[Patch]) -> String {
-    let base = match profile {
+/// The tag of an image that nothing is patched in.
+pub fn tag(profile: Profile) -> &'static str {
+    match profile {
         Profile::Dev => "dev",
         Profile::Release => env!("CARGO_PKG_VERSION"),
-    };
-    patches
-        .iter()
-        .fold(base.to_owned(), |tag, patch| format!("{tag}-{}", patch.label()))
+    }
+}
+
+fn default_tag(profile: Profile, patches: &[Patch]) -> String {
+    patches.iter().fold(tag(profile).to_owned(), |tag, patch| {
+        format!("{tag}-{}", patch.label())
+    })
 }
 
 fn is_tag(text: &str) -> bool {
@@ -326,7 +330,7 @@ fn revision(workspace: &Workspace) -> Option<String> {
 mod tests {
     use std::{env, fs};
 
-    use super::{Profile, default_tag, is_tag, needs_no_loader};
+    use super::{Image, Profile, default_tag, is_tag, needs_no_loader};
 
     #[test]
     fn the_tag_says_what_is_inside() {
@@ -343,11 +347,11 @@ mod tests {
     }
 
     #[test]
-    fn the_manifests_name_the_images_of_this_version() {
-        let deployment = include_str!("../../operator/deploy/base/deployment.yaml");
-        for image in ["image: perfrun/operator", "value: perfrun/node"] {
-            let line = format!(" {image}:{}\n", env!("CARGO_PKG_VERSION"));
-            assert!(deployment.contains(&line), "{line}");
+    fn the_chart_names_these_images() {
+        let values = include_str!("../../charts/perfrun/values.yaml");
+        for image in [Image::Node, Image::Operator] {
+            let line = format!("\n  repository: {}\n", image.repository());
+            assert!(values.contains(&line), "{line}");
         }
     }
 

@@ -82,6 +82,14 @@ pub const BROWSER: &[Tool] = &[Tool {
 }];
 /// Needed to make images of what was built.
 pub const IMAGE: &[Tool] = &[BUILDAH];
+/// Needed to install kubernetes-validate.
+const PIP: &[Tool] = &[Tool {
+    program: "pip3",
+    variable: None,
+    folders: &[],
+    package: "python3-pip",
+    used_by: "the checks of the Helm chart",
+}];
 /// Needed to run the lab, besides Go.
 pub const LAB: &[Tool] = &[
     lab_tool("ip", "iproute2", "the lab, for its links and routes"),
@@ -113,6 +121,9 @@ const fn lab_tool(program: &'static str, package: &'static str, used_by: &'stati
 pub const CNI_FOLDERS: &[&str] = &["/usr/lib/cni", "/usr/libexec/cni", "/opt/cni/bin"];
 
 const CARGO_DENY: &str = "0.20.2";
+/// What `cargo xtask test` installs the chart with, and the one that many still have.
+const HELM: &[&str] = &["4.3.1", "3.22.0"];
+const KUBERNETES_VALIDATE: &str = "1.37.0";
 
 /// Installs the missing ones as root on Debian and its relatives, elsewhere says what to type.
 pub fn packages(workspace: &Workspace, tools: &[Tool]) -> Result<()> {
@@ -202,7 +213,7 @@ pub fn lab(workspace: &Workspace) -> Result<()> {
 pub fn go() -> Result<()> {
     if !shell::on_path("go") {
         bail!(
-            "`go` is missing; the lab's programs are built with it. Install Go 1.26, or any from 1.21 on, which \
+            "`go` is missing; helm and the lab's programs are built with it. Install Go 1.26, or any from 1.21 on, which \
              fetches the one it needs, put it into PATH and run this command again"
         );
     }
@@ -236,31 +247,84 @@ pub fn components(workspace: &Workspace) -> Result<()> {
 
 /// The pinned cargo-deny, built once for this user.
 pub fn cargo_deny(workspace: &Workspace) -> Result<PathBuf> {
-    let scratch = workspace.scratch()?;
-    let folder = format!("cargo-deny-{CARGO_DENY}");
-    let roots: Vec<_> = caches(workspace)?.map(|cache| cache.join(&folder)).collect();
-    let program = |root: &PathBuf| root.join("bin/cargo-deny");
-    if let Some(installed) = roots.iter().map(program).find(|program| program.is_file()) {
-        return Ok(installed);
-    }
+    let name = format!("cargo-deny-{CARGO_DENY}");
+    once(workspace, &name, "bin/cargo-deny", |root| {
+        let build = workspace.scratch()?.join("cargo-deny-build");
+        let mut install = workspace.cargo(["install", "cargo-deny", "--locked", "--version", CARGO_DENY]);
+        install.arg("--root").arg(root).arg("--target-dir").arg(&build);
+        // Its own profile takes minutes to save seconds: fat LTO in one unit, on a program that runs twice.
+        install.envs([
+            ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
+            ("CARGO_PROFILE_RELEASE_LTO", "off"),
+            ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1"),
+        ]);
+        shell::succeed(&mut install)?;
+        fs::remove_dir_all(&build).with_context(|| format!("failed to remove {}", build.display()))
+    })
+}
 
-    let root = roots.iter().find(|root| is_writable(root)).context(NO_CACHE)?;
+/// Both helms, the current one first, built once for this user. Each is called `helm`, in a folder of its own.
+pub fn helm(workspace: &Workspace) -> Result<[PathBuf; 2]> {
+    let [current, earlier] = [0, 1].map(|index| {
+        let version = HELM[index];
+        let major = version.split('.').next().unwrap_or_default();
+        once(workspace, &format!("helm-{version}"), "helm", |folder| {
+            go()?;
+            let package = format!("helm.sh/helm/v{major}/cmd/helm@v{version}");
+            let mut install = workspace.command("go");
+            install.args(["install", "-trimpath", "-ldflags=-s -w", &package]);
+            shell::succeed(install.env("GOBIN", folder).env("CGO_ENABLED", "0"))
+        })
+    });
+    Ok([current?, earlier?])
+}
+
+/// A command of the pinned kubernetes-validate, which brings the schemas of many Kubernetes versions.
+pub fn kubernetes_validate(workspace: &Workspace) -> Result<Command> {
+    let name = format!("kubernetes-validate-{KUBERNETES_VALIDATE}");
+    let program = once(workspace, &name, "bin/kubernetes-validate", |folder| {
+        packages(workspace, PIP)?;
+        let package = format!("kubernetes-validate=={KUBERNETES_VALIDATE}");
+        let mut install = workspace.command("pip3");
+        install.args([
+            "--disable-pip-version-check",
+            "install",
+            "--quiet",
+            "--root-user-action=ignore",
+            "--upgrade",
+        ]);
+        shell::succeed(install.arg("--target").arg(folder).arg(package))
+    })?;
+    let folder = program
+        .ancestors()
+        .nth(2)
+        .context("it is in a folder of its own")?;
+    let mut command = workspace.command(&program);
+    command.env("PYTHONPATH", folder);
+    Ok(command)
+}
+
+/// A program in a folder of the cache, which `install` fills if it has not been filled before.
+fn once(
+    workspace: &Workspace,
+    name: &str,
+    program: &str,
+    install: impl FnOnce(&Path) -> Result<()>,
+) -> Result<PathBuf> {
+    let folders: Vec<_> = caches(workspace)?.map(|cache| cache.join(name)).collect();
+    if let Some(folder) = folders.iter().find(|folder| folder.join(program).is_file()) {
+        return Ok(folder.join(program));
+    }
+    let folder = folders
+        .iter()
+        .find(|folder| is_writable(folder))
+        .context(NO_CACHE)?;
     println!(
-        "==> installing cargo-deny {CARGO_DENY} into {}; this happens once",
-        root.display()
+        "==> installing {name} into {}; this happens once",
+        folder.display()
     );
-    let build = scratch.join("cargo-deny-build");
-    let mut install = workspace.cargo(["install", "cargo-deny", "--locked", "--version", CARGO_DENY]);
-    install.arg("--root").arg(root).arg("--target-dir").arg(&build);
-    // Its own profile takes minutes to save seconds: fat LTO in one unit, on a program that runs twice.
-    install.envs([
-        ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
-        ("CARGO_PROFILE_RELEASE_LTO", "off"),
-        ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1"),
-    ]);
-    shell::succeed(&mut install)?;
-    fs::remove_dir_all(&build).with_context(|| format!("failed to remove {}", build.display()))?;
-    Ok(program(root))
+    install(folder)?;
+    Ok(folder.join(program))
 }
 
 const NO_CACHE: &str =

@@ -1,9 +1,10 @@
-//! Developer commands: `cargo xtask demo | test | e2e | crds | image | bench | lab`.
+//! Developer commands: `cargo xtask demo | test | e2e | charts | crds | image | bench | lab`.
 //!
 //! This crate is what a fresh clone builds first, so it depends on nothing that needs `protoc`, a stack
 //! under test or Kubernetes. It starts other programs and compares files; what it starts belongs elsewhere.
 
 mod bench;
+mod chart;
 mod cluster;
 mod crds;
 mod demo;
@@ -44,7 +45,9 @@ enum Command {
         #[arg(value_name = "NAME")]
         names: Vec<String>,
     },
-    /// Write the files generated from the types: CRDs, schemas, reference pages
+    /// Check the Helm chart without a cluster; `test` does so, too
+    Charts,
+    /// Write the generated files: CRDs, schemas, reference pages, the chart's copies and README
     Crds {
         /// Write nothing; fail when a committed file differs from what would be generated
         #[arg(long)]
@@ -81,6 +84,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Demo => demo::run(&workspace),
         Command::Test => test::run(&workspace),
         Command::E2e { names } => e2e::run(&workspace, &names),
+        Command::Charts => chart::run(&workspace),
         Command::Crds { check } => crds::run(&workspace, check),
         Command::Image(args) => image::run(&workspace, &args),
         Command::Bench { args } => bench::run(&workspace, &args),

@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context, Result};
 
 use crate::{
-    crds, e2e, install,
+    chart, crds, e2e, install,
     shell::{self, Workspace},
     step::{self, Outcome, Steps},
 };
@@ -45,6 +45,7 @@ pub fn run(workspace: &Workspace) -> Result<ExitCode> {
             "run `cargo fmt --all`",
         )
     });
+    steps.run("charts", || chart::check(workspace));
     steps.run("clippy", || {
         let mut clippy = workspace.cargo(["clippy", "--workspace", "--all-targets"]);
         step::check(

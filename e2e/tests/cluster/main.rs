@@ -1,5 +1,6 @@
 //! The operator on a real cluster: from `kubectl apply` to results, and through whatever may go wrong on the way.
 
+mod chart;
 mod crashes;
 mod deleted;
 mod examples;

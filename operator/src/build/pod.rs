@@ -9,10 +9,10 @@ mod link;
 use k8s_openapi::{
     api::core::v1::{
         Affinity, Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction,
-        NodeSelectorRequirement, NodeSelectorTerm, ObjectFieldSelector, Pod, PodAffinity, PodAffinityTerm,
-        PodAntiAffinity, PodSecurityContext, PodSpec, PreferredSchedulingTerm, Probe, ResourceRequirements,
-        SeccompProfile, SecretVolumeSource, SecurityContext, Toleration, TopologySpreadConstraint, Volume,
-        VolumeMount, WeightedPodAffinityTerm,
+        LocalObjectReference, NodeSelectorRequirement, NodeSelectorTerm, ObjectFieldSelector, Pod,
+        PodAffinity, PodAffinityTerm, PodAntiAffinity, PodSecurityContext, PodSpec, PreferredSchedulingTerm,
+        Probe, ResourceRequirements, SeccompProfile, SecretVolumeSource, SecurityContext, Toleration,
+        TopologySpreadConstraint, Volume, VolumeMount, WeightedPodAffinityTerm,
     },
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::LabelSelector, util::intstr::IntOrString},
 };
@@ -62,11 +62,11 @@ pub fn pod(run: &Identity, spec: &PerfRunSpec, plan: &Plan, new: &NewPod, site: 
         spec: Some(PodSpec {
             affinity: Some(affinity(run, spec, settings, new)),
             automount_service_account_token: Some(false),
-            containers: vec![container(run, spec, index, settings, new, &site.node_image)],
+            containers: vec![container(run, spec, index, settings, new, site)],
             enable_service_links: Some(false),
             host_network: spec.topology.host_network.then_some(true),
             init_containers: link::agent(run, spec, plan, site).map(|agent| vec![agent]),
-            image_pull_secrets: some(settings.image_pull_secrets.clone()),
+            image_pull_secrets: some(pull_secrets(settings, site)),
             node_selector: Some(settings.node_selector.clone()).filter(|all| !all.is_empty()),
             priority_class_name: settings.priority_class_name.clone(),
             restart_policy: Some("Never".to_owned()),
@@ -93,6 +93,18 @@ pub fn pod(run: &Identity, spec: &PerfRunSpec, plan: &Plan, new: &NewPod, site: 
     }
 }
 
+/// The template's and the site's.
+fn pull_secrets(settings: &PodSettings, site: &Site) -> Vec<LocalObjectReference> {
+    let mut all = settings.image_pull_secrets.clone();
+    for name in &site.pull_secrets {
+        let secret = LocalObjectReference { name: name.clone() };
+        if !all.contains(&secret) {
+            all.push(secret);
+        }
+    }
+    all
+}
+
 fn token(run: &Identity) -> Volume {
     Volume {
         name: "token".to_owned(),
@@ -111,7 +123,7 @@ fn container(
     index: usize,
     settings: &PodSettings,
     new: &NewPod,
-    default_image: &str,
+    site: &Site,
 ) -> Container {
     let variant = spec
         .stacks
@@ -119,13 +131,14 @@ fn container(
         .find(|variant| Some(&variant.name) == new.node.variant.as_ref());
     let image = variant
         .and_then(|variant| variant.image.as_deref())
-        .unwrap_or(default_image);
+        .unwrap_or(&site.node_image);
     let port = control_port(spec, index);
     let asked = variant.into_iter().flat_map(|variant| &variant.env);
     let asked = asked.map(|(name, text)| variable(name, text));
     Container {
         name: NODE_CONTAINER.to_owned(),
         image: Some(image.to_owned()),
+        image_pull_policy: site.pull_policy.clone(),
         args: Some(vec![
             "control".to_owned(),
             format!("--control=0.0.0.0:{port}"),

@@ -36,6 +36,7 @@ pub(super) fn agent(run: &Identity, spec: &PerfRunSpec, plan: &Plan, site: &Site
         name: LINK_CONTAINER.to_owned(),
         // Never a variant's: who impairs is to be the same on both sides of a comparison.
         image: Some(site.node_image.clone()),
+        image_pull_policy: site.pull_policy.clone(),
         args: Some(vec![
             "link-agent".to_owned(),
             format!("--control=0.0.0.0:{port}"),
@@ -258,7 +259,41 @@ mod tests {
         assert_eq!(sysctls(false), None);
     }
 
+    #[test]
+    fn pods_pull_images_as_the_operator_is_told_and_with_the_secrets_of_their_run() {
+        let site = Site {
+            node_image: "registry.example/perfrun/node:1".to_owned(),
+            pull_policy: Some("Never".to_owned()),
+            pull_secrets: vec!["shared".to_owned(), "own".to_owned()],
+            tcp_sysctls: true,
+        };
+        let template =
+            "{server: {imagePullSecrets: [{name: own}]}, client: {imagePullSecrets: [{name: own}]}}";
+        let spec = pod_of("{networks: [lat10]}", template, &site).spec.unwrap();
+        assert_eq!(
+            json!(spec.image_pull_secrets),
+            json!([{"name": "own"}, {"name": "shared"}])
+        );
+        for container in spec
+            .containers
+            .iter()
+            .chain(spec.init_containers.iter().flatten())
+        {
+            assert_eq!(container.image_pull_policy.as_deref(), Some("Never"));
+        }
+    }
+
     fn first_pod(matrix: &str, template: &str, tcp_sysctls: bool) -> Pod {
+        let site = Site {
+            node_image: "perfrun/node:default".to_owned(),
+            pull_policy: None,
+            pull_secrets: vec![],
+            tcp_sysctls,
+        };
+        pod_of(matrix, template, &site)
+    }
+
+    fn pod_of(matrix: &str, template: &str, site: &Site) -> Pod {
         let matrix = matrix.replace('{', "{clients: [mine], servers: [mine], rawBaseline: false, ");
         let text = format!(
             "
@@ -293,10 +328,6 @@ spec:
             incarnation: 0,
             avoid: None,
         };
-        let site = Site {
-            node_image: "perfrun/node:default".to_owned(),
-            tcp_sysctls,
-        };
-        pod(&Identity::of(&run).unwrap(), &run.spec, &plan, &new, &site)
+        pod(&Identity::of(&run).unwrap(), &run.spec, &plan, &new, site)
     }
 }

@@ -1,0 +1,22 @@
+{{- /* What the schema cannot say, in sentences. */ -}}
+{{- define "perfrun.checks" -}}
+{{- range $name, $image := dict "image" .Values.image "nodeImage" .Values.nodeImage }}
+{{- if regexMatch "@|:[^/]*$" $image.repository }}
+{{- fail (printf "%s.repository is %q: put what comes after the name into %s.tag or %s.digest" $name $image.repository $name $name) }}
+{{- end }}
+{{- end }}
+{{- if and (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) }}
+{{- fail "serviceAccount.create is false, so serviceAccount.name must name one that exists" }}
+{{- end }}
+{{- with .Values.test.namespace }}
+{{- if and $.Values.watchNamespaces (not (has . $.Values.watchNamespaces)) }}
+{{- fail (printf "test.namespace is %q, which is none of watchNamespaces: nobody would run the test's PerfRun" .) }}
+{{- end }}
+{{- end }}
+{{- $ours := list "PERFRUN_ADMIN" "PERFRUN_LEASE_NAME" "PERFRUN_MAX_CONCURRENT_RUNS" "PERFRUN_NAMESPACE" "PERFRUN_NODE_IMAGE" "PERFRUN_NODE_IMAGE_PULL_POLICY" "PERFRUN_NODE_IMAGE_PULL_SECRETS" "PERFRUN_WATCH_NAMESPACES" "RUST_LOG" }}
+{{- range .Values.extraEnv }}
+{{- if has .name $ours }}
+{{- fail (printf "extraEnv sets %s, which the chart does: use the value for it" .name) }}
+{{- end }}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,88 @@
+{{- /* Name of the operator's objects. */ -}}
+{{- define "perfrun.operator" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride -}}
+{{- else if contains .Chart.Name .Release.Name -}}
+{{- printf "%s-operator" (.Release.Name | trunc 54 | trimSuffix "-") -}}
+{{- else -}}
+{{- printf "%s-%s-operator" (.Release.Name | trunc 46 | trimSuffix "-") .Chart.Name -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Name of what the operator may do to runs. The same in all releases: two that would share a namespace, or the cluster,
+       are refused by helm, since one of them owns it. */ -}}
+{{- define "perfrun.runsRole" -}}
+perfrun-operator-runs
+{{- end -}}
+
+{{- define "perfrun.serviceAccount" -}}
+{{- .Values.serviceAccount.name | default (include "perfrun.operator" .) -}}
+{{- end -}}
+
+{{- /* Users' labels never take the place of those that objects are selected by. */ -}}
+{{- define "perfrun.labels" -}}
+{{- merge (include "perfrun.ownLabels" . | fromYaml) .Values.extraLabels | toYaml -}}
+{{- end -}}
+
+{{- define "perfrun.ownLabels" -}}
+{{ include "perfrun.selector" . }}
+app.kubernetes.io/part-of: perfrun
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") }}
+{{- end -}}
+
+{{- /* Nodes of runs take connections on their control port from pods with this name. */ -}}
+{{- define "perfrun.selector" -}}
+app.kubernetes.io/name: perfrun-operator
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- /* Of a dict with `image` and `chart`. */ -}}
+{{- define "perfrun.image" -}}
+{{- if .image.digest -}}
+{{- printf "%s@%s" .image.repository .image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" .image.repository (.image.tag | default .chart.AppVersion) -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* "yes", if an object of the Prometheus Operator is to be made. Of a dict with `asked`, `kind` and `root`. */ -}}
+{{- define "perfrun.monitors" -}}
+{{- if or (eq (toString .asked) "true") (and (eq (toString .asked) "auto") (.root.Capabilities.APIVersions.Has (printf "monitoring.coreos.com/v1/%s" .kind))) -}}
+yes
+{{- end -}}
+{{- end -}}
+
+{{- define "perfrun.monitorLabels" -}}
+{{- merge (include "perfrun.labels" . | fromYaml) .Values.metrics.labels | toYaml -}}
+{{- end -}}
+
+{{- define "perfrun.testNamespace" -}}
+{{- .Values.test.namespace | default (first .Values.watchNamespaces) | default .Release.Namespace -}}
+{{- end -}}
+
+{{- /* What both programs of this chart's pods may not do. */ -}}
+{{- define "perfrun.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+seccompProfile:
+  type: RuntimeDefault
+{{- end -}}
+
+{{- define "perfrun.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end -}}
+
+{{- define "perfrun.pullSecrets" -}}
+{{- with .Values.image.pullSecrets -}}
+imagePullSecrets:
+{{- range . }}
+  - name: {{ . }}
+{{- end }}
+{{- end }}
+{{- end -}}

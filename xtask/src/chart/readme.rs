@@ -1,0 +1,143 @@
+//! The chart's README, from the comments of its values.
+//!
+//! This reads our own values.yaml and no other: keys with their comment right above them, lists and maps that are values on
+//! one line, a comment at the top that ends with an empty line.
+
+use std::{collections::BTreeSet, fmt::Write};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+/// A key with its comment.
+struct Entry {
+    path: String,
+    /// `None` of a key that only has others below it.
+    default: Option<String>,
+    comment: String,
+}
+
+/// Writes it. Refuses values without a comment, and a schema with values that are not there.
+pub fn readme(values: &str, schema: &str) -> Result<String> {
+    let (top, values) = values
+        .split_once("\n\n")
+        .context("values.yaml begins with no comment")?;
+    let top: Vec<_> = top.lines().map(uncommented).collect();
+    let entries = entries(values)?;
+    let schema: Value = serde_json::from_str(schema).context("unable to read values.schema.json")?;
+    let known: BTreeSet<_> = entries.iter().map(|entry| entry.path.as_str()).collect();
+    if let Some(unknown) = paths(&schema, "")
+        .into_iter()
+        .find(|path| !known.contains(path.as_str()))
+    {
+        bail!("values.schema.json has {unknown}, which values.yaml has not");
+    }
+    let mut text = format!(
+        "<!-- From the comments in values.yaml, by `cargo xtask crds`. -->\n# The chart of perfrun\n\n{}\n\n\
+         ## Values\n\n| value | default | |\n|---|---|---|\n",
+        top.join("\n")
+    );
+    for Entry {
+        path,
+        default,
+        comment,
+    } in entries
+    {
+        let default = default.map(|default| format!("`{default}`")).unwrap_or_default();
+        let comment = comment.replace('|', "\\|");
+        writeln!(text, "| `{path}` | {default} | {comment} |").expect("writing to a string cannot fail");
+    }
+    Ok(text)
+}
+
+fn entries(values: &str) -> Result<Vec<Entry>> {
+    let mut entries = vec![];
+    let mut above: Vec<String> = vec![];
+    let mut comment: Vec<&str> = vec![];
+    for line in values.lines().filter(|line| !line.is_empty()) {
+        let content = line.trim_start();
+        if content.starts_with('#') {
+            comment.push(uncommented(content));
+            continue;
+        }
+        let (key, value) = content
+            .split_once(':')
+            .with_context(|| format!("values.yaml: not a key: {line}"))?;
+        above.truncate((line.len() - content.len()) / 2);
+        above.push(key.to_owned());
+        let path = above.join(".");
+        ensure!(!comment.is_empty(), "values.yaml: {path} has no comment");
+        entries.push(Entry {
+            path,
+            default: Some(value.trim().to_owned()).filter(|value| !value.is_empty()),
+            comment: comment.join(" "),
+        });
+        comment.clear();
+    }
+    Ok(entries)
+}
+
+fn uncommented(line: &str) -> &str {
+    let text = line.trim_start_matches('#');
+    text.strip_prefix(' ').unwrap_or(text)
+}
+
+/// Values that a schema allows by name. `resources` and its like have fields of Kubernetes, and one value here.
+fn paths(schema: &Value, prefix: &str) -> Vec<String> {
+    const KUBERNETES: &[&str] = &["resources", "affinity"];
+    let properties = schema["properties"].as_object().into_iter().flatten();
+    let mut all = vec![];
+    for (name, schema) in properties.filter(|(name, _)| *name != "global") {
+        let path = format!("{prefix}{name}");
+        if !KUBERNETES.contains(&path.as_str()) {
+            all.extend(paths(schema, &format!("{path}.")));
+        }
+        all.push(path);
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::readme;
+
+    const VALUES: &str = "\
+# All about it.
+#
+# More.
+
+# How many.
+replicas: 2
+# The image.
+image:
+  # Its
+  # name.
+  repository: a|b
+";
+
+    #[test]
+    fn every_value_is_in_the_table_with_its_default_and_its_comment() {
+        let text = readme(VALUES, "{}").unwrap();
+        assert!(
+            text.contains("# The chart of perfrun\n\nAll about it.\n\nMore.\n"),
+            "{text}"
+        );
+        let table = "| `replicas` | `2` | How many. |\n\
+                     | `image` |  | The image. |\n\
+                     | `image.repository` | `a|b` | Its name. |\n";
+        assert!(text.ends_with(table), "{text}");
+    }
+
+    #[test]
+    fn a_value_without_a_comment_and_a_schema_with_more_values_are_noticed() {
+        let error = |values: &str, schema: &str| readme(values, schema).unwrap_err().to_string();
+        assert_eq!(
+            error("# Top.\n\nreplicas: 2\n", "{}"),
+            "values.yaml: replicas has no comment"
+        );
+        let schema = r#"{"properties": {"image": {"properties": {"repository": {}, "tag": {}}}}}"#;
+        assert_eq!(
+            error(VALUES, schema),
+            "values.schema.json has image.tag, which values.yaml has not"
+        );
+    }
+}
