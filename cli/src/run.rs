@@ -1,5 +1,6 @@
 //! `perfrun run`: the nodes of a plan as local processes, and a conductor over them.
 
+pub mod exporter;
 pub mod nodes;
 
 use std::{
@@ -15,11 +16,14 @@ use perfrun_api::{
     results::{self, Results, RunState},
     spec::{PerfRun, PerfRunSpec},
 };
-use perfrun_conductor::{Conductor, Options, RunEnd};
+use perfrun_conductor::{Conductor, Event, Options, Progress, RunEnd};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use self::nodes::{LocalNodes, Programs};
+use self::{
+    exporter::Exporter,
+    nodes::{LocalNodes, Programs},
+};
 use crate::{
     args, label, local, read_documents, report,
     store::{self, Store},
@@ -59,8 +63,23 @@ pub fn isolation(args: &args::Run) -> anyhow::Result<local::Isolation> {
 pub async fn run(args: args::Run, isolation: local::Isolation) -> anyhow::Result<u8> {
     let cancel = CancellationToken::new();
     tokio::spawn(cancel_on_signal(cancel.clone()));
+    let exporter = match args.metrics_listen {
+        Some(address) => Exporter::serve(address).await?,
+        None => Exporter::default(),
+    };
+    let status = run_all(&args, isolation, &exporter, &cancel).await?;
+    exporter.last_scrape(args.output.quiet, &cancel).await;
+    Ok(status)
+}
+
+async fn run_all(
+    args: &args::Run,
+    isolation: local::Isolation,
+    exporter: &Exporter,
+    cancel: &CancellationToken,
+) -> anyhow::Result<u8> {
     if let Some(folder) = &args.resume {
-        return resume(&args, folder, isolation, &cancel).await;
+        return resume(args, folder, isolation, exporter, cancel).await;
     }
     let file = args.file.as_deref().context("name a file to run")?;
     let named = nodes::resolve(&args.node)?;
@@ -90,7 +109,7 @@ pub async fn run(args: args::Run, isolation: local::Isolation) -> anyhow::Result
             isolation.into(),
             named.clone(),
         )?;
-        status = status.max(one(&args, store, programs, isolation, &cancel).await?);
+        status = status.max(one(args, store, programs, isolation, exporter, cancel).await?);
     }
     Ok(status)
 }
@@ -100,6 +119,7 @@ async fn resume(
     args: &args::Run,
     folder: &Path,
     isolation: local::Isolation,
+    exporter: &Exporter,
     cancel: &CancellationToken,
 ) -> anyhow::Result<u8> {
     let mut store = Store::resume(folder)?;
@@ -121,7 +141,7 @@ async fn resume(
         ..
     } = store.results();
     let programs = nodes::programs(plan, spec, isolation, &environment.programs)?;
-    one(args, store, programs, isolation, cancel).await
+    one(args, store, programs, isolation, exporter, cancel).await
 }
 
 /// A document that may be run, with all that it takes.
@@ -209,8 +229,10 @@ async fn one(
     mut store: Store,
     programs: Programs,
     isolation: local::Isolation,
+    exporter: &Exporter,
     cancel: &CancellationToken,
 ) -> anyhow::Result<u8> {
+    exporter.begin(store.results());
     let Results { name, plan, .. } = store.results();
     let ui = Ui::new(args.output.quiet, plan);
     ui.mention(&format!(
@@ -228,7 +250,7 @@ async fn one(
         ui.mention(&format!("skipped {}: {}", skipped.id, skipped.reason));
     }
     let end = {
-        let measured = measure(&mut store, programs, isolation, &ui, cancel);
+        let measured = measure(&mut store, programs, isolation, exporter, &ui, cancel);
         tokio::pin!(measured);
         tokio::select! {
             biased;
@@ -240,9 +262,13 @@ async fn one(
         }
     };
     let RunEnd {
-        state, reason, nodes, ..
+        state,
+        cause,
+        reason,
+        nodes,
     } = end;
     let saved = store.finish(state, reason.clone(), nodes);
+    exporter.end(store.results(), cause);
     drop(ui);
     if let (RunState::Failed, Some(reason)) = (state, &reason) {
         let _ = writeln!(
@@ -275,6 +301,7 @@ async fn measure(
     store: &mut Store,
     programs: Programs,
     isolation: local::Isolation,
+    exporter: &Exporter,
     ui: &Ui,
     cancel: &CancellationToken,
 ) -> RunEnd {
@@ -294,7 +321,7 @@ async fn measure(
     let failed = |error: anyhow::Error| without_nodes(RunState::Failed, Some(format!("{error:#}")));
     let provision = Duration::from(spec.timeouts.provision);
     let logs = store.logs_folder();
-    let nodes = match LocalNodes::start(programs, &name, provision, isolation, logs, ui).await {
+    let nodes = match LocalNodes::start(programs, &name, provision, isolation, logs, exporter, ui).await {
         Ok(nodes) => nodes,
         Err(error) => return failed(error),
     };
@@ -314,12 +341,16 @@ async fn measure(
                 },
                 sink: store,
                 spares: &nodes,
-                progress: ui,
+                progress: &|event: Event<'_>| {
+                    exporter.on(event);
+                    ui.on(event);
+                },
                 cancel: cancel.clone(),
             };
             conductor.run(clients).await
         }
     };
+    exporter.keep_last_pages().await;
     nodes.stop().await;
     end
 }

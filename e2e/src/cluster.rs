@@ -50,6 +50,11 @@ impl Cluster {
         })
     }
 
+    /// The file that names the cluster.
+    pub fn file(&self) -> &Path {
+        &self.kubeconfig
+    }
+
     /// kubectl, to run a plugin on this cluster: it hands no options of its own to plugins.
     pub fn kubectl_plugin(&self) -> Command {
         let mut command = Command::new(&self.kubectl);

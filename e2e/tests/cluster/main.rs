@@ -1,6 +1,7 @@
 //! The operator on a real cluster: from `kubectl apply` to results, and through whatever may go wrong on the way.
 
 mod crashes;
+mod dashboards;
 mod deleted;
 mod examples;
 mod hopeless;

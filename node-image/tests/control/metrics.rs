@@ -134,7 +134,7 @@ async fn metrics_are_open_metrics_with_a_unit_and_a_help() {
             "perfrun_streams",
             "perfrun_operation_failures",
             "perfrun_trials",
-            "perfrun_trials_running",
+            "perfrun_cell_running",
             "perfrun_process_cpu_seconds",
             "perfrun_process_resident_memory_bytes",
             "perfrun_process_context_switches",
@@ -203,7 +203,7 @@ async fn counters_say_what_the_trials_say_also_of_those_that_failed() {
                 metrics.sum("perfrun_payload_bytes_total", &labels("received")),
                 bytes.1 as f64
             );
-            assert_eq!(metrics.sum("perfrun_trials_running", &[]), 0.0);
+            assert_eq!(metrics.sum("perfrun_cell_running", &[("cell", "a-cell")]), 0.0);
         }
         pair.client.delete("a").await;
         pair.server.delete("a").await;
