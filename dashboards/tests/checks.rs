@@ -7,6 +7,7 @@ use std::{
 
 use perfrun_api::metrics::{Kind, SOURCES};
 use perfrun_dashboards::{Dashboard, Panel, Variables, all, folder, labels_of_legend, metrics_of, promtool};
+use perfrun_skip::skip;
 use serde_json::Value;
 
 /// Panels that every Grafana has.
@@ -326,10 +327,7 @@ fn alerts_say_what_they_mean_and_what_to_do() {
 #[test]
 fn promtool_finds_the_alerts_to_be_right_and_to_do_what_their_tests_say() {
     if let Some(obstacle) = perfrun_dashboards::Prometheus::obstacle() {
-        return skip(
-            "promtool_finds_the_alerts_to_be_right_and_to_do_what_their_tests_say",
-            obstacle,
-        );
+        return skip("all of it", obstacle);
     }
     for arguments in [
         ["check", "rules", "--lint-fatal", "alerts.yaml"].as_slice(),
@@ -340,18 +338,4 @@ fn promtool_finds_the_alerts_to_be_right_and_to_do_what_their_tests_say() {
             String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "promtool {arguments:?}: {said}");
     }
-}
-
-/// Says in the log of skips that a test could not run.
-fn skip(test: &str, reason: &str) {
-    use std::io::Write;
-    let Some(path) = std::env::var_os("PERFRUN_SKIP_LOG") else {
-        return;
-    };
-    let mut log = fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(path)
-        .unwrap();
-    writeln!(log, "{test}: {reason}").unwrap();
 }

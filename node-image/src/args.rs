@@ -76,7 +76,7 @@ pub struct Observed {
     /// Name of the node in the plan of the run, for the same.
     #[arg(long, env = "PERFRUN_RUN_NODE", default_value = "")]
     pub run_node: String,
-    /// Serve /metrics there, too, where nothing else is to be had: the control port is not for everybody.
+    /// Serve /metrics there, too, and nothing else: the control port is not for everybody.
     #[arg(long, env = "PERFRUN_METRICS")]
     pub metrics: Option<SocketAddr>,
     /// When told to stop, wait for so many seconds at most until whoever has read /metrics before has done so again.

@@ -24,6 +24,7 @@ pub fn run(workspace: &Workspace, names: &[String]) -> Result<ExitCode> {
         bail!(obstacle);
     }
     install::packages(workspace, install::BUILD)?;
+    install::test(workspace)?;
     workspace.build(Profile::Dev, &["perfrun", "perfrun-node"])?;
     match check(workspace, names, None)? {
         Outcome::Failed(reason) => bail!(reason),

@@ -27,7 +27,7 @@ const FETCH_LIMIT: &str = "60";
 pub fn run(workspace: &Workspace) -> Result<ExitCode> {
     install::packages(workspace, install::BUILD)?;
     install::components(workspace)?;
-    if let Err(error) = install::packages(workspace, install::TEST) {
+    if let Err(error) = install::test(workspace) {
         println!("==> some tests will be skipped: {error:#}");
     }
     let deny = install::cargo_deny(workspace);

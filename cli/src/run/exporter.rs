@@ -35,10 +35,13 @@ struct Served {
 #[derive(Default)]
 struct Shared {
     scrapes: Scrapes,
-    nodes: Mutex<BTreeMap<String, Node>>,
+    /// By the names of the run and the node: pages of an earlier run may still be there.
+    nodes: Mutex<BTreeMap<Name, Node>>,
     ended: Mutex<Vec<RunView>>,
     current: Mutex<Option<Current>>,
 }
+
+type Name = (String, String);
 
 /// A node's page.
 #[derive(Clone)]
@@ -115,16 +118,18 @@ impl Exporter {
 
     /// A node is there, perhaps in place of a lost one.
     pub fn watch(&self, name: &str, contact: Contact) {
-        if let Some(shared) = self.shared() {
-            lock(&shared.nodes).insert(name.to_owned(), Node::There(contact));
-        }
+        let Some(shared) = self.shared() else { return };
+        let current = lock(&shared.current);
+        let run = current.as_ref().map(|current| current.view.name.clone());
+        let name = (run.unwrap_or_default(), name.to_owned());
+        lock(&shared.nodes).insert(name, Node::There(contact));
     }
 
     /// Nodes will end now: what they counted last is not to be lost with them.
     pub async fn keep_last_pages(&self) {
         if let Some(shared) = self.shared() {
             let pages = shared.pages().await;
-            let gone = |(name, page): (String, String)| (name, Node::Gone(page.into()));
+            let gone = |(name, page): (Name, String)| (name, Node::Gone(page.into()));
             *lock(&shared.nodes) = pages.into_iter().map(gone).collect();
         }
     }
@@ -178,7 +183,7 @@ impl Shared {
     }
 
     /// The pages of all nodes that answer.
-    async fn pages(&self) -> Vec<(String, String)> {
+    async fn pages(&self) -> Vec<(Name, String)> {
         let nodes = lock(&self.nodes).clone();
         let pages = nodes
             .into_iter()

@@ -3,12 +3,12 @@
 use std::{net::TcpListener, time::Duration};
 
 use perfrun_dashboards::{Prometheus, Scope, agrees_with, all, all_have_data, now};
+use perfrun_skip::skip;
 use serde_json::json;
 
 use crate::{
     document::{self, Document},
     perfrun::{Mode, Place, Running, entries, results},
-    skip::skip,
 };
 
 /// Runs that together measure all that there is.
