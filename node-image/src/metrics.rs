@@ -2,7 +2,10 @@
 
 pub mod process;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    borrow::Cow,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use perfrun_api::{
     histogram::Recorder,
@@ -90,6 +93,10 @@ fn latency_histogram() -> Histogram {
 
 /// A registry whose samples all carry the labels of the node that this process is or belongs to.
 pub fn registry(observed: &Observed, role: &str) -> Registry {
+    Registry::with_labels(labels(observed, role))
+}
+
+fn labels(observed: &Observed, role: &str) -> impl Iterator<Item = (Cow<'static, str>, Cow<'static, str>)> {
     let Observed {
         run_namespace,
         run,
@@ -103,14 +110,19 @@ pub fn registry(observed: &Observed, role: &str) -> Registry {
         ("role", role),
     ];
     // An empty label is as good as none.
+    let labels = labels.map(|(name, value)| (name, value.to_owned()));
     let labels = labels.into_iter().filter(|(_, value)| !value.is_empty());
-    Registry::with_labels(labels.map(|(name, value)| (name.into(), value.to_owned().into())))
+    labels.map(|(name, value)| (name.into(), value.into()))
 }
 
 impl Metrics {
     /// Metrics that all carry the labels of the node.
     pub fn new(observed: &Observed, role: Role) -> Self {
-        let mut registry = registry(observed, &role.to_string());
+        let mut root = Registry::default();
+        // libp2p has a label `role` of its own, and Prometheus refuses a whole page for a label that is there twice.
+        let libp2p = root.sub_registry_with_labels(labels(observed, ""));
+        let stacks = Arc::new(StackMetrics::new(libp2p.sub_registry_with_prefix("perfrun")));
+        let registry = root.sub_registry_with_labels(labels(observed, &role.to_string()));
         let families = Families {
             bytes: Family::default(),
             connections: Family::default(),
@@ -134,10 +146,9 @@ impl Metrics {
         registry.add(&node::OPEN, f.open.clone());
         registry.add(&node::ROUND_TRIP, f.round_trip.clone());
         registry.register_collector(Box::new(ProcessCollector));
-        let stacks = Arc::new(StackMetrics::new(registry.sub_registry_with_prefix("perfrun")));
         Self {
             scrapes: families.scrapes.clone(),
-            registry: Mutex::new(registry),
+            registry: Mutex::new(root),
             families,
             stacks,
         }

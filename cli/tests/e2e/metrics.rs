@@ -29,7 +29,7 @@ fn documents() -> [Document; 4] {
         ),
         of("handshakes", json!({ "handshakes": { "count": 40 } })),
         of("pings", json!({ "ping": { "count": 40, "interval": "10ms" } })),
-        of("substreams", json!({ "substreams": { "counts": [60] } })),
+        of("substreams", json!({ "substreams": { "counts": [100], "mode": "paced", "rate": 200 } })),
     ]
 }
 

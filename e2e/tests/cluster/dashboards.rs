@@ -19,7 +19,7 @@ topology: {placement: Any, exclusive: false}
 const OTHERS: [(&str, &str); 3] = [
     ("handshakes", "{handshakes: {count: 60}}"),
     ("pings", "{ping: {count: 40, interval: 20ms}}"),
-    ("substreams", "{substreams: {counts: [60]}}"),
+    ("substreams", "{substreams: {counts: [100], mode: paced, rate: 100}}"),
 ];
 
 #[test]

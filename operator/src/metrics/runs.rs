@@ -9,6 +9,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{ResourceExt, runtime::reflector::Store};
 use perfrun_api::{
     cluster::condition,
@@ -96,8 +97,7 @@ fn bound(runs: &mut [RunView], most: usize) -> usize {
 
 fn view(run: &PerfRun) -> RunView {
     let status = run.status.clone().unwrap_or_default();
-    let seconds =
-        |time: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Time| time.0.as_millisecond() as f64 / 1e3;
+    let seconds = |time: &Time| time.0.as_millisecond() as f64 / 1e3;
     let ended = status
         .conditions
         .iter()
@@ -127,6 +127,12 @@ fn view(run: &PerfRun) -> RunView {
 
 #[cfg(test)]
 mod tests {
+    use kube::{core::DeserializeGuard, runtime::watcher};
+    use perfrun_api::{
+        results::{Flag, Metric, SummaryRow},
+        spec::PerfRunStatus,
+    };
+
     use super::*;
 
     #[test]
@@ -146,6 +152,41 @@ mod tests {
         assert_eq!(kept, [("run-4", 0), ("run-3", 4), ("run-2", 3), ("run-1", 0)]);
     }
 
+    #[test]
+    fn everything_is_said_as_it_is_described() {
+        let (store, mut writer) = kube::runtime::reflector::store::<Guarded>();
+        let mut run = named("a-run");
+        run.metadata.namespace = Some("a-namespace".to_owned());
+        run.status = Some(PerfRunStatus {
+            completion_time: Some(Time(jiff::Timestamp::now())),
+            summary: vec![SummaryRow {
+                cell: plan(&run.spec).unwrap().cells[0].id.clone(),
+                ci95_low: Some(0.5),
+                flags: vec![Flag::DebugBuild],
+                ..row()
+            }],
+            ..PerfRunStatus::default()
+        });
+        let applied = watcher::Event::Apply(DeserializeGuard(Ok(run)));
+        writer.apply_watcher_event(&applied);
+        let metrics = super::super::Metrics::new();
+        metrics.watch(Some(store));
+        metrics.reconciled(std::time::Duration::from_millis(1), Some("Apply"));
+        let page = metrics.encode();
+        assert_eq!(
+            perfrun_metrics::undescribed(&page),
+            [""; 0],
+            "not as docs/reference/metrics.md says"
+        );
+        for line in [
+            "perfrun_run_info{run_namespace=\"a-namespace\",run=\"a-run\",workload=\"ping\",phase=\"Pending\",reason=\"\"} 1",
+            "network=\"none\",metric=\"roundTripP50\",unit=\"seconds\"} 1.0",
+            "flag=\"DebugBuild\"} 1.0",
+        ] {
+            assert!(page.contains(line), "{line} is not in {page}");
+        }
+    }
+
     fn named(name: &str) -> PerfRun {
         let text = format!(
             "{{apiVersion: perfrun.io/v1alpha1, kind: PerfRun, metadata: {{name: {name}}}, spec: {{workload: {{ping: {{}}}}}}}}"
@@ -153,8 +194,7 @@ mod tests {
         perfrun_api::document::parse(&text).unwrap().remove(0)
     }
 
-    fn row() -> perfrun_api::results::SummaryRow {
-        use perfrun_api::results::{Metric, SummaryRow};
+    fn row() -> SummaryRow {
         SummaryRow {
             cell: "a-cell".to_owned(),
             metric: Metric::RoundTripP50,
