@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    ffi::OsStr,
     fs,
     net::{SocketAddr, TcpListener},
     path::Path,
@@ -71,8 +72,13 @@ impl Series {
 }
 
 impl Prometheus {
-    /// Starts one with this configuration, in YAML. Other files, by name, are in the folder that it is started in.
-    pub async fn start(configuration: &str, files: &[(&str, &str)]) -> Result<Self> {
+    /// Starts the one on PATH with this configuration, in YAML.
+    pub async fn start(configuration: &str) -> Result<Self> {
+        Self::start_this(OsStr::new("prometheus"), configuration, &[]).await
+    }
+
+    /// Starts a certain one. Files, by name, are in the folder that it is started in.
+    pub async fn start_this(program: &OsStr, configuration: &str, files: &[(&str, &str)]) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         fs::write(folder.path().join("prometheus.yml"), configuration)?;
         for (name, text) in files {
@@ -80,7 +86,7 @@ impl Prometheus {
         }
         let address = free_address()?;
         let log = fs::File::create(folder.path().join("log"))?;
-        let process = Command::new("prometheus")
+        let process = Command::new(program)
             .current_dir(folder.path())
             .args(["--config.file=prometheus.yml", "--storage.tsdb.path=data"])
             .arg(format!("--web.listen-address={address}"))
@@ -89,7 +95,7 @@ impl Prometheus {
             .stderr(log)
             .kill_on_drop(true)
             .spawn()
-            .context("failed to start prometheus: `cargo xtask test` installs Debian's")?;
+            .with_context(|| format!("failed to start {}", program.display()))?;
         let mut this = Self {
             client: Client::builder().no_proxy().build()?,
             base: format!("http://{address}"),

@@ -29,7 +29,10 @@ fn documents() -> [Document; 4] {
         ),
         of("handshakes", json!({ "handshakes": { "count": 40 } })),
         of("pings", json!({ "ping": { "count": 40, "interval": "10ms" } })),
-        of("substreams", json!({ "substreams": { "counts": [100], "mode": "paced", "rate": 200 } })),
+        of(
+            "substreams",
+            json!({ "substreams": { "counts": [100], "mode": "paced", "rate": 200 } }),
+        ),
     ]
 }
 
@@ -46,7 +49,7 @@ fn every_query_of_the_dashboards_of_runs_has_data_of_local_runs_that_agree_with_
     let configuration = format!(
         "{{global: {{scrape_interval: 1s}}, scrape_configs: [{{job_name: perfrun, static_configs: [{{targets: ['{address}']}}]}}]}}"
     );
-    let prometheus = runtime.block_on(Prometheus::start(&configuration, &[])).unwrap();
+    let prometheus = runtime.block_on(Prometheus::start(&configuration)).unwrap();
     let place = Place::new();
     let from = now();
     let command = place.command(Mode::Namespaces, &documents()[0], &["--metrics-listen", &address]);

@@ -1,9 +1,14 @@
 //! A real Prometheus finds operators and nodes by itself, and dashboards have something to show.
 
+use std::{env, ffi::OsStr};
+
 use anyhow::{Context, Result, ensure};
 use perfrun_api::spec::PerfRun;
 use perfrun_dashboards::{Prometheus, Scope, agrees_with, all, all_have_data, now};
 use perfrun_e2e::{Scene, e2e, run::TINY, seconds, skip, until};
+
+/// Names a Prometheus with Kubernetes service discovery. Debian builds its own without.
+const PROMETHEUS: &str = "PERFRUN_E2E_PROMETHEUS";
 
 /// Transfers over links with delay and loss, of so many trials that there are intervals; long enough for a few scrapes.
 const BANDWIDTH: &str = "
@@ -19,19 +24,23 @@ topology: {placement: Any, exclusive: false}
 const OTHERS: [(&str, &str); 3] = [
     ("handshakes", "{handshakes: {count: 60}}"),
     ("pings", "{ping: {count: 40, interval: 20ms}}"),
-    ("substreams", "{substreams: {counts: [100], mode: paced, rate: 100}}"),
+    (
+        "substreams",
+        "{substreams: {counts: [100], mode: paced, rate: 100}}",
+    ),
 ];
 
 #[test]
 fn every_query_of_every_dashboard_has_data_that_agree_with_results() {
     e2e(async |scene| {
-        if let Some(obstacle) = Prometheus::obstacle() {
-            skip("all of it", obstacle);
+        let Some(program) = env::var_os(PROMETHEUS) else {
+            let reason = "needs a Prometheus that finds pods, which Debian's cannot";
+            skip("all of it", &format!("{reason}: {PROMETHEUS} is not set"));
             return Ok(());
-        }
+        };
         let from = now();
-        let prometheus = scraping(scene, 1).await?;
-        let slow = scraping(scene, 15).await?;
+        let prometheus = scraping(scene, &program, 1).await?;
+        let slow = scraping(scene, &program, 15).await?;
         scene.create("bandwidth", BANDWIDTH).await?;
         for (name, workload) in OTHERS {
             let spec = format!(
@@ -107,7 +116,7 @@ async fn no_pods(scene: &Scene, runs: &[&str]) -> Result<()> {
 
 /// A Prometheus that finds the operators, and the nodes of this test, as one in the cluster would, and asks all of them through
 /// the API server, since pods' addresses lead nowhere from here.
-async fn scraping(scene: &Scene, interval: u32) -> Result<Prometheus> {
+async fn scraping(scene: &Scene, program: &OsStr, interval: u32) -> Result<Prometheus> {
     let Login {
         server,
         authority,
@@ -150,7 +159,7 @@ scrape_configs:
         ("client.crt", &certificate),
         ("client.key", &key),
     ];
-    Prometheus::start(&configuration, &files).await
+    Prometheus::start_this(program, &configuration, &files).await
 }
 
 /// How the administrator of the cluster is known to it.
