@@ -1,5 +1,6 @@
 //! Files made from the types. They are committed, so that people can read and apply them; a check compares.
 
+mod metrics;
 mod networks;
 mod reference;
 
@@ -19,6 +20,7 @@ pub fn files() -> Vec<(&'static str, String)> {
         ("schema/results.schema.json", schema + "\n"),
         ("docs/reference/perfrun.md", reference::page(&crd)),
         ("docs/reference/networks.md", networks::page()),
+        ("docs/reference/metrics.md", metrics::page()),
     ]
 }
 

@@ -6,6 +6,7 @@ pub mod generated;
 pub mod histogram;
 pub mod matrix;
 pub mod measure;
+pub mod metrics;
 pub mod network;
 pub mod node;
 pub mod plan;

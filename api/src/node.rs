@@ -100,6 +100,21 @@ pub struct TrialRequest {
     pub side: Side,
     /// The node ends the trial as failed after so long, in seconds.
     pub timeout_seconds: f64,
+    /// What the trial is called in metrics.
+    #[serde(default)]
+    pub labels: TrialLabels,
+}
+
+/// What a trial is called in metrics: words of the plan, which are few.
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TrialLabels {
+    /// The cell.
+    #[serde(default)]
+    pub cell: String,
+    /// The network that its links are set to be.
+    #[serde(default)]
+    pub network: String,
 }
 
 /// A node's side of a trial.

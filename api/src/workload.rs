@@ -30,6 +30,28 @@ pub struct Workload {
     pub ping: Option<Ping>,
 }
 
+impl Workload {
+    /// What it is called; of a document that was not validated, perhaps nothing.
+    pub fn name(&self) -> &'static str {
+        let Self {
+            bandwidth,
+            substreams,
+            handshakes,
+            ping,
+        } = self;
+        let names = [
+            ("bandwidth", bandwidth.is_some()),
+            ("substreams", substreams.is_some()),
+            ("handshakes", handshakes.is_some()),
+            ("ping", ping.is_some()),
+        ];
+        names
+            .into_iter()
+            .find_map(|(name, is_set)| is_set.then_some(name))
+            .unwrap_or_default()
+    }
+}
+
 /// Bulk transfer. Set either `sizes` or `duration`.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[x_kube(validation = Rule::new("(size(self.sizes) > 0) != has(self.duration)").message("set either sizes or duration: sizes transfers so many bytes, duration transfers for so long"))]

@@ -12,7 +12,10 @@ use perfrun_api::{
 };
 use perfrun_cli::{
     local::Isolation,
-    run::nodes::{self, LocalNodes},
+    run::{
+        exporter::Exporter,
+        nodes::{self, LocalNodes},
+    },
     ui::Ui,
 };
 use perfrun_conductor::{Conductor, Event, Kept, Options, Sink};
@@ -42,9 +45,10 @@ impl Testbed {
         let programs = nodes::programs(&plan, &spec, Isolation::Namespaces, &[])?;
         // One for each testbed, and a process has few.
         let ui: &'static Ui = Box::leak(Box::new(Ui::new(true, &plan)));
+        let exporter: &'static Exporter = Box::leak(Box::default());
         let provision = spec.timeouts.provision.into();
         let (isolation, folder) = (Isolation::Namespaces, logs.path().to_owned());
-        let nodes = LocalNodes::start(programs, "bench", provision, isolation, folder, ui).await?;
+        let nodes = LocalNodes::start(programs, "bench", provision, isolation, folder, exporter, ui).await?;
         Ok(Self {
             spec,
             plan,

@@ -3,7 +3,14 @@
 mod cluster;
 mod link;
 
-use std::{env, ffi::OsStr, net::SocketAddr, path::Path, path::PathBuf, str::FromStr, sync::LazyLock};
+use std::{
+    env,
+    ffi::OsStr,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    str::FromStr,
+    sync::LazyLock,
+};
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
@@ -136,8 +143,12 @@ pub struct Run {
     /// Where what comes out goes.
     #[command(flatten)]
     pub output: Output,
+    /// Serve metrics of all nodes, and results so far, for Prometheus: at http://ADDRESS/metrics. When the last run has
+    /// ended, whoever has read them is waited for once more.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub metrics_listen: Option<SocketAddr>,
     /// Have the operator of a Kubernetes cluster run it, and follow it.
-    #[arg(long, conflicts_with_all = ["loopback", "node", "resume", "ui"], help_heading = "Cluster")]
+    #[arg(long, conflicts_with_all = ["loopback", "node", "resume", "metrics_listen", "ui"], help_heading = "Cluster")]
     pub cluster: bool,
     /// Which cluster.
     #[command(flatten)]

@@ -1,5 +1,6 @@
 //! `perfrun run`: the nodes of a plan as local processes, and a conductor over them.
 
+pub mod exporter;
 pub mod nodes;
 
 use std::{
@@ -19,7 +20,10 @@ use perfrun_conductor::{Conductor, Event, Options, Progress, RunEnd};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use self::nodes::{LocalNodes, Programs};
+use self::{
+    exporter::Exporter,
+    nodes::{LocalNodes, Programs},
+};
 use crate::{
     args, label, local,
     page::Page,
@@ -61,8 +65,20 @@ pub fn isolation(args: &args::Run) -> anyhow::Result<local::Isolation> {
 pub async fn run(args: args::Run, isolation: local::Isolation) -> anyhow::Result<u8> {
     let cancel = CancellationToken::new();
     tokio::spawn(cancel_on_signal(cancel.clone()));
+    let audience = Audience::gather(&args).await?;
+    let status = run_all(&args, isolation, &audience, &cancel).await?;
+    audience.exporter.last_scrape(args.output.quiet, &cancel).await;
+    Ok(status)
+}
+
+async fn run_all(
+    args: &args::Run,
+    isolation: local::Isolation,
+    audience: &Audience,
+    cancel: &CancellationToken,
+) -> anyhow::Result<u8> {
     if let Some(folder) = &args.resume {
-        return resume(&args, folder, isolation, &cancel).await;
+        return resume(args, folder, isolation, audience, cancel).await;
     }
     let file = args.file.as_deref().context("name a file to run")?;
     let named = nodes::resolve(&args.node)?;
@@ -73,7 +89,6 @@ pub async fn run(args: args::Run, isolation: local::Isolation) -> anyhow::Result
         .collect::<anyhow::Result<Vec<_>>>()
         .with_context(|| label(file))?;
     check_variants(&args.node, jobs.iter().map(|job| &job.spec))?;
-    let page = page(&args).await?;
     let mut status = 0;
     let mut left = jobs.len();
     for Job {
@@ -95,10 +110,7 @@ pub async fn run(args: args::Run, isolation: local::Isolation) -> anyhow::Result
             isolation.into(),
             named.clone(),
         )?;
-        if let Some(page) = &page {
-            page.begin(store.results(), left == 0);
-        }
-        status = status.max(one(&args, store, programs, isolation, page.as_ref(), &cancel).await?);
+        status = status.max(one(args, store, programs, isolation, audience, left == 0, cancel).await?);
     }
     Ok(status)
 }
@@ -108,6 +120,7 @@ async fn resume(
     args: &args::Run,
     folder: &Path,
     isolation: local::Isolation,
+    audience: &Audience,
     cancel: &CancellationToken,
 ) -> anyhow::Result<u8> {
     let mut store = Store::resume(folder)?;
@@ -129,31 +142,42 @@ async fn resume(
         ..
     } = store.results();
     let programs = nodes::programs(plan, spec, isolation, &environment.programs)?;
-    let page = page(args).await?;
-    if let Some(page) = &page {
-        page.begin(store.results(), true);
+    one(args, store, programs, isolation, audience, true, cancel).await
+}
+
+/// Who watches runs besides the one who typed the command.
+struct Audience {
+    exporter: Exporter,
+    page: Option<Page>,
+}
+
+impl Audience {
+    /// Serves what the arguments ask for.
+    async fn gather(args: &args::Run) -> anyhow::Result<Self> {
+        let exporter = match args.metrics_listen {
+            Some(address) => Exporter::serve(address).await?,
+            None => Exporter::default(),
+        };
+        let page = match args.ui {
+            Some(address) => Some(Page::serve(address).await?),
+            None => None,
+        };
+        if let Some(page) = &page {
+            let _ = writeln!(stderr(), "watch it at {}", page.url());
+        }
+        Ok(Self { exporter, page })
     }
-    one(args, store, programs, isolation, page.as_ref(), cancel).await
-}
 
-/// The page that was asked for.
-async fn page(args: &args::Run) -> anyhow::Result<Option<Page>> {
-    let Some(address) = args.ui else { return Ok(None) };
-    let page = Page::serve(address).await?;
-    let _ = writeln!(stderr(), "watch it at {}", page.url());
-    Ok(Some(page))
-}
+    fn begin(&self, results: &Results, is_last: bool) {
+        self.exporter.begin(results);
+        if let Some(page) = &self.page {
+            page.begin(results, is_last);
+        }
+    }
 
-/// All that watch a run.
-struct Watchers<'a> {
-    ui: &'a Ui,
-    page: Option<&'a Page>,
-}
-
-impl Progress for Watchers<'_> {
     fn on(&self, event: Event<'_>) {
-        self.ui.on(event);
-        if let Some(page) = self.page {
+        self.exporter.on(event);
+        if let Some(page) = &self.page {
             page.on(event);
         }
     }
@@ -244,9 +268,11 @@ async fn one(
     mut store: Store,
     programs: Programs,
     isolation: local::Isolation,
-    page: Option<&Page>,
+    audience: &Audience,
+    is_last: bool,
     cancel: &CancellationToken,
 ) -> anyhow::Result<u8> {
+    audience.begin(store.results(), is_last);
     let Results { name, plan, .. } = store.results();
     let ui = Ui::new(args.output.quiet, plan);
     ui.mention(&format!(
@@ -264,8 +290,7 @@ async fn one(
         ui.mention(&format!("skipped {}: {}", skipped.id, skipped.reason));
     }
     let end = {
-        let watchers = Watchers { ui: &ui, page };
-        let measured = measure(&mut store, programs, isolation, &watchers, cancel);
+        let measured = measure(&mut store, programs, isolation, audience, &ui, cancel);
         tokio::pin!(measured);
         tokio::select! {
             biased;
@@ -277,9 +302,13 @@ async fn one(
         }
     };
     let RunEnd {
-        state, reason, nodes, ..
+        state,
+        cause,
+        reason,
+        nodes,
     } = end;
     let saved = store.finish(state, reason.clone(), nodes);
+    audience.exporter.end(store.results(), cause);
     drop(ui);
     if let (RunState::Failed, Some(reason)) = (state, &reason) {
         let _ = writeln!(
@@ -290,7 +319,7 @@ async fn one(
     }
     // Even if it could not be saved: it may have taken hours.
     report::show(&store, args.output.json)?;
-    if let Some(page) = page {
+    if let Some(page) = &audience.page {
         page.end(store.results()).await;
     }
     saved?;
@@ -315,7 +344,8 @@ async fn measure(
     store: &mut Store,
     programs: Programs,
     isolation: local::Isolation,
-    watchers: &Watchers<'_>,
+    audience: &Audience,
+    ui: &Ui,
     cancel: &CancellationToken,
 ) -> RunEnd {
     let Results {
@@ -334,7 +364,8 @@ async fn measure(
     let failed = |error: anyhow::Error| without_nodes(RunState::Failed, Some(format!("{error:#}")));
     let provision = Duration::from(spec.timeouts.provision);
     let logs = store.logs_folder();
-    let nodes = match LocalNodes::start(programs, &name, provision, isolation, logs, watchers.ui).await {
+    let exporter = &audience.exporter;
+    let nodes = match LocalNodes::start(programs, &name, provision, isolation, logs, exporter, ui).await {
         Ok(nodes) => nodes,
         Err(error) => return failed(error),
     };
@@ -354,12 +385,16 @@ async fn measure(
                 },
                 sink: store,
                 spares: &nodes,
-                progress: watchers,
+                progress: &|event: Event<'_>| {
+                    audience.on(event);
+                    ui.on(event);
+                },
                 cancel: cancel.clone(),
             };
             conductor.run(clients).await
         }
     };
+    exporter.keep_last_pages().await;
     nodes.stop().await;
     end
 }

@@ -19,6 +19,9 @@ use self::http::Http;
 /// How long a call may take, not counting what it was asked to wait.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long a page of metrics may take. Whoever scrapes does not wait much longer, and asks again soon.
+const METRICS_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// How long a call is tried again when the node cannot be reached. All calls of the contract are idempotent.
 const RETRY_FOR: Duration = Duration::from_secs(1);
 
@@ -46,7 +49,7 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub struct Request<'a> {
     /// The method.
     pub method: Method,
-    /// Path and query, beginning with `/v1/`.
+    /// Path and query, beginning with `/v1/`, or `/metrics`.
     pub path: &'a str,
     /// JSON.
     pub body: Option<Vec<u8>>,
@@ -71,7 +74,7 @@ pub enum Method {
 pub struct Response {
     /// HTTP status.
     pub status: u16,
-    /// JSON, mostly.
+    /// JSON, mostly; metrics are text.
     pub body: Vec<u8>,
 }
 
@@ -176,6 +179,11 @@ impl AgentClient {
             .map(drop)
     }
 
+    /// Its metrics, as a scraper sees them. Not tried again.
+    pub async fn metrics(&self) -> Result<String, Error> {
+        self.0.metrics().await
+    }
+
     /// Measures the link to another agent, when one that an earlier call asked for has ended.
     pub async fn probe(&self, request: &ProbeRequest) -> Result<Measurement, Error> {
         let body = json(request);
@@ -211,6 +219,11 @@ impl NodeClient {
     /// What the node is.
     pub async fn info(&self) -> Result<Info, Error> {
         read(&self.0.call(Method::Get, "/v1/info", None, Duration::ZERO).await?)
+    }
+
+    /// Its metrics, as a scraper sees them. Not tried again.
+    pub async fn metrics(&self) -> Result<String, Error> {
+        self.0.metrics().await
     }
 
     /// The node's clock. Not tried again: the answer is worth nothing without its round-trip time.
@@ -305,6 +318,18 @@ impl NodeClient {
 }
 
 impl Caller {
+    async fn metrics(&self) -> Result<String, Error> {
+        let request = Request {
+            method: Method::Get,
+            path: "/metrics",
+            body: None,
+            timeout: METRICS_TIMEOUT,
+        };
+        let answer = self.transport.request(request).await;
+        let answer = accept(answer.map_err(Error::Unreachable)?)?;
+        Ok(String::from_utf8_lossy(&answer.body).into_owned())
+    }
+
     /// One call, tried again for [`Caller::retry_for`] while the node cannot be reached.
     async fn call(
         &self,

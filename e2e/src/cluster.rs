@@ -51,7 +51,7 @@ impl Cluster {
     }
 
     /// The file that names the cluster.
-    pub fn kubeconfig_file(&self) -> &Path {
+    pub fn file(&self) -> &Path {
         &self.kubeconfig
     }
 

@@ -31,8 +31,8 @@ use self::{emulation::Emulation, metrics::Metrics};
 use crate::{
     args,
     connections::{self, Limits},
-    control::{Refused, guard, metrics_page, unreadable},
-    serve::{listen, read_token, stop_signal},
+    control::{Refused, guard, metrics_router, unreadable},
+    serve::{listen, metrics_listener, read_token, serve_metrics, stop_signal},
 };
 
 /// A conductor holds a connection or two, a scraper one.
@@ -78,7 +78,7 @@ pub async fn serve(args: args::LinkAgent) -> anyhow::Result<()> {
         instance: instance(),
         interface,
         capabilities,
-        metrics: Metrics::new(args.run, emulation.clone()),
+        metrics: Metrics::new(&args.observed, emulation.clone()),
         emulation: emulation.clone(),
         listen_ip: args.listen_ip,
         probe_port,
@@ -90,13 +90,19 @@ pub async fn serve(args: args::LinkAgent) -> anyhow::Result<()> {
         .inspect_err(|error| tracing::info!(%error, "perfrun link show cannot ask this agent"));
     let stop = CancellationToken::new();
     let signalled = stop_signal().context("failed to watch for signals")?;
+    let extra = metrics_listener(&args.observed)?;
+    let page = agent.clone();
     let graceful = async {
         signalled.await;
+        // Nothing says which packet is the last.
+        agent.metrics.scrapes.changed();
+        agent.metrics.scrapes.seen(args.observed.linger_seconds).await;
         stop.cancel();
         tokio::time::sleep(LAST_CALLS).await;
     };
     tokio::select! {
-        () = connections::serve(listener, router(agent, token.into()), LIMITS, stop.clone()) => {}
+        () = connections::serve(listener, router(agent.clone(), token.into()), LIMITS, stop.clone()) => {}
+        () = serve_metrics(extra, move || page.metrics.encode(), stop.clone()) => {}
         () = graceful => {}
         ended = answering => {
             ended.context("the thread that answers probes has ended")?.context("failed to answer probes")?;
@@ -112,12 +118,11 @@ fn router(agent: Arc<Agent>, token: Arc<str>) -> Router {
     let open = Router::new()
         .route("/healthz", get(async || "ok\n"))
         // Whoever is answered finds the link as it was set, if it ever was.
-        .route("/readyz", get(async || "ok\n"))
-        .route(
-            "/metrics",
-            get(async |State(agent): State<Arc<Agent>>| metrics_page(agent.metrics.encode())),
-        );
-    open.merge(guard(guarded, token)).with_state(agent)
+        .route("/readyz", get(async || "ok\n"));
+    let page = agent.clone();
+    open.merge(guard(guarded, token))
+        .with_state(agent)
+        .merge(metrics_router(move || page.metrics.encode()))
 }
 
 async fn get_link(State(agent): State<Arc<Agent>>) -> Result<Json<LinkStatus>, Refused> {

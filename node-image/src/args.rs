@@ -1,6 +1,10 @@
 //! The command line.
 
-use std::{net::IpAddr, path::PathBuf, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
 
 use clap::{Args, Parser, Subcommand};
 use perfrun_api::{
@@ -55,9 +59,29 @@ pub struct Control {
     /// Role, for metrics' labels.
     #[arg(long, default_value = "server", value_parser = role)]
     pub role: Role,
+    /// Who looks at its metrics.
+    #[command(flatten)]
+    pub observed: Observed,
+}
+
+/// What a controlled program is called in its metrics, and how these are collected.
+#[derive(Args, Debug, Default)]
+pub struct Observed {
     /// Name of the run, for metrics' labels.
     #[arg(long, env = "PERFRUN_RUN", default_value = "")]
     pub run: String,
+    /// Namespace of the run, for the same.
+    #[arg(long, env = "PERFRUN_RUN_NAMESPACE", default_value = "")]
+    pub run_namespace: String,
+    /// Name of the node in the plan of the run, for the same.
+    #[arg(long, env = "PERFRUN_RUN_NODE", default_value = "")]
+    pub run_node: String,
+    /// Serve /metrics there, too, and nothing else: the control port is not for everybody.
+    #[arg(long, env = "PERFRUN_METRICS")]
+    pub metrics: Option<SocketAddr>,
+    /// When told to stop, wait for so many seconds at most until whoever has read /metrics before has done so again.
+    #[arg(long, env = "PERFRUN_LINGER_SECONDS", default_value = "0", value_parser = seconds)]
+    pub linger_seconds: Duration,
 }
 
 /// A controlled link agent.
@@ -81,16 +105,16 @@ pub struct LinkAgent {
     /// Make /dev/net/tun if it is missing, as it is in containers, and CAP_MKNOD permits it. It is not removed.
     #[arg(long)]
     pub make_tun_device: bool,
-    /// Name of the run, for metrics' labels.
-    #[arg(long, env = "PERFRUN_RUN", default_value = "")]
-    pub run: String,
+    /// Who looks at its metrics.
+    #[command(flatten)]
+    pub observed: Observed,
 }
 
 /// Where the control port is.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ControlAddress {
     /// An address to bind.
-    Bind(std::net::SocketAddr),
+    Bind(SocketAddr),
     /// An inherited file descriptor.
     Inherited(i32),
 }

@@ -17,6 +17,7 @@ use axum::{
     routing::{get, put},
 };
 use perfrun_api::node::{Clock, Info, Problem, Start, TOKEN_HEADER, TrialRequest, TrialState};
+use perfrun_metrics::CONTENT_TYPE;
 use serde::Deserialize;
 use subtle::ConstantTimeEq;
 
@@ -65,15 +66,19 @@ pub fn router(node: Arc<Node>) -> Router {
         )
         .route("/v1/trials/{id}/start", put(start_trial))
         .route("/v1/trials/{id}/finish", put(finish_trial));
+    let metrics = node.metrics.clone();
     Router::new()
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready))
-        .route(
-            "/metrics",
-            get(async |State(node): State<Arc<Node>>| metrics_page(node.metrics.encode())),
-        )
         .merge(guard(guarded, token))
         .with_state(node)
+        .merge(metrics_router(move || metrics.encode()))
+}
+
+/// The page of metrics, which needs no token.
+pub(crate) fn metrics_router(encode: impl Fn() -> String + Clone + Send + Sync + 'static) -> Router {
+    let page = move || std::future::ready(([(header::CONTENT_TYPE, CONTENT_TYPE)], encode()));
+    Router::new().route("/metrics", get(page))
 }
 
 /// Lets only calls with the token pass, also to where there is nothing.
@@ -129,12 +134,6 @@ async fn ready(State(node): State<Arc<Node>>) -> (StatusCode, &'static str) {
     } else {
         (StatusCode::OK, "ok\n")
     }
-}
-
-/// Metrics as a scraper wants them.
-pub(crate) fn metrics_page(text: String) -> impl IntoResponse {
-    let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(header::CONTENT_TYPE, content_type)], text)
 }
 
 async fn put_trial(

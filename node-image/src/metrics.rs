@@ -1,30 +1,38 @@
-//! Prometheus metrics of the node. Labels are bounded: enums and the name of the run, never a peer.
+//! Prometheus metrics of the node, as [`perfrun_api::metrics`] describes them. Labels are words of the plan, never a peer.
 
-use std::sync::{Arc, Mutex};
+pub mod process;
+
+use std::{
+    borrow::Cow,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use perfrun_api::{
     histogram::Recorder,
     matrix::{Stack, Transport},
-    node::{Distribution, Reason},
+    metrics::node,
+    node::{Distribution, Reason, TrialLabels},
     plan::Role,
 };
+use perfrun_metrics::{Described, Scrapes, encode_samples};
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text},
+    encoding::{DescriptorEncoder, EncodeLabelSet},
     metrics::{
-        MetricType,
-        counter::{ConstCounter, Counter},
+        counter::Counter,
         family::Family,
-        gauge::{ConstGauge, Gauge},
         histogram::{Histogram, exponential_buckets},
     },
-    registry::{Registry, Unit},
+    registry::Registry,
 };
 
-use crate::{process::Usage, stack::StackMetrics};
+use self::process::ProcessCollector;
+use crate::{args::Observed, stack::StackMetrics};
 
 /// Everything the node exports.
 pub struct Metrics {
+    /// Who has read it.
+    pub scrapes: Arc<Scrapes>,
     registry: Mutex<Registry>,
     families: Families,
     stacks: Arc<StackMetrics>,
@@ -34,26 +42,27 @@ pub struct Metrics {
 struct Labels {
     stack: &'static str,
     transport: &'static str,
+    network: Arc<str>,
 }
 
 #[derive(Clone, Debug, Eq, Hash, PartialEq, EncodeLabelSet)]
 struct ByteLabels {
-    stack: &'static str,
-    transport: &'static str,
+    #[prometheus(flatten)]
+    of: Labels,
     direction: &'static str,
 }
 
 #[derive(Clone, Debug, Eq, Hash, PartialEq, EncodeLabelSet)]
 struct PhaseLabels {
-    stack: &'static str,
-    transport: &'static str,
+    #[prometheus(flatten)]
+    of: Labels,
     phase: &'static str,
 }
 
 #[derive(Clone, Debug, Eq, Hash, PartialEq, EncodeLabelSet)]
-struct TrialLabels {
-    stack: &'static str,
-    transport: &'static str,
+struct TrialOutcome {
+    #[prometheus(flatten)]
+    of: Labels,
     outcome: &'static str,
 }
 
@@ -65,11 +74,23 @@ struct Families {
     connections: Family<Labels, Counter>,
     streams: Family<Labels, Counter>,
     failures: Family<Labels, Counter>,
-    trials: Family<TrialLabels, Counter>,
-    running: Gauge,
+    trials: Family<TrialOutcome, Counter>,
+    cell: LastCell,
+    scrapes: Arc<Scrapes>,
     handshake: Histograms<PhaseLabels>,
     open: Histograms<Labels>,
     round_trip: Histograms<Labels>,
+}
+
+/// The cell of the last trial.
+#[derive(Clone, Debug, Default)]
+struct LastCell(Arc<Mutex<Option<Last>>>);
+
+#[derive(Clone, Debug)]
+struct Last {
+    cell: Arc<str>,
+    of: Labels,
+    goes_on: bool,
 }
 
 /// 10 µs to 40 s, each bucket twice the last.
@@ -77,68 +98,64 @@ fn latency_histogram() -> Histogram {
     Histogram::new(exponential_buckets(10e-6, 2.0, 23))
 }
 
+/// A registry whose samples all carry the labels of the node that this process is or belongs to.
+pub fn registry(observed: &Observed, role: &str) -> Registry {
+    Registry::with_labels(labels(observed, role))
+}
+
+fn labels(observed: &Observed, role: &str) -> impl Iterator<Item = (Cow<'static, str>, Cow<'static, str>)> {
+    let Observed {
+        run_namespace,
+        run,
+        run_node,
+        ..
+    } = observed;
+    let labels = [
+        ("run_namespace", run_namespace.as_str()),
+        ("run", run),
+        ("run_node", run_node),
+        ("role", role),
+    ];
+    // An empty label is as good as none.
+    let labels = labels.map(|(name, value)| (name, value.to_owned()));
+    let labels = labels.into_iter().filter(|(_, value)| !value.is_empty());
+    labels.map(|(name, value)| (name.into(), value.into()))
+}
+
 impl Metrics {
-    /// Metrics that all carry `run` and `role`.
-    pub fn new(run: String, role: Role) -> Self {
-        let labels = [
-            ("run".into(), run.into()),
-            ("role".into(), role.to_string().into()),
-        ];
-        let mut registry = Registry::with_prefix_and_labels("perfrun", labels.into_iter());
+    /// Metrics that all carry the labels of the node.
+    pub fn new(observed: &Observed, role: Role) -> Self {
+        let mut root = Registry::default();
+        // libp2p has a label `role` of its own, and Prometheus refuses a whole page for a label that is there twice.
+        let libp2p = root.sub_registry_with_labels(labels(observed, ""));
+        let stacks = Arc::new(StackMetrics::new(libp2p.sub_registry_with_prefix("perfrun")));
+        let registry = root.sub_registry_with_labels(labels(observed, &role.to_string()));
         let families = Families {
             bytes: Family::default(),
             connections: Family::default(),
             streams: Family::default(),
             failures: Family::default(),
             trials: Family::default(),
-            running: Gauge::default(),
+            cell: LastCell::default(),
+            scrapes: Arc::default(),
             handshake: Family::new_with_constructor(latency_histogram),
             open: Family::new_with_constructor(latency_histogram),
             round_trip: Family::new_with_constructor(latency_histogram),
         };
         let f = &families;
-        registry.register_with_unit(
-            "payload",
-            "Payload handed to or taken from a stack",
-            Unit::Bytes,
-            f.bytes.clone(),
-        );
-        registry.register("connections", "Connections established", f.connections.clone());
-        registry.register("streams", "Streams opened", f.streams.clone());
-        registry.register(
-            "operation_failures",
-            "Opens, handshakes and round trips that failed",
-            f.failures.clone(),
-        );
-        registry.register(
-            "trials",
-            "Trials ended, by outcome: completed, or the reason of the failure",
-            f.trials.clone(),
-        );
-        registry.register("trials_running", "Trials that have not ended", f.running.clone());
-        let seconds = Unit::Seconds;
-        registry.register_with_unit(
-            "handshake",
-            "Dial until the phase was over",
-            seconds.clone(),
-            f.handshake.clone(),
-        );
-        registry.register_with_unit(
-            "substream_open",
-            "Request until a substream was open",
-            seconds.clone(),
-            f.open.clone(),
-        );
-        registry.register_with_unit(
-            "round_trip",
-            "Application round trip",
-            seconds,
-            f.round_trip.clone(),
-        );
+        registry.add(&node::PAYLOAD, f.bytes.clone());
+        registry.add(&node::CONNECTIONS, f.connections.clone());
+        registry.add(&node::STREAMS, f.streams.clone());
+        registry.add(&node::FAILURES, f.failures.clone());
+        registry.add(&node::TRIALS, f.trials.clone());
+        registry.register_collector(Box::new(f.cell.clone()));
+        registry.add(&node::HANDSHAKE, f.handshake.clone());
+        registry.add(&node::OPEN, f.open.clone());
+        registry.add(&node::ROUND_TRIP, f.round_trip.clone());
         registry.register_collector(Box::new(ProcessCollector));
-        let stacks = Arc::new(StackMetrics::new(&mut registry));
         Self {
-            registry: Mutex::new(registry),
+            scrapes: families.scrapes.clone(),
+            registry: Mutex::new(root),
             families,
             stacks,
         }
@@ -150,24 +167,58 @@ impl Metrics {
     }
 
     /// The metrics of one trial.
-    pub fn trial(&self, stack: Stack, transport: Transport) -> TrialMetrics {
-        self.families.running.inc();
-        TrialMetrics(Some(Labelled {
+    pub fn trial(&self, stack: Stack, transport: Transport, labels: &TrialLabels) -> TrialMetrics {
+        let of = Labels {
             stack: name(stack),
             transport: name(transport),
+            network: labels.network.as_str().into(),
+        };
+        self.families.cell.set(&labels.cell, &of);
+        TrialMetrics(Some(Labelled {
+            of,
             families: self.families.clone(),
         }))
     }
 
     /// All metrics in OpenMetrics text.
     pub fn encode(&self) -> String {
-        let mut out = String::new();
-        let registry = self
-            .registry
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        text::encode(&mut out, &registry).expect("writing to memory cannot fail");
-        out
+        self.scrapes.scraped();
+        perfrun_metrics::encode(&self.registry.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl LastCell {
+    fn set(&self, cell: &str, of: &Labels) {
+        *self.lock() = Some(Last {
+            cell: cell.into(),
+            of: of.clone(),
+            goes_on: true,
+        });
+    }
+
+    fn ended(&self) {
+        if let Some(last) = &mut *self.lock() {
+            last.goes_on = false;
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Last>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Collector for LastCell {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let last = self.lock().clone().map(|Last { cell, of, goes_on }| {
+            let labels = [
+                ("cell", cell.to_string()),
+                ("stack", of.stack.to_owned()),
+                ("transport", of.transport.to_owned()),
+                ("network", of.network.to_string()),
+            ];
+            (labels, f64::from(u8::from(goes_on)))
+        });
+        encode_samples(&mut encoder, &node::CELL_RUNNING, last)
     }
 }
 
@@ -182,18 +233,8 @@ pub struct TrialMetrics(Option<Labelled>);
 
 #[derive(Clone)]
 struct Labelled {
-    stack: &'static str,
-    transport: &'static str,
+    of: Labels,
     families: Families,
-}
-
-impl Labelled {
-    fn labels(&self) -> Labels {
-        Labels {
-            stack: self.stack,
-            transport: self.transport,
-        }
-    }
 }
 
 impl TrialMetrics {
@@ -202,36 +243,31 @@ impl TrialMetrics {
         let Some(to) = &self.0 else { return };
         for (direction, bytes) in [("sent", sent), ("received", received)] {
             let labels = ByteLabels {
-                stack: to.stack,
-                transport: to.transport,
+                of: to.of.clone(),
                 direction,
             };
             to.families.bytes.get_or_create(&labels).inc_by(bytes);
         }
-        to.families
-            .connections
-            .get_or_create(&to.labels())
-            .inc_by(connections);
-        to.families.streams.get_or_create(&to.labels()).inc_by(streams);
-        to.families.failures.get_or_create(&to.labels()).inc_by(failures);
+        to.families.connections.get_or_create(&to.of).inc_by(connections);
+        to.families.streams.get_or_create(&to.of).inc_by(streams);
+        to.families.failures.get_or_create(&to.of).inc_by(failures);
     }
 
     /// Adds a trial's distribution.
     pub fn observe(&self, distribution: Distribution, recorder: &Recorder) {
         let Some(to) = &self.0 else { return };
         let phase = |phase| PhaseLabels {
-            stack: to.stack,
-            transport: to.transport,
+            of: to.of.clone(),
             phase,
         };
         let histogram = match distribution {
             Distribution::HandshakeTransport => to.families.handshake.get_or_create(&phase("transport")),
             Distribution::HandshakeEstablished => to.families.handshake.get_or_create(&phase("established")),
             Distribution::HandshakeFirstByte => to.families.handshake.get_or_create(&phase("first_byte")),
-            Distribution::Open => to.families.open.get_or_create(&to.labels()),
+            Distribution::Open => to.families.open.get_or_create(&to.of),
             // The same opens by another clock.
             Distribution::OpenCompat => return,
-            Distribution::RoundTrip => to.families.round_trip.get_or_create(&to.labels()),
+            Distribution::RoundTrip => to.families.round_trip.get_or_create(&to.of),
         };
         for value in recorder.iter_recorded() {
             for _ in 0..value.count_at_value() {
@@ -244,79 +280,12 @@ impl TrialMetrics {
     pub fn ended(&self, failure: Option<Reason>) {
         let Some(to) = &self.0 else { return };
         let outcome = failure.map_or("Completed", name);
-        let labels = TrialLabels {
-            stack: to.stack,
-            transport: to.transport,
+        let labels = TrialOutcome {
+            of: to.of.clone(),
             outcome,
         };
         to.families.trials.get_or_create(&labels).inc();
-        to.families.running.dec();
+        to.families.cell.ended();
+        to.families.scrapes.changed();
     }
-}
-
-/// What the process uses, read when scraped.
-#[derive(Debug)]
-struct ProcessCollector;
-
-impl Collector for ProcessCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let usage = Usage::now();
-        let cpu = encoder.encode_descriptor(
-            "process_cpu",
-            "CPU time of the node's process",
-            Some(&Unit::Seconds),
-            MetricType::Counter,
-        )?;
-        encode_modes(
-            cpu,
-            usage
-                .cpu_modes()
-                .map(|(mode, seconds)| ("mode", mode, ConstCounter::new(seconds))),
-        )?;
-        let switches = encoder.encode_descriptor(
-            "process_context_switches",
-            "Context switches of the node's process",
-            None,
-            MetricType::Counter,
-        )?;
-        encode_modes(
-            switches,
-            usage
-                .context_switches()
-                .map(|(kind, count)| ("kind", kind, ConstCounter::new(count))),
-        )?;
-        let memory = ConstGauge::new(usage.rss() as i64);
-        memory.encode(encoder.encode_descriptor(
-            "process_resident_memory",
-            "Resident memory of the node's process",
-            Some(&Unit::Bytes),
-            MetricType::Gauge,
-        )?)?;
-        if let Some(seconds) = usage.throttled() {
-            ConstCounter::new(seconds).encode(encoder.encode_descriptor(
-                "cgroup_throttled",
-                "Time for which the control group held the node back",
-                Some(&Unit::Seconds),
-                MetricType::Counter,
-            )?)?;
-        }
-        if let Some(segments) = usage.retransmits() {
-            ConstCounter::new(segments).encode(encoder.encode_descriptor(
-                "tcp_retransmitted_segments",
-                "TCP segments sent again in the node's network namespace",
-                None,
-                MetricType::Counter,
-            )?)?;
-        }
-        Ok(())
-    }
-}
-
-fn encode_modes<M: EncodeMetric, const N: usize>(
-    mut encoder: prometheus_client::encoding::MetricEncoder<'_>,
-    values: [(&str, &str, M); N],
-) -> Result<(), std::fmt::Error> {
-    values
-        .into_iter()
-        .try_for_each(|(label, value, metric)| metric.encode(encoder.encode_family(&[(label, value)])?))
 }

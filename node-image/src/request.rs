@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use perfrun_api::{
     matrix::Protocol,
-    node::{Side, TrialRequest},
+    node::{Side, TrialLabels, TrialRequest},
     plan::{Amount, Parameters},
     workload::Direction,
 };
@@ -16,6 +16,8 @@ const LARGEST_CHUNK: u64 = 16 << 20;
 const MOST_STREAMS: u32 = 4096;
 /// Identities of a node: its peers, times their connections in flight.
 const MOST_HOSTS: u64 = 16_384;
+/// A label of metrics.
+const LONGEST_LABEL: usize = 512;
 /// A year, in seconds: more is a mistake, and far beyond it lies what a clock can hold.
 const LONGEST: f64 = 366.0 * 86_400.0;
 
@@ -25,6 +27,10 @@ pub fn check(request: &TrialRequest) -> Result<(), String> {
         "timeoutSeconds is a number above 0, and at most a year".into()
     })?;
     parameters(&request.parameters)?;
+    let TrialLabels { cell, network } = &request.labels;
+    ensure(cell.len().max(network.len()) <= LONGEST_LABEL, || {
+        format!("labels have at most {LONGEST_LABEL} bytes")
+    })?;
     if let Side::Client { peers, servers } = &request.side {
         let in_flight = match request.parameters {
             Parameters::Handshakes { in_flight, .. } => in_flight,
@@ -136,6 +142,7 @@ mod tests {
                 peers: 1,
             },
             timeout_seconds: 1.0,
+            labels: TrialLabels::default(),
         }
     }
 

@@ -13,10 +13,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    args::{Control, ControlAddress},
+    args::{Control, ControlAddress, Observed},
     clock,
     connections::{self, Limits},
-    control::{Node, router},
+    control::{Node, metrics_router, router},
     info::info,
     metrics::Metrics,
     trial::Trials,
@@ -26,6 +26,12 @@ use crate::{
 const LIMITS: Limits = Limits {
     connections: 256,
     head: Duration::from_secs(60),
+};
+/// Scrapers hold a connection each.
+const METRICS_LIMITS: Limits = Limits {
+    connections: 16,
+    // More than they leave between two scrapes.
+    head: Duration::from_secs(150),
 };
 /// How long a stopping node waits until its outcomes are collected.
 const LAST_COLLECTION: Duration = Duration::from_secs(3);
@@ -37,7 +43,10 @@ pub async fn serve(args: Control) -> anyhow::Result<()> {
     clock::now();
     let token = read_token(&args.token_file)?;
     let listener = listen(&args.control)?;
-    let metrics = Arc::new(Metrics::new(args.run, args.role));
+    let observed = &args.observed;
+    let metrics = Arc::new(Metrics::new(observed, args.role));
+    let page = metrics.clone();
+    let extra = metrics_listener(observed)?;
     let node = Arc::new(Node {
         info: info(args.listen_ip),
         trials: Trials::new(args.listen_ip, metrics.clone()),
@@ -57,14 +66,34 @@ pub async fn serve(args: Control) -> anyhow::Result<()> {
             }
         };
         let _ = tokio::time::timeout(LAST_COLLECTION, collected).await;
+        node.metrics.scrapes.seen(observed.linger_seconds).await;
         stop.cancel();
         tokio::time::sleep(LAST_CALLS).await;
     };
     tokio::select! {
         () = connections::serve(listener, router(node.clone()), LIMITS, stop.clone()) => {}
+        () = serve_metrics(extra, move || page.encode(), stop.clone()) => {}
         () = graceful => {}
     }
     Ok(())
+}
+
+/// The socket for those who may see metrics only, if there is to be one.
+pub(crate) fn metrics_listener(observed: &Observed) -> anyhow::Result<Option<tokio::net::TcpListener>> {
+    let address = observed.metrics.map(ControlAddress::Bind);
+    address.map(|address| listen(&address)).transpose()
+}
+
+/// Serves them. Ends when it is told to stop.
+pub(crate) async fn serve_metrics(
+    listener: Option<tokio::net::TcpListener>,
+    encode: impl Fn() -> String + Clone + Send + Sync + 'static,
+    stop: CancellationToken,
+) {
+    match listener {
+        Some(listener) => connections::serve(listener, metrics_router(encode), METRICS_LIMITS, stop).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Watches for SIGTERM and SIGINT from now on; the future waits for one.
@@ -93,9 +122,8 @@ pub(crate) fn read_token(file: &Path) -> anyhow::Result<String> {
 
 pub(crate) fn listen(address: &ControlAddress) -> anyhow::Result<tokio::net::TcpListener> {
     let listener = match address {
-        ControlAddress::Bind(address) => TcpListener::bind(address).with_context(|| {
-            format!("failed to bind the control port {address}: is another node running?")
-        })?,
+        ControlAddress::Bind(address) => TcpListener::bind(address)
+            .with_context(|| format!("failed to bind {address}: is another node running?"))?,
         ControlAddress::Inherited(fd) => {
             ensure!(*fd > 2, "fd:{fd} is a standard stream, not a listening socket");
             // SAFETY: the parent passed this descriptor for us to own, and nothing else in this process knows it.

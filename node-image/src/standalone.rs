@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context, bail};
 use perfrun_api::{
     matrix::{Negotiation, Protocol, Stack, Transport},
-    node::{Distribution, Reason, Transfer},
+    node::{Distribution, Reason, Transfer, TrialLabels},
     plan::{Amount, Parameters, Role},
     quantity::ByteSize,
     workload::{Direction, OpenMode, Timing},
@@ -20,7 +20,7 @@ use perfrun_api::{
 use serde::Serialize;
 
 use crate::{
-    args::{self, BandwidthProtocol, Link},
+    args::{self, BandwidthProtocol, Link, Observed},
     metrics::Metrics,
     probe::Probe,
     record, stack,
@@ -253,7 +253,7 @@ fn bandwidth(
 }
 
 fn setup(link: &Link, parameters: Parameters) -> Setup {
-    let metrics = Metrics::new(String::new(), Role::Client);
+    let metrics = Metrics::new(&Observed::default(), Role::Client);
     Setup {
         stack: link.stack,
         transport: link.transport,
@@ -263,7 +263,11 @@ fn setup(link: &Link, parameters: Parameters) -> Setup {
         max_streams: None,
         download: None,
         stack_metrics: metrics.stacks(),
-        probe: Arc::new(Probe::new(metrics.trial(link.stack, link.transport))),
+        probe: Arc::new(Probe::new(metrics.trial(
+            link.stack,
+            link.transport,
+            &TrialLabels::default(),
+        ))),
     }
 }
 

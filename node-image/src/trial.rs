@@ -212,7 +212,11 @@ impl Allowance {
 
 impl Trial {
     fn new(id: String, request: TrialRequest, metrics: &Metrics) -> Self {
-        let probe = Arc::new(Probe::new(metrics.trial(request.stack, request.transport)));
+        let probe = Arc::new(Probe::new(metrics.trial(
+            request.stack,
+            request.transport,
+            &request.labels,
+        )));
         let progress = Progress {
             state: TrialState::Preparing,
             addresses: vec![],
@@ -320,13 +324,12 @@ impl Trial {
     }
 
     async fn end(&self, failure: Option<Failure>, findings: &Findings) {
+        let measured = self.measured(findings);
+        // After all that it counts: who scrapes from now on has seen everything.
         self.probe
             .metrics
             .ended(failure.as_ref().map(|failure| failure.reason));
-        let outcome = Outcome {
-            failure,
-            measured: self.measured(findings),
-        };
+        let outcome = Outcome { failure, measured };
         let record = serde_json::to_string(&Record {
             r#type: "trial",
             id: &self.id,

@@ -12,8 +12,6 @@ use tokio::net::TcpListener;
 
 use crate::metrics::Metrics;
 
-const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
 /// Binds the port: two operators on one address are better found out at once.
 pub async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address)
@@ -29,7 +27,9 @@ pub async fn serve(listener: TcpListener, metrics: Arc<Metrics>) -> std::io::Res
         .route("/readyz", get(move || std::future::ready(readiness(&ready))))
         .route(
             "/metrics",
-            get(move || std::future::ready(([(CONTENT_TYPE, OPENMETRICS)], metrics.encode()))),
+            get(move || {
+                std::future::ready(([(CONTENT_TYPE, perfrun_metrics::CONTENT_TYPE)], metrics.encode()))
+            }),
         );
     axum::serve(listener, router).await
 }

@@ -18,6 +18,11 @@ use perfrun_api::{
 pub const CONTROL_PORT: u16 = 9090;
 /// The port that link agents are controlled on. Links are not impaired on the host's network, so that pods never share it.
 pub const LINK_PORT: u16 = 9091;
+/// The port that link agents serve their metrics on, and nothing else.
+pub const LINK_METRICS_PORT: u16 = 9400;
+/// The port that nodes serve their metrics on, and nothing else; with the host's network, that of the first node. Far
+/// enough from the control ports of as many nodes as a run may have.
+pub const METRICS_PORT: u16 = 9401;
 
 /// What the operator and its cluster give to pods, whatever the run.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -84,9 +89,18 @@ impl Identity {
 /// The port that node number `index` of the plan is controlled on. Pods have addresses of their own; on the host's
 /// network they share them.
 pub fn control_port(spec: &PerfRunSpec, index: usize) -> u16 {
+    port_of(CONTROL_PORT, spec, index)
+}
+
+/// The port that it serves its metrics on.
+pub fn metrics_port(spec: &PerfRunSpec, index: usize) -> u16 {
+    port_of(METRICS_PORT, spec, index)
+}
+
+fn port_of(first: u16, spec: &PerfRunSpec, index: usize) -> u16 {
     if spec.topology.host_network {
-        CONTROL_PORT + u16::try_from(index).unwrap_or(0)
+        first + u16::try_from(index).unwrap_or(0)
     } else {
-        CONTROL_PORT
+        first
     }
 }

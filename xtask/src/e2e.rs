@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use crate::{
     cluster::Cluster,
     image::{self, Image},
-    install,
+    install, lab,
     shell::{self, Profile, Workspace},
     step::{self, Outcome},
 };
@@ -24,6 +24,7 @@ pub fn run(workspace: &Workspace, names: &[String]) -> Result<ExitCode> {
         bail!(obstacle);
     }
     install::packages(workspace, install::BUILD)?;
+    install::test(workspace)?;
     workspace.build(Profile::Dev, &["perfrun", "perfrun-node"])?;
     match check(workspace, names, None)? {
         Outcome::Failed(reason) => bail!(reason),
@@ -36,6 +37,7 @@ pub fn run(workspace: &Workspace, names: &[String]) -> Result<ExitCode> {
 pub fn check(workspace: &Workspace, names: &[String], skip_log: Option<(&str, &Path)>) -> Result<Outcome> {
     let images = [Image::Node, Image::Operator].map(|image| image::build(workspace, image, Profile::Dev));
     let images = images.into_iter().collect::<Result<Vec<_>>>()?;
+    let prometheus = lab::prometheus(workspace)?;
     Cluster::with(workspace, "test", &images, image::tag(Profile::Dev), |cluster| {
         // By the name of the target and not of the package, which would build its dependencies once more.
         let mut test = workspace.cargo([
@@ -48,6 +50,7 @@ pub fn check(workspace: &Workspace, names: &[String], skip_log: Option<(&str, &P
         ]);
         test.args(names)
             .envs(skip_log)
+            .env("PERFRUN_E2E_PROMETHEUS", &prometheus)
             .envs(cluster.environment(Profile::Dev)?);
         step::check(
             &mut test,

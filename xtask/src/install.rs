@@ -60,8 +60,8 @@ const BUILDAH: Tool = Tool {
 pub const BUILD: &[Tool] = &[PROTOC];
 /// Needed to build it and to compare it with others.
 pub const BENCH: &[Tool] = &[PROTOC, IPERF3];
-/// What tests use besides themselves; those that lack it are skipped by name.
-pub const TEST: &[Tool] = &[
+/// What tests measure and ask besides themselves; those that lack it are skipped by name.
+const TEST: &[Tool] = &[
     PING,
     IPERF3,
     Tool {
@@ -70,6 +70,13 @@ pub const TEST: &[Tool] = &[
         folders: &[],
         package: "user-mode-linux",
         used_by: "the tests of impaired links, as a kernel that has netem",
+    },
+    Tool {
+        program: "prometheus",
+        variable: None,
+        folders: &[],
+        package: "prometheus",
+        used_by: "the tests of metrics, dashboards and alerts",
     },
 ];
 /// What tests look at pages with. By itself, since not every relative of Debian has it.
@@ -196,15 +203,22 @@ fn apt_get(workspace: &Workspace) -> Command {
 
 /// What the lab needs. Its etcd is started by the lab, not by the system that the package is made for.
 pub fn lab(workspace: &Workspace) -> Result<()> {
-    let had_etcd = shell::on_path("etcd");
-    packages(workspace, LAB)?;
-    if !had_etcd && shell::on_path("systemctl") && Path::new("/run/systemd/system").exists() {
-        println!("==> stopping the etcd that the package started; the lab has one of its own");
-        shell::succeed(
-            workspace
-                .command("systemctl")
-                .args(["disable", "--now", "--quiet", "etcd"]),
-        )?;
+    without_service(workspace, LAB, "etcd")
+}
+
+/// What tests need. They start a Prometheus each.
+pub fn test(workspace: &Workspace) -> Result<()> {
+    without_service(workspace, TEST, "prometheus")
+}
+
+/// Installs packages, and stops the service that one of them starts, unless it was there before.
+fn without_service(workspace: &Workspace, tools: &[Tool], service: &str) -> Result<()> {
+    let was_there = shell::on_path(service);
+    packages(workspace, tools)?;
+    if !was_there && shell::on_path("systemctl") && Path::new("/run/systemd/system").exists() {
+        println!("==> stopping the {service} that its package started");
+        let mut systemctl = workspace.command("systemctl");
+        shell::succeed(systemctl.args(["disable", "--now", "--quiet", service]))?;
     }
     Ok(())
 }

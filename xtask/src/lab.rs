@@ -36,6 +36,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, value_parser};
 
+pub use self::build::prometheus;
 use self::{lock::Lock, name::Name, part::Part, paths::Paths, process::Process, record::Record};
 use crate::{
     install,

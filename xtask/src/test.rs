@@ -27,8 +27,11 @@ const FETCH_LIMIT: &str = "60";
 pub fn run(workspace: &Workspace) -> Result<ExitCode> {
     install::packages(workspace, install::BUILD)?;
     install::components(workspace)?;
-    for tools in [install::TEST, install::BROWSER] {
-        if let Err(error) = install::packages(workspace, tools) {
+    for installed in [
+        install::test(workspace),
+        install::packages(workspace, install::BROWSER),
+    ] {
+        if let Err(error) = installed {
             println!("==> some tests will be skipped: {error:#}");
         }
     }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    ffi::OsString,
     fs::{File, OpenOptions},
     io,
     path::{Path, PathBuf},
@@ -17,6 +18,7 @@ use perfrun_api::{
     spec::PerfRunSpec,
 };
 use perfrun_conductor::{AgentClient, Contact, NodeClient, Nodes, client::Error};
+use perfrun_metrics::LOCAL;
 use rustix::fs::Access;
 use tokio::{
     sync::Mutex,
@@ -26,6 +28,7 @@ use tokio::{
 use crate::{
     args,
     local::{Isolation, Launcher, Network, NodeCommand, NodeProcess, Slot},
+    run::exporter::Exporter,
     ui::Ui,
 };
 
@@ -48,6 +51,7 @@ pub struct LocalNodes<'a> {
     limit: Duration,
     launcher: Launcher,
     network: Network,
+    exporter: &'a Exporter,
     ui: &'a Ui,
 }
 
@@ -185,6 +189,7 @@ impl<'a> LocalNodes<'a> {
         limit: Duration,
         isolation: Isolation,
         logs: PathBuf,
+        exporter: &'a Exporter,
         ui: &'a Ui,
     ) -> anyhow::Result<Self> {
         let Programs { nodes, links } = programs;
@@ -202,11 +207,12 @@ impl<'a> LocalNodes<'a> {
             limit,
             launcher: Launcher::start()?,
             network,
+            exporter,
             ui,
         };
         for index in 0..this.nodes.len() {
             let processes = this.spawn(index).await?;
-            this.keep(processes).await;
+            this.keep(processes).await?;
         }
         Ok(this)
     }
@@ -282,9 +288,15 @@ impl<'a> LocalNodes<'a> {
         }
     }
 
-    async fn keep(&self, started: Processes) {
-        let mut processes = self.processes.lock().await;
-        processes.insert(started.node.name().to_owned(), started);
+    async fn keep(&self, started: Processes) -> anyhow::Result<()> {
+        let name = started.node.name().to_owned();
+        let contact = Contact {
+            node: client(&started.node)?,
+            agent: started.agent.as_ref().map(agent_client).transpose()?,
+        };
+        self.exporter.watch(&name, contact);
+        self.processes.lock().await.insert(name, started);
+        Ok(())
     }
 
     /// Starts who impairs the node's links, if there is to be one, and the node.
@@ -305,8 +317,18 @@ impl<'a> LocalNodes<'a> {
         command.args = ["link-agent", "--listen-ip", &listen_ip, "--run", self.run]
             .map(Into::into)
             .to_vec();
+        command.env = self.labels(index).into();
         command.log = Some(open_log(&self.logs.join(format!("{name}.log")))?);
         Ok(Some(self.launcher.spawn(command, slot).await?))
+    }
+
+    /// What tells a node from others in metrics. Not an argument, which nodes of older versions would refuse.
+    fn labels(&self, index: usize) -> [(OsString, OsString); 2] {
+        let name = &self.nodes[index].node.name;
+        [
+            ("PERFRUN_RUN_NAMESPACE".into(), LOCAL.into()),
+            ("PERFRUN_RUN_NODE".into(), name.into()),
+        ]
     }
 
     fn slot_of(&self, index: usize) -> anyhow::Result<&Slot> {
@@ -334,6 +356,7 @@ impl<'a> LocalNodes<'a> {
         command.env = env
             .iter()
             .map(|(name, value)| (name.into(), value.into()))
+            .chain(self.labels(index))
             .collect();
         command.log = Some(open_log(&self.logs.join(format!("{}.log", node.name)))?);
         Ok(self.launcher.spawn(command, slot).await?)
@@ -352,7 +375,7 @@ impl<'a> LocalNodes<'a> {
         }
         let processes = self.spawn(index).await?;
         let contact = self.are_ready(&processes).await?;
-        self.keep(processes).await;
+        self.keep(processes).await?;
         Ok(contact)
     }
 }

@@ -14,6 +14,7 @@ mod document;
 mod killed;
 mod limits;
 mod links;
+mod metrics;
 mod output;
 mod page;
 mod perfrun;

@@ -8,7 +8,7 @@ use futures::{
 };
 use perfrun_api::{
     matrix::Stack,
-    node::{Side, TrialRequest, TrialState, TrialStatus},
+    node::{Side, TrialLabels, TrialRequest, TrialState, TrialStatus},
     plan::{Cell, Role},
 };
 
@@ -128,6 +128,10 @@ fn request(task: &Task<'_>, stack: Stack, side: Side) -> TrialRequest {
         parameters: task.cell.parameters.clone(),
         side,
         timeout_seconds: task.timeout.as_secs_f64(),
+        labels: TrialLabels {
+            cell: task.cell.id.clone(),
+            network: task.cell.network.clone(),
+        },
     }
 }
 

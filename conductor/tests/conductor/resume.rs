@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use perfrun_api::{
-    node::{Side, Start, TrialRequest, TrialState},
+    node::{Side, Start, TrialLabels, TrialRequest, TrialState},
     results::RunState,
 };
 
@@ -28,6 +28,10 @@ fn request(bench: &Bench, side: Side) -> TrialRequest {
         parameters: cell.parameters.clone(),
         side,
         timeout_seconds: timeout.as_secs_f64(),
+        labels: TrialLabels {
+            cell: cell.id.clone(),
+            network: cell.network.clone(),
+        },
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod chart;
 mod crashes;
+mod dashboards;
 mod deleted;
 mod examples;
 mod hopeless;

@@ -1,67 +1,58 @@
 //! Metrics of a link agent: what was asked of the link, what was done, and what was measured.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, atomic::AtomicU64};
 
+use perfrun_api::metrics::link;
 use perfrun_link::{State, probe::Measurement, state::Lateness};
+use perfrun_metrics::{Described, NO_LABELS, Scrapes, encode_samples};
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, EncodeMetric, text},
-    metrics::{
-        MetricType,
-        counter::ConstCounter,
-        gauge::{ConstGauge, Gauge},
-    },
-    registry::{Registry, Unit},
+    encoding::{DescriptorEncoder, EncodeLabelSet},
+    metrics::{family::Family, gauge::Gauge},
+    registry::Registry,
 };
 
 use super::{
     emulation::{Emulation, Totals},
     lock,
 };
+use crate::{
+    args::Observed,
+    metrics::{self, process::ProcessCollector},
+};
 
 /// Everything that an agent exports.
 pub struct Metrics {
+    /// Who has read it.
+    pub scrapes: Scrapes,
     registry: Mutex<Registry>,
-    round_trip: [(Quantile, RatioGauge); 3],
-    lost: [RatioGauge; 2],
+    round_trip: Family<Quantile, RatioGauge>,
+    lost: Family<Direction, RatioGauge>,
 }
 
-type RatioGauge = Gauge<f64, std::sync::atomic::AtomicU64>;
-type Quantile = &'static str;
+type RatioGauge = Gauge<f64, AtomicU64>;
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct Quantile {
+    quantile: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct Direction {
+    direction: &'static str,
+}
 
 impl Metrics {
-    /// Metrics that all carry `run`.
-    pub fn new(run: String, emulation: Arc<Mutex<Emulation>>) -> Self {
-        let labels = [("run".into(), run.into()), ("role".into(), "link".into())];
-        let mut registry = Registry::with_prefix_and_labels("perfrun_link", labels.into_iter());
+    /// Metrics that all carry the labels of the node beside the agent.
+    pub fn new(observed: &Observed, emulation: Arc<Mutex<Emulation>>) -> Self {
+        let mut registry = metrics::registry(observed, "link");
         registry.register_collector(Box::new(LinkCollector(emulation)));
-        let gauge = |registry: &mut Registry, name: &str, help: &str, label: (&'static str, &'static str)| {
-            let gauge = RatioGauge::default();
-            registry
-                .sub_registry_with_label((label.0.into(), label.1.into()))
-                .register(name, help, gauge.clone());
-            gauge
-        };
-        let round_trip = ["0", "0.5", "0.99"].map(|quantile| {
-            let help = "Round trip to another agent when the link was last measured";
-            let gauge = gauge(
-                &mut registry,
-                "measured_round_trip_seconds",
-                help,
-                ("quantile", quantile),
-            );
-            (quantile, gauge)
-        });
-        let lost = ["sent", "received"].map(|direction| {
-            let help = "Share of datagrams lost when the link was last measured";
-            gauge(
-                &mut registry,
-                "measured_loss_ratio",
-                help,
-                ("direction", direction),
-            )
-        });
+        registry.register_collector(Box::new(ProcessCollector));
+        let (round_trip, lost) = (Family::default(), Family::default());
+        registry.add(&link::MEASURED_ROUND_TRIP, round_trip.clone());
+        registry.add(&link::MEASURED_LOSS, lost.clone());
         Self {
+            scrapes: Scrapes::default(),
             registry: Mutex::new(registry),
             round_trip,
             lost,
@@ -71,13 +62,18 @@ impl Metrics {
     /// Takes note of a measurement.
     pub fn measured(&self, measured: &Measurement) {
         if let Some(round_trip) = &measured.round_trip {
-            let quantiles = [round_trip.min_ns, round_trip.p50_ns, round_trip.p99_ns];
-            for ((_, gauge), nanoseconds) in self.round_trip.iter().zip(quantiles) {
+            for (quantile, nanoseconds) in [
+                ("0", round_trip.min_ns),
+                ("0.5", round_trip.p50_ns),
+                ("0.99", round_trip.p99_ns),
+            ] {
+                let gauge = self.round_trip.get_or_create(&Quantile { quantile });
                 gauge.set(nanoseconds as f64 / 1e9);
             }
         }
-        for (gauge, delivery) in self.lost.iter().zip([measured.forward, measured.backward]) {
+        for (direction, delivery) in [("sent", measured.forward), ("received", measured.backward)] {
             if delivery.sent > 0 {
+                let gauge = self.lost.get_or_create(&Direction { direction });
                 gauge.set(f64::from(delivery.lost()) / f64::from(delivery.sent));
             }
         }
@@ -85,13 +81,8 @@ impl Metrics {
 
     /// All metrics in OpenMetrics text.
     pub fn encode(&self) -> String {
-        let mut out = String::new();
-        let registry = self
-            .registry
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        text::encode(&mut out, &registry).expect("writing to memory cannot fail");
-        out
+        self.scrapes.scraped();
+        perfrun_metrics::encode(&self.registry.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -132,14 +123,8 @@ fn encode_totals(encoder: &mut DescriptorEncoder<'_>, totals: Totals) -> Result<
         ("over_limit", tally.over_limit),
         ("overflowed", overflowed),
     ];
-    let help = "Packets on impaired links, by what became of them: arrived at the link, left it (copies included), lost, \
-                duplicated, corrupted or reordered as was asked for, dropped because the link was full (over_limit), or \
-                lost because the emulator was too slow (overflowed)";
-    let mut family = encoder.encode_descriptor("packets", help, None, MetricType::Counter)?;
-    for (fate, count) in fates {
-        ConstCounter::new(count).encode(family.encode_family(&[("fate", fate)])?)?;
-    }
-    Ok(())
+    let fates = fates.map(|(fate, count)| ([("fate", fate)], count as f64));
+    encode_samples(encoder, &link::PACKETS, fates)
 }
 
 fn encode_state(encoder: &mut DescriptorEncoder<'_>, state: Option<&State>) -> Result<(), std::fmt::Error> {
@@ -148,47 +133,16 @@ fn encode_state(encoder: &mut DescriptorEncoder<'_>, state: Option<&State>) -> R
     let lateness = state
         .and_then(|state| state.worker)
         .map_or_else(Lateness::default, |worker| worker.lateness);
-    let seconds = |nanoseconds: u64| nanoseconds as f64 / 1e9;
-    let gauges: [(&str, &str, Option<&Unit>, f64); 5] = [
-        (
-            "impaired",
-            "Whether packets to peers are impaired",
-            None,
-            f64::from(u8::from(state.is_some())),
-        ),
-        (
-            "configured_delay",
-            "Delay that was asked for, one way",
-            Some(&Unit::Seconds),
-            impairment.delay.as_secs_f64(),
-        ),
-        (
-            "configured_loss_ratio",
-            "Share of packets that is to be lost",
-            None,
-            impairment
-                .loss
-                .as_ref()
-                .and_then(|loss| loss.ratio())
-                .unwrap_or_default(),
-        ),
-        (
-            "configured_rate_bits_per_second",
-            "Rate that was asked for; 0: no limit",
-            None,
-            impairment
-                .rate_bits_per_second
-                .map_or(0.0, |rate| rate.get() as f64),
-        ),
-        (
-            "lateness_p99",
-            "How much after their time one of a hundred packets left, since the link was last set or counted anew",
-            Some(&Unit::Seconds),
-            seconds(lateness.p99_ns),
-        ),
-    ];
-    for (name, help, unit, value) in gauges {
-        ConstGauge::new(value).encode(encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?)?;
+    let loss = impairment.loss.as_ref().and_then(|loss| loss.ratio());
+    let rate = impairment.rate_bits_per_second;
+    for (family, value) in [
+        (link::IMPAIRED, f64::from(u8::from(state.is_some()))),
+        (link::CONFIGURED_DELAY, impairment.delay.as_secs_f64()),
+        (link::CONFIGURED_LOSS, loss.unwrap_or_default()),
+        (link::CONFIGURED_RATE, rate.map_or(0.0, |rate| rate.get() as f64)),
+        (link::LATENESS, lateness.p99_ns as f64 / 1e9),
+    ] {
+        encode_samples(encoder, &family, [(NO_LABELS, value)])?;
     }
     Ok(())
 }

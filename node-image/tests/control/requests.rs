@@ -2,7 +2,7 @@
 
 use perfrun_api::{
     matrix::{Negotiation, Protocol, Stack, Transport},
-    node::{Side, TrialRequest},
+    node::{Side, TrialLabels, TrialRequest},
     plan::{Amount, Parameters},
     quantity::ByteSize,
     workload::{Direction, OpenMode, Timing},
@@ -15,6 +15,7 @@ pub fn server(stack: Stack, transport: Transport, parameters: Parameters) -> Tri
         parameters,
         side: Side::Server,
         timeout_seconds: 80.0,
+        labels: labels(),
     }
 }
 
@@ -32,6 +33,15 @@ pub fn dialler(
         parameters,
         side,
         timeout_seconds: 80.0,
+        labels: labels(),
+    }
+}
+
+/// What the trials of tests are called in metrics.
+fn labels() -> TrialLabels {
+    TrialLabels {
+        cell: "a-cell".to_owned(),
+        network: "a-network".to_owned(),
     }
 }
 

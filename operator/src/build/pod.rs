@@ -6,6 +6,8 @@
 
 mod link;
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::{
     api::core::v1::{
         Affinity, Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction,
@@ -21,8 +23,9 @@ use perfrun_api::{
     plan::{Plan, Role},
     spec::{PerfRunSpec, Placement, PodSettings},
 };
+use perfrun_metrics::LONGEST_WAIT;
 
-use super::{Identity, Site, control_port, secret::TOKEN_KEY};
+use super::{Identity, Site, control_port, metrics_port, secret::TOKEN_KEY};
 use crate::{decide::NewPod, names, observe::NODE_CONTAINER};
 
 /// The user and group of nodes: nobody's, as in the image.
@@ -32,8 +35,8 @@ const HOST: &str = "kubernetes.io/hostname";
 /// A pod on a Kubernetes node that is not heard of is given up after so long, instead of five minutes; not sooner, because
 /// for some seconds after the API server was away no node has been heard of.
 const LOST_AFTER_SECONDS: i64 = 30;
-/// A node that is told to stop waits up to three seconds for its outcomes to be collected.
-const STOP_WITHIN_SECONDS: i64 = 5;
+/// A node that is told to stop waits up to three seconds for its outcomes to be collected, and then for who scrapes it.
+const STOP_WITHIN_SECONDS: i64 = 5 + LONGEST_WAIT.as_secs().cast_signed();
 
 /// Builds it.
 pub fn pod(run: &Identity, spec: &PerfRunSpec, plan: &Plan, new: &NewPod, site: &Site) -> Pod {
@@ -56,7 +59,9 @@ pub fn pod(run: &Identity, spec: &PerfRunSpec, plan: &Plan, new: &NewPod, site: 
         (INCARNATION_LABEL.to_owned(), incarnation.to_string()),
     ]);
     *labels = merged;
-    metadata.annotations = Some(settings.annotations.clone()).filter(|all| !all.is_empty());
+    let mut annotations = scraped(metrics_port(spec, index));
+    annotations.extend(settings.annotations.clone());
+    metadata.annotations = Some(annotations);
     Pod {
         metadata,
         spec: Some(PodSpec {
@@ -65,7 +70,7 @@ pub fn pod(run: &Identity, spec: &PerfRunSpec, plan: &Plan, new: &NewPod, site: 
             containers: vec![container(run, spec, index, settings, new, site)],
             enable_service_links: Some(false),
             host_network: spec.topology.host_network.then_some(true),
-            init_containers: link::agent(run, spec, plan, site).map(|agent| vec![agent]),
+            init_containers: link::agent(run, spec, plan, &node.name, site).map(|agent| vec![agent]),
             image_pull_secrets: some(pull_secrets(settings, site)),
             node_selector: Some(settings.node_selector.clone()).filter(|all| !all.is_empty()),
             priority_class_name: settings.priority_class_name.clone(),
@@ -105,6 +110,17 @@ fn pull_secrets(settings: &PodSettings, site: &Site) -> Vec<LocalObjectReference
     all
 }
 
+/// For scrapers that look for annotations. The template's come later and may say otherwise.
+fn scraped(port: u16) -> BTreeMap<String, String> {
+    [
+        ("scrape", "true".to_owned()),
+        ("path", "/metrics".to_owned()),
+        ("port", port.to_string()),
+    ]
+    .map(|(what, value)| (format!("prometheus.io/{what}"), value))
+    .into()
+}
+
 fn token(run: &Identity) -> Volume {
     Volume {
         name: "token".to_owned(),
@@ -132,7 +148,7 @@ fn container(
     let image = variant
         .and_then(|variant| variant.image.as_deref())
         .unwrap_or(&site.node_image);
-    let port = control_port(spec, index);
+    let (control, metrics) = (control_port(spec, index), metrics_port(spec, index));
     let asked = variant.into_iter().flat_map(|variant| &variant.env);
     let asked = asked.map(|(name, text)| variable(name, text));
     Container {
@@ -141,23 +157,24 @@ fn container(
         image_pull_policy: site.pull_policy.clone(),
         args: Some(vec![
             "control".to_owned(),
-            format!("--control=0.0.0.0:{port}"),
+            format!("--control=0.0.0.0:{control}"),
             format!("--role={}", new.node.role),
         ]),
         // Ours last: of two of one name, the last counts.
-        env: Some(asked.chain(environment(run)).collect()),
-        ports: Some(vec![ContainerPort {
-            name: Some("control".to_owned()),
-            container_port: port.into(),
-            // So that the scheduler keeps pods apart that would share it.
-            host_port: spec.topology.host_network.then_some(port.into()),
-            protocol: Some("TCP".to_owned()),
-            ..ContainerPort::default()
-        }]),
+        env: Some(asked.chain(environment(run, &new.node.name, metrics)).collect()),
+        ports: Some(
+            [("control", control), ("metrics", metrics)]
+                .map(|(name, port)| ContainerPort {
+                    // So that the scheduler keeps pods apart that would share it.
+                    host_port: spec.topology.host_network.then_some(port.into()),
+                    ..named_port(name, port)
+                })
+                .into(),
+        ),
         readiness_probe: Some(Probe {
             http_get: Some(HTTPGetAction {
                 path: Some("/readyz".to_owned()),
-                port: IntOrString::Int(port.into()),
+                port: IntOrString::Int(control.into()),
                 ..HTTPGetAction::default()
             }),
             // The default, 10 s, would be most of a short run.
@@ -180,8 +197,17 @@ fn container(
     }
 }
 
-/// What both programs of a pod are told.
-fn environment(run: &Identity) -> [EnvVar; 3] {
+fn named_port(name: &str, port: u16) -> ContainerPort {
+    ContainerPort {
+        name: Some(name.to_owned()),
+        container_port: port.into(),
+        protocol: Some("TCP".to_owned()),
+        ..ContainerPort::default()
+    }
+}
+
+/// What both programs of a pod are told. By environment and not by argument: images of older nodes do not know all of it.
+fn environment(run: &Identity, node: &str, metrics_port: u16) -> [EnvVar; 7] {
     let listen_ip = EnvVar {
         name: "PERFRUN_LISTEN_IP".to_owned(),
         value: None,
@@ -197,6 +223,10 @@ fn environment(run: &Identity) -> [EnvVar; 3] {
         listen_ip,
         variable("PERFRUN_TOKEN_FILE", &format!("{TOKEN_FOLDER}/{TOKEN_KEY}")),
         variable("PERFRUN_RUN", &run.name),
+        variable("PERFRUN_RUN_NAMESPACE", &run.namespace),
+        variable("PERFRUN_RUN_NODE", node),
+        variable("PERFRUN_METRICS", &format!("0.0.0.0:{metrics_port}")),
+        variable("PERFRUN_LINGER_SECONDS", &LONGEST_WAIT.as_secs().to_string()),
     ]
 }
 
@@ -285,7 +315,7 @@ fn beside(run: &Identity, role: Option<Role>) -> PodAffinityTerm {
 }
 
 fn pods_of(run: &Identity, role: Option<Role>) -> LabelSelector {
-    let mut labels: std::collections::BTreeMap<_, _> = [(RUN_LABEL.to_owned(), run.name.clone())].into();
+    let mut labels: BTreeMap<_, _> = [(RUN_LABEL.to_owned(), run.name.clone())].into();
     labels.extend(role.map(|role| (ROLE_LABEL.to_owned(), role.to_string())));
     LabelSelector {
         match_labels: Some(labels),

@@ -1,5 +1,6 @@
 //! The NetworkPolicy of a run: its nodes take connections from one another, and on the control ports, theirs and their
-//! link agents', from operators only. Where a network does not enforce policies, the token still keeps others out.
+//! link agents', from operators only. Where a network does not enforce policies, the token still keeps others out. Metrics
+//! are for everybody: nobody knows here where a scraper is.
 
 use k8s_openapi::{
     api::networking::v1::{
@@ -9,13 +10,13 @@ use k8s_openapi::{
 };
 use perfrun_api::cluster::RUN_LABEL;
 
-use super::{CONTROL_PORT, Identity, LINK_PORT};
+use super::{CONTROL_PORT, Identity, LINK_METRICS_PORT, LINK_PORT, METRICS_PORT};
 use crate::names;
 
 /// Label of operators' pods.
 const OPERATOR: (&str, &str) = ("app.kubernetes.io/name", "perfrun-operator");
 /// Nothing is between the two.
-const _: () = assert!(LINK_PORT == CONTROL_PORT + 1);
+const _: () = assert!(LINK_PORT == CONTROL_PORT + 1 && METRICS_PORT == LINK_METRICS_PORT + 1);
 /// Label that every namespace has: its name.
 const NAMESPACE_LABEL: &str = "kubernetes.io/metadata.name";
 
@@ -45,11 +46,15 @@ pub fn policy(run: &Identity, operators: Option<&str>) -> NetworkPolicy {
             port("UDP", 1, u16::MAX),
         ]),
     };
+    let metrics = NetworkPolicyIngressRule {
+        from: None,
+        ports: Some(vec![port("TCP", LINK_METRICS_PORT, METRICS_PORT)]),
+    };
     NetworkPolicy {
         metadata: run.metadata(names::policy(&run.name, &run.uid)),
         spec: Some(NetworkPolicySpec {
             pod_selector: Some(labelled((RUN_LABEL, &run.name))),
-            ingress: Some(vec![control, trials]),
+            ingress: Some(vec![control, trials, metrics]),
             policy_types: Some(vec!["Ingress".to_owned()]),
             egress: None,
         }),
@@ -109,6 +114,8 @@ mod tests {
             "podSelector": {"matchLabels": {"app.kubernetes.io/name": "perfrun-operator"}},
         }]);
         assert_eq!(rules[0]["from"], operators);
+        let metrics = json!([{"protocol": "TCP", "port": 9400, "endPort": 9401}]);
+        assert_eq!((&rules[2]["ports"], rules[2].get("from")), (&metrics, None));
         let nodes = json!([{"podSelector": {"matchLabels": {"perfrun.io/run": "run"}}}]);
         assert_eq!(rules[1]["from"], nodes);
         assert_eq!(

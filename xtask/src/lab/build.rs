@@ -1,7 +1,7 @@
 //! The programs that distributions do not have, or not new enough: built once for a user, from Go modules.
 //!
-//! `xtask/lab` is a Go module of ours that pins Kubernetes with its dependencies; the others are programs
-//! of modules that can be built as they are.
+//! `xtask/lab` and `xtask/prometheus` are Go modules of ours that pin Kubernetes and Prometheus with their dependencies; the
+//! others are programs of modules that can be built as they are.
 
 use std::{
     fs,
@@ -25,6 +25,9 @@ pub const KUBERNETES: &str = "1.36.3";
 pub const CONTAINERD: &str = "2.4.2";
 pub const COREDNS: &str = "1.15.0";
 
+/// As our module pins it, which counts version 3 as version 0.
+const PROMETHEUS: &str = "0.315.0";
+
 /// To be counted up with each change of xtask/lab/pause.
 const PAUSE: &str = "1";
 
@@ -34,9 +37,12 @@ struct Group {
     name: &'static str,
     version: &'static str,
     programs: &'static [&'static str],
-    /// In front of a program's name; with `@version` behind it unless it is in our own module.
+    /// In front of a program's name; with `@version` behind it unless it is in a module of ours.
     packages: &'static str,
-    is_ours: bool,
+    /// The folder of the module of ours that has it, if one has.
+    module: Option<&'static str>,
+    /// What is built in, and what is left out.
+    tags: &'static str,
 }
 
 const GROUPS: [Group; 4] = [
@@ -45,21 +51,24 @@ const GROUPS: [Group; 4] = [
         version: PAUSE,
         programs: &["pause"],
         packages: "perfrun.io/lab/",
-        is_ours: true,
+        module: Some("xtask/lab"),
+        tags: "",
     },
     Group {
         name: "containerd",
         version: CONTAINERD,
         programs: &["containerd", "containerd-shim-runc-v2", "ctr"],
         packages: "github.com/containerd/containerd/v2/cmd/",
-        is_ours: false,
+        module: None,
+        tags: "",
     },
     Group {
         name: "coredns",
         version: COREDNS,
         programs: &["coredns"],
         packages: "github.com/coredns/",
-        is_ours: false,
+        module: None,
+        tags: "",
     },
     Group {
         name: "kubernetes",
@@ -73,22 +82,43 @@ const GROUPS: [Group; 4] = [
             "kubectl",
         ],
         packages: "k8s.io/kubernetes/cmd/",
-        is_ours: true,
+        module: Some("xtask/lab"),
+        tags: "",
     },
 ];
 
-/// All programs, after building those that are missing.
+/// What tests of metrics start. Distributions' own does not find pods.
+const MONITOR: Group = Group {
+    name: "prometheus",
+    version: PROMETHEUS,
+    programs: &["prometheus"],
+    packages: "github.com/prometheus/prometheus/cmd/",
+    module: Some("xtask/prometheus"),
+    tags: "netgo,remove_all_sd,enable_kubernetes_sd",
+};
+
+/// The programs of a cluster, after building those that are missing.
 pub fn programs(workspace: &Workspace) -> Result<Vec<PathBuf>> {
+    built(workspace, &GROUPS)
+}
+
+/// Prometheus, after building it if it is missing.
+pub fn prometheus(workspace: &Workspace) -> Result<PathBuf> {
+    let built = built(workspace, &[MONITOR])?;
+    built.into_iter().next().context("it is one program")
+}
+
+fn built(workspace: &Workspace, groups: &[Group]) -> Result<Vec<PathBuf>> {
     let cache = install::writable_cache(workspace)?.join("lab");
     paths::create_folder(&cache)?;
-    let missing: Vec<_> = GROUPS
+    let missing: Vec<_> = groups
         .iter()
         .filter(|group| !group.folder(&cache).exists())
         .collect();
     if !missing.is_empty() {
         build(workspace, &cache, &missing)?;
     }
-    Ok(GROUPS
+    Ok(groups
         .iter()
         .flat_map(|group| {
             let folder = group.folder(&cache);
@@ -101,7 +131,12 @@ fn build(workspace: &Workspace, cache: &Path, groups: &[&Group]) -> Result<()> {
     install::go()?;
     let total: usize = groups.iter().map(|group| group.programs.len()).sum();
     println!(
-        "==> building {total} programs for the lab into {}; this happens once, about ten minutes on two cores",
+        "==> building {} into {}; this happens once, some minutes on two cores",
+        groups
+            .iter()
+            .map(|group| group.name)
+            .collect::<Vec<_>>()
+            .join(", "),
         cache.display()
     );
     let _lock = Lock::build(cache)?;
@@ -144,11 +179,13 @@ impl Group {
         let package = format!("{}{program}", self.packages);
         let mut go = workspace.command("go");
         let flags = ["-trimpath", "-buildvcs=false", "-ldflags", &self.link_flags()];
-        if self.is_ours {
-            go.current_dir(workspace.root.join("xtask/lab"));
-            go.arg("build").args(flags).arg("-o").arg(folder).arg(package);
+        go.arg(if self.module.is_some() { "build" } else { "install" });
+        go.args(["-tags", self.tags]);
+        if let Some(module) = self.module {
+            go.current_dir(workspace.root.join(module));
+            go.args(flags).arg("-o").arg(folder).arg(package);
         } else {
-            go.arg("install").args(flags).env("GOBIN", folder);
+            go.args(flags).env("GOBIN", folder);
             go.arg(format!("{package}@v{}", self.version));
         }
         go.env("CGO_ENABLED", "0");
@@ -230,7 +267,7 @@ fn rename(from: &Path, to: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{GROUPS, KUBERNETES};
+    use super::{GROUPS, KUBERNETES, PROMETHEUS};
 
     const GO_MOD: &str = include_str!("../../lab/go.mod");
 
@@ -245,6 +282,17 @@ mod tests {
         for line in replacements {
             assert!(line.ends_with(&format!(" v0.{minor}")), "{line}");
         }
+    }
+
+    #[test]
+    fn the_module_pins_the_prometheus_that_the_cache_is_named_after() {
+        let pinned = include_str!("../../prometheus/go.mod").lines().find_map(|line| {
+            let pinned = line
+                .trim_start_matches("require ")
+                .strip_prefix("github.com/prometheus/prometheus v")?;
+            pinned.split(' ').next()
+        });
+        assert_eq!(pinned, Some(PROMETHEUS));
     }
 
     #[test]

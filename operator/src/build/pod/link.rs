@@ -6,17 +6,17 @@
 
 use k8s_openapi::{
     api::core::v1::{
-        Capabilities, Container, ContainerPort, EmptyDirVolumeSource, HTTPGetAction, Probe, SecurityContext,
-        Sysctl, Volume, VolumeMount,
+        Capabilities, Container, EmptyDirVolumeSource, HTTPGetAction, Probe, SecurityContext, Sysctl, Volume,
+        VolumeMount,
     },
     apimachinery::pkg::util::intstr::IntOrString,
 };
 use perfrun_api::{plan::Plan, spec::PerfRunSpec};
 use perfrun_link::Backend;
 
-use super::{environment, modest, token_mount};
+use super::{environment, modest, named_port, token_mount};
 use crate::{
-    build::{Identity, LINK_PORT, Site},
+    build::{Identity, LINK_METRICS_PORT, LINK_PORT, Site},
     observe::LINK_CONTAINER,
 };
 
@@ -26,7 +26,13 @@ const STATE_VOLUME: &str = "link-state";
 const STARTS_WITHIN_SECONDS: i32 = 60;
 
 /// Builds it, if the plan impairs links.
-pub(super) fn agent(run: &Identity, spec: &PerfRunSpec, plan: &Plan, site: &Site) -> Option<Container> {
+pub(super) fn agent(
+    run: &Identity,
+    spec: &PerfRunSpec,
+    plan: &Plan,
+    node: &str,
+    site: &Site,
+) -> Option<Container> {
     if plan.networks.is_empty() {
         return None;
     }
@@ -44,13 +50,11 @@ pub(super) fn agent(run: &Identity, spec: &PerfRunSpec, plan: &Plan, site: &Site
             // Without MKNOD it only says that it cannot.
             "--make-tun-device".to_owned(),
         ]),
-        env: Some(environment(run).into()),
-        ports: Some(vec![ContainerPort {
-            name: Some("link".to_owned()),
-            container_port: port,
-            protocol: Some("TCP".to_owned()),
-            ..ContainerPort::default()
-        }]),
+        env: Some(environment(run, node, LINK_METRICS_PORT).into()),
+        ports: Some(vec![
+            named_port("link", LINK_PORT),
+            named_port("link-metrics", LINK_METRICS_PORT),
+        ]),
         resources: Some(settings.resources.clone().unwrap_or_else(modest)),
         // What makes an init container a sidecar.
         restart_policy: Some("Always".to_owned()),

@@ -1,0 +1,500 @@
+//! What nodes, link agents, operators and `perfrun run --metrics-listen` export for Prometheus: the words of it. Programs
+//! register what is described here, and docs/reference/metrics.md is made from it.
+
+use strum::Display;
+
+/// One family of metrics.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Family {
+    /// Its name, without the unit and without what OpenMetrics appends to the samples of a kind.
+    pub name: &'static str,
+    /// Its unit, which is appended to the name.
+    pub unit: Option<&'static str>,
+    /// What its values are.
+    pub kind: Kind,
+    /// Its labels, besides those that everything of its source has.
+    pub labels: &'static [&'static str],
+    /// What it says, for people.
+    pub help: &'static str,
+}
+
+/// What values of a family are.
+#[derive(Clone, Copy, Debug, Display, Eq, PartialEq)]
+#[strum(serialize_all = "lowercase")]
+pub enum Kind {
+    /// Only grows.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Counts of values by size.
+    Histogram,
+}
+
+/// Families that one program exports together.
+#[derive(Clone, Copy, Debug)]
+pub struct Source {
+    /// Who that is, for people.
+    pub who: &'static str,
+    /// Labels of all of them.
+    pub labels: &'static [&'static str],
+    /// The families.
+    pub families: &'static [Family],
+}
+
+/// What begins every name.
+pub const PREFIX: &str = "perfrun_";
+
+impl Family {
+    /// What comes after the name of this kind's samples; of a histogram, after those that count all values.
+    pub fn suffix(&self) -> &'static str {
+        match self.kind {
+            Kind::Counter => "_total",
+            Kind::Gauge => "",
+            Kind::Histogram => "_count",
+        }
+    }
+
+    /// The name in queries; of a histogram, without `_bucket`, `_sum` or `_count`.
+    pub fn full_name(&self) -> String {
+        let unit = self.unit.map(|unit| format!("_{unit}")).unwrap_or_default();
+        let suffix = match self.kind {
+            Kind::Counter => self.suffix(),
+            Kind::Gauge | Kind::Histogram => "",
+        };
+        format!("{PREFIX}{}{unit}{suffix}", self.name)
+    }
+}
+
+const fn counter(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Family {
+    Family {
+        name,
+        unit: None,
+        kind: Kind::Counter,
+        labels,
+        help,
+    }
+}
+
+const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Family {
+    Family {
+        kind: Kind::Gauge,
+        ..counter(name, labels, help)
+    }
+}
+
+const fn histogram(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Family {
+    Family {
+        unit: Some("seconds"),
+        kind: Kind::Histogram,
+        ..counter(name, labels, help)
+    }
+}
+
+impl Family {
+    const fn in_unit(self, unit: &'static str) -> Self {
+        Self {
+            unit: Some(unit),
+            ..self
+        }
+    }
+}
+
+/// What a node does in trials.
+pub mod node {
+    use super::{Family, counter, gauge, histogram};
+
+    /// Payload.
+    pub const PAYLOAD: Family = counter(
+        "payload",
+        &["stack", "transport", "network", "direction"],
+        "Payload handed to the stack (direction=sent) or taken from it (received)",
+    )
+    .in_unit("bytes");
+    /// Connections.
+    pub const CONNECTIONS: Family = counter(
+        "connections",
+        &["stack", "transport", "network"],
+        "Connections established",
+    );
+    /// Streams.
+    pub const STREAMS: Family = counter("streams", &["stack", "transport", "network"], "Streams opened");
+    /// Failures.
+    pub const FAILURES: Family = counter(
+        "operation_failures",
+        &["stack", "transport", "network"],
+        "Opens, handshakes and round trips that failed",
+    );
+    /// Trials.
+    pub const TRIALS: Family = counter(
+        "trials",
+        &["stack", "transport", "network", "outcome"],
+        "Trials ended, by outcome: Completed, or the reason of the failure",
+    );
+    /// The running cell.
+    pub const CELL_RUNNING: Family = gauge(
+        "cell_running",
+        &["cell", "stack", "transport", "network"],
+        "The cell of the trial that goes on (1), or of the last one (0)",
+    );
+    /// Handshakes.
+    pub const HANDSHAKE: Family = histogram(
+        "handshake",
+        &["stack", "transport", "network", "phase"],
+        "Dial until the phase was over: transport (connected), established (secured and multiplexed) or first_byte (a \
+         byte came back); added when a trial ends",
+    );
+    /// Opens.
+    pub const OPEN: Family = histogram(
+        "substream_open",
+        &["stack", "transport", "network"],
+        "Request until a substream was open; added when a trial ends",
+    );
+    /// Round trips.
+    pub const ROUND_TRIP: Family = histogram(
+        "round_trip",
+        &["stack", "transport", "network"],
+        "Application round trip; added when a trial ends",
+    );
+    /// All of them.
+    pub const ALL: &[Family] = &[
+        PAYLOAD,
+        CONNECTIONS,
+        STREAMS,
+        FAILURES,
+        TRIALS,
+        CELL_RUNNING,
+        HANDSHAKE,
+        OPEN,
+        ROUND_TRIP,
+    ];
+}
+
+/// What the process of a node or a link agent uses.
+pub mod process {
+    use super::{Family, counter, gauge};
+
+    /// CPU time.
+    pub const CPU: Family = counter(
+        "process_cpu",
+        &["mode"],
+        "CPU time of the process, mode=user or system",
+    )
+    .in_unit("seconds");
+    /// Context switches.
+    pub const SWITCHES: Family = counter(
+        "process_context_switches",
+        &["kind"],
+        "Context switches of the process, voluntary (it waited) or involuntary (it was pre-empted)",
+    );
+    /// Memory.
+    pub const MEMORY: Family =
+        gauge("process_resident_memory", &[], "Resident memory of the process").in_unit("bytes");
+    /// Throttling.
+    pub const THROTTLED: Family = counter(
+        "cgroup_throttled",
+        &[],
+        "Time for which the control group held the process back; absent where the kernel does not tell",
+    )
+    .in_unit("seconds");
+    /// Retransmits.
+    pub const RETRANSMITS: Family = counter(
+        "tcp_retransmitted_segments",
+        &[],
+        "TCP segments sent again in the network namespace of the process",
+    );
+    /// All of them.
+    pub const ALL: &[Family] = &[CPU, SWITCHES, MEMORY, THROTTLED, RETRANSMITS];
+}
+
+/// What a link agent was asked to do, does, and measured.
+pub mod link {
+    use super::{Family, counter, gauge};
+
+    /// Packets.
+    pub const PACKETS: Family = counter(
+        "link_packets",
+        &["fate"],
+        "Packets on impaired links, by what became of them: arrived at the link, left it (copies included), lost, \
+         duplicated, corrupted or reordered as was asked for, dropped because the link was full (over_limit), or lost \
+         because the emulator was too slow (overflowed)",
+    );
+    /// Whether anything is impaired.
+    pub const IMPAIRED: Family = gauge("link_impaired", &[], "Whether packets to peers are impaired (1)");
+    /// The delay asked for.
+    pub const CONFIGURED_DELAY: Family =
+        gauge("link_configured_delay", &[], "Delay that was asked for, one way").in_unit("seconds");
+    /// The loss asked for.
+    pub const CONFIGURED_LOSS: Family = gauge(
+        "link_configured_loss",
+        &[],
+        "Share of sent packets that is to be lost",
+    )
+    .in_unit("ratio");
+    /// The rate asked for.
+    pub const CONFIGURED_RATE: Family = gauge(
+        "link_configured_rate",
+        &[],
+        "Rate that was asked for; 0: no limit",
+    )
+    .in_unit("bits_per_second");
+    /// Lateness.
+    pub const LATENESS: Family = gauge(
+        "link_lateness_p99",
+        &[],
+        "How much after their time one of a hundred packets left, since the link was last set or counted anew",
+    )
+    .in_unit("seconds");
+    /// Measured round trips.
+    pub const MEASURED_ROUND_TRIP: Family = gauge(
+        "link_measured_round_trip",
+        &["quantile"],
+        "Round trip to another agent when the link was last measured",
+    )
+    .in_unit("seconds");
+    /// Measured loss.
+    pub const MEASURED_LOSS: Family = gauge(
+        "link_measured_loss",
+        &["direction"],
+        "Share of datagrams lost when the link was last measured",
+    )
+    .in_unit("ratio");
+    /// All of them.
+    pub const ALL: &[Family] = &[
+        PACKETS,
+        IMPAIRED,
+        CONFIGURED_DELAY,
+        CONFIGURED_LOSS,
+        CONFIGURED_RATE,
+        LATENESS,
+        MEASURED_ROUND_TRIP,
+        MEASURED_LOSS,
+    ];
+}
+
+/// Where runs stand, and what came out of them.
+pub mod run {
+    use super::{Family, gauge};
+
+    /// The run.
+    pub const INFO: Family = gauge(
+        "run_info",
+        &["workload", "phase", "reason"],
+        "Always 1: the run's workload, its phase (Pending, Provisioning, Running, Succeeded, Failed, Cancelled), and once \
+         it has ended, why",
+    );
+    /// Its beginning.
+    pub const STARTED: Family =
+        gauge("run_start_timestamp", &[], "When the run began, in Unix time").in_unit("seconds");
+    /// Its end.
+    pub const ENDED: Family = gauge(
+        "run_completion_timestamp",
+        &[],
+        "When the run ended, in Unix time",
+    )
+    .in_unit("seconds");
+    /// Its trials.
+    pub const TRIALS: Family = gauge(
+        "run_trials",
+        &["state"],
+        "Trials of the run, warm-up included: planned, completed so far, failed so far",
+    );
+    /// Cells that are skipped.
+    pub const SKIPPED: Family = gauge(
+        "run_skipped_cells",
+        &[],
+        "Cells of the matrix that cannot be measured",
+    );
+
+    const CELL: &[&str] = &["cell", "load", "client", "server", "transport", "network"];
+    const ROW: &[&str] = &[
+        "cell",
+        "load",
+        "client",
+        "server",
+        "transport",
+        "network",
+        "metric",
+        "unit",
+    ];
+    const FLAG: &[&str] = &["cell", "load", "client", "server", "transport", "network", "flag"];
+
+    /// Medians.
+    pub const MEDIAN: Family = gauge(
+        "result_median",
+        ROW,
+        "Median over the measured trials of a cell, of the metric and in the unit that labels name",
+    );
+    /// Lower ends of confidence intervals.
+    pub const CI_LOW: Family = gauge(
+        "result_ci95_low",
+        ROW,
+        "Lower end of the 95 % confidence interval of the median; absent below six trials",
+    );
+    /// Upper ends.
+    pub const CI_HIGH: Family = gauge("result_ci95_high", ROW, "Upper end of the same");
+    /// Shares of raw.
+    pub const SHARE_OF_RAW: Family = gauge(
+        "result_share_of_raw",
+        ROW,
+        "Median of a rate as a share of the median of the raw baseline on the same network",
+    )
+    .in_unit("ratio");
+    /// Trials behind a median.
+    pub const COUNT: Family = gauge("result_trials", ROW, "Trials that the median is of");
+    /// Trials that are not there.
+    pub const MISSING: Family = gauge(
+        "result_missing_trials",
+        CELL,
+        "Repetitions of a cell without a result, because they failed or were not run; only of runs that have ended",
+    );
+    /// Flags.
+    pub const FLAGS: Family = gauge(
+        "result_flagged",
+        FLAG,
+        "Always 1: at least one trial of the cell has the flag, which limits the trust in it",
+    );
+    /// All of them.
+    pub const ALL: &[Family] = &[
+        INFO,
+        STARTED,
+        ENDED,
+        TRIALS,
+        SKIPPED,
+        MEDIAN,
+        CI_LOW,
+        CI_HIGH,
+        SHARE_OF_RAW,
+        COUNT,
+        MISSING,
+        FLAGS,
+    ];
+}
+
+/// What an operator does.
+pub mod operator {
+    use super::{Family, counter, gauge, histogram};
+
+    /// Passes.
+    pub const RECONCILES: Family = counter("operator_reconciles", &[], "Passes over a PerfRun");
+    /// Failed passes.
+    pub const ERRORS: Family = counter(
+        "operator_reconcile_errors",
+        &["category"],
+        "Passes that failed, by what failed",
+    );
+    /// How long they take.
+    pub const DURATION: Family = histogram(
+        "operator_reconcile_duration",
+        &[],
+        "Duration of a pass over a PerfRun",
+    );
+    /// Leadership.
+    pub const LEADER: Family = gauge(
+        "operator_leader",
+        &[],
+        "Whether this operator acts (1), or waits to (0)",
+    );
+    /// Runs.
+    pub const RUNS: Family = gauge(
+        "operator_runs",
+        &["phase"],
+        "PerfRuns by phase; only the one that acts knows",
+    );
+    /// Runs whose results are left out.
+    pub const LEFT_OUT: Family = gauge(
+        "operator_runs_without_results",
+        &[],
+        "Runs whose results are not exported, because those of later runs are many",
+    );
+    /// All of them.
+    pub const ALL: &[Family] = &[RECONCILES, ERRORS, DURATION, LEADER, RUNS, LEFT_OUT];
+}
+
+/// Labels of all that nodes and link agents export.
+pub const NODE_LABELS: &[&str] = &["run_namespace", "run", "run_node", "role"];
+
+/// Labels of all that is said of runs.
+pub const RUN_LABELS: &[&str] = &["run_namespace", "run"];
+
+/// Everything that is exported, by who does.
+pub const SOURCES: &[Source] = &[
+    Source {
+        who: "Nodes, while trials go on",
+        labels: NODE_LABELS,
+        families: node::ALL,
+    },
+    Source {
+        who: "Nodes and link agents, of their processes",
+        labels: NODE_LABELS,
+        families: process::ALL,
+    },
+    Source {
+        who: "Link agents",
+        labels: NODE_LABELS,
+        families: link::ALL,
+    },
+    Source {
+        who: "The operator that acts, and `perfrun run --metrics-listen`, of runs and their results",
+        labels: RUN_LABELS,
+        families: run::ALL,
+    },
+    Source {
+        who: "Operators, of themselves",
+        labels: &[],
+        families: operator::ALL,
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_say_their_unit_once() {
+        let mut names = BTreeSet::new();
+        for family in SOURCES.iter().flat_map(|source| source.families) {
+            assert!(names.insert(family.name), "{} is there twice", family.name);
+            let ends_in_a_unit = ["_bytes", "_seconds", "_ratio", "_total"];
+            assert!(
+                ends_in_a_unit.iter().all(|unit| !family.name.ends_with(unit)),
+                "{}: the unit is appended",
+                family.name
+            );
+            assert!(
+                !family.help.ends_with('.'),
+                "{}: registries append it",
+                family.name
+            );
+        }
+        assert_eq!(node::PAYLOAD.full_name(), "perfrun_payload_bytes_total");
+        assert_eq!(node::HANDSHAKE.full_name(), "perfrun_handshake_seconds");
+    }
+
+    #[test]
+    fn no_label_is_one_that_prometheus_gives_to_targets() {
+        // Prometheus would call it exported_NAME, and dashboards would have to know both names.
+        let reserved = [
+            "instance",
+            "job",
+            "namespace",
+            "pod",
+            "node",
+            "container",
+            "service",
+            "endpoint",
+            "cluster",
+        ];
+        for source in SOURCES {
+            for label in source
+                .families
+                .iter()
+                .flat_map(|family| family.labels)
+                .chain(source.labels)
+            {
+                assert!(!reserved.contains(label), "{label}");
+            }
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! `perfrun run --metrics-listen`: one target for Prometheus, with the metrics of all nodes and the results so far.
+//!
+//! Nodes are in network namespaces of their own, where no scraper reaches them. So their pages are fetched over their control
+//! sockets when somebody asks, and only then: without a scraper nothing of this costs a measurement anything.
+
+use std::{
+    collections::BTreeMap,
+    io::{Write, stderr},
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use anyhow::Context;
+use axum::{Router, http::header, routing::get};
+use futures::future::join_all;
+use perfrun_api::{
+    plan::Plan,
+    results::{Results, RunState, TrialRecord},
+    spec::Phase,
+};
+use perfrun_conductor::{Cause, Contact, Event};
+use perfrun_metrics::{CONTENT_TYPE, LOCAL, LONGEST_WAIT, RunView, Scrapes, merge, page_of_runs};
+use tokio::{net::TcpListener, task::AbortHandle};
+use tokio_util::sync::CancellationToken;
+
+/// Serves until dropped; by default nothing, to nobody.
+#[derive(Default)]
+pub struct Exporter(Option<Served>);
+
+struct Served {
+    shared: Arc<Shared>,
+    task: AbortHandle,
+}
+
+#[derive(Default)]
+struct Shared {
+    scrapes: Scrapes,
+    /// By the names of the run and the node: pages of an earlier run may still be there.
+    nodes: Mutex<BTreeMap<Name, Node>>,
+    ended: Mutex<Vec<RunView>>,
+    current: Mutex<Option<Current>>,
+}
+
+type Name = (String, String);
+
+/// A node's page.
+#[derive(Clone)]
+enum Node {
+    /// It is asked for it.
+    There(Contact),
+    /// It had this one when it was last asked; kept until somebody has read it.
+    Gone(Arc<str>),
+}
+
+/// The run that goes on.
+struct Current {
+    plan: Plan,
+    /// What it said of itself when it began.
+    view: RunView,
+    /// Without what nodes measured: that is not needed for statistics.
+    records: Vec<TrialRecord>,
+}
+
+impl Exporter {
+    /// Begins to serve.
+    pub async fn serve(address: SocketAddr) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind(address).await.with_context(|| {
+            format!("failed to bind {address}: name another address with --metrics-listen")
+        })?;
+        let shared = Arc::<Shared>::default();
+        let page = {
+            let shared = shared.clone();
+            async move || ([(header::CONTENT_TYPE, CONTENT_TYPE)], shared.page().await)
+        };
+        let router = Router::new().route("/metrics", get(page));
+        let task = tokio::spawn(async { axum::serve(listener, router).await }).abort_handle();
+        Ok(Self(Some(Served { shared, task })))
+    }
+
+    /// A run begins, or goes on.
+    pub fn begin(&self, results: &Results) {
+        let Some(shared) = self.shared() else { return };
+        let current = Current {
+            plan: results.plan.clone(),
+            view: view(results),
+            records: results.trials.iter().map(without_nodes).collect(),
+        };
+        *lock(&shared.current) = Some(current);
+    }
+
+    /// Something happens in it.
+    pub fn on(&self, event: Event<'_>) {
+        if let (Some(shared), Event::TrialEnded { record }) = (self.shared(), event)
+            && let Some(current) = &mut *lock(&shared.current)
+        {
+            current.records.push(without_nodes(record));
+        }
+    }
+
+    /// The run has ended.
+    pub fn end(&self, results: &Results, cause: Option<Cause>) {
+        let Some(shared) = self.shared() else { return };
+        let mut view = view(results);
+        let (phase, reason) = match results.state {
+            RunState::Complete if view.failed == 0 => (Phase::Succeeded, "Succeeded"),
+            RunState::Complete => (Phase::Failed, "TrialsFailed"),
+            RunState::Interrupted => (Phase::Cancelled, "Cancelled"),
+            RunState::Failed => (Phase::Failed, cause.map_or("Internal", Into::into)),
+        };
+        view.phase = phase;
+        view.reason = Some(reason.to_owned());
+        view.ended = Some(results.ended.as_millisecond() as f64 / 1e3);
+        view.summary = results.summary.clone();
+        *lock(&shared.current) = None;
+        lock(&shared.ended).push(view);
+        shared.scrapes.changed();
+    }
+
+    /// A node is there, perhaps in place of a lost one.
+    pub fn watch(&self, name: &str, contact: Contact) {
+        let Some(shared) = self.shared() else { return };
+        let current = lock(&shared.current);
+        let run = current.as_ref().map(|current| current.view.name.clone());
+        let name = (run.unwrap_or_default(), name.to_owned());
+        lock(&shared.nodes).insert(name, Node::There(contact));
+    }
+
+    /// Nodes will end now: what they counted last is not to be lost with them.
+    pub async fn keep_last_pages(&self) {
+        if let Some(shared) = self.shared() {
+            let pages = shared.pages().await;
+            let gone = |(name, page): (Name, String)| (name, Node::Gone(page.into()));
+            *lock(&shared.nodes) = pages.into_iter().map(gone).collect();
+        }
+    }
+
+    /// Waits until whoever has read the page before has read the last one, unless that takes too long or the user is tired
+    /// of it.
+    pub async fn last_scrape(&self, quiet: bool, cancel: &CancellationToken) {
+        let Some(shared) = self.shared() else { return };
+        let seen = shared.scrapes.seen(LONGEST_WAIT);
+        tokio::pin!(seen);
+        let at_once = futures::poll!(seen.as_mut()).is_ready();
+        if at_once || cancel.is_cancelled() {
+            return;
+        }
+        if !quiet {
+            // Nobody may be there to read it.
+            let _ = writeln!(
+                stderr(),
+                "waiting until the last metrics are scraped; Ctrl-C to end at once"
+            );
+        }
+        tokio::select! {
+            () = seen => {}
+            () = cancel.cancelled() => {}
+        }
+    }
+
+    fn shared(&self) -> Option<&Shared> {
+        self.0.as_ref().map(|served| &*served.shared)
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Shared {
+    async fn page(&self) -> String {
+        self.scrapes.scraped();
+        let nodes = self.pages().await;
+        lock(&self.nodes).retain(|_, node| matches!(node, Node::There(_)));
+        let runs = lock(&self.ended)
+            .iter()
+            .cloned()
+            .chain(lock(&self.current).as_ref().map(Current::now))
+            .collect();
+        let runs = page_of_runs(runs);
+        merge(nodes.iter().map(|(_, page)| page.as_str()).chain([runs.as_str()]))
+    }
+
+    /// The pages of all nodes that answer.
+    async fn pages(&self) -> Vec<(Name, String)> {
+        let nodes = lock(&self.nodes).clone();
+        let pages = nodes
+            .into_iter()
+            .map(async |(name, node)| (name, page_of(node).await));
+        join_all(pages).await
+    }
+}
+
+async fn page_of(node: Node) -> String {
+    let contact = match node {
+        Node::There(contact) => contact,
+        Node::Gone(page) => return page.to_string(),
+    };
+    let agent = async { Some(contact.agent.as_ref()?.metrics().await) };
+    let (node, agent) = futures::join!(contact.node.metrics(), agent);
+    let pages = [Some(node), agent].into_iter().flatten();
+    // One that is just being started, or was lost, has a page the next time.
+    let pages: Vec<_> = pages
+        .filter_map(|page| {
+            page.inspect_err(|error| tracing::debug!(error = error.describe(), "a node has no metrics now"))
+                .ok()
+        })
+        .collect();
+    merge(pages.iter().map(String::as_str))
+}
+
+impl Current {
+    fn now(&self) -> RunView {
+        let (completed, failed) = counts(&self.records);
+        RunView {
+            completed,
+            failed,
+            summary: perfrun_report::summarize(&self.plan, &self.records),
+            ..self.view.clone()
+        }
+    }
+}
+
+/// A run as it is known when it goes on.
+fn view(results: &Results) -> RunView {
+    let (completed, failed) = counts(&results.trials);
+    let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    RunView {
+        namespace: LOCAL.to_owned(),
+        name: results.name.clone(),
+        workload: results.spec.workload.name(),
+        phase: Phase::Running,
+        reason: None,
+        started: Some(results.started.as_millisecond() as f64 / 1e3),
+        ended: None,
+        planned: number(results.plan.trials.len()),
+        completed,
+        failed,
+        iterations: results.spec.iterations,
+        cells: results.plan.cells.clone(),
+        skipped: number(results.plan.skipped.len()),
+        summary: vec![],
+    }
+}
+
+/// Trials that completed, and those that failed in their last attempt.
+fn counts(records: &[TrialRecord]) -> (u32, u32) {
+    let last: BTreeMap<&str, bool> = records
+        .iter()
+        .map(|record| (record.trial.id.as_str(), record.failure.is_none()))
+        .collect();
+    let completed = last.values().filter(|completed| **completed).count();
+    let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    (number(completed), number(last.len() - completed))
+}
+
+fn without_nodes(record: &TrialRecord) -> TrialRecord {
+    TrialRecord {
+        trial: record.trial.clone(),
+        failure: record.failure.clone(),
+        metrics: record.metrics.clone(),
+        flags: record.flags.clone(),
+        links: None,
+        nodes: BTreeMap::new(),
+        ..*record
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,146 @@
+//! `perfrun run --metrics-listen`, scraped by a real Prometheus.
+
+use std::{net::TcpListener, time::Duration};
+
+use perfrun_dashboards::{Prometheus, Scope, agrees_with, all, all_have_data, now};
+use perfrun_skip::skip;
+use serde_json::json;
+
+use crate::{
+    document::{self, Document},
+    perfrun::{Mode, Place, Running, entries, results},
+};
+
+/// Runs that together measure all that there is.
+fn documents() -> [Document; 4] {
+    let libp2p = json!({ "clients": ["libp2p"], "servers": ["libp2p"], "rawBaseline": false });
+    let near = json!({ "clients": ["libp2p"], "servers": ["litep2p"], "networks": ["near"] });
+    let of = |name, workload| {
+        let document = document::run(name).with("workload", workload);
+        document
+            .with("matrix", libp2p.clone())
+            .with("iterations", json!(6))
+    };
+    let transfers = json!({ "bandwidth": { "duration": "500ms", "directions": ["upload", "download"] } });
+    [
+        of("transfers", transfers).with("matrix", near).with(
+            "networks",
+            json!([{ "name": "near", "delay": "2ms", "rate": "100Mbit" }]),
+        ),
+        of("handshakes", json!({ "handshakes": { "count": 40 } })),
+        of("pings", json!({ "ping": { "count": 40, "interval": "10ms" } })),
+        of(
+            "substreams",
+            json!({ "substreams": { "counts": [100], "mode": "paced", "rate": 200 } }),
+        ),
+    ]
+}
+
+#[test]
+fn every_query_of_the_dashboards_of_runs_has_data_of_local_runs_that_agree_with_their_results() {
+    if let Some(obstacle) = Prometheus::obstacle() {
+        return skip("all of it", obstacle);
+    }
+    if !Mode::available().any(|mode| mode == Mode::Namespaces) {
+        return;
+    }
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let address = free_address();
+    let configuration = format!(
+        "{{global: {{scrape_interval: 1s}}, scrape_configs: [{{job_name: perfrun, static_configs: [{{targets: ['{address}']}}]}}]}}"
+    );
+    let prometheus = runtime.block_on(Prometheus::start(&configuration)).unwrap();
+    let place = Place::new();
+    let from = now();
+    let command = place.command(Mode::Namespaces, &documents()[0], &["--metrics-listen", &address]);
+    let all_of_them: String = documents().iter().map(Document::text).collect();
+    place.write("document.yaml", &all_of_them);
+    let ended = Running::start(command).ended();
+    if let Some(refusal) = ended
+        .stderr
+        .lines()
+        .find(|line| line.contains("links cannot be impaired here"))
+    {
+        return skip("links with delay", refusal);
+    }
+    let ended = ended.expect(0);
+    assert!(
+        ended
+            .stderr
+            .contains("waiting until the last metrics are scraped"),
+        "{ended}"
+    );
+    let to = now();
+    let folders = entries(&place.results());
+    assert_eq!(folders.len(), 4, "{folders:?}");
+    for folder in folders {
+        let results = results(&folder);
+        runtime.block_on(async {
+            agrees_with(&prometheus, &results, &scope(&results.name, from, to))
+                .await
+                .unwrap()
+        });
+    }
+    // It has no operator, and limits nobody's CPU.
+    let dashboards: Vec<_> = all()
+        .unwrap()
+        .into_iter()
+        .filter(|it| it.uid != "perfrun-operator")
+        .collect();
+    let scopes = ["transfers", "handshakes", "pings", "substreams"].map(|run| scope(run, from, to));
+    let asked = all_have_data(&prometheus, &dashboards, &scopes, |answer| {
+        answer.expression.contains("perfrun_cgroup_throttled")
+    });
+    let asked = runtime.block_on(asked).unwrap();
+    assert!(asked > 40, "only {asked} queries have data");
+}
+
+#[test]
+fn metrics_are_there_while_the_run_goes_on_and_nobody_is_waited_for_who_does_not_come() {
+    for mode in Mode::available() {
+        let place = Place::new();
+        let address = free_address();
+        let steady = document::steady("steady", 300, 2);
+        let command = place.command(mode, &steady, &["--metrics-listen", &address]);
+        let begun = std::time::Instant::now();
+        let ended = Running::start(command).ended().expect(0);
+        assert!(!ended.stderr.contains("waiting"), "nobody has asked: {ended}");
+        assert!(begun.elapsed() < Duration::from_secs(60));
+    }
+}
+
+#[test]
+fn an_address_that_is_taken_is_refused_before_anything_runs() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let place = Place::new();
+    let ended = place.run(
+        Mode::Loopback,
+        &document::run("taken"),
+        &["--metrics-listen", &address],
+    );
+    let ended = ended.expect(1);
+    assert!(
+        ended.stderr.contains(&address)
+            && ended
+                .stderr
+                .contains("name another address with --metrics-listen"),
+        "{ended}"
+    );
+    assert_eq!(entries(&place.results()), Vec::<std::path::PathBuf>::new());
+}
+
+fn scope(run: &str, from: f64, to: f64) -> Scope<'_> {
+    Scope {
+        run,
+        namespace: "local",
+        from,
+        to,
+        interval: 1.0,
+    }
+}
+
+fn free_address() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}

@@ -1,0 +1,187 @@
+//! Runs and their results as metrics: the same of the operator as of `perfrun run --metrics-listen`.
+
+use std::{borrow::Cow, fmt};
+
+use perfrun_api::{
+    metrics::run,
+    plan::Cell,
+    results::{SummaryRow, Unit},
+    spec::Phase,
+};
+use prometheus_client::{collector::Collector, encoding::DescriptorEncoder, registry::Registry};
+
+use crate::{encode, encode_samples};
+
+/// Where a run is that is on no cluster.
+pub const LOCAL: &str = "local";
+
+/// A run, as far as it got.
+#[derive(Clone, Debug)]
+pub struct RunView {
+    /// Its namespace, or [`LOCAL`].
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// What it measures.
+    pub workload: &'static str,
+    /// Where it stands.
+    pub phase: Phase,
+    /// Why it ended, for programs.
+    pub reason: Option<String>,
+    /// When it began, in seconds of Unix time.
+    pub started: Option<f64>,
+    /// When it ended.
+    pub ended: Option<f64>,
+    /// Trials of the plan.
+    pub planned: u32,
+    /// Trials that completed.
+    pub completed: u32,
+    /// Trials that failed.
+    pub failed: u32,
+    /// Measured repetitions of each cell.
+    pub iterations: u32,
+    /// Its cells.
+    pub cells: Vec<Cell>,
+    /// Cells that cannot be measured.
+    pub skipped: u32,
+    /// What came out.
+    pub summary: Vec<SummaryRow>,
+}
+
+type Labels = Vec<(&'static str, Cow<'static, str>)>;
+type Value = fn(&SummaryRow) -> Option<f64>;
+
+/// Writes all families of these runs.
+pub fn encode_runs(encoder: &mut DescriptorEncoder<'_>, runs: &[RunView]) -> fmt::Result {
+    let of_runs = |value: fn(&RunView) -> Option<f64>| {
+        runs.iter()
+            .filter_map(move |run| Some((run.labels(), value(run)?)))
+    };
+    encode_samples(encoder, &run::INFO, runs.iter().map(|run| (run.info(), 1.0)))?;
+    encode_samples(encoder, &run::STARTED, of_runs(|run| run.started))?;
+    encode_samples(encoder, &run::ENDED, of_runs(|run| run.ended))?;
+    let trials = runs.iter().flat_map(|run| {
+        let states = [
+            ("planned", run.planned),
+            ("completed", run.completed),
+            ("failed", run.failed),
+        ];
+        states.map(|(state, count)| (with(run.labels(), [("state", state.into())]), count.into()))
+    });
+    encode_samples(encoder, &run::TRIALS, trials)?;
+    encode_samples(encoder, &run::SKIPPED, of_runs(|run| Some(run.skipped.into())))?;
+    let values: [(_, Value); 5] = [
+        (run::MEDIAN, |row| Some(row.median)),
+        (run::CI_LOW, |row| row.ci95_low),
+        (run::CI_HIGH, |row| row.ci95_high),
+        (run::SHARE_OF_RAW, |row| row.share_of_raw),
+        (run::COUNT, |row| Some(row.count.into())),
+    ];
+    for (family, value) in values {
+        let rows = runs.iter().flat_map(|run| {
+            run.rows()
+                .filter_map(move |(cell, row)| Some((run.row(cell, row), value(row)?)))
+        });
+        encode_samples(encoder, &family, rows)?;
+    }
+    encode_samples(encoder, &run::MISSING, runs.iter().flat_map(RunView::missing))?;
+    encode_samples(encoder, &run::FLAGS, runs.iter().flat_map(RunView::flags))
+}
+
+/// The page of these runs.
+pub fn page_of_runs(runs: Vec<RunView>) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Runs(runs)));
+    encode(&registry)
+}
+
+#[derive(Debug)]
+struct Runs(Vec<RunView>);
+
+impl Collector for Runs {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        encode_runs(&mut encoder, &self.0)
+    }
+}
+
+impl RunView {
+    fn labels(&self) -> Labels {
+        vec![
+            ("run_namespace", self.namespace.clone().into()),
+            ("run", self.name.clone().into()),
+        ]
+    }
+
+    fn info(&self) -> Labels {
+        with(
+            self.labels(),
+            [
+                ("workload", self.workload.into()),
+                ("phase", self.phase.to_string().into()),
+                ("reason", self.reason.clone().unwrap_or_default().into()),
+            ],
+        )
+    }
+
+    /// Rows of the summary with their cells.
+    fn rows(&self) -> impl Iterator<Item = (&Cell, &SummaryRow)> {
+        self.summary
+            .iter()
+            .filter_map(|row| Some((self.cells.iter().find(|cell| cell.id == row.cell)?, row)))
+    }
+
+    fn cell(&self, cell: &Cell) -> Labels {
+        with(
+            self.labels(),
+            [
+                ("cell", cell.id.clone().into()),
+                ("load", cell.parameters.to_string().into()),
+                ("client", cell.client.to_string().into()),
+                ("server", cell.server.to_string().into()),
+                ("transport", cell.transport.to_string().into()),
+                ("network", cell.network.clone().into()),
+            ],
+        )
+    }
+
+    fn row(&self, cell: &Cell, row: &SummaryRow) -> Labels {
+        let unit = match row.unit {
+            Unit::BitsPerSecond => "bits_per_second",
+            Unit::Seconds => "seconds",
+            Unit::PerSecond => "per_second",
+            Unit::Bytes => "bytes",
+            Unit::Count => "count",
+        };
+        with(
+            self.cell(cell),
+            [("metric", row.metric.to_string().into()), ("unit", unit.into())],
+        )
+    }
+
+    /// Repetitions that are not in the results, of all cells of a run that has ended.
+    fn missing(&self) -> impl Iterator<Item = (Labels, f64)> {
+        let cells = self.cells.iter().filter(|_| self.ended.is_some());
+        cells.map(|cell| {
+            let rows = self.summary.iter().filter(|row| row.cell == cell.id);
+            // A trial may lack a metric, but not all of them.
+            let measured = rows.map(|row| row.count).max().unwrap_or(0);
+            (self.cell(cell), self.iterations.saturating_sub(measured).into())
+        })
+    }
+
+    fn flags(&self) -> impl Iterator<Item = (Labels, f64)> {
+        let mut flags: Vec<_> = self
+            .rows()
+            .flat_map(|(cell, row)| row.flags.iter().map(move |flag| (cell, *flag)))
+            .collect();
+        flags.sort_by(|(a, x), (b, y)| (&a.id, x).cmp(&(&b.id, y)));
+        flags.dedup_by(|(a, x), (b, y)| a.id == b.id && x == y);
+        flags
+            .into_iter()
+            .map(|(cell, flag)| (with(self.cell(cell), [("flag", flag.to_string().into())]), 1.0))
+    }
+}
+
+fn with<const N: usize>(labels: Labels, more: [(&'static str, Cow<'static, str>); N]) -> Labels {
+    labels.into_iter().chain(more).collect()
+}
