@@ -14,6 +14,9 @@ use tokio::{
 /// scrapes unless it is told otherwise, a minute, and a little more.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(65);
 
+/// A scraper that comes every second may be late by more than that on a busy machine.
+const SHORTEST_WAIT: Duration = Duration::from_secs(5);
+
 /// When a page was read, and when its values changed.
 #[derive(Debug)]
 pub struct Scrapes {
@@ -74,7 +77,7 @@ impl Scrapes {
             let Some(scraped) = scraped.filter(|scraped| *scraped <= changed) else {
                 return;
             };
-            let expected = interval.map_or(end, |interval| scraped + 2 * interval);
+            let expected = interval.map_or(end, |interval| scraped + (2 * interval).max(SHORTEST_WAIT));
             if timeout_at(expected.min(end), next).await.is_err() {
                 return;
             }
