@@ -1,6 +1,6 @@
 //! `perfrun run --ui`: the run as a page on this machine, while it goes on, and its report when it has ended.
 //!
-//! What the page shows is in [`view`]; a browser gets all of it whenever it changed, as server-sent events.
+//! What the page shows is in `view`; a browser gets all of it whenever it changed, as server-sent events.
 
 mod view;
 
