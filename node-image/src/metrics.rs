@@ -84,7 +84,14 @@ struct Families {
 
 /// The cell of the last trial, and whether that goes on.
 #[derive(Clone, Debug, Default)]
-struct LastCell(Arc<Mutex<Option<(Arc<str>, Labels, bool)>>>);
+struct LastCell(Arc<Mutex<Option<RunningCell>>>);
+
+#[derive(Clone, Debug)]
+struct RunningCell {
+    cell: Arc<str>,
+    of: Labels,
+    goes_on: bool,
+}
 
 /// 10 µs to 40 s, each bucket twice the last.
 fn latency_histogram() -> Histogram {
@@ -182,23 +189,27 @@ impl Metrics {
 
 impl LastCell {
     fn set(&self, cell: &str, of: &Labels) {
-        *self.lock() = Some((cell.into(), of.clone(), true));
+        *self.lock() = Some(RunningCell {
+            cell: cell.into(),
+            of: of.clone(),
+            goes_on: true,
+        });
     }
 
     fn ended(&self) {
-        if let Some((_, _, goes_on)) = &mut *self.lock() {
-            *goes_on = false;
+        if let Some(last) = &mut *self.lock() {
+            last.goes_on = false;
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<(Arc<str>, Labels, bool)>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<RunningCell>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Collector for LastCell {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let last = self.lock().clone().map(|(cell, of, goes_on)| {
+        let last = self.lock().clone().map(|RunningCell { cell, of, goes_on }| {
             let labels = [
                 ("cell", cell.to_string()),
                 ("stack", of.stack.to_owned()),

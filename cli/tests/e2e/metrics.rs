@@ -78,7 +78,7 @@ fn every_query_of_the_dashboards_of_runs_has_data_of_local_runs_that_agree_with_
         runtime.block_on(async {
             agrees_with(&prometheus, &results, &scope(&results.name, from, to))
                 .await
-                .unwrap()
+                .unwrap();
         });
     }
     // It has no operator, and limits nobody's CPU.
