@@ -1,5 +1,8 @@
 //! What holds for every dashboard and every alert, whatever Prometheus has.
 
+// Helpers outside of `#[test]` functions fail a test by panicking, as those do.
+#![allow(clippy::unwrap_used)]
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
