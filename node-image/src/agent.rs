@@ -100,9 +100,17 @@ pub async fn serve(args: args::LinkAgent) -> anyhow::Result<()> {
         stop.cancel();
         tokio::time::sleep(LAST_CALLS).await;
     };
+    let serving = futures::future::join(
+        connections::serve(
+            listener,
+            router(agent.clone(), token.into()),
+            LIMITS,
+            stop.clone(),
+        ),
+        serve_metrics(extra, move || page.metrics.encode(), stop.clone()),
+    );
     tokio::select! {
-        () = connections::serve(listener, router(agent.clone(), token.into()), LIMITS, stop.clone()) => {}
-        () = serve_metrics(extra, move || page.metrics.encode(), stop.clone()) => {}
+        _ = serving => {}
         () = graceful => {}
         ended = answering => {
             ended.context("the thread that answers probes has ended")?.context("failed to answer probes")?;

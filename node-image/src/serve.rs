@@ -70,9 +70,13 @@ pub async fn serve(args: Control) -> anyhow::Result<()> {
         stop.cancel();
         tokio::time::sleep(LAST_CALLS).await;
     };
+    // Both, so that the last scrape has its answer before this ends.
+    let serving = futures::future::join(
+        connections::serve(listener, router(node.clone()), LIMITS, stop.clone()),
+        serve_metrics(extra, move || page.encode(), stop.clone()),
+    );
     tokio::select! {
-        () = connections::serve(listener, router(node.clone()), LIMITS, stop.clone()) => {}
-        () = serve_metrics(extra, move || page.encode(), stop.clone()) => {}
+        _ = serving => {}
         () = graceful => {}
     }
     Ok(())
@@ -90,9 +94,8 @@ pub(crate) async fn serve_metrics(
     encode: impl Fn() -> String + Clone + Send + Sync + 'static,
     stop: CancellationToken,
 ) {
-    match listener {
-        Some(listener) => connections::serve(listener, metrics_router(encode), METRICS_LIMITS, stop).await,
-        None => std::future::pending().await,
+    if let Some(listener) = listener {
+        connections::serve(listener, metrics_router(encode), METRICS_LIMITS, stop).await;
     }
 }
 
