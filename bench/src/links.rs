@@ -6,7 +6,8 @@
 //! peer's TCP within the call. Sender, receiver and emulator share the machine's cores, so a ratio says as much about
 //! their number as about the emulator.
 //!
-//! netem in the kernel is not measured here: where it is missing it only runs in user-mode-linux, on one slow core.
+//! netem in the kernel is measured elsewhere, against netem set by tc, since where it is missing it only runs in
+//! user-mode-linux: `cargo test -p perfrun-netem --test links -- --ignored --nocapture`.
 
 mod cpu;
 mod pair;
