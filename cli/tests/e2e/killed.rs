@@ -170,7 +170,7 @@ fn assert_whole(folder: &Path) {
         let name = file.file_name().unwrap().to_str().unwrap().to_owned();
         match name.as_str() {
             "results.json" => drop(results(folder)),
-            "report.md" | "samples.csv" => {}
+            "report.html" | "report.md" | "samples.csv" => {}
             "logs" => {}
             "trials" => {
                 for trial in entries(&file) {

@@ -46,7 +46,7 @@ fn a_run_is_gone_on_with_where_it_was_stopped_or_killed() {
             "times go on"
         );
         assert!(last.environment.nodes.contains_key("client-0"));
-        assert_eq!(entries(&folder).len(), 3);
+        assert_eq!(entries(&folder).len(), 4);
 
         let again = place.resume().expect(0);
         assert!(again.stderr.contains("nothing is left to run"), "{again}");

@@ -53,7 +53,7 @@ fn a_stopped_run_saves_and_shows_what_it_has_and_leaves_nothing_running() {
                 results.trials.iter().all(|record| record.failure.is_none()),
                 "{ended}"
             );
-            assert_eq!(entries(&folder).len(), 3, "report and samples, too");
+            assert_eq!(entries(&folder).len(), 4, "reports and samples, too");
         }
     }
 }
