@@ -149,7 +149,7 @@ fn perfrun_killed_at_any_moment_leaves_nothing_half_done() {
             before.trials,
             "measured once"
         );
-        assert_eq!(entries(folder).len(), 3);
+        assert_eq!(entries(folder).len(), 4);
     }
     assert!(interrupted > 0, "no moment was during a run");
 }
