@@ -7,7 +7,7 @@
 //! their number as about the emulator.
 //!
 //! netem in the kernel is measured elsewhere, against netem set by tc, since where it is missing it only runs in
-//! user-mode-linux: `cargo test -p perfrun-netem --test links -- --ignored --nocapture`.
+//! user-mode-linux: `cargo xtask bench netem`.
 
 mod cpu;
 mod pair;

@@ -12,12 +12,6 @@ fn a_killed_emulator_leaves_the_link_impaired_and_is_succeeded() {
 }
 
 #[test]
-#[ignore = "a benchmark: it prints a ratio to be read"]
-fn tcp_against_netem_by_hand() {
-    suite::tcp_against_netem_by_hand();
-}
-
-#[test]
 fn both_back_ends_give_the_same() {
     suite::both_back_ends_give_the_same();
 }

@@ -1,4 +1,5 @@
-//! This binary as something else than a list of tests: an emulator that can be killed, or the first process of a kernel.
+//! This binary as something else than a list of tests: an emulator that can be killed, the first process of a kernel, or
+//! a benchmark.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -27,6 +28,7 @@ static BEFORE_MAIN: extern "C" fn() = {
             Ok("emulator") => emulate,
             Ok("capabilities") => privileges::tell_capabilities,
             Ok("init") => uml::init,
+            Ok("benchmark") => uml::benchmark,
             _ => return,
         };
         process::exit(panic::catch_unwind(play).map_or(101, |()| 0));

@@ -18,6 +18,7 @@ use rustix::system::{RebootCommand, finit_module, reboot, uname};
 
 use crate::lab::alone;
 use crate::role::{ARGUMENT, ROLE};
+use crate::suite;
 use perfrun_skip::skip;
 
 /// Set where everything is some ten times slower than on the machine itself.
@@ -46,8 +47,8 @@ const NEEDED: &[&str] = &[
 /// What runs there: everything of its netem, and whether the detour works on an older kernel, too.
 const TESTS: &str = "kernel:: userspace::others_are_not_impaired userspace::a_killed_emulator";
 
-/// What is run when asked for.
-const BENCHMARK: &str = "kernel::tcp_against_netem_by_hand --ignored --nocapture";
+/// No tests: the benchmark.
+const BENCHMARK: &str = "";
 
 /// How long the tests in there may take.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -73,9 +74,7 @@ fn netem_impairs_links_of_a_kernel_that_has_it() {
     if is_here() {
         return;
     }
-    if perfrun_netem::capabilities::probe().choose(&perfrun_link::Link::default())
-        == Ok(perfrun_link::Kind::Kernel)
-    {
+    if has_netem() {
         println!("this kernel has netem itself: `kernel` tests it");
         return;
     }
@@ -93,16 +92,22 @@ fn netem_impairs_links_of_a_kernel_that_has_it() {
     );
 }
 
-/// `cargo test --release -p perfrun-netem --test links -- --ignored --nocapture`
-#[test]
-#[ignore = "a benchmark: it prints a ratio to be read"]
-fn tcp_against_netem_by_hand() {
-    if is_installed() {
+/// `cargo xtask bench netem`, in the kernel that has it.
+pub fn benchmark() {
+    if has_netem() {
+        suite::tcp_against_netem_by_hand();
+    } else {
+        assert!(is_installed(), "needs `apt-get install user-mode-linux`");
         run(BENCHMARK);
     }
 }
 
-/// What these tests say there.
+fn has_netem() -> bool {
+    let chosen = perfrun_netem::capabilities::probe().choose(&perfrun_link::Link::default());
+    chosen == Ok(perfrun_link::Kind::Kernel)
+}
+
+/// What these tests, or the benchmark, say there.
 fn run(tests: &str) -> String {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
@@ -202,10 +207,14 @@ fn run_tests() {
     }
     let output = File::create(folder.join(OUTPUT)).unwrap();
     let tests = fs::read_to_string(folder.join(ARGUMENTS)).unwrap();
-    let status = Command::new("/proc/self/exe")
-        .args(tests.split(' '))
-        .arg("--test-threads=1")
-        .env_remove(ROLE)
+    let mut command = Command::new("/proc/self/exe");
+    if tests == BENCHMARK {
+        command.env(ROLE, "benchmark");
+    } else {
+        let tests = tests.split(' ');
+        command.args(tests).arg("--test-threads=1").env_remove(ROLE);
+    }
+    let status = command
         .env(SLOW, "1")
         .env(perfrun_skip::LOG, folder.join(SKIPPED))
         .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
