@@ -212,6 +212,8 @@ fn times(pair: &Pair) -> Result<()> {
         ("start", vec![]),
         ("set", vec![]),
         ("recount", vec![]),
+        ("open", vec![]),
+        ("re-impair", vec![]),
         ("remove", vec![]),
     ];
     for _ in 0..TIMES {
@@ -226,8 +228,12 @@ fn times(pair: &Pair) -> Result<()> {
         lap(&mut steps[1]);
         emulator.recount()?;
         lap(&mut steps[2]);
-        emulator.remove()?;
+        emulator.set(&Link::default())?;
         lap(&mut steps[3]);
+        emulator.set(&link(&delayed(25))?)?;
+        lap(&mut steps[4]);
+        emulator.remove()?;
+        lap(&mut steps[5]);
     }
     for (step, times) in steps {
         let worst = times.iter().copied().fold(0.0, f64::max);
