@@ -115,4 +115,8 @@ pub enum Protocol {
     #[serde(rename = "/ipfs/ping/1.0.0")]
     #[strum(serialize = "/ipfs/ping/1.0.0")]
     Ping,
+    /// Of the published relay test (libp2p-relay-test): the listener writes all it has, and closes.
+    #[serde(rename = "/libp2p/test/data")]
+    #[strum(serialize = "/libp2p/test/data")]
+    TestData,
 }

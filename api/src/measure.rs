@@ -1,10 +1,10 @@
 //! From what both ends of a trial measured to what the trial says.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Range};
 
 use crate::{
     histogram::{Recorder, recorder},
-    node::{Distribution, Measured, Transfer},
+    node::{Distribution, Measured, Resources, Sample, Transfer},
     plan::{Amount, Cell, Parameters, Role},
     results::{Metric, NodeRecord},
     workload::{Direction, OpenMode, Timing},
@@ -43,6 +43,12 @@ pub fn metrics(cell: &Cell, nodes: &BTreeMap<String, NodeRecord>) -> BTreeMap<Me
             trial.ping(&mut metrics);
             trial.per_operation(trial.operations(Distribution::RoundTrip), &mut metrics);
         }
+        Parameters::Relay { .. } => trial.relay(&mut metrics),
+        Parameters::RelayStress {
+            ramp_seconds,
+            plateau_seconds,
+            ..
+        } => trial.relay_stress(*ramp_seconds..ramp_seconds + plateau_seconds, &mut metrics),
     }
     trial.memory(&mut metrics);
     metrics
@@ -50,14 +56,17 @@ pub fn metrics(cell: &Cell, nodes: &BTreeMap<String, NodeRecord>) -> BTreeMap<Me
 
 /// Something must have arrived, and sender and receiver must agree on the bytes, unless the receiver cut the transfer off. Returns what is wrong.
 pub fn count_mismatch(cell: &Cell, nodes: &BTreeMap<String, NodeRecord>) -> Option<String> {
-    let Parameters::Bandwidth {
-        direction,
-        amount,
-        streams,
-        ..
-    } = &cell.parameters
-    else {
-        return None;
+    let (direction, amount, streams) = match &cell.parameters {
+        Parameters::Bandwidth {
+            direction,
+            amount,
+            streams,
+            ..
+        } => (*direction, *amount, *streams),
+        Parameters::Relay { bytes, .. } => (Direction::Download, Amount::Count(*bytes), 1),
+        // Cut off when the time is over.
+        Parameters::RelayStress { .. } => (Direction::Download, Amount::Seconds(0.0), 1),
+        _ => return None,
     };
     let trial = Ends::new(nodes);
     let sum = |ends: &[&Measured], bytes: fn(&Measured) -> u64| ends.iter().map(|m| bytes(m)).sum::<u64>();
@@ -71,8 +80,7 @@ pub fn count_mismatch(cell: &Cell, nodes: &BTreeMap<String, NodeRecord>) -> Opti
     );
     let due = match amount {
         Amount::Count(bytes) => {
-            let transfers =
-                u64::from(*streams) * u64::from(cell.peers_per_client) * cell.clients.len() as u64;
+            let transfers = u64::from(streams) * u64::from(cell.peers_per_client) * cell.clients.len() as u64;
             Some(bytes.saturating_mul(transfers))
         }
         Amount::Seconds(_) => None,
@@ -98,10 +106,11 @@ pub fn count_mismatch(cell: &Cell, nodes: &BTreeMap<String, NodeRecord>) -> Opti
     }
 }
 
-/// Both ends of a trial.
+/// Both ends of a trial, and what is between them.
 struct Ends<'a> {
     clients: Vec<&'a Measured>,
     servers: Vec<&'a Measured>,
+    relays: Vec<&'a Measured>,
 }
 
 impl<'a> Ends<'a> {
@@ -116,6 +125,7 @@ impl<'a> Ends<'a> {
         Self {
             clients: of(Role::Client),
             servers: of(Role::Server),
+            relays: of(Role::Relay),
         }
     }
 
@@ -207,6 +217,114 @@ impl<'a> Ends<'a> {
         self.failures(metrics);
     }
 
+    fn relay(&self, metrics: &mut BTreeMap<Metric, f64>) {
+        let downloads: Vec<Transfer> = self.clients.iter().filter_map(|m| m.download).collect();
+        metrics.extend(longest(&downloads).map(|seconds| (Metric::DownloadSeconds, seconds)));
+        let goodput = receiver_rate(&downloads, LEAST_BYTES_FOR_A_RATE);
+        metrics.extend(goodput.map(|rate| (Metric::DownloadGoodput, rate)));
+        for (distribution, metric) in [
+            (Distribution::RelayConnected, Metric::RelayConnectSeconds),
+            (Distribution::HandshakeEstablished, Metric::ConnectSeconds),
+            (Distribution::Open, Metric::OpenP50),
+            (Distribution::FirstByte, Metric::FirstByteP50),
+            (Distribution::RelayRoundTrip, Metric::RelayRoundTripP50),
+            (Distribution::RoundTrip, Metric::RoundTripP50),
+        ] {
+            let recorded = self.merged(distribution);
+            metrics.extend(recorded.map(|all| (metric, quantile(&all, 0.5))));
+        }
+        let payload = downloads.iter().map(|t| t.bytes).sum::<u64>() as f64;
+        self.per_payload(payload, metrics);
+        // While data flowed: the relay is idle before and after.
+        let flowed = longest(&downloads).unwrap_or_default();
+        let busy: f64 = self.relays.iter().map(|relay| cpu(relay)).sum();
+        if !self.relays.is_empty() {
+            metrics.extend(rate(busy, flowed).map(|cpus| (Metric::RelayCpu, cpus)));
+        }
+        self.between(metrics);
+    }
+
+    fn relay_stress(&self, plateau: Range<f64>, metrics: &mut BTreeMap<Metric, f64>) {
+        let on_it = |sample: &&Sample| {
+            let middle = sample.at_seconds - sample.interval_seconds / 2.0;
+            plateau.contains(&middle)
+        };
+        let over = |nodes: &[&Measured], value: fn(&Sample) -> f64| {
+            let of_node = |node: &&Measured| {
+                let samples = node.samples.iter().filter(on_it);
+                let (sum, seconds) = samples.fold((0.0, 0.0), |(sum, seconds), sample| {
+                    (sum + value(sample), seconds + sample.interval_seconds)
+                });
+                rate(sum, seconds)
+            };
+            nodes.iter().filter_map(of_node).reduce(|a, b| a + b)
+        };
+        let goodput = over(&self.clients, |sample| sample.bytes_received as f64 * 8.0);
+        metrics.extend(goodput.map(|rate| (Metric::DownloadGoodput, rate)));
+        let transfers = over(&self.clients, |sample| sample.operations as f64);
+        metrics.extend(transfers.map(|rate| (Metric::TransfersPerSecond, rate)));
+        let busy = over(&self.relays, |sample| sample.cpu_seconds);
+        metrics.extend(busy.map(|cpus| (Metric::RelayCpu, cpus)));
+        if let Some(transfers) = self.merged(Distribution::Transfer) {
+            metrics.insert(Metric::TransferP50, quantile(&transfers, 0.5));
+            metrics.insert(Metric::TransferP99, quantile(&transfers, 0.99));
+            metrics.insert(Metric::TransferMax, seconds(transfers.max()));
+        }
+        if let Some(connect) = self.merged(Distribution::HandshakeEstablished) {
+            metrics.insert(Metric::ConnectSeconds, quantile(&connect, 0.5));
+        }
+        if let Some(late) = self.merged(Distribution::Lateness) {
+            metrics.insert(Metric::LatenessMax, seconds(late.max()));
+        }
+        let payload = self.clients.iter().map(|m| m.bytes_received).sum::<u64>() as f64;
+        self.per_payload(payload, metrics);
+        self.failures(metrics);
+        self.between(metrics);
+    }
+
+    /// What a GiB of payload took of all nodes, and of the relay.
+    fn per_payload(&self, payload: f64, metrics: &mut BTreeMap<Metric, f64>) {
+        if payload < LEAST_BYTES_FOR_A_RATE as f64 {
+            return;
+        }
+        let gibibytes = payload / (1u64 << 30) as f64;
+        metrics.insert(Metric::CpuSecondsPerGiB, self.cpu() / gibibytes);
+        if self.relays.is_empty() {
+            return;
+        }
+        let busy: f64 = self.relays.iter().map(|relay| cpu(relay)).sum();
+        metrics.insert(Metric::RelayCpuSecondsPerGiB, busy / gibibytes);
+        let carried = self.relays.iter().filter_map(|relay| {
+            let Resources {
+                interface_received_bytes,
+                interface_sent_bytes,
+                ..
+            } = relay.resources;
+            Some(interface_received_bytes? + interface_sent_bytes?)
+        });
+        let carried = carried.sum::<u64>() as f64;
+        if carried > 0.0 {
+            metrics.insert(Metric::RelayBytesPerByte, carried / payload);
+        }
+    }
+
+    /// What only a relay has to tell.
+    fn between(&self, metrics: &mut BTreeMap<Metric, f64>) {
+        if self.relays.is_empty() {
+            return;
+        }
+        let most = self.relays.iter().map(|relay| relay.most_circuits).sum::<u64>();
+        metrics.insert(Metric::Circuits, most as f64);
+        let refused = self.relays.iter().flat_map(|relay| relay.refused.values());
+        metrics.insert(Metric::Refused, refused.sum::<u64>() as f64);
+        let reservations = self
+            .servers
+            .iter()
+            .filter_map(|m| m.histograms.get(&Distribution::Reservation));
+        let longest = reservations.filter_map(|recording| Some(recording.decode().ok()?.max()));
+        metrics.extend(longest.max().map(|ns| (Metric::ReservationSeconds, seconds(ns))));
+    }
+
     fn per_operation(&self, operations: f64, metrics: &mut BTreeMap<Metric, f64>) {
         if operations > 0.0 {
             metrics.insert(Metric::CpuSecondsPerOperation, self.cpu() / operations);
@@ -228,6 +346,7 @@ impl<'a> Ends<'a> {
         for (metric, ends) in [
             (Metric::ClientPeakRss, &self.clients),
             (Metric::ServerPeakRss, &self.servers),
+            (Metric::RelayPeakRss, &self.relays),
         ] {
             let peak = ends.iter().map(|m| m.resources.rss_peak_bytes).max();
             metrics.extend(peak.map(|bytes| (metric, bytes as f64)));
@@ -235,9 +354,8 @@ impl<'a> Ends<'a> {
     }
 
     fn cpu(&self) -> f64 {
-        let ends = self.clients.iter().chain(&self.servers);
-        ends.map(|m| m.resources.cpu_user_seconds + m.resources.cpu_system_seconds)
-            .sum()
+        let all = self.clients.iter().chain(&self.servers).chain(&self.relays);
+        all.map(|node| cpu(node)).sum()
     }
 
     /// The time of the client that took longest.
@@ -258,6 +376,11 @@ impl<'a> Ends<'a> {
         }
         Some(all).filter(|all| !all.is_empty())
     }
+}
+
+/// What a node used of its CPUs, in seconds.
+fn cpu(node: &Measured) -> f64 {
+    node.resources.cpu_user_seconds + node.resources.cpu_system_seconds
 }
 
 /// The receivers' rate in bit/s: bytes after the first read over the time since. All receivers together take

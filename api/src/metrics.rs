@@ -140,8 +140,9 @@ pub mod node {
     pub const HANDSHAKE: Family = histogram(
         "handshake",
         &["stack", "transport", "network", "phase"],
-        "Dial until the phase was over: transport (connected), established (secured and multiplexed) or first_byte (a \
-         byte came back); added when a trial ends",
+        "Dial until the phase was over: transport (connected), relay (connected with the relay), established (secured and \
+         multiplexed) or first_byte (a byte came back); and of a source, the time until its relay had granted the \
+         reservation; added when a trial ends",
     );
     /// Opens.
     pub const OPEN: Family = histogram(
@@ -155,6 +156,24 @@ pub mod node {
         &["stack", "transport", "network"],
         "Application round trip; added when a trial ends",
     );
+    /// Transfers.
+    pub const TRANSFER: Family = histogram(
+        "transfer",
+        &["stack", "transport", "network"],
+        "Stream open until all of a transfer from a source was read; added when a trial ends",
+    );
+    /// Circuits.
+    pub const CIRCUITS: Family = gauge(
+        "relay_circuits",
+        &["stack", "transport", "network"],
+        "Circuits that are up at a relay",
+    );
+    /// Refusals.
+    pub const REFUSED: Family = counter(
+        "relay_refused",
+        &["stack", "transport", "network", "what", "status"],
+        "Reservations and circuits (what) that a relay refused, by the status it gave",
+    );
     /// All of them.
     pub const ALL: &[Family] = &[
         PAYLOAD,
@@ -166,6 +185,9 @@ pub mod node {
         HANDSHAKE,
         OPEN,
         ROUND_TRIP,
+        TRANSFER,
+        CIRCUITS,
+        REFUSED,
     ];
 }
 
@@ -202,8 +224,16 @@ pub mod process {
         &[],
         "TCP segments sent again in the network namespace of the process",
     );
+    /// Interfaces.
+    pub const INTERFACE: Family = counter(
+        "interface",
+        &["direction"],
+        "Bytes that the interfaces of the network namespace of the process sent or received (direction), headers and all, \
+         loopback left out",
+    )
+    .in_unit("bytes");
     /// All of them.
-    pub const ALL: &[Family] = &[CPU, SWITCHES, MEMORY, THROTTLED, RETRANSMITS];
+    pub const ALL: &[Family] = &[CPU, SWITCHES, MEMORY, THROTTLED, RETRANSMITS, INTERFACE];
 }
 
 /// What a link agent was asked to do, does, and measured.

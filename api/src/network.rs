@@ -2,7 +2,7 @@
 
 mod presets;
 
-use std::{fmt, num::NonZeroU32};
+use std::{fmt, num::NonZeroU32, time};
 
 use kube::{KubeSchema, core::Duration};
 use perfrun_link::{Backend, Chance, Distribution, Impairment, Jitter, Loss, Ratio, Reorder};
@@ -13,6 +13,7 @@ use thiserror::Error;
 pub(crate) use self::presets::known;
 pub use self::presets::{PRESETS, Preset, preset};
 use crate::{
+    plan::Role,
     quantity::{BitRate, Percent},
     rule,
 };
@@ -49,10 +50,26 @@ pub struct Network {
     /// What differs on the way to clients: fields that are set here replace those above.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_client: Option<Way>,
+    /// The links of a relay, where they differ from those above. What is not set here is as between a client and a server,
+    /// with the relay in the place of the other one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub relay: Option<RelayLinks>,
     /// Who impairs: `kernel`, sch_netem; `userspace`, a process of perfrun; `auto`, the kernel where it can, and
     /// perfrun elsewhere. Results record which one it was.
     #[serde(default)]
     pub backend: Backend,
+}
+
+/// Links of a relay, each the same in both directions. What is not set in one of them does not happen on it.
+#[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RelayLinks {
+    /// Between clients and the relay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<Way>,
+    /// Between servers and the relay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<Way>,
 }
 
 /// What happens to packets in one direction. Terms and meaning are those of tc-netem(8).
@@ -172,14 +189,42 @@ pub struct Conditions {
     pub to_server: Impairment,
     /// What happens to packets that servers send.
     pub to_client: Impairment,
+    /// What happens between clients and a relay, if not the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_relay: Option<Impairment>,
+    /// What happens between servers and a relay, if not the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_relay: Option<Impairment>,
     /// Who impairs.
     pub backend: Backend,
 }
 
 impl Conditions {
+    /// What happens to packets from a node of one role to one of another; nodes of one role do not talk to each other.
+    pub fn between(&self, from: Role, to: Role) -> Option<&Impairment> {
+        use Role::{Client, Relay, Server};
+        match (from, to) {
+            (Client, Server) => Some(&self.to_server),
+            (Server, Client) => Some(&self.to_client),
+            (Client, Relay) => Some(self.client_relay.as_ref().unwrap_or(&self.to_server)),
+            (Relay, Client) => Some(self.client_relay.as_ref().unwrap_or(&self.to_client)),
+            (Relay, Server) => Some(self.server_relay.as_ref().unwrap_or(&self.to_server)),
+            (Server, Relay) => Some(self.server_relay.as_ref().unwrap_or(&self.to_client)),
+            (Client, Client) | (Server, Server) | (Relay, Relay) => None,
+        }
+    }
+
+    /// All of its impairments.
+    pub fn all(&self) -> impl Iterator<Item = &Impairment> {
+        let own = [&self.to_server, &self.to_client];
+        own.into_iter()
+            .chain(&self.client_relay)
+            .chain(&self.server_relay)
+    }
+
     /// Whether packets pass as they are.
     pub fn is_none(&self) -> bool {
-        self.to_server.is_none() && self.to_client.is_none()
+        self.all().all(Impairment::is_none)
     }
 
     /// The higher rate of both directions, in bit/s; none, if one of them has no limit.
@@ -189,9 +234,11 @@ impl Conditions {
         Some(to_server?.max(to_client?))
     }
 
-    /// What a round trip takes longer than without them; jitter left out.
-    pub fn round_trip(&self) -> std::time::Duration {
-        self.to_server.delay + self.to_client.delay
+    /// What a round trip takes longer than without them, on the longest link; jitter left out.
+    pub fn round_trip(&self) -> time::Duration {
+        let of_relay = self.client_relay.iter().chain(&self.server_relay);
+        let both_ways = of_relay.map(|link| 2 * link.delay);
+        both_ways.fold(self.to_server.delay + self.to_client.delay, time::Duration::max)
     }
 }
 
@@ -207,18 +254,20 @@ impl fmt::Display for Conditions {
             (false, true) => write!(f, "to server: {to_server}"),
             (true, false) => write!(f, "to client: {to_client}"),
             (false, false) => write!(f, "to server: {to_server}; to client: {to_client}"),
+        }?;
+        for (ends, link) in [("client", &self.client_relay), ("server", &self.server_relay)] {
+            if let Some(link) = link {
+                write!(f, "; {ends} and relay: {link}")?;
+            }
         }
+        Ok(())
     }
 }
 
 impl Network {
     /// The figures of both directions.
     pub fn conditions(&self) -> Result<Conditions, Impossible> {
-        let way = |heading: Heading, own: &Option<Way>, words: &'static str| {
-            if self.direction != Heading::Both && self.direction != heading {
-                return Ok(Impairment::default());
-            }
-            let way = self.way.with(own);
+        let checked = |way: &Way, words: &'static str| {
             let impairment = way.impairment();
             let checked = way
                 .check()
@@ -229,7 +278,19 @@ impl Network {
                 problem,
             })
         };
+        let way = |heading: Heading, own: &Option<Way>, words: &'static str| {
+            if self.direction != Heading::Both && self.direction != heading {
+                return Ok(Impairment::default());
+            }
+            checked(&self.way.with(own), words)
+        };
+        let of_relay = |own: fn(&RelayLinks) -> &Option<Way>, words: &'static str| {
+            let way = self.relay.as_ref().and_then(|links| own(links).as_ref());
+            way.map(|way| checked(way, words)).transpose()
+        };
         Ok(Conditions {
+            client_relay: of_relay(|links| &links.client, "between clients and relay")?,
+            server_relay: of_relay(|links| &links.server, "between servers and relay")?,
             name: self.name.clone(),
             to_server: way(Heading::ToServer, &self.to_server, "to servers")?,
             to_client: way(Heading::ToClient, &self.to_client, "to clients")?,

@@ -123,6 +123,16 @@ pub struct TrialLabels {
 pub enum Side {
     /// Listen until told to finish.
     Server,
+    /// Relay what peers send each other, until told to finish.
+    Relay,
+    /// Be reached through a relay, until told to finish.
+    #[serde(rename_all = "camelCase")]
+    Source {
+        /// The relay's address, as it reported it.
+        relay: String,
+        /// Peers to run, each with an identity and a reservation of its own. Each reports one address.
+        peers: u32,
+    },
     /// Dial, wait for the start, run the workload.
     #[serde(rename_all = "camelCase")]
     Client {
@@ -221,6 +231,8 @@ pub enum Reason {
     ListenFailed,
     /// A peer could not be reached, or the handshake failed.
     DialFailed,
+    /// A relay refused a reservation or a circuit.
+    Refused,
     /// A stream could not be opened.
     OpenFailed,
     /// A stream or connection broke.
@@ -270,6 +282,13 @@ pub struct Measured {
     /// The server-to-client transfer, as this side saw it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub download: Option<Transfer>,
+    /// How often what was refused, by a relay (at the relay itself) or by whom this side asked, e.g.
+    /// `circuit: RESOURCE_LIMIT_EXCEEDED (201)`.
+    #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    pub refused: std::collections::BTreeMap<String, u64>,
+    /// Most circuits that were up at the same time (relay).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub most_circuits: u64,
     /// Distributions, in nanoseconds.
     #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
     pub histograms: std::collections::BTreeMap<Distribution, Histogram>,
@@ -278,6 +297,10 @@ pub struct Measured {
     /// What happened in each interval.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub samples: Vec<Sample>,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Bytes that went one way, over all streams of a node, and how long that took.
@@ -328,6 +351,18 @@ pub enum Distribution {
     OpenCompat,
     /// Application round trip.
     RoundTrip,
+    /// Dial until the connection with the relay was established.
+    RelayConnected,
+    /// Reservation asked for until it was granted (source).
+    Reservation,
+    /// Application round trip with the relay itself.
+    RelayRoundTrip,
+    /// Stream asked for until its first byte was read.
+    FirstByte,
+    /// Stream open until all of a transfer was read.
+    Transfer,
+    /// The moment at which a peer was due to begin until it did.
+    Lateness,
 }
 
 /// What a node used during a trial.
@@ -352,6 +387,12 @@ pub struct Resources {
     /// TCP segments sent again in the node's network namespace, where the kernel counts them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp_retransmits: Option<u64>,
+    /// Bytes that the interfaces of the node's network namespace received, headers and all, loopback left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface_received_bytes: Option<u64>,
+    /// Bytes that they sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface_sent_bytes: Option<u64>,
 }
 
 /// What happened in one interval of a trial.
@@ -372,6 +413,9 @@ pub struct Sample {
     pub cpu_seconds: f64,
     /// Resident memory at its end, in bytes.
     pub rss_bytes: u64,
+    /// Circuits that were up at its end (relay).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub circuits: u64,
 }
 
 /// What a link agent can do, and what it does.

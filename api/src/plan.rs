@@ -15,7 +15,7 @@ use crate::{
     matrix::{Stack, Transport},
     network::{Conditions, Impossible, NONE, preset},
     spec::{Matrix, Order, PerfRunSpec, Selector, StackName},
-    workload::Workload,
+    workload::{RelayStress, Workload},
 };
 
 /// A plan with more trials than this would hardly end, and its results would not fit into memory.
@@ -61,7 +61,20 @@ pub struct PlannedNode {
 }
 
 /// What a node does in a run.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, JsonSchema, PartialEq, Serialize, strum::Display)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Deserialize,
+    Eq,
+    Hash,
+    JsonSchema,
+    Ord,
+    PartialEq,
+    PartialOrd,
+    Serialize,
+    strum::Display,
+)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Role {
@@ -69,6 +82,8 @@ pub enum Role {
     Server,
     /// Dials.
     Client,
+    /// Relays what servers and clients send each other.
+    Relay,
 }
 
 /// One point of the matrix: a pair of stacks, a transport, a network and the workload's parameters.
@@ -97,6 +112,9 @@ pub struct Cell {
     pub clients: Vec<String>,
     /// Names of the server nodes.
     pub servers: Vec<String>,
+    /// Names of the relay nodes; none, unless clients reach servers through one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub relays: Vec<String>,
     /// Peers in each client node.
     pub peers_per_client: u32,
 }
@@ -115,6 +133,19 @@ impl Cell {
     pub fn is_raw(&self) -> bool {
         self.client_stack == Stack::Raw && self.server_stack == Stack::Raw
     }
+
+    /// Peers in each server node, where clients reach them through a relay; otherwise a server node is one peer.
+    pub fn sources_per_server(&self) -> u32 {
+        match &self.parameters {
+            Parameters::RelayStress { sources, .. } => sources / (self.servers.len().max(1) as u32),
+            _ => 1,
+        }
+    }
+
+    /// Names of all its nodes, in the order in which they are prepared.
+    pub fn nodes(&self) -> impl Iterator<Item = &String> {
+        self.relays.iter().chain(&self.servers).chain(&self.clients)
+    }
 }
 
 impl Plan {
@@ -122,12 +153,12 @@ impl Plan {
     /// bandwidth-delay product, of 10 Gbit/s where a network has no rate: the kernel counts headers, too.
     pub fn tcp_window_bytes(&self) -> Option<u64> {
         let bytes = |network: &Conditions| {
-            let rate = [&network.to_server, &network.to_client]
+            let rate = network
+                .all()
                 .map(|way| {
                     way.rate_bits_per_second
                         .map_or(UNLIMITED_BITS_PER_SECOND, NonZeroU64::get)
                 })
-                .into_iter()
                 .fold(0, u64::max);
             let product = rate as f64 / 8.0 * network.round_trip().as_secs_f64();
             ((2.0 * product) as u64).clamp(TCP_WINDOW_MIN, TCP_WINDOW_MAX)
@@ -205,7 +236,7 @@ fn reasons(skipped: &[Skipped]) -> String {
 
 /// Makes the plan of a valid document.
 pub fn plan(spec: &PerfRunSpec) -> Result<Plan, Error> {
-    let parameters = parameters(&spec.workload);
+    let parameters = parameters(&spec.workload, spec.topology.clients);
     if parameters.is_empty() {
         return Err(Error::NoWorkload);
     }
@@ -280,7 +311,7 @@ fn networks(spec: &PerfRunSpec) -> Result<Vec<Conditions>, Error> {
 }
 
 /// Every set of parameters that the workload asks for, in the order of the document.
-fn parameters(workload: &Workload) -> Vec<Parameters> {
+fn parameters(workload: &Workload, clients: u32) -> Vec<Parameters> {
     let mut all = vec![];
     if let Some(bandwidth) = &workload.bandwidth {
         let amounts = match bandwidth.duration {
@@ -330,7 +361,44 @@ fn parameters(workload: &Workload) -> Vec<Parameters> {
             interval_seconds: seconds(ping.interval),
         });
     }
+    if let Some(relay) = &workload.relay {
+        for path in &relay.paths {
+            all.extend(relay.sizes.iter().map(|size| Parameters::Relay {
+                path: *path,
+                bytes: size.0,
+                chunk_bytes: relay.chunk_bytes,
+                pings: relay.pings,
+                limits: relay.limits,
+            }));
+        }
+    }
+    if let Some(stress) = &workload.relay_stress {
+        all.extend(
+            stress
+                .sinks
+                .iter()
+                .map(|sinks| stress_level(stress, *sinks, clients)),
+        );
+    }
     distinct(all)
+}
+
+/// All sources begin with their first sinks, and with the next after `sink_interval`; client nodes share that evenly.
+fn stress_level(stress: &RelayStress, sinks: u32, clients: u32) -> Parameters {
+    let sources = sinks.div_ceil(stress.sinks_per_source.max(1));
+    let start_interval_seconds =
+        seconds(stress.sink_interval) * f64::from(clients) / f64::from(sources.max(1));
+    let starts = sinks / clients.max(1);
+    Parameters::RelayStress {
+        sinks,
+        sources,
+        start_interval_seconds,
+        ramp_seconds: start_interval_seconds * f64::from(starts.saturating_sub(1)),
+        plateau_seconds: seconds(stress.plateau),
+        bytes: stress.transfer_bytes.0,
+        chunk_bytes: stress.chunk_bytes,
+        limits: stress.limits,
+    }
 }
 
 /// Each once: a document may say the same twice (`1Ki` and `1024`), and ids are made from what is said.
@@ -450,7 +518,12 @@ fn cell(spec: &PerfRunSpec, point: &Point, parameters: Parameters) -> Result<Cel
         server_stack: stack(spec, server)?,
         clients: names(Role::Client, spec.topology.clients, client),
         servers: names(Role::Server, spec.topology.servers, server),
-        peers_per_client: spec.topology.peers_per_client,
+        // The relay is of the build that serves.
+        relays: names(Role::Relay, u32::from(parameters.is_relayed()), server),
+        peers_per_client: match &parameters {
+            Parameters::RelayStress { sinks, .. } => sinks / spec.topology.clients.max(1),
+            _ => spec.topology.peers_per_client,
+        },
         client: client.clone(),
         server: server.clone(),
         transport: *transport,
@@ -501,6 +574,7 @@ fn nodes(spec: &PerfRunSpec, cells: &[Cell]) -> Vec<PlannedNode> {
     let mut nodes: Vec<PlannedNode> = vec![];
     let sides = cells.iter().flat_map(|cell| {
         [
+            (Role::Relay, &cell.server, &cell.relays),
             (Role::Server, &cell.server, &cell.servers),
             (Role::Client, &cell.client, &cell.clients),
         ]

@@ -56,10 +56,12 @@ impl FromStr for ByteSize {
 
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (suffix, factor) = SUFFIXES
+        // As short as it can be said exactly; of two such, the binary one.
+        let exact = SUFFIXES
             .iter()
-            .filter(|(name, _)| name.ends_with('i'))
-            .find(|(_, factor)| self.0 >= *factor && self.0.is_multiple_of(*factor))
+            .filter(|(_, factor)| self.0 >= *factor && self.0.is_multiple_of(*factor));
+        let (suffix, factor) = exact
+            .min_by_key(|(_, factor)| self.0 / factor)
             .unwrap_or(&("", 1));
         write!(f, "{}{suffix}", self.0 / factor)
     }
@@ -274,8 +276,9 @@ mod tests {
             ("1024", 1024, "1Ki"),
             ("64Ki", 65536, "64Ki"),
             ("1Gi", 1 << 30, "1Gi"),
-            ("5M", 5_000_000, "5000000"),
-            ("2k", 2000, "2000"),
+            ("5M", 5_000_000, "5M"),
+            ("2k", 2000, "2k"),
+            ("1500", 1500, "1500"),
         ] {
             let size: ByteSize = text.parse().unwrap();
             assert_eq!((size.0, size.to_string().as_str()), (bytes, written), "{text}");

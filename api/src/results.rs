@@ -350,6 +350,36 @@ pub enum Metric {
     RoundTripMax,
     /// Operations that failed.
     Failures,
+    /// Median time until the connection with the relay was established.
+    RelayConnectSeconds,
+    /// Longest time that a source waited for its reservation.
+    ReservationSeconds,
+    /// Median application round trip with the relay itself.
+    RelayRoundTripP50,
+    /// Median time from asking for a stream to its first byte.
+    FirstByteP50,
+    /// Median time of a transfer, from its open stream to its end.
+    TransferP50,
+    /// 99th percentile of the same.
+    TransferP99,
+    /// Longest of the same.
+    TransferMax,
+    /// Transfers completed per second, on the plateau.
+    TransfersPerSecond,
+    /// CPUs that the relay kept busy while data flowed; of a stress test, on the plateau.
+    RelayCpu,
+    /// CPU time of the relay for each GiB of payload, in seconds.
+    RelayCpuSecondsPerGiB,
+    /// Bytes that the relay's interfaces received and sent for each byte of payload, headers and all.
+    RelayBytesPerByte,
+    /// Most circuits that were up at the same time.
+    Circuits,
+    /// Reservations and circuits that the relay refused.
+    Refused,
+    /// Most resident memory of the relay, in bytes.
+    RelayPeakRss,
+    /// Longest time by which a peer began later than it was due.
+    LatenessMax,
     /// CPU time of all nodes for each GiB of payload, in seconds.
     CpuSecondsPerGiB,
     /// CPU time of all nodes for each operation (open, handshake, round trip), in seconds.
@@ -386,9 +416,11 @@ impl Metric {
     pub fn unit(self) -> Unit {
         match self {
             Self::UploadGoodput | Self::DownloadGoodput => Unit::BitsPerSecond,
-            Self::OpensPerSecond | Self::HandshakesPerSecond => Unit::PerSecond,
-            Self::ClientPeakRss | Self::ServerPeakRss => Unit::Bytes,
-            Self::Failures => Unit::Count,
+            Self::OpensPerSecond | Self::HandshakesPerSecond | Self::TransfersPerSecond => Unit::PerSecond,
+            Self::ClientPeakRss | Self::ServerPeakRss | Self::RelayPeakRss => Unit::Bytes,
+            Self::Failures | Self::RelayCpu | Self::RelayBytesPerByte | Self::Circuits | Self::Refused => {
+                Unit::Count
+            }
             _ => Unit::Seconds,
         }
     }

@@ -226,12 +226,13 @@ pub struct Topology {
     #[serde(default = "default_nodes")]
     #[x_kube(validation = rule::integer(1, 100))]
     pub clients: u32,
-    /// Peers in each client node. Each has an identity and a connection of its own.
+    /// Peers in each client node. Each has an identity and a connection of its own. Not for `relayStress`, which says itself
+    /// how many there are.
     #[serde(default = "default_nodes")]
     #[x_kube(validation = rule::integer(1, 1000))]
     pub peers_per_client: u32,
-    /// Where pods run: `SpreadNodes`, servers and clients on different Kubernetes nodes; `SameNode`, all on one; `Any`,
-    /// wherever the scheduler likes. No effect on local runs.
+    /// Where pods run: `SpreadNodes`, servers and clients on different Kubernetes nodes, and a relay on a third one if it
+    /// can; `SameNode`, all on one; `Any`, wherever the scheduler likes. No effect on local runs.
     #[serde(default)]
     pub placement: Placement,
     /// Use the network of the Kubernetes node instead of the pod network. No effect on local runs.
@@ -265,6 +266,9 @@ pub struct Template {
     /// Client pods.
     #[serde(default)]
     pub client: PodSettings,
+    /// Relay pods, of workloads that have any.
+    #[serde(default)]
+    pub relay: PodSettings,
     /// The container that impairs links, beside the node in pods of a run that asks for it.
     #[serde(default)]
     pub link: LinkSettings,

@@ -13,7 +13,7 @@ use crate::{
 
 /// What to measure. Exactly one workload is set.
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
-#[x_kube(validation = Rule::new("[has(self.bandwidth), has(self.substreams), has(self.handshakes), has(self.ping)].filter(x, x).size() == 1").message("set exactly one workload: bandwidth, substreams, handshakes or ping"))]
+#[x_kube(validation = Rule::new("[has(self.bandwidth), has(self.substreams), has(self.handshakes), has(self.ping), has(self.relay), has(self.relayStress)].filter(x, x).size() == 1").message("set exactly one workload: bandwidth, substreams, handshakes, ping, relay or relayStress"))]
 #[serde(rename_all = "camelCase")]
 pub struct Workload {
     /// Bulk transfer over streams of one connection, up, down, or both after each other.
@@ -28,6 +28,12 @@ pub struct Workload {
     /// Round-trip time as an application sees it, on one open stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ping: Option<Ping>,
+    /// One transfer through a circuit relay, beside the same without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub relay: Option<Relay>,
+    /// Many peers that fetch through one circuit relay, until it has no more to give.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub relay_stress: Option<RelayStress>,
 }
 
 impl Workload {
@@ -38,12 +44,16 @@ impl Workload {
             substreams,
             handshakes,
             ping,
+            relay,
+            relay_stress,
         } = self;
         let names = [
             ("bandwidth", bandwidth.is_some()),
             ("substreams", substreams.is_some()),
             ("handshakes", handshakes.is_some()),
             ("ping", ping.is_some()),
+            ("relay", relay.is_some()),
+            ("relayStress", relay_stress.is_some()),
         ];
         names
             .into_iter()
@@ -235,6 +245,140 @@ pub struct Ping {
     #[schemars(length(max = 64), extend("default" = "0s"))]
     #[x_kube(validation = rule::duration("0s", "1m"))]
     pub interval: Duration,
+}
+
+/// Transfers through a circuit relay (libp2p circuit v2), and without it: the published relay test. A client, the sink,
+/// opens a stream of `/libp2p/test/data` and reads to its end; a server, the source, writes all it has to send. The raw
+/// baseline of a relayed transfer is a plain TCP proxy.
+#[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Relay {
+    /// How sinks reach their source: `direct`, or `relayed`, through the relay. Each entry is measured on its own.
+    #[serde(default = "default_paths")]
+    #[schemars(length(max = 2))]
+    #[x_kube(validation = rule::not_empty("path"))]
+    pub paths: Vec<RelayPath>,
+    /// Bytes of a transfer; every size is measured on its own.
+    #[serde(default = "default_transfers")]
+    #[schemars(length(max = 64))]
+    #[x_kube(validation = rule::sizes("1", "1Pi"))]
+    pub sizes: Vec<ByteSize>,
+    /// Bytes handed to the stack in one write, and asked for in one read.
+    #[serde(default = "default_chunk")]
+    #[x_kube(validation = rule::size("1", "16Mi"))]
+    pub chunk_bytes: ByteSize,
+    /// Round trips (`/ipfs/ping/1.0.0`) to the relay, and as many to the source, before the transfer. libp2p only.
+    #[serde(default = "default_relay_pings")]
+    #[x_kube(validation = rule::integer(0, 10_000))]
+    pub pings: u32,
+    /// What the relay grants. Left out, it limits nothing.
+    #[serde(default)]
+    pub limits: RelayLimits,
+}
+
+/// How a sink reaches its source.
+#[derive(AsRefStr, Clone, Copy, Debug, Deserialize, Display, Eq, Hash, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum RelayPath {
+    /// By dialling it.
+    Direct,
+    /// Through the relay.
+    Relayed,
+}
+
+/// What a relay grants; beyond it, it refuses. What is not set is not limited, and there is no limit on how often peers
+/// ask: libp2p's own defaults (16 circuits, of 128 KiB each) end every benchmark.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, KubeSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RelayLimits {
+    /// Reservations at the same time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = rule::integer(0, 1_000_000))]
+    pub reservations: Option<u32>,
+    /// Circuits at the same time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = rule::integer(0, 1_000_000))]
+    pub circuits: Option<u32>,
+    /// Circuits of one peer at the same time, be it their source or their sink.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = rule::integer(0, 1_000_000))]
+    pub circuits_per_peer: Option<u32>,
+    /// Bytes of a circuit, in both directions together; it is then closed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = rule::size("1", "1Pi"))]
+    pub circuit_bytes: Option<ByteSize>,
+}
+
+/// Sinks that fetch through one relay, over and over, more of them from level to level: the published relay stress test.
+/// Every sink and every source is a peer of its own. Sinks begin one after the other; the numbers are of the time when all
+/// of them have, the plateau.
+#[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RelayStress {
+    /// Sinks, of all client nodes together; every number, a level, is measured on its own. A level is skipped if it cannot be
+    /// shared evenly by the client nodes.
+    #[serde(default = "default_sinks")]
+    #[schemars(length(max = 16))]
+    #[x_kube(validation = rule::integers(1, 10_000))]
+    pub sinks: Vec<u32>,
+    /// Sinks of each source. There are as many sources as that takes, spread over the server nodes.
+    #[serde(default = "default_sinks_per_source")]
+    #[x_kube(validation = rule::integer(1, 2000))]
+    pub sinks_per_source: u32,
+    /// One sink of each source begins every so often: with the default, 100 sinks of a source need 100 s.
+    #[serde(default = "default_sink_interval")]
+    #[schemars(length(max = 64), extend("default" = "1s"))]
+    #[x_kube(validation = rule::duration("1ms", "1m"))]
+    pub sink_interval: Duration,
+    /// How long sinks fetch once all of them have begun.
+    #[serde(default = "default_plateau")]
+    #[schemars(length(max = 64), extend("default" = "1m"))]
+    #[x_kube(validation = rule::duration("1s", "1h"))]
+    pub plateau: Duration,
+    /// Bytes of a transfer. A sink that has fetched them opens the next stream.
+    #[serde(default = "default_stress_transfer")]
+    #[x_kube(validation = rule::size("1", "1Pi"))]
+    pub transfer_bytes: ByteSize,
+    /// Bytes handed to the stack in one write, and asked for in one read.
+    #[serde(default = "default_chunk")]
+    #[x_kube(validation = rule::size("1", "16Mi"))]
+    pub chunk_bytes: ByteSize,
+    /// What the relay grants. Left out, it limits nothing.
+    #[serde(default)]
+    pub limits: RelayLimits,
+}
+
+fn default_paths() -> Vec<RelayPath> {
+    vec![RelayPath::Direct, RelayPath::Relayed]
+}
+
+fn default_transfers() -> Vec<ByteSize> {
+    vec![ByteSize(1_000_000_000)]
+}
+
+fn default_relay_pings() -> u32 {
+    10
+}
+
+fn default_sinks() -> Vec<u32> {
+    vec![100, 500, 1000]
+}
+
+fn default_sinks_per_source() -> u32 {
+    100
+}
+
+fn default_sink_interval() -> Duration {
+    std::time::Duration::from_secs(1).into()
+}
+
+fn default_plateau() -> Duration {
+    std::time::Duration::from_secs(60).into()
+}
+
+fn default_stress_transfer() -> ByteSize {
+    ByteSize(10_000_000)
 }
 
 fn default_directions() -> Vec<Direction> {

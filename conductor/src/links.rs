@@ -22,7 +22,7 @@ use perfrun_api::{
     results::{Leg, LinkCheck, TrialFailure, TrialRecord},
 };
 use perfrun_link::{
-    Impairment, Link, Prefix,
+    Impairment, Link, Prefix, Route,
     probe::{self, Measurement, Quantity, Verdict},
 };
 use tokio::time::Instant;
@@ -322,22 +322,7 @@ impl<'a> Links<'a> {
     /// What agents are to do to what their nodes send.
     fn requests(&self, conditions: &Conditions) -> Result<Requests, String> {
         let request = |(name, agent): (&String, &Agent)| {
-            let impairment = match agent.role {
-                Role::Client => &conditions.to_server,
-                Role::Server => &conditions.to_client,
-            };
-            let peers = self.agents.values().filter(|peer| peer.role != agent.role);
-            let peers: BTreeSet<IpAddr> = peers.map(|peer| peer.ip).collect();
-            let link = if impairment.is_none() {
-                Ok(Link::default())
-            } else {
-                let prefixes = peers
-                    .into_iter()
-                    .map(Prefix::try_from)
-                    .collect::<Result<Vec<_>, _>>();
-                let link = prefixes.map_err(|bad| bad.to_string());
-                link.and_then(|peers| Link::to(peers, impairment.clone()).map_err(|bad| bad.to_string()))
-            };
+            let link = self.link(agent.role, conditions);
             let link = link.map_err(|why| format!("network {} at {name}: {why}", conditions.name))?;
             Ok((
                 name.clone(),
@@ -348,6 +333,26 @@ impl<'a> Links<'a> {
             ))
         };
         self.agents.iter().map(request).collect()
+    }
+
+    /// What happens to what a node of this role sends. Peers to whom the same happens share a link.
+    fn link(&self, role: Role, conditions: &Conditions) -> Result<Link, String> {
+        let ips: BTreeSet<(IpAddr, Role)> = self.agents.values().map(|peer| (peer.ip, peer.role)).collect();
+        let mut routes: Vec<Route> = vec![];
+        for (ip, peer) in ips {
+            let Some(impairment) = conditions.between(role, peer).filter(|way| !way.is_none()) else {
+                continue;
+            };
+            let peer = Prefix::try_from(ip).map_err(|bad| bad.to_string())?;
+            match routes.iter_mut().find(|route| route.impairment == *impairment) {
+                Some(route) => route.peers.push(peer),
+                None => routes.push(Route {
+                    peers: vec![peer],
+                    impairment: impairment.clone(),
+                }),
+            }
+        }
+        Link::new(routes).map_err(|bad| bad.to_string())
     }
 
     async fn change(&mut self, conditions: &Conditions, requests: &Requests) -> Result<LinkCheck, Unready> {
@@ -411,7 +416,11 @@ impl<'a> Links<'a> {
             let agents = self.agents.iter().filter(move |(_, agent)| agent.role == role);
             agents.map(|(name, _)| name.clone()).collect::<Vec<_>>()
         };
-        pairs(&of(Role::Client), &of(Role::Server))
+        let (clients, servers, relays) = (of(Role::Client), of(Role::Server), of(Role::Relay));
+        let mut pairs = pairs(&clients, &servers);
+        pairs.extend(legs::pairs(&clients, &relays));
+        pairs.extend(legs::pairs(&relays, &servers));
+        pairs
     }
 
     async fn set(&self, requests: &Requests) -> Result<(), Unready> {
@@ -455,9 +464,15 @@ impl<'a> Links<'a> {
 
     /// Measures a pair until it is as asked for, or often enough to believe that it is not.
     async fn leg(&self, pair: Pair, conditions: &Conditions, echo_time: Duration) -> Result<Leg, Unready> {
-        let Conditions {
-            to_server, to_client, ..
-        } = conditions;
+        let role = |name: &String| self.agents.get(name).map(|agent| agent.role);
+        let between = |from: &String, to: &String| conditions.between(role(from)?, role(to)?);
+        let (Some(to_server), Some(to_client)) = (
+            between(&pair.client, &pair.server),
+            between(&pair.server, &pair.client),
+        ) else {
+            let message = format!("there is no link from {} to {}", pair.client, pair.server);
+            return Err(Unready::ineffective(message, None));
+        };
         let base = self.bases.get(&pair).copied().unwrap_or_default();
         let plan = probe::Plan::within(to_server, to_client, echo_time);
         // The rate in the other direction: the roles swapped, and nothing but filling the link.

@@ -81,6 +81,10 @@ pub(crate) fn fraction(cell: &Cell, bytes: u64, seconds: f64) -> Option<f64> {
             let peers = f64::from(cell.peers_per_client) * cell.clients.len() as f64;
             bytes as f64 / (*size as f64 * f64::from(*streams) * peers * ways)
         }
+        Parameters::Relay { bytes: size, .. } => {
+            let peers = f64::from(cell.peers_per_client) * cell.clients.len() as f64;
+            bytes as f64 / (*size as f64 * peers)
+        }
         parameters if !parameters.duration().is_zero() => seconds / parameters.duration().as_secs_f64(),
         _ => return None,
     };
@@ -146,6 +150,7 @@ mod tests {
             parameters,
             clients: vec!["client-0".into(), "client-1".into()],
             servers: vec!["server-0".into()],
+            relays: vec![],
             peers_per_client: 3,
         }
     }

@@ -78,7 +78,10 @@ pub(crate) fn remoteness(reason: Reason) -> u8 {
     match reason {
         Reason::NodeLost => 0,
         Reason::Stopped | Reason::Internal | Reason::Unsupported | Reason::ListenFailed => 1,
-        Reason::UnexpectedBytes | Reason::CountMismatch | Reason::ImpairmentNotEffective => 2,
+        Reason::Refused
+        | Reason::UnexpectedBytes
+        | Reason::CountMismatch
+        | Reason::ImpairmentNotEffective => 2,
         Reason::DialFailed
         | Reason::OpenFailed
         | Reason::StreamFailed
@@ -178,12 +181,7 @@ fn failure(cell: &Cell, seen: &Seen) -> Option<TrialFailure> {
         reason,
         message,
     };
-    if let Some(name) = cell
-        .servers
-        .iter()
-        .chain(&cell.clients)
-        .find(|name| !seen.nodes.contains_key(*name))
-    {
+    if let Some(name) = cell.nodes().find(|name| !seen.nodes.contains_key(*name)) {
         return Some(failed(
             Some(name),
             Reason::Internal,

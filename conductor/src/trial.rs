@@ -15,7 +15,7 @@ use std::{
 
 use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
 use perfrun_api::{
-    node::{Info, Reason, Start, TrialState, TrialStatus},
+    node::{Info, Reason, Side, Start, TrialState, TrialStatus},
     plan::{Cell, Role, Trial},
     results::TrialRecord,
 };
@@ -181,7 +181,7 @@ struct Driver<'a> {
     task: Task<'a>,
     id: Arc<str>,
     began: Instant,
-    /// Servers first, then clients, both in the order of the cell.
+    /// Relays first, then servers, then clients, each in the order of the cell.
     parties: Vec<Party>,
     nodes: &'a mut BTreeMap<String, Node>,
     clock: LocalClock,
@@ -261,7 +261,7 @@ impl<'a> Driver<'a> {
     /// The way through a trial that goes well.
     async fn drive(&mut self) -> Result<(), Halt> {
         match self
-            .prepare_servers()
+            .prepare_listeners()
             .instrument(tracing::debug_span!("servers"))
             .await?
         {
@@ -278,10 +278,19 @@ impl<'a> Driver<'a> {
             .await
     }
 
-    /// Servers listen; meanwhile clients are asked for their clocks.
-    async fn prepare_servers(&mut self) -> Result<Found, Halt> {
+    /// Relays listen, then servers, perhaps behind a relay; meanwhile clients are asked for their clocks.
+    async fn prepare_listeners(&mut self) -> Result<Found, Halt> {
+        // Those who begin find out what an earlier session has left.
+        let (first, then) = match self.task.cell.relays.is_empty() {
+            true => (Role::Server, None),
+            false => (Role::Relay, Some(Role::Server)),
+        };
+        let side = match first {
+            Role::Relay => Side::Relay,
+            _ => Side::Server,
+        };
         let (prepared, ()) = {
-            let prepare = self.ask_servers();
+            let prepare = self.ask_listeners(first, &side);
             let asked = party::ask_clocks(&self.parties, self.clock, CLOCK_ROUND_TRIPS);
             let (prepared, asked) = futures::join!(prepare, asked);
             (prepared, self.note_clocks(asked))
@@ -294,21 +303,58 @@ impl<'a> Driver<'a> {
                 return Ok(Found::Take);
             }
             party::forget_all(&self.parties, &self.id).await;
-            let again = self.ask_servers().await;
+            let again = self.ask_listeners(first, &side).await;
             self.note_prepared(again)?;
         } else {
             self.note_prepared(prepared)?;
         }
         self.watch(TrialState::Preparing).await?;
+        if let Some(then) = then {
+            let relays = self.addresses(first)?;
+            let side = Side::Source {
+                relay: relays.into_iter().next().unwrap_or_default(),
+                peers: self.task.cell.sources_per_server(),
+            };
+            let prepared = self.ask_listeners(then, &side).await;
+            self.note_prepared(prepared)?;
+            self.watch(TrialState::Preparing).await?;
+        }
         Ok(Found::StartOver)
     }
 
-    async fn ask_servers(&self) -> Vec<(usize, Result<Prepared, Error>)> {
-        let prepared = party::prepare_servers(&self.parties, &self.id, &self.task).await;
-        if !self.rid_of_leftovers(&prepared).await {
-            return prepared;
+    async fn ask_listeners(&self, role: Role, side: &Side) -> Vec<(usize, Result<Prepared, Error>)> {
+        let ask = || party::prepare_listeners(&self.parties, role, side, &self.id, &self.task);
+        let prepared = ask().await;
+        if self.rid_of_leftovers(&prepared).await {
+            ask().await
+        } else {
+            prepared
         }
-        party::prepare_servers(&self.parties, &self.id, &self.task).await
+    }
+
+    /// The addresses that the nodes of a role reported: one of each peer.
+    fn addresses(&mut self, role: Role) -> Result<Vec<String>, Halt> {
+        let mut all = vec![];
+        for party in self.parties.iter().filter(|party| party.role == role) {
+            let addresses = party.status.as_ref().map_or(&[][..], |status| &status.addresses);
+            // Sources report one for each of their peers. Others are one peer, with an address for each interface; one of
+            // them, or clients would not be spread evenly.
+            let peers = match role {
+                Role::Server => self.task.cell.sources_per_server() as usize,
+                Role::Relay | Role::Client => 1,
+            };
+            if addresses.len() < peers {
+                let message = format!(
+                    "{} is ready, but names {} addresses of {peers}",
+                    party.name,
+                    addresses.len()
+                );
+                self.seen.failed(Some(&party.name), Reason::Internal, message);
+                return Err(Halt::Failed);
+            }
+            all.extend_from_slice(&addresses[..peers]);
+        }
+        Ok(all)
     }
 
     /// Ends trials of this run that keep nodes busy: a session before this one began them, and lost a node with what
@@ -335,8 +381,8 @@ impl<'a> Driver<'a> {
     async fn found(&mut self) -> Found {
         let statuses = join_all(self.parties.iter().map(|party| party.node.status(&self.id))).await;
         let statuses: Vec<_> = statuses.into_iter().map(Result::ok).collect();
-        let (servers, clients) = statuses.split_at(self.task.cell.servers.len());
-        let found = judge(servers, clients);
+        let (listeners, clients) = statuses.split_at(self.parties.len() - self.task.cell.clients.len());
+        let found = judge(listeners, clients);
         if found == Found::Take {
             for (i, status) in statuses.into_iter().enumerate() {
                 self.parties[i].asked = true;
@@ -349,18 +395,7 @@ impl<'a> Driver<'a> {
 
     /// Clients are given the servers' addresses, and set themselves up.
     async fn prepare_clients(&mut self) -> Result<(), Halt> {
-        let mut addresses = vec![];
-        for party in self.parties.iter().filter(|party| party.role == Role::Server) {
-            // One of each server, or clients would not be spread evenly.
-            match party.status.as_ref().and_then(|status| status.addresses.first()) {
-                Some(address) => addresses.push(address.clone()),
-                None => {
-                    let message = format!("{} is ready, but names no address", party.name);
-                    self.seen.failed(Some(&party.name), Reason::Internal, message);
-                    return Err(Halt::Failed);
-                }
-            }
-        }
+        let addresses = self.addresses(Role::Server)?;
         let peers = self.task.cell.peers_per_client;
         let addresses_of = |client| addresses_for(client, peers, &addresses);
         let mut prepared = party::prepare_clients(&self.parties, &self.id, &self.task, addresses_of).await;

@@ -39,6 +39,15 @@ topology: {placement: Any}
 timeouts: {provision: 1m}
 ";
 
+/// A run like [`LONG`] that goes on until it is cancelled, however slow the machine is.
+pub const ENDLESS: &str = "
+workload: {bandwidth: {duration: 3s, directions: [upload]}}
+matrix: {clients: [libp2p], servers: [litep2p], rawBaseline: false}
+iterations: 1000
+topology: {placement: Any}
+timeouts: {provision: 1m}
+";
+
 impl Scene {
     /// Creates a run with a `spec` that begins in the first column.
     pub async fn create(&self, name: &str, spec: &str) -> Result<PerfRun> {
@@ -164,7 +173,8 @@ fn is_running(run: &PerfRun) -> bool {
     is(run, RUNNING, "True")
 }
 
-fn trials_ended(run: &PerfRun) -> u32 {
+/// Trials that have ended, as its status says.
+pub fn trials_ended(run: &PerfRun) -> u32 {
     let trials = run.status.as_ref().map(|status| &status.trials);
     trials.map_or(0, |trials| trials.completed + trials.failed)
 }

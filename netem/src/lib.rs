@@ -52,4 +52,4 @@ pub use netlink::Error as NetlinkError;
 pub use rules::Error as RulesError;
 pub use status::Status;
 pub use tap::Error as TapError;
-pub use userspace::Error as UserspaceError;
+pub use userspace::{DEVICE, Error as UserspaceError};

@@ -41,7 +41,7 @@ use perfrun_link::route::Link;
 use perfrun_link::state::{Lateness, State, Traffic, Worker};
 
 /// The TAP's name. There is one in a network namespace.
-pub(crate) const DEVICE: &str = "netem0";
+pub const DEVICE: &str = "netem0";
 
 /// Frames that the TAP holds until the thread reads them: some 50 ms of small packets.
 const RING_FRAMES: u32 = 10_000;

@@ -230,7 +230,8 @@ fn role(text: &str) -> Result<Role, String> {
     match text {
         "server" => Ok(Role::Server),
         "client" => Ok(Role::Client),
-        _ => Err("a role is server or client".into()),
+        "relay" => Ok(Role::Relay),
+        _ => Err("a role is server, client or relay".into()),
     }
 }
 

@@ -21,6 +21,7 @@ use prometheus_client::{
     metrics::{
         counter::Counter,
         family::Family,
+        gauge::Gauge,
         histogram::{Histogram, exponential_buckets},
     },
     registry::Registry,
@@ -66,6 +67,14 @@ struct TrialOutcome {
     outcome: &'static str,
 }
 
+#[derive(Clone, Debug, Eq, Hash, PartialEq, EncodeLabelSet)]
+struct RefusedLabels {
+    #[prometheus(flatten)]
+    of: Labels,
+    what: &'static str,
+    status: &'static str,
+}
+
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
 #[derive(Clone)]
@@ -80,6 +89,9 @@ struct Families {
     handshake: Histograms<PhaseLabels>,
     open: Histograms<Labels>,
     round_trip: Histograms<Labels>,
+    transfer: Histograms<Labels>,
+    circuits: Family<Labels, Gauge>,
+    refused: Family<RefusedLabels, Counter>,
 }
 
 /// The cell of the last trial.
@@ -96,6 +108,11 @@ struct Last {
 /// 10 µs to 40 s, each bucket twice the last.
 fn latency_histogram() -> Histogram {
     Histogram::new(exponential_buckets(10e-6, 2.0, 23))
+}
+
+/// 1 ms to an hour, each bucket twice the last.
+fn transfer_histogram() -> Histogram {
+    Histogram::new(exponential_buckets(1e-3, 2.0, 23))
 }
 
 /// A registry whose samples all carry the labels of the node that this process is or belongs to.
@@ -141,6 +158,9 @@ impl Metrics {
             handshake: Family::new_with_constructor(latency_histogram),
             open: Family::new_with_constructor(latency_histogram),
             round_trip: Family::new_with_constructor(latency_histogram),
+            transfer: Family::new_with_constructor(transfer_histogram),
+            circuits: Family::default(),
+            refused: Family::default(),
         };
         let f = &families;
         registry.add(&node::PAYLOAD, f.bytes.clone());
@@ -152,6 +172,9 @@ impl Metrics {
         registry.add(&node::HANDSHAKE, f.handshake.clone());
         registry.add(&node::OPEN, f.open.clone());
         registry.add(&node::ROUND_TRIP, f.round_trip.clone());
+        registry.add(&node::TRANSFER, f.transfer.clone());
+        registry.add(&node::CIRCUITS, f.circuits.clone());
+        registry.add(&node::REFUSED, f.refused.clone());
         registry.register_collector(Box::new(ProcessCollector));
         Self {
             scrapes: families.scrapes.clone(),
@@ -253,6 +276,21 @@ impl TrialMetrics {
         to.families.failures.get_or_create(&to.of).inc_by(failures);
     }
 
+    /// Sets how many circuits are up.
+    pub fn circuits(&self, count: u64) {
+        let Some(to) = &self.0 else { return };
+        let circuits = to.families.circuits.get_or_create(&to.of);
+        circuits.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// Counts something that a relay refused.
+    pub fn refused(&self, what: &'static str, status: &'static str) {
+        let Some(to) = &self.0 else { return };
+        let of = to.of.clone();
+        let labels = RefusedLabels { of, what, status };
+        to.families.refused.get_or_create(&labels).inc();
+    }
+
     /// Adds a trial's distribution.
     pub fn observe(&self, distribution: Distribution, recorder: &Recorder) {
         let Some(to) = &self.0 else { return };
@@ -264,9 +302,15 @@ impl TrialMetrics {
             Distribution::HandshakeTransport => to.families.handshake.get_or_create(&phase("transport")),
             Distribution::HandshakeEstablished => to.families.handshake.get_or_create(&phase("established")),
             Distribution::HandshakeFirstByte => to.families.handshake.get_or_create(&phase("first_byte")),
+            Distribution::RelayConnected => to.families.handshake.get_or_create(&phase("relay")),
+            Distribution::Reservation => to.families.handshake.get_or_create(&phase("reservation")),
+            Distribution::Transfer => to.families.transfer.get_or_create(&to.of),
             Distribution::Open => to.families.open.get_or_create(&to.of),
-            // The same opens by another clock.
-            Distribution::OpenCompat => return,
+            // The same opens by another clock, and what only the record is for.
+            Distribution::OpenCompat
+            | Distribution::RelayRoundTrip
+            | Distribution::FirstByte
+            | Distribution::Lateness => return,
             Distribution::RoundTrip => to.families.round_trip.get_or_create(&to.of),
         };
         for value in recorder.iter_recorded() {

@@ -19,6 +19,8 @@ pub struct Usage {
     involuntary: u64,
     throttled: Option<f64>,
     retransmits: Option<u64>,
+    /// Bytes that interfaces received and sent.
+    interfaces: Option<(u64, u64)>,
 }
 
 impl Usage {
@@ -42,6 +44,7 @@ impl Usage {
             involuntary,
             throttled: throttled().map(|time| time.as_secs_f64()),
             retransmits: retransmits(),
+            interfaces: interfaces(),
         }
     }
 
@@ -65,6 +68,12 @@ impl Usage {
         self.throttled
     }
 
+    /// Bytes that interfaces sent and received, loopback left out.
+    pub fn interfaces(&self) -> Option<[(&'static str, u64); 2]> {
+        let (received, sent) = self.interfaces?;
+        Some([("sent", sent), ("received", received)])
+    }
+
     /// TCP segments sent again.
     pub fn retransmits(&self) -> Option<u64> {
         self.retransmits
@@ -72,7 +81,13 @@ impl Usage {
 
     /// What was used since an earlier reading; `peak` is the most resident memory seen in between.
     pub fn since(&self, start: &Self, peak: u64) -> Resources {
+        let interfaces = self
+            .interfaces
+            .zip(start.interfaces)
+            .and_then(|(now, then)| Some((now.0.checked_sub(then.0)?, now.1.checked_sub(then.1)?)));
         Resources {
+            interface_received_bytes: interfaces.map(|(received, _)| received),
+            interface_sent_bytes: interfaces.map(|(_, sent)| sent),
             cpu_user_seconds: self.user - start.user,
             cpu_system_seconds: self.system - start.system,
             rss_start_bytes: start.rss,
@@ -231,6 +246,24 @@ fn retransmits() -> Option<u64> {
     )
 }
 
+fn interfaces() -> Option<(u64, u64)> {
+    parse_interfaces(&fs::read_to_string("/proc/self/net/dev").ok()?)
+}
+
+/// Bytes received and sent by all interfaces of `/proc/net/dev` but loopback and the one through which packets pass once more
+/// where links are impaired in user space; nothing, if there is no other.
+fn parse_interfaces(text: &str) -> Option<(u64, u64)> {
+    let counted = text.lines().filter_map(|line| {
+        let (name, numbers) = line.split_once(':')?;
+        let mut numbers = numbers.split_whitespace();
+        let received: u64 = numbers.next()?.parse().ok()?;
+        // The first of the eight that follow what was received.
+        let sent: u64 = numbers.nth(7)?.parse().ok()?;
+        (!["lo", perfrun_netem::DEVICE].contains(&name.trim())).then_some((received, sent))
+    });
+    counted.reduce(|a, b| (a.0 + b.0, a.1 + b.1))
+}
+
 /// A value of `/proc/net/snmp`, which has a line of names and a line of values for each protocol.
 fn parse_snmp(text: &str, protocol: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(protocol));
@@ -266,6 +299,20 @@ mod tests {
         let text = "Ip: Forwarding\nIp: 1\nTcp: RtoMin RetransSegs InErrs\nTcp: 200 17 3\n";
         assert_eq!(parse_snmp(text, "Tcp:", "RetransSegs"), Some(17));
         assert_eq!(parse_snmp("Udp: A\nUdp: 1\n", "Tcp:", "RetransSegs"), None);
+    }
+
+    #[test]
+    fn bytes_of_interfaces_leave_loopback_out() {
+        let heading = "Inter-|   Receive   |  Transmit\n face |bytes packets errs |bytes packets\n";
+        let lo = "    lo: 900 9 0 0 0 0 0 0 900 9 0 0 0 0 0 0\n";
+        let eth0 = "  eth0: 100 1 0 0 0 0 0 0 30 1 0 0 0 0 0 0\n";
+        let tap = "netem0: 7 1 0 0 0 0 0 0 7 1 0 0 0 0 0 0\n";
+        let eth1 = "  eth1:20 1 0 0 0 0 0 0 5 1 0 0 0 0 0 0\n";
+        assert_eq!(parse_interfaces(&[heading, lo].concat()), None);
+        assert_eq!(
+            parse_interfaces(&[heading, lo, eth0, tap, eth1].concat()),
+            Some((120, 35))
+        );
     }
 
     #[test]

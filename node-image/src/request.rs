@@ -7,6 +7,7 @@ use perfrun_api::{
     matrix::Protocol,
     node::{Side, TrialLabels, TrialRequest},
     plan::{Amount, Parameters},
+    quantity::ByteSize,
     workload::Direction,
 };
 
@@ -31,6 +32,11 @@ pub fn check(request: &TrialRequest) -> Result<(), String> {
     ensure(cell.len().max(network.len()) <= LONGEST_LABEL, || {
         format!("labels have at most {LONGEST_LABEL} bytes")
     })?;
+    if let Side::Source { peers, .. } = &request.side {
+        ensure((1..=MOST_HOSTS).contains(&u64::from(*peers)), || {
+            format!("peers is from 1 to {MOST_HOSTS}: it is {peers}")
+        })?;
+    }
     if let Side::Client { peers, servers } = &request.side {
         let in_flight = match request.parameters {
             Parameters::Handshakes { in_flight, .. } => in_flight,
@@ -57,13 +63,11 @@ fn parameters(parameters: &Parameters) -> Result<(), String> {
             chunk_bytes,
             ..
         } => {
-            ensure(*protocol != Protocol::Ping, || {
+            ensure(!matches!(protocol, Protocol::Ping | Protocol::TestData), || {
                 format!("{} carries no bulk transfer", protocol.as_ref())
             })?;
             count("streams", *streams)?;
-            ensure((1..=LARGEST_CHUNK).contains(&chunk_bytes.0), || {
-                "chunkBytes is from 1 to 16Mi".into()
-            })?;
+            chunk(*chunk_bytes)?;
             if let Amount::Seconds(seconds) = amount {
                 duration(*seconds)?;
                 ensure(*protocol == Protocol::Perf, || {
@@ -98,7 +102,33 @@ fn parameters(parameters: &Parameters) -> Result<(), String> {
                 "intervalSeconds is 0 or more, and at most a year".into()
             })
         }
+        Parameters::Relay { chunk_bytes, .. } => chunk(*chunk_bytes),
+        Parameters::RelayStress {
+            sinks,
+            sources,
+            start_interval_seconds,
+            ramp_seconds,
+            plateau_seconds,
+            chunk_bytes,
+            ..
+        } => {
+            chunk(*chunk_bytes)?;
+            ensure(*sources > 0 && sinks >= sources, || {
+                format!("there is a source, and a sink for each: there are {sources} and {sinks}")
+            })?;
+            let times = [start_interval_seconds, plateau_seconds];
+            let right = times.into_iter().all(|seconds| positive(*seconds));
+            ensure(right && (0.0..LONGEST).contains(ramp_seconds), || {
+                "times of a stress test are numbers above 0, and at most a year".into()
+            })
+        }
     }
+}
+
+fn chunk(bytes: ByteSize) -> Result<(), String> {
+    ensure((1..=LARGEST_CHUNK).contains(&bytes.0), || {
+        "chunkBytes is from 1 to 16Mi".into()
+    })
 }
 
 fn count(name: &str, value: u32) -> Result<(), String> {
@@ -126,7 +156,6 @@ fn ensure(right: bool, message: impl FnOnce() -> String) -> Result<(), String> {
 mod tests {
     use perfrun_api::{
         matrix::{Negotiation, Stack, Transport},
-        quantity::ByteSize,
         workload::{OpenMode, Timing},
     };
 

@@ -70,6 +70,7 @@ pub struct Reading {
     pub connections: u64,
     pub streams: u64,
     pub failures: u64,
+    circuits: u64,
     cpu: f64,
     rss: u64,
 }
@@ -85,6 +86,7 @@ impl Reading {
             connections: counters.connections.load(Ordering::Relaxed),
             streams: counters.streams.load(Ordering::Relaxed),
             failures: counters.failures.load(Ordering::Relaxed),
+            circuits: counters.circuits.load(Ordering::Relaxed),
             cpu: process::cpu(),
             rss: process::resident(),
         }
@@ -151,6 +153,7 @@ fn sample(begun: Instant, before: &Reading, now: &Reading) -> Sample {
         operations: now.operations - before.operations,
         cpu_seconds: now.cpu - before.cpu,
         rss_bytes: now.rss,
+        circuits: now.circuits,
     }
 }
 
@@ -167,6 +170,7 @@ fn merge(samples: &[Sample]) -> Sample {
             operations: a.operations + b.operations,
             cpu_seconds: a.cpu_seconds + b.cpu_seconds,
             rss_bytes: b.rss_bytes,
+            circuits: b.circuits,
         })
         .unwrap_or_default()
 }

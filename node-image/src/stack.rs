@@ -18,7 +18,10 @@ use std::{
 };
 
 use async_trait::async_trait;
-use perfrun_api::matrix::{Negotiation, Protocol, Stack, Transport};
+use perfrun_api::{
+    matrix::{Negotiation, Protocol, Stack, Transport},
+    workload::RelayLimits,
+};
 use thiserror::Error;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -78,8 +81,22 @@ pub struct HostConfig {
     pub identity: Option<[u8; 32]>,
     /// Streams that one connection must be able to hold open.
     pub max_streams: usize,
+    /// Its part where peers meet through a relay.
+    pub relaying: Relaying,
     /// Where stacks that keep metrics of their own register events.
     pub metrics: Arc<StackMetrics>,
+}
+
+/// A host's part where peers meet through a relay.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Relaying {
+    /// None.
+    #[default]
+    No,
+    /// It is the relay, and grants so much. The raw stack's, a plain proxy, grants all.
+    Relay(RelayLimits),
+    /// It may [reserve](Host::reserve) a place at a relay, and dial others through one.
+    Peer,
 }
 
 /// What happens at a listening host.
@@ -88,6 +105,47 @@ pub enum Inbound {
     Connection,
     /// A peer opened a stream and its protocol is negotiated.
     Stream(BoxStream),
+    /// A peer opened a stream of `/ipfs/ping/1.0.0` beside the host's own protocol.
+    Ping(BoxStream),
+    /// What happened at a relay.
+    Relay(RelayEvent),
+}
+
+/// What happens at a relay.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum RelayEvent {
+    /// A circuit is up.
+    CircuitOpened,
+    /// A circuit is gone.
+    CircuitClosed,
+    /// Something was refused; in the words of the circuit relay v2 specification, with its number.
+    Refused {
+        /// `reservation` or `circuit`.
+        what: &'static str,
+        /// The status.
+        status: &'static str,
+    },
+}
+
+/// A place at a relay; it ends when this is dropped.
+pub struct Reservation {
+    /// The address under which peers reach the host through the relay.
+    pub address: String,
+    /// Until the connection with the relay was established, if there is one.
+    pub relay_connected: Option<Duration>,
+    /// From then on until the relay granted the reservation.
+    pub granted: Duration,
+    /// The connection with the relay.
+    pub connection: Option<Box<dyn Connection>>,
+}
+
+/// Whom to ask for a round trip.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Whom {
+    /// The peer that was dialled.
+    Peer,
+    /// The relay through which it was dialled.
+    Relay,
 }
 
 /// One peer: an identity, a transport and, when it listens, a socket.
@@ -100,6 +158,9 @@ pub trait Host: Send + Sync {
 
     /// Opens a connection and waits until it is established, secured and multiplexed.
     async fn dial(&self, address: &str) -> Result<Box<dyn Connection>, Error>;
+
+    /// Reserves a place at a relay, so that peers can dial this host through it.
+    async fn reserve(&self, relay: &str) -> Result<Reservation, Error>;
 
     /// Closes listeners and connections, and waits until sockets and tasks are gone.
     ///
@@ -117,6 +178,11 @@ pub trait Connection: Send + Sync {
     /// Opens a stream and negotiates its protocol. May be called concurrently.
     async fn open(&self) -> Result<BoxStream, Error>;
 
+    /// Opens a stream of `/ipfs/ping/1.0.0`; nothing, where the stack has none or there is no relay.
+    async fn ping(&self, _: Whom) -> Result<Option<BoxStream>, Error> {
+        Ok(None)
+    }
+
     /// Closes the connection and waits until the stack says that it is closed.
     async fn close(self: Box<Self>);
 }
@@ -126,6 +192,8 @@ pub trait Connection: Send + Sync {
 pub struct DialPhases {
     /// Until the transport's socket is connected (TCP only: QUIC secures while it connects).
     pub transport: Option<Duration>,
+    /// Until the connection with the relay is established, where there is one.
+    pub relay: Option<Duration>,
     /// Until the connection is established, secured and multiplexed.
     pub established: Duration,
 }
@@ -182,6 +250,16 @@ pub enum Error {
         address: String,
         /// What the stack said.
         reason: String,
+    },
+    /// A relay refused a reservation or a circuit.
+    #[error("the relay {relay} refused the {what}: {status}")]
+    Refused {
+        /// The relay's address.
+        relay: String,
+        /// `reservation` or `circuit`.
+        what: &'static str,
+        /// In the words of the circuit relay v2 specification, with its number.
+        status: &'static str,
     },
     /// A stream could not be opened.
     #[error("failed to open a stream: {0}")]

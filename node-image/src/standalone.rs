@@ -51,7 +51,15 @@ pub async fn server(args: args::Server) -> anyhow::Result<()> {
         });
     };
     let stop = crate::serve::stop_signal().context("failed to watch for signals")?;
-    match workload::serve(&setup, ready, stop, &mut Findings::default()).await {
+    match workload::serve(
+        &setup,
+        workload::Listening::Here,
+        ready,
+        stop,
+        &mut Findings::default(),
+    )
+    .await
+    {
         // One client's bad stream was logged when it ended, and is nothing to the server.
         Err(Failed(failure)) if !is_of_a_stream(failure.reason) => Err(explain(Failed(failure))),
         _ => Ok(()),

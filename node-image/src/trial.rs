@@ -20,7 +20,7 @@ use crate::{
     metrics::Metrics,
     probe::{Probe, Seen},
     record, request,
-    workload::{self, Client, Failed, Findings, Setup, failure},
+    workload::{self, Client, Failed, Findings, Listening, Setup, failure},
 };
 
 /// Records a node keeps until somebody drops them.
@@ -349,14 +349,23 @@ impl Trial {
     async fn run_side(&self, setup: Setup, findings: &mut Findings) -> Result<(), Failed> {
         let judge = |failed| self.time.judge(failed, Instant::now());
         match &self.request.side {
-            Side::Server => {
+            Side::Server | Side::Source { .. } | Side::Relay => {
                 let ready = |addresses| {
                     self.progress.send_modify(|progress| {
                         progress.state = TrialState::Ready;
                         progress.addresses = addresses;
                     });
                 };
-                let served = workload::serve(&setup, ready, self.finish.cancelled(), findings).await;
+                let finish = self.finish.cancelled();
+                let listening = match &self.request.side {
+                    Side::Source { relay, peers } => Listening::Behind { relay, peers: *peers },
+                    Side::Relay => {
+                        let served = workload::serve_relay(&setup, ready, finish, findings).await;
+                        return served.map_err(judge);
+                    }
+                    _ => Listening::Here,
+                };
+                let served = workload::serve(&setup, listening, ready, finish, findings).await;
                 served.map_err(judge)
             }
             Side::Client { servers, peers } => {
@@ -416,6 +425,8 @@ impl Trial {
             seconds: took.unwrap_or_default().as_secs_f64(),
             upload: findings.upload,
             download: findings.download,
+            refused: findings.refused.clone(),
+            most_circuits: findings.most_circuits,
             histograms: findings
                 .recorders
                 .iter()

@@ -7,6 +7,7 @@
 pub mod litep2p_perf;
 pub mod perf;
 pub mod ping;
+pub mod test_data;
 #[cfg(test)]
 mod testing;
 
@@ -41,6 +42,8 @@ pub struct Counters {
     pub operations: AtomicU64,
     /// Opens, handshakes and round trips that failed.
     pub failures: AtomicU64,
+    /// Circuits that are up, at a relay.
+    pub circuits: AtomicU64,
 }
 
 impl Counters {
@@ -331,7 +334,7 @@ async fn write_header<S: AsyncWrite + Unpin>(stream: &mut S, value: u64) -> io::
 }
 
 /// Whether an error only says that the peer dropped the stream, which is how several protocols end.
-fn is_dropped(error: &io::Error) -> bool {
+pub(crate) fn is_dropped(error: &io::Error) -> bool {
     use io::ErrorKind::{
         BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, UnexpectedEof, WriteZero,
     };

@@ -4,6 +4,7 @@ mod bandwidth;
 mod client;
 mod handshakes;
 mod ping;
+mod relay;
 mod server;
 mod substreams;
 
@@ -17,11 +18,12 @@ use perfrun_api::{
 };
 
 pub use client::Client;
-pub use server::serve;
+pub use relay::serve as serve_relay;
+pub use server::{Listening, serve};
 
 use crate::{
     probe::Probe,
-    stack::{self, HostConfig, StackMetrics},
+    stack::{self, HostConfig, Relaying, StackMetrics},
     wire,
 };
 
@@ -56,24 +58,21 @@ impl Setup {
             negotiation: self.parameters.negotiation(),
             listen,
             identity: self.identity.filter(|_| listen.is_some()),
-            max_streams: self.max_streams.unwrap_or(self.streams() as usize),
+            max_streams: self.max_streams.unwrap_or(self.parameters.streams() as usize),
+            relaying: match self.parameters {
+                Parameters::Relay { .. } | Parameters::RelayStress { .. } => Relaying::Peer,
+                _ => Relaying::No,
+            },
             metrics: self.stack_metrics.clone(),
-        }
-    }
-
-    /// Streams that one connection holds at the same time.
-    fn streams(&self) -> u32 {
-        match &self.parameters {
-            Parameters::Bandwidth { streams, .. } => *streams,
-            Parameters::Substreams { count, .. } => *count,
-            Parameters::Handshakes { .. } | Parameters::Ping { .. } => 1,
         }
     }
 
     /// Zeros to write from; their number is the size of every write and read.
     fn zeros(&self) -> Arc<[u8]> {
         let chunk = match &self.parameters {
-            Parameters::Bandwidth { chunk_bytes, .. } => chunk_bytes.0.clamp(1, 16 << 20) as usize,
+            Parameters::Bandwidth { chunk_bytes, .. }
+            | Parameters::Relay { chunk_bytes, .. }
+            | Parameters::RelayStress { chunk_bytes, .. } => chunk_bytes.0.clamp(1, 16 << 20) as usize,
             _ => 1024,
         };
         vec![0; chunk].into()
@@ -89,11 +88,30 @@ pub struct Findings {
     pub download: Option<Transfer>,
     /// Distributions, in nanoseconds.
     pub recorders: BTreeMap<Distribution, Recorder>,
+    /// What a relay refused, and how often.
+    pub refused: BTreeMap<String, u64>,
+    /// Most circuits at the same time.
+    pub most_circuits: u64,
 }
 
 impl Findings {
+    fn refused(&mut self, what: &str, status: &str) {
+        *self.refused.entry(format!("{what}: {status}")).or_default() += 1;
+    }
+
     fn record(&mut self, distribution: Distribution, time: Duration) {
         record(self.recorders.entry(distribution).or_insert_with(recorder), time);
+    }
+
+    /// Adds what others have found.
+    fn merge(&mut self, others: Self) {
+        for (distribution, recorded) in &others.recorders {
+            self.add(*distribution, recorded);
+        }
+        for (what, count) in others.refused {
+            *self.refused.entry(what).or_default() += count;
+        }
+        self.most_circuits += others.most_circuits;
     }
 
     /// Adds what was recorded elsewhere.
@@ -121,11 +139,12 @@ pub fn failure(reason: Reason, message: impl std::fmt::Display) -> Failure {
 
 impl From<stack::Error> for Failed {
     fn from(error: stack::Error) -> Self {
-        use stack::Error::{Address, Dial, Listen, Open, Setup, Unsupported};
+        use stack::Error::{Address, Dial, Listen, Open, Refused, Setup, Unsupported};
         let reason = match &error {
             Unsupported { .. } => Reason::Unsupported,
             Listen { .. } => Reason::ListenFailed,
             Address { .. } | Dial { .. } => Reason::DialFailed,
+            Refused { .. } => Reason::Refused,
             Open(_) => Reason::OpenFailed,
             Setup { .. } => Reason::Internal,
         };

@@ -447,7 +447,7 @@ fn trouble(plan: &Plan, pods: &[NodePod]) -> Option<Trouble> {
     })
 }
 
-/// Pods for the nodes that have none. Servers come first: clients are to find the place that these leave, see
+/// Pods for the nodes that have none. Clients come last: they are to find the place that others leave, see
 /// `build::pod`.
 fn missing(plan: &Plan, facts: &Facts<'_>) -> Vec<NewPod> {
     let new = |node: &PlannedNode| {
@@ -465,7 +465,7 @@ fn missing(plan: &Plan, facts: &Facts<'_>) -> Vec<NewPod> {
         .filter(|node| alive(facts.pods, &node.name).is_none())
         .map(new)
         .collect();
-    missing.sort_by_key(|pod| pod.node.role != perfrun_api::plan::Role::Server);
+    missing.sort_by_key(|pod| pod.node.role == perfrun_api::plan::Role::Client);
     missing
 }
 

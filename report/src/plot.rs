@@ -34,6 +34,15 @@ pub fn plots(results: &Results) -> Vec<(&'static str, String)> {
         ("handshakes.svg", handshakes(results)),
         ("handshake-rate.svg", handshake_rate(results)),
         ("ping.svg", ping(results)),
+        ("relay.svg", relay(results)),
+        (
+            "relay-stress-goodput.svg",
+            stress(results, Metric::DownloadGoodput, "Goodput", Unit::BitsPerSecond),
+        ),
+        (
+            "relay-stress-cpu.svg",
+            stress(results, Metric::RelayCpu, "CPUs of the relay", Unit::Count),
+        ),
     ];
     all.into_iter()
         .filter_map(|(name, svg)| Some((name, svg?)))
@@ -141,6 +150,57 @@ fn substreams(results: &Results) -> Option<String> {
                 .to_owned(),
             x_title: "Substreams",
             unit: Unit::Seconds,
+            panels,
+        };
+        lines.svg()
+    })
+}
+
+/// Goodput without a relay and through one: a panel for each transport, size and path.
+fn relay(results: &Results) -> Option<String> {
+    let source = Source::new(results);
+    let mut rows: Vec<(Path<'_>, Vec<bars::Panel>)> = vec![];
+    for (path, title, cells) in groups(&source, |p| matches!(p, Parameters::Relay { .. })) {
+        let panel = bars::Panel {
+            title,
+            x_title: "Goodput",
+            bars: bars(&source, &cells, Metric::DownloadGoodput, None),
+        };
+        push_panel(&mut rows, path, panel);
+    }
+    bar_plot(
+        rows,
+        "goodput without a relay and through one",
+        Unit::BitsPerSecond,
+        "Bars: median; whiskers: its 95 % confidence interval. The raw bar of a relayed transfer is a plain TCP proxy.",
+        results,
+    )
+}
+
+/// A metric over the number of sinks: a panel for each transport, a line for each pair. None below two levels.
+fn stress(results: &Results, metric: Metric, y_title: &'static str, unit: Unit) -> Option<String> {
+    let source = Source::new(results);
+    let cells = cells(&source, |parameters| {
+        matches!(parameters, Parameters::RelayStress { .. })
+    });
+    let x_of = |cell: &Cell| match cell.parameters {
+        Parameters::RelayStress { sinks, .. } => Some((f64::from(sinks), sinks.to_string())),
+        _ => None,
+    };
+    let panel = |path: Path<'_>| {
+        let of_path = of_path(&cells, path);
+        line_panel(&source, &of_path, x_of, (metric, y_title), path.to_string())
+    };
+    let panels: Vec<_> = paths(&cells).into_iter().filter_map(panel).collect();
+    (!panels.is_empty()).then(|| {
+        let lines = Lines {
+            title: format!("{}: {} by sinks of one relay", results.name, y_title.to_lowercase()),
+            description: format!(
+                "Median over trials of {y_title} while all sinks fetch through one relay, over their number, with 95 % \
+                 confidence intervals as bands. Both axes are logarithmic."
+            ),
+            x_title: "Sinks",
+            unit,
             panels,
         };
         lines.svg()

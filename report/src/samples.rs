@@ -1,8 +1,8 @@
 //! The interval samples of every node and trial, flat.
 
-use perfrun_api::{node::Sample, results::Results};
+use perfrun_api::{node::Sample, plan::Parameters, results::Results};
 
-const COLUMNS: [&str; 14] = [
+const COLUMNS: [&str; 16] = [
     "trial",
     "cell",
     "iteration",
@@ -17,7 +17,18 @@ const COLUMNS: [&str; 14] = [
     "operations",
     "cpu_seconds",
     "rss_bytes",
+    "circuits",
+    "phase",
 ];
+
+/// Whether peers were still being added when an interval ended, where a workload adds them one by one.
+fn phase(parameters: &Parameters, at_seconds: f64) -> &'static str {
+    match parameters {
+        Parameters::RelayStress { ramp_seconds, .. } if at_seconds < *ramp_seconds => "ramp",
+        Parameters::RelayStress { .. } => "plateau",
+        _ => "",
+    }
+}
 
 /// `samples.csv`: one line for every interval of every node of every trial, in running order, under a header.
 pub fn samples_csv(results: &Results) -> String {
@@ -26,11 +37,9 @@ pub fn samples_csv(results: &Results) -> String {
         .write_record(COLUMNS)
         .expect("memory takes whatever is written");
     for record in &results.trials {
-        let cell = results
-            .plan
-            .cells
-            .get(record.trial.cell)
-            .map_or("", |cell| cell.id.as_str());
+        let cell = results.plan.cells.get(record.trial.cell);
+        let parameters = cell.map(|cell| &cell.parameters);
+        let cell = cell.map_or("", |cell| cell.id.as_str());
         for (name, node) in &record.nodes {
             for &Sample {
                 at_seconds,
@@ -40,6 +49,7 @@ pub fn samples_csv(results: &Results) -> String {
                 operations,
                 cpu_seconds,
                 rss_bytes,
+                circuits,
             } in &node.measured.samples
             {
                 let whose = (
@@ -51,7 +61,8 @@ pub fn samples_csv(results: &Results) -> String {
                 );
                 let when = (name, node.role.to_string(), at_seconds, interval_seconds);
                 let what = (bytes_sent, bytes_received, operations, cpu_seconds, rss_bytes);
-                let line = (whose, when, what);
+                let phase = parameters.map_or("", |parameters| phase(parameters, at_seconds));
+                let line = (whose, when, what, circuits, phase);
                 writer
                     .serialize(line)
                     .expect("every line has the columns of the header");

@@ -6,6 +6,7 @@ mod handshakes;
 mod links;
 mod ping;
 mod problems;
+mod relay;
 mod source;
 mod substreams;
 
@@ -40,6 +41,7 @@ pub fn document(results: &Results) -> Document {
     measurements.extend(substreams::tables(&source));
     measurements.extend(handshakes::tables(&source));
     measurements.extend(ping::tables(&source));
+    measurements.extend(relay::tables(&source));
     measurements.extend(links::table(results));
     Document {
         title: results.name.clone(),

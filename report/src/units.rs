@@ -99,6 +99,26 @@ const BYTES: &[Scale] = &[
     },
 ];
 
+/// Only for what was asked for in them.
+const DECIMAL_BYTES: &[Scale] = &[
+    Scale {
+        factor: 1e12,
+        name: "TB",
+    },
+    Scale {
+        factor: 1e9,
+        name: "GB",
+    },
+    Scale {
+        factor: 1e6,
+        name: "MB",
+    },
+    Scale {
+        factor: 1e3,
+        name: "kB",
+    },
+];
+
 impl Scale {
     /// The largest unit in which a value is at least 1 as it will be written; for small ones the smallest unit.
     pub fn of(unit: Unit, value: f64) -> Self {
@@ -147,13 +167,11 @@ pub fn text(unit: Unit, value: f64) -> String {
     }
 }
 
-/// A number of bytes that a document asked for: exact where a binary unit divides it.
+/// A number of bytes that a document asked for: exact, in the unit in which it is shortest.
 pub fn size(bytes: u64) -> String {
-    match BYTES
-        .iter()
-        .rev()
-        .find(|scale| bytes >= scale.factor as u64 && bytes.is_multiple_of(scale.factor as u64))
-    {
+    let divides = |scale: &&Scale| bytes >= scale.factor as u64 && bytes.is_multiple_of(scale.factor as u64);
+    let exact = BYTES.iter().rev().chain(DECIMAL_BYTES).filter(divides);
+    match exact.min_by_key(|scale| bytes / scale.factor as u64) {
         Some(scale) => format!("{} {}", bytes / scale.factor as u64, scale.name),
         None => format!("{bytes} B"),
     }
@@ -235,6 +253,8 @@ mod tests {
             (1500, "1500 B"),
             (1 << 30, "1 GiB"),
             (1025 << 10, "1025 KiB"),
+            (1_000_000_000, "1 GB"),
+            (64_000_000, "64 MB"),
         ] {
             assert_eq!(size(bytes), expected);
         }

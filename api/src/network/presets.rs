@@ -20,6 +20,7 @@ impl Preset {
     /// What a document would say.
     pub fn network(&self) -> Network {
         Network {
+            relay: None,
             name: self.name.to_owned(),
             ..(self.figures)()
         }
@@ -249,6 +250,7 @@ fn both(way: Way) -> Network {
         direction: Heading::Both,
         to_server: None,
         to_client: None,
+        relay: None,
         backend: perfrun_link::Backend::Auto,
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     matrix::{Negotiation, Protocol},
     quantity::ByteSize,
-    workload::{Direction, OpenMode, Timing},
+    workload::{Direction, OpenMode, RelayLimits, RelayPath, Timing},
 };
 
 /// What a trial does, all defaults filled in.
@@ -62,6 +62,40 @@ pub enum Parameters {
         /// Pause between two, in seconds.
         interval_seconds: f64,
     },
+    /// One transfer from a source to each sink.
+    #[serde(rename_all = "camelCase")]
+    Relay {
+        /// How the sink reaches the source.
+        path: RelayPath,
+        /// Bytes of a transfer.
+        bytes: u64,
+        /// Bytes of one write or read call.
+        chunk_bytes: ByteSize,
+        /// Round trips to the relay, and to the source, before the transfer.
+        pings: u32,
+        /// What the relay grants.
+        limits: RelayLimits,
+    },
+    /// Many sinks that fetch through one relay, over and over.
+    #[serde(rename_all = "camelCase")]
+    RelayStress {
+        /// Sinks of all client nodes.
+        sinks: u32,
+        /// Sources of all server nodes.
+        sources: u32,
+        /// A client node begins another of its sinks every so many seconds.
+        start_interval_seconds: f64,
+        /// From the first start until all sinks have begun, in seconds.
+        ramp_seconds: f64,
+        /// How long they fetch from then on, in seconds.
+        plateau_seconds: f64,
+        /// Bytes of a transfer.
+        bytes: u64,
+        /// Bytes of one write or read call.
+        chunk_bytes: ByteSize,
+        /// What the relay grants.
+        limits: RelayLimits,
+    },
 }
 
 impl Parameters {
@@ -71,6 +105,7 @@ impl Parameters {
             Self::Bandwidth { protocol, .. } => *protocol,
             Self::Substreams { .. } => Protocol::Litep2pPerf,
             Self::Handshakes { .. } | Self::Ping { .. } => Protocol::Ping,
+            Self::Relay { .. } | Self::RelayStress { .. } => Protocol::TestData,
         }
     }
 
@@ -78,7 +113,9 @@ impl Parameters {
     pub fn negotiation(&self) -> Negotiation {
         match self {
             Self::Bandwidth { negotiation, .. } | Self::Substreams { negotiation, .. } => *negotiation,
-            Self::Handshakes { .. } | Self::Ping { .. } => Negotiation::V1,
+            Self::Handshakes { .. } | Self::Ping { .. } | Self::Relay { .. } | Self::RelayStress { .. } => {
+                Negotiation::V1
+            }
         }
     }
 
@@ -88,7 +125,21 @@ impl Parameters {
             Self::Bandwidth { streams, .. } => *streams,
             Self::Substreams { count, .. } => *count,
             Self::Handshakes { .. } | Self::Ping { .. } => 1,
+            Self::Relay { .. } => 1,
+            // The connection of a source with its relay carries a stream for each of its sinks.
+            Self::RelayStress { sinks, sources, .. } => sinks.div_ceil((*sources).max(1)),
         }
+    }
+
+    /// Whether clients reach servers through a relay.
+    pub fn is_relayed(&self) -> bool {
+        matches!(
+            self,
+            Self::Relay {
+                path: RelayPath::Relayed,
+                ..
+            } | Self::RelayStress { .. }
+        )
     }
 
     /// The measuring time that is asked for, where it is: a trial may last that much longer.
@@ -112,6 +163,11 @@ impl Parameters {
                 count,
                 interval_seconds,
             } => f64::from(*count) * interval_seconds,
+            Self::RelayStress {
+                ramp_seconds,
+                plateau_seconds,
+                ..
+            } => ramp_seconds + plateau_seconds,
             _ => 0.0,
         };
         // Parameters also come over the network, where nobody has checked them: this must not panic.
@@ -149,6 +205,8 @@ impl fmt::Display for Parameters {
                 }
             }
             Self::Ping { count, .. } => write!(f, "ping-{count}"),
+            Self::Relay { path, bytes, .. } => write!(f, "{path}-{}", ByteSize(*bytes)),
+            Self::RelayStress { sinks, .. } => write!(f, "sinks-{sinks}"),
         }
     }
 }

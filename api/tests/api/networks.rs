@@ -270,3 +270,40 @@ fn windows_hold_twice_what_is_on_its_way() {
     // 10 Gbit/s, without a rate.
     assert_eq!(window("lat10"), Some(25_000_000));
 }
+
+#[test]
+fn links_of_a_relay_are_like_the_others_unless_they_are_said() {
+    use perfrun_api::plan::Role::{Client, Relay, Server};
+    let delay = |conditions: &Conditions, from, to| {
+        let impairment = conditions.between(from, to).unwrap();
+        impairment.delay.as_millis()
+    };
+    let alike = far("delay: 10ms, toClient: {delay: 20ms}");
+    for (from, to, expected) in [
+        (Client, Relay, 10),
+        (Relay, Server, 10),
+        (Server, Relay, 20),
+        (Relay, Client, 20),
+    ] {
+        assert_eq!(delay(&alike, from, to), expected, "{from} to {to}");
+    }
+    let own = far("delay: 10ms, relay: {client: {delay: 40ms}, server: {loss: 1%}}");
+    for (from, to, expected) in [
+        (Client, Server, 10),
+        (Client, Relay, 40),
+        (Relay, Client, 40),
+        (Relay, Server, 0),
+        (Server, Relay, 0),
+    ] {
+        assert_eq!(delay(&own, from, to), expected, "{from} to {to}");
+    }
+    assert_eq!(own.between(Server, Relay).unwrap().loss, random(1.0));
+    assert_eq!(own.between(Client, Client), None);
+    assert_eq!(own.round_trip(), Duration::from_millis(80));
+    assert_eq!(
+        own.to_string(),
+        "each way: delay 10ms; client and relay: delay 40ms; server and relay: loss 1%"
+    );
+    let only_there = far("relay: {client: {delay: 1ms}}");
+    assert!(!only_there.is_none());
+}

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use perfrun_api::{
     matrix::Stack,
-    plan::{self, Error, Plan, PlannedNode, Role, TRIALS_MAX, Trial},
+    plan::{self, Error, Parameters, Plan, PlannedNode, Role, TRIALS_MAX, Trial},
     spec::StackName,
 };
 
@@ -169,13 +169,13 @@ fn parameters_go_through_directions_streams_and_sizes() {
         ids,
         [
             "upload-1Ki",
-            "upload-1000000",
+            "upload-1M",
             "upload-1Ki-x4",
-            "upload-1000000-x4",
+            "upload-1M-x4",
             "both-1Ki",
-            "both-1000000",
+            "both-1M",
             "both-1Ki-x4",
-            "both-1000000-x4",
+            "both-1M-x4",
         ]
     );
 }
@@ -338,4 +338,54 @@ iterations: 2
     }
     let trials_of = |index| plan.trials.iter().filter(|trial| trial.cell == index).count();
     assert!((0..plan.cells.len()).all(|index| trials_of(index) == 3));
+}
+
+#[test]
+fn a_relayed_cell_has_a_relay_of_the_build_that_serves() {
+    let plan = plan(
+        "workload: {relay: {sizes: [1M]}}\nstacks: [{name: next, stack: libp2p}]\n\
+         matrix: {clients: [libp2p, litep2p], servers: [next], rawBaseline: false}",
+    );
+    assert_eq!(
+        cell_ids(&plan),
+        [
+            "libp2p.next.tcp.direct-1M",
+            "libp2p.next.tcp.relayed-1M",
+            "litep2p.next.tcp.direct-1M"
+        ]
+    );
+    let relays: Vec<_> = plan.cells.iter().map(|cell| cell.relays.len()).collect();
+    assert_eq!(relays, [0, 1, 0]);
+    assert!(
+        plan.nodes
+            .contains(&node("relay-0-next", Role::Relay, Some("next")))
+    );
+    assert_eq!(plan.skipped[0].reason, "litep2p has no circuit relay");
+}
+
+#[test]
+fn a_stress_level_is_shared_by_its_nodes() {
+    let plan = plan(
+        "workload: {relayStress: {sinks: [100, 150], sinksPerSource: 50, sinkInterval: 1s, plateau: 10s}}\n\
+         topology: {clients: 4, servers: 2}\nmatrix: {clients: [libp2p], servers: [libp2p], rawBaseline: false}",
+    );
+    assert_eq!(cell_ids(&plan), ["libp2p.libp2p.tcp.sinks-100"]);
+    assert_eq!(
+        plan.skipped[0].reason,
+        "150 sinks cannot be shared evenly by 4 client nodes"
+    );
+    let cell = &plan.cells[0];
+    assert_eq!((cell.peers_per_client, cell.sources_per_server()), (25, 1));
+    let Parameters::RelayStress {
+        sources,
+        start_interval_seconds,
+        ramp_seconds,
+        ..
+    } = cell.parameters
+    else {
+        panic!("{cell:?}")
+    };
+    // Two sources begin a sink each per second: of four client nodes, each begins one every two seconds.
+    assert_eq!((sources, start_interval_seconds, ramp_seconds), (2, 2.0, 48.0));
+    assert_eq!(cell.parameters.duration().as_secs_f64(), 58.0);
 }

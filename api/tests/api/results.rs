@@ -48,10 +48,13 @@ fn results() -> Results {
             first_to_last_seconds: Some(0.9),
         }),
         download: Some(Transfer::default()),
+        refused: BTreeMap::from([("circuit: RESOURCE_LIMIT_EXCEEDED (201)".into(), 2)]),
+        most_circuits: 3,
         histograms: BTreeMap::from([(Distribution::Open, Histogram::from(&open))]),
         resources: Resources {
             throttled_seconds: Some(0.5),
             tcp_retransmits: Some(7),
+            interface_received_bytes: Some(8),
             ..Resources::default()
         },
         samples: vec![Sample {
@@ -251,7 +254,7 @@ fn sizes_survive_json_as_text_and_are_read_as_numbers_too() {
         (0, "0"),
         (1023, "1023"),
         (1 << 20, "1Mi"),
-        (1_000_000, "1000000"),
+        (1_000_000, "1M"),
         (u64::MAX, "18446744073709551615"),
     ] {
         let json = serde_json::to_value(ByteSize(bytes)).unwrap();

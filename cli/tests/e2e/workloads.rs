@@ -6,7 +6,7 @@ use perfrun_api::{
     matrix::Transport,
     node::{Distribution, Measured},
     plan::{Amount, Cell, Parameters, Role},
-    results::{Results, RunState, TrialRecord},
+    results::{Metric, Results, RunState, TrialRecord},
     workload::Direction,
 };
 use serde_json::json;
@@ -161,6 +161,68 @@ fn many_clients_share_many_servers() {
 }
 
 /// Runs a document and expects that all went well.
+#[test]
+fn transfers_go_through_a_relay_and_without_one() {
+    let document = document::run("relayed").all_stacks().with(
+        "workload",
+        json!({ "relay": { "sizes": [1_000_000], "pings": 2 } }),
+    );
+    for results in in_all_modes(&document) {
+        let relayed = |cell: &Cell| !cell.relays.is_empty();
+        let cells = &results.plan.cells;
+        assert!(cells.iter().any(|cell| relayed(cell) && cell.is_raw()));
+        assert!(cells.iter().any(|cell| relayed(cell) && !cell.is_raw()));
+        let why = &results
+            .plan
+            .skipped
+            .iter()
+            .find(|cell| cell.id.contains("relayed"));
+        assert_eq!(why.unwrap().reason, "litep2p has no circuit relay");
+        for (cell, record) in records(&results) {
+            let (client, server) = ends(record);
+            assert_eq!(
+                (server.bytes_sent, client.bytes_received),
+                (1_000_000, 1_000_000),
+                "{}",
+                cell.id
+            );
+            assert_eq!(
+                record.nodes.len(),
+                if relayed(cell) { 3 } else { 2 },
+                "{}",
+                cell.id
+            );
+            assert_eq!(record.metrics.contains_key(&Metric::RelayPeakRss), relayed(cell));
+        }
+    }
+}
+
+#[test]
+fn a_relay_is_stressed_level_by_level() {
+    let stress = json!({
+        "sinks": [4, 8], "sinksPerSource": 4, "sinkInterval": "20ms", "plateau": "1s", "transferBytes": "100k"
+    });
+    let document = document::run("stressed")
+        .with("workload", json!({ "relayStress": stress }))
+        .with("matrix", json!({ "clients": ["libp2p"], "servers": ["libp2p"] }))
+        .with("topology", json!({ "clients": 2 }));
+    for results in in_all_modes(&document) {
+        assert_eq!(results.plan.cells.len(), 4, "libp2p, and raw");
+        for (cell, record) in records(&results) {
+            let Parameters::RelayStress { sinks, .. } = cell.parameters else {
+                panic!("{cell:?}")
+            };
+            assert!(
+                record.metrics[&Metric::Circuits] >= f64::from(sinks),
+                "{}",
+                cell.id
+            );
+            assert!(record.metrics[&Metric::DownloadGoodput] > 0.0, "{}", cell.id);
+            assert!(record.metrics[&Metric::RelayCpu] > 0.0, "{}", cell.id);
+        }
+    }
+}
+
 fn in_all_modes(document: &Document) -> impl Iterator<Item = Results> {
     Mode::available().map(|mode| {
         let place = Place::new();

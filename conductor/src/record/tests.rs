@@ -283,6 +283,7 @@ fn cell(clients: u64) -> Cell {
         },
         clients: (0..clients).map(|i| format!("client-{i}")).collect(),
         servers: vec!["server-0".into()],
+        relays: vec![],
         peers_per_client: 1,
     }
 }

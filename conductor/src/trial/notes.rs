@@ -15,7 +15,7 @@ use crate::{
 impl Driver<'_> {
     /// Places of the clients in the list.
     pub(super) fn clients(&self) -> impl Iterator<Item = usize> + use<> {
-        self.task.cell.servers.len()..self.parties.len()
+        self.parties.len() - self.task.cell.clients.len()..self.parties.len()
     }
 
     /// The clients' clocks as they stand now.

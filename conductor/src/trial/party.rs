@@ -35,7 +35,7 @@ pub(super) struct Party {
 /// What a node answered, by its place in the list. Nothing, when it was only told something.
 pub(super) type Answer = (usize, Result<Option<TrialStatus>, Error>);
 
-/// The nodes of a cell: servers, then clients.
+/// The nodes of a cell: relays, then servers, then clients.
 pub(super) fn parties(cell: &Cell, nodes: &BTreeMap<String, Node>) -> Vec<Party> {
     let of = |role, names: &[String]| -> Vec<Party> {
         let party = |name: &String| Party {
@@ -48,7 +48,8 @@ pub(super) fn parties(cell: &Cell, nodes: &BTreeMap<String, Node>) -> Vec<Party>
         };
         names.iter().map(party).collect()
     };
-    let mut all = of(Role::Server, &cell.servers);
+    let mut all = of(Role::Relay, &cell.relays);
+    all.extend(of(Role::Server, &cell.servers));
     all.extend(of(Role::Client, &cell.clients));
     all
 }
@@ -83,17 +84,17 @@ impl Party {
     }
 }
 
-pub(super) async fn prepare_servers(
+/// Prepares the nodes of a role that listen, all for the same side.
+pub(super) async fn prepare_listeners(
     parties: &[Party],
+    role: Role,
+    side: &Side,
     id: &str,
     task: &Task<'_>,
 ) -> Vec<(usize, Result<Prepared, Error>)> {
-    let servers = parties
-        .iter()
-        .enumerate()
-        .filter(|(_, party)| party.role == Role::Server);
-    join_all(servers.map(|(i, party)| async move {
-        let request = request(task, task.cell.server_stack, Side::Server);
+    let listeners = parties.iter().enumerate().filter(|(_, party)| party.role == role);
+    join_all(listeners.map(|(i, party)| async move {
+        let request = request(task, task.cell.server_stack, side.clone());
         (i, party.node.prepare(id, &request).await)
     }))
     .await

@@ -62,7 +62,7 @@ pub fn bench() -> Bench {
     options.run_id = "r".parse().unwrap();
     options.progress_interval = Duration::from_millis(50);
     let bench = Bench {
-        plan: plan(&["server-0"], &["client-0"]),
+        plan: plan(&["server-0"], &["client-0"], &[]),
         options,
         nodes: BTreeMap::new(),
         agents: BTreeMap::new(),
@@ -93,7 +93,7 @@ impl Bench {
                 .collect()
         };
         let parameters = self.plan.cells[0].parameters.clone();
-        self.plan = plan(&of("server"), &of("client"));
+        self.plan = plan(&of("server"), &of("client"), &of("relay"));
         self.plan.cells[0].parameters = parameters;
         self
     }
@@ -238,7 +238,7 @@ impl Out {
     }
 }
 
-fn plan(servers: &[&str], clients: &[&str]) -> Plan {
+fn plan(servers: &[&str], clients: &[&str], relays: &[&str]) -> Plan {
     let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
     let nodes = |role, names: &[&str]| -> Vec<PlannedNode> {
         names
@@ -264,6 +264,7 @@ fn plan(servers: &[&str], clients: &[&str]) -> Plan {
         },
         clients: names(clients),
         servers: names(servers),
+        relays: names(relays),
         peers_per_client: 1,
     };
     let trial = |iteration| Trial {
@@ -273,7 +274,12 @@ fn plan(servers: &[&str], clients: &[&str]) -> Plan {
         warmup: false,
     };
     Plan {
-        nodes: [nodes(Role::Server, servers), nodes(Role::Client, clients)].concat(),
+        nodes: [
+            nodes(Role::Relay, relays),
+            nodes(Role::Server, servers),
+            nodes(Role::Client, clients),
+        ]
+        .concat(),
         networks: vec![],
         cells: vec![cell],
         skipped: vec![],

@@ -204,6 +204,7 @@ impl Shared {
         match trial.request.side {
             Side::Server => measured.bytes_received = self.script.bytes,
             Side::Client { .. } => measured.bytes_sent = self.script.bytes,
+            Side::Source { .. } | Side::Relay => {}
         }
         trial.status.send_modify(|status| {
             status.state = TrialState::Finished;
@@ -215,7 +216,7 @@ impl Shared {
         self.reach(trial, TrialState::Preparing).await?;
         tokio::time::sleep(self.script.prepares_for).await;
         self.reach(trial, TrialState::Ready).await?;
-        if trial.request.side == Side::Server {
+        if !matches!(trial.request.side, Side::Client { .. }) {
             trial.finish.cancelled().await;
             self.reach(trial, TrialState::Finished).await?;
             return Ok(Measured::default());

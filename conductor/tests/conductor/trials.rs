@@ -164,3 +164,14 @@ async fn the_conductor_costs_a_trial_less_than_50_milliseconds() {
     // `cargo xtask bench overhead` has the target; this only says that nothing sleeps or polls.
     assert!(overheads[20] < 0.5, "{overheads:?}");
 }
+
+#[tokio::test]
+async fn a_relay_is_told_to_finish_like_the_servers() {
+    let bench = bench().node("relay-0", Script::default());
+    let out = bench.run().await;
+    assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
+    let calls = |name: &str| bench.nodes[name].calls();
+    for name in ["relay-0", "server-0"] {
+        assert!(calls(name).iter().any(|call| call.ends_with("/finish")), "{name}");
+    }
+}

@@ -14,10 +14,10 @@ use perfrun_e2e::{
     operators::NAMESPACE,
     repository,
     results::check_every_trial_once,
-    run::{LONG, TINY, has_ended},
+    run::{ENDLESS, TINY, trials_ended},
     seconds, skip, until,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 const CHART: &str = "charts/perfrun";
@@ -271,7 +271,7 @@ async fn through_its_life(scene: &Scene, helm: &Helm, values: &Values) -> Result
     helm.said(&installing(&older.archive, values)).await?;
     ensure!(!takes_links(scene).await?, "the CRD is not the older one");
 
-    scene.create("outlives", LONG).await?;
+    scene.create("outlives", ENDLESS).await?;
     scene.measuring("outlives", 1, seconds(60)).await?;
     // With something that replaces the operators, while one of them measures.
     let replacing = ["--set", "podAnnotations.example\\.com/note=upgraded"];
@@ -299,8 +299,7 @@ async fn through_its_life(scene: &Scene, helm: &Helm, values: &Values) -> Result
         "--timeout=2m",
     ])
     .await?;
-    let run = scene.run("outlives").await?;
-    ensure!(!has_ended(&run), "it ended too early for this test");
+    let left = trials_ended(&scene.run("outlives").await?);
     let after = scene.pods("outlives").await?;
     ensure!(
         before.len() == 2 && names(&before) == names(&after),
@@ -312,7 +311,9 @@ async fn through_its_life(scene: &Scene, helm: &Helm, values: &Values) -> Result
         takes_links(scene).await?,
         "the CRD was not installed over the one that was kept"
     );
-    let run = scene.succeeded("outlives", seconds(90)).await?;
+    scene.measuring("outlives", left + 2, seconds(90)).await?;
+    scene.change("outlives", json!({"cancel": true})).await?;
+    let run = scene.ended("outlives", seconds(30)).await?;
     check_every_trial_once(&run, &scene.results(&run).await?)
 }
 

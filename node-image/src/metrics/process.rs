@@ -28,6 +28,9 @@ impl Collector for ProcessCollector {
             usage.throttled().map(|time| (NO_LABELS, time)),
         )?;
         let segments = usage.retransmits().map(|count| (NO_LABELS, count as f64));
-        encode_samples(encoder, &process::RETRANSMITS, segments)
+        encode_samples(encoder, &process::RETRANSMITS, segments)?;
+        let directions = usage.interfaces().into_iter().flatten();
+        let directions = directions.map(|(direction, bytes)| ([("direction", direction)], bytes as f64));
+        encode_samples(encoder, &process::INTERFACE, directions)
     }
 }

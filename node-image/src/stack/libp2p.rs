@@ -2,6 +2,7 @@
 
 mod behaviour;
 mod driver;
+mod relay;
 mod transport;
 
 use std::{
@@ -13,8 +14,12 @@ use std::{
 use async_trait::async_trait;
 use futures::StreamExt;
 use libp2p::{
-    Swarm,
-    core::{transport::ListenerId, upgrade::Version},
+    PeerId, Swarm,
+    core::{
+        muxing::StreamMuxerBox,
+        transport::{Boxed, ListenerId},
+        upgrade::Version,
+    },
     identity::Keypair,
     multiaddr::{Multiaddr, Protocol},
     swarm::{ConnectionId, StreamProtocol, SwarmEvent},
@@ -24,13 +29,13 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::DropGuard;
 
 use self::{
-    behaviour::{Behaviour, OpenRequest},
+    behaviour::{Behaviour, OpenRequest, Speak, Speaks, Unopened},
     driver::{Command, Driver},
     transport::Limits,
 };
 use super::{
     BoxStream, CLOSE_TIMEOUT, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, IDLE_TIMEOUT,
-    Inbound, address, tasks::Tasks,
+    Inbound, Relaying, Reservation, Whom, address, tasks::Tasks,
 };
 
 /// Interfaces report their addresses one by one; this long without another one means that all have.
@@ -46,40 +51,92 @@ pub(super) async fn start(
     let keypair = identity(config.identity)?;
     let protocol = StreamProtocol::try_from_owned(config.protocol.as_ref().to_owned()).map_err(setup)?;
     let clock = transport::DialClock::default();
-    let executor = tasks.clone();
-    let mut swarm = Swarm::new(
-        transport::build(config.transport, &keypair, limits, clock.clone())?,
-        Behaviour::new(protocol, inbound),
-        keypair.public().to_peer_id(),
-        libp2p::swarm::Config::with_executor(move |task| executor.spawn(task))
-            .with_substream_upgrade_protocol_override(match config.negotiation {
-                Negotiation::V1 => Version::V1,
-                Negotiation::V1Lazy => Version::V1Lazy,
-            })
-            .with_max_negotiating_inbound_streams(limits.negotiating_streams)
-            .with_idle_connection_timeout(IDLE_TIMEOUT),
-    );
-    let (mut addresses, mut listening, mut listener) = (Vec::new(), None, None);
-    if let Some((ip, port)) = config.listen {
-        let (id, bound) = listen(&mut swarm, config.transport, (ip, port)).await?;
-        listening = bound.first().and_then(address::port).map(|port| (ip, port));
-        listener = Some(id);
-        let peer = *swarm.local_peer_id();
-        addresses = bound
-            .into_iter()
-            .map(|bound| bound.with(Protocol::P2p(peer)).to_string())
-            .collect();
-    }
+    let carrier = transport::build(config.transport, &keypair, limits, clock.clone())?;
     let (commands, requests) = mpsc::unbounded_channel();
-    tasks.spawn(Driver::new(swarm, listener, requests, clock, config.metrics).run());
+    let parts = Parts {
+        pings: config.relaying != Relaying::No,
+        config,
+        limits,
+        clock,
+        requests,
+        tasks: tasks.clone(),
+    };
+    let (transport, local) = (parts.config.transport, keypair.public().to_peer_id());
+    let ours = Behaviour::new(protocol, parts.pings, inbound);
+    let (addresses, listening) = match parts.config.relaying {
+        Relaying::No => parts.run(carrier, ours, local).await?,
+        Relaying::Relay(limits) => {
+            let relay = relay::Relay::new(ours, local, limits);
+            parts.run(carrier, relay, local).await?
+        }
+        Relaying::Peer => {
+            let (circuits, client) = libp2p::relay::client::new(local);
+            let both = relay::with_circuits(carrier, circuits, &keypair, limits)?;
+            parts.run(both, relay::Peer::new(ours, client), local).await?
+        }
+    };
     Ok(Box::new(Libp2p {
-        transport: config.transport,
+        transport,
         addresses,
         listening,
         commands,
         tasks,
         _stop: stop,
     }))
+}
+
+/// What a swarm is made of, besides its transport and behaviour.
+struct Parts {
+    config: HostConfig,
+    pings: bool,
+    limits: Limits,
+    clock: transport::DialClock,
+    requests: mpsc::UnboundedReceiver<Command>,
+    tasks: Tasks,
+}
+
+impl Parts {
+    /// Runs a swarm in a task of its own; returns the addresses that peers can dial, and where it listens.
+    async fn run<B: Speaks>(
+        self,
+        transport: Boxed<(PeerId, StreamMuxerBox)>,
+        behaviour: B,
+        local: PeerId,
+    ) -> Result<(Vec<String>, Option<(IpAddr, u16)>), Error> {
+        let config = self.config;
+        let executor = self.tasks.clone();
+        let mut swarm = Swarm::new(
+            transport,
+            behaviour,
+            local,
+            libp2p::swarm::Config::with_executor(move |task| executor.spawn(task))
+                .with_substream_upgrade_protocol_override(match config.negotiation {
+                    Negotiation::V1 => Version::V1,
+                    Negotiation::V1Lazy => Version::V1Lazy,
+                })
+                .with_max_negotiating_inbound_streams(self.limits.negotiating_streams)
+                .with_idle_connection_timeout(IDLE_TIMEOUT),
+        );
+        let (mut addresses, mut listening, mut listener) = (Vec::new(), None, None);
+        if let Some((ip, port)) = config.listen {
+            let (id, bound) = listen(&mut swarm, config.transport, (ip, port)).await?;
+            listening = bound.first().and_then(address::port).map(|port| (ip, port));
+            listener = Some(id);
+            if let Relaying::Relay(_) = config.relaying {
+                // A reservation without an address of the relay is none.
+                bound
+                    .iter()
+                    .for_each(|bound| swarm.add_external_address(bound.clone()));
+            }
+            addresses = bound
+                .into_iter()
+                .map(|bound| bound.with(Protocol::P2p(local)).to_string())
+                .collect();
+        }
+        let driver = Driver::new(swarm, listener, self.requests, self.clock, config.metrics);
+        self.tasks.spawn(driver.run());
+        Ok((addresses, listening))
+    }
 }
 
 struct Libp2p {
@@ -100,35 +157,70 @@ impl Host for Libp2p {
 
     async fn dial(&self, address: &str) -> Result<Box<dyn Connection>, Error> {
         let target = address::parse(address)?;
-        let failed = |reason: String| Error::Dial {
-            address: address.to_owned(),
-            reason,
-        };
-        let connected = Arc::new(OnceLock::new());
-        let (reply, established) = oneshot::channel();
         let started = Instant::now();
-        let command = Command::Dial {
-            address: target,
-            connected: Arc::clone(&connected),
-            reply,
+        // The relay first: so the time until it is connected is known, and the circuit takes this connection.
+        let relay = match relay_of(&target) {
+            Some(relay) => Some(self.establish(&relay).await?),
+            None => None,
         };
-        // The swarm ends only with the host, so a lost reply means that.
-        self.commands
-            .send(command)
-            .map_err(|_| failed("the host is closed".to_owned()))?;
-        let established = established
-            .await
-            .map_err(|_| failed("the host was closed".to_owned()))?
-            .map_err(failed)?;
+        let relay_connected = relay.as_ref().map(|_| started.elapsed());
+        let (established, connected) = self.establish(&target).await?;
         let phases = DialPhases {
-            transport: connected.get().map(|at| at.duration_since(started)),
+            transport: connected.map(|at| at.duration_since(started)),
+            relay: relay_connected,
             established: started.elapsed(),
         };
         Ok(Box::new(Dialled {
             established,
+            relay: relay.map(|(established, _)| established),
             phases,
             commands: self.commands.clone(),
         }))
+    }
+
+    async fn reserve(&self, relay: &str) -> Result<Reservation, Error> {
+        let target = address::parse(relay)?;
+        let started = Instant::now();
+        let (established, _) = self.establish(&target).await?;
+        let relay_connected = started.elapsed();
+        let phases = DialPhases {
+            established: relay_connected,
+            ..DialPhases::default()
+        };
+        // From here on, so that a refusal closes it.
+        let connection = Dialled {
+            established,
+            relay: None,
+            phases,
+            commands: self.commands.clone(),
+        };
+        let failed = |reason: String| Error::Dial {
+            address: relay.to_owned(),
+            reason,
+        };
+        let (reply, reserved) = oneshot::channel();
+        let command = Command::Reserve { relay: target, reply };
+        self.commands
+            .send(command)
+            .map_err(|_| failed("the host is closed".to_owned()))?;
+        let answer = tokio::time::timeout(DIAL_TIMEOUT, reserved)
+            .await
+            .map_err(|_| failed("it did not answer a reservation in time".to_owned()))?
+            .map_err(|_| failed("the host was closed".to_owned()))?;
+        let address = answer.map_err(|failure| match failure.refused {
+            Some(status) => Error::Refused {
+                relay: relay.to_owned(),
+                what: "reservation",
+                status,
+            },
+            None => failed(failure.reason),
+        })?;
+        Ok(Reservation {
+            address: address.to_string(),
+            relay_connected: Some(relay_connected),
+            granted: started.elapsed() - relay_connected,
+            connection: Some(Box::new(connection)),
+        })
     }
 
     async fn close(self: Box<Self>) {
@@ -144,6 +236,48 @@ impl Host for Libp2p {
     }
 }
 
+impl Libp2p {
+    /// Dials; also tells when the socket was connected, where there is one.
+    async fn establish(&self, target: &Multiaddr) -> Result<(Established, Option<Instant>), Error> {
+        let failed = |reason: String| Error::Dial {
+            address: target.to_string(),
+            reason,
+        };
+        let connected = Arc::new(OnceLock::new());
+        let (reply, established) = oneshot::channel();
+        let command = Command::Dial {
+            address: target.clone(),
+            connected: Arc::clone(&connected),
+            reply,
+        };
+        // The swarm ends only with the host, so a lost reply means that.
+        self.commands
+            .send(command)
+            .map_err(|_| failed("the host is closed".to_owned()))?;
+        let answer = established
+            .await
+            .map_err(|_| failed("the host was closed".to_owned()))?;
+        let established = answer.map_err(|failure| match (failure.refused, relay_of(target)) {
+            (Some(status), Some(relay)) => Error::Refused {
+                relay: relay.to_string(),
+                what: "circuit",
+                status,
+            },
+            _ => failed(failure.reason),
+        })?;
+        Ok((established, connected.get().copied()))
+    }
+}
+
+/// The relay in an address that goes through one.
+fn relay_of(address: &Multiaddr) -> Option<Multiaddr> {
+    let is_circuit = |part: &Protocol<'_>| *part == Protocol::P2pCircuit;
+    address
+        .iter()
+        .any(|part| is_circuit(&part))
+        .then(|| address.iter().take_while(|part| !is_circuit(part)).collect())
+}
+
 /// What the swarm tells about a connection that it has dialled.
 struct Established {
     id: ConnectionId,
@@ -151,8 +285,26 @@ struct Established {
     opener: mpsc::UnboundedSender<OpenRequest>,
 }
 
+impl Established {
+    /// Opens a stream; nothing, if the peer does not speak ping.
+    async fn open(&self, speak: Speak) -> Result<Option<BoxStream>, Error> {
+        let closed = || Error::Open("the connection is closed".to_owned());
+        let (reply, opened) = oneshot::channel();
+        self.opener
+            .send(OpenRequest { speak, reply })
+            .map_err(|_| closed())?;
+        match opened.await.map_err(|_| closed())? {
+            Ok(stream) => Ok(Some(stream)),
+            Err(Unopened::NotSpoken) => Ok(None),
+            Err(Unopened::Failed(reason)) => Err(Error::Open(reason)),
+        }
+    }
+}
+
 struct Dialled {
     established: Established,
+    /// The connection that carries it, if it goes through a relay.
+    relay: Option<Established>,
     phases: DialPhases,
     commands: mpsc::UnboundedSender<Command>,
 }
@@ -164,10 +316,19 @@ impl Connection for Dialled {
     }
 
     async fn open(&self) -> Result<BoxStream, Error> {
-        let closed = || Error::Open("the connection is closed".to_owned());
-        let (reply, opened) = oneshot::channel();
-        self.established.opener.send(reply).map_err(|_| closed())?;
-        opened.await.map_err(|_| closed())?.map_err(Error::Open)
+        let opened = self.established.open(Speak::Own).await?;
+        opened.ok_or_else(|| Error::Open("the peer does not speak its protocol".to_owned()))
+    }
+
+    async fn ping(&self, whom: Whom) -> Result<Option<BoxStream>, Error> {
+        let connection = match whom {
+            Whom::Peer => Some(&self.established),
+            Whom::Relay => self.relay.as_ref(),
+        };
+        match connection {
+            Some(connection) => connection.open(Speak::Ping).await,
+            None => Ok(None),
+        }
     }
 
     async fn close(self: Box<Self>) {
@@ -184,11 +345,16 @@ impl Connection for Dialled {
 
 impl Drop for Dialled {
     fn drop(&mut self) {
-        // Harmless after `close`, and when the host is gone.
-        let _ = self.commands.send(Command::Close {
-            id: self.established.id,
-            reply: None,
-        });
+        for connection in [Some(&self.established), self.relay.as_ref()]
+            .into_iter()
+            .flatten()
+        {
+            // Harmless after `close`, and when the host is gone.
+            let _ = self.commands.send(Command::Close {
+                id: connection.id,
+                reply: None,
+            });
+        }
     }
 }
 
@@ -200,8 +366,8 @@ fn identity(seed: Option<[u8; 32]>) -> Result<Keypair, Error> {
 }
 
 /// Listens, and waits until the swarm has said where.
-async fn listen(
-    swarm: &mut Swarm<Behaviour>,
+async fn listen<B: Speaks>(
+    swarm: &mut Swarm<B>,
     transport: Transport,
     listen: (IpAddr, u16),
 ) -> Result<(ListenerId, Vec<Multiaddr>), Error> {

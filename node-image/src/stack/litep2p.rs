@@ -31,7 +31,7 @@ use self::{
 };
 use super::{
     BoxStream, CLOSE_TIMEOUT, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, IDLE_TIMEOUT,
-    Inbound, MOST_INBOUND, OPEN_TIMEOUT, address, interfaces, tasks::Tasks,
+    Inbound, MOST_INBOUND, OPEN_TIMEOUT, Relaying, Reservation, address, interfaces, tasks::Tasks,
 };
 
 /// Streams that litep2p's QUIC lets a peer open; not configurable.
@@ -133,6 +133,9 @@ fn check_supported(config: &HostConfig) -> Result<(), Error> {
             what,
         })
     };
+    if matches!(config.relaying, Relaying::Relay(_)) {
+        return unsupported("circuit relay".to_owned());
+    }
     if config.transport == Transport::TcpTls {
         return unsupported("TLS over TCP".to_owned());
     }
@@ -220,14 +223,21 @@ impl Host for Lite {
             Err(_) => return Err(failed("litep2p reported no outcome")),
         }
         let phases = DialPhases {
-            transport: None,
             established: started.elapsed(),
+            ..DialPhases::default()
         };
         Ok(Box::new(Dialled {
             peer,
             phases,
             commands: self.commands.clone(),
         }))
+    }
+
+    async fn reserve(&self, _: &str) -> Result<Reservation, Error> {
+        Err(Error::Unsupported {
+            stack: Stack::Litep2p,
+            what: "circuit relay".to_owned(),
+        })
     }
 
     async fn close(self: Box<Self>) {

@@ -9,7 +9,7 @@ use perfrun_api::{
 };
 use tokio::sync::mpsc;
 
-use super::{Failed, Findings, Setup, bandwidth, failure, handshakes, ping, substreams};
+use super::{Failed, Findings, Setup, bandwidth, failure, handshakes, ping, relay, substreams};
 use crate::{
     stack::{self, Connection, Host},
     wire::Counters,
@@ -19,7 +19,9 @@ use crate::{
 pub struct Client<'a> {
     setup: Setup,
     peers: Vec<Peer>,
-    /// Handshakes at the same time, where the workload is about them.
+    /// Addresses to dial, in turn.
+    servers: Vec<String>,
+    /// Handshakes, or sinks of a stress test, at the same time, where the workload is about them.
     slots: usize,
     /// The caller's: what was found until then outlives a client that is given up half-way.
     findings: &'a mut Findings,
@@ -53,11 +55,14 @@ impl<'a> Client<'a> {
                 slots = slots.saturating_mul(in_flight as usize);
                 (slots.max(handshakes::stock(amount)), false)
             }
+            // Beginning one after the other is the workload.
+            Parameters::RelayStress { .. } => (0, false),
             _ => (slots, true),
         };
         let mut client = Self {
             setup,
             peers: vec![],
+            servers: servers.to_vec(),
             slots,
             findings,
         };
@@ -71,13 +76,20 @@ impl<'a> Client<'a> {
         let host = dialler(&self.setup).await?;
         let mut connection = None;
         if connect {
-            let dialled = host.dial(server).await?;
+            let dialled = host.dial(server).await.inspect_err(|error| {
+                if let stack::Error::Refused { what, status, .. } = error {
+                    self.findings.refused(what, status);
+                }
+            })?;
             Counters::add(&self.setup.probe.counters.connections, 1);
             let phases = dialled.phases();
             self.findings
                 .record(Distribution::HandshakeEstablished, phases.established);
             if let Some(transport) = phases.transport {
                 self.findings.record(Distribution::HandshakeTransport, transport);
+            }
+            if let Some(relay) = phases.relay {
+                self.findings.record(Distribution::RelayConnected, relay);
             }
             connection = Some(dialled);
         }
@@ -105,6 +117,12 @@ impl<'a> Client<'a> {
             } => {
                 let interval = Duration::from_secs_f64(*interval_seconds);
                 ping::run(setup, peers, *count, interval, findings).await?;
+            }
+            Parameters::Relay { bytes, pings, .. } => {
+                relay::run(setup, peers, *bytes, *pings, findings).await?;
+            }
+            Parameters::RelayStress { .. } => {
+                relay::stress(setup, &self.servers, self.slots, findings).await?;
             }
         }
         Ok(begun.elapsed())

@@ -2,13 +2,18 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use perfrun_api::{matrix::Protocol, node::Reason, plan::Parameters};
+use futures::future::join_all;
+use perfrun_api::{
+    matrix::Protocol,
+    node::{Distribution, Reason},
+    plan::Parameters,
+};
 use tokio::{sync::mpsc, task::JoinSet};
 
 use super::{Failed, Findings, Setup, failure};
 use crate::{
-    stack::{self, BoxStream, Inbound},
-    wire::{self, Arrival, Buffers, Counters, litep2p_perf, perf, ping},
+    stack::{self, BoxStream, Host, Inbound, Reservation},
+    wire::{self, Arrival, Buffers, Counters, litep2p_perf, perf, ping, test_data},
 };
 
 /// How long streams may take to end once the clients are done.
@@ -21,17 +26,39 @@ const CLOSE: Duration = Duration::from_millis(20);
 /// Streams that are served at the same time; more are dropped. What peers can make the node hold must have an end.
 const MOST_STREAMS: usize = 65_536;
 
+/// The same where sinks are cut off in the middle of their transfers: there are many of them, and a relay between.
+const DRAIN_CUT_OFF: Duration = Duration::from_secs(10);
+
+/// Where peers find a server.
+#[derive(Clone, Copy, Debug)]
+pub enum Listening<'a> {
+    /// At an address of its own.
+    Here,
+    /// Behind a relay: so many peers, each with a reservation there.
+    Behind {
+        /// The relay's address.
+        relay: &'a str,
+        /// Peers.
+        peers: u32,
+    },
+}
+
 /// Listens, tells `ready` its addresses, and serves until `finish`; streams that are still open then may end. A stream
 /// that fails ends alone; the first failure is reported at the end.
 pub async fn serve(
     setup: &Setup,
+    listening: Listening<'_>,
     ready: impl FnOnce(Vec<String>),
     finish: impl Future<Output = ()>,
     findings: &mut Findings,
 ) -> Result<(), Failed> {
     let (inbound, mut events) = mpsc::unbounded_channel();
-    let host = stack::start(setup.stack, setup.host(Some(setup.listen)), inbound).await?;
-    ready(host.addresses().to_vec());
+    let Hosts {
+        all: hosts,
+        reservations,
+        addresses,
+    } = Hosts::start(setup, listening, inbound, findings).await?;
+    ready(addresses);
 
     let mut streams = Streams::new(setup);
     tokio::pin!(finish);
@@ -40,6 +67,8 @@ pub async fn serve(
             event = events.recv() => match event {
                 Some(Inbound::Connection) => streams.connected(),
                 Some(Inbound::Stream(stream)) => streams.serve(stream),
+                Some(Inbound::Ping(stream)) => streams.echo(stream),
+                Some(Inbound::Relay(_)) => {}
                 None => return Err(Failed(failure(Reason::Internal, "the stack stopped listening"))),
             },
             Some(ended) = streams.tasks.join_next() => streams.ended(ended),
@@ -54,7 +83,11 @@ pub async fn serve(
             streams.ended(ended);
         }
     };
-    if tokio::time::timeout(DRAIN, drain).await.is_err() {
+    let patience = match setup.parameters {
+        Parameters::RelayStress { .. } => DRAIN_CUT_OFF,
+        _ => DRAIN,
+    };
+    if tokio::time::timeout(patience, drain).await.is_err() {
         let left = format!("{} streams did not end with their clients", streams.tasks.len());
         streams
             .failed
@@ -63,9 +96,59 @@ pub async fn serve(
         streams.tasks.shutdown().await;
     }
     findings.upload = streams.arrival.transfer();
+    drop(reservations);
     // It goes on by itself if it takes longer.
-    let _ = tokio::time::timeout(CLOSE, tokio::spawn(host.close())).await;
+    let close = join_all(hosts.into_iter().map(Host::close));
+    let _ = tokio::time::timeout(CLOSE, tokio::spawn(close)).await;
     streams.failed.map_or(Ok(()), Err)
+}
+
+/// What peers of this server find.
+struct Hosts {
+    all: Vec<Box<dyn Host>>,
+    reservations: Vec<Reservation>,
+    addresses: Vec<String>,
+}
+
+impl Hosts {
+    async fn start(
+        setup: &Setup,
+        listening: Listening<'_>,
+        inbound: mpsc::UnboundedSender<Inbound>,
+        findings: &mut Findings,
+    ) -> Result<Self, Failed> {
+        let mut hosts = Self {
+            all: vec![],
+            reservations: vec![],
+            addresses: vec![],
+        };
+        match listening {
+            Listening::Here => {
+                let host = stack::start(setup.stack, setup.host(Some(setup.listen)), inbound).await?;
+                hosts.addresses = host.addresses().to_vec();
+                hosts.all.push(host);
+            }
+            Listening::Behind { relay, peers } => {
+                for _ in 0..peers {
+                    let host =
+                        stack::start(setup.stack, setup.host(Some(setup.listen)), inbound.clone()).await?;
+                    let reservation = host.reserve(relay).await.inspect_err(|error| {
+                        if let stack::Error::Refused { what, status, .. } = error {
+                            findings.refused(what, status);
+                        }
+                    })?;
+                    if let Some(connected) = reservation.relay_connected {
+                        findings.record(Distribution::RelayConnected, connected);
+                        findings.record(Distribution::Reservation, reservation.granted);
+                    }
+                    hosts.addresses.push(reservation.address.clone());
+                    hosts.reservations.push(reservation);
+                    hosts.all.push(host);
+                }
+            }
+        }
+        Ok(hosts)
+    }
 }
 
 /// The streams being served, and what came of those that ended.
@@ -114,8 +197,21 @@ impl<'a> Streams<'a> {
         Counters::add(&probe.counters.streams, 1);
         let protocol = self.setup.parameters.protocol();
         let mut buffers = Buffers::new(&self.zeros);
+        let (bytes, may_be_cut_off) = match self.setup.parameters {
+            Parameters::Relay { bytes, .. } => (bytes, false),
+            Parameters::RelayStress { bytes, .. } => (bytes, true),
+            _ => (0, false),
+        };
         self.tasks.spawn(async move {
             match protocol {
+                Protocol::TestData => {
+                    let served = test_data::serve(stream, bytes, &buffers, &probe.counters).await;
+                    match served {
+                        Err(wire::Error::Stream(error)) if may_be_cut_off && wire::is_dropped(&error) => {}
+                        served => served?,
+                    }
+                    Ok(Arrival::default())
+                }
                 Protocol::Perf => perf::serve(stream, &mut buffers, &probe.counters).await,
                 Protocol::Litep2pPerf => litep2p_perf::serve(stream, &mut buffers, &probe.counters).await,
                 Protocol::Ping => ping::serve(stream, &probe.counters)
@@ -123,6 +219,17 @@ impl<'a> Streams<'a> {
                     .map(|()| Arrival::default()),
             }
         });
+    }
+
+    /// A ping beside the workload. Its bytes are no payload, and how it ends is of no account.
+    fn echo(&mut self, stream: BoxStream) {
+        if self.tasks.len() < MOST_STREAMS {
+            self.tasks.spawn(async move {
+                let ended = ping::serve(stream, &Counters::default()).await;
+                tracing::debug!(?ended, "a ping ended");
+                Ok(Arrival::default())
+            });
+        }
     }
 
     /// Keeps what a stream brought, or the first failure: one bad peer ends its stream, not the others'.

@@ -9,6 +9,7 @@ mod growth;
 mod handshakes;
 mod hostile;
 mod metrics;
+mod relay;
 mod requests;
 mod stop;
 mod support;

@@ -265,9 +265,8 @@ async fn a_stream_dropped_before_its_end_reads_as_a_complete_one() {
         stream.flush().await.unwrap();
         drop(stream);
         let mut received = loop {
-            match events.recv().await.unwrap() {
-                Inbound::Stream(stream) => break stream,
-                Inbound::Connection => {}
+            if let Inbound::Stream(stream) = events.recv().await.unwrap() {
+                break stream;
             }
         };
         let mut heard = Vec::new();

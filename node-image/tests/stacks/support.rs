@@ -8,7 +8,7 @@ use std::{
 
 use futures::future::join_all;
 use perfrun_api::matrix::{Negotiation, Protocol, Stack, Transport};
-use perfrun_node::stack::{self, BoxStream, Connection, Host, HostConfig, Inbound, StackMetrics};
+use perfrun_node::stack::{self, BoxStream, Connection, Host, HostConfig, Inbound, Relaying, StackMetrics};
 use prometheus_client::registry::Registry;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -40,6 +40,7 @@ pub fn host(transport: Transport) -> HostConfig {
         listen: None,
         identity: None,
         max_streams: 64,
+        relaying: Relaying::No,
         metrics: Arc::new(StackMetrics::new(&mut Registry::default())),
     }
 }

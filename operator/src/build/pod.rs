@@ -47,6 +47,7 @@ pub fn pod(run: &Identity, spec: &PerfRunSpec, plan: &Plan, new: &NewPod, site: 
     let settings = match node.role {
         Role::Server => &spec.template.server,
         Role::Client => &spec.template.client,
+        Role::Relay => &spec.template.relay,
     };
     let mut metadata = run.metadata(names::pod(&run.name, &run.uid, &node.name, *incarnation));
     let labels = metadata.labels.get_or_insert_default();
@@ -65,7 +66,7 @@ pub fn pod(run: &Identity, spec: &PerfRunSpec, plan: &Plan, new: &NewPod, site: 
     Pod {
         metadata,
         spec: Some(PodSpec {
-            affinity: Some(affinity(run, spec, settings, new)),
+            affinity: Some(affinity(run, spec, plan, settings, new)),
             automount_service_account_token: Some(false),
             containers: vec![container(run, spec, index, settings, new, site)],
             enable_service_links: Some(false),
@@ -258,18 +259,38 @@ fn modest() -> ResourceRequirements {
 }
 
 /// The template's, with what `placement` asks for.
-fn affinity(run: &Identity, spec: &PerfRunSpec, settings: &PodSettings, new: &NewPod) -> Affinity {
+fn affinity(
+    run: &Identity,
+    spec: &PerfRunSpec,
+    plan: &Plan,
+    settings: &PodSettings,
+    new: &NewPod,
+) -> Affinity {
     let mut affinity = settings.affinity.clone().unwrap_or_default();
     let role = new.node.role;
     match spec.topology.placement {
         Placement::SpreadNodes => {
-            let other = match role {
-                Role::Server => Role::Client,
-                Role::Client => Role::Server,
+            let (apart_from, on_its_own) = match role {
+                Role::Server => (Some(Role::Client), &[Role::Relay][..]),
+                Role::Client => (Some(Role::Server), &[Role::Relay][..]),
+                // A third Kubernetes node if there is one.
+                Role::Relay => (None, &[Role::Server, Role::Client][..]),
             };
             let apart: &mut PodAntiAffinity = affinity.pod_anti_affinity.get_or_insert_default();
-            let required = &mut apart.required_during_scheduling_ignored_during_execution;
-            required.get_or_insert_default().push(beside(run, Some(other)));
+            if let Some(other) = apart_from {
+                let required = &mut apart.required_during_scheduling_ignored_during_execution;
+                required.get_or_insert_default().push(beside(run, Some(other)));
+            }
+            if plan.nodes.iter().any(|node| node.role == Role::Relay) {
+                let preferred = &mut apart.preferred_during_scheduling_ignored_during_execution;
+                let weighted = |other: &Role| WeightedPodAffinityTerm {
+                    weight: 100,
+                    pod_affinity_term: beside(run, Some(*other)),
+                };
+                preferred
+                    .get_or_insert_default()
+                    .extend(on_its_own.iter().map(weighted));
+            }
             if role == Role::Server {
                 // Servers share a Kubernetes node if they can, or there might be none left for clients.
                 let together: &mut PodAffinity = affinity.pod_affinity.get_or_insert_default();

@@ -64,6 +64,31 @@ fn the_published_sweep_fits_a_terminal() {
 }
 
 #[test]
+fn transfers_through_a_relay() {
+    let results = run("
+  workload: {relay: {sizes: [100M]}}
+  matrix: {clients: [libp2p, litep2p], servers: [libp2p], transports: [tcp, quic-v1]}
+  iterations: 6
+")
+    .results();
+    assert_snapshot!("relay.md", markdown(&results));
+    assert_snapshot!("relay.txt", terminal(&results, 120));
+}
+
+#[test]
+fn a_relay_under_stress() {
+    let results = run("
+  workload: {relayStress: {sinks: [100, 500, 1000], sinkInterval: 100ms, plateau: 20s}}
+  matrix: {clients: [libp2p], servers: [libp2p]}
+  iterations: 1
+")
+    .results();
+    let drawn = terminal(&results, 120);
+    assert!(drawn.contains("saturated by 500 sinks"), "{drawn}");
+    assert_snapshot!("stress.txt", drawn);
+}
+
+#[test]
 fn latency_of_one_byte_both_ways() {
     let results = run("
   workload:

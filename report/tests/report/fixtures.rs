@@ -13,7 +13,7 @@ use perfrun_api::{
         TrialRecord,
     },
     spec::PerfRunSpec,
-    workload::Direction,
+    workload::{Direction, RelayPath},
 };
 use perfrun_report::summarize;
 
@@ -212,7 +212,7 @@ fn measured(cell: &Cell, key: &str) -> BTreeMap<String, NodeRecord> {
         };
         asymmetry * 1e9 / 8.0 * scatter(what) * bytes / (bytes + 700_000.0)
     };
-    let (mut client, mut server) = (Measured::default(), Measured::default());
+    let [mut client, mut server, mut relay] = [const { None }; 3].map(Option::<Measured>::unwrap_or_default);
     let latency = 120e-6 / (sender.min(receiver) / 10.0).powf(0.3) * scatter("latency");
     match &cell.parameters {
         Parameters::Bandwidth {
@@ -282,9 +282,61 @@ fn measured(cell: &Cell, key: &str) -> BTreeMap<String, NodeRecord> {
                 .insert(Distribution::RoundTrip, spread(*count, latency));
             client.seconds = f64::from(*count) * latency;
         }
+        Parameters::Relay { path, bytes, .. } => {
+            let is_relayed = *path == RelayPath::Relayed;
+            let seconds = *bytes as f64 / rate("down", *bytes as f64) * if is_relayed { 2.1 } else { 1.0 };
+            client.download = Some(Transfer {
+                bytes: *bytes,
+                seconds,
+                bytes_after_first: Some(bytes - 65536),
+                first_to_last_seconds: Some(seconds),
+            });
+            client.bytes_received = *bytes;
+            server.bytes_sent = *bytes;
+            client.seconds = seconds;
+            let steps = if is_relayed { 2.0 } else { 1.0 };
+            for (distribution, trips) in [
+                (Distribution::HandshakeEstablished, 9.0),
+                (Distribution::Open, 1.0),
+                (Distribution::FirstByte, 1.5),
+                (Distribution::RoundTrip, 1.0),
+            ] {
+                let recorded = spread(1, latency * trips * steps);
+                client.histograms.insert(distribution, recorded);
+            }
+            if is_relayed {
+                for distribution in [Distribution::RelayConnected, Distribution::RelayRoundTrip] {
+                    client.histograms.insert(distribution, spread(1, latency));
+                }
+                let reservation = spread(1, latency * 2.0);
+                server.histograms.insert(Distribution::Reservation, reservation);
+                relay.most_circuits = 1;
+            }
+        }
+        Parameters::RelayStress {
+            sinks,
+            ramp_seconds,
+            plateau_seconds,
+            bytes,
+            ..
+        } => {
+            client.seconds = ramp_seconds + plateau_seconds;
+            // More than some sinks bring no more.
+            let carried = rate("down", 1e9) * (f64::from(*sinks) / 200.0).min(1.0);
+            client.bytes_received = (carried * client.seconds) as u64;
+            server.bytes_sent = client.bytes_received;
+            let each = *bytes as f64 * f64::from(*sinks) / carried;
+            client
+                .histograms
+                .insert(Distribution::Transfer, spread(1000, each));
+            client
+                .histograms
+                .insert(Distribution::Lateness, spread(*sinks, 0.001));
+            relay.most_circuits = u64::from(*sinks);
+        }
     }
     let interval = client.seconds / 2.0;
-    for end in [&mut client, &mut server] {
+    for end in [&mut client, &mut server, &mut relay] {
         end.connections = 1;
         end.streams = 1;
         end.resources = Resources {
@@ -303,6 +355,7 @@ fn measured(cell: &Cell, key: &str) -> BTreeMap<String, NodeRecord> {
                 operations: u64::from(end.bytes_sent + end.bytes_received == 0),
                 cpu_seconds: interval * 0.8,
                 rss_bytes: end.resources.rss_peak_bytes,
+                ..Sample::default()
             })
             .collect();
     }
@@ -319,7 +372,11 @@ fn measured(cell: &Cell, key: &str) -> BTreeMap<String, NodeRecord> {
         .servers
         .iter()
         .map(|name| (name.clone(), record(Role::Server, &server)));
-    clients.chain(servers).collect()
+    let relays = cell
+        .relays
+        .iter()
+        .map(|name| (name.clone(), record(Role::Relay, &relay)));
+    clients.chain(servers).chain(relays).collect()
 }
 
 fn client_share(end: &Measured) -> f64 {

@@ -94,7 +94,7 @@ async fn prepare(
         return Err(Refused(StatusCode::LOCKED, "busy", Some(busy.clone())));
     }
     let addresses = match request.side {
-        Side::Server => vec![format!("/scripted/{id}")],
+        Side::Server | Side::Source { .. } | Side::Relay => vec![format!("/scripted/{id}")],
         Side::Client { .. } => vec![],
     };
     let status = TrialStatus {

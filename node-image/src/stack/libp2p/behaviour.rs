@@ -1,4 +1,4 @@
-//! One protocol, whose streams are handed on as they are.
+//! One protocol, and ping beside it where asked for, whose streams are handed on as they are.
 //!
 //! `libp2p-stream` is not used: it drops inbound streams while their receiver lags and negotiates one outbound stream
 //! at a time, so that a burst of opens would measure it instead of the stack.
@@ -6,29 +6,73 @@
 use std::{
     collections::{HashMap, HashSet},
     convert::Infallible,
+    future::{Ready, ready},
     task::{Context, Poll},
 };
 
 use libp2p::{
     Multiaddr, PeerId,
-    core::{Endpoint, transport::PortUse, upgrade::ReadyUpgrade},
+    core::{
+        Endpoint, UpgradeInfo,
+        transport::PortUse,
+        upgrade::{InboundUpgrade, ReadyUpgrade},
+    },
     swarm::{
         ConnectionDenied, ConnectionHandler, ConnectionHandlerEvent, ConnectionId, FromSwarm,
-        NetworkBehaviour, StreamProtocol, SubstreamProtocol, ToSwarm,
+        NetworkBehaviour, Stream, StreamProtocol, StreamUpgradeError, SubstreamProtocol, ToSwarm,
         handler::{ConnectionEvent, DialUpgradeError, FullyNegotiatedInbound, FullyNegotiatedOutbound},
     },
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::compat::FuturesAsyncReadCompatExt;
 
-use crate::stack::{BoxStream, Inbound, MOST_INBOUND, OPEN_TIMEOUT};
+use crate::stack::{BoxStream, Inbound, MOST_INBOUND, OPEN_TIMEOUT, RelayEvent};
+
+/// The protocol that is spoken beside a host's own.
+const PING: StreamProtocol = StreamProtocol::new("/ipfs/ping/1.0.0");
+
+/// Which of a host's protocols.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Speak {
+    Own,
+    Ping,
+}
 
 /// A request for a stream; whoever asked waits for it here.
-pub(super) type OpenRequest = oneshot::Sender<Result<BoxStream, String>>;
+pub(super) struct OpenRequest {
+    pub speak: Speak,
+    pub reply: oneshot::Sender<Result<BoxStream, Unopened>>,
+}
 
-/// Speaks one protocol with every peer.
+/// Why there is no stream.
+pub(super) enum Unopened {
+    /// The peer does not speak the protocol.
+    NotSpoken,
+    Failed(String),
+}
+
+/// A behaviour that has ours in it.
+pub(super) trait Speaks: NetworkBehaviour<ToSwarm: Send> + Send {
+    fn ours(&mut self) -> &mut Behaviour;
+
+    /// Takes note of what the others in it said.
+    fn heard(&mut self, event: Self::ToSwarm);
+}
+
+impl Speaks for Behaviour {
+    fn ours(&mut self) -> &mut Behaviour {
+        self
+    }
+
+    fn heard(&mut self, event: Infallible) {
+        match event {}
+    }
+}
+
+/// Speaks one protocol with every peer, or that and ping.
 pub(super) struct Behaviour {
     protocol: StreamProtocol,
+    pings: bool,
     inbound: mpsc::UnboundedSender<Inbound>,
     /// Dialled connections whose dialler has not been told yet.
     openers: HashMap<ConnectionId, mpsc::UnboundedSender<OpenRequest>>,
@@ -37,9 +81,14 @@ pub(super) struct Behaviour {
 }
 
 impl Behaviour {
-    pub(super) fn new(protocol: StreamProtocol, inbound: mpsc::UnboundedSender<Inbound>) -> Self {
+    pub(super) fn new(
+        protocol: StreamProtocol,
+        pings: bool,
+        inbound: mpsc::UnboundedSender<Inbound>,
+    ) -> Self {
         Self {
             protocol,
+            pings,
             inbound,
             openers: HashMap::new(),
             accepted: HashSet::new(),
@@ -51,9 +100,15 @@ impl Behaviour {
         self.openers.remove(&id)
     }
 
+    /// Tells whoever listens what happened at a relay. A receiver that is gone no longer wants to know.
+    pub(super) fn tell(&self, event: RelayEvent) {
+        let _ = self.inbound.send(Inbound::Relay(event));
+    }
+
     fn handler(&self, requests: Option<mpsc::UnboundedReceiver<OpenRequest>>) -> Handler {
         Handler {
             protocol: self.protocol.clone(),
+            pings: self.pings,
             inbound: self.inbound.clone(),
             requests,
         }
@@ -132,6 +187,7 @@ impl NetworkBehaviour for Behaviour {
 /// The protocol on one connection; runs in the task of that connection.
 pub(super) struct Handler {
     protocol: StreamProtocol,
+    pings: bool,
     /// Unbounded, but not without a bound: the muxer limits the streams a peer may have open.
     inbound: mpsc::UnboundedSender<Inbound>,
     /// `None` on an inbound connection, and once the dialler has dropped its side.
@@ -141,13 +197,17 @@ pub(super) struct Handler {
 impl ConnectionHandler for Handler {
     type FromBehaviour = Infallible;
     type ToBehaviour = Infallible;
-    type InboundProtocol = ReadyUpgrade<StreamProtocol>;
+    type InboundProtocol = Spoken;
     type OutboundProtocol = ReadyUpgrade<StreamProtocol>;
     type InboundOpenInfo = ();
     type OutboundOpenInfo = OpenRequest;
 
     fn listen_protocol(&self) -> SubstreamProtocol<Self::InboundProtocol> {
-        SubstreamProtocol::new(ReadyUpgrade::new(self.protocol.clone()), ()).with_timeout(OPEN_TIMEOUT)
+        let spoken = Spoken {
+            own: self.protocol.clone(),
+            pings: self.pings,
+        };
+        SubstreamProtocol::new(spoken, ()).with_timeout(OPEN_TIMEOUT)
     }
 
     fn connection_keep_alive(&self) -> bool {
@@ -162,10 +222,14 @@ impl ConnectionHandler for Handler {
         while let Some(requests) = &mut self.requests {
             match requests.poll_recv(cx) {
                 // Nobody waits for it any more.
-                Poll::Ready(Some(request)) if request.is_closed() => {}
+                Poll::Ready(Some(request)) if request.reply.is_closed() => {}
                 Poll::Ready(Some(request)) => {
-                    let protocol = SubstreamProtocol::new(ReadyUpgrade::new(self.protocol.clone()), request)
-                        .with_timeout(OPEN_TIMEOUT);
+                    let name = match request.speak {
+                        Speak::Own => self.protocol.clone(),
+                        Speak::Ping => PING,
+                    };
+                    let protocol =
+                        SubstreamProtocol::new(ReadyUpgrade::new(name), request).with_timeout(OPEN_TIMEOUT);
                     return Poll::Ready(ConnectionHandlerEvent::OutboundSubstreamRequest { protocol });
                 }
                 Poll::Ready(None) => self.requests = None,
@@ -185,19 +249,55 @@ impl ConnectionHandler for Handler {
     ) {
         // A receiver that is gone drops the stream, which tells the peer.
         match event {
-            ConnectionEvent::FullyNegotiatedInbound(FullyNegotiatedInbound { protocol: stream, .. }) => {
-                let _ = self.inbound.send(Inbound::Stream(Box::new(stream.compat())));
+            ConnectionEvent::FullyNegotiatedInbound(FullyNegotiatedInbound {
+                protocol: (speak, stream),
+                ..
+            }) => {
+                let stream = Box::new(stream.compat());
+                let _ = self.inbound.send(match speak {
+                    Speak::Own => Inbound::Stream(stream),
+                    Speak::Ping => Inbound::Ping(stream),
+                });
             }
             ConnectionEvent::FullyNegotiatedOutbound(FullyNegotiatedOutbound {
                 protocol: stream,
                 info,
             }) => {
-                let _ = info.send(Ok(Box::new(stream.compat())));
+                let _ = info.reply.send(Ok(Box::new(stream.compat())));
             }
             ConnectionEvent::DialUpgradeError(DialUpgradeError { info, error }) => {
-                let _ = info.send(Err(error.to_string()));
+                let _ = info.reply.send(Err(match error {
+                    StreamUpgradeError::NegotiationFailed if info.speak == Speak::Ping => Unopened::NotSpoken,
+                    error => Unopened::Failed(error.to_string()),
+                }));
             }
             _ => {}
         }
+    }
+}
+
+/// The protocols that peers may ask for.
+pub(super) struct Spoken {
+    own: StreamProtocol,
+    pings: bool,
+}
+
+impl UpgradeInfo for Spoken {
+    type Info = StreamProtocol;
+    type InfoIter = std::iter::Chain<std::iter::Once<StreamProtocol>, std::option::IntoIter<StreamProtocol>>;
+
+    fn protocol_info(&self) -> Self::InfoIter {
+        std::iter::once(self.own.clone()).chain(self.pings.then_some(PING))
+    }
+}
+
+impl InboundUpgrade<Stream> for Spoken {
+    type Output = (Speak, Stream);
+    type Error = Infallible;
+    type Future = Ready<Result<Self::Output, Infallible>>;
+
+    fn upgrade_inbound(self, stream: Stream, name: StreamProtocol) -> Self::Future {
+        let speak = if name == self.own { Speak::Own } else { Speak::Ping };
+        ready(Ok((speak, stream)))
     }
 }

@@ -1,22 +1,23 @@
 //! The task that polls a swarm.
 
-use std::{collections::HashMap, convert::Infallible, sync::Arc};
+use std::{collections::HashMap, error::Error, io, sync::Arc};
 
 use futures::StreamExt;
 use libp2p::{
     Swarm,
-    core::transport::ListenerId,
-    multiaddr::Multiaddr,
-    swarm::{ConnectionId, SwarmEvent, dial_opts::DialOpts},
+    core::transport::{ListenerId, TransportError},
+    multiaddr::{Multiaddr, Protocol},
+    swarm::{ConnectionId, DialError, SwarmEvent, dial_opts::DialOpts},
 };
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
     Established,
-    behaviour::Behaviour,
+    behaviour::Speaks,
+    relay,
     transport::{Connected, DialClock},
 };
-use crate::stack::StackMetrics;
+use crate::stack::{StackMetrics, address};
 
 /// What a host or a connection asks of the swarm.
 pub(super) enum Command {
@@ -24,7 +25,12 @@ pub(super) enum Command {
     Dial {
         address: Multiaddr,
         connected: Connected,
-        reply: oneshot::Sender<Result<Established, String>>,
+        reply: oneshot::Sender<Result<Established, Failure>>,
+    },
+    /// Reserve a place at a relay; answered with the address that it gives.
+    Reserve {
+        relay: Multiaddr,
+        reply: oneshot::Sender<Result<Multiaddr, Failure>>,
     },
     /// Close a connection; answered when it is closed.
     Close {
@@ -35,32 +41,42 @@ pub(super) enum Command {
     Shutdown { reply: oneshot::Sender<()> },
 }
 
-pub(super) struct Driver {
-    swarm: Swarm<Behaviour>,
+/// Why a dial or a reservation failed.
+pub(super) struct Failure {
+    /// In words.
+    pub reason: String,
+    /// What the relay said, if it refused.
+    pub refused: Option<&'static str>,
+}
+
+pub(super) struct Driver<B: Speaks> {
+    swarm: Swarm<B>,
     requests: mpsc::UnboundedReceiver<Command>,
     clock: DialClock,
     metrics: Arc<StackMetrics>,
-    listener: Option<ListenerId>,
-    dialling: HashMap<ConnectionId, oneshot::Sender<Result<Established, String>>>,
+    listeners: Vec<ListenerId>,
+    dialling: HashMap<ConnectionId, oneshot::Sender<Result<Established, Failure>>>,
+    reserving: HashMap<ListenerId, oneshot::Sender<Result<Multiaddr, Failure>>>,
     closing: HashMap<ConnectionId, oneshot::Sender<()>>,
 }
 
-impl Driver {
+impl<B: Speaks> Driver<B> {
     pub(super) fn new(
-        swarm: Swarm<Behaviour>,
+        swarm: Swarm<B>,
         listener: Option<ListenerId>,
         requests: mpsc::UnboundedReceiver<Command>,
         clock: DialClock,
         metrics: Arc<StackMetrics>,
     ) -> Self {
-        let (dialling, closing) = Default::default();
+        let (dialling, reserving, closing) = Default::default();
         Self {
             swarm,
             requests,
             clock,
             metrics,
-            listener,
+            listeners: listener.into_iter().collect(),
             dialling,
+            reserving,
             closing,
         }
     }
@@ -70,6 +86,7 @@ impl Driver {
             tokio::select! {
                 request = self.requests.recv() => match request {
                     Some(Command::Dial { address, connected, reply }) => self.dial(address, connected, reply),
+                    Some(Command::Reserve { relay, reply }) => self.reserve(relay, reply),
                     Some(Command::Close { id, reply }) => self.close(id, reply),
                     Some(Command::Shutdown { reply }) => {
                         self.shut_down().await;
@@ -88,7 +105,7 @@ impl Driver {
         &mut self,
         address: Multiaddr,
         connected: Connected,
-        reply: oneshot::Sender<Result<Established, String>>,
+        reply: oneshot::Sender<Result<Established, Failure>>,
     ) {
         // Every dial is a connection of its own, also to a peer that already has one.
         let options = DialOpts::unknown_peer_id().address(address).build();
@@ -101,7 +118,19 @@ impl Driver {
                 self.dialling.insert(id, reply);
             }
             Err(error) => {
-                let _ = reply.send(Err(error.to_string()));
+                let _ = reply.send(Err(failure(&error)));
+            }
+        }
+    }
+
+    fn reserve(&mut self, relay: Multiaddr, reply: oneshot::Sender<Result<Multiaddr, Failure>>) {
+        match self.swarm.listen_on(relay.with(Protocol::P2pCircuit)) {
+            Ok(id) => {
+                self.listeners.push(id);
+                self.reserving.insert(id, reply);
+            }
+            Err(error) => {
+                let _ = reply.send(Err(failure(&error)));
             }
         }
     }
@@ -115,13 +144,13 @@ impl Driver {
         }
     }
 
-    fn on_event(&mut self, event: SwarmEvent<Infallible>) {
+    fn on_event(&mut self, event: SwarmEvent<B::ToSwarm>) {
         self.metrics.record(&event);
         match event {
             SwarmEvent::ConnectionEstablished {
                 connection_id: id, ..
             } => {
-                let Some(opener) = self.swarm.behaviour_mut().take_opener(id) else {
+                let Some(opener) = self.swarm.behaviour_mut().ours().take_opener(id) else {
                     return;
                 };
                 let reply = self.dialling.remove(&id);
@@ -136,9 +165,29 @@ impl Driver {
                 ..
             } => {
                 if let Some(reply) = self.dialling.remove(&id) {
-                    let _ = reply.send(Err(error.to_string()));
+                    let _ = reply.send(Err(dial_failure(&error)));
                 }
             }
+            SwarmEvent::NewListenAddr { listener_id, address } => {
+                if let Some(reply) = self.reserving.remove(&listener_id) {
+                    let _ = reply.send(Ok(address));
+                }
+            }
+            SwarmEvent::ListenerClosed {
+                listener_id, reason, ..
+            } => {
+                self.listeners.retain(|id| *id != listener_id);
+                if let Some(reply) = self.reserving.remove(&listener_id) {
+                    let _ = reply.send(Err(match reason {
+                        Err(error) => failure(&error),
+                        Ok(()) => Failure {
+                            reason: "the relay ended it".to_owned(),
+                            refused: None,
+                        },
+                    }));
+                }
+            }
+            SwarmEvent::Behaviour(event) => self.swarm.behaviour_mut().heard(event),
             SwarmEvent::ConnectionClosed {
                 connection_id: id,
                 cause,
@@ -153,7 +202,7 @@ impl Driver {
 
     async fn shut_down(&mut self) {
         // First, so that nobody connects while the others are told to go.
-        if let Some(listener) = self.listener.take() {
+        for listener in std::mem::take(&mut self.listeners) {
             self.swarm.remove_listener(listener);
         }
         let peers: Vec<_> = self.swarm.connected_peers().copied().collect();
@@ -165,4 +214,35 @@ impl Driver {
             self.on_event(event);
         }
     }
+}
+
+/// A dial's failure; the swarm wraps what transports said, and hides it from `source`.
+fn dial_failure(error: &DialError) -> Failure {
+    let refused = match error {
+        DialError::Transport(attempts) => attempts.iter().find_map(|(_, error)| match error {
+            TransportError::Other(error) => refusal(error),
+            TransportError::MultiaddrNotSupported(_) => None,
+        }),
+        _ => None,
+    };
+    Failure {
+        reason: error.to_string(),
+        refused,
+    }
+}
+
+fn failure<E: Error + 'static>(error: &E) -> Failure {
+    Failure {
+        reason: address::describe(error),
+        refused: refusal(error),
+    }
+}
+
+/// What a relay said, if that is what an error comes from.
+fn refusal(error: &(dyn Error + 'static)) -> Option<&'static str> {
+    let inner = match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+        Some(inner) => Some(inner as &(dyn Error + 'static)),
+        None => error.source(),
+    };
+    relay::status(error).or_else(|| refusal(inner?))
 }

@@ -59,7 +59,7 @@ impl Limits {
         })
     }
 
-    fn yamux(self) -> yamux::Config {
+    pub(super) fn yamux(self) -> yamux::Config {
         let mut config = yamux::Config::default();
         // Only when needed: what is reserved for streams is lost to the growth of their windows.
         if self.streams > YAMUX_STREAMS_DEFAULT {

@@ -17,7 +17,7 @@ use tokio_util::sync::DropGuard;
 
 use crate::stack::{
     BoxStream, CLOSE_TIMEOUT, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, Inbound,
-    MOST_INBOUND, OPEN_TIMEOUT, address, interfaces, tasks::Tasks,
+    MOST_INBOUND, OPEN_TIMEOUT, Reservation, address, interfaces, tasks::Tasks,
 };
 
 /// All are the values of libp2p-quic; the first is raised when a run needs more.
@@ -151,11 +151,18 @@ impl Host for Quic {
             .map_err(|_| failed("timed out".to_owned()))?
             .map_err(|error| failed(address::describe(&error)))?;
         let phases = DialPhases {
-            transport: None,
             established: started.elapsed(),
+            ..DialPhases::default()
         };
         // The endpoint lives on in its driver's task until the connection is closed and drained.
         Ok(Box::new(Dialled { connection, phases }))
+    }
+
+    async fn reserve(&self, _: &str) -> Result<Reservation, Error> {
+        Err(Error::Unsupported {
+            stack: Stack::Raw,
+            what: "relayed QUIC".to_owned(),
+        })
     }
 
     async fn close(self: Box<Self>) {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use perfrun_api::matrix::Transport;
+use perfrun_api::matrix::{Stack, Transport};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpSocket, TcpStream},
@@ -19,9 +19,10 @@ use tokio::{
 };
 use tokio_util::sync::DropGuard;
 
+use super::proxy;
 use crate::stack::{
     BoxStream, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, Inbound, MOST_INBOUND,
-    OPEN_TIMEOUT, address, interfaces, tasks::Tasks,
+    OPEN_TIMEOUT, Reservation, address, interfaces, tasks::Tasks,
 };
 
 pub(super) async fn start(
@@ -52,7 +53,7 @@ pub(super) async fn start(
 /// a second, until their first packet is sent again.
 const BACKLOG: u32 = 1024;
 
-fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+pub(super) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() {
         TcpSocket::new_v4()?
     } else {
@@ -136,7 +137,7 @@ impl Host for Tcp {
     }
 
     async fn dial(&self, address: &str) -> Result<Box<dyn Connection>, Error> {
-        let peer = address::socket(Transport::Tcp, address)?;
+        let peer = Peer::parse(address)?;
         let started = Instant::now();
         let first = timeout(DIAL_TIMEOUT, connect(peer))
             .await
@@ -151,9 +152,24 @@ impl Host for Tcp {
             first: Mutex::new(Some(first)),
             phases: DialPhases {
                 transport: Some(established),
+                relay: peer.behind.map(|_| established),
                 established,
             },
         }))
+    }
+
+    /// A proxy keeps no reservations: whoever dials it says where to go.
+    async fn reserve(&self, relay: &str) -> Result<Reservation, Error> {
+        let own = self.addresses.first().ok_or_else(|| Error::Setup {
+            stack: Stack::Raw,
+            reason: "a host behind a relay has to listen".to_owned(),
+        })?;
+        Ok(Reservation {
+            address: format!("{relay}{CIRCUIT}{own}"),
+            relay_connected: None,
+            granted: Duration::ZERO,
+            connection: None,
+        })
     }
 
     async fn close(self: Box<Self>) {
@@ -161,8 +177,32 @@ impl Host for Tcp {
     }
 }
 
+/// Between the address of a proxy and that of the peer behind it.
+const CIRCUIT: &str = "/p2p-circuit";
+
+/// Where to connect to.
+#[derive(Clone, Copy)]
+struct Peer {
+    socket: SocketAddr,
+    /// The socket is a proxy's, and this is the peer behind it.
+    behind: Option<SocketAddr>,
+}
+
+impl Peer {
+    fn parse(text: &str) -> Result<Self, Error> {
+        let (socket, behind) = match text.split_once(CIRCUIT) {
+            Some((proxy, behind)) => (proxy, Some(address::socket(Transport::Tcp, behind)?)),
+            None => (text, None),
+        };
+        Ok(Self {
+            socket: address::socket(Transport::Tcp, socket)?,
+            behind,
+        })
+    }
+}
+
 struct Dialled {
-    peer: SocketAddr,
+    peer: Peer,
     /// The dialled connection until a stream is asked for.
     first: Mutex<Option<TcpStream>>,
     phases: DialPhases,
@@ -192,10 +232,14 @@ impl Connection for Dialled {
     async fn close(self: Box<Self>) {}
 }
 
-async fn connect(peer: SocketAddr) -> Result<TcpStream, String> {
-    let stream = TcpStream::connect(peer)
-        .await
-        .map_err(|error| error.to_string())?;
-    stream.set_nodelay(true).map_err(|error| error.to_string())?;
-    Ok(stream)
+async fn connect(peer: Peer) -> Result<TcpStream, String> {
+    let connected = async {
+        let mut stream = TcpStream::connect(peer.socket).await?;
+        stream.set_nodelay(true)?;
+        if let Some(behind) = peer.behind {
+            proxy::ask(&mut stream, behind).await?;
+        }
+        Ok(stream)
+    };
+    connected.await.map_err(|error: io::Error| error.to_string())
 }

@@ -1,0 +1,182 @@
+//! Circuit relay v2 (libp2p specs, `relay/circuit-v2.md`): the relay, and peers that meet through one.
+
+use std::{convert::Infallible, error::Error, time::Duration};
+
+use futures::future::Either;
+use libp2p::{
+    PeerId, Transport as _,
+    core::{muxing::StreamMuxerBox, transport::Boxed, upgrade::Version},
+    identity::Keypair,
+    noise,
+    relay::{
+        self, StatusCode, client,
+        outbound::hop::{ConnectError, ReserveError},
+    },
+    swarm::NetworkBehaviour,
+};
+use perfrun_api::workload::RelayLimits;
+
+use super::{
+    behaviour::{Behaviour, Speaks},
+    setup,
+    transport::Limits,
+};
+use crate::stack::{self, DIAL_TIMEOUT, IDLE_TIMEOUT, RelayEvent};
+
+/// A host that relays.
+#[derive(NetworkBehaviour)]
+#[behaviour(to_swarm = "Heard", prelude = "libp2p::swarm::derive_prelude")]
+pub(super) struct Relay {
+    ours: Behaviour,
+    relay: relay::Behaviour,
+}
+
+/// A host that is reached, or dials, through a relay.
+#[derive(NetworkBehaviour)]
+#[behaviour(to_swarm = "Heard", prelude = "libp2p::swarm::derive_prelude")]
+pub(super) struct Peer {
+    ours: Behaviour,
+    client: client::Behaviour,
+}
+
+/// What behaviours of a relay say.
+#[derive(Debug)]
+pub(super) enum Heard {
+    Relay(relay::Event),
+    /// It has nothing to say that nobody else says.
+    Client,
+}
+
+impl From<Infallible> for Heard {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
+
+impl From<relay::Event> for Heard {
+    fn from(event: relay::Event) -> Self {
+        Self::Relay(event)
+    }
+}
+
+impl From<client::Event> for Heard {
+    fn from(_: client::Event) -> Self {
+        Self::Client
+    }
+}
+
+impl Relay {
+    pub(super) fn new(ours: Behaviour, local: PeerId, limits: RelayLimits) -> Self {
+        let mut relay = relay::Behaviour::new(local, config(limits));
+        // It need not find out first whether it can be reached.
+        relay.set_status(Some(relay::Status::Enable));
+        Self { ours, relay }
+    }
+}
+
+impl Peer {
+    pub(super) fn new(ours: Behaviour, client: client::Behaviour) -> Self {
+        Self { ours, client }
+    }
+}
+
+impl Speaks for Relay {
+    fn ours(&mut self) -> &mut Behaviour {
+        &mut self.ours
+    }
+
+    fn heard(&mut self, event: Heard) {
+        let Heard::Relay(event) = event else { return };
+        let refused = |what, status| RelayEvent::Refused {
+            what,
+            status: words(status),
+        };
+        let told = match event {
+            relay::Event::CircuitReqAccepted { .. } => RelayEvent::CircuitOpened,
+            relay::Event::CircuitClosed { .. } => RelayEvent::CircuitClosed,
+            relay::Event::CircuitReqDenied { status, .. } => refused("circuit", status),
+            relay::Event::ReservationReqDenied { status, .. } => refused("reservation", status),
+            _ => return,
+        };
+        self.ours.tell(told);
+    }
+}
+
+impl Speaks for Peer {
+    fn ours(&mut self) -> &mut Behaviour {
+        &mut self.ours
+    }
+
+    fn heard(&mut self, _: Heard) {}
+}
+
+/// No limit but those asked for. libp2p's own would end every benchmark: 128 KiB or two minutes for a circuit, 16 circuits,
+/// and a reservation per minute for all peers behind one address.
+fn config(limits: RelayLimits) -> relay::Config {
+    let most = |limit: Option<u32>| limit.map_or(usize::MAX, |limit| limit as usize);
+    relay::Config {
+        max_reservations: most(limits.reservations),
+        max_reservations_per_peer: usize::MAX,
+        reservation_duration: IDLE_TIMEOUT,
+        reservation_rate_limiters: vec![],
+        max_circuits: most(limits.circuits),
+        max_circuits_per_peer: most(limits.circuits_per_peer),
+        max_circuit_duration: Duration::from_secs(24 * 3600),
+        // 0 is no limit.
+        max_circuit_bytes: limits.circuit_bytes.map_or(0, |bytes| bytes.0),
+        circuit_src_rate_limiters: vec![],
+    }
+}
+
+/// Circuits beside what carries them. They are secured and multiplexed like a TCP connection, once more.
+pub(super) fn with_circuits(
+    carrier: Boxed<(PeerId, StreamMuxerBox)>,
+    circuits: client::Transport,
+    keypair: &Keypair,
+    limits: Limits,
+) -> Result<Boxed<(PeerId, StreamMuxerBox)>, stack::Error> {
+    let circuits = circuits
+        .upgrade(Version::V1Lazy)
+        .authenticate(noise::Config::new(keypair).map_err(setup)?)
+        .multiplex(limits.yamux())
+        .timeout(DIAL_TIMEOUT);
+    Ok(circuits
+        .or_transport(carrier)
+        .map(|either, _| match either {
+            Either::Left((peer, muxer)) => (peer, StreamMuxerBox::new(muxer)),
+            Either::Right(carried) => carried,
+        })
+        .boxed())
+}
+
+/// What a relay said, if this error is that.
+pub(super) fn status(error: &(dyn Error + 'static)) -> Option<&'static str> {
+    if let Some(refused) = error.downcast_ref::<ConnectError>() {
+        return match refused {
+            ConnectError::ResourceLimitExceeded => Some(words(StatusCode::ResourceLimitExceeded)),
+            ConnectError::ConnectionFailed => Some(words(StatusCode::ConnectionFailed)),
+            ConnectError::NoReservation => Some(words(StatusCode::NoReservation)),
+            ConnectError::PermissionDenied => Some(words(StatusCode::PermissionDenied)),
+            _ => None,
+        };
+    }
+    match error.downcast_ref::<ReserveError>()? {
+        ReserveError::Refused => Some(words(StatusCode::ReservationRefused)),
+        ReserveError::ResourceLimitExceeded => Some(words(StatusCode::ResourceLimitExceeded)),
+        _ => None,
+    }
+}
+
+/// A status as the specification writes it.
+fn words(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::OK => "OK (100)",
+        StatusCode::ReservationRefused => "RESERVATION_REFUSED (200)",
+        StatusCode::ResourceLimitExceeded => "RESOURCE_LIMIT_EXCEEDED (201)",
+        StatusCode::PermissionDenied => "PERMISSION_DENIED (202)",
+        StatusCode::ConnectionFailed => "CONNECTION_FAILED (203)",
+        StatusCode::NoReservation => "NO_RESERVATION (204)",
+        StatusCode::MalformedMessage => "MALFORMED_MESSAGE (400)",
+        StatusCode::UnexpectedMessage => "UNEXPECTED_MESSAGE (401)",
+    }
+}

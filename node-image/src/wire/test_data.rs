@@ -1,0 +1,127 @@
+//! `/libp2p/test/data`, of the published relay test (libp2p-relay-test): the client opens a stream and sends nothing; the
+//! server writes all it has and closes; the client reads to the end.
+
+use std::time::Instant;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use super::{Arrival, Buffers, Counters, Error, Volume, is_dropped};
+
+/// What errors call it.
+const PAYLOAD: &str = "the transfer";
+
+/// Writes `bytes`, closes, and waits until the client has gone: a stream that is dropped before takes what is still queued
+/// with it.
+pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
+    mut stream: S,
+    bytes: u64,
+    buffers: &Buffers,
+    counters: &Counters,
+) -> Result<(), Error> {
+    let sent = buffers.send(&mut stream, Volume::Bytes(bytes), counters).await?;
+    debug_assert_eq!(sent, bytes);
+    stream.shutdown().await?;
+    let mut nothing = [0; 1];
+    match stream.read(&mut nothing).await {
+        Ok(0) => Ok(()),
+        Ok(_) => Err(Error::UnexpectedBytes {
+            what: "the request",
+            due: 0,
+        }),
+        Err(error) if is_dropped(&error) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A fetched transfer.
+#[derive(Clone, Copy, Debug)]
+pub struct Fetched {
+    /// What arrived.
+    pub arrival: Arrival,
+    /// When the end was there.
+    pub ended: Instant,
+}
+
+/// Reads to the end, which comes after `bytes`.
+pub async fn fetch<S: AsyncRead + AsyncWrite + Unpin>(
+    mut stream: S,
+    bytes: u64,
+    buffers: &mut Buffers,
+    counters: &Counters,
+) -> Result<Fetched, Error> {
+    let mut arrival = Arrival::default();
+    // More than is due, so that the end is read, or what should not be there.
+    while buffers
+        .receive(
+            &mut stream,
+            (bytes - arrival.bytes).saturating_add(1),
+            &mut arrival,
+            counters,
+        )
+        .await?
+        > 0
+    {
+        if arrival.bytes > bytes {
+            return Err(Error::UnexpectedBytes {
+                what: PAYLOAD,
+                due: bytes,
+            });
+        }
+    }
+    if arrival.bytes < bytes {
+        return Err(Error::TooFewBytes {
+            what: PAYLOAD,
+            got: arrival.bytes,
+            due: bytes,
+        });
+    }
+    let ended = Instant::now();
+    // The server waits for it. Whether it arrives is not part of the transfer.
+    let _ = stream.shutdown().await;
+    Ok(Fetched { arrival, ended })
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::duplex;
+
+    use super::*;
+    use crate::wire::testing::*;
+
+    #[tokio::test]
+    async fn all_of_it_arrives_and_no_more_is_read() {
+        for pipe in PIPES {
+            for bytes in SIZES {
+                let (ours, theirs) = duplex(pipe);
+                let (near, far) = (Counters::default(), Counters::default());
+                let (mut reading, writing) = (buffers(), buffers());
+                let (fetched, served) = tokio::join!(
+                    fetch(ours, bytes, &mut reading, &near),
+                    serve(theirs, bytes, &writing, &far)
+                );
+                served.unwrap();
+                assert_eq!(fetched.unwrap().arrival.bytes, bytes, "pipe of {pipe}");
+                assert_eq!((counted(&near), counted(&far)), ((bytes, 0), (0, bytes)));
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_ends_early_has_sent_too_few_bytes() {
+        let counters = Counters::default();
+        let fetching = async |stream| fetch(stream, 10, &mut buffers(), &counters).await;
+        let (fetched, _) = against_a_peer_that_ends(64, &[0; 9], fetching).await;
+        assert!(too_few(&fetched.map(drop)));
+    }
+
+    #[tokio::test]
+    async fn a_server_that_sends_more_is_noticed() {
+        let counters = Counters::default();
+        let fetching = async |stream| fetch(stream, 10, &mut buffers(), &counters).await;
+        let (fetched, _) = against_a_peer_that_ends(64, &[0; 11], fetching).await;
+        assert!(
+            matches!(fetched, Err(Error::UnexpectedBytes { due: 10, .. })),
+            "{fetched:?}"
+        );
+    }
+}

@@ -1,0 +1,322 @@
+//! Transfers through a relay, and what can go wrong with three parties.
+
+use std::{process::Stdio, time::Duration};
+
+use perfrun_api::{
+    matrix::{Stack, Transport},
+    node::{Distribution, Outcome, Reason, Side, TrialRequest, TrialState},
+    plan::Parameters,
+    quantity::ByteSize,
+    workload::{RelayLimits, RelayPath},
+};
+use reqwest::StatusCode;
+use rustix::process::Signal;
+use tokio::time::timeout;
+
+use crate::support::*;
+
+/// Everything that has a relay.
+const RELAYED: [(Stack, Transport); 4] = [
+    (Stack::Libp2p, Transport::Tcp),
+    (Stack::Libp2p, Transport::TcpTls),
+    (Stack::Libp2p, Transport::QuicV1),
+    (Stack::Raw, Transport::Tcp),
+];
+
+const UNLIMITED: RelayLimits = RelayLimits {
+    reservations: None,
+    circuits: None,
+    circuits_per_peer: None,
+    circuit_bytes: None,
+};
+
+/// How long a sink may take to notice.
+const NOTICED: Duration = Duration::from_secs(45);
+
+fn transfer(path: RelayPath, bytes: u64, limits: RelayLimits) -> Parameters {
+    Parameters::Relay {
+        path,
+        bytes,
+        chunk_bytes: ByteSize(64 << 10),
+        pings: 3,
+        limits,
+    }
+}
+
+/// A relay, a source and a sink.
+struct Three {
+    relay: Node,
+    source: Node,
+    sink: Node,
+    stack: Stack,
+    transport: Transport,
+}
+
+impl Three {
+    fn start((stack, transport): (Stack, Transport)) -> Self {
+        Self {
+            relay: Node::start_as("relay", Stdio::null()),
+            source: Node::start(),
+            sink: Node::start_as("client", Stdio::null()),
+            stack,
+            transport,
+        }
+    }
+
+    async fn relays(&self, parameters: &Parameters) -> String {
+        let request = self.request(parameters, Side::Relay);
+        assert_eq!(self.relay.put("a", &request).await, StatusCode::CREATED);
+        let status = self.relay.later_than("a", TrialState::Preparing).await;
+        status.addresses[0].clone()
+    }
+
+    /// The addresses of the sources.
+    async fn serves(&self, parameters: &Parameters, relay: String, peers: u32) -> Vec<String> {
+        let request = self.request(parameters, Side::Source { relay, peers });
+        assert_eq!(self.source.put("a", &request).await, StatusCode::CREATED);
+        let status = self.source.later_than("a", TrialState::Preparing).await;
+        assert_eq!(status.addresses.len(), peers as usize, "{status:?}");
+        status.addresses
+    }
+
+    fn request(&self, parameters: &Parameters, side: Side) -> TrialRequest {
+        TrialRequest {
+            side,
+            ..server(self.stack, self.transport, parameters.clone())
+        }
+    }
+
+    fn fetching(&self, parameters: &Parameters, servers: Vec<String>, peers: u32) -> TrialRequest {
+        dialler(self.stack, self.transport, parameters.clone(), servers, peers)
+    }
+
+    /// Ends the trial at the others, once the sink's has ended: sink, source, relay.
+    async fn outcomes(&self) -> [Outcome; 3] {
+        let sink = self.sink.outcome("a").await;
+        for node in [&self.source, &self.relay] {
+            assert_eq!(node.finish("a").await, StatusCode::NO_CONTENT);
+        }
+        [
+            sink,
+            self.source.outcome("a").await,
+            self.relay.outcome("a").await,
+        ]
+    }
+}
+
+#[tokio::test]
+async fn a_transfer_goes_through_a_relay_and_all_of_it_arrives() {
+    for kind in RELAYED {
+        let three = Three::start(kind);
+        let bytes = 3_000_001;
+        let parameters = transfer(RelayPath::Relayed, bytes, UNLIMITED);
+        let relay = three.relays(&parameters).await;
+        let sources = three.serves(&parameters, relay, 1).await;
+        assert!(sources[0].contains("/p2p-circuit"), "{sources:?}");
+        let sinks = 2;
+        three
+            .sink
+            .run("a", &three.fetching(&parameters, sources, sinks))
+            .await;
+        let outcomes = three.outcomes().await;
+        for outcome in &outcomes {
+            assert_eq!(outcome.failure, None, "{kind:?}: {outcome:?}");
+        }
+        let [sink, source, relay] = outcomes.map(|outcome| outcome.measured);
+        let all = bytes * u64::from(sinks);
+        assert_eq!((source.bytes_sent, sink.bytes_received), (all, all), "{kind:?}");
+        assert_eq!(sink.download.unwrap().bytes, all);
+        assert_eq!(relay.most_circuits, u64::from(sinks), "{kind:?}");
+        assert!(relay.refused.is_empty(), "{relay:?}");
+        let count = |measured: &perfrun_api::node::Measured, distribution| {
+            let recorded = measured.histograms.get(&distribution);
+            recorded.map_or(0, |recorded| recorded.decode().unwrap().len())
+        };
+        let of_libp2p = |n: u64| if kind.0 == Stack::Libp2p { n } else { 0 };
+        assert_eq!(count(&sink, Distribution::Transfer), 2);
+        assert_eq!(count(&sink, Distribution::FirstByte), 2);
+        assert_eq!(count(&sink, Distribution::RelayConnected), 2, "{kind:?}");
+        assert_eq!(
+            count(&sink, Distribution::RelayRoundTrip),
+            of_libp2p(6),
+            "{kind:?}"
+        );
+        assert_eq!(count(&sink, Distribution::RoundTrip), of_libp2p(6), "{kind:?}");
+        assert_eq!(
+            count(&source, Distribution::Reservation),
+            of_libp2p(1),
+            "{kind:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_same_goes_without_a_relay_between_all_pairs() {
+    let pair = Pair::start();
+    for stacks in PAIRS {
+        if stacks.0 == Stack::Raw && stacks.2 == Transport::QuicV1 {
+            // The plan skips it, and says why.
+            continue;
+        }
+        let what = format!("{stacks:?}");
+        let parameters = transfer(RelayPath::Direct, 1_000_003, UNLIMITED);
+        let (client, server) = pair.trial(stacks, &parameters, 2).await.completed(&what);
+        let all = 2 * 1_000_003;
+        assert_eq!((server.bytes_sent, client.bytes_received), (all, all), "{what}");
+    }
+}
+
+#[tokio::test]
+async fn a_relay_that_refuses_circuits_is_named_with_its_status() {
+    let three = Three::start(RELAYED[0]);
+    let none = RelayLimits {
+        circuits: Some(0),
+        ..UNLIMITED
+    };
+    let parameters = transfer(RelayPath::Relayed, 1000, none);
+    let relay = three.relays(&parameters).await;
+    let sources = three.serves(&parameters, relay, 1).await;
+    let request = three.fetching(&parameters, sources, 1);
+    assert_eq!(three.sink.put("a", &request).await, StatusCode::CREATED);
+    let [sink, _, relay] = three.outcomes().await;
+    let failed = sink.failure.unwrap();
+    assert_eq!(failed.reason, Reason::Refused, "{failed:?}");
+    let status = "RESOURCE_LIMIT_EXCEEDED (201)";
+    assert!(failed.message.contains(status), "{failed:?}");
+    let refused = [(format!("circuit: {status}"), 1)].into();
+    assert_eq!(
+        (sink.measured.refused, relay.measured.refused),
+        (refused, [(format!("circuit: {status}"), 1)].into())
+    );
+}
+
+#[tokio::test]
+async fn a_relay_that_refuses_reservations_is_named_with_its_status() {
+    let three = Three::start(RELAYED[0]);
+    let none = RelayLimits {
+        reservations: Some(0),
+        ..UNLIMITED
+    };
+    let parameters = transfer(RelayPath::Relayed, 1000, none);
+    let relay = three.relays(&parameters).await;
+    let request = three.request(&parameters, Side::Source { relay, peers: 1 });
+    assert_eq!(three.source.put("a", &request).await, StatusCode::CREATED);
+    let source = three.source.outcome("a").await;
+    let failed = source.failure.unwrap();
+    assert_eq!(failed.reason, Reason::Refused, "{failed:?}");
+    assert!(
+        failed.message.contains("RESOURCE_LIMIT_EXCEEDED (201)"),
+        "{failed:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_circuit_that_carries_no_more_fails_the_transfer() {
+    let three = Three::start(RELAYED[0]);
+    let little = RelayLimits {
+        circuit_bytes: Some(ByteSize(128 << 10)),
+        ..UNLIMITED
+    };
+    let parameters = transfer(RelayPath::Relayed, 10_000_000, little);
+    let relay = three.relays(&parameters).await;
+    let sources = three.serves(&parameters, relay, 1).await;
+    three
+        .sink
+        .run("a", &three.fetching(&parameters, sources, 1))
+        .await;
+    let outcome = timeout(NOTICED, three.sink.outcome("a")).await.unwrap();
+    let broken = [Reason::StreamFailed, Reason::TooFewBytes, Reason::OpenFailed];
+    assert!(
+        reason(&outcome).is_some_and(|reason| broken.contains(&reason)),
+        "{outcome:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_relay_that_is_killed_breaks_the_transfer() {
+    for kind in RELAYED {
+        let three = Three::start(kind);
+        let parameters = transfer(RelayPath::Relayed, 1 << 40, UNLIMITED);
+        let relay = three.relays(&parameters).await;
+        let sources = three.serves(&parameters, relay, 1).await;
+        three
+            .sink
+            .run("a", &three.fetching(&parameters, sources, 1))
+            .await;
+        three.sink.moved("a").await;
+        three.relay.signal(Signal::KILL);
+        let outcome = timeout(NOTICED, three.sink.outcome("a")).await.unwrap();
+        let broken = [Reason::StreamFailed, Reason::TooFewBytes];
+        assert!(
+            reason(&outcome).is_some_and(|reason| broken.contains(&reason)),
+            "{kind:?}: {outcome:?}"
+        );
+        assert!(outcome.measured.bytes_received > 0);
+    }
+}
+
+#[tokio::test]
+async fn a_source_that_is_gone_is_not_reached() {
+    for kind in RELAYED {
+        let three = Three::start(kind);
+        let parameters = transfer(RelayPath::Relayed, 1000, UNLIMITED);
+        let relay = three.relays(&parameters).await;
+        let sources = three.serves(&parameters, relay, 1).await;
+        three.source.signal(Signal::KILL);
+        three.source.exit().await;
+        // A proxy only learns where to when a stream is asked for; libp2p's sink while it prepares.
+        let request = three.fetching(&parameters, sources, 1);
+        assert_eq!(three.sink.put("a", &request).await, StatusCode::CREATED);
+        three.sink.begin("a").await;
+        let outcome = timeout(NOTICED, three.sink.outcome("a")).await.unwrap();
+        let said = [
+            Reason::Refused,
+            Reason::DialFailed,
+            Reason::TooFewBytes,
+            Reason::StreamFailed,
+        ];
+        assert!(
+            reason(&outcome).is_some_and(|reason| said.contains(&reason)),
+            "{kind:?}: {outcome:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn sinks_begin_one_after_the_other_and_fetch_until_the_end() {
+    for kind in RELAYED {
+        let three = Three::start(kind);
+        let parameters = Parameters::RelayStress {
+            sinks: 6,
+            sources: 2,
+            start_interval_seconds: 0.05,
+            ramp_seconds: 0.25,
+            plateau_seconds: 1.0,
+            bytes: 50_000,
+            chunk_bytes: ByteSize(64 << 10),
+            limits: UNLIMITED,
+        };
+        let relay = three.relays(&parameters).await;
+        let sources = three.serves(&parameters, relay, 2).await;
+        three
+            .sink
+            .run("a", &three.fetching(&parameters, sources, 6))
+            .await;
+        let outcomes = three.outcomes().await;
+        for outcome in &outcomes {
+            assert_eq!(outcome.failure, None, "{kind:?}: {outcome:?}");
+        }
+        let [sink, source, relay] = outcomes.map(|outcome| outcome.measured);
+        assert!(sink.bytes_received > 6 * 50_000, "{kind:?}: {sink:?}");
+        assert!(sink.bytes_received <= source.bytes_sent, "{kind:?}");
+        assert!(
+            sink.seconds >= 1.25 && sink.seconds < 10.0,
+            "{kind:?}: {}",
+            sink.seconds
+        );
+        assert!(relay.most_circuits >= 6, "{kind:?}: {relay:?}");
+        let begun = sink.histograms[&Distribution::Lateness].decode().unwrap().len();
+        assert_eq!(begun, 6, "{kind:?}");
+        assert!(sink.histograms.contains_key(&Distribution::Transfer), "{kind:?}");
+    }
+}

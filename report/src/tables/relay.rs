@@ -1,0 +1,244 @@
+//! Transfers through a relay beside those without one, what the relay cost, and how much it can carry.
+
+use perfrun_api::{
+    plan::{Cell, Parameters},
+    results::Metric,
+    workload::RelayPath,
+};
+
+use super::source::{Column, Notes, Pair, Source, Style, detail, push_new};
+use crate::{
+    path::Path,
+    table::{self, Kind, NOTHING, Table},
+    units::{self, PERCENT},
+};
+
+pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
+    let of = |wanted: fn(&Parameters) -> bool| -> Vec<&Cell> {
+        let cells = source.plan().cells.iter();
+        cells.filter(|cell| wanted(&cell.parameters)).collect()
+    };
+    let transfers = of(|parameters| matches!(parameters, Parameters::Relay { .. }));
+    let levels = of(|parameters| matches!(parameters, Parameters::RelayStress { .. }));
+    let mut tables = vec![];
+    if !transfers.is_empty() {
+        tables.push(times(source, &transfers));
+        tables.extend(relays(source, &transfers));
+    }
+    if !levels.is_empty() {
+        tables.push(stress(source, &levels));
+    }
+    tables
+}
+
+/// How sink and source met, and over which link; what tells cells apart.
+fn way(cell: &Cell) -> Vec<table::Cell> {
+    let Parameters::Relay { path, bytes, .. } = &cell.parameters else {
+        return vec![];
+    };
+    let path = match (path, cell.is_raw()) {
+        (RelayPath::Direct, _) => "direct",
+        (RelayPath::Relayed, false) => "relay",
+        (RelayPath::Relayed, true) => "proxy",
+    };
+    vec![
+        Path::of(cell).to_string().into(),
+        Pair::of(cell).header().into(),
+        path.into(),
+        units::size(*bytes).into(),
+    ]
+}
+
+const WAY: [&str; 4] = ["Transport", "Pair", "Path", "Size"];
+
+fn times(source: &Source<'_>, cells: &[&Cell]) -> Table {
+    let columns = [
+        ("Relay\nconn.", Metric::RelayConnectSeconds),
+        ("Reserv.", Metric::ReservationSeconds),
+        ("Connect", Metric::ConnectSeconds),
+        ("Open", Metric::OpenP50),
+        ("1st\nbyte", Metric::FirstByteP50),
+        ("Transfer", Metric::DownloadSeconds),
+        ("Goodput", Metric::DownloadGoodput),
+        ("RTT\nrelay", Metric::RelayRoundTripP50),
+        ("RTT\nsource", Metric::RoundTripP50),
+    ]
+    .map(|(name, metric)| Column { name, metric });
+    Table {
+        title: "Transfers".to_owned(),
+        caption: "from a source to a sink: dial until the relay is connected and until the source is (Connect), stream \
+                  asked for until open and until its first byte, then until the end (Transfer); round trips with the \
+                  relay, and with the source"
+            .to_owned(),
+        kind: Kind::Main,
+        ..detail(source, cells, &WAY, way, &columns)
+    }
+}
+
+/// A row for each relayed cell: how it compares with the same without a relay, and what the relay used.
+fn relays(source: &Source<'_>, cells: &[&Cell]) -> Option<Table> {
+    let mut notes = Notes::default();
+    let relayed = cells.iter().filter(|cell| cell.parameters.is_relayed());
+    let rows: Vec<Vec<table::Cell>> = relayed
+        .filter(|cell| source.row(cell, Metric::RelayPeakRss).is_some())
+        .map(|cell| {
+            let mut row = way(cell);
+            row.remove(2);
+            let share = |other: Option<&Cell>| share(source, cell, other).unwrap_or_else(|| NOTHING.into());
+            row.push(share(direct(cell, cells)));
+            let of_raw = source.share(&mut notes, cell, Metric::DownloadGoodput);
+            row.push(of_raw.unwrap_or_else(|| NOTHING.into()));
+            row.extend(
+                [
+                    Metric::RelayCpu,
+                    Metric::RelayCpuSecondsPerGiB,
+                    Metric::CpuSecondsPerGiB,
+                    Metric::RelayPeakRss,
+                    Metric::RelayBytesPerByte,
+                ]
+                .map(|metric| {
+                    let value = source.value(&mut notes, cell, metric, Style::Scaled);
+                    value.unwrap_or_else(|| NOTHING.into())
+                }),
+            );
+            row
+        })
+        .collect();
+    let header = [
+        "Transport",
+        "Pair",
+        "Size",
+        "Of\ndirect",
+        "Of raw\nproxy",
+        "Relay\nCPUs",
+        "Relay\nCPU-s/GiB",
+        "All\nCPU-s/GiB",
+        "Relay\nRSS",
+        "Bytes\nper byte",
+    ];
+    (!rows.is_empty()).then(|| Table {
+        title: "Relays".to_owned(),
+        caption: "goodput as a share of the same without a relay, and of a plain TCP proxy in its place; CPUs that the \
+                  relay kept busy during the transfer; bytes that its interfaces received and sent for each byte of \
+                  payload"
+            .to_owned(),
+        keys: 3,
+        header: header.map(str::to_owned).to_vec(),
+        rows,
+        footnotes: notes.into_footnotes(),
+        kind: Kind::Detail,
+    })
+}
+
+/// The cell that does the same without a relay.
+fn direct<'a>(cell: &Cell, cells: &[&'a Cell]) -> Option<&'a Cell> {
+    let mut wanted = cell.parameters.clone();
+    if let Parameters::Relay { path, .. } = &mut wanted {
+        *path = RelayPath::Direct;
+    }
+    let same = |other: &&&Cell| {
+        Pair::of(other) == Pair::of(cell) && Path::of(other) == Path::of(cell) && other.parameters == wanted
+    };
+    cells.iter().find(same).copied()
+}
+
+fn share(source: &Source<'_>, cell: &Cell, other: Option<&Cell>) -> Option<table::Cell> {
+    let of = |cell| Some(source.row(cell, Metric::DownloadGoodput)?.median);
+    let share = of(cell)? / of(other?)?;
+    share.is_finite().then(|| PERCENT.text(share).into())
+}
+
+fn stress(source: &Source<'_>, cells: &[&Cell]) -> Table {
+    let key = |cell: &Cell| {
+        let Parameters::RelayStress { sinks, sources, .. } = &cell.parameters else {
+            return vec![];
+        };
+        vec![
+            Path::of(cell).to_string().into(),
+            Pair::of(cell).header().into(),
+            sinks.to_string().into(),
+            sources.to_string().into(),
+        ]
+    };
+    let columns = [
+        ("Goodput", Metric::DownloadGoodput),
+        ("Transfers", Metric::TransfersPerSecond),
+        ("Transfer\np50", Metric::TransferP50),
+        ("Transfer\np99", Metric::TransferP99),
+        ("Connect\np50", Metric::ConnectSeconds),
+        ("Relay\nCPUs", Metric::RelayCpu),
+        ("Relay\nCPU-s/GiB", Metric::RelayCpuSecondsPerGiB),
+        ("Relay\nRSS", Metric::RelayPeakRss),
+        ("Most\ncircuits", Metric::Circuits),
+        ("Refused", Metric::Refused),
+        ("Late by\nat most", Metric::LatenessMax),
+        ("Failures", Metric::Failures),
+    ]
+    .map(|(name, metric)| Column { name, metric });
+    let found = saturation(source, cells)
+        .iter()
+        .map(|found| format!("; {found}"))
+        .collect::<String>();
+    let keys = ["Transport", "Pair", "Sinks", "Sources"];
+    Table {
+        title: "Relay stress".to_owned(),
+        caption: format!(
+            "sinks that fetch through one relay, over and over; goodput and CPU of the time in which all of them do{found}"
+        ),
+        kind: Kind::Main,
+        ..detail(source, cells, &keys, key, &columns)
+    }
+}
+
+/// A level with so much more sinks than the last one,
+const MORE_SINKS: f64 = 1.25;
+/// which carries less than so much more, says that the relay carries no more.
+const MORE_GOODPUT: f64 = 1.1;
+
+/// From which level on more sinks do not bring more goodput, for each pair and path.
+fn saturation(source: &Source<'_>, cells: &[&Cell]) -> Vec<String> {
+    let mut groups = vec![];
+    for cell in cells {
+        push_new(&mut groups, (Pair::of(cell), Path::of(cell)));
+    }
+    let says = |(pair, path): &(Pair<'_>, Path<'_>)| {
+        let of_group = cells
+            .iter()
+            .filter(|cell| (Pair::of(cell), Path::of(cell)) == (*pair, *path));
+        let level = |cell: &&Cell| {
+            let Parameters::RelayStress { sinks, .. } = cell.parameters else {
+                return None;
+            };
+            let value = |metric| Some(source.row(cell, metric)?.median);
+            Some((
+                f64::from(sinks),
+                value(Metric::DownloadGoodput)?,
+                value(Metric::RelayCpu),
+            ))
+        };
+        let mut levels: Vec<_> = of_group.filter_map(level).collect();
+        levels.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let whose = format!("{}, {path}", pair.label());
+        let saturated = levels.windows(2).find(|pair| {
+            let [(few, before, _), (many, after, _)] = pair else {
+                return false;
+            };
+            *many >= few * MORE_SINKS && *after < before * MORE_GOODPUT
+        });
+        match saturated {
+            Some([(few, before, cpus), (many, after, _)]) => {
+                let goodput = |rate: f64| units::text(perfrun_api::results::Unit::BitsPerSecond, rate);
+                let cpus = cpus.map(|cpus| format!(", its relay keeping {cpus:.2} CPUs busy"));
+                Some(format!(
+                    "{whose}: saturated by {few:.0} sinks with {}{}; {many:.0} get {} together",
+                    goodput(*before),
+                    cpus.unwrap_or_default(),
+                    goodput(*after),
+                ))
+            }
+            _ if levels.len() > 1 => Some(format!("{whose}: not saturated by any of these levels")),
+            _ => None,
+        }
+    };
+    groups.iter().filter_map(says).collect()
+}
