@@ -46,12 +46,12 @@ pub(super) async fn start(
     let keypair = identity(config.identity)?;
     let protocol = StreamProtocol::try_from_owned(config.protocol.as_ref().to_owned()).map_err(setup)?;
     let clock = transport::DialClock::default();
-    let executor = tasks.clone();
+    let (executor, dials) = (tasks.clone(), clock.clone());
     let mut swarm = Swarm::new(
-        transport::build(config.transport, &keypair, limits, clock.clone())?,
+        transport::build(config.transport, &keypair, limits)?,
         Behaviour::new(protocol, inbound),
         keypair.public().to_peer_id(),
-        libp2p::swarm::Config::with_executor(move |task| executor.spawn(task))
+        libp2p::swarm::Config::with_executor(move |task| executor.spawn(dials.run(task)))
             .with_substream_upgrade_protocol_override(match config.negotiation {
                 Negotiation::V1 => Version::V1,
                 Negotiation::V1Lazy => Version::V1Lazy,

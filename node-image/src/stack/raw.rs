@@ -3,7 +3,7 @@
 mod quic;
 mod tcp;
 
-use perfrun_api::matrix::Transport;
+use perfrun_api::matrix::{Stack, Transport};
 use tokio::sync::mpsc;
 
 use super::{Error, Host, HostConfig, Inbound};
@@ -13,7 +13,11 @@ pub(super) async fn start(
     inbound: mpsc::UnboundedSender<Inbound>,
 ) -> Result<Box<dyn Host>, Error> {
     match config.transport {
-        Transport::Tcp | Transport::TcpTls => tcp::start(config, inbound).await,
+        Transport::Tcp => tcp::start(config, inbound).await,
         Transport::QuicV1 => quic::start(config, inbound),
+        other => Err(Error::Unsupported {
+            stack: Stack::Raw,
+            what: other.to_string(),
+        }),
     }
 }
