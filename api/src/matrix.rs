@@ -62,13 +62,15 @@ pub enum Transport {
     TcpTls,
     /// QUIC version 1 (RFC 9000). For the raw stack: quinn without libp2p.
     QuicV1,
+    /// WebSocket over TCP, secured by Noise, multiplexed by yamux. Its raw counterpart is plain TCP.
+    Ws,
 }
 
 impl Transport {
     /// The transport that the raw stack uses to show what this one could reach at best.
     pub fn raw(self) -> Self {
         match self {
-            Self::Tcp | Self::TcpTls => Self::Tcp,
+            Self::Tcp | Self::TcpTls | Self::Ws => Self::Tcp,
             Self::QuicV1 => Self::QuicV1,
         }
     }

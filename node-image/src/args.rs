@@ -137,7 +137,7 @@ pub struct Link {
     /// The stack to speak: libp2p, litep2p or raw.
     #[arg(long, default_value = "litep2p")]
     pub stack: Stack,
-    /// tcp, tcp-tls or quic-v1.
+    /// tcp, tcp-tls, quic-v1 or ws.
     #[arg(long, default_value = "tcp")]
     pub transport: Transport,
     /// Bytes of one write or read; the published tools use 1Ki.

@@ -57,6 +57,7 @@ fn uneven(cell: &Cell) -> Option<String> {
 fn unsupported_by_raw(cell: &Cell) -> Option<String> {
     match (cell.transport, &cell.parameters) {
         (Transport::TcpTls, _) => Some("raw has no TLS over TCP: its baseline is plain tcp".into()),
+        (Transport::Ws, _) => Some("raw has no WebSocket: its baseline is plain tcp".into()),
         (_, Parameters::Substreams { .. }) => {
             Some("raw opens streams without a round trip: there is nothing to compare with".into())
         }

@@ -7,6 +7,7 @@ const NO_LAZY: &str = "litep2p cannot negotiate v1lazy as a client";
 const QUIC_STREAMS: &str = "litep2p as a server allows 100 streams on a QUIC connection, fixed";
 const RAW_ALONE: &str = "raw speaks only to raw: it has no peer-to-peer handshake";
 const RAW_OPENS: &str = "raw opens streams without a round trip: there is nothing to compare with";
+const RAW_WS: &str = "raw has no WebSocket: its baseline is plain tcp";
 const RAW_TLS: &str = "raw has no TLS over TCP: its baseline is plain tcp";
 
 /// The reason for which a pair cannot do a workload, `None` if it can. A pair that can do everything stands beside it,
@@ -33,7 +34,7 @@ fn reason(workload: &str, client: &str, server: &str, transport: &str) -> Option
 const PING: &str = "{ping: {}}";
 
 #[test]
-fn all_pairs_speak_over_tcp_and_quic() {
+fn all_pairs_speak_over_tcp_websocket_and_quic() {
     for workload in [
         PING,
         "{handshakes: {count: 1}}",
@@ -42,7 +43,7 @@ fn all_pairs_speak_over_tcp_and_quic() {
     ] {
         for client in ["libp2p", "litep2p"] {
             for server in ["libp2p", "litep2p"] {
-                for transport in ["tcp", "quic-v1"] {
+                for transport in ["tcp", "ws", "quic-v1"] {
                     assert_eq!(
                         reason(workload, client, server, transport),
                         None,
@@ -141,12 +142,13 @@ fn raw_speaks_only_to_raw() {
 }
 
 #[test]
-fn raw_has_no_substreams_and_no_tls_over_tcp() {
+fn raw_has_no_substreams_no_tls_over_tcp_and_no_websocket() {
     assert_eq!(
         reason("{substreams: {counts: [1]}}", "raw", "raw", "quic-v1").as_deref(),
         Some(RAW_OPENS)
     );
     assert_eq!(reason(PING, "raw", "raw", "tcp-tls").as_deref(), Some(RAW_TLS));
+    assert_eq!(reason(PING, "raw", "raw", "ws").as_deref(), Some(RAW_WS));
 }
 
 #[test]

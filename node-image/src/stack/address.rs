@@ -16,11 +16,14 @@ pub(super) fn multiaddr(transport: Transport, socket: SocketAddr) -> Multiaddr {
     let address = Multiaddr::from(socket.ip());
     match transport {
         Transport::Tcp | Transport::TcpTls => address.with(Protocol::Tcp(socket.port())),
+        Transport::Ws => address
+            .with(Protocol::Tcp(socket.port()))
+            .with(Protocol::Ws("/".into())),
         Transport::QuicV1 => address.with(Protocol::Udp(socket.port())).with(Protocol::QuicV1),
     }
 }
 
-/// The socket behind an address without a peer, the inverse of [`multiaddr`].
+/// The socket behind an address of the raw stack, which has no peer; the inverse of [`multiaddr`].
 pub(super) fn socket(transport: Transport, address: &str) -> Result<SocketAddr, Error> {
     let refuse = |reason: &str| Error::Address {
         address: address.to_owned(),
@@ -34,10 +37,10 @@ pub(super) fn socket(transport: Transport, address: &str) -> Result<SocketAddr, 
         _ => return Err(refuse("it does not begin with /ip4 or /ip6")),
     };
     let port = match (transport, parts.next(), parts.next(), parts.next()) {
-        (Transport::Tcp | Transport::TcpTls, Some(Protocol::Tcp(port)), None, None) => port,
+        (Transport::Tcp, Some(Protocol::Tcp(port)), None, None) => port,
         (Transport::QuicV1, Some(Protocol::Udp(port)), Some(Protocol::QuicV1), None) => port,
-        (Transport::Tcp | Transport::TcpTls, ..) => return Err(refuse("it is not /ip…/tcp/<port>")),
         (Transport::QuicV1, ..) => return Err(refuse("it is not /ip…/udp/<port>/quic-v1")),
+        _ => return Err(refuse("it is not /ip…/tcp/<port>")),
     };
     Ok(SocketAddr::new(ip, port))
 }
@@ -81,7 +84,7 @@ pub(super) async fn until_free(transport: Transport, listen: (IpAddr, u16)) {
 
 fn bind(transport: Transport, socket: SocketAddr) -> io::Result<()> {
     match transport {
-        Transport::Tcp | Transport::TcpTls => TcpListener::bind(socket).map(drop),
+        Transport::Tcp | Transport::TcpTls | Transport::Ws => TcpListener::bind(socket).map(drop),
         Transport::QuicV1 => UdpSocket::bind(socket).map(drop),
     }
 }

@@ -51,7 +51,7 @@ pub(super) async fn start(
     let keypair = identity(config.identity)?;
     let protocol = StreamProtocol::try_from_owned(config.protocol.as_ref().to_owned()).map_err(setup)?;
     let clock = transport::DialClock::default();
-    let carrier = transport::build(config.transport, &keypair, limits, clock.clone())?;
+    let carrier = transport::build(config.transport, &keypair, limits)?;
     let (commands, requests) = mpsc::unbounded_channel();
     let parts = Parts {
         pings: config.relaying != Relaying::No,
@@ -104,12 +104,12 @@ impl Parts {
         local: PeerId,
     ) -> Result<(Vec<String>, Option<(IpAddr, u16)>), Error> {
         let config = self.config;
-        let executor = self.tasks.clone();
+        let (executor, dials) = (self.tasks.clone(), self.clock.clone());
         let mut swarm = Swarm::new(
             transport,
             behaviour,
             local,
-            libp2p::swarm::Config::with_executor(move |task| executor.spawn(task))
+            libp2p::swarm::Config::with_executor(move |task| executor.spawn(dials.run(task)))
                 .with_substream_upgrade_protocol_override(match config.negotiation {
                     Negotiation::V1 => Version::V1,
                     Negotiation::V1Lazy => Version::V1Lazy,

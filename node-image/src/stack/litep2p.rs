@@ -15,7 +15,7 @@ use ::litep2p::{
     config::ConfigBuilder,
     crypto::ed25519::{Keypair, SecretKey},
     executor::Executor,
-    transport::{ConnectionLimitsConfig, quic, tcp},
+    transport::{ConnectionLimitsConfig, quic, tcp, websocket},
     yamux,
 };
 use async_trait::async_trait;
@@ -78,6 +78,16 @@ pub(super) async fn start(
             // A port that another process listens on must be an error, not a share of its peers.
             reuse_port: false,
             // Off by default, which stalls each message by a delayed acknowledgement.
+            nodelay: true,
+            yamux_config: yamux_config(config.max_streams),
+            connection_open_timeout: DIAL_TIMEOUT,
+            substream_open_timeout: OPEN_TIMEOUT,
+            ..Default::default()
+        }),
+        Transport::Ws => builder.with_websocket(websocket::config::Config {
+            listen_addresses,
+            // As on TCP, for the same reasons.
+            reuse_port: false,
             nodelay: true,
             yamux_config: yamux_config(config.max_streams),
             connection_open_timeout: DIAL_TIMEOUT,

@@ -4,7 +4,7 @@ mod proxy;
 mod quic;
 mod tcp;
 
-use perfrun_api::matrix::Transport;
+use perfrun_api::matrix::{Stack, Transport};
 use tokio::sync::mpsc;
 
 use super::{Error, Host, HostConfig, Inbound, Relaying};
@@ -14,10 +14,14 @@ pub(super) async fn start(
     inbound: mpsc::UnboundedSender<Inbound>,
 ) -> Result<Box<dyn Host>, Error> {
     match config.transport {
-        Transport::Tcp | Transport::TcpTls if matches!(config.relaying, Relaying::Relay(_)) => {
+        Transport::Tcp if matches!(config.relaying, Relaying::Relay(_)) => {
             proxy::start(config, inbound)
         }
-        Transport::Tcp | Transport::TcpTls => tcp::start(config, inbound).await,
+        Transport::Tcp => tcp::start(config, inbound).await,
         Transport::QuicV1 => quic::start(config, inbound),
+        other => Err(Error::Unsupported {
+            stack: Stack::Raw,
+            what: other.to_string(),
+        }),
     }
 }

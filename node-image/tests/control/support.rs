@@ -24,18 +24,20 @@ pub use crate::requests::*;
 pub const TOKEN: &str = "a token of this test";
 
 /// Every stack with itself on every transport it has.
-pub const SAME: [(Stack, Transport); 7] = [
+pub const SAME: [(Stack, Transport); 9] = [
     (Stack::Libp2p, Transport::Tcp),
     (Stack::Libp2p, Transport::TcpTls),
     (Stack::Libp2p, Transport::QuicV1),
     (Stack::Litep2p, Transport::Tcp),
     (Stack::Litep2p, Transport::QuicV1),
+    (Stack::Libp2p, Transport::Ws),
+    (Stack::Litep2p, Transport::Ws),
     (Stack::Raw, Transport::Tcp),
     (Stack::Raw, Transport::QuicV1),
 ];
 
 /// All that can talk to each other: client, server, transport.
-pub const PAIRS: [(Stack, Stack, Transport); 11] = [
+pub const PAIRS: [(Stack, Stack, Transport); 15] = [
     (Stack::Libp2p, Stack::Libp2p, Transport::Tcp),
     (Stack::Libp2p, Stack::Litep2p, Transport::Tcp),
     (Stack::Litep2p, Stack::Libp2p, Transport::Tcp),
@@ -45,6 +47,10 @@ pub const PAIRS: [(Stack, Stack, Transport); 11] = [
     (Stack::Litep2p, Stack::Libp2p, Transport::QuicV1),
     (Stack::Litep2p, Stack::Litep2p, Transport::QuicV1),
     (Stack::Libp2p, Stack::Libp2p, Transport::TcpTls),
+    (Stack::Libp2p, Stack::Libp2p, Transport::Ws),
+    (Stack::Libp2p, Stack::Litep2p, Transport::Ws),
+    (Stack::Litep2p, Stack::Libp2p, Transport::Ws),
+    (Stack::Litep2p, Stack::Litep2p, Transport::Ws),
     (Stack::Raw, Stack::Raw, Transport::Tcp),
     (Stack::Raw, Stack::Raw, Transport::QuicV1),
 ];

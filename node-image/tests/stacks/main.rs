@@ -60,9 +60,15 @@ pairs! {
     litep2p_talks_to_libp2p_on_quic: Litep2p to Libp2p on QuicV1, V1;
     litep2p_talks_to_litep2p_on_quic: Litep2p to Litep2p on QuicV1, V1;
     libp2p_talks_to_libp2p_on_tls: Libp2p to Libp2p on TcpTls, V1;
+    libp2p_talks_to_libp2p_on_websocket: Libp2p to Libp2p on Ws, V1;
+    libp2p_talks_to_litep2p_on_websocket: Libp2p to Litep2p on Ws, V1;
+    litep2p_talks_to_libp2p_on_websocket: Litep2p to Libp2p on Ws, V1;
+    litep2p_talks_to_litep2p_on_websocket: Litep2p to Litep2p on Ws, V1;
     libp2p_negotiates_lazily_with_libp2p_on_tcp: Libp2p to Libp2p on Tcp, V1Lazy;
     libp2p_negotiates_lazily_with_libp2p_on_quic: Libp2p to Libp2p on QuicV1, V1Lazy;
     libp2p_negotiates_lazily_with_litep2p_on_tcp: Libp2p to Litep2p on Tcp, V1Lazy;
+    libp2p_negotiates_lazily_with_libp2p_on_websocket: Libp2p to Libp2p on Ws, V1Lazy;
+    libp2p_negotiates_lazily_with_litep2p_on_websocket: Libp2p to Litep2p on Ws, V1Lazy;
     libp2p_negotiates_lazily_with_litep2p_on_quic: Libp2p to Litep2p on QuicV1, V1Lazy;
     raw_talks_to_raw_on_tcp: Raw to Raw on Tcp, V1;
     raw_talks_to_raw_on_quic: Raw to Raw on QuicV1, V1;
@@ -100,24 +106,31 @@ async fn burst(client: Stack, server: Stack, transport: Transport, streams: usiz
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn libp2p_opens_300_streams_at_once() {
-    for transport in [Transport::Tcp, Transport::TcpTls, Transport::QuicV1] {
+    for transport in [
+        Transport::Tcp,
+        Transport::TcpTls,
+        Transport::Ws,
+        Transport::QuicV1,
+    ] {
         burst(Stack::Libp2p, Stack::Libp2p, transport, 300).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn libp2p_opens_more_streams_than_its_defaults_allow() {
-    for transport in [Transport::Tcp, Transport::QuicV1] {
+    for transport in [Transport::Tcp, Transport::Ws, Transport::QuicV1] {
         burst(Stack::Libp2p, Stack::Libp2p, transport, 1000).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn litep2p_opens_more_streams_than_its_queue_and_yamux_hold_by_default() {
-    burst(Stack::Litep2p, Stack::Litep2p, Transport::Tcp, 1000).await;
-    // libp2p acknowledges later than litep2p, so that litep2p alone would get stuck here every time.
-    burst(Stack::Litep2p, Stack::Libp2p, Transport::Tcp, 1000).await;
-    burst(Stack::Libp2p, Stack::Litep2p, Transport::Tcp, 1000).await;
+    for transport in [Transport::Tcp, Transport::Ws] {
+        burst(Stack::Litep2p, Stack::Litep2p, transport, 1000).await;
+        // libp2p acknowledges later than litep2p, so that litep2p alone would get stuck here every time.
+        burst(Stack::Litep2p, Stack::Libp2p, transport, 1000).await;
+        burst(Stack::Libp2p, Stack::Litep2p, transport, 1000).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -19,12 +19,14 @@ use tokio::{
 pub const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 pub const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 pub const AWKWARD: [usize; 6] = [0, 1, 65535, 65536, 65537, 1 << 20];
-pub const ALL: [(Stack, Transport); 7] = [
+pub const ALL: [(Stack, Transport); 9] = [
     (Stack::Libp2p, Transport::Tcp),
     (Stack::Libp2p, Transport::TcpTls),
     (Stack::Libp2p, Transport::QuicV1),
     (Stack::Litep2p, Transport::Tcp),
     (Stack::Litep2p, Transport::QuicV1),
+    (Stack::Libp2p, Transport::Ws),
+    (Stack::Litep2p, Transport::Ws),
     (Stack::Raw, Transport::Tcp),
     (Stack::Raw, Transport::QuicV1),
 ];

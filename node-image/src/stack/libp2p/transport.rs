@@ -2,7 +2,7 @@
 
 use std::{
     pin::Pin,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     task::{Context, Poll},
     time::Instant,
 };
@@ -17,7 +17,7 @@ use libp2p::{
     },
     identity::Keypair,
     multiaddr::Multiaddr,
-    noise, quic, tcp, tls, yamux,
+    noise, quic, tcp, tls, websocket, yamux,
 };
 use perfrun_api::matrix::{Stack, Transport};
 
@@ -43,7 +43,7 @@ impl Limits {
         // A quarter more than asked for: a stream counts until both sides have seen its end.
         let streams = max_streams.saturating_add(max_streams / 4);
         let most = match transport {
-            Transport::Tcp | Transport::TcpTls => YAMUX_STREAMS_MAX,
+            Transport::Tcp | Transport::TcpTls | Transport::Ws => YAMUX_STREAMS_MAX,
             Transport::QuicV1 => u32::MAX as usize,
         };
         if max_streams > most {
@@ -83,25 +83,26 @@ pub(super) fn build(
     transport: Transport,
     keypair: &Keypair,
     limits: Limits,
-    clock: DialClock,
 ) -> Result<Boxed<(PeerId, StreamMuxerBox)>, Error> {
-    let tcp = || {
-        let tcp = tcp::tokio::Transport::new(tcp::Config::new().nodelay(true));
-        // V1Lazy saves a round trip per upgrade; it is not the negotiation of streams, which the run chooses.
-        Timed {
-            transport: tcp,
-            clock: clock.clone(),
-        }
-        .upgrade(Version::V1Lazy)
-    };
+    let tcp = || Timed(tcp::tokio::Transport::new(tcp::Config::new().nodelay(true)));
+    // It saves a round trip per upgrade; it is not the negotiation of streams, which the run chooses.
+    let version = Version::V1Lazy;
     Ok(match transport {
         Transport::Tcp => tcp()
+            .upgrade(version)
             .authenticate(noise::Config::new(keypair).map_err(setup)?)
             .multiplex(limits.yamux())
             .timeout(DIAL_TIMEOUT)
             .boxed(),
         Transport::TcpTls => tcp()
+            .upgrade(version)
             .authenticate(tls::Config::new(keypair).map_err(setup)?)
+            .multiplex(limits.yamux())
+            .timeout(DIAL_TIMEOUT)
+            .boxed(),
+        Transport::Ws => websocket::Config::new(tcp())
+            .upgrade(version)
+            .authenticate(noise::Config::new(keypair).map_err(setup)?)
             .multiplex(limits.yamux())
             .timeout(DIAL_TIMEOUT)
             .boxed(),
@@ -114,29 +115,39 @@ pub(super) fn build(
 /// When the socket of a dial was connected.
 pub(super) type Connected = Arc<OnceLock<Instant>>;
 
-/// Hands the [`Connected`] of a dial to the transport that will fill it.
+tokio::task_local! {
+    /// Of the dial whose task this is.
+    static CONNECTED: Connected;
+}
+
+/// Hands the [`Connected`] of a dial to the task that dials.
 ///
-/// The swarm numbers connections but does not tell the number to its transports. It does call them before `dial`
-/// returns, so that a value left here just before is for that dial.
+/// The swarm numbers connections but does not tell the number to its transports. It does spawn a task for each dial
+/// before `dial` returns, so that a value left here just before is for that task.
 #[derive(Clone, Default)]
 pub(super) struct DialClock(Arc<Mutex<Option<Connected>>>);
 
 impl DialClock {
     /// Sets, or with `None` clears, what the next dial will fill.
     pub(super) fn expect(&self, connected: Option<Connected>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = connected;
+        *self.lock() = connected;
     }
 
-    fn take(&self) -> Option<Connected> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    /// Runs a task of the swarm; within the next dial's, [`Timed`] finds what it fills.
+    pub(super) fn run(&self, task: BoxFuture<'static, ()>) -> BoxFuture<'static, ()> {
+        match self.lock().take() {
+            Some(connected) => CONNECTED.scope(connected, task).boxed(),
+            None => task,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Connected>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A transport that notes when a dial has connected.
-struct Timed<T> {
-    transport: T,
-    clock: DialClock,
-}
+/// A transport that notes when a dial has connected, also below another transport.
+struct Timed<T>(T);
 
 impl<T> libp2p::Transport for Timed<T>
 where
@@ -151,22 +162,19 @@ where
     type Dial = BoxFuture<'static, Result<T::Output, T::Error>>;
 
     fn listen_on(&mut self, id: ListenerId, address: Multiaddr) -> Result<(), TransportError<T::Error>> {
-        self.transport.listen_on(id, address)
+        self.0.listen_on(id, address)
     }
 
     fn remove_listener(&mut self, id: ListenerId) -> bool {
-        self.transport.remove_listener(id)
+        self.0.remove_listener(id)
     }
 
     fn dial(&mut self, address: Multiaddr, opts: DialOpts) -> Result<Self::Dial, TransportError<T::Error>> {
-        let connected = self.clock.take();
-        let dial = self.transport.dial(address, opts)?;
+        let dial = self.0.dial(address, opts)?;
+        // A dial has one address here, so nobody set it before.
         Ok(dial
-            .inspect_ok(move |_| {
-                if let Some(connected) = connected {
-                    // A dial has one address here, so nobody set it before.
-                    let _ = connected.set(Instant::now());
-                }
+            .inspect_ok(|_| {
+                let _ = CONNECTED.try_with(|connected| connected.set(Instant::now()));
             })
             .boxed())
     }
@@ -175,7 +183,7 @@ where
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<TransportEvent<Self::ListenerUpgrade, T::Error>> {
-        Pin::new(&mut self.transport).poll(cx)
+        Pin::new(&mut self.0).poll(cx)
     }
 }
 

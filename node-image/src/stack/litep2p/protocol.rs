@@ -60,7 +60,7 @@ impl RawProtocol {
         Self {
             name: ProtocolName::from(config.protocol.as_ref().to_owned()),
             opens_at_once: match config.transport {
-                Transport::Tcp | Transport::TcpTls => YAMUX_OPENS,
+                Transport::Tcp | Transport::TcpTls | Transport::Ws => YAMUX_OPENS,
                 Transport::QuicV1 => usize::MAX,
             },
             inbound,
