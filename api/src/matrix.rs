@@ -115,4 +115,8 @@ pub enum Protocol {
     #[serde(rename = "/ipfs/ping/1.0.0")]
     #[strum(serialize = "/ipfs/ping/1.0.0")]
     Ping,
+    /// Echo (WebRTC transport benchmarks): a line, echoed.
+    #[serde(rename = "/echo/1.0.0")]
+    #[strum(serialize = "/echo/1.0.0")]
+    Echo,
 }

@@ -21,6 +21,7 @@ use prometheus_client::{
     metrics::{
         counter::Counter,
         family::Family,
+        gauge::Gauge,
         histogram::{Histogram, exponential_buckets},
     },
     registry::Registry,
@@ -74,6 +75,7 @@ struct Families {
     connections: Family<Labels, Counter>,
     streams: Family<Labels, Counter>,
     failures: Family<Labels, Counter>,
+    echoing: Family<Labels, Gauge>,
     trials: Family<TrialOutcome, Counter>,
     cell: LastCell,
     scrapes: Arc<Scrapes>,
@@ -135,6 +137,7 @@ impl Metrics {
             connections: Family::default(),
             streams: Family::default(),
             failures: Family::default(),
+            echoing: Family::default(),
             trials: Family::default(),
             cell: LastCell::default(),
             scrapes: Arc::default(),
@@ -147,6 +150,7 @@ impl Metrics {
         registry.add(&node::CONNECTIONS, f.connections.clone());
         registry.add(&node::STREAMS, f.streams.clone());
         registry.add(&node::FAILURES, f.failures.clone());
+        registry.add(&node::ECHOING, f.echoing.clone());
         registry.add(&node::TRIALS, f.trials.clone());
         registry.register_collector(Box::new(f.cell.clone()));
         registry.add(&node::HANDSHAKE, f.handshake.clone());
@@ -253,6 +257,13 @@ impl TrialMetrics {
         to.families.failures.get_or_create(&to.of).inc_by(failures);
     }
 
+    /// So many streams echoed in the last interval.
+    pub fn echoing(&self, streams: u64) {
+        let Some(to) = &self.0 else { return };
+        let streams = i64::try_from(streams).unwrap_or(i64::MAX);
+        to.families.echoing.get_or_create(&to.of).set(streams);
+    }
+
     /// Adds a trial's distribution.
     pub fn observe(&self, distribution: Distribution, recorder: &Recorder) {
         let Some(to) = &self.0 else { return };
@@ -285,6 +296,9 @@ impl TrialMetrics {
             outcome,
         };
         to.families.trials.get_or_create(&labels).inc();
+        if let Some(echoing) = to.families.echoing.get(&to.of) {
+            echoing.set(0);
+        }
         to.families.cell.ended();
         to.families.scrapes.changed();
     }

@@ -2,6 +2,7 @@
 
 mod bandwidth;
 mod client;
+mod echo;
 mod handshakes;
 mod ping;
 mod server;
@@ -12,7 +13,7 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 use perfrun_api::{
     histogram::{Recorder, recorder},
     matrix::{Stack, Transport},
-    node::{Distribution, Failure, Reason, Transfer},
+    node::{Distribution, Failure, Plateau, Reason, Transfer},
     plan::{Amount, Parameters},
 };
 
@@ -21,7 +22,8 @@ pub use server::serve;
 
 use crate::{
     probe::Probe,
-    stack::{self, HostConfig, StackMetrics},
+    process,
+    stack::{self, DialPhases, HostConfig, StackMetrics},
     wire,
 };
 
@@ -56,17 +58,30 @@ impl Setup {
             negotiation: self.parameters.negotiation(),
             listen,
             identity: self.identity.filter(|_| listen.is_some()),
-            max_streams: self.max_streams.unwrap_or(self.streams() as usize),
+            max_streams: self.max_streams.unwrap_or(self.parameters.streams() as usize),
             metrics: self.stack_metrics.clone(),
         }
     }
 
-    /// Streams that one connection holds at the same time.
-    fn streams(&self) -> u32 {
-        match &self.parameters {
-            Parameters::Bandwidth { streams, .. } => *streams,
-            Parameters::Substreams { count, .. } => *count,
-            Parameters::Handshakes { .. } | Parameters::Ping { .. } => 1,
+    /// Whether the system lets the node open enough files for the load: four for each connection.
+    fn check_descriptors(&self) -> Result<(), Failed> {
+        let Parameters::Echo(load) = &self.parameters else {
+            return Ok(());
+        };
+        let needed = match (self.stack, self.transport.raw()) {
+            // A stream is a connection there, and has one.
+            (Stack::Raw, Transport::Tcp) => load.streams() + FILES_BESIDES,
+            _ => 4 * u64::from(load.connections),
+        };
+        match process::descriptor_limit() {
+            Some(limit) if limit < needed => Err(Failed(failure(
+                Reason::LimitTooLow,
+                format!(
+                    "the load needs {needed} open files, and the system allows the node {limit}: raise the limit (ulimit -Hn, \
+                     or LimitNOFILE of whatever starts the node)"
+                ),
+            ))),
+            _ => Ok(()),
         }
     }
 
@@ -80,6 +95,9 @@ impl Setup {
     }
 }
 
+/// Open files that a node needs besides those of a load.
+const FILES_BESIDES: u64 = 64;
+
 /// What a side of a trial found, besides what its probe counted.
 #[derive(Debug, Default)]
 pub struct Findings {
@@ -87,6 +105,8 @@ pub struct Findings {
     pub upload: Option<Transfer>,
     /// The server-to-client transfer.
     pub download: Option<Transfer>,
+    /// What went on while all streams were open.
+    pub plateau: Option<Plateau>,
     /// Distributions, in nanoseconds.
     pub recorders: BTreeMap<Distribution, Recorder>,
 }
@@ -94,6 +114,13 @@ pub struct Findings {
 impl Findings {
     fn record(&mut self, distribution: Distribution, time: Duration) {
         record(self.recorders.entry(distribution).or_insert_with(recorder), time);
+    }
+
+    fn record_dial(&mut self, phases: DialPhases) {
+        self.record(Distribution::HandshakeEstablished, phases.established);
+        if let Some(transport) = phases.transport {
+            self.record(Distribution::HandshakeTransport, transport);
+        }
     }
 
     /// Adds what was recorded elsewhere.

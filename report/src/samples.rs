@@ -2,7 +2,7 @@
 
 use perfrun_api::{node::Sample, results::Results};
 
-const COLUMNS: [&str; 14] = [
+const COLUMNS: [&str; 20] = [
     "trial",
     "cell",
     "iteration",
@@ -17,6 +17,12 @@ const COLUMNS: [&str; 14] = [
     "operations",
     "cpu_seconds",
     "rss_bytes",
+    "allocated_bytes",
+    "active_streams",
+    "echoing_streams",
+    "round_trip_p50_seconds",
+    "round_trip_p99_seconds",
+    "errors",
 ];
 
 /// `samples.csv`: one line for every interval of every node of every trial, in running order, under a header.
@@ -32,7 +38,7 @@ pub fn samples_csv(results: &Results) -> String {
             .get(record.trial.cell)
             .map_or("", |cell| cell.id.as_str());
         for (name, node) in &record.nodes {
-            for &Sample {
+            for Sample {
                 at_seconds,
                 interval_seconds,
                 bytes_sent,
@@ -40,6 +46,9 @@ pub fn samples_csv(results: &Results) -> String {
                 operations,
                 cpu_seconds,
                 rss_bytes,
+                allocated_bytes,
+                echo,
+                errors,
             } in &node.measured.samples
             {
                 let whose = (
@@ -51,7 +60,19 @@ pub fn samples_csv(results: &Results) -> String {
                 );
                 let when = (name, node.role.to_string(), at_seconds, interval_seconds);
                 let what = (bytes_sent, bytes_received, operations, cpu_seconds, rss_bytes);
-                let line = (whose, when, what);
+                let echo = (
+                    allocated_bytes,
+                    echo.map(|echo| echo.active_streams),
+                    echo.map(|echo| echo.echoing_streams),
+                    echo.and_then(|echo| echo.round_trip_p50_seconds),
+                    echo.and_then(|echo| echo.round_trip_p99_seconds),
+                );
+                // One column, because kinds are many and errors are few: `Timeout=3 StreamFailed=1`.
+                let errors: Vec<String> = errors
+                    .iter()
+                    .map(|(reason, count)| format!("{reason}={count}"))
+                    .collect();
+                let line = (whose, when, what, echo, errors.join(" "));
                 writer
                     .serialize(line)
                     .expect("every line has the columns of the header");

@@ -1,11 +1,13 @@
 //! Everything that a report says, as text and tables, in reading order.
 
 mod bandwidth;
+mod echo;
 mod environment;
 mod handshakes;
 mod links;
 mod ping;
 mod problems;
+mod resources;
 mod source;
 mod substreams;
 
@@ -40,6 +42,8 @@ pub fn document(results: &Results) -> Document {
     measurements.extend(substreams::tables(&source));
     measurements.extend(handshakes::tables(&source));
     measurements.extend(ping::tables(&source));
+    measurements.extend(echo::tables(&source));
+    measurements.extend(resources::tables(&source));
     measurements.extend(links::table(results));
     Document {
         title: results.name.clone(),

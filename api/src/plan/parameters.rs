@@ -62,6 +62,51 @@ pub enum Parameters {
         /// Pause between two, in seconds.
         interval_seconds: f64,
     },
+    /// Paced echo on many streams.
+    Echo(Echo),
+}
+
+/// Paced echo on many streams.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Echo {
+    /// Connections of each client.
+    pub connections: u32,
+    /// Streams of each connection.
+    pub streams_per_connection: u32,
+    /// From the start of one connection to the start of the next, in seconds.
+    pub connection_interval_seconds: f64,
+    /// From the start of one stream to the start of the next on a connection, in seconds.
+    pub stream_interval_seconds: f64,
+    /// Bytes of a line, its end included.
+    pub message_bytes: ByteSize,
+    /// Pause after each round trip, in seconds.
+    pub pause_seconds: f64,
+    /// Longest time of a round trip, in seconds.
+    pub deadline_seconds: f64,
+    /// All of it, the ramp included, in seconds.
+    pub duration_seconds: f64,
+    /// From one sample to the next, in seconds.
+    pub sample_interval_seconds: f64,
+}
+
+impl Echo {
+    /// Streams of all connections of a client.
+    pub fn streams(&self) -> u64 {
+        u64::from(self.connections) * u64::from(self.streams_per_connection)
+    }
+
+    /// From the start to that of the last stream, if nothing takes any time, in seconds.
+    pub fn ramp_seconds(&self) -> f64 {
+        let gaps = |count: u32| f64::from(count.saturating_sub(1));
+        gaps(self.connections) * self.connection_interval_seconds
+            + gaps(self.streams_per_connection) * self.stream_interval_seconds
+    }
+
+    /// Round trips per second of a client all of whose streams echo, if a round trip takes no time.
+    pub fn nominal_rate(&self) -> f64 {
+        self.streams() as f64 / self.pause_seconds
+    }
 }
 
 impl Parameters {
@@ -71,6 +116,7 @@ impl Parameters {
             Self::Bandwidth { protocol, .. } => *protocol,
             Self::Substreams { .. } => Protocol::Litep2pPerf,
             Self::Handshakes { .. } | Self::Ping { .. } => Protocol::Ping,
+            Self::Echo(_) => Protocol::Echo,
         }
     }
 
@@ -78,7 +124,7 @@ impl Parameters {
     pub fn negotiation(&self) -> Negotiation {
         match self {
             Self::Bandwidth { negotiation, .. } | Self::Substreams { negotiation, .. } => *negotiation,
-            Self::Handshakes { .. } | Self::Ping { .. } => Negotiation::V1,
+            Self::Handshakes { .. } | Self::Ping { .. } | Self::Echo(_) => Negotiation::V1,
         }
     }
 
@@ -88,6 +134,7 @@ impl Parameters {
             Self::Bandwidth { streams, .. } => *streams,
             Self::Substreams { count, .. } => *count,
             Self::Handshakes { .. } | Self::Ping { .. } => 1,
+            Self::Echo(echo) => echo.streams_per_connection,
         }
     }
 
@@ -112,6 +159,7 @@ impl Parameters {
                 count,
                 interval_seconds,
             } => f64::from(*count) * interval_seconds,
+            Self::Echo(echo) => echo.duration_seconds,
             _ => 0.0,
         };
         // Parameters also come over the network, where nobody has checked them: this must not panic.
@@ -149,6 +197,7 @@ impl fmt::Display for Parameters {
                 }
             }
             Self::Ping { count, .. } => write!(f, "ping-{count}"),
+            Self::Echo(echo) => write!(f, "echo-{}x{}", echo.connections, echo.streams_per_connection),
         }
     }
 }

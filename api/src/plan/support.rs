@@ -8,6 +8,9 @@ use crate::{
 /// quinn's default stream credit, which litep2p does not change.
 const LITEP2P_QUIC_STREAMS: u32 = 100;
 
+/// Connections that a server has with peers at the same time.
+const MOST_CONNECTIONS: u64 = 8192;
+
 /// Why a cell cannot be measured, if so.
 pub(super) fn unsupported(cell: &Cell) -> Option<String> {
     let stacks = [cell.client_stack, cell.server_stack];
@@ -39,6 +42,9 @@ fn unsupported_by_raw(cell: &Cell) -> Option<String> {
         (_, Parameters::Substreams { .. }) => {
             Some("raw opens streams without a round trip: there is nothing to compare with".into())
         }
+        (Transport::Tcp, Parameters::Echo(echo)) if echo.streams() > MOST_CONNECTIONS => Some(format!(
+            "raw has a TCP connection for each stream, and a server takes {MOST_CONNECTIONS}"
+        )),
         _ => None,
     }
 }

@@ -339,3 +339,19 @@ iterations: 2
     let trials_of = |index| plan.trials.iter().filter(|trial| trial.cell == index).count();
     assert!((0..plan.cells.len()).all(|index| trials_of(index) == 3));
 }
+
+#[test]
+fn an_echo_that_ends_on_its_ramp_is_refused() {
+    let spec = |duration: &str| {
+        spec(&format!(
+            "workload: {{echo: {{loads: [{{preset: published-effective}}, {{preset: scenario-1}}], duration: {duration}}}}}"
+        ))
+    };
+    let refused = plan::plan(&spec("100s")).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "nothing to run: echo-10x1000 takes 108.9 s to open all streams, one after the other: make \
+         workload.echo.duration longer than that, it is 100 s"
+    );
+    assert!(plan::plan(&spec("110s")).is_ok());
+}

@@ -87,10 +87,10 @@ async fn exchange(
             let download = until(down).map_or(perf::Download::Bytes(bytes(down)), perf::Download::Until);
             perf::run(stream, upload, download, buffers, counters).await?
         }
-        Protocol::Ping => {
+        Protocol::Ping | Protocol::Echo => {
             return Err(Failed(failure(
                 Reason::Unsupported,
-                "ping carries no bulk transfer",
+                format!("{} carries no bulk transfer", protocol.as_ref()),
             )));
         }
     };

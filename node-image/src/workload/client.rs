@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use perfrun_api::{
-    node::{Distribution, Reason},
+    node::Reason,
     plan::{Amount, Parameters},
 };
 use tokio::sync::mpsc;
 
-use super::{Failed, Findings, Setup, bandwidth, failure, handshakes, ping, substreams};
+use super::{Failed, Findings, Setup, bandwidth, echo, failure, handshakes, ping, substreams};
 use crate::{
     stack::{self, Connection, Host},
     wire::Counters,
@@ -47,12 +47,14 @@ impl<'a> Client<'a> {
                 "there is no server address to dial",
             )));
         }
+        setup.check_descriptors()?;
         let mut slots = peers as usize;
         let (hosts, connect) = match setup.parameters {
             Parameters::Handshakes { in_flight, amount } => {
                 slots = slots.saturating_mul(in_flight as usize);
                 (slots.max(handshakes::stock(amount)), false)
             }
+            Parameters::Echo(load) => (load.connections as usize, false),
             _ => (slots, true),
         };
         let mut client = Self {
@@ -73,12 +75,7 @@ impl<'a> Client<'a> {
         if connect {
             let dialled = host.dial(server).await?;
             Counters::add(&self.setup.probe.counters.connections, 1);
-            let phases = dialled.phases();
-            self.findings
-                .record(Distribution::HandshakeEstablished, phases.established);
-            if let Some(transport) = phases.transport {
-                self.findings.record(Distribution::HandshakeTransport, transport);
-            }
+            self.findings.record_dial(dialled.phases());
             connection = Some(dialled);
         }
         self.peers.push(Peer {
@@ -106,6 +103,7 @@ impl<'a> Client<'a> {
                 let interval = Duration::from_secs_f64(*interval_seconds);
                 ping::run(setup, peers, *count, interval, findings).await?;
             }
+            Parameters::Echo(load) => echo::run(setup, peers, load, findings).await?,
         }
         Ok(begun.elapsed())
     }

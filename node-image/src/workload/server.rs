@@ -5,7 +5,11 @@ use std::{future::Future, sync::Arc, time::Duration};
 use perfrun_api::{matrix::Protocol, node::Reason, plan::Parameters};
 use tokio::{sync::mpsc, task::JoinSet};
 
-use super::{Failed, Findings, Setup, failure};
+use super::{
+    Failed, Findings, Setup,
+    echo::{self, Terms},
+    failure,
+};
 use crate::{
     stack::{self, BoxStream, Inbound},
     wire::{self, Arrival, Buffers, Counters, litep2p_perf, perf, ping},
@@ -29,6 +33,7 @@ pub async fn serve(
     finish: impl Future<Output = ()>,
     findings: &mut Findings,
 ) -> Result<(), Failed> {
+    setup.check_descriptors()?;
     let (inbound, mut events) = mpsc::unbounded_channel();
     let host = stack::start(setup.stack, setup.host(Some(setup.listen)), inbound).await?;
     ready(host.addresses().to_vec());
@@ -72,6 +77,8 @@ pub async fn serve(
 struct Streams<'a> {
     setup: &'a Setup,
     zeros: Arc<[u8]>,
+    /// Of an echo.
+    terms: Option<Arc<Terms>>,
     tasks: JoinSet<Result<Arrival, wire::Error>>,
     begun: bool,
     arrival: Arrival,
@@ -83,9 +90,14 @@ impl<'a> Streams<'a> {
         // Where the workload is not about connecting, what the server used for that is not charged to it.
         let begun = matches!(setup.parameters, Parameters::Handshakes { .. });
         let (zeros, tasks) = (setup.zeros(), JoinSet::new());
+        let terms = match &setup.parameters {
+            Parameters::Echo(load) => Some(Arc::new(Terms::new(setup, load))),
+            _ => None,
+        };
         Self {
             setup,
             zeros,
+            terms,
             tasks,
             begun,
             arrival: Arrival::default(),
@@ -112,13 +124,18 @@ impl<'a> Streams<'a> {
         self.begun = true;
         let probe = self.setup.probe.clone();
         Counters::add(&probe.counters.streams, 1);
+        if let Some(terms) = &self.terms {
+            self.tasks.spawn(echo::serve(stream, terms.clone()));
+            return;
+        }
         let protocol = self.setup.parameters.protocol();
         let mut buffers = Buffers::new(&self.zeros);
         self.tasks.spawn(async move {
             match protocol {
                 Protocol::Perf => perf::serve(stream, &mut buffers, &probe.counters).await,
                 Protocol::Litep2pPerf => litep2p_perf::serve(stream, &mut buffers, &probe.counters).await,
-                Protocol::Ping => ping::serve(stream, &probe.counters)
+                // An echo has terms.
+                Protocol::Ping | Protocol::Echo => ping::serve(stream, &probe.counters)
                     .await
                     .map(|()| Arrival::default()),
             }
