@@ -360,15 +360,18 @@ fn cpu(measured: &Measured) -> f64 {
     measured.resources.cpu_user_seconds + measured.resources.cpu_system_seconds
 }
 
-/// What streams made a node allocate, of workloads that hold many of them.
+/// What streams make a node allocate, where it holds many of them. Not against what was allocated at the start: hosts of
+/// the trial before may still have been closing.
 fn allocated_per_stream(measured: &Measured) -> Option<f64> {
-    let held = measured.samples.iter().filter_map(|sample| sample.echo);
-    let streams = held.map(|echo| echo.active_streams).max()?;
-    let resources = &measured.resources;
-    let grown = resources
-        .allocated_peak_bytes?
-        .saturating_sub(resources.allocated_start_bytes?);
-    rate(grown as f64, streams as f64)
+    let samples = measured
+        .samples
+        .iter()
+        .filter_map(|sample| Some((sample.echo?.active_streams, sample.allocated_bytes?)));
+    let streams = samples.clone().map(|(streams, _)| streams).max()?;
+    let least = samples.clone().map(|(_, allocated)| allocated).min()?;
+    let with_all = samples.filter(|(active, _)| *active == streams);
+    let most = with_all.map(|(_, allocated)| allocated).max()?;
+    rate((most - least) as f64, streams as f64)
 }
 
 /// The fewest streams that echoed in a sample that lies on the plateau as a whole.

@@ -370,11 +370,8 @@ pub struct Resources {
     pub rss_start_bytes: u64,
     /// Most resident memory during the trial, in bytes.
     pub rss_peak_bytes: u64,
-    /// Memory that the program had allocated when the trial began, in bytes: what it asked for, without what the allocator
-    /// keeps.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub allocated_start_bytes: Option<u64>,
-    /// The most of it in any sample of the trial, in bytes.
+    /// Most memory that the program had allocated in any sample of the trial, in bytes: what it asked for, without what the
+    /// allocator keeps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocated_peak_bytes: Option<u64>,
     /// CPU cycles in user mode, where the kernel lets a program count them.

@@ -383,7 +383,7 @@ pub enum Metric {
     ClientPeakAllocated,
     /// Most memory that a server had allocated, in bytes.
     ServerPeakAllocated,
-    /// What a client had allocated at most, less what it had at the start, for each stream.
+    /// What a client had allocated with all streams open, less the least in any sample, for each stream.
     ClientAllocatedPerStream,
     /// The same of a server.
     ServerAllocatedPerStream,

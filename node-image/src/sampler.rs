@@ -192,7 +192,8 @@ impl Series {
             interval: sampling.interval,
             samples: vec![],
             rss_peak: first.rss,
-            allocated_peak: first.allocated,
+            // Not that of the first reading: hosts of the last trial may still be closing.
+            allocated_peak: None,
             round_trips: sampling.echo.then(recorder),
             ended: false,
             metrics,

@@ -576,8 +576,9 @@ fn echoed(round_trips: u64) -> Measured {
     let sample = |at_seconds: f64, echoing_streams: u64| Sample {
         at_seconds,
         interval_seconds: 1.0,
+        allocated_bytes: Some(if at_seconds < 6.0 { 1000 } else { 3500 }),
         echo: Some(EchoSample {
-            active_streams: 50,
+            active_streams: if at_seconds < 6.0 { 20 } else { 50 },
             echoing_streams,
             ..EchoSample::default()
         }),
@@ -596,7 +597,6 @@ fn echoed(round_trips: u64) -> Measured {
         // The first lies on the ramp in part, the last beyond the end.
         samples: vec![sample(5.5, 3), sample(6.5, 50), sample(7.5, 49), sample(20.5, 2)],
         resources: Resources {
-            allocated_start_bytes: Some(1000),
             allocated_peak_bytes: Some(6000),
             cpu_cycles: Some(MIB),
             ..cpu(3.0, 1.1, 7000)
@@ -633,7 +633,7 @@ fn an_echo_is_held_against_one_line_for_each_pause_and_stream() {
             (Metric::ClientPeakRss, 7000.0),
             (Metric::ServerPeakRss, 9000.0),
             (Metric::ClientPeakAllocated, 6000.0),
-            (Metric::ClientAllocatedPerStream, 100.0),
+            (Metric::ClientAllocatedPerStream, 50.0),
         ],
     );
 }

@@ -57,7 +57,6 @@ fn results() -> Results {
             ..Plateau::default()
         }),
         resources: Resources {
-            allocated_start_bytes: Some(8),
             allocated_peak_bytes: Some(9),
             cpu_cycles: Some(10),
             throttled_seconds: Some(0.5),

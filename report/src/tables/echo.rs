@@ -10,7 +10,7 @@ use crate::{
     path::Path,
     published::{self, Row},
     table::{self, Kind, Table},
-    units,
+    units::{self, Scale},
 };
 
 pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
@@ -125,8 +125,14 @@ fn published_table(mut sides: Vec<Side<'_>>, title: &str, caption: &str) -> Opti
             ];
             let values = columns.iter().map(|(_, of, unit)| {
                 let [least, mean, most] = published::spread(rows.iter().map(of));
-                let text = |value: u64| units::text(*unit, value as f64);
-                format!("{} /\n{} /\n{}", text(least), text(mean), text(most)).into()
+                // All in the unit of the largest.
+                let scale = Scale::of(*unit, most as f64);
+                let text = |value: u64| match unit {
+                    Unit::Count => value.to_string(),
+                    _ => scale.number(value as f64),
+                };
+                let text = format!("{} /\n{} /\n{}", text(least), text(mean), text(most));
+                format!("{text} {}", scale.name).trim_end().into()
             });
             keys.into_iter().chain(values).collect()
         })

@@ -55,7 +55,7 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
         table(
             "Memory",
             "the most of a node in any trial: resident, and allocated by the program; for each stream, what was allocated \
-             since the start",
+             with all of them, less the least of the trial",
             &memory,
         ),
     ];

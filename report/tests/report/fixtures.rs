@@ -315,7 +315,6 @@ fn measured(cell: &Cell, key: &str) -> BTreeMap<String, NodeRecord> {
             cpu_system_seconds: client_share(end) * 0.4,
             rss_start_bytes: 18 << 20,
             rss_peak_bytes: (19 << 20) + (end.bytes_received / 200).min(40 << 20),
-            allocated_start_bytes: echo.map(|_| 10 << 20),
             allocated_peak_bytes: echo.map(|load| (11 << 20) + load.streams() * 4096),
             ..Resources::default()
         };
@@ -328,7 +327,7 @@ fn measured(cell: &Cell, key: &str) -> BTreeMap<String, NodeRecord> {
                 operations: u64::from(end.bytes_sent + end.bytes_received == 0),
                 cpu_seconds: interval * 0.8,
                 rss_bytes: end.resources.rss_peak_bytes,
-                allocated_bytes: echo.map(|load| (11 << 20) + load.streams() * 4096),
+                allocated_bytes: echo.map(|load| (11 << 20) + load.streams() * 2048 * i),
                 echo: echo.map(|load| EchoSample {
                     active_streams: load.streams() * i / 2,
                     echoing_streams: load.streams() * i / 2,
