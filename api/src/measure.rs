@@ -320,7 +320,10 @@ impl<'a> Ends<'a> {
         ] {
             let most = ends.iter().filter_map(|m| m.resources.allocated_peak_bytes).max();
             metrics.extend(most.map(|bytes| (peak, bytes as f64)));
-            let most = ends.iter().filter_map(|m| allocated_per_stream(m)).reduce(f64::max);
+            let most = ends
+                .iter()
+                .filter_map(|m| allocated_per_stream(m))
+                .reduce(f64::max);
             metrics.extend(most.map(|bytes| (per_stream, bytes)));
         }
         for (metric, ends) in [
@@ -382,7 +385,9 @@ fn fewest_echoing(measured: &Measured) -> Option<u64> {
         .samples
         .iter()
         .filter(|sample| sample.at_seconds - sample.interval_seconds >= begin && sample.at_seconds <= end);
-    whole.filter_map(|sample| Some(sample.echo?.echoing_streams)).min()
+    whole
+        .filter_map(|sample| Some(sample.echo?.echoing_streams))
+        .min()
 }
 
 /// The receivers' rate in bit/s: bytes after the first read over the time since. All receivers together take

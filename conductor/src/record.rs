@@ -84,7 +84,8 @@ pub(crate) fn remoteness(reason: Reason) -> u8 {
         | Reason::ListenFailed => 1,
         Reason::UnexpectedBytes
         | Reason::WrongEcho
-        | Reason::CountMismatch | Reason::ImpairmentNotEffective => 2,
+        | Reason::CountMismatch
+        | Reason::ImpairmentNotEffective => 2,
         Reason::DialFailed
         | Reason::OpenFailed
         | Reason::StreamFailed

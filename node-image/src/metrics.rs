@@ -178,6 +178,8 @@ impl Metrics {
             network: labels.network.as_str().into(),
         };
         self.families.cell.set(&labels.cell, &of);
+        // Also where nothing echoes: a panel of no series would look like a fault.
+        self.families.echoing.get_or_create(&of).set(0);
         TrialMetrics(Some(Labelled {
             of,
             families: self.families.clone(),
@@ -296,9 +298,7 @@ impl TrialMetrics {
             outcome,
         };
         to.families.trials.get_or_create(&labels).inc();
-        if let Some(echoing) = to.families.echoing.get(&to.of) {
-            echoing.set(0);
-        }
+        self.echoing(0);
         to.families.cell.ended();
         to.families.scrapes.changed();
     }

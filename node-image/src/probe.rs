@@ -98,9 +98,7 @@ impl Probe {
                     allocated_peak,
                     round_trips,
                 } = sampler.finish(&self.counters);
-                let rss_peak = process::peak()
-                    .filter(|_| self.peak_is_ours)
-                    .unwrap_or(rss_peak);
+                let rss_peak = process::peak().filter(|_| self.peak_is_ours).unwrap_or(rss_peak);
                 Seen {
                     totals,
                     resources: end.since(start, rss_peak, allocated_peak),

@@ -60,12 +60,7 @@ pub struct Sampler {
 impl Sampler {
     /// Samples `counters` from a reading on, and passes on to the Prometheus metrics what they count.
     pub fn start(from: Reading, counters: Arc<Counters>, metrics: TrialMetrics, sampling: Sampling) -> Self {
-        let shared = Arc::new(Mutex::new(Series::new(
-            from,
-            counters.clone(),
-            metrics,
-            sampling,
-        )));
+        let shared = Arc::new(Mutex::new(Series::new(from, counters.clone(), metrics, sampling)));
         let series = shared.clone();
         let task = tokio::spawn(async move {
             let mut ticks = tokio::time::interval(sampling.interval);
@@ -222,6 +217,14 @@ impl Series {
             echo,
             ..sample(self.begun, &self.kept, &now)
         });
+        // A moment after the last interval is a part of it: a rate over no time says nothing.
+        if now.at - self.kept.at < self.interval / 2
+            && let [.., before, last] = self.samples.as_slice()
+        {
+            let both = merge(&[before.clone(), last.clone()]);
+            self.samples.truncate(self.samples.len() - 2);
+            self.samples.push(both);
+        }
         self.kept = now;
         if self.samples.len() == self.sampling.most {
             self.samples = self.samples.chunks(2).map(merge).collect();
@@ -280,7 +283,7 @@ fn merge(samples: &[Sample]) -> Sample {
             rss_bytes: b.rss_bytes,
             allocated_bytes: b.allocated_bytes,
             echo: a.echo.zip(b.echo).map(|(a, b)| EchoSample {
-                active_streams: b.active_streams,
+                active_streams: a.active_streams.max(b.active_streams),
                 // At least so many; and of percentiles the worse.
                 echoing_streams: a.echoing_streams.max(b.echoing_streams),
                 round_trip_p50_seconds: worse(a.round_trip_p50_seconds, b.round_trip_p50_seconds),

@@ -23,8 +23,9 @@ use crate::{
     args::{self, BandwidthProtocol, Link, Observed},
     metrics::Metrics,
     probe::Probe,
+    record,
     sampler::Sampling,
-    record, stack,
+    stack,
     workload::{self, Client, Failed, Findings, Setup},
 };
 

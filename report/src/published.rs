@@ -66,7 +66,10 @@ fn rows(results: &Results, record: &TrialRecord, name: &str) -> Vec<Row> {
         .nodes
         .get(name)
         .map_or(1, |info| info.cpus.max(1));
-    let samples = record.nodes.get(name).map_or(&[][..], |node| &node.measured.samples);
+    let samples = record
+        .nodes
+        .get(name)
+        .map_or(&[][..], |node| &node.measured.samples);
     samples
         .iter()
         .map(|sample| {
@@ -88,7 +91,9 @@ fn rows(results: &Results, record: &TrialRecord, name: &str) -> Vec<Row> {
 pub(crate) fn spread(values: impl Iterator<Item = u64> + Clone) -> [u64; 3] {
     let least = values.clone().min().unwrap_or(0);
     let most = values.clone().max().unwrap_or(0);
-    let (sum, count) = values.fold((0_u128, 0), |(sum, count), value| (sum + u128::from(value), count + 1));
+    let (sum, count) = values.fold((0_u128, 0), |(sum, count), value| {
+        (sum + u128::from(value), count + 1)
+    });
     let mean = sum.checked_div(count).unwrap_or(0) as u64; // between the two others
     [least, mean, most]
 }

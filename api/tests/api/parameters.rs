@@ -87,7 +87,11 @@ fn published_echo_loads_have_the_published_ramp_and_rate() {
             panic!("{preset}")
         };
         assert_eq!(load.streams(), streams, "{preset}");
-        assert!((load.ramp_seconds() - ramp).abs() < 1e-9, "{preset}: {}", load.ramp_seconds());
+        assert!(
+            (load.ramp_seconds() - ramp).abs() < 1e-9,
+            "{preset}: {}",
+            load.ramp_seconds()
+        );
         assert_eq!(load.nominal_rate(), rate, "{preset}");
     }
 }

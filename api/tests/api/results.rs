@@ -6,9 +6,7 @@ use jiff::Timestamp;
 use perfrun_api::{
     histogram::{Histogram, recorder},
     matrix::Stack,
-    node::{
-        Distribution, EchoSample, Info, Measured, Plateau, Reason, Resources, Sample, Transfer,
-    },
+    node::{Distribution, EchoSample, Info, Measured, Plateau, Reason, Resources, Sample, Transfer},
     plan,
     quantity::ByteSize,
     results::{

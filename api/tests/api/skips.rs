@@ -56,7 +56,8 @@ fn all_pairs_speak_over_tcp_and_quic() {
 
 #[test]
 fn an_echo_needs_as_many_streams_as_it_has_on_a_connection() {
-    let load = |streams: u32| format!("{{echo: {{loads: [{{connections: 2, streamsPerConnection: {streams}}}]}}}}");
+    let load =
+        |streams: u32| format!("{{echo: {{loads: [{{connections: 2, streamsPerConnection: {streams}}}]}}}}");
     for (client, server, transport) in [
         ("libp2p", "libp2p", "tcp"),
         ("libp2p", "litep2p", "tcp"),

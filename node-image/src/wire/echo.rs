@@ -40,11 +40,7 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         Ok(Received::Other) => return Err(Error::WrongLine),
         Ok(Received::Ended(0)) => return Ok(false),
         Ok(Received::Ended(got)) => {
-            return Err(Error::TooFewBytes {
-                what: LINE,
-                got,
-                due,
-            });
+            return Err(Error::TooFewBytes { what: LINE, got, due });
         }
         Err(error) if is_dropped(&error) => return Ok(false),
         Err(error) => return Err(error.into()),
@@ -116,7 +112,9 @@ mod tests {
     use tokio::io::{AsyncReadExt, duplex};
 
     use super::*;
-    use crate::wire::testing::*;
+    use crate::wire::testing::{
+        PIPES, against_a_peer_that_ends, against_a_peer_that_leaves, counted, too_few,
+    };
 
     /// Awkward lengths of a line: its end only, one read, and around it.
     const LENGTHS: [usize; 6] = [1, 2, 1024, CHUNK - 1, CHUNK, CHUNK + 1];

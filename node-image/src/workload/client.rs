@@ -54,6 +54,7 @@ impl<'a> Client<'a> {
                 slots = slots.saturating_mul(in_flight as usize);
                 (slots.max(handshakes::stock(amount)), false)
             }
+            // Each of its connections is a peer.
             Parameters::Echo(load) => (load.connections as usize, false),
             _ => (slots, true),
         };

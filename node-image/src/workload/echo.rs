@@ -73,14 +73,13 @@ pub(super) async fn run(
     let begun = Instant::now();
     let end = begun + Duration::from_secs_f64(load.duration_seconds);
     let terms = Arc::new(Terms::new(setup, load));
-    let streams = peers.len() as u32 * load.streams_per_connection;
     let interval = Duration::from_secs_f64(load.connection_interval_seconds);
     let connections = (0..).zip(peers).map(|(i, peer)| {
         let at = begun + interval * i;
         connection(peer, load, at, end, &terms)
     });
     let connections = pin!(try_join_all(connections));
-    let plateau = pin!(plateau(&terms, streams, begun, end));
+    let plateau = pin!(plateau(&terms, load, begun, end));
     let (plateau, connections) = match select(plateau, connections).await {
         Either::Left((plateau, connections)) => (plateau?, connections.await?),
         // The very last moment may be noticed by streams first.
@@ -108,13 +107,18 @@ pub(super) async fn run(
 }
 
 /// Counts round trips from the moment on at which no stream is missing any more.
-async fn plateau(terms: &Terms, streams: u32, begun: Instant, end: Instant) -> Result<Plateau, Failed> {
+async fn plateau(terms: &Terms, load: &Echo, begun: Instant, end: Instant) -> Result<Plateau, Failed> {
+    let streams = load.connections * load.streams_per_connection;
+    // What is measured must not be the last moment only.
+    let latest = end - (end - begun).saturating_sub(Duration::from_secs_f64(load.ramp_seconds())) / 2;
     let settled = terms.settled.acquire_many(streams);
-    if timeout_at(end.into(), settled).await.is_err() {
+    if timeout_at(latest.into(), settled).await.is_err() {
         let missing = streams as usize - terms.settled.available_permits();
         let message = format!(
-            "{missing} of {streams} streams had neither echoed nor failed when the time was over: make duration longer, or \
-             the load smaller"
+            "{missing} of {streams} streams had neither echoed nor failed {:?} after the start, where the ramp should take \
+             {} s: make duration longer, or the load smaller",
+            latest - begun,
+            load.ramp_seconds()
         );
         return Err(Failed(failure(Reason::Timeout, message)));
     }
@@ -272,5 +276,140 @@ struct Settles<'a>(&'a Semaphore);
 impl Drop for Settles<'_> {
     fn drop(&mut self) {
         self.0.add_permits(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io,
+        pin::Pin,
+        task::{Context, Poll},
+    };
+
+    use async_trait::async_trait;
+    use tikv_jemalloc_ctl::thread;
+    use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+    use super::*;
+    use crate::{metrics::TrialMetrics, sampler::Sampling, stack};
+
+    const LINE: usize = 16 << 10;
+    const STREAMS: usize = 2000;
+
+    /// A stream that holds next to nothing: what is written can be read again.
+    struct Echoing {
+        line: Arc<[u8]>,
+        due: usize,
+        returns: bool,
+    }
+
+    impl AsyncRead for Echoing {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            into: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            if self.due == 0 {
+                return Poll::Pending;
+            }
+            let from = self.line.len() - self.due;
+            let most = self.due.min(into.remaining());
+            into.put_slice(&self.line[from..from + most]);
+            self.due -= most;
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl AsyncWrite for Echoing {
+        fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
+            if self.returns {
+                self.due += from.len();
+            }
+            Poll::Ready(Ok(from.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    struct Fake(Arc<[u8]>);
+
+    #[async_trait]
+    impl Connection for Fake {
+        fn phases(&self) -> DialPhases {
+            DialPhases::default()
+        }
+
+        async fn open(&self) -> Result<BoxStream, stack::Error> {
+            Ok(Box::new(Echoing {
+                line: self.0.clone(),
+                due: 0,
+                returns: true,
+            }))
+        }
+
+        async fn close(self: Box<Self>) {}
+    }
+
+    fn terms() -> Arc<Terms> {
+        Arc::new(Terms {
+            line: echo::line(LINE),
+            pause: Duration::from_secs(1000),
+            deadline: Duration::from_secs(2000),
+            probe: Arc::new(Probe::new(TrialMetrics::default(), Sampling::default())),
+            settled: Semaphore::new(0),
+            first_failure: OnceLock::new(),
+        })
+    }
+
+    /// Bytes that this thread holds; a test's runtime has no other.
+    fn held() -> u64 {
+        let allocated = thread::allocatedp::read().expect("jemalloc counts").get();
+        allocated - thread::deallocatedp::read().expect("jemalloc counts").get()
+    }
+
+    async fn until_all_have_echoed(terms: &Terms) {
+        while terms.probe.counters.operations.load(Ordering::Relaxed) < STREAMS as u64 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_holds_less_than_a_kibibyte_for_each_stream_of_lines_of_any_length() {
+        let terms = terms();
+        let connection: Arc<dyn Connection> = Arc::new(Fake(terms.line.clone()));
+        let end = Instant::now() + Duration::from_secs(10_000);
+        let before = held();
+        let mut tasks = JoinSet::new();
+        for _ in 0..STREAMS {
+            tasks.spawn(stream(connection.clone(), terms.clone(), end));
+        }
+        until_all_have_echoed(&terms).await;
+        let each = (held() - before) / STREAMS as u64;
+        assert!((100..1024).contains(&each), "{each} bytes");
+    }
+
+    #[tokio::test]
+    async fn a_server_does_too() {
+        let terms = terms();
+        let before = held();
+        let mut tasks = JoinSet::new();
+        for _ in 0..STREAMS {
+            let accepted = Echoing {
+                line: terms.line.clone(),
+                due: LINE,
+                returns: false,
+            };
+            tasks.spawn(serve(Box::new(accepted), terms.clone()));
+        }
+        until_all_have_echoed(&terms).await;
+        let each = (held() - before) / STREAMS as u64;
+        assert!((100..1024).contains(&each), "{each} bytes");
     }
 }

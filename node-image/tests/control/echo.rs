@@ -31,10 +31,10 @@ fn most_echoing(measured: &Measured) -> u64 {
 async fn every_stream_of_every_connection_echoes_whole_lines() {
     let pair = Pair::start();
     for stacks in PAIRS {
-        for (connections, streams, message) in [(3, 8, 1024), (1, 2, 2), (2, 1, 100_001)] {
+        for (connections, streams, message) in [(3, 8, 1024), (2, 1, 100_001)] {
             let load = Echo {
                 message_bytes: ByteSize(message),
-                ..echo(connections, streams, 1.0)
+                ..echo(connections, streams, 2.0)
             };
             let what = format!("{stacks:?} {connections}x{streams} of {message}");
             let (client, server) = pair
@@ -44,7 +44,10 @@ async fn every_stream_of_every_connection_echoes_whole_lines() {
             let all = load.streams();
             assert_eq!((client.streams, server.streams), (all, all), "{what}");
             assert_eq!(client.connections, u64::from(connections), "{what}");
-            let trips = client.histograms[&Distribution::RoundTrip].decode().unwrap().len();
+            let trips = client.histograms[&Distribution::RoundTrip]
+                .decode()
+                .unwrap()
+                .len();
             let plateau = client.plateau.unwrap();
             assert!(trips >= all + plateau.round_trips, "{what}");
             let bytes = trips * message;
@@ -73,9 +76,9 @@ async fn every_stream_of_every_connection_echoes_whole_lines() {
                 );
             }
             // What it lasts is what was asked for, and its parts are the whole.
-            assert!(client.seconds >= 1.0, "{what}: {}", client.seconds);
+            assert!(client.seconds >= 2.0, "{what}: {}", client.seconds);
             let parts = plateau.ramp_seconds + plateau.seconds;
-            assert!((1.0..1.5).contains(&parts), "{what}: {plateau:?}");
+            assert!((2.0..3.0).contains(&parts), "{what}: {plateau:?}");
             assert!(plateau.ramp_lateness_seconds < parts, "{what}: {plateau:?}");
         }
     }
@@ -96,7 +99,9 @@ async fn peer(good: usize, answer: fn(usize, Vec<u8>) -> Option<Vec<u8>>) -> (St
                     if stream.read_exact(&mut line).await.is_err() {
                         return;
                     }
-                    let Some(answer) = answer(number, line.clone()) else { break };
+                    let Some(answer) = answer(number, line.clone()) else {
+                        break;
+                    };
                     let _ = stream.write_all(&answer).await;
                 }
                 // Held, and silent.
@@ -156,6 +161,15 @@ async fn streams_that_miss_their_deadline_are_counted_and_the_others_go_on() {
     assert!(samples.iter().any(|s| s.errors.get(&Reason::Timeout) == Some(&1)));
     // The ramp waits for the stream until it has failed.
     assert!(plateau.unwrap().ramp_seconds >= 0.3, "{plateau:?}");
+}
+
+#[tokio::test]
+async fn a_ramp_that_leaves_no_time_fails_the_trial() {
+    let (address, _peer) = peer(usize::MAX, |number, line| (number != 1).then_some(line)).await;
+    let outcome = against(address, echo(1, 2, 1.0)).await;
+    assert_eq!(reason(&outcome), Some(Reason::Timeout), "{outcome:?}");
+    let message = outcome.failure.unwrap().message;
+    assert!(message.starts_with("1 of 2 streams"), "{message}");
 }
 
 #[tokio::test]

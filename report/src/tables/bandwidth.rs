@@ -123,7 +123,8 @@ fn group_tables(source: &Source<'_>, cells: &[&Cell], caption: &str) -> Vec<Tabl
         &layout.transfers,
         |notes, cell, _| source.value(notes, cell, Metric::CpuCyclesPerByte, Style::Scaled),
     );
-    let companions = [shares, cpu, cycles, rss, allocated].map(|table| table.with_rows_where_any(table::Cell::is_value));
+    let companions =
+        [shares, cpu, cycles, rss, allocated].map(|table| table.with_rows_where_any(table::Cell::is_value));
     let companions = companions.into_iter().filter(|table| !table.rows.is_empty());
     [main]
         .into_iter()

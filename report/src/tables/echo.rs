@@ -113,7 +113,9 @@ fn published_table(mut sides: Vec<Side<'_>>, title: &str, caption: &str) -> Opti
         ("Bytes\nwritten", |row| row.bytes_written, Unit::Bytes),
     ];
     let mut paths = vec![];
-    sides.iter().for_each(|(cell, ..)| push_new(&mut paths, Path::of(cell)));
+    sides
+        .iter()
+        .for_each(|(cell, ..)| push_new(&mut paths, Path::of(cell)));
     sides.sort_by_key(|(cell, ..)| paths.iter().position(|path| *path == Path::of(cell)));
     let rows: Vec<Vec<table::Cell>> = sides
         .iter()

@@ -6,9 +6,7 @@ use perfrun_api::{
     histogram::{Histogram, recorder},
     matrix::{Stack, Transport},
     measure,
-    node::{
-        Distribution, EchoSample, Info, Measured, Plateau, Reason, Resources, Sample, Transfer,
-    },
+    node::{Distribution, EchoSample, Info, Measured, Plateau, Reason, Resources, Sample, Transfer},
     plan::{Amount, Cell, Parameters, Role, plan},
     results::{
         Environment, Flag, Isolation, NodeRecord, Results, RunState, SCHEMA_VERSION, TrialFailure,
