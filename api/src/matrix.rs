@@ -121,4 +121,8 @@ pub enum Protocol {
     #[serde(rename = "/libp2p/test/data")]
     #[strum(serialize = "/libp2p/test/data")]
     TestData,
+    /// Echo (WebRTC transport benchmarks): a line, echoed.
+    #[serde(rename = "/echo/1.0.0")]
+    #[strum(serialize = "/echo/1.0.0")]
+    Echo,
 }

@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, ops::Range};
 
 use crate::{
     histogram::{Recorder, recorder},
-    node::{Distribution, Measured, Resources, Sample, Transfer},
-    plan::{Amount, Cell, Parameters, Role},
+    node::{Distribution, Measured, Plateau, Resources, Sample, Transfer},
+    plan::{Amount, Cell, Echo, Parameters, Role},
     results::{Metric, NodeRecord},
     workload::{Direction, OpenMode, Timing},
 };
@@ -49,13 +49,20 @@ pub fn metrics(cell: &Cell, nodes: &BTreeMap<String, NodeRecord>) -> BTreeMap<Me
             plateau_seconds,
             ..
         } => trial.relay_stress(*ramp_seconds..ramp_seconds + plateau_seconds, &mut metrics),
+        Parameters::Echo(echo) => {
+            trial.ping(&mut metrics);
+            trial.plateau(echo, &mut metrics);
+            trial.per_operation(trial.operations(Distribution::RoundTrip), &mut metrics);
+        }
     }
+    trial.cost(&mut metrics);
     trial.memory(&mut metrics);
     metrics
 }
 
 /// Something must have arrived, and sender and receiver must agree on the bytes, unless the receiver cut the transfer off. Returns what is wrong.
 pub fn count_mismatch(cell: &Cell, nodes: &BTreeMap<String, NodeRecord>) -> Option<String> {
+    let trial = Ends::new(nodes);
     let (direction, amount, streams) = match &cell.parameters {
         Parameters::Bandwidth {
             direction,
@@ -66,9 +73,12 @@ pub fn count_mismatch(cell: &Cell, nodes: &BTreeMap<String, NodeRecord>) -> Opti
         Parameters::Relay { bytes, .. } => (Direction::Download, Amount::Count(*bytes), 1),
         // Cut off when the time is over.
         Parameters::RelayStress { .. } => (Direction::Download, Amount::Seconds(0.0), 1),
+        // What a stream had sent when it failed, nobody knows.
+        Parameters::Echo(_) if nodes.values().all(|node| node.measured.failures == 0) => {
+            return trial.echo_mismatch();
+        }
         _ => return None,
     };
-    let trial = Ends::new(nodes);
     let sum = |ends: &[&Measured], bytes: fn(&Measured) -> u64| ends.iter().map(|m| bytes(m)).sum::<u64>();
     let up = (
         sum(&trial.clients, |m| m.bytes_sent),
@@ -274,7 +284,7 @@ impl<'a> Ends<'a> {
             metrics.insert(Metric::ConnectSeconds, quantile(&connect, 0.5));
         }
         if let Some(late) = self.merged(Distribution::Lateness) {
-            metrics.insert(Metric::LatenessMax, seconds(late.max()));
+            metrics.insert(Metric::RampLateness, seconds(late.max()));
         }
         let payload = self.clients.iter().map(|m| m.bytes_received).sum::<u64>() as f64;
         self.per_payload(payload, metrics);
@@ -325,6 +335,47 @@ impl<'a> Ends<'a> {
         metrics.extend(longest.max().map(|ns| (Metric::ReservationSeconds, seconds(ns))));
     }
 
+    /// Rates on the plateau. The nominal one is a line per pause and stream, as if a round trip took no time.
+    fn plateau(&self, echo: &Echo, metrics: &mut BTreeMap<Metric, f64>) {
+        let plateaus: Vec<Plateau> = self.clients.iter().filter_map(|m| m.plateau).collect();
+        let longest = |of: fn(&Plateau) -> f64| plateaus.iter().map(of).reduce(f64::max);
+        metrics.extend(longest(|p| p.ramp_seconds).map(|seconds| (Metric::RampSeconds, seconds)));
+        metrics.extend(longest(|p| p.ramp_lateness_seconds).map(|seconds| (Metric::RampLateness, seconds)));
+        // Every client is there, or the share would be of fewer streams than were asked for.
+        let rates: Option<Vec<f64>> = self
+            .clients
+            .iter()
+            .map(|m| m.plateau.and_then(|p| rate(p.round_trips as f64, p.seconds)))
+            .collect();
+        if let Some(achieved) = rates.map(|rates| rates.iter().sum::<f64>()) {
+            let nominal = echo.nominal_rate() * self.clients.len() as f64;
+            metrics.insert(Metric::RoundTripsPerSecond, achieved);
+            metrics.extend(rate(achieved, nominal).map(|share| (Metric::AchievedShare, share)));
+        }
+        let fewest: Option<Vec<u64>> = self.clients.iter().map(|m| fewest_echoing(m)).collect();
+        metrics.extend(fewest.map(|all| (Metric::EchoingStreams, all.iter().sum::<u64>() as f64)));
+    }
+
+    /// Without failures, what was sent has arrived, and what was echoed is as much.
+    fn echo_mismatch(&self) -> Option<String> {
+        let sum = |ends: &[&Measured], of: fn(&Measured) -> u64| ends.iter().map(|m| of(m)).sum::<u64>();
+        let [sent, echoed] = [
+            sum(&self.clients, |m| m.bytes_sent),
+            sum(&self.clients, |m| m.bytes_received),
+        ];
+        let [received, returned] = [
+            sum(&self.servers, |m| m.bytes_received),
+            sum(&self.servers, |m| m.bytes_sent),
+        ];
+        let equal = [echoed, received, returned].iter().all(|bytes| *bytes == sent);
+        (!equal).then(|| {
+            format!(
+                "echo: clients sent {sent} bytes, servers received {received} and sent {returned} back, of which clients \
+                 received {echoed}"
+            )
+        })
+    }
+
     fn per_operation(&self, operations: f64, metrics: &mut BTreeMap<Metric, f64>) {
         if operations > 0.0 {
             metrics.insert(Metric::CpuSecondsPerOperation, self.cpu() / operations);
@@ -342,7 +393,57 @@ impl<'a> Ends<'a> {
         );
     }
 
+    /// CPU for each GiB of payload, either way, and while the workload ran.
+    fn cost(&self, metrics: &mut BTreeMap<Metric, f64>) {
+        let payload = self
+            .clients
+            .iter()
+            .map(|m| m.bytes_sent + m.bytes_received)
+            .sum::<u64>();
+        if payload >= LEAST_BYTES_FOR_A_RATE {
+            let gibibytes = payload as f64 / (1u64 << 30) as f64;
+            // A download that was cut off was paid for by bytes that nobody received; goodput's own count stands.
+            metrics
+                .entry(Metric::CpuSecondsPerGiB)
+                .or_insert(self.cpu() / gibibytes);
+            let all = self.clients.iter().chain(&self.servers).chain(&self.relays);
+            // Of one node alone it would be half of the truth.
+            let cycles: Option<u64> = all.map(|m| m.resources.cpu_cycles).sum();
+            metrics.extend(cycles.map(|cycles| (Metric::CpuCyclesPerByte, cycles as f64 / payload as f64)));
+        }
+        for (metric, ends) in [
+            (Metric::ClientCpuCores, &self.clients),
+            (Metric::ServerCpuCores, &self.servers),
+        ] {
+            let busiest = ends
+                .iter()
+                .filter_map(|m| rate(cpu(m), m.samples.last()?.at_seconds))
+                .reduce(f64::max);
+            metrics.extend(busiest.map(|cores| (metric, cores)));
+        }
+    }
+
     fn memory(&self, metrics: &mut BTreeMap<Metric, f64>) {
+        for (peak, per_stream, ends) in [
+            (
+                Metric::ClientPeakAllocated,
+                Metric::ClientAllocatedPerStream,
+                &self.clients,
+            ),
+            (
+                Metric::ServerPeakAllocated,
+                Metric::ServerAllocatedPerStream,
+                &self.servers,
+            ),
+        ] {
+            let most = ends.iter().filter_map(|m| m.resources.allocated_peak_bytes).max();
+            metrics.extend(most.map(|bytes| (peak, bytes as f64)));
+            let most = ends
+                .iter()
+                .filter_map(|m| allocated_per_stream(m))
+                .reduce(f64::max);
+            metrics.extend(most.map(|bytes| (per_stream, bytes)));
+        }
         for (metric, ends) in [
             (Metric::ClientPeakRss, &self.clients),
             (Metric::ServerPeakRss, &self.servers),
@@ -381,6 +482,33 @@ impl<'a> Ends<'a> {
 /// What a node used of its CPUs, in seconds.
 fn cpu(node: &Measured) -> f64 {
     node.resources.cpu_user_seconds + node.resources.cpu_system_seconds
+}
+
+/// What streams make a node allocate, where it holds many of them. Not against what was allocated at the start: hosts of
+/// the trial before may still have been closing.
+fn allocated_per_stream(measured: &Measured) -> Option<f64> {
+    let samples = measured
+        .samples
+        .iter()
+        .filter_map(|sample| Some((sample.echo?.active_streams, sample.allocated_bytes?)));
+    let streams = samples.clone().map(|(streams, _)| streams).max()?;
+    let least = samples.clone().map(|(_, allocated)| allocated).min()?;
+    let with_all = samples.filter(|(active, _)| *active == streams);
+    let most = with_all.map(|(_, allocated)| allocated).max()?;
+    rate((most - least) as f64, streams as f64)
+}
+
+/// The fewest streams that echoed in a sample that lies on the plateau as a whole.
+fn fewest_echoing(measured: &Measured) -> Option<u64> {
+    let plateau = measured.plateau?;
+    let (begin, end) = (plateau.ramp_seconds, plateau.ramp_seconds + plateau.seconds);
+    let whole = measured
+        .samples
+        .iter()
+        .filter(|sample| sample.at_seconds - sample.interval_seconds >= begin && sample.at_seconds <= end);
+    whole
+        .filter_map(|sample| Some(sample.echo?.echoing_streams))
+        .min()
 }
 
 /// The receivers' rate in bit/s: bytes after the first read over the time since. All receivers together take

@@ -124,6 +124,12 @@ pub mod node {
         &["stack", "transport", "network"],
         "Opens, handshakes and round trips that failed",
     );
+    /// Echoing streams.
+    pub const ECHOING: Family = gauge(
+        "echoing_streams",
+        &["stack", "transport", "network"],
+        "Streams that completed a round trip in the last sample interval of an echo; 0 between trials",
+    );
     /// Trials.
     pub const TRIALS: Family = counter(
         "trials",
@@ -180,6 +186,7 @@ pub mod node {
         CONNECTIONS,
         STREAMS,
         FAILURES,
+        ECHOING,
         TRIALS,
         CELL_RUNNING,
         HANDSHAKE,
@@ -211,6 +218,13 @@ pub mod process {
     /// Memory.
     pub const MEMORY: Family =
         gauge("process_resident_memory", &[], "Resident memory of the process").in_unit("bytes");
+    /// Allocated memory.
+    pub const ALLOCATED: Family = gauge(
+        "process_allocated_memory",
+        &[],
+        "Memory that the process has allocated and not freed; less than the resident, part of which its allocator keeps",
+    )
+    .in_unit("bytes");
     /// Throttling.
     pub const THROTTLED: Family = counter(
         "cgroup_throttled",
@@ -233,7 +247,15 @@ pub mod process {
     )
     .in_unit("bytes");
     /// All of them.
-    pub const ALL: &[Family] = &[CPU, SWITCHES, MEMORY, THROTTLED, RETRANSMITS, INTERFACE];
+    pub const ALL: &[Family] = &[
+        CPU,
+        SWITCHES,
+        MEMORY,
+        ALLOCATED,
+        THROTTLED,
+        RETRANSMITS,
+        INTERFACE,
+    ];
 }
 
 /// What a link agent was asked to do, does, and measured.

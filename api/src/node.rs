@@ -23,9 +23,11 @@
 //! first header for itself; one of them with the right token suffices. `/healthz`, `/readyz` and `/metrics` need
 //! neither. Errors are [`Problem`]s.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use strum::{AsRefStr, Display, IntoStaticStr};
+use strum::{AsRefStr, Display, EnumCount, EnumIter, IntoStaticStr};
 
 use crate::{
     histogram::Histogram,
@@ -45,7 +47,7 @@ pub struct Info {
     /// Version of the node program.
     pub version: String,
     /// Stacks it speaks, with their versions, e.g. `libp2p` → `0.57.1`.
-    pub stacks: std::collections::BTreeMap<Stack, String>,
+    pub stacks: BTreeMap<Stack, String>,
     /// Build profile: `release`, or `debug`, whose numbers mean little.
     pub profile: String,
     /// The address that trials listen on and dial from.
@@ -216,6 +218,8 @@ pub struct Failure {
     Debug,
     Deserialize,
     Display,
+    EnumCount,
+    EnumIter,
     Eq,
     Hash,
     JsonSchema,
@@ -241,6 +245,8 @@ pub enum Reason {
     TooFewBytes,
     /// A peer sent more than was due, or something else than was due.
     UnexpectedBytes,
+    /// A peer echoed other bytes than it was sent.
+    WrongEcho,
     /// Not done in time.
     Timeout,
     /// Cancelled on request.
@@ -253,6 +259,8 @@ pub enum Reason {
     CountMismatch,
     /// The link was not what it was set to be.
     ImpairmentNotEffective,
+    /// The system lets the node have too little of something, for example open files.
+    LimitTooLow,
     /// A fault of the node program.
     Internal,
 }
@@ -272,8 +280,11 @@ pub struct Measured {
     pub connections: u64,
     /// Streams opened.
     pub streams: u64,
-    /// Operations (opens, handshakes, round trips) that failed in a trial that went on.
+    /// Operations (dials, opens, handshakes, round trips) that failed in a trial that went on.
     pub failures: u64,
+    /// The same by kind.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub errors: BTreeMap<Reason, u64>,
     /// From the start to the end of the workload, in seconds (client).
     pub seconds: f64,
     /// The client-to-server transfer, as this side saw it.
@@ -284,14 +295,17 @@ pub struct Measured {
     pub download: Option<Transfer>,
     /// How often what was refused, by a relay (at the relay itself) or by whom this side asked, e.g.
     /// `circuit: RESOURCE_LIMIT_EXCEEDED (201)`.
-    #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
-    pub refused: std::collections::BTreeMap<String, u64>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub refused: BTreeMap<String, u64>,
     /// Most circuits that were up at the same time (relay).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub most_circuits: u64,
     /// Distributions, in nanoseconds.
-    #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
-    pub histograms: std::collections::BTreeMap<Distribution, Histogram>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub histograms: BTreeMap<Distribution, Histogram>,
+    /// The part of the workload in which all streams are open, where they are opened one after the other (client).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plateau: Option<Plateau>,
     /// What the node used.
     pub resources: Resources,
     /// What happened in each interval.
@@ -301,6 +315,20 @@ pub struct Measured {
 
 fn is_zero(count: &u64) -> bool {
     *count == 0
+}
+
+/// What went on while all streams were open.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Plateau {
+    /// From the start of the workload until every stream had its first round trip, or had failed, in seconds.
+    pub ramp_seconds: f64,
+    /// The latest start of a connection or stream after the moment that the ramp has for it, in seconds.
+    pub ramp_lateness_seconds: f64,
+    /// From then to the end of the workload, in seconds.
+    pub seconds: f64,
+    /// Round trips completed in it.
+    pub round_trips: u64,
 }
 
 /// Bytes that went one way, over all streams of a node, and how long that took.
@@ -377,6 +405,13 @@ pub struct Resources {
     pub rss_start_bytes: u64,
     /// Most resident memory during the trial, in bytes.
     pub rss_peak_bytes: u64,
+    /// Most memory that the program had allocated in any sample of the trial, in bytes: what it asked for, without what the
+    /// allocator keeps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocated_peak_bytes: Option<u64>,
+    /// CPU cycles in user mode, where the kernel lets a program count them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_cycles: Option<u64>,
     /// Context switches because the process waited.
     pub context_switches_voluntary: u64,
     /// Context switches because it was pre-empted.
@@ -396,7 +431,7 @@ pub struct Resources {
 }
 
 /// What happened in one interval of a trial.
-#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Sample {
     /// End of the interval, in seconds since the start (client) or since the first connection (server).
@@ -416,6 +451,32 @@ pub struct Sample {
     /// Circuits that were up at its end (relay).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub circuits: u64,
+    /// Memory that the program has allocated at its end, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocated_bytes: Option<u64>,
+    /// What went on on its streams, of an echo.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub echo: Option<EchoSample>,
+    /// Operations that failed in it, by kind.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub errors: BTreeMap<Reason, u64>,
+}
+
+/// What went on on the streams of an echo in one interval.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EchoSample {
+    /// Streams that were begun and have not ended, at the end of the interval. At a client they are begun before they are
+    /// open.
+    pub active_streams: u64,
+    /// Streams that completed a round trip in it.
+    pub echoing_streams: u64,
+    /// Median of these round trips, in seconds (client).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round_trip_p50_seconds: Option<f64>,
+    /// 99th percentile of the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round_trip_p99_seconds: Option<f64>,
 }
 
 /// What a link agent can do, and what it does.

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-pub use self::parameters::{Amount, Parameters};
+pub use self::parameters::{Amount, Echo, Parameters};
 use self::support::unsupported;
 use crate::{
     matrix::{Stack, Transport},
@@ -224,6 +224,19 @@ pub enum Error {
     /// No link can be like this.
     #[error("nothing to run: {0}")]
     ImpossibleNetwork(#[from] Impossible),
+    /// An echo that would end before all its streams are open.
+    #[error(
+        "nothing to run: {load} takes {ramp_seconds} s to open all streams, one after the other: make \
+         workload.echo.duration longer than that, it is {duration_seconds} s"
+    )]
+    NoPlateau {
+        /// The parameters in short.
+        load: String,
+        /// How long its ramp takes.
+        ramp_seconds: f64,
+        /// How long it may take in all.
+        duration_seconds: f64,
+    },
     /// No workload is set; validation refuses such a document.
     #[error("nothing to run: set a workload")]
     NoWorkload,
@@ -240,6 +253,7 @@ pub fn plan(spec: &PerfRunSpec) -> Result<Plan, Error> {
     if parameters.is_empty() {
         return Err(Error::NoWorkload);
     }
+    check_plateaus(&parameters)?;
     let networks = networks(spec)?;
     let points: Vec<Vec<Point>> = networks
         .iter()
@@ -288,6 +302,22 @@ pub fn plan(spec: &PerfRunSpec) -> Result<Plan, Error> {
         cells,
         skipped,
     })
+}
+
+/// All streams of an echo have to be there before it ends: otherwise there is nothing to hold against the nominal rate.
+fn check_plateaus(parameters: &[Parameters]) -> Result<(), Error> {
+    for parameters in parameters {
+        if let Parameters::Echo(echo) = parameters
+            && echo.ramp_seconds() >= echo.duration_seconds
+        {
+            return Err(Error::NoPlateau {
+                load: parameters.to_string(),
+                ramp_seconds: echo.ramp_seconds(),
+                duration_seconds: echo.duration_seconds,
+            });
+        }
+    }
+    Ok(())
 }
 
 /// The networks that the matrix names, each once, with their figures.
@@ -379,6 +409,23 @@ fn parameters(workload: &Workload, clients: u32) -> Vec<Parameters> {
                 .iter()
                 .map(|sinks| stress_level(stress, *sinks, clients)),
         );
+    }
+
+    if let Some(echo) = &workload.echo {
+        all.extend(echo.loads.iter().map(|load| {
+            let (connections, streams_per_connection) = load.size();
+            Parameters::Echo(Echo {
+                connections,
+                streams_per_connection,
+                connection_interval_seconds: seconds(echo.connection_interval),
+                stream_interval_seconds: seconds(echo.stream_interval),
+                message_bytes: echo.message_bytes,
+                pause_seconds: seconds(echo.pause),
+                deadline_seconds: seconds(echo.deadline),
+                duration_seconds: seconds(echo.duration),
+                sample_interval_seconds: seconds(echo.sample_interval),
+            })
+        }));
     }
     distinct(all)
 }

@@ -272,12 +272,17 @@ pub enum Flag {
     ImpairmentLate,
     /// An impaired link lost packets that it was not asked to lose.
     ImpairmentDrops,
+    /// Streams echoed at less than [`LEAST_ACHIEVED`] of the nominal rate.
+    BelowNominal,
     /// The window that the kernel grants a TCP connection, and not the link, may be what limited the rate.
     WindowLimited,
 }
 
 /// A start later than this after the moment asked for is flagged, in seconds.
 pub const LATE_START_SECONDS: f64 = 0.005;
+
+/// A smaller share of the nominal rate is flagged.
+pub const LEAST_ACHIEVED: f64 = 0.95;
 
 /// What a trial says. Times in seconds, rates in bits or operations per second.
 #[derive(
@@ -348,6 +353,16 @@ pub enum Metric {
     RoundTripP99,
     /// Longest of the same.
     RoundTripMax,
+    /// Round trips per second, of all streams together, while all of them were open.
+    RoundTripsPerSecond,
+    /// The same as a share of the nominal rate, one round trip per pause and stream.
+    AchievedShare,
+    /// Fewest streams that completed a round trip in a whole sample interval while all of them were open, at the clients.
+    EchoingStreams,
+    /// From the start until every stream had its first round trip.
+    RampSeconds,
+    /// The latest start of a connection or stream after the moment that the ramp has for it.
+    RampLateness,
     /// Operations that failed.
     Failures,
     /// Median time until the connection with the relay was established.
@@ -378,16 +393,28 @@ pub enum Metric {
     Refused,
     /// Most resident memory of the relay, in bytes.
     RelayPeakRss,
-    /// Longest time by which a peer began later than it was due.
-    LatenessMax,
     /// CPU time of all nodes for each GiB of payload, in seconds.
     CpuSecondsPerGiB,
     /// CPU time of all nodes for each operation (open, handshake, round trip), in seconds.
     CpuSecondsPerOperation,
+    /// CPU cycles in user mode of all nodes for each byte of payload, where the kernel lets them be counted.
+    CpuCyclesPerByte,
+    /// CPU time of a client per second: the cores that it kept busy; of the busiest client.
+    ClientCpuCores,
+    /// The same of the busiest server.
+    ServerCpuCores,
     /// Most resident memory of a client, in bytes.
     ClientPeakRss,
     /// Most resident memory of a server, in bytes.
     ServerPeakRss,
+    /// Most memory that a client had allocated, in bytes.
+    ClientPeakAllocated,
+    /// Most memory that a server had allocated, in bytes.
+    ServerPeakAllocated,
+    /// What a client had allocated with all streams open, less the least in any sample, for each stream.
+    ClientAllocatedPerStream,
+    /// The same of a server.
+    ServerAllocatedPerStream,
 }
 
 /// Units of metrics.
@@ -406,6 +433,9 @@ pub enum Unit {
     /// Bytes.
     #[strum(serialize = "B")]
     Bytes,
+    /// A part of a whole; 1 is all of it.
+    #[strum(serialize = "1")]
+    Share,
     /// A number.
     #[strum(serialize = "")]
     Count,
@@ -416,18 +446,35 @@ impl Metric {
     pub fn unit(self) -> Unit {
         match self {
             Self::UploadGoodput | Self::DownloadGoodput => Unit::BitsPerSecond,
-            Self::OpensPerSecond | Self::HandshakesPerSecond | Self::TransfersPerSecond => Unit::PerSecond,
-            Self::ClientPeakRss | Self::ServerPeakRss | Self::RelayPeakRss => Unit::Bytes,
-            Self::Failures | Self::RelayCpu | Self::RelayBytesPerByte | Self::Circuits | Self::Refused => {
-                Unit::Count
-            }
+            Self::OpensPerSecond
+            | Self::HandshakesPerSecond
+            | Self::RoundTripsPerSecond
+            | Self::TransfersPerSecond => Unit::PerSecond,
+            Self::ClientPeakRss
+            | Self::ServerPeakRss
+            | Self::RelayPeakRss
+            | Self::ClientPeakAllocated
+            | Self::ServerPeakAllocated
+            | Self::ClientAllocatedPerStream
+            | Self::ServerAllocatedPerStream => Unit::Bytes,
+            Self::AchievedShare => Unit::Share,
+            Self::Failures
+            | Self::RelayCpu
+            | Self::RelayBytesPerByte
+            | Self::Circuits
+            | Self::Refused
+            | Self::EchoingStreams
+            | Self::CpuCyclesPerByte
+            | Self::ClientCpuCores
+            | Self::ServerCpuCores => Unit::Count,
             _ => Unit::Seconds,
         }
     }
 
     /// Whether more is better: of rates, yes; of times and costs, no.
     pub fn higher_is_better(self) -> bool {
-        matches!(self.unit(), Unit::BitsPerSecond | Unit::PerSecond)
+        matches!(self.unit(), Unit::BitsPerSecond | Unit::PerSecond | Unit::Share)
+            || self == Self::EchoingStreams
     }
 }
 

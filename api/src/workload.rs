@@ -1,6 +1,9 @@
 //! What is measured: the workloads of a PerfRun.
 
-use kube::{KubeSchema, core::Duration};
+use kube::{
+    KubeSchema,
+    core::{Duration, Rule},
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{AsRefStr, Display, EnumString};
@@ -13,7 +16,7 @@ use crate::{
 
 /// What to measure. Exactly one workload is set.
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
-#[x_kube(validation = Rule::new("[has(self.bandwidth), has(self.substreams), has(self.handshakes), has(self.ping), has(self.relay), has(self.relayStress)].filter(x, x).size() == 1").message("set exactly one workload: bandwidth, substreams, handshakes, ping, relay or relayStress"))]
+#[x_kube(validation = Rule::new("[has(self.bandwidth), has(self.substreams), has(self.handshakes), has(self.ping), has(self.echo), has(self.relay), has(self.relayStress)].filter(x, x).size() == 1").message("set exactly one workload: bandwidth, substreams, handshakes, ping, echo, relay or relayStress"))]
 #[serde(rename_all = "camelCase")]
 pub struct Workload {
     /// Bulk transfer over streams of one connection, up, down, or both after each other.
@@ -34,6 +37,9 @@ pub struct Workload {
     /// Many peers that fetch through one circuit relay, until it has no more to give.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relay_stress: Option<RelayStress>,
+    /// Many streams on many connections, each echoing a line over and over, at a pace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub echo: Option<Echo>,
 }
 
 impl Workload {
@@ -46,6 +52,7 @@ impl Workload {
             ping,
             relay,
             relay_stress,
+            echo,
         } = self;
         let names = [
             ("bandwidth", bandwidth.is_some()),
@@ -54,6 +61,7 @@ impl Workload {
             ("ping", ping.is_some()),
             ("relay", relay.is_some()),
             ("relayStress", relay_stress.is_some()),
+            ("echo", echo.is_some()),
         ];
         names
             .into_iter()
@@ -381,6 +389,116 @@ fn default_stress_transfer() -> ByteSize {
     ByteSize(10_000_000)
 }
 
+/// Many streams that echo at a pace (`/echo/1.0.0`, of the published WebRTC transport benchmarks). Each connection has an
+/// identity and a socket of its own. On each stream the client sends a line, reads the same line back, pauses, and sends
+/// it again. Connections and streams are opened one after the other: the ramp. What is achieved is measured on the
+/// plateau, from the end of the ramp to the end of `duration`.
+#[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[x_kube(validation = Rule::new("duration(self.pause.replace('µs', 'us')) < duration(self.deadline.replace('µs', 'us'))").message("pause must be shorter than deadline: a server gives up a stream that says nothing for that long"))]
+#[serde(rename_all = "camelCase")]
+pub struct Echo {
+    /// Connections and streams; every load is measured on its own.
+    #[schemars(length(max = 16))]
+    #[x_kube(validation = rule::not_empty("load"))]
+    pub loads: Vec<EchoLoad>,
+    /// Time from the start of one connection to the start of the next.
+    #[serde(default = "default_connection_interval")]
+    #[schemars(length(max = 64), extend("default" = "1s"))]
+    #[x_kube(validation = rule::duration("0s", "1m"))]
+    pub connection_interval: Duration,
+    /// Time from the start of one stream to the start of the next, on each connection.
+    #[serde(default = "default_stream_interval")]
+    #[schemars(length(max = 64), extend("default" = "100ms"))]
+    #[x_kube(validation = rule::duration("0s", "1m"))]
+    pub stream_interval: Duration,
+    /// Bytes of a line, its end included.
+    #[serde(default = "default_message")]
+    #[x_kube(validation = rule::size("2", "1Mi"))]
+    pub message_bytes: ByteSize,
+    /// Pause after each round trip. One line per pause and stream is the nominal rate.
+    #[serde(default = "default_pause")]
+    #[schemars(length(max = 64), extend("default" = "500ms"))]
+    #[x_kube(validation = rule::duration("1ms", "1h"))]
+    pub pause: Duration,
+    /// How long a round trip may take, at either end. A stream that takes longer is reset and counted as failed.
+    #[serde(default = "default_deadline")]
+    #[schemars(length(max = 64), extend("default" = "5s"))]
+    #[x_kube(validation = rule::duration("1ms", "2h"))]
+    pub deadline: Duration,
+    /// How long to echo, the ramp included; it has to be longer than that.
+    #[serde(default = "default_echo_duration")]
+    #[schemars(length(max = 64), extend("default" = "300s"))]
+    #[x_kube(validation = rule::duration("10ms", "1h"))]
+    pub duration: Duration,
+    /// How often both ends note streams, bytes, round trips, CPU and memory. A stream counts as echoing if it completed a
+    /// round trip in this time, which should therefore be longer than `pause`.
+    #[serde(default = "default_sample_interval")]
+    #[schemars(length(max = 64), extend("default" = "1s"))]
+    #[x_kube(validation = rule::duration("100ms", "1m"))]
+    pub sample_interval: Duration,
+}
+
+/// Most streams of a load: a server serves no more at the same time.
+const MOST_ECHO_STREAMS: u32 = 65_536;
+
+/// How many connections and streams: a preset, or both numbers.
+#[derive(Clone, Copy, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[x_kube(validation = Rule::new("has(self.preset) ? !has(self.connections) && !has(self.streamsPerConnection) : has(self.connections) && has(self.streamsPerConnection)").message("must be either a preset, or connections and streamsPerConnection"))]
+#[x_kube(validation = echo_streams())]
+#[serde(rename_all = "camelCase")]
+pub struct EchoLoad {
+    /// A published load: `scenario-1`, 10 connections of 1000 streams; `scenario-2`, 100 of 100; `published-effective`, 5 of
+    /// 259, the 1295 streams that echoed in the published runs of both scenarios.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preset: Option<EchoPreset>,
+    /// Connections of each client, each with an identity and a socket of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = rule::integer(1, 4096))]
+    pub connections: Option<u32>,
+    /// Streams of each connection. litep2p as a server on QUIC allows 100, so cells with more are skipped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = rule::integer(1, 4096))]
+    pub streams_per_connection: Option<u32>,
+}
+
+fn echo_streams() -> Rule {
+    Rule::new(format!(
+        "!has(self.connections) || !has(self.streamsPerConnection) || \
+         self.connections * self.streamsPerConnection <= {MOST_ECHO_STREAMS}"
+    ))
+    .message(format!("must have at most {MOST_ECHO_STREAMS} streams on all connections together").as_str())
+}
+
+impl EchoLoad {
+    /// Connections, and streams of each.
+    pub fn size(self) -> (u32, u32) {
+        match self.preset {
+            Some(EchoPreset::Scenario1) => (10, 1000),
+            Some(EchoPreset::Scenario2) => (100, 100),
+            Some(EchoPreset::PublishedEffective) => (5, 259),
+            None => (
+                self.connections.unwrap_or(1),
+                self.streams_per_connection.unwrap_or(1),
+            ),
+        }
+    }
+}
+
+/// A published load.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EchoPreset {
+    /// 10 connections of 1000 streams.
+    #[serde(rename = "scenario-1")]
+    Scenario1,
+    /// 100 connections of 100 streams.
+    #[serde(rename = "scenario-2")]
+    Scenario2,
+    /// 5 connections of 259 streams: the 1295 that echoed in the published runs, whose others were blocked by a full log
+    /// pipe.
+    PublishedEffective,
+}
+
 fn default_directions() -> Vec<Direction> {
     vec![Direction::Upload, Direction::Download]
 }
@@ -403,4 +521,32 @@ fn default_pings() -> u32 {
 
 fn default_interval() -> Duration {
     std::time::Duration::ZERO.into()
+}
+
+fn default_connection_interval() -> Duration {
+    std::time::Duration::from_secs(1).into()
+}
+
+fn default_stream_interval() -> Duration {
+    std::time::Duration::from_millis(100).into()
+}
+
+fn default_message() -> ByteSize {
+    ByteSize(1 << 10)
+}
+
+fn default_pause() -> Duration {
+    std::time::Duration::from_millis(500).into()
+}
+
+fn default_deadline() -> Duration {
+    std::time::Duration::from_secs(5).into()
+}
+
+fn default_echo_duration() -> Duration {
+    std::time::Duration::from_secs(300).into()
+}
+
+fn default_sample_interval() -> Duration {
+    std::time::Duration::from_secs(1).into()
 }

@@ -212,6 +212,10 @@ pub struct Report {
     /// Draw plots into this folder.
     #[arg(long, value_name = "DIR")]
     pub svg: Option<PathBuf>,
+    /// Write the samples of echo trials into this folder, as the published WebRTC transport benchmarks have them: a CSV file
+    /// without header for each side of each trial.
+    #[arg(long, value_name = "DIR")]
+    pub csv: Option<PathBuf>,
 }
 
 /// What to print.

@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::{Write, stderr},
+    path::Path,
 };
 
 use anyhow::{Context, ensure};
@@ -26,12 +27,26 @@ pub fn report(args: &args::Report) -> anyhow::Result<()> {
             !plots.is_empty(),
             "there is nothing to draw: no trial was completed"
         );
-        fs::create_dir_all(folder).with_context(|| format!("failed to make {}", folder.display()))?;
-        for (name, svg) in plots {
-            let file = folder.join(name);
-            fs::write(&file, svg).with_context(|| format!("failed to write {}", file.display()))?;
-            let _ = writeln!(stderr(), "wrote {}", file.display());
-        }
+        write(folder, plots)?;
+    }
+    if let Some(folder) = &args.csv {
+        let files = perfrun_report::echo_csv(&results);
+        ensure!(
+            !files.is_empty(),
+            "there is nothing to write: no trial of an echo was completed"
+        );
+        write(folder, files)?;
+    }
+    Ok(())
+}
+
+/// Writes files into a folder, which is made if there is none.
+fn write<N: AsRef<Path>>(folder: &Path, files: Vec<(N, String)>) -> anyhow::Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("failed to make {}", folder.display()))?;
+    for (name, text) in files {
+        let file = folder.join(name);
+        fs::write(&file, text).with_context(|| format!("failed to write {}", file.display()))?;
+        let _ = writeln!(stderr(), "wrote {}", file.display());
     }
     Ok(())
 }

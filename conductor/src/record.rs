@@ -13,7 +13,7 @@ use perfrun_api::{
     measure,
     node::{Outcome, Reason},
     plan::{Cell, Role, Trial},
-    results::{Flag, LATE_START_SECONDS, Metric, NodeRecord, TrialFailure, TrialRecord},
+    results::{Flag, LATE_START_SECONDS, LEAST_ACHIEVED, Metric, NodeRecord, TrialFailure, TrialRecord},
 };
 
 use crate::{clock::Offset, trial::Task};
@@ -77,9 +77,14 @@ impl Seen {
 pub(crate) fn remoteness(reason: Reason) -> u8 {
     match reason {
         Reason::NodeLost => 0,
-        Reason::Stopped | Reason::Internal | Reason::Unsupported | Reason::ListenFailed => 1,
+        Reason::Stopped
+        | Reason::Internal
+        | Reason::Unsupported
+        | Reason::LimitTooLow
+        | Reason::ListenFailed => 1,
         Reason::Refused
         | Reason::UnexpectedBytes
+        | Reason::WrongEcho
         | Reason::CountMismatch
         | Reason::ImpairmentNotEffective => 2,
         Reason::DialFailed
@@ -251,6 +256,12 @@ fn flags(facts: &Facts<'_>, starts: &Starts, completed: bool, metrics: &BTreeMap
             completed && any(|node| node.measured.failures > 0),
         ),
         (Flag::DebugBuild, facts.debug_build),
+        (
+            Flag::BelowNominal,
+            metrics
+                .get(&Metric::AchievedShare)
+                .is_some_and(|share| *share < LEAST_ACHIEVED),
+        ),
         (Flag::WindowLimited, is_window_limited(facts, metrics)),
     ]
     .into_iter()

@@ -150,6 +150,7 @@ impl RunView {
             Unit::Seconds => "seconds",
             Unit::PerSecond => "per_second",
             Unit::Bytes => "bytes",
+            Unit::Share => "ratio",
             Unit::Count => "count",
         };
         with(

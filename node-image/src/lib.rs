@@ -4,11 +4,13 @@
 //! what it costs. `trial` and `control` put that under a conductor, [`standalone`] under a shell.
 
 pub mod agent;
+pub mod allocator;
 pub mod args;
 mod clock;
 mod connections;
 mod control;
 mod info;
+mod latencies;
 mod metrics;
 mod probe;
 pub mod process;

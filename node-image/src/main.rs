@@ -17,6 +17,8 @@ fn main() -> anyhow::Result<()> {
         .with_writer(std::io::stderr)
         .init();
     process::raise_descriptor_limit();
+    // While there is one thread.
+    process::count_cycles();
     let runtime = tokio::runtime::Runtime::new().context("failed to start the async runtime")?;
     let result = runtime.block_on(async {
         match cli.command {

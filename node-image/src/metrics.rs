@@ -83,6 +83,7 @@ struct Families {
     connections: Family<Labels, Counter>,
     streams: Family<Labels, Counter>,
     failures: Family<Labels, Counter>,
+    echoing: Family<Labels, Gauge>,
     trials: Family<TrialOutcome, Counter>,
     cell: LastCell,
     scrapes: Arc<Scrapes>,
@@ -152,6 +153,7 @@ impl Metrics {
             connections: Family::default(),
             streams: Family::default(),
             failures: Family::default(),
+            echoing: Family::default(),
             trials: Family::default(),
             cell: LastCell::default(),
             scrapes: Arc::default(),
@@ -167,6 +169,7 @@ impl Metrics {
         registry.add(&node::CONNECTIONS, f.connections.clone());
         registry.add(&node::STREAMS, f.streams.clone());
         registry.add(&node::FAILURES, f.failures.clone());
+        registry.add(&node::ECHOING, f.echoing.clone());
         registry.add(&node::TRIALS, f.trials.clone());
         registry.register_collector(Box::new(f.cell.clone()));
         registry.add(&node::HANDSHAKE, f.handshake.clone());
@@ -197,6 +200,8 @@ impl Metrics {
             network: labels.network.as_str().into(),
         };
         self.families.cell.set(&labels.cell, &of);
+        // Also where nothing echoes: a panel of no series would look like a fault.
+        self.families.echoing.get_or_create(&of).set(0);
         TrialMetrics(Some(Labelled {
             of,
             families: self.families.clone(),
@@ -291,6 +296,13 @@ impl TrialMetrics {
         to.families.refused.get_or_create(&labels).inc();
     }
 
+    /// So many streams echoed in the last interval.
+    pub fn echoing(&self, streams: u64) {
+        let Some(to) = &self.0 else { return };
+        let streams = i64::try_from(streams).unwrap_or(i64::MAX);
+        to.families.echoing.get_or_create(&to.of).set(streams);
+    }
+
     /// Adds a trial's distribution.
     pub fn observe(&self, distribution: Distribution, recorder: &Recorder) {
         let Some(to) = &self.0 else { return };
@@ -329,6 +341,7 @@ impl TrialMetrics {
             outcome,
         };
         to.families.trials.get_or_create(&labels).inc();
+        self.echoing(0);
         to.families.cell.ended();
         to.families.scrapes.changed();
     }

@@ -2,13 +2,16 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use perfrun_api::node::{Resources, Sample};
+use perfrun_api::{
+    histogram::Recorder,
+    node::{Resources, Sample},
+};
 
 use crate::{
     metrics::TrialMetrics,
     process,
     process::Usage,
-    sampler::{Reading, Sampler},
+    sampler::{Reading, Sampled, Sampler, Sampling},
     wire::Counters,
 };
 
@@ -20,6 +23,7 @@ pub struct Probe {
     pub metrics: TrialMetrics,
     /// Whether the kernel forgot the peak of earlier trials.
     peak_is_ours: bool,
+    sampling: Sampling,
     watch: Mutex<Watch>,
 }
 
@@ -39,19 +43,27 @@ pub struct Seen {
     pub resources: Resources,
     /// What happened in each interval of it.
     pub samples: Vec<Sample>,
+    /// Round trips of an echo.
+    pub round_trips: Option<Recorder>,
 }
 
 impl Probe {
     /// Cleans up after earlier trials and begins to watch.
-    pub fn new(metrics: TrialMetrics) -> Self {
+    pub fn new(metrics: TrialMetrics, sampling: Sampling) -> Self {
         let peak_is_ours = process::reset_peak();
         let counters = Arc::<Counters>::default();
-        let sampler = Sampler::start(Reading::now(&counters), counters.clone(), metrics.clone());
+        let sampler = Sampler::start(
+            Reading::now(&counters),
+            counters.clone(),
+            metrics.clone(),
+            sampling,
+        );
         let watch = Mutex::new(Watch::Running(Usage::now(), sampler));
         Self {
             counters,
             metrics,
             peak_is_ours,
+            sampling,
             watch,
         }
     }
@@ -61,8 +73,13 @@ impl Probe {
         let mut watch = self.lock();
         if let Watch::Running(usage, sampler) = &mut *watch {
             // The one passes on to the metrics what it has, the other continues from there.
-            let (reading, _, _) = sampler.finish(&self.counters);
-            *sampler = Sampler::start(reading, self.counters.clone(), self.metrics.clone());
+            let reading = sampler.finish(&self.counters).last;
+            *sampler = Sampler::start(
+                reading,
+                self.counters.clone(),
+                self.metrics.clone(),
+                self.sampling,
+            );
             *usage = Usage::now();
         }
     }
@@ -74,14 +91,19 @@ impl Probe {
             Watch::Finished(seen) => return seen.clone(),
             Watch::Running(start, sampler) => {
                 let end = Usage::now();
-                let (totals, samples, sampled_peak) = sampler.finish(&self.counters);
-                let peak = process::peak()
-                    .filter(|_| self.peak_is_ours)
-                    .unwrap_or(sampled_peak);
+                let Sampled {
+                    last: totals,
+                    samples,
+                    rss_peak,
+                    allocated_peak,
+                    round_trips,
+                } = sampler.finish(&self.counters);
+                let rss_peak = process::peak().filter(|_| self.peak_is_ours).unwrap_or(rss_peak);
                 Seen {
                     totals,
-                    resources: end.since(start, peak),
+                    resources: end.since(start, rss_peak, allocated_peak),
                     samples,
+                    round_trips,
                 }
             }
         };

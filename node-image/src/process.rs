@@ -1,13 +1,20 @@
 //! What this process uses, read from the kernel.
 
-use std::{fs, time::Duration};
+use std::{
+    fs,
+    sync::{Mutex, OnceLock, PoisonError},
+    time::Duration,
+};
 
 use nix::sys::{
     resource::{UsageWho, getrusage},
     time::TimeValLike,
 };
+use perf_event::{Builder, Counter, events::Hardware};
 use perfrun_api::node::Resources;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::allocator;
 
 /// A reading of everything that only grows; [`Usage::since`] gives what was used between two.
 #[derive(Clone, Copy, Debug, Default)]
@@ -15,6 +22,8 @@ pub struct Usage {
     user: f64,
     system: f64,
     rss: u64,
+    allocated: Option<u64>,
+    cycles: Option<u64>,
     voluntary: u64,
     involuntary: u64,
     throttled: Option<f64>,
@@ -40,6 +49,8 @@ impl Usage {
             user,
             system,
             rss: resident(),
+            allocated: allocator::allocated(),
+            cycles: cycles(),
             voluntary,
             involuntary,
             throttled: throttled().map(|time| time.as_secs_f64()),
@@ -51,6 +62,11 @@ impl Usage {
     /// Resident memory, in bytes.
     pub fn rss(&self) -> u64 {
         self.rss
+    }
+
+    /// Memory that the program has allocated, in bytes.
+    pub fn allocated(&self) -> Option<u64> {
+        self.allocated
     }
 
     /// CPU time in user mode and in the kernel, in seconds.
@@ -79,8 +95,8 @@ impl Usage {
         self.retransmits
     }
 
-    /// What was used since an earlier reading; `peak` is the most resident memory seen in between.
-    pub fn since(&self, start: &Self, peak: u64) -> Resources {
+    /// What was used since an earlier reading; peaks are those seen in between.
+    pub fn since(&self, start: &Self, peak: u64, allocated_peak: Option<u64>) -> Resources {
         let interfaces = self
             .interfaces
             .zip(start.interfaces)
@@ -92,6 +108,8 @@ impl Usage {
             cpu_system_seconds: self.system - start.system,
             rss_start_bytes: start.rss,
             rss_peak_bytes: peak.max(start.rss).max(self.rss),
+            allocated_peak_bytes: allocated_peak,
+            cpu_cycles: self.cycles.zip(start.cycles).map(|(now, then)| now - then),
             context_switches_voluntary: self.voluntary - start.voluntary,
             context_switches_involuntary: self.involuntary - start.involuntary,
             throttled_seconds: self.throttled.zip(start.throttled).map(|(now, then)| now - then),
@@ -110,6 +128,31 @@ pub fn cpu() -> f64 {
     })
 }
 
+/// Cycles that this process has spent in user mode.
+static CYCLES: OnceLock<Option<Mutex<Counter>>> = OnceLock::new();
+
+/// Counts CPU cycles from now on, of the calling thread and of all that it will start: call it before there are others.
+/// Many machines, most virtual ones among them, do not let a program do that.
+pub fn count_cycles() {
+    CYCLES.get_or_init(|| {
+        let mut counter = Builder::new(Hardware::CPU_CYCLES).inherit(true).build();
+        let enabled = counter
+            .as_mut()
+            .map_err(|error| error.to_string())
+            .and_then(|counter| counter.enable().map_err(|error| error.to_string()));
+        if let Err(error) = enabled {
+            tracing::debug!(error, "CPU cycles cannot be counted here");
+        }
+        counter.ok().map(Mutex::new)
+    });
+}
+
+fn cycles() -> Option<u64> {
+    let counter = CYCLES.get()?.as_ref()?;
+    let mut counter = counter.lock().unwrap_or_else(PoisonError::into_inner);
+    counter.read().ok()
+}
+
 /// Allows this process as many open files as the system lets it have: every connection is one, and the usual limit of
 /// 1024 would end a run with many peers.
 pub fn raise_descriptor_limit() {
@@ -123,14 +166,15 @@ pub fn raise_descriptor_limit() {
     }
 }
 
+/// How many open files this process may have.
+pub fn descriptor_limit() -> Option<u64> {
+    getrlimit(Resource::Nofile).current
+}
+
 /// Gives free memory back and forgets the peak, so that one trial's memory is not charged to the next. Returns whether
 /// the kernel could forget: if not, the peak comes from samples.
 pub fn reset_peak() -> bool {
-    // SAFETY: malloc_trim only returns free heap pages to the kernel; any thread may call it at any time.
-    #[cfg(target_env = "gnu")]
-    unsafe {
-        libc::malloc_trim(0);
-    }
+    allocator::purge();
     fs::write("/proc/self/clear_refs", "5").is_ok()
 }
 
@@ -323,7 +367,7 @@ mod tests {
         while cpu() < start.user + start.system + 0.02 && begun.elapsed() < Duration::from_secs(30) {
             sum = std::hint::black_box(sum.wrapping_add(1));
         }
-        let used = Usage::now().since(&start, 0);
+        let used = Usage::now().since(&start, 0, None);
         assert!(
             used.cpu_user_seconds + used.cpu_system_seconds > 0.015,
             "{used:?}"

@@ -6,7 +6,7 @@ use std::time::Duration;
 use perfrun_api::{
     matrix::Protocol,
     node::{Side, TrialLabels, TrialRequest},
-    plan::{Amount, Parameters},
+    plan::{Amount, Echo, Parameters},
     quantity::ByteSize,
     workload::Direction,
 };
@@ -15,6 +15,10 @@ use perfrun_api::{
 const LARGEST_CHUNK: u64 = 16 << 20;
 /// Streams of a connection.
 const MOST_STREAMS: u32 = 4096;
+/// Shortest and longest time between samples, in seconds.
+const SAMPLING: std::ops::RangeInclusive<f64> = 0.01..=3600.0;
+/// Longest line of an echo.
+const LONGEST_LINE: u64 = 1 << 20;
 /// Identities of a node: its peers, times their connections in flight.
 const MOST_HOSTS: u64 = 16_384;
 /// A label of metrics.
@@ -40,11 +44,16 @@ pub fn check(request: &TrialRequest) -> Result<(), String> {
     if let Side::Client { peers, servers } = &request.side {
         let in_flight = match request.parameters {
             Parameters::Handshakes { in_flight, .. } => in_flight,
+            Parameters::Echo(load) => load.connections,
             _ => 1,
         };
         let hosts = u64::from(*peers) * u64::from(in_flight);
         ensure((1..=MOST_HOSTS).contains(&hosts), || {
-            format!("peers, times inFlight, is from 1 to {MOST_HOSTS}: it is {hosts}")
+            format!("peers, times inFlight or connections, is from 1 to {MOST_HOSTS}: it is {hosts}")
+        })?;
+        let of_echo = matches!(request.parameters, Parameters::Echo(_));
+        ensure(!of_echo || *peers == 1, || {
+            "peers is 1 in an echo: its connections are peers of their own".into()
         })?;
         ensure(!servers.is_empty(), || {
             "servers names at least one address to dial".into()
@@ -63,7 +72,7 @@ fn parameters(parameters: &Parameters) -> Result<(), String> {
             chunk_bytes,
             ..
         } => {
-            ensure(!matches!(protocol, Protocol::Ping | Protocol::TestData), || {
+            ensure(matches!(protocol, Protocol::Perf | Protocol::Litep2pPerf), || {
                 format!("{} carries no bulk transfer", protocol.as_ref())
             })?;
             count("streams", *streams)?;
@@ -122,12 +131,49 @@ fn parameters(parameters: &Parameters) -> Result<(), String> {
                 "times of a stress test are numbers above 0, and at most a year".into()
             })
         }
+        Parameters::Echo(load) => echo(load),
     }
 }
 
 fn chunk(bytes: ByteSize) -> Result<(), String> {
     ensure((1..=LARGEST_CHUNK).contains(&bytes.0), || {
         "chunkBytes is from 1 to 16Mi".into()
+    })
+}
+
+fn echo(load: &Echo) -> Result<(), String> {
+    count("connections", load.connections)?;
+    count("streamsPerConnection", load.streams_per_connection)?;
+    ensure((2..=LONGEST_LINE).contains(&load.message_bytes.0), || {
+        "messageBytes is from 2 to 1Mi".into()
+    })?;
+    for (name, seconds) in [
+        ("durationSeconds", load.duration_seconds),
+        ("pauseSeconds", load.pause_seconds),
+        ("deadlineSeconds", load.deadline_seconds),
+    ] {
+        ensure(positive(seconds), || {
+            format!("{name} is a number above 0, and at most a year")
+        })?;
+    }
+    ensure(load.pause_seconds < load.deadline_seconds, || {
+        "pauseSeconds is less than deadlineSeconds".into()
+    })?;
+    for (name, seconds) in [
+        ("connectionIntervalSeconds", load.connection_interval_seconds),
+        ("streamIntervalSeconds", load.stream_interval_seconds),
+    ] {
+        // Times thousands of streams, it must still be a time.
+        ensure((0.0..=3600.0).contains(&seconds), || {
+            format!("{name} is from 0 to 3600")
+        })?;
+    }
+    ensure(SAMPLING.contains(&load.sample_interval_seconds), || {
+        format!(
+            "sampleIntervalSeconds is from {} to {}",
+            SAMPLING.start(),
+            SAMPLING.end()
+        )
     })
 }
 
@@ -193,6 +239,20 @@ mod tests {
         }
     }
 
+    fn echo() -> Echo {
+        Echo {
+            connections: 10,
+            streams_per_connection: 1000,
+            connection_interval_seconds: 1.0,
+            stream_interval_seconds: 0.1,
+            message_bytes: ByteSize(1024),
+            pause_seconds: 0.5,
+            deadline_seconds: 5.0,
+            duration_seconds: 300.0,
+            sample_interval_seconds: 1.0,
+        }
+    }
+
     fn substreams(count: u32, rate: Option<u32>) -> Parameters {
         Parameters::Substreams {
             count,
@@ -222,6 +282,7 @@ mod tests {
                 count: 1,
                 interval_seconds: 0.0,
             },
+            Parameters::Echo(echo()),
         ];
         for parameters in right {
             assert_eq!(check(&request(parameters)), Ok(()));
@@ -278,7 +339,42 @@ mod tests {
                 "intervalSeconds",
             ),
         ];
-        for (parameters, words) in wrong {
+        let wrong_echo = |change: fn(&mut Echo)| {
+            let mut load = echo();
+            change(&mut load);
+            Parameters::Echo(load)
+        };
+        let wrong_echoes = [
+            (wrong_echo(|load| load.connections = 0), "connections is from 1"),
+            (
+                wrong_echo(|load| load.streams_per_connection = u32::MAX),
+                "streamsPerConnection is from 1",
+            ),
+            (wrong_echo(|load| load.message_bytes.0 = 1), "messageBytes"),
+            (wrong_echo(|load| load.message_bytes.0 = u64::MAX), "messageBytes"),
+            (wrong_echo(|load| load.pause_seconds = f64::NAN), "pauseSeconds"),
+            (
+                wrong_echo(|load| load.pause_seconds = 5.0),
+                "less than deadlineSeconds",
+            ),
+            (
+                wrong_echo(|load| load.duration_seconds = 1e300),
+                "durationSeconds",
+            ),
+            (
+                wrong_echo(|load| load.stream_interval_seconds = -1.0),
+                "streamIntervalSeconds",
+            ),
+            (
+                wrong_echo(|load| load.connection_interval_seconds = 1e18),
+                "connectionIntervalSeconds",
+            ),
+            (
+                wrong_echo(|load| load.sample_interval_seconds = 0.0),
+                "sampleIntervalSeconds",
+            ),
+        ];
+        for (parameters, words) in wrong.into_iter().chain(wrong_echoes) {
             let refusal = check(&request(parameters.clone())).expect_err("it makes no sense");
             assert!(refusal.contains(words), "{parameters:?}: {refusal}");
         }

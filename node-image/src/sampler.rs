@@ -1,19 +1,55 @@
 //! Interval samples of a running trial, taken beside the data path.
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, Mutex, atomic::Ordering},
     time::{Duration, Instant},
 };
 
-use perfrun_api::node::Sample;
+use perfrun_api::{
+    histogram::{Recorder, recorder},
+    node::{EchoSample, Reason, Sample},
+    plan::Parameters,
+};
+use strum::{EnumCount, IntoEnumIterator};
 use tokio::task::JoinHandle;
 
-use crate::{metrics::TrialMetrics, process, wire::Counters};
+use crate::{allocator, metrics::TrialMetrics, process, wire::Counters};
 
-/// The first interval. It doubles whenever there are [`MOST`] samples, so a long trial does not fill memory.
-const INTERVAL: Duration = Duration::from_millis(100);
-/// Samples that are kept.
-const MOST: usize = 128;
+/// How samples of a trial are taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Sampling {
+    /// The first interval. It doubles whenever there are `most` samples, so a long trial does not fill memory.
+    interval: Duration,
+    /// Samples that are kept.
+    most: usize,
+    /// Whether streams echo.
+    echo: bool,
+}
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_millis(100),
+            most: 128,
+            echo: false,
+        }
+    }
+}
+
+impl From<&Parameters> for Sampling {
+    fn from(parameters: &Parameters) -> Self {
+        match parameters {
+            Parameters::Echo(load) => Self {
+                interval: Duration::from_secs_f64(load.sample_interval_seconds),
+                // Those of an hour, one each second.
+                most: 4096,
+                echo: true,
+            },
+            _ => Self::default(),
+        }
+    }
+}
 
 /// A running sampler; stops when dropped.
 pub struct Sampler {
@@ -23,11 +59,11 @@ pub struct Sampler {
 
 impl Sampler {
     /// Samples `counters` from a reading on, and passes on to the Prometheus metrics what they count.
-    pub fn start(from: Reading, counters: Arc<Counters>, metrics: TrialMetrics) -> Self {
-        let shared = Arc::new(Mutex::new(Series::new(from, metrics)));
+    pub fn start(from: Reading, counters: Arc<Counters>, metrics: TrialMetrics, sampling: Sampling) -> Self {
+        let shared = Arc::new(Mutex::new(Series::new(from, counters.clone(), metrics, sampling)));
         let series = shared.clone();
         let task = tokio::spawn(async move {
-            let mut ticks = tokio::time::interval(INTERVAL);
+            let mut ticks = tokio::time::interval(sampling.interval);
             ticks.tick().await;
             loop {
                 ticks.tick().await;
@@ -42,15 +78,34 @@ impl Sampler {
         Self { shared, task }
     }
 
-    /// Ends sampling: the last reading, the samples up to it, and the most resident memory seen.
-    pub fn finish(&self, counters: &Counters) -> (Reading, Vec<Sample>, u64) {
+    /// Ends sampling.
+    pub fn finish(&self, counters: &Counters) -> Sampled {
         self.task.abort();
         let mut series = self.shared.lock().expect("no holder panics");
         series.ended = true;
         let last = Reading::now(counters);
         series.add(last);
-        (last, std::mem::take(&mut series.samples), series.peak)
+        Sampled {
+            last,
+            samples: std::mem::take(&mut series.samples),
+            rss_peak: series.rss_peak,
+            allocated_peak: series.allocated_peak,
+            round_trips: series.round_trips.take(),
+        }
     }
+}
+
+/// What was sampled.
+pub struct Sampled {
+    /// The last reading.
+    pub last: Reading,
+    /// The samples up to it.
+    pub samples: Vec<Sample>,
+    /// The most resident memory in a reading, and the most that was allocated.
+    pub rss_peak: u64,
+    pub allocated_peak: Option<u64>,
+    /// All round trips of an echo.
+    pub round_trips: Option<Recorder>,
 }
 
 impl Drop for Sampler {
@@ -71,8 +126,11 @@ pub struct Reading {
     pub streams: u64,
     pub failures: u64,
     circuits: u64,
+    pub errors: [u64; Reason::COUNT],
+    active: u64,
     cpu: f64,
     rss: u64,
+    allocated: Option<u64>,
 }
 
 impl Reading {
@@ -87,33 +145,53 @@ impl Reading {
             streams: counters.streams.load(Ordering::Relaxed),
             failures: counters.failures.load(Ordering::Relaxed),
             circuits: counters.circuits.load(Ordering::Relaxed),
+            errors: std::array::from_fn(|reason| counters.errors[reason].load(Ordering::Relaxed)),
+            active: counters.active.load(Ordering::Relaxed),
             cpu: process::cpu(),
             rss: process::resident(),
+            allocated: allocator::allocated(),
         }
     }
 }
 
+/// Failures by kind; `then` are those of an earlier reading.
+pub fn errors(now: &[u64; Reason::COUNT], then: &[u64; Reason::COUNT]) -> BTreeMap<Reason, u64> {
+    Reason::iter()
+        .map(|reason| (reason, now[reason as usize] - then[reason as usize]))
+        .filter(|(_, count)| *count > 0)
+        .collect()
+}
+
 struct Series {
+    counters: Arc<Counters>,
+    sampling: Sampling,
     begun: Instant,
     /// End of the last sample that was kept, and of the last reading passed to the metrics.
     kept: Reading,
     passed: Reading,
     interval: Duration,
     samples: Vec<Sample>,
-    peak: u64,
+    rss_peak: u64,
+    allocated_peak: Option<u64>,
+    round_trips: Option<Recorder>,
     ended: bool,
     metrics: TrialMetrics,
 }
 
 impl Series {
-    fn new(first: Reading, metrics: TrialMetrics) -> Self {
+    fn new(first: Reading, counters: Arc<Counters>, metrics: TrialMetrics, sampling: Sampling) -> Self {
         Self {
+            counters,
+            sampling,
             begun: first.at,
             kept: first,
             passed: first,
-            interval: INTERVAL,
+            interval: sampling.interval,
             samples: vec![],
-            peak: first.rss,
+            rss_peak: first.rss,
+            // Not that of the first reading: hosts of the last trial may still be closing.
+            allocated_peak: None,
+            round_trips: sampling.echo.then(recorder),
             ended: false,
             metrics,
         }
@@ -121,7 +199,8 @@ impl Series {
 
     /// Takes a reading; keeps a sample when the interval is over, or at the end, so that no byte is lost.
     fn add(&mut self, now: Reading) {
-        self.peak = self.peak.max(now.rss);
+        self.rss_peak = self.rss_peak.max(now.rss);
+        self.allocated_peak = self.allocated_peak.max(now.allocated);
         let before = self.passed;
         self.metrics.add(
             now.sent - before.sent,
@@ -132,15 +211,47 @@ impl Series {
         );
         self.passed = now;
         // Half an interval of slack: ticks are not exact.
-        if !self.ended && now.at - self.kept.at + INTERVAL / 2 < self.interval {
+        if !self.ended && now.at - self.kept.at + self.sampling.interval / 2 < self.interval {
             return;
         }
-        self.samples.push(sample(self.begun, &self.kept, &now));
+        let echo = self.echo(&now);
+        self.samples.push(Sample {
+            echo,
+            ..sample(self.begun, &self.kept, &now)
+        });
+        // A moment after the last interval is a part of it: a rate over no time says nothing.
+        if now.at - self.kept.at < self.interval / 2
+            && let [.., before, last] = self.samples.as_slice()
+        {
+            let both = merge(&[before.clone(), last.clone()]);
+            self.samples.truncate(self.samples.len() - 2);
+            self.samples.push(both);
+        }
         self.kept = now;
-        if self.samples.len() == MOST {
+        if self.samples.len() == self.sampling.most {
             self.samples = self.samples.chunks(2).map(merge).collect();
             self.interval *= 2;
         }
+    }
+
+    /// What streams did since the last sample that was kept.
+    fn echo(&mut self, now: &Reading) -> Option<EchoSample> {
+        let all = self.round_trips.as_mut()?;
+        let lately = self.counters.round_trips.take();
+        all.add(&lately)
+            .expect("a recorder that resizes takes every value");
+        let echoing_streams = self.counters.echoing.look();
+        self.metrics.echoing(echoing_streams);
+        let quantile = |quantile| {
+            let nanoseconds = (!lately.is_empty()).then(|| lately.value_at_quantile(quantile));
+            nanoseconds.map(|nanoseconds| nanoseconds as f64 / 1e9)
+        };
+        Some(EchoSample {
+            active_streams: now.active,
+            echoing_streams,
+            round_trip_p50_seconds: quantile(0.5),
+            round_trip_p99_seconds: quantile(0.99),
+        })
     }
 }
 
@@ -154,6 +265,9 @@ fn sample(begun: Instant, before: &Reading, now: &Reading) -> Sample {
         cpu_seconds: now.cpu - before.cpu,
         rss_bytes: now.rss,
         circuits: now.circuits,
+        allocated_bytes: now.allocated,
+        echo: None,
+        errors: errors(&now.errors, &before.errors),
     }
 }
 
@@ -161,8 +275,8 @@ fn sample(begun: Instant, before: &Reading, now: &Reading) -> Sample {
 fn merge(samples: &[Sample]) -> Sample {
     samples
         .iter()
-        .copied()
-        .reduce(|a, b| Sample {
+        .cloned()
+        .reduce(|mut a, b| Sample {
             at_seconds: b.at_seconds,
             interval_seconds: a.interval_seconds + b.interval_seconds,
             bytes_sent: a.bytes_sent + b.bytes_sent,
@@ -171,8 +285,26 @@ fn merge(samples: &[Sample]) -> Sample {
             cpu_seconds: a.cpu_seconds + b.cpu_seconds,
             rss_bytes: b.rss_bytes,
             circuits: b.circuits,
+            allocated_bytes: b.allocated_bytes,
+            echo: a.echo.zip(b.echo).map(|(a, b)| EchoSample {
+                active_streams: a.active_streams.max(b.active_streams),
+                // At least so many; and of percentiles the worse.
+                echoing_streams: a.echoing_streams.max(b.echoing_streams),
+                round_trip_p50_seconds: worse(a.round_trip_p50_seconds, b.round_trip_p50_seconds),
+                round_trip_p99_seconds: worse(a.round_trip_p99_seconds, b.round_trip_p99_seconds),
+            }),
+            errors: {
+                for (reason, count) in b.errors {
+                    *a.errors.entry(reason).or_default() += count;
+                }
+                a.errors
+            },
         })
         .unwrap_or_default()
+}
+
+fn worse(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    [a, b].into_iter().flatten().reduce(f64::max)
 }
 
 #[cfg(test)]
@@ -181,7 +313,7 @@ mod tests {
 
     fn reading(first: &Reading, tick: u32, sent: u64) -> Reading {
         Reading {
-            at: first.at + INTERVAL * tick,
+            at: first.at + Sampling::default().interval * tick,
             sent,
             ..*first
         }
@@ -190,12 +322,13 @@ mod tests {
     #[test]
     fn a_long_trial_keeps_few_samples_and_loses_no_byte() {
         let first = Reading::now(&Counters::default());
-        let mut series = Series::new(first, TrialMetrics::default());
+        let sampling = Sampling::default();
+        let mut series = Series::new(first, Arc::default(), TrialMetrics::default(), sampling);
         for tick in 1..=10_000 {
             series.ended = tick == 10_000;
             series.add(reading(&first, tick, u64::from(tick) * 7));
         }
-        assert!(series.samples.len() <= MOST);
+        assert!(series.samples.len() <= sampling.most);
         assert_eq!(series.samples.iter().map(|s| s.bytes_sent).sum::<u64>(), 70_000);
         let seconds: f64 = series.samples.iter().map(|s| s.interval_seconds).sum();
         assert!((seconds - 1000.0).abs() < 1e-6, "{seconds}");

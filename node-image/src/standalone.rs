@@ -23,7 +23,9 @@ use crate::{
     args::{self, BandwidthProtocol, Link, Observed},
     metrics::Metrics,
     probe::Probe,
-    record, stack,
+    record,
+    sampler::Sampling,
+    stack,
     workload::{self, Client, Failed, Findings, Setup},
 };
 
@@ -265,17 +267,16 @@ fn setup(link: &Link, parameters: Parameters) -> Setup {
     Setup {
         stack: link.stack,
         transport: link.transport,
+        probe: Arc::new(Probe::new(
+            metrics.trial(link.stack, link.transport, &TrialLabels::default()),
+            Sampling::from(&parameters),
+        )),
         parameters,
         listen: (IpAddr::from([0, 0, 0, 0]), 0),
         identity: None,
         max_streams: None,
         download: None,
         stack_metrics: metrics.stacks(),
-        probe: Arc::new(Probe::new(metrics.trial(
-            link.stack,
-            link.transport,
-            &TrialLabels::default(),
-        ))),
     }
 }
 

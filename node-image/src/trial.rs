@@ -10,7 +10,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use perfrun_api::node::{Failure, Measured, Outcome, Reason, Side, TrialRequest, TrialState, TrialStatus};
+use perfrun_api::node::{
+    Distribution, Failure, Measured, Outcome, Reason, Side, TrialRequest, TrialState, TrialStatus,
+};
 use serde::Serialize;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -20,6 +22,7 @@ use crate::{
     metrics::Metrics,
     probe::{Probe, Seen},
     record, request,
+    sampler::{self, Sampling},
     workload::{self, Client, Failed, Findings, Listening, Setup, failure},
 };
 
@@ -212,11 +215,8 @@ impl Allowance {
 
 impl Trial {
     fn new(id: String, request: TrialRequest, metrics: &Metrics) -> Self {
-        let probe = Arc::new(Probe::new(metrics.trial(
-            request.stack,
-            request.transport,
-            &request.labels,
-        )));
+        let labelled = metrics.trial(request.stack, request.transport, &request.labels);
+        let probe = Arc::new(Probe::new(labelled, Sampling::from(&request.parameters)));
         let progress = Progress {
             state: TrialState::Preparing,
             addresses: vec![],
@@ -408,8 +408,11 @@ impl Trial {
             totals,
             resources,
             samples,
+            round_trips,
         } = self.probe.finish();
-        for (distribution, recorder) in &findings.recorders {
+        let echoed = round_trips.iter().map(|all| (&Distribution::RoundTrip, all));
+        let recorders = || findings.recorders.iter().chain(echoed.clone());
+        for (distribution, recorder) in recorders() {
             self.probe.metrics.observe(*distribution, recorder);
         }
         let begun = self.begun.get();
@@ -422,16 +425,17 @@ impl Trial {
             connections: totals.connections,
             streams: totals.streams,
             failures: totals.failures,
+            errors: sampler::errors(&totals.errors, &Default::default()),
             seconds: took.unwrap_or_default().as_secs_f64(),
             upload: findings.upload,
             download: findings.download,
             refused: findings.refused.clone(),
             most_circuits: findings.most_circuits,
-            histograms: findings
-                .recorders
-                .iter()
+            histograms: recorders()
+                .filter(|(_, recorder)| !recorder.is_empty())
                 .map(|(name, recorder)| (*name, recorder.into()))
                 .collect(),
+            plateau: findings.plateau,
             resources,
             samples,
         }

@@ -4,6 +4,7 @@
 //! allocated for it. Every loop reads and writes in turn in one task, because litep2p's yamux loses a waker when the
 //! two halves of a stream are polled from two tasks (rust-yamux issue 232).
 
+pub mod echo;
 pub mod litep2p_perf;
 pub mod perf;
 pub mod ping;
@@ -24,8 +25,11 @@ use std::{
 };
 
 use perfrun_api::node::{Reason, Transfer};
+use strum::EnumCount;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+
+use crate::latencies::Latencies;
 
 /// What a trial counts while it runs. Only atomics: the data path never waits for a reader.
 #[derive(Debug, Default)]
@@ -40,16 +44,57 @@ pub struct Counters {
     pub streams: AtomicU64,
     /// Opens, handshakes and round trips that succeeded.
     pub operations: AtomicU64,
-    /// Opens, handshakes and round trips that failed.
+    /// Dials, opens, handshakes and round trips that failed.
     pub failures: AtomicU64,
     /// Circuits that are up, at a relay.
     pub circuits: AtomicU64,
+    /// The same by [`Reason`].
+    pub errors: [AtomicU64; Reason::COUNT],
+    /// Streams of an echo that were begun and have not ended.
+    pub active: AtomicU64,
+    /// Streams of an echo that had a round trip lately.
+    pub echoing: Echoing,
+    /// Round trips of an echo.
+    pub round_trips: Latencies,
 }
 
 impl Counters {
     /// Adds to one of the counters.
     pub fn add(counter: &AtomicU64, n: u64) {
         counter.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// Counts a failure.
+    pub fn failed(&self, reason: Reason) {
+        Self::add(&self.failures, 1);
+        Self::add(&self.errors[reason as usize], 1);
+    }
+}
+
+/// Streams that did something since somebody looked, each counted once: the upper half is the number of looks so far.
+#[derive(Debug)]
+pub struct Echoing(AtomicU64);
+
+impl Default for Echoing {
+    fn default() -> Self {
+        // Streams begin with 0, which is no look.
+        Self(AtomicU64::new(1 << 32))
+    }
+}
+
+impl Echoing {
+    /// A stream did something; `seen` is its memory of the last look, 0 at first.
+    pub fn count(&self, seen: &mut u32) {
+        let look = |state: u64| (state >> 32) as u32;
+        if look(self.0.load(Ordering::Relaxed)) != *seen {
+            *seen = look(self.0.fetch_add(1, Ordering::Relaxed));
+        }
+    }
+
+    /// How many did since the last look. Only one task may look.
+    pub fn look(&self) -> u64 {
+        let looks = self.0.load(Ordering::Relaxed) >> 32;
+        self.0.swap((looks + 1) << 32, Ordering::Relaxed) & u64::from(u32::MAX)
     }
 }
 
@@ -77,6 +122,9 @@ pub enum Error {
     /// The peer echoed other bytes than it was sent.
     #[error("the peer echoed other bytes than were sent")]
     WrongEcho,
+    /// The peer sent something else than the line that it is asked to send.
+    #[error("the peer sent another line than both ends were asked to use")]
+    WrongLine,
     /// The stream broke.
     #[error("the stream broke: {0}")]
     Stream(#[from] io::Error),
@@ -87,7 +135,8 @@ impl Error {
     pub fn reason(&self) -> Reason {
         match self {
             Self::TooFewBytes { .. } => Reason::TooFewBytes,
-            Self::UnexpectedBytes { .. } | Self::WrongEcho => Reason::UnexpectedBytes,
+            Self::UnexpectedBytes { .. } | Self::WrongLine => Reason::UnexpectedBytes,
+            Self::WrongEcho => Reason::WrongEcho,
             Self::Stream(_) => Reason::StreamFailed,
         }
     }
@@ -376,6 +425,19 @@ mod tests {
         );
         assert_eq!(all.first(), Some(base + Duration::from_millis(50)));
         assert_eq!(all.last(), Some(base + Duration::from_millis(350)));
+    }
+
+    #[test]
+    fn a_stream_counts_once_between_two_looks() {
+        let echoing = Echoing::default();
+        let mut streams = [0; 3];
+        assert_eq!(echoing.look(), 0);
+        for (round, busy) in [3, 1, 0, 2].into_iter().enumerate() {
+            for _ in 0..=round {
+                streams[..busy].iter_mut().for_each(|seen| echoing.count(seen));
+            }
+            assert_eq!(echoing.look(), busy as u64, "round {round}");
+        }
     }
 
     #[test]

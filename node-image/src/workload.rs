@@ -2,6 +2,7 @@
 
 mod bandwidth;
 mod client;
+mod echo;
 mod handshakes;
 mod ping;
 mod relay;
@@ -13,7 +14,7 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 use perfrun_api::{
     histogram::{Recorder, recorder},
     matrix::{Stack, Transport},
-    node::{Distribution, Failure, Reason, Transfer},
+    node::{Distribution, Failure, Plateau, Reason, Transfer},
     plan::{Amount, Parameters},
 };
 
@@ -23,7 +24,8 @@ pub use server::{Listening, serve};
 
 use crate::{
     probe::Probe,
-    stack::{self, HostConfig, Relaying, StackMetrics},
+    process,
+    stack::{self, DialPhases, HostConfig, Relaying, StackMetrics},
     wire,
 };
 
@@ -67,6 +69,28 @@ impl Setup {
         }
     }
 
+    /// Whether the system lets the node open enough files for the load: four for each connection.
+    fn check_descriptors(&self) -> Result<(), Failed> {
+        let Parameters::Echo(load) = &self.parameters else {
+            return Ok(());
+        };
+        let needed = match (self.stack, self.transport.raw()) {
+            // A stream is a connection there, and has one.
+            (Stack::Raw, Transport::Tcp) => load.streams() + FILES_BESIDES,
+            _ => 4 * u64::from(load.connections),
+        };
+        match process::descriptor_limit() {
+            Some(limit) if limit < needed => Err(Failed(failure(
+                Reason::LimitTooLow,
+                format!(
+                    "the load needs {needed} open files, and the system allows the node {limit}: raise the limit (ulimit -Hn, \
+                     or LimitNOFILE of whatever starts the node)"
+                ),
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     /// Zeros to write from; their number is the size of every write and read.
     fn zeros(&self) -> Arc<[u8]> {
         let chunk = match &self.parameters {
@@ -79,6 +103,9 @@ impl Setup {
     }
 }
 
+/// Open files that a node needs besides those of a load.
+const FILES_BESIDES: u64 = 64;
+
 /// What a side of a trial found, besides what its probe counted.
 #[derive(Debug, Default)]
 pub struct Findings {
@@ -86,6 +113,8 @@ pub struct Findings {
     pub upload: Option<Transfer>,
     /// The server-to-client transfer.
     pub download: Option<Transfer>,
+    /// What went on while all streams were open.
+    pub plateau: Option<Plateau>,
     /// Distributions, in nanoseconds.
     pub recorders: BTreeMap<Distribution, Recorder>,
     /// What a relay refused, and how often.
@@ -112,6 +141,16 @@ impl Findings {
             *self.refused.entry(what).or_default() += count;
         }
         self.most_circuits += others.most_circuits;
+    }
+
+    fn record_dial(&mut self, phases: DialPhases) {
+        self.record(Distribution::HandshakeEstablished, phases.established);
+        if let Some(transport) = phases.transport {
+            self.record(Distribution::HandshakeTransport, transport);
+        }
+        if let Some(relay) = phases.relay {
+            self.record(Distribution::RelayConnected, relay);
+        }
     }
 
     /// Adds what was recorded elsewhere.

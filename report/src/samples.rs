@@ -2,7 +2,7 @@
 
 use perfrun_api::{node::Sample, plan::Parameters, results::Results};
 
-const COLUMNS: [&str; 16] = [
+const COLUMNS: [&str; 22] = [
     "trial",
     "cell",
     "iteration",
@@ -19,6 +19,12 @@ const COLUMNS: [&str; 16] = [
     "rss_bytes",
     "circuits",
     "phase",
+    "allocated_bytes",
+    "active_streams",
+    "echoing_streams",
+    "round_trip_p50_seconds",
+    "round_trip_p99_seconds",
+    "errors",
 ];
 
 /// Whether peers were still being added when an interval ended, where a workload adds them one by one.
@@ -50,6 +56,9 @@ pub fn samples_csv(results: &Results) -> String {
                 cpu_seconds,
                 rss_bytes,
                 circuits,
+                allocated_bytes,
+                echo,
+                ref errors,
             } in &node.measured.samples
             {
                 let whose = (
@@ -62,7 +71,19 @@ pub fn samples_csv(results: &Results) -> String {
                 let when = (name, node.role.to_string(), at_seconds, interval_seconds);
                 let what = (bytes_sent, bytes_received, operations, cpu_seconds, rss_bytes);
                 let phase = parameters.map_or("", |parameters| phase(parameters, at_seconds));
-                let line = (whose, when, what, circuits, phase);
+                let echo = (
+                    allocated_bytes,
+                    echo.map(|echo| echo.active_streams),
+                    echo.map(|echo| echo.echoing_streams),
+                    echo.and_then(|echo| echo.round_trip_p50_seconds),
+                    echo.and_then(|echo| echo.round_trip_p99_seconds),
+                );
+                // One column, because kinds are many and errors are few: `Timeout=3 StreamFailed=1`.
+                let errors: Vec<String> = errors
+                    .iter()
+                    .map(|(reason, count)| format!("{reason}={count}"))
+                    .collect();
+                let line = (whose, when, what, circuits, phase, echo, errors.join(" "));
                 writer
                     .serialize(line)
                     .expect("every line has the columns of the header");

@@ -1,12 +1,14 @@
 //! Everything that a report says, as text and tables, in reading order.
 
 mod bandwidth;
+mod echo;
 mod environment;
 mod handshakes;
 mod links;
 mod ping;
 mod problems;
 mod relay;
+mod resources;
 mod source;
 mod substreams;
 
@@ -42,6 +44,8 @@ pub fn document(results: &Results) -> Document {
     measurements.extend(handshakes::tables(&source));
     measurements.extend(ping::tables(&source));
     measurements.extend(relay::tables(&source));
+    measurements.extend(echo::tables(&source));
+    measurements.extend(resources::tables(&source));
     measurements.extend(links::table(results));
     Document {
         title: results.name.clone(),

@@ -127,6 +127,7 @@ impl Scale {
             Unit::Seconds => TIMES,
             Unit::PerSecond => RATES,
             Unit::Bytes => BYTES,
+            Unit::Share => &[PERCENT],
             Unit::Count => &[NOTHING],
         };
         let reached = |scale: &&Self| rounded(value.abs() / scale.factor) >= 1.0;
@@ -228,6 +229,8 @@ mod tests {
             (Unit::Bytes, 700.0, "700 B"),
             (Unit::PerSecond, 12_345.0, "12.3 k/s"),
             (Unit::PerSecond, 87.6, "87.6 /s"),
+            (Unit::Share, 0.9876, "98.8 %"),
+            (Unit::Share, 1.0, "100 %"),
             (Unit::Count, 3.0, "3"),
             (Unit::Count, 2.5, "2.50"),
             (Unit::Count, 12_345.0, "12345"),

@@ -96,6 +96,51 @@ pub enum Parameters {
         /// What the relay grants.
         limits: RelayLimits,
     },
+    /// Paced echo on many streams.
+    Echo(Echo),
+}
+
+/// Paced echo on many streams.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Echo {
+    /// Connections of each client.
+    pub connections: u32,
+    /// Streams of each connection.
+    pub streams_per_connection: u32,
+    /// From the start of one connection to the start of the next, in seconds.
+    pub connection_interval_seconds: f64,
+    /// From the start of one stream to the start of the next on a connection, in seconds.
+    pub stream_interval_seconds: f64,
+    /// Bytes of a line, its end included.
+    pub message_bytes: ByteSize,
+    /// Pause after each round trip, in seconds.
+    pub pause_seconds: f64,
+    /// Longest time of a round trip, in seconds.
+    pub deadline_seconds: f64,
+    /// All of it, the ramp included, in seconds.
+    pub duration_seconds: f64,
+    /// From one sample to the next, in seconds.
+    pub sample_interval_seconds: f64,
+}
+
+impl Echo {
+    /// Streams of all connections of a client.
+    pub fn streams(&self) -> u64 {
+        u64::from(self.connections) * u64::from(self.streams_per_connection)
+    }
+
+    /// From the start to that of the last stream, if nothing takes any time, in seconds.
+    pub fn ramp_seconds(&self) -> f64 {
+        let gaps = |count: u32| f64::from(count.saturating_sub(1));
+        gaps(self.connections) * self.connection_interval_seconds
+            + gaps(self.streams_per_connection) * self.stream_interval_seconds
+    }
+
+    /// Round trips per second of a client all of whose streams echo, if a round trip takes no time.
+    pub fn nominal_rate(&self) -> f64 {
+        self.streams() as f64 / self.pause_seconds
+    }
 }
 
 impl Parameters {
@@ -106,6 +151,7 @@ impl Parameters {
             Self::Substreams { .. } => Protocol::Litep2pPerf,
             Self::Handshakes { .. } | Self::Ping { .. } => Protocol::Ping,
             Self::Relay { .. } | Self::RelayStress { .. } => Protocol::TestData,
+            Self::Echo(_) => Protocol::Echo,
         }
     }
 
@@ -113,9 +159,11 @@ impl Parameters {
     pub fn negotiation(&self) -> Negotiation {
         match self {
             Self::Bandwidth { negotiation, .. } | Self::Substreams { negotiation, .. } => *negotiation,
-            Self::Handshakes { .. } | Self::Ping { .. } | Self::Relay { .. } | Self::RelayStress { .. } => {
-                Negotiation::V1
-            }
+            Self::Handshakes { .. }
+            | Self::Ping { .. }
+            | Self::Echo(_)
+            | Self::Relay { .. }
+            | Self::RelayStress { .. } => Negotiation::V1,
         }
     }
 
@@ -128,6 +176,7 @@ impl Parameters {
             Self::Relay { .. } => 1,
             // The connection of a source with its relay carries a stream for each of its sinks.
             Self::RelayStress { sinks, sources, .. } => sinks.div_ceil((*sources).max(1)),
+            Self::Echo(echo) => echo.streams_per_connection,
         }
     }
 
@@ -168,6 +217,7 @@ impl Parameters {
                 plateau_seconds,
                 ..
             } => ramp_seconds + plateau_seconds,
+            Self::Echo(echo) => echo.duration_seconds,
             _ => 0.0,
         };
         // Parameters also come over the network, where nobody has checked them: this must not panic.
@@ -207,6 +257,7 @@ impl fmt::Display for Parameters {
             Self::Ping { count, .. } => write!(f, "ping-{count}"),
             Self::Relay { path, bytes, .. } => write!(f, "{path}-{}", ByteSize(*bytes)),
             Self::RelayStress { sinks, .. } => write!(f, "sinks-{sinks}"),
+            Self::Echo(echo) => write!(f, "echo-{}x{}", echo.connections, echo.streams_per_connection),
         }
     }
 }

@@ -8,6 +8,9 @@ use crate::{
 /// quinn's default stream credit, which litep2p does not change.
 const LITEP2P_QUIC_STREAMS: u32 = 100;
 
+/// Connections that a server has with peers at the same time.
+const MOST_CONNECTIONS: u64 = 8192;
+
 /// Why a cell cannot be measured, if so.
 pub(super) fn unsupported(cell: &Cell) -> Option<String> {
     let stacks = [cell.client_stack, cell.server_stack];
@@ -65,6 +68,9 @@ fn unsupported_by_raw(cell: &Cell) -> Option<String> {
             "raw has no baseline for this on QUIC: its server would not learn of a stream on which the client sends nothing"
                 .into(),
         ),
+        (Transport::Tcp, Parameters::Echo(echo)) if echo.streams() > MOST_CONNECTIONS => Some(format!(
+            "raw has a TCP connection for each stream, and a server takes {MOST_CONNECTIONS}"
+        )),
         _ => None,
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use perfrun_api::{
     matrix::{Negotiation, Protocol},
-    plan::{Amount, Parameters},
+    plan::{Amount, Echo, Parameters},
     quantity::ByteSize,
     workload::{Direction, OpenMode, Timing},
 };
@@ -59,6 +59,41 @@ fn they_are_complete() {
             interval_seconds: 0.02
         }
     );
+    let defaults = Echo {
+        connections: 10,
+        streams_per_connection: 1000,
+        connection_interval_seconds: 1.0,
+        stream_interval_seconds: 0.1,
+        message_bytes: ByteSize(1024),
+        pause_seconds: 0.5,
+        deadline_seconds: 5.0,
+        duration_seconds: 300.0,
+        sample_interval_seconds: 1.0,
+    };
+    assert_eq!(
+        of("{echo: {loads: [{preset: scenario-1}]}}"),
+        Parameters::Echo(defaults)
+    );
+}
+
+#[test]
+fn published_echo_loads_have_the_published_ramp_and_rate() {
+    for (preset, streams, ramp, rate) in [
+        ("scenario-1", 10_000, 108.9, 20_000.0),
+        ("scenario-2", 10_000, 108.9, 20_000.0),
+        ("published-effective", 1295, 29.8, 2590.0),
+    ] {
+        let Parameters::Echo(load) = of(&format!("{{echo: {{loads: [{{preset: {preset}}}]}}}}")) else {
+            panic!("{preset}")
+        };
+        assert_eq!(load.streams(), streams, "{preset}");
+        assert!(
+            (load.ramp_seconds() - ramp).abs() < 1e-9,
+            "{preset}: {}",
+            load.ramp_seconds()
+        );
+        assert_eq!(load.nominal_rate(), rate, "{preset}");
+    }
 }
 
 #[test]
@@ -72,6 +107,7 @@ fn each_workload_has_its_protocol() {
         ("{substreams: {}}", "/litep2p-perf/1.0.0"),
         ("{handshakes: {count: 1}}", "/ipfs/ping/1.0.0"),
         ("{ping: {}}", "/ipfs/ping/1.0.0"),
+        ("{echo: {loads: [{preset: scenario-2}]}}", "/echo/1.0.0"),
     ] {
         assert_eq!(of(workload).protocol().as_ref(), protocol, "{workload}");
     }
@@ -88,6 +124,7 @@ fn a_trial_may_last_longer_by_the_time_it_was_asked_to_take() {
         ("{handshakes: {duration: 1500ms}}", 1500),
         ("{ping: {count: 1000}}", 0),
         ("{ping: {count: 1000, interval: 10ms}}", 10_000),
+        ("{echo: {loads: [{preset: scenario-2}]}}", 300_000),
     ] {
         assert_eq!(
             of(workload).duration(),
@@ -141,6 +178,11 @@ fn they_count_streams_and_name_themselves() {
             "handshakes-2s-x10",
         ),
         ("{ping: {count: 7}}", 1, "ping-7"),
+        (
+            "{echo: {loads: [{connections: 3, streamsPerConnection: 40}]}}",
+            40,
+            "echo-3x40",
+        ),
     ] {
         let parameters = of(workload);
         assert_eq!(

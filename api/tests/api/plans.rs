@@ -341,6 +341,22 @@ iterations: 2
 }
 
 #[test]
+fn an_echo_that_ends_on_its_ramp_is_refused() {
+    let spec = |duration: &str| {
+        spec(&format!(
+            "workload: {{echo: {{loads: [{{preset: published-effective}}, {{preset: scenario-1}}], duration: {duration}}}}}"
+        ))
+    };
+    let refused = plan::plan(&spec("100s")).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "nothing to run: echo-10x1000 takes 108.9 s to open all streams, one after the other: make \
+         workload.echo.duration longer than that, it is 100 s"
+    );
+    assert!(plan::plan(&spec("110s")).is_ok());
+}
+
+#[test]
 fn a_relayed_cell_has_a_relay_of_the_build_that_serves() {
     let plan = plan(
         "workload: {relay: {sizes: [1M]}}\nstacks: [{name: next, stack: libp2p}]\n\

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use perfrun_api::{
     histogram::{Histogram, recorder},
     matrix::Stack,
-    node::{Distribution, Info, Measured, Reason, Resources, Sample, Transfer},
+    node::{Distribution, EchoSample, Info, Measured, Plateau, Reason, Resources, Sample, Transfer},
     plan,
     quantity::ByteSize,
     results::{
@@ -40,6 +40,7 @@ fn results() -> Results {
         connections: 3,
         streams: 4,
         failures: 5,
+        errors: BTreeMap::from([(Reason::Timeout, 3), (Reason::OpenFailed, 2)]),
         seconds: 0.1 + 0.2, // no short decimal
         upload: Some(Transfer {
             bytes: 6,
@@ -51,7 +52,13 @@ fn results() -> Results {
         refused: BTreeMap::from([("circuit: RESOURCE_LIMIT_EXCEEDED (201)".into(), 2)]),
         most_circuits: 3,
         histograms: BTreeMap::from([(Distribution::Open, Histogram::from(&open))]),
+        plateau: Some(Plateau {
+            ramp_seconds: 0.3,
+            ..Plateau::default()
+        }),
         resources: Resources {
+            allocated_peak_bytes: Some(9),
+            cpu_cycles: Some(10),
             throttled_seconds: Some(0.5),
             tcp_retransmits: Some(7),
             interface_received_bytes: Some(8),
@@ -60,6 +67,12 @@ fn results() -> Results {
         samples: vec![Sample {
             at_seconds: 1.0,
             operations: 2,
+            allocated_bytes: Some(11),
+            echo: Some(EchoSample {
+                round_trip_p99_seconds: Some(0.2),
+                ..EchoSample::default()
+            }),
+            errors: BTreeMap::from([(Reason::Timeout, 1)]),
             ..Sample::default()
         }],
     };

@@ -56,6 +56,38 @@ fn all_pairs_speak_over_tcp_websocket_and_quic() {
 }
 
 #[test]
+fn an_echo_needs_as_many_streams_as_it_has_on_a_connection() {
+    let load =
+        |streams: u32| format!("{{echo: {{loads: [{{connections: 2, streamsPerConnection: {streams}}}]}}}}");
+    for (client, server, transport) in [
+        ("libp2p", "libp2p", "tcp"),
+        ("libp2p", "litep2p", "tcp"),
+        ("libp2p", "libp2p", "quic-v1"),
+        ("litep2p", "libp2p", "quic-v1"),
+    ] {
+        assert_eq!(reason(&load(1000), client, server, transport), None);
+    }
+    assert_eq!(reason(&load(100), "libp2p", "litep2p", "quic-v1"), None);
+    let refused = reason(&load(101), "libp2p", "litep2p", "quic-v1");
+    assert_eq!(refused.as_deref(), Some(QUIC_STREAMS));
+}
+
+#[test]
+fn raw_echoes_on_as_many_connections_as_a_server_takes() {
+    let load = |connections: u32| {
+        format!("{{echo: {{loads: [{{connections: {connections}, streamsPerConnection: 4096}}]}}}}")
+    };
+    // Their ramp alone is longer than the default.
+    let slow = |load: String| load.replace("]}", "], duration: 1h}");
+    assert_eq!(reason(&slow(load(2)), "raw", "raw", "tcp"), None);
+    assert_eq!(
+        reason(&slow(load(3)), "raw", "raw", "tcp").as_deref(),
+        Some("raw has a TCP connection for each stream, and a server takes 8192")
+    );
+    assert_eq!(reason(&slow(load(3)), "raw", "raw", "quic-v1"), None);
+}
+
+#[test]
 fn litep2p_has_no_tls_over_tcp() {
     assert_eq!(reason(PING, "libp2p", "libp2p", "tcp-tls"), None);
     assert_eq!(

@@ -6,7 +6,7 @@ use perfrun_api::{
     matrix::Transport,
     node::{Distribution, Measured},
     plan::{Amount, Cell, Parameters, Role},
-    results::{Metric, Results, RunState, TrialRecord},
+    results::{Flag, Metric, Results, RunState, TrialRecord},
     workload::Direction,
 };
 use serde_json::json;
@@ -127,6 +127,79 @@ fn all_pings_come_back() {
         }
         let row = results.summary.first().unwrap();
         assert_eq!(row.count, 2, "warm-up does not count");
+    }
+}
+
+#[test]
+fn all_streams_of_an_echo_are_held_against_their_pace() {
+    let document = document::run("echoes")
+        .with("matrix", json!({ "clients": ["libp2p"], "servers": ["litep2p"] }))
+        .with(
+            "workload",
+            json!({ "echo": {
+                "loads": [{ "connections": 3, "streamsPerConnection": 5 }],
+                "connectionInterval": "20ms", "streamInterval": "10ms", "pause": "50ms", "duration": "3s",
+            } }),
+        );
+    for results in in_all_modes(&document) {
+        assert_eq!(results.plan.cells.len(), 2);
+        for (cell, record) in records(&results) {
+            let (client, server) = ends(record);
+            assert_eq!((client.streams, server.streams), (15, 15), "{}", cell.id);
+            assert_eq!(client.bytes_sent, server.bytes_received, "{}", cell.id);
+            // More cannot be, and how much less says something of the machine of the test.
+            let share = record.metrics[&Metric::AchievedShare];
+            assert!(share > 0.0 && share < 1.2, "{}: {share}", cell.id);
+            assert_eq!(
+                record.flags.contains(&Flag::BelowNominal),
+                share < 0.95,
+                "{}",
+                cell.id
+            );
+        }
+    }
+}
+
+#[test]
+fn an_echo_is_written_in_the_published_columns() {
+    let document = document::run("published-echo").with(
+        "workload",
+        json!({ "echo": {
+            "loads": [{ "connections": 1, "streamsPerConnection": 2 }],
+            "streamInterval": "10ms", "pause": "50ms", "duration": "1500ms", "sampleInterval": "250ms",
+        } }),
+    );
+    let place = Place::new();
+    place.run(Mode::Loopback, &document, &["--quiet"]).expect(0);
+    let folder = place.only_run();
+    let results = results(&folder);
+    place
+        .call(&["report", folder.to_str().unwrap(), "--csv", "published"])
+        .expect(0);
+    let measured = results
+        .trials
+        .iter()
+        .filter(|record| !record.trial.warmup)
+        .count();
+    let files = fs::read_dir(place.path().join("published")).unwrap();
+    let files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+    assert_eq!(files.len(), 2 * measured, "{files:?}");
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        let rows: Vec<Vec<u64>> = text
+            .lines()
+            .map(|line| line.split(',').map(|field| field.parse().unwrap()).collect())
+            .collect();
+        assert!(rows.len() >= 3, "{}: {text}", file.display());
+        assert!(rows.iter().all(|row| row.len() == 6), "{text}");
+        // Time goes on, there is memory, and whole lines went both ways.
+        assert!(rows.is_sorted_by(|a, b| a[0] < b[0]), "{text}");
+        assert!(rows.iter().all(|row| row[3] > 0), "{text}");
+        for column in [4, 5] {
+            let bytes: u64 = rows.iter().map(|row| row[column]).sum();
+            assert!(bytes > 0 && bytes.is_multiple_of(1024), "{text}");
+        }
+        assert_eq!(rows.iter().map(|row| row[1]).max(), Some(2), "{text}");
     }
 }
 

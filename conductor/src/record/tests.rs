@@ -2,8 +2,8 @@
 
 use perfrun_api::{
     matrix::{Negotiation, Protocol, Stack, Transport},
-    node::{Failure, Measured, Resources},
-    plan::{Amount, Parameters},
+    node::{Failure, Measured, Plateau, Resources},
+    plan::{Amount, Echo, Parameters},
     quantity::ByteSize,
     results::Metric,
     spec::StackName,
@@ -78,6 +78,36 @@ fn what_limits_the_trust_is_flagged() {
         Flag::DebugBuild,
     ];
     assert_eq!(record(facts).flags, all);
+}
+
+#[test]
+fn an_echo_below_its_pace_is_flagged() {
+    let load = Echo {
+        connections: 1,
+        streams_per_connection: 10,
+        connection_interval_seconds: 1.0,
+        stream_interval_seconds: 0.1,
+        message_bytes: ByteSize(1024),
+        pause_seconds: 0.5,
+        deadline_seconds: 5.0,
+        duration_seconds: 12.0,
+        sample_interval_seconds: 1.0,
+    };
+    let cell = Cell {
+        parameters: Parameters::Echo(load),
+        ..cell(1)
+    };
+    // Of 200 that are nominal in ten seconds.
+    for (round_trips, flags) in [(190, &[][..]), (189, &[Flag::BelowNominal])] {
+        let mut client = client(0);
+        client.2.measured.plateau = Some(Plateau {
+            seconds: 10.0,
+            round_trips,
+            ..Plateau::default()
+        });
+        let record = record(facts(&cell, seen([server(0), client])));
+        assert_eq!((record.failure, record.flags.as_slice()), (None, flags));
+    }
 }
 
 #[test]

@@ -22,6 +22,8 @@ impl Collector for ProcessCollector {
         let kinds = kinds.map(|(kind, count)| ([("kind", kind)], count as f64));
         encode_samples(encoder, &process::SWITCHES, kinds)?;
         encode_samples(encoder, &process::MEMORY, [(NO_LABELS, usage.rss() as f64)])?;
+        let allocated = usage.allocated().map(|bytes| (NO_LABELS, bytes as f64));
+        encode_samples(encoder, &process::ALLOCATED, allocated)?;
         encode_samples(
             encoder,
             &process::THROTTLED,

@@ -14,9 +14,7 @@ pub(super) async fn start(
     inbound: mpsc::UnboundedSender<Inbound>,
 ) -> Result<Box<dyn Host>, Error> {
     match config.transport {
-        Transport::Tcp if matches!(config.relaying, Relaying::Relay(_)) => {
-            proxy::start(config, inbound)
-        }
+        Transport::Tcp if matches!(config.relaying, Relaying::Relay(_)) => proxy::start(config, inbound),
         Transport::Tcp => tcp::start(config, inbound).await,
         Transport::QuicV1 => quic::start(config, inbound),
         other => Err(Error::Unsupported {

@@ -87,7 +87,7 @@ async fn exchange(
             let download = until(down).map_or(perf::Download::Bytes(bytes(down)), perf::Download::Until);
             perf::run(stream, upload, download, buffers, counters).await?
         }
-        Protocol::Ping | Protocol::TestData => {
+        Protocol::Ping | Protocol::TestData | Protocol::Echo => {
             return Err(Failed(failure(
                 Reason::Unsupported,
                 format!("{} carries no such transfer", protocol.as_ref()),

@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use perfrun_api::{
-    node::{Distribution, Reason},
+    node::Reason,
     plan::{Amount, Parameters},
 };
 use tokio::sync::mpsc;
 
-use super::{Failed, Findings, Setup, bandwidth, failure, handshakes, ping, relay, substreams};
+use super::{Failed, Findings, Setup, bandwidth, echo, failure, handshakes, ping, relay, substreams};
 use crate::{
     stack::{self, Connection, Host},
     wire::Counters,
@@ -49,6 +49,7 @@ impl<'a> Client<'a> {
                 "there is no server address to dial",
             )));
         }
+        setup.check_descriptors()?;
         let mut slots = peers as usize;
         let (hosts, connect) = match setup.parameters {
             Parameters::Handshakes { in_flight, amount } => {
@@ -57,6 +58,8 @@ impl<'a> Client<'a> {
             }
             // Beginning one after the other is the workload.
             Parameters::RelayStress { .. } => (0, false),
+            // Each of its connections is a peer.
+            Parameters::Echo(load) => (load.connections as usize, false),
             _ => (slots, true),
         };
         let mut client = Self {
@@ -82,15 +85,7 @@ impl<'a> Client<'a> {
                 }
             })?;
             Counters::add(&self.setup.probe.counters.connections, 1);
-            let phases = dialled.phases();
-            self.findings
-                .record(Distribution::HandshakeEstablished, phases.established);
-            if let Some(transport) = phases.transport {
-                self.findings.record(Distribution::HandshakeTransport, transport);
-            }
-            if let Some(relay) = phases.relay {
-                self.findings.record(Distribution::RelayConnected, relay);
-            }
+            self.findings.record_dial(dialled.phases());
             connection = Some(dialled);
         }
         self.peers.push(Peer {
@@ -124,6 +119,7 @@ impl<'a> Client<'a> {
             Parameters::RelayStress { .. } => {
                 relay::stress(setup, &self.servers, self.slots, findings).await?;
             }
+            Parameters::Echo(load) => echo::run(setup, peers, load, findings).await?,
         }
         Ok(begun.elapsed())
     }

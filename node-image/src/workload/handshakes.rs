@@ -123,11 +123,7 @@ struct Slots<'a> {
 impl Drop for Slots<'_> {
     fn drop(&mut self) {
         for (phases, first_byte) in self.all.iter().flat_map(|slot| &slot.done) {
-            if let Some(transport) = phases.transport {
-                self.findings.record(Distribution::HandshakeTransport, transport);
-            }
-            self.findings
-                .record(Distribution::HandshakeEstablished, phases.established);
+            self.findings.record_dial(*phases);
             self.findings
                 .record(Distribution::HandshakeFirstByte, *first_byte);
         }
@@ -157,7 +153,7 @@ impl Slot {
                 }
                 Err(failed) => {
                     tracing::debug!(failure = failed.0.message, "a handshake failed");
-                    Counters::add(&counters.failures, 1);
+                    counters.failed(failed.0.reason);
                     self.last_failure = Some(failed);
                     in_a_row += 1;
                     let since = *failing_since.get_or_insert(begun);

@@ -282,14 +282,7 @@ impl Sink {
         })?;
         let probe = self.setup.probe.clone();
         Counters::add(&probe.counters.connections, 1);
-        let phases = connection.phases();
-        {
-            let findings = &mut self.lock().findings;
-            findings.record(Distribution::HandshakeEstablished, phases.established);
-            if let Some(relay) = phases.relay {
-                findings.record(Distribution::RelayConnected, relay);
-            }
-        }
+        self.lock().findings.record_dial(connection.phases());
         loop {
             let stream = connection.open().await?;
             Counters::add(&probe.counters.streams, 1);

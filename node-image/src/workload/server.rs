@@ -10,7 +10,11 @@ use perfrun_api::{
 };
 use tokio::{sync::mpsc, task::JoinSet};
 
-use super::{Failed, Findings, Setup, failure};
+use super::{
+    Failed, Findings, Setup,
+    echo::{self, Terms},
+    failure,
+};
 use crate::{
     stack::{self, BoxStream, Host, Inbound, Reservation},
     wire::{self, Arrival, Buffers, Counters, litep2p_perf, perf, ping, test_data},
@@ -52,6 +56,7 @@ pub async fn serve(
     finish: impl Future<Output = ()>,
     findings: &mut Findings,
 ) -> Result<(), Failed> {
+    setup.check_descriptors()?;
     let (inbound, mut events) = mpsc::unbounded_channel();
     let Hosts {
         all: hosts,
@@ -155,6 +160,8 @@ impl Hosts {
 struct Streams<'a> {
     setup: &'a Setup,
     zeros: Arc<[u8]>,
+    /// Of an echo.
+    terms: Option<Arc<Terms>>,
     tasks: JoinSet<Result<Arrival, wire::Error>>,
     begun: bool,
     arrival: Arrival,
@@ -166,9 +173,14 @@ impl<'a> Streams<'a> {
         // Where the workload is not about connecting, what the server used for that is not charged to it.
         let begun = matches!(setup.parameters, Parameters::Handshakes { .. });
         let (zeros, tasks) = (setup.zeros(), JoinSet::new());
+        let terms = match &setup.parameters {
+            Parameters::Echo(load) => Some(Arc::new(Terms::new(setup, load))),
+            _ => None,
+        };
         Self {
             setup,
             zeros,
+            terms,
             tasks,
             begun,
             arrival: Arrival::default(),
@@ -195,6 +207,10 @@ impl<'a> Streams<'a> {
         self.begun = true;
         let probe = self.setup.probe.clone();
         Counters::add(&probe.counters.streams, 1);
+        if let Some(terms) = &self.terms {
+            self.tasks.spawn(echo::serve(stream, terms.clone()));
+            return;
+        }
         let protocol = self.setup.parameters.protocol();
         let mut buffers = Buffers::new(&self.zeros);
         let (bytes, may_be_cut_off) = match self.setup.parameters {
@@ -214,7 +230,8 @@ impl<'a> Streams<'a> {
                 }
                 Protocol::Perf => perf::serve(stream, &mut buffers, &probe.counters).await,
                 Protocol::Litep2pPerf => litep2p_perf::serve(stream, &mut buffers, &probe.counters).await,
-                Protocol::Ping => ping::serve(stream, &probe.counters)
+                // An echo has terms.
+                Protocol::Ping | Protocol::Echo => ping::serve(stream, &probe.counters)
                     .await
                     .map(|()| Arrival::default()),
             }

@@ -51,7 +51,7 @@ pub(super) async fn run(setup: &Setup, peers: &[Peer], findings: &mut Findings) 
                     held.push(stream);
                 }
                 Err(error) => {
-                    Counters::add(&counters.failures, 1);
+                    counters.failed(Reason::OpenFailed);
                     last_error = Some(error);
                 }
             }

@@ -3,6 +3,7 @@
 
 mod contract;
 mod cut_short;
+mod echo;
 mod failures;
 mod flood;
 mod growth;

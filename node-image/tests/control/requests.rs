@@ -3,7 +3,7 @@
 use perfrun_api::{
     matrix::{Negotiation, Protocol, Stack, Transport},
     node::{Side, TrialLabels, TrialRequest},
-    plan::{Amount, Parameters},
+    plan::{Amount, Echo, Parameters},
     quantity::ByteSize,
     workload::{Direction, OpenMode, Timing},
 };
@@ -76,4 +76,19 @@ pub fn ping(count: u32, interval_seconds: f64) -> Parameters {
 /// More pings than any test waits for.
 pub fn endless_ping() -> Parameters {
     ping(10_000_000, 0.01)
+}
+
+/// Streams that echo a line of 1 KiB every 50 ms. They are opened within the first tenth of a second.
+pub fn echo(connections: u32, streams_per_connection: u32, duration_seconds: f64) -> Echo {
+    Echo {
+        connections,
+        streams_per_connection,
+        connection_interval_seconds: 0.05 / f64::from(connections),
+        stream_interval_seconds: 0.05 / f64::from(streams_per_connection),
+        message_bytes: ByteSize(1 << 10),
+        pause_seconds: 0.05,
+        deadline_seconds: 5.0,
+        duration_seconds,
+        sample_interval_seconds: 0.2,
+    }
 }

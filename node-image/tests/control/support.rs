@@ -16,7 +16,7 @@ use perfrun_api::{
 use reqwest::{Method, RequestBuilder, StatusCode};
 use rustix::{
     io::{FdFlags, fcntl_setfd},
-    process::{Pid, Signal, kill_process},
+    process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit},
 };
 
 pub use crate::requests::*;
@@ -248,6 +248,20 @@ impl Node {
             .text()
             .await
             .unwrap()
+    }
+
+    /// Lets the node have so many open files.
+    pub fn limit_descriptors(&self, most: u64) {
+        let limit = Rlimit {
+            current: Some(most),
+            maximum: Some(most),
+        };
+        prlimit(
+            Some(Pid::from_raw(self.pid() as i32).unwrap()),
+            Resource::Nofile,
+            limit,
+        )
+        .unwrap();
     }
 
     /// Open files.

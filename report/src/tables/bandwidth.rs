@@ -106,7 +106,25 @@ fn group_tables(source: &Source<'_>, cells: &[&Cell], caption: &str) -> Vec<Tabl
         &layout.transfers,
         |notes, cell, _| source.both(notes, cell, [Metric::ClientPeakRss, Metric::ServerPeakRss]),
     );
-    let companions = [shares, cpu, rss].map(|table| table.with_rows_where_any(table::Cell::is_value));
+    let allocated = layout.table(
+        source,
+        "Allocated memory",
+        "most memory that the program had allocated, client / server",
+        &layout.transfers,
+        |notes, cell, _| {
+            let metrics = [Metric::ClientPeakAllocated, Metric::ServerPeakAllocated];
+            source.both(notes, cell, metrics)
+        },
+    );
+    let cycles = layout.table(
+        source,
+        "CPU cycles per byte",
+        "cycles in user mode of all nodes together",
+        &layout.transfers,
+        |notes, cell, _| source.value(notes, cell, Metric::CpuCyclesPerByte, Style::Scaled),
+    );
+    let companions =
+        [shares, cpu, cycles, rss, allocated].map(|table| table.with_rows_where_any(table::Cell::is_value));
     let companions = companions.into_iter().filter(|table| !table.rows.is_empty());
     [main]
         .into_iter()

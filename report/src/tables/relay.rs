@@ -171,7 +171,7 @@ fn stress(source: &Source<'_>, cells: &[&Cell]) -> Table {
         ("Relay\nRSS", Metric::RelayPeakRss),
         ("Most\ncircuits", Metric::Circuits),
         ("Refused", Metric::Refused),
-        ("Late by\nat most", Metric::LatenessMax),
+        ("Late by\nat most", Metric::RampLateness),
         ("Failures", Metric::Failures),
     ]
     .map(|(name, metric)| Column { name, metric });

@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::HashMap};
 
 use perfrun_api::{
     plan::{Cell, Parameters, Plan, cell_id},
-    results::{Flag, LATE_START_SECONDS, Metric, Results, SummaryRow, Unit},
+    results::{Flag, LATE_START_SECONDS, LEAST_ACHIEVED, Metric, Results, SummaryRow, Unit},
 };
 
 use crate::{
@@ -237,6 +237,10 @@ fn explained(flag: Flag) -> String {
         Flag::ImpairmentDrops => {
             "an impaired link lost packets that it should not have (busy machine)".to_owned()
         }
+        Flag::BelowNominal => format!(
+            "streams echoed at less than {:.0} % of the nominal rate",
+            LEAST_ACHIEVED * 1e2
+        ),
         Flag::WindowLimited => "the kernel's TCP window may have been the limit, not the link".to_owned(),
     }
 }

@@ -8,7 +8,7 @@ use perfrun_api::{
     results::{Flag, Leg, LinkCheck},
 };
 use perfrun_link::probe::{Delivery, Measurement, Plan, RoundTrip, judge};
-use perfrun_report::{markdown, samples_csv, terminal};
+use perfrun_report::{echo_csv, markdown, samples_csv, terminal};
 
 use crate::fixtures::run;
 
@@ -149,6 +149,28 @@ fn ping() {
     .results();
     assert_snapshot!("ping.md", markdown(&results));
     assert_snapshot!("ping.txt", terminal(&results, 80));
+}
+
+#[test]
+fn echo() {
+    let results = run("
+  workload:
+    echo:
+      loads: [{connections: 2, streamsPerConnection: 50}]
+      duration: 20s
+  matrix: {transports: [tcp, quic-v1]}
+")
+    .flagged("litep2p.libp2p.tcp.echo-2x50/", Flag::BelowNominal)
+    .results();
+    assert_snapshot!("echo.md", markdown(&results));
+    assert_snapshot!("echo.txt", terminal(&results, 100));
+    let files = echo_csv(&results);
+    assert_eq!(
+        files.len(),
+        results.plan.cells.len() * results.spec.iterations as usize * 2
+    );
+    let (name, first) = &files[0];
+    assert_snapshot!("echo.csv", format!("{name}\n{first}"));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use perfrun_api::{
     histogram::{Histogram, recorder},
     matrix::{Stack, Transport},
     measure,
-    node::{Distribution, Info, Measured, Reason, Resources, Sample, Transfer},
+    node::{Distribution, EchoSample, Info, Measured, Plateau, Reason, Resources, Sample, Transfer},
     plan::{Amount, Cell, Parameters, Role, plan},
     results::{
         Environment, Flag, Isolation, NodeRecord, Results, RunState, SCHEMA_VERSION, TrialFailure,
@@ -334,8 +334,29 @@ fn measured(cell: &Cell, key: &str) -> BTreeMap<String, NodeRecord> {
                 .insert(Distribution::Lateness, spread(*sinks, 0.001));
             relay.most_circuits = u64::from(*sinks);
         }
+        Parameters::Echo(load) => {
+            let trips = (load.nominal_rate() * load.duration_seconds * 0.97) as u64;
+            client
+                .histograms
+                .insert(Distribution::RoundTrip, spread(trips as u32, latency));
+            client.seconds = load.duration_seconds;
+            client.bytes_sent = trips * load.message_bytes.0;
+            client.bytes_received = client.bytes_sent;
+            (server.bytes_received, server.bytes_sent) = (client.bytes_sent, client.bytes_received);
+            let seconds = load.duration_seconds - load.ramp_seconds();
+            client.plateau = Some(Plateau {
+                ramp_seconds: load.ramp_seconds() + latency,
+                ramp_lateness_seconds: 0.0012 * scatter("late"),
+                seconds,
+                round_trips: (load.nominal_rate() * seconds * 0.97) as u64,
+            });
+        }
     }
     let interval = client.seconds / 2.0;
+    let echo = match &cell.parameters {
+        Parameters::Echo(load) => Some(load),
+        _ => None,
+    };
     for end in [&mut client, &mut server, &mut relay] {
         end.connections = 1;
         end.streams = 1;
@@ -344,17 +365,25 @@ fn measured(cell: &Cell, key: &str) -> BTreeMap<String, NodeRecord> {
             cpu_system_seconds: client_share(end) * 0.4,
             rss_start_bytes: 18 << 20,
             rss_peak_bytes: (19 << 20) + (end.bytes_received / 200).min(40 << 20),
+            allocated_peak_bytes: echo.map(|load| (11 << 20) + load.streams() * 4096),
             ..Resources::default()
         };
-        end.samples = (1..=2)
+        end.samples = (1..=2_u64)
             .map(|i| Sample {
-                at_seconds: f64::from(i) * interval,
+                at_seconds: i as f64 * interval,
                 interval_seconds: interval,
                 bytes_sent: end.bytes_sent / 2,
                 bytes_received: end.bytes_received / 2,
                 operations: u64::from(end.bytes_sent + end.bytes_received == 0),
                 cpu_seconds: interval * 0.8,
                 rss_bytes: end.resources.rss_peak_bytes,
+                allocated_bytes: echo.map(|load| (11 << 20) + load.streams() * 2048 * i),
+                echo: echo.map(|load| EchoSample {
+                    active_streams: load.streams() * i / 2,
+                    echoing_streams: load.streams() * i / 2,
+                    round_trip_p50_seconds: Some(latency),
+                    round_trip_p99_seconds: Some(latency * 2.0),
+                }),
                 ..Sample::default()
             })
             .collect();

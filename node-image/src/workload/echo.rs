@@ -1,0 +1,415 @@
+//! Many streams on many connections, each echoing a line at a pace.
+
+use std::{
+    pin::pin,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use futures::future::{Either, select, try_join_all};
+use perfrun_api::{
+    node::{Failure, Plateau, Reason},
+    plan::Echo,
+};
+use tokio::{
+    sync::Semaphore,
+    task::JoinSet,
+    time::{sleep_until, timeout, timeout_at},
+};
+
+use super::{Failed, Findings, Setup, client::Peer, failure};
+use crate::{
+    probe::Probe,
+    stack::{BoxStream, Connection, DialPhases},
+    wire::{self, Arrival, Counters, echo},
+};
+
+/// What all streams of one side share.
+pub(super) struct Terms {
+    line: Arc<[u8]>,
+    pause: Duration,
+    deadline: Duration,
+    probe: Arc<Probe>,
+    /// A permit for each stream that had its first round trip, or never will.
+    settled: Semaphore,
+    first_failure: OnceLock<Failure>,
+}
+
+impl Terms {
+    pub(super) fn new(setup: &Setup, load: &Echo) -> Self {
+        Self {
+            line: echo::line(load.message_bytes.0 as usize),
+            pause: Duration::from_secs_f64(load.pause_seconds),
+            deadline: Duration::from_secs_f64(load.deadline_seconds),
+            probe: setup.probe.clone(),
+            settled: Semaphore::new(0),
+            first_failure: OnceLock::new(),
+        }
+    }
+
+    /// The trial goes on without whatever failed.
+    fn failed(&self, Failed(failure): Failed) {
+        tracing::debug!(failure = failure.message, "an echo failed");
+        self.probe.counters.failed(failure.reason);
+        let _ = self.first_failure.set(failure);
+    }
+
+    fn missed_deadline(&self) -> Failed {
+        let message = format!("a line did not come within {:?}", self.deadline);
+        Failed(failure(Reason::Timeout, message))
+    }
+}
+
+/// Opens connections and streams by schedule, and has them echo until the load's time is over.
+pub(super) async fn run(
+    setup: &Setup,
+    peers: &[Peer],
+    load: &Echo,
+    findings: &mut Findings,
+) -> Result<(), Failed> {
+    let begun = Instant::now();
+    let end = begun + Duration::from_secs_f64(load.duration_seconds);
+    let terms = Arc::new(Terms::new(setup, load));
+    let interval = Duration::from_secs_f64(load.connection_interval_seconds);
+    let connections = (0..).zip(peers).map(|(i, peer)| {
+        let at = begun + interval * i;
+        connection(peer, load, at, end, &terms)
+    });
+    let connections = pin!(try_join_all(connections));
+    let plateau = pin!(plateau(&terms, load, begun, end));
+    let (plateau, connections) = match select(plateau, connections).await {
+        Either::Left((plateau, connections)) => (plateau?, connections.await?),
+        // The very last moment may be noticed by streams first.
+        Either::Right((connections, plateau)) if Instant::now() >= end => (plateau.await?, connections?),
+        Either::Right((connections, _)) => {
+            connections?;
+            let none = || failure(Reason::Internal, "all streams ended before their time");
+            let Failure { reason, message } = terms.first_failure.get().cloned().unwrap_or_else(none);
+            return Err(Failed(failure(
+                reason,
+                format!("every stream failed, the first because: {message}"),
+            )));
+        }
+    };
+    let mut lateness = Duration::ZERO;
+    for (phases, late) in connections.into_iter().flatten() {
+        lateness = lateness.max(late);
+        findings.record_dial(phases);
+    }
+    findings.plateau = Some(Plateau {
+        ramp_lateness_seconds: lateness.as_secs_f64(),
+        ..plateau
+    });
+    Ok(())
+}
+
+/// Counts round trips from the moment on at which no stream is missing any more.
+async fn plateau(terms: &Terms, load: &Echo, begun: Instant, end: Instant) -> Result<Plateau, Failed> {
+    let streams = load.connections * load.streams_per_connection;
+    // What is measured must not be the last moment only.
+    let latest = end - (end - begun).saturating_sub(Duration::from_secs_f64(load.ramp_seconds())) / 2;
+    let settled = terms.settled.acquire_many(streams);
+    if timeout_at(latest.into(), settled).await.is_err() {
+        let missing = streams as usize - terms.settled.available_permits();
+        let message = format!(
+            "{missing} of {streams} streams had neither echoed nor failed {:?} after the start, where the ramp should take \
+             {} s: make duration longer, or the load smaller",
+            latest - begun,
+            load.ramp_seconds()
+        );
+        return Err(Failed(failure(Reason::Timeout, message)));
+    }
+    let round_trips = || terms.probe.counters.operations.load(Ordering::Relaxed);
+    let (from, before) = (Instant::now(), round_trips());
+    sleep_until(end.into()).await;
+    Ok(Plateau {
+        ramp_seconds: (from - begun).as_secs_f64(),
+        seconds: from.elapsed().as_secs_f64(),
+        round_trips: round_trips() - before,
+        ..Plateau::default()
+    })
+}
+
+/// One connection with its streams, from the moment `at` on: how it was dialled, and how late anything was begun. Nothing,
+/// if it could not be dialled.
+async fn connection(
+    peer: &Peer,
+    load: &Echo,
+    at: Instant,
+    end: Instant,
+    terms: &Arc<Terms>,
+) -> Result<Option<(DialPhases, Duration)>, Failed> {
+    let streams = load.streams_per_connection;
+    let mut late = lateness(at).await;
+    let connection: Arc<dyn Connection> = match peer.host.dial(&peer.server).await {
+        Ok(connection) => connection.into(),
+        Err(error) => {
+            terms.failed(error.into());
+            terms.settled.add_permits(streams as usize);
+            return Ok(None);
+        }
+    };
+    // From here: what dialling takes must not make a burst of the first streams.
+    let up = Instant::now();
+    Counters::add(&terms.probe.counters.connections, 1);
+    let interval = Duration::from_secs_f64(load.stream_interval_seconds);
+    let mut tasks = JoinSet::new();
+    for i in 0..streams {
+        late = late.max(lateness(up + interval * i).await);
+        tasks.spawn(stream(connection.clone(), terms.clone(), end));
+    }
+    let phases = connection.phases();
+    while let Some(ended) = tasks.join_next().await {
+        ended.map_err(|error| Failed(failure(Reason::Internal, error)))??;
+    }
+    Ok(Some((phases, late)))
+}
+
+/// Waits for a moment; returns by how much it was missed.
+async fn lateness(at: Instant) -> Duration {
+    sleep_until(at.into()).await;
+    at.elapsed()
+}
+
+/// One stream of a client. Only wrong bytes end the trial.
+async fn stream(connection: Arc<dyn Connection>, terms: Arc<Terms>, end: Instant) -> Result<(), Failed> {
+    let _active = Active::new(&terms);
+    let first = Settles(&terms.settled);
+    let opened = connection.open().await;
+    drop(connection);
+    let echoed = match opened {
+        Ok(stream) => {
+            Counters::add(&terms.probe.counters.streams, 1);
+            echo_until(stream, &terms, end, first).await
+        }
+        Err(error) => Err(error.into()),
+    };
+    match echoed {
+        Err(failed) if failed.0.reason == Reason::WrongEcho => Err(failed),
+        Err(failed) => {
+            terms.failed(failed);
+            Ok(())
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
+async fn echo_until(
+    mut stream: BoxStream,
+    terms: &Terms,
+    end: Instant,
+    first: Settles<'_>,
+) -> Result<(), Failed> {
+    let mut first = Some(first);
+    let mut window = 0;
+    let counters = &terms.probe.counters;
+    loop {
+        let begun = Instant::now();
+        if begun >= end {
+            return Ok(());
+        }
+        timeout(
+            terms.deadline,
+            echo::round_trip(&mut stream, &terms.line, counters),
+        )
+        .await
+        .map_err(|_| terms.missed_deadline())??;
+        let now = Instant::now();
+        counters.round_trips.record(now - begun);
+        Counters::add(&counters.operations, 1);
+        counters.echoing.count(&mut window);
+        first.take();
+        sleep_until((now + terms.pause).min(end).into()).await;
+    }
+}
+
+/// One stream of a server. Only wrong bytes fail the trial; whatever else happens is counted.
+pub(super) async fn serve(mut stream: BoxStream, terms: Arc<Terms>) -> Result<Arrival, wire::Error> {
+    let _active = Active::new(&terms);
+    let mut window = 0;
+    let counters = &terms.probe.counters;
+    loop {
+        let line = echo::serve(&mut stream, &terms.line, counters);
+        match timeout(terms.deadline, line).await {
+            Ok(Ok(true)) => {
+                Counters::add(&counters.operations, 1);
+                counters.echoing.count(&mut window);
+            }
+            Ok(Ok(false)) => break,
+            Ok(Err(error @ wire::Error::WrongLine)) => return Err(error),
+            Ok(Err(error)) => {
+                terms.failed(error.into());
+                break;
+            }
+            Err(_) => {
+                terms.failed(terms.missed_deadline());
+                break;
+            }
+        }
+    }
+    Ok(Arrival::default())
+}
+
+/// Counts a stream as long as it is there.
+struct Active<'a>(&'a AtomicU64);
+
+impl<'a> Active<'a> {
+    fn new(terms: &'a Terms) -> Self {
+        let active = &terms.probe.counters.active;
+        Counters::add(active, 1);
+        Self(active)
+    }
+}
+
+impl Drop for Active<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Says when dropped that the ramp need not wait for this stream any more.
+struct Settles<'a>(&'a Semaphore);
+
+impl Drop for Settles<'_> {
+    fn drop(&mut self) {
+        self.0.add_permits(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io,
+        pin::Pin,
+        task::{Context, Poll},
+    };
+
+    use async_trait::async_trait;
+    use tikv_jemalloc_ctl::thread;
+    use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+    use super::*;
+    use crate::{metrics::TrialMetrics, sampler::Sampling, stack};
+
+    const LINE: usize = 16 << 10;
+    const STREAMS: usize = 2000;
+
+    /// A stream that holds next to nothing: what is written can be read again.
+    struct Echoing {
+        line: Arc<[u8]>,
+        due: usize,
+        returns: bool,
+    }
+
+    impl AsyncRead for Echoing {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            into: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            if self.due == 0 {
+                return Poll::Pending;
+            }
+            let from = self.line.len() - self.due;
+            let most = self.due.min(into.remaining());
+            into.put_slice(&self.line[from..from + most]);
+            self.due -= most;
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl AsyncWrite for Echoing {
+        fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
+            if self.returns {
+                self.due += from.len();
+            }
+            Poll::Ready(Ok(from.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    struct Fake(Arc<[u8]>);
+
+    #[async_trait]
+    impl Connection for Fake {
+        fn phases(&self) -> DialPhases {
+            DialPhases::default()
+        }
+
+        async fn open(&self) -> Result<BoxStream, stack::Error> {
+            Ok(Box::new(Echoing {
+                line: self.0.clone(),
+                due: 0,
+                returns: true,
+            }))
+        }
+
+        async fn close(self: Box<Self>) {}
+    }
+
+    fn terms() -> Arc<Terms> {
+        Arc::new(Terms {
+            line: echo::line(LINE),
+            pause: Duration::from_secs(1000),
+            deadline: Duration::from_secs(2000),
+            probe: Arc::new(Probe::new(TrialMetrics::default(), Sampling::default())),
+            settled: Semaphore::new(0),
+            first_failure: OnceLock::new(),
+        })
+    }
+
+    /// Bytes that this thread holds; a test's runtime has no other.
+    fn held() -> u64 {
+        let allocated = thread::allocatedp::read().expect("jemalloc counts").get();
+        allocated - thread::deallocatedp::read().expect("jemalloc counts").get()
+    }
+
+    async fn until_all_have_echoed(terms: &Terms) {
+        while terms.probe.counters.operations.load(Ordering::Relaxed) < STREAMS as u64 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_holds_less_than_a_kibibyte_for_each_stream_of_lines_of_any_length() {
+        let terms = terms();
+        let connection: Arc<dyn Connection> = Arc::new(Fake(terms.line.clone()));
+        let end = Instant::now() + Duration::from_secs(10_000);
+        let before = held();
+        let mut tasks = JoinSet::new();
+        for _ in 0..STREAMS {
+            tasks.spawn(stream(connection.clone(), terms.clone(), end));
+        }
+        until_all_have_echoed(&terms).await;
+        let each = (held() - before) / STREAMS as u64;
+        assert!((100..1024).contains(&each), "{each} bytes");
+    }
+
+    #[tokio::test]
+    async fn a_server_does_too() {
+        let terms = terms();
+        let before = held();
+        let mut tasks = JoinSet::new();
+        for _ in 0..STREAMS {
+            let accepted = Echoing {
+                line: terms.line.clone(),
+                due: LINE,
+                returns: false,
+            };
+            tasks.spawn(serve(Box::new(accepted), terms.clone()));
+        }
+        until_all_have_echoed(&terms).await;
+        let each = (held() - before) / STREAMS as u64;
+        assert!((100..1024).contains(&each), "{each} bytes");
+    }
+}

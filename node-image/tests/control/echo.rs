@@ -1,0 +1,262 @@
+//! Paced echo: what streams do, and what is made of peers that do not.
+
+use std::collections::BTreeMap;
+
+use perfrun_api::{
+    matrix::{Stack, Transport},
+    node::{Distribution, Measured, Reason},
+    plan::{Echo, Parameters},
+    quantity::ByteSize,
+};
+use reqwest::StatusCode;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+};
+
+use crate::support::*;
+
+fn most_active(measured: &Measured) -> u64 {
+    let echoes = measured.samples.iter().filter_map(|sample| sample.echo);
+    echoes.map(|echo| echo.active_streams).max().unwrap()
+}
+
+fn most_echoing(measured: &Measured) -> u64 {
+    let echoes = measured.samples.iter().filter_map(|sample| sample.echo);
+    echoes.map(|echo| echo.echoing_streams).max().unwrap()
+}
+
+#[tokio::test]
+async fn every_stream_of_every_connection_echoes_whole_lines() {
+    let pair = Pair::start();
+    for stacks in PAIRS {
+        for (connections, streams, message) in [(3, 8, 1024), (2, 1, 100_001)] {
+            let load = Echo {
+                message_bytes: ByteSize(message),
+                ..echo(connections, streams, 2.0)
+            };
+            let what = format!("{stacks:?} {connections}x{streams} of {message}");
+            let (client, server) = pair
+                .trial(stacks, &Parameters::Echo(load), 1)
+                .await
+                .completed(&what);
+            let all = load.streams();
+            assert_eq!((client.streams, server.streams), (all, all), "{what}");
+            assert_eq!(client.connections, u64::from(connections), "{what}");
+            let trips = client.histograms[&Distribution::RoundTrip]
+                .decode()
+                .unwrap()
+                .len();
+            let plateau = client.plateau.unwrap();
+            assert!(trips >= all + plateau.round_trips, "{what}");
+            let bytes = trips * message;
+            for counted in [
+                client.bytes_sent,
+                client.bytes_received,
+                server.bytes_sent,
+                server.bytes_received,
+            ] {
+                assert_eq!(counted, bytes, "{what}");
+            }
+            for end in [&client, &server] {
+                assert_eq!((most_active(end), most_echoing(end)), (all, all), "{what}");
+                assert_eq!(
+                    end.samples.iter().map(|s| s.operations).sum::<u64>(),
+                    trips,
+                    "{what}"
+                );
+                assert!(end.resources.allocated_peak_bytes.unwrap() > 100 << 10, "{what}");
+            }
+            let percentiles = client.samples.iter().filter_map(|sample| sample.echo);
+            for echo in percentiles.filter(|echo| echo.echoing_streams > 0) {
+                assert!(
+                    echo.round_trip_p50_seconds.unwrap() <= echo.round_trip_p99_seconds.unwrap(),
+                    "{what}"
+                );
+            }
+            // What it lasts is what was asked for, and its parts are the whole.
+            assert!(client.seconds >= 2.0, "{what}: {}", client.seconds);
+            let parts = plateau.ramp_seconds + plateau.seconds;
+            assert!((2.0..3.0).contains(&parts), "{what}: {plateau:?}");
+            assert!(plateau.ramp_lateness_seconds < parts, "{what}: {plateau:?}");
+        }
+    }
+}
+
+/// Answers each of the first `good` lines of each connection by what `answer` makes of it, the others never.
+async fn peer(good: usize, answer: fn(usize, Vec<u8>) -> Option<Vec<u8>>) -> (String, JoinSet<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("/ip4/127.0.0.1/tcp/{}", listener.local_addr().unwrap().port());
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let mut connections = JoinSet::new();
+        for number in 0.. {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            connections.spawn(async move {
+                let mut line = vec![0; 1024];
+                for _ in 0..good {
+                    if stream.read_exact(&mut line).await.is_err() {
+                        return;
+                    }
+                    let Some(answer) = answer(number, line.clone()) else {
+                        break;
+                    };
+                    let _ = stream.write_all(&answer).await;
+                }
+                // Held, and silent.
+                std::future::pending::<()>().await;
+            });
+        }
+    });
+    (address, tasks)
+}
+
+async fn against(address: String, load: Echo) -> perfrun_api::node::Outcome {
+    let client = Node::start_as("client", std::process::Stdio::null());
+    let request = dialler(
+        Stack::Raw,
+        Transport::Tcp,
+        Parameters::Echo(load),
+        vec![address],
+        1,
+    );
+    client.run("a", &request).await;
+    client.outcome("a").await
+}
+
+#[tokio::test]
+async fn a_peer_that_answers_wrong_bytes_fails_the_trial() {
+    let (address, _peer) = peer(usize::MAX, |number, mut line| {
+        // One byte on one stream.
+        line[700] += u8::from(number == 2);
+        Some(line)
+    })
+    .await;
+    let outcome = against(address, echo(1, 3, 60.0)).await;
+    assert_eq!(reason(&outcome), Some(Reason::WrongEcho), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn streams_that_miss_their_deadline_are_counted_and_the_others_go_on() {
+    let (address, _peer) = peer(usize::MAX, |number, line| (number != 1).then_some(line)).await;
+    let load = Echo {
+        deadline_seconds: 0.3,
+        ..echo(1, 3, 2.0)
+    };
+    let Measured {
+        failures,
+        errors,
+        samples,
+        plateau,
+        ..
+    } = {
+        let outcome = against(address, load).await;
+        assert_eq!(reason(&outcome), None, "{outcome:?}");
+        outcome.measured
+    };
+    assert_eq!((failures, errors), (1, BTreeMap::from([(Reason::Timeout, 1)])));
+    let last = samples.iter().rfind(|s| s.interval_seconds > 0.15).unwrap();
+    assert_eq!(last.echo.unwrap().active_streams, 2, "{samples:?}");
+    assert!(samples.iter().any(|s| s.errors.get(&Reason::Timeout) == Some(&1)));
+    // The ramp waits for the stream until it has failed.
+    assert!(plateau.unwrap().ramp_seconds >= 0.3, "{plateau:?}");
+}
+
+#[tokio::test]
+async fn a_ramp_that_leaves_no_time_fails_the_trial() {
+    let (address, _peer) = peer(usize::MAX, |number, line| (number != 1).then_some(line)).await;
+    let outcome = against(address, echo(1, 2, 1.0)).await;
+    assert_eq!(reason(&outcome), Some(Reason::Timeout), "{outcome:?}");
+    let message = outcome.failure.unwrap().message;
+    assert!(message.starts_with("1 of 2 streams"), "{message}");
+}
+
+#[tokio::test]
+async fn a_trial_ends_when_its_last_stream_has_failed() {
+    let (address, _peer) = peer(2, |_, line| Some(line)).await;
+    let load = Echo {
+        deadline_seconds: 0.3,
+        ..echo(2, 2, 60.0)
+    };
+    let outcome = against(address, load).await;
+    assert_eq!(reason(&outcome), Some(Reason::Timeout), "{outcome:?}");
+    assert!(outcome.measured.seconds < 30.0, "{outcome:?}");
+    assert_eq!(outcome.measured.errors, BTreeMap::from([(Reason::Timeout, 4)]));
+}
+
+#[tokio::test]
+async fn a_server_counts_what_its_peers_do_wrong_by_kind() {
+    let node = Node::start();
+    let load = Echo {
+        deadline_seconds: 0.3,
+        ..echo(1, 1, 60.0)
+    };
+    let addresses = node
+        .serve("a", Stack::Raw, Transport::Tcp, &Parameters::Echo(load))
+        .await;
+    let port: u16 = addresses[0].rsplit('/').next().unwrap().parse().unwrap();
+    // One stalls within a line, one leaves within it.
+    let mut stalled = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    stalled.write_all(&[b'0'; 10]).await.unwrap();
+    let mut left = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    left.write_all(&[b'0'; 10]).await.unwrap();
+    drop(left);
+    // It is given up: the stream ends.
+    assert_eq!(stalled.read_to_end(&mut vec![]).await.unwrap_or(0), 0);
+    assert_eq!(node.finish("a").await, StatusCode::NO_CONTENT);
+    let outcome = node.outcome("a").await;
+    assert_eq!(reason(&outcome), None, "{outcome:?}");
+    let expected = BTreeMap::from([(Reason::TooFewBytes, 1), (Reason::Timeout, 1)]);
+    assert_eq!(outcome.measured.errors, expected);
+}
+
+#[tokio::test]
+async fn a_server_that_is_sent_another_line_fails() {
+    let node = Node::start();
+    let addresses = node
+        .serve(
+            "a",
+            Stack::Raw,
+            Transport::Tcp,
+            &Parameters::Echo(echo(1, 1, 60.0)),
+        )
+        .await;
+    let port: u16 = addresses[0].rsplit('/').next().unwrap().parse().unwrap();
+    let mut other = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    other.write_all(b"hello\n").await.unwrap();
+    // It ends the stream; with what it has not read, perhaps by a reset.
+    let _ = other.read_to_end(&mut vec![]).await;
+    node.finish("a").await;
+    let outcome = node.outcome("a").await;
+    assert_eq!(reason(&outcome), Some(Reason::UnexpectedBytes), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn too_few_open_files_are_said_before_anything_starts() {
+    for stack in [Stack::Libp2p, Stack::Litep2p] {
+        let Pair { client, server } = Pair::start();
+        let parameters = Parameters::Echo(echo(100, 1, 60.0));
+        let addresses = server.serve("a", stack, Transport::Tcp, &parameters).await;
+        client.limit_descriptors(399);
+        let request = dialler(stack, Transport::Tcp, parameters.clone(), addresses, 1);
+        client.run("a", &request).await;
+        let failure = client.outcome("a").await.failure.unwrap();
+        assert_eq!(failure.reason, Reason::LimitTooLow);
+        assert!(
+            failure
+                .message
+                .contains("needs 400 open files, and the system allows the node 399"),
+            "{failure:?}"
+        );
+        assert_eq!(server.status("a").await.bytes_received, 0);
+
+        server.delete("a").await;
+        server.outcome("a").await;
+        server.limit_descriptors(399);
+        let request = crate::support::server(stack, Transport::Tcp, parameters);
+        assert_eq!(server.put("b", &request).await, StatusCode::CREATED);
+        let outcome = server.outcome("b").await;
+        assert_eq!(reason(&outcome), Some(Reason::LimitTooLow), "{outcome:?}");
+    }
+}

@@ -1,0 +1,145 @@
+//! Samples of an echo in the columns of the published WebRTC transport benchmarks.
+
+use perfrun_api::{
+    plan::{Cell, Parameters, Role},
+    results::{Results, TrialRecord},
+};
+
+/// A row of the published CSV, in the order of its columns.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Row {
+    /// In Unix time.
+    timestamp_ms: i64,
+    pub(crate) active_streams: u64,
+    /// Of all CPUs, cut to a whole number.
+    pub(crate) cpu_percent: u64,
+    /// What the allocator has given out, in the column that had Go's heap.
+    pub(crate) heap_bytes: u64,
+    pub(crate) bytes_read: u64,
+    pub(crate) bytes_written: u64,
+}
+
+/// The samples of one node in one trial.
+pub(crate) struct Series<'a> {
+    pub(crate) cell: &'a Cell,
+    record: &'a TrialRecord,
+    node: &'a str,
+    role: Role,
+    pub(crate) rows: Vec<Row>,
+}
+
+impl Series<'_> {
+    /// The published word for the node's side.
+    pub(crate) fn side(&self) -> &'static str {
+        match self.role {
+            Role::Client => "dialer",
+            // Echoes have no relay.
+            Role::Server | Role::Relay => "listener",
+        }
+    }
+}
+
+/// The samples of every node in every trial that counts, in running order.
+pub(crate) fn series(results: &Results) -> impl Iterator<Item = Series<'_>> {
+    let trials = results
+        .trials
+        .iter()
+        .filter(|record| record.failure.is_none() && !record.trial.warmup);
+    let of_echo = trials.filter_map(|record| {
+        let cell = results.plan.cells.get(record.trial.cell)?;
+        matches!(cell.parameters, Parameters::Echo(_)).then_some((record, cell))
+    });
+    of_echo.flat_map(move |(record, cell)| {
+        record.nodes.iter().map(move |(name, node)| Series {
+            cell,
+            record,
+            node: name,
+            role: node.role,
+            rows: rows(results, record, name),
+        })
+    })
+}
+
+fn rows(results: &Results, record: &TrialRecord, name: &str) -> Vec<Row> {
+    let begun = results.started.as_millisecond() + (record.at_seconds * 1e3) as i64;
+    let cpus = results
+        .environment
+        .nodes
+        .get(name)
+        .map_or(1, |info| info.cpus.max(1));
+    let samples = record
+        .nodes
+        .get(name)
+        .map_or(&[][..], |node| &node.measured.samples);
+    samples
+        .iter()
+        .map(|sample| {
+            let share = sample.cpu_seconds / sample.interval_seconds / f64::from(cpus);
+            Row {
+                timestamp_ms: begun + (sample.at_seconds * 1e3) as i64,
+                active_streams: sample.echo.map_or(0, |echo| echo.active_streams),
+                // No CPU time in no time is no number, and becomes 0.
+                cpu_percent: (share * 100.0) as u64,
+                heap_bytes: sample.allocated_bytes.unwrap_or(0),
+                bytes_read: sample.bytes_received,
+                bytes_written: sample.bytes_sent,
+            }
+        })
+        .collect()
+}
+
+/// Minimum, integer mean and maximum.
+pub(crate) fn spread(values: impl Iterator<Item = u64> + Clone) -> [u64; 3] {
+    let least = values.clone().min().unwrap_or(0);
+    let most = values.clone().max().unwrap_or(0);
+    let (sum, count) = values.fold((0_u128, 0), |(sum, count), value| {
+        (sum + u128::from(value), count + 1)
+    });
+    let mean = sum.checked_div(count).unwrap_or(0) as u64; // between the two others
+    [least, mean, most]
+}
+
+/// A file for each side of each measured echo, with its name: the published CSV, which has no header. Its columns are
+/// `timestamp_ms`, `active_streams`, `cpu_percent`, `heap_bytes`, `bytes_read` and `bytes_written`.
+pub fn echo_csv(results: &Results) -> Vec<(String, String)> {
+    series(results)
+        .map(|series| {
+            let name = format!(
+                "{}.i{}.{}-{}.csv",
+                series.cell.id,
+                series.record.trial.iteration,
+                series.side(),
+                series.node
+            );
+            let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(vec![]);
+            for &Row {
+                timestamp_ms,
+                active_streams,
+                cpu_percent,
+                heap_bytes,
+                bytes_read,
+                bytes_written,
+            } in &series.rows
+            {
+                let used = (cpu_percent, heap_bytes);
+                writer
+                    .serialize((timestamp_ms, active_streams, used, bytes_read, bytes_written))
+                    .expect("memory takes whatever is written");
+            }
+            let bytes = writer.into_inner().expect("memory takes whatever is written");
+            (name, String::from_utf8(bytes).expect("only text was written"))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mean_is_cut_to_a_whole_number() {
+        assert_eq!(spread([0, 1, 4].into_iter()), [0, 1, 4]);
+        assert_eq!(spread([u64::MAX, u64::MAX].into_iter()), [u64::MAX; 3]);
+        assert_eq!(spread([].into_iter()), [0; 3]);
+    }
+}
