@@ -62,9 +62,9 @@ async fn a_client_notices_that_its_server_was_killed_whatever_it_does() {
         join_all(SAME.map(|(stack, transport)| killed(stack, transport, handshakes()))),
         join_all(SAME.map(|(stack, transport)| killed(stack, transport, upload()))),
         join_all(SAME.map(|(stack, transport)| killed(stack, transport, both()))),
-        join_all(SAME.map(|(stack, transport)| {
-            killed(stack, transport, Parameters::Echo(echo(2, 2, 1000.0)))
-        })),
+        join_all(
+            SAME.map(|(stack, transport)| { killed(stack, transport, Parameters::Echo(echo(2, 2, 1000.0))) })
+        ),
     );
 }
 
