@@ -30,7 +30,7 @@ pub struct Probe {
 enum Watch {
     /// What was used when the workload began, and its sampler.
     Running(Usage, Sampler),
-    Finished(Seen),
+    Finished(Box<Seen>),
 }
 
 /// What a probe saw of a trial. Bytes counted later, by a stream that was just cut off, are in none of its parts, so
@@ -88,7 +88,7 @@ impl Probe {
     pub fn finish(&self) -> Seen {
         let mut watch = self.lock();
         let seen = match &*watch {
-            Watch::Finished(seen) => return seen.clone(),
+            Watch::Finished(seen) => return Seen::clone(seen),
             Watch::Running(start, sampler) => {
                 let end = Usage::now();
                 let Sampled {
@@ -107,7 +107,7 @@ impl Probe {
                 }
             }
         };
-        *watch = Watch::Finished(seen.clone());
+        *watch = Watch::Finished(Box::new(seen.clone()));
         seen
     }
 

@@ -80,6 +80,9 @@ fn own(source: &Source<'_>, cells: &[&Cell], load: &Echo) -> Table {
     }
 }
 
+/// A published column: its name, its values and their unit.
+type Figure = (&'static str, fn(&Row) -> u64, Unit);
+
 /// Who, and the published columns of its samples.
 type Side<'a> = (&'a Cell, &'static str, Vec<Row>);
 
@@ -105,7 +108,7 @@ fn published_rows<'a>(
 }
 
 fn published_table(mut sides: Vec<Side<'_>>, title: &str, caption: &str) -> Option<Table> {
-    let columns: [(&str, fn(&Row) -> u64, Unit); 5] = [
+    let columns: [Figure; 5] = [
         ("Active\nstreams", |row| row.active_streams, Unit::Count),
         ("CPU %", |row| row.cpu_percent, Unit::Count),
         ("Allocated", |row| row.heap_bytes, Unit::Bytes),
