@@ -137,7 +137,7 @@ pub struct Link {
     /// The stack to speak: libp2p, litep2p or raw.
     #[arg(long, default_value = "litep2p")]
     pub stack: Stack,
-    /// tcp, tcp-tls, quic-v1 or ws.
+    /// tcp, tcp-tls, quic-v1, ws or webrtc-direct.
     #[arg(long, default_value = "tcp")]
     pub transport: Transport,
     /// Bytes of one write or read; the published tools use 1Ki.
@@ -177,7 +177,7 @@ pub struct Client {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub link: Link,
-    /// The address that the server printed, or `ADDRESS:PORT`, which litep2p cannot dial.
+    /// The address that the server printed, or `ADDRESS:PORT`, which neither litep2p nor webrtc-direct can dial.
     #[arg(long, visible_alias = "server-address")]
     pub server: String,
     /// The protocol to speak.

@@ -36,6 +36,10 @@ use super::{
 /// Interfaces report their addresses one by one; this long without another one means that all have.
 const ADDRESSES_SETTLED: Duration = Duration::from_millis(100);
 
+/// Resets of streams that were just dropped leave a WebRTC connection within this time. Neither does closing it wait for
+/// them, nor does a libp2p peer end the streams of a connection that was closed: without them its streams would stay.
+const RESETS_LEAVE: Duration = Duration::from_millis(50);
+
 pub(super) async fn start(
     config: HostConfig,
     inbound: mpsc::UnboundedSender<Inbound>,
@@ -49,7 +53,7 @@ pub(super) async fn start(
     let (executor, dials) = (tasks.clone(), clock.clone());
     let mut swarm = Swarm::new(
         transport::build(config.transport, &keypair, limits)?,
-        Behaviour::new(protocol, inbound),
+        Behaviour::new(config.transport, protocol, inbound),
         keypair.public().to_peer_id(),
         libp2p::swarm::Config::with_executor(move |task| executor.spawn(dials.run(task)))
             .with_substream_upgrade_protocol_override(match config.negotiation {
@@ -71,7 +75,7 @@ pub(super) async fn start(
             .collect();
     }
     let (commands, requests) = mpsc::unbounded_channel();
-    tasks.spawn(Driver::new(swarm, listener, requests, clock, config.metrics).run());
+    tasks.spawn(Driver::new(swarm, config.transport, listener, requests, clock, config.metrics).run());
     Ok(Box::new(Libp2p {
         transport: config.transport,
         addresses,
@@ -100,6 +104,14 @@ impl Host for Libp2p {
 
     async fn dial(&self, address: &str) -> Result<Box<dyn Connection>, Error> {
         let target = address::parse(address)?;
+        let has_certificate = target.iter().any(|part| matches!(part, Protocol::Certhash(_)));
+        if self.transport == Transport::WebrtcDirect && !has_certificate {
+            return Err(Error::Address {
+                address: address.to_owned(),
+                reason: "it has no /certhash/…, the server's certificate: give the address that the server printed"
+                    .to_owned(),
+            });
+        }
         let failed = |reason: String| Error::Dial {
             address: address.to_owned(),
             reason,
@@ -125,6 +137,7 @@ impl Host for Libp2p {
             established: started.elapsed(),
         };
         Ok(Box::new(Dialled {
+            transport: self.transport,
             established,
             phases,
             commands: self.commands.clone(),
@@ -152,6 +165,7 @@ struct Established {
 }
 
 struct Dialled {
+    transport: Transport,
     established: Established,
     phases: DialPhases,
     commands: mpsc::UnboundedSender<Command>,
@@ -171,6 +185,9 @@ impl Connection for Dialled {
     }
 
     async fn close(self: Box<Self>) {
+        if self.transport == Transport::WebrtcDirect {
+            tokio::time::sleep(RESETS_LEAVE).await;
+        }
         let (reply, closed) = oneshot::channel();
         let command = Command::Close {
             id: self.established.id,

@@ -18,16 +18,18 @@ use libp2p::{
         handler::{ConnectionEvent, DialUpgradeError, FullyNegotiatedInbound, FullyNegotiatedOutbound},
     },
 };
+use perfrun_api::matrix::Transport;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::compat::FuturesAsyncReadCompatExt;
 
-use crate::stack::{BoxStream, Inbound, MOST_INBOUND, OPEN_TIMEOUT};
+use crate::stack::{BoxStream, Inbound, MOST_INBOUND, OPEN_TIMEOUT, webrtc};
 
 /// A request for a stream; whoever asked waits for it here.
 pub(super) type OpenRequest = oneshot::Sender<Result<BoxStream, String>>;
 
 /// Speaks one protocol with every peer.
 pub(super) struct Behaviour {
+    transport: Transport,
     protocol: StreamProtocol,
     inbound: mpsc::UnboundedSender<Inbound>,
     /// Dialled connections whose dialler has not been told yet.
@@ -37,8 +39,13 @@ pub(super) struct Behaviour {
 }
 
 impl Behaviour {
-    pub(super) fn new(protocol: StreamProtocol, inbound: mpsc::UnboundedSender<Inbound>) -> Self {
+    pub(super) fn new(
+        transport: Transport,
+        protocol: StreamProtocol,
+        inbound: mpsc::UnboundedSender<Inbound>,
+    ) -> Self {
         Self {
+            transport,
             protocol,
             inbound,
             openers: HashMap::new(),
@@ -53,6 +60,7 @@ impl Behaviour {
 
     fn handler(&self, requests: Option<mpsc::UnboundedReceiver<OpenRequest>>) -> Handler {
         Handler {
+            transport: self.transport,
             protocol: self.protocol.clone(),
             inbound: self.inbound.clone(),
             requests,
@@ -131,6 +139,7 @@ impl NetworkBehaviour for Behaviour {
 
 /// The protocol on one connection; runs in the task of that connection.
 pub(super) struct Handler {
+    transport: Transport,
     protocol: StreamProtocol,
     /// Unbounded, but not without a bound: the muxer limits the streams a peer may have open.
     inbound: mpsc::UnboundedSender<Inbound>,
@@ -186,13 +195,15 @@ impl ConnectionHandler for Handler {
         // A receiver that is gone drops the stream, which tells the peer.
         match event {
             ConnectionEvent::FullyNegotiatedInbound(FullyNegotiatedInbound { protocol: stream, .. }) => {
-                let _ = self.inbound.send(Inbound::Stream(Box::new(stream.compat())));
+                let _ = self
+                    .inbound
+                    .send(Inbound::Stream(webrtc::boxed(self.transport, stream.compat())));
             }
             ConnectionEvent::FullyNegotiatedOutbound(FullyNegotiatedOutbound {
                 protocol: stream,
                 info,
             }) => {
-                let _ = info.send(Ok(Box::new(stream.compat())));
+                let _ = info.send(Ok(webrtc::boxed(self.transport, stream.compat())));
             }
             ConnectionEvent::DialUpgradeError(DialUpgradeError { info, error }) => {
                 let _ = info.send(Err(error.to_string()));

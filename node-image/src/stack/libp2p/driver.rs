@@ -1,14 +1,21 @@
 //! The task that polls a swarm.
 
-use std::{collections::HashMap, convert::Infallible, sync::Arc};
+use std::{
+    collections::HashMap,
+    convert::Infallible,
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    sync::Arc,
+};
 
 use futures::StreamExt;
 use libp2p::{
     Swarm,
-    core::transport::ListenerId,
-    multiaddr::Multiaddr,
+    core::transport::{ListenerId, TransportError},
+    multiaddr::{Multiaddr, Protocol},
     swarm::{ConnectionId, SwarmEvent, dial_opts::DialOpts},
 };
+use perfrun_api::matrix::Transport;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
@@ -16,7 +23,10 @@ use super::{
     behaviour::Behaviour,
     transport::{Connected, DialClock},
 };
-use crate::stack::StackMetrics;
+use crate::stack::{
+    StackMetrics,
+    address::{self, describe},
+};
 
 /// What a host or a connection asks of the swarm.
 pub(super) enum Command {
@@ -37,6 +47,7 @@ pub(super) enum Command {
 
 pub(super) struct Driver {
     swarm: Swarm<Behaviour>,
+    transport: Transport,
     requests: mpsc::UnboundedReceiver<Command>,
     clock: DialClock,
     metrics: Arc<StackMetrics>,
@@ -48,6 +59,7 @@ pub(super) struct Driver {
 impl Driver {
     pub(super) fn new(
         swarm: Swarm<Behaviour>,
+        transport: Transport,
         listener: Option<ListenerId>,
         requests: mpsc::UnboundedReceiver<Command>,
         clock: DialClock,
@@ -56,6 +68,7 @@ impl Driver {
         let (dialling, closing) = Default::default();
         Self {
             swarm,
+            transport,
             requests,
             clock,
             metrics,
@@ -90,6 +103,10 @@ impl Driver {
         connected: Connected,
         reply: oneshot::Sender<Result<Established, String>>,
     ) {
+        if let Err(error) = self.listen_to_dial(&address) {
+            let _ = reply.send(Err(describe(&error)));
+            return;
+        }
         // Every dial is a connection of its own, also to a peer that already has one.
         let options = DialOpts::unknown_peer_id().address(address).build();
         let id = options.connection_id();
@@ -104,6 +121,19 @@ impl Driver {
                 let _ = reply.send(Err(error.to_string()));
             }
         }
+    }
+
+    /// libp2p's WebRTC dials from the socket of a listener, which has to be there and of the same family.
+    fn listen_to_dial(&mut self, peer: &Multiaddr) -> Result<(), TransportError<io::Error>> {
+        if self.transport == Transport::WebrtcDirect && self.listener.is_none() {
+            let any = match peer.iter().next() {
+                Some(Protocol::Ip6(_)) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+                _ => Ipv4Addr::UNSPECIFIED.into(),
+            };
+            let any = address::multiaddr(self.transport, (any, 0).into());
+            self.listener = Some(self.swarm.listen_on(any)?);
+        }
+        Ok(())
     }
 
     fn close(&mut self, id: ConnectionId, reply: Option<oneshot::Sender<()>>) {
@@ -152,8 +182,10 @@ impl Driver {
     }
 
     async fn shut_down(&mut self) {
-        // First, so that nobody connects while the others are told to go.
-        if let Some(listener) = self.listener.take() {
+        // First, so that nobody connects while the others are told to go; WebRTC tells them by the listener's socket.
+        if self.transport != Transport::WebrtcDirect
+            && let Some(listener) = self.listener.take()
+        {
             self.swarm.remove_listener(listener);
         }
         let peers: Vec<_> = self.swarm.connected_peers().copied().collect();
