@@ -25,7 +25,12 @@ pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
     /// Log filter, e.g. `info` or `perfrun_node=debug,litep2p=trace`; logs go to standard error.
-    #[arg(long, global = true, env = "RUST_LOG", default_value = "warn,litep2p=error")]
+    #[arg(
+        long,
+        global = true,
+        env = "RUST_LOG",
+        default_value = "warn,litep2p=error,webrtc=error"
+    )]
     pub log: String,
 }
 

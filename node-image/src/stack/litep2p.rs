@@ -152,7 +152,7 @@ fn check_supported(config: &HostConfig) -> Result<(), Error> {
         return unsupported("TLS over TCP".to_owned());
     }
     if config.transport == Transport::WebrtcDirect && config.listen.is_none() {
-        return unsupported("dial on webrtc-direct".to_owned());
+        return unsupported("dials on webrtc-direct".to_owned());
     }
     // A lazy dialler is served like any other: only the order of its messages differs.
     if config.negotiation == Negotiation::V1Lazy && config.listen.is_none() {

@@ -76,7 +76,7 @@ impl<'a> Client<'a> {
             let dialled = loop {
                 left -= 1;
                 match host.dial(server).await {
-                    Err(error) if left > 0 => {
+                    Err(error @ stack::Error::Dial { .. }) if left > 0 => {
                         tracing::warn!(%error, "a dial failed, another host tries again");
                         Counters::add(&self.setup.probe.counters.failures, 1);
                         host.close().await;
