@@ -396,13 +396,13 @@ mod tests {
     #[test]
     fn only_what_is_absent_is_installed() {
         let packages = |tools| -> Vec<_> {
-            missing(tools, |tool| tool.program == "protoc")
+            missing(tools, |tool| ["protoc", "make"].contains(&tool.program))
                 .iter()
                 .map(|tool| tool.package)
                 .collect()
         };
-        assert!(packages(BUILD).is_empty());
-        assert_eq!(packages(BENCH), ["iperf3"]);
+        assert_eq!(packages(BUILD), ["perl"]);
+        assert_eq!(packages(BENCH), ["perl", "iperf3"]);
     }
 
     #[test]
@@ -412,9 +412,9 @@ mod tests {
             text.contains("`protoc` is missing; litep2p's build script uses it"),
             "{text}"
         );
-        assert!(
-            text.contains("\n    sudo apt-get update && sudo apt-get install -y protobuf-compiler iperf3\n")
-        );
+        assert!(text.contains(
+            "\n    sudo apt-get update && sudo apt-get install -y protobuf-compiler perl make iperf3\n"
+        ));
     }
 
     #[test]
