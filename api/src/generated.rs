@@ -3,6 +3,7 @@
 mod metrics;
 mod networks;
 mod reference;
+mod support;
 
 use kube::CustomResourceExt;
 
@@ -21,6 +22,7 @@ pub fn files() -> Vec<(&'static str, String)> {
         ("docs/reference/perfrun.md", reference::page(&crd)),
         ("docs/reference/networks.md", networks::page()),
         ("docs/reference/metrics.md", metrics::page()),
+        ("docs/reference/support-matrix.md", support::page()),
     ]
 }
 

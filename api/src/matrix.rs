@@ -64,6 +64,9 @@ pub enum Transport {
     QuicV1,
     /// WebSocket over TCP, secured by Noise, multiplexed by yamux. Its raw counterpart is plain TCP.
     Ws,
+    /// WebRTC data channels without a signalling server: SCTP over DTLS over UDP, peers authenticated by Noise. Its raw
+    /// counterpart is QUIC, the other secure transport over UDP.
+    WebrtcDirect,
 }
 
 impl Transport {
@@ -71,7 +74,7 @@ impl Transport {
     pub fn raw(self) -> Self {
         match self {
             Self::Tcp | Self::TcpTls | Self::Ws => Self::Tcp,
-            Self::QuicV1 => Self::QuicV1,
+            Self::QuicV1 | Self::WebrtcDirect => Self::QuicV1,
         }
     }
 }

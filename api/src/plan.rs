@@ -9,8 +9,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-pub use self::parameters::{Amount, Echo, Parameters};
-use self::support::unsupported;
+pub use self::{
+    parameters::{Amount, Echo, Parameters},
+    support::unsupported,
+};
 use crate::{
     matrix::{Stack, Transport},
     network::{Conditions, Impossible, NONE, preset},
@@ -127,6 +129,17 @@ impl Cell {
         } else {
             format!("{} → {}", self.client, self.server)
         }
+    }
+
+    /// Why it cannot be measured, if so.
+    fn unsupported(&self) -> Option<String> {
+        unsupported(
+            self.client_stack,
+            self.server_stack,
+            self.transport,
+            &self.parameters,
+        )
+        .or_else(|| support::uneven(self))
     }
 
     /// Whether this is the baseline without a peer-to-peer stack.
@@ -271,7 +284,7 @@ pub fn plan(spec: &PerfRunSpec) -> Result<Plan, Error> {
         for point in points {
             for parameters in &parameters {
                 let cell = cell(spec, point, parameters.clone())?;
-                match unsupported(&cell) {
+                match cell.unsupported() {
                     Some(reason) => skipped.push(Skipped { id: cell.id, reason }),
                     None => measured.push(cell),
                 }
@@ -520,7 +533,7 @@ fn with_baseline(spec: &PerfRunSpec, cells: Vec<Cell>) -> Result<Vec<Cell>, Erro
             network: measured.network.clone(),
         };
         let cell = cell(spec, &point, measured.parameters.clone())?;
-        if unsupported(&cell).is_none() && ids.insert(cell.id.clone()) {
+        if cell.unsupported().is_none() && ids.insert(cell.id.clone()) {
             baseline.push(cell);
         }
     }

@@ -25,7 +25,12 @@ pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
     /// Log filter, e.g. `info` or `perfrun_node=debug,litep2p=trace`; logs go to standard error.
-    #[arg(long, global = true, env = "RUST_LOG", default_value = "warn,litep2p=error")]
+    #[arg(
+        long,
+        global = true,
+        env = "RUST_LOG",
+        default_value = "warn,litep2p=error,webrtc=error"
+    )]
     pub log: String,
 }
 
@@ -137,7 +142,7 @@ pub struct Link {
     /// The stack to speak: libp2p, litep2p or raw.
     #[arg(long, default_value = "litep2p")]
     pub stack: Stack,
-    /// tcp, tcp-tls, quic-v1 or ws.
+    /// tcp, tcp-tls, quic-v1, ws or webrtc-direct.
     #[arg(long, default_value = "tcp")]
     pub transport: Transport,
     /// Bytes of one write or read; the published tools use 1Ki.
@@ -177,7 +182,7 @@ pub struct Client {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub link: Link,
-    /// The address that the server printed, or `ADDRESS:PORT`, which litep2p cannot dial.
+    /// The address that the server printed, or `ADDRESS:PORT`, which neither litep2p nor webrtc-direct can dial.
     #[arg(long, visible_alias = "server-address")]
     pub server: String,
     /// The protocol to speak.

@@ -10,6 +10,7 @@ mod litep2p;
 mod metrics;
 mod raw;
 mod tasks;
+mod webrtc;
 
 use std::{
     net::{IpAddr, SocketAddr},

@@ -340,7 +340,7 @@ mod tests {
         );
         assert_eq!(
             listen_address("/ip6/::/tcp/1").unwrap(),
-            "[::]:1".parse().unwrap()
+            "[::]:1".parse::<SocketAddr>().unwrap()
         );
         assert!(
             listen_address("/dns/host/tcp/1")

@@ -1,8 +1,8 @@
 //! What building and checking need beyond Rust and a C compiler, and how it gets here.
 //!
 //! A C compiler is not in the list: without one this program could not have been linked. That compiler is
-//! also all that aws-lc-sys and ring need; they come with their assembly generated, so neither cmake nor
-//! perl is called.
+//! also all that aws-lc-sys and ring need; they come with their assembly generated, so that no cmake is called.
+//! OpenSSL, which litep2p's WebRTC brings as source, asks for perl and make.
 
 use std::{
     env,
@@ -32,6 +32,20 @@ const PROTOC: Tool = Tool {
     package: "protobuf-compiler",
     used_by: "litep2p's build script",
 };
+const PERL: Tool = Tool {
+    program: "perl",
+    variable: None,
+    folders: &[],
+    package: "perl",
+    used_by: "OpenSSL's configuration, for litep2p's WebRTC",
+};
+const MAKE: Tool = Tool {
+    program: "make",
+    variable: None,
+    folders: &[],
+    package: "make",
+    used_by: "the build of OpenSSL, for litep2p's WebRTC",
+};
 const IPERF3: Tool = Tool {
     program: "iperf3",
     variable: None,
@@ -57,9 +71,9 @@ const BUILDAH: Tool = Tool {
 };
 
 /// Needed to build the workspace.
-pub const BUILD: &[Tool] = &[PROTOC];
+pub const BUILD: &[Tool] = &[PROTOC, PERL, MAKE];
 /// Needed to build it and to compare it with others.
-pub const BENCH: &[Tool] = &[PROTOC, IPERF3];
+pub const BENCH: &[Tool] = &[PROTOC, PERL, MAKE, IPERF3];
 /// What tests measure and ask besides themselves; those that lack it are skipped by name.
 const TEST: &[Tool] = &[
     PING,
@@ -382,13 +396,13 @@ mod tests {
     #[test]
     fn only_what_is_absent_is_installed() {
         let packages = |tools| -> Vec<_> {
-            missing(tools, |tool| tool.program == "protoc")
+            missing(tools, |tool| ["protoc", "make"].contains(&tool.program))
                 .iter()
                 .map(|tool| tool.package)
                 .collect()
         };
-        assert!(packages(BUILD).is_empty());
-        assert_eq!(packages(BENCH), ["iperf3"]);
+        assert_eq!(packages(BUILD), ["perl"]);
+        assert_eq!(packages(BENCH), ["perl", "iperf3"]);
     }
 
     #[test]
@@ -398,9 +412,9 @@ mod tests {
             text.contains("`protoc` is missing; litep2p's build script uses it"),
             "{text}"
         );
-        assert!(
-            text.contains("\n    sudo apt-get update && sudo apt-get install -y protobuf-compiler iperf3\n")
-        );
+        assert!(text.contains(
+            "\n    sudo apt-get update && sudo apt-get install -y protobuf-compiler perl make iperf3\n"
+        ));
     }
 
     #[test]

@@ -5,9 +5,15 @@ use crate::fixtures::plan;
 const NO_TLS: &str = "litep2p secures TCP by Noise only, it has no TLS";
 const NO_LAZY: &str = "litep2p cannot negotiate v1lazy as a client";
 const QUIC_STREAMS: &str = "litep2p as a server allows 100 streams on a QUIC connection, fixed";
+const WEBRTC_LISTENS: &str = "litep2p listens on webrtc-direct, but cannot dial";
+const WEBRTC_BURST: &str =
+    "libp2p as a server closes streams beyond 10 that are opened at once on webrtc-direct";
+const WEBRTC_STUCK: &str =
+    "litep2p as a server on webrtc-direct gets stuck when it sends on several streams at once";
 const RAW_ALONE: &str = "raw speaks only to raw: it has no peer-to-peer handshake";
 const RAW_OPENS: &str = "raw opens streams without a round trip: there is nothing to compare with";
 const RAW_WS: &str = "raw has no WebSocket: its baseline is plain tcp";
+const RAW_WEBRTC: &str = "raw has no WebRTC: its baseline is quic-v1";
 const RAW_TLS: &str = "raw has no TLS over TCP: its baseline is plain tcp";
 
 /// The reason for which a pair cannot do a workload, `None` if it can. A pair that can do everything stands beside it,
@@ -164,6 +170,79 @@ fn yamux_opens_thousands_of_substreams() {
 }
 
 #[test]
+fn libp2p_takes_ten_streams_at_once_on_webrtc_and_says_so_before_starting() {
+    let reason = |workload| reason(workload, "libp2p", "libp2p", "webrtc-direct");
+    for possible in [
+        PING,
+        "{handshakes: {count: 1}}",
+        "{bandwidth: {sizes: [1Ki], streams: [10]}}",
+        "{substreams: {counts: [10]}}",
+        "{substreams: {counts: [11], mode: paced, rate: 10}}",
+    ] {
+        assert_eq!(reason(possible), None, "{possible}");
+    }
+    for too_many in [
+        "{bandwidth: {sizes: [1Ki], streams: [11]}}",
+        "{substreams: {counts: [11]}}",
+    ] {
+        assert_eq!(reason(too_many).as_deref(), Some(WEBRTC_BURST), "{too_many}");
+    }
+}
+
+#[test]
+fn a_download_on_webrtc_has_a_size_and_no_duration() {
+    let reason = |direction| {
+        let workload = format!("{{bandwidth: {{duration: 1s, directions: [{direction}]}}}}");
+        reason(&workload, "libp2p", "libp2p", "webrtc-direct")
+    };
+    assert_eq!(reason("upload"), None);
+    let cut_off = reason("download").unwrap_or_default();
+    assert!(cut_off.ends_with("give sizes instead of a duration"), "{cut_off}");
+}
+
+#[test]
+fn litep2p_only_listens_on_webrtc_and_serves_what_needs_no_half_close_on_one_stream() {
+    for server in ["libp2p", "litep2p"] {
+        assert_eq!(
+            reason(PING, "litep2p", server, "webrtc-direct").as_deref(),
+            Some(WEBRTC_LISTENS)
+        );
+    }
+    let reason = |workload| reason(workload, "libp2p", "litep2p", "webrtc-direct");
+    for possible in [
+        PING,
+        "{handshakes: {count: 1}}",
+        "{bandwidth: {sizes: [1Ki], protocol: litep2p-perf}}",
+        "{bandwidth: {sizes: [1Ki], protocol: litep2p-perf, directions: [upload], streams: [10]}}",
+        "{substreams: {counts: [256]}}",
+    ] {
+        assert_eq!(reason(possible), None, "{possible}");
+    }
+    let half_close = reason("{bandwidth: {sizes: [1Ki]}}").unwrap_or_default();
+    assert!(half_close.contains("rust-libp2p issue 4600"), "{half_close}");
+    assert_eq!(
+        reason("{bandwidth: {sizes: [1Ki], protocol: litep2p-perf, directions: [download], streams: [2]}}")
+            .as_deref(),
+        Some(WEBRTC_STUCK)
+    );
+}
+
+#[test]
+fn the_baseline_of_webrtc_is_raw_quic() {
+    let plan = plan(
+        "workload: {ping: {}}\nmatrix: {clients: [libp2p], servers: [libp2p], transports: [webrtc-direct]}",
+    );
+    let ids: Vec<_> = plan.cells.iter().map(|cell| cell.id.as_str()).collect();
+    assert_eq!(
+        ids,
+        [
+            "raw.raw.quic-v1.ping-1000",
+            "libp2p.libp2p.webrtc-direct.ping-1000"
+        ]
+    );
+}
+
+#[test]
 fn raw_speaks_only_to_raw() {
     assert_eq!(reason(PING, "raw", "libp2p", "tcp").as_deref(), Some(RAW_ALONE));
     assert_eq!(
@@ -174,13 +253,17 @@ fn raw_speaks_only_to_raw() {
 }
 
 #[test]
-fn raw_has_no_substreams_no_tls_over_tcp_and_no_websocket() {
+fn raw_has_no_substreams_and_only_plain_transports() {
     assert_eq!(
         reason("{substreams: {counts: [1]}}", "raw", "raw", "quic-v1").as_deref(),
         Some(RAW_OPENS)
     );
     assert_eq!(reason(PING, "raw", "raw", "tcp-tls").as_deref(), Some(RAW_TLS));
     assert_eq!(reason(PING, "raw", "raw", "ws").as_deref(), Some(RAW_WS));
+    assert_eq!(
+        reason(PING, "raw", "raw", "webrtc-direct").as_deref(),
+        Some(RAW_WEBRTC)
+    );
 }
 
 #[test]

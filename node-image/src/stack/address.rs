@@ -20,6 +20,9 @@ pub(super) fn multiaddr(transport: Transport, socket: SocketAddr) -> Multiaddr {
             .with(Protocol::Tcp(socket.port()))
             .with(Protocol::Ws("/".into())),
         Transport::QuicV1 => address.with(Protocol::Udp(socket.port())).with(Protocol::QuicV1),
+        Transport::WebrtcDirect => address
+            .with(Protocol::Udp(socket.port()))
+            .with(Protocol::WebRTCDirect),
     }
 }
 
@@ -85,7 +88,7 @@ pub(super) async fn until_free(transport: Transport, listen: (IpAddr, u16)) {
 fn bind(transport: Transport, socket: SocketAddr) -> io::Result<()> {
     match transport {
         Transport::Tcp | Transport::TcpTls | Transport::Ws => TcpListener::bind(socket).map(drop),
-        Transport::QuicV1 => UdpSocket::bind(socket).map(drop),
+        Transport::QuicV1 | Transport::WebrtcDirect => UdpSocket::bind(socket).map(drop),
     }
 }
 

@@ -41,6 +41,10 @@ use super::{
 /// Interfaces report their addresses one by one; this long without another one means that all have.
 const ADDRESSES_SETTLED: Duration = Duration::from_millis(100);
 
+/// Resets of streams that were just dropped leave a WebRTC connection within this time. Neither does closing it wait for
+/// them, nor does a libp2p peer end the streams of a connection that was closed: without them its streams would stay.
+const RESETS_LEAVE: Duration = Duration::from_millis(50);
+
 pub(super) async fn start(
     config: HostConfig,
     inbound: mpsc::UnboundedSender<Inbound>,
@@ -62,7 +66,7 @@ pub(super) async fn start(
         tasks: tasks.clone(),
     };
     let (transport, local) = (parts.config.transport, keypair.public().to_peer_id());
-    let ours = Behaviour::new(protocol, parts.pings, inbound);
+    let ours = Behaviour::new(transport, protocol, parts.pings, inbound);
     let (addresses, listening) = match parts.config.relaying {
         Relaying::No => parts.run(carrier, ours, local).await?,
         Relaying::Relay(limits) => {
@@ -133,7 +137,14 @@ impl Parts {
                 .map(|bound| bound.with(Protocol::P2p(local)).to_string())
                 .collect();
         }
-        let driver = Driver::new(swarm, listener, self.requests, self.clock, config.metrics);
+        let driver = Driver::new(
+            swarm,
+            config.transport,
+            listener,
+            self.requests,
+            self.clock,
+            config.metrics,
+        );
         self.tasks.spawn(driver.run());
         Ok((addresses, listening))
     }
@@ -157,6 +168,14 @@ impl Host for Libp2p {
 
     async fn dial(&self, address: &str) -> Result<Box<dyn Connection>, Error> {
         let target = address::parse(address)?;
+        let has_certificate = target.iter().any(|part| matches!(part, Protocol::Certhash(_)));
+        if self.transport == Transport::WebrtcDirect && !has_certificate {
+            return Err(Error::Address {
+                address: address.to_owned(),
+                reason: "it has no /certhash/…, the server's certificate: give the address that the server printed"
+                    .to_owned(),
+            });
+        }
         let started = Instant::now();
         // The relay first: so the time until it is connected is known, and the circuit takes this connection.
         let relay = match relay_of(&target) {
@@ -171,6 +190,7 @@ impl Host for Libp2p {
             established: started.elapsed(),
         };
         Ok(Box::new(Dialled {
+            transport: self.transport,
             established,
             relay: relay.map(|(established, _)| established),
             phases,
@@ -189,6 +209,7 @@ impl Host for Libp2p {
         };
         // From here on, so that a refusal closes it.
         let connection = Dialled {
+            transport: self.transport,
             established,
             relay: None,
             phases,
@@ -302,6 +323,7 @@ impl Established {
 }
 
 struct Dialled {
+    transport: Transport,
     established: Established,
     /// The connection that carries it, if it goes through a relay.
     relay: Option<Established>,
@@ -332,6 +354,9 @@ impl Connection for Dialled {
     }
 
     async fn close(self: Box<Self>) {
+        if self.transport == Transport::WebrtcDirect {
+            tokio::time::sleep(RESETS_LEAVE).await;
+        }
         let (reply, closed) = oneshot::channel();
         let command = Command::Close {
             id: self.established.id,

@@ -15,7 +15,7 @@ use ::litep2p::{
     config::ConfigBuilder,
     crypto::ed25519::{Keypair, SecretKey},
     executor::Executor,
-    transport::{ConnectionLimitsConfig, quic, tcp, websocket},
+    transport::{ConnectionLimitsConfig, quic, tcp, webrtc, websocket},
     yamux,
 };
 use async_trait::async_trait;
@@ -94,6 +94,11 @@ pub(super) async fn start(
             substream_open_timeout: OPEN_TIMEOUT,
             ..Default::default()
         }),
+        // Its certificate is a new one, as libp2p's is. It has no timeouts to set.
+        Transport::WebrtcDirect => builder.with_webrtc(webrtc::config::Config {
+            listen_addresses,
+            ..Default::default()
+        }),
     };
     let litep2p = Litep2p::new(builder.build()).map_err(setup)?;
     let mut addresses: Vec<_> = litep2p.listen_addresses().map(ToString::to_string).collect();
@@ -148,6 +153,9 @@ fn check_supported(config: &HostConfig) -> Result<(), Error> {
     }
     if config.transport == Transport::TcpTls {
         return unsupported("TLS over TCP".to_owned());
+    }
+    if config.transport == Transport::WebrtcDirect && config.listen.is_none() {
+        return unsupported("dials on webrtc-direct".to_owned());
     }
     // A lazy dialler is served like any other: only the order of its messages differs.
     if config.negotiation == Negotiation::V1Lazy && config.listen.is_none() {

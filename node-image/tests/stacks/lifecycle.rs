@@ -117,6 +117,7 @@ async fn an_address_that_makes_no_sense_is_refused() {
 async fn what_litep2p_lacks_is_refused_before_anything_starts() {
     let unsupported = [
         listener(Transport::TcpTls),
+        host(Transport::WebrtcDirect),
         HostConfig {
             negotiation: Negotiation::V1Lazy,
             ..host(Transport::Tcp)
@@ -207,12 +208,4 @@ async fn fifty_hosts_of_each_stack_leave_no_descriptor_and_no_task() {
             );
         }
     }
-}
-
-fn descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").unwrap().count()
-}
-
-fn tasks() -> usize {
-    tokio::runtime::Handle::current().metrics().num_alive_tasks()
 }

@@ -3,6 +3,7 @@
 
 mod lifecycle;
 mod support;
+mod webrtc;
 
 use std::{
     net::{IpAddr, Ipv4Addr},

@@ -19,6 +19,7 @@ use tokio::{
 pub const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 pub const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 pub const AWKWARD: [usize; 6] = [0, 1, 65535, 65536, 65537, 1 << 20];
+/// Every stack with itself on every transport, but for WebRTC, which is less even.
 pub const ALL: [(Stack, Transport); 9] = [
     (Stack::Libp2p, Transport::Tcp),
     (Stack::Libp2p, Transport::TcpTls),
@@ -95,11 +96,23 @@ pub async fn echo(mut stream: BoxStream, size: usize) {
 /// Half-closes with every awkward size, one after the other and then all at once.
 pub async fn exchange(dialler: &dyn Host, address: &str) -> Box<dyn Connection> {
     let connection = dialler.dial(address).await.unwrap();
+    exchange_over(&*connection).await;
+    connection
+}
+
+pub async fn exchange_over(connection: &dyn Connection) {
     for size in AWKWARD {
         echo(connection.open().await.unwrap(), size).await;
     }
     join_all(AWKWARD.map(async |size| echo(connection.open().await.unwrap(), size).await)).await;
-    connection
+}
+
+pub fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+pub fn tasks() -> usize {
+    tokio::runtime::Handle::current().metrics().num_alive_tasks()
 }
 
 pub fn port(host: &dyn Host) -> u16 {

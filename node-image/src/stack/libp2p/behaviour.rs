@@ -23,10 +23,11 @@ use libp2p::{
         handler::{ConnectionEvent, DialUpgradeError, FullyNegotiatedInbound, FullyNegotiatedOutbound},
     },
 };
+use perfrun_api::matrix::Transport;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::compat::FuturesAsyncReadCompatExt;
 
-use crate::stack::{BoxStream, Inbound, MOST_INBOUND, OPEN_TIMEOUT, RelayEvent};
+use crate::stack::{BoxStream, Inbound, MOST_INBOUND, OPEN_TIMEOUT, RelayEvent, webrtc};
 
 /// The protocol that is spoken beside a host's own.
 const PING: StreamProtocol = StreamProtocol::new("/ipfs/ping/1.0.0");
@@ -71,6 +72,7 @@ impl Speaks for Behaviour {
 
 /// Speaks one protocol with every peer, or that and ping.
 pub(super) struct Behaviour {
+    transport: Transport,
     protocol: StreamProtocol,
     pings: bool,
     inbound: mpsc::UnboundedSender<Inbound>,
@@ -82,11 +84,13 @@ pub(super) struct Behaviour {
 
 impl Behaviour {
     pub(super) fn new(
+        transport: Transport,
         protocol: StreamProtocol,
         pings: bool,
         inbound: mpsc::UnboundedSender<Inbound>,
     ) -> Self {
         Self {
+            transport,
             protocol,
             pings,
             inbound,
@@ -107,6 +111,7 @@ impl Behaviour {
 
     fn handler(&self, requests: Option<mpsc::UnboundedReceiver<OpenRequest>>) -> Handler {
         Handler {
+            transport: self.transport,
             protocol: self.protocol.clone(),
             pings: self.pings,
             inbound: self.inbound.clone(),
@@ -186,6 +191,7 @@ impl NetworkBehaviour for Behaviour {
 
 /// The protocol on one connection; runs in the task of that connection.
 pub(super) struct Handler {
+    transport: Transport,
     protocol: StreamProtocol,
     pings: bool,
     /// Unbounded, but not without a bound: the muxer limits the streams a peer may have open.
@@ -253,7 +259,7 @@ impl ConnectionHandler for Handler {
                 protocol: (speak, stream),
                 ..
             }) => {
-                let stream = Box::new(stream.compat());
+                let stream = webrtc::boxed(self.transport, stream.compat());
                 let _ = self.inbound.send(match speak {
                     Speak::Own => Inbound::Stream(stream),
                     Speak::Ping => Inbound::Ping(stream),
@@ -263,7 +269,9 @@ impl ConnectionHandler for Handler {
                 protocol: stream,
                 info,
             }) => {
-                let _ = info.reply.send(Ok(Box::new(stream.compat())));
+                let _ = info
+                    .reply
+                    .send(Ok(webrtc::boxed(self.transport, stream.compat())));
             }
             ConnectionEvent::DialUpgradeError(DialUpgradeError { info, error }) => {
                 let _ = info.reply.send(Err(match error {

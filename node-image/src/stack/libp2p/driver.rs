@@ -1,6 +1,12 @@
 //! The task that polls a swarm.
 
-use std::{collections::HashMap, error::Error, io, sync::Arc};
+use std::{
+    collections::HashMap,
+    error::Error,
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    sync::Arc,
+};
 
 use futures::StreamExt;
 use libp2p::{
@@ -9,6 +15,7 @@ use libp2p::{
     multiaddr::{Multiaddr, Protocol},
     swarm::{ConnectionId, DialError, SwarmEvent, dial_opts::DialOpts},
 };
+use perfrun_api::matrix::Transport;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
@@ -51,6 +58,7 @@ pub(super) struct Failure {
 
 pub(super) struct Driver<B: Speaks> {
     swarm: Swarm<B>,
+    transport: Transport,
     requests: mpsc::UnboundedReceiver<Command>,
     clock: DialClock,
     metrics: Arc<StackMetrics>,
@@ -63,6 +71,7 @@ pub(super) struct Driver<B: Speaks> {
 impl<B: Speaks> Driver<B> {
     pub(super) fn new(
         swarm: Swarm<B>,
+        transport: Transport,
         listener: Option<ListenerId>,
         requests: mpsc::UnboundedReceiver<Command>,
         clock: DialClock,
@@ -71,6 +80,7 @@ impl<B: Speaks> Driver<B> {
         let (dialling, reserving, closing) = Default::default();
         Self {
             swarm,
+            transport,
             requests,
             clock,
             metrics,
@@ -107,6 +117,10 @@ impl<B: Speaks> Driver<B> {
         connected: Connected,
         reply: oneshot::Sender<Result<Established, Failure>>,
     ) {
+        if let Err(error) = self.listen_to_dial(&address) {
+            let _ = reply.send(Err(failure(&error)));
+            return;
+        }
         // Every dial is a connection of its own, also to a peer that already has one.
         let options = DialOpts::unknown_peer_id().address(address).build();
         let id = options.connection_id();
@@ -133,6 +147,19 @@ impl<B: Speaks> Driver<B> {
                 let _ = reply.send(Err(failure(&error)));
             }
         }
+    }
+
+    /// libp2p's WebRTC dials from the socket of a listener, which has to be there and of the same family.
+    fn listen_to_dial(&mut self, peer: &Multiaddr) -> Result<(), TransportError<io::Error>> {
+        if self.transport == Transport::WebrtcDirect && self.listeners.is_empty() {
+            let any = match peer.iter().next() {
+                Some(Protocol::Ip6(_)) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+                _ => Ipv4Addr::UNSPECIFIED.into(),
+            };
+            let any = address::multiaddr(self.transport, (any, 0).into());
+            self.listeners.push(self.swarm.listen_on(any)?);
+        }
+        Ok(())
     }
 
     fn close(&mut self, id: ConnectionId, reply: Option<oneshot::Sender<()>>) {
@@ -201,8 +228,12 @@ impl<B: Speaks> Driver<B> {
     }
 
     async fn shut_down(&mut self) {
-        // First, so that nobody connects while the others are told to go.
-        for listener in std::mem::take(&mut self.listeners) {
+        // First, so that nobody connects while the others are told to go; WebRTC tells them by the listener's socket.
+        let listeners = std::mem::take(&mut self.listeners);
+        for listener in listeners
+            .into_iter()
+            .filter(|_| self.transport != Transport::WebrtcDirect)
+        {
             self.swarm.remove_listener(listener);
         }
         let peers: Vec<_> = self.swarm.connected_peers().copied().collect();

@@ -19,6 +19,7 @@ use libp2p::{
     multiaddr::Multiaddr,
     noise, quic, tcp, tls, websocket, yamux,
 };
+use libp2p_webrtc::tokio as webrtc;
 use perfrun_api::matrix::{Stack, Transport};
 
 use super::setup;
@@ -27,6 +28,8 @@ use crate::stack::{DIAL_TIMEOUT, Error};
 /// yamux reserves 256 KiB for each stream it may have, out of at most 1 GiB per connection that libp2p grants.
 const YAMUX_STREAMS_MAX: usize = 4096;
 const YAMUX_STREAMS_DEFAULT: usize = 512;
+/// The identifiers of SCTP streams that one side has (RFC 8832, 6).
+const WEBRTC_STREAMS_MAX: usize = 1 << 15;
 const QUIC_STREAMS_DEFAULT: usize = 256;
 const NEGOTIATING_STREAMS_DEFAULT: usize = 128;
 
@@ -45,6 +48,7 @@ impl Limits {
         let most = match transport {
             Transport::Tcp | Transport::TcpTls | Transport::Ws => YAMUX_STREAMS_MAX,
             Transport::QuicV1 => u32::MAX as usize,
+            Transport::WebrtcDirect => WEBRTC_STREAMS_MAX,
         };
         if max_streams > most {
             let what = format!("{max_streams} streams on one {transport} connection");
@@ -109,6 +113,14 @@ pub(super) fn build(
         Transport::QuicV1 => quic::tokio::Transport::new(limits.quic(keypair))
             .map(|(peer, connection), _| (peer, StreamMuxerBox::new(connection)))
             .boxed(),
+        Transport::WebrtcDirect => {
+            // Its DTLS takes the process's choice of ciphers, and panics without one; an earlier host may have chosen.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+            let certificate = webrtc::Certificate::generate(&mut rand::rng()).map_err(setup)?;
+            webrtc::Transport::new(keypair.clone(), certificate)
+                .map(|(peer, connection), _| (peer, StreamMuxerBox::new(connection)))
+                .boxed()
+        }
     })
 }
 

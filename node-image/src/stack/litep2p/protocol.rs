@@ -15,7 +15,7 @@ use litep2p::{
 use perfrun_api::matrix::Transport;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::stack::{BoxStream, HostConfig, Inbound};
+use crate::stack::{BoxStream, HostConfig, Inbound, webrtc};
 
 /// Opens that may be under way at once on a yamux connection; the others wait here.
 ///
@@ -46,7 +46,7 @@ pub(super) enum Command {
 
 pub(super) struct RawProtocol {
     name: ProtocolName,
-    opens_at_once: usize,
+    transport: Transport,
     inbound: mpsc::UnboundedSender<Inbound>,
     requests: mpsc::UnboundedReceiver<Command>,
 }
@@ -59,10 +59,7 @@ impl RawProtocol {
     ) -> Self {
         Self {
             name: ProtocolName::from(config.protocol.as_ref().to_owned()),
-            opens_at_once: match config.transport {
-                Transport::Tcp | Transport::TcpTls | Transport::Ws => YAMUX_OPENS,
-                Transport::QuicV1 => usize::MAX,
-            },
+            transport: config.transport,
             inbound,
             requests,
         }
@@ -82,12 +79,12 @@ impl UserProtocol for RawProtocol {
 
     async fn run(self: Box<Self>, service: TransportService) -> litep2p::Result<()> {
         let Self {
-            opens_at_once,
+            transport,
             inbound,
             mut requests,
             ..
         } = *self;
-        let mut peers = Peers::new(service, opens_at_once, inbound);
+        let mut peers = Peers::new(service, transport, inbound);
         loop {
             let clogged = peers.proceed();
             if peers.shut_down() {
@@ -120,6 +117,7 @@ struct Opens {
 
 struct Peers {
     service: TransportService,
+    transport: Transport,
     opens_at_once: usize,
     inbound: mpsc::UnboundedSender<Inbound>,
     connected: HashSet<PeerId>,
@@ -133,10 +131,14 @@ struct Peers {
 }
 
 impl Peers {
-    fn new(service: TransportService, opens_at_once: usize, inbound: mpsc::UnboundedSender<Inbound>) -> Self {
+    fn new(service: TransportService, transport: Transport, inbound: mpsc::UnboundedSender<Inbound>) -> Self {
         Self {
             service,
-            opens_at_once,
+            transport,
+            opens_at_once: match transport {
+                Transport::Tcp | Transport::TcpTls | Transport::Ws => YAMUX_OPENS,
+                Transport::QuicV1 | Transport::WebrtcDirect => usize::MAX,
+            },
             inbound,
             connected: HashSet::new(),
             dialling: HashMap::new(),
@@ -234,14 +236,16 @@ impl Peers {
                 substream,
                 ..
             } => {
-                let _ = self.inbound.send(Inbound::Stream(Box::new(substream)));
+                let _ = self
+                    .inbound
+                    .send(Inbound::Stream(webrtc::boxed(self.transport, substream)));
             }
             TransportEvent::SubstreamOpened {
                 direction: Direction::Outbound(id),
                 substream,
                 ..
             } => {
-                self.answer(id, Ok(Box::new(substream)));
+                self.answer(id, Ok(webrtc::boxed(self.transport, substream)));
             }
             TransportEvent::SubstreamOpenFailure { substream: id, error } => {
                 self.answer(id, Err(error.to_string()));

@@ -1,0 +1,126 @@
+//! The page of what each pair of stacks can do.
+
+use strum::IntoEnumIterator;
+
+use crate::{
+    matrix::{Negotiation, Protocol, Stack, Transport},
+    plan::{Amount, Parameters, unsupported},
+    quantity::ByteSize,
+    workload::{Direction, OpenMode, Timing},
+};
+
+/// A way to use a workload: its name, and its parameters for a number of streams.
+type Use = (&'static str, fn(u32) -> Parameters);
+
+/// The most streams that documents can ask for.
+const MOST_STREAMS: u32 = 4096;
+
+const USES: [Use; 8] = [
+    ("`bandwidth`, perf", |streams| {
+        bandwidth(Protocol::Perf, Amount::Count(1), streams)
+    }),
+    ("`bandwidth`, perf, download for a `duration`", |streams| {
+        bandwidth(Protocol::Perf, Amount::Seconds(1.0), streams)
+    }),
+    ("`bandwidth`, litep2p-perf", |streams| {
+        bandwidth(Protocol::Litep2pPerf, Amount::Count(1), streams)
+    }),
+    ("`substreams`, burst", |count| {
+        substreams(count, OpenMode::Burst, Negotiation::V1)
+    }),
+    ("`substreams`, paced", |count| {
+        substreams(count, OpenMode::Paced, Negotiation::V1)
+    }),
+    ("`substreams`, v1lazy", |count| {
+        substreams(count, OpenMode::Burst, Negotiation::V1Lazy)
+    }),
+    ("`handshakes`", |_| Parameters::Handshakes {
+        amount: Amount::Count(1),
+        in_flight: 1,
+    }),
+    ("`ping`", |_| Parameters::Ping {
+        count: 1,
+        interval_seconds: 0.0,
+    }),
+];
+
+/// Every pair on every transport, and the reasons for what it cannot do.
+pub fn page() -> String {
+    let mut reasons = vec![];
+    let mut rows = String::new();
+    for transport in Transport::iter() {
+        for (client, server) in pairs() {
+            rows += &format!("| `{transport}` | {client} → {server} |");
+            for (_, parameters) in USES {
+                let answer = answer(&mut reasons, |streams| {
+                    unsupported(client, server, transport, &parameters(streams))
+                });
+                rows += &format!(" {answer} |");
+            }
+            rows.push('\n');
+        }
+    }
+    let names = USES.map(|(name, _)| name).join(" | ");
+    let rule = "---|".repeat(USES.len());
+    let notes: String = (1..)
+        .zip(&reasons)
+        .map(|(number, reason)| format!("{number}. {reason}\n"))
+        .collect();
+    format!(
+        "# What each pair of stacks can do\n\n\
+         Made from the planner's own table by `cargo xtask crds`.\n\n\
+         Pairs are client → server. *yes* is measured as the document asks for it; *up to 100* is a number of streams that are\n\
+         open on one connection, beyond which a cell is skipped; *–* is always skipped. Numbers name the reasons below, which\n\
+         `perfrun plan` and reports give, too. `raw` is the baseline: of `tcp-tls` and `ws` it is raw on `tcp`, of\n\
+         `webrtc-direct` raw on `quic-v1`.\n\n\
+         | transport | pair | {names} |\n|---|---|{rule}\n{rows}\n\
+         ## Reasons\n\n{notes}"
+    )
+}
+
+/// All that speak to each other somewhere.
+fn pairs() -> Vec<(Stack, Stack)> {
+    let all = Stack::iter().flat_map(|client| Stack::iter().map(move |server| (client, server)));
+    all.filter(|(client, server)| (*client == Stack::Raw) == (*server == Stack::Raw))
+        .collect()
+}
+
+/// What holds for one stream and, if that is possible, up to how many.
+fn answer(reasons: &mut Vec<String>, unsupported: impl Fn(u32) -> Option<String>) -> String {
+    let mut note = |reason: String| {
+        let known = reasons.iter().position(|known| *known == reason);
+        1 + known.unwrap_or_else(|| {
+            reasons.push(reason);
+            reasons.len() - 1
+        })
+    };
+    if let Some(reason) = unsupported(1) {
+        return format!("– ({})", note(reason));
+    }
+    let first_refused = (2..=MOST_STREAMS).find_map(|streams| Some((streams, unsupported(streams)?)));
+    match first_refused {
+        Some((streams, reason)) => format!("up to {} ({})", streams - 1, note(reason)),
+        None => "yes".to_owned(),
+    }
+}
+
+fn bandwidth(protocol: Protocol, amount: Amount, streams: u32) -> Parameters {
+    Parameters::Bandwidth {
+        protocol,
+        direction: Direction::Download,
+        amount,
+        streams,
+        chunk_bytes: ByteSize(1),
+        timing: Timing::Strict,
+        negotiation: Negotiation::V1,
+    }
+}
+
+fn substreams(count: u32, mode: OpenMode, negotiation: Negotiation) -> Parameters {
+    Parameters::Substreams {
+        count,
+        mode,
+        rate: (mode == OpenMode::Paced).then_some(1),
+        negotiation,
+    }
+}

@@ -1,0 +1,62 @@
+//! Streams on WebRTC, made to behave like those on other transports.
+
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use perfrun_api::matrix::Transport;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::{BoxStream, Stream};
+
+/// libp2p agrees on messages of 16 KiB and sends them, and cannot receive more than 8 KiB: a longer one ends the stream
+/// and blocks the connection (rust-libp2p issue 4049). The rest is room for its frame, and for a flag behind it.
+const LONGEST_MESSAGE: usize = 8192 - 32;
+
+/// The stream as this transport needs it.
+pub(super) fn boxed(transport: Transport, stream: impl Stream + 'static) -> BoxStream {
+    match transport {
+        Transport::WebrtcDirect => Box::new(WebrtcStream { stream, ended: false }),
+        _ => Box::new(stream),
+    }
+}
+
+struct WebrtcStream<S> {
+    stream: S,
+    /// Whether the peer's end was read. libp2p's answers a further read with an error.
+    ended: bool,
+}
+
+impl<S: Stream> AsyncRead for WebrtcStream<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.remaining();
+        if !self.ended {
+            ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+            self.ended = before > 0 && buf.remaining() == before;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: Stream> AsyncWrite for WebrtcStream<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        // libp2p would join what it has not sent to a longer message.
+        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        let short = buf.get(..LONGEST_MESSAGE).unwrap_or(buf);
+        Pin::new(&mut self.stream).poll_write(cx, short)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
