@@ -4,9 +4,9 @@ use strum::IntoEnumIterator;
 
 use crate::{
     matrix::{Negotiation, Protocol, Stack, Transport},
-    plan::{Amount, Parameters, unsupported},
+    plan::{Amount, Echo, Parameters, unsupported},
     quantity::ByteSize,
-    workload::{Direction, OpenMode, Timing},
+    workload::{Direction, OpenMode, RelayLimits, RelayPath, Timing},
 };
 
 /// A way to use a workload: its name, and its parameters for a number of streams.
@@ -15,7 +15,7 @@ type Use = (&'static str, fn(u32) -> Parameters);
 /// The most streams that documents can ask for.
 const MOST_STREAMS: u32 = 4096;
 
-const USES: [Use; 8] = [
+const USES: [Use; 12] = [
     ("`bandwidth`, perf", |streams| {
         bandwidth(Protocol::Perf, Amount::Count(1), streams)
     }),
@@ -41,6 +41,31 @@ const USES: [Use; 8] = [
     ("`ping`", |_| Parameters::Ping {
         count: 1,
         interval_seconds: 0.0,
+    }),
+    ("`echo`", |streams| {
+        Parameters::Echo(Echo {
+            connections: 1,
+            streams_per_connection: streams,
+            connection_interval_seconds: 1.0,
+            stream_interval_seconds: 0.1,
+            message_bytes: ByteSize(1024),
+            pause_seconds: 0.5,
+            deadline_seconds: 5.0,
+            duration_seconds: 300.0,
+            sample_interval_seconds: 1.0,
+        })
+    }),
+    ("`relay`, direct", |_| relay(RelayPath::Direct)),
+    ("`relay`, relayed", |_| relay(RelayPath::Relayed)),
+    ("`relayStress`", |_| Parameters::RelayStress {
+        sinks: 1,
+        sources: 1,
+        start_interval_seconds: 1.0,
+        ramp_seconds: 0.0,
+        plateau_seconds: 60.0,
+        bytes: 1,
+        chunk_bytes: ByteSize(1),
+        limits: RelayLimits::default(),
     }),
 ];
 
@@ -101,6 +126,16 @@ fn answer(reasons: &mut Vec<String>, unsupported: impl Fn(u32) -> Option<String>
     match first_refused {
         Some((streams, reason)) => format!("up to {} ({})", streams - 1, note(reason)),
         None => "yes".to_owned(),
+    }
+}
+
+fn relay(path: RelayPath) -> Parameters {
+    Parameters::Relay {
+        path,
+        bytes: 1,
+        chunk_bytes: ByteSize(1),
+        pings: 0,
+        limits: RelayLimits::default(),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Runs that together measure all that there is.
-fn documents() -> [Document; 4] {
+fn documents() -> [Document; 6] {
     let libp2p = json!({ "clients": ["libp2p"], "servers": ["libp2p"], "rawBaseline": false });
     let near = json!({ "clients": ["libp2p"], "servers": ["litep2p"], "networks": ["near"] });
     let of = |name, workload| {
@@ -32,6 +32,21 @@ fn documents() -> [Document; 4] {
         of(
             "substreams",
             json!({ "substreams": { "counts": [100], "mode": "paced", "rate": 200 } }),
+        ),
+        of(
+            "echoes",
+            json!({ "echo": {
+                "loads": [{ "connections": 2, "streamsPerConnection": 5 }], "connectionInterval": "50ms",
+                "streamInterval": "10ms", "pause": "50ms", "duration": "1s", "sampleInterval": "100ms",
+            } }),
+        ),
+        // One sink more than the relay takes, so that it has something to refuse.
+        of(
+            "stressed",
+            json!({ "relayStress": {
+                "sinks": [4], "sinksPerSource": 4, "sinkInterval": "10ms", "plateau": "1s", "transferBytes": "100k",
+                "limits": { "circuits": 3 },
+            } }),
         ),
     ]
 }
@@ -72,7 +87,7 @@ fn every_query_of_the_dashboards_of_runs_has_data_of_local_runs_that_agree_with_
     );
     let to = now();
     let folders = entries(&place.results());
-    assert_eq!(folders.len(), 4, "{folders:?}");
+    assert_eq!(folders.len(), documents().len(), "{folders:?}");
     for folder in folders {
         let results = results(&folder);
         runtime.block_on(async {
@@ -87,7 +102,15 @@ fn every_query_of_the_dashboards_of_runs_has_data_of_local_runs_that_agree_with_
         .into_iter()
         .filter(|it| it.uid != "perfrun-operator")
         .collect();
-    let scopes = ["transfers", "handshakes", "pings", "substreams"].map(|run| scope(run, from, to));
+    let scopes = [
+        "transfers",
+        "handshakes",
+        "pings",
+        "substreams",
+        "echoes",
+        "stressed",
+    ]
+    .map(|run| scope(run, from, to));
     let asked = all_have_data(&prometheus, &dashboards, &scopes, |answer| {
         answer.expression.contains("perfrun_cgroup_throttled")
     });

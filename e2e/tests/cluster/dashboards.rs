@@ -27,12 +27,23 @@ template: {link: {realTime: true}}
 ";
 
 /// Workloads besides, each in a run of its own: name, workload. All take 12 seconds: Prometheus looks for new pods every five.
-const OTHERS: [(&str, &str); 3] = [
+const OTHERS: [(&str, &str); 5] = [
     ("handshakes", "{handshakes: {duration: 2s}}"),
     ("pings", "{ping: {count: 100, interval: 20ms}}"),
     (
         "substreams",
         "{substreams: {counts: [100], mode: paced, rate: 50}}",
+    ),
+    (
+        "echoes",
+        "{echo: {loads: [{connections: 2, streamsPerConnection: 5}], connectionInterval: 100ms, streamInterval: 10ms, \
+         pause: 100ms, duration: 2s, sampleInterval: 200ms}}",
+    ),
+    // One sink more than the relay takes, so that it has something to refuse.
+    (
+        "stressed",
+        "{relayStress: {sinks: [4], sinksPerSource: 4, sinkInterval: 10ms, plateau: 2s, transferBytes: 100k, \
+         limits: {circuits: 3}}}",
     ),
 ];
 

@@ -12,3 +12,4 @@ mod links;
 mod lost;
 mod plugin;
 mod refused;
+mod relay;

@@ -16,10 +16,11 @@ use tokio::time::timeout;
 use crate::support::*;
 
 /// Everything that has a relay.
-const RELAYED: [(Stack, Transport); 4] = [
+const RELAYED: [(Stack, Transport); 5] = [
     (Stack::Libp2p, Transport::Tcp),
     (Stack::Libp2p, Transport::TcpTls),
     (Stack::Libp2p, Transport::QuicV1),
+    (Stack::Libp2p, Transport::Ws),
     (Stack::Raw, Transport::Tcp),
 ];
 
