@@ -92,7 +92,6 @@ fn relays(source: &Source<'_>, cells: &[&Cell]) -> Option<Table> {
                 [
                     Metric::RelayCpu,
                     Metric::RelayCpuSecondsPerGiB,
-                    Metric::CpuSecondsPerGiB,
                     Metric::RelayPeakRss,
                     Metric::RelayBytesPerByte,
                 ]
@@ -112,7 +111,6 @@ fn relays(source: &Source<'_>, cells: &[&Cell]) -> Option<Table> {
         "Of raw\nproxy",
         "Relay\nCPUs",
         "Relay\nCPU-s/GiB",
-        "All\nCPU-s/GiB",
         "Relay\nRSS",
         "Bytes\nper byte",
     ];
