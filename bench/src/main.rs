@@ -3,11 +3,13 @@
 //! part of the outcome.
 
 mod cluster;
+mod echo;
 mod iperf;
 mod links;
 mod overhead;
 mod profile;
 mod quic;
+mod relay;
 mod stacks;
 mod testbed;
 
@@ -19,7 +21,7 @@ use perfrun_cli::local::privilege;
 #[derive(Parser)]
 #[command(name = "perfrun-bench")]
 struct Args {
-    /// Which ones; all but `cluster`, if none is named.
+    /// Which ones; all but `cluster` and `echo`, if none is named.
     names: Vec<Name>,
     /// Pairs of measurements to take, each pair back to back.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
@@ -43,6 +45,10 @@ enum Name {
     Overhead,
     /// Impaired links against plain ones: TCP throughput, CPU time, time to set them up, to probe them.
     Links,
+    /// Transfers through a relay against direct ones.
+    Relay,
+    /// Ten thousand streams that echo: whether all of them do, and what it costs.
+    Echo,
     /// All of it on Kubernetes: time to the first byte, start skew, throughput against iperf3, cost of the operator.
     Cluster,
 }
@@ -72,6 +78,12 @@ fn main() -> Result<()> {
         }
         if wanted(Name::Links) {
             links::run(args.rounds, args.seconds).await?;
+        }
+        if wanted(Name::Relay) {
+            relay::run(args.rounds).await?;
+        }
+        if args.names.contains(&Name::Echo) {
+            echo::run().await?;
         }
         if args.names.contains(&Name::Cluster) {
             cluster::run(args.rounds, args.seconds).await?;

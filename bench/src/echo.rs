@@ -1,0 +1,47 @@
+//! Ten thousand streams over a hundred connections, each echoing a line of 1 KiB twice a second: whether that is held, and
+//! what it costs. It takes a minute and a half for each stack and transport, so it is run only when named.
+
+use anyhow::{Context, Result};
+use perfrun_api::results::Metric;
+
+use crate::testbed::Testbed;
+
+/// Of the round trips that are due, on the plateau.
+const TARGET: f64 = 0.99;
+
+pub async fn run() -> Result<()> {
+    for (stack, transport) in [
+        ("libp2p", "tcp"),
+        ("litep2p", "tcp"),
+        ("libp2p", "ws"),
+        ("litep2p", "ws"),
+        ("libp2p", "quic-v1"),
+    ] {
+        let testbed = Testbed::start(&format!(
+            "  workload:\n    echo: {{loads: [{{preset: scenario-2}}], connectionInterval: 100ms, duration: 82s}}\n\
+             \x20 matrix: {{clients: [{stack}], servers: [{stack}], transports: [{transport}], rawBaseline: false}}\n\
+             \x20 iterations: 1\n  warmup: 0\n  timeouts: {{trial: 3m}}\n"
+        ))
+        .await?;
+        let records = testbed.run(None).await?;
+        testbed.nodes.stop().await;
+        let metrics = &records.first().context("the trial has a record")?.metrics;
+        let value = |metric| metrics.get(&metric).copied().unwrap_or(f64::NAN);
+        let kib = |metric| value(metric) / 1024.0;
+        println!(
+            "{stack} over {transport}, 10 000 streams for a minute: {:.4} of what is due (target ≥ {TARGET}), {:.0} echo in every \
+             second; round trips {:.2} ms, p99 {:.2} ms; {:.2} and {:.2} CPUs, {:.2} and {:.2} KiB allocated per stream at client \
+             and server; failures {}",
+            value(Metric::AchievedShare),
+            value(Metric::EchoingStreams),
+            value(Metric::RoundTripP50) * 1e3,
+            value(Metric::RoundTripP99) * 1e3,
+            value(Metric::ClientCpuCores),
+            value(Metric::ServerCpuCores),
+            kib(Metric::ClientAllocatedPerStream),
+            kib(Metric::ServerAllocatedPerStream),
+            value(Metric::Failures),
+        );
+    }
+    Ok(())
+}
