@@ -86,7 +86,7 @@ impl<'a> Client<'a> {
                 match host.dial(server).await {
                     Err(error @ stack::Error::Dial { .. }) if left > 0 => {
                         tracing::warn!(%error, "a dial failed, another host tries again");
-                        Counters::add(&self.setup.probe.counters.failures, 1);
+                        self.setup.probe.counters.failed(Reason::DialFailed);
                         host.close().await;
                         host = dialler(&self.setup).await?;
                     }

@@ -17,6 +17,7 @@ use tokio::{
     task::JoinSet,
     time::{sleep, sleep_until, timeout},
 };
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     Failed, Findings, Setup,
@@ -81,7 +82,7 @@ pub async fn serve(
                     setup.probe.metrics.circuits(live);
                 }
                 Some(Inbound::Relay(RelayEvent::Refused { what, status })) => {
-                    Counters::add(&counters.failures, 1);
+                    counters.failed(Reason::Refused);
                     setup.probe.metrics.refused(what, status);
                     findings.refused(what, status);
                 }
@@ -135,9 +136,11 @@ pub(super) async fn run(
         Counters::add(&setup.probe.counters.streams, 1);
         let probe = setup.probe.clone();
         let mut buffers = Buffers::new(&zeros);
-        // A task for each stream: polled inside another task, streams would share one core.
-        let fetch =
-            tokio::spawn(async move { test_data::fetch(stream, bytes, &mut buffers, &probe.counters).await });
+        // A task for each stream: polled inside another task, streams would share one core. It ends with the trial, also one
+        // that is cut short: a stream of raw TCP would go on by itself.
+        let fetch = AbortOnDropHandle::new(tokio::spawn(async move {
+            test_data::fetch(stream, bytes, &mut buffers, &probe.counters).await
+        }));
         let fetched = fetch
             .await
             .map_err(|error| Failed(failure(Reason::Internal, error)))??;
@@ -265,7 +268,7 @@ impl Sink {
     async fn fetch_over_and_over(&mut self) {
         loop {
             let Err(failed) = self.connect_and_fetch().await;
-            Counters::add(&self.setup.probe.counters.failures, 1);
+            self.setup.probe.counters.failed(failed.0.reason);
             tracing::debug!(failure = failed.0.message, "a sink failed");
             self.lock().last_failure = Some(failed);
             sleep(RETRY).await;

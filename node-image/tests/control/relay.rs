@@ -44,6 +44,20 @@ fn transfer(path: RelayPath, bytes: u64, limits: RelayLimits) -> Parameters {
     }
 }
 
+/// Two sources, and sinks that begin within a quarter of a second and fetch for another one.
+fn stress(sinks: u32, limits: RelayLimits) -> Parameters {
+    Parameters::RelayStress {
+        sinks,
+        sources: 2,
+        start_interval_seconds: 0.25 / f64::from(sinks - 1),
+        ramp_seconds: 0.25,
+        plateau_seconds: 1.0,
+        bytes: 50_000,
+        chunk_bytes: ByteSize(64 << 10),
+        limits,
+    }
+}
+
 /// A relay, a source and a sink.
 struct Three {
     relay: Node,
@@ -89,6 +103,14 @@ impl Three {
 
     fn fetching(&self, parameters: &Parameters, servers: Vec<String>, peers: u32) -> TrialRequest {
         dialler(self.stack, self.transport, parameters.clone(), servers, peers)
+    }
+
+    /// All three: so many sources, and so many sinks that begin.
+    async fn fetches(&self, parameters: &Parameters, sources: u32, sinks: u32) {
+        let relay = self.relays(parameters).await;
+        let addresses = self.serves(parameters, relay, sources).await;
+        let request = self.fetching(parameters, addresses, sinks);
+        self.sink.run("a", &request).await;
     }
 
     /// Ends the trial at the others, once the sink's has ended: sink, source, relay.
@@ -219,18 +241,11 @@ async fn a_circuit_that_carries_no_more_fails_the_transfer() {
         ..UNLIMITED
     };
     let parameters = transfer(RelayPath::Relayed, 10_000_000, little);
-    let relay = three.relays(&parameters).await;
-    let sources = three.serves(&parameters, relay, 1).await;
-    three
-        .sink
-        .run("a", &three.fetching(&parameters, sources, 1))
-        .await;
+    three.fetches(&parameters, 1, 1).await;
     let outcome = timeout(NOTICED, three.sink.outcome("a")).await.unwrap();
     let broken = [Reason::StreamFailed, Reason::TooFewBytes, Reason::OpenFailed];
-    assert!(
-        reason(&outcome).is_some_and(|reason| broken.contains(&reason)),
-        "{outcome:?}"
-    );
+    let why = reason(&outcome).unwrap();
+    assert!(broken.contains(&why), "{outcome:?}");
 }
 
 #[tokio::test]
@@ -238,20 +253,13 @@ async fn a_relay_that_is_killed_breaks_the_transfer() {
     for kind in RELAYED {
         let three = Three::start(kind);
         let parameters = transfer(RelayPath::Relayed, 1 << 40, UNLIMITED);
-        let relay = three.relays(&parameters).await;
-        let sources = three.serves(&parameters, relay, 1).await;
-        three
-            .sink
-            .run("a", &three.fetching(&parameters, sources, 1))
-            .await;
+        three.fetches(&parameters, 1, 1).await;
         three.sink.moved("a").await;
         three.relay.signal(Signal::KILL);
         let outcome = timeout(NOTICED, three.sink.outcome("a")).await.unwrap();
         let broken = [Reason::StreamFailed, Reason::TooFewBytes];
-        assert!(
-            reason(&outcome).is_some_and(|reason| broken.contains(&reason)),
-            "{kind:?}: {outcome:?}"
-        );
+        let why = reason(&outcome).unwrap();
+        assert!(broken.contains(&why), "{kind:?}: {outcome:?}");
         assert!(outcome.measured.bytes_received > 0);
     }
 }
@@ -276,10 +284,8 @@ async fn a_source_that_is_gone_is_not_reached() {
             Reason::TooFewBytes,
             Reason::StreamFailed,
         ];
-        assert!(
-            reason(&outcome).is_some_and(|reason| said.contains(&reason)),
-            "{kind:?}: {outcome:?}"
-        );
+        let why = reason(&outcome).unwrap();
+        assert!(said.contains(&why), "{kind:?}: {outcome:?}");
     }
 }
 
@@ -287,22 +293,8 @@ async fn a_source_that_is_gone_is_not_reached() {
 async fn sinks_begin_one_after_the_other_and_fetch_until_the_end() {
     for kind in RELAYED {
         let three = Three::start(kind);
-        let parameters = Parameters::RelayStress {
-            sinks: 6,
-            sources: 2,
-            start_interval_seconds: 0.05,
-            ramp_seconds: 0.25,
-            plateau_seconds: 1.0,
-            bytes: 50_000,
-            chunk_bytes: ByteSize(64 << 10),
-            limits: UNLIMITED,
-        };
-        let relay = three.relays(&parameters).await;
-        let sources = three.serves(&parameters, relay, 2).await;
-        three
-            .sink
-            .run("a", &three.fetching(&parameters, sources, 6))
-            .await;
+        let parameters = stress(6, UNLIMITED);
+        three.fetches(&parameters, 2, 6).await;
         let outcomes = three.outcomes().await;
         for outcome in &outcomes {
             assert_eq!(outcome.failure, None, "{kind:?}: {outcome:?}");
@@ -319,5 +311,59 @@ async fn sinks_begin_one_after_the_other_and_fetch_until_the_end() {
         let begun = sink.histograms[&Distribution::Lateness].decode().unwrap().len();
         assert_eq!(begun, 6, "{kind:?}");
         assert!(sink.histograms.contains_key(&Distribution::Transfer), "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn sinks_that_are_refused_are_counted_by_kind_and_the_others_go_on() {
+    let three = Three::start(RELAYED[0]);
+    let one = RelayLimits {
+        circuits: Some(1),
+        ..UNLIMITED
+    };
+    three.fetches(&stress(2, one), 2, 2).await;
+    let outcomes = three.outcomes().await;
+    for outcome in &outcomes {
+        assert_eq!(outcome.failure, None, "{outcome:?}");
+    }
+    let [sink, _, relay] = outcomes.map(|outcome| outcome.measured);
+    for measured in [&sink, &relay] {
+        let refused = measured.refused["circuit: RESOURCE_LIMIT_EXCEEDED (201)"];
+        assert!(refused > 0, "{measured:?}");
+        assert_eq!(measured.errors, [(Reason::Refused, refused)].into());
+        assert_eq!(measured.failures, refused);
+    }
+    assert!(
+        sink.bytes_received > 0 && relay.most_circuits == 1,
+        "{sink:?} {relay:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_transfer_that_is_cancelled_leaves_no_connection() {
+    for (stack, transport) in SAME {
+        if (stack, transport) == (Stack::Raw, Transport::QuicV1) {
+            // The plan skips it, and says why.
+            continue;
+        }
+        let pair = Pair::start();
+        let what = format!("{stack} on {transport}");
+        // What stays open from the first trial on is no leftover.
+        let little = transfer(RelayPath::Direct, 1, UNLIMITED);
+        pair.trial((stack, stack, transport), &little, 1)
+            .await
+            .completed(&what);
+        let Pair { client, server } = pair;
+        let before = client.descriptors();
+        let parameters = transfer(RelayPath::Direct, 1 << 40, UNLIMITED);
+        let addresses = server.serve("a", stack, transport, &parameters).await;
+        client
+            .run("a", &dialler(stack, transport, parameters, addresses, 1))
+            .await;
+        client.moved("a").await;
+        client.delete("a").await;
+        assert_eq!(reason(&client.outcome("a").await), Some(Reason::Cancelled));
+        let what = format!("{what} holds no connection");
+        eventually(&what, async || client.descriptors() <= before).await;
     }
 }
