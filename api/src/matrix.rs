@@ -67,6 +67,10 @@ pub enum Transport {
     /// WebRTC data channels without a signalling server: SCTP over DTLS over UDP, peers authenticated by Noise. Its raw
     /// counterpart is QUIC, the other secure transport over UDP.
     WebrtcDirect,
+    /// Channels in memory, secured by Noise, multiplexed by yamux: what the stack costs when nothing carries its bytes. Both
+    /// peers are in one process, so each client node is its own server, `topology.servers` is of no account, and no network
+    /// but `none` makes sense.
+    Memory,
 }
 
 impl Transport {
@@ -75,7 +79,13 @@ impl Transport {
         match self {
             Self::Tcp | Self::TcpTls | Self::Ws => Self::Tcp,
             Self::QuicV1 | Self::WebrtcDirect => Self::QuicV1,
+            Self::Memory => Self::Memory,
         }
+    }
+
+    /// Whether it joins peers of one process only.
+    pub fn is_in_process(self) -> bool {
+        self == Self::Memory
     }
 }
 
@@ -103,6 +113,20 @@ pub enum Negotiation {
     V1,
     /// The stream is handed out before the peer has answered; the first read completes the negotiation.
     V1Lazy,
+}
+
+/// The kind of keys that a peer is known and authenticated by.
+#[derive(
+    AsRefStr, Clone, Copy, Debug, Default, Deserialize, Display, Eq, Hash, JsonSchema, PartialEq, Serialize,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum Identity {
+    /// Ed25519, which stacks take by default.
+    #[default]
+    Ed25519,
+    /// RSA with 2048 bits, as in the published WebRTC benchmarks. libp2p only.
+    Rsa2048,
 }
 
 /// What is spoken on a stream.

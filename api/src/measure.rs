@@ -15,7 +15,7 @@ pub const LEAST_BYTES_FOR_A_RATE: u64 = 1 << 20;
 
 /// The metrics of a completed trial.
 pub fn metrics(cell: &Cell, nodes: &BTreeMap<String, NodeRecord>) -> BTreeMap<Metric, f64> {
-    let trial = Ends::new(nodes);
+    let trial = Ends::new(cell, nodes);
     let mut metrics = BTreeMap::new();
     match &cell.parameters {
         Parameters::Bandwidth {
@@ -62,7 +62,7 @@ pub fn metrics(cell: &Cell, nodes: &BTreeMap<String, NodeRecord>) -> BTreeMap<Me
 
 /// Something must have arrived, and sender and receiver must agree on the bytes, unless the receiver cut the transfer off. Returns what is wrong.
 pub fn count_mismatch(cell: &Cell, nodes: &BTreeMap<String, NodeRecord>) -> Option<String> {
-    let trial = Ends::new(nodes);
+    let trial = Ends::new(cell, nodes);
     let (direction, amount, streams) = match &cell.parameters {
         Parameters::Bandwidth {
             direction,
@@ -120,12 +120,14 @@ pub fn count_mismatch(cell: &Cell, nodes: &BTreeMap<String, NodeRecord>) -> Opti
 struct Ends<'a> {
     clients: Vec<&'a Measured>,
     servers: Vec<&'a Measured>,
+    /// Those of the servers that are processes, and not in their clients'.
+    apart: Vec<&'a Measured>,
     relays: Vec<&'a Measured>,
 }
 
 impl<'a> Ends<'a> {
-    fn new(nodes: &'a BTreeMap<String, NodeRecord>) -> Self {
-        let of = |role| {
+    fn new(cell: &Cell, nodes: &'a BTreeMap<String, NodeRecord>) -> Self {
+        let of = |role| -> Vec<&Measured> {
             nodes
                 .values()
                 .filter(|n| n.role == role)
@@ -135,6 +137,10 @@ impl<'a> Ends<'a> {
         Self {
             clients: of(Role::Client),
             servers: of(Role::Server),
+            apart: match cell.transport.is_in_process() {
+                true => vec![],
+                false => of(Role::Server),
+            },
             relays: of(Role::Relay),
         }
     }
@@ -406,14 +412,14 @@ impl<'a> Ends<'a> {
             metrics
                 .entry(Metric::CpuSecondsPerGiB)
                 .or_insert(self.cpu() / gibibytes);
-            let all = self.clients.iter().chain(&self.servers).chain(&self.relays);
+            let all = self.clients.iter().chain(&self.apart).chain(&self.relays);
             // Of one node alone it would be half of the truth.
             let cycles: Option<u64> = all.map(|m| m.resources.cpu_cycles).sum();
             metrics.extend(cycles.map(|cycles| (Metric::CpuCyclesPerByte, cycles as f64 / payload as f64)));
         }
         for (metric, ends) in [
             (Metric::ClientCpuCores, &self.clients),
-            (Metric::ServerCpuCores, &self.servers),
+            (Metric::ServerCpuCores, &self.apart),
         ] {
             let busiest = ends
                 .iter()
@@ -433,7 +439,7 @@ impl<'a> Ends<'a> {
             (
                 Metric::ServerPeakAllocated,
                 Metric::ServerAllocatedPerStream,
-                &self.servers,
+                &self.apart,
             ),
         ] {
             let most = ends.iter().filter_map(|m| m.resources.allocated_peak_bytes).max();
@@ -446,7 +452,7 @@ impl<'a> Ends<'a> {
         }
         for (metric, ends) in [
             (Metric::ClientPeakRss, &self.clients),
-            (Metric::ServerPeakRss, &self.servers),
+            (Metric::ServerPeakRss, &self.apart),
             (Metric::RelayPeakRss, &self.relays),
         ] {
             let peak = ends.iter().map(|m| m.resources.rss_peak_bytes).max();
@@ -455,7 +461,7 @@ impl<'a> Ends<'a> {
     }
 
     fn cpu(&self) -> f64 {
-        let all = self.clients.iter().chain(&self.servers).chain(&self.relays);
+        let all = self.clients.iter().chain(&self.apart).chain(&self.relays);
         all.map(|node| cpu(node)).sum()
     }
 

@@ -143,6 +143,13 @@ pub enum Side {
         /// Peers to run, each with an identity and a connection of its own.
         peers: u32,
     },
+    /// Both server and client, for a transport that joins peers of one process: listen, dial that, wait for the start, run
+    /// the workload.
+    #[serde(rename_all = "camelCase")]
+    Both {
+        /// Peers that dial.
+        peers: u32,
+    },
 }
 
 /// When a client begins.
@@ -197,6 +204,9 @@ pub struct Outcome {
     pub failure: Option<Failure>,
     /// What was measured, until the failure if there was one.
     pub measured: Measured,
+    /// What the server measured, of [`Side::Both`]. What the process used is all in `measured`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub served: Option<Measured>,
 }
 
 /// Why a trial failed.
@@ -263,6 +273,24 @@ pub enum Reason {
     LimitTooLow,
     /// A fault of the node program.
     Internal,
+}
+
+impl Reason {
+    /// How far from the root a failure usually is. Peers of a dead node see broken streams and refused dials, often before
+    /// we see the node dead; whoever we cancelled is never the cause.
+    pub fn remoteness(self) -> u8 {
+        match self {
+            Self::NodeLost => 0,
+            Self::Stopped | Self::Internal | Self::Unsupported | Self::LimitTooLow | Self::ListenFailed => 1,
+            Self::Refused
+            | Self::UnexpectedBytes
+            | Self::WrongEcho
+            | Self::CountMismatch
+            | Self::ImpairmentNotEffective => 2,
+            Self::DialFailed | Self::OpenFailed | Self::StreamFailed | Self::TooFewBytes | Self::Timeout => 3,
+            Self::Cancelled => 4,
+        }
+    }
 }
 
 /// What one node measured in a trial. Times are of its own monotonic clock.
@@ -451,6 +479,13 @@ pub struct Sample {
     /// Circuits that were up at its end (relay).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub circuits: u64,
+    /// Bytes that the interfaces of the node's network namespace received in it, headers and all, loopback left out, where
+    /// there is a relay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface_received_bytes: Option<u64>,
+    /// Bytes that they sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface_sent_bytes: Option<u64>,
     /// Memory that the program has allocated at its end, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocated_bytes: Option<u64>,

@@ -112,7 +112,7 @@ pub struct Cell {
     pub parameters: Parameters,
     /// Names of the client nodes.
     pub clients: Vec<String>,
-    /// Names of the server nodes.
+    /// Names of the server nodes; none, if each client node is its own server.
     pub servers: Vec<String>,
     /// Names of the relay nodes; none, unless clients reach servers through one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -139,6 +139,7 @@ impl Cell {
             self.transport,
             &self.parameters,
         )
+        .or_else(|| support::apart(self))
         .or_else(|| support::uneven(self))
     }
 
@@ -436,6 +437,7 @@ fn parameters(workload: &Workload, clients: u32) -> Vec<Parameters> {
                 pause_seconds: seconds(echo.pause),
                 deadline_seconds: seconds(echo.deadline),
                 duration_seconds: seconds(echo.duration),
+                identity: echo.identity,
                 sample_interval_seconds: seconds(echo.sample_interval),
             })
         }));
@@ -577,7 +579,11 @@ fn cell(spec: &PerfRunSpec, point: &Point, parameters: Parameters) -> Result<Cel
         client_stack: stack(spec, client)?,
         server_stack: stack(spec, server)?,
         clients: names(Role::Client, spec.topology.clients, client),
-        servers: names(Role::Server, spec.topology.servers, server),
+        servers: match transport.is_in_process() {
+            // Its clients'.
+            true => vec![],
+            false => names(Role::Server, spec.topology.servers, server),
+        },
         // The relay is of the build that serves.
         relays: names(Role::Relay, u32::from(parameters.is_relayed()), server),
         peers_per_client: match &parameters {

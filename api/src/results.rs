@@ -145,7 +145,7 @@ pub struct TrialRecord {
     /// The links, as they were set and measured just before; nothing, if this trial found them as one before it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub links: Option<LinkCheck>,
-    /// What every node measured.
+    /// What every node measured. A server in its client's process is `CLIENT.server`; what the process used is the client's.
     pub nodes: BTreeMap<String, NodeRecord>,
 }
 

@@ -110,8 +110,8 @@ pub struct Matrix {
     #[x_kube(validation = rule::not_empty("stack"))]
     pub servers: Vec<StackName>,
     /// Transports: `tcp` (TCP, Noise, yamux), `tcp-tls` (TCP, TLS 1.3, yamux), `quic-v1`, `ws`
-    /// (WebSocket over TCP, Noise, yamux), `webrtc-direct` (WebRTC data channels). What a pair of stacks cannot do is
-    /// skipped, with the reason.
+    /// (WebSocket over TCP, Noise, yamux), `webrtc-direct` (WebRTC data channels), `memory` (channels within one process,
+    /// Noise, yamux: each client node is its own server). What a pair of stacks cannot do is skipped, with the reason.
     #[serde(default = "default_transports")]
     #[schemars(length(max = 8))]
     #[x_kube(validation = rule::not_empty("transport"))]

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use strum::{AsRefStr, Display, EnumString};
 
 use crate::{
-    matrix::{Negotiation, Protocol},
+    matrix::{Identity, Negotiation, Protocol},
     quantity::ByteSize,
     rule,
 };
@@ -430,6 +430,9 @@ pub struct Echo {
     #[schemars(length(max = 64), extend("default" = "300s"))]
     #[x_kube(validation = rule::duration("10ms", "1h"))]
     pub duration: Duration,
+    /// The keys of all peers, clients and servers.
+    #[serde(default)]
+    pub identity: Identity,
     /// How often both ends note streams, bytes, round trips, CPU and memory. A stream counts as echoing if it completed a
     /// round trip in this time, which should therefore be longer than `pause`.
     #[serde(default = "default_sample_interval")]

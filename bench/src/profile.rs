@@ -1,6 +1,6 @@
 //! CPU time of the node that is neither the stack's nor the kernel's, by sampling.
 //!
-//! `perf record` samples the client's process during a bandwidth trial. A sample counts as the node's own when the
+//! `perf record` samples a node's process during a trial. A sample counts as the node's own when the
 //! function it fell into is one of `perfrun_node` or `perfrun_api` that is not a stack adapter's: what the compiler
 //! inlined into such a function counts too. So does all reading of clocks, though stacks do that as well; what libraries
 //! do for the node elsewhere (copies, allocation) does not.
@@ -30,27 +30,38 @@ pub async fn run(seconds: f64) -> Result<()> {
         ("litep2p", "quic-v1"),
     ] {
         for direction in ["upload", "download"] {
-            let share = share(stack, transport, direction, seconds).await?;
+            let workload = format!("bandwidth: {{duration: {seconds}s, directions: [{direction}]}}");
+            let [client, server] = shares(stack, transport, &workload, ["client-0", "server-0"]).await?;
             println!(
-                "CPU time of the node itself, {stack} over {transport}, {direction}: client {:.2} %, server {:.2} % (target ≤ 3 %)",
-                share[0], share[1]
+                "CPU time of the node itself, {stack} over {transport}, {direction}: client {client:.2} %, server {server:.2} % \
+                 (target ≤ 3 %)"
             );
         }
+    }
+    for transport in ["tcp", "quic-v1"] {
+        let workload = "relay: {sizes: [1Gi], paths: [relayed]}";
+        let [relay] = shares("libp2p", transport, workload, ["relay-0"]).await?;
+        println!("CPU time of the node itself, libp2p over {transport}, relay: {relay:.2} % (target ≤ 2 %)");
     }
     Ok(())
 }
 
-/// The node's own share at the client and at the server, in percent.
-async fn share(stack: &str, transport: &str, direction: &str, seconds: f64) -> Result<[f64; 2]> {
+/// The node's own share at each of these nodes, in percent.
+async fn shares<const N: usize>(
+    stack: &str,
+    transport: &str,
+    workload: &str,
+    nodes: [&str; N],
+) -> Result<[f64; N]> {
     let testbed = Testbed::start(&format!(
-        "  workload: {{bandwidth: {{duration: {seconds}s, directions: [{direction}]}}}}\n\
+        "  workload: {{{workload}}}\n\
          \x20 matrix: {{clients: [{stack}], servers: [{stack}], transports: [{transport}], rawBaseline: false}}\n\
          \x20 iterations: 1\n  warmup: 0\n"
     ))
     .await?;
     let folder = tempfile::tempdir()?;
     let mut recordings = vec![];
-    for node in ["client-0", "server-0"] {
+    for node in nodes {
         let pid = testbed.nodes.pid(node).await.context("the plan has the node")?;
         let data = folder.path().join(node);
         let recording = Command::new("perf")
@@ -66,7 +77,7 @@ async fn share(stack: &str, transport: &str, direction: &str, seconds: f64) -> R
     testbed.run(None).await?;
     // perf ends, and writes its file, when the process that it samples does.
     testbed.nodes.stop().await;
-    let mut shares = [0.0; 2];
+    let mut shares = [0.0; N];
     for (share, (mut recording, data)) in shares.iter_mut().zip(recordings) {
         recording.wait().await?;
         let report = Command::new("perf")

@@ -32,14 +32,17 @@ pub(crate) struct Seen {
 impl Seen {
     /// A node said how the trial ended there.
     pub(crate) fn ended(&mut self, name: &str, role: Role, outcome: Outcome) {
-        self.nodes.insert(
-            name.to_owned(),
-            NodeRecord {
-                role,
-                measured: outcome.measured,
-                link: None,
-            },
-        );
+        let of_role = |role, measured| NodeRecord {
+            role,
+            measured,
+            link: None,
+        };
+        self.nodes
+            .insert(name.to_owned(), of_role(role, outcome.measured));
+        if let Some(served) = outcome.served {
+            self.nodes
+                .insert(format!("{name}.server"), of_role(Role::Server, served));
+        }
         if let Some(failure) = outcome.failure {
             // A node that was told to stop is on its way out.
             if failure.reason == Reason::Stopped {
@@ -68,31 +71,7 @@ impl Seen {
     fn cause(&self) -> Option<&TrialFailure> {
         self.failures
             .iter()
-            .min_by_key(|failure| remoteness(failure.reason))
-    }
-}
-
-/// How far from the root a failure usually is. Peers of a dead node see broken streams and refused dials, often before
-/// we see the node dead; whoever we cancelled is never the cause.
-pub(crate) fn remoteness(reason: Reason) -> u8 {
-    match reason {
-        Reason::NodeLost => 0,
-        Reason::Stopped
-        | Reason::Internal
-        | Reason::Unsupported
-        | Reason::LimitTooLow
-        | Reason::ListenFailed => 1,
-        Reason::Refused
-        | Reason::UnexpectedBytes
-        | Reason::WrongEcho
-        | Reason::CountMismatch
-        | Reason::ImpairmentNotEffective => 2,
-        Reason::DialFailed
-        | Reason::OpenFailed
-        | Reason::StreamFailed
-        | Reason::TooFewBytes
-        | Reason::Timeout => 3,
-        Reason::Cancelled => 4,
+            .min_by_key(|failure| failure.reason.remoteness())
     }
 }
 

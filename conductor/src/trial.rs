@@ -281,13 +281,14 @@ impl<'a> Driver<'a> {
     /// Relays listen, then servers, perhaps behind a relay; meanwhile clients are asked for their clocks.
     async fn prepare_listeners(&mut self) -> Result<Found, Halt> {
         // Those who begin find out what an earlier session has left.
-        let (first, then) = match self.task.cell.relays.is_empty() {
-            true => (Role::Server, None),
-            false => (Role::Relay, Some(Role::Server)),
-        };
-        let side = match first {
-            Role::Relay => Side::Relay,
-            _ => Side::Server,
+        let cell = self.task.cell;
+        let (first, side, then) = if cell.transport.is_in_process() {
+            let peers = cell.peers_per_client;
+            (Role::Client, Side::Both { peers }, None)
+        } else if cell.relays.is_empty() {
+            (Role::Server, Side::Server, None)
+        } else {
+            (Role::Relay, Side::Relay, Some(Role::Server))
         };
         let (prepared, ()) = {
             let prepare = self.ask_listeners(first, &side);
@@ -395,6 +396,10 @@ impl<'a> Driver<'a> {
 
     /// Clients are given the servers' addresses, and set themselves up.
     async fn prepare_clients(&mut self) -> Result<(), Halt> {
+        if self.task.cell.transport.is_in_process() {
+            // They are their own servers, and ready.
+            return Ok(());
+        }
         let addresses = self.addresses(Role::Server)?;
         let peers = self.task.cell.peers_per_client;
         let addresses_of = |client| addresses_for(client, peers, &addresses);

@@ -143,11 +143,20 @@ pub struct Link {
     #[arg(long, default_value = "litep2p")]
     pub stack: Stack,
     /// tcp, tcp-tls, quic-v1, ws or webrtc-direct.
-    #[arg(long, default_value = "tcp")]
+    #[arg(long, default_value = "tcp", value_parser = between_processes)]
     pub transport: Transport,
     /// Bytes of one write or read; the published tools use 1Ki.
     #[arg(long, default_value = "64Ki")]
     pub chunk_bytes: ByteSize,
+}
+
+fn between_processes(text: &str) -> Result<Transport, String> {
+    match text.parse::<Transport>() {
+        Ok(transport) if transport.is_in_process() => Err(format!(
+            "{transport} joins peers of one process, and these are two: measure it with a PerfRun document, which can"
+        )),
+        parsed => parsed.map_err(|error| error.to_string()),
+    }
 }
 
 /// The protocol of bandwidth.

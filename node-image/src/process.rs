@@ -290,7 +290,8 @@ fn retransmits() -> Option<u64> {
     )
 }
 
-fn interfaces() -> Option<(u64, u64)> {
+/// Bytes that the interfaces of the network namespace received and sent so far, loopback left out.
+pub fn interfaces() -> Option<(u64, u64)> {
     parse_interfaces(&fs::read_to_string("/proc/self/net/dev").ok()?)
 }
 

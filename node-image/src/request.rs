@@ -41,24 +41,33 @@ pub fn check(request: &TrialRequest) -> Result<(), String> {
             format!("peers is from 1 to {MOST_HOSTS}: it is {peers}")
         })?;
     }
-    if let Side::Client { peers, servers } = &request.side {
+    if let Side::Client { servers, .. } = &request.side {
+        ensure(!servers.is_empty(), || {
+            "servers names at least one address to dial".into()
+        })?;
+    }
+    if let Side::Client { peers, .. } | Side::Both { peers } = request.side {
         let in_flight = match request.parameters {
             Parameters::Handshakes { in_flight, .. } => in_flight,
             Parameters::Echo(load) => load.connections,
             _ => 1,
         };
-        let hosts = u64::from(*peers) * u64::from(in_flight);
+        let hosts = u64::from(peers) * u64::from(in_flight);
         ensure((1..=MOST_HOSTS).contains(&hosts), || {
             format!("peers, times inFlight or connections, is from 1 to {MOST_HOSTS}: it is {hosts}")
         })?;
         let of_echo = matches!(request.parameters, Parameters::Echo(_));
-        ensure(!of_echo || *peers == 1, || {
+        ensure(!of_echo || peers == 1, || {
             "peers is 1 in an echo: its connections are peers of their own".into()
         })?;
-        ensure(!servers.is_empty(), || {
-            "servers names at least one address to dial".into()
-        })?;
     }
+    let is_both = matches!(request.side, Side::Both { .. });
+    ensure(is_both == request.transport.is_in_process(), || {
+        format!(
+            "side is both with memory, and with memory only: it joins peers of one process, {} does not",
+            request.transport
+        )
+    })?;
     Ok(())
 }
 
@@ -201,7 +210,7 @@ fn ensure(right: bool, message: impl FnOnce() -> String) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use perfrun_api::{
-        matrix::{Negotiation, Stack, Transport},
+        matrix::{Identity, Negotiation, Stack, Transport},
         workload::{OpenMode, Timing},
     };
 
@@ -249,6 +258,7 @@ mod tests {
             pause_seconds: 0.5,
             deadline_seconds: 5.0,
             duration_seconds: 300.0,
+            identity: Identity::Ed25519,
             sample_interval_seconds: 1.0,
         }
     }
@@ -377,6 +387,18 @@ mod tests {
         for (parameters, words) in wrong.into_iter().chain(wrong_echoes) {
             let refusal = check(&request(parameters.clone())).expect_err("it makes no sense");
             assert!(refusal.contains(words), "{parameters:?}: {refusal}");
+        }
+        for (transport, side) in [
+            (Transport::Memory, Side::Server),
+            (Transport::Tcp, Side::Both { peers: 1 }),
+        ] {
+            let asked = TrialRequest {
+                transport,
+                side,
+                ..request(Parameters::Echo(echo()))
+            };
+            let refusal = check(&asked).expect_err("it makes no sense");
+            assert!(refusal.contains("side is both with memory"), "{refusal}");
         }
         for timeout_seconds in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e300] {
             let ping = Parameters::Ping {

@@ -25,6 +25,8 @@ pub struct Sampling {
     most: usize,
     /// Whether streams echo.
     echo: bool,
+    /// Whether what interfaces carry is looked at: the payload of a relay is not counted.
+    interfaces: bool,
 }
 
 impl Default for Sampling {
@@ -33,6 +35,7 @@ impl Default for Sampling {
             interval: Duration::from_millis(100),
             most: 128,
             echo: false,
+            interfaces: false,
         }
     }
 }
@@ -45,6 +48,11 @@ impl From<&Parameters> for Sampling {
                 // Those of an hour, one each second.
                 most: 4096,
                 echo: true,
+                interfaces: false,
+            },
+            parameters if parameters.is_relayed() => Self {
+                interfaces: true,
+                ..Self::default()
             },
             _ => Self::default(),
         }
@@ -169,6 +177,8 @@ struct Series {
     /// End of the last sample that was kept, and of the last reading passed to the metrics.
     kept: Reading,
     passed: Reading,
+    /// What interfaces had received and sent by then.
+    carried: Option<(u64, u64)>,
     interval: Duration,
     samples: Vec<Sample>,
     rss_peak: u64,
@@ -186,6 +196,7 @@ impl Series {
             begun: first.at,
             kept: first,
             passed: first,
+            carried: interfaces(sampling),
             interval: sampling.interval,
             samples: vec![],
             rss_peak: first.rss,
@@ -215,8 +226,12 @@ impl Series {
             return;
         }
         let echo = self.echo(&now);
+        let carried = interfaces(self.sampling);
+        let since = |of: fn((u64, u64)) -> u64| of(carried?).checked_sub(of(self.carried?));
         self.samples.push(Sample {
             echo,
+            interface_received_bytes: since(|(received, _)| received),
+            interface_sent_bytes: since(|(_, sent)| sent),
             ..sample(self.begun, &self.kept, &now)
         });
         // A moment after the last interval is a part of it: a rate over no time says nothing.
@@ -227,7 +242,7 @@ impl Series {
             self.samples.truncate(self.samples.len() - 2);
             self.samples.push(both);
         }
-        self.kept = now;
+        (self.kept, self.carried) = (now, carried);
         if self.samples.len() == self.sampling.most {
             self.samples = self.samples.chunks(2).map(merge).collect();
             self.interval *= 2;
@@ -255,6 +270,10 @@ impl Series {
     }
 }
 
+fn interfaces(sampling: Sampling) -> Option<(u64, u64)> {
+    sampling.interfaces.then(process::interfaces).flatten()
+}
+
 fn sample(begun: Instant, before: &Reading, now: &Reading) -> Sample {
     Sample {
         at_seconds: (now.at - begun).as_secs_f64(),
@@ -267,6 +286,8 @@ fn sample(begun: Instant, before: &Reading, now: &Reading) -> Sample {
         circuits: now.circuits,
         allocated_bytes: now.allocated,
         echo: None,
+        interface_received_bytes: None,
+        interface_sent_bytes: None,
         errors: errors(&now.errors, &before.errors),
     }
 }
@@ -286,6 +307,8 @@ fn merge(samples: &[Sample]) -> Sample {
             rss_bytes: b.rss_bytes,
             circuits: b.circuits,
             allocated_bytes: b.allocated_bytes,
+            interface_received_bytes: sum(a.interface_received_bytes, b.interface_received_bytes),
+            interface_sent_bytes: sum(a.interface_sent_bytes, b.interface_sent_bytes),
             echo: a.echo.zip(b.echo).map(|(a, b)| EchoSample {
                 active_streams: a.active_streams.max(b.active_streams),
                 // At least so many; and of percentiles the worse.
@@ -301,6 +324,10 @@ fn merge(samples: &[Sample]) -> Sample {
             },
         })
         .unwrap_or_default()
+}
+
+fn sum(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    Some(a? + b?)
 }
 
 fn worse(a: Option<f64>, b: Option<f64>) -> Option<f64> {

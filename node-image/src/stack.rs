@@ -20,7 +20,7 @@ use std::{
 
 use async_trait::async_trait;
 use perfrun_api::{
-    matrix::{Negotiation, Protocol, Stack, Transport},
+    matrix::{Identity, Negotiation, Protocol, Stack, Transport},
     workload::RelayLimits,
 };
 use thiserror::Error;
@@ -78,14 +78,23 @@ pub struct HostConfig {
     pub negotiation: Negotiation,
     /// Address and port to listen on; port 0 takes a free one. `None`: this host only dials.
     pub listen: Option<(IpAddr, u16)>,
-    /// Seed of the ed25519 identity; `None`: a new random identity.
-    pub identity: Option<[u8; 32]>,
+    /// Who it is.
+    pub identity: Keys,
     /// Streams that one connection must be able to hold open.
     pub max_streams: usize,
     /// Its part where peers meet through a relay.
     pub relaying: Relaying,
     /// Where stacks that keep metrics of their own register events.
     pub metrics: Arc<StackMetrics>,
+}
+
+/// The keys of a host.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Keys {
+    /// New ones.
+    New(Identity),
+    /// The Ed25519 keys of this seed.
+    Seeded([u8; 32]),
 }
 
 /// A host's part where peers meet through a relay.

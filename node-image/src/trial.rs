@@ -11,15 +11,15 @@ use std::{
 };
 
 use perfrun_api::node::{
-    Distribution, Failure, Measured, Outcome, Reason, Side, TrialRequest, TrialState, TrialStatus,
+    Distribution, Failure, Measured, Outcome, Reason, Resources, Side, TrialRequest, TrialState, TrialStatus,
 };
 use serde::Serialize;
 use tokio::sync::{oneshot, watch};
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
     clock,
-    metrics::Metrics,
+    metrics::{Metrics, TrialMetrics},
     probe::{Probe, Seen},
     record, request,
     sampler::{self, Sampling},
@@ -296,9 +296,13 @@ impl Trial {
         // A task of its own, so that a panic in a stack ends this trial and not the node.
         let mut task = tokio::spawn(async move {
             let mut findings = Findings::default();
-            let completed = || side.took.get().is_some();
-            let ended = unless_cut(side.run_side(setup, &mut findings), is_cut, completed).await;
-            (ended.err().map(|Failed(failure)| failure), findings)
+            let mut served = None;
+            // Of both sides the server still has to end.
+            let is_both = matches!(side.request.side, Side::Both { .. });
+            let completed = || side.took.get().is_some() && !is_both;
+            let ran = side.run_side(setup, &mut findings, &mut served);
+            let ended = unless_cut(ran, is_cut, completed).await;
+            (ended.err().map(|Failed(failure)| failure), findings, served)
         });
         let ended = tokio::select! {
             ended = &mut task => ended,
@@ -309,9 +313,9 @@ impl Trial {
                 task.await
             }
         };
-        let panicked = |panic| (Some(failure(Reason::Internal, panic)), Findings::default());
-        let (failure, findings) = ended.unwrap_or_else(panicked);
-        self.end(failure, &findings).await;
+        let panicked = |panic| (Some(failure(Reason::Internal, panic)), Findings::default(), None);
+        let (failure, findings, served) = ended.unwrap_or_else(panicked);
+        self.end(failure, &findings, served).await;
     }
 
     /// Waits for what ends a trial from outside.
@@ -323,13 +327,18 @@ impl Trial {
         }
     }
 
-    async fn end(&self, failure: Option<Failure>, findings: &Findings) {
+    async fn end(&self, failure: Option<Failure>, findings: &Findings, served: Option<Served>) {
         let measured = self.measured(findings);
+        let served = served.map(Served::measured);
         // After all that it counts: who scrapes from now on has seen everything.
         self.probe
             .metrics
             .ended(failure.as_ref().map(|failure| failure.reason));
-        let outcome = Outcome { failure, measured };
+        let outcome = Outcome {
+            failure,
+            measured,
+            served,
+        };
         let record = serde_json::to_string(&Record {
             r#type: "trial",
             id: &self.id,
@@ -346,7 +355,13 @@ impl Trial {
         }
     }
 
-    async fn run_side(&self, setup: Setup, findings: &mut Findings) -> Result<(), Failed> {
+    /// Runs this node's side; `served` is for what a server finds that is beside the client.
+    async fn run_side(
+        &self,
+        setup: Setup,
+        findings: &mut Findings,
+        served: &mut Option<Served>,
+    ) -> Result<(), Failed> {
         let judge = |failed| self.time.judge(failed, Instant::now());
         match &self.request.side {
             Side::Server | Side::Source { .. } | Side::Relay => {
@@ -368,77 +383,153 @@ impl Trial {
                 let served = workload::serve(&setup, listening, ready, finish, findings).await;
                 served.map_err(judge)
             }
-            Side::Client { servers, peers } => {
-                let mut client = Client::prepare(setup, servers, *peers, findings)
-                    .await
-                    .map_err(judge)?;
-                self.progress
-                    .send_modify(|progress| progress.state = TrialState::Ready);
-                let mut start = self.start.subscribe();
-                let at = start
-                    .wait_for(Option::is_some)
-                    .await
-                    .map_or(None, |at| *at)
-                    .unwrap_or_default();
-                clock::wait_until(at).await;
-                self.progress
-                    .send_modify(|progress| progress.state = TrialState::Running);
-                self.probe.begin();
-                let begun = Instant::now();
-                // Both are set once: a trial runs once.
-                let _ = self.begun.set((clock::nanoseconds(begun), begun));
-                let ran = client.run().await.map_err(judge).map(|took| {
-                    let _ = self.took.set(took);
+            Side::Client { servers, peers } => self.run_client(setup, servers, *peers, findings).await,
+            Side::Both { peers } => {
+                let sampling = Sampling::from(&self.request.parameters);
+                // The client's metrics are those of this node.
+                let probe = Arc::new(Probe::new(TrialMetrics::default(), sampling));
+                let served = served.insert(Served {
+                    probe: probe.clone(),
+                    findings: Findings::default(),
                 });
-                self.probe.finish();
-                if ran.is_ok() {
-                    client.close().await;
-                } else {
-                    // What does not close in time is dropped.
-                    let _ = tokio::time::timeout(CLOSE_AFTER_FAILURE, client.close()).await;
-                }
-                ran
+                let server = Setup {
+                    probe,
+                    ..setup.clone()
+                };
+                let (listening, addresses) = oneshot::channel();
+                let done = CancellationToken::new();
+                let finish = done.clone().cancelled_owned();
+                // A task of its own: polled inside the client's it would share its core.
+                let serve = AbortOnDropHandle::new(tokio::spawn(async move {
+                    let mut findings = Findings::default();
+                    let ready = |addresses| {
+                        let _ = listening.send(addresses);
+                    };
+                    let ended = workload::serve(&server, Listening::Here, ready, finish, &mut findings).await;
+                    (ended, findings)
+                }));
+                // Nothing: the server says why there are no addresses.
+                let ran = match addresses.await {
+                    Ok(addresses) => self.run_client(setup, &addresses, *peers, findings).await,
+                    Err(_) => Ok(()),
+                };
+                done.cancel();
+                let (ended, found) = serve
+                    .await
+                    .map_err(|panic| Failed(failure(Reason::Internal, panic)))?;
+                served.findings = found;
+                let failures = [ran.err(), ended.map_err(judge).err()];
+                let root = failures.into_iter().flatten();
+                root.min_by_key(|Failed(failure)| failure.reason.remoteness())
+                    .map_or(Ok(()), Err)
             }
         }
     }
 
+    async fn run_client(
+        &self,
+        setup: Setup,
+        servers: &[String],
+        peers: u32,
+        findings: &mut Findings,
+    ) -> Result<(), Failed> {
+        let judge = |failed| self.time.judge(failed, Instant::now());
+        let mut client = Client::prepare(setup, servers, peers, findings)
+            .await
+            .map_err(judge)?;
+        self.progress
+            .send_modify(|progress| progress.state = TrialState::Ready);
+        let mut start = self.start.subscribe();
+        let at = start
+            .wait_for(Option::is_some)
+            .await
+            .map_or(None, |at| *at)
+            .unwrap_or_default();
+        clock::wait_until(at).await;
+        self.progress
+            .send_modify(|progress| progress.state = TrialState::Running);
+        self.probe.begin();
+        let begun = Instant::now();
+        // Both are set once: a trial runs once.
+        let _ = self.begun.set((clock::nanoseconds(begun), begun));
+        let ran = client.run().await.map_err(judge).map(|took| {
+            let _ = self.took.set(took);
+        });
+        self.probe.finish();
+        if ran.is_ok() {
+            client.close().await;
+        } else {
+            // What does not close in time is dropped.
+            let _ = tokio::time::timeout(CLOSE_AFTER_FAILURE, client.close()).await;
+        }
+        ran
+    }
+
     /// What was counted, found and used.
     fn measured(&self, findings: &Findings) -> Measured {
-        let Seen {
-            totals,
-            resources,
-            samples,
-            round_trips,
-        } = self.probe.finish();
-        let echoed = round_trips.iter().map(|all| (&Distribution::RoundTrip, all));
-        let recorders = || findings.recorders.iter().chain(echoed.clone());
-        for (distribution, recorder) in recorders() {
-            self.probe.metrics.observe(*distribution, recorder);
-        }
         let begun = self.begun.get();
-        let until_the_failure = || Some(totals.at.saturating_duration_since(begun?.1));
+        let measured = measured(&self.probe, findings);
+        let until_the_failure = || Some(self.probe.finish().totals.at.saturating_duration_since(begun?.1));
         let took = self.took.get().copied().or_else(until_the_failure);
         Measured {
             started_nanoseconds: begun.map(|(nanoseconds, _)| *nanoseconds),
-            bytes_sent: totals.sent,
-            bytes_received: totals.received,
-            connections: totals.connections,
-            streams: totals.streams,
-            failures: totals.failures,
-            errors: sampler::errors(&totals.errors, &Default::default()),
             seconds: took.unwrap_or_default().as_secs_f64(),
-            upload: findings.upload,
-            download: findings.download,
-            refused: findings.refused.clone(),
-            most_circuits: findings.most_circuits,
-            histograms: recorders()
-                .filter(|(_, recorder)| !recorder.is_empty())
-                .map(|(name, recorder)| (*name, recorder.into()))
-                .collect(),
-            plateau: findings.plateau,
-            resources,
-            samples,
+            ..measured
         }
+    }
+}
+
+/// What a probe saw and a side found.
+fn measured(probe: &Probe, findings: &Findings) -> Measured {
+    let Seen {
+        totals,
+        resources,
+        samples,
+        round_trips,
+    } = probe.finish();
+    let echoed = round_trips.iter().map(|all| (&Distribution::RoundTrip, all));
+    let recorders = || findings.recorders.iter().chain(echoed.clone());
+    for (distribution, recorder) in recorders() {
+        probe.metrics.observe(*distribution, recorder);
+    }
+    Measured {
+        bytes_sent: totals.sent,
+        bytes_received: totals.received,
+        connections: totals.connections,
+        streams: totals.streams,
+        failures: totals.failures,
+        errors: sampler::errors(&totals.errors, &Default::default()),
+        upload: findings.upload,
+        download: findings.download,
+        refused: findings.refused.clone(),
+        most_circuits: findings.most_circuits,
+        histograms: recorders()
+            .filter(|(_, recorder)| !recorder.is_empty())
+            .map(|(name, recorder)| (*name, recorder.into()))
+            .collect(),
+        plateau: findings.plateau,
+        resources,
+        samples,
+        ..Measured::default()
+    }
+}
+
+/// A server in its client's process.
+struct Served {
+    probe: Arc<Probe>,
+    findings: Findings,
+}
+
+impl Served {
+    /// What it counted and found. What the process used is the client's to tell: half of it would be a guess, and all of it
+    /// twice as much as there was.
+    fn measured(self) -> Measured {
+        let mut measured = measured(&self.probe, &self.findings);
+        measured.resources = Resources::default();
+        for sample in &mut measured.samples {
+            (sample.cpu_seconds, sample.rss_bytes, sample.allocated_bytes) = (0.0, 0, None);
+        }
+        measured
     }
 }
 

@@ -25,7 +25,7 @@ pub use server::{Listening, serve};
 use crate::{
     probe::Probe,
     process,
-    stack::{self, DialPhases, HostConfig, Relaying, StackMetrics},
+    stack::{self, DialPhases, HostConfig, Keys, Relaying, StackMetrics},
     wire,
 };
 
@@ -59,7 +59,10 @@ impl Setup {
             protocol: self.parameters.protocol(),
             negotiation: self.parameters.negotiation(),
             listen,
-            identity: self.identity.filter(|_| listen.is_some()),
+            identity: match self.identity.filter(|_| listen.is_some()) {
+                Some(seed) => Keys::Seeded(seed),
+                None => Keys::New(self.parameters.identity()),
+            },
             max_streams: self.max_streams.unwrap_or(self.parameters.streams() as usize),
             relaying: match self.parameters {
                 Parameters::Relay { .. } | Parameters::RelayStress { .. } => Relaying::Peer,
@@ -69,15 +72,20 @@ impl Setup {
         }
     }
 
-    /// Whether the system lets the node open enough files for the load: four for each connection.
-    fn check_descriptors(&self) -> Result<(), Failed> {
-        let Parameters::Echo(load) = &self.parameters else {
-            return Ok(());
-        };
-        let needed = match (self.stack, self.transport.raw()) {
-            // A stream is a connection there, and has one.
-            (Stack::Raw, Transport::Tcp) => load.streams() + FILES_BESIDES,
-            _ => 4 * u64::from(load.connections),
+    fn has_a_connection_for_each_stream(&self) -> bool {
+        self.stack == Stack::Raw && self.transport == Transport::Tcp
+    }
+
+    /// Whether the system lets the node open enough files for the load: of a stress test, for so many sockets.
+    fn check_descriptors(&self, sockets: u32) -> Result<(), Failed> {
+        let needed = match &self.parameters {
+            _ if self.transport.is_in_process() => return Ok(()),
+            Parameters::Echo(load) if self.has_a_connection_for_each_stream() => {
+                load.streams() + FILES_BESIDES
+            }
+            Parameters::Echo(load) => 4 * u64::from(load.connections),
+            Parameters::RelayStress { .. } => u64::from(sockets) + FILES_BESIDES,
+            _ => return Ok(()),
         };
         match process::descriptor_limit() {
             Some(limit) if limit < needed => Err(Failed(failure(

@@ -9,14 +9,15 @@ mod select;
 mod theme;
 
 use perfrun_api::{
-    plan::{Amount, Cell, Parameters},
+    node::Sample,
+    plan::{Amount, Cell, Parameters, Role},
     results::{Metric, Results, Unit},
 };
 
 use self::{
     bars::Bars,
-    content::{bars, line_panel},
-    lines::Lines,
+    content::{bars, line_panel, time_panel},
+    lines::{Lines, Over},
     select::{bandwidth_panels, cells, groups, of_path},
 };
 use crate::{
@@ -42,6 +43,24 @@ pub fn plots(results: &Results) -> Vec<(&'static str, String)> {
         (
             "relay-stress-cpu.svg",
             stress(results, Metric::RelayCpu, "CPUs of the relay", Unit::Count),
+        ),
+        (
+            "echo-payload.svg",
+            echo(results, ("Payload read", Unit::BitsPerSecond), |sample| {
+                per_second(sample, sample.bytes_received as f64 * 8.0)
+            }),
+        ),
+        (
+            "echo-cpu.svg",
+            echo(results, ("CPUs kept busy", Unit::Count), |sample| {
+                per_second(sample, sample.cpu_seconds)
+            }),
+        ),
+        (
+            "echo-memory.svg",
+            echo(results, ("Memory allocated", Unit::Bytes), |sample| {
+                sample.allocated_bytes.map(|bytes| bytes as f64)
+            }),
         ),
     ];
     all.into_iter()
@@ -72,6 +91,7 @@ fn size_sweep(results: &Results) -> Option<String> {
                     .to_owned(),
             x_title: "Size of the transfer",
             unit: Unit::BitsPerSecond,
+            over: Over::Values,
             panels,
         };
         lines.svg()
@@ -150,6 +170,7 @@ fn substreams(results: &Results) -> Option<String> {
                 .to_owned(),
             x_title: "Substreams",
             unit: Unit::Seconds,
+            over: Over::Values,
             panels,
         };
         lines.svg()
@@ -201,6 +222,47 @@ fn stress(results: &Results, metric: Metric, y_title: &'static str, unit: Unit) 
             ),
             x_title: "Sinks",
             unit,
+            over: Over::Values,
+            panels,
+        };
+        lines.svg()
+    })
+}
+
+fn per_second(sample: &Sample, amount: f64) -> Option<f64> {
+    (sample.interval_seconds > 0.0).then(|| amount / sample.interval_seconds)
+}
+
+/// An echo over time, ramp and all: a panel for clients and one for servers, of each transport and load.
+fn echo(
+    results: &Results,
+    (y_title, unit): (&'static str, Unit),
+    value: fn(&Sample) -> Option<f64>,
+) -> Option<String> {
+    let source = Source::new(results);
+    let mut panels = vec![];
+    for (path, _, cells) in groups(&source, |p| matches!(p, Parameters::Echo(_))) {
+        let Some(load) = cells.first().map(|cell| &cell.parameters) else {
+            continue;
+        };
+        for (role, side) in [(Role::Client, "client"), (Role::Server, "server")] {
+            if role == Role::Server && cells.iter().all(|cell| cell.transport.is_in_process()) {
+                continue;
+            }
+            let title = format!("{path}, {load}, {side}");
+            panels.extend(time_panel(&source, &cells, role, (y_title, value), title));
+        }
+    }
+    (!panels.is_empty()).then(|| {
+        let lines = Lines {
+            title: format!("{}: {} over time", results.name, y_title.to_lowercase()),
+            description: format!(
+                "{y_title} of each node, in each sample of the first measured trial of each pair of stacks, while streams are opened and \
+                 afterwards. Both axes are linear."
+            ),
+            x_title: "Time since the start",
+            unit,
+            over: Over::Time,
             panels,
         };
         lines.svg()

@@ -1,8 +1,12 @@
 //! The interval samples of every node and trial, flat.
 
-use perfrun_api::{node::Sample, plan::Parameters, results::Results};
+use perfrun_api::{
+    node::Sample,
+    plan::{Parameters, Role},
+    results::Results,
+};
 
-const COLUMNS: [&str; 22] = [
+const COLUMNS: [&str; 24] = [
     "trial",
     "cell",
     "iteration",
@@ -25,6 +29,8 @@ const COLUMNS: [&str; 22] = [
     "round_trip_p50_seconds",
     "round_trip_p99_seconds",
     "errors",
+    "interface_received_bytes",
+    "interface_sent_bytes",
 ];
 
 /// Whether peers were still being added when an interval ended, where a workload adds them one by one.
@@ -45,6 +51,7 @@ pub fn samples_csv(results: &Results) -> String {
     for record in &results.trials {
         let cell = results.plan.cells.get(record.trial.cell);
         let parameters = cell.map(|cell| &cell.parameters);
+        let is_in_process = cell.is_some_and(|cell| cell.transport.is_in_process());
         let cell = cell.map_or("", |cell| cell.id.as_str());
         for (name, node) in &record.nodes {
             for &Sample {
@@ -59,6 +66,8 @@ pub fn samples_csv(results: &Results) -> String {
                 allocated_bytes,
                 echo,
                 ref errors,
+                interface_received_bytes,
+                interface_sent_bytes,
             } in &node.measured.samples
             {
                 let whose = (
@@ -69,7 +78,10 @@ pub fn samples_csv(results: &Results) -> String {
                     record.attempt,
                 );
                 let when = (name, node.role.to_string(), at_seconds, interval_seconds);
-                let what = (bytes_sent, bytes_received, operations, cpu_seconds, rss_bytes);
+                // Of a server in its client's process nobody knows.
+                let is_apart = !(is_in_process && node.role == Role::Server);
+                let used = (is_apart.then_some(cpu_seconds), is_apart.then_some(rss_bytes));
+                let what = (bytes_sent, bytes_received, operations, used);
                 let phase = parameters.map_or("", |parameters| phase(parameters, at_seconds));
                 let echo = (
                     allocated_bytes,
@@ -83,7 +95,17 @@ pub fn samples_csv(results: &Results) -> String {
                     .iter()
                     .map(|(reason, count)| format!("{reason}={count}"))
                     .collect();
-                let line = (whose, when, what, circuits, phase, echo, errors.join(" "));
+                let interfaces = (interface_received_bytes, interface_sent_bytes);
+                let line = (
+                    whose,
+                    when,
+                    what,
+                    circuits,
+                    phase,
+                    echo,
+                    errors.join(" "),
+                    interfaces,
+                );
                 writer
                     .serialize(line)
                     .expect("every line has the columns of the header");

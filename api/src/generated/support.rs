@@ -3,7 +3,7 @@
 use strum::IntoEnumIterator;
 
 use crate::{
-    matrix::{Negotiation, Protocol, Stack, Transport},
+    matrix::{Identity, Negotiation, Protocol, Stack, Transport},
     plan::{Amount, Echo, Parameters, unsupported},
     quantity::ByteSize,
     workload::{Direction, OpenMode, RelayLimits, RelayPath, Timing},
@@ -52,6 +52,7 @@ const USES: [Use; 12] = [
             pause_seconds: 0.5,
             deadline_seconds: 5.0,
             duration_seconds: 300.0,
+            identity: Identity::Ed25519,
             sample_interval_seconds: 1.0,
         })
     }),
@@ -97,7 +98,7 @@ pub fn page() -> String {
          Pairs are client → server. *yes* is measured as the document asks for it; *up to 100* is a number of streams that are\n\
          open on one connection, beyond which a cell is skipped; *–* is always skipped. Numbers name the reasons below, which\n\
          `perfrun plan` and reports give, too. `raw` is the baseline: of `tcp-tls` and `ws` it is raw on `tcp`, of\n\
-         `webrtc-direct` raw on `quic-v1`.\n\n\
+         `webrtc-direct` raw on `quic-v1`; `memory` has none.\n\n\
          | transport | pair | {names} |\n|---|---|{rule}\n{rows}\n\
          ## Reasons\n\n{notes}"
     )

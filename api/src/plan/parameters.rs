@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    matrix::{Negotiation, Protocol},
+    matrix::{Identity, Negotiation, Protocol},
     quantity::ByteSize,
     workload::{Direction, OpenMode, RelayLimits, RelayPath, Timing},
 };
@@ -120,6 +120,9 @@ pub struct Echo {
     pub deadline_seconds: f64,
     /// All of it, the ramp included, in seconds.
     pub duration_seconds: f64,
+    /// The keys of all peers.
+    #[serde(default)]
+    pub identity: Identity,
     /// From one sample to the next, in seconds.
     pub sample_interval_seconds: f64,
 }
@@ -164,6 +167,14 @@ impl Parameters {
             | Self::Echo(_)
             | Self::Relay { .. }
             | Self::RelayStress { .. } => Negotiation::V1,
+        }
+    }
+
+    /// The keys of its peers.
+    pub fn identity(&self) -> Identity {
+        match self {
+            Self::Echo(echo) => echo.identity,
+            _ => Identity::default(),
         }
     }
 
@@ -257,7 +268,13 @@ impl fmt::Display for Parameters {
             Self::Ping { count, .. } => write!(f, "ping-{count}"),
             Self::Relay { path, bytes, .. } => write!(f, "{path}-{}", ByteSize(*bytes)),
             Self::RelayStress { sinks, .. } => write!(f, "sinks-{sinks}"),
-            Self::Echo(echo) => write!(f, "echo-{}x{}", echo.connections, echo.streams_per_connection),
+            Self::Echo(echo) => {
+                write!(f, "echo-{}x{}", echo.connections, echo.streams_per_connection)?;
+                match echo.identity {
+                    Identity::Ed25519 => Ok(()),
+                    other => write!(f, "-{other}"),
+                }
+            }
         }
     }
 }

@@ -1,7 +1,8 @@
 //! What stacks cannot do. The facts are those of the stacks' current releases.
 
 use crate::{
-    matrix::{Negotiation, Protocol, Stack, Transport},
+    matrix::{Identity, Negotiation, Protocol, Stack, Transport},
+    network::NONE,
     plan::{Amount, Cell, Parameters},
     workload::{Direction, OpenMode},
 };
@@ -28,6 +29,12 @@ pub fn unsupported(
             return Some("raw speaks only to raw: it has no peer-to-peer handshake".into());
         }
         _ => {}
+    }
+    if parameters.identity() == Identity::Rsa2048 && [client, server].contains(&Stack::Litep2p) {
+        return Some("litep2p has Ed25519 identities only".into());
+    }
+    if transport.is_in_process() {
+        return unsupported_in_process([client, server], parameters);
     }
     if transport == Transport::TcpTls && [client, server].contains(&Stack::Litep2p) {
         return Some("litep2p secures TCP by Noise only, it has no TLS".into());
@@ -62,6 +69,19 @@ pub fn unsupported(
         )),
         _ => None,
     }
+}
+
+fn unsupported_in_process(pair: [Stack; 2], parameters: &Parameters) -> Option<String> {
+    if pair.contains(&Stack::Litep2p) {
+        return Some("litep2p has no transport in memory".into());
+    }
+    let of_relay = matches!(
+        parameters,
+        Parameters::Relay { .. } | Parameters::RelayStress { .. }
+    );
+    of_relay.then(|| {
+        "peers that meet through a relay are in processes of their own, which memory does not join".into()
+    })
 }
 
 fn unsupported_by_litep2p_webrtc(parameters: &Parameters) -> Option<String> {
@@ -105,6 +125,7 @@ fn burst(parameters: &Parameters) -> u32 {
 
 fn unsupported_by_raw(transport: Transport, parameters: &Parameters) -> Option<String> {
     let reason = match (transport, parameters) {
+        (Transport::Memory, _) => "raw has nothing in memory: bytes that nobody carries need no baseline",
         (Transport::TcpTls, _) => "raw has no TLS over TCP: its baseline is plain tcp",
         (Transport::Ws, _) => "raw has no WebSocket: its baseline is plain tcp",
         (Transport::WebrtcDirect, _) => "raw has no WebRTC: its baseline is quic-v1",
@@ -120,6 +141,20 @@ fn unsupported_by_raw(transport: Transport, parameters: &Parameters) -> Option<S
             ));
         }
         _ => return None,
+    };
+    Some(reason.into())
+}
+
+/// What a transport within one process needs besides the stacks.
+pub(super) fn apart(cell: &Cell) -> Option<String> {
+    let reason = if !cell.transport.is_in_process() {
+        return None;
+    } else if cell.client != cell.server {
+        "peers of one process are of one build: memory joins no two variants"
+    } else if cell.network != NONE {
+        "what goes through memory crosses no link that could be impaired"
+    } else {
+        return None;
     };
     Some(reason.into())
 }

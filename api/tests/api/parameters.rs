@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use perfrun_api::{
-    matrix::{Negotiation, Protocol},
+    matrix::{Identity, Negotiation, Protocol},
     plan::{Amount, Echo, Parameters},
     quantity::ByteSize,
     workload::{Direction, OpenMode, Timing},
@@ -68,6 +68,7 @@ fn they_are_complete() {
         pause_seconds: 0.5,
         deadline_seconds: 5.0,
         duration_seconds: 300.0,
+        identity: Identity::Ed25519,
         sample_interval_seconds: 1.0,
     };
     assert_eq!(

@@ -405,3 +405,43 @@ fn a_stress_level_is_shared_by_its_nodes() {
     assert_eq!((sources, start_interval_seconds, ramp_seconds), (2, 2.0, 48.0));
     assert_eq!(cell.parameters.duration().as_secs_f64(), 58.0);
 }
+
+#[test]
+fn in_memory_a_client_is_its_own_server() {
+    let plan = plan(
+        "workload: {ping: {}}\n\
+         matrix: {clients: [libp2p], servers: [libp2p], transports: [memory], networks: [none, wan]}\n\
+         topology: {clients: 2, servers: 3}",
+    );
+    let ids: Vec<&str> = plan.cells.iter().map(|cell| cell.id.as_str()).collect();
+    assert_eq!(ids, ["libp2p.libp2p.memory.ping-1000"], "no baseline either");
+    assert_eq!(plan.cells[0].clients, ["client-0", "client-1"]);
+    assert_eq!(plan.cells[0].servers, Vec::<String>::new());
+    let nodes: Vec<&str> = plan.nodes.iter().map(|node| node.name.as_str()).collect();
+    assert_eq!(nodes, ["client-0", "client-1"]);
+    let reasons: Vec<&str> = plan
+        .skipped
+        .iter()
+        .map(|skipped| skipped.reason.as_str())
+        .collect();
+    assert_eq!(
+        reasons,
+        ["what goes through memory crosses no link that could be impaired"]
+    );
+}
+
+#[test]
+fn memory_joins_no_two_builds() {
+    let plan = plan(
+        "workload: {ping: {}}\n\
+         stacks: [{name: new, stack: libp2p, env: {A: b}}]\n\
+         matrix: {clients: [new], servers: [new, libp2p], transports: [memory]}",
+    );
+    assert_eq!(plan.cells.len(), 1);
+    assert_eq!(plan.cells[0].pair(), "new → new");
+    assert!(
+        plan.skipped[0].reason.contains("of one build"),
+        "{:?}",
+        plan.skipped
+    );
+}

@@ -10,6 +10,9 @@ const WEBRTC_BURST: &str =
     "libp2p as a server closes streams beyond 10 that are opened at once on webrtc-direct";
 const WEBRTC_STUCK: &str =
     "litep2p as a server on webrtc-direct gets stuck when it sends on several streams at once";
+const LITEP2P_MEMORY: &str = "litep2p has no transport in memory";
+const LITEP2P_RSA: &str = "litep2p has Ed25519 identities only";
+const RAW_MEMORY: &str = "raw has nothing in memory: bytes that nobody carries need no baseline";
 const RAW_ALONE: &str = "raw speaks only to raw: it has no peer-to-peer handshake";
 const RAW_OPENS: &str = "raw opens streams without a round trip: there is nothing to compare with";
 const RAW_WS: &str = "raw has no WebSocket: its baseline is plain tcp";
@@ -59,6 +62,57 @@ fn all_pairs_speak_over_tcp_websocket_and_quic() {
             }
         }
     }
+}
+
+#[test]
+fn memory_is_for_libp2p_without_a_relay() {
+    for workload in [
+        PING,
+        "{handshakes: {count: 1}}",
+        "{bandwidth: {sizes: [1Ki], streams: [64]}}",
+        "{substreams: {counts: [256]}}",
+        "{echo: {loads: [{preset: scenario-2}]}}",
+    ] {
+        assert_eq!(reason(workload, "libp2p", "libp2p", "memory"), None, "{workload}");
+        for (client, server) in [
+            ("libp2p", "litep2p"),
+            ("litep2p", "libp2p"),
+            ("litep2p", "litep2p"),
+        ] {
+            let refused = reason(workload, client, server, "memory");
+            assert_eq!(refused.as_deref(), Some(LITEP2P_MEMORY), "{workload}");
+        }
+        let refused = reason(workload, "raw", "raw", "memory");
+        assert_eq!(refused.as_deref(), Some(RAW_MEMORY), "{workload}");
+    }
+    for workload in [
+        "{relay: {paths: [direct]}}",
+        "{relay: {paths: [relayed]}}",
+        "{relayStress: {sinks: [1]}}",
+    ] {
+        let refused = reason(workload, "libp2p", "libp2p", "memory").unwrap();
+        assert!(
+            refused.contains("processes of their own"),
+            "{workload}: {refused}"
+        );
+    }
+}
+
+#[test]
+fn rsa_identities_are_for_libp2p_and_raw_has_none() {
+    let workload = "{echo: {loads: [{preset: scenario-2}], identity: rsa2048}}";
+    for transport in ["tcp", "ws", "quic-v1", "webrtc-direct"] {
+        assert_eq!(
+            reason(workload, "libp2p", "libp2p", transport),
+            None,
+            "{transport}"
+        );
+        for (client, server) in [("libp2p", "litep2p"), ("litep2p", "libp2p")] {
+            let refused = reason(workload, client, server, transport);
+            assert_eq!(refused.as_deref(), Some(LITEP2P_RSA), "{transport}");
+        }
+    }
+    assert_eq!(reason(workload, "raw", "raw", "quic-v1"), None);
 }
 
 #[test]

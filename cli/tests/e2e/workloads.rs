@@ -204,6 +204,29 @@ fn an_echo_is_written_in_the_published_columns() {
 }
 
 #[test]
+fn clients_are_their_own_servers_in_memory() {
+    let document = document::run("in-process")
+        .with(
+            "matrix",
+            json!({ "clients": ["libp2p"], "servers": ["libp2p"], "transports": ["memory"] }),
+        )
+        .with(
+            "workload",
+            json!({ "bandwidth": { "sizes": [1_000_001], "streams": [3], "directions": ["upload", "download", "both"] } }),
+        );
+    for results in in_all_modes(&document) {
+        assert_eq!(results.plan.cells.len(), 3, "and no baseline");
+        for (cell, record) in records(&results) {
+            assert_exact(cell, record);
+            assert_eq!(record.nodes.len(), 2, "of one process");
+            let metrics = &record.metrics;
+            assert!(metrics[&Metric::ClientPeakRss] > 0.0, "{}", cell.id);
+            assert!(!metrics.contains_key(&Metric::ServerPeakRss), "{}", cell.id);
+        }
+    }
+}
+
+#[test]
 fn many_clients_share_many_servers() {
     let document = document::run("many")
         .with("workload", json!({ "bandwidth": { "sizes": ["64Ki"] } }))
@@ -292,6 +315,19 @@ fn a_relay_is_stressed_level_by_level() {
             );
             assert!(record.metrics[&Metric::DownloadGoodput] > 0.0, "{}", cell.id);
             assert!(record.metrics[&Metric::RelayCpu] > 0.0, "{}", cell.id);
+            let relay = record
+                .nodes
+                .values()
+                .find(|node| node.role == Role::Relay)
+                .unwrap();
+            let samples = &relay.measured.samples;
+            let carried: u64 = samples.iter().filter_map(|s| s.interface_sent_bytes).sum();
+            // On loopback there may be no interface to look at; and the two are not read in the same moment.
+            if let Some(all) = relay.measured.resources.interface_sent_bytes {
+                let (carried, all) = (carried as f64, all as f64);
+                let alike = 0.9 * all..=1.1 * all + 1e5;
+                assert!(alike.contains(&carried), "{}: {carried} of {all}", cell.id);
+            }
         }
     }
 }

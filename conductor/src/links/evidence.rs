@@ -10,7 +10,6 @@ use perfrun_link::{
 };
 
 use super::unready::failure;
-use crate::record::remoteness;
 
 /// Adds what an agent says of a trial's packets.
 pub(super) fn note(
@@ -78,7 +77,7 @@ pub(super) fn note(
 
 /// A trial may have failed already for what follows from this: a link whose agent is gone lets nothing pass.
 pub(super) fn fail(record: &mut TrialRecord, failure: TrialFailure) {
-    let is_closer = |known: &TrialFailure| remoteness(failure.reason) < remoteness(known.reason);
+    let is_closer = |known: &TrialFailure| failure.reason.remoteness() < known.reason.remoteness();
     if record.failure.as_ref().is_none_or(is_closer) {
         record.metrics.clear();
         record.failure = Some(failure);

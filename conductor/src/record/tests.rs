@@ -1,7 +1,7 @@
 //! Whole records from whole facts.
 
 use perfrun_api::{
-    matrix::{Negotiation, Protocol, Stack, Transport},
+    matrix::{Identity, Negotiation, Protocol, Stack, Transport},
     node::{Failure, Measured, Plateau, Resources},
     plan::{Amount, Echo, Parameters},
     quantity::ByteSize,
@@ -91,6 +91,7 @@ fn an_echo_below_its_pace_is_flagged() {
         pause_seconds: 0.5,
         deadline_seconds: 5.0,
         duration_seconds: 12.0,
+        identity: Identity::Ed25519,
         sample_interval_seconds: 1.0,
     };
     let cell = Cell {
@@ -210,6 +211,7 @@ fn seen<const N: usize>(parties: [Party; N]) -> Seen {
             Outcome {
                 failure,
                 measured: record.measured,
+                served: None,
             },
         );
     }

@@ -124,6 +124,7 @@ mod tests {
                 message: String::new(),
             }),
             measured: Measured::default(),
+            served: None,
         });
         Some(TrialStatus {
             state,

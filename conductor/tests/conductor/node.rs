@@ -201,14 +201,26 @@ impl Shared {
                 Measured::default(),
             ),
         };
+        let mut served = None;
         match trial.request.side {
             Side::Server => measured.bytes_received = self.script.bytes,
             Side::Client { .. } => measured.bytes_sent = self.script.bytes,
+            Side::Both { .. } => {
+                measured.bytes_sent = self.script.bytes;
+                served = Some(Measured {
+                    bytes_received: self.script.bytes,
+                    ..Measured::default()
+                });
+            }
             Side::Source { .. } | Side::Relay => {}
         }
         trial.status.send_modify(|status| {
             status.state = TrialState::Finished;
-            status.outcome = Some(Outcome { failure, measured });
+            status.outcome = Some(Outcome {
+                failure,
+                measured,
+                served,
+            });
         });
     }
 
@@ -216,7 +228,7 @@ impl Shared {
         self.reach(trial, TrialState::Preparing).await?;
         tokio::time::sleep(self.script.prepares_for).await;
         self.reach(trial, TrialState::Ready).await?;
-        if !matches!(trial.request.side, Side::Client { .. }) {
+        if !matches!(trial.request.side, Side::Client { .. } | Side::Both { .. }) {
             trial.finish.cancelled().await;
             self.reach(trial, TrialState::Finished).await?;
             return Ok(Measured::default());

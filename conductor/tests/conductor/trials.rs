@@ -6,12 +6,16 @@ use std::{
 };
 
 use perfrun_api::{
-    plan::Trial,
+    matrix::Transport,
+    plan::{Role, Trial},
     results::{Flag, RunState},
 };
 use perfrun_conductor::{Event, Kept};
 
-use crate::{bench::bench, node::Script};
+use crate::{
+    bench::{Bench, bench},
+    node::Script,
+};
 
 #[tokio::test]
 async fn every_trial_is_run_in_order_and_recorded_before_the_next() {
@@ -27,6 +31,70 @@ async fn every_trial_is_run_in_order_and_recorded_before_the_next() {
     ];
     assert_eq!(out.events, expected);
     assert_eq!(out.end.nodes.keys().collect::<Vec<_>>(), ["client-0", "server-0"]);
+}
+
+/// One node that is client and server.
+fn in_process() -> Bench {
+    let mut bench = bench();
+    let script = Script {
+        bytes: 7,
+        ..Script::default()
+    };
+    bench.nodes.remove("server-0");
+    bench = bench.node("client-0", script);
+    for cell in &mut bench.plan.cells {
+        cell.transport = Transport::Memory;
+    }
+    bench
+}
+
+#[tokio::test]
+async fn a_node_that_is_both_sides_is_prepared_once_and_gives_two_records() {
+    let bench = in_process();
+    let out = bench.run().await;
+    assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
+    for record in &out.records {
+        let bytes: Vec<_> = record
+            .nodes
+            .iter()
+            .map(|(name, node)| {
+                (
+                    name.as_str(),
+                    node.role,
+                    node.measured.bytes_sent,
+                    node.measured.bytes_received,
+                )
+            })
+            .collect();
+        let expected = [
+            ("client-0", Role::Client, 7, 0),
+            ("client-0.server", Role::Server, 0, 7),
+        ];
+        assert_eq!(bytes, expected);
+    }
+    let trial = "/v1/trials/r-c0.i0.a0";
+    let calls = bench.nodes["client-0"].calls();
+    let of_first: Vec<&String> = calls.iter().filter(|call| call.contains("r-c0.i0.a0")).collect();
+    assert_eq!(
+        of_first,
+        [
+            &format!("PUT {trial}"),
+            &format!("PUT {trial}/start"),
+            &format!("DELETE {trial}")
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_trial_of_one_process_is_taken_over_from_an_earlier_session() {
+    let mut bench = in_process();
+    bench.kept = Kept::InMemory;
+    bench.run().await;
+    let again = bench.run().await;
+    assert_eq!(again.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
+    let calls = bench.nodes["client-0"].calls();
+    let starts = calls.iter().filter(|call| call.ends_with("/start")).count();
+    assert_eq!(starts, 2, "{calls:?}");
 }
 
 #[tokio::test]

@@ -11,10 +11,11 @@ use perfrun_api::matrix::Transport;
 
 use super::{CLOSE_TIMEOUT, Error};
 
-/// The multiaddr of a socket, for example `/ip4/127.0.0.1/udp/4001/quic-v1`.
+/// The multiaddr of a socket, for example `/ip4/127.0.0.1/udp/4001/quic-v1`. In memory there are only ports.
 pub(super) fn multiaddr(transport: Transport, socket: SocketAddr) -> Multiaddr {
     let address = Multiaddr::from(socket.ip());
     match transport {
+        Transport::Memory => Multiaddr::empty().with(Protocol::Memory(socket.port().into())),
         Transport::Tcp | Transport::TcpTls => address.with(Protocol::Tcp(socket.port())),
         Transport::Ws => address
             .with(Protocol::Tcp(socket.port()))
@@ -89,6 +90,8 @@ fn bind(transport: Transport, socket: SocketAddr) -> io::Result<()> {
     match transport {
         Transport::Tcp | Transport::TcpTls | Transport::Ws => TcpListener::bind(socket).map(drop),
         Transport::QuicV1 | Transport::WebrtcDirect => UdpSocket::bind(socket).map(drop),
+        // It has no socket.
+        Transport::Memory => Ok(()),
     }
 }
 

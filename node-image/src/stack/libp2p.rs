@@ -12,6 +12,10 @@ use std::{
 };
 
 use async_trait::async_trait;
+use aws_lc_rs::{
+    encoding::{AsDer, Pkcs8V1Der},
+    rsa::{self, KeySize},
+};
 use futures::StreamExt;
 use libp2p::{
     PeerId, Swarm,
@@ -24,7 +28,7 @@ use libp2p::{
     multiaddr::{Multiaddr, Protocol},
     swarm::{ConnectionId, StreamProtocol, SwarmEvent},
 };
-use perfrun_api::matrix::{Negotiation, Stack, Transport};
+use perfrun_api::matrix::{Identity, Negotiation, Stack, Transport};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::DropGuard;
 
@@ -35,7 +39,7 @@ use self::{
 };
 use super::{
     BoxStream, CLOSE_TIMEOUT, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, IDLE_TIMEOUT,
-    Inbound, Relaying, Reservation, Whom, address, tasks::Tasks,
+    Inbound, Keys, Relaying, Reservation, Whom, address, tasks::Tasks,
 };
 
 /// Interfaces report their addresses one by one; this long without another one means that all have.
@@ -52,7 +56,7 @@ pub(super) async fn start(
     let tasks = Tasks::default();
     let stop = tasks.stop_on_drop();
     let limits = Limits::new(config.transport, config.max_streams)?;
-    let keypair = identity(config.identity)?;
+    let keypair = identity(config.identity).await?;
     let protocol = StreamProtocol::try_from_owned(config.protocol.as_ref().to_owned()).map_err(setup)?;
     let clock = transport::DialClock::default();
     let carrier = transport::build(config.transport, &keypair, limits)?;
@@ -383,10 +387,18 @@ impl Drop for Dialled {
     }
 }
 
-fn identity(seed: Option<[u8; 32]>) -> Result<Keypair, Error> {
-    match seed {
-        Some(seed) => Keypair::ed25519_from_bytes(seed).map_err(setup),
-        None => Ok(Keypair::generate_ed25519()),
+async fn identity(keys: Keys) -> Result<Keypair, Error> {
+    match keys {
+        Keys::Seeded(seed) => Keypair::ed25519_from_bytes(seed).map_err(setup),
+        Keys::New(Identity::Ed25519) => Ok(Keypair::generate_ed25519()),
+        // Prime numbers take a while to find.
+        Keys::New(Identity::Rsa2048) => tokio::task::spawn_blocking(|| {
+            let made = rsa::KeyPair::generate(KeySize::Rsa2048).map_err(setup)?;
+            let encoded: Pkcs8V1Der<'_> = made.as_der().map_err(setup)?;
+            Keypair::rsa_from_pkcs8(&mut encoded.as_ref().to_vec()).map_err(setup)
+        })
+        .await
+        .map_err(setup)?,
     }
 }
 

@@ -21,7 +21,7 @@ use ::litep2p::{
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use libp2p::Multiaddr;
-use perfrun_api::matrix::{Negotiation, Stack, Transport};
+use perfrun_api::matrix::{Identity, Negotiation, Stack, Transport};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::DropGuard;
 
@@ -31,7 +31,7 @@ use self::{
 };
 use super::{
     BoxStream, CLOSE_TIMEOUT, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, IDLE_TIMEOUT,
-    Inbound, MOST_INBOUND, OPEN_TIMEOUT, Relaying, Reservation, address, interfaces, tasks::Tasks,
+    Inbound, Keys, MOST_INBOUND, OPEN_TIMEOUT, Relaying, Reservation, address, interfaces, tasks::Tasks,
 };
 
 /// Streams that litep2p's QUIC lets a peer open; not configurable.
@@ -73,7 +73,8 @@ pub(super) async fn start(
             connection_open_timeout: DIAL_TIMEOUT,
             substream_open_timeout: OPEN_TIMEOUT,
         }),
-        Transport::Tcp | Transport::TcpTls => builder.with_tcp(tcp::config::Config {
+        // The others are refused by now.
+        Transport::Tcp | Transport::TcpTls | Transport::Memory => builder.with_tcp(tcp::config::Config {
             listen_addresses,
             // A port that another process listens on must be an error, not a share of its peers.
             reuse_port: false,
@@ -151,8 +152,11 @@ fn check_supported(config: &HostConfig) -> Result<(), Error> {
     if matches!(config.relaying, Relaying::Relay(_)) {
         return unsupported("circuit relay".to_owned());
     }
-    if config.transport == Transport::TcpTls {
-        return unsupported("TLS over TCP".to_owned());
+    if config.identity == Keys::New(Identity::Rsa2048) {
+        return unsupported("RSA identities".to_owned());
+    }
+    if matches!(config.transport, Transport::TcpTls | Transport::Memory) {
+        return unsupported(config.transport.to_string());
     }
     if config.transport == Transport::WebrtcDirect && config.listen.is_none() {
         return unsupported("dials on webrtc-direct".to_owned());
@@ -337,10 +341,11 @@ impl Executor for TasksExecutor {
     }
 }
 
-fn identity(seed: Option<[u8; 32]>) -> Result<Keypair, Error> {
-    match seed {
-        Some(seed) => SecretKey::try_from_bytes(seed).map(Keypair::from).map_err(setup),
-        None => Ok(Keypair::generate()),
+fn identity(keys: Keys) -> Result<Keypair, Error> {
+    match keys {
+        Keys::Seeded(seed) => SecretKey::try_from_bytes(seed).map(Keypair::from).map_err(setup),
+        // `check_supported` has refused others.
+        Keys::New(_) => Ok(Keypair::generate()),
     }
 }
 

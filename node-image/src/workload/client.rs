@@ -50,7 +50,7 @@ impl<'a> Client<'a> {
                 "there is no server address to dial",
             )));
         }
-        setup.check_descriptors()?;
+        setup.check_descriptors(peers)?;
         let mut slots = peers as usize;
         let (hosts, connect) = match setup.parameters {
             Parameters::Handshakes { in_flight, amount } => {

@@ -8,6 +8,7 @@ use std::{
 
 use futures::future::try_join_all;
 use perfrun_api::{
+    matrix::Stack,
     node::{Distribution, Reason, Transfer},
     plan::Parameters,
     workload::RelayLimits,
@@ -45,6 +46,11 @@ pub async fn serve(
     finish: impl Future<Output = ()>,
     findings: &mut Findings,
 ) -> Result<(), Failed> {
+    if let Parameters::RelayStress { sinks, sources, .. } = setup.parameters {
+        // A proxy has a connection with the source for each sink.
+        let onward = if setup.stack == Stack::Raw { sinks } else { sources };
+        setup.check_descriptors(sinks.saturating_add(onward))?;
+    }
     let (inbound, mut events) = mpsc::unbounded_channel();
     let config = HostConfig {
         relaying: Relaying::Relay(limits(&setup.parameters)),

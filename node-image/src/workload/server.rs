@@ -56,7 +56,14 @@ pub async fn serve(
     finish: impl Future<Output = ()>,
     findings: &mut Findings,
 ) -> Result<(), Failed> {
-    setup.check_descriptors()?;
+    setup.check_descriptors(match listening {
+        Listening::Here => 1,
+        // A listener, and a connection with the relay for each sink, or one for all.
+        Listening::Behind { peers, .. } if setup.has_a_connection_for_each_stream() => {
+            peers.saturating_mul(1 + setup.parameters.streams())
+        }
+        Listening::Behind { peers, .. } => peers.saturating_mul(2),
+    })?;
     let (inbound, mut events) = mpsc::unbounded_channel();
     let Hosts {
         all: hosts,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use perfrun_api::{
-    matrix::{Stack, Transport},
+    matrix::{Identity, Stack, Transport},
     node::{Distribution, Measured, Reason},
     plan::{Echo, Parameters},
     quantity::ByteSize,
@@ -66,8 +66,13 @@ async fn every_stream_of_every_connection_echoes_whole_lines() {
                     trips,
                     "{what}"
                 );
-                assert!(end.resources.allocated_peak_bytes.unwrap() > 100 << 10, "{what}");
             }
+            assert!(
+                client.resources.allocated_peak_bytes.unwrap() > 100 << 10,
+                "{what}"
+            );
+            let served = server.resources.allocated_peak_bytes;
+            assert_eq!(served.is_none(), stacks.2.is_in_process(), "{what}");
             let percentiles = client.samples.iter().filter_map(|sample| sample.echo);
             for echo in percentiles.filter(|echo| echo.echoing_streams > 0) {
                 assert!(
@@ -82,6 +87,28 @@ async fn every_stream_of_every_connection_echoes_whole_lines() {
             assert!(plateau.ramp_lateness_seconds < parts, "{what}: {plateau:?}");
         }
     }
+}
+
+#[tokio::test]
+async fn peers_with_rsa_keys_echo_too() {
+    let pair = Pair::start();
+    let load = Echo {
+        identity: Identity::Rsa2048,
+        ..echo(2, 2, 1.0)
+    };
+    for transport in [Transport::Tcp, Transport::QuicV1, Transport::Memory] {
+        let what = transport.to_string();
+        let stacks = (Stack::Libp2p, Stack::Libp2p, transport);
+        let ends = pair.trial(stacks, &Parameters::Echo(load), 1).await;
+        let (client, server) = ends.completed(&what);
+        assert_eq!((client.streams, server.streams), (4, 4), "{what}");
+        assert_eq!(client.bytes_received, server.bytes_sent, "{what}");
+    }
+    // A stack without them says so: whatever becomes of the wish, it gets there.
+    let request = server(Stack::Litep2p, Transport::Tcp, Parameters::Echo(load));
+    assert_eq!(pair.server.put("a", &request).await, StatusCode::CREATED);
+    let refused = pair.server.outcome("a").await;
+    assert_eq!(reason(&refused), Some(Reason::Unsupported), "{refused:?}");
 }
 
 /// Answers each of the first `good` lines of each connection by what `answer` makes of it, the others never.

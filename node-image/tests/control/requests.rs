@@ -1,7 +1,7 @@
 //! What the tests ask of nodes.
 
 use perfrun_api::{
-    matrix::{Negotiation, Protocol, Stack, Transport},
+    matrix::{Identity, Negotiation, Protocol, Stack, Transport},
     node::{Side, TrialLabels, TrialRequest},
     plan::{Amount, Echo, Parameters},
     quantity::ByteSize,
@@ -34,6 +34,13 @@ pub fn dialler(
         side,
         timeout_seconds: 80.0,
         labels: labels(),
+    }
+}
+
+pub fn both(stack: Stack, transport: Transport, parameters: Parameters, peers: u32) -> TrialRequest {
+    TrialRequest {
+        side: Side::Both { peers },
+        ..server(stack, transport, parameters)
     }
 }
 
@@ -89,6 +96,7 @@ pub fn echo(connections: u32, streams_per_connection: u32, duration_seconds: f64
         pause_seconds: 0.05,
         deadline_seconds: 5.0,
         duration_seconds,
+        identity: Identity::Ed25519,
         sample_interval_seconds: 0.2,
     }
 }

@@ -37,7 +37,7 @@ pub const SAME: [(Stack, Transport); 9] = [
 ];
 
 /// All that can talk to each other in every way: client, server, transport.
-pub const PAIRS: [(Stack, Stack, Transport); 15] = [
+pub const PAIRS: [(Stack, Stack, Transport); 16] = [
     (Stack::Libp2p, Stack::Libp2p, Transport::Tcp),
     (Stack::Libp2p, Stack::Litep2p, Transport::Tcp),
     (Stack::Litep2p, Stack::Libp2p, Transport::Tcp),
@@ -51,6 +51,7 @@ pub const PAIRS: [(Stack, Stack, Transport); 15] = [
     (Stack::Libp2p, Stack::Litep2p, Transport::Ws),
     (Stack::Litep2p, Stack::Libp2p, Transport::Ws),
     (Stack::Litep2p, Stack::Litep2p, Transport::Ws),
+    (Stack::Libp2p, Stack::Libp2p, Transport::Memory),
     (Stack::Raw, Stack::Raw, Transport::Tcp),
     (Stack::Raw, Stack::Raw, Transport::QuicV1),
 ];
@@ -345,6 +346,9 @@ impl Pair {
         peers: u32,
     ) -> Ends {
         let id = "trial";
+        if transport.is_in_process() {
+            return self.trial_in_process(client, transport, parameters, peers).await;
+        }
         let addresses = self.server.serve(id, server, transport, parameters).await;
         self.client
             .run(
@@ -357,6 +361,34 @@ impl Pair {
         let served = self.server.outcome(id).await;
         assert_eq!(self.client.delete(id).await, StatusCode::NO_CONTENT);
         assert_eq!(self.server.delete(id).await, StatusCode::NO_CONTENT);
+        Ends {
+            transport,
+            client: ran,
+            server: served,
+        }
+    }
+}
+
+impl Pair {
+    /// A trial with both sides at the client.
+    async fn trial_in_process(
+        &self,
+        stack: Stack,
+        transport: Transport,
+        parameters: &Parameters,
+        peers: u32,
+    ) -> Ends {
+        let id = "trial";
+        self.client
+            .run(id, &both(stack, transport, parameters.clone(), peers))
+            .await;
+        let ran = self.client.outcome(id).await;
+        assert_eq!(self.client.delete(id).await, StatusCode::NO_CONTENT);
+        let served = Outcome {
+            failure: None,
+            measured: ran.served.clone().unwrap(),
+            served: None,
+        };
         Ends {
             transport,
             client: ran,

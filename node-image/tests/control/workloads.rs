@@ -16,8 +16,11 @@ fn check_samples(what: &str, ends: [&Measured; 2]) {
             (sent + sample.bytes_sent, received + sample.bytes_received)
         });
         assert_eq!(sums, (measured.bytes_sent, measured.bytes_received), "{what}");
-        assert!(measured.resources.rss_peak_bytes > 1 << 20, "{what}");
     }
+    // In one process they would count the same memory twice.
+    let [client, server] = ends.map(|measured| measured.resources.rss_peak_bytes);
+    assert!(client > 1 << 20, "{what}");
+    assert_eq!(server > 1 << 20, !what.contains("Memory"), "{what}");
 }
 
 fn count(measured: &Measured, distribution: Distribution) -> u64 {
@@ -60,8 +63,9 @@ async fn exact(protocol: Protocol) {
             assert_eq!((client.streams, server.streams), (all, all), "{what}");
             assert_eq!(client.connections, u64::from(peers), "{what}");
             if stacks.0 != Stack::Raw || stacks.2 != Transport::Tcp {
-                // A stream of raw TCP is a connection.
-                assert_eq!(server.connections, u64::from(peers), "{what}");
+                // A stream of raw TCP is a connection. Of a dial that the client lost, the server may have heard.
+                let most = u64::from(peers) + client.failures;
+                assert!((u64::from(peers)..=most).contains(&server.connections), "{what}");
             }
             assert_eq!(
                 count(&client, Distribution::HandshakeEstablished),

@@ -11,8 +11,8 @@ use std::{
 };
 
 use futures::future::{join_all, try_join_all};
-use perfrun_api::matrix::{Negotiation, Stack, Transport};
-use perfrun_node::stack::{self, HostConfig, Inbound};
+use perfrun_api::matrix::{Identity, Negotiation, Stack, Transport};
+use perfrun_node::stack::{self, HostConfig, Inbound, Keys};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     sync::mpsc,
@@ -231,7 +231,7 @@ async fn a_seed_gives_libp2p_and_litep2p_the_published_peer_id() {
         let server = start(
             stack,
             HostConfig {
-                identity: Some(seed),
+                identity: Keys::Seeded(seed),
                 ..listener(Transport::Tcp)
             },
         )
@@ -242,6 +242,27 @@ async fn a_seed_gives_libp2p_and_litep2p_the_published_peer_id() {
             "{stack}: {:?}",
             server.addresses()
         );
+    }
+}
+
+#[tokio::test]
+async fn libp2p_with_rsa_keys_is_known_by_them() {
+    let _shared = DESCRIPTORS.read().await;
+    let rsa = |config| HostConfig {
+        identity: Keys::New(Identity::Rsa2048),
+        ..config
+    };
+    let of_libp2p = ALL.into_iter().filter(|(stack, _)| *stack == Stack::Libp2p);
+    for transport in of_libp2p
+        .map(|(_, transport)| transport)
+        .chain([Transport::WebrtcDirect])
+    {
+        let server = start(Stack::Libp2p, rsa(listener(transport))).await;
+        let address = &server.addresses()[0];
+        // The hash of the key: it is too long to be the id itself, as an Ed25519 key is.
+        assert!(address.contains("/p2p/Qm"), "{address}");
+        let client = start(Stack::Libp2p, rsa(host(transport))).await;
+        client.dial(address).await.unwrap();
     }
 }
 

@@ -7,8 +7,10 @@ use std::{
 };
 
 use futures::future::join_all;
-use perfrun_api::matrix::{Negotiation, Protocol, Stack, Transport};
-use perfrun_node::stack::{self, BoxStream, Connection, Host, HostConfig, Inbound, Relaying, StackMetrics};
+use perfrun_api::matrix::{Identity, Negotiation, Protocol, Stack, Transport};
+use perfrun_node::stack::{
+    self, BoxStream, Connection, Host, HostConfig, Inbound, Keys, Relaying, StackMetrics,
+};
 use prometheus_client::registry::Registry;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -19,7 +21,7 @@ use tokio::{
 pub const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 pub const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 pub const AWKWARD: [usize; 6] = [0, 1, 65535, 65536, 65537, 1 << 20];
-/// Every stack with itself on every transport, but for WebRTC, which is less even.
+/// Every stack with itself on every transport that has sockets, but for WebRTC, which is less even.
 pub const ALL: [(Stack, Transport); 9] = [
     (Stack::Libp2p, Transport::Tcp),
     (Stack::Libp2p, Transport::TcpTls),
@@ -41,7 +43,7 @@ pub fn host(transport: Transport) -> HostConfig {
         protocol: Protocol::Perf,
         negotiation: Negotiation::V1,
         listen: None,
-        identity: None,
+        identity: Keys::New(Identity::Ed25519),
         max_streams: 64,
         relaying: Relaying::No,
         metrics: Arc::new(StackMetrics::new(&mut Registry::default())),

@@ -74,6 +74,14 @@ impl Axis {
         }
     }
 
+    /// A title with the unit, where ticks do not say it themselves.
+    pub(super) fn with_unit(&self, title: &str) -> String {
+        match self.unit {
+            "" => title.to_owned(),
+            unit => format!("{title} ({unit})"),
+        }
+    }
+
     /// Where a value is, from 0 to 1; values outside are at the nearest end.
     pub(super) fn place(&self, value: f64) -> f64 {
         let scale = |value: f64| if self.is_log { value.ln() } else { value };

@@ -111,14 +111,9 @@ impl Panel {
                 free_from = x + half + 8;
             }
         }
-        let unit = if axis.unit.is_empty() {
-            String::new()
-        } else {
-            format!(" ({})", axis.unit)
-        };
         canvas.text(
             ((left + right) / 2, bottom + 34),
-            &format!("{}{unit}", self.x_title),
+            &axis.with_unit(self.x_title),
             LABEL,
             HPos::Center,
             false,

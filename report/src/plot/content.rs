@@ -1,8 +1,9 @@
 //! From the rows of a summary to lines and bars.
 
 use perfrun_api::{
-    plan::Cell,
-    results::{Metric, SummaryRow},
+    node::Sample,
+    plan::{Cell, Role},
+    results::{Metric, NodeRecord, SummaryRow, TrialRecord},
 };
 
 use super::{
@@ -72,6 +73,49 @@ pub(super) fn line_panel(
         x,
     };
     (panel.x.len() > 1).then_some(panel)
+}
+
+/// What nodes of a role measured over time, in the first trial that counts: a line for each node, alike for each pair.
+pub(super) fn time_panel(
+    source: &Source<'_>,
+    cells: &[&Cell],
+    role: Role,
+    (y_title, value): (&'static str, fn(&Sample) -> Option<f64>),
+    title: String,
+) -> Option<lines::Panel> {
+    let lines = |cell: &&Cell| {
+        let place = source.plan().cells.iter().position(|other| other.id == cell.id);
+        let counts = |record: &&TrialRecord| {
+            Some(record.trial.cell) == place && record.failure.is_none() && !record.trial.warmup
+        };
+        let pair = Pair::of(cell);
+        let record = source.results.trials.iter().find(counts);
+        let nodes = record.into_iter().flat_map(|record| record.nodes.values());
+        let line = |node: &NodeRecord| {
+            let point = |sample: &Sample| {
+                Some(Point {
+                    x: sample.at_seconds,
+                    y: value(sample)?,
+                    interval: None,
+                })
+            };
+            Series {
+                name: name(pair, LONGEST_LEGEND_NAME),
+                look: look(source, pair),
+                points: node.measured.samples.iter().filter_map(point).collect(),
+            }
+        };
+        let of_role = nodes.filter(|node| node.role == role);
+        of_role.map(line).collect::<Vec<Series>>()
+    };
+    let series: Vec<Series> = cells.iter().flat_map(lines).collect();
+    let shows = |series: &Series| !series.points.is_empty();
+    series.iter().any(shows).then_some(lines::Panel {
+        title,
+        y_title,
+        series,
+        x: vec![],
+    })
 }
 
 /// A bar for each cell that has the metric; the whisker reaches to another metric, or over the interval.

@@ -1,4 +1,4 @@
-//! Panels of lines over a logarithmic axis, with bands for intervals.
+//! Panels of lines: over a logarithmic axis, with bands for intervals, or over time.
 
 use perfrun_api::results::Unit;
 use plotters::style::{Color as _, text_anchor::HPos};
@@ -15,14 +15,24 @@ pub(super) struct Lines {
     pub(super) description: String,
     pub(super) x_title: &'static str,
     pub(super) unit: Unit,
+    pub(super) over: Over,
     pub(super) panels: Vec<Panel>,
+}
+
+/// What lines go over.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Over {
+    /// The values of each panel; both axes are logarithmic.
+    Values,
+    /// Seconds; both axes are linear, from zero on. There are too many points to mark.
+    Time,
 }
 
 /// One coordinate system.
 pub(super) struct Panel {
     pub(super) title: String,
     pub(super) y_title: &'static str,
-    /// Values of the x axis and their names.
+    /// Values of the x axis and their names, but over time.
     pub(super) x: Vec<(f64, String)>,
     pub(super) series: Vec<Series>,
 }
@@ -72,7 +82,11 @@ impl Lines {
                         .iter()
                         .flat_map(|panel| &panel.series)
                         .flat_map(|series| &series.points);
-                    let axis = Axis::logarithmic(self.unit, points.flat_map(Point::extent));
+                    let values = points.flat_map(Point::extent);
+                    let axis = match self.over {
+                        Over::Values => Axis::logarithmic(self.unit, values),
+                        Over::Time => Axis::linear(self.unit, values.fold(0.0, f64::max)),
+                    };
                     for (panel, x) in line.iter().zip((MARGIN..).step_by(width as usize)) {
                         self.panel(canvas, panel, &axis, (x, y), width);
                     }
@@ -94,12 +108,16 @@ impl Lines {
     fn panel(&self, canvas: &Canvas<'_>, panel: &Panel, y_axis: &Axis, (x0, y0): (i32, i32), width: i32) {
         let (left, right) = (x0 + LEFT, x0 + width - RIGHT);
         let (top, bottom) = (y0 + TOP, y0 + PANEL_HEIGHT - BOTTOM);
-        let x_axis = Axis::categories(panel.x.clone());
+        let x_axis = match self.over {
+            Over::Values => Axis::categories(panel.x.clone()),
+            Over::Time => Axis::linear(Unit::Seconds, panel.latest()),
+        };
         let x_at = |value: f64| left + (x_axis.place(value) * f64::from(right - left)).round() as i32;
         let y_at = |value: f64| bottom - (y_axis.place(value) * f64::from(bottom - top)).round() as i32;
 
         canvas.text((left, y0 + 14), &panel.title, HEADING, HPos::Left, true);
-        canvas.text((x0, y0 + 30), panel.y_title, LABEL, HPos::Left, false);
+        let y_title = y_axis.with_unit(panel.y_title);
+        canvas.text((x0, y0 + 30), &y_title, LABEL, HPos::Left, false);
         for (value, label) in &y_axis.ticks {
             let y = y_at(*value);
             canvas.line(vec![(left, y), (right, y)], &theme::grid(), 1);
@@ -118,7 +136,7 @@ impl Lines {
         }
         canvas.text(
             ((left + right) / 2, bottom + 38),
-            self.x_title,
+            &x_axis.with_unit(self.x_title),
             LABEL,
             HPos::Center,
             false,
@@ -133,8 +151,10 @@ impl Lines {
                 .map(|point| (x_at(point.x), y_at(point.y)))
                 .collect();
             canvas.line(points.clone(), &series.look.color, 2);
-            for point in points {
-                canvas.marker(point, series.look);
+            if self.over == Over::Values {
+                for point in points {
+                    canvas.marker(point, series.look);
+                }
             }
         }
     }
@@ -156,6 +176,13 @@ fn band(canvas: &Canvas<'_>, series: &Series, x_at: impl Fn(f64) -> i32, y_at: i
             let lower = known.iter().rev().map(|(x, low, _)| (*x, *low));
             canvas.filled(upper.chain(lower).collect(), &series.look.color.mix(0.22));
         }
+    }
+}
+
+impl Panel {
+    fn latest(&self) -> f64 {
+        let points = self.series.iter().flat_map(|series| &series.points);
+        points.map(|point| point.x).fold(0.0, f64::max)
     }
 }
 

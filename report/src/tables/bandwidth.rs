@@ -102,14 +102,14 @@ fn group_tables(source: &Source<'_>, cells: &[&Cell], caption: &str) -> Vec<Tabl
     let rss = layout.table(
         source,
         "Peak RSS",
-        "most resident memory, client / server",
+        "most resident memory, client / server; one value, where both are one process",
         &layout.transfers,
         |notes, cell, _| source.both(notes, cell, [Metric::ClientPeakRss, Metric::ServerPeakRss]),
     );
     let allocated = layout.table(
         source,
         "Allocated memory",
-        "most memory that the program had allocated, client / server",
+        "most memory that the program had allocated, client / server; one value, where both are one process",
         &layout.transfers,
         |notes, cell, _| {
             let metrics = [Metric::ClientPeakAllocated, Metric::ServerPeakAllocated];

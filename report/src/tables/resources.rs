@@ -49,13 +49,13 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
     let tables = [
         table(
             "CPU",
-            "cores that the busiest node kept busy; CPU time of all nodes for each GiB of payload, either way",
+            "cores that the busiest node kept busy; CPU time of all nodes for each GiB of payload, either way; of a transport in memory the client is both peers",
             &time,
         ),
         table(
             "Memory",
             "the most of a node in any trial: resident, and allocated by the program; for each stream, what was allocated \
-             with all of them, less the least of the trial",
+             with all of them, less the least of the trial; of a transport in memory the client is both peers",
             &memory,
         ),
     ];

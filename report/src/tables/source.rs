@@ -156,13 +156,18 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// Two values in one unit, without intervals, as `a / b`.
+    /// Two values in one unit, without intervals, as `a / b`; one alone, if it is both.
     pub(crate) fn both(&self, notes: &mut Notes, cell: &Cell, metrics: [Metric; 2]) -> Option<table::Cell> {
         let [first, second] = metrics.map(|metric| self.row(cell, metric));
         let known = first.or(second)?;
-        let [a, b] = [first, second].map(|row| row.map_or(f64::NAN, |row| row.median));
-        let scale = Scale::of(known.unit, a.max(b));
-        let text = format!("{} /\n{}", scale.number(a), scale.text(b));
+        let text = match (first, second) {
+            (Some(first), Some(second)) => {
+                let (a, b) = (first.median, second.median);
+                let scale = Scale::of(known.unit, a.max(b));
+                format!("{} /\n{}", scale.number(a), scale.text(b))
+            }
+            _ => Scale::of(known.unit, known.median).text(known.median),
+        };
         Some(table::Cell {
             text,
             interval: None,

@@ -416,7 +416,7 @@ fn gigabits(stack: Stack, transport: Transport) -> f64 {
     match (stack, transport) {
         (Stack::Raw, Transport::QuicV1) => 6.2,
         (Stack::Raw, _) => 38.0,
-        (Stack::Libp2p, Transport::Tcp | Transport::Ws | Transport::WebrtcDirect) => 9.4,
+        (Stack::Libp2p, Transport::Tcp | Transport::Ws | Transport::WebrtcDirect | Transport::Memory) => 9.4,
         (Stack::Libp2p, Transport::TcpTls) => 12.1,
         (Stack::Libp2p, Transport::QuicV1) => 3.9,
         (Stack::Litep2p, Transport::QuicV1) => 2.1,

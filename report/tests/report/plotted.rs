@@ -91,6 +91,8 @@ fn other_workloads() {
     let handshakes = of("handshakes", "handshakes: {count: 200, inFlight: [1, 16]}");
     assert_eq!(handshakes, ["handshakes.svg", "handshake-rate.svg"]);
     assert_eq!(of("ping", "ping: {}"), ["ping.svg"]);
+    let echo = of("echo", "echo: {loads: [{preset: scenario-2}]}");
+    assert_eq!(echo, ["echo-payload.svg", "echo-cpu.svg", "echo-memory.svg"]);
 }
 
 #[test]

@@ -95,7 +95,7 @@ async fn prepare(
     }
     let addresses = match request.side {
         Side::Server | Side::Source { .. } | Side::Relay => vec![format!("/scripted/{id}")],
-        Side::Client { .. } => vec![],
+        Side::Client { .. } | Side::Both { .. } => vec![],
     };
     let status = TrialStatus {
         state: TrialState::Preparing,

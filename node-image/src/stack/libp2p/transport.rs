@@ -12,7 +12,7 @@ use libp2p::{
     PeerId, Transport as _,
     core::{
         muxing::StreamMuxerBox,
-        transport::{Boxed, DialOpts, ListenerId, TransportError, TransportEvent},
+        transport::{Boxed, DialOpts, ListenerId, MemoryTransport, TransportError, TransportEvent},
         upgrade::Version,
     },
     identity::Keypair,
@@ -46,7 +46,7 @@ impl Limits {
         // A quarter more than asked for: a stream counts until both sides have seen its end.
         let streams = max_streams.saturating_add(max_streams / 4);
         let most = match transport {
-            Transport::Tcp | Transport::TcpTls | Transport::Ws => YAMUX_STREAMS_MAX,
+            Transport::Tcp | Transport::TcpTls | Transport::Ws | Transport::Memory => YAMUX_STREAMS_MAX,
             Transport::QuicV1 => u32::MAX as usize,
             Transport::WebrtcDirect => WEBRTC_STREAMS_MAX,
         };
@@ -105,6 +105,12 @@ pub(super) fn build(
             .timeout(DIAL_TIMEOUT)
             .boxed(),
         Transport::Ws => websocket::Config::new(tcp())
+            .upgrade(version)
+            .authenticate(noise::Config::new(keypair).map_err(setup)?)
+            .multiplex(limits.yamux())
+            .timeout(DIAL_TIMEOUT)
+            .boxed(),
+        Transport::Memory => Timed(MemoryTransport::new())
             .upgrade(version)
             .authenticate(noise::Config::new(keypair).map_err(setup)?)
             .multiplex(limits.yamux())

@@ -136,8 +136,8 @@ impl Peers {
             service,
             transport,
             opens_at_once: match transport {
-                Transport::Tcp | Transport::TcpTls | Transport::Ws => YAMUX_OPENS,
                 Transport::QuicV1 | Transport::WebrtcDirect => usize::MAX,
+                _ => YAMUX_OPENS,
             },
             inbound,
             connected: HashSet::new(),
