@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | `frame` | the bytes of frames | decide about them |
 //! | `kernel`, `userspace` | the two back ends | be seen from outside, but for their errors |
-//! | `rules`, `tc`, `netlink`, `tap`, `realtime` | what is asked of the kernel | touch what belongs to others |
+//! | `rules`, `tc`, `netlink`, `tap`, `realtime`, [`awake`] | what is asked of the kernel | touch what belongs to others |
 //! | [`mod@inspect`], `caught`, [`status`] | what is at work already, told by the kernel or by who does it | change it |
 //! | [`probe`] | measuring a link from one peer to the other | know who impairs it |
 //!
@@ -30,6 +30,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod awake;
 pub mod capabilities;
 mod caught;
 pub mod emulator;

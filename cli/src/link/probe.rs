@@ -10,7 +10,10 @@ use perfrun_link::{
     Impairment,
     probe::{Delivery, Fill, Measurement, Plan, Quantity, Rate, Verdict, judge},
 };
-use perfrun_netem::probe::{measure, serve};
+use perfrun_netem::{
+    awake::Awake,
+    probe::{measure, serve},
+};
 use serde_json::json;
 use tokio::net::UdpSocket;
 
@@ -63,6 +66,8 @@ struct Outcome {
 
 async fn ask(args: &args::ProbeLink, to: Peer) -> anyhow::Result<u8> {
     let expected = |expected: &Option<args::Expected>| expected.clone().map(|expected| expected.0);
+    // What is measured is the link, and not how soon a CPU wakes up.
+    let _awake = Awake::keep();
     let (forward, backward) = (expected(&args.forward), expected(&args.backward));
     let is_judged = forward.is_some() || backward.is_some();
     let (forward, backward) = (forward.unwrap_or_default(), backward.unwrap_or_default());

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fs::File, thread};
 
 use perfrun_link::{Ability, Backend, Impairment, Link};
-use perfrun_netem::{Emulator, Options};
+use perfrun_netem::{Emulator, Options, awake::Awake};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
 use crate::uml;
@@ -38,6 +38,7 @@ pub struct Lab {
     pub far: Namespace,
     pub has_v6: bool,
     backend: Backend,
+    _awake: Awake,
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -89,6 +90,7 @@ impl Lab {
             far,
             has_v6,
             backend,
+            _awake: Awake::keep(),
             _alone: alone,
         })
     }
