@@ -38,7 +38,7 @@ pub struct Lab {
     pub far: Namespace,
     pub has_v6: bool,
     backend: Backend,
-    _awake: Awake,
+    _awake: Option<Awake>,
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -90,7 +90,8 @@ impl Lab {
             far,
             has_v6,
             backend,
-            _awake: Awake::keep(),
+            // The one CPU there is in user-mode-linux is kept awake from outside.
+            _awake: (!uml::is_here()).then(Awake::keep),
             _alone: alone,
         })
     }
