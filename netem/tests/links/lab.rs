@@ -90,7 +90,7 @@ impl Lab {
             far,
             has_v6,
             backend,
-            // The one CPU there is in user-mode-linux is kept awake from outside.
+            // User-mode-linux has one CPU, and gets less of it from a machine whose others are busy.
             _awake: (!uml::is_here()).then(Awake::keep),
             _alone: alone,
         })

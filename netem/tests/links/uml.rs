@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use std::{env, thread};
 
 use perfrun_link::Backend;
-use perfrun_netem::awake::Awake;
 use rustix::mount::{MountFlags, mount};
 use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::system::{RebootCommand, finit_module, reboot, uname};
@@ -111,7 +110,6 @@ fn has_netem() -> bool {
 /// What these tests, or the benchmark, say there.
 fn run(tests: &str) -> String {
     let _alone = alone();
-    let _awake = Awake::keep();
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join(ARGUMENTS), tests).unwrap();
     let console = File::create(folder.path().join("console")).unwrap();
