@@ -3,6 +3,9 @@
 //! The program is built here, with everything cargo has built before, and the Dockerfile copies it into an empty
 //! image: nothing is pulled, and nothing runs inside. The result is an archive that `docker load`, `kind`, `k3d`
 //! and containerd read.
+//!
+//! With `--dev` it is the very program that tests run on this machine, with the libraries that it loads: a static one would
+//! be built anew with most of what it depends on, since what other members ask of a dependency does not count then.
 
 mod patch;
 
@@ -70,15 +73,6 @@ impl Image {
         }
     }
 
-    /// From a folder that has the program.
-    fn recipe<'a>(self, context: &'a Path, tag: &str) -> Recipe<'a> {
-        Recipe {
-            reference: format!("{}:{tag}", self.repository()),
-            dockerfile: self.dockerfile(),
-            context,
-        }
-    }
-
     fn file_stem(self) -> &'static str {
         match self {
             Self::Node => "node",
@@ -106,18 +100,12 @@ pub fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     };
 
     install::packages(workspace, install::BUILD)?;
-    let builder = Builder::find(workspace)?;
     println!("==> building {}", args.image.program());
-    let program = static_program(workspace, args.image, profile, &args.patch)?;
-    let recipe = args
-        .image
-        .recipe(program.parent().context("a program is in a folder")?, &tag);
-    archive(workspace, builder, &recipe, &output)?;
+    let reference = write(workspace, args.image, profile, &args.patch, &tag, &output)?;
 
     let size = fs::metadata(&output).map_or(0, |file| file.len());
     println!(
-        "==> {} is in {} ({} MiB)",
-        recipe.reference,
+        "==> {reference} is in {} ({} MiB)",
         output.display(),
         size.div_ceil(1 << 20)
     );
@@ -128,35 +116,86 @@ pub fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
 pub fn build(workspace: &Workspace, image: Image, profile: Profile) -> Result<PathBuf> {
     let tag = default_tag(profile, &[]);
     let output = default_output(workspace, image, &tag)?;
-    let builder = Builder::find(workspace)?;
-    let program = static_program(workspace, image, profile, &[])?;
-    let context = program.parent().context("a program is in a folder")?;
-    archive(workspace, builder, &image.recipe(context, &tag), &output)?;
+    write(workspace, image, profile, &[], &tag, &output)?;
     Ok(output)
+}
+
+/// Its name.
+fn write(
+    workspace: &Workspace,
+    image: Image,
+    profile: Profile,
+    patches: &[Patch],
+    tag: &str,
+    output: &Path,
+) -> Result<String> {
+    let builder = Builder::find(workspace)?;
+    let reference = format!("{}:{tag}", image.repository());
+    let name = image.program();
+    let is_own = matches!(profile, Profile::Dev) && patches.is_empty();
+    let (stage, context) = if is_own {
+        workspace.build(profile, &[name])?;
+        let context = empty(workspace, name)?;
+        copy(&workspace.program(profile, name), &context.join(name))?;
+        copy_libraries(workspace, &context.join(name), &context)?;
+        (Some("with-libraries"), context)
+    } else {
+        (None, static_program(workspace, image, profile, patches)?)
+    };
+    let recipe = Recipe {
+        reference,
+        dockerfile: image.dockerfile(),
+        stage,
+        context: &context,
+    };
+    archive(workspace, builder, &recipe, output)?;
+    Ok(recipe.reference)
 }
 
 /// An image of iperf3 as it is installed here, with the libraries that it loads; returns its archive.
 pub fn iperf3(workspace: &Workspace) -> Result<PathBuf> {
     const PROGRAM: &str = "/usr/bin/iperf3";
-    let context = workspace.scratch()?.join("iperf3");
-    let _ = fs::remove_dir_all(&context);
-    // One line for each: `NAME => PATH (ADDRESS)`, or `PATH (ADDRESS)` for the loader itself.
-    let libraries = shell::said(workspace.command("ldd").arg(PROGRAM))?;
-    let libraries = libraries.split_whitespace().filter(|word| word.starts_with('/'));
-    for file in libraries.chain([PROGRAM]) {
-        let copy = context.join(file.trim_start_matches('/'));
-        let folder = copy.parent().context("a file is in a folder")?;
-        fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))?;
-        fs::copy(file, &copy).with_context(|| format!("failed to copy {file}"))?;
-    }
+    let context = empty(workspace, "iperf3")?;
+    copy(Path::new(PROGRAM), &inside(&context, PROGRAM))?;
+    copy_libraries(workspace, Path::new(PROGRAM), &context)?;
     let output = workspace.images()?.join("iperf3.tar");
     let recipe = Recipe {
         reference: concat!("perfrun/iperf3:", env!("CARGO_PKG_VERSION")).to_owned(),
         dockerfile: "bench/iperf3.Dockerfile",
+        stage: None,
         context: &context,
     };
     archive(workspace, Builder::find(workspace)?, &recipe, &output)?;
     Ok(output)
+}
+
+/// A folder of what goes into an image, with nothing of an earlier one.
+fn empty(workspace: &Workspace, name: &str) -> Result<PathBuf> {
+    let folder = workspace.scratch()?.join("context").join(name);
+    let _ = fs::remove_dir_all(&folder);
+    Ok(folder)
+}
+
+/// Where a file of this machine is in an image.
+fn inside(context: &Path, file: &str) -> PathBuf {
+    context.join(file.trim_start_matches('/'))
+}
+
+/// Copies the libraries that a program loads to where it looks for them.
+fn copy_libraries(workspace: &Workspace, program: &Path, context: &Path) -> Result<()> {
+    // One line for each: `NAME => PATH (ADDRESS)`, or `PATH (ADDRESS)` for the loader itself.
+    let libraries = shell::said(workspace.command("ldd").arg(program))?;
+    libraries
+        .split_whitespace()
+        .filter(|word| word.starts_with('/'))
+        .try_for_each(|file| copy(Path::new(file), &inside(context, file)))
+}
+
+fn copy(file: &Path, to: &Path) -> Result<()> {
+    let folder = to.parent().context("a file is in a folder")?;
+    fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))?;
+    fs::copy(file, to).with_context(|| format!("failed to copy {}", file.display()))?;
+    Ok(())
 }
 
 fn default_output(workspace: &Workspace, image: Image, tag: &str) -> Result<PathBuf> {
@@ -184,7 +223,7 @@ fn is_tag(text: &str) -> bool {
     (1..=128).contains(&text.len()) && text.bytes().all(is_part) && !text.starts_with(['.', '-'])
 }
 
-/// Builds a program that needs no library and no loader, so that an empty image is enough for it.
+/// Builds a program that needs no library and no loader, so that an empty image is enough for it; the folder that has it.
 ///
 /// Only the program itself is linked differently, all its dependencies are those of the ordinary build. Cargo keeps
 /// both variants apart, except for the last step, which puts them into the target folder under their name: hence
@@ -215,7 +254,7 @@ fn static_program(
         "{} was not linked statically; is this a Linux with glibc and its static library (libc6-dev on Debian)?",
         program.display()
     );
-    Ok(program)
+    Ok(folder.join(profile.folder()))
 }
 
 /// Whether a 64-bit little-endian ELF file names no interpreter, which is what loads shared libraries.
@@ -261,6 +300,8 @@ struct Recipe<'a> {
     /// Its name.
     reference: String,
     dockerfile: &'static str,
+    /// Of the Dockerfile, if not the last one.
+    stage: Option<&'static str>,
     /// The folder that the Dockerfile copies from.
     context: &'a Path,
 }
@@ -277,6 +318,9 @@ fn archive(workspace: &Workspace, builder: Builder, recipe: &Recipe<'_>, output:
         build.args(["--isolation", "chroot"]); // works inside containers, too
     }
     build.arg("--file").arg(workspace.root.join(recipe.dockerfile));
+    if let Some(stage) = recipe.stage {
+        build.args(["--target", stage]);
+    }
     build.args(["--build-arg", concat!("VERSION=", env!("CARGO_PKG_VERSION"))]);
     if let Some(revision) = revision(workspace) {
         build.arg("--build-arg").arg(format!("REVISION={revision}"));

@@ -11,6 +11,9 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 
+/// A small one.
+const TEST: &str = "api";
+
 /// The clone this program was built from and the folder cargo builds it in.
 pub struct Workspace {
     pub root: PathBuf,
@@ -89,12 +92,16 @@ impl Workspace {
     }
 
     /// Builds programs of any member. `--workspace` only selects whose features count: with `--package`, a
-    /// shared dependency would be built again whenever another set of packages is asked for.
+    /// shared dependency would be built again whenever another set of packages is asked for. For development, what tests ask
+    /// of dependencies counts, too, as it does in `cargo build --all-targets`; any test selects that.
     pub fn build(&self, profile: Profile, programs: &[&str]) -> Result<()> {
         let mut cargo = self.cargo(["build", "--workspace"]);
         cargo.args(profile.flag());
         for program in programs {
             cargo.args(["--bin", program]);
+        }
+        if matches!(profile, Profile::Dev) {
+            cargo.args(["--test", TEST]);
         }
         succeed(&mut cargo)
     }
