@@ -1,7 +1,7 @@
 //! The programs that distributions do not have, or not new enough: built once for a user, from Go modules.
 //!
-//! `xtask/lab` and `xtask/prometheus` are Go modules of ours that pin Kubernetes and Prometheus with their dependencies; the
-//! others are programs of modules that can be built as they are.
+//! `xtask/lab`, `xtask/coredns` and `xtask/prometheus` are Go modules of ours that pin Kubernetes, CoreDNS and Prometheus with
+//! their dependencies; the others are programs of modules that can be built as they are.
 
 use std::{
     fs,
@@ -66,8 +66,8 @@ const GROUPS: [Group; 4] = [
         name: "coredns",
         version: COREDNS,
         programs: &["coredns"],
-        packages: "github.com/coredns/",
-        module: None,
+        packages: "perfrun.io/lab/",
+        module: Some("xtask/coredns"),
         tags: "",
     },
     Group {
@@ -267,7 +267,7 @@ fn rename(from: &Path, to: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{GROUPS, KUBERNETES, PROMETHEUS};
+    use super::{COREDNS, GROUPS, KUBERNETES, PROMETHEUS};
 
     const GO_MOD: &str = include_str!("../../lab/go.mod");
 
@@ -285,14 +285,20 @@ mod tests {
     }
 
     #[test]
-    fn the_module_pins_the_prometheus_that_the_cache_is_named_after() {
-        let pinned = include_str!("../../prometheus/go.mod").lines().find_map(|line| {
-            let pinned = line
-                .trim_start_matches("require ")
-                .strip_prefix("github.com/prometheus/prometheus v")?;
-            pinned.split(' ').next()
-        });
-        assert_eq!(pinned, Some(PROMETHEUS));
+    fn modules_pin_what_the_cache_is_named_after() {
+        let pinned = |module: &'static str, name: &str| {
+            module.lines().find_map(|line| {
+                let pinned = line.trim().trim_start_matches("require ").strip_prefix(name)?;
+                pinned.strip_prefix(" v")?.split(' ').next()
+            })
+        };
+        let prometheus = include_str!("../../prometheus/go.mod");
+        assert_eq!(
+            pinned(prometheus, "github.com/prometheus/prometheus"),
+            Some(PROMETHEUS)
+        );
+        let coredns = include_str!("../../coredns/go.mod");
+        assert_eq!(pinned(coredns, "github.com/coredns/coredns"), Some(COREDNS));
     }
 
     #[test]
