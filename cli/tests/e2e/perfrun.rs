@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use perfrun_api::results::{Results, TrialRecord};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -77,12 +78,35 @@ pub fn node_program() -> PathBuf {
 /// A folder of a test's own, gone when the test ends.
 pub struct Place {
     folder: TempDir,
+    _turn: Turn,
+}
+
+/// Tests that measure links have the machine to themselves; all others share it.
+static MACHINE: RwLock<()> = RwLock::new(());
+
+#[expect(dead_code, reason = "guards are held, not looked at")]
+enum Turn {
+    Shared(RwLockReadGuard<'static, ()>),
+    Alone(RwLockWriteGuard<'static, ()>),
 }
 
 impl Place {
     pub fn new() -> Self {
+        // A test may have several.
+        Self::with(Turn::Shared(MACHINE.read_recursive()))
+    }
+
+    /// Waits until no other test has a place, and is the only one.
+    pub fn alone() -> Self {
+        // Also finds out what there is here, which takes a place.
+        let _ = Mode::available().count();
+        Self::with(Turn::Alone(MACHINE.write()))
+    }
+
+    fn with(turn: Turn) -> Self {
         Self {
             folder: tempfile::tempdir().unwrap(),
+            _turn: turn,
         }
     }
 

@@ -8,6 +8,7 @@ use std::{
     process::{self, Child, ChildStdout, Command, Stdio},
     sync::{Mutex, MutexGuard, PoisonError},
     thread,
+    time::Duration,
 };
 
 use rustix::{
@@ -73,10 +74,7 @@ impl Lab {
             );
             ip(namespace, &["link", "set", "eth0", "up"]);
         }
-        let probed = lab.probe(&["--json"]);
-        let measured: Value = serde_json::from_str(&probed.stdout).unwrap();
-        let nanoseconds = measured["measurement"]["roundTrip"]["p50Ns"].as_u64().unwrap();
-        lab.base = format!("{}us", nanoseconds / 1000);
+        lab.base = format!("{}us", round_trip(&lab.probe(&["--json"])).as_micros());
         Some(lab)
     }
 
@@ -112,6 +110,13 @@ impl Lab {
         (0..ATTEMPTS).any(|_| self.probe(&arguments).success)
     }
 
+    /// Whether nothing delays what goes to the far end.
+    pub fn is_open(&self) -> bool {
+        let probed = self.probe(&["--json"]);
+        assert!(probed.success, "{probed}");
+        round_trip(&probed) < Duration::from_millis(50)
+    }
+
     /// Measures from the far end to the near end.
     pub fn probe_back(&self, arguments: &[&str]) -> Ended {
         let (near, far) = (path(&self.near), path(&self.far));
@@ -145,6 +150,13 @@ pub fn eventually<T: fmt::Debug>(what: &str, mut measure: impl FnMut() -> T, is_
         seen.push(measured);
     }
     panic!("{what}: {seen:?}");
+}
+
+/// The median that a probe has found.
+pub fn round_trip(probed: &Ended) -> Duration {
+    let found: Value = serde_json::from_str(&probed.stdout).unwrap();
+    let nanoseconds = &found["measurement"]["roundTrip"]["p50Ns"];
+    Duration::from_nanos(nanoseconds.as_u64().unwrap())
 }
 
 /// perfrun, to its end.

@@ -15,7 +15,8 @@ use serde_json::Value;
 
 use self::lab::{Ended, FAR, Lab, NEAR};
 
-const DELAY: [&str; 2] = ["--delay", "25ms"];
+/// So long that the hundredth part of it, which a link may be off, is more than what a busy machine adds.
+const DELAY: [&str; 2] = ["--delay", "100ms"];
 
 #[test]
 fn a_link_in_user_space_is_impaired_while_the_command_runs() {
@@ -26,11 +27,11 @@ fn a_link_in_user_space_is_impaired_while_the_command_runs() {
     assert_eq!(told["found"], "userspace");
     assert_eq!(told["state"]["link"][0]["peers"][0], FAR);
 
-    let right = lab.probe(&["--forward", "delay=25ms,loss=1%", "--json"]);
+    let right = lab.probe(&["--forward", "delay=100ms,loss=1%", "--json"]);
     let findings: Value = serde_json::from_str(&right.stdout).unwrap();
     assert_eq!(findings["asExpected"], right.success, "{right}");
-    let p50_ns = findings["measurement"]["roundTrip"]["p50Ns"].as_f64().unwrap();
-    assert!((25e6..30e6).contains(&p50_ns), "{right}");
+    let milliseconds = lab::round_trip(&right).as_millis();
+    assert!((100..120).contains(&milliseconds), "{right}");
     let wrong = lab.probe(&["--forward", "delay=5ms"]);
     assert!(
         !wrong.success && wrong.stdout.contains("not as asked for"),
@@ -49,7 +50,7 @@ fn a_link_in_user_space_is_impaired_while_the_command_runs() {
     assert_eq!(&set.next_object()["state"]["traffic"][0]["packetsIn"], packets);
     assert!(set.ended());
     assert_eq!(lab.show()["found"], "nothing");
-    assert!(lab.is(""));
+    assert!(lab.is_open());
 }
 
 #[test]
@@ -76,15 +77,15 @@ fn a_killed_command_leaves_a_closed_link_that_says_so() {
         again.success && again.stdout.contains("nothing to remove"),
         "{again}"
     );
-    assert!(lab.is(""));
+    assert!(lab.is_open());
 
     // A successor takes the place of a dead one without help.
     let mut killed = lab.set(&DELAY);
     killed.next_object();
     killed.kill();
-    let mut successor = lab.set(&["--delay", "10ms"]);
+    let mut successor = lab.set(&["--delay", "150ms"]);
     successor.next_object();
-    assert!(lab.is("delay=10ms"));
+    assert!(lab.is("delay=150ms"));
     successor.interrupt();
     assert!(successor.ended());
     assert_eq!(lab.show()["found"], "nothing");
@@ -100,7 +101,7 @@ fn a_link_can_be_cleared_under_a_command_that_runs() {
         cleared.stdout.contains(&format!("process {}", set.id())),
         "{cleared}"
     );
-    assert!(lab.is(""));
+    assert!(lab.is_open());
     // What is to be removed is gone already, which is no failure.
     set.interrupt();
     assert!(set.ended());
@@ -197,7 +198,7 @@ fn a_link_in_the_kernel_stays_until_it_is_cleared() {
     let set = [&["link", "set", "--to", FAR, "--backend", "kernel"][..], &DELAY].concat();
     assert!(lab.perfrun(&set).success);
     assert_eq!(lab.show()["found"], "kernel");
-    assert!(lab.is("delay=25ms"));
+    assert!(lab.is("delay=100ms"));
     let cleared = lab.perfrun(&["link", "clear"]);
     assert!(cleared.stdout.contains("removed netem"), "{cleared}");
     assert_eq!(lab.show()["found"], "nothing");
