@@ -16,3 +16,4 @@ mod tools;
 mod traffic;
 mod uml;
 mod userspace;
+mod witness;

@@ -13,7 +13,7 @@ const SILENCE: Duration = Duration::from_millis(400);
 const RECEIVE_BUFFER: usize = 64 << 20;
 
 /// Has the calling thread go first, if it may: what is to be measured is the link, not who else wants the core.
-fn go_first() {
+pub fn go_first() {
     // Below the emulator's own.
     let parameters = libc::sched_param { sched_priority: 5 };
     // SAFETY: 0 is the calling thread, and the parameters outlive the call.

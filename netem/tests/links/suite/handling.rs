@@ -30,8 +30,12 @@ pub fn others_are_not_impaired(backend: Backend) {
         || time_to(FAR_UNIMPAIRED),
         |time| *time < 5.0,
     );
-    let far = time_to(FAR);
-    assert!((80.0..100.0).contains(&far), "{far}");
+    // With what the network is set to, it would be 100 at least.
+    eventually(
+        "round trip of the peer",
+        || time_to(FAR),
+        |time| (80.0..100.0).contains(time),
+    );
 }
 
 /// If the question who has the address were impaired, the first packet would pay twice.
@@ -78,8 +82,12 @@ pub fn changing_a_link_loses_nothing(backend: Backend) {
         "{} lost",
         times.iter().filter(|time| time.is_none()).count()
     );
-    let last = median(times[550..].to_vec());
-    assert!((40.0..60.0).contains(&last), "{last}");
+    eventually(
+        "round trip after the last change",
+        || median(round_trips(&lab, &echo, 20, Duration::from_millis(5))),
+        // With what was set before, it would be 60 at least.
+        |time| (40.0..60.0).contains(time),
+    );
 }
 
 pub fn counting_begins_anew(backend: Backend) {
@@ -208,7 +216,7 @@ pub fn what_impairs_nothing_leaves_nothing(backend: Backend) {
     let mut emulator = lab.emulator(&to_far(Impairment::default()));
     for _ in 0..2 {
         assert_eq!(traces(), before);
-        assert!(median(round_trips(&lab, &echo, 20, few)) < 10.0);
+        assert!(median(round_trips(&lab, &echo, 20, few)) < 30.0);
         assert!(!emulator.state().unwrap().link.impairs());
         emulator.set(&to_far(delay(30))).unwrap();
         assert_ne!(traces(), before);
@@ -245,7 +253,8 @@ pub fn a_killed_emulator_is_succeeded(backend: Backend, is_closed: bool) {
     eventually(
         "round trip",
         || median(round_trips(&lab, &echo, 20, few)),
-        |time| (15.0..17.0).contains(time),
+        // The one before had 30.
+        |time| (15.0..30.0).contains(time),
     );
     successor.remove().unwrap();
     assert_eq!(lab.traces(), before);

@@ -1,0 +1,77 @@
+//! How late this machine is, whatever is measured on it.
+//!
+//! The tests hold links to tenths of a millisecond. On a machine whose CPUs somebody else uses, too, threads are woken later
+//! than that, and a figure that is wrong then says nothing of the link: such a measurement is void, neither right nor wrong.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::traffic::go_first;
+
+const PERIOD: Duration = Duration::from_millis(2);
+
+/// How often somebody must be woken for a round trip: the emulator by the packet and by its clock, the peer, and who waits.
+const WAITS: u32 = 4;
+
+/// By how much threads that slept were late.
+pub struct Lateness(Vec<Duration>);
+
+/// Measures, and what a thread that only sleeps has seen meanwhile.
+pub fn beside<T>(measure: impl FnOnce() -> T) -> (T, Lateness) {
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let witness = scope.spawn(|| {
+            go_first();
+            let mut late = Vec::new();
+            while !is_over.load(Ordering::Relaxed) {
+                let begin = Instant::now();
+                thread::sleep(PERIOD);
+                late.push(begin.elapsed().saturating_sub(PERIOD));
+            }
+            late.sort_unstable();
+            Lateness(late)
+        });
+        let measured = measure();
+        is_over.store(true, Ordering::Relaxed);
+        (measured, witness.join().unwrap())
+    })
+}
+
+impl Lateness {
+    fn quantile(&self, hundredths: usize) -> Duration {
+        let last = self.0.len().saturating_sub(1);
+        self.0.get(last * hundredths / 100).copied().unwrap_or_default()
+    }
+
+    fn mean(&self) -> Duration {
+        let count = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
+        self.0.iter().sum::<Duration>() / count.max(1)
+    }
+
+    /// Whether medians of round trips can be held to so many milliseconds.
+    pub fn allows_median(&self, tolerance: f64) -> Result<(), String> {
+        allows(self.quantile(50), WAITS, tolerance, "at the median")
+    }
+
+    /// Whether averages of round trips can.
+    pub fn allows_mean(&self, tolerance: f64) -> Result<(), String> {
+        allows(self.mean(), WAITS, tolerance, "on average")
+    }
+
+    /// Whether the latest of a hundred wake-ups can.
+    pub fn allows_p99(&self, limit: Duration) -> Result<(), String> {
+        let milliseconds = limit.as_secs_f64() * 1e3;
+        allows(self.quantile(99), 1, milliseconds, "at the 99th percentile")
+    }
+}
+
+fn allows(late: Duration, waits: u32, tolerance: f64, where_at: &str) -> Result<(), String> {
+    let late = late.as_secs_f64() * 1e3;
+    if late * f64::from(waits) <= tolerance {
+        return Ok(());
+    }
+    Err(format!(
+        "this machine woke threads {late:.3} ms late {where_at} meanwhile: too late to hold a link to {tolerance} ms"
+    ))
+}
