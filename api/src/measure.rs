@@ -137,9 +137,9 @@ impl<'a> Ends<'a> {
         Self {
             clients: of(Role::Client),
             servers: of(Role::Server),
-            apart: match cell.transport.is_in_process() {
-                true => vec![],
-                false => of(Role::Server),
+            apart: match cell.has_process(Role::Server) {
+                true => of(Role::Server),
+                false => vec![],
             },
             relays: of(Role::Relay),
         }

@@ -148,6 +148,12 @@ impl Cell {
         self.client_stack == Stack::Raw && self.server_stack == Stack::Raw
     }
 
+    /// Whether nodes of this role are processes of their own, with CPU time and memory of their own. A server in memory is in its
+    /// client's.
+    pub fn has_process(&self, role: Role) -> bool {
+        !(self.transport.is_in_process() && role == Role::Server)
+    }
+
     /// Peers in each server node, where clients reach them through a relay; otherwise a server node is one peer.
     pub fn sources_per_server(&self) -> u32 {
         match &self.parameters {

@@ -246,7 +246,7 @@ fn echo(
             continue;
         };
         for (role, side) in [(Role::Client, "client"), (Role::Server, "server")] {
-            if role == Role::Server && cells.iter().all(|cell| cell.transport.is_in_process()) {
+            if !cells.iter().any(|cell| cell.has_process(role)) {
                 continue;
             }
             let title = format!("{path}, {load}, {side}");

@@ -50,9 +50,10 @@ pub(crate) fn series(results: &Results) -> impl Iterator<Item = Series<'_>> {
         matches!(cell.parameters, Parameters::Echo(_)).then_some((record, cell))
     });
     of_echo.flat_map(move |(record, cell)| {
-        // A server in its client's process has no figures of its own.
-        let is_apart = |role| !(cell.transport.is_in_process() && role == Role::Server);
-        let nodes = record.nodes.iter().filter(move |(_, node)| is_apart(node.role));
+        let nodes = record
+            .nodes
+            .iter()
+            .filter(|(_, node)| cell.has_process(node.role));
         nodes.map(move |(name, node)| Series {
             cell,
             record,

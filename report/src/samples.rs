@@ -1,10 +1,6 @@
 //! The interval samples of every node and trial, flat.
 
-use perfrun_api::{
-    node::Sample,
-    plan::{Parameters, Role},
-    results::Results,
-};
+use perfrun_api::{node::Sample, plan::Parameters, results::Results};
 
 const COLUMNS: [&str; 24] = [
     "trial",
@@ -51,8 +47,8 @@ pub fn samples_csv(results: &Results) -> String {
     for record in &results.trials {
         let cell = results.plan.cells.get(record.trial.cell);
         let parameters = cell.map(|cell| &cell.parameters);
-        let is_in_process = cell.is_some_and(|cell| cell.transport.is_in_process());
-        let cell = cell.map_or("", |cell| cell.id.as_str());
+        let has_process = |role| cell.is_none_or(|cell| cell.has_process(role));
+        let id = cell.map_or("", |cell| cell.id.as_str());
         for (name, node) in &record.nodes {
             for &Sample {
                 at_seconds,
@@ -72,14 +68,13 @@ pub fn samples_csv(results: &Results) -> String {
             {
                 let whose = (
                     &record.trial.id,
-                    cell,
+                    id,
                     record.trial.iteration,
                     record.trial.warmup,
                     record.attempt,
                 );
                 let when = (name, node.role.to_string(), at_seconds, interval_seconds);
-                // Of a server in its client's process nobody knows.
-                let is_apart = !(is_in_process && node.role == Role::Server);
+                let is_apart = has_process(node.role);
                 let used = (is_apart.then_some(cpu_seconds), is_apart.then_some(rss_bytes));
                 let what = (bytes_sent, bytes_received, operations, used);
                 let phase = parameters.map_or("", |parameters| phase(parameters, at_seconds));

@@ -49,7 +49,8 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
     let tables = [
         table(
             "CPU",
-            "cores that the busiest node kept busy; CPU time of all nodes for each GiB of payload, either way; of a transport in memory the client is both peers",
+            "cores that the busiest node kept busy; CPU time of all nodes for each GiB of payload, either way; of a transport \
+             in memory the client is both peers",
             &time,
         ),
         table(

@@ -3,7 +3,7 @@
 use std::{borrow::Cow, collections::HashMap};
 
 use perfrun_api::{
-    plan::{Cell, Parameters, Plan, cell_id},
+    plan::{Cell, Parameters, Plan, Role, cell_id},
     results::{Flag, LATE_START_SECONDS, LEAST_ACHIEVED, Metric, Results, SummaryRow, Unit},
 };
 
@@ -156,22 +156,22 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// Two values in one unit, without intervals, as `a / b`; one alone, if it is both.
+    /// What the client used and what the server did, in one unit, without intervals, as `a / b`; one value where one process
+    /// is both.
     pub(crate) fn both(&self, notes: &mut Notes, cell: &Cell, metrics: [Metric; 2]) -> Option<table::Cell> {
-        let [first, second] = metrics.map(|metric| self.row(cell, metric));
-        let known = first.or(second)?;
-        let text = match (first, second) {
-            (Some(first), Some(second)) => {
-                let (a, b) = (first.median, second.median);
-                let scale = Scale::of(known.unit, a.max(b));
-                format!("{} /\n{}", scale.number(a), scale.text(b))
-            }
-            _ => Scale::of(known.unit, known.median).text(known.median),
+        let [client, server] = metrics.map(|metric| self.row(cell, metric));
+        let client = client?;
+        let text = if cell.has_process(Role::Server) {
+            let (a, b) = (client.median, server?.median);
+            let scale = Scale::of(client.unit, a.max(b));
+            format!("{} /\n{}", scale.number(a), scale.text(b))
+        } else {
+            Scale::of(client.unit, client.median).text(client.median)
         };
         Some(table::Cell {
             text,
             interval: None,
-            notes: self.notes(notes, cell, known),
+            notes: self.notes(notes, cell, client),
         })
     }
 
