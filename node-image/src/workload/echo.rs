@@ -57,6 +57,16 @@ impl Terms {
         let _ = self.first_failure.set(failure);
     }
 
+    /// So many streams of a server did not end with their clients.
+    pub(super) fn left(&self, count: usize) {
+        for _ in 0..count {
+            self.failed(Failed(failure(
+                Reason::Timeout,
+                "a stream did not end with its client",
+            )));
+        }
+    }
+
     fn missed_deadline(&self) -> Failed {
         let message = format!("a line did not come within {:?}", self.deadline);
         Failed(failure(Reason::Timeout, message))

@@ -100,10 +100,7 @@ pub async fn serve(
         _ => DRAIN,
     };
     if tokio::time::timeout(patience, drain).await.is_err() {
-        let left = format!("{} streams did not end with their clients", streams.tasks.len());
-        streams
-            .failed
-            .get_or_insert(Failed(failure(Reason::Timeout, left)));
+        streams.left();
         // Before the host, which could not close while its streams are held.
         streams.tasks.shutdown().await;
     }
@@ -253,6 +250,19 @@ impl<'a> Streams<'a> {
                 tracing::debug!(?ended, "a ping ended");
                 Ok(Arrival::default())
             });
+        }
+    }
+
+    /// Streams did not end with their clients.
+    fn left(&mut self) {
+        let count = self.tasks.len();
+        if let Some(terms) = &self.terms {
+            // As whatever else becomes of one of many streams. On webrtc-direct, ends get lost when their connection closes.
+            terms.left(count);
+        } else {
+            let message = format!("{count} streams did not end with their clients");
+            self.failed
+                .get_or_insert(Failed(failure(Reason::Timeout, message)));
         }
     }
 

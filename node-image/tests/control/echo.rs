@@ -240,6 +240,28 @@ async fn a_server_counts_what_its_peers_do_wrong_by_kind() {
 }
 
 #[tokio::test]
+async fn streams_that_outlive_their_client_are_counted() {
+    let node = Node::start();
+    let load = Echo {
+        deadline_seconds: 60.0,
+        ..echo(1, 1, 60.0)
+    };
+    let addresses = node
+        .serve("a", Stack::Raw, Transport::Tcp, &Parameters::Echo(load))
+        .await;
+    let port: u16 = addresses[0].rsplit('/').next().unwrap().parse().unwrap();
+    let mut stays = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    let mut line = [b'0'; 1024];
+    line[1023] = b'\n';
+    stays.write_all(&line).await.unwrap();
+    stays.read_exact(&mut line).await.unwrap();
+    assert_eq!(node.finish("a").await, StatusCode::NO_CONTENT);
+    let outcome = node.outcome("a").await;
+    assert_eq!(reason(&outcome), None, "{outcome:?}");
+    assert_eq!(outcome.measured.errors, BTreeMap::from([(Reason::Timeout, 1)]));
+}
+
+#[tokio::test]
 async fn a_server_that_is_sent_another_line_fails() {
     let node = Node::start();
     let addresses = node
