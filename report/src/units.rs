@@ -5,7 +5,8 @@ use perfrun_api::results::Unit;
 /// A unit with a prefix, chosen once for a value and used for its interval as well.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
-    factor: f64,
+    /// How much of the unit itself one of it is.
+    pub factor: f64,
     /// What is written after the number.
     pub name: &'static str,
 }

@@ -17,19 +17,19 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// From zero to a round number at or above the largest value.
+    /// From zero to a round number, in the unit that suits, at or above the largest value.
     pub(super) fn linear(unit: Unit, largest: f64) -> Self {
         let largest = if largest.is_finite() && largest > 0.0 {
             largest
         } else {
             1.0
         };
-        let step = round_up(largest / 4.0);
+        let scale = Scale::of(unit, largest);
+        let step = round_up(largest / 4.0 / scale.factor) * scale.factor;
         let high = (largest / step).ceil() * step;
         let ticks = (0..=5)
             .map(|i| f64::from(i) * step)
             .filter(|tick| *tick <= high * 1.001);
-        let scale = Scale::of(unit, high);
         let ticks = ticks
             .map(|tick| (tick, short(&scale.number(tick)).to_owned()))
             .collect();
@@ -149,6 +149,11 @@ mod tests {
         assert_eq!(axis.unit, "Gbit/s");
         assert!((axis.place(20e9) - 0.5).abs() < 1e-9);
         assert_eq!(labels(&Axis::linear(Unit::Seconds, 1.0)), ["0", "0.5", "1"]);
+        let memory = Axis::linear(Unit::Bytes, 54.0 * 1_048_576.0);
+        assert_eq!(
+            (labels(&memory), memory.unit),
+            (vec!["0", "20", "40", "60"], "MiB")
+        );
     }
 
     #[test]

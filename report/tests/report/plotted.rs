@@ -95,6 +95,58 @@ fn other_workloads() {
     assert_eq!(echo, ["echo-payload.svg", "echo-cpu.svg", "echo-memory.svg"]);
 }
 
+/// The numbers in a list of points, two each.
+fn pixels(points: &str) -> Vec<(f64, f64)> {
+    let pair = |pair: &str| {
+        let (x, y) = pair.split_once(',').unwrap();
+        (x.parse().unwrap(), y.parse().unwrap())
+    };
+    points.split_whitespace().map(pair).collect()
+}
+
+#[test]
+fn what_is_drawn_over_time_is_what_was_sampled() {
+    let results = run("
+  workload: {echo: {loads: [{connections: 100, streamsPerConnection: 100}]}}
+  matrix: {clients: [libp2p], servers: [libp2p], transports: [tcp], rawBaseline: false}
+")
+    .results();
+    let plots = plots(&results);
+    let (_, svg) = plots.iter().find(|(name, _)| *name == "echo-memory.svg").unwrap();
+    // The first panel, of clients: labels of y end 8 pixels left of where x begins, at the height of their values.
+    let ticks: Vec<(f64, f64)> = svg
+        .split("<text x=\"100\" y=\"")
+        .skip(1)
+        .map(|text| {
+            let (y, text) = text.split_once('"').unwrap();
+            let label = text.split(['>', '<']).nth(1).unwrap().trim();
+            (y.parse().unwrap(), label.parse().unwrap())
+        })
+        .collect();
+    let [(bottom, 0.0), (next, step), ..] = ticks[..] else {
+        panic!("{ticks:?}")
+    };
+    let mib = |y: f64| (bottom - y) / (bottom - next) * step;
+    let trial = results.trials.iter().find(|record| !record.trial.warmup).unwrap();
+    let expected: Vec<f64> = trial.nodes["client-0"]
+        .measured
+        .samples
+        .iter()
+        .map(|sample| sample.allocated_bytes.unwrap() as f64 / 1_048_576.0)
+        .collect();
+    assert!(expected.windows(2).all(|pair| pair[0] < pair[1]), "{expected:?}");
+    let pixel = mib(bottom - 1.0);
+    let is_drawn = |points: &String| {
+        let values: Vec<f64> = pixels(points).into_iter().map(|(_, y)| mib(y)).collect();
+        let is_near = |(drawn, expected): (&f64, &f64)| (drawn - expected).abs() <= pixel;
+        values.len() == expected.len() && values.iter().zip(&expected).all(is_near)
+    };
+    assert!(
+        attributes(svg, "points").any(|points| is_drawn(&points)),
+        "{expected:?}: {svg}"
+    );
+}
+
 #[test]
 fn small_transfers_have_no_rate_to_plot() {
     assert!(plotted("small", "\n  workload: {bandwidth: {sizes: [1, 1Ki]}}\n").is_empty());
