@@ -347,6 +347,17 @@ mod tests {
     }
 
     #[test]
+    fn merged_samples_have_the_sum_of_what_was_carried_if_all_of_it_is_known() {
+        let carried = |received, sent| Sample {
+            interface_received_bytes: received,
+            interface_sent_bytes: sent,
+            ..Sample::default()
+        };
+        let both = merge(&[carried(Some(5), Some(7)), carried(Some(6), None)]);
+        assert_eq!(both, carried(Some(11), None));
+    }
+
+    #[test]
     fn a_long_trial_keeps_few_samples_and_loses_no_byte() {
         let first = Reading::now(&Counters::default());
         let sampling = Sampling::default();

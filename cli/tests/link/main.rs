@@ -43,7 +43,7 @@ fn a_link_in_user_space_is_impaired_while_the_command_runs() {
     let packets = &shown["state"]["traffic"][0]["packetsIn"];
     assert!(packets.as_u64().unwrap() > 5000, "{shown}");
     let words = lab.perfrun(&["link", "show"]);
-    assert!(words.stdout.contains("delay 25ms, loss 1%"), "{words}");
+    assert!(words.stdout.contains("delay 100ms, loss 1%"), "{words}");
     assert!(words.stdout.contains(&format!("process {}", set.id())), "{words}");
 
     set.interrupt();

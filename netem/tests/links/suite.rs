@@ -361,13 +361,16 @@ pub fn rates_are_as_set(backend: Backend) {
     let is_within = |measured: f64, megabits: u64| (measured / megabits as f64 - 1.0).abs() <= 0.03;
     // A datagram in a millisecond is 11.5 Mbit/s.
     for (megabits, per_millisecond, count) in [(10, 1, 2000), (50, 5, 7500), (100, 10, 15_000)] {
+        if megabits == 100 && uml::is_here() {
+            continue; // it cannot send as much, in datagrams of a packet each
+        }
         let carried = |to| stream(&lab, address(to), count, 1400, per_millisecond).bits_per_second / 1e6;
         emulator.set(&to_far(limited(megabits))).unwrap();
         eventually_if_fit(
             &format!("Mbit/s of UDP at {megabits} Mbit/s"),
             || {
                 let measured = carried(FAR);
-                // To who is not limited: user-mode-linux, say, sends no 100 Mbit/s in datagrams of a packet each.
+                // To who is not limited.
                 let offered = carried(FAR_UNIMPAIRED);
                 let fit = offered > 1.1 * megabits as f64;
                 let reason = || format!("this machine sends {offered:.1} Mbit/s without a limit");
