@@ -21,6 +21,9 @@ use crate::{
 /// Tests that cannot run here append `name: reason` to the file this variable names.
 const SKIP_LOG: &str = "PERFRUN_SKIP_LOG";
 
+/// Programs whose documentation is not in the way of that of a library of the same name.
+const DOCUMENTED: [&str; 4] = ["perfrun", "perfrun-bench", "perfrun-generate", "xtask"];
+
 /// Seconds; where nothing answers, fetching has no limit of its own.
 const FETCH_LIMIT: &str = "60";
 
@@ -76,9 +79,11 @@ pub fn run(workspace: &Workspace) -> Result<ExitCode> {
             )
         });
         steps.run("documentation", || {
-            let mut doc = workspace.cargo(["doc", "--workspace", "--no-deps", "--lib", "--bins"]);
-            // There are none. But as with clippy, what tests ask of dependencies counts then, and these are not checked again.
-            doc.arg("--examples");
+            // There are no examples. But as with clippy, what tests ask of dependencies counts then, and these are not checked again.
+            let mut doc = workspace.cargo(["doc", "--workspace", "--no-deps", "--lib", "--examples"]);
+            for program in DOCUMENTED {
+                doc.args(["--bin", program]);
+            }
             step::check(
                 doc.env("RUSTDOCFLAGS", "-D warnings"),
                 "fix the links and blocks listed above",

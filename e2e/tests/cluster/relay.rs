@@ -12,14 +12,15 @@ use perfrun_e2e::{
     seconds,
 };
 
-/// A relay that is far from both, with a round trip of 200 ms to sinks and of 100 ms to the source, which are near each other.
+/// A relay with a round trip of 200 ms to sinks and of 100 ms to the source, which are 200 ms from each other. The hundredth part
+/// of it, which links may be off, is more than what a busy machine adds.
 const FAR: &str = "
 workload: {relay: {sizes: [100k], pings: 2}}
 matrix: {clients: [libp2p], servers: [libp2p], networks: [far], rawBaseline: false}
 networks:
   - name: far
     backend: userspace
-    delay: 20ms
+    delay: 100ms
     relay: {client: {delay: 100ms}, server: {delay: 50ms}}
 iterations: 1
 warmup: 0
@@ -36,7 +37,7 @@ fn a_relay_far_away_costs_its_links() {
         let results = scene.results(&run).await?;
         check_every_trial_once(&run, &results)?;
         for (cell, metric, least, most) in [
-            ("direct-100k", Metric::RoundTripP50, 0.04, 0.1),
+            ("direct-100k", Metric::RoundTripP50, 0.2, 0.3),
             ("relayed-100k", Metric::RelayRoundTripP50, 0.2, 0.3),
             ("relayed-100k", Metric::RoundTripP50, 0.3, 0.4),
         ] {
