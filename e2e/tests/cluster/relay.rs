@@ -67,7 +67,8 @@ fn many_peers_of_few_pods_fetch_through_one_relay() {
         check_every_trial_once(&run, &results)?;
         ensure!(results.plan.nodes.len() == 5, "{:?}", results.plan.nodes);
         let circuits = median(&results, "sinks-20", Metric::Circuits)?;
-        ensure!(circuits >= 20.0, "there were {circuits} circuits");
+        // A sink between two transfers has none, so that at no moment all 20 need to be there. A peer for each pod would be two.
+        ensure!(circuits > 10.0, "there were {circuits} circuits");
         let goodput = median(&results, "sinks-20", Metric::DownloadGoodput)?;
         ensure!(goodput > 0.0, "nothing was carried");
         Ok(())
