@@ -176,7 +176,9 @@ pub fn round_trips_are_as_long_as_the_delay(backend: Backend) {
             &format!("median round trip of {milliseconds} ms"),
             || {
                 let (times, lateness) = beside(|| round_trips(&lab, &echo, 100, Duration::from_millis(5)));
-                (median(times), lateness.allows_median(tolerance(expected)))
+                let median = median(times);
+                let off = (median - expected).abs();
+                (median, lateness.allows_median(tolerance(expected), off))
             },
             |median| (median - expected).abs() <= tolerance(expected),
         );
@@ -192,7 +194,7 @@ pub fn round_trips_are_as_long_as_the_delay(backend: Backend) {
                     let (_, lateness) = beside(|| round_trips(&lab, &echo, 100, Duration::from_millis(5)));
                     let worker = emulator.state().unwrap().worker.unwrap();
                     let p99 = Duration::from_nanos(worker.lateness.p99_ns);
-                    (p99, lateness.allows_p99(limit))
+                    (p99, lateness.allows_p99(limit, p99))
                 },
                 |p99| *p99 <= limit,
             );
@@ -323,7 +325,7 @@ pub fn both_back_ends_give_the_same() {
             times.into_iter().flatten().collect(),
             runs_of_losses(&lab, 50_000),
         ];
-        (samples, lateness.allows_mean(tolerance))
+        (samples, lateness.allows_mean(tolerance, 0.0))
     };
     eventually_if_fit(
         "distances of round trips, and of runs of losses, in units of the 1 % level",
@@ -546,7 +548,9 @@ pub fn the_probe_tells_what_is_from_what_is_not(backend: Backend) {
                 emulator.set(&to_far(impairment.clone())).unwrap();
                 let (measured, lateness) = beside(|| probe(&plan));
                 let verdict = judge(&impairment, &none, base, &plan, &measured);
-                (verdict, lateness.allows_median(tolerance(20.0)))
+                let p50 = Duration::from_nanos(measured.round_trip.unwrap().p50_ns);
+                let off = p50.abs_diff(base + impairment.delay).as_secs_f64() * 1e3;
+                (verdict, lateness.allows_median(tolerance(20.0), off))
             },
             |verdict| verdict.is_effective(),
         );

@@ -46,7 +46,10 @@ fn ping_sees_the_delay() {
                 // rtt min/avg/max/mdev = 10.045/10.101/10.402/0.051 ms
                 let times = text.rsplit(" = ").next().unwrap();
                 let average = times.split('/').nth(1).unwrap().parse::<f64>().unwrap();
-                (average, lateness.allows_mean(tolerance))
+                (
+                    average,
+                    lateness.allows_mean(tolerance, (average - expected).abs()),
+                )
             },
             |average| (average - expected).abs() <= tolerance,
         );
