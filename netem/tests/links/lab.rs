@@ -60,6 +60,11 @@ impl Lab {
             Backend::Userspace | Backend::Auto => capabilities.userspace,
         };
         if let Ability::Unavailable { reason, detail } = ability {
+            // It is there for nothing else: tests that are skipped in it would pass for having tested netem.
+            assert!(
+                backend != Backend::Kernel || !uml::is_here(),
+                "no netem in user-mode-linux: {reason} ({detail})"
+            );
             if backend == Backend::Kernel && uml::is_installed() {
                 println!("not here, but in user-mode-linux: {reason} ({detail})");
             } else {
