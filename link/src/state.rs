@@ -8,7 +8,7 @@ use strum::{Display, EnumString};
 use thiserror::Error;
 
 use crate::emulation::Tally;
-use crate::impairment::Mode;
+use crate::impairment::{Impairment, Mode};
 use crate::route::Link;
 
 /// A delay that is wrong by this much at the 99th percentile still is that delay.
@@ -141,6 +141,11 @@ pub enum Concern {
         "{0} packets came faster than the emulator could take them and were lost, which nobody asked for: lower the rate, or leave a core to the emulator"
     )]
     Overflowed(u64),
+    /// The emulator held as many as it holds where neither a rate nor a limit was set.
+    #[error(
+        "{0} packets were more than the link holds on its own account and were lost, which nobody asked for: set a rate, or a limit of packets"
+    )]
+    OverLimit(u64),
     /// The kernel did not take frames back.
     #[error("{0} frames could not be sent on, which nobody asked for: is the interface up?")]
     Refused(u64),
@@ -149,32 +154,58 @@ pub enum Concern {
 impl State {
     /// What limits the trust in measurements over this link.
     pub fn concerns(&self) -> Vec<Concern> {
-        let Some(worker) = &self.worker else {
-            return Vec::new();
-        };
-        // The shortest delay suffers the most.
-        let delays = self.link.routes().iter().map(|route| route.impairment.delay);
-        let shortest = delays.filter(|delay| !delay.is_zero()).min().unwrap_or_default();
-        let tolerated = shortest.mul_f64(LATENESS_TOLERANCE_RATIO).max(LATENESS_TOLERANCE);
-        let late = Duration::from_nanos(worker.lateness.p99_ns);
         let mut concerns = Vec::new();
-        if late > tolerated {
-            concerns.push(Concern::Late { late, tolerated });
+        if let Some(worker) = &self.worker {
+            // The shortest delay suffers the most.
+            let delays = self.link.routes().iter().map(|route| route.impairment.delay);
+            let shortest = delays.filter(|delay| !delay.is_zero()).min().unwrap_or_default();
+            let tolerated = shortest.mul_f64(LATENESS_TOLERANCE_RATIO).max(LATENESS_TOLERANCE);
+            let late = Duration::from_nanos(worker.lateness.p99_ns);
+            if late > tolerated {
+                concerns.push(Concern::Late { late, tolerated });
+            }
+            if worker.overflowed > 0 {
+                concerns.push(Concern::Overflowed(worker.overflowed));
+            }
+            if worker.refused > 0 {
+                concerns.push(Concern::Refused(worker.refused));
+            }
         }
-        if worker.overflowed > 0 {
-            concerns.push(Concern::Overflowed(worker.overflowed));
-        }
-        if worker.refused > 0 {
-            concerns.push(Concern::Refused(worker.refused));
+        let routes = self.link.routes().iter().map(|route| &route.impairment);
+        let over_limit = routes
+            .zip(&self.traffic)
+            .map(|(impairment, traffic)| traffic.over_own_limit(impairment))
+            .sum();
+        if over_limit > 0 {
+            concerns.push(Concern::OverLimit(over_limit));
         }
         concerns
     }
 }
 
+impl Traffic {
+    /// Packets over a limit that is the emulator's own. One that was set is asked for, and so is the queue of a rate: a
+    /// sender that is faster is to lose.
+    fn over_own_limit(&self, impairment: &Impairment) -> u64 {
+        if impairment.rate_bits_per_second.is_some() || impairment.limit_packets.is_some() {
+            return 0;
+        }
+        match self {
+            Self::Userspace(tally) => tally.over_limit,
+            // Where losses are asked for, netem counts them together with the others.
+            Self::Kernel { .. } if impairment.loss.is_some() => 0,
+            Self::Kernel { dropped, .. } => *dropped,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::num::{NonZeroU32, NonZeroU64};
+
     use super::*;
-    use crate::impairment::Impairment;
+    use crate::impairment::Loss;
+    use crate::ratio::Ratio;
 
     fn state(delay_milliseconds: u64, p99_ns: u64) -> State {
         let impairment = Impairment {
@@ -217,6 +248,62 @@ mod tests {
         let mut state = state(10, 0);
         state.worker.as_mut().unwrap().overflowed = 3;
         assert_eq!(state.concerns(), [Concern::Overflowed(3)]);
+    }
+
+    /// Concerns of 5 packets that were over the limit of a link like this, in user space and in the kernel.
+    fn over_limit(impairment: Impairment) -> [Vec<Concern>; 2] {
+        let tally = Tally {
+            lost: 7,
+            over_limit: 5,
+            ..Tally::default()
+        };
+        let by_kernel = Traffic::Kernel {
+            packets_out: 100,
+            dropped: 5,
+            held: 0,
+        };
+        [Traffic::Userspace(tally), by_kernel].map(|traffic| {
+            let state = State {
+                link: Link::to(["10.0.0.1".parse().unwrap()], impairment.clone()).unwrap(),
+                traffic: vec![traffic],
+                worker: None,
+                ..state(10, 0)
+            };
+            state.concerns()
+        })
+    }
+
+    #[test]
+    fn packets_over_a_limit_that_nobody_set_are_a_concern() {
+        let delayed = Impairment {
+            delay: Duration::from_millis(10),
+            ..Impairment::default()
+        };
+        let concern = || vec![Concern::OverLimit(5)];
+        assert_eq!(over_limit(delayed.clone()), [concern(), concern()]);
+        let limited = Impairment {
+            limit_packets: NonZeroU32::new(1000),
+            ..delayed.clone()
+        };
+        assert_eq!(over_limit(limited), [vec![], vec![]]);
+        let slow = Impairment {
+            rate_bits_per_second: NonZeroU64::new(1_000_000),
+            ..delayed
+        };
+        assert_eq!(over_limit(slow), [vec![], vec![]]);
+    }
+
+    #[test]
+    fn losses_that_were_asked_for_are_no_concern() {
+        let lossy = Impairment {
+            loss: Some(Loss::Random {
+                ratio: Ratio::from_percent(1.0).unwrap(),
+                correlation: Ratio::ZERO,
+            }),
+            ..Impairment::default()
+        };
+        // netem does not tell them from those over the limit.
+        assert_eq!(over_limit(lossy), [vec![Concern::OverLimit(5)], vec![]]);
     }
 
     #[test]

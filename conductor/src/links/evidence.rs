@@ -38,7 +38,7 @@ pub(super) fn note(
     for concern in state.concerns() {
         let flag = match concern {
             Concern::Late { .. } => Flag::ImpairmentLate,
-            Concern::Overflowed(_) | Concern::Refused(_) => Flag::ImpairmentDrops,
+            Concern::Overflowed(_) | Concern::OverLimit(_) | Concern::Refused(_) => Flag::ImpairmentDrops,
         };
         if !record.flags.contains(&flag) {
             record.flags.push(flag);
