@@ -1,6 +1,8 @@
 //! Datagrams of our own, counted and timed by nothing of the crate under test.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -133,6 +135,18 @@ impl Arrivals {
 
 /// Sends numbered datagrams over IPv4, some in every millisecond, and takes what comes.
 pub fn stream(lab: &Lab, to: IpAddr, count: u32, bytes: usize, per_millisecond: u32) -> Arrivals {
+    stream_merged(lab, to, count, bytes, per_millisecond, 1)
+}
+
+/// The same, so many of them in each super-packet, which the kernel cuts where it must.
+pub fn stream_merged(
+    lab: &Lab,
+    to: IpAddr,
+    count: u32,
+    bytes: usize,
+    per_millisecond: u32,
+    merged: u32,
+) -> Arrivals {
     let receiver = lab.far.run(|| UdpSocket::bind((to, 0))).unwrap();
     receiver
         .set_read_timeout(Some(Duration::from_millis(20)))
@@ -142,22 +156,41 @@ pub fn stream(lab: &Lab, to: IpAddr, count: u32, bytes: usize, per_millisecond: 
     let address = receiver.local_addr().unwrap();
     let sender = lab.near.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
     sender.connect(address).unwrap();
+    if merged > 1 {
+        cut_into(&sender, bytes);
+    }
     let all_sent = AtomicBool::new(false);
     thread::scope(|scope| {
         let receiving = scope.spawn(|| receive(&receiver, bytes, &all_sent));
         let begin = Instant::now();
-        for number in 0..count {
-            let due = begin + Duration::from_millis((number / per_millisecond).into());
-            if number % per_millisecond == 0 {
-                thread::sleep(due.saturating_duration_since(Instant::now()));
-            }
-            while sender.send(&payload(number, bytes)).is_err() {
+        for first in (0..count).step_by(merged as usize) {
+            let due = begin + Duration::from_millis((first / per_millisecond).into());
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            let datagrams = (first..first + merged).flat_map(|number| payload(number, bytes));
+            let datagrams: Vec<u8> = datagrams.collect();
+            while sender.send(&datagrams).is_err() {
                 thread::yield_now(); // a full queue of the device
             }
         }
         all_sent.store(true, Ordering::Relaxed);
         receiving.join().unwrap()
     })
+}
+
+/// What is sent in one call is a super-packet of datagrams of this size.
+fn cut_into(socket: &UdpSocket, bytes: usize) {
+    let size = libc::c_int::try_from(bytes).unwrap();
+    // SAFETY: the socket is open, and the option's value is an integer that outlives the call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_UDP,
+            libc::UDP_SEGMENT,
+            (&raw const size).cast(),
+            size_of_val(&size) as libc::socklen_t,
+        )
+    };
+    assert_eq!(result, 0, "{}", io::Error::last_os_error());
 }
 
 fn receive(socket: &UdpSocket, bytes: usize, all_sent: &AtomicBool) -> Arrivals {
