@@ -152,8 +152,8 @@ impl Plan {
             .echo_interval
             .saturating_mul(self.echoes.div_ceil(self.echoes_at_once.max(1)));
         let fill = self.fill.as_ref().map_or(Duration::ZERO, |fill| fill.duration);
-        // Twice: after the echoes, and after the link was filled.
-        let asking = self.patience.saturating_mul(2 * QUESTIONS + 1);
+        // For the last echoes, and for each answer.
+        let asking = self.patience.saturating_mul(QUESTIONS + 1);
         echoes.saturating_add(fill).saturating_add(asking)
     }
 

@@ -56,21 +56,27 @@ pub async fn measure(socket: UdpSocket, server: SocketAddr, plan: &Plan) -> Resu
         told: None,
     };
     client.echo(plan).await.map_err(Error::Talk)?;
-    let counts = client.ask(0, plan).await.map_err(Error::Talk)?;
-    let echoed = counts.ok_or(Error::NoAnswer(server))?.echoes;
-    let rate = match &plan.fill {
+    let offered = match &plan.fill {
         None => None,
-        Some(fill) => {
-            let offered_bits_per_second = client.fill(fill).await.map_err(Error::Talk)?;
-            let counts = client.ask(1, plan).await.map_err(Error::Talk)?;
-            let counts = counts.ok_or(Error::NoAnswer(server))?;
-            Some(Rate {
-                offered_bits_per_second,
-                received_bits_per_second: counts.fill_bits_per_second(),
-            })
-        }
+        Some(fill) => Some(client.fill(fill).await.map_err(Error::Talk)?),
     };
+    // What all has come back of has all arrived, be it that nothing was sent.
+    let counts = if offered.is_none() && client.answered.count() == plan.echoes {
+        Counts {
+            echoes: plan.echoes,
+            ..Counts::default()
+        }
+    } else {
+        let counts = client.ask(plan).await.map_err(Error::Talk)?;
+        counts.ok_or(Error::NoAnswer(server))?
+    };
+    let rate = offered.map(|offered_bits_per_second| Rate {
+        offered_bits_per_second,
+        received_bits_per_second: counts.fill_bits_per_second(),
+    });
     let answered = client.answered.count();
+    // What has come back has arrived, be it after the answer was on its way.
+    let echoed = counts.echoes.max(answered);
     Ok(Measurement {
         round_trip: quantiles(client.round_trips),
         forward: Delivery {
@@ -91,7 +97,7 @@ struct Client {
     start: Instant,
     answered: Seen,
     round_trips: Vec<u64>,
-    told: Option<(u32, Counts)>,
+    told: Option<Counts>,
 }
 
 impl Client {
@@ -118,13 +124,30 @@ impl Client {
                 }
             }
         }
-        let deadline = Instant::now() + plan.patience;
+        self.wait(plan).await
+    }
+
+    /// Until all echoes have come back, or for as long as there is patience. If nothing else will be sent, the server is asked
+    /// meanwhile what it has counted: so late that echoes may be as late on the way there as they may be altogether.
+    async fn wait(&mut self, plan: &Plan) -> io::Result<()> {
+        let sent = Instant::now();
+        let deadline = sent + plan.patience;
+        let mut is_asked = plan.fill.is_some();
         while self.answered.count() < plan.echoes {
-            match timeout_at(deadline, self.socket.readable()).await {
-                Ok(readable) => readable?,
-                Err(_) => break,
+            let shortest = self.round_trips.iter().min().copied().unwrap_or_default();
+            let ask_at = sent + plan.patience.saturating_sub(Duration::from_nanos(shortest));
+            let until = if is_asked { deadline } else { ask_at };
+            match timeout_at(until, self.socket.readable()).await {
+                Ok(readable) => {
+                    readable?;
+                    self.take_all()?;
+                }
+                Err(_) if is_asked => break,
+                Err(_) => {
+                    self.send(0, Message::Ask, LENGTH).await?;
+                    is_asked = true;
+                }
             }
-            self.take_all()?;
         }
         Ok(())
     }
@@ -147,21 +170,23 @@ impl Client {
         Ok((bits as f64 / begin.elapsed().as_secs_f64()) as u64)
     }
 
-    /// What the server has counted until now; nothing if it does not answer.
-    async fn ask(&mut self, question: u32, plan: &Plan) -> io::Result<Option<Counts>> {
+    /// What the server has counted; nothing if it does not answer.
+    async fn ask(&mut self, plan: &Plan) -> io::Result<Option<Counts>> {
         for _ in 0..QUESTIONS {
-            self.send(question, Message::Ask, LENGTH).await?;
+            // The first answer that comes: a later one counts no less.
+            if self.told.is_some() {
+                break;
+            }
+            self.send(0, Message::Ask, LENGTH).await?;
             let deadline = Instant::now() + plan.patience;
-            while let Ok(readable) = timeout_at(deadline, self.socket.readable()).await {
+            while self.told.is_none()
+                && let Ok(readable) = timeout_at(deadline, self.socket.readable()).await
+            {
                 readable?;
                 self.take_all()?;
-                // The first answer that comes: a later one counts no less.
-                if let Some((_, counts)) = self.told.filter(|(answered, _)| *answered == question) {
-                    return Ok(Some(counts));
-                }
             }
         }
-        Ok(None)
+        Ok(self.told)
     }
 
     async fn send(&self, number: u32, message: Message, length: usize) -> io::Result<()> {
@@ -196,7 +221,7 @@ impl Client {
                 Some((number, Message::Echoed { clock })) if self.answered.insert(number) => {
                     self.round_trips.push(now.saturating_sub(clock));
                 }
-                Some((number, Message::Tell(counts))) => self.told = Some((number, counts)),
+                Some((_, Message::Tell(counts))) => self.told = Some(counts),
                 _ => {}
             }
         }
@@ -236,6 +261,7 @@ fn quantiles(mut round_trips: Vec<u64>) -> Option<RoundTrip> {
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroU64;
+    use std::sync::Arc;
 
     use perfrun_link::Impairment;
 
@@ -272,6 +298,73 @@ mod tests {
         assert_eq!(
             (measured.round_trip, measured.forward, measured.backward),
             (None, nothing, nothing)
+        );
+    }
+
+    #[tokio::test]
+    async fn who_is_sent_nothing_is_not_asked() {
+        let none = Impairment::default();
+        let nothing = Plan {
+            echoes: 0,
+            ..Plan::of(&none, &none)
+        };
+        let nobody = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let measured = measure(client, nobody.local_addr().unwrap(), &nothing).await;
+        let measured = measured.unwrap();
+        assert_eq!((measured.round_trip, measured.rate), (None, None));
+    }
+
+    /// Half of the echoes come, and all answers take their time.
+    #[tokio::test]
+    async fn the_count_is_asked_for_while_echoes_may_still_come() {
+        let way = Duration::from_millis(600);
+        let none = Impairment::default();
+        let plan = Plan {
+            patience: way + Duration::from_millis(300),
+            ..Plan::within(&none, &none, Duration::from_millis(20))
+        };
+        let server = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
+        let address = server.local_addr().unwrap();
+        let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let half = plan.echoes / 2;
+        let counts = Counts {
+            echoes: half,
+            ..Counts::default()
+        };
+        let serve = async {
+            let mut buffer = [0; 2048];
+            loop {
+                let (length, from) = server.recv_from(&mut buffer).await.unwrap();
+                let datagram = Datagram::decode(&buffer[..length]).unwrap();
+                let message = match datagram.message {
+                    Message::Echo { clock } if datagram.number < half => Message::Echoed { clock },
+                    Message::Ask => Message::Tell(counts),
+                    _ => continue,
+                };
+                let server = Arc::clone(&server);
+                tokio::spawn(async move {
+                    sleep(way).await;
+                    let answer = Datagram { message, ..datagram };
+                    server.send_to(&answer.encode(), from).await.unwrap();
+                });
+            }
+        };
+        let begun = Instant::now();
+        let measured = tokio::select! {
+            measured = measure(client, address, &plan) => measured.unwrap(),
+            () = serve => unreachable!("it serves on"),
+        };
+        let delivery = |sent| Delivery { sent, received: half };
+        assert_eq!(
+            (measured.forward, measured.backward),
+            (delivery(plan.echoes), delivery(half))
+        );
+        // One after the other they would take the way once more.
+        assert!(
+            begun.elapsed() < plan.patience + way * 2 / 3,
+            "{:?}",
+            begun.elapsed()
         );
     }
 

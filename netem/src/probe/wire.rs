@@ -7,7 +7,7 @@
 //! | 5 | kind | see [`Message`] |
 //! | 6..8 | | 0 |
 //! | 8..16 | session | chosen by the client |
-//! | 16..20 | number | of the datagram among its kind, from 0; of `Ask` and `Tell`: which question |
+//! | 16..20 | number | of the datagram among its kind, from 0; of `Fill`, `Ask` and `Tell`: 0 |
 //! | 20.. | fields of the kind | |
 //!
 //! | kind | from | fields |
