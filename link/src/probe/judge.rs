@@ -3,6 +3,7 @@
 //! | quantity | tolerance |
 //! |---|---|
 //! | median of round trips | the larger of 0.3 ms and 1 %, around what the emulator's own rules give for the same datagrams |
+//! | jitter: how much longer one round trip of a hundred takes than the median | half of what the emulator's own rules give at the least, if that is 2 ms less than that; nothing is too much |
 //! | loss, each way | the 99 % interval of the binomial distribution; of simulated runs where packets share their fate |
 //! | rate | 3 %, around what the emulator's own rules give for the same datagrams; not judged if less was offered |
 
@@ -14,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use strum::Display;
 
 use super::plan::{DATAGRAM_BYTES, HEADER_BYTES, Plan};
-use super::{Delivery, Measurement};
+use super::{Delivery, Measurement, RoundTrip};
 use crate::emulation::{DueQueue, LinkState, Nanos, Packet, Random};
 use crate::impairment::{Impairment, Loss};
 use crate::ratio::Ratio;
@@ -22,6 +23,10 @@ use crate::ratio::Ratio;
 const ROUND_TRIP_TOLERANCE: Duration = Duration::from_micros(300);
 const ROUND_TRIP_TOLERANCE_RATIO: f64 = 0.01;
 const RATE_TOLERANCE_RATIO: f64 = 0.03;
+/// Jitter that is less than this cannot be told from what a busy machine does.
+const SPREAD_TOLERANCE: Duration = Duration::from_millis(2);
+/// One round trip of a hundred varies so much, above all among few, that no link that is right is this far below.
+const SPREAD_TOLERANCE_RATIO: f64 = 0.5;
 /// Of a link that is right, one in a hundred may be judged wrong.
 const CONFIDENCE: f64 = 0.99;
 
@@ -72,6 +77,9 @@ pub enum Quantity {
     /// Milliseconds.
     #[strum(to_string = "median round trip (ms)")]
     RoundTripMedian,
+    /// Milliseconds that one round trip of a hundred takes longer than the median.
+    #[strum(to_string = "spread of round trips (ms)")]
+    RoundTripSpread,
     /// Datagrams towards the server.
     #[strum(to_string = "datagrams lost on the way there")]
     LossForward,
@@ -144,7 +152,8 @@ pub fn judge(
 ) -> Verdict {
     let mut findings = Vec::new();
     if let Some(round_trip) = measured.round_trip {
-        let (least, most) = round_trip_medians(forward, backward, plan);
+        let simulated = simulated_round_trips(forward, backward, plan);
+        let (least, most) = ends(&simulated, |round_trip| round_trip.median);
         let range = (base + least, base + most);
         let tolerance = |expected: Duration| {
             expected
@@ -160,12 +169,16 @@ pub fn judge(
             milliseconds(least),
             milliseconds(most),
         ));
+        if forward.jitter.is_some() || backward.jitter.is_some() {
+            findings.extend(spread_finding(&simulated, round_trip));
+        }
     }
     // If only the rate is measured, nothing is said of the rest.
     if plan.echoes > 0 {
         // Nothing came back, of a link on which something should have.
         if plan.echoes > 0 && measured.round_trip.is_none() {
-            let (least, most) = round_trip_medians(forward, backward, plan);
+            let simulated = simulated_round_trips(forward, backward, plan);
+            let (least, most) = ends(&simulated, |round_trip| round_trip.median);
             if most > Duration::ZERO || forward.loss.is_none() && backward.loss.is_none() {
                 let milliseconds = |time: Duration| (base + time).as_secs_f64() * 1e3;
                 findings.push(Finding {
@@ -376,22 +389,68 @@ fn shares_of_rate(impairment: &Impairment, plan: &Plan) -> (f64, f64) {
     ends.unwrap_or((1.0, 1.0))
 }
 
-/// The least and the greatest of medians of as many round trips as the plan has.
-fn round_trip_medians(forward: &Impairment, backward: &Impairment, plan: &Plan) -> (Duration, Duration) {
-    let medians = (0..ROUND_TRIP_RUNS).filter_map(|run| {
-        let there = arrivals(forward, echoes(plan), 2 * run);
-        // The server answers in the order in which echoes come.
-        let mut there: Vec<_> = there.collect();
-        there.sort_unstable_by_key(|(_, arrival)| *arrival);
-        let back = arrivals(backward, there.into_iter(), 2 * run + 1);
-        let mut round_trips: Vec<_> = back.map(|(sent, arrival)| arrival - sent).collect();
-        let middle = round_trips.len() / 2;
-        (!round_trips.is_empty()).then(|| *round_trips.select_nth_unstable(middle).1)
-    });
-    let medians: Vec<_> = medians.collect();
-    let duration =
-        |nanoseconds: Option<&Nanos>| Duration::from_nanos(nanoseconds.copied().unwrap_or_default());
-    (duration(medians.iter().min()), duration(medians.iter().max()))
+/// What as many round trips as the plan has come to.
+struct Simulated {
+    median: Duration,
+    /// How much longer one of a hundred takes.
+    spread: Duration,
+}
+
+/// Some times over.
+fn simulated_round_trips(forward: &Impairment, backward: &Impairment, plan: &Plan) -> Vec<Simulated> {
+    let runs = 0..ROUND_TRIP_RUNS;
+    runs.filter_map(|run| simulated_round_trip(forward, backward, plan, run))
+        .collect()
+}
+
+fn simulated_round_trip(
+    forward: &Impairment,
+    backward: &Impairment,
+    plan: &Plan,
+    run: u64,
+) -> Option<Simulated> {
+    let there = arrivals(forward, echoes(plan), 2 * run);
+    // The server answers in the order in which echoes come.
+    let mut there: Vec<_> = there.collect();
+    there.sort_unstable_by_key(|(_, arrival)| *arrival);
+    let back = arrivals(backward, there.into_iter(), 2 * run + 1);
+    let mut round_trips: Vec<_> = back.map(|(sent, arrival)| arrival - sent).collect();
+    if round_trips.is_empty() {
+        return None;
+    }
+    let last = round_trips.len() * 99 / 100;
+    let middle = round_trips.len() / 2;
+    let mut at = |index| Duration::from_nanos(*round_trips.select_nth_unstable(index).1);
+    let median = at(middle);
+    Some(Simulated {
+        median,
+        spread: at(last).saturating_sub(median),
+    })
+}
+
+/// The least and the greatest of a figure.
+fn ends(simulated: &[Simulated], figure: impl Fn(&Simulated) -> Duration) -> (Duration, Duration) {
+    let figures = || simulated.iter().map(&figure);
+    (
+        figures().min().unwrap_or_default(),
+        figures().max().unwrap_or_default(),
+    )
+}
+
+/// Whether jitter does anything; nothing of jitter that is too little to tell.
+fn spread_finding(simulated: &[Simulated], round_trip: RoundTrip) -> Option<Finding> {
+    let (least, most) = ends(simulated, |round_trip| round_trip.spread);
+    let tolerance = least.mul_f64(SPREAD_TOLERANCE_RATIO).max(SPREAD_TOLERANCE);
+    let least = least.checked_sub(tolerance).filter(|least| !least.is_zero())?;
+    let measured = round_trip.p99_ns.saturating_sub(round_trip.p50_ns) as f64 / 1e6;
+    // A busy machine adds to it, which is nothing that jitter could be blamed for.
+    let most = (most.as_secs_f64() * 1e3).max(measured);
+    Some(Finding::of(
+        Quantity::RoundTripSpread,
+        measured,
+        least.as_secs_f64() * 1e3,
+        most,
+    ))
 }
 
 /// When echoes are sent, twice: as what they are known by, and as when they come to the link.
@@ -431,7 +490,7 @@ fn arrivals(
 mod tests {
     use std::num::NonZeroU64;
 
-    use super::super::{Rate, RoundTrip};
+    use super::super::Rate;
     use super::*;
     use crate::impairment::{Chance, Distribution, Jitter};
 
@@ -619,6 +678,79 @@ mod tests {
         );
     }
 
+    fn jittery(jitter: u64, impairment: Impairment) -> Impairment {
+        Impairment {
+            jitter: Some(Jitter {
+                amount: Duration::from_millis(jitter),
+                distribution: Distribution::Normal,
+                correlation: Ratio::ZERO,
+            }),
+            ..impairment
+        }
+    }
+
+    #[test]
+    fn jitter_that_does_nothing_is_found() {
+        let link = jittery(5, delay(50));
+        let with = |p99_ns| Measurement {
+            round_trip: Some(RoundTrip {
+                min_ns: 50_000_000,
+                p50_ns: 50_000_000,
+                p99_ns,
+            }),
+            ..measured(0, 0)
+        };
+        let outside = |forward: &Impairment, p99_ns| outside(forward, &delay(0), &with(p99_ns));
+        // 2.33 deviations.
+        assert_eq!(outside(&link, 61_600_000), []);
+        assert_eq!(outside(&link, 50_000_000), [Quantity::RoundTripSpread]);
+        assert_eq!(outside(&link, 53_000_000), [Quantity::RoundTripSpread]);
+        // The machine's, which jitter is not blamed for.
+        assert_eq!(outside(&link, 200_000_000), []);
+        // Too little to tell, and none.
+        let hardly = Impairment {
+            jitter: Some(Jitter {
+                amount: Duration::from_micros(500),
+                ..link.jitter.unwrap()
+            }),
+            ..delay(50)
+        };
+        assert_eq!(outside(&hardly, 50_000_000), []);
+        assert_eq!(outside(&delay(50), 50_000_000), []);
+    }
+
+    /// Links like the presets wan, leo, mobile4g, mobile3g and satellite: jitter, delay and rate of both ways.
+    #[test]
+    fn jitter_as_it_should_be_is_never_found_missing() {
+        for (jitter, milliseconds, megabits) in [
+            (1, 25, [100, 100]),
+            (2, 20, [15, 100]),
+            (3, 30, [10, 40]),
+            (10, 100, [1, 4]),
+            (3, 300, [5, 50]),
+        ] {
+            let [forward, backward] = megabits.map(|megabits| Impairment {
+                rate_bits_per_second: NonZeroU64::new(megabits * 1_000_000),
+                ..jittery(jitter, delay(milliseconds))
+            });
+            // Few vary the most.
+            let plan = Plan::within(&forward, &backward, Duration::from_millis(200));
+            let simulated = simulated_round_trips(&forward, &backward, &plan);
+            for run in 1000..1200 {
+                let Simulated { median, spread } =
+                    simulated_round_trip(&forward, &backward, &plan, run).unwrap();
+                let nanoseconds = |time: Duration| time.as_nanos() as u64;
+                let round_trip = RoundTrip {
+                    min_ns: 0,
+                    p50_ns: nanoseconds(median),
+                    p99_ns: nanoseconds(median + spread),
+                };
+                let finding = spread_finding(&simulated, round_trip).expect("it is enough to tell");
+                assert_eq!(finding.judgement, Judgement::Within, "{jitter} ms: {finding}");
+            }
+        }
+    }
+
     #[test]
     fn skewed_jitter_moves_the_median() {
         let jittery = Impairment {
@@ -631,12 +763,17 @@ mod tests {
         };
         // The median of the table is (2^(1/3) - 1.5) · 4/3 jitters away from the mean.
         let median = 50.0 + 20.0 * (2f64.powf(1.0 / 3.0) - 1.5) * 4.0 / 3.0;
+        let spread = |p50_ns| Measurement {
+            round_trip: Some(RoundTrip {
+                min_ns: 0,
+                p50_ns,
+                p99_ns: p50_ns + 100_000_000,
+            }),
+            ..measured(0, 0)
+        };
+        assert_eq!(outside(&jittery, &delay(0), &spread((median * 1e6) as u64)), []);
         assert_eq!(
-            outside(&jittery, &delay(0), &measured((median * 1e6) as u64, 0)),
-            []
-        );
-        assert_eq!(
-            outside(&jittery, &delay(0), &measured(50_000_000, 0)),
+            outside(&jittery, &delay(0), &spread(50_000_000)),
             [Quantity::RoundTripMedian]
         );
     }
