@@ -11,6 +11,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use serde::Deserialize;
 
 use crate::{
     chart, crds, e2e, install,
@@ -20,9 +21,6 @@ use crate::{
 
 /// Tests that cannot run here append `name: reason` to the file this variable names.
 const SKIP_LOG: &str = "PERFRUN_SKIP_LOG";
-
-/// Programs whose documentation is not in the way of that of a library of the same name.
-const DOCUMENTED: [&str; 4] = ["perfrun", "perfrun-bench", "perfrun-generate", "xtask"];
 
 /// Seconds; where nothing answers, fetching has no limit of its own.
 const FETCH_LIMIT: &str = "60";
@@ -81,8 +79,10 @@ pub fn run(workspace: &Workspace) -> Result<ExitCode> {
         steps.run("documentation", || {
             // There are no examples. But as with clippy, what tests ask of dependencies counts then, and these are not checked again.
             let mut doc = workspace.cargo(["doc", "--workspace", "--no-deps", "--lib", "--examples"]);
-            for program in DOCUMENTED {
-                doc.args(["--bin", program]);
+            let metadata =
+                shell::said(&mut workspace.cargo(["metadata", "--no-deps", "--format-version=1"]))?;
+            for program in documented_programs(&metadata)? {
+                doc.args(["--bin", &program]);
             }
             step::check(
                 doc.env("RUSTDOCFLAGS", "-D warnings"),
@@ -128,6 +128,43 @@ pub fn run(workspace: &Workspace) -> Result<ExitCode> {
     }
     println!("{}", steps.counts());
     Ok(steps.exit_code())
+}
+
+/// The programs that cargo would document, too, if it were not told what to select: all whose pages would not overwrite those
+/// of a library of the same name.
+fn documented_programs(metadata: &str) -> Result<Vec<String>> {
+    let metadata: Metadata =
+        serde_json::from_str(metadata).context("failed to read what cargo says of the workspace")?;
+    let targets: Vec<_> = metadata
+        .packages
+        .into_iter()
+        .flat_map(|package| package.targets)
+        .collect();
+    let is = |target: &Target, kind: &str| target.kind.iter().any(|of| of == kind);
+    let is_taken = |name: &str| {
+        let mut libraries = targets.iter().filter(|target| is(target, "lib"));
+        libraries.any(|library| library.name == name.replace('-', "_"))
+    };
+    let programs = targets
+        .iter()
+        .filter(|target| is(target, "bin") && !is_taken(&target.name));
+    Ok(programs.map(|program| program.name.clone()).collect())
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    targets: Vec<Target>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+    kind: Vec<String>,
 }
 
 /// The list of tests that said they could not run, for the summary.
@@ -185,7 +222,16 @@ fn last_cause(log: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{last_cause, skipped_tests};
+    use super::{documented_programs, last_cause, skipped_tests};
+
+    #[test]
+    fn a_program_is_documented_unless_a_library_has_its_name() {
+        let metadata = r#"{"packages": [
+            {"targets": [{"kind": ["lib"], "name": "a_node"}, {"kind": ["bin"], "name": "a-node"}]},
+            {"targets": [{"kind": ["bin"], "name": "tool"}, {"kind": ["test"], "name": "links"}]}
+        ]}"#;
+        assert_eq!(documented_programs(metadata).unwrap(), ["tool"]);
+    }
 
     #[test]
     fn skipped_tests_are_listed_once_each_and_sorted() {
