@@ -430,33 +430,25 @@ impl<'a> Ends<'a> {
     }
 
     fn memory(&self, metrics: &mut BTreeMap<Metric, f64>) {
-        for (peak, per_stream, ends) in [
-            (
-                Metric::ClientPeakAllocated,
-                Metric::ClientAllocatedPerStream,
-                &self.clients,
-            ),
-            (
-                Metric::ServerPeakAllocated,
-                Metric::ServerAllocatedPerStream,
-                &self.apart,
-            ),
+        for (rss, allocated, ends) in [
+            (Metric::ClientPeakRss, Metric::ClientPeakAllocated, &self.clients),
+            (Metric::ServerPeakRss, Metric::ServerPeakAllocated, &self.apart),
+            (Metric::RelayPeakRss, Metric::RelayPeakAllocated, &self.relays),
         ] {
-            let most = ends.iter().filter_map(|m| m.resources.allocated_peak_bytes).max();
-            metrics.extend(most.map(|bytes| (peak, bytes as f64)));
-            let most = ends
-                .iter()
-                .filter_map(|m| allocated_per_stream(m))
-                .reduce(f64::max);
-            metrics.extend(most.map(|bytes| (per_stream, bytes)));
+            let resources = || ends.iter().map(|m| &m.resources);
+            let most = resources().map(|resources| resources.rss_peak_bytes).max();
+            metrics.extend(most.map(|bytes| (rss, bytes as f64)));
+            let most = resources()
+                .filter_map(|resources| resources.allocated_peak_bytes)
+                .max();
+            metrics.extend(most.map(|bytes| (allocated, bytes as f64)));
         }
-        for (metric, ends) in [
-            (Metric::ClientPeakRss, &self.clients),
-            (Metric::ServerPeakRss, &self.apart),
-            (Metric::RelayPeakRss, &self.relays),
+        for (per_stream, ends) in [
+            (Metric::ClientAllocatedPerStream, &self.clients),
+            (Metric::ServerAllocatedPerStream, &self.apart),
         ] {
-            let peak = ends.iter().map(|m| m.resources.rss_peak_bytes).max();
-            metrics.extend(peak.map(|bytes| (metric, bytes as f64)));
+            let each = ends.iter().filter_map(|m| allocated_per_stream(m));
+            metrics.extend(each.reduce(f64::max).map(|bytes| (per_stream, bytes)));
         }
     }
 

@@ -393,6 +393,8 @@ pub enum Metric {
     Refused,
     /// Most resident memory of the relay, in bytes.
     RelayPeakRss,
+    /// Most memory that the relay had allocated, in bytes.
+    RelayPeakAllocated,
     /// CPU time of all nodes for each GiB of payload, in seconds.
     CpuSecondsPerGiB,
     /// CPU time of all nodes for each operation (open, handshake, round trip), in seconds.
@@ -453,6 +455,7 @@ impl Metric {
             Self::ClientPeakRss
             | Self::ServerPeakRss
             | Self::RelayPeakRss
+            | Self::RelayPeakAllocated
             | Self::ClientPeakAllocated
             | Self::ServerPeakAllocated
             | Self::ClientAllocatedPerStream

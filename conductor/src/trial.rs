@@ -16,7 +16,7 @@ use std::{
 use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
 use perfrun_api::{
     node::{Info, Reason, Side, Start, TrialState, TrialStatus},
-    plan::{Cell, Role, Trial},
+    plan::{Cell, Parameters, Role, Trial},
     results::TrialRecord,
 };
 use tokio::time::{Instant, sleep_until};
@@ -333,8 +333,11 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// The addresses that the nodes of a role reported: one of each peer.
+    /// The addresses that the nodes of a role reported: one of each peer. Of a stress test's sources a relay may have refused
+    /// some, but not all.
     fn addresses(&mut self, role: Role) -> Result<Vec<String>, Halt> {
+        let is_stress = matches!(self.task.cell.parameters, Parameters::RelayStress { .. });
+        let may_be_refused = role == Role::Server && is_stress;
         let mut all = vec![];
         for party in self.parties.iter().filter(|party| party.role == role) {
             let addresses = party.status.as_ref().map_or(&[][..], |status| &status.addresses);
@@ -344,7 +347,7 @@ impl<'a> Driver<'a> {
                 Role::Server => self.task.cell.sources_per_server() as usize,
                 Role::Relay | Role::Client => 1,
             };
-            if addresses.len() < peers {
+            if addresses.len() < peers && !may_be_refused {
                 let message = format!(
                     "{} is ready, but names {} addresses of {peers}",
                     party.name,
@@ -353,7 +356,12 @@ impl<'a> Driver<'a> {
                 self.seen.failed(Some(&party.name), Reason::Internal, message);
                 return Err(Halt::Failed);
             }
-            all.extend_from_slice(&addresses[..peers]);
+            all.extend(addresses.iter().take(peers).cloned());
+        }
+        if all.is_empty() {
+            let message = "the relay refused every source a reservation".to_owned();
+            self.seen.failed(None, Reason::Refused, message);
+            return Err(Halt::Failed);
         }
         Ok(all)
     }

@@ -76,16 +76,20 @@ impl Setup {
         self.stack == Stack::Raw && self.transport == Transport::Tcp
     }
 
-    /// Whether the system lets the node open enough files for the load: of a stress test, for so many sockets.
-    fn check_descriptors(&self, sockets: u32) -> Result<(), Failed> {
+    /// Whether the system lets the node open enough files for the load with so many peers; of a stress test, sockets.
+    fn check_descriptors(&self, peers: u32) -> Result<(), Failed> {
+        let peers = u64::from(peers);
         let needed = match &self.parameters {
             _ if self.transport.is_in_process() => return Ok(()),
             Parameters::Echo(load) if self.has_a_connection_for_each_stream() => {
                 load.streams() + FILES_BESIDES
             }
             Parameters::Echo(load) => 4 * u64::from(load.connections),
-            Parameters::RelayStress { .. } => u64::from(sockets) + FILES_BESIDES,
-            _ => return Ok(()),
+            Parameters::RelayStress { .. } => peers + FILES_BESIDES,
+            parameters if self.has_a_connection_for_each_stream() => {
+                peers * u64::from(parameters.streams()) + FILES_BESIDES
+            }
+            _ => 4 * peers,
         };
         match process::descriptor_limit() {
             Some(limit) if limit < needed => Err(Failed(failure(
@@ -134,6 +138,13 @@ pub struct Findings {
 impl Findings {
     fn refused(&mut self, what: &str, status: &str) {
         *self.refused.entry(format!("{what}: {status}")).or_default() += 1;
+    }
+
+    /// Counts it if it is a relay's refusal.
+    fn refusal(&mut self, error: &stack::Error) {
+        if let stack::Error::Refused { what, status, .. } = error {
+            self.refused(what, status);
+        }
     }
 
     fn record(&mut self, distribution: Distribution, time: Duration) {

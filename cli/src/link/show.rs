@@ -123,7 +123,7 @@ mod tests {
             mode: Mode::SuperPackets,
             traffic: vec![Traffic::Kernel {
                 packets_out: 7,
-                dropped: 1,
+                dropped: 0,
                 held: 2,
             }],
             worker: None,
@@ -148,7 +148,7 @@ mod tests {
             told,
             "eth0: impaired by the kernel; merged packets stay merged\n\
              TO         IMPAIRMENT   PACKETS OUT   DROPPED   HELD\n\
-             10.0.0.2   delay 25ms   7             1         2\n"
+             10.0.0.2   delay 25ms   7             0         2\n"
         );
         let object = object("eth0", &kernel(), None);
         assert_eq!(object["found"], "kernel");

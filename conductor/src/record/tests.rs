@@ -81,6 +81,37 @@ fn what_limits_the_trust_is_flagged() {
 }
 
 #[test]
+fn half_of_the_smallest_window_passes_in_a_round_trip() {
+    let windows = [[8 << 20, 4 << 20], [6 << 20, 8 << 20]];
+    let limit = window_limit(windows, Duration::from_millis(50)).unwrap();
+    assert!((limit - f64::from(2 << 20) * 8.0 / 0.05).abs() < 1.0, "{limit}");
+    assert_eq!(window_limit(windows, Duration::ZERO), None);
+    assert_eq!(window_limit([], Duration::from_millis(50)), None);
+}
+
+#[test]
+fn a_tcp_connection_that_carries_nearly_its_window_is_flagged() {
+    for (transport, share, is_limited) in [
+        (Transport::Tcp, 0.71, true),
+        (Transport::Tcp, 0.69, false),
+        (Transport::Ws, 0.71, true),
+        (Transport::QuicV1, 0.71, false),
+    ] {
+        let cell = Cell { transport, ..cell(1) };
+        let facts = Facts {
+            window_limit: Some(1e9),
+            ..facts(&cell, Seen::default())
+        };
+        let metrics = BTreeMap::from([(Metric::UploadGoodput, share * 1e9)]);
+        assert_eq!(
+            is_window_limited(&facts, &metrics),
+            is_limited,
+            "{transport} at {share}"
+        );
+    }
+}
+
+#[test]
 fn an_echo_below_its_pace_is_flagged() {
     let load = Echo {
         connections: 1,

@@ -50,7 +50,6 @@ impl<'a> Client<'a> {
                 "there is no server address to dial",
             )));
         }
-        setup.check_descriptors(peers)?;
         let mut slots = peers as usize;
         let (hosts, connect) = match setup.parameters {
             Parameters::Handshakes { in_flight, amount } => {
@@ -63,6 +62,7 @@ impl<'a> Client<'a> {
             Parameters::Echo(load) => (load.connections as usize, false),
             _ => (slots, true),
         };
+        setup.check_descriptors(u32::try_from(hosts.max(slots)).unwrap_or(u32::MAX))?;
         let mut client = Self {
             setup,
             peers: vec![],
@@ -80,25 +80,9 @@ impl<'a> Client<'a> {
         let mut host = dialler(&self.setup).await?;
         let mut connection = None;
         if connect {
-            let mut left = dials(self.setup.transport);
-            let dialled = loop {
-                left -= 1;
-                match host.dial(server).await {
-                    Err(error @ stack::Error::Dial { .. }) if left > 0 => {
-                        tracing::warn!(%error, "a dial failed, another host tries again");
-                        self.setup.probe.counters.failed(Reason::DialFailed);
-                        host.close().await;
-                        host = dialler(&self.setup).await?;
-                    }
-                    Err(error) => {
-                        if let stack::Error::Refused { what, status, .. } = &error {
-                            self.findings.refused(what, status);
-                        }
-                        return Err(error.into());
-                    }
-                    Ok(dialled) => break dialled,
-                }
-            };
+            let dialled = dial(&self.setup, &mut host, server)
+                .await
+                .inspect_err(|error| self.findings.refusal(error))?;
             Counters::add(&self.setup.probe.counters.connections, 1);
             self.findings.record_dial(dialled.phases());
             connection = Some(dialled);
@@ -114,7 +98,7 @@ impl<'a> Client<'a> {
     /// Runs the workload; returns how long it took.
     pub async fn run(&mut self) -> Result<Duration, Failed> {
         let begun = Instant::now();
-        let (setup, peers, findings) = (&self.setup, &self.peers, &mut *self.findings);
+        let (setup, peers, findings) = (&self.setup, &mut self.peers, &mut *self.findings);
         match &setup.parameters {
             Parameters::Bandwidth { .. } => bandwidth::run(setup, peers, findings).await?,
             Parameters::Substreams { .. } => substreams::run(setup, peers, findings).await?,
@@ -163,10 +147,30 @@ fn dials(transport: Transport) -> u32 {
 }
 
 /// A host that only dials, with an identity of its own.
-pub(super) async fn dialler(setup: &Setup) -> Result<Box<dyn Host>, Failed> {
+pub(super) async fn dialler(setup: &Setup) -> Result<Box<dyn Host>, stack::Error> {
     // It receives no inbound events; the receiver may go.
     let (inbound, _) = mpsc::unbounded_channel();
-    Ok(stack::start(setup.stack, setup.host(None), inbound).await?)
+    stack::start(setup.stack, setup.host(None), inbound).await
+}
+
+/// Dials a connection that a workload only needs. Where one is lost another host takes the place of `host` and tries again.
+pub(super) async fn dial(
+    setup: &Setup,
+    host: &mut Box<dyn Host>,
+    server: &str,
+) -> Result<Box<dyn Connection>, stack::Error> {
+    let mut left = dials(setup.transport);
+    loop {
+        left -= 1;
+        match host.dial(server).await {
+            Err(error @ stack::Error::Dial { .. }) if left > 0 => {
+                tracing::warn!(%error, "a dial failed, another host tries again");
+                setup.probe.counters.failed(Reason::DialFailed);
+                std::mem::replace(host, dialler(setup).await?).close().await;
+            }
+            dialled => return dialled,
+        }
+    }
 }
 
 impl Peer {

@@ -20,7 +20,11 @@ use tokio::{
     time::{sleep_until, timeout, timeout_at},
 };
 
-use super::{Failed, Findings, Setup, client::Peer, failure};
+use super::{
+    Failed, Findings, Setup,
+    client::{self, Peer},
+    failure,
+};
 use crate::{
     probe::Probe,
     stack::{BoxStream, Connection, DialPhases},
@@ -76,7 +80,7 @@ impl Terms {
 /// Opens connections and streams by schedule, and has them echo until the load's time is over.
 pub(super) async fn run(
     setup: &Setup,
-    peers: &[Peer],
+    peers: &mut [Peer],
     load: &Echo,
     findings: &mut Findings,
 ) -> Result<(), Failed> {
@@ -86,7 +90,7 @@ pub(super) async fn run(
     let interval = Duration::from_secs_f64(load.connection_interval_seconds);
     let connections = (0..).zip(peers).map(|(i, peer)| {
         let at = begun + interval * i;
-        connection(peer, load, at, end, &terms)
+        connection(setup, peer, load, at, end, &terms)
     });
     let connections = pin!(try_join_all(connections));
     let plateau = pin!(plateau(&terms, load, begun, end));
@@ -146,7 +150,8 @@ async fn plateau(terms: &Terms, load: &Echo, begun: Instant, end: Instant) -> Re
 /// One connection with its streams, from the moment `at` on: how it was dialled, and how late anything was begun. Nothing,
 /// if it could not be dialled.
 async fn connection(
-    peer: &Peer,
+    setup: &Setup,
+    peer: &mut Peer,
     load: &Echo,
     at: Instant,
     end: Instant,
@@ -154,7 +159,7 @@ async fn connection(
 ) -> Result<Option<(DialPhases, Duration)>, Failed> {
     let streams = load.streams_per_connection;
     let mut late = lateness(at).await;
-    let connection: Arc<dyn Connection> = match peer.host.dial(&peer.server).await {
+    let connection: Arc<dyn Connection> = match client::dial(setup, &mut peer.host, &peer.server).await {
         Ok(connection) => connection.into(),
         Err(error) => {
             terms.failed(error.into());

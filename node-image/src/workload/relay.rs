@@ -284,11 +284,10 @@ impl Sink {
     /// Fetches over one connection until something fails.
     async fn connect_and_fetch(&mut self) -> Result<std::convert::Infallible, Failed> {
         let host = dialler(&self.setup).await?;
-        let connection = host.dial(&self.server).await.inspect_err(|error| {
-            if let stack::Error::Refused { what, status, .. } = error {
-                self.lock().findings.refused(what, status);
-            }
-        })?;
+        let connection = host
+            .dial(&self.server)
+            .await
+            .inspect_err(|error| self.lock().findings.refusal(error))?;
         let probe = self.setup.probe.clone();
         Counters::add(&probe.counters.connections, 1);
         self.lock().findings.record_dial(connection.phases());

@@ -138,14 +138,23 @@ impl Hosts {
                 hosts.all.push(host);
             }
             Listening::Behind { relay, peers } => {
+                // What a relay refuses is what a stress test looks for: it goes on with those that have a place.
+                let goes_on = matches!(setup.parameters, Parameters::RelayStress { .. });
                 for _ in 0..peers {
                     let host =
                         stack::start(setup.stack, setup.host(Some(setup.listen)), inbound.clone()).await?;
-                    let reservation = host.reserve(relay).await.inspect_err(|error| {
-                        if let stack::Error::Refused { what, status, .. } = error {
-                            findings.refused(what, status);
+                    let reservation = match host.reserve(relay).await {
+                        Ok(reservation) => reservation,
+                        Err(error) => {
+                            findings.refusal(&error);
+                            if !(goes_on && matches!(error, stack::Error::Refused { .. })) {
+                                return Err(error.into());
+                            }
+                            setup.probe.counters.failed(Reason::Refused);
+                            host.close().await;
+                            continue;
                         }
-                    })?;
+                    };
                     if let Some(connected) = reservation.relay_connected {
                         findings.record(Distribution::RelayConnected, connected);
                         findings.record(Distribution::Reservation, reservation.granted);

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use perfrun_api::{
-    matrix::{Identity, Stack, Transport},
+    matrix::{Identity, Protocol, Stack, Transport},
     node::{Distribution, Measured, Reason},
-    plan::{Echo, Parameters},
+    plan::{Amount, Echo, Parameters},
     quantity::ByteSize,
+    workload::Direction,
 };
 use reqwest::StatusCode;
 use tokio::{
@@ -87,6 +88,66 @@ async fn every_stream_of_every_connection_echoes_whole_lines() {
             assert!(plateau.ramp_lateness_seconds < parts, "{what}: {plateau:?}");
         }
     }
+}
+
+/// A dial that is lost takes 10 s, and another host tries again: this leaves the time for one.
+const WITH_A_LOST_DIAL: f64 = 24.0;
+
+async fn all_echo_on_webrtc(load: Echo) {
+    let on_webrtc = |stacks: &(Stack, Stack, Transport)| stacks.2 == Transport::WebrtcDirect;
+    for stacks in all_pairs().filter(on_webrtc) {
+        let what = format!("{stacks:?}");
+        let ends = Pair::start().trial(stacks, &Parameters::Echo(load), 1).await;
+        let (client, server) = ends.completed(&what);
+        let all = load.streams();
+        assert_eq!((client.streams, server.streams), (all, all), "{what}");
+        assert_eq!(
+            (most_echoing(&client), most_echoing(&server)),
+            (all, all),
+            "{what}"
+        );
+        assert_eq!(client.bytes_received, server.bytes_sent, "{what}");
+        assert!(client.bytes_received >= all * load.message_bytes.0, "{what}");
+        assert!(
+            client.errors.keys().all(|kind| *kind == Reason::DialFailed),
+            "{what}: {client:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn every_stream_echoes_on_webrtc_even_if_a_dial_is_lost() {
+    all_echo_on_webrtc(echo(3, 8, WITH_A_LOST_DIAL)).await;
+}
+
+/// WebRTC's messages are 16 KiB at most.
+#[tokio::test]
+async fn lines_longer_than_a_message_of_webrtc_go_in_several() {
+    let longest = Echo {
+        message_bytes: ByteSize(1 << 20),
+        pause_seconds: 1.0,
+        deadline_seconds: 20.0,
+        sample_interval_seconds: 5.0,
+        ..echo(2, 1, WITH_A_LOST_DIAL)
+    };
+    all_echo_on_webrtc(longest).await;
+}
+
+#[tokio::test]
+async fn each_of_ten_thousand_streams_echoes() {
+    let load = Echo {
+        pause_seconds: 5.0,
+        deadline_seconds: 60.0,
+        stream_interval_seconds: 0.002,
+        sample_interval_seconds: 15.0,
+        ..echo(10, 1000, 60.0)
+    };
+    let stacks = (Stack::Libp2p, Stack::Libp2p, Transport::Tcp);
+    let ends = Pair::start().trial(stacks, &Parameters::Echo(load), 1).await;
+    let (client, server) = ends.completed("10 x 1000");
+    assert_eq!((client.streams, server.streams), (10_000, 10_000));
+    assert_eq!((most_echoing(&client), most_echoing(&server)), (10_000, 10_000));
+    assert_eq!(server.failures, 0, "{:?}", server.errors);
 }
 
 #[tokio::test]
@@ -309,4 +370,21 @@ async fn too_few_open_files_are_said_before_anything_starts() {
         let outcome = server.outcome("b").await;
         assert_eq!(reason(&outcome), Some(Reason::LimitTooLow), "{outcome:?}");
     }
+}
+
+#[tokio::test]
+async fn a_connection_for_each_stream_needs_a_file_each_and_no_more_than_is_said() {
+    let parameters = bandwidth(Protocol::Perf, Direction::Upload, Amount::Count(1000), 200);
+    let Pair { client, server } = Pair::start();
+    let addresses = server.serve("a", Stack::Raw, Transport::Tcp, &parameters).await;
+    let request = dialler(Stack::Raw, Transport::Tcp, parameters, addresses, 1);
+    client.limit_descriptors(200 + 64 - 1);
+    client.run("a", &request).await;
+    let failure = client.outcome("a").await.failure.unwrap();
+    assert_eq!(failure.reason, Reason::LimitTooLow);
+    assert!(failure.message.contains("needs 264 open files"), "{failure:?}");
+    let another = Node::start_as("client", std::process::Stdio::null());
+    another.limit_descriptors(200 + 64);
+    another.run("a", &request).await;
+    assert_eq!(reason(&another.outcome("a").await), None);
 }

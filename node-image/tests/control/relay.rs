@@ -1,6 +1,6 @@
 //! Transfers through a relay, and what can go wrong with three parties.
 
-use std::{process::Stdio, time::Duration};
+use std::{collections::BTreeMap, process::Stdio, time::Duration};
 
 use perfrun_api::{
     matrix::{Stack, Transport},
@@ -176,7 +176,7 @@ async fn a_transfer_goes_through_a_relay_and_all_of_it_arrives() {
 #[tokio::test]
 async fn the_same_goes_without_a_relay_between_all_pairs() {
     let pair = Pair::start();
-    for stacks in PAIRS {
+    for stacks in all_pairs() {
         let what = format!("{stacks:?}");
         let parameters = transfer(RelayPath::Direct, 1_000_003, UNLIMITED);
         if !can(stacks, &parameters) {
@@ -230,6 +230,47 @@ async fn a_relay_that_refuses_reservations_is_named_with_its_status() {
         failed.message.contains("RESOURCE_LIMIT_EXCEEDED (201)"),
         "{failed:?}"
     );
+    assert_eq!(three.relay.finish("a").await, StatusCode::NO_CONTENT);
+    let relay = three.relay.outcome("a").await.measured;
+    let refused: BTreeMap<String, u64> =
+        [("reservation: RESOURCE_LIMIT_EXCEEDED (201)".to_owned(), 1)].into();
+    assert_eq!(
+        (source.measured.refused, relay.refused),
+        (refused.clone(), refused)
+    );
+}
+
+#[tokio::test]
+async fn sources_that_get_no_place_are_counted_and_sinks_fetch_from_the_others() {
+    let three = Three::start(RELAYED[0]);
+    let one = RelayLimits {
+        reservations: Some(1),
+        ..UNLIMITED
+    };
+    let parameters = stress(2, one);
+    let relay = three.relays(&parameters).await;
+    let request = three.request(&parameters, Side::Source { relay, peers: 2 });
+    assert_eq!(three.source.put("a", &request).await, StatusCode::CREATED);
+    let sources = three
+        .source
+        .later_than("a", TrialState::Preparing)
+        .await
+        .addresses;
+    assert_eq!(sources.len(), 1, "{sources:?}");
+    three
+        .sink
+        .run("a", &three.fetching(&parameters, sources, 2))
+        .await;
+    let outcomes = three.outcomes().await;
+    for outcome in &outcomes {
+        assert_eq!(outcome.failure, None, "{outcome:?}");
+    }
+    let [sink, source, relay] = outcomes.map(|outcome| outcome.measured);
+    assert!(sink.bytes_received > 0, "{sink:?}");
+    for measured in [&source, &relay] {
+        assert_eq!(measured.refused["reservation: RESOURCE_LIMIT_EXCEEDED (201)"], 1);
+        assert_eq!(measured.errors, [(Reason::Refused, 1)].into());
+    }
 }
 
 #[tokio::test]

@@ -1,7 +1,9 @@
 //! Transfers through a relay beside those without one, what the relay cost, and how much it can carry.
 
+use std::collections::BTreeMap;
+
 use perfrun_api::{
-    plan::{Cell, Parameters},
+    plan::{Cell, Parameters, Role},
     results::Metric,
     workload::RelayPath,
 };
@@ -27,6 +29,7 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
     }
     if !levels.is_empty() {
         tables.push(stress(source, &levels));
+        tables.extend(refusals(source, &levels));
     }
     tables
 }
@@ -146,18 +149,22 @@ fn share(source: &Source<'_>, cell: &Cell, other: Option<&Cell>) -> Option<table
     share.is_finite().then(|| PERCENT.text(share).into())
 }
 
-fn stress(source: &Source<'_>, cells: &[&Cell]) -> Table {
-    let key = |cell: &Cell| {
-        let Parameters::RelayStress { sinks, sources, .. } = &cell.parameters else {
-            return vec![];
-        };
-        vec![
-            Path::of(cell).to_string().into(),
-            Pair::of(cell).header().into(),
-            sinks.to_string().into(),
-            sources.to_string().into(),
-        ]
+/// What tells levels of a stress test apart.
+fn level(cell: &Cell) -> Vec<table::Cell> {
+    let Parameters::RelayStress { sinks, sources, .. } = &cell.parameters else {
+        return vec![];
     };
+    vec![
+        Path::of(cell).to_string().into(),
+        Pair::of(cell).header().into(),
+        sinks.to_string().into(),
+        sources.to_string().into(),
+    ]
+}
+
+const LEVEL: [&str; 4] = ["Transport", "Pair", "Sinks", "Sources"];
+
+fn stress(source: &Source<'_>, cells: &[&Cell]) -> Table {
     let columns = [
         ("Goodput", Metric::DownloadGoodput),
         ("Transfers", Metric::TransfersPerSecond),
@@ -177,15 +184,44 @@ fn stress(source: &Source<'_>, cells: &[&Cell]) -> Table {
         .iter()
         .map(|found| format!("; {found}"))
         .collect::<String>();
-    let keys = ["Transport", "Pair", "Sinks", "Sources"];
     Table {
         title: "Relay stress".to_owned(),
         caption: format!(
             "sinks that fetch through one relay, over and over; goodput and CPU of the time in which all of them do{found}"
         ),
         kind: Kind::Main,
-        ..detail(source, cells, &keys, key, &columns)
+        ..detail(source, cells, &LEVEL, level, &columns)
     }
+}
+
+/// What relays refused: a row for each kind, with how often it was in all trials of a level together.
+fn refusals(source: &Source<'_>, cells: &[&Cell]) -> Option<Table> {
+    let mut rows = vec![];
+    for cell in cells {
+        let nodes = source.trials(cell).flat_map(|record| record.nodes.values());
+        let mut counts = BTreeMap::<&str, u64>::new();
+        for (what, count) in nodes
+            .filter(|node| node.role == Role::Relay)
+            .flat_map(|node| &node.measured.refused)
+        {
+            *counts.entry(what).or_default() += count;
+        }
+        rows.extend(counts.into_iter().map(|(what, count)| {
+            let mut row = level(cell);
+            row.extend([what.into(), count.to_string().into()]);
+            row
+        }));
+    }
+    let header = LEVEL.into_iter().chain(["Refused", "Times"]);
+    (!rows.is_empty()).then(|| Table {
+        title: "Refusals".to_owned(),
+        caption: "what the relay refused, by the status that it gave, in all trials together".to_owned(),
+        keys: 5,
+        header: header.map(str::to_owned).collect(),
+        rows,
+        footnotes: vec![],
+        kind: Kind::Detail,
+    })
 }
 
 /// A level with so much more sinks than the last one,

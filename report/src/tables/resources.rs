@@ -37,6 +37,7 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
         column("Server\nRSS", Metric::ServerPeakRss),
         column("Client\nallocated", Metric::ClientPeakAllocated),
         column("Server\nallocated", Metric::ServerPeakAllocated),
+        column("Relay\nallocated", Metric::RelayPeakAllocated),
         column("Client\nper stream", Metric::ClientAllocatedPerStream),
         column("Server\nper stream", Metric::ServerAllocatedPerStream),
     ];

@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::HashMap};
 
 use perfrun_api::{
     plan::{Cell, Parameters, Plan, Role, cell_id},
-    results::{Flag, LATE_START_SECONDS, LEAST_ACHIEVED, Metric, Results, SummaryRow, Unit},
+    results::{Flag, LATE_START_SECONDS, LEAST_ACHIEVED, Metric, Results, SummaryRow, TrialRecord, Unit},
 };
 
 use crate::{
@@ -105,6 +105,17 @@ impl<'a> Source<'a> {
         self.rows
             .get(&(cell.id.clone(), metric))
             .and_then(|&i| self.summary.get(i))
+    }
+
+    /// The measured trials of a cell.
+    pub(crate) fn trials(&self, cell: &Cell) -> impl Iterator<Item = &'a TrialRecord> {
+        let cells = &self.results.plan.cells;
+        let is_of =
+            move |record: &TrialRecord| cells.get(record.trial.cell).is_some_and(|of| of.id == cell.id);
+        self.results
+            .trials
+            .iter()
+            .filter(move |record| !record.trial.warmup && is_of(record))
     }
 
     /// The cell of a table's row and column. The baseline stands beside every transport that it is held against.

@@ -89,6 +89,22 @@ fn a_relay_under_stress() {
 }
 
 #[test]
+fn a_relay_that_carries_more_at_each_level_is_not_called_saturated() {
+    let results = run("
+  workload: {relayStress: {sinks: [50, 100], sinksPerSource: 50}}
+  matrix: {clients: [libp2p], servers: [libp2p]}
+  iterations: 1
+")
+    .results();
+    let drawn = terminal(&results, 120);
+    assert!(
+        drawn.contains("libp2p → libp2p, tcp: not saturated by any"),
+        "{drawn}"
+    );
+    assert!(!drawn.contains(": saturated"), "{drawn}");
+}
+
+#[test]
 fn latency_of_one_byte_both_ways() {
     let results = run("
   workload:

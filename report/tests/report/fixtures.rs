@@ -333,6 +333,14 @@ fn measured(cell: &Cell, key: &str) -> BTreeMap<String, NodeRecord> {
                 .histograms
                 .insert(Distribution::Lateness, spread(*sinks, 0.001));
             relay.most_circuits = u64::from(*sinks);
+            if *sinks >= 1000 {
+                let status = "RESOURCE_LIMIT_EXCEEDED (201)";
+                relay.refused = [
+                    (format!("circuit: {status}"), 34),
+                    (format!("reservation: {status}"), 2),
+                ]
+                .into();
+            }
         }
         Parameters::Echo(load) => {
             let trips = (load.nominal_rate() * load.duration_seconds * 0.97) as u64;
@@ -365,7 +373,8 @@ fn measured(cell: &Cell, key: &str) -> BTreeMap<String, NodeRecord> {
             cpu_system_seconds: client_share(end) * 0.4,
             rss_start_bytes: 18 << 20,
             rss_peak_bytes: (19 << 20) + (end.bytes_received / 200).min(40 << 20),
-            allocated_peak_bytes: echo.map(|load| (11 << 20) + load.streams() * 4096),
+            cpu_cycles: Some((client_share(end) * 2e9) as u64),
+            allocated_peak_bytes: Some((11 << 20) + echo.map_or(0, |load| load.streams() * 4096)),
             ..Resources::default()
         };
         end.samples = (1..=2_u64)

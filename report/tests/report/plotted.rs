@@ -93,6 +93,9 @@ fn other_workloads() {
     assert_eq!(of("ping", "ping: {}"), ["ping.svg"]);
     let echo = of("echo", "echo: {loads: [{preset: scenario-2}]}");
     assert_eq!(echo, ["echo-payload.svg", "echo-cpu.svg", "echo-memory.svg"]);
+    assert_eq!(of("relay", "relay: {sizes: [100M]}"), ["relay.svg"]);
+    let stress = of("stress", "relayStress: {sinks: [100, 500, 1000]}");
+    assert_eq!(stress, ["relay-stress-goodput.svg", "relay-stress-cpu.svg"]);
 }
 
 /// The numbers in a list of points, two each.
