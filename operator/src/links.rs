@@ -1,7 +1,10 @@
 //! What is known of a run's links, from the records of its trials: which networks were measured, and whether each was as
 //! asked for the last time.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use perfrun_api::{node::Reason, results::TrialRecord};
 
@@ -15,6 +18,8 @@ pub const NOT_EFFECTIVE: &str = "ImpairmentNotEffective";
 pub struct Links {
     /// By name: what was wrong the last time, if anything was.
     networks: BTreeMap<String, Option<String>>,
+    /// Who impaired, in any trial.
+    backends: BTreeSet<String>,
 }
 
 impl Links {
@@ -27,6 +32,8 @@ impl Links {
             let wrong = wrong.map(|failure| failure.message.clone());
             self.networks.insert(network.to_owned(), wrong);
         }
+        let links = record.nodes.values().filter_map(|node| node.link.as_ref());
+        self.backends.extend(links.map(|link| link.backend.to_string()));
     }
 
     /// Status, reason and message of the condition, of a run with so many networks; `None`, if none was measured.
@@ -37,7 +44,14 @@ impl Links {
         let mut wrong = self.networks.values().flatten();
         let Some(first) = wrong.next() else {
             let verified = self.networks.len();
-            let message = format!("{verified} of {of} networks were measured, and are as asked for");
+            let by = match self.backends.is_empty() {
+                true => String::new(),
+                false => format!(
+                    "; impaired by: {}",
+                    Vec::from_iter(self.backends.iter().cloned()).join(", ")
+                ),
+            };
+            let message = format!("{verified} of {of} networks were measured, and are as asked for{by}");
             return Some(("True", AS_ASKED_FOR, message.into()));
         };
         let others = match wrong.count() {
@@ -50,7 +64,12 @@ impl Links {
 
 #[cfg(test)]
 mod tests {
-    use perfrun_api::results::{LinkCheck, TrialFailure};
+    use perfrun_api::{
+        node::Measured,
+        plan::Role,
+        results::{LinkCheck, LinkRecord, NodeRecord, TrialFailure},
+    };
+    use perfrun_link::{Kind, Mode};
 
     use super::*;
     use crate::measure::tests::record;
@@ -73,6 +92,30 @@ mod tests {
         links.add("wan", &record("c1.i1", 0, None));
         links.add("wan", &record("c1.i2", 0, Some(Reason::Timeout)));
         assert!(links.said(2).unwrap().2.starts_with("2 of 2"));
+    }
+
+    #[test]
+    fn who_impaired_is_told() {
+        let impaired = |backend| LinkRecord {
+            backend,
+            mode: Mode::SuperPackets,
+            traffic: vec![],
+            worker: None,
+        };
+        let node = NodeRecord {
+            role: Role::Client,
+            measured: Measured::default(),
+            link: Some(impaired(Kind::Userspace)),
+        };
+        let mut record = measured("wan", None);
+        record.nodes = [("client-0".to_owned(), node)].into();
+        let mut links = Links::default();
+        links.add("wan", &record);
+        let message = links.said(1).unwrap().2;
+        assert!(
+            message.ends_with("as asked for; impaired by: userspace"),
+            "{message}"
+        );
     }
 
     #[test]

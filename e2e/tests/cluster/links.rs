@@ -63,7 +63,9 @@ fn trials_are_run_over_links_that_were_set_and_measured() {
         }
         let run = scene.succeeded("links", seconds(60)).await?;
         ensure!(
-            is(&run, LINKS_VERIFIED, "True") && message(&run, LINKS_VERIFIED).starts_with("2 of 2 networks"),
+            is(&run, LINKS_VERIFIED, "True")
+                && message(&run, LINKS_VERIFIED).starts_with("2 of 2 networks")
+                && message(&run, LINKS_VERIFIED).contains("; impaired by: "),
             "it ended as {}",
             told(&run)
         );
