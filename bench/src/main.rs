@@ -11,6 +11,7 @@ mod profile;
 mod quic;
 mod relay;
 mod stacks;
+mod stress;
 mod testbed;
 
 use anyhow::{Context, Result};
@@ -21,7 +22,7 @@ use perfrun_cli::local::privilege;
 #[derive(Parser)]
 #[command(name = "perfrun-bench")]
 struct Args {
-    /// Which ones; all but `cluster` and `echo`, if none is named.
+    /// Which ones; all but `cluster`, `echo` and `stress`, if none is named.
     names: Vec<Name>,
     /// Pairs of measurements to take, each pair back to back.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
@@ -49,6 +50,8 @@ enum Name {
     Relay,
     /// Ten thousand streams that echo: whether all of them do, and what it costs.
     Echo,
+    /// A thousand sinks that fetch through one relay: memory of all of it, and whether the ramp is held.
+    Stress,
     /// All of it on Kubernetes: time to the first byte, start skew, throughput against iperf3, cost of the operator.
     Cluster,
 }
@@ -84,6 +87,9 @@ fn main() -> Result<()> {
         }
         if args.names.contains(&Name::Echo) {
             echo::run().await?;
+        }
+        if args.names.contains(&Name::Stress) {
+            stress::run().await?;
         }
         if args.names.contains(&Name::Cluster) {
             cluster::run(args.rounds, args.seconds).await?;
