@@ -4,7 +4,7 @@ use std::fs;
 
 use perfrun_api::{
     node::Reason,
-    results::{LinkCheck, Metric, Results, RunState},
+    results::{LinkCheck, Metric, Results, RunState, TrialRecord},
 };
 use perfrun_link::Kind;
 use rustix::process::Signal;
@@ -122,6 +122,44 @@ fn round_trips_take_as_long_as_the_network_says_and_results_prove_it() {
     assert!(results.trials[2].nodes["server-0"].link.is_some());
     assert!(ended.stdout.contains("Links: what a probe measured"), "{ended}");
     assert!(ended.stdout.contains("as asked for"), "{ended}");
+}
+
+#[test]
+fn each_leg_of_a_relay_is_as_long_as_its_network_says() {
+    if !Mode::available().any(|mode| mode == Mode::Namespaces) {
+        return;
+    }
+    let place = Place::alone();
+    let far = json!({
+        "name": "far",
+        "delay": "100ms",
+        "relay": { "client": { "delay": "100ms" }, "server": { "delay": "50ms" } },
+    });
+    let matrix =
+        json!({ "clients": ["libp2p"], "servers": ["libp2p"], "networks": ["far"], "rawBaseline": false });
+    let document = document::run("legs")
+        .with("workload", json!({ "relay": { "sizes": ["100k"], "pings": 2 } }))
+        .with("matrix", matrix)
+        .with("networks", json!([far]));
+    let ended = place.run(Mode::Namespaces, &document, &[]);
+    if !is_impaired(&ended) {
+        return;
+    }
+    let ended = ended.expect(0);
+    let results = results(&place.only_run());
+    // Between sink and source 100 ms each way; between sink and relay 100, between relay and source 50.
+    for (path, metric, milliseconds) in [
+        ("direct", Metric::RoundTripP50, 200.0),
+        ("relayed", Metric::RelayRoundTripP50, 200.0),
+        ("relayed", Metric::RoundTripP50, 300.0),
+    ] {
+        let mut records = results.trials.iter();
+        let of = |record: &&TrialRecord| results.plan.cells[record.trial.cell].id.contains(path);
+        let found = records.find(of).unwrap().metrics[&metric] * 1e3;
+        let expected = milliseconds..milliseconds + 50.0;
+        assert!(expected.contains(&found), "{path}, {metric}: {found} ms; {ended}");
+    }
+    assert_eq!(checks(&results)[0].legs.len(), 3);
 }
 
 #[test]

@@ -227,6 +227,27 @@ fn clients_are_their_own_servers_in_memory() {
 }
 
 #[test]
+fn stacks_meet_on_their_other_transports() {
+    let document = document::run("other-transports")
+        .with(
+            "matrix",
+            json!({
+                "clients": ["libp2p", "litep2p"],
+                "servers": ["libp2p", "litep2p"],
+                "transports": ["ws", "webrtc-direct", "memory"],
+                "rawBaseline": false,
+            }),
+        )
+        .with("workload", json!({ "ping": { "count": 5 } }));
+    for results in in_all_modes(&document) {
+        assert_eq!(results.plan.cells.len(), 4 + 2 + 1, "ws, webrtc-direct, memory");
+        for (cell, record) in records(&results) {
+            assert!(record.metrics[&Metric::RoundTripP50] > 0.0, "{}", cell.id);
+        }
+    }
+}
+
+#[test]
 fn many_clients_share_many_servers() {
     let document = document::run("many")
         .with("workload", json!({ "bandwidth": { "sizes": ["64Ki"] } }))

@@ -12,7 +12,7 @@ use perfrun_e2e::{
     Scene, admission, e2e, repository,
     results::{check_every_trial_once, failures, shape},
     run::{is, phase, told},
-    skip,
+    seconds, skip,
 };
 use tokio::process::Command;
 
@@ -24,6 +24,31 @@ fn the_quick_start_runs_as_it_is() {
 #[test]
 fn the_substreams_of_litep2p_perf_run_as_they_are() {
     e2e(async |scene| runs_as_it_is(scene, "litep2p-perf-substreams").await);
+}
+
+const OTHER_TRANSPORTS: &str = "
+workload: {ping: {count: 5}}
+matrix:
+  clients: [libp2p, litep2p]
+  servers: [libp2p, litep2p]
+  transports: [ws, webrtc-direct, memory]
+  rawBaseline: false
+iterations: 1
+warmup: 0
+topology: {placement: Any}
+";
+
+#[test]
+fn stacks_in_pods_meet_on_their_other_transports() {
+    e2e(async |scene| {
+        scene.create("others", OTHER_TRANSPORTS).await?;
+        let run = scene.succeeded("others", seconds(120)).await?;
+        let results = scene.results(&run).await?;
+        check_every_trial_once(&run, &results)?;
+        // {libp2p, litep2p}² on ws, libp2p with both on webrtc-direct, and with itself in memory.
+        ensure!(results.trials.len() == 4 + 2 + 1, "{:?}", results.plan.cells);
+        Ok(())
+    });
 }
 
 #[test]
