@@ -15,7 +15,7 @@ type Use = (&'static str, fn(u32) -> Parameters);
 /// The most streams that documents can ask for.
 const MOST_STREAMS: u32 = 4096;
 
-const USES: [Use; 12] = [
+const USES: [Use; 14] = [
     ("`bandwidth`, perf", |streams| {
         bandwidth(Protocol::Perf, Amount::Count(1), streams)
     }),
@@ -42,20 +42,11 @@ const USES: [Use; 12] = [
         count: 1,
         interval_seconds: 0.0,
     }),
-    ("`echo`", |streams| {
-        Parameters::Echo(Echo {
-            connections: 1,
-            streams_per_connection: streams,
-            connection_interval_seconds: 1.0,
-            stream_interval_seconds: 0.1,
-            message_bytes: ByteSize(1024),
-            pause_seconds: 0.5,
-            deadline_seconds: 5.0,
-            duration_seconds: 300.0,
-            identity: Identity::Ed25519,
-            sample_interval_seconds: 1.0,
-        })
+    ("`echo`", |streams| echo(1, streams, Identity::Ed25519)),
+    ("`echo`, 100 connections", |streams| {
+        echo(100, streams, Identity::Ed25519)
     }),
+    ("`echo`, rsa2048", |streams| echo(1, streams, Identity::Rsa2048)),
     ("`relay`, direct", |_| relay(RelayPath::Direct)),
     ("`relay`, relayed", |_| relay(RelayPath::Relayed)),
     ("`relayStress`", |_| Parameters::RelayStress {
@@ -69,6 +60,21 @@ const USES: [Use; 12] = [
         limits: RelayLimits::default(),
     }),
 ];
+
+fn echo(connections: u32, streams_per_connection: u32, identity: Identity) -> Parameters {
+    Parameters::Echo(Echo {
+        connections,
+        streams_per_connection,
+        connection_interval_seconds: 1.0,
+        stream_interval_seconds: 0.1,
+        message_bytes: ByteSize(1024),
+        pause_seconds: 0.5,
+        deadline_seconds: 5.0,
+        duration_seconds: 300.0,
+        identity,
+        sample_interval_seconds: 1.0,
+    })
+}
 
 /// Every pair on every transport, and the reasons for what it cannot do.
 pub fn page() -> String {
