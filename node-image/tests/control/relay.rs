@@ -87,11 +87,16 @@ impl Three {
 
     /// The addresses of the sources.
     async fn serves(&self, parameters: &Parameters, relay: String, peers: u32) -> Vec<String> {
+        let addresses = self.serves_if_it_may(parameters, relay, peers).await;
+        assert_eq!(addresses.len(), peers as usize, "{addresses:?}");
+        addresses
+    }
+
+    /// Of those sources that got a place at the relay.
+    async fn serves_if_it_may(&self, parameters: &Parameters, relay: String, peers: u32) -> Vec<String> {
         let request = self.request(parameters, Side::Source { relay, peers });
         assert_eq!(self.source.put("a", &request).await, StatusCode::CREATED);
-        let status = self.source.later_than("a", TrialState::Preparing).await;
-        assert_eq!(status.addresses.len(), peers as usize, "{status:?}");
-        status.addresses
+        self.source.later_than("a", TrialState::Preparing).await.addresses
     }
 
     fn request(&self, parameters: &Parameters, side: Side) -> TrialRequest {
@@ -249,13 +254,7 @@ async fn sources_that_get_no_place_are_counted_and_sinks_fetch_from_the_others()
     };
     let parameters = stress(2, one);
     let relay = three.relays(&parameters).await;
-    let request = three.request(&parameters, Side::Source { relay, peers: 2 });
-    assert_eq!(three.source.put("a", &request).await, StatusCode::CREATED);
-    let sources = three
-        .source
-        .later_than("a", TrialState::Preparing)
-        .await
-        .addresses;
+    let sources = three.serves_if_it_may(&parameters, relay, 2).await;
     assert_eq!(sources.len(), 1, "{sources:?}");
     three
         .sink

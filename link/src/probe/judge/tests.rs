@@ -1,0 +1,330 @@
+//! Links as they should be, and not.
+
+use std::num::NonZeroU64;
+
+use super::losses::{binomial_interval, bursts_interval};
+use super::simulated::{arrivals, echoes, simulated_round_trip};
+use super::*;
+use crate::impairment::{Chance, Distribution, Jitter, Loss};
+use crate::probe::Rate;
+use crate::ratio::Ratio;
+
+fn percent(percent: f64) -> Ratio {
+    Ratio::from_percent(percent).unwrap()
+}
+
+fn delay(milliseconds: u64) -> Impairment {
+    Impairment {
+        delay: Duration::from_millis(milliseconds),
+        ..Impairment::default()
+    }
+}
+
+fn lossy(ratio: f64) -> Impairment {
+    let loss = Loss::Random {
+        ratio: percent(ratio),
+        correlation: Ratio::ZERO,
+    };
+    Impairment {
+        loss: Some(loss),
+        ..Impairment::default()
+    }
+}
+
+fn measured(p50_ns: u64, lost_forward: u32) -> Measurement {
+    Measurement {
+        round_trip: Some(RoundTrip {
+            min_ns: p50_ns,
+            p50_ns,
+            p99_ns: p50_ns,
+        }),
+        forward: Delivery {
+            sent: 4000,
+            received: 4000 - lost_forward,
+        },
+        backward: Delivery {
+            sent: 4000 - lost_forward,
+            received: 4000 - lost_forward,
+        },
+        rate: None,
+    }
+}
+
+fn outside(forward: &Impairment, backward: &Impairment, measured: &Measurement) -> Vec<Quantity> {
+    let plan = Plan::of(forward, backward);
+    let verdict = judge(forward, backward, Duration::ZERO, &plan, measured);
+    verdict.outside().map(|finding| finding.quantity).collect()
+}
+
+#[test]
+fn intervals_are_those_of_the_binomial_distribution() {
+    // Of scipy.stats.binom.ppf([0.005, 0.995], n, p).
+    assert_eq!(binomial_interval(4000, 0.01), (25, 57));
+    assert_eq!(binomial_interval(50_000, 0.05), (2375, 2626));
+    assert_eq!(binomial_interval(1000, 0.001), (0, 4));
+    assert_eq!(binomial_interval(10, 0.0), (0, 0));
+    assert_eq!(binomial_interval(10, 1.0), (10, 10));
+}
+
+#[test]
+fn a_round_trip_is_both_delays_within_its_tolerance() {
+    let (there, back) = (delay(10), delay(15));
+    assert_eq!(outside(&there, &back, &measured(25_000_000, 0)), []);
+    assert_eq!(outside(&there, &back, &measured(25_290_000, 0)), []);
+    assert_eq!(
+        outside(&there, &back, &measured(25_400_000, 0)),
+        [Quantity::RoundTripMedian]
+    );
+    assert_eq!(
+        outside(&there, &back, &measured(10_100_000, 0)),
+        [Quantity::RoundTripMedian]
+    );
+    assert_eq!(outside(&delay(100), &delay(100), &measured(201_900_000, 0)), []);
+    // What lies between machines without any impairment is not the impairment's.
+    let plan = Plan::of(&there, &back);
+    let base = Duration::from_millis(2);
+    assert!(judge(&there, &back, base, &plan, &measured(27_100_000, 0)).is_effective());
+}
+
+#[test]
+fn loss_that_is_missing_or_too_much_is_found() {
+    assert_eq!(outside(&lossy(1.0), &delay(0), &measured(0, 40)), []);
+    assert_eq!(
+        outside(&lossy(1.0), &delay(0), &measured(0, 0)),
+        [Quantity::LossForward]
+    );
+    assert_eq!(
+        outside(&lossy(1.0), &delay(0), &measured(0, 80)),
+        [Quantity::LossForward]
+    );
+    assert_eq!(
+        outside(&delay(0), &delay(0), &measured(0, 1)),
+        [Quantity::LossForward]
+    );
+}
+
+#[test]
+fn intervals_of_bursts_are_exact() {
+    // The same in good and in bad times is no burst.
+    assert_eq!(bursts_interval(4000, [0.3, 0.2, 0.01, 0.01]), (25, 57));
+    assert_eq!(bursts_interval(4000, [0.0, 0.5, 1.0, 0.01]), (25, 57));
+    assert_eq!(bursts_interval(10, [1.0, 0.0, 1.0, 0.0]), (9, 9));
+    // Against as many simulated links as it takes to find the ends to a few counts.
+    let chain = [0.002, 0.2, 1.0, 0.0].map(|ratio| Ratio::new(ratio).unwrap());
+    let [enter_bad, leave_bad, loss_in_bad, loss_in_good] = chain;
+    let bursts = Impairment {
+        loss: Some(Loss::GilbertElliott {
+            enter_bad,
+            leave_bad,
+            loss_in_bad,
+            loss_in_good,
+        }),
+        ..Impairment::default()
+    };
+    let plan = Plan::of(&bursts, &bursts);
+    let (least, most) = bursts_interval(4000, chain.map(Ratio::get));
+    let within = (0..4000).filter(|seed| {
+        let lost = 4000 - arrivals(&bursts, echoes(&plan), *seed).count() as u32;
+        (least..=most).contains(&lost)
+    });
+    // 99 % of 4000, within four standard deviations.
+    let within = within.count();
+    assert!(
+        (3935..=3985).contains(&within),
+        "{within} of 4000 in {least}..={most}"
+    );
+}
+
+#[test]
+fn rates_of_links_with_jitter_are_judged_by_what_jitter_leaves_of_them() {
+    let steady = Impairment {
+        rate_bits_per_second: NonZeroU64::new(4_000_000),
+        ..delay(100)
+    };
+    let jittery = Impairment {
+        jitter: Some(Jitter {
+            amount: Duration::from_millis(20),
+            distribution: Distribution::Normal,
+            correlation: Ratio::ZERO,
+        }),
+        ..steady.clone()
+    };
+    let of = |way: &Impairment| shares_of_rate(way, &Plan::of(way, way));
+    assert_eq!(of(&steady), (1.0, 1.0));
+    let (least, most) = of(&jittery);
+    assert!((0.8..0.99).contains(&least) && most < 1.1, "{least} {most}");
+}
+
+#[test]
+fn bursts_have_a_wider_interval_than_single_losses() {
+    let bursts = Impairment {
+        loss: Some(Loss::GilbertElliott {
+            enter_bad: percent(0.1),
+            leave_bad: percent(10.0),
+            loss_in_bad: Ratio::ONE,
+            loss_in_good: Ratio::ZERO,
+        }),
+        ..Impairment::default()
+    };
+    let plan = Plan::of(&bursts, &bursts);
+    let (least, most) = loss_interval(&bursts, &plan, 4000);
+    let single = binomial_interval(4000, 0.001 / 0.101);
+    assert!(least < single.0 && most > single.1, "{least} {most} {single:?}");
+    assert_eq!(outside(&bursts, &delay(0), &measured(0, 40)), []);
+    assert_eq!(
+        outside(&bursts, &delay(0), &measured(0, 400)),
+        [Quantity::LossForward]
+    );
+}
+
+#[test]
+fn corruption_looks_like_loss() {
+    let corrupt = Impairment {
+        corrupt: Some(Chance {
+            ratio: percent(10.0),
+            correlation: Ratio::ZERO,
+        }),
+        ..delay(0)
+    };
+    assert_eq!(outside(&corrupt, &delay(0), &measured(0, 400)), []);
+    assert_eq!(
+        outside(&corrupt, &delay(0), &measured(0, 0)),
+        [Quantity::LossForward]
+    );
+}
+
+fn jittery(jitter: u64, impairment: Impairment) -> Impairment {
+    Impairment {
+        jitter: Some(Jitter {
+            amount: Duration::from_millis(jitter),
+            distribution: Distribution::Normal,
+            correlation: Ratio::ZERO,
+        }),
+        ..impairment
+    }
+}
+
+#[test]
+fn jitter_that_does_nothing_is_found() {
+    let link = jittery(5, delay(50));
+    let with = |p99_ns| Measurement {
+        round_trip: Some(RoundTrip {
+            min_ns: 50_000_000,
+            p50_ns: 50_000_000,
+            p99_ns,
+        }),
+        ..measured(0, 0)
+    };
+    let outside = |forward: &Impairment, p99_ns| outside(forward, &delay(0), &with(p99_ns));
+    // 2.33 deviations.
+    assert_eq!(outside(&link, 61_600_000), []);
+    assert_eq!(outside(&link, 50_000_000), [Quantity::RoundTripSpread]);
+    assert_eq!(outside(&link, 53_000_000), [Quantity::RoundTripSpread]);
+    // The machine's, which jitter is not blamed for.
+    assert_eq!(outside(&link, 200_000_000), []);
+    // Too little to tell, and none.
+    let hardly = Impairment {
+        jitter: Some(Jitter {
+            amount: Duration::from_micros(500),
+            ..link.jitter.unwrap()
+        }),
+        ..delay(50)
+    };
+    assert_eq!(outside(&hardly, 50_000_000), []);
+    assert_eq!(outside(&delay(50), 50_000_000), []);
+}
+
+/// Links like the presets wan, leo, mobile4g, mobile3g and satellite: jitter, delay and rate of both ways.
+#[test]
+fn jitter_as_it_should_be_is_never_found_missing() {
+    for (jitter, milliseconds, megabits) in [
+        (1, 25, [100, 100]),
+        (2, 20, [15, 100]),
+        (3, 30, [10, 40]),
+        (10, 100, [1, 4]),
+        (3, 300, [5, 50]),
+    ] {
+        let [forward, backward] = megabits.map(|megabits| Impairment {
+            rate_bits_per_second: NonZeroU64::new(megabits * 1_000_000),
+            ..jittery(jitter, delay(milliseconds))
+        });
+        // Few vary the most.
+        let plan = Plan::within(&forward, &backward, Duration::from_millis(200));
+        let simulated = simulated_round_trips(&forward, &backward, &plan);
+        for run in 1000..1200 {
+            let Simulated { median, spread } = simulated_round_trip(&forward, &backward, &plan, run).unwrap();
+            let nanoseconds = |time: Duration| time.as_nanos() as u64;
+            let round_trip = RoundTrip {
+                min_ns: 0,
+                p50_ns: nanoseconds(median),
+                p99_ns: nanoseconds(median + spread),
+            };
+            let finding = spread_finding(&simulated, round_trip).expect("it is enough to tell");
+            assert_eq!(finding.judgement, Judgement::Within, "{jitter} ms: {finding}");
+        }
+    }
+}
+
+#[test]
+fn skewed_jitter_moves_the_median() {
+    let jittery = Impairment {
+        jitter: Some(Jitter {
+            amount: Duration::from_millis(20),
+            distribution: Distribution::Pareto,
+            correlation: Ratio::ZERO,
+        }),
+        ..delay(50)
+    };
+    // The median of the table is (2^(1/3) - 1.5) · 4/3 jitters away from the mean.
+    let median = 50.0 + 20.0 * (2f64.powf(1.0 / 3.0) - 1.5) * 4.0 / 3.0;
+    let spread = |p50_ns| Measurement {
+        round_trip: Some(RoundTrip {
+            min_ns: 0,
+            p50_ns,
+            p99_ns: p50_ns + 100_000_000,
+        }),
+        ..measured(0, 0)
+    };
+    assert_eq!(outside(&jittery, &delay(0), &spread((median * 1e6) as u64)), []);
+    assert_eq!(
+        outside(&jittery, &delay(0), &spread(50_000_000)),
+        [Quantity::RoundTripMedian]
+    );
+}
+
+#[test]
+fn a_rate_is_judged_if_enough_was_offered() {
+    let slow = Impairment {
+        rate_bits_per_second: NonZeroU64::new(100_000_000),
+        ..delay(0)
+    };
+    let with = |offered, received| {
+        let rate = Rate {
+            offered_bits_per_second: offered,
+            received_bits_per_second: received,
+        };
+        let measured = Measurement {
+            rate: Some(rate),
+            ..measured(0, 0)
+        };
+        let plan = Plan::of(&slow, &delay(0));
+        let verdict = judge(&slow, &delay(0), Duration::ZERO, &plan, &measured);
+        verdict
+            .findings
+            .iter()
+            .find(|finding| finding.quantity == Quantity::RateForward)
+            .unwrap()
+            .judgement
+    };
+    assert_eq!(with(115_000_000, 98_000_000), Judgement::Within);
+    assert_eq!(with(115_000_000, 115_000_000), Judgement::Outside);
+    assert_eq!(with(115_000_000, 60_000_000), Judgement::Outside);
+    assert_eq!(with(70_000_000, 60_000_000), Judgement::NotJudged);
+}
+
+#[test]
+fn findings_are_sentences() {
+    let finding = Finding::of(Quantity::LossForward, 3.0, 25.0, 57.0);
+    let expected = "datagrams lost on the way there: 3.000, expected 25.000 to 57.000: not as asked for";
+    assert_eq!(finding.to_string(), expected);
+}
