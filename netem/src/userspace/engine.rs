@@ -1,5 +1,7 @@
 //! The thread that holds the frames: reads them, has their fate decided, and writes them when their time has come.
 
+mod alarm;
+
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,6 +17,7 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 use crate::frame;
 use crate::realtime;
 use crate::tap::Tap;
+use alarm::Alarm;
 use perfrun_link::Scheduling;
 use perfrun_link::emulation::{Departure, DueQueue, LinkState, Nanos, Packet, Random, Tally};
 use perfrun_link::route::{Link, Prefix};
@@ -34,6 +37,9 @@ const LATENESS_MAX: u64 = 60_000_000_000;
 
 /// Two digits are enough to judge a percentile.
 const LATENESS_DIGITS: u8 = 2;
+
+/// Neither frames nor commands.
+const NOTHING: (bool, bool) = (false, false);
 
 /// What the thread is told.
 pub(super) enum Command {
@@ -112,6 +118,7 @@ pub(super) struct Engine {
     links: Links,
     generation: u64,
     queue: DueQueue<Held>,
+    alarm: Alarm,
     /// What is read into.
     buffer: Box<[u8]>,
     spare_buffers: Vec<Box<[u8]>>,
@@ -139,6 +146,7 @@ impl Engine {
             links,
             generation: 0,
             queue: DueQueue::default(),
+            alarm: Alarm::default(),
             buffer: new_buffer(),
             spare_buffers: Vec::new(),
             unmatched: 0,
@@ -162,21 +170,35 @@ impl Engine {
         }
     }
 
-    /// Sleeps until a frame comes, one has to leave, or there are commands.
-    fn wait(&self) -> io::Result<(bool, bool)> {
-        let timeout = self.queue.next_due().map(|due| {
-            let nanoseconds = due.saturating_sub(now());
-            Timespec {
-                tv_sec: (nanoseconds / 1_000_000_000) as i64,
-                tv_nsec: (nanoseconds % 1_000_000_000) as _,
-            }
+    /// Until a frame comes, one has to leave, or there are commands.
+    fn wait(&mut self) -> io::Result<(bool, bool)> {
+        let Some(due) = self.queue.next_due() else {
+            return self.sleep(None);
+        };
+        let began = now();
+        let alarm = self.alarm.before(due, began);
+        let mut happened = self.sleep(Some(alarm.saturating_sub(began)))?;
+        if happened == NOTHING && alarm > began {
+            self.alarm.was_late_by(now().saturating_sub(alarm));
+        }
+        while happened == NOTHING && now() < due {
+            happened = self.sleep(Some(0))?;
+        }
+        Ok(happened)
+    }
+
+    /// Until a frame comes or there are commands, for as many nanoseconds at most.
+    fn sleep(&self, at_most: Option<Nanos>) -> io::Result<(bool, bool)> {
+        let timeout = at_most.map(|nanoseconds| Timespec {
+            tv_sec: (nanoseconds / 1_000_000_000) as i64,
+            tv_nsec: (nanoseconds % 1_000_000_000) as _,
         });
         let mut fds = [
             PollFd::new(&*self.tap, PollFlags::IN),
             PollFd::new(&self.wake, PollFlags::IN),
         ];
         match poll(&mut fds, timeout.as_ref()) {
-            Err(Errno::INTR) => return Ok((false, false)),
+            Err(Errno::INTR) => return Ok(NOTHING),
             polled => polled?,
         };
         // Errors are readable, too: reading says which.

@@ -1,0 +1,80 @@
+//! Waking up in time where CPUs that sleep take their time.
+
+use perfrun_link::emulation::Nanos;
+
+/// Above it a CPU was busy with others, and an earlier alarm would not have helped.
+const SLEEPY: Nanos = 250_000;
+
+/// An alarm counts as one part of so many, what was learnt before as the others.
+const MEMORY: Nanos = 8;
+
+/// At most this part of the time is spent awake and waiting. A thread with real-time priority that turns all the time is
+/// stopped by the kernel for 5 % of it.
+const TURNING: Nanos = 8;
+
+/// An alarm that is set earlier by what it usually is late.
+///
+/// On a virtual machine whose host is busy a timer that finds its CPU asleep is 0.1 ms late, and so is each frame that waits
+/// for it, on either side of a link. Whoever wakes up too early turns until it is time. While CPUs do not sleep alarms are
+/// hardly late, and hardly early either.
+#[derive(Debug, Default)]
+pub(super) struct Alarm {
+    usually_late: Nanos,
+}
+
+impl Alarm {
+    /// When to be woken for what is due.
+    pub(super) fn before(&self, due: Nanos, now: Nanos) -> Nanos {
+        due - self.usually_late.min(due.saturating_sub(now) / TURNING)
+    }
+
+    /// Learns from an alarm how late it was.
+    pub(super) fn was_late_by(&mut self, late: Nanos) {
+        if late <= SLEEPY {
+            self.usually_late = (self.usually_late * (MEMORY - 1) + late) / MEMORY;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn early_after(alarms: &[Nanos], wait: Nanos) -> Nanos {
+        const NOW: Nanos = 1_000_000;
+        let mut alarm = Alarm::default();
+        alarms.iter().for_each(|late| alarm.was_late_by(*late));
+        NOW + wait - alarm.before(NOW + wait, NOW)
+    }
+
+    #[test]
+    fn alarms_are_as_early_as_they_were_late() {
+        assert_eq!(early_after(&[], 4_000_000), 0);
+        let early = early_after(&[100_000; 30], 4_000_000);
+        assert!((95_000..=100_000).contains(&early), "{early}");
+    }
+
+    #[test]
+    fn a_cpu_that_has_woken_up_is_learnt_soon() {
+        let early = early_after(&[[100_000; 30], [3_000; 30]].concat(), 4_000_000);
+        assert!(early < 6_000, "{early}");
+    }
+
+    #[test]
+    fn waiting_for_others_teaches_nothing() {
+        assert_eq!(early_after(&[5_000_000; 30], 4_000_000), 0);
+    }
+
+    #[test]
+    fn frames_that_follow_closely_are_not_waited_for_awake() {
+        assert_eq!(early_after(&[100_000; 30], 64_000), 8_000);
+    }
+
+    #[test]
+    fn what_is_overdue_is_not_waited_for() {
+        let alarm = Alarm {
+            usually_late: 100_000,
+        };
+        assert_eq!(alarm.before(5, 7), 5);
+    }
+}
