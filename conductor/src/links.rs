@@ -14,7 +14,11 @@ use std::{
     time::Duration,
 };
 
-use futures::{StreamExt, future::join_all, stream};
+use futures::{
+    StreamExt,
+    future::{join_all, try_join},
+    stream,
+};
 use perfrun_api::{
     network::Conditions,
     node::{LinkRequest, LinkStatus, ProbeRequest},
@@ -483,11 +487,10 @@ impl<'a> Links<'a> {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            let measured = self.measure(&pair.client, &pair.server, plan.clone()).await?;
+            let (measured, filled) = self.measure_both_ways(&pair, &plan, &back).await?;
             let mut verdict = judge(to_server, to_client, base, &plan, &measured).await?;
             let mut rate_to_client = None;
-            if back.fill.is_some() {
-                let filled = self.measure(&pair.server, &pair.client, back.clone()).await?;
+            if let Some(filled) = filled {
                 rate_to_client = filled.rate;
                 let back = judge(to_client, to_server, base, &back, &filled).await?;
                 let rates = back
@@ -511,6 +514,43 @@ impl<'a> Links<'a> {
                 });
             }
         }
+    }
+
+    /// The link to the server and, if it is to be measured, the rate in the other direction.
+    async fn measure_both_ways(
+        &self,
+        Pair { client, server }: &Pair,
+        plan: &probe::Plan,
+        back: &probe::Plan,
+    ) -> Result<(Measurement, Option<Measurement>), Unready> {
+        if !plan.fills_beside(back) {
+            let measured = self.measure(client, server, plan.clone()).await?;
+            let filled = match back.fill {
+                None => None,
+                Some(_) => Some(self.measure(server, client, back.clone()).await?),
+            };
+            return Ok((measured, filled));
+        }
+        // Echoes have the link to themselves: behind what fills it they would be late.
+        let only_echoes = probe::Plan {
+            fill: None,
+            ..plan.clone()
+        };
+        let only_rate = probe::Plan {
+            echoes: 0,
+            ..plan.clone()
+        };
+        let echoed = self.measure(client, server, only_echoes).await?;
+        let (there, filled) = try_join(
+            self.measure(client, server, only_rate),
+            self.measure(server, client, back.clone()),
+        )
+        .await?;
+        let measured = Measurement {
+            rate: there.rate,
+            ..echoed
+        };
+        Ok((measured, Some(filled)))
     }
 
     async fn measure(&self, from: &str, to: &str, plan: probe::Plan) -> Result<Measurement, Unready> {

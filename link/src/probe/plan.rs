@@ -48,6 +48,9 @@ const FILL_EXCESS: f64 = 1.15;
 /// Above this, sending is the limit, not the link.
 const FILL_MAX_BITS_PER_SECOND: u64 = 2_000_000_000;
 
+/// Two directions may be filled at once up to this, which is little work even for a machine that has both ends.
+const FILL_TOGETHER_MAX_BITS_PER_SECOND: u64 = 100_000_000;
+
 /// The longest that any part of a probe may take. Answers over the slowest links that can be set come sooner.
 const TIME_MAX: Duration = Duration::from_secs(300);
 
@@ -157,6 +160,13 @@ impl Plan {
         echoes.saturating_add(fill).saturating_add(asking)
     }
 
+    /// Whether the other direction can be filled while this one is: they share no rate, but the work.
+    pub fn fills_beside(&self, other: &Self) -> bool {
+        let bits_per_second = |plan: &Self| Some(plan.fill.as_ref()?.bits_per_second);
+        let both = bits_per_second(self).zip(bits_per_second(other));
+        both.is_some_and(|(there, back)| there.saturating_add(back) <= FILL_TOGETHER_MAX_BITS_PER_SECOND)
+    }
+
     /// Looks for what cannot be carried out: plans come from other processes, too.
     pub fn check(&self) -> Result<(), BadPlan> {
         if self.echoes > ECHOES_MAX {
@@ -261,6 +271,15 @@ mod tests {
         assert_eq!((fill(&plan), fill(&short)).0, 5 * fill(&short));
         let pace = |plan: &Plan| (plan.echo_interval, plan.echoes_at_once, plan.patience);
         assert_eq!(pace(&short), pace(&plan));
+    }
+
+    #[test]
+    fn slow_links_are_filled_both_ways_at_once() {
+        let plan = |megabits: u64| Plan::of(&rate(megabits * 1_000_000), &Impairment::default());
+        assert!(plan(5).fills_beside(&plan(50)));
+        assert!(!plan(5).fills_beside(&plan(100)));
+        let none = Plan::of(&Impairment::default(), &Impairment::default());
+        assert!(!plan(5).fills_beside(&none) && !none.fills_beside(&plan(5)));
     }
 
     #[test]
