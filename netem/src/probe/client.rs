@@ -106,8 +106,8 @@ impl Client {
             return Ok(());
         }
         let mut ticks = interval(plan.echo_interval);
-        // Late ones are sent late, not together.
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // Late ones are sent late, not together, and those after them on time.
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut sent = 0;
         while sent < plan.echoes {
             tokio::select! {
