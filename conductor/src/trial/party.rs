@@ -123,12 +123,17 @@ pub(super) async fn prepare_clients(
 }
 
 fn request(task: &Task<'_>, stack: Stack, side: Side) -> TrialRequest {
+    let timeout = match side {
+        Side::Client { .. } | Side::Both { .. } => task.timeout,
+        // Prepared before the clients they would end before them, which would find a broken stream and not a lack of time.
+        Side::Server | Side::Relay | Side::Source { .. } => task.timeout + GRACE / 2,
+    };
     TrialRequest {
         stack,
         transport: task.cell.transport,
         parameters: task.cell.parameters.clone(),
+        timeout_seconds: timeout.as_secs_f64(),
         side,
-        timeout_seconds: task.timeout.as_secs_f64(),
         labels: TrialLabels {
             cell: task.cell.id.clone(),
             network: task.cell.network.clone(),

@@ -21,7 +21,11 @@ fn request(bench: &Bench, side: Side) -> TrialRequest {
     } else {
         cell.client_stack
     };
-    let timeout = Duration::from(bench.options.timeouts.trial);
+    let mut timeout = Duration::from(bench.options.timeouts.trial);
+    if side == Side::Server {
+        // Clients end first.
+        timeout += Duration::from_millis(2500);
+    }
     TrialRequest {
         stack,
         transport: cell.transport,
