@@ -178,8 +178,13 @@ impl Engine {
         let began = now();
         let alarm = self.alarm.before(due, began);
         let mut happened = self.sleep(Some(alarm.saturating_sub(began)))?;
-        if happened == NOTHING && alarm > began {
-            self.alarm.was_late_by(now().saturating_sub(alarm));
+        let woke = now();
+        // Or a signal woke it, long before it is time.
+        if happened != NOTHING || woke < alarm {
+            return Ok(happened);
+        }
+        if alarm > began {
+            self.alarm.was_late_by(woke - alarm);
         }
         while happened == NOTHING && now() < due {
             happened = self.sleep(Some(0))?;
