@@ -29,7 +29,7 @@ use perfrun_link::{
     Impairment, Link, Prefix, Route,
     probe::{self, Measurement, Quantity, Verdict},
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 pub(crate) use self::unready::{NotMet, Unready};
 use self::{
@@ -487,7 +487,7 @@ impl<'a> Links<'a> {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            let (measured, filled) = self.measure_both_ways(&pair, &plan, &back).await?;
+            let (measured, filled) = self.measure_both_ways(&pair, to_server, &plan, &back).await?;
             let mut verdict = judge(to_server, to_client, base, &plan, &measured).await?;
             let mut rate_to_client = None;
             if let Some(filled) = filled {
@@ -520,37 +520,27 @@ impl<'a> Links<'a> {
     async fn measure_both_ways(
         &self,
         Pair { client, server }: &Pair,
+        to_server: &Impairment,
         plan: &probe::Plan,
         back: &probe::Plan,
     ) -> Result<(Measurement, Option<Measurement>), Unready> {
-        if !plan.fills_beside(back) {
-            let measured = self.measure(client, server, plan.clone()).await?;
-            let filled = match back.fill {
-                None => None,
-                Some(_) => Some(self.measure(server, client, back.clone()).await?),
-            };
-            return Ok((measured, filled));
+        let there = self.measure(client, server, plan.clone());
+        let filled = async {
+            match back.fill {
+                None => Ok(None),
+                Some(_) => self.measure(server, client, back.clone()).await.map(Some),
+            }
+        };
+        match plan.fills_beside(back, to_server) {
+            None => Ok((there.await?, filled.await?)),
+            Some(after) => {
+                try_join(there, async {
+                    sleep(after).await;
+                    filled.await
+                })
+                .await
+            }
         }
-        // Echoes have the link to themselves: behind what fills it they would be late.
-        let only_echoes = probe::Plan {
-            fill: None,
-            ..plan.clone()
-        };
-        let only_rate = probe::Plan {
-            echoes: 0,
-            ..plan.clone()
-        };
-        let echoed = self.measure(client, server, only_echoes).await?;
-        let (there, filled) = try_join(
-            self.measure(client, server, only_rate),
-            self.measure(server, client, back.clone()),
-        )
-        .await?;
-        let measured = Measurement {
-            rate: there.rate,
-            ..echoed
-        };
-        Ok((measured, Some(filled)))
     }
 
     async fn measure(&self, from: &str, to: &str, plan: probe::Plan) -> Result<Measurement, Unready> {

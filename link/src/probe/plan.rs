@@ -48,8 +48,12 @@ const FILL_EXCESS: f64 = 1.15;
 /// Above this, sending is the limit, not the link.
 const FILL_MAX_BITS_PER_SECOND: u64 = 2_000_000_000;
 
-/// Two directions may be filled at once up to this, which is little work even for a machine that has both ends.
+/// Up to this, filling is little work even for a machine that has both ends: it disturbs neither echoes that are on their way
+/// nor the other direction.
 const FILL_TOGETHER_MAX_BITS_PER_SECOND: u64 = 100_000_000;
+
+/// How much later than planned the last echo may be on the server's side.
+const ECHOES_LATE_MAX: Duration = Duration::from_millis(100);
 
 /// The longest that any part of a probe may take. Answers over the slowest links that can be set come sooner.
 const TIME_MAX: Duration = Duration::from_secs(300);
@@ -131,13 +135,6 @@ impl Plan {
         };
         let times = (echo_time.min(TIME_MAX).as_nanos() / echo_interval.as_nanos()).max(1) as u32;
         let times = times.max(ECHOES_MIN.div_ceil(per_tick.max(1)));
-        let farthest = |way: &Impairment| {
-            way.delay
-                + way
-                    .jitter
-                    .as_ref()
-                    .map_or(Duration::ZERO, |jitter| 4 * jitter.amount)
-        };
         Self {
             echo_interval,
             echoes_at_once: per_tick.max(1),
@@ -149,22 +146,34 @@ impl Plan {
         }
     }
 
+    /// How long echoes are sent.
+    fn echoing(&self) -> Duration {
+        self.echo_interval
+            .saturating_mul(self.echoes.div_ceil(self.echoes_at_once.max(1)))
+    }
+
     /// How long it takes when hardly anything comes back.
     pub fn longest(&self) -> Duration {
-        let echoes = self
-            .echo_interval
-            .saturating_mul(self.echoes.div_ceil(self.echoes_at_once.max(1)));
         let fill = self.fill.as_ref().map_or(Duration::ZERO, |fill| fill.duration);
         // For the last echoes, and for each answer.
         let asking = self.patience.saturating_mul(QUESTIONS + 1);
-        echoes.saturating_add(fill).saturating_add(asking)
+        self.echoing().saturating_add(fill).saturating_add(asking)
     }
 
-    /// Whether the other direction can be filled while this one is: they share no rate, but the work.
-    pub fn fills_beside(&self, other: &Self) -> bool {
-        let bits_per_second = |plan: &Self| Some(plan.fill.as_ref()?.bits_per_second);
-        let both = bits_per_second(self).zip(bits_per_second(other));
-        both.is_some_and(|(there, back)| there.saturating_add(back) <= FILL_TOGETHER_MAX_BITS_PER_SECOND)
+    /// Whether the link is filled behind the last echo, while answers still come: they share no rate, but the work.
+    pub fn fills_early(&self) -> bool {
+        self.fill
+            .as_ref()
+            .is_some_and(|fill| fill.bits_per_second <= FILL_TOGETHER_MAX_BITS_PER_SECOND)
+    }
+
+    /// When the other direction can be filled, after the beginning: behind the last answer, while this direction is filled.
+    /// Nothing, if that would be too much work at once.
+    pub fn fills_beside(&self, back: &Self, forward: &Impairment) -> Option<Duration> {
+        let (there, other) = (self.fill.as_ref()?, back.fill.as_ref()?);
+        let together = there.bits_per_second.saturating_add(other.bits_per_second);
+        (together <= FILL_TOGETHER_MAX_BITS_PER_SECOND)
+            .then(|| self.echoing() + farthest(forward) + ECHOES_LATE_MAX)
     }
 
     /// Looks for what cannot be carried out: plans come from other processes, too.
@@ -176,8 +185,7 @@ impl Plan {
             if self.echo_interval.is_zero() || self.echoes_at_once == 0 {
                 return Err(BadPlan::NoPace);
             }
-            let times = self.echoes.div_ceil(self.echoes_at_once);
-            not_too_long(self.echo_interval.saturating_mul(times))?;
+            not_too_long(self.echoing())?;
         }
         if let Some(fill) = &self.fill {
             not_too_long(fill.duration)?;
@@ -187,6 +195,12 @@ impl Plan {
         }
         not_too_long(self.patience)
     }
+}
+
+/// The latest that what is sent comes to the other end.
+fn farthest(way: &Impairment) -> Duration {
+    let jitter = way.jitter.as_ref().map(|jitter| 4 * jitter.amount);
+    way.delay + jitter.unwrap_or_default()
 }
 
 fn not_too_long(time: Duration) -> Result<(), BadPlan> {
@@ -275,11 +289,21 @@ mod tests {
 
     #[test]
     fn slow_links_are_filled_both_ways_at_once() {
-        let plan = |megabits: u64| Plan::of(&rate(megabits * 1_000_000), &Impairment::default());
-        assert!(plan(5).fills_beside(&plan(50)));
-        assert!(!plan(5).fills_beside(&plan(100)));
+        let far = |megabits: u64| Impairment {
+            delay: Duration::from_millis(300),
+            ..rate(megabits * 1_000_000)
+        };
+        let plan = |megabits: u64| Plan::of(&far(megabits), &Impairment::default());
+        let beside = |plan: &Plan, back: &Plan| plan.fills_beside(back, &far(5));
+        // A second of echoes, the last one's way, and patience.
+        assert_eq!(
+            beside(&plan(5), &plan(50)),
+            Some(Duration::from_millis(1000 + 300 + 100))
+        );
+        assert_eq!(beside(&plan(5), &plan(100)), None);
         let none = Plan::of(&Impairment::default(), &Impairment::default());
-        assert!(!plan(5).fills_beside(&none) && !none.fills_beside(&plan(5)));
+        assert_eq!((beside(&plan(5), &none), beside(&none, &plan(5))), (None, None));
+        assert!(plan(5).fills_early() && !plan(100).fills_early() && !none.fills_early());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use perfrun_link::probe::{
 };
 use thiserror::Error;
 use tokio::net::UdpSocket;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 
 use super::server::enlarge;
 use super::wire::{Counts, Datagram, LENGTH, Message, Seen};
@@ -55,11 +55,7 @@ pub async fn measure(socket: UdpSocket, server: SocketAddr, plan: &Plan) -> Resu
         round_trips: Vec::new(),
         told: None,
     };
-    client.echo(plan).await.map_err(Error::Talk)?;
-    let offered = match &plan.fill {
-        None => None,
-        Some(fill) => Some(client.fill(fill).await.map_err(Error::Talk)?),
-    };
+    let offered = client.echo_and_fill(plan).await.map_err(Error::Talk)?;
     // What all has come back of has all arrived, be it that nothing was sent.
     let counts = if offered.is_none() && client.answered.count() == plan.echoes {
         Counts {
@@ -101,9 +97,26 @@ struct Client {
 }
 
 impl Client {
-    async fn echo(&mut self, plan: &Plan) -> io::Result<()> {
+    /// Bits per second that filled the link, if it was to be filled.
+    async fn echo_and_fill(&mut self, plan: &Plan) -> io::Result<Option<u64>> {
+        let sent = self.echo(plan).await?;
+        if !plan.fills_early() {
+            self.wait(plan, sent, plan.fill.is_none()).await?;
+        }
+        let offered = match &plan.fill {
+            None => None,
+            Some(fill) => Some(self.fill(fill).await?),
+        };
+        if plan.fills_early() {
+            self.wait(plan, sent, true).await?;
+        }
+        Ok(offered)
+    }
+
+    /// Sends echoes, and takes in what comes back meanwhile. When the last one was sent.
+    async fn echo(&mut self, plan: &Plan) -> io::Result<Instant> {
         if plan.echoes == 0 {
-            return Ok(());
+            return Ok(Instant::now());
         }
         let mut ticks = interval(plan.echo_interval);
         // Late ones are sent late, not together, and those after them on time.
@@ -124,32 +137,25 @@ impl Client {
                 }
             }
         }
-        self.wait(plan).await
+        Ok(Instant::now())
     }
 
-    /// Until all echoes have come back, or for as long as there is patience. If nothing else will be sent, the server is asked
-    /// meanwhile what it has counted: so late that echoes may be as late on the way there as they may be altogether.
-    async fn wait(&mut self, plan: &Plan) -> io::Result<()> {
-        let sent = Instant::now();
+    /// Until all echoes, the last of which was sent then, have come back, or for as long as there is patience. If all is sent,
+    /// the server is asked meanwhile what it has counted: so late that echoes may be as late on the way there as they may be
+    /// altogether.
+    async fn wait(&mut self, plan: &Plan, sent: Instant, is_all_sent: bool) -> io::Result<()> {
         let deadline = sent + plan.patience;
-        let mut is_asked = plan.fill.is_some();
-        while self.answered.count() < plan.echoes {
+        let all_back = |client: &Self| client.answered.count() >= plan.echoes;
+        let any_back = |client: &Self| all_back(client) || !client.round_trips.is_empty();
+        if is_all_sent && self.listen(deadline, any_back).await? {
             let shortest = self.round_trips.iter().min().copied().unwrap_or_default();
             let ask_at = sent + plan.patience.saturating_sub(Duration::from_nanos(shortest));
-            let until = if is_asked { deadline } else { ask_at };
-            match timeout_at(until, self.socket.readable()).await {
-                Ok(readable) => {
-                    readable?;
-                    self.take_all()?;
-                }
-                Err(_) if is_asked => break,
-                Err(_) => {
-                    self.send(0, Message::Ask, LENGTH).await?;
-                    is_asked = true;
-                }
+            if self.listen(ask_at, all_back).await? {
+                return Ok(());
             }
+            self.send(0, Message::Ask, LENGTH).await?;
         }
-        Ok(())
+        self.listen(deadline, all_back).await.map(drop)
     }
 
     /// Bits per second that were sent.
@@ -164,7 +170,7 @@ impl Client {
                 self.send(0, Message::Fill, fill.payload_bytes).await?;
                 sent += 1;
             }
-            sleep(FILL_TICK).await;
+            self.listen(Instant::now() + FILL_TICK, |_| false).await?;
         }
         let bits = sent * (fill.payload_bytes as u64 + HEADER_BYTES) * 8;
         Ok((bits as f64 / begin.elapsed().as_secs_f64()) as u64)
@@ -179,14 +185,21 @@ impl Client {
             }
             self.send(0, Message::Ask, LENGTH).await?;
             let deadline = Instant::now() + plan.patience;
-            while self.told.is_none()
-                && let Ok(readable) = timeout_at(deadline, self.socket.readable()).await
-            {
-                readable?;
-                self.take_all()?;
-            }
+            self.listen(deadline, |client| client.told.is_some()).await?;
         }
         Ok(self.told)
+    }
+
+    /// Takes in what comes, until there is enough of it or the time is over. Whether there was enough.
+    async fn listen(&mut self, deadline: Instant, is_enough: impl Fn(&Self) -> bool) -> io::Result<bool> {
+        while !is_enough(self) {
+            let Ok(readable) = timeout_at(deadline, self.socket.readable()).await else {
+                return Ok(false);
+            };
+            readable?;
+            self.take_all()?;
+        }
+        Ok(true)
     }
 
     async fn send(&self, number: u32, message: Message, length: usize) -> io::Result<()> {
@@ -265,6 +278,8 @@ mod tests {
 
     use perfrun_link::Impairment;
 
+    use tokio::time::sleep;
+
     use super::super::serve;
     use super::*;
 
@@ -315,15 +330,8 @@ mod tests {
         assert_eq!((measured.round_trip, measured.rate), (None, None));
     }
 
-    /// Half of the echoes come, and all answers take their time.
-    #[tokio::test]
-    async fn the_count_is_asked_for_while_echoes_may_still_come() {
-        let way = Duration::from_millis(600);
-        let none = Impairment::default();
-        let plan = Plan {
-            patience: way + Duration::from_millis(300),
-            ..Plan::within(&none, &none, Duration::from_millis(20))
-        };
+    /// Half of the echoes come, and all answers take their time. What was measured, and how long it took.
+    async fn over_a_long_link(plan: &Plan, way: Duration) -> (Measurement, Duration) {
         let server = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
         let address = server.local_addr().unwrap();
         let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
@@ -352,7 +360,7 @@ mod tests {
         };
         let begun = Instant::now();
         let measured = tokio::select! {
-            measured = measure(client, address, &plan) => measured.unwrap(),
+            measured = measure(client, address, plan) => measured.unwrap(),
             () = serve => unreachable!("it serves on"),
         };
         let delivery = |sent| Delivery { sent, received: half };
@@ -360,12 +368,45 @@ mod tests {
             (measured.forward, measured.backward),
             (delivery(plan.echoes), delivery(half))
         );
+        (measured, begun.elapsed())
+    }
+
+    #[tokio::test]
+    async fn the_count_is_asked_for_while_echoes_may_still_come() {
+        let way = Duration::from_millis(600);
+        let none = Impairment::default();
+        let plan = Plan {
+            patience: way + Duration::from_millis(300),
+            ..Plan::within(&none, &none, Duration::from_millis(20))
+        };
+        let (_, took) = over_a_long_link(&plan, way).await;
         // One after the other they would take the way once more.
+        assert!(took < plan.patience + way * 2 / 3, "{took:?}");
+    }
+
+    #[tokio::test]
+    async fn a_slow_link_is_filled_while_echoes_may_still_come() {
+        let way = Duration::from_millis(600);
+        let slow = Impairment {
+            rate_bits_per_second: NonZeroU64::new(1_000_000),
+            ..Impairment::default()
+        };
+        let plan = Plan {
+            patience: way + Duration::from_millis(300),
+            ..Plan::within(&slow, &Impairment::default(), Duration::from_millis(600))
+        };
+        let (measured, took) = over_a_long_link(&plan, way).await;
+        assert!(measured.rate.is_some());
+        // Answers were taken when they came, not when the link was full.
+        let round_trip = measured.round_trip.unwrap();
+        let most = way + plan.fill.as_ref().unwrap().duration / 3;
         assert!(
-            begun.elapsed() < plan.patience + way * 2 / 3,
-            "{:?}",
-            begun.elapsed()
+            Duration::from_nanos(round_trip.p50_ns) < most,
+            "{round_trip:?}"
         );
+        // One after the other, filling the link would add its time and the way.
+        let echoing = plan.echo_interval * plan.echoes.div_ceil(plan.echoes_at_once);
+        assert!(took < echoing + plan.patience + way * 2 / 3, "{took:?}");
     }
 
     #[tokio::test]
