@@ -175,9 +175,11 @@ pub struct Leg {
     pub base_round_trip_seconds: f64,
     /// How often it was measured until it was as asked for, or was given up.
     pub attempts: u32,
-    /// The last of these measurements: round trips, loss each way, and the rate towards the server.
+    /// The last of these measurements: round trips, loss each way, and the rate towards the server. Where no rate is set, or
+    /// more than 2 Gbit/s, it is what arrived of a burst of 2 Gbit/s or as much as could be sent, for 20 ms, on one leg of each
+    /// kind; absent where packets overtake one another.
     pub measured: Measurement,
-    /// The rate towards the client, where one was set.
+    /// The rate towards the client, measured likewise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_to_client: Option<Rate>,
     /// Each quantity beside what it should be, from the client's view: there is towards the server.

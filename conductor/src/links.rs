@@ -3,6 +3,7 @@
 //! A network change is: every agent sets its links, then pairs of agents measure the links between them, so that each
 //! node is measured at least once. Nothing is measured while a trial goes on.
 
+mod available;
 mod evidence;
 mod legs;
 mod unready;
@@ -382,13 +383,15 @@ impl<'a> Links<'a> {
                 legs.push(leg?);
             }
         }
-        let check = LinkCheck {
+        let mut check = LinkCheck {
             network: conditions.name.clone(),
             set_seconds: set.as_secs_f64(),
             probe_seconds: (began.elapsed() - set).as_secs_f64(),
             legs,
         };
         let Some((leg, finding)) = check.outside().next() else {
+            self.add_available(&mut check.legs, conditions).await;
+            check.probe_seconds = (began.elapsed() - set).as_secs_f64();
             return Ok(check);
         };
         // The path itself may have changed since: it is measured again with the next try.
@@ -466,17 +469,23 @@ impl<'a> Links<'a> {
         Ok(())
     }
 
+    /// What happens to packets from a client to a server, and back.
+    fn ways<'b>(
+        &self,
+        client: &str,
+        server: &str,
+        conditions: &'b Conditions,
+    ) -> Result<(&'b Impairment, &'b Impairment), Unready> {
+        let role = |name| self.agents.get(name).map(|agent| agent.role);
+        let between = |from, to| conditions.between(role(from)?, role(to)?);
+        between(client, server)
+            .zip(between(server, client))
+            .ok_or_else(|| no_link(client, server))
+    }
+
     /// Measures a pair until it is as asked for, or often enough to believe that it is not.
     async fn leg(&self, pair: Pair, conditions: &Conditions, echo_time: Duration) -> Result<Leg, Unready> {
-        let role = |name: &String| self.agents.get(name).map(|agent| agent.role);
-        let between = |from: &String, to: &String| conditions.between(role(from)?, role(to)?);
-        let (Some(to_server), Some(to_client)) = (
-            between(&pair.client, &pair.server),
-            between(&pair.server, &pair.client),
-        ) else {
-            let message = format!("there is no link from {} to {}", pair.client, pair.server);
-            return Err(Unready::ineffective(message, None));
-        };
+        let (to_server, to_client) = self.ways(&pair.client, &pair.server, conditions)?;
         let base = self.bases.get(&pair).copied().unwrap_or_default();
         let plan = probe::Plan::within(to_server, to_client, echo_time);
         // The rate in the other direction: the roles swapped, and nothing but filling the link.
@@ -487,7 +496,11 @@ impl<'a> Links<'a> {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            let (measured, filled) = self.measure_both_ways(&pair, to_server, &plan, &back).await?;
+            // Who is measured again may be late: then one after the other.
+            let beside = plan
+                .fills_beside(&back, to_server, base)
+                .filter(|_| attempts == 1);
+            let (measured, filled) = self.measure_both_ways(&pair, &plan, &back, beside).await?;
             let mut verdict = judge(to_server, to_client, base, &plan, &measured).await?;
             let mut rate_to_client = None;
             if let Some(filled) = filled {
@@ -516,13 +529,13 @@ impl<'a> Links<'a> {
         }
     }
 
-    /// The link to the server and, if it is to be measured, the rate in the other direction.
+    /// The link to the server and, if it is to be measured, the rate in the other direction: so much later, or afterwards.
     async fn measure_both_ways(
         &self,
         Pair { client, server }: &Pair,
-        to_server: &Impairment,
         plan: &probe::Plan,
         back: &probe::Plan,
+        beside: Option<Duration>,
     ) -> Result<(Measurement, Option<Measurement>), Unready> {
         let there = self.measure(client, server, plan.clone());
         let filled = async {
@@ -531,24 +544,19 @@ impl<'a> Links<'a> {
                 Some(_) => self.measure(server, client, back.clone()).await.map(Some),
             }
         };
-        match plan.fills_beside(back, to_server) {
-            None => Ok((there.await?, filled.await?)),
-            Some(after) => {
-                try_join(there, async {
-                    sleep(after).await;
-                    filled.await
-                })
-                .await
-            }
-        }
+        let Some(later) = beside else {
+            return Ok((there.await?, filled.await?));
+        };
+        let filled = async {
+            sleep(later).await;
+            filled.await
+        };
+        try_join(there, filled).await
     }
 
     async fn measure(&self, from: &str, to: &str, plan: probe::Plan) -> Result<Measurement, Unready> {
         let (Some(near), Some(far)) = (self.agents.get(from), self.agents.get(to)) else {
-            return Err(Unready::ineffective(
-                format!("there is no link from {from} to {to}"),
-                None,
-            ));
+            return Err(no_link(from, to));
         };
         let request = ProbeRequest {
             server: SocketAddr::new(far.ip, far.probe_port),
@@ -557,6 +565,10 @@ impl<'a> Links<'a> {
         let measured = near.client.probe(&request).await;
         measured.map_err(|error| Unready::of_call(from, &format!("measure the link to {to}"), &error))
     }
+}
+
+fn no_link(from: &str, to: &str) -> Unready {
+    Unready::ineffective(format!("there is no link from {from} to {to}"), None)
 }
 
 /// Agents that count what becomes of a trial's packets, by node, with their instances; nothing, of those that began to in

@@ -59,7 +59,7 @@ impl Delivery {
     }
 }
 
-/// How fast a full link was, counted in whole Ethernet frames as [`crate::Impairment::rate_bits_per_second`] is.
+/// How fast a link was that was filled, counted in whole Ethernet frames as [`crate::Impairment::rate_bits_per_second`] is.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rate {
@@ -67,4 +67,14 @@ pub struct Rate {
     pub offered_bits_per_second: u64,
     /// Arrived.
     pub received_bits_per_second: u64,
+}
+
+/// The least share of what was sent that arrives over a link that carries more.
+const UNLIMITED_SHARE: f64 = 0.9;
+
+impl Rate {
+    /// Whether the link was the limit. Otherwise about as much arrived as could be sent, and the link carries that or more.
+    pub fn is_limit(&self) -> bool {
+        (self.received_bits_per_second as f64) < self.offered_bits_per_second as f64 * UNLIMITED_SHARE
+    }
 }

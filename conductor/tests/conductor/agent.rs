@@ -134,8 +134,9 @@ impl Transport for Channel {
             (Method::Put, "/v1/link/probe") => {
                 let asked: ProbeRequest = serde_json::from_slice(&body)?;
                 let far = asked.server.ip();
+                let does = if asked.plan.echoes == 0 { "fills" } else { "probes" };
                 inner.calls.push(format!(
-                    "{} probes {}",
+                    "{} {does} {}",
                     inner.agents[&self.ip].name, inner.agents[&far].name
                 ));
                 let near = inner.agents.get_mut(&self.ip).ok_or("no such agent")?;

@@ -59,19 +59,23 @@ async fn links_are_set_and_measured_whenever_the_network_changes() {
     let bench = on(&["none", "lat10"], Fault::None, Fault::None);
     let out = bench.run().await;
     assert_eq!(out.end.state, RunState::Complete, "{:?}", out.end.reason);
-    assert_eq!(
-        bench.world.calls(),
-        [
-            "client-0 probes server-0", // without any impairment
-            "client-0 probes server-0", // none
-            "client-0 10ms",
-            "client-0 probes server-0",
-            "client-0 0ns",
-            "client-0 probes server-0",
-            "client-0 10ms",
-            "client-0 probes server-0",
-        ]
-    );
+    // Round trips and loss, and what the link carries, both ways.
+    let measured = [
+        "client-0 probes server-0",
+        "client-0 fills server-0",
+        "server-0 fills client-0",
+    ];
+    let expected = [
+        &["client-0 probes server-0"][..], // without any impairment
+        &measured,                         // none
+        &["client-0 10ms"],
+        &measured,
+        &["client-0 0ns"],
+        &measured,
+        &["client-0 10ms"],
+        &measured,
+    ];
+    assert_eq!(bench.world.calls(), expected.concat());
     let checks: Vec<_> = out
         .records
         .iter()
@@ -87,6 +91,12 @@ async fn links_are_set_and_measured_whenever_the_network_changes() {
     );
     assert_eq!(leg.base_round_trip_seconds, 0.0001);
     assert_eq!(leg.measured.round_trip.unwrap().p50_ns, 10_100_000);
+    let rates = [leg.measured.rate.unwrap(), leg.rate_to_client.unwrap()];
+    assert!(
+        rates
+            .iter()
+            .all(|rate| rate.received_bits_per_second == 2_000_000_000 && !rate.is_limit())
+    );
     // Only what the client sends is impaired, and its record says by whom.
     assert!(out.records[1].nodes["client-0"].link.is_some());
     assert!(out.records[1].nodes["server-0"].link.is_none());
@@ -105,14 +115,36 @@ async fn links_that_stay_are_measured_once() {
 async fn rates_are_measured_in_both_directions() {
     let out = on(&["dsl"], Fault::None, Fault::None).run().await;
     let leg = &out.records[0].links.as_ref().unwrap().legs[0];
+    assert!(leg.measured.rate.unwrap().is_limit());
     assert_eq!(leg.measured.rate.unwrap().received_bits_per_second, 20_000_000);
     assert_eq!(leg.rate_to_client.unwrap().received_bits_per_second, 100_000_000);
+    assert_eq!(leg.attempts, 1);
     let quantities: Vec<_> = leg
         .findings
         .iter()
         .map(|finding| finding.quantity.to_string())
         .collect();
     assert_eq!(quantities.len(), 5, "{quantities:?}");
+}
+
+#[tokio::test]
+async fn slow_links_are_filled_both_ways_at_once() {
+    let mut bench = on(&["satellite"], Fault::None, Fault::None);
+    // Which scripted agents cannot do.
+    let conditions = &mut bench.plan.networks[0];
+    (conditions.to_server.jitter, conditions.to_client.jitter) = (None, None);
+    let out = bench.run().await;
+    let check = out.records[0].links.as_ref().unwrap();
+    let expected = [
+        "client-0 probes server-0", // without any impairment
+        "client-0 300ms",
+        "server-0 300ms",
+        "client-0 probes server-0",
+        "server-0 fills client-0",
+    ];
+    assert_eq!(bench.world.calls(), expected);
+    // Behind the last echo of a second, which takes 300 ms, however soon the agent answers.
+    assert!(check.probe_seconds > 1.3, "{}", check.probe_seconds);
 }
 
 #[tokio::test]

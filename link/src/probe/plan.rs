@@ -45,15 +45,18 @@ const FILL_PAYLOAD: u64 = 1400;
 const FILL_PAYLOAD_MAX: usize = 1472;
 /// How much more than the rate is sent.
 const FILL_EXCESS: f64 = 1.15;
-/// Above this, sending is the limit, not the link.
+/// Above this, sending is the limit, not the link: faster links, and those without a rate, are filled with so much.
 const FILL_MAX_BITS_PER_SECOND: u64 = 2_000_000_000;
 
 /// Up to this, filling is little work even for a machine that has both ends: it disturbs neither echoes that are on their way
 /// nor the other direction.
 const FILL_TOGETHER_MAX_BITS_PER_SECOND: u64 = 100_000_000;
 
-/// How much later than planned the last echo may be on the server's side.
-const ECHOES_LATE_MAX: Duration = Duration::from_millis(100);
+/// Where no rate is set, a link is filled for so long: enough to see that the network is slower, too little to disturb others.
+const AVAILABLE_TIME: Duration = Duration::from_millis(20);
+
+/// How much later than those who measure back echoes may begin, and end.
+const START_SLACK: Duration = Duration::from_millis(100);
 
 /// The longest that any part of a probe may take. Answers over the slowest links that can be set come sooner.
 const TIME_MAX: Duration = Duration::from_secs(300);
@@ -146,6 +149,21 @@ impl Plan {
         }
     }
 
+    /// For what a link carries on which no rate is set, or one that is more than can be sent. Nothing where packets overtake one
+    /// another: the time from the first to the last would be the jitter's.
+    pub fn available(forward: &Impairment, backward: &Impairment) -> Option<Self> {
+        let in_order = forward.jitter.is_none() && forward.reorder.is_none();
+        in_order.then(|| Self {
+            echoes: 0,
+            fill: Some(Fill {
+                bits_per_second: FILL_MAX_BITS_PER_SECOND,
+                duration: AVAILABLE_TIME,
+                payload_bytes: FILL_PAYLOAD as usize,
+            }),
+            ..Self::of(forward, backward)
+        })
+    }
+
     /// How long echoes are sent.
     fn echoing(&self) -> Duration {
         self.echo_interval
@@ -167,13 +185,13 @@ impl Plan {
             .is_some_and(|fill| fill.bits_per_second <= FILL_TOGETHER_MAX_BITS_PER_SECOND)
     }
 
-    /// When the other direction can be filled, after the beginning: behind the last answer, while this direction is filled.
-    /// Nothing, if that would be too much work at once.
-    pub fn fills_beside(&self, back: &Self, forward: &Impairment) -> Option<Duration> {
+    /// When the other direction can be filled, after this one's beginning: behind the last answer, and without waiting for the
+    /// end of this one. Nothing if only one of them is to be filled, or both would be too much work at once.
+    pub fn fills_beside(&self, back: &Self, forward: &Impairment, base: Duration) -> Option<Duration> {
         let (there, other) = (self.fill.as_ref()?, back.fill.as_ref()?);
         let together = there.bits_per_second.saturating_add(other.bits_per_second);
         (together <= FILL_TOGETHER_MAX_BITS_PER_SECOND)
-            .then(|| self.echoing() + farthest(forward) + ECHOES_LATE_MAX)
+            .then(|| self.echoing() + base + farthest(forward) + START_SLACK)
     }
 
     /// Looks for what cannot be carried out: plans come from other processes, too.
@@ -244,7 +262,7 @@ impl Fill {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::impairment::Loss;
+    use crate::impairment::{Distribution, Jitter, Loss};
     use crate::ratio::Ratio;
 
     fn rate(bits_per_second: u64) -> Impairment {
@@ -294,12 +312,11 @@ mod tests {
             ..rate(megabits * 1_000_000)
         };
         let plan = |megabits: u64| Plan::of(&far(megabits), &Impairment::default());
-        let beside = |plan: &Plan, back: &Plan| plan.fills_beside(back, &far(5));
-        // A second of echoes, the last one's way, and patience.
-        assert_eq!(
-            beside(&plan(5), &plan(50)),
-            Some(Duration::from_millis(1000 + 300 + 100))
-        );
+        let base = Duration::from_millis(20);
+        let beside = |plan: &Plan, back: &Plan| plan.fills_beside(back, &far(5), base);
+        // A second of echoes, the last one's way, and slack.
+        let after = Duration::from_millis(1000 + 20 + 300 + 100);
+        assert_eq!(beside(&plan(5), &plan(50)), Some(after));
         assert_eq!(beside(&plan(5), &plan(100)), None);
         let none = Plan::of(&Impairment::default(), &Impairment::default());
         assert_eq!((beside(&plan(5), &none), beside(&none, &plan(5))), (None, None));
@@ -384,7 +401,23 @@ mod tests {
             let fill = short.fill.unwrap();
             assert_eq!(fill.due(fill.duration), 4, "{fill:?}");
         }
-        // Not what cannot be sent.
-        assert_eq!(Plan::of(&rate(10_000_000_000), &Impairment::default()).fill, None);
+        // Not what cannot be sent: that is only what is available.
+        let fast = rate(10_000_000_000);
+        assert_eq!(Plan::of(&fast, &Impairment::default()).fill, None);
+        let available = Plan::available(&fast, &Impairment::default()).unwrap();
+        assert_eq!((available.echoes, available.check()), (0, Ok(())));
+        let fill = available.fill.unwrap();
+        // 2 Gbit/s for 20 ms.
+        assert_eq!(fill.due(fill.duration), 2_000_000_000 / 50 / (1442 * 8) + 1);
+        let jumbled = Impairment {
+            jitter: Some(Jitter {
+                amount: Duration::from_millis(1),
+                distribution: Distribution::Normal,
+                correlation: Ratio::ZERO,
+            }),
+            ..Impairment::default()
+        };
+        assert_eq!(Plan::available(&jumbled, &fast), None);
+        assert!(Plan::available(&fast, &jumbled).is_some());
     }
 }

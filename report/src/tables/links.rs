@@ -1,7 +1,7 @@
 //! Links: what was asked for beside what was measured.
 
-use perfrun_api::results::{LinkCheck, Results, Unit};
-use perfrun_link::probe::{Finding, Judgement, Quantity};
+use perfrun_api::results::{Leg, LinkCheck, Results, Unit};
+use perfrun_link::probe::{Finding, Judgement, Quantity, Rate};
 
 use crate::{
     table::{Kind, NOTHING, Table},
@@ -46,8 +46,8 @@ pub(super) fn table(results: &Results) -> Option<Table> {
                 }),
                 range(Quantity::LossForward, share, percent),
                 range(Quantity::LossBackward, share, percent),
-                range(Quantity::RateForward, plain, megabits),
-                range(Quantity::RateBackward, plain, megabits),
+                rates(&checks, Quantity::RateForward, |leg| leg.measured.rate).into(),
+                rates(&checks, Quantity::RateBackward, |leg| leg.rate_to_client).into(),
                 backends(results, &network.name).into(),
                 verdict.into(),
             ]
@@ -66,7 +66,7 @@ pub(super) fn table(results: &Results) -> Option<Table> {
     ];
     (!rows.is_empty()).then(|| Table {
         title: "Links".to_owned(),
-        caption: "what a probe measured over the links, least to most, each time that they were set"
+        caption: "what a probe measured over the links, least to most, each time that they were set; ≥: as much arrived as was sent"
             .to_owned(),
         keys: 1,
         header: header.map(str::to_owned).to_vec(),
@@ -120,8 +120,24 @@ fn range(values: impl Iterator<Item = f64>, text: fn(f64) -> String) -> String {
     }
 }
 
-fn megabits(megabits: f64) -> String {
-    units::text(Unit::BitsPerSecond, megabits * 1e6)
+/// Rates of links as they were judged. Where none is set, what they carried, or the least that they did if none was full.
+fn rates(checks: &[&LinkCheck], quantity: Quantity, available: fn(&Leg) -> Option<Rate>) -> String {
+    let text = |bits| units::text(Unit::BitsPerSecond, bits);
+    let judged = range(
+        findings(checks, quantity).map(|(_, finding)| finding.measured * 1e6),
+        text,
+    );
+    let legs = checks.iter().flat_map(|check| &check.legs);
+    let unset = legs.filter(|leg| leg.findings.iter().all(|finding| finding.quantity != quantity));
+    let rates: Vec<Rate> = unset.filter_map(available).collect();
+    if judged != NOTHING || rates.is_empty() {
+        return judged;
+    }
+    let received = rates.iter().map(|rate| rate.received_bits_per_second as f64);
+    if rates.iter().any(Rate::is_limit) {
+        return range(received, text);
+    }
+    format!("≥ {}", text(received.fold(f64::INFINITY, f64::min)))
 }
 
 /// Who impaired links in trials on this network.

@@ -7,7 +7,10 @@ use perfrun_api::{
     node::Reason,
     results::{Flag, Leg, LinkCheck},
 };
-use perfrun_link::probe::{Delivery, Measurement, Plan, RoundTrip, judge};
+use perfrun_link::{
+    Impairment,
+    probe::{Delivery, Measurement, Plan, Rate, RoundTrip, judge},
+};
 use perfrun_report::{echo_csv, markdown, samples_csv, terminal};
 
 use crate::fixtures::run;
@@ -246,6 +249,15 @@ fn networks() {
         network = &cell.network;
         let conditions = plan.networks.iter().find(|known| known.name == network).unwrap();
         let (there, back) = (&conditions.to_server, &conditions.to_client);
+        let arrived = |way: &Impairment, available: u64| {
+            let rate = way
+                .rate_bits_per_second
+                .map(|rate| rate.get() - round as u64 * 10_000);
+            Some(Rate {
+                offered_bits_per_second: rate.map_or(2_000_000_000, |rate| rate * 115 / 100),
+                received_bits_per_second: rate.unwrap_or(available),
+            })
+        };
         let nanoseconds = 70_000 + round as u64 * 1000 + conditions.round_trip().as_nanos() as u64;
         let lost = if there.loss.is_some() { 4 } else { 0 };
         let measured = Measurement {
@@ -262,7 +274,7 @@ fn networks() {
                 sent: 4000 - lost,
                 received: 4000 - lost,
             },
-            rate: None,
+            rate: arrived(there, 1_980_000_000 - round as u64 * 1_000_000),
         };
         let verdict = judge(there, back, Duration::ZERO, &Plan::of(there, back), &measured);
         record.links = Some(LinkCheck {
@@ -275,7 +287,14 @@ fn networks() {
                 base_round_trip_seconds: 0.00007,
                 attempts: 1,
                 measured,
-                rate_to_client: None,
+                rate_to_client: arrived(
+                    back,
+                    if there.is_none() {
+                        1_990_000_000
+                    } else {
+                        941_000_000
+                    },
+                ),
                 findings: verdict.findings,
             }],
         });

@@ -1,0 +1,62 @@
+//! What links carry on which no rate is set.
+
+use std::collections::BTreeSet;
+
+use perfrun_api::{network::Conditions, results::Leg};
+use perfrun_link::{
+    Impairment,
+    probe::{Plan, Rate},
+};
+
+use super::Links;
+
+impl Links<'_> {
+    /// Fills one link of each kind, from clients to servers, say, both ways. One after the other: what shares a machine would
+    /// share its CPUs.
+    pub(super) async fn add_available(&self, legs: &mut [Leg], conditions: &Conditions) {
+        let mut kinds = BTreeSet::new();
+        for leg in legs {
+            let Leg { client, server, .. } = &*leg;
+            let roles = [client, server].map(|name| self.agents.get(name).map(|agent| agent.role));
+            if !kinds.insert(roles) {
+                continue;
+            }
+            let Ok((to_server, to_client)) = self.ways(client, server, conditions) else {
+                continue;
+            };
+            let there = match leg.measured.rate {
+                None => self.available(client, server, to_server, to_client).await,
+                rate => rate,
+            };
+            let back = match leg.rate_to_client {
+                None => self.available(server, client, to_client, to_server).await,
+                rate => rate,
+            };
+            (leg.measured.rate, leg.rate_to_client) = (there, back);
+        }
+    }
+
+    /// Nothing if it could not be measured, which is no reason not to use links that are as asked for. An agent that is gone is
+    /// missed with the next call.
+    async fn available(
+        &self,
+        from: &str,
+        to: &str,
+        forward: &Impairment,
+        backward: &Impairment,
+    ) -> Option<Rate> {
+        let plan = Plan::available(forward, backward)?;
+        match self.measure(from, to, plan).await {
+            Ok(measured) => measured.rate,
+            Err(unready) => {
+                tracing::debug!(
+                    from,
+                    to,
+                    error = unready.failure.message,
+                    "the link was not filled"
+                );
+                None
+            }
+        }
+    }
+}
