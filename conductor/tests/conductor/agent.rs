@@ -42,6 +42,8 @@ pub enum Fault {
     Busy,
     /// It does not answer probes.
     Mute,
+    /// It answers probes, and none that only fills the link.
+    Overfull,
 }
 
 /// The agents of a run, which impair one another's packets.
@@ -152,7 +154,12 @@ impl Transport for Channel {
                 if near.fault == Fault::Busy && near.probes <= 2 {
                     return refused(423, "another measurement goes on");
                 }
-                if inner.agents[&far].fault == Fault::Mute {
+                let is_deaf = match inner.agents[&far].fault {
+                    Fault::Mute => true,
+                    Fault::Overfull => asked.plan.echoes == 0,
+                    _ => false,
+                };
+                if is_deaf {
                     return refused(422, "nobody answers");
                 }
                 let there = inner.agents[&self.ip].towards(far);

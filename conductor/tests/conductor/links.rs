@@ -27,11 +27,16 @@ fn at(last: u8) -> Script {
 
 /// A server and a client, and two iterations of a cell on each of the networks.
 fn on(networks: &[&str], server: Fault, client: Fault) -> Bench {
-    let mut bench = bench()
+    let bench = bench()
         .node("server-0", at(1))
         .node("client-0", at(2))
         .agent("server-0", server)
         .agent("client-0", client);
+    over(networks, bench)
+}
+
+/// Two iterations of a cell on each of the networks.
+fn over(networks: &[&str], mut bench: Bench) -> Bench {
     let conditions = |name: &&str| preset(name).unwrap().conditions().unwrap();
     bench.plan.networks = networks.iter().map(conditions).collect::<Vec<Conditions>>();
     let cell = bench.plan.cells.remove(0);
@@ -145,6 +150,40 @@ async fn slow_links_are_filled_both_ways_at_once() {
     assert_eq!(bench.world.calls(), expected);
     // Behind the last echo of a second, which takes 300 ms, however soon the agent answers.
     assert!(check.probe_seconds > 1.3, "{}", check.probe_seconds);
+}
+
+#[tokio::test]
+async fn links_that_are_right_are_used_also_if_what_they_carry_is_not_known() {
+    let out = on(&["lat10"], Fault::Overfull, Fault::None).run().await;
+    assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
+    let check = out.records[0].links.as_ref().unwrap();
+    assert!(check.is_effective());
+    let leg = &check.legs[0];
+    assert_eq!(leg.measured.rate, None);
+    assert!(leg.rate_to_client.is_some());
+}
+
+#[tokio::test]
+async fn one_link_of_a_kind_shows_what_they_carry() {
+    let bench = on(&["lat10"], Fault::None, Fault::None)
+        .node("client-1", at(3))
+        .agent("client-1", Fault::None);
+    let out = over(&["lat10"], bench).run().await;
+    assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
+    let legs = &out.records[0].links.as_ref().unwrap().legs;
+    let filled: Vec<bool> = legs
+        .iter()
+        .map(|leg| leg.measured.rate.is_some() && leg.rate_to_client.is_some())
+        .collect();
+    assert_eq!(filled, [true, false]);
+}
+
+#[tokio::test]
+async fn links_that_are_wrong_are_not_filled() {
+    let bench = on(&["lat10"], Fault::None, Fault::Lies);
+    bench.run().await;
+    let calls = bench.world.calls();
+    assert!(calls.iter().all(|call| !call.contains("fills")), "{calls:?}");
 }
 
 #[tokio::test]
