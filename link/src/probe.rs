@@ -78,3 +78,20 @@ impl Rate {
         (self.received_bits_per_second as f64) < self.offered_bits_per_second as f64 * UNLIMITED_SHARE
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Rate;
+
+    #[test]
+    fn a_link_is_the_limit_if_less_than_nine_tenths_arrive() {
+        let received = |received_bits_per_second| Rate {
+            offered_bits_per_second: 1000,
+            received_bits_per_second,
+        };
+        assert!(received(899).is_limit());
+        assert!(!received(900).is_limit());
+        // What the sender was late to count is no limit either.
+        assert!(!received(1001).is_limit());
+    }
+}

@@ -21,6 +21,7 @@ mod part;
 mod paths;
 mod pki;
 mod process;
+mod realtime;
 mod record;
 mod status;
 mod subnet;

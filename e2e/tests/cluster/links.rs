@@ -16,6 +16,7 @@ use perfrun_api::{
 };
 use perfrun_e2e::{
     Scene, e2e,
+    lab::Lab,
     operators::kill_link_agent,
     results::{check_every_trial_once, failures},
     run::{condition, is, message, phase, reason, told},
@@ -72,6 +73,7 @@ fn trials_are_run_over_links_that_were_set_and_measured() {
         let results = scene.results(&run).await?;
         check_every_trial_once(&run, &results)?;
         check_links(&results)?;
+        check_priority(&results)?;
         for row in results
             .summary
             .iter()
@@ -336,6 +338,29 @@ fn check_links(results: &Results) -> Result<()> {
                 record.trial.id
             );
         }
+    }
+    Ok(())
+}
+
+/// Checks that the link agents had the real-time priority that they asked for.
+fn check_priority(results: &Results) -> Result<()> {
+    let nodes = results.trials.iter().flat_map(|record| record.nodes.values());
+    let workers: Vec<_> = nodes
+        .filter_map(|node| node.link.as_ref()?.worker.as_ref())
+        .collect();
+    ensure!(!workers.is_empty(), "no thread served a link");
+    let without = workers
+        .iter()
+        .find(|worker| json!(worker.scheduling) != "realTime");
+    if let Some(worker) = without {
+        if Lab::find().is_err() {
+            skip(
+                "real-time priority",
+                "needs a cluster whose kernel gives it to pods, as a lab does",
+            );
+            return Ok(());
+        }
+        bail!("a link was served without real-time priority: {worker:?}");
     }
     Ok(())
 }

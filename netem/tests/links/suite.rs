@@ -42,6 +42,8 @@ macro_rules! tests {
             what_is_removed_leaves_nothing,
             what_impairs_nothing_leaves_nothing,
             the_probe_tells_what_is_from_what_is_not,
+            ping_sees_the_delay,
+            iperf3_gets_the_rate,
         }
     };
     ($backend:expr; $($name:ident),* $(,)?) => {
@@ -56,6 +58,8 @@ macro_rules! tests {
 pub(crate) use tests;
 
 pub use handling::*;
+
+pub use crate::tools::{iperf3_gets_the_rate, ping_sees_the_delay};
 
 /// Alternates what a connection carries over a link with delay that we impair, and over one that `tc` has impaired; prints
 /// the ratio.
@@ -88,10 +92,13 @@ pub fn tcp_against_netem_by_hand() {
 const ATTEMPTS: usize = 4;
 
 /// Ethernet, IPv4 and TCP with its timestamps around a segment, in an MTU of 1500.
-const TCP_SHARE: f64 = 1448.0 / 1514.0;
+pub const TCP_SHARE: f64 = 1448.0 / 1514.0;
+
+/// Milliseconds.
+pub const DELAYS: [u64; 5] = [1, 10, 50, 100, 300];
 
 /// How far a round trip may be from the delay.
-fn tolerance(milliseconds: f64) -> f64 {
+pub fn tolerance(milliseconds: f64) -> f64 {
     (milliseconds * 0.01).max(0.3)
 }
 
@@ -153,7 +160,7 @@ pub fn eventually_if_fit<T: std::fmt::Debug>(
     skip(what, &void.join("; "));
 }
 
-fn median(round_trips: Vec<Option<f64>>) -> f64 {
+pub fn median(round_trips: Vec<Option<f64>>) -> f64 {
     quantile(round_trips, 50)
 }
 
@@ -174,7 +181,7 @@ pub fn round_trips_are_as_long_as_the_delay(backend: Backend) {
     let Some(lab) = Lab::new(backend) else { return };
     let mut emulator = lab.emulator(&to_far(delay(1)));
     let echo = Echo::start(&lab, address(FAR));
-    for milliseconds in [1, 10, 50, 100, 300] {
+    for milliseconds in DELAYS {
         emulator.set(&to_far(delay(milliseconds))).unwrap();
         let expected = milliseconds as f64;
         eventually_if_fit(

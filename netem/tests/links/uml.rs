@@ -250,6 +250,8 @@ fn run_here(tests: &str, folder: &Path) -> i32 {
         .env(SLOW, "1")
         .env(perfrun_skip::LOG, folder.join(SKIPPED))
         .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        // Where iperf3 keeps what it sends; all else is read-only.
+        .env("TMPDIR", folder)
         .stdout(output.try_clone().unwrap())
         .stderr(output)
         .status()

@@ -59,6 +59,14 @@ pub fn remove(name: &Name) -> Result<()> {
     Ok(())
 }
 
+/// Whether groups have to be given a share before their processes can have real-time priority.
+pub fn have_shares_of_real_time() -> Result<bool> {
+    let hierarchies = hierarchies()?;
+    Ok(hierarchies
+        .iter()
+        .any(|hierarchy| hierarchy.join("cpu.rt_runtime_us").exists()))
+}
+
 /// Version 2: lets children of a group have what the group has.
 fn delegate(group: &Path) {
     let controllers = fs::read_to_string(group.join("cgroup.controllers")).unwrap_or_default();

@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use rustix::mount::{UnmountFlags, unmount};
 
-use super::{Lab, cgroup, network, part::Part, process::Process};
+use super::{Lab, cgroup, network, part::Part, process::Process, realtime, record::Record};
 
 /// A killed process may have much memory, or a slow disk, to let go of.
 const END: Duration = Duration::from_secs(30);
@@ -51,6 +51,9 @@ impl Lab {
             end(&processes)?;
             network::disconnect_host(record.subnet)?;
             cgroup::remove(&self.name)?;
+            if let Some(limit) = record.real_time_limit {
+                realtime::restore(limit, &Record::others(&self.paths)?)?;
+            }
         }
         let root = self.paths.root().to_owned();
         unmount_below(&root)?;

@@ -17,7 +17,7 @@ use super::{
 
 #[derive(Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Record {
-    /// The kernel's id of this boot. After another one no process of the record exists.
+    /// The kernel's id of this boot. After another one no process of the record exists, and the kernel has its own limits again.
     pub boot: String,
     pub subnet: Subnet,
     pub nodes: u8,
@@ -27,10 +27,13 @@ pub struct Record {
     pub processes: BTreeMap<Part, Process>,
     /// What `stop` stopped.
     pub stopped: BTreeSet<Part>,
+    /// What [`realtime`](super::realtime) is to put back in the end.
+    #[serde(default)]
+    pub real_time_limit: Option<u32>,
 }
 
 impl Record {
-    pub fn new(subnet: Subnet, nodes: u8) -> Result<Self> {
+    pub fn new(subnet: Subnet, nodes: u8, real_time_limit: Option<u32>) -> Result<Self> {
         Ok(Self {
             boot: boot()?,
             subnet,
@@ -38,6 +41,7 @@ impl Record {
             ready: false,
             processes: BTreeMap::new(),
             stopped: BTreeSet::new(),
+            real_time_limit,
         })
     }
 
@@ -56,8 +60,20 @@ impl Record {
         })?;
         if record.boot != boot()? {
             record.processes.clear();
+            record.real_time_limit = None;
         }
         Ok(Some(record))
+    }
+
+    /// Those of all labs of this computer but one.
+    pub fn others(own: &Paths) -> Result<Vec<Self>> {
+        let mut others = Vec::new();
+        for paths in Paths::all()? {
+            if paths.root() != own.root() {
+                others.extend(Self::load(&paths)?);
+            }
+        }
+        Ok(others)
     }
 
     pub fn save(&self, paths: &Paths) -> Result<()> {
@@ -110,7 +126,7 @@ mod tests {
     use crate::lab::process::Process;
 
     fn record() -> Record {
-        let mut record = Record::new(Subnet::choose("", &[]).unwrap(), 3).unwrap();
+        let mut record = Record::new(Subnet::choose("", &[]).unwrap(), 3, Some(950_000)).unwrap();
         let process = Process { pid: 7, started: 42 };
         record.processes.insert(Part::Kubelet(2), process);
         record.stopped.insert(Part::ApiServer);

@@ -16,8 +16,9 @@ use anyhow::{Context, Result, bail};
 use super::{
     Lab, build, cgroup, control_plane, counted, dns, image, interrupt, machine, network, node,
     part::Part,
-    paths::{self, LIB, Paths},
+    paths::{self, LIB},
     pki::Authority,
+    realtime,
     record::Record,
     subnet::Subnet,
 };
@@ -32,11 +33,16 @@ const TAIL: usize = 20;
 impl Lab {
     /// Makes the lab whose folder does not exist yet.
     pub fn create(&mut self, nodes: u8, programs: &[PathBuf]) -> Result<()> {
-        let subnet = choose_subnet()?;
+        let others = Record::others(&self.paths)?;
+        let subnet = choose_subnet(&others)?;
+        let real_time_limit = realtime::limit(&others)?;
         paths::create_folder(self.paths.root())?;
-        let record = Record::new(subnet, nodes)?;
+        let record = Record::new(subnet, nodes, real_time_limit)?;
         record.save(&self.paths)?;
         self.record = Some(record);
+        if real_time_limit.is_some() {
+            realtime::lift();
+        }
         println!(
             "==> lab {:?}: a control plane and {} in 10.{}.0.0/16",
             self.name.to_string(),
@@ -301,12 +307,8 @@ fn tail(log: &Path) -> String {
     }
 }
 
-/// Under the lock: other labs are those that have a record.
-fn choose_subnet() -> Result<Subnet> {
-    let mut taken = Vec::new();
-    for paths in Paths::all()? {
-        taken.extend(Record::load(&paths)?.map(|record| record.subnet));
-    }
+fn choose_subnet(others: &[Record]) -> Result<Subnet> {
+    let taken: Vec<_> = others.iter().map(|other| other.subnet).collect();
     let output = Command::new("ip")
         .args(["-4", "route", "show", "table", "all"])
         .output()
