@@ -71,6 +71,10 @@ pub fn admission(test: impl AsyncFnOnce(&Scene) -> Result<()>) {
         let scene = Scene::new(kubeconfig).await?;
         let ended = AssertUnwindSafe(test(&scene)).catch_unwind().await;
         if !matches!(ended, Ok(Ok(()))) {
+            // Before all else: of a long output people are shown the beginning.
+            if let Ok(Err(error)) = &ended {
+                eprintln!("--- what failed\n{error:#}");
+            }
             scene.explain().await;
         }
         let earlier = mem::take(&mut *removed());
