@@ -61,7 +61,13 @@ fn a_server_whose_process_is_killed_is_replaced_and_its_trial_tried_again() {
 fn a_kubernetes_node_that_dies_costs_one_trial() {
     e2e(async |scene| {
         let Some(lab) = lab() else { return Ok(()) };
+        let leader = scene.operators().holder().await?;
         let results = survives_the_client_s_host(scene, &lab, "NotIn").await?;
+        let still = scene.operators().holder().await?;
+        ensure!(
+            still == leader,
+            "the node that died was not that of {leader}, and yet {still} leads"
+        );
         let [record] = failures(&results)[..] else {
             anyhow::bail!("not one trial failed: {:?}", failures(&results))
         };

@@ -10,7 +10,7 @@
 //! Pods are routed, not bridged: all that they send passes the node's iptables, whether or not bridges do
 //! on this kernel. Nothing is translated except for services, and nothing leads out of the lab.
 
-use std::{fmt::Write, fs};
+use std::{fmt::Write, fs, net::Ipv4Addr};
 
 use anyhow::{Context, Result};
 
@@ -40,7 +40,7 @@ pub fn connect_node(
         &format!(
             "link add node-{node} netns {} type veth peer name eth0 address {} netns {}\n",
             control_plane.pid,
-            subnet.hardware_address(node),
+            hardware_address(subnet.node(node)),
             holder.pid
         ),
     )?;
@@ -65,16 +65,25 @@ pub fn disconnect_host(subnet: Subnet) -> Result<()> {
     Ok(())
 }
 
+/// Left to itself, a bridge has the lowest address of its ports, and another one when that port's node dies: nobody
+/// reached the API server for twenty seconds then, and the leading operator lost its Lease.
 fn bridge(subnet: Subnet, nodes: u8) -> String {
+    let own = subnet.control_plane();
     let mut commands = format!(
         "link set lo up\n\
-         link add lab0 type bridge\n\
-         address add {}/24 dev lab0\n\
+         link add lab0 address {} type bridge\n\
+         address add {own}/24 dev lab0\n\
          link set lab0 up\n",
-        subnet.control_plane()
+        hardware_address(own)
     );
     routes(&mut commands, subnet, 1..=nodes);
     commands
+}
+
+/// One that stays the same when its owner comes back: neighbours have it in their tables.
+fn hardware_address(address: Ipv4Addr) -> String {
+    let [a, b, c, d] = address.octets();
+    format!("02:00:{a:02x}:{b:02x}:{c:02x}:{d:02x}")
 }
 
 fn host_leg(subnet: Subnet, nodes: u8, control_plane: i32) -> String {
@@ -135,6 +144,7 @@ mod tests {
     #[test]
     fn the_control_plane_reaches_all_pods() {
         let commands = bridge(subnet(), 2);
+        assert!(commands.contains("link add lab0 address 02:00:0a:58:00:0a type bridge\n"));
         assert!(commands.contains("address add 10.88.0.10/24 dev lab0\n"));
         assert!(commands.ends_with("route add 10.88.2.0/24 via 10.88.0.12\n"));
     }

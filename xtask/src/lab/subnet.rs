@@ -75,11 +75,6 @@ impl Subnet {
         self.address(240, 10)
     }
 
-    /// A hardware address that a node keeps when it comes back; neighbours have it in their tables.
-    pub fn hardware_address(self, node: u8) -> String {
-        format!("02:0a:{:02x}:00:00:{:02x}", self.0, 10 + node)
-    }
-
     fn address(self, third: u8, fourth: u8) -> Ipv4Addr {
         Ipv4Addr::new(10, self.0, third, fourth)
     }
@@ -120,7 +115,6 @@ mod tests {
         assert_eq!(subnet.pods(3), "10.88.3.0/24");
         assert_eq!(subnet.services(), "10.88.240.0/20");
         assert_eq!(subnet.api_service().to_string(), "10.88.240.1");
-        assert_eq!(subnet.hardware_address(1), "02:0a:58:00:00:0b");
         assert!(subnet.node(NODES_MAX).octets()[3] < 255);
     }
 
