@@ -22,6 +22,7 @@ use perfrun_e2e::{
     run::{LONG, phase, reason, told},
     seconds, skip, until,
 };
+use serde_json::json;
 use tokio::time::sleep;
 
 #[test]
@@ -62,7 +63,7 @@ fn a_kubernetes_node_that_dies_costs_one_trial() {
     e2e(async |scene| {
         let Some(lab) = lab() else { return Ok(()) };
         let leader = scene.operators().holder().await?;
-        let results = survives_the_client_s_host(scene, &lab, "NotIn").await?;
+        let results = survives_the_client_s_host(scene, &lab, "NotIn", &[1]).await?;
         let still = scene.operators().holder().await?;
         ensure!(
             still == leader,
@@ -84,26 +85,43 @@ fn a_kubernetes_node_that_dies_costs_one_trial() {
 fn a_kubernetes_node_can_die_with_a_client_and_the_operator_on_it() {
     e2e(async |scene| {
         let Some(lab) = lab() else { return Ok(()) };
-        survives_the_client_s_host(scene, &lab, "In").await.map(drop)
+        survives_the_client_s_host(scene, &lab, "In", &[100, 100])
+            .await
+            .map(drop)
     });
 }
 
-/// Kills the Kubernetes node of a client, which is or is not that of the leader.
-async fn survives_the_client_s_host(scene: &Scene, lab: &Lab, operator: &str) -> Result<Results> {
+/// Kills the Kubernetes node of a client, which is or is not that of the leader. The client prefers its place with these
+/// weights: if it does so more than the operator wishes to avoid a dead node (100), its next pod goes there, too, and is
+/// replaced when the cluster has noticed.
+async fn survives_the_client_s_host(
+    scene: &Scene,
+    lab: &Lab,
+    operator: &str,
+    weights: &[u8],
+) -> Result<Results> {
     let leader = host(&scene.operators().leader().await?)?;
-    // Trials so long that killing a Kubernetes node, which takes seconds, hits one and not the moment between two. The
-    // client only prefers its place: another pod of it has to go elsewhere. The server must not take it first.
+    let on_leader_s = |operator: &str| {
+        let rule = json!({ "key": "kubernetes.io/hostname", "operator": operator, "values": [leader] });
+        json!({ "matchExpressions": [rule] })
+    };
+    let prefer = |weight: &u8| json!({ "weight": weight, "preference": on_leader_s(operator) });
+    let prefers: Vec<_> = weights.iter().map(prefer).collect();
+    // The server must not take the client's place first.
+    let template = json!({
+        "client": { "affinity": { "nodeAffinity": { "preferredDuringSchedulingIgnoredDuringExecution": prefers } } },
+        "server": { "affinity": { "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [on_leader_s("NotIn")],
+        } } } },
+    });
+    // Trials so long that killing a Kubernetes node, which takes seconds, hits one and not the moment between two.
     let spec = format!(
         "workload: {{bandwidth: {{duration: 8s, directions: [upload]}}}}\n\
          matrix: {{clients: [libp2p], servers: [litep2p], rawBaseline: false}}\n\
          iterations: 2\n\
          warmup: 0\n\
-         timeouts: {{provision: 1m}}\n\
-         template:\n\
-         \x20 client: {{affinity: {{nodeAffinity: {{preferredDuringSchedulingIgnoredDuringExecution: [{{weight: 100, \
-         preference: {{matchExpressions: [{{key: kubernetes.io/hostname, operator: {operator}, values: [{leader}]}}]}}}}]}}}}}}\n\
-         \x20 server: {{affinity: {{nodeAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: [\
-         {{matchExpressions: [{{key: kubernetes.io/hostname, operator: NotIn, values: [{leader}]}}]}}]}}}}}}}}\n"
+         timeouts: {{provision: 2m}}\n\
+         template: {template}\n"
     );
     scene.create("dead-host", &spec).await?;
     scene.measuring("dead-host", 0, seconds(60)).await?;
