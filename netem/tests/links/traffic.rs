@@ -121,6 +121,8 @@ pub struct Arrivals {
     pub wrong: usize,
     /// Bits per second in whole Ethernet frames, from the first to the last.
     pub bits_per_second: f64,
+    /// The same as they were sent. No link holds a sender up: what a machine sends too slowly, it has no time for.
+    pub sent_bits_per_second: f64,
 }
 
 impl Arrivals {
@@ -172,9 +174,19 @@ pub fn stream_merged(
                 thread::yield_now(); // a full queue of the device
             }
         }
+        let sending = begin.elapsed();
         all_sent.store(true, Ordering::Relaxed);
-        receiving.join().unwrap()
+        Arrivals {
+            sent_bits_per_second: bits_per_second(count as usize, bytes, sending),
+            ..receiving.join().unwrap()
+        }
     })
+}
+
+/// Of so many datagrams, in whole Ethernet frames.
+fn bits_per_second(datagrams: usize, bytes: usize, time: Duration) -> f64 {
+    const HEADERS: usize = 14 + 20 + 8;
+    (datagrams * (bytes + HEADERS) * 8) as f64 / time.as_secs_f64()
 }
 
 /// What is sent in one call is a super-packet of datagrams of this size.
@@ -194,7 +206,6 @@ fn cut_into(socket: &UdpSocket, bytes: usize) {
 }
 
 fn receive(socket: &UdpSocket, bytes: usize, all_sent: &AtomicBool) -> Arrivals {
-    const HEADERS: usize = 14 + 20 + 8;
     let mut arrivals = Arrivals::default();
     let mut times: Option<(Instant, Instant)> = None;
     let mut quiet_since = Instant::now();
@@ -214,8 +225,7 @@ fn receive(socket: &UdpSocket, bytes: usize, all_sent: &AtomicBool) -> Arrivals 
         }
     }
     if let Some((first, last)) = times {
-        let frames = arrivals.numbers.len() - 1;
-        arrivals.bits_per_second = (frames * (bytes + HEADERS) * 8) as f64 / (last - first).as_secs_f64();
+        arrivals.bits_per_second = bits_per_second(arrivals.numbers.len() - 1, bytes, last - first);
     }
     arrivals
 }
