@@ -89,6 +89,9 @@ pub fn pod(run: &Identity, spec: &PerfRunSpec, plan: &Plan, new: &NewPod, site: 
                 sysctls: link::sysctls(plan, site),
                 ..PodSecurityContext::default()
             }),
+            // Process 1 of a namespace misses a SIGTERM that comes before it watches for one, as for a pod that is deleted while
+            // it starts, and would be there for the whole grace period. With a namespace for the pod that is not the node.
+            share_process_namespace: Some(true),
             termination_grace_period_seconds: Some(STOP_WITHIN_SECONDS),
             tolerations: Some(tolerations(settings)),
             topology_spread_constraints: some(spread(run, spec, settings, node.role)),
