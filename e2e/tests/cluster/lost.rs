@@ -63,7 +63,7 @@ fn a_kubernetes_node_that_dies_costs_one_trial() {
     e2e(async |scene| {
         let Some(lab) = lab() else { return Ok(()) };
         let leader = scene.operators().holder().await?;
-        let results = survives_the_client_s_host(scene, &lab, "NotIn", &[1]).await?;
+        let results = survives_the_client_s_host(scene, &lab, "NotIn", &[1], "30s").await?;
         let still = scene.operators().holder().await?;
         ensure!(
             still == leader,
@@ -85,7 +85,7 @@ fn a_kubernetes_node_that_dies_costs_one_trial() {
 fn a_kubernetes_node_can_die_with_a_client_and_the_operator_on_it() {
     e2e(async |scene| {
         let Some(lab) = lab() else { return Ok(()) };
-        survives_the_client_s_host(scene, &lab, "In", &[100, 100])
+        survives_the_client_s_host(scene, &lab, "In", &[100, 100], "2m")
             .await
             .map(drop)
     });
@@ -93,12 +93,13 @@ fn a_kubernetes_node_can_die_with_a_client_and_the_operator_on_it() {
 
 /// Kills the Kubernetes node of a client, which is or is not that of the leader. The client prefers its place with these
 /// weights: if it does so more than the operator wishes to avoid a dead node (100), its next pod goes there, too, and is
-/// replaced when the cluster has noticed.
+/// replaced when the cluster has noticed, more than 40 s later. `provision` is what may be spent on that.
 async fn survives_the_client_s_host(
     scene: &Scene,
     lab: &Lab,
     operator: &str,
     weights: &[u8],
+    provision: &str,
 ) -> Result<Results> {
     let leader = host(&scene.operators().leader().await?)?;
     let on_leader_s = |operator: &str| {
@@ -120,7 +121,7 @@ async fn survives_the_client_s_host(
          matrix: {{clients: [libp2p], servers: [litep2p], rawBaseline: false}}\n\
          iterations: 2\n\
          warmup: 0\n\
-         timeouts: {{provision: 2m}}\n\
+         timeouts: {{provision: {provision}}}\n\
          template: {template}\n"
     );
     scene.create("dead-host", &spec).await?;
