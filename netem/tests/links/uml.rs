@@ -185,9 +185,23 @@ fn start(folder: &Path, console: File) -> Child {
         .stderr(console)
         // Its memory is a file there.
         .env("TMPDIR", "/dev/shm")
+        .env("LD_PRELOAD", registers(folder))
         .process_group(0)
         .spawn()
         .unwrap()
+}
+
+/// What user-mode-linux needs on processors that are newer than it.
+fn registers(folder: &Path) -> PathBuf {
+    let (source, library) = (folder.join("registers.c"), folder.join("registers.so"));
+    fs::write(&source, include_str!("uml/registers.c")).unwrap();
+    let made = Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .args([&library, &source])
+        .output()
+        .expect("a C compiler is installed");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    library
 }
 
 /// The first process of the other kernel. It must not end, but switch off.
