@@ -112,7 +112,7 @@ impl<'a> Links<'a> {
         let met = join_all(new.map(|(name, node)| async move {
             let Some(client) = &node.agent else {
                 return Err(NotMet::Unsupported(format!(
-                    "{name} has no link agent: links cannot be impaired here"
+                    "{name} has no link agent, which is a fault of this program: report it, with the document"
                 )));
             };
             let status = client.link().await.map_err(|error| {
@@ -295,7 +295,8 @@ impl<'a> Links<'a> {
                         self.current = None;
                     }
                     let before = counting.0.get(&name).copied().flatten();
-                    note(record, &name, before, &request.link, status);
+                    let peers = self.peers(&name, &names);
+                    note(record, &name, before, &request.link, &peers, status);
                 }
                 Err(error) => {
                     let unready = Unready::of_call(&name, "tell what became of packets", &error);
@@ -305,6 +306,20 @@ impl<'a> Links<'a> {
             }
         }
         lost
+    }
+
+    /// Addresses of those of these nodes that a node talks to: where there is a relay, clients and servers talk to it alone.
+    fn peers(&self, name: &str, names: &[&String]) -> Vec<IpAddr> {
+        let role = |name: &str| self.agents.get(name).map(|agent| agent.role);
+        let is_relay = |role| role == Some(Role::Relay);
+        let has_relay = names.iter().any(|name| is_relay(role(name)));
+        let own = role(name);
+        let others = names.iter().filter_map(|name| self.agents.get(*name));
+        let talks = |other: &&Agent| {
+            let other = Some(other.role);
+            other != own && (!has_relay || is_relay(own) || is_relay(other))
+        };
+        others.filter(talks).map(|agent| agent.ip).collect()
     }
 
     fn conditions(&self, network: &str) -> Option<&'a Conditions> {

@@ -14,7 +14,7 @@ use futures::future::join_all;
 use perfrun_api::{
     network::Conditions,
     node::{Info, Reason},
-    plan::{Plan, Trial},
+    plan::{Cell, Plan, Trial},
     results::{LinkCheck, RunState, TrialFailure, TrialRecord},
     spec::Timeouts,
 };
@@ -384,7 +384,7 @@ impl Session<'_> {
     /// Sets and measures links, unless they are as the trial needs them, and begins to count what becomes of its packets.
     async fn prepare_links(&mut self, task: &Task<'_>) -> Result<(Option<LinkCheck>, Counting), Unready> {
         let Task { trial, cell, .. } = task;
-        let names: Vec<&String> = cell.servers.iter().chain(&cell.clients).collect();
+        let names: Vec<&String> = cell.nodes().collect();
         if self.conductor.plan.networks.is_empty() {
             return Ok((None, Counting::default()));
         }
@@ -424,13 +424,8 @@ impl Session<'_> {
 
     /// Gets to know all nodes. One that does not answer any more is replaced.
     async fn meet(&mut self, nodes: BTreeMap<String, Contact>) -> Result<(), Stop> {
-        let named = self
-            .conductor
-            .plan
-            .cells
-            .iter()
-            .flat_map(|cell| cell.servers.iter().chain(&cell.clients));
-        if let Some(missing) = named.into_iter().find(|name| !nodes.contains_key(*name)) {
+        let mut named = self.conductor.plan.cells.iter().flat_map(Cell::nodes);
+        if let Some(missing) = named.find(|name| !nodes.contains_key(*name)) {
             return Err(Stop::Failed(
                 Cause::Internal,
                 format!("the plan needs node {missing}, which was not started"),

@@ -1,22 +1,25 @@
 //! What an agent says of a trial's packets, and what that says of the trial. Pure.
 
+use std::net::IpAddr;
+
 use perfrun_api::{
     node::{LinkStatus, Reason},
     results::{Flag, LinkRecord, TrialFailure, TrialRecord},
 };
 use perfrun_link::{
-    Link, State,
+    Link, Prefix, State,
     state::{Concern, Traffic},
 };
 
 use super::unready::failure;
 
-/// Adds what an agent says of a trial's packets.
+/// Adds what an agent says of the packets of a trial, in which its node talks to these peers.
 pub(super) fn note(
     record: &mut TrialRecord,
     name: &str,
     before: Option<u64>,
     asked: &Link,
+    peers: &[IpAddr],
     status: LinkStatus,
 ) {
     if before.is_some_and(|instance| instance != status.instance) {
@@ -24,13 +27,17 @@ pub(super) fn note(
         let started_again = TrialFailure {
             node: Some(name.to_owned()),
             reason: Reason::NodeLost,
-            message: format!("the link agent of {name} was started again during the trial"),
+            message: format!(
+                "the link agent of {name}, or what impairs in it, was started again during the trial: its log says why"
+            ),
         };
         return fail(record, started_again);
     }
     let Some(state) = status.state else {
         if asked.impairs() {
-            let message = format!("the links of {name} were not impaired any more after the trial");
+            let message = format!(
+                "the links of {name} were not impaired any more after the trial: did somebody else change its interface?"
+            );
             fail(record, failure(Some(name), message));
         }
         return;
@@ -53,9 +60,16 @@ pub(super) fn note(
             ..
         } => packets_out + dropped + u64::from(*held) > 0,
     });
+    let mut routes = asked.routes().iter().filter(|route| !route.impairment.is_none());
+    let is_peer = |prefix: &Prefix| peers.iter().any(|peer| prefix.contains(*peer));
+    let concerned = routes.any(|route| route.peers.iter().any(is_peer));
     let node = record.nodes.get(name).map(|node| &node.measured);
-    if !passed && node.is_some_and(|measured| measured.bytes_sent + measured.bytes_received > 0) {
-        let message = format!("no packet that {name} sent in the trial passed its impaired link");
+    if concerned && !passed && node.is_some_and(|measured| measured.bytes_sent + measured.bytes_received > 0)
+    {
+        let message = format!(
+            "no packet that {name} sent in the trial passed its impaired link: do its peers see it at another address, or is \
+             another interface on their way?"
+        );
         return fail(record, failure(Some(name), message));
     }
     let State {

@@ -42,6 +42,8 @@ pub enum Fault {
     Busy,
     /// It does not answer probes.
     Mute,
+    /// It impairs, and nothing that its node sends in a trial passes by it.
+    Bypassed,
     /// It answers probes, and none that only fills the link.
     Overfull,
 }
@@ -209,7 +211,7 @@ impl Agent {
             backend: Kind::Userspace,
             mode: Mode::SuperPackets,
             traffic: vec![Traffic::Userspace(Tally {
-                packets_in: 10,
+                packets_in: if self.fault == Fault::Bypassed { 0 } else { 10 },
                 ..Tally::default()
             })],
             worker: Some(Worker {

@@ -267,7 +267,7 @@ async fn a_trial_in_which_an_agent_was_started_again_is_repeated_over_links_that
     let failed = &out.records[0];
     let message = &failed.failure.as_ref().unwrap().message;
     assert!(
-        message.contains("link agent of client-0 was started again"),
+        message.contains("link agent of client-0, or what impairs in it, was started again"),
         "{message}"
     );
     assert!(failed.metrics.is_empty());
@@ -303,6 +303,62 @@ async fn late_packets_are_flagged() {
     let out = on(&["lat10"], Fault::None, Fault::Late).run().await;
     assert_eq!(out.records[0].flags, [Flag::ImpairmentLate]);
     assert!(out.records[0].failure.is_none());
+}
+
+#[tokio::test]
+async fn a_relays_links_are_watched_as_those_of_its_peers() {
+    let beside = |relay| {
+        let bench = on(&["lat10"], Fault::None, Fault::None)
+            .node("relay-0", at(3))
+            .agent("relay-0", relay);
+        over(&["lat10"], bench)
+    };
+    let late = beside(Fault::Late).run().await;
+    assert_eq!(late.records[0].flags, [Flag::ImpairmentLate]);
+    assert!(late.records[0].nodes["relay-0"].link.is_some());
+    let restarted = beside(Fault::Restarts).run().await;
+    assert_eq!(
+        restarted.outline(),
+        [
+            "c0.i0.a0 relay-0 NodeLost",
+            "c0.i0.a1 completed",
+            "c0.i1.a0 completed"
+        ]
+    );
+    assert!(restarted.records[1].links.as_ref().unwrap().is_effective());
+}
+
+#[tokio::test]
+async fn a_trial_whose_packets_go_another_way_than_its_link_fails() {
+    let client = Script { bytes: 1000, ..at(2) };
+    let bench = || {
+        let bench = on(&["lat10"], Fault::None, Fault::None)
+            .node("client-0", client.clone())
+            .agent("client-0", Fault::Bypassed);
+        over(&["lat10"], bench)
+    };
+    let out = bench().run().await;
+    let failure = out.records[0].failure.as_ref().unwrap();
+    assert_eq!(failure.reason, Reason::ImpairmentNotEffective);
+    assert!(
+        failure.message.contains("no packet that client-0 sent"),
+        "{}",
+        failure.message
+    );
+
+    // Only the leg to a relay is impaired, which a direct trial has nothing to do with.
+    let mut direct = bench().node("client-0", client.clone()).node("relay-0", at(3));
+    direct = over(
+        &["lat10"],
+        direct
+            .agent("client-0", Fault::Bypassed)
+            .agent("relay-0", Fault::None),
+    );
+    let network = &mut direct.plan.networks[0];
+    network.client_relay = Some(std::mem::take(&mut network.to_server));
+    direct.plan.cells[0].relays.clear();
+    let out = direct.run().await;
+    assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
 }
 
 #[tokio::test]
