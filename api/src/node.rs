@@ -518,7 +518,8 @@ pub struct EchoSample {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LinkStatus {
-    /// Differs from one process to the next: an agent that was started again may have let packets pass or stopped them.
+    /// Who impairs: another number after the agent was started again, or what impairs in it has failed. Packets may have
+    /// passed or been stopped meanwhile, and links have to be set and measured again.
     pub instance: u64,
     /// The interface whose packets are impaired.
     pub interface: String,

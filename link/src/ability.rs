@@ -87,8 +87,21 @@ pub enum Reason {
         "there is no device to try netem on: `modprobe dummy` on the machine itself, or provide /dev/net/tun"
     )]
     NoScratchDevice,
+    /// The interface is another's, or its name is wrong.
+    #[error(
+        "there is no such interface here: `ip link` lists those that there are, --interface says which leads to peers"
+    )]
+    NoInterface,
+    /// Somebody has configured the interface.
+    #[error(
+        "the interface has a queueing discipline already: remove it (`tc qdisc del dev INTERFACE root`), or use the user-space back end"
+    )]
+    RootTaken,
+    /// Its answer was cut short or lost, or is of another kind.
+    #[error("the kernel's answer could not be read: try again, or use the other back end")]
+    Unreadable,
     /// None of the known ones.
-    #[error("the kernel refused for a reason of its own")]
+    #[error("the kernel refused for a reason of its own: try again, or use the other back end")]
     Other,
 }
 
@@ -111,7 +124,11 @@ pub struct Unsupported {
 impl Capabilities {
     /// The kernel where it can do it, this process otherwise.
     pub fn choose(&self, link: &Link) -> Result<Kind, Unsupported> {
-        let fits = link.routes().len() <= KERNEL_ROUTES_MAX;
+        // Some kernels (6.12.50, 6.18) refuse a netem that duplicates beside another, lest they feed each other.
+        let routes = || link.routes().iter().map(|route| &route.impairment);
+        let duplicates = routes().any(|impairment| impairment.duplicate.is_some());
+        let alone = routes().filter(|impairment| !impairment.is_none()).count() <= 1;
+        let fits = link.routes().len() <= KERNEL_ROUTES_MAX && (alone || !duplicates);
         match (&self.kernel, &self.userspace) {
             (Ability::Available, _) if fits => Ok(Kind::Kernel),
             (_, Ability::Available) => Ok(Kind::Userspace),
@@ -138,8 +155,11 @@ impl Capabilities {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
-    use crate::impairment::Impairment;
+    use crate::impairment::{Chance, Impairment};
+    use crate::ratio::Ratio;
     use crate::route::Route;
 
     #[test]
@@ -164,6 +184,27 @@ mod tests {
         assert_eq!(capabilities(&yes, &yes).choose(&routes(15)), Ok(Kind::Kernel));
         assert_eq!(capabilities(&yes, &yes).choose(&routes(16)), Ok(Kind::Userspace));
         assert_eq!(capabilities(&no, &yes).choose(&routes(1)), Ok(Kind::Userspace));
+        let copying = Route {
+            peers: vec!["10.0.1.1".parse().unwrap()],
+            impairment: Impairment {
+                duplicate: Some(Chance {
+                    ratio: Ratio::from_percent(1.0).unwrap(),
+                    correlation: Ratio::ZERO,
+                }),
+                ..Impairment::default()
+            },
+        };
+        let slow = Route {
+            peers: vec!["10.0.1.2".parse().unwrap()],
+            impairment: Impairment {
+                delay: Duration::from_millis(10),
+                ..Impairment::default()
+            },
+        };
+        let alone = Link::new(vec![copying.clone()]).unwrap();
+        let beside = Link::new(vec![copying, slow]).unwrap();
+        assert_eq!(capabilities(&yes, &yes).choose(&alone), Ok(Kind::Kernel));
+        assert_eq!(capabilities(&yes, &yes).choose(&beside), Ok(Kind::Userspace));
         let neither = capabilities(&no, &unavailable(Reason::NoTunDevice))
             .choose(&routes(1))
             .unwrap_err();

@@ -71,7 +71,7 @@ pub struct Impairment {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_bits_per_second: Option<NonZeroU64>,
     /// Packets that the link holds, on their way and waiting; more are dropped. By default what fits the rate and the
-    /// delay, see [`Impairment::limit_packets`].
+    /// delay, see [`Impairment::limit_packets`] and [`Impairment::longest_wait`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit_packets: Option<NonZeroU32>,
 }
@@ -298,11 +298,11 @@ impl Impairment {
             && rate_bits_per_second.is_none()
     }
 
-    /// Packets that the link holds: what was set, else what is on its way at most, and a queue.
+    /// Packets that the link holds: what was set, else what is on its way at most, and the queue of
+    /// [`Impairment::longest_wait`], all of it in full frames.
     ///
-    /// The queue has room for two delays (a round trip, if both directions are alike) at the rate, at least 50 ms, at
-    /// least 100 packets. A link without a rate is held to be 10 Gbit/s. netem's own default of 1000 packets would
-    /// silently turn 100 ms at 1 Gbit/s into 120 Mbit/s.
+    /// A link without a rate is held to be 10 Gbit/s. netem's own default of 1000 packets would silently turn 100 ms at 1
+    /// Gbit/s into 120 Mbit/s.
     pub fn limit_packets(&self) -> u32 {
         if let Some(limit) = self.limit_packets {
             return limit.get();
@@ -317,8 +317,22 @@ impl Impairment {
                 .as_ref()
                 .map_or(Duration::ZERO, |jitter| 4 * jitter.amount);
         let held = full_frames(rate, longest);
-        let queue = full_frames(rate, (2 * self.delay).max(QUEUE_MIN)).max(QUEUE_MIN_PACKETS);
+        let queue = full_frames(rate, self.queue()).max(QUEUE_MIN_PACKETS);
         u32::try_from(held + queue).unwrap_or(u32::MAX)
+    }
+
+    /// How long packets wait for the rate, where no limit is set: two delays (a round trip, if both directions are alike), at
+    /// least 50 ms, at least 100 full frames.
+    pub fn longest_wait(&self) -> Option<Duration> {
+        let rate = self
+            .rate_bits_per_second
+            .filter(|_| self.limit_packets.is_none())?;
+        let least = QUEUE_MIN_PACKETS * FULL_FRAME_BITS * 1_000_000_000 / rate;
+        Some(self.queue().max(Duration::from_nanos(least)))
+    }
+
+    fn queue(&self) -> Duration {
+        (2 * self.delay).max(QUEUE_MIN)
     }
 
     /// How packets pass.
@@ -327,7 +341,8 @@ impl Impairment {
             || self.loss.is_some()
             || self.duplicate.is_some()
             || self.corrupt.is_some()
-            || self.reorder.is_some();
+            || self.reorder.is_some()
+            || self.limit_packets.is_some();
         let smooth = self
             .rate_bits_per_second
             .is_none_or(|rate| rate.get() >= SMOOTH_BITS_PER_SECOND);

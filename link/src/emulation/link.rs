@@ -1,5 +1,7 @@
 //! One link: its settings, its memory, and the fate of the next packet.
 
+use std::time::Duration;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -57,9 +59,19 @@ pub struct LinkState {
     corrupt: Option<Coin>,
     reorder: Option<Overtaking>,
     rate: Option<RateClock>,
-    limit: u32,
+    room: Room,
     held: u32,
     tally: Tally,
+}
+
+/// When a link takes no more.
+#[derive(Debug)]
+enum Room {
+    /// With so many packets on it, as netem.
+    Packets(u32),
+    /// When packets would have to wait for so long. What is on its way takes no room, which small packets would otherwise take
+    /// from one another: acknowledgements, echoes.
+    Wait { mean_delay: Nanos, longest: Nanos },
 }
 
 #[derive(Debug)]
@@ -71,20 +83,38 @@ struct Overtaking {
 
 impl LinkState {
     /// A link that has seen no packet yet.
-    pub fn new(impairment: &Impairment, random: Random) -> Self {
+    pub fn new(impairment: &Impairment, mut random: Random) -> Self {
         Self {
-            random,
-            delays: Delays::new(impairment.delay, impairment.jitter.as_ref()),
-            losses: impairment.loss.as_ref().map(Losses::new),
-            duplicate: impairment.duplicate.as_ref().map(Coin::of),
-            corrupt: impairment.corrupt.as_ref().map(Coin::of),
-            reorder: impairment.reorder.as_ref().map(Overtaking::new),
+            delays: Delays::new(impairment.delay, impairment.jitter.as_ref(), &mut random),
+            losses: impairment
+                .loss
+                .as_ref()
+                .map(|loss| Losses::new(loss, &mut random)),
+            duplicate: impairment
+                .duplicate
+                .as_ref()
+                .map(|chance| Coin::of(chance, &mut random)),
+            corrupt: impairment
+                .corrupt
+                .as_ref()
+                .map(|chance| Coin::of(chance, &mut random)),
+            reorder: impairment
+                .reorder
+                .as_ref()
+                .map(|reorder| Overtaking::new(reorder, &mut random)),
             rate: impairment
                 .rate_bits_per_second
                 .map(|rate| RateClock::new(rate.get())),
-            limit: impairment.limit_packets(),
+            room: match impairment.longest_wait() {
+                None => Room::Packets(impairment.limit_packets()),
+                Some(longest) => Room::Wait {
+                    mean_delay: nanoseconds(impairment.delay),
+                    longest: nanoseconds(longest),
+                },
+            },
             held: 0,
             tally: Tally::default(),
+            random,
         }
     }
 
@@ -142,13 +172,21 @@ impl LinkState {
         lost
     }
 
+    fn is_full(&self, now: Nanos) -> bool {
+        match (&self.room, &self.rate) {
+            (Room::Packets(limit), _) => self.held >= *limit,
+            (Room::Wait { mean_delay, longest }, Some(rate)) => rate.wait(now + mean_delay) > *longest,
+            (Room::Wait { .. }, None) => false,
+        }
+    }
+
     fn pass(&mut self, packet: Packet, now: Nanos) -> Option<Departure> {
         let corrupt = self
             .corrupt
             .as_mut()
             .is_some_and(|coin| coin.toss(&mut self.random));
         let corrupt = corrupt.then(|| self.random.next_u32());
-        if self.held >= self.limit {
+        if self.is_full(now) {
             self.tally.over_limit += u64::from(packet.packets);
             return None;
         }
@@ -174,9 +212,9 @@ impl LinkState {
 }
 
 impl Overtaking {
-    fn new(reorder: &Reorder) -> Self {
+    fn new(reorder: &Reorder, random: &mut Random) -> Self {
         Self {
-            coin: Coin::new(reorder.ratio, reorder.correlation),
+            coin: Coin::new(reorder.ratio, reorder.correlation, random),
             gap: reorder.gap.get(),
             since: 0,
         }
@@ -193,10 +231,13 @@ impl Overtaking {
     }
 }
 
+fn nanoseconds(duration: Duration) -> Nanos {
+    Nanos::try_from(duration.as_nanos()).unwrap_or(Nanos::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use std::num::{NonZeroU32, NonZeroU64};
-    use std::time::Duration;
 
     use super::*;
     use crate::impairment::{Chance, Loss};
@@ -377,5 +418,36 @@ mod tests {
             on_their_way.push_back(departure.unwrap().due);
         }
         assert_eq!(link.tally().over_limit, 0);
+    }
+
+    #[test]
+    fn small_packets_on_their_way_take_no_room() {
+        // Acknowledgements of a download of 50 Mbit/s over a satellite's uplink take a fifth of its rate.
+        let mut link = link(Impairment {
+            delay: Duration::from_millis(300),
+            rate_bits_per_second: NonZeroU64::new(5_000_000),
+            ..Impairment::default()
+        });
+        let acknowledgement = Packet {
+            wire_bytes: 66,
+            packets: 1,
+        };
+        for number in 0..4000 {
+            link.decide(acknowledgement, START + number * 485_000);
+        }
+        assert_eq!(link.tally().over_limit, 0);
+        // At three times the rate all of it waits for two delays at most.
+        let full = Packet {
+            wire_bytes: 1514,
+            packets: 1,
+        };
+        let begin = START + 4000 * 485_000;
+        let departures = (0..10_000).filter_map(|number| {
+            let now = begin + number * 807_467;
+            link.decide(full, now)[1].map(|departure| departure.due - now)
+        });
+        let longest = departures.max().unwrap();
+        assert!((897_000_000..=903_000_000).contains(&longest), "{longest}");
+        assert!(link.tally().over_limit > 6000, "{:?}", link.tally());
     }
 }

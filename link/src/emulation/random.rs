@@ -33,10 +33,10 @@ struct Correlated {
 }
 
 impl Correlated {
-    fn new(correlation: Ratio) -> Self {
+    fn new(correlation: Ratio, random: &mut Random) -> Self {
         Self {
             rho: correlation.to_scaled(),
-            last: 0,
+            last: random.next_u32(),
         }
     }
 
@@ -61,15 +61,15 @@ pub(super) struct Coin {
 }
 
 impl Coin {
-    pub(super) fn new(ratio: Ratio, correlation: Ratio) -> Self {
+    pub(super) fn new(ratio: Ratio, correlation: Ratio, random: &mut Random) -> Self {
         Self {
             threshold: ratio.to_scaled(),
-            draws: Correlated::new(correlation),
+            draws: Correlated::new(correlation, random),
         }
     }
 
-    pub(super) fn of(chance: &Chance) -> Self {
-        Self::new(chance.ratio, chance.correlation)
+    pub(super) fn of(chance: &Chance, random: &mut Random) -> Self {
+        Self::new(chance.ratio, chance.correlation, random)
     }
 
     pub(super) fn toss(&mut self, random: &mut Random) -> bool {
@@ -92,9 +92,9 @@ pub(super) enum Losses {
 }
 
 impl Losses {
-    pub(super) fn new(loss: &Loss) -> Self {
+    pub(super) fn new(loss: &Loss, random: &mut Random) -> Self {
         match loss {
-            Loss::Random { ratio, correlation } => Self::Random(Coin::new(*ratio, *correlation)),
+            Loss::Random { ratio, correlation } => Self::Random(Coin::new(*ratio, *correlation, random)),
             Loss::GilbertElliott {
                 enter_bad,
                 leave_bad,
@@ -152,14 +152,14 @@ struct Spread {
 }
 
 impl Delays {
-    pub(super) fn new(delay: Duration, jitter: Option<&Jitter>) -> Self {
+    pub(super) fn new(delay: Duration, jitter: Option<&Jitter>, random: &mut Random) -> Self {
         let nanoseconds =
             |duration: Duration| i64::try_from(duration.as_nanos()).expect("delays are checked to be short");
         let spread = jitter
             .filter(|jitter| !jitter.amount.is_zero())
             .map(|jitter| Spread {
                 amount: nanoseconds(jitter.amount),
-                draws: Correlated::new(jitter.correlation),
+                draws: Correlated::new(jitter.correlation, random),
                 table: (jitter.distribution != Distribution::Uniform)
                     .then(|| distribution::table(jitter.distribution).into_boxed_slice()),
             });
@@ -201,6 +201,10 @@ mod tests {
         3.9 * (ratio * (1.0 - ratio) / draws as f64).sqrt()
     }
 
+    fn random_losses(ratio: Ratio, correlation: Ratio) -> Losses {
+        Losses::new(&Loss::Random { ratio, correlation }, &mut Random::new(5))
+    }
+
     fn share(losses: &mut Losses) -> f64 {
         let mut random = Random::new(7);
         let lost = (0..DRAWS).filter(|_| losses.next(&mut random)).count();
@@ -210,34 +214,26 @@ mod tests {
     #[test]
     fn random_loss_is_the_share_that_was_set() {
         for ratio in [0.001, 0.01, 0.05, 0.5] {
-            let share = share(&mut Losses::Random(Coin::new(
-                Ratio::new(ratio).unwrap(),
-                Ratio::ZERO,
-            )));
+            let share = share(&mut random_losses(Ratio::new(ratio).unwrap(), Ratio::ZERO));
             assert!(
                 (share - ratio).abs() < tolerance(ratio, DRAWS),
                 "{ratio}: {share}"
             );
         }
-        assert_eq!(
-            share(&mut Losses::Random(Coin::new(Ratio::ZERO, Ratio::ZERO))),
-            0.0
-        );
-        assert_eq!(
-            share(&mut Losses::Random(Coin::new(Ratio::ONE, Ratio::ZERO))),
-            1.0
-        );
+        assert_eq!(share(&mut random_losses(Ratio::ZERO, Ratio::ZERO)), 0.0);
+        assert_eq!(share(&mut random_losses(Ratio::ONE, Ratio::ZERO)), 1.0);
     }
 
     #[test]
     fn lengths_of_bad_times_are_geometric() {
-        let mut losses = Losses::new(&Loss::GilbertElliott {
+        let mut random = Random::new(11);
+        let bursts = Loss::GilbertElliott {
             enter_bad: percent(1.0),
             leave_bad: percent(25.0),
             loss_in_bad: Ratio::ONE,
             loss_in_good: Ratio::ZERO,
-        });
-        let mut random = Random::new(11);
+        };
+        let mut losses = Losses::new(&bursts, &mut random);
         let mut runs = Vec::new();
         let mut run = 0u32;
         for _ in 0..DRAWS {
@@ -271,7 +267,7 @@ mod tests {
             loss_in_bad: percent(40.0),
             loss_in_good: percent(1.0),
         };
-        let share = share(&mut Losses::new(&loss));
+        let share = share(&mut Losses::new(&loss, &mut Random::new(1)));
         let expected = loss.ratio().unwrap();
         assert!(
             (share - expected).abs() < 2.0 * tolerance(expected, DRAWS),
@@ -280,8 +276,8 @@ mod tests {
     }
 
     fn delays(jitter: Option<Jitter>) -> Vec<f64> {
-        let mut delays = Delays::new(Duration::from_millis(50), jitter.as_ref());
         let mut random = Random::new(3);
+        let mut delays = Delays::new(Duration::from_millis(50), jitter.as_ref(), &mut random);
         (0..DRAWS)
             .map(|_| delays.next(&mut random) as f64 / 1e6)
             .collect()
@@ -334,18 +330,30 @@ mod tests {
         let alone = correlation(&delays(jitter(Distribution::Uniform, Ratio::ZERO)));
         assert!(alone.abs() < 0.01, "{alone}");
         // Uniform delays are the draws themselves, and those are an autoregression of first order.
-        let mut draws = Correlated::new(percent(25.0));
         let mut random = Random::new(5);
+        let mut draws = Correlated::new(percent(25.0), &mut random);
         let values: Vec<_> = (0..DRAWS).map(|_| f64::from(draws.draw(&mut random))).collect();
         let resembling = correlation(&values);
         assert!((resembling - 0.25).abs() < 0.01, "{resembling}");
     }
 
     #[test]
+    fn what_resembles_the_last_one_begins_anywhere() {
+        // From 0 on all of these would lose their first packet.
+        let first = |seed| {
+            let mut random = Random::new(seed);
+            let mut coin = Coin::new(percent(1.0), percent(99.0), &mut random);
+            coin.toss(&mut random)
+        };
+        let lost = (0..1000).filter(|seed| first(*seed)).count();
+        assert!(lost < 50, "{lost}");
+    }
+
+    #[test]
     fn one_seed_gives_one_fate() {
         let fate = |seed| {
             let mut random = Random::new(seed);
-            let mut losses = Losses::Random(Coin::new(percent(50.0), Ratio::ZERO));
+            let mut losses = Losses::Random(Coin::new(percent(50.0), Ratio::ZERO, &mut random));
             (0..64).map(|_| losses.next(&mut random)).collect::<Vec<_>>()
         };
         assert_eq!(fate(1), fate(1));

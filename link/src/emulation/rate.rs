@@ -23,6 +23,11 @@ impl RateClock {
         }
     }
 
+    /// How long a packet that comes to the link at `arrival` has to wait before its first bit is sent.
+    pub(super) fn wait(&self, arrival: Nanos) -> Nanos {
+        self.free_at.saturating_sub(arrival)
+    }
+
     /// When the last bit of a packet that comes to the link at `arrival` has been sent; never before its arrival.
     pub(super) fn send(&mut self, arrival: Nanos, wire_bytes: u64) -> Nanos {
         let busy = self.free_at + LATENESS_CREDIT >= arrival;

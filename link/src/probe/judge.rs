@@ -4,7 +4,7 @@
 //! |---|---|
 //! | median of round trips | the larger of 0.3 ms and 1 %, around what the emulator's own rules give for the same datagrams |
 //! | jitter: how much longer one round trip of a hundred takes than the median | half of what the emulator's own rules give at the least, if that is 2 ms less than that; nothing is too much |
-//! | loss, each way | the 99 % interval of the binomial distribution; of simulated runs where packets share their fate |
+//! | loss, each way | the 99 % interval of the binomial distribution; of simulated runs where packets share their fate; not judged if no loss at all is in it, though some was asked for |
 //! | rate | 3 %, around what the emulator's own rules give for the same datagrams; not judged if less was offered |
 
 mod losses;
@@ -21,7 +21,7 @@ use strum::Display;
 
 use self::losses::loss_interval;
 use self::simulated::{Simulated, ends, shares_of_rate, simulated_round_trips};
-use super::plan::Plan;
+use super::plan::{DATAGRAM_BYTES, HEADER_BYTES, Plan};
 use super::{Delivery, Measurement, RoundTrip};
 use crate::impairment::Impairment;
 
@@ -32,6 +32,9 @@ const RATE_TOLERANCE_RATIO: f64 = 0.03;
 const SPREAD_TOLERANCE: Duration = Duration::from_millis(2);
 /// One round trip of a hundred varies so much, above all among few, that no link that is right is this far below.
 const SPREAD_TOLERANCE_RATIO: f64 = 0.5;
+
+/// netem also makes bits of the Ethernet header wrong, of which those of the sender harm nobody.
+const HARMFUL_BYTES_RATIO: f64 = 1.0 - 6.0 / (DATAGRAM_BYTES + HEADER_BYTES) as f64;
 
 /// What was found out about each quantity.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
@@ -89,7 +92,8 @@ pub enum Judgement {
     Within,
     /// Not.
     Outside,
-    /// Nothing to judge: the link was not full, or nothing arrived in the other direction.
+    /// Nothing to judge by: the link was not full, nothing arrived in the other direction, or too few datagrams were sent to
+    /// tell so little loss from none.
     NotJudged,
 }
 
@@ -223,9 +227,14 @@ impl Finding {
 }
 
 fn loss_finding(quantity: Quantity, impairment: &Impairment, plan: &Plan, delivery: Delivery) -> Finding {
-    let (least, most) = loss_interval(impairment, plan, delivery.sent);
+    let (mut least, most) = loss_interval(impairment, plan, delivery.sent);
+    if impairment.corrupt.is_some() {
+        least = (f64::from(least) * HARMFUL_BYTES_RATIO).floor() as u32;
+    }
     let mut finding = Finding::of(quantity, delivery.lost().into(), least.into(), most.into());
-    if delivery.sent == 0 {
+    // Of a loss that is asked for, too few to tell it from none.
+    let could_be_none = least == 0 && most > 0 && finding.judgement == Judgement::Within;
+    if delivery.sent == 0 || could_be_none {
         finding.judgement = Judgement::NotJudged;
     }
     finding

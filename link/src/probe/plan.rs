@@ -32,6 +32,9 @@ const ECHOES_PER_TICK_MAX: u64 = 4;
 /// The share of the link that echoes may take, so that they measure its delay and not its queue.
 const ECHO_SHARE: u64 = 4;
 
+/// The share of what a link can hold that echoes may be.
+const ECHO_ROOM: u128 = 2;
+
 /// How much later than the link allows an answer may come: a busy machine's turn.
 const PATIENCE: Duration = Duration::from_millis(300);
 
@@ -60,6 +63,8 @@ const START_SLACK: Duration = Duration::from_millis(100);
 
 /// The longest that any part of a probe may take. Answers over the slowest links that can be set come sooner.
 const TIME_MAX: Duration = Duration::from_secs(300);
+/// The most that a link is filled with: more is not sent by any machine, and takes the longer the less of it is.
+const FILL_SANE_BITS_PER_SECOND: u64 = 100_000_000_000;
 
 /// What is sent, and when.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
@@ -108,6 +113,9 @@ pub enum BadPlan {
     /// Longer than five minutes.
     #[error("unable to wait {0:?} for a part of the probe: plan at most {TIME_MAX:?}")]
     TooLong(Duration),
+    /// More than any machine sends.
+    #[error("unable to send {0} bit/s: ask for at most {FILL_SANE_BITS_PER_SECOND}")]
+    TooFast(u64),
     /// Shorter ones are not told from others, longer ones do not fit.
     #[error(
         "unable to fill a link with datagrams of {0} bytes: use {DATAGRAM_BYTES} to {FILL_PAYLOAD_MAX} bytes"
@@ -127,11 +135,20 @@ impl Plan {
         let bits = (DATAGRAM_BYTES + HEADER_BYTES) * 8;
         let rates = [forward, backward].map(|way| way.rate_bits_per_second.map_or(u64::MAX, NonZeroU64::get));
         let budget = rates[0].min(rates[1]) / ECHO_SHARE;
+        // What is on its way is small and takes room like any other packet.
+        let rooms = [forward, backward].map(|way| {
+            let held = u128::from(way.limit_packets()) * u128::from(bits) / ECHO_ROOM;
+            let per_second = (held * 1_000_000_000).checked_div(farthest(way).as_nanos());
+            per_second
+                .and_then(|bits| u64::try_from(bits).ok())
+                .unwrap_or(u64::MAX)
+        });
+        let budget = budget.min(rooms[0]).min(rooms[1]);
         let per_tick = (u128::from(budget) * TICK.as_nanos() / u128::from(bits) / 1_000_000_000)
             .min(ECHOES_PER_TICK_MAX.into()) as u32;
         // Below one in a tick, one in as many ticks as it takes.
         let echo_interval = if per_tick == 0 {
-            let nanoseconds = bits * 1_000_000_000 / budget.max(1);
+            let nanoseconds = (bits * 1_000_000_000).div_ceil(budget.max(1));
             Duration::from_nanos(nanoseconds).max(TICK)
         } else {
             TICK
@@ -207,6 +224,9 @@ impl Plan {
         }
         if let Some(fill) = &self.fill {
             not_too_long(fill.duration)?;
+            if fill.bits_per_second > FILL_SANE_BITS_PER_SECOND {
+                return Err(BadPlan::TooFast(fill.bits_per_second));
+            }
             if !(DATAGRAM_BYTES as usize..=FILL_PAYLOAD_MAX).contains(&fill.payload_bytes) {
                 return Err(BadPlan::PayloadSize(fill.payload_bytes));
             }
@@ -261,6 +281,8 @@ impl Fill {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
     use super::*;
     use crate::impairment::{Distribution, Jitter, Loss};
     use crate::ratio::Ratio;
@@ -294,6 +316,40 @@ mod tests {
     }
 
     #[test]
+    fn links_have_room_for_their_echoes() {
+        let queue = |packets| Impairment {
+            limit_packets: NonZeroU32::new(packets),
+            ..rate(10_000_000)
+        };
+        for (way, milliseconds) in [
+            (rate(2_000_000), 300),
+            (rate(10_000_000), 50),
+            (rate(10_000_000), 100),
+            (rate(15_000_000), 50),
+            (queue(90), 100),
+            (
+                Impairment {
+                    rate_bits_per_second: None,
+                    ..queue(10)
+                },
+                100,
+            ),
+        ] {
+            let way = Impairment {
+                delay: Duration::from_millis(milliseconds),
+                ..way
+            };
+            assert_eq!(way.check(), Ok(()));
+            let none = Impairment::default();
+            for plan in [Plan::of(&way, &none), Plan::of(&none, &way)] {
+                let at_once = way.delay.div_duration_f64(plan.echo_interval) * f64::from(plan.echoes_at_once);
+                assert!(at_once <= f64::from(way.limit_packets()) / 2.0, "{way}: {plan:?}");
+                assert!(plan.echoes >= 50, "{way}: {plan:?}");
+            }
+        }
+    }
+
+    #[test]
     fn a_shorter_plan_is_as_gentle() {
         let limited = rate(10_000_000);
         let plan = Plan::of(&limited, &Impairment::default());
@@ -314,8 +370,10 @@ mod tests {
         let plan = |megabits: u64| Plan::of(&far(megabits), &Impairment::default());
         let base = Duration::from_millis(20);
         let beside = |plan: &Plan, back: &Plan| plan.fills_beside(back, &far(5), base);
-        // A second of echoes, the last one's way, and slack.
-        let after = Duration::from_millis(1000 + 20 + 300 + 100);
+        // All echoes, which take about a second, the last one's way, and slack.
+        let echoing = plan(5).echo_interval * plan(5).echoes;
+        assert!(echoing.abs_diff(Duration::from_secs(1)) < Duration::from_millis(5));
+        let after = echoing + Duration::from_millis(20 + 300 + 100);
         assert_eq!(beside(&plan(5), &plan(50)), Some(after));
         assert_eq!(beside(&plan(5), &plan(100)), None);
         let none = Plan::of(&Impairment::default(), &Impairment::default());
@@ -368,6 +426,10 @@ mod tests {
         assert_eq!(
             with_fill(|fill| fill.duration = Duration::from_secs(86_400)),
             BadPlan::TooLong(day)
+        );
+        assert_eq!(
+            with_fill(|fill| fill.bits_per_second = u64::MAX),
+            BadPlan::TooFast(u64::MAX)
         );
         assert_eq!(
             with_fill(|fill| fill.payload_bytes = 9000),

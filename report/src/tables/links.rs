@@ -90,10 +90,16 @@ pub fn line(check: &LinkCheck) -> String {
         None => "as asked for".to_owned(),
         Some((leg, finding)) => format!("not as asked for ({} to {}: {finding})", leg.client, leg.server),
     };
-    format!("links: {}, {}; {verdict}", check.network, findings.join(", "))
+    let took = check.set_seconds + check.probe_seconds;
+    format!(
+        "links: {}, {}; {verdict}, in {took:.1} s",
+        check.network,
+        findings.join(", ")
+    )
 }
 
-/// A quantity, each time that it was measured, and how many datagrams were sent for it.
+/// A quantity, each time that it was measured, and how many datagrams were sent for it. Losses that were too few to judge were
+/// measured all the same.
 fn findings<'a>(checks: &'a [&LinkCheck], quantity: Quantity) -> impl Iterator<Item = (f64, &'a Finding)> {
     let legs = checks.iter().flat_map(|check| &check.legs);
     legs.flat_map(move |leg| {
@@ -101,10 +107,10 @@ fn findings<'a>(checks: &'a [&LinkCheck], quantity: Quantity) -> impl Iterator<I
             Quantity::LossBackward => leg.measured.backward.sent,
             _ => leg.measured.forward.sent,
         };
-        let of_quantity = leg
-            .findings
-            .iter()
-            .filter(move |finding| finding.quantity == quantity && finding.judgement != Judgement::NotJudged);
+        let of_quantity = leg.findings.iter().filter(move |finding| {
+            let is_loss = matches!(quantity, Quantity::LossForward | Quantity::LossBackward);
+            finding.quantity == quantity && (finding.judgement != Judgement::NotJudged || is_loss && sent > 0)
+        });
         of_quantity.map(move |finding| (f64::from(sent), finding))
     })
 }

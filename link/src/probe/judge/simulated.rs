@@ -83,7 +83,8 @@ pub(super) fn shares_of_rate(impairment: &Impairment, plan: &Plan) -> (f64, f64)
         }
         Some(Loss::GilbertElliott { .. }) => true,
     };
-    if impairment.jitter.is_none() && !leaves_gaps {
+    // What overtakes takes nothing of the rate.
+    if impairment.jitter.is_none() && impairment.reorder.is_none() && !leaves_gaps {
         return (1.0, 1.0);
     }
     let packet = Packet {

@@ -1,11 +1,11 @@
 //! Links as they should be, and not.
 
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 
 use super::losses::{binomial_interval, bursts_interval};
 use super::simulated::{arrivals, echoes, simulated_round_trip};
 use super::*;
-use crate::impairment::{Chance, Distribution, Jitter, Loss};
+use crate::impairment::{Chance, Distribution, Jitter, Loss, Reorder};
 use crate::probe::Rate;
 use crate::ratio::Ratio;
 
@@ -156,6 +156,43 @@ fn rates_of_links_with_jitter_are_judged_by_what_jitter_leaves_of_them() {
 }
 
 #[test]
+fn what_overtakes_takes_nothing_of_the_rate() {
+    let overtaking = Impairment {
+        rate_bits_per_second: NonZeroU64::new(100_000_000),
+        reorder: Some(Reorder {
+            ratio: percent(25.0),
+            correlation: Ratio::ZERO,
+            gap: NonZeroU32::MIN,
+        }),
+        ..delay(10)
+    };
+    // What is sent is 1.15 of the rate, of which three quarters fit.
+    let (least, most) = shares_of_rate(&overtaking, &Plan::of(&overtaking, &overtaking));
+    assert!(least > 1.03 && most < 1.2, "{least} {most}");
+}
+
+#[test]
+fn too_few_to_tell_a_loss_from_none_are_not_judged() {
+    let judged = |ratio, lost| {
+        let link = lossy(ratio);
+        let plan = Plan::of(&link, &delay(0));
+        let verdict = judge(&link, &delay(0), Duration::ZERO, &plan, &measured(0, lost));
+        let mut losses = verdict.findings.iter();
+        losses
+            .find(|finding| finding.quantity == Quantity::LossForward)
+            .unwrap()
+            .judgement
+    };
+    // None at all happens to one of seven such links.
+    assert_eq!(judged(0.05, 0), Judgement::NotJudged);
+    assert_eq!(judged(0.05, 2), Judgement::NotJudged);
+    assert_eq!(judged(0.05, 20), Judgement::Outside);
+    assert_eq!(judged(1.0, 40), Judgement::Within);
+    // None was asked for, and none is what there is.
+    assert_eq!(judged(0.0, 0), Judgement::Within);
+}
+
+#[test]
 fn bursts_have_a_wider_interval_than_single_losses() {
     let bursts = Impairment {
         loss: Some(Loss::GilbertElliott {
@@ -187,6 +224,8 @@ fn corruption_looks_like_loss() {
         ..delay(0)
     };
     assert_eq!(outside(&corrupt, &delay(0), &measured(0, 400)), []);
+    // Of the kernel's, 6 of 86 bytes harm nobody.
+    assert_eq!(outside(&corrupt, &delay(0), &measured(0, 340)), []);
     assert_eq!(
         outside(&corrupt, &delay(0), &measured(0, 0)),
         [Quantity::LossForward]
