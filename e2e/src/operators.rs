@@ -181,6 +181,14 @@ pub fn processes(pod: &Pod, program: &str) -> Result<Vec<String>> {
     processes_that(pod, program, |_| true)
 }
 
+/// A process' number among those that it can see itself.
+pub fn number_inside(process: &str) -> Result<u32> {
+    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    let innermost = numbers.and_then(|all| all.split_whitespace().last());
+    Ok(innermost.context("a process has a number")?.parse()?)
+}
+
 /// Those of them that have certain arguments.
 fn processes_that(pod: &Pod, program: &str, have: impl Fn(&[&str]) -> bool) -> Result<Vec<String>> {
     let uid = pod.uid().context("a pod has a UID")?;

@@ -20,17 +20,20 @@ const SCRATCH_TAP: &str = "netemtry%d";
 const SCRATCH: &str = "netemtry";
 const SCRATCH_PEER: &str = "netemtrypeer";
 
-/// Tries, in the network namespace of the calling thread. Takes some milliseconds and leaves nothing.
-pub fn probe() -> Capabilities {
+/// Tries, in the network namespace of the calling thread, and looks if something on this interface is in the way. Takes some
+/// milliseconds and leaves nothing.
+pub fn probe(interface: &str) -> Capabilities {
+    let found = find(interface);
+    let try_on = |attempt: fn() -> Result<(), Refusal>| found.clone().and_then(|_| attempt());
     Capabilities {
-        kernel: ability(try_kernel()),
-        userspace: ability(try_userspace()),
+        kernel: ability(try_on(try_kernel).and_then(|()| find_root_free(interface))),
+        userspace: ability(try_on(try_userspace)),
         real_time: ability(realtime::probe().map_err(Refusal::of_priority)),
     }
 }
 
 /// A reason and its circumstances.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Refusal {
     reason: Reason,
     detail: String,
@@ -44,12 +47,14 @@ fn ability(tried: Result<(), Refusal>) -> Ability {
 }
 
 impl Refusal {
-    fn new(reason: Reason, step: &str, errno: Option<Errno>, error: &dyn std::error::Error) -> Self {
-        // Without the capability everything is refused alike, whatever was tried.
-        let reason = match errno {
-            Some(Errno::PERM | Errno::ACCESS) => Reason::NotPermitted,
+    fn of(reason: Reason, step: &str, error: &netlink::Error) -> Self {
+        let errno = error.errno();
+        let reason = match (error, errno) {
+            (netlink::Error::Garbled | netlink::Error::Overrun, _) => Reason::Unreadable,
+            // Without the capability everything is refused alike, whatever was tried.
+            (_, Some(Errno::PERM | Errno::ACCESS)) => Reason::NotPermitted,
             // What a missing module looks like: an unknown kind, or no such family of filters.
-            Some(Errno::NOENT | Errno::OPNOTSUPP | Errno::AFNOSUPPORT) => reason,
+            (_, Some(Errno::NOENT | Errno::OPNOTSUPP | Errno::AFNOSUPPORT)) => reason,
             _ => Reason::Other,
         };
         let errno = errno.map(|errno| format!(": {errno}")).unwrap_or_default();
@@ -60,7 +65,7 @@ impl Refusal {
     }
 
     fn of_netlink(reason: Reason, step: &str) -> impl FnOnce(netlink::Error) -> Self {
-        move |error| Self::new(reason, step, error.errno(), &error)
+        move |error| Self::of(reason, step, &error)
     }
 
     fn of_tap(error: tap::Error) -> Self {
@@ -98,16 +103,9 @@ fn try_kernel() -> Result<(), Refusal> {
             kind: "netem",
             source,
             ..
-        } => Refusal::new(Reason::NoNetem, "netem", source.errno(), source),
-        kernel::Error::Add { kind, source, .. } => {
-            Refusal::new(Reason::NoClasses, kind, source.errno(), source)
-        }
-        kernel::Error::SetFilters { source, .. } => Refusal::new(
-            Reason::NoFilters,
-            "filter",
-            source.cause().errno(),
-            source.cause(),
-        ),
+        } => Refusal::of(Reason::NoNetem, "netem", source),
+        kernel::Error::Add { kind, source, .. } => Refusal::of(Reason::NoClasses, kind, source),
+        kernel::Error::SetFilters { source, .. } => Refusal::of(Reason::NoFilters, "filter", source.cause()),
         error => Refusal {
             reason: Reason::Other,
             detail: error.to_string(),
@@ -142,6 +140,31 @@ fn try_userspace() -> Result<(), Refusal> {
             .map_err(refused(Reason::NoFilters, "filter"))?;
     }
     Ok(())
+}
+
+/// The number of the interface.
+fn find(interface: &str) -> Result<u32, Refusal> {
+    let found = connect()?.device(interface);
+    let found = found.map_err(|error| match error.errno() {
+        Some(Errno::NODEV) => Refusal {
+            reason: Reason::NoInterface,
+            detail: interface.to_owned(),
+        },
+        _ => Refusal::of_netlink(Reason::Other, "interface")(error),
+    })?;
+    Ok(found.index)
+}
+
+fn find_root_free(interface: &str) -> Result<(), Refusal> {
+    let index = find(interface)?;
+    let taken = kernel::root_taken(&mut connect()?, index);
+    match taken.map_err(Refusal::of_netlink(Reason::Other, "qdisc"))? {
+        None => Ok(()),
+        Some(kind) => Err(Refusal {
+            reason: Reason::RootTaken,
+            detail: format!("{interface} has {kind}"),
+        }),
+    }
 }
 
 fn connect() -> Result<Netlink, Refusal> {
@@ -212,7 +235,7 @@ mod tests {
             (Errno::PERM, Reason::NotPermitted, "NET_ADMIN"),
             (Errno::NOENT, Reason::NoNetem, "modprobe sch_netem"),
             (Errno::OPNOTSUPP, Reason::NoNetem, "modprobe sch_netem"),
-            (Errno::NOBUFS, Reason::Other, "refused"),
+            (Errno::NOBUFS, Reason::Other, "try again"),
         ];
         for (errno, reason, words) in cases {
             let refusal = Refusal::of_netlink(Reason::NoNetem, "netem")(refused(errno));
@@ -223,6 +246,15 @@ mod tests {
                 "{}",
                 refusal.detail
             );
+        }
+    }
+
+    #[test]
+    fn answers_that_cannot_be_read_are_no_refusals() {
+        for error in [netlink::Error::Garbled, netlink::Error::Overrun] {
+            let refusal = Refusal::of_netlink(Reason::NoNetem, "netem")(error);
+            assert_eq!(refusal.reason, Reason::Unreadable);
+            assert!(refusal.detail.starts_with("netem: "), "{}", refusal.detail);
         }
     }
 

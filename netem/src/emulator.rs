@@ -1,8 +1,9 @@
 //! The links of an interface at work, whoever does it.
 
-use std::error;
+use std::{error, iter};
 
 use perfrun_link::{Backend, Kind, Link, State, Unsupported};
+use rustix::io::Errno;
 use thiserror::Error;
 
 use crate::capabilities;
@@ -26,23 +27,31 @@ pub enum Error {
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
     /// netem.
-    #[error("failed to impair the link in the kernel")]
+    #[error("the link in the kernel")]
     Kernel(#[from] kernel::Error),
     /// A thread of this process.
-    #[error("failed to impair the link in user space")]
+    #[error("the link in user space")]
     Userspace(#[from] userspace::Error),
 }
 
 impl Error {
+    /// Whether a capability is missing.
+    pub fn is_denied(&self) -> bool {
+        self.causes()
+            .any(|cause| cause.downcast_ref() == Some(&Errno::PERM))
+    }
+
     /// The whole story in one line, for people.
     pub fn explained(&self) -> String {
-        let mut line = self.to_string();
-        let mut cause = error::Error::source(self);
-        while let Some(error) = cause {
-            line = format!("{line}: {error}");
-            cause = error.source();
-        }
-        line
+        let words: Vec<_> = self.causes().map(ToString::to_string).collect();
+        words.join(": ")
+    }
+
+    /// This error, and what it came from.
+    fn causes(&self) -> impl Iterator<Item = &(dyn error::Error + 'static)> {
+        iter::successors(Some(self as &(dyn error::Error + 'static)), |error| {
+            error.source()
+        })
     }
 }
 
@@ -75,7 +84,10 @@ pub(crate) fn find(interface: &str) -> Result<(Netlink, Device), Error> {
 /// if there was something. Also opens the link of one that is alive.
 pub fn clear(interface: &str) -> Result<bool, Error> {
     let (mut netlink, found) = find(interface)?;
-    let kernel = kernel::clear(&mut netlink, found.index).map_err(kernel::Error::Connect)?;
+    let kernel = kernel::clear(&mut netlink, found.index).map_err(|source| kernel::Error::Remove {
+        device: interface.to_owned(),
+        source,
+    })?;
     let detour =
         userspace::clear(&mut netlink, found.index).map_err(|source| userspace::Error::SetFilters {
             device: interface.to_owned(),
@@ -92,7 +104,7 @@ impl Emulator {
         let kind = match options.backend {
             Backend::Kernel => Kind::Kernel,
             Backend::Userspace => Kind::Userspace,
-            Backend::Auto => capabilities::probe().choose(link)?,
+            Backend::Auto => capabilities::probe(interface).choose(link)?,
         };
         Ok(Self(match kind {
             Kind::Kernel => Inner::Kernel(Kernel::start(interface, link)?),
@@ -120,6 +132,14 @@ impl Emulator {
         }
     }
 
+    /// Whether what was set is still there: somebody else may have changed the interface.
+    pub fn verify(&mut self) -> Result<(), Error> {
+        match &mut self.0 {
+            Inner::Kernel(kernel) => Ok(kernel.verify()?),
+            Inner::Userspace(userspace) => Ok(userspace.verify()?),
+        }
+    }
+
     /// How it is going since the links were last set, or since the last recount.
     pub fn state(&mut self) -> Result<State, Error> {
         match &mut self.0 {
@@ -138,6 +158,14 @@ impl Emulator {
                 None
             }
             Inner::Userspace(_) => Some(self),
+        }
+    }
+
+    /// Ends it as if its process had been killed: the link stays impaired, or closed where that takes a process.
+    pub fn abandon(self) {
+        match self.0 {
+            Inner::Kernel(kernel) => kernel.leave(),
+            Inner::Userspace(userspace) => userspace.abandon(),
         }
     }
 

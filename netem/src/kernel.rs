@@ -101,9 +101,10 @@ pub enum Error {
         /// Which.
         source: rules::Error,
     },
-    /// An old kernel overlooks what it does not know.
+    /// An old kernel overlooks what it does not know; or somebody else has changed it since.
     #[error(
-        "the kernel has another link to {peer} than was set ({has}, not {wanted}): use the user-space back end, or a later kernel"
+        "the kernel has another link to {peer} than was set ({has}, not {wanted}): has somebody changed it? If not, use the \
+         user-space back end, or a later kernel"
     )]
     NotAsSet {
         /// The first of its peers.
@@ -180,25 +181,21 @@ impl Kernel {
     /// Makes the root ready for routes, or takes over that of an emulator which was killed.
     fn root(&mut self) -> Result<(), Error> {
         let qdiscs = self.qdiscs()?;
-        match qdiscs.iter().find(|qdisc| qdisc.parent == TcHandle::ROOT) {
-            Some(root) if root.handle == ROOT => {
-                tracing::warn!(
-                    device = self.device,
-                    "taking over the link that another emulator has left behind"
-                );
-            }
-            // The kernel's own choice has no number.
-            Some(root) if root.handle.major != 0 => {
-                return Err(Error::RootTaken {
-                    device: self.device.clone(),
-                    kind: root.kind.clone(),
-                });
-            }
-            _ => {
-                let interface = self.rules.interface;
-                let prio = tc::qdisc(interface, TcHandle::ROOT, ROOT, "prio", Some(prio_options()));
-                add(&mut self.netlink, &self.device, "prio", prio)?;
-            }
+        if let Some(kind) = foreign_root(&qdiscs) {
+            return Err(Error::RootTaken {
+                device: self.device.clone(),
+                kind,
+            });
+        }
+        if qdiscs.iter().any(|qdisc| qdisc.handle == ROOT) {
+            tracing::warn!(
+                device = self.device,
+                "taking over the link that another emulator has left behind"
+            );
+        } else {
+            let interface = self.rules.interface;
+            let prio = tc::qdisc(interface, TcHandle::ROOT, ROOT, "prio", Some(prio_options()));
+            add(&mut self.netlink, &self.device, "prio", prio)?;
         }
         // From here on, what was added is removed if something fails.
         self.rooted = true;
@@ -225,7 +222,7 @@ impl Kernel {
         }
         let before = self.qdiscs()?;
         for (number, route) in (0..).zip(routes) {
-            self.set_route(number, &route.impairment, link.mode(), &before)?;
+            self.set_route(number, &route.impairment, mode(link), &before)?;
         }
         let peers = rules::impaired(link).into_iter().map(|(peer, route)| {
             let class = if link.routes()[route].impairment.is_none() {
@@ -265,7 +262,7 @@ impl Kernel {
         Ok(State {
             link: self.link.clone(),
             backend: Kind::Kernel,
-            mode: self.link.mode(),
+            mode: mode(&self.link),
             traffic: self.stats()?.into_iter().zip(&self.before).map(traffic).collect(),
             worker: None,
         })
@@ -275,7 +272,7 @@ impl Kernel {
     fn stats(&mut self) -> Result<Vec<QdiscStats>, Error> {
         let qdiscs = self.qdiscs()?;
         let stats = |number| {
-            let found = find(&qdiscs, number, self.link.mode());
+            let found = find(&qdiscs, number, mode(&self.link));
             found.and_then(|qdisc| qdisc.stats).unwrap_or_default()
         };
         Ok((0..).take(self.link.routes().len()).map(stats).collect())
@@ -356,14 +353,15 @@ impl Kernel {
     }
 
     /// Compares what the kernel has with what it was asked for.
-    fn verify(&mut self) -> Result<(), Error> {
+    /// Whether the kernel has what was set.
+    pub(crate) fn verify(&mut self) -> Result<(), Error> {
         let qdiscs = self.qdiscs()?;
         for (number, route) in (0..).zip(self.link.routes()) {
             if route.impairment.is_none() {
                 continue;
             }
             let wanted = Netem::of(&route.impairment);
-            let has = find(&qdiscs, number, self.link.mode()).and_then(|qdisc| Netem::decode(&qdisc.options));
+            let has = find(&qdiscs, number, mode(&self.link)).and_then(|qdisc| Netem::decode(&qdisc.options));
             if has != Some(wanted) {
                 return Err(Error::NotAsSet {
                     peer: route.peers[0],
@@ -415,6 +413,27 @@ impl fmt::Debug for Kernel {
             .field("link", &self.link)
             .finish_non_exhaustive()
     }
+}
+
+/// netem's limit counts packets that the sender has merged as one, and would make a queue of as many times the length.
+fn mode(link: &Link) -> Mode {
+    let mut routes = link.routes().iter();
+    if routes.any(|route| route.impairment.rate_bits_per_second.is_some()) {
+        return Mode::PerPacket;
+    }
+    link.mode()
+}
+
+/// The kind of the queueing discipline that somebody else has given the interface, if so.
+pub(crate) fn root_taken(netlink: &mut Netlink, interface: u32) -> Result<Option<String>, netlink::Error> {
+    Ok(foreign_root(&netlink.qdiscs(interface)?))
+}
+
+fn foreign_root(qdiscs: &[Qdisc]) -> Option<String> {
+    // The kernel's own choice has no number.
+    let is_foreign =
+        |qdisc: &&Qdisc| qdisc.parent == TcHandle::ROOT && qdisc.handle != ROOT && qdisc.handle.major != 0;
+    qdiscs.iter().find(is_foreign).map(|qdisc| qdisc.kind.clone())
 }
 
 /// Removes what an emulator that was killed has left behind; true if it did.

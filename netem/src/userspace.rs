@@ -100,8 +100,16 @@ pub enum Error {
     #[error("failed to start the thread that serves the link")]
     Start(#[source] io::Error),
     /// The TAP was taken away, or the thread panicked. The link is closed.
-    #[error("the thread that serves the link has ended: nothing passes until the link is set up again")]
+    #[error(
+        "the thread that serves the link has ended: nothing passes until the link is set up again, or cleared (`perfrun link clear`)"
+    )]
     Ended(#[source] io::Error),
+    /// By hand, or by another program.
+    #[error("somebody has removed the filters of {device}: packets pass unimpaired")]
+    Removed {
+        /// Where.
+        device: String,
+    },
 }
 
 /// A detour at work. Dropped, it is gone.
@@ -221,6 +229,16 @@ impl Userspace {
         })
     }
 
+    /// Whether packets are still led here.
+    pub(crate) fn verify(&mut self) -> Result<(), Error> {
+        if self.link.impairs() && self.filters(|rules, netlink| rules.ours(netlink))?.is_empty() {
+            return Err(Error::Removed {
+                device: self.device.clone(),
+            });
+        }
+        Ok(())
+    }
+
     /// Ends the detour; what is on its way is lost.
     pub(crate) fn remove(&mut self) -> Result<(), Error> {
         let Some(worker) = self.worker.take() else {
@@ -230,6 +248,13 @@ impl Userspace {
         // Also if rules stay: then the link is closed, as it would be had the process been killed.
         worker.stop();
         removed
+    }
+
+    /// Ends the thread, and leaves redirects that lead nowhere.
+    pub(crate) fn abandon(mut self) {
+        if let Some(worker) = self.worker.take() {
+            worker.stop();
+        }
     }
 
     /// Makes the interface ready for redirects. Those of a predecessor stay, and keep the link closed.

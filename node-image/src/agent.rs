@@ -45,7 +45,6 @@ const LAST_CALLS: Duration = Duration::from_secs(1);
 
 /// What calls work on.
 struct Agent {
-    instance: u64,
     interface: String,
     capabilities: Capabilities,
     emulation: Arc<std::sync::Mutex<Emulation>>,
@@ -69,13 +68,16 @@ pub async fn serve(args: args::LinkAgent) -> anyhow::Result<()> {
     if args.make_tun_device {
         make_tun_device();
     }
-    let capabilities = spawn_blocking(perfrun_netem::capabilities::probe).await?;
     let interface = args.interface.clone();
+    let capabilities = spawn_blocking({
+        let interface = interface.clone();
+        move || perfrun_netem::capabilities::probe(&interface)
+    })
+    .await?;
     let emulation = Emulation::new(&interface, capabilities.clone(), args.state_file);
     let emulation = spawn_blocking(move || emulation.restored()).await??;
     let emulation = Arc::new(std::sync::Mutex::new(emulation));
     let agent = Arc::new(Agent {
-        instance: instance(),
         interface,
         capabilities,
         metrics: Metrics::new(&args.observed, emulation.clone()),
@@ -135,9 +137,9 @@ fn router(agent: Arc<Agent>, token: Arc<str>) -> Router {
 
 async fn get_link(State(agent): State<Arc<Agent>>) -> Result<Json<LinkStatus>, Refused> {
     let emulation = agent.emulation.clone();
-    let state = blocking(move || lock(&emulation).state()).await?;
+    let (instance, state) = blocking(move || Ok(lock(&emulation).look())).await?;
     Ok(Json(LinkStatus {
-        instance: agent.instance,
+        instance,
         interface: agent.interface.clone(),
         capabilities: agent.capabilities.clone(),
         probe_port: agent.probe_port,
@@ -200,12 +202,6 @@ fn on_time<T: Send + 'static>(
             let _ = done.send(runtime.block_on(work));
         })?;
     Ok(outcome)
-}
-
-/// The process' number does not do: in a container every process is number 1.
-fn instance() -> u64 {
-    use std::hash::{BuildHasher, Hasher, RandomState};
-    RandomState::new().build_hasher().finish()
 }
 
 /// Work that may block for some milliseconds.

@@ -1,5 +1,6 @@
 //! `perfrun link clear`.
 
+use perfrun_link::Reason;
 use perfrun_netem::Found;
 
 use super::{place::check_interface, words};
@@ -12,7 +13,16 @@ pub(super) fn clear(args: &args::ClearLink) -> anyhow::Result<u8> {
         check_interface(interface)?;
         // Whatever cannot be understood can still be removed.
         let found = perfrun_netem::inspect(interface).ok();
-        Ok((found, perfrun_netem::clear(interface)?))
+        let cleared = perfrun_netem::clear(interface).map_err(|error| {
+            let denied = error.is_denied();
+            let error = anyhow::Error::from(error);
+            if denied {
+                error.context(Reason::NotPermitted)
+            } else {
+                error
+            }
+        })?;
+        Ok((found, cleared))
     })?;
     print(&format!("{interface}: {}\n", told(found.as_ref(), cleared)))?;
     Ok(0)

@@ -63,7 +63,7 @@ pub(super) fn set(args: &args::SetLink) -> anyhow::Result<u8> {
 fn start(interface: &str, link: &Link, backend: Backend) -> anyhow::Result<(Option<Emulator>, State)> {
     check_interface(interface)?;
     // The automatic choice says by itself why there is none.
-    let capabilities = capabilities::probe();
+    let capabilities = capabilities::probe(interface);
     let chosen = match backend {
         Backend::Kernel => &capabilities.kernel,
         Backend::Userspace => &capabilities.userspace,

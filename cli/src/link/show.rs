@@ -14,7 +14,7 @@ pub(super) fn show(args: &args::ShowLink) -> anyhow::Result<u8> {
         check_interface(interface)?;
         let found = perfrun_netem::inspect(interface)?;
         let wants_capabilities = args.capabilities || found == Found::Nothing;
-        Ok((found, wants_capabilities.then(capabilities::probe)))
+        Ok((found, wants_capabilities.then(|| capabilities::probe(interface))))
     })?;
     if args.json {
         print(&(object(interface, &found, capabilities.as_ref()).to_string() + "\n"))?;

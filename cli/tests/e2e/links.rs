@@ -88,6 +88,10 @@ fn round_trips_take_as_long_as_the_network_says_and_results_prove_it() {
     let ended = ended.expect(0);
     let results = results(&place.only_run());
     assert_eq!(results.state, RunState::Complete);
+    let windows = results.plan.tcp_window_bytes().map(|most| [most, most]);
+    for (name, node) in &results.environment.nodes {
+        assert_eq!(node.tcp_window_limits_bytes, windows, "{name}");
+    }
     // Each way 100 ms, and one way; the links themselves take some hundredths.
     for (cell, least, most) in [
         ("raw.raw.tcp.ping-10", 0.0, 10.0),

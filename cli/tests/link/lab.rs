@@ -5,7 +5,7 @@ use std::{
     fs::File,
     io::{self, BufRead, BufReader, ErrorKind},
     os::fd::{AsFd, AsRawFd, OwnedFd},
-    process::{self, Child, ChildStdout, Command, Stdio},
+    process::{self, Child, ChildStdout, Command, Output, Stdio},
     sync::{Mutex, MutexGuard, PoisonError},
     thread,
     time::Duration,
@@ -133,6 +133,26 @@ impl Lab {
         perfrun(&[&fixed, arguments].concat())
     }
 
+    /// A process in the near namespace, and a name that `ip netns` has for that; both end with this value.
+    pub fn resident(&self) -> Resident {
+        let sleeping = inside(&self.near, || Command::new("sleep").arg("600").spawn().unwrap());
+        let name = format!("perfrun-test-{}", sleeping.id());
+        let resident = Resident { sleeping, name };
+        let number = resident.sleeping.id().to_string();
+        ip(&self.near, &["netns", "attach", &resident.name, &number]);
+        resident
+    }
+
+    /// perfrun about the near end, without the right to change anything there.
+    pub fn perfrun_without_rights(&self, arguments: &[&str]) -> Ended {
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--bounding-set=-net_admin", env!("CARGO_BIN_EXE_perfrun")])
+            .args(arguments)
+            .env_remove("RUST_LOG");
+        Ended::of(&inside(&self.near, || command.output().unwrap()))
+    }
+
     /// Answers at the far end.
     pub fn serve(&self) -> Running {
         Running::start(&["link", "probe", "--serve", "--netns", &path(&self.far)])
@@ -161,22 +181,26 @@ pub fn round_trip(probed: &Ended) -> Duration {
 
 /// perfrun, to its end.
 pub fn perfrun(arguments: &[&str]) -> Ended {
-    let output = Command::new(env!("CARGO_BIN_EXE_perfrun"))
-        .args(arguments)
-        .env_remove("RUST_LOG")
-        .output()
-        .unwrap();
-    Ended {
-        success: output.status.success(),
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr).unwrap(),
-    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_perfrun"));
+    command.args(arguments).env_remove("RUST_LOG");
+    Ended::of(&command.output().unwrap())
 }
 
 pub struct Ended {
     pub success: bool,
     pub stdout: String,
     pub stderr: String,
+}
+
+impl Ended {
+    fn of(output: &Output) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        Self {
+            success: output.status.success(),
+            stdout: text(&output.stdout),
+            stderr: text(&output.stderr),
+        }
+    }
 }
 
 impl fmt::Display for Ended {
@@ -236,6 +260,27 @@ impl Drop for Running {
     }
 }
 
+/// A process that does nothing.
+pub struct Resident {
+    sleeping: Child,
+    pub name: String,
+}
+
+impl Resident {
+    pub fn id(&self) -> String {
+        self.sleeping.id().to_string()
+    }
+}
+
+impl Drop for Resident {
+    fn drop(&mut self) {
+        let _ = self.sleeping.kill();
+        let _ = self.sleeping.wait();
+        // There is none if it could not be made.
+        let _ = Command::new("ip").args(["netns", "delete", &self.name]).output();
+    }
+}
+
 /// A file that stands for a namespace of this process.
 fn path(namespace: &OwnedFd) -> String {
     format!("/proc/{}/fd/{}", process::id(), namespace.as_raw_fd())
@@ -251,12 +296,17 @@ fn namespace() -> io::Result<OwnedFd> {
     thread::scope(|scope| scope.spawn(make).join().unwrap())
 }
 
-fn ip(namespace: &OwnedFd, arguments: &[&str]) {
+/// Runs something on a thread in a namespace.
+fn inside<T: Send>(namespace: &OwnedFd, act: impl FnOnce() -> T + Send) -> T {
     let inside = || {
         move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
-        Command::new("ip").args(arguments).output().unwrap()
+        act()
     };
-    let output = thread::scope(|scope| scope.spawn(inside).join().unwrap());
+    thread::scope(|scope| scope.spawn(inside).join().unwrap())
+}
+
+fn ip(namespace: &OwnedFd, arguments: &[&str]) {
+    let output = inside(namespace, || Command::new("ip").args(arguments).output().unwrap());
     assert!(
         output.status.success(),
         "ip {arguments:?}: {}",

@@ -155,6 +155,33 @@ fn an_end_that_answers_is_found_by_its_port() {
 }
 
 #[test]
+fn a_namespace_is_found_by_its_name_and_by_a_process_in_it() {
+    let Some(lab) = Lab::new() else { return };
+    let resident = lab.resident();
+    let mut set = lab.set(&DELAY);
+    let asked = set.next_object();
+    for place in [["--netns", &resident.name], ["--pid", &resident.id()]] {
+        let shown = lab::perfrun(&[&["link", "show", "--json"][..], &place].concat());
+        let object: Value = serde_json::from_str(&shown.stdout).unwrap();
+        assert_eq!(object["state"]["link"], asked["state"]["link"], "{shown}");
+        assert_eq!(object["process"], set.id(), "{shown}");
+    }
+}
+
+#[test]
+fn who_may_not_remove_an_impairment_is_told_how_one_may() {
+    let Some(lab) = Lab::new() else { return };
+    let mut set = lab.set(&DELAY);
+    set.next_object();
+    let refused = lab.perfrun_without_rights(&["link", "clear"]);
+    assert!(!refused.success, "{refused}");
+    for words in ["run as root", "NET_ADMIN", "failed to remove"] {
+        assert!(refused.stderr.contains(words), "{refused}");
+    }
+    assert_eq!(lab.show()["process"], set.id());
+}
+
+#[test]
 fn mistakes_are_answered_with_what_to_do() {
     let Some(lab) = Lab::new() else { return };
     for (arguments, words) in [

@@ -18,8 +18,9 @@ use perfrun_api::{
 };
 use perfrun_e2e::{
     Scene, e2e,
+    operators::{number_inside, processes},
     run::{LONG, TINY, phase},
-    seconds, until,
+    seconds, skip, until,
 };
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -57,6 +58,7 @@ fn a_run_that_measures_over_impaired_links_can_be_deleted() {
         let impaired = LONG.replace("rawBaseline", "networks: [lat10], rawBaseline");
         scene.create("impaired", &impaired).await?;
         scene.measuring("impaired", 1, LIMIT).await?;
+        every_process_hears_early_signals(scene, "impaired").await?;
         is_deleted_in(scene, "impaired", Phase::Running).await
     });
 }
@@ -91,6 +93,34 @@ fn a_run_that_was_cancelled_can_be_deleted() {
         scene.change("cancelled", json!({"cancel": true})).await?;
         is_deleted_in(scene, "cancelled", Phase::Cancelled).await
     });
+}
+
+/// Checks that no program of a run is process 1 of its namespace: that one misses a SIGTERM that comes before it watches for
+/// one, and the pod of a run that is deleted meanwhile stays for its whole grace period.
+async fn every_process_hears_early_signals(scene: &Scene, run: &str) -> Result<()> {
+    let pods = scene.pods(run).await?;
+    let mut found = vec![];
+    for pod in &pods {
+        found.extend(processes(pod, "perfrun-node")?);
+    }
+    if found.is_empty() {
+        skip(
+            "numbers of processes",
+            "needs to be on the computer that the pods run on, to see them",
+        );
+        return Ok(());
+    }
+    for process in &found {
+        let number = number_inside(process)?;
+        ensure!(number != 1, "process {process} is process 1 of its container");
+    }
+    // A node and a link agent each.
+    ensure!(
+        found.len() == 2 * pods.len(),
+        "{} pods have {found:?}",
+        pods.len()
+    );
+    Ok(())
 }
 
 async fn is_deleted_in(scene: &Scene, name: &str, wanted: Phase) -> Result<()> {

@@ -54,7 +54,7 @@ impl Lab {
             }
             namespaces => namespaces.unwrap(),
         };
-        let capabilities = near.run(perfrun_netem::capabilities::probe);
+        let capabilities = near.run(|| perfrun_netem::capabilities::probe("lo"));
         let ability = match backend {
             Backend::Kernel => capabilities.kernel,
             Backend::Userspace | Backend::Auto => capabilities.userspace,

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use perfrun_link::{Ability, Backend, Capabilities, Impairment, Reason};
-use perfrun_netem::{Emulator, Options};
+use perfrun_netem::{Emulator, Options, capabilities::probe};
 use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags, set_capabilities, unshare_unsafe};
 
 use crate::lab::{FAR, Lab, address, to_far};
@@ -47,10 +47,7 @@ fn net_admin_is_all_it_takes() {
             backend: Backend::Userspace,
             seed: None,
         };
-        (
-            perfrun_netem::capabilities::probe(),
-            Emulator::start("eth0", &link, options).unwrap(),
-        )
+        (probe("eth0"), Emulator::start("eth0", &link, options).unwrap())
     });
     assert_eq!(capabilities.userspace, Ability::Available);
     // Where RLIMIT_RTPRIO does not permit it.
@@ -71,7 +68,7 @@ fn without_net_admin_it_says_so() {
     };
     let capabilities = lab.near.run(|| {
         keep_only(CapabilitySet::NET_RAW);
-        perfrun_netem::capabilities::probe()
+        probe("eth0")
     });
     assert_eq!(
         reason(&capabilities.kernel),
@@ -93,8 +90,19 @@ fn probing_leaves_nothing() {
         return;
     };
     let before = (lab.traces(), lab.near.ip(&["-o", "link"]));
-    lab.near.run(perfrun_netem::capabilities::probe);
+    lab.near.run(|| probe("eth0"));
     assert_eq!((lab.traces(), lab.near.ip(&["-o", "link"])), before);
+}
+
+#[test]
+fn an_interface_that_is_not_there_is_no_refusal_of_the_kernel() {
+    let Some(lab) = Lab::new(Backend::Userspace) else {
+        return;
+    };
+    let capabilities = lab.near.run(|| probe("eth7"));
+    for ability in [&capabilities.kernel, &capabilities.userspace] {
+        assert_eq!(reason(ability), Some(Reason::NoInterface), "{capabilities:?}");
+    }
 }
 
 #[test]
@@ -128,8 +136,5 @@ pub fn tell_capabilities() {
     // SAFETY: this process has one thread, and its file descriptor table stays as it is.
     unsafe { unshare_unsafe(UnshareFlags::NEWUSER | UnshareFlags::NEWNET) }.unwrap();
     fs::write("/proc/self/uid_map", format!("0 {user} 1\n")).unwrap();
-    println!(
-        "{}",
-        serde_json::to_string(&perfrun_netem::capabilities::probe()).unwrap()
-    );
+    println!("{}", serde_json::to_string(&probe("lo")).unwrap());
 }

@@ -116,7 +116,7 @@ pub fn benchmark() {
 }
 
 fn has_netem() -> bool {
-    let chosen = perfrun_netem::capabilities::probe().choose(&perfrun_link::Link::default());
+    let chosen = perfrun_netem::capabilities::probe("lo").choose(&perfrun_link::Link::default());
     chosen == Ok(perfrun_link::Kind::Kernel)
 }
 

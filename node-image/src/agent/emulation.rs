@@ -1,7 +1,9 @@
 //! What is impaired now, what was done since the agent began, and what a killed agent's successor reads of it.
 
 use std::{
-    fs, io,
+    fs,
+    hash::{BuildHasher, Hasher, RandomState},
+    io,
     path::{Path, PathBuf},
 };
 
@@ -12,13 +14,15 @@ use perfrun_netem::{Emulator, Options};
 
 /// The links of one interface.
 pub struct Emulation {
+    /// Who impairs: another number than that of an agent before this one, and another one after an emulator has failed.
+    instance: u64,
     interface: String,
     capabilities: Capabilities,
     /// Where what is set is kept, for an agent that is started in place of this one.
     file: Option<PathBuf>,
     active: Option<Active>,
-    /// Whether a link was ever set, by this agent or one before it that was killed.
-    touched: bool,
+    /// Whether all that there is on the interface is known: not what a killed agent or a failed emulator has left there.
+    known: bool,
     /// What was done under links that are gone, or was counted before.
     before: Totals,
 }
@@ -42,11 +46,12 @@ impl Emulation {
     /// Nothing is impaired yet.
     pub fn new(interface: &str, capabilities: Capabilities, file: Option<PathBuf>) -> Self {
         Self {
+            instance: instance(),
             interface: interface.to_owned(),
             capabilities,
             file,
             active: None,
-            touched: false,
+            known: false,
             before: Totals::default(),
         }
     }
@@ -78,7 +83,6 @@ impl Emulation {
         }
         // First, so that a successor does what was asked for last, however little of it was done.
         self.keep(&request)?;
-        self.touched = true;
         let kind = self.choose(&request)?;
         if let Some(active) = self.active.as_mut().filter(|active| active.kind == kind) {
             match active.emulator.set(&request.link) {
@@ -86,7 +90,7 @@ impl Emulation {
                     active.request = request;
                     return Ok(());
                 }
-                Err(error) => tracing::warn!(error = error.explained(), "the emulator has failed"),
+                Err(error) => self.fail(&explained(&error)),
             }
         }
         self.active = None;
@@ -102,7 +106,17 @@ impl Emulation {
             kind,
             emulator,
         });
+        self.known = true;
         Ok(())
+    }
+
+    /// Who impairs, and how it goes; nothing, if packets pass as they are, or none do since the emulator has failed.
+    pub fn look(&mut self) -> (u64, Option<State>) {
+        let state = self.state().unwrap_or_else(|error| {
+            self.fail(&error);
+            None
+        });
+        (self.instance, state)
     }
 
     /// How it goes; nothing, if packets pass as they are.
@@ -114,7 +128,8 @@ impl Emulation {
         else {
             return Ok(None);
         };
-        Ok(Some(active.emulator.state().map_err(|error| explained(&error))?))
+        let state = active.emulator.verify().and_then(|()| active.emulator.state());
+        Ok(Some(state.map_err(|error| explained(&error))?))
     }
 
     /// What was done since the agent began.
@@ -135,8 +150,7 @@ impl Emulation {
                 self.forget()
             }
             Err(error) => {
-                tracing::warn!(error = error.explained(), "the emulator has failed");
-                self.active = None;
+                self.fail(&explained(&error));
                 self.remove()
             }
         }
@@ -147,13 +161,13 @@ impl Emulation {
         self.count();
         match self.active.take() {
             Some(active) => active.emulator.remove().map_err(|error| explained(&error))?,
-            // What a killed agent may have left. Who may not impair may not remove either, and has nothing to.
-            None if !self.touched && self.can_impair() => {
+            // Who may not impair may not remove either, and has nothing to.
+            None if !self.known && self.can_impair() => {
                 perfrun_netem::clear(&self.interface).map_err(|error| explained(&error))?;
             }
             None => {}
         }
-        self.touched = true;
+        self.known = true;
         self.forget()
     }
 
@@ -182,16 +196,23 @@ impl Emulation {
         }
     }
 
-    /// Takes what was counted into account before it is lost. Of an emulator that has failed, nothing is counted, and it
-    /// makes room for another.
+    /// Takes what was counted into account before it is lost.
     fn count(&mut self) {
         match self.totals() {
             Ok(totals) => self.before = totals,
-            Err(error) => {
-                tracing::warn!(%error, "the emulator has failed");
-                self.active = None;
-            }
+            Err(error) => self.fail(&error),
         }
+    }
+
+    /// An emulator that has failed makes room for another, whose links nobody has measured. What it counted is lost, and until
+    /// then nothing passes unimpaired.
+    fn fail(&mut self, error: &anyhow::Error) {
+        tracing::warn!(%error, "the emulator has failed");
+        if let Some(active) = self.active.take() {
+            active.emulator.abandon();
+        }
+        self.known = false;
+        self.instance = instance();
     }
 
     fn keep(&self, request: &LinkRequest) -> anyhow::Result<()> {
@@ -250,6 +271,11 @@ fn plus(a: Tally, b: Tally) -> Tally {
 
 fn explained(error: &perfrun_netem::Error) -> anyhow::Error {
     anyhow::Error::msg(error.explained())
+}
+
+/// The process' number does not do: in a container it may be that of the process before it.
+fn instance() -> u64 {
+    RandomState::new().build_hasher().finish()
 }
 
 /// Complete or not at all, whenever this process is killed.
