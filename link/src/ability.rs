@@ -132,7 +132,7 @@ impl Capabilities {
         match (&self.kernel, &self.userspace) {
             (Ability::Available, _) if fits => Ok(Kind::Kernel),
             (_, Ability::Available) => Ok(Kind::Userspace),
-            // The kernel then says how many it can.
+            // The kernel then says why it cannot.
             (Ability::Available, _) => Ok(Kind::Kernel),
             (
                 Ability::Unavailable {

@@ -310,15 +310,16 @@ impl Impairment {
         let rate = self
             .rate_bits_per_second
             .map_or(UNLIMITED_BITS_PER_SECOND, NonZeroU64::get);
-        // Tables of distributions end at four times the amount.
-        let longest = self.delay
-            + self
-                .jitter
-                .as_ref()
-                .map_or(Duration::ZERO, |jitter| 4 * jitter.amount);
-        let held = full_frames(rate, longest);
+        let held = full_frames(rate, self.longest_way());
         let queue = full_frames(rate, self.queue()).max(QUEUE_MIN_PACKETS);
         u32::try_from(held + queue).unwrap_or(u32::MAX)
+    }
+
+    /// The latest that a packet comes to the other end, if it waits for no other.
+    pub fn longest_way(&self) -> Duration {
+        // Tables of distributions end at four times the amount.
+        let jitter = self.jitter.as_ref().map(|jitter| 4 * jitter.amount);
+        self.delay + jitter.unwrap_or_default()
     }
 
     /// How long packets wait for the rate, where no limit is set: two delays (a round trip, if both directions are alike), at

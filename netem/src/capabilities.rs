@@ -24,10 +24,10 @@ const SCRATCH_PEER: &str = "netemtrypeer";
 /// milliseconds and leaves nothing.
 pub fn probe(interface: &str) -> Capabilities {
     let found = find(interface);
-    let try_on = |attempt: fn() -> Result<(), Refusal>| found.clone().and_then(|_| attempt());
+    let kernel = |index| try_kernel().and_then(|()| find_root_free(interface, index));
     Capabilities {
-        kernel: ability(try_on(try_kernel).and_then(|()| find_root_free(interface))),
-        userspace: ability(try_on(try_userspace)),
+        kernel: ability(found.clone().and_then(kernel)),
+        userspace: ability(found.and_then(|_| try_userspace())),
         real_time: ability(realtime::probe().map_err(Refusal::of_priority)),
     }
 }
@@ -155,8 +155,7 @@ fn find(interface: &str) -> Result<u32, Refusal> {
     Ok(found.index)
 }
 
-fn find_root_free(interface: &str) -> Result<(), Refusal> {
-    let index = find(interface)?;
+fn find_root_free(interface: &str, index: u32) -> Result<(), Refusal> {
     let taken = kernel::root_taken(&mut connect()?, index);
     match taken.map_err(Refusal::of_netlink(Reason::Other, "qdisc"))? {
         None => Ok(()),

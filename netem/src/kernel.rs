@@ -114,6 +114,12 @@ pub enum Error {
         /// What there is.
         has: String,
     },
+    /// By hand, or by another program.
+    #[error("somebody has removed filters of {device}: packets pass unimpaired")]
+    Removed {
+        /// Where.
+        device: String,
+    },
     /// By hand, or by another version.
     #[error(
         "the queueing disciplines of {device} are not as perfrun has set them: remove them with `perfrun link clear`"
@@ -353,8 +359,12 @@ impl Kernel {
     }
 
     /// Compares what the kernel has with what it was asked for.
-    /// Whether the kernel has what was set.
     pub(crate) fn verify(&mut self) -> Result<(), Error> {
+        if self.link.impairs() && !self.filters(|rules, netlink| rules.catch(netlink))? {
+            return Err(Error::Removed {
+                device: self.device.clone(),
+            });
+        }
         let qdiscs = self.qdiscs()?;
         for (number, route) in (0..).zip(self.link.routes()) {
             if route.impairment.is_none() {

@@ -59,6 +59,12 @@ impl Rules {
         Ok(filters)
     }
 
+    /// Whether any peer is caught.
+    pub(crate) fn catch(&self, netlink: &mut Netlink) -> Result<bool, Error> {
+        let is_catch = |present: &Present| present.priority >= SETS[0];
+        Ok(self.ours(netlink)?.iter().any(is_catch))
+    }
+
     /// Lets through what is not to be impaired, whatever peer it is for: neighbour discovery, and what came in through
     /// the device.
     pub(crate) fn set_passes(&self, netlink: &mut Netlink, device: Option<&str>) -> Result<(), Error> {

@@ -105,7 +105,7 @@ pub enum Error {
     )]
     Ended(#[source] io::Error),
     /// By hand, or by another program.
-    #[error("somebody has removed the filters of {device}: packets pass unimpaired")]
+    #[error("somebody has removed filters of {device}: packets pass unimpaired")]
     Removed {
         /// Where.
         device: String,
@@ -231,7 +231,7 @@ impl Userspace {
 
     /// Whether packets are still led here.
     pub(crate) fn verify(&mut self) -> Result<(), Error> {
-        if self.link.impairs() && self.filters(|rules, netlink| rules.ours(netlink))?.is_empty() {
+        if self.link.impairs() && !self.filters(|rules, netlink| rules.catch(netlink))? {
             return Err(Error::Removed {
                 device: self.device.clone(),
             });

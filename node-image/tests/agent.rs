@@ -14,7 +14,8 @@ use std::{
 };
 
 use perfrun_api::node::{LinkRequest, LinkStatus};
-use perfrun_link::{Backend, Impairment, Link};
+use perfrun_link::{Ability, Backend, Impairment, Link};
+use perfrun_netem::capabilities::probe;
 use perfrun_skip::skip;
 use reqwest::StatusCode;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
@@ -102,12 +103,14 @@ fn delay(milliseconds: u64) -> LinkRequest {
 fn in_namespace(test: impl AsyncFnOnce(&Path) + Send) {
     let inside = || {
         // SAFETY: only the network namespace changes; the file descriptor table stays shared.
-        let made = unsafe { unshare_unsafe(UnshareFlags::NEWNET) };
-        if made.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied) {
-            return Some("needs root, to make network namespaces");
+        match unsafe { unshare_unsafe(UnshareFlags::NEWNET) } {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                return Some("needs root, to make network namespaces".to_owned());
+            }
+            made => made.unwrap(),
         }
-        if !Path::new("/dev/net/tun").exists() {
-            return Some("needs /dev/net/tun");
+        if let Ability::Unavailable { reason, detail } = probe("lo").userspace {
+            return Some(format!("{reason} ({detail})"));
         }
         ip("link set lo up");
         ip("link add eth0 type veth peer name far");
@@ -123,7 +126,7 @@ fn in_namespace(test: impl AsyncFnOnce(&Path) + Send) {
     };
     let skipped = thread::scope(|scope| scope.spawn(inside).join());
     if let Some(reason) = skipped.unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
-        skip("all of it", reason);
+        skip("all of it", &reason);
     }
 }
 

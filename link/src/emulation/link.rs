@@ -71,7 +71,7 @@ enum Room {
     Packets(u32),
     /// When packets would have to wait for so long. What is on its way takes no room, which small packets would otherwise take
     /// from one another: acknowledgements, echoes.
-    Wait { mean_delay: Nanos, longest: Nanos },
+    Wait { longest_way: Nanos, longest: Nanos },
 }
 
 #[derive(Debug)]
@@ -108,7 +108,7 @@ impl LinkState {
             room: match impairment.longest_wait() {
                 None => Room::Packets(impairment.limit_packets()),
                 Some(longest) => Room::Wait {
-                    mean_delay: nanoseconds(impairment.delay),
+                    longest_way: nanoseconds(impairment.longest_way()),
                     longest: nanoseconds(longest),
                 },
             },
@@ -175,7 +175,7 @@ impl LinkState {
     fn is_full(&self, now: Nanos) -> bool {
         match (&self.room, &self.rate) {
             (Room::Packets(limit), _) => self.held >= *limit,
-            (Room::Wait { mean_delay, longest }, Some(rate)) => rate.wait(now + mean_delay) > *longest,
+            (Room::Wait { longest_way, longest }, Some(rate)) => rate.wait(now + longest_way) > *longest,
             (Room::Wait { .. }, None) => false,
         }
     }
@@ -240,7 +240,7 @@ mod tests {
     use std::num::{NonZeroU32, NonZeroU64};
 
     use super::*;
-    use crate::impairment::{Chance, Loss};
+    use crate::impairment::{Chance, Distribution, Jitter, Loss};
     use crate::ratio::Ratio;
 
     const START: Nanos = 1_000_000_000;
@@ -416,6 +416,25 @@ mod tests {
             }
             let [_, departure] = link.decide(packet, now);
             on_their_way.push_back(departure.unwrap().due);
+        }
+        assert_eq!(link.tally().over_limit, 0);
+    }
+
+    #[test]
+    fn jitter_fills_no_queue() {
+        let mut link = link(Impairment {
+            delay: Duration::from_millis(50),
+            jitter: Some(Jitter {
+                amount: Duration::from_millis(50),
+                distribution: Distribution::Normal,
+                correlation: Ratio::ZERO,
+            }),
+            rate_bits_per_second: NonZeroU64::new(20_000_000),
+            ..Impairment::default()
+        });
+        // A tenth of the rate.
+        for number in 0..20_000 {
+            link.decide(PACKET, START + number * 5_000_000);
         }
         assert_eq!(link.tally().over_limit, 0);
     }

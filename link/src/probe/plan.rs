@@ -29,6 +29,10 @@ const ECHO_TIME: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(1);
 /// Echoes in a tick, if the link can carry them.
 const ECHOES_PER_TICK_MAX: u64 = 4;
+/// As many, to tell a little loss from none.
+const ECHOES_PER_TICK_LOSSY: u64 = 8;
+/// Where so many are expected, none at all is beyond the interval of 99 %: e^-5.3 is half of the rest.
+const LOSSES_THAT_TELL: f64 = 5.3;
 /// The share of the link that echoes may take, so that they measure its delay and not its queue.
 const ECHO_SHARE: u64 = 4;
 
@@ -63,7 +67,8 @@ const START_SLACK: Duration = Duration::from_millis(100);
 
 /// The longest that any part of a probe may take. Answers over the slowest links that can be set come sooner.
 const TIME_MAX: Duration = Duration::from_secs(300);
-/// The most that a link is filled with: more is not sent by any machine, and takes the longer the less of it is.
+
+/// The most that a link is filled with: a machine that sends less would go on for as much longer.
 const FILL_SANE_BITS_PER_SECOND: u64 = 100_000_000_000;
 
 /// What is sent, and when.
@@ -138,14 +143,24 @@ impl Plan {
         // What is on its way is small and takes room like any other packet.
         let rooms = [forward, backward].map(|way| {
             let held = u128::from(way.limit_packets()) * u128::from(bits) / ECHO_ROOM;
-            let per_second = (held * 1_000_000_000).checked_div(farthest(way).as_nanos());
+            let per_second = (held * 1_000_000_000).checked_div(way.longest_way().as_nanos());
             per_second
                 .and_then(|bits| u64::try_from(bits).ok())
                 .unwrap_or(u64::MAX)
         });
         let budget = budget.min(rooms[0]).min(rooms[1]);
+        let ticks = echo_time.as_secs_f64() / TICK.as_secs_f64();
+        let ratios = [forward, backward].map(|way| way.loss.as_ref().and_then(|loss| loss.ratio()));
+        let telling = ratios
+            .into_iter()
+            .flatten()
+            .map(|ratio| (LOSSES_THAT_TELL / ratio / ticks).ceil() as u64);
+        // In vain, if it takes more.
+        let per_tick_max = telling
+            .filter(|echoes| (ECHOES_PER_TICK_MAX..=ECHOES_PER_TICK_LOSSY).contains(echoes))
+            .fold(ECHOES_PER_TICK_MAX, u64::max);
         let per_tick = (u128::from(budget) * TICK.as_nanos() / u128::from(bits) / 1_000_000_000)
-            .min(ECHOES_PER_TICK_MAX.into()) as u32;
+            .min(per_tick_max.into()) as u32;
         // Below one in a tick, one in as many ticks as it takes.
         let echo_interval = if per_tick == 0 {
             let nanoseconds = (bits * 1_000_000_000).div_ceil(budget.max(1));
@@ -162,7 +177,7 @@ impl Plan {
             fill: forward
                 .rate_bits_per_second
                 .and_then(|rate| Fill::of(rate.get(), forward, echo_time / FILL_TIME_SHARE)),
-            patience: farthest(forward) + farthest(backward) + PATIENCE,
+            patience: forward.longest_way() + backward.longest_way() + PATIENCE,
         }
     }
 
@@ -208,7 +223,7 @@ impl Plan {
         let (there, other) = (self.fill.as_ref()?, back.fill.as_ref()?);
         let together = there.bits_per_second.saturating_add(other.bits_per_second);
         (together <= FILL_TOGETHER_MAX_BITS_PER_SECOND)
-            .then(|| self.echoing() + base + farthest(forward) + START_SLACK)
+            .then(|| self.echoing() + base + forward.longest_way() + START_SLACK)
     }
 
     /// Looks for what cannot be carried out: plans come from other processes, too.
@@ -233,12 +248,6 @@ impl Plan {
         }
         not_too_long(self.patience)
     }
-}
-
-/// The latest that what is sent comes to the other end.
-fn farthest(way: &Impairment) -> Duration {
-    let jitter = way.jitter.as_ref().map(|jitter| 4 * jitter.amount);
-    way.delay + jitter.unwrap_or_default()
 }
 
 fn not_too_long(time: Duration) -> Result<(), BadPlan> {
@@ -347,6 +356,25 @@ mod tests {
                 assert!(plan.echoes >= 50, "{way}: {plan:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_little_loss_takes_more_echoes_to_tell_if_they_do() {
+        let echoes = |percent: f64| {
+            let loss = Loss::Random {
+                ratio: Ratio::from_percent(percent).unwrap(),
+                correlation: Ratio::ZERO,
+            };
+            let lossy = Impairment {
+                loss: Some(loss),
+                ..Impairment::default()
+            };
+            Plan::of(&Impairment::default(), &lossy).echoes
+        };
+        assert_eq!(
+            [5.0, 0.2, 0.1, 0.07, 0.05, 0.0].map(echoes),
+            [4000, 4000, 6000, 8000, 4000, 4000]
+        );
     }
 
     #[test]

@@ -90,7 +90,12 @@ impl Emulation {
                     active.request = request;
                     return Ok(());
                 }
-                Err(error) => self.fail(&explained(&error)),
+                Err(error) => {
+                    // It may be as sound as before, and what it has set in the way of what is asked for.
+                    let refused = self.active.take();
+                    self.fail(&explained(&error));
+                    drop(refused);
+                }
             }
         }
         self.active = None;
@@ -110,9 +115,9 @@ impl Emulation {
         Ok(())
     }
 
-    /// Who impairs, and how it goes; nothing, if packets pass as they are, or none do since the emulator has failed.
+    /// Who impairs, and how it goes; nothing, if packets pass as they are, or the emulator has failed.
     pub fn look(&mut self) -> (u64, Option<State>) {
-        let state = self.state().unwrap_or_else(|error| {
+        let state = self.verified_state().unwrap_or_else(|error| {
             self.fail(&error);
             None
         });
@@ -128,14 +133,19 @@ impl Emulation {
         else {
             return Ok(None);
         };
-        let state = active.emulator.verify().and_then(|()| active.emulator.state());
-        Ok(Some(state.map_err(|error| explained(&error))?))
+        Ok(Some(active.emulator.state().map_err(|error| explained(&error))?))
     }
 
-    /// What was done since the agent began.
-    pub fn totals(&mut self) -> anyhow::Result<Totals> {
-        let now = self.state()?.as_ref().map(Totals::of).unwrap_or_default();
-        Ok(self.before.plus(now))
+    fn verified_state(&mut self) -> anyhow::Result<Option<State>> {
+        if let Some(active) = &mut self.active {
+            active.emulator.verify().map_err(|error| explained(&error))?;
+        }
+        self.state()
+    }
+
+    /// What was done since the agent began, of which this is the last.
+    pub fn totals(&self, state: Option<&State>) -> Totals {
+        self.before.plus(state.map(Totals::of).unwrap_or_default())
     }
 
     /// Lets packets pass as they are, ready to impair again.
@@ -198,14 +208,14 @@ impl Emulation {
 
     /// Takes what was counted into account before it is lost.
     fn count(&mut self) {
-        match self.totals() {
-            Ok(totals) => self.before = totals,
+        match self.verified_state() {
+            Ok(state) => self.before = self.totals(state.as_ref()),
             Err(error) => self.fail(&error),
         }
     }
 
     /// An emulator that has failed makes room for another, whose links nobody has measured. What it counted is lost, and until
-    /// then nothing passes unimpaired.
+    /// then nothing passes unimpaired, unless somebody else has seen to that.
     fn fail(&mut self, error: &anyhow::Error) {
         tracing::warn!(%error, "the emulator has failed");
         if let Some(active) = self.active.take() {

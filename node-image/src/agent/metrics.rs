@@ -97,15 +97,13 @@ impl std::fmt::Debug for LinkCollector {
 
 impl Collector for LinkCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let (state, totals) = {
-            let mut emulation = lock(&self.0);
-            let state = emulation.state();
-            (state, emulation.totals())
-        };
-        let (Ok(state), Ok(totals)) = (state, totals) else {
+        let mut emulation = lock(&self.0);
+        let Ok(state) = emulation.state() else {
             // The counters come back with the next scrape; a page without them beats no page.
             return Ok(());
         };
+        let totals = emulation.totals(state.as_ref());
+        drop(emulation);
         encode_totals(&mut encoder, totals)?;
         encode_state(&mut encoder, state.as_ref())
     }

@@ -35,7 +35,7 @@ pub(super) fn table(results: &Results) -> Option<Table> {
             let outside = checks.iter().filter(|check| !check.is_effective()).count();
             let verdict = match (checks.len(), outside) {
                 (0, _) => "not set".to_owned(),
-                (_, 0) => "as asked for".to_owned(),
+                (_, 0) => as_asked_for(&checks).to_owned(),
                 (all, outside) => format!("{outside} of {all} times not as asked for"),
             };
             vec![
@@ -87,7 +87,7 @@ pub fn line(check: &LinkCheck) -> String {
         .map(|finding| format!("{} {:.2}", finding.quantity, finding.measured))
         .collect();
     let verdict = match check.outside().next() {
-        None => "as asked for".to_owned(),
+        None => as_asked_for(&[check]).to_owned(),
         Some((leg, finding)) => format!("not as asked for ({} to {}: {finding})", leg.client, leg.server),
     };
     let took = check.set_seconds + check.probe_seconds;
@@ -96,6 +96,16 @@ pub fn line(check: &LinkCheck) -> String {
         check.network,
         findings.join(", ")
     )
+}
+
+fn as_asked_for(checks: &[&LinkCheck]) -> &'static str {
+    let losses = [Quantity::LossForward, Quantity::LossBackward];
+    let mut losses = losses.into_iter().flat_map(|quantity| findings(checks, quantity));
+    if losses.any(|(_, finding)| finding.judgement == Judgement::NotJudged) {
+        "as asked for, loss too little to judge"
+    } else {
+        "as asked for"
+    }
 }
 
 /// A quantity, each time that it was measured, and how many datagrams were sent for it. Losses that were too few to judge were
