@@ -16,7 +16,7 @@ use crate::userspace::{self, Userspace};
 pub struct Options {
     /// Who shall impair.
     pub backend: Backend,
-    /// Makes chance repeat itself in the user-space back end. netem has its own.
+    /// Makes chance repeat itself in the user-space back end, whenever links are set. netem has its own.
     pub seed: Option<u64>,
 }
 
@@ -100,7 +100,6 @@ impl Emulator {
     /// Impairs what leaves this interface of the calling thread's network namespace. Of an emulator that was killed,
     /// what it left behind is taken over.
     pub fn start(interface: &str, link: &Link, options: Options) -> Result<Self, Error> {
-        let seed = options.seed.unwrap_or_else(rand::random);
         let kind = match options.backend {
             Backend::Kernel => Kind::Kernel,
             Backend::Userspace => Kind::Userspace,
@@ -108,7 +107,7 @@ impl Emulator {
         };
         Ok(Self(match kind {
             Kind::Kernel => Inner::Kernel(Kernel::start(interface, link)?),
-            Kind::Userspace => Inner::Userspace(Userspace::start(interface, link, seed)?),
+            Kind::Userspace => Inner::Userspace(Userspace::start(interface, link, options.seed)?),
         }))
     }
 

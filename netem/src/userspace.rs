@@ -121,7 +121,7 @@ pub(crate) struct Userspace {
     tap: Arc<Tap>,
     tap_index: u32,
     link: Link,
-    seed: u64,
+    seed: Option<u64>,
     /// The TAP's count when counting began.
     overflowed_before: u64,
     worker: Option<Thread>,
@@ -136,7 +136,7 @@ struct Thread {
 
 impl Userspace {
     /// Impairs what leaves the interface, which is in the network namespace of the calling thread.
-    pub(crate) fn start(device: &str, link: &Link, seed: u64) -> Result<Self, Error> {
+    pub(crate) fn start(device: &str, link: &Link, seed: Option<u64>) -> Result<Self, Error> {
         let mut netlink = Netlink::open().map_err(Error::Connect)?;
         let interface = find(&mut netlink, device)?;
         let (tap, _) = Tap::create(DEVICE).map_err(|error| match error.errno() {
@@ -148,7 +148,7 @@ impl Userspace {
         let tap_index = set_up(&mut netlink, interface.mtu)?;
         let classifier = add_return(&mut netlink, tap_index, interface.index)?;
         let tap = Arc::new(tap);
-        let worker = Thread::spawn(Arc::clone(&tap), Links::new(link, seed)).map_err(Error::Start)?;
+        let worker = Thread::spawn(Arc::clone(&tap), links(link, seed)).map_err(Error::Start)?;
         let mut detour = Self {
             netlink,
             device: device.to_owned(),
@@ -181,7 +181,7 @@ impl Userspace {
         if !keep {
             self.tap.keep_super_packets(false).map_err(Error::MakeTap)?;
         }
-        self.tell(Command::Set(Box::new(Links::new(link, self.seed))))?;
+        self.tell(Command::Set(Box::new(links(link, self.seed))))?;
         // The answer comes after the links have been exchanged.
         self.report()?;
         if keep {
@@ -373,6 +373,11 @@ impl Thread {
         // How it ended, if before, was to be seen in its state.
         let _ = self.handle.join();
     }
+}
+
+/// Links that have seen no packet. Other dice each time: repetitions that lose the same packets would be one.
+fn links(link: &Link, seed: Option<u64>) -> Links {
+    Links::new(link, seed.unwrap_or_else(rand::random))
 }
 
 /// Whether somebody's packets are to make a detour.

@@ -114,7 +114,7 @@ fn percent(percent: f64) -> Ratio {
     Ratio::from_percent(percent).unwrap()
 }
 
-fn lossy(ratio: f64) -> Impairment {
+pub fn lossy(ratio: f64) -> Impairment {
     let loss = Loss::Random {
         ratio: percent(ratio),
         correlation: Ratio::ZERO,

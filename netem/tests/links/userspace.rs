@@ -4,16 +4,36 @@ use std::time::Duration;
 
 use perfrun_link::state::Traffic;
 use perfrun_link::{Backend, Impairment, Loss, Mode, Ratio};
+use perfrun_netem::{Emulator, Options};
 
 use crate::lab::{FAR, Lab, address, to_far};
 use crate::suite;
-use crate::traffic::tcp_bytes_per_second;
+use crate::traffic::{stream, tcp_bytes_per_second};
 
 suite::tests!(Backend::Userspace);
 
 #[test]
 fn a_killed_emulator_leaves_the_link_closed_and_is_succeeded() {
     suite::a_killed_emulator_is_succeeded(Backend::Userspace, true);
+}
+
+#[test]
+fn other_packets_are_lost_when_a_link_is_set_again() {
+    let Some(lab) = Lab::new(Backend::Userspace) else {
+        return;
+    };
+    let options = Options {
+        backend: Backend::Userspace,
+        seed: None,
+    };
+    let link = to_far(suite::lossy(5.0));
+    let started = lab.near.run(|| Emulator::start("eth0", &link, options));
+    let mut emulator = started.unwrap();
+    let mut arrived = || {
+        emulator.set(&link).unwrap();
+        stream(&lab, address(FAR), 2000, 200, 20).numbers
+    };
+    assert_ne!(arrived(), arrived());
 }
 
 /// A super-packet has up to 45 packets of TCP.
