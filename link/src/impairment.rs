@@ -527,6 +527,11 @@ mod tests {
             correlation: Ratio::ZERO,
         };
         for deciding in [
+            // Were it to count what is merged, a queue would be as many times as long.
+            Impairment {
+                limit_packets: NonZeroU32::new(1000),
+                ..delayed(10)
+            },
             Impairment {
                 loss: Some(lossy),
                 ..delayed(10)

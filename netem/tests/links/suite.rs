@@ -1,6 +1,8 @@
 //! What holds for both back ends: figures here, how links are handled in [`handling`].
 
 mod handling;
+mod losses;
+mod probing;
 
 use std::collections::HashSet;
 use std::num::{NonZeroU32, NonZeroU64};
@@ -59,6 +61,8 @@ macro_rules! tests {
 pub(crate) use tests;
 
 pub use handling::*;
+pub use losses::*;
+pub use probing::*;
 
 pub use crate::tools::{iperf3_gets_the_rate, ping_sees_the_delay};
 
@@ -273,86 +277,6 @@ fn spread(round_trips: Vec<Option<f64>>) -> (f64, f64) {
     (variance.sqrt(), times[count * 95 / 100] - times[count * 5 / 100])
 }
 
-pub fn loss_is_the_share_that_was_set(backend: Backend) {
-    const PACKETS: u32 = 50_000;
-    let Some(lab) = Lab::new(backend) else { return };
-    let mut emulator = lab.emulator(&to_far(lossy(1.0)));
-    for ratio in [0.1, 1.0, 5.0] {
-        let expected = ratio / 100.0 * f64::from(PACKETS);
-        let width = binomial_width(ratio / 100.0, PACKETS.into());
-        eventually(
-            &format!("lost of {PACKETS} at {ratio} %"),
-            || {
-                // Chance begins anew.
-                emulator.set(&to_far(lossy(ratio))).unwrap();
-                PACKETS as usize - stream(&lab, address(FAR), PACKETS, 200, 25).distinct()
-            },
-            |lost| (*lost as f64 - expected).abs() <= width,
-        );
-    }
-}
-
-fn bursts() -> Impairment {
-    Impairment {
-        loss: Some(Loss::GilbertElliott {
-            enter_bad: percent(1.0),
-            leave_bad: percent(25.0),
-            loss_in_bad: Ratio::ONE,
-            loss_in_good: Ratio::ZERO,
-        }),
-        ..Impairment::default()
-    }
-}
-
-/// How many packets were lost one after the other, each time.
-fn runs_of_losses(lab: &Lab, packets: u32) -> Vec<f64> {
-    runs_of_missing(&stream(lab, address(FAR), packets, 200, 25).numbers)
-}
-
-fn runs_of_missing(numbers: &[u32]) -> Vec<f64> {
-    let gaps = numbers.windows(2).map(|pair| f64::from(pair[1] - pair[0] - 1));
-    gaps.filter(|gap| *gap > 0.0).collect()
-}
-
-pub fn losses_come_in_bursts_if_asked_to(backend: Backend) {
-    const PACKETS: u32 = 50_000;
-    let Some(lab) = Lab::new(backend) else { return };
-    let _emulator = lab.emulator(&to_far(bursts()));
-    eventually(
-        "mean length of runs of lost packets, and their share",
-        || {
-            let runs = runs_of_losses(&lab, PACKETS);
-            let lost: f64 = runs.iter().sum();
-            (lost / runs.len() as f64, lost / f64::from(PACKETS))
-        },
-        // Some 480 runs whose lengths deviate by 3.5: 2.576 of their means' deviations.
-        |(length, share)| (length - 4.0).abs() < 0.41 && (share - 0.01 / 0.26).abs() < 0.006,
-    );
-}
-
-/// As QUIC sends: were chance to decide about what passes as one, all of it would be lost at a time.
-pub fn packets_of_super_packets_are_lost_one_by_one(backend: Backend) {
-    const DATAGRAMS: u32 = 40;
-    const PACKETS: u32 = 500 * DATAGRAMS;
-    const RATIO: f64 = 0.05;
-    let Some(lab) = Lab::new(backend) else { return };
-    let mut emulator = lab.emulator(&to_far(lossy(RATIO * 100.0)));
-    let width = binomial_width(RATIO, PACKETS.into());
-    eventually(
-        "mean length of runs of lost packets, and how many were lost",
-        || {
-            // Chance begins anew.
-            emulator.set(&to_far(lossy(RATIO * 100.0))).unwrap();
-            let arrivals = stream_merged(&lab, address(FAR), PACKETS, 1200, DATAGRAMS, DATAGRAMS);
-            let runs = runs_of_missing(&arrivals.numbers);
-            let length = runs.iter().sum::<f64>() / runs.len() as f64;
-            (length, PACKETS as usize - arrivals.distinct())
-        },
-        // 1 / 0.95 is right.
-        |(length, lost)| *length < 1.5 && (*lost as f64 - RATIO * f64::from(PACKETS)).abs() <= width,
-    );
-}
-
 /// Two samples each, compared as Kolmogorov and Smirnov did.
 pub fn both_back_ends_give_the_same() {
     let jittery = Impairment {
@@ -528,186 +452,4 @@ pub fn copies_errors_and_overtaking_are_as_set(backend: Backend) {
         // One that skips after one that skipped did not overtake it: a quarter of three quarters.
         |overtook| (*overtook as f64 / f64::from(PACKETS) - 0.1875).abs() < 0.012,
     );
-}
-
-/// The queue of the kernel's default, 1000 packets, would be full after 25 ms.
-pub fn nothing_is_lost_that_was_not_to_be(backend: Backend) {
-    let Some(lab) = Lab::new(backend) else { return };
-    let mut emulator = lab.emulator(&to_far(delay(100)));
-    // Half the link for a second, on any machine.
-    let link = long_and_fat(100);
-    eventually(
-        "lost",
-        || {
-            emulator.set(&to_far(link.clone())).unwrap();
-            let arrived = stream(&lab, address(FAR), 40_000, 1400, 40).distinct();
-            (40_000 - arrived, emulator.state().unwrap().traffic)
-        },
-        |(lost, traffic)| *lost == 0 && dropped(traffic[0]) == 0,
-    );
-    nothing_is_lost_of_a_full_link(&lab, &mut emulator);
-}
-
-/// With many times on its way what the kernel's default queue holds.
-fn nothing_is_lost_of_a_full_link(lab: &Lab, emulator: &mut Emulator) {
-    const BYTES: usize = 1400;
-    const FRAME_BITS: f64 = (BYTES + 14 + 20 + 8) as f64 * 8.0;
-    // 923 of 1000 Mbit/s, and 8000 packets on their way: to netem, which counts super-packets, 2000. User-mode-linux is too
-    // slow for as many, and is to have 2000 on their way, each for itself.
-    let (milliseconds, per_millisecond, enough, count, merged) = if uml::is_here() {
-        (1000, 5, 2.0, 12_500, 1)
-    } else {
-        (100, 80, 72.0, 80_000, 4)
-    };
-    let link = long_and_fat(milliseconds);
-    let sent_to = |to| stream_merged(lab, address(to), count, BYTES, per_millisecond, merged);
-    let each_millisecond = |arrivals: &Arrivals| arrivals.bits_per_second / FRAME_BITS / 1e3;
-    eventually_if_fit(
-        &format!("lost, {per_millisecond} packets in a millisecond for {milliseconds} ms each"),
-        || {
-            emulator.set(&to_far(link.clone())).unwrap();
-            let arrivals = sent_to(FAR);
-            let traffic = emulator.state().unwrap().traffic;
-            let lost = count as usize - arrivals.distinct();
-            let came = each_millisecond(&arrivals);
-            // To who is not delayed.
-            let control = sent_to(FAR_UNIMPAIRED);
-            let lost_otherwise = count as usize - control.distinct();
-            let offered = each_millisecond(&control);
-            // A link that is not full may lose nothing for that reason.
-            let least = if lost == 0 { came } else { offered };
-            let fit = least >= enough && lost_otherwise == 0;
-            let reason = || {
-                format!(
-                    "this machine carries {came:.1} packets in a millisecond with the delay, {offered:.1} without, of which it loses \
-                     {lost_otherwise}"
-                )
-            };
-            ((lost, came, traffic), fit.then_some(()).ok_or_else(reason))
-        },
-        |(lost, came, traffic)| *lost == 0 && dropped(traffic[0]) == 0 && *came >= enough,
-    );
-}
-
-fn long_and_fat(milliseconds: u64) -> Impairment {
-    Impairment {
-        rate_bits_per_second: NonZeroU64::new(1_000_000_000),
-        ..delay(milliseconds)
-    }
-}
-
-/// Packets that were too many for the link.
-fn dropped(traffic: Traffic) -> u64 {
-    match traffic {
-        Traffic::Userspace(tally) => tally.over_limit,
-        Traffic::Kernel { dropped, .. } => dropped,
-    }
-}
-
-/// Known before anything is asked for, and left alone.
-pub fn a_root_of_somebody_else_is_left_alone() {
-    let Some(lab) = Lab::new(Backend::Kernel) else {
-        return;
-    };
-    lab.tc("qdisc add dev eth0 root pfifo");
-    let capabilities = lab.near.run(|| perfrun_netem::capabilities::probe("eth0"));
-    assert!(
-        matches!(&capabilities.kernel, Ability::Unavailable { reason: Reason::RootTaken, detail } if detail == "eth0 has pfifo"),
-        "{capabilities:?}"
-    );
-    let start = |backend| {
-        let options = Options { backend, seed: None };
-        lab.near
-            .run(|| Emulator::start("eth0", &to_far(delay(20)), options))
-    };
-    let refused = start(Backend::Kernel).unwrap_err().explained();
-    assert!(refused.contains("`tc qdisc del dev eth0 root`"), "{refused}");
-    let mut emulator = start(Backend::Auto).unwrap();
-    assert_eq!(emulator.state().unwrap().backend, Kind::Userspace);
-    drop(emulator);
-    assert!(lab.tc("qdisc show dev eth0").starts_with("qdisc pfifo"));
-}
-
-/// The crate's own probe, and that it finds out what is not as claimed.
-pub fn the_probe_tells_what_is_from_what_is_not(backend: Backend) {
-    use perfrun_link::probe::{Measurement, Plan, judge};
-    use perfrun_netem::probe::{measure, serve};
-
-    let Some(lab) = Lab::new(backend) else { return };
-    let bind = |address: &str| {
-        let socket = std::net::UdpSocket::bind((address, 0)).unwrap();
-        socket.set_nonblocking(true).unwrap();
-        socket
-    };
-    let server = lab.far.run(|| bind(FAR));
-    let to = server.local_addr().unwrap();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap();
-    runtime.spawn({
-        let _inside = runtime.enter();
-        serve(tokio::net::UdpSocket::from_std(server).unwrap())
-    });
-    let probe = |plan: &Plan| -> Measurement {
-        let client = lab.near.run(|| bind("0.0.0.0"));
-        runtime.block_on(async {
-            let client = tokio::net::UdpSocket::from_std(client).unwrap();
-            measure(client, to, plan).await.unwrap()
-        })
-    };
-    let none = Impairment::default();
-    let lossy = Impairment {
-        rate_bits_per_second: NonZeroU64::new(100_000_000),
-        ..lossy(2.0)
-    };
-    let planned = |impairment: &Impairment| {
-        let mut plan = Plan::of(impairment, &none);
-        if uml::is_here() {
-            // A datagram takes it as long as ten take here.
-            (plan.echo_interval, plan.echoes_at_once, plan.echoes) = (Duration::from_millis(5), 1, 400);
-        }
-        plan
-    };
-    // What there is without an impairment, as it is between machines.
-    let base = || Duration::from_nanos(probe(&planned(&none)).round_trip.unwrap().p50_ns);
-    let bases: Vec<_> = (0..3).map(|_| base()).collect();
-    let base = *bases.iter().min().unwrap();
-    let mut emulator = lab.emulator(&to_far(delay(20)));
-    // What a slow and long link holds is few packets, and echoes are no fewer for being small.
-    let narrow = Impairment {
-        rate_bits_per_second: NonZeroU64::new(10_000_000),
-        ..delay(100)
-    };
-    for impairment in [delay(20), lossy, narrow] {
-        let plan = planned(&impairment);
-        eventually_if_fit(
-            "findings of a link that is as set",
-            || {
-                emulator.set(&to_far(impairment.clone())).unwrap();
-                let (measured, lateness) = beside(|| probe(&plan));
-                let verdict = judge(&impairment, &none, base, &plan, &measured);
-                let p50 = Duration::from_nanos(measured.round_trip.unwrap().p50_ns);
-                let off = p50.abs_diff(base + impairment.delay).as_secs_f64() * 1e3;
-                let expected = impairment.delay.as_secs_f64() * 1e3;
-                (
-                    verdict,
-                    lateness.allows_median(tolerance(expected.max(20.0)), off),
-                )
-            },
-            |verdict| verdict.is_effective(),
-        );
-        // The same link, claimed to be another one.
-        let other_loss = impairment.loss.is_none().then(|| Loss::Random {
-            ratio: percent(3.0),
-            correlation: Ratio::ZERO,
-        });
-        let claimed = Impairment {
-            loss: other_loss,
-            ..delay(25)
-        };
-        let verdict = judge(&claimed, &none, base, &plan, &probe(&plan));
-        assert!(verdict.outside().count() >= 2, "{verdict:?}");
-    }
 }

@@ -277,3 +277,27 @@ pub fn a_killed_emulator_is_succeeded(backend: Backend, is_closed: bool) {
     assert!(!lab.near.run(|| perfrun_netem::clear("eth0")).unwrap());
     assert_eq!(lab.traces(), before);
 }
+
+/// Known before anything is asked for, and left alone.
+pub fn a_root_of_somebody_else_is_left_alone() {
+    let Some(lab) = Lab::new(Backend::Kernel) else {
+        return;
+    };
+    lab.tc("qdisc add dev eth0 root pfifo");
+    let capabilities = lab.near.run(|| perfrun_netem::capabilities::probe("eth0"));
+    assert!(
+        matches!(&capabilities.kernel, Ability::Unavailable { reason: Reason::RootTaken, detail } if detail == "eth0 has pfifo"),
+        "{capabilities:?}"
+    );
+    let start = |backend| {
+        let options = Options { backend, seed: None };
+        lab.near
+            .run(|| Emulator::start("eth0", &to_far(delay(20)), options))
+    };
+    let refused = start(Backend::Kernel).unwrap_err().explained();
+    assert!(refused.contains("`tc qdisc del dev eth0 root`"), "{refused}");
+    let mut emulator = start(Backend::Auto).unwrap();
+    assert_eq!(emulator.state().unwrap().backend, Kind::Userspace);
+    drop(emulator);
+    assert!(lab.tc("qdisc show dev eth0").starts_with("qdisc pfifo"));
+}

@@ -1,0 +1,157 @@
+//! What is lost, and what is not.
+
+use super::*;
+
+pub fn loss_is_the_share_that_was_set(backend: Backend) {
+    const PACKETS: u32 = 50_000;
+    let Some(lab) = Lab::new(backend) else { return };
+    let mut emulator = lab.emulator(&to_far(lossy(1.0)));
+    for ratio in [0.1, 1.0, 5.0] {
+        let expected = ratio / 100.0 * f64::from(PACKETS);
+        let width = binomial_width(ratio / 100.0, PACKETS.into());
+        eventually(
+            &format!("lost of {PACKETS} at {ratio} %"),
+            || {
+                // Chance begins anew.
+                emulator.set(&to_far(lossy(ratio))).unwrap();
+                PACKETS as usize - stream(&lab, address(FAR), PACKETS, 200, 25).distinct()
+            },
+            |lost| (*lost as f64 - expected).abs() <= width,
+        );
+    }
+}
+
+pub fn bursts() -> Impairment {
+    Impairment {
+        loss: Some(Loss::GilbertElliott {
+            enter_bad: percent(1.0),
+            leave_bad: percent(25.0),
+            loss_in_bad: Ratio::ONE,
+            loss_in_good: Ratio::ZERO,
+        }),
+        ..Impairment::default()
+    }
+}
+
+/// How many packets were lost one after the other, each time.
+pub fn runs_of_losses(lab: &Lab, packets: u32) -> Vec<f64> {
+    runs_of_missing(&stream(lab, address(FAR), packets, 200, 25).numbers)
+}
+
+fn runs_of_missing(numbers: &[u32]) -> Vec<f64> {
+    let gaps = numbers.windows(2).map(|pair| f64::from(pair[1] - pair[0] - 1));
+    gaps.filter(|gap| *gap > 0.0).collect()
+}
+
+pub fn losses_come_in_bursts_if_asked_to(backend: Backend) {
+    const PACKETS: u32 = 50_000;
+    let Some(lab) = Lab::new(backend) else { return };
+    let _emulator = lab.emulator(&to_far(bursts()));
+    eventually(
+        "mean length of runs of lost packets, and their share",
+        || {
+            let runs = runs_of_losses(&lab, PACKETS);
+            let lost: f64 = runs.iter().sum();
+            (lost / runs.len() as f64, lost / f64::from(PACKETS))
+        },
+        // Some 480 runs whose lengths deviate by 3.5: 2.576 of their means' deviations.
+        |(length, share)| (length - 4.0).abs() < 0.41 && (share - 0.01 / 0.26).abs() < 0.006,
+    );
+}
+
+/// As QUIC sends: were chance to decide about what passes as one, all of it would be lost at a time.
+pub fn packets_of_super_packets_are_lost_one_by_one(backend: Backend) {
+    const DATAGRAMS: u32 = 40;
+    const PACKETS: u32 = 500 * DATAGRAMS;
+    const RATIO: f64 = 0.05;
+    let Some(lab) = Lab::new(backend) else { return };
+    let mut emulator = lab.emulator(&to_far(lossy(RATIO * 100.0)));
+    let width = binomial_width(RATIO, PACKETS.into());
+    eventually(
+        "mean length of runs of lost packets, and how many were lost",
+        || {
+            // Chance begins anew.
+            emulator.set(&to_far(lossy(RATIO * 100.0))).unwrap();
+            let arrivals = stream_merged(&lab, address(FAR), PACKETS, 1200, DATAGRAMS, DATAGRAMS);
+            let runs = runs_of_missing(&arrivals.numbers);
+            let length = runs.iter().sum::<f64>() / runs.len() as f64;
+            (length, PACKETS as usize - arrivals.distinct())
+        },
+        // 1 / 0.95 is right.
+        |(length, lost)| *length < 1.5 && (*lost as f64 - RATIO * f64::from(PACKETS)).abs() <= width,
+    );
+}
+
+/// The queue of the kernel's default, 1000 packets, would be full after 25 ms.
+pub fn nothing_is_lost_that_was_not_to_be(backend: Backend) {
+    let Some(lab) = Lab::new(backend) else { return };
+    let mut emulator = lab.emulator(&to_far(delay(100)));
+    // Half the link for a second, on any machine.
+    let link = long_and_fat(100);
+    eventually(
+        "lost",
+        || {
+            emulator.set(&to_far(link.clone())).unwrap();
+            let arrived = stream(&lab, address(FAR), 40_000, 1400, 40).distinct();
+            (40_000 - arrived, emulator.state().unwrap().traffic)
+        },
+        |(lost, traffic)| *lost == 0 && dropped(traffic[0]) == 0,
+    );
+    nothing_is_lost_of_a_full_link(&lab, &mut emulator);
+}
+
+/// With many times on its way what the kernel's default queue holds.
+fn nothing_is_lost_of_a_full_link(lab: &Lab, emulator: &mut Emulator) {
+    const BYTES: usize = 1400;
+    const FRAME_BITS: f64 = (BYTES + 14 + 20 + 8) as f64 * 8.0;
+    // 923 of 1000 Mbit/s, and 8000 packets on their way: to netem, which counts super-packets, 2000. User-mode-linux is too
+    // slow for as many, and is to have 2000 on their way, each for itself.
+    let (milliseconds, per_millisecond, enough, count, merged) = if uml::is_here() {
+        (1000, 5, 2.0, 12_500, 1)
+    } else {
+        (100, 80, 72.0, 80_000, 4)
+    };
+    let link = long_and_fat(milliseconds);
+    let sent_to = |to| stream_merged(lab, address(to), count, BYTES, per_millisecond, merged);
+    let each_millisecond = |arrivals: &Arrivals| arrivals.bits_per_second / FRAME_BITS / 1e3;
+    eventually_if_fit(
+        &format!("lost, {per_millisecond} packets in a millisecond for {milliseconds} ms each"),
+        || {
+            emulator.set(&to_far(link.clone())).unwrap();
+            let arrivals = sent_to(FAR);
+            let traffic = emulator.state().unwrap().traffic;
+            let lost = count as usize - arrivals.distinct();
+            let came = each_millisecond(&arrivals);
+            // To who is not delayed.
+            let control = sent_to(FAR_UNIMPAIRED);
+            let lost_otherwise = count as usize - control.distinct();
+            let offered = each_millisecond(&control);
+            // A link that is not full may lose nothing for that reason.
+            let least = if lost == 0 { came } else { offered };
+            let fit = least >= enough && lost_otherwise == 0;
+            let reason = || {
+                format!(
+                    "this machine carries {came:.1} packets in a millisecond with the delay, {offered:.1} without, of which it loses \
+                     {lost_otherwise}"
+                )
+            };
+            ((lost, came, traffic), fit.then_some(()).ok_or_else(reason))
+        },
+        |(lost, came, traffic)| *lost == 0 && dropped(traffic[0]) == 0 && *came >= enough,
+    );
+}
+
+fn long_and_fat(milliseconds: u64) -> Impairment {
+    Impairment {
+        rate_bits_per_second: NonZeroU64::new(1_000_000_000),
+        ..delay(milliseconds)
+    }
+}
+
+/// Packets that were too many for the link.
+fn dropped(traffic: Traffic) -> u64 {
+    match traffic {
+        Traffic::Userspace(tally) => tally.over_limit,
+        Traffic::Kernel { dropped, .. } => dropped,
+    }
+}
