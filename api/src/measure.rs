@@ -4,14 +4,11 @@ use std::{collections::BTreeMap, ops::Range};
 
 use crate::{
     histogram::{Recorder, recorder},
-    node::{Distribution, Measured, Plateau, Resources, Sample, Transfer},
+    node::{Distribution, LEAST_BYTES_FOR_A_RATE, Measured, Plateau, Resources, Sample, Transfer},
     plan::{Amount, Cell, Echo, Parameters, Role},
     results::{Metric, NodeRecord},
     workload::{Direction, OpenMode, Timing},
 };
-
-/// Below this, a rate says more about buffers and round trips than about bandwidth: only times are given.
-pub const LEAST_BYTES_FOR_A_RATE: u64 = 1 << 20;
 
 /// The metrics of a completed trial.
 pub fn metrics(cell: &Cell, nodes: &BTreeMap<String, NodeRecord>) -> BTreeMap<Metric, f64> {

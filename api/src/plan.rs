@@ -1,27 +1,40 @@
 //! From a document to what is run: a pure function, the same for local runs and clusters.
 
-mod parameters;
+mod bounds;
+mod loads;
+mod names;
+mod points;
 mod support;
 
-use std::{collections::BTreeSet, num::NonZeroU64, time::Duration};
+use std::{
+    collections::{BTreeSet, HashSet},
+    num::NonZeroU64,
+};
 
+pub use perfrun_contract::{
+    node::Role,
+    parameters::{Amount, Echo, Parameters},
+    support::unsupported,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use self::{
+    bounds::Size,
+    loads::loads,
+    names::{Sides, side},
+    points::{Axes, Point},
+};
 pub use self::{
-    parameters::{Amount, Echo, Parameters},
-    support::unsupported,
+    bounds::{CELLS_MAX, MEASUREMENTS_MAX, NODES_MAX, TRIALS_MAX},
+    names::Names,
 };
 use crate::{
     matrix::{Stack, Transport},
     network::{Conditions, Impossible, NONE, preset},
-    spec::{Matrix, Order, PerfRunSpec, Selector, StackName},
-    workload::{RelayStress, Workload},
+    spec::{Order, PerfRunSpec, StackName},
 };
-
-/// A plan with more trials than this would hardly end, and its results would not fit into memory.
-pub const TRIALS_MAX: u64 = 100_000;
 
 /// A link without a rate is held to be this fast, as for its queue.
 const UNLIMITED_BITS_PER_SECOND: u64 = 10_000_000_000;
@@ -62,32 +75,6 @@ pub struct PlannedNode {
     pub variant: Option<String>,
 }
 
-/// What a node does in a run.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Deserialize,
-    Eq,
-    Hash,
-    JsonSchema,
-    Ord,
-    PartialEq,
-    PartialOrd,
-    Serialize,
-    strum::Display,
-)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
-pub enum Role {
-    /// Listens.
-    Server,
-    /// Dials.
-    Client,
-    /// Relays what servers and clients send each other.
-    Relay,
-}
-
 /// One point of the matrix: a pair of stacks, a transport, a network and the workload's parameters.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -111,12 +98,12 @@ pub struct Cell {
     /// What is done.
     pub parameters: Parameters,
     /// Names of the client nodes.
-    pub clients: Vec<String>,
+    pub clients: Names,
     /// Names of the server nodes; none, if each client node is its own server.
-    pub servers: Vec<String>,
+    pub servers: Names,
     /// Names of the relay nodes; none, unless clients reach servers through one.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub relays: Vec<String>,
+    #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
+    pub relays: Names,
     /// Peers in each client node.
     pub peers_per_client: u32,
 }
@@ -164,7 +151,9 @@ impl Cell {
 
     /// Names of all its nodes, in the order in which they are prepared.
     pub fn nodes(&self) -> impl Iterator<Item = &String> {
-        self.relays.iter().chain(&self.servers).chain(&self.clients)
+        [&self.relays, &self.servers, &self.clients]
+            .into_iter()
+            .flat_map(|names| names.iter())
     }
 }
 
@@ -228,11 +217,30 @@ pub enum Error {
     /// The matrix has no cell at all.
     #[error("nothing to run: matrix.exclude leaves no cell")]
     NoCell,
-    /// The matrix has too many cells.
+    /// More cells than [`CELLS_MAX`].
     #[error(
-        "too much to run: {0} trials, of at most {TRIALS_MAX}: make the matrix, the workload or iterations smaller"
+        "too much to run: {0} cells with the raw baseline and those to skip, but a run has at most {CELLS_MAX}: shorten the lists \
+         of matrix or workload"
+    )]
+    TooManyCells(u64),
+    /// More nodes than [`NODES_MAX`].
+    #[error(
+        "too much to run: {0} nodes, but a run has at most {NODES_MAX}: lower topology.clients or topology.servers, or name fewer \
+         variants in matrix"
+    )]
+    TooManyNodes(u64),
+    /// More trials than [`TRIALS_MAX`].
+    #[error(
+        "too much to run: {0} trials, but a run has at most {TRIALS_MAX}: lower iterations, or shorten the lists of matrix or \
+         workload"
     )]
     TooManyTrials(u64),
+    /// More measurements than [`MEASUREMENTS_MAX`].
+    #[error(
+        "too much to run: {0} measurements, one by each node in each trial, but a run has at most {MEASUREMENTS_MAX}: lower \
+         iterations, topology.clients or topology.servers, or shorten the lists of matrix or workload"
+    )]
+    TooManyMeasurements(u64),
     /// The matrix names a stack that is neither built in nor listed; validation refuses such a document.
     #[error("nothing to run: the matrix names {0}, which is neither built in nor listed in stacks")]
     UnknownStack(StackName),
@@ -267,50 +275,13 @@ fn reasons(skipped: &[Skipped]) -> String {
     distinct.into_iter().collect::<Vec<_>>().join("; ")
 }
 
-/// Makes the plan of a valid document.
+/// Makes the plan of a valid document. Refuses one that asks for too much before anything of it is made.
 pub fn plan(spec: &PerfRunSpec) -> Result<Plan, Error> {
-    let parameters = parameters(&spec.workload, spec.topology.clients);
-    if parameters.is_empty() {
-        return Err(Error::NoWorkload);
-    }
-    check_plateaus(&parameters)?;
-    let networks = networks(spec)?;
-    let points: Vec<Vec<Point>> = networks
-        .iter()
-        .map(|network| points(&spec.matrix, &network.name))
-        .collect();
-    let rounds = u64::from(spec.warmup) + u64::from(spec.iterations);
-    let size = points.iter().map(Vec::len).sum::<usize>() as u64 * parameters.len() as u64 * rounds;
-    if size > TRIALS_MAX {
-        return Err(Error::TooManyTrials(size));
-    }
-    let (mut cells, mut skipped) = (vec![], vec![]);
-    // Cells of one network are together, so that links change as seldom as can be.
-    for points in &points {
-        let mut measured = vec![];
-        for point in points {
-            for parameters in &parameters {
-                let cell = cell(spec, point, parameters.clone())?;
-                match cell.unsupported() {
-                    Some(reason) => skipped.push(Skipped { id: cell.id, reason }),
-                    None => measured.push(cell),
-                }
-            }
-        }
-        if spec.matrix.raw_baseline {
-            measured = with_baseline(spec, measured)?;
-        }
-        cells.append(&mut measured);
-    }
-    if cells.is_empty() {
-        return Err(if skipped.is_empty() {
-            Error::NoCell
-        } else {
-            Error::NoRunnableCell(skipped)
-        });
-    }
-    let used = |network: &Conditions| cells.iter().any(|cell| cell.network == network.name);
-    let networks: Vec<Conditions> = networks.into_iter().filter(used).collect();
+    let Content {
+        networks,
+        cells,
+        skipped,
+    } = content(spec)?;
     Ok(Plan {
         nodes: nodes(spec, &cells),
         networks: if networks.iter().all(Conditions::is_none) {
@@ -324,14 +295,71 @@ pub fn plan(spec: &PerfRunSpec) -> Result<Plan, Error> {
     })
 }
 
+/// The cells of a valid document's plan, without the rest of it.
+pub fn cells(spec: &PerfRunSpec) -> Result<Vec<Cell>, Error> {
+    content(spec).map(|content| content.cells)
+}
+
+/// What a plan is about, without who does it and when.
+struct Content {
+    networks: Vec<Conditions>,
+    cells: Vec<Cell>,
+    skipped: Vec<Skipped>,
+}
+
+fn content(spec: &PerfRunSpec) -> Result<Content, Error> {
+    let loads = loads(&spec.workload, spec.topology.clients);
+    if loads.is_empty() {
+        return Err(Error::NoWorkload);
+    }
+    check_plateaus(&loads)?;
+    let axes = Axes::of(&spec.matrix);
+    let networks = networks(spec, &axes)?;
+    Size::of(spec, &axes, &loads).check()?;
+    let mut sides = Sides::of(spec);
+    let (mut cells, mut skipped) = (vec![], vec![]);
+    // Cells of one network are together, so that links change as seldom as can be.
+    for network in axes.networks() {
+        let mut measured = vec![];
+        for point in axes.points(network) {
+            for load in &loads {
+                let cell = cell(spec, &mut sides, &point, load.clone())?;
+                match cell.unsupported() {
+                    Some(reason) => skipped.push(Skipped { id: cell.id, reason }),
+                    None => measured.push(cell),
+                }
+            }
+        }
+        if spec.matrix.raw_baseline {
+            measured = with_baseline(spec, &mut sides, measured)?;
+        }
+        cells.append(&mut measured);
+    }
+    if cells.is_empty() {
+        return Err(if skipped.is_empty() {
+            Error::NoCell
+        } else {
+            Error::NoRunnableCell(skipped)
+        });
+    }
+    let used: HashSet<&str> = cells.iter().map(|cell| cell.network.as_str()).collect();
+    let networks = networks.into_iter();
+    let networks = networks.filter(|network| used.contains(network.name.as_str()));
+    Ok(Content {
+        networks: networks.collect(),
+        cells,
+        skipped,
+    })
+}
+
 /// All streams of an echo have to be there before it ends: otherwise there is nothing to hold against the nominal rate.
-fn check_plateaus(parameters: &[Parameters]) -> Result<(), Error> {
-    for parameters in parameters {
-        if let Parameters::Echo(echo) = parameters
+fn check_plateaus(loads: &[Parameters]) -> Result<(), Error> {
+    for load in loads {
+        if let Parameters::Echo(echo) = load
             && echo.ramp_seconds() >= echo.duration_seconds
         {
             return Err(Error::NoPlateau {
-                load: parameters.to_string(),
+                load: load.to_string(),
                 ramp_seconds: echo.ramp_seconds(),
                 duration_seconds: echo.duration_seconds,
             });
@@ -341,206 +369,34 @@ fn check_plateaus(parameters: &[Parameters]) -> Result<(), Error> {
 }
 
 /// The networks that the matrix names, each once, with their figures.
-fn networks(spec: &PerfRunSpec) -> Result<Vec<Conditions>, Error> {
-    let added = spec
-        .matrix
-        .include
-        .iter()
-        .filter_map(|added| added.network.clone());
-    let names = distinct(spec.matrix.networks.iter().cloned().chain(added).collect());
+fn networks(spec: &PerfRunSpec, axes: &Axes<'_>) -> Result<Vec<Conditions>, Error> {
+    let names = axes.networks().into_iter();
     names
-        .into_iter()
         .map(|name| {
             let listed = spec.networks.iter().find(|network| network.name == name).cloned();
             let network = listed
-                .or_else(|| preset(&name))
-                .ok_or(Error::UnknownNetwork(name))?;
+                .or_else(|| preset(name))
+                .ok_or_else(|| Error::UnknownNetwork(name.to_owned()))?;
             Ok(network.conditions()?)
         })
         .collect()
 }
 
-/// Every set of parameters that the workload asks for, in the order of the document.
-fn parameters(workload: &Workload, clients: u32) -> Vec<Parameters> {
-    let mut all = vec![];
-    if let Some(bandwidth) = &workload.bandwidth {
-        let amounts = match bandwidth.duration {
-            Some(duration) => vec![Amount::Seconds(seconds(duration))],
-            None => bandwidth.sizes.iter().map(|size| Amount::Count(size.0)).collect(),
-        };
-        for direction in &bandwidth.directions {
-            for streams in &bandwidth.streams {
-                all.extend(amounts.iter().map(|amount| Parameters::Bandwidth {
-                    protocol: bandwidth.protocol.into(),
-                    direction: *direction,
-                    amount: *amount,
-                    streams: *streams,
-                    chunk_bytes: bandwidth.chunk_bytes,
-                    timing: bandwidth.timing,
-                    negotiation: bandwidth.negotiation,
-                }));
-            }
-        }
-    }
-    if let Some(substreams) = &workload.substreams {
-        all.extend(substreams.counts.iter().map(|count| Parameters::Substreams {
-            count: *count,
-            mode: substreams.mode,
-            rate: substreams.rate,
-            negotiation: substreams.negotiation,
-        }));
-    }
-    if let Some(handshakes) = &workload.handshakes {
-        let amount = match (handshakes.duration, handshakes.count) {
-            (Some(duration), _) => Amount::Seconds(seconds(duration)),
-            (None, count) => Amount::Count(count.unwrap_or(1).into()),
-        };
-        all.extend(
-            handshakes
-                .in_flight
-                .iter()
-                .map(|in_flight| Parameters::Handshakes {
-                    amount,
-                    in_flight: *in_flight,
-                }),
-        );
-    }
-    if let Some(ping) = &workload.ping {
-        all.push(Parameters::Ping {
-            count: ping.count,
-            interval_seconds: seconds(ping.interval),
-        });
-    }
-    if let Some(relay) = &workload.relay {
-        for path in &relay.paths {
-            all.extend(relay.sizes.iter().map(|size| Parameters::Relay {
-                path: *path,
-                bytes: size.0,
-                chunk_bytes: relay.chunk_bytes,
-                pings: relay.pings,
-                limits: relay.limits,
-            }));
-        }
-    }
-    if let Some(stress) = &workload.relay_stress {
-        all.extend(
-            stress
-                .sinks
-                .iter()
-                .map(|sinks| stress_level(stress, *sinks, clients)),
-        );
-    }
-
-    if let Some(echo) = &workload.echo {
-        all.extend(echo.loads.iter().map(|load| {
-            let (connections, streams_per_connection) = load.size();
-            Parameters::Echo(Echo {
-                connections,
-                streams_per_connection,
-                connection_interval_seconds: seconds(echo.connection_interval),
-                stream_interval_seconds: seconds(echo.stream_interval),
-                message_bytes: echo.message_bytes,
-                pause_seconds: seconds(echo.pause),
-                deadline_seconds: seconds(echo.deadline),
-                duration_seconds: seconds(echo.duration),
-                identity: echo.identity,
-                sample_interval_seconds: seconds(echo.sample_interval),
-            })
-        }));
-    }
-    distinct(all)
-}
-
-/// All sources begin with their first sinks, and with the next after `sink_interval`; client nodes share that evenly.
-fn stress_level(stress: &RelayStress, sinks: u32, clients: u32) -> Parameters {
-    let sources = sinks.div_ceil(stress.sinks_per_source.max(1));
-    let start_interval_seconds =
-        seconds(stress.sink_interval) * f64::from(clients) / f64::from(sources.max(1));
-    let starts = sinks / clients.max(1);
-    Parameters::RelayStress {
-        sinks,
-        sources,
-        start_interval_seconds,
-        ramp_seconds: start_interval_seconds * f64::from(starts.saturating_sub(1)),
-        plateau_seconds: seconds(stress.plateau),
-        bytes: stress.transfer_bytes.0,
-        chunk_bytes: stress.chunk_bytes,
-        limits: stress.limits,
-    }
-}
-
-/// Each once: a document may say the same twice (`1Ki` and `1024`), and ids are made from what is said.
-fn distinct<T: PartialEq>(all: Vec<T>) -> Vec<T> {
-    let mut distinct = vec![];
-    for one in all {
-        if !distinct.contains(&one) {
-            distinct.push(one);
-        }
-    }
-    distinct
-}
-
-fn seconds(duration: kube::core::Duration) -> f64 {
-    Duration::from(duration).as_secs_f64()
-}
-
-/// What a cell is, but for the workload.
-#[derive(Clone, Debug, PartialEq)]
-struct Point {
-    client: StackName,
-    server: StackName,
-    transport: Transport,
-    network: String,
-}
-
-/// The pairs and transports that the matrix names for this network, each once.
-fn points(matrix: &Matrix, network: &str) -> Vec<Point> {
-    let crossed = matrix.transports.iter().flat_map(|transport| {
-        matrix.clients.iter().flat_map(move |client| {
-            matrix.servers.iter().map(move |server| Point {
-                client: client.clone(),
-                server: server.clone(),
-                transport: *transport,
-                network: network.to_owned(),
-            })
-        })
-    });
-    let is_crossed = matrix.networks.iter().any(|crossed| crossed == network);
-    let chosen =
-        crossed.filter(|point| is_crossed && !matrix.exclude.iter().any(|selector| matches(selector, point)));
-    let added = matrix
-        .include
-        .iter()
-        .filter(|added| {
-            added
-                .network
-                .as_deref()
-                .map_or(is_crossed, |named| named == network)
-        })
-        .map(|added| Point {
-            client: added.client.clone(),
-            server: added.server.clone(),
-            transport: added.transport,
-            network: network.to_owned(),
-        });
-    distinct(chosen.chain(added).collect())
-}
-
 /// Puts the raw baseline of these cells before them: what each does, done without a peer-to-peer stack, once for every
 /// kind of transport. What raw cannot do has no baseline; nobody asked for those cells, so they are not skipped either.
-fn with_baseline(spec: &PerfRunSpec, cells: Vec<Cell>) -> Result<Vec<Cell>, Error> {
-    let raw = || StackName(Stack::Raw.to_string());
+fn with_baseline(spec: &PerfRunSpec, sides: &mut Sides<'_>, cells: Vec<Cell>) -> Result<Vec<Cell>, Error> {
+    let raw = StackName(Stack::Raw.to_string());
     let mut baseline = vec![];
     let mut ids = BTreeSet::new();
     for measured in &cells {
         let transport = measured.transport.raw();
         let point = Point {
-            client: raw(),
-            server: raw(),
+            client: &raw,
+            server: &raw,
             transport,
-            network: measured.network.clone(),
+            network: &measured.network,
         };
-        let cell = cell(spec, &point, measured.parameters.clone())?;
+        let cell = cell(spec, sides, &point, measured.parameters.clone())?;
         if cell.unsupported().is_none() && ids.insert(cell.id.clone()) {
             baseline.push(cell);
         }
@@ -550,56 +406,41 @@ fn with_baseline(spec: &PerfRunSpec, cells: Vec<Cell>) -> Result<Vec<Cell>, Erro
     Ok(baseline.into_iter().chain(others).collect())
 }
 
-fn matches(selector: &Selector, point: &Point) -> bool {
-    selector
-        .client
-        .as_ref()
-        .is_none_or(|client| *client == point.client)
-        && selector
-            .server
-            .as_ref()
-            .is_none_or(|server| *server == point.server)
-        && selector
-            .transport
-            .is_none_or(|transport| transport == point.transport)
-        && selector
-            .network
-            .as_ref()
-            .is_none_or(|network| *network == point.network)
-}
-
-fn cell(spec: &PerfRunSpec, point: &Point, parameters: Parameters) -> Result<Cell, Error> {
+fn cell(
+    spec: &PerfRunSpec,
+    sides: &mut Sides<'_>,
+    point: &Point<'_>,
+    parameters: Parameters,
+) -> Result<Cell, Error> {
     let Point {
         client,
         server,
         transport,
         network,
-    } = point;
-    let names = |role, count, stack| {
-        (0..count)
-            .map(move |i| node_name(role, i, variant(spec, stack)))
-            .collect()
-    };
+    } = *point;
     Ok(Cell {
-        id: cell_id(&client.0, &server.0, *transport, &parameters, network),
+        id: cell_id(&client.0, &server.0, transport, &parameters, network),
         client_stack: stack(spec, client)?,
         server_stack: stack(spec, server)?,
-        clients: names(Role::Client, spec.topology.clients, client),
+        clients: sides.names(Role::Client, client),
         servers: match transport.is_in_process() {
             // Its clients'.
-            true => vec![],
-            false => names(Role::Server, spec.topology.servers, server),
+            true => Names::default(),
+            false => sides.names(Role::Server, server),
         },
         // The relay is of the build that serves.
-        relays: names(Role::Relay, u32::from(parameters.is_relayed()), server),
+        relays: match parameters.is_relayed() {
+            true => sides.names(Role::Relay, server),
+            false => Names::default(),
+        },
         peers_per_client: match &parameters {
             Parameters::RelayStress { sinks, .. } => sinks / spec.topology.clients.max(1),
             _ => spec.topology.peers_per_client,
         },
         client: client.clone(),
         server: server.clone(),
-        transport: *transport,
-        network: network.clone(),
+        transport,
+        network: network.to_owned(),
         parameters,
     })
 }
@@ -635,15 +476,10 @@ fn variant<'a>(spec: &'a PerfRunSpec, name: &StackName) -> Option<&'a str> {
     Some(listed.name.as_str())
 }
 
-fn node_name(role: Role, index: u32, variant: Option<&str>) -> String {
-    match variant {
-        Some(variant) => format!("{role}-{index}-{variant}"),
-        None => format!("{role}-{index}"),
-    }
-}
-
+/// All nodes of the cells. A cell has all nodes of a side, or none of them.
 fn nodes(spec: &PerfRunSpec, cells: &[Cell]) -> Vec<PlannedNode> {
-    let mut nodes: Vec<PlannedNode> = vec![];
+    let mut seen = HashSet::new();
+    let mut nodes = vec![];
     let sides = cells.iter().flat_map(|cell| {
         [
             (Role::Relay, &cell.server, &cell.relays),
@@ -652,15 +488,13 @@ fn nodes(spec: &PerfRunSpec, cells: &[Cell]) -> Vec<PlannedNode> {
         ]
     });
     for (role, stack, names) in sides {
-        for name in names {
-            if !nodes.iter().any(|node| node.name == *name) {
-                let variant = variant(spec, stack).map(str::to_owned);
-                nodes.push(PlannedNode {
-                    name: name.clone(),
-                    role,
-                    variant,
-                });
-            }
+        let (role, variant) = side(spec, role, stack);
+        if !names.is_empty() && seen.insert((role, variant)) {
+            nodes.extend(names.iter().map(|name| PlannedNode {
+                name: name.clone(),
+                role,
+                variant: variant.map(str::to_owned),
+            }));
         }
     }
     nodes

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+pub use perfrun_contract::units::Unit;
 use perfrun_link::{
     Kind, Mode,
     probe::{Finding, Judgement, Measurement, Rate},
@@ -421,31 +422,18 @@ pub enum Metric {
     ServerAllocatedPerStream,
 }
 
-/// Units of metrics.
-#[derive(Clone, Copy, Debug, Deserialize, Display, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Unit {
-    /// Decimal bits per second.
-    #[strum(serialize = "bit/s")]
-    BitsPerSecond,
-    /// Seconds.
-    #[strum(serialize = "s")]
-    Seconds,
-    /// Things per second.
-    #[strum(serialize = "1/s")]
-    PerSecond,
-    /// Bytes.
-    #[strum(serialize = "B")]
-    Bytes,
-    /// A part of a whole; 1 is all of it.
-    #[strum(serialize = "1")]
-    Share,
-    /// A number.
-    #[strum(serialize = "")]
-    Count,
-}
-
 impl Metric {
+    /// What stands for a workload is the first of these that its trials have.
+    pub const HEADLINES: [Self; 7] = [
+        Self::UploadGoodput,
+        Self::DownloadGoodput,
+        Self::TotalSeconds,
+        Self::OpenMean,
+        Self::HandshakeFirstByteP50,
+        Self::RoundTripP50,
+        Self::Failures,
+    ];
+
     /// The metric's unit.
     pub fn unit(self) -> Unit {
         match self {

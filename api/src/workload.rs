@@ -4,9 +4,9 @@ use kube::{
     KubeSchema,
     core::{Duration, Rule},
 };
-use schemars::JsonSchema;
+pub use perfrun_contract::workload::{Direction, OpenMode, RelayLimits, RelayPath, Timing};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
-use strum::{AsRefStr, Display, EnumString};
 
 use crate::{
     matrix::{Identity, Negotiation, Protocol},
@@ -138,47 +138,6 @@ impl From<BandwidthProtocol> for Protocol {
     }
 }
 
-/// Which way bytes go.
-#[derive(
-    AsRefStr, Clone, Copy, Debug, Deserialize, Display, EnumString, Eq, Hash, JsonSchema, PartialEq, Serialize,
-)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
-pub enum Direction {
-    /// Client to server.
-    Upload,
-    /// Server to client.
-    Download,
-    /// An upload, then a download of the same size on the same stream.
-    Both,
-}
-
-/// When an upload ends.
-#[derive(
-    AsRefStr,
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    Deserialize,
-    Display,
-    EnumString,
-    Eq,
-    Hash,
-    JsonSchema,
-    PartialEq,
-    Serialize,
-)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
-pub enum Timing {
-    /// When the receiver has consumed the bytes.
-    #[default]
-    Strict,
-    /// When the sender's last call returned, as the published tools time it.
-    Compat,
-}
-
 /// Time to open many substreams on one connection. Nothing is exchanged on them; they are held until all are open.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[x_kube(validation = Rule::new("(self.mode == 'paced') == has(self.rate)").message("set rate for mode: paced, and only then"))]
@@ -202,20 +161,6 @@ pub struct Substreams {
     /// peer has answered: such numbers do not compare with `v1`.
     #[serde(default)]
     pub negotiation: Negotiation,
-}
-
-/// How substreams are requested.
-#[derive(
-    AsRefStr, Clone, Copy, Debug, Default, Deserialize, Display, Eq, Hash, JsonSchema, PartialEq, Serialize,
-)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
-pub enum OpenMode {
-    /// All at once.
-    #[default]
-    Burst,
-    /// At a steady rate.
-    Paced,
 }
 
 /// New connections, each closed after its first byte came back. Set either `count` or `duration`.
@@ -281,41 +226,8 @@ pub struct Relay {
     pub pings: u32,
     /// What the relay grants. Left out, it limits nothing.
     #[serde(default)]
+    #[schemars(schema_with = "relay_limits")]
     pub limits: RelayLimits,
-}
-
-/// How a sink reaches its source.
-#[derive(AsRefStr, Clone, Copy, Debug, Deserialize, Display, Eq, Hash, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
-pub enum RelayPath {
-    /// By dialling it.
-    Direct,
-    /// Through the relay.
-    Relayed,
-}
-
-/// What a relay grants; beyond it, it refuses. What is not set is not limited, and there is no limit on how often peers
-/// ask: libp2p's own defaults (16 circuits, of 128 KiB each) end every benchmark.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, KubeSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct RelayLimits {
-    /// Reservations at the same time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[x_kube(validation = rule::integer(0, 1_000_000))]
-    pub reservations: Option<u32>,
-    /// Circuits at the same time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[x_kube(validation = rule::integer(0, 1_000_000))]
-    pub circuits: Option<u32>,
-    /// Circuits of one peer at the same time, be it their source or their sink.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[x_kube(validation = rule::integer(0, 1_000_000))]
-    pub circuits_per_peer: Option<u32>,
-    /// Bytes of a circuit, in both directions together; it is then closed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[x_kube(validation = rule::size("1", "1Pi"))]
-    pub circuit_bytes: Option<ByteSize>,
 }
 
 /// Sinks that fetch through one relay, over and over, more of them from level to level: the published relay stress test.
@@ -354,6 +266,7 @@ pub struct RelayStress {
     pub chunk_bytes: ByteSize,
     /// What the relay grants. Left out, it limits nothing.
     #[serde(default)]
+    #[schemars(schema_with = "relay_limits")]
     pub limits: RelayLimits,
 }
 
@@ -552,4 +465,22 @@ fn default_echo_duration() -> Duration {
 
 fn default_sample_interval() -> Duration {
     std::time::Duration::from_secs(1).into()
+}
+
+/// The contract's schema of limits, and the rules that a document has to follow.
+fn relay_limits(generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = RelayLimits::json_schema(generator);
+    let properties = schema
+        .get_mut("properties")
+        .and_then(serde_json::Value::as_object_mut);
+    for (name, property) in properties.into_iter().flatten() {
+        let rule = match name.as_str() {
+            "circuitBytes" => rule::size("1", "1Pi"),
+            _ => rule::integer(0, 1_000_000),
+        };
+        let mut checked = Schema::try_from(property.take()).expect("a property has a schema");
+        kube::core::validate(&mut checked, rule).expect("a rule is JSON");
+        *property = checked.to_value();
+    }
+    schema
 }

@@ -7,6 +7,7 @@ mod echo;
 mod iperf;
 mod links;
 mod overhead;
+mod plans;
 mod profile;
 mod quic;
 mod relay;
@@ -44,6 +45,8 @@ enum Name {
     NodeCpu,
     /// Time for the network, time per trial that is not the trial, idle memory, start skew.
     Overhead,
+    /// The largest documents that have a plan: time and memory to make it.
+    Plans,
     /// Impaired links against plain ones: TCP throughput, CPU time, time to set them up, to probe them.
     Links,
     /// Transfers through a relay against direct ones.
@@ -59,6 +62,9 @@ enum Name {
 fn main() -> Result<()> {
     if let Some(role) = quic::role() {
         return tokio::runtime::Runtime::new()?.block_on(quic::end(&role));
+    }
+    if let Some(which) = plans::role() {
+        return plans::once(&which);
     }
     let args = Args::parse();
     privilege::acquire().context("benchmarks need network namespaces: run as root")?;
@@ -78,6 +84,9 @@ fn main() -> Result<()> {
         }
         if wanted(Name::Overhead) {
             overhead::run().await?;
+        }
+        if wanted(Name::Plans) {
+            plans::run(args.rounds)?;
         }
         if wanted(Name::Links) {
             links::run(args.rounds, args.seconds).await?;

@@ -140,17 +140,8 @@ fn headline(record: &TrialRecord) -> String {
 
 /// The numbers that a person looks for: goodput both ways, or the one that stands for the workload.
 pub fn headlines(record: &TrialRecord) -> Vec<(Metric, f64)> {
-    const FIRST: [Metric; 7] = [
-        Metric::UploadGoodput,
-        Metric::DownloadGoodput,
-        Metric::TotalSeconds,
-        Metric::OpenMean,
-        Metric::HandshakeFirstByteP50,
-        Metric::RoundTripP50,
-        Metric::Failures,
-    ];
     let is_goodput = |metric| matches!(metric, Metric::UploadGoodput | Metric::DownloadGoodput);
-    let mut found = FIRST
+    let mut found = Metric::HEADLINES
         .into_iter()
         .filter_map(|metric| Some((metric, *record.metrics.get(&metric)?)))
         .peekable();

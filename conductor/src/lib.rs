@@ -15,9 +15,11 @@
 //! | `links` | setting and measuring the links that trials run over |
 //! | [`run`] | all trials, lost nodes, resuming, limits |
 //! | [`progress`] | what can be watched |
+//! | [`export`] | runs and their results as metrics |
 
 pub mod client;
 pub mod clock;
+pub mod export;
 mod links;
 pub mod progress;
 mod record;

@@ -95,6 +95,7 @@ pub(crate) fn fraction(cell: &Cell, bytes: u64, seconds: f64) -> Option<f64> {
 mod tests {
     use perfrun_api::{
         matrix::{Negotiation, Protocol, Stack, Transport},
+        plan::Names,
         quantity::ByteSize,
         spec::StackName,
         workload::Timing,
@@ -148,9 +149,9 @@ mod tests {
             transport: Transport::Tcp,
             network: "none".into(),
             parameters,
-            clients: vec!["client-0".into(), "client-1".into()],
-            servers: vec!["server-0".into()],
-            relays: vec![],
+            clients: vec!["client-0".into(), "client-1".into()].into(),
+            servers: vec!["server-0".into()].into(),
+            relays: Names::default(),
             peers_per_client: 3,
         }
     }

@@ -56,6 +56,9 @@ pub struct Variable {
     /// The query, of one that has one.
     #[serde(default)]
     pub definition: String,
+    /// What of an answer of `query_result` is a choice.
+    #[serde(default)]
+    pub regex: String,
     /// Whether "All" can be chosen.
     #[serde(default)]
     pub include_all: bool,
@@ -76,6 +79,9 @@ pub struct Panel {
     /// For people.
     #[serde(default)]
     pub title: String,
+    /// The variable for each of whose values it is there once.
+    #[serde(default)]
+    pub repeat: Option<String>,
     /// For people.
     #[serde(default)]
     pub description: String,
@@ -125,6 +131,18 @@ impl Dashboard {
     /// Panels that show something, with their queries.
     pub fn shown(&self) -> impl Iterator<Item = &Panel> {
         self.panels.iter().filter(|panel| panel.kind != "row")
+    }
+
+    /// Panels that show something, each with the variable that repeats it or its row.
+    pub fn repeated(&self) -> impl Iterator<Item = (&Panel, Option<&str>)> {
+        let mut of_row = None;
+        self.panels.iter().filter_map(move |panel| {
+            if panel.kind == "row" {
+                of_row = panel.repeat.as_deref();
+                return None;
+            }
+            Some((panel, panel.repeat.as_deref().or(of_row)))
+        })
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
 use perfrun_api::metrics::{Kind, SOURCES};
 use perfrun_dashboards::{Dashboard, Panel, Variables, all, folder, labels_of_legend, metrics_of, promtool};
 use perfrun_skip::skip;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Panels that every Grafana has.
 const CORE: [&str; 12] = [
@@ -148,6 +148,84 @@ fn panels_have_a_place_of_their_own() {
 }
 
 #[test]
+fn what_is_repeated_is_there_for_each_value_of_a_variable_that_can_be_all() {
+    for dashboard in dashboards() {
+        let names = dashboard
+            .panels
+            .iter()
+            .filter_map(|panel| panel.repeat.as_deref());
+        for name in names {
+            let of_name = |variable: &&perfrun_dashboards::Variable| variable.name == name;
+            let variable = dashboard.templating.list.iter().find(of_name).unwrap();
+            assert!(variable.include_all && variable.all_value.is_none(), "{name}");
+        }
+    }
+}
+
+/// What a query of a panel says by a test of promtool, an hour shown and everything chosen.
+fn expression(uid: &str, title: &str, letter: &str) -> String {
+    let dashboards = dashboards();
+    let dashboard = dashboards.iter().find(|it| it.uid == uid).unwrap();
+    let panel = dashboard.shown().find(|panel| panel.title == title).unwrap();
+    let target = panel.targets.iter().find(|it| it.ref_id == letter).unwrap();
+    let mut variables = Variables::of_time(3600.0, 60.0, 15.0);
+    for variable in &dashboard.templating.list {
+        variables.set(&variable.name, ".*");
+    }
+    variables.substitute(&target.expr).unwrap()
+}
+
+#[test]
+fn the_last_phase_is_shown_and_numbers_of_an_earlier_run_with_the_same_name_are_not() {
+    if let Some(obstacle) = perfrun_dashboards::Prometheus::obstacle() {
+        return skip("all of it", obstacle);
+    }
+    let run = r#"run_namespace="default", run="twice""#;
+    let seen = |phase: &str, pod: &str, values: &str| {
+        let series = format!(
+            r#"perfrun_run_seen_timestamp_seconds{{{run}, workload="ping", phase="{phase}", pod="{pod}"}}"#
+        );
+        json!({ "series": series, "values": values })
+    };
+    let input = json!([
+        // An operator is gone while the run is in progress; the next one sees its end, and is gone, too.
+        seen("Running", "old", "15 30 stale"),
+        seen("Running", "new", "_ _ _ 60 75 stale"),
+        seen("Succeeded", "new", "_ _ _ _ _ 90 105 stale"),
+        // Later there is a run of that name again. It has no interval yet.
+        seen("Running", "new", "_x240 3600 3615 3630"),
+        { "series": format!(r#"perfrun_run_info{{{run}, workload="ping", phase="Running", pod="new"}}"#), "values": "_x240 1 1 1" },
+        { "series": format!(r#"perfrun_result_median{{{run}, client="raw", metric="roundTripP50"}}"#), "values": "_x5 2 2 stale _x230 3 3 3" },
+        { "series": format!(r#"perfrun_result_ci95_low{{{run}, client="raw", metric="roundTripP50"}}"#), "values": "_x5 1 1 stale" },
+    ]);
+    let runs = |phase: &str| json!([{ "labels": format!(r#"{{phase="{phase}"}}"#), "value": 1 }]);
+    let medians = |median: f64| json!([{ "labels": format!(r#"{{{run}, client="raw"}}"#), "value": median }]);
+    let [table, cells] = ["Runs by phase", "$metric of each cell"];
+    let tests = [
+        (table, "A", "20s", runs("Running")),
+        (table, "A", "100s", runs("Succeeded")),
+        (table, "A", "30m", runs("Succeeded")),
+        (table, "A", "3625s", runs("Running")),
+        (cells, "A", "30m", medians(2.0)),
+        (cells, "B", "30m", medians(1.0)),
+        (cells, "A", "3625s", medians(3.0)),
+        (cells, "B", "3625s", json!([])),
+    ];
+    let tests = tests.map(|(title, letter, time, samples)| {
+        let expr = expression("perfrun-overview", title, letter);
+        json!({ "expr": expr, "eval_time": time, "exp_samples": samples })
+    });
+    let document =
+        json!({ "tests": [{ "interval": "15s", "input_series": input, "promql_expr_test": tests }] });
+    let place = tempfile::tempdir().unwrap();
+    fs::write(place.path().join("test.yaml"), document.to_string()).unwrap();
+    let output = promtool(&["test", "rules", "test.yaml"], place.path()).unwrap();
+    let said =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+}
+
+#[test]
 fn data_come_from_the_source_that_is_chosen() {
     for dashboard in dashboards() {
         let first = &dashboard.templating.list[0];
@@ -272,7 +350,7 @@ fn columns_of_tables_are_named_after_what_queries_return() {
         columns.extend(letters);
         for transformation in &panel.transformations {
             let options = &transformation["options"];
-            let named = ["excludeByName", "renameByName"]
+            let named = ["excludeByName", "indexByName", "renameByName"]
                 .map(|list| options[list].as_object().cloned().unwrap_or_default());
             for column in named.iter().flat_map(|list| list.keys()) {
                 assert!(columns.contains(column), "{name}: no query returns {column}");

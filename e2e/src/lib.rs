@@ -10,7 +10,8 @@
 //! | `PERFRUN_E2E_PERFRUN` | perfrun, to compare with what it does locally |
 //! | `PERFRUN_SKIP_LOG` | a file to which skipped tests append `name: reason` |
 //!
-//! [`e2e`] or [`admission`] is what a test calls. Runs are exclusive and clusters are small, so tests take turns.
+//! [`e2e`], [`shared`] or [`admission`] is what a test calls. Clusters are small, so tests take turns unless they say that they
+//! need not.
 
 #![allow(
     clippy::print_stderr,
@@ -30,5 +31,5 @@ mod until;
 pub use cluster::Cluster;
 pub use perfrun_skip::skip;
 pub use program::repository;
-pub use scene::{Scene, admission, e2e};
+pub use scene::{Scene, admission, e2e, shared};
 pub use until::{seconds, until};

@@ -49,11 +49,12 @@ timeouts: {provision: 1m}
 ";
 
 impl Scene {
-    /// Creates a run with a `spec` that begins in the first column.
+    /// Creates a run with a `spec` that begins in the first column; one that is not exclusive, where the cluster is shared.
     pub async fn create(&self, name: &str, spec: &str) -> Result<PerfRun> {
-        let run = document::parse(&in_yaml(name, spec))
+        let mut run = document::parse(&in_yaml(name, spec))
             .context("the test's document is wrong")?
             .remove(0);
+        run.spec.topology.exclusive &= !self.is_shared;
         let created = self.api().create(&PostParams::default(), &run).await;
         created.with_context(|| format!("failed to create PerfRun {name}"))
     }

@@ -3,7 +3,7 @@
 use std::{
     mem,
     panic::{AssertUnwindSafe, resume_unwind},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError, RwLock},
     thread,
 };
 
@@ -26,8 +26,8 @@ const LABEL: &str = "perfrun.io/e2e";
 /// Records of trials are one line each, and nobody reads all of that.
 const LINE: usize = 400;
 
-/// One test at a time.
-static TURN: Mutex<()> = Mutex::new(());
+/// Held by a test that has the cluster to itself, and shared by those that need not.
+static CLUSTER: RwLock<()> = RwLock::new(());
 
 /// Namespaces that were deleted and may not be gone yet: waiting for each would take as long as the tests.
 static REMOVED: Mutex<Vec<String>> = Mutex::new(vec![]);
@@ -42,33 +42,52 @@ pub struct Scene {
     pub cluster: Cluster,
     /// The namespace.
     pub namespace: String,
+    /// Whether other tests run on the cluster meanwhile.
+    pub(crate) is_shared: bool,
 }
 
-/// Runs a test of the operator on the cluster, in a namespace of its own, or says that it cannot run.
+/// Runs a test of the operator on the cluster, in a namespace of its own, or says that it cannot run. No other test runs
+/// meanwhile.
 ///
 /// Fails if the test fails, and if anything of it cannot be removed. Then it prints what there was.
 pub fn e2e(test: impl AsyncFnOnce(&Scene) -> Result<()>) {
-    admission(async |scene: &Scene| {
+    let _alone = CLUSTER.write().unwrap_or_else(PoisonError::into_inner);
+    play(false, with_operators(test));
+}
+
+/// Like [`e2e`], but beside others of its kind: the test harms nothing outside of its namespace and measures nothing that
+/// another run could change. The runs that it creates are not exclusive.
+pub fn shared(test: impl AsyncFnOnce(&Scene) -> Result<()>) {
+    let _beside_others = CLUSTER.read().unwrap_or_else(PoisonError::into_inner);
+    play(true, with_operators(test));
+}
+
+/// Like [`shared`], for a test of the API server alone.
+pub fn admission(test: impl AsyncFnOnce(&Scene) -> Result<()>) {
+    let _beside_others = CLUSTER.read().unwrap_or_else(PoisonError::into_inner);
+    play(true, test);
+}
+
+fn with_operators(test: impl AsyncFnOnce(&Scene) -> Result<()>) -> impl AsyncFnOnce(&Scene) -> Result<()> {
+    async |scene: &Scene| {
         // Whatever an earlier test did to operators is over.
         scene.operators().await_ready().await?;
         test(scene).await
-    });
+    }
 }
 
-/// The same for a test of the API server alone.
 #[expect(clippy::panic, reason = "this is how a test fails")]
-pub fn admission(test: impl AsyncFnOnce(&Scene) -> Result<()>) {
+fn play(is_shared: bool, test: impl AsyncFnOnce(&Scene) -> Result<()>) {
     let kubeconfig = match Cluster::kubeconfig() {
         Ok(kubeconfig) => kubeconfig,
         Err(reason) => return skip("all of it", &reason),
     };
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build();
     let ended = runtime.expect("threads can be started").block_on(async {
-        let scene = Scene::new(kubeconfig).await?;
+        let scene = Scene::new(kubeconfig, is_shared).await?;
         let ended = AssertUnwindSafe(test(&scene)).catch_unwind().await;
         if !matches!(ended, Ok(Ok(()))) {
             // Before all else: of a long output people are shown the beginning.
@@ -90,9 +109,10 @@ pub fn admission(test: impl AsyncFnOnce(&Scene) -> Result<()>) {
 }
 
 impl Scene {
-    async fn new(kubeconfig: std::path::PathBuf) -> Result<Self> {
+    async fn new(kubeconfig: std::path::PathBuf, is_shared: bool) -> Result<Self> {
         let cluster = Cluster::open(kubeconfig).await?;
-        Self::open(&cluster, thread::current().name().unwrap_or("test")).await
+        let scene = Self::open(&cluster, thread::current().name().unwrap_or("test")).await?;
+        Ok(Self { is_shared, ..scene })
     }
 
     /// A namespace named after what is done in it. Whoever opens it removes it.
@@ -100,6 +120,7 @@ impl Scene {
         Ok(Self {
             namespace: create_namespace(&cluster.client, name, &[]).await?,
             cluster: cluster.clone(),
+            is_shared: false,
         })
     }
 
@@ -109,6 +130,7 @@ impl Scene {
         Ok(Self {
             cluster: self.cluster.clone(),
             namespace,
+            is_shared: self.is_shared,
         })
     }
 

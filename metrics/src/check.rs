@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use perfrun_api::metrics::{Family, PREFIX, SOURCES, Source};
+use perfrun_contract::metrics::{Family, PREFIX, SOURCES, Source};
 
 /// What of a page is not as it is described, in words. Families of libp2p are its own.
 pub fn undescribed(page: &str) -> Vec<String> {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use perfrun_api::metrics::{Family, Kind, PREFIX};
+use perfrun_contract::metrics::{Family, Kind, PREFIX};
 use prometheus_client::{
     encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
     metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},

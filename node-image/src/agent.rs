@@ -1,7 +1,7 @@
 //! The link agent: impairs what its network namespace sends to peers, and measures links to other agents.
 //!
 //! It is a process of its own beside the node, so that the node needs no capability, and what an emulated link costs is
-//! not charged to the stack under test. The link is set over the control port, see [`perfrun_api::node`]. On exit
+//! not charged to the stack under test. The link is set over the control port, see [`perfrun_contract::node`]. On exit
 //! everything is removed. Of an agent that was killed, the interface stays closed or impaired, and the next one takes
 //! over: at once, if it has a file that says what was set.
 
@@ -17,7 +17,7 @@ use axum::{
     http::StatusCode,
     routing::{get, put},
 };
-use perfrun_api::node::{LinkRequest, LinkStatus, ProbeRequest};
+use perfrun_contract::node::{LinkRequest, LinkStatus, ProbeRequest};
 use perfrun_link::{Capabilities, probe::Measurement};
 use perfrun_netem::probe;
 use tokio::{

@@ -7,17 +7,19 @@ use std::{
 };
 
 use clap::{Args, Parser, Subcommand};
-use perfrun_api::{
+use perfrun_contract::{
     matrix::{Negotiation, Stack, Transport},
-    plan::Role,
+    node::Role,
     quantity::ByteSize,
     workload::Timing,
 };
 
+use crate::request::LARGEST_CHUNK;
+
 /// The benchmark node of perfrun.
 ///
 /// Under a conductor (`perfrun run`, or the operator) it is controlled over HTTP. From a shell it runs one benchmark
-/// between two of its kind, or against the published tools of litep2p-perf and of the libp2p perf protocol.
+/// between two of its kind, or with a published tool: litep2p-perf, or one that speaks the libp2p perf protocol.
 #[derive(Debug, Parser)]
 #[command(version, name = "perfrun-node")]
 pub struct Cli {
@@ -29,7 +31,7 @@ pub struct Cli {
         long,
         global = true,
         env = "RUST_LOG",
-        default_value = "warn,litep2p=error,webrtc=error"
+        default_value = "warn,litep2p=error,webrtc=error,yamux=error"
     )]
     pub log: String,
 }
@@ -137,17 +139,33 @@ impl std::str::FromStr for ControlAddress {
 }
 
 /// What both sides of a stand-alone benchmark must agree on.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Copy, Debug)]
 pub struct Link {
-    /// The stack to speak: libp2p, litep2p or raw.
+    /// The stack to speak: libp2p, litep2p or raw. The sides may differ: libp2p and litep2p speak to each other.
     #[arg(long, default_value = "litep2p")]
     pub stack: Stack,
-    /// tcp, tcp-tls, quic-v1, ws or webrtc-direct.
-    #[arg(long, default_value = "tcp", value_parser = between_processes)]
-    pub transport: Transport,
-    /// Bytes of one write or read; the published tools use 1Ki.
-    #[arg(long, default_value = "64Ki")]
+    /// tcp, tcp-tls, quic-v1, ws or webrtc-direct. Without it, what the multiaddr says; for ADDRESS:PORT, tcp.
+    #[arg(long, value_parser = between_processes)]
+    pub transport: Option<Transport>,
+}
+
+/// How bytes are exchanged.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Exchange {
+    /// The protocol to speak, the same on both sides.
+    #[arg(long, default_value = "litep2p-perf")]
+    pub protocol: BandwidthProtocol,
+    /// Bytes of one write or read, up to 16Mi; the published Rust tools use 1Ki.
+    #[arg(long, default_value = "64Ki", value_parser = chunk)]
     pub chunk_bytes: ByteSize,
+}
+
+/// How results are printed.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Output {
+    /// Print JSON lines on a terminal too. Pipes and files always get them.
+    #[arg(long)]
+    pub json: bool,
 }
 
 fn between_processes(text: &str) -> Result<Transport, String> {
@@ -174,15 +192,24 @@ pub struct Server {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub link: Link,
-    /// Where to listen: a multiaddr (`/ip4/0.0.0.0/tcp/33333`) or `ADDRESS:PORT`.
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub exchange: Exchange,
+    /// Where to listen: `ADDRESS:PORT`, or a multiaddr, which also says the transport (`/ip4/0.0.0.0/udp/33333/quic-v1`).
     #[arg(long, visible_alias = "listen-address", default_value = "0.0.0.0:33333")]
     pub listen: String,
-    /// Seed of the identity in ASCII, cut or zero-padded to 32 bytes; without it, a new identity.
-    #[arg(long)]
+    /// Identity from a text, as in litep2p-perf: its bytes, cut or zero-padded to 32, are the Ed25519 secret. Without
+    /// this and --node-key-seed, each server has a new identity.
+    #[arg(long, value_name = "TEXT")]
     pub node_key: Option<String>,
-    /// The protocol to serve.
-    #[arg(long, default_value = "litep2p-perf")]
-    pub protocol: BandwidthProtocol,
+    /// Identity from a number, 0 to 255, as in rust-libp2p's examples: the Ed25519 secret is this byte, then 31 zeros. 0 is
+    /// the identity that go-libp2p's published perf client expects of a server,
+    /// 12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN. Not together with --node-key.
+    #[arg(long, value_name = "N", conflicts_with = "node_key")]
+    pub node_key_seed: Option<u8>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub output: Output,
 }
 
 /// A stand-alone bandwidth client.
@@ -191,33 +218,37 @@ pub struct Client {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub link: Link,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub exchange: Exchange,
     /// The address that the server printed, or `ADDRESS:PORT`, which neither litep2p nor webrtc-direct can dial.
     #[arg(long, visible_alias = "server-address")]
     pub server: String,
-    /// The protocol to speak.
-    #[arg(long, default_value = "litep2p-perf")]
-    pub protocol: BandwidthProtocol,
     /// Bytes to upload on each stream.
     #[arg(long, default_value = "0")]
     pub upload_bytes: ByteSize,
     /// Bytes to download on each stream.
     #[arg(long, default_value = "0")]
     pub download_bytes: ByteSize,
-    /// Parallel streams.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    /// Parallel streams, up to 1024.
+    #[arg(long, default_value_t = 1, value_parser = streams)]
     pub streams: u32,
-    /// When an upload ends: `strict` at the receiver, `compat` as the published tools time it.
-    #[arg(long, default_value = "strict")]
-    pub timing: Timing,
-    /// How the protocol is negotiated: v1 or v1lazy.
+    /// When an upload ends: `strict` (without this option) when the server has read it, `compat` when it is written, as the
+    /// published tools time it. Only the transfers have this time: with it, the final JSON line has its --details.
+    #[arg(long)]
+    pub timing: Option<Timing>,
+    /// How the protocol is negotiated: v1, or v1lazy (libp2p only).
     #[arg(long, default_value = "v1")]
     pub negotiation: Negotiation,
-    /// More in the final line than the published tools print: timing, connect time, each transfer.
+    /// Print JSON with more in the final line than the published tools print: timing, connect time, each transfer.
     #[arg(long)]
     pub details: bool,
-    /// Give up after so many seconds.
-    #[arg(long, default_value = "300", value_parser = seconds)]
+    /// Give up after this many seconds.
+    #[arg(long, default_value = "300", value_name = "SECONDS", value_parser = timeout)]
     pub timeout: Duration,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub output: Output,
 }
 
 /// A stand-alone substreams client.
@@ -229,15 +260,50 @@ pub struct ClientSubstream {
     /// The address that the server printed.
     #[arg(long, visible_alias = "server-address")]
     pub server: String,
-    /// Substreams to open.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    /// Substreams to open, up to 1024.
+    #[arg(long, default_value_t = 1, value_parser = streams)]
     pub substreams: u32,
-    /// How the protocol is negotiated: v1 or v1lazy.
+    /// How the protocol is negotiated: v1, or v1lazy (libp2p only).
     #[arg(long, default_value = "v1")]
     pub negotiation: Negotiation,
-    /// Give up after so many seconds.
-    #[arg(long, default_value = "60", value_parser = seconds)]
+    /// Give up after this many seconds.
+    #[arg(long, default_value = "60", value_name = "SECONDS", value_parser = timeout)]
     pub timeout: Duration,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub output: Output,
+}
+
+/// Streams that a connection of a stand-alone server holds. More would keep yamux from growing the windows of fewer.
+pub const MOST_STREAMS: u32 = 1024;
+
+fn streams(text: &str) -> Result<u32, String> {
+    let streams = text
+        .parse()
+        .ok()
+        .filter(|streams| (1..=MOST_STREAMS).contains(streams));
+    streams.ok_or_else(|| {
+        format!(
+            "give 1 to {MOST_STREAMS}, which is what `perfrun-node server` holds on a connection; `perfrun run` measures up to \
+             4096 substreams"
+        )
+    })
+}
+
+fn chunk(text: &str) -> Result<ByteSize, String> {
+    let bytes: ByteSize = text.parse().map_err(|error| format!("{error}"))?;
+    if (1..=LARGEST_CHUNK).contains(&bytes.0) {
+        Ok(bytes)
+    } else {
+        Err("give 1 to 16Mi".into())
+    }
+}
+
+fn timeout(text: &str) -> Result<Duration, String> {
+    match seconds(text)? {
+        Duration::ZERO => Err("give more than 0 seconds".into()),
+        timeout => Ok(timeout),
+    }
 }
 
 fn role(text: &str) -> Result<Role, String> {

@@ -1,4 +1,4 @@
-//! The control port: the contract of [`perfrun_api::node`] over HTTP.
+//! The control port: the contract of [`perfrun_contract::node`] over HTTP.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,7 +16,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, put},
 };
-use perfrun_api::node::{Clock, Info, Problem, Start, TOKEN_HEADER, TrialRequest, TrialState};
+use perfrun_contract::node::{Clock, Info, Problem, Start, TOKEN_HEADER, TrialRequest, TrialState};
 use perfrun_metrics::CONTENT_TYPE;
 use serde::Deserialize;
 use subtle::ConstantTimeEq;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, net::IpAddr, thread};
 
-use perfrun_api::{matrix::Stack, node::Info};
+use perfrun_contract::{matrix::Stack, node::Info};
 
 use crate::process;
 

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use perfrun_api::histogram::{Recorder, recorder};
+use perfrun_contract::histogram::{Recorder, recorder};
 
 /// Buckets of an octave, as a power of two: each is less than 0.8 % of its value wide.
 const BITS: u32 = 7;

@@ -1,4 +1,4 @@
-//! Prometheus metrics of the node, as [`perfrun_api::metrics`] describes them. Labels are words of the plan, never a peer.
+//! Prometheus metrics of the node, as [`perfrun_contract::metrics`] describes them. Labels are words of the plan, never a peer.
 
 pub mod process;
 
@@ -7,12 +7,11 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use perfrun_api::{
+use perfrun_contract::{
     histogram::Recorder,
     matrix::{Stack, Transport},
     metrics::node,
-    node::{Distribution, Reason, TrialLabels},
-    plan::Role,
+    node::{Distribution, Reason, Role, TrialLabels},
 };
 use perfrun_metrics::{Described, Scrapes, encode_samples};
 use prometheus_client::{

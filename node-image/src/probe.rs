@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use perfrun_api::{
+use perfrun_contract::{
     histogram::Recorder,
     node::{Resources, Sample},
 };

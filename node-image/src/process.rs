@@ -11,7 +11,7 @@ use nix::sys::{
     time::TimeValLike,
 };
 use perf_event::{Builder, Counter, events::Hardware};
-use perfrun_api::node::Resources;
+use perfrun_contract::node::Resources;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::allocator;

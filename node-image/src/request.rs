@@ -3,16 +3,16 @@
 
 use std::time::Duration;
 
-use perfrun_api::{
+use perfrun_contract::{
     matrix::Protocol,
     node::{Side, TrialLabels, TrialRequest},
-    plan::{Amount, Echo, Parameters},
+    parameters::{Amount, Echo, Parameters},
     quantity::ByteSize,
     workload::Direction,
 };
 
 /// Largest write or read.
-const LARGEST_CHUNK: u64 = 16 << 20;
+pub const LARGEST_CHUNK: u64 = 16 << 20;
 /// Streams of a connection.
 const MOST_STREAMS: u32 = 4096;
 /// Shortest and longest time between samples, in seconds.
@@ -209,7 +209,7 @@ fn ensure(right: bool, message: impl FnOnce() -> String) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use perfrun_api::{
+    use perfrun_contract::{
         matrix::{Identity, Negotiation, Stack, Transport},
         workload::{OpenMode, Timing},
     };

@@ -6,10 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use perfrun_api::{
+use perfrun_contract::{
     histogram::{Recorder, recorder},
     node::{EchoSample, Reason, Sample},
-    plan::Parameters,
+    parameters::Parameters,
 };
 use strum::{EnumCount, IntoEnumIterator};
 use tokio::task::JoinHandle;

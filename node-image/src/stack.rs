@@ -19,7 +19,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use perfrun_api::{
+use perfrun_contract::{
     matrix::{Identity, Negotiation, Protocol, Stack, Transport},
     workload::RelayLimits,
 };
@@ -72,9 +72,10 @@ pub type BoxStream = Box<dyn Stream>;
 pub struct HostConfig {
     /// What carries connections.
     pub transport: Transport,
-    /// The one protocol that streams of this host speak. Stacks without negotiation ignore it.
+    /// The one protocol that streams of this host speak.
     pub protocol: Protocol,
-    /// How the dialler negotiates [`Self::protocol`]; refused by stacks that cannot do it.
+    /// How the dialler negotiates [`Self::protocol`]. litep2p refuses what it cannot do; raw negotiates nothing, so that it
+    /// is the baseline of either way.
     pub negotiation: Negotiation,
     /// Address and port to listen on; port 0 takes a free one. `None`: this host only dials.
     pub listen: Option<(IpAddr, u16)>,
@@ -282,4 +283,16 @@ pub enum Error {
         /// What failed.
         reason: String,
     },
+}
+
+#[cfg(not(feature = "webrtc"))]
+impl Error {
+    fn without_webrtc(stack: Stack) -> Self {
+        let what = "webrtc-direct, because this perfrun-node was built without it; \
+            `cargo build --release -p perfrun-node` builds all of it";
+        Self::Unsupported {
+            stack,
+            what: what.to_owned(),
+        }
+    }
 }

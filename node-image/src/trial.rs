@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use perfrun_api::node::{
+use perfrun_contract::node::{
     Distribution, Failure, Measured, Outcome, Reason, Resources, Side, TrialRequest, TrialState, TrialStatus,
 };
 use serde::Serialize;

@@ -24,7 +24,7 @@ use std::{
     time::Instant,
 };
 
-use perfrun_api::node::{Reason, Transfer};
+use perfrun_contract::node::{Reason, Transfer};
 use strum::EnumCount;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};

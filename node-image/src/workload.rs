@@ -11,11 +11,11 @@ mod substreams;
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
-use perfrun_api::{
+use perfrun_contract::{
     histogram::{Recorder, recorder},
     matrix::{Stack, Transport},
     node::{Distribution, Failure, Plateau, Reason, Transfer},
-    plan::{Amount, Parameters},
+    parameters::{Amount, Parameters},
 };
 
 pub use client::Client;
@@ -103,12 +103,12 @@ impl Setup {
         }
     }
 
-    /// Zeros to write from; their number is the size of every write and read.
+    /// Zeros to write from; their number is the size of every write and read, and has its limits where parameters are read.
     fn zeros(&self) -> Arc<[u8]> {
         let chunk = match &self.parameters {
             Parameters::Bandwidth { chunk_bytes, .. }
             | Parameters::Relay { chunk_bytes, .. }
-            | Parameters::RelayStress { chunk_bytes, .. } => chunk_bytes.0.clamp(1, 16 << 20) as usize,
+            | Parameters::RelayStress { chunk_bytes, .. } => chunk_bytes.0 as usize,
             _ => 1024,
         };
         vec![0; chunk].into()

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use perfrun_api::node::{LinkRequest, LinkStatus};
+use perfrun_contract::node::{LinkRequest, LinkStatus};
 use perfrun_link::{Ability, Backend, Impairment, Link};
 use perfrun_netem::capabilities::probe;
 use perfrun_skip::skip;

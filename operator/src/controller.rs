@@ -20,7 +20,7 @@ use kube::{
 };
 use perfrun_api::{
     cluster::{MANAGER, RUN_LABEL},
-    plan::{Plan, plan},
+    plan::Plan,
     spec::{PerfRun, PerfRunStatus},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -36,6 +36,7 @@ use crate::{
     measure::{Job, Tasks},
     metrics::Metrics,
     observe::{self, NodePod, Trouble},
+    plans::Plans,
     refusal::refusal,
     status,
     token::TokenKey,
@@ -62,6 +63,8 @@ pub struct Context {
     pub operators: String,
     /// Runs that may be active together.
     pub max_concurrent_runs: usize,
+    /// What runs come to.
+    pub plans: Plans,
     /// Conductors.
     pub tasks: Tasks,
     /// Publishes events.
@@ -151,23 +154,25 @@ async fn pass(run: &PerfRun, context: &Context) -> Result<Action, Error> {
         return Ok(Action::await_change());
     }
     let previous = run.status.clone().unwrap_or_default();
-    let plan = plan(&run.spec).map_err(|error| error.to_string());
     let (task, lost_on) = context.tasks.look(&identity.uid);
+    let turn = context.turn(run, &identity, &previous);
+    let need = decide::need(&run.spec, &previous, &task, turn);
+    let planned = context.plans.look(&identity.uid, run, need);
     let now = Timestamp::now();
     let pods = context.observe(&identity);
     let facts = Facts {
         spec: &run.spec,
         status: &previous,
-        plan: plan.as_ref().map_err(String::as_str),
+        planned: &planned,
         pods: &pods,
-        turn: context.turn(run, &identity, &previous),
         task,
         lost_on: &lost_on,
         now,
     };
-    let plan = plan.as_ref().ok();
+    let plan = planned.plan();
     let generation = run.meta().generation;
-    let said = |decision: &Decision| status::next(&previous, generation, plan, &decision.stage, now);
+    let said =
+        |decision: &Decision| status::next(&previous, generation, planned.outline(), &decision.stage, now);
     let mut decision = decide(&facts);
     let mut next = said(&decision);
     if let Some(trouble) = context.act(run, &identity, plan, &decision, &next).await? {
@@ -187,8 +192,10 @@ async fn pass(run: &PerfRun, context: &Context) -> Result<Action, Error> {
             .map(|()| Action::await_change());
     }
     context.publish(run, &identity, &previous, &next).await?;
-    if status::has_ended(&next) || matches!(decision.stage, Stage::Held(_)) {
+    if status::has_ended(&next) {
         context.forget(&identity.uid);
+    } else if matches!(decision.stage, Stage::Held(_)) {
+        context.stand_back(&identity.uid);
     }
     Ok(decision.wake.map_or_else(Action::await_change, Action::requeue))
 }
@@ -279,7 +286,7 @@ impl Context {
         &self,
         run: &PerfRun,
         identity: &Identity,
-        plan: Option<&Plan>,
+        plan: Option<&Arc<Plan>>,
         decision: &Decision,
         next: &PerfRunStatus,
     ) -> Result<Option<Trouble>, Error> {
@@ -359,7 +366,7 @@ impl Context {
         &self,
         run: &PerfRun,
         identity: &Identity,
-        plan: Plan,
+        plan: Arc<Plan>,
         next: &PerfRunStatus,
         conclude: bool,
     ) -> Job {
@@ -455,8 +462,21 @@ impl Context {
         self.begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A run is not active any more: others may begin.
+    /// A run has ended, or is gone.
     pub fn forget(&self, uid: &str) {
+        self.plans.forget(uid);
+        self.stand_back(uid);
+    }
+
+    /// Forgets runs that are gone, given the UIDs of all that there are.
+    pub fn forget_others(&self, there: &BTreeSet<String>) {
+        for uid in self.plans.others_than(there) {
+            self.forget(&uid);
+        }
+    }
+
+    /// A run is not active any more: others may begin.
+    fn stand_back(&self, uid: &str) {
         self.tasks.forget(uid);
         if self.begun().remove(uid) {
             // Nobody is left to wake when the operator ends.

@@ -15,6 +15,7 @@ use perfrun_conductor::Cause;
 use crate::{
     links::{Links, NOT_EFFECTIVE},
     observe::{NodePod, PodState, Trouble},
+    plans::Planned,
     refusal::{REFUSED, UNSUPPORTED},
     status,
 };
@@ -31,12 +32,10 @@ pub struct Facts<'a> {
     pub spec: &'a PerfRunSpec,
     /// What was said of the run before.
     pub status: &'a PerfRunStatus,
-    /// What it comes to, or why it cannot be run.
-    pub plan: Result<&'a Plan, &'a str>,
+    /// What it comes to, as far as it is needed.
+    pub planned: &'a Planned,
     /// Its pods.
     pub pods: &'a [NodePod],
-    /// Whether it may begin beside the other runs, or what it waits for.
-    pub turn: Result<(), String>,
     /// Its conductor in this process.
     pub task: Task,
     /// The Kubernetes nodes that nodes of the run were lost on.
@@ -192,22 +191,50 @@ impl Decision {
     }
 }
 
+/// How much of its plan a run needs now.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Need {
+    /// It has ended.
+    Nothing,
+    /// It may not begin yet, and why: only its status tells of the plan.
+    Outline(Trouble),
+    /// It is active, or may be.
+    Whole,
+}
+
+/// Decides how much of its plan a run needs; `turn` says whether it may begin beside the other runs, or what it waits for.
+pub fn need(spec: &PerfRunSpec, status: &PerfRunStatus, task: &Task, turn: Result<(), String>) -> Need {
+    let has_begun = *task != Task::None || status::since(status, condition::RUNNING, "True").is_some();
+    let held = |reason, message| Need::Outline(Trouble { reason, message });
+    match turn {
+        _ if status::has_ended(status) => Need::Nothing,
+        _ if has_begun || spec.cancel => Need::Whole,
+        _ if spec.suspend => held("Suspended", "set spec.suspend to false to begin".to_owned()),
+        Err(why) => held("WaitingForOtherRuns", why),
+        Ok(()) => Need::Whole,
+    }
+}
+
 /// Decides.
 pub fn decide(facts: &Facts<'_>) -> Decision {
     let Facts {
         spec, status, task, ..
     } = facts;
-    if status::has_ended(status) {
-        return over(facts);
-    }
-    let plan = match facts.plan {
-        Ok(plan) => plan,
-        Err(why) => {
+    let plan = match facts.planned {
+        Planned::Over => return over(facts),
+        Planned::Refused(why) => {
             return Decision::say(Stage::Rejected(Trouble {
                 reason: "Invalid",
-                message: why.to_owned(),
+                message: why.clone(),
             }));
         }
+        Planned::Held(_, trouble) => {
+            return Decision {
+                delete_pods: any_to_delete(facts.pods),
+                ..Decision::say(Stage::Held(trouble.clone()))
+            };
+        }
+        Planned::Whole(_, plan) => plan,
     };
     let running_since = status::since(status, condition::RUNNING, "True");
     match task {
@@ -344,20 +371,9 @@ fn begin(plan: &Plan, facts: &Facts<'_>) -> Decision {
         spec,
         status,
         pods,
-        turn,
         now,
         ..
     } = facts;
-    let held = |reason, message: String| Decision {
-        delete_pods: any_to_delete(pods),
-        ..Decision::say(Stage::Held(Trouble { reason, message }))
-    };
-    if spec.suspend {
-        return held("Suspended", "set spec.suspend to false to begin".to_owned());
-    }
-    if let Err(why) = turn {
-        return held("WaitingForOtherRuns", why.clone());
-    }
     let ready = ready(plan, pods);
     if ready == plan.nodes.len() {
         return Decision {

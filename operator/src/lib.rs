@@ -9,6 +9,7 @@
 //! | [`operator`] | the process: leadership, controllers, graceful end |
 //! | `controller` | one pass over one run, and what wakes it |
 //! | `observe` | what is there: pods of a run, as the decision needs them |
+//! | `plans` | plans of runs, each made once |
 //! | `decide` | what is to be done now: pure |
 //! | `status` | conditions, phase and events that follow from a decision: pure |
 //! | `build` | the objects of a run: pure |
@@ -35,6 +36,7 @@ mod metrics;
 mod names;
 mod observe;
 pub mod operator;
+mod plans;
 mod refusal;
 pub mod self_test;
 mod status;

@@ -71,7 +71,7 @@ pub struct Job {
     /// What is asked for.
     pub spec: PerfRunSpec,
     /// What that comes to.
-    pub plan: Plan,
+    pub plan: Arc<Plan>,
     /// Since when trials have been run.
     pub since: Timestamp,
     /// Whether no more trials are to be run: only what there is is kept.
@@ -207,7 +207,7 @@ async fn conclude_with(job: &Job, journal: Journal, end: RunEnd) -> Outcome {
         state,
         reason: reason.clone(),
         spec: job.spec.clone(),
-        plan: job.plan.clone(),
+        plan: Plan::clone(&job.plan),
         environment: Environment {
             perfrun: env!("CARGO_PKG_VERSION").to_owned(),
             isolation: Isolation::Pods,

@@ -1,6 +1,6 @@
 //! The process: leadership, controllers, graceful end.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, mem, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use futures::{StreamExt, TryStreamExt};
@@ -30,6 +30,7 @@ use crate::{
     lease::Leadership,
     measure::Tasks,
     metrics::Metrics,
+    plans::Plans,
     token::TokenKey,
     watch::watch,
 };
@@ -151,6 +152,7 @@ async fn act(args: &Args, client: &Client, key: &TokenKey, site: &Site, metrics:
         site: site.clone(),
         operators: args.lease_namespace.clone(),
         max_concurrent_runs: usize::try_from(args.max_concurrent_runs).unwrap_or(usize::MAX),
+        plans: Plans::default(),
         tasks: Tasks::default(),
         recorder: Recorder::new(client.clone(), reporter),
         metrics: metrics.clone(),
@@ -161,12 +163,16 @@ async fn act(args: &Args, client: &Client, key: &TokenKey, site: &Site, metrics:
         begun: Begun::default(),
     });
     let watched = context.clone();
+    let mut listed = BTreeSet::new();
     let runs_seen = watch::<Guarded>(client, &args.watch_namespaces, watcher::Config::default())
-        .inspect_ok(move |event| {
-            // Nothing reconciles a run that is gone, so that its conductor is stopped here.
-            if let (watcher::Event::Delete(run), context) = (event, &watched) {
-                context.forget(&run.uid().unwrap_or_default());
-            }
+        // Nothing reconciles a run that is gone, so that its conductor is stopped here. Of one that went while the API server
+        // was away nothing is said, but the next list lacks it.
+        .inspect_ok(move |event| match event {
+            watcher::Event::Init => listed.clear(),
+            watcher::Event::InitApply(run) => listed.extend(run.uid()),
+            watcher::Event::InitDone => watched.forget_others(&mem::take(&mut listed)),
+            watcher::Event::Apply(_) => {}
+            watcher::Event::Delete(run) => watched.forget(&run.uid().unwrap_or_default()),
         })
         .reflect(runs_writer)
         .applied_objects();

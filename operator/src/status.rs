@@ -7,7 +7,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::runtime::events::{Event, EventType};
 use perfrun_api::{
     cluster::condition::{ACCEPTED, COMPLETE, LINKS_VERIFIED, PROVISIONED, RUNNING},
-    plan::Plan,
     results::{Metric, SummaryRow},
     spec::{PerfRunStatus, Phase, TrialCounts},
 };
@@ -15,6 +14,7 @@ use perfrun_api::{
 use crate::{
     decide::{Counts, Progress, Stage},
     links::{AS_ASKED_FOR, NOT_EFFECTIVE},
+    plans::Outline,
     refusal::UNSUPPORTED,
 };
 
@@ -55,7 +55,7 @@ pub fn since(status: &PerfRunStatus, type_: &str, is: &str) -> Option<Timestamp>
 pub fn next(
     previous: &PerfRunStatus,
     generation: Option<i64>,
-    plan: Option<&Plan>,
+    outline: Option<&Outline>,
     stage: &Stage,
     now: Timestamp,
 ) -> PerfRunStatus {
@@ -65,7 +65,7 @@ pub fn next(
     let mut status = PerfRunStatus {
         observed_generation: generation,
         start_time: previous.start_time.clone().or(Some(Time(now))),
-        trials: plan.map_or_else(TrialCounts::default, |plan| trials(plan, previous, stage)),
+        trials: outline.map_or_else(TrialCounts::default, |outline| trials(outline, previous, stage)),
         ..previous.clone()
     };
     let mut set = |type_: &str, (is, reason, message): Said<'_>| {
@@ -79,11 +79,11 @@ pub fn next(
             None => status.conditions.push(condition),
         }
     };
-    set(ACCEPTED, accepted(plan, stage));
-    set(PROVISIONED, provisioned(previous, plan, stage));
+    set(ACCEPTED, accepted(outline, stage));
+    set(PROVISIONED, provisioned(previous, outline, stage));
     set(RUNNING, running(previous, stage));
-    if let Some(plan) = plan.filter(|plan| !plan.networks.is_empty()) {
-        set(LINKS_VERIFIED, links_verified(previous, plan, stage));
+    if let Some(networks) = outline.map(|outline| outline.networks).filter(|count| *count > 0) {
+        set(LINKS_VERIFIED, links_verified(previous, networks, stage));
     }
     set(COMPLETE, complete(stage));
     if let Stage::Ended { outcome, .. } = stage {
@@ -103,36 +103,35 @@ pub fn next(
 /// Status, reason and message of a condition.
 type Said<'a> = (&'static str, &'a str, Cow<'a, str>);
 
-fn accepted<'a>(plan: Option<&'a Plan>, stage: &'a Stage) -> Said<'a> {
-    match (stage, plan) {
+fn accepted<'a>(outline: Option<&Outline>, stage: &'a Stage) -> Said<'a> {
+    match (stage, outline) {
         (Stage::Rejected(trouble), _) => ("False", trouble.reason, Cow::from(&trouble.message)),
-        (_, Some(plan)) => {
-            let skipped = match plan.skipped.len() {
-                0 => String::new(),
-                count => format!(
-                    "; {count} cells skipped, the first because {}",
-                    plan.skipped[0].reason
-                ),
+        (_, Some(outline)) => {
+            let Outline {
+                trials,
+                cells,
+                nodes,
+                skipped,
+                ..
+            } = outline;
+            let skipped = match &outline.first_skipped {
+                None => String::new(),
+                Some(reason) => format!("; {skipped} cells skipped, the first because {reason}"),
             };
-            let message = format!(
-                "{} trials of {} cells on {} nodes{skipped}",
-                plan.trials.len(),
-                plan.cells.len(),
-                plan.nodes.len()
-            );
+            let message = format!("{trials} trials of {cells} cells on {nodes} nodes{skipped}");
             ("True", "Valid", message.into())
         }
         (_, None) => ("Unknown", "NotPlanned", "".into()),
     }
 }
 
-fn provisioned<'a>(previous: &PerfRunStatus, plan: Option<&Plan>, stage: &'a Stage) -> Said<'a> {
+fn provisioned<'a>(previous: &PerfRunStatus, outline: Option<&Outline>, stage: &'a Stage) -> Said<'a> {
     match stage {
         Stage::Held(trouble) => ("Unknown", trouble.reason, Cow::from(&trouble.message)),
         Stage::Provisioning { ready, trouble } => match trouble {
             Some(trouble) => ("False", trouble.reason, Cow::from(&trouble.message)),
             None => {
-                let nodes = plan.map_or(0, |plan| plan.nodes.len());
+                let nodes = outline.map_or(0, |outline| outline.nodes);
                 (
                     "False",
                     "Starting",
@@ -163,7 +162,7 @@ fn running<'a>(previous: &PerfRunStatus, stage: &'a Stage) -> Said<'a> {
     }
 }
 
-fn links_verified<'a>(previous: &'a PerfRunStatus, plan: &Plan, stage: &'a Stage) -> Said<'a> {
+fn links_verified<'a>(previous: &'a PerfRunStatus, networks: usize, stage: &'a Stage) -> Said<'a> {
     let progress = match stage {
         Stage::Ended { reason, message, .. } if *reason == UNSUPPORTED => {
             return ("False", UNSUPPORTED, Cow::from(message));
@@ -172,7 +171,7 @@ fn links_verified<'a>(previous: &'a PerfRunStatus, plan: &Plan, stage: &'a Stage
         Stage::Running(progress) => Some(progress),
         _ => None,
     };
-    if let Some(said) = progress.and_then(|Progress { links, .. }| links.said(plan.networks.len())) {
+    if let Some(said) = progress.and_then(|Progress { links, .. }| links.said(networks)) {
         return said;
     }
     // An operator that takes over has not read yet what is known.
@@ -233,7 +232,7 @@ fn phase(conditions: &[Condition]) -> Phase {
     }
 }
 
-fn trials(plan: &Plan, previous: &PerfRunStatus, stage: &Stage) -> TrialCounts {
+fn trials(outline: &Outline, previous: &PerfRunStatus, stage: &Stage) -> TrialCounts {
     let Counts { completed, failed } = match stage {
         Stage::Running(progress) => progress.counts,
         Stage::Ended {
@@ -245,12 +244,12 @@ fn trials(plan: &Plan, previous: &PerfRunStatus, stage: &Stage) -> TrialCounts {
             failed: previous.trials.failed,
         },
     };
-    let total = u32::try_from(plan.trials.len()).unwrap_or(u32::MAX);
+    let total = u32::try_from(outline.trials).unwrap_or(u32::MAX);
     TrialCounts {
         total,
         completed,
         failed,
-        skipped: u32::try_from(plan.skipped.len()).unwrap_or(u32::MAX),
+        skipped: u32::try_from(outline.skipped).unwrap_or(u32::MAX),
         progress: format!("{}/{total}", completed + failed),
     }
 }

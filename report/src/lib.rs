@@ -16,7 +16,8 @@ mod summary;
 mod table;
 mod tables;
 mod terminal;
-mod units;
+
+use perfrun_api::units;
 
 pub use html::html;
 pub use markdown::markdown;

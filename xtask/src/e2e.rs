@@ -46,7 +46,7 @@ pub fn check(workspace: &Workspace, names: &[String], skip_log: Option<(&str, &P
             "--test",
             "cluster",
             "--",
-            "--test-threads=1",
+            "--test-threads=3",
         ]);
         test.args(names)
             .envs(skip_log)

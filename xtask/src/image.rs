@@ -237,7 +237,7 @@ fn static_program(
     let name = image.program();
     let folder = workspace.scratch()?.join("static");
     let mut cargo = workspace.cargo(["rustc", "--package", name, "--bin", name]);
-    cargo.args(profile.flag());
+    cargo.args(["--profile", profile.name()]);
     cargo.args(["--", "-Ctarget-feature=+crt-static"]);
     cargo
         .env("CARGO_BUILD_BUILD_DIR", workspace.artifacts())
@@ -282,6 +282,11 @@ fn needs_no_loader(elf: &[u8]) -> bool {
 enum Builder {
     Buildah,
     Docker,
+}
+
+/// Installs what turns Dockerfiles into images, unless it is here already.
+pub fn install_builder(workspace: &Workspace) -> Result<()> {
+    Builder::find(workspace).map(drop)
 }
 
 impl Builder {

@@ -284,7 +284,7 @@ pub fn cargo_deny(workspace: &Workspace) -> Result<PathBuf> {
         install.envs([
             ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
             ("CARGO_PROFILE_RELEASE_LTO", "off"),
-            ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1"),
+            ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0"),
         ]);
         shell::succeed(&mut install)?;
         fs::remove_dir_all(&build).with_context(|| format!("failed to remove {}", build.display()))

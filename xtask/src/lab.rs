@@ -37,7 +37,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, value_parser};
 
-pub use self::build::prometheus;
+pub use self::build::{programs, prometheus};
 use self::{lock::Lock, name::Name, part::Part, paths::Paths, process::Process, record::Record};
 use crate::{
     install,
@@ -129,7 +129,7 @@ struct Lab {
 
 fn up(workspace: &Workspace, name: Name, nodes: u8) -> Result<ExitCode> {
     install::lab(workspace)?;
-    let programs = build::programs(workspace)?;
+    let programs = programs(workspace)?;
     let _lock = Lock::labs()?;
     let mut lab = Lab::open(name)?;
     if let Some(record) = &lab.record {

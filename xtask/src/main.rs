@@ -1,4 +1,4 @@
-//! Developer commands: `cargo xtask demo | test | e2e | charts | crds | image | bench | lab`.
+//! Developer commands: `cargo xtask demo | test | tools | e2e | charts | crds | image | bench | lab`.
 //!
 //! This crate is what a fresh clone builds first, so it depends on nothing that needs `protoc`, a stack
 //! under test or Kubernetes. It starts other programs and compares files; what it starts belongs elsewhere.
@@ -6,6 +6,7 @@
 mod bench;
 mod chart;
 mod cluster;
+mod compiler;
 mod crds;
 mod demo;
 mod e2e;
@@ -15,6 +16,7 @@ mod lab;
 mod shell;
 mod step;
 mod test;
+mod tools;
 
 use std::{ffi::OsString, process::ExitCode};
 
@@ -39,6 +41,8 @@ enum Command {
     Demo,
     /// Run every check there is and end with a summary
     Test,
+    /// Install and build what checks need besides this workspace; `test` does so, too
+    Tools,
     /// Run the end-to-end tests on a cluster of their own; `test` does so, too, as root
     E2e {
         /// Run only the tests with one of these in their name
@@ -66,7 +70,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match run(Args::parse().command) {
+    let ended = match compiler::arguments() {
+        Some(arguments) => compiler::run(&arguments),
+        None => run(Args::parse().command),
+    };
+    match ended {
         Ok(code) => code,
         Err(error) => {
             #[expect(clippy::print_stderr, reason = "where a command line tool says why it failed")]
@@ -82,7 +90,8 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     let workspace = Workspace::locate()?;
     match command {
         Command::Demo => demo::run(&workspace),
-        Command::Test => test::run(&workspace),
+        Command::Test => test::run(workspace),
+        Command::Tools => tools::run(&workspace),
         Command::E2e { names } => e2e::run(&workspace, &names),
         Command::Charts => chart::run(&workspace),
         Command::Crds { check } => crds::run(&workspace, check),

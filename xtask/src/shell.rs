@@ -21,6 +21,8 @@ pub struct Workspace {
     artifacts: PathBuf,
     /// This program.
     xtask: PathBuf,
+    /// What compiles the workspace's own crates in place of rustc, if not rustc.
+    compiler: Option<PathBuf>,
 }
 
 impl Workspace {
@@ -40,7 +42,14 @@ impl Workspace {
             root: root.to_owned(),
             artifacts: artifacts.to_owned(),
             xtask: program.clone(),
+            compiler: None,
         })
+    }
+
+    /// Compiles the workspace's own crates with this program from now on. Cargo keeps what both compilers make apart;
+    /// dependencies are the same for both.
+    pub fn compile_with(&mut self, compiler: PathBuf) {
+        self.compiler = Some(compiler);
     }
 
     /// This program, as it was found at the start: cargo may have replaced it since, and then the system's answer is the
@@ -87,6 +96,9 @@ impl Workspace {
     /// The cargo that started us.
     pub fn cargo<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Command {
         let mut command = self.command(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        if let Some(compiler) = &self.compiler {
+            command.env("RUSTC_WORKSPACE_WRAPPER", compiler);
+        }
         command.args(args);
         command
     }
@@ -95,15 +107,17 @@ impl Workspace {
     /// shared dependency would be built again whenever another set of packages is asked for. For development, what tests ask
     /// of dependencies counts, too, as it does in `cargo build --all-targets`; any test selects that.
     pub fn build(&self, profile: Profile, programs: &[&str]) -> Result<()> {
-        let mut cargo = self.cargo(["build", "--workspace"]);
-        cargo.args(profile.flag());
-        for program in programs {
-            cargo.args(["--bin", program]);
-        }
+        self.build_with(profile, programs, &[])
+    }
+
+    /// Builds programs with options of `cargo build`.
+    pub fn build_with(&self, profile: Profile, programs: &[&str], options: &[&str]) -> Result<()> {
+        let mut cargo = self.cargo(["build", "--workspace", "--profile", profile.name()]);
+        cargo.args(programs.iter().flat_map(|program| ["--bin", program]));
         if matches!(profile, Profile::Dev) {
             cargo.args(["--test", TEST]);
         }
-        succeed(&mut cargo)
+        succeed(cargo.args(options))
     }
 }
 
@@ -114,17 +128,19 @@ pub enum Profile {
 }
 
 impl Profile {
-    pub fn folder(self) -> &'static str {
+    /// In Cargo.toml.
+    pub fn name(self) -> &'static str {
         match self {
-            Self::Dev => "debug",
+            Self::Dev => "dev",
             Self::Release => "release",
         }
     }
 
-    pub fn flag(self) -> Option<&'static str> {
+    /// Where cargo puts its programs, below the target folder.
+    pub fn folder(self) -> &'static str {
         match self {
-            Self::Dev => None,
-            Self::Release => Some("--release"),
+            Self::Dev => "debug",
+            Self::Release => "release",
         }
     }
 }
@@ -143,6 +159,10 @@ pub fn status(command: &mut Command) -> Result<ExitStatus> {
 
 pub fn succeed(command: &mut Command) -> Result<()> {
     let status = status(command)?;
+    must_succeed(command, status)
+}
+
+fn must_succeed(command: &Command, status: ExitStatus) -> Result<()> {
     if !status.success() {
         bail!("`{}` failed ({status}); what it printed is above", line(command));
     }

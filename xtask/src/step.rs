@@ -2,11 +2,12 @@
 
 use std::{
     fmt::Write,
+    fs,
     process::{Command, ExitCode},
     time::{Duration, Instant},
 };
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::shell;
 
@@ -46,6 +47,59 @@ struct Step {
     name: &'static str,
     outcome: Outcome,
     took: Duration,
+    cpu: Cpu,
+}
+
+/// Processor time.
+#[derive(Clone, Copy, Default)]
+struct Cpu {
+    /// Of processes that this one has waited for, and of those that they waited for: daemons of a lab are not among them.
+    own: Duration,
+    /// Of the whole machine, busy.
+    machine: Duration,
+}
+
+impl Cpu {
+    /// What was used until now; nothing, where /proc does not tell.
+    fn now() -> Self {
+        Self::read().unwrap_or_default()
+    }
+
+    fn read() -> Result<Self> {
+        let read = |file| fs::read_to_string(file).with_context(|| format!("failed to read {file}"));
+        let tick = 1.0 / rustix::param::clock_ticks_per_second() as f64;
+        let time = |ticks: u64| Duration::from_secs_f64(ticks as f64 * tick);
+        Ok(Self {
+            own: time(ticks_of_children(&read("/proc/self/stat")?).context("no such fields")?),
+            machine: time(busy_ticks(&read("/proc/stat")?).context("no such line")?),
+        })
+    }
+
+    fn since(self, start: Self) -> Self {
+        Self {
+            own: self.own.saturating_sub(start.own),
+            machine: self.machine.saturating_sub(start.machine),
+        }
+    }
+}
+
+/// `cutime` and `cstime` of proc_pid_stat(5), which follow the name in parentheses.
+fn ticks_of_children(stat: &str) -> Option<u64> {
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let mut children = fields.split(' ').skip(13).map(|field| field.parse::<u64>().ok());
+    Some(children.next()?? + children.next()??)
+}
+
+/// All of proc_stat(5)'s first line but `idle`, `iowait`, and what guests have used, which `user` and `nice` include.
+fn busy_ticks(stat: &str) -> Option<u64> {
+    let fields = stat.lines().next()?.strip_prefix("cpu")?.split_whitespace();
+    let ticks: Vec<u64> = fields.map(|field| field.parse().ok()).collect::<Option<_>>()?;
+    let busy = ticks.iter().take(8).enumerate();
+    Some(
+        busy.filter(|(index, _)| !matches!(index, 3 | 4))
+            .map(|(_, ticks)| ticks)
+            .sum(),
+    )
 }
 
 #[derive(Default)]
@@ -55,12 +109,17 @@ impl Steps {
     /// Runs one step and says whether it passed. An error is a failure of this step, not of the rest.
     pub fn run(&mut self, name: &'static str, step: impl FnOnce() -> Result<Outcome>) -> bool {
         println!("\n==> {name}");
-        let start = Instant::now();
+        let (start, cpu) = (Instant::now(), Cpu::now());
         let outcome = step().unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")));
-        let took = start.elapsed();
+        let (took, cpu) = (start.elapsed(), Cpu::now().since(cpu));
         println!("==> {name}: {} in {}", outcome.label(), human(took));
         let passed = matches!(outcome, Outcome::Passed);
-        self.0.push(Step { name, outcome, took });
+        self.0.push(Step {
+            name,
+            outcome,
+            took,
+            cpu,
+        });
         passed
     }
 
@@ -69,24 +128,28 @@ impl Steps {
         self.run(name, || Ok(Outcome::Skipped(reason)));
     }
 
+    /// One line for each step. `CPU` is of the step's own processes, as far as it waited for them; `machine` is of all.
     pub fn table(&self) -> String {
         let width = self.0.iter().map(|step| step.name.len()).max().unwrap_or(0);
-        self.0
-            .iter()
-            .fold(String::new(), |mut table, Step { name, outcome, took }| {
-                // A reason may have several lines (a diff); they stay in their column.
-                let reason = outcome
-                    .reason()
-                    .trim_end()
-                    .replace('\n', &format!("\n{:1$}", "", width + 26));
-                let row = format!(
-                    "  {:<7}  {name:<width$}  {:>12}  {reason}",
-                    outcome.label(),
-                    human(*took)
-                );
-                writeln!(table, "{}", row.trim_end()).expect("writing to a string cannot fail");
-                table
-            })
+        let head = format!(
+            "  {:<7}  {:<width$}  {:>12}  {:>8}  {:>8}\n",
+            "", "", "time", "CPU", "machine"
+        );
+        self.0.iter().fold(head, |mut table, step| {
+            // A reason may have several lines (a diff); they stay in their column.
+            let indented = format!("\n{:1$}", "", width + 47);
+            let reason = step.outcome.reason().trim_end().replace('\n', &indented);
+            let row = format!(
+                "  {:<7}  {:<width$}  {:>12}  {:>6} s  {:>6} s  {reason}",
+                step.outcome.label(),
+                step.name,
+                human(step.took),
+                step.cpu.own.as_secs(),
+                step.cpu.machine.as_secs(),
+            );
+            writeln!(table, "{}", row.trim_end()).expect("writing to a string cannot fail");
+            table
+        })
     }
 
     /// The line that CI reads.
@@ -125,7 +188,7 @@ mod tests {
 
     use anyhow::bail;
 
-    use super::{Outcome, Step, Steps, human};
+    use super::{Cpu, Outcome, Step, Steps, busy_ticks, human, ticks_of_children};
 
     #[test]
     fn later_steps_run_after_a_failure() {
@@ -151,6 +214,10 @@ mod tests {
             name,
             outcome,
             took: Duration::from_millis(1_250),
+            cpu: Cpu {
+                own: Duration::from_secs(2),
+                machine: Duration::from_secs(130),
+            },
         };
         let steps = Steps(vec![
             step("format", Outcome::Passed),
@@ -159,12 +226,31 @@ mod tests {
                 Outcome::Failed("crds/x.yaml is stale\n-old\n+new".into()),
             ),
         ]);
-        let expected = "  ok       format                  1.2 s
-  failed   generated files         1.2 s  crds/x.yaml is stale
-                                         -old
-                                         +new
+        let expected = "                                    time       CPU   machine
+  ok       format                  1.2 s       2 s     130 s
+  failed   generated files         1.2 s       2 s     130 s  crds/x.yaml is stale
+                                                              -old
+                                                              +new
 ";
         assert_eq!(steps.table(), expected);
+    }
+
+    #[test]
+    fn processor_time_is_read_from_where_the_kernel_puts_it() {
+        let own = "7 (a (b) c) S 1 7 7 0 -1 4194304 5 6 0 0 11 12 130 20 20 0 1 0 99 0\n";
+        assert_eq!(ticks_of_children(own), Some(150));
+        let machine = "cpu  100 20 3 5000 600 4 5 6 70 80\ncpu0 1 1 1 1 1 1 1 1 1 1\n";
+        assert_eq!(busy_ticks(machine), Some(138));
+        for broken in ["", "cpu", "7 (a) S 1"] {
+            assert_eq!(ticks_of_children(broken), None);
+        }
+        assert_eq!(busy_ticks("intr 5"), None);
+    }
+
+    #[test]
+    fn time_of_this_machine_is_found() {
+        let cpu = Cpu::read().unwrap();
+        assert!(cpu.machine > Duration::ZERO);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! `cargo xtask test`: every check there is, in one run.
 //!
-//! Clippy, the build, the tests and the documentation share what cargo built before as long as the flags and
-//! the profile are the same. So nothing here sets `RUSTFLAGS` or builds in release.
+//! Cargo compiles each crate once: the build lints and documents, too ([`compiler`]), and everything after it selects the
+//! whole workspace in the profile of the build. So nothing here sets `RUSTFLAGS` or builds in release. Programs that do not
+//! come from this workspace ([`crate::tools`]) are built beside it. Tests begin when both are done, since many of them measure.
 
 use std::{
     collections::BTreeSet,
@@ -11,12 +12,12 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use serde::Deserialize;
 
 use crate::{
-    chart, crds, e2e, install,
+    chart, compiler, crds, e2e, install,
     shell::{self, Workspace},
     step::{self, Outcome, Steps},
+    tools::Tools,
 };
 
 /// Tests that cannot run here append `name: reason` to the file this variable names.
@@ -25,18 +26,14 @@ const SKIP_LOG: &str = "PERFRUN_SKIP_LOG";
 /// Seconds; where nothing answers, fetching has no limit of its own.
 const FETCH_LIMIT: &str = "60";
 
-pub fn run(workspace: &Workspace) -> Result<ExitCode> {
-    install::packages(workspace, install::BUILD)?;
-    install::components(workspace)?;
-    for installed in [
-        install::test(workspace),
-        install::packages(workspace, install::BROWSER),
-    ] {
-        if let Err(error) = installed {
-            println!("==> some tests will be skipped: {error:#}");
-        }
-    }
-    let deny = install::cargo_deny(workspace);
+const BUILD_FAILED: &str = "the build failed";
+
+pub fn run(mut workspace: Workspace) -> Result<ExitCode> {
+    install::packages(&workspace, install::BUILD)?;
+    install::components(&workspace)?;
+    let tools = Tools::start(&workspace)?;
+    workspace.compile_with(compiler::install(&workspace)?);
+    let workspace = &workspace;
 
     // Emptied at once, so that whatever is in it at the end is of this run.
     let skip_log = workspace.scratch()?.join("skipped-tests");
@@ -49,22 +46,19 @@ pub fn run(workspace: &Workspace) -> Result<ExitCode> {
             "run `cargo fmt --all`",
         )
     });
-    steps.run("charts", || chart::check(workspace));
-    steps.run("clippy", || {
-        let mut clippy = workspace.cargo(["clippy", "--workspace", "--all-targets"]);
-        step::check(
-            clippy.args(["--", "-D", "warnings"]),
-            "every warning is listed above with its remedy",
-        )
-    });
     // All that the tests start, above all perfrun-node beside perfrun, and the generator for the next step.
-    let built = steps.run("build", || {
+    let built = steps.run("build, clippy, rustdoc", || {
         let mut build = workspace.cargo(["build", "--workspace", "--all-targets"]);
-        step::check(&mut build, "fix the errors listed above")
+        step::check(&mut build, "fix the errors and warnings listed above")
     });
-
     if built {
         steps.run("generated files", || crds::check(workspace));
+    } else {
+        steps.skip("generated files", BUILD_FAILED);
+    }
+    steps.run("tools", || tools.wait());
+    steps.run("charts", || chart::check(workspace));
+    if built {
         steps.run("tests", || {
             let mut test = workspace.cargo(["test", "--workspace", "--no-fail-fast"]);
             if e2e::obstacle().is_none() {
@@ -76,19 +70,6 @@ pub fn run(workspace: &Workspace) -> Result<ExitCode> {
                 "the failures are listed above; repeat one with `cargo test NAME`",
             )
         });
-        steps.run("documentation", || {
-            // There are no examples. But as with clippy, what tests ask of dependencies counts then, and these are not checked again.
-            let mut doc = workspace.cargo(["doc", "--workspace", "--no-deps", "--lib", "--examples"]);
-            let metadata =
-                shell::said(&mut workspace.cargo(["metadata", "--no-deps", "--format-version=1"]))?;
-            for program in documented_programs(&metadata)? {
-                doc.args(["--bin", &program]);
-            }
-            step::check(
-                doc.env("RUSTDOCFLAGS", "-D warnings"),
-                "fix the links and blocks listed above",
-            )
-        });
         if let Some(obstacle) = e2e::obstacle() {
             steps.skip("cluster", obstacle);
         } else {
@@ -97,12 +78,12 @@ pub fn run(workspace: &Workspace) -> Result<ExitCode> {
             });
         }
     } else {
-        for name in ["generated files", "tests", "documentation", "cluster"] {
-            steps.skip(name, "the build failed");
+        for name in ["tests", "cluster"] {
+            steps.skip(name, BUILD_FAILED);
         }
     }
 
-    match &deny {
+    match &install::cargo_deny(workspace) {
         Ok(deny) => {
             steps.run("dependencies", || {
                 let mut check = workspace.command(deny);
@@ -128,43 +109,6 @@ pub fn run(workspace: &Workspace) -> Result<ExitCode> {
     }
     println!("{}", steps.counts());
     Ok(steps.exit_code())
-}
-
-/// The programs that cargo would document, too, if it were not told what to select: all whose pages would not overwrite those
-/// of a library of the same name.
-fn documented_programs(metadata: &str) -> Result<Vec<String>> {
-    let metadata: Metadata =
-        serde_json::from_str(metadata).context("failed to read what cargo says of the workspace")?;
-    let targets: Vec<_> = metadata
-        .packages
-        .into_iter()
-        .flat_map(|package| package.targets)
-        .collect();
-    let is = |target: &Target, kind: &str| target.kind.iter().any(|of| of == kind);
-    let is_taken = |name: &str| {
-        let mut libraries = targets.iter().filter(|target| is(target, "lib"));
-        libraries.any(|library| library.name == name.replace('-', "_"))
-    };
-    let programs = targets
-        .iter()
-        .filter(|target| is(target, "bin") && !is_taken(&target.name));
-    Ok(programs.map(|program| program.name.clone()).collect())
-}
-
-#[derive(Deserialize)]
-struct Metadata {
-    packages: Vec<Package>,
-}
-
-#[derive(Deserialize)]
-struct Package {
-    targets: Vec<Target>,
-}
-
-#[derive(Deserialize)]
-struct Target {
-    name: String,
-    kind: Vec<String>,
 }
 
 /// The list of tests that said they could not run, for the summary.
@@ -222,16 +166,7 @@ fn last_cause(log: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{documented_programs, last_cause, skipped_tests};
-
-    #[test]
-    fn a_program_is_documented_unless_a_library_has_its_name() {
-        let metadata = r#"{"packages": [
-            {"targets": [{"kind": ["lib"], "name": "a_node"}, {"kind": ["bin"], "name": "a-node"}]},
-            {"targets": [{"kind": ["bin"], "name": "tool"}, {"kind": ["test"], "name": "links"}]}
-        ]}"#;
-        assert_eq!(documented_programs(metadata).unwrap(), ["tool"]);
-    }
+    use super::{last_cause, skipped_tests};
 
     #[test]
     fn skipped_tests_are_listed_once_each_and_sorted() {

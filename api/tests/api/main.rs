@@ -4,6 +4,7 @@
     reason = "a test that unwraps says enough about what went wrong"
 )]
 
+mod bounds;
 mod changes;
 mod crd;
 mod documents;

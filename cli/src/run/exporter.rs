@@ -8,6 +8,7 @@ use std::{
     io::{Write, stderr},
     net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use anyhow::Context;
@@ -18,10 +19,14 @@ use perfrun_api::{
     results::{Results, RunState, TrialRecord},
     spec::Phase,
 };
+use perfrun_conductor::export::{LOCAL, RunView, page_of_runs};
 use perfrun_conductor::{Cause, Contact, Event};
-use perfrun_metrics::{CONTENT_TYPE, LOCAL, LONGEST_WAIT, RunView, Scrapes, merge, page_of_runs};
+use perfrun_metrics::{CONTENT_TYPE, LONGEST_WAIT, Scrapes, merge};
 use tokio::{net::TcpListener, task::AbortHandle};
 use tokio_util::sync::CancellationToken;
+
+/// How long a user who has stopped the run is kept waiting for the scrape that says so.
+const LONGEST_WAIT_AFTER_STOP: Duration = Duration::from_secs(15);
 
 /// Serves until dropped; by default nothing, to nobody.
 #[derive(Default)]
@@ -134,26 +139,33 @@ impl Exporter {
         }
     }
 
-    /// Waits until whoever has read the page before has read the last one, unless that takes too long or the user is tired
-    /// of it.
+    /// Waits until a scraper that has read the page before reads the last one, which says how the run ended; not for long after
+    /// the user has stopped it, and no longer when the user stops the wait.
     pub async fn last_scrape(&self, quiet: bool, cancel: &CancellationToken) {
         let Some(shared) = self.shared() else { return };
-        let seen = shared.scrapes.seen(LONGEST_WAIT);
+        let is_stopped = cancel.is_cancelled();
+        let most = if is_stopped {
+            LONGEST_WAIT_AFTER_STOP
+        } else {
+            LONGEST_WAIT
+        };
+        let seen = shared.scrapes.seen(most);
         tokio::pin!(seen);
-        let at_once = futures::poll!(seen.as_mut()).is_ready();
-        if at_once || cancel.is_cancelled() {
+        if futures::poll!(seen.as_mut()).is_ready() {
             return;
         }
         if !quiet {
             // Nobody may be there to read it.
             let _ = writeln!(
                 stderr(),
-                "waiting until the last metrics are scraped; Ctrl-C to end at once"
+                "waiting until the last metrics are scraped, at most {} s; Ctrl-C to end at once",
+                most.as_secs()
             );
         }
         tokio::select! {
             () = seen => {}
-            () = cancel.cancelled() => {}
+            // A second signal ends the program.
+            () = cancel.cancelled(), if !is_stopped => {}
         }
     }
 
@@ -238,7 +250,7 @@ fn view(results: &Results) -> RunView {
         completed,
         failed,
         iterations: results.spec.iterations,
-        cells: results.plan.cells.clone(),
+        cells: results.plan.cells.as_slice().into(),
         skipped: number(results.plan.skipped.len()),
         summary: vec![],
     }

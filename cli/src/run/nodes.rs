@@ -17,8 +17,8 @@ use perfrun_api::{
     results::NodeProgram,
     spec::PerfRunSpec,
 };
+use perfrun_conductor::export::LOCAL;
 use perfrun_conductor::{AgentClient, Contact, NodeClient, Nodes, client::Error};
-use perfrun_metrics::LOCAL;
 use rustix::fs::Access;
 use tokio::{
     sync::Mutex,

@@ -2,16 +2,20 @@
 
 use std::{net::TcpListener, time::Duration};
 
-use perfrun_dashboards::{Prometheus, Scope, agrees_with, all, all_have_data, now};
+use perfrun_dashboards::{
+    Prometheus, Scope, agrees_with, all, all_have_data, now, stays_when_targets_are_gone,
+};
 use perfrun_skip::skip;
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::{
     document::{self, Document},
-    perfrun::{Mode, Place, Running, entries, results},
+    perfrun::{Mode, Place, Running, entries, eventually, results},
 };
 
-/// Runs that together measure all that there is.
+/// Runs that together measure all that there is. Trials take a second or more on any machine, so that each run is scraped
+/// several times: a rate needs two samples.
 fn documents() -> [Document; 6] {
     let libp2p = json!({ "clients": ["libp2p"], "servers": ["libp2p"], "rawBaseline": false });
     let far = json!({ "clients": ["libp2p"], "servers": ["litep2p"], "networks": ["far"] });
@@ -27,11 +31,11 @@ fn documents() -> [Document; 6] {
             "networks",
             json!([{ "name": "far", "delay": "50ms", "rate": "100Mbit" }]),
         ),
-        of("handshakes", json!({ "handshakes": { "count": 40 } })),
-        of("pings", json!({ "ping": { "count": 40, "interval": "10ms" } })),
+        of("handshakes", json!({ "handshakes": { "duration": "1s" } })),
+        of("pings", json!({ "ping": { "count": 100, "interval": "10ms" } })),
         of(
             "substreams",
-            json!({ "substreams": { "counts": [100], "mode": "paced", "rate": 200 } }),
+            json!({ "substreams": { "counts": [100], "mode": "paced", "rate": 100 } }),
         ),
         of(
             "echoes",
@@ -61,10 +65,7 @@ fn every_query_of_the_dashboards_of_runs_has_data_of_local_runs_that_agree_with_
     }
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let address = free_address();
-    let configuration = format!(
-        "{{global: {{scrape_interval: 1s}}, scrape_configs: [{{job_name: perfrun, static_configs: [{{targets: ['{address}']}}]}}]}}"
-    );
-    let prometheus = runtime.block_on(Prometheus::start(&configuration)).unwrap();
+    let prometheus = runtime.block_on(Prometheus::start(&scraping(&address))).unwrap();
     // One of the runs measures links.
     let place = Place::alone();
     let from = now();
@@ -87,7 +88,7 @@ fn every_query_of_the_dashboards_of_runs_has_data_of_local_runs_that_agree_with_
     for folder in folders {
         let results = results(&folder);
         runtime.block_on(async {
-            agrees_with(&prometheus, &results, &scope(&results.name, from, to))
+            agrees_with(&prometheus, &results, &scope(&results.name, "", from, to))
                 .await
                 .unwrap();
         });
@@ -99,19 +100,68 @@ fn every_query_of_the_dashboards_of_runs_has_data_of_local_runs_that_agree_with_
         .filter(|it| it.uid != "perfrun-operator")
         .collect();
     let scopes = [
-        "transfers",
-        "handshakes",
-        "pings",
-        "substreams",
-        "echoes",
-        "stressed",
+        ("transfers", "bandwidth"),
+        ("handshakes", "handshakes"),
+        ("pings", "ping"),
+        ("substreams", "substreams"),
+        ("echoes", "echo"),
+        ("stressed", "relayStress"),
     ]
-    .map(|run| scope(run, from, to));
-    let asked = all_have_data(&prometheus, &dashboards, &scopes, |answer| {
-        answer.expression.contains("perfrun_cgroup_throttled")
+    .map(|(run, workload)| scope(run, workload, from, to));
+    let without = [(
+        "Time held back by CPU limits",
+        "nobody limits the CPU of local nodes",
+    )];
+    runtime.block_on(async {
+        let asked = all_have_data(&prometheus, &dashboards, &scopes, &without)
+            .await
+            .unwrap();
+        assert!(asked > 40, "only {asked} queries have data");
+        // perfrun is gone. When its last samples are older than Prometheus looks back, only the time shown has them.
+        for scope in &scopes {
+            stays_when_targets_are_gone(&prometheus, &dashboards, scope, to + 600.0, "Succeeded")
+                .await
+                .unwrap();
+        }
     });
-    let asked = runtime.block_on(asked).unwrap();
-    assert!(asked > 40, "only {asked} queries have data");
+}
+
+#[test]
+fn a_run_that_was_stopped_is_cancelled_in_prometheus_although_it_is_gone() {
+    if let Some(obstacle) = Prometheus::obstacle() {
+        return skip("all of it", obstacle);
+    }
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let address = free_address();
+    let prometheus = runtime.block_on(Prometheus::start(&scraping(&address))).unwrap();
+    let from = now();
+    let place = Place::new();
+    let steady = document::steady("stopped", 500, 100);
+    let command = place.command(Mode::Loopback, &steady, &["--metrics-listen", &address]);
+    let mut perfrun = Running::start(command);
+    perfrun.says("[6/100]");
+    // Prometheus takes its time to look at a target for the first time.
+    eventually("the run is in Prometheus", || {
+        runtime.block_on(prometheus.number("perfrun_run_info")).unwrap()
+    });
+    perfrun.signal(Signal::INT);
+    let ended = perfrun.ended().expect(130);
+    let to = now();
+    let overview: Vec<_> = all()
+        .unwrap()
+        .into_iter()
+        .filter(|it| it.uid == "perfrun-overview")
+        .collect();
+    let scope = scope("stopped", "ping", from, to);
+    runtime
+        .block_on(stays_when_targets_are_gone(
+            &prometheus,
+            &overview,
+            &scope,
+            to + 600.0,
+            "Cancelled",
+        ))
+        .unwrap_or_else(|error| panic!("{error:#}\n{ended}"));
 }
 
 #[test]
@@ -149,9 +199,17 @@ fn an_address_that_is_taken_is_refused_before_anything_runs() {
     assert_eq!(entries(&place.results()), Vec::<std::path::PathBuf>::new());
 }
 
-fn scope(run: &str, from: f64, to: f64) -> Scope<'_> {
+/// A configuration that has one target scraped every second.
+fn scraping(address: &str) -> String {
+    format!(
+        "{{global: {{scrape_interval: 1s}}, scrape_configs: [{{job_name: perfrun, static_configs: [{{targets: ['{address}']}}]}}]}}"
+    )
+}
+
+fn scope<'a>(run: &'a str, workload: &'a str, from: f64, to: f64) -> Scope<'a> {
     Scope {
         run,
+        workload,
         namespace: "local",
         from,
         to,

@@ -72,6 +72,25 @@ fn no_cell_that_can_be_run() {
 }
 
 #[test]
+fn more_than_can_be_run() {
+    let text = include_str!("../../../api/tests/api/too-large.yaml");
+    let sentence = "perfrun/too-large: too much to run: 96768 cells with the raw baseline and those to skip, but a run has at most \
+                    4096: shorten the lists of matrix or workload\n";
+    refuse(text, sentence);
+    let place = Place::new();
+    place.write("document.yaml", text);
+    // The document is refused before a cluster is looked for.
+    for args in [
+        &["plan", "document.yaml"][..],
+        &["run", "document.yaml", "--cluster"],
+    ] {
+        let ended = place.call(args).expect(1);
+        assert_eq!(ended.stderr, format!("perfrun: document.yaml: {sentence}"));
+        assert_eq!(ended.stdout, "");
+    }
+}
+
+#[test]
 fn another_kind_or_nothing_at_all() {
     refuse("kind: Pod\n", "document 1 is");
     refuse("", "the file has no document: a PerfRun begins with");

@@ -3,7 +3,7 @@
 use perfrun_api::{
     matrix::{Identity, Negotiation, Protocol, Stack, Transport},
     node::{Failure, Measured, Plateau, Resources},
-    plan::{Amount, Echo, Parameters},
+    plan::{Amount, Echo, Names, Parameters},
     quantity::ByteSize,
     results::Metric,
     spec::StackName,
@@ -345,8 +345,8 @@ fn cell(clients: u64) -> Cell {
             negotiation: Negotiation::V1,
         },
         clients: (0..clients).map(|i| format!("client-{i}")).collect(),
-        servers: vec!["server-0".into()],
-        relays: vec![],
+        servers: vec!["server-0".into()].into(),
+        relays: Names::default(),
         peers_per_client: 1,
     }
 }

@@ -10,7 +10,7 @@ use std::{
 use async_trait::async_trait;
 use perfrun_api::{
     matrix::{Stack, Transport},
-    plan::{Cell, Parameters, Plan, PlannedNode, Role, Trial},
+    plan::{Cell, Names, Parameters, Plan, PlannedNode, Role, Trial},
     results::TrialRecord,
     spec::{StackName, Timeouts},
 };
@@ -239,7 +239,7 @@ impl Out {
 }
 
 fn plan(servers: &[&str], clients: &[&str], relays: &[&str]) -> Plan {
-    let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+    let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Names>();
     let nodes = |role, names: &[&str]| -> Vec<PlannedNode> {
         names
             .iter()

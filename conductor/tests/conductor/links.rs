@@ -5,7 +5,7 @@ use std::time::Duration;
 use perfrun_api::{
     network::{Conditions, preset},
     node::{LinkRequest, Reason, TrialState},
-    plan::{Cell, Trial},
+    plan::{Cell, Names, Trial},
     results::{Flag, RunState},
 };
 use perfrun_conductor::Cause;
@@ -356,7 +356,7 @@ async fn a_trial_whose_packets_go_another_way_than_its_link_fails() {
     );
     let network = &mut direct.plan.networks[0];
     network.client_relay = Some(std::mem::take(&mut network.to_server));
-    direct.plan.cells[0].relays.clear();
+    direct.plan.cells[0].relays = Names::default();
     let out = direct.run().await;
     assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
 }

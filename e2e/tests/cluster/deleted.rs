@@ -20,7 +20,7 @@ use perfrun_e2e::{
     Scene, e2e,
     operators::{number_inside, processes},
     run::{LONG, TINY, phase},
-    seconds, skip, until,
+    seconds, shared, skip, until,
 };
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -29,7 +29,7 @@ const LIMIT: Duration = seconds(60);
 
 #[test]
 fn a_run_that_waits_can_be_deleted() {
-    e2e(async |scene| {
+    shared(async |scene| {
         scene.create("pending", &format!("{TINY}suspend: true\n")).await?;
         is_deleted_in(scene, "pending", Phase::Pending).await
     });
@@ -37,7 +37,7 @@ fn a_run_that_waits_can_be_deleted() {
 
 #[test]
 fn a_run_whose_pods_start_can_be_deleted() {
-    e2e(async |scene| {
+    shared(async |scene| {
         let nowhere = format!("{TINY}template: {{client: {{nodeSelector: {{no: where}}}}}}\n");
         scene.create("provisioning", &nowhere).await?;
         is_deleted_in(scene, "provisioning", Phase::Provisioning).await
@@ -46,7 +46,7 @@ fn a_run_whose_pods_start_can_be_deleted() {
 
 #[test]
 fn a_run_that_measures_can_be_deleted() {
-    e2e(async |scene| {
+    shared(async |scene| {
         scene.create("running", LONG).await?;
         is_deleted_in(scene, "running", Phase::Running).await
     });
@@ -65,7 +65,7 @@ fn a_run_that_measures_over_impaired_links_can_be_deleted() {
 
 #[test]
 fn a_run_that_succeeded_can_be_deleted() {
-    e2e(async |scene| {
+    shared(async |scene| {
         scene.create("succeeded", TINY).await?;
         is_deleted_in(scene, "succeeded", Phase::Succeeded).await
     });
@@ -73,7 +73,7 @@ fn a_run_that_succeeded_can_be_deleted() {
 
 #[test]
 fn a_run_that_failed_can_be_deleted_with_the_pods_that_it_kept() {
-    e2e(async |scene| {
+    shared(async |scene| {
         let nowhere = TINY.to_owned()
             + "template: {client: {nodeSelector: {no: where}}}\n\
                timeouts: {provision: 3s}\n\
@@ -87,7 +87,7 @@ fn a_run_that_failed_can_be_deleted_with_the_pods_that_it_kept() {
 
 #[test]
 fn a_run_that_was_cancelled_can_be_deleted() {
-    e2e(async |scene| {
+    shared(async |scene| {
         scene.create("cancelled", LONG).await?;
         scene.measuring("cancelled", 0, LIMIT).await?;
         scene.change("cancelled", json!({"cancel": true})).await?;

@@ -12,7 +12,7 @@ use perfrun_e2e::{
     Scene, admission, e2e, repository,
     results::{check_every_trial_once, failures, shape},
     run::{is, phase, told},
-    seconds, skip,
+    seconds, shared, skip,
 };
 use tokio::process::Command;
 
@@ -40,7 +40,7 @@ topology: {placement: Any}
 
 #[test]
 fn stacks_in_pods_meet_on_their_other_transports() {
-    e2e(async |scene| {
+    shared(async |scene| {
         scene.create("others", OTHER_TRANSPORTS).await?;
         let run = scene.succeeded("others", seconds(120)).await?;
         let results = scene.results(&run).await?;

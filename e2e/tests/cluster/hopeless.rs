@@ -1,19 +1,22 @@
 //! Runs that cannot begin say why within seconds, and fail in time.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use kube::api::PostParams;
 use perfrun_api::{
-    cluster::condition::{COMPLETE, PROVISIONED},
+    cluster::condition::{ACCEPTED, COMPLETE, PROVISIONED},
+    document,
+    plan::plan,
     spec::Phase,
 };
 use perfrun_e2e::{
     Scene, e2e,
     run::{TINY, message, phase, reason, told},
-    seconds, until,
+    seconds, shared, until,
 };
 
 #[test]
 fn a_run_that_fits_nowhere_says_so() {
-    e2e(async |scene| {
+    shared(async |scene| {
         let nowhere = TINY.to_owned()
             + "template: {client: {nodeSelector: {no: where}}}\n\
                timeouts: {provision: 8s}\n";
@@ -23,11 +26,43 @@ fn a_run_that_fits_nowhere_says_so() {
 
 #[test]
 fn a_run_whose_image_does_not_exist_says_so() {
-    e2e(async |scene| {
+    shared(async |scene| {
         let unknown = TINY.replace("clients: [libp2p]", "clients: [unknown]")
             + "stacks: [{name: unknown, stack: libp2p, image: 'perfrun/no-such-image:0'}]\n\
                timeouts: {provision: 30s}\n";
         fails_because_of(scene, "ImagePullFailed", "perfrun/no-such-image:0", &unknown).await
+    });
+}
+
+/// It would fill the operator's memory, and that of the next one.
+const TOO_LARGE: &str = include_str!("../../../api/tests/api/too-large.yaml");
+
+#[test]
+fn a_run_that_asks_for_too_much_is_refused_at_once_with_the_sentence_of_validate() {
+    e2e(async |scene| {
+        let mut run = document::parse(TOO_LARGE)?.remove(0);
+        let sentence = plan(&run.spec).err().context("it has a plan")?.to_string();
+        let operator = scene.operators().holder().await?;
+        for (name, suspend) in [("too-large", false), ("suspended", true)] {
+            run.metadata.name = Some(name.to_owned());
+            run.spec.suspend = suspend;
+            scene.api().create(&PostParams::default(), &run).await?;
+            let ended = scene.ended(name, seconds(10)).await?;
+            ensure!(
+                phase(&ended) == Some(Phase::Failed)
+                    && [ACCEPTED, COMPLETE]
+                        .iter()
+                        .all(|of| message(&ended, of) == sentence),
+                "it ended as {}",
+                told(&ended)
+            );
+            ensure!(scene.pods(name).await?.is_empty(), "it has pods");
+        }
+        scene.create("next", TINY).await?;
+        scene.succeeded("next", seconds(60)).await?;
+        let now = scene.operators().holder().await?;
+        ensure!(now == operator, "operator {operator} has become {now}");
+        Ok(())
     });
 }
 

@@ -14,13 +14,13 @@ use perfrun_e2e::{
     Scene, e2e,
     results::check_every_trial_once,
     run::{TINY, is},
-    seconds, until,
+    seconds, shared, until,
 };
 use serde_json::json;
 
 #[test]
 fn a_run_meets_the_restricted_pod_security_standard() {
-    e2e(async |scene| {
+    shared(async |scene| {
         let restricted = scene
             .another(&[("pod-security.kubernetes.io/enforce", "restricted")])
             .await?;

@@ -10,14 +10,14 @@ use perfrun_e2e::{
     Scene, e2e,
     results::check_every_trial_once,
     run::{LONG, TINY, condition, message, phase, reason, told},
-    seconds, until,
+    seconds, shared, until,
 };
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 #[test]
 fn a_run_that_is_cancelled_keeps_what_was_measured() {
-    e2e(async |scene| {
+    shared(async |scene| {
         scene.create("cancelled", LONG).await?;
         scene.measuring("cancelled", 1, seconds(60)).await?;
         scene.change("cancelled", json!({"cancel": true})).await?;
@@ -44,7 +44,7 @@ fn a_run_that_is_cancelled_keeps_what_was_measured() {
 
 #[test]
 fn a_run_can_be_cancelled_before_it_begins() {
-    e2e(async |scene| {
+    shared(async |scene| {
         scene.create("early", &format!("{TINY}suspend: true\n")).await?;
         scene
             .run_until("early", "waits", seconds(30), |run| {
@@ -64,7 +64,7 @@ fn a_run_can_be_cancelled_before_it_begins() {
 
 #[test]
 fn a_suspended_run_waits_and_then_runs() {
-    e2e(async |scene| {
+    shared(async |scene| {
         scene
             .create("suspended", &format!("{TINY}suspend: true\n"))
             .await?;
@@ -84,7 +84,7 @@ fn a_suspended_run_waits_and_then_runs() {
 
 #[test]
 fn a_run_goes_when_its_time_after_success_is_over() {
-    e2e(async |scene| {
+    shared(async |scene| {
         scene
             .create("ttl", &format!("{TINY}cleanup: {{ttlSecondsAfterSuccess: 4}}\n"))
             .await?;
@@ -98,7 +98,7 @@ fn a_run_goes_when_its_time_after_success_is_over() {
 
 #[test]
 fn a_run_goes_when_its_time_after_failure_is_over() {
-    e2e(async |scene| {
+    shared(async |scene| {
         let nowhere = TINY.to_owned()
             + "template: {client: {nodeSelector: {no: where}}}\n\
                timeouts: {provision: 2s}\n\
@@ -112,7 +112,7 @@ fn a_run_goes_when_its_time_after_failure_is_over() {
 
 #[test]
 fn a_run_is_not_changed_after_it_was_created() {
-    e2e(async |scene| {
+    shared(async |scene| {
         scene.create("fixed", &format!("{TINY}suspend: true\n")).await?;
         let refused = scene.change("fixed", json!({"iterations": 3})).await;
         let refused = refused.err().context("the change was accepted")?.to_string();
@@ -127,7 +127,7 @@ fn a_run_is_not_changed_after_it_was_created() {
 
 #[test]
 fn a_name_of_63_characters_fits_everywhere() {
-    e2e(async |scene| {
+    shared(async |scene| {
         let name = "a".repeat(63);
         // The longest name of a node: with the longest name of a variant.
         let spec = TINY.replace("clients: [libp2p]", &format!("clients: [{}]", "v".repeat(40)))

@@ -20,7 +20,7 @@ use perfrun_e2e::{
     operators::kill_link_agent,
     results::{check_every_trial_once, failures},
     run::{condition, is, message, phase, reason, told},
-    seconds, skip, until,
+    seconds, shared, skip, until,
 };
 use serde_json::json;
 use tokio::time::sleep;
@@ -167,7 +167,7 @@ fn a_client_that_is_replaced_is_measured_over_links_that_are() {
 
 #[test]
 fn a_namespace_that_forbids_link_agents_is_named_at_once() {
-    e2e(async |scene| {
+    shared(async |scene| {
         for level in ["restricted", "baseline"] {
             let strict = scene
                 .another(&[("pod-security.kubernetes.io/enforce", level)])
@@ -193,7 +193,7 @@ fn a_namespace_that_forbids_link_agents_is_named_at_once() {
 
 #[test]
 fn a_kernel_that_cannot_impair_is_named_at_once() {
-    e2e(async |scene| {
+    shared(async |scene| {
         let by_kernel = TWO_NETWORKS.replace("backend: userspace", "backend: kernel");
         scene.create("by-kernel", &by_kernel).await?;
         let run = scene.ended("by-kernel", AT_ONCE).await?;

@@ -20,14 +20,14 @@ use perfrun_e2e::{
     operators::kill,
     results::{check_every_trial_once, failures},
     run::{LONG, phase, reason, told},
-    seconds, skip, until,
+    seconds, shared, skip, until,
 };
 use serde_json::json;
 use tokio::time::sleep;
 
 #[test]
 fn a_client_pod_that_is_deleted_is_replaced_and_its_trial_tried_again() {
-    e2e(async |scene| {
+    shared(async |scene| {
         let pod = in_a_trial(scene, "client-deleted", "client").await?;
         delete(scene, &pod).await?;
         ends_with_one_trial_tried_again(scene, "client-deleted", &pod).await
@@ -36,7 +36,7 @@ fn a_client_pod_that_is_deleted_is_replaced_and_its_trial_tried_again() {
 
 #[test]
 fn a_server_pod_that_is_deleted_is_replaced_and_its_trial_tried_again() {
-    e2e(async |scene| {
+    shared(async |scene| {
         let pod = in_a_trial(scene, "server-deleted", "server").await?;
         delete(scene, &pod).await?;
         ends_with_one_trial_tried_again(scene, "server-deleted", &pod).await
@@ -45,7 +45,7 @@ fn a_server_pod_that_is_deleted_is_replaced_and_its_trial_tried_again() {
 
 #[test]
 fn a_server_whose_process_is_killed_is_replaced_and_its_trial_tried_again() {
-    e2e(async |scene| {
+    shared(async |scene| {
         let pod = in_a_trial(scene, "server-killed", "server").await?;
         if !kill(&pod, "perfrun-node").await? {
             skip(

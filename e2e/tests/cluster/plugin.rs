@@ -9,20 +9,21 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use perfrun_api::{results::Results, spec::Phase};
 use perfrun_e2e::{
-    Scene, e2e,
+    Scene,
     results::check_every_trial_once,
     run::{LONG, TINY, in_yaml, phase},
-    seconds, skip,
+    seconds, shared, skip,
 };
 
 #[test]
 fn kubectl_perfrun_runs_a_document_and_brings_its_results_home() {
-    e2e(async |scene| {
+    shared(async |scene| {
         let Some(plugin) = Plugin::install(scene)? else {
             return Ok(());
         };
         let file = plugin.folder.path().join("tiny.yaml");
-        fs::write(&file, in_yaml("tiny", TINY))?;
+        let shared = TINY.replace("placement: Any", "placement: Any, exclusive: false");
+        fs::write(&file, in_yaml("tiny", &shared))?;
         let results = plugin.results();
         let run = ["run", text(&file)?, "--cluster", "--results", &results];
         let table = succeeded(plugin.run(&run).await?)?;
@@ -46,7 +47,7 @@ fn kubectl_perfrun_runs_a_document_and_brings_its_results_home() {
 
 #[test]
 fn kubectl_perfrun_shows_logs_cancels_and_says_so() {
-    e2e(async |scene| {
+    shared(async |scene| {
         let Some(plugin) = Plugin::install(scene)? else {
             return Ok(());
         };

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::Context;
-use perfrun_api::node::LinkRequest;
+use perfrun_contract::node::LinkRequest;
 use perfrun_link::{Ability, Backend, Capabilities, Kind, State, Tally, state::Traffic};
 use perfrun_netem::{Emulator, Options};
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError, atomic::AtomicU64};
 
-use perfrun_api::metrics::link;
+use perfrun_contract::metrics::link;
 use perfrun_link::{State, probe::Measurement, state::Lateness};
 use perfrun_metrics::{Described, NO_LABELS, Scrapes, encode_samples};
 use prometheus_client::{

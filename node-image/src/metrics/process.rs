@@ -1,6 +1,6 @@
 //! What the process uses, read when scraped.
 
-use perfrun_api::metrics::process;
+use perfrun_contract::metrics::process;
 use perfrun_metrics::{NO_LABELS, encode_samples};
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use libp2p::{Multiaddr, multiaddr::Protocol};
-use perfrun_api::matrix::Transport;
+use perfrun_contract::matrix::Transport;
 
 use super::{CLOSE_TIMEOUT, Error};
 

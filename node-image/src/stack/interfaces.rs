@@ -5,7 +5,7 @@ use std::{
     net::{IpAddr, Ipv6Addr, SocketAddr},
 };
 
-use perfrun_api::matrix::Transport;
+use perfrun_contract::matrix::Transport;
 
 use crate::stack::address;
 

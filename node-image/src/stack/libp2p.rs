@@ -28,7 +28,7 @@ use libp2p::{
     multiaddr::{Multiaddr, Protocol},
     swarm::{ConnectionId, StreamProtocol, SwarmEvent},
 };
-use perfrun_api::matrix::{Identity, Negotiation, Stack, Transport};
+use perfrun_contract::matrix::{Identity, Negotiation, Stack, Transport};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::DropGuard;
 

@@ -15,13 +15,14 @@ use ::litep2p::{
     config::ConfigBuilder,
     crypto::ed25519::{Keypair, SecretKey},
     executor::Executor,
-    transport::{ConnectionLimitsConfig, quic, tcp, webrtc, websocket},
+    transport::{ConnectionLimitsConfig, quic, tcp, websocket},
+    types::multiaddr::Multiaddr as LiteMultiaddr,
     yamux,
 };
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use libp2p::Multiaddr;
-use perfrun_api::matrix::{Identity, Negotiation, Stack, Transport};
+use perfrun_contract::matrix::{Identity, Negotiation, Stack, Transport};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::DropGuard;
 
@@ -95,11 +96,7 @@ pub(super) async fn start(
             substream_open_timeout: OPEN_TIMEOUT,
             ..Default::default()
         }),
-        // Its certificate is a new one, as libp2p's is. It has no timeouts to set.
-        Transport::WebrtcDirect => builder.with_webrtc(webrtc::config::Config {
-            listen_addresses,
-            ..Default::default()
-        }),
+        Transport::WebrtcDirect => with_webrtc(builder, listen_addresses)?,
     };
     let litep2p = Litep2p::new(builder.build()).map_err(setup)?;
     let mut addresses: Vec<_> = litep2p.listen_addresses().map(ToString::to_string).collect();
@@ -140,6 +137,20 @@ pub(super) async fn start(
         tasks,
         _stop: stop,
     }))
+}
+
+#[cfg(feature = "webrtc")]
+fn with_webrtc(builder: ConfigBuilder, listen_addresses: Vec<LiteMultiaddr>) -> Result<ConfigBuilder, Error> {
+    // Its certificate is a new one, as libp2p's is. It has no timeouts to set.
+    Ok(builder.with_webrtc(::litep2p::transport::webrtc::config::Config {
+        listen_addresses,
+        ..Default::default()
+    }))
+}
+
+#[cfg(not(feature = "webrtc"))]
+fn with_webrtc(_: ConfigBuilder, _: Vec<LiteMultiaddr>) -> Result<ConfigBuilder, Error> {
+    Err(Error::without_webrtc(Stack::Litep2p))
 }
 
 fn check_supported(config: &HostConfig) -> Result<(), Error> {
@@ -204,7 +215,9 @@ impl Host for Lite {
     async fn dial(&self, address: &str) -> Result<Box<dyn Connection>, Error> {
         let target = translate(&address::parse(address)?)?;
         let Some(peer) = PeerId::try_from_multiaddr(&target) else {
-            let reason = "it has no /p2p/<peer id>, which litep2p needs".to_owned();
+            let reason =
+                "it has no /p2p/<peer id>, which litep2p needs: give the address that the server printed"
+                    .to_owned();
             return Err(Error::Address {
                 address: address.to_owned(),
                 reason,
@@ -350,7 +363,7 @@ fn identity(keys: Keys) -> Result<Keypair, Error> {
 }
 
 /// litep2p's multiaddr is that of another version of the crate.
-fn translate(address: &Multiaddr) -> Result<::litep2p::types::multiaddr::Multiaddr, Error> {
+fn translate(address: &Multiaddr) -> Result<LiteMultiaddr, Error> {
     let text = address.to_string();
     text.parse()
         .map_err(|error: ::litep2p::types::multiaddr::Error| Error::Address {

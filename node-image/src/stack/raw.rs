@@ -4,7 +4,7 @@ mod proxy;
 mod quic;
 mod tcp;
 
-use perfrun_api::matrix::{Stack, Transport};
+use perfrun_contract::matrix::{Stack, Transport};
 use tokio::sync::mpsc;
 
 use super::{Error, Host, HostConfig, Inbound, Relaying};

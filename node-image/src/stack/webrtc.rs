@@ -6,7 +6,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use perfrun_api::matrix::Transport;
+use perfrun_contract::matrix::Transport;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{BoxStream, Stream};

@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use futures::future::try_join_all;
-use perfrun_api::{
+use perfrun_contract::{
     matrix::Protocol,
     node::{Reason, Transfer},
-    plan::{Amount, Parameters},
+    parameters::{Amount, Parameters},
     workload::{Direction, Timing},
 };
 

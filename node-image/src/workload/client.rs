@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use perfrun_api::{
+use perfrun_contract::{
     matrix::Transport,
     node::Reason,
-    plan::{Amount, Parameters},
+    parameters::{Amount, Parameters},
 };
 use tokio::sync::mpsc;
 

@@ -10,9 +10,9 @@ use std::{
 };
 
 use futures::future::{Either, select, try_join_all};
-use perfrun_api::{
+use perfrun_contract::{
     node::{Failure, Plateau, Reason},
-    plan::Echo,
+    parameters::Echo,
 };
 use tokio::{
     sync::Semaphore,

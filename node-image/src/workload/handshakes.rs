@@ -6,9 +6,9 @@ use std::{
 };
 
 use futures::future::join_all;
-use perfrun_api::{
+use perfrun_contract::{
     node::{Distribution, Reason},
-    plan::Amount,
+    parameters::Amount,
 };
 
 use super::{

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
-use perfrun_api::{
+use perfrun_contract::{
     histogram::{Recorder, recorder},
     node::Distribution,
 };

@@ -7,10 +7,10 @@ use std::{
 };
 
 use futures::future::try_join_all;
-use perfrun_api::{
+use perfrun_contract::{
     matrix::Stack,
     node::{Distribution, Reason, Transfer},
-    plan::Parameters,
+    parameters::Parameters,
     workload::RelayLimits,
 };
 use tokio::{

@@ -3,10 +3,10 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use futures::future::join_all;
-use perfrun_api::{
+use perfrun_contract::{
     matrix::Protocol,
     node::{Distribution, Reason},
-    plan::Parameters,
+    parameters::Parameters,
 };
 use tokio::{sync::mpsc, task::JoinSet};
 

@@ -8,9 +8,9 @@ use std::{
 };
 
 use futures::stream::{FuturesUnordered, StreamExt};
-use perfrun_api::{
+use perfrun_contract::{
     node::{Distribution, Reason},
-    plan::Parameters,
+    parameters::Parameters,
 };
 
 use super::{Failed, Findings, Setup, client::Peer, failure};

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use perfrun_api::{
+use perfrun_contract::{
     matrix::{Stack, Transport},
     node::{Clock, Info, Problem, Reason, TOKEN_HEADER, TrialState},
 };

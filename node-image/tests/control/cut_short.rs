@@ -1,9 +1,9 @@
 //! Trials that are cancelled, stopped or out of time.
 
-use perfrun_api::{
+use perfrun_contract::{
     matrix::{Protocol, Stack, Transport},
     node::{Distribution, Reason, TrialState},
-    plan::{Amount, Parameters},
+    parameters::{Amount, Parameters},
     workload::Direction,
 };
 use reqwest::{Method, StatusCode};

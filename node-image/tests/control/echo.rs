@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use perfrun_api::{
+use perfrun_contract::{
     matrix::{Identity, Protocol, Stack, Transport},
     node::{Distribution, Measured, Reason},
-    plan::{Amount, Echo, Parameters},
+    parameters::{Amount, Echo, Parameters},
     quantity::ByteSize,
     workload::Direction,
 };
@@ -200,7 +200,7 @@ async fn peer(good: usize, answer: fn(usize, Vec<u8>) -> Option<Vec<u8>>) -> (St
     (address, tasks)
 }
 
-async fn against(address: String, load: Echo) -> perfrun_api::node::Outcome {
+async fn against(address: String, load: Echo) -> perfrun_contract::node::Outcome {
     let client = Node::start_as("client", std::process::Stdio::null());
     let request = dialler(
         Stack::Raw,

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use perfrun_api::{
+use perfrun_contract::{
     matrix::{Protocol, Stack, Transport},
     node::{Reason, TrialState},
-    plan::{Amount, Parameters},
+    parameters::{Amount, Parameters},
     workload::Direction,
 };
 use reqwest::StatusCode;

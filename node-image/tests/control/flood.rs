@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 
 use futures::future::join_all;
-use perfrun_api::matrix::{Stack, Transport};
+use perfrun_contract::matrix::{Stack, Transport};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpStream;
 

@@ -2,10 +2,10 @@
 
 use std::net::{TcpListener, UdpSocket};
 
-use perfrun_api::{
+use perfrun_contract::{
     matrix::{Protocol, Stack, Transport},
     node::Reason,
-    plan::{Amount, Parameters},
+    parameters::{Amount, Parameters},
     workload::Direction,
 };
 use reqwest::StatusCode;

@@ -1,9 +1,9 @@
 //! Many connections, one after the other and several at a time. In a healthy run none fails, but on WebRTC.
 
-use perfrun_api::{
+use perfrun_contract::{
     matrix::{Stack, Transport},
     node::Distribution,
-    plan::{Amount, Parameters},
+    parameters::{Amount, Parameters},
 };
 
 use crate::support::*;

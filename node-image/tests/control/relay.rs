@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeMap, process::Stdio, time::Duration};
 
-use perfrun_api::{
+use perfrun_contract::{
     matrix::{Stack, Transport},
     node::{Distribution, Outcome, Reason, Side, TrialRequest, TrialState},
-    plan::Parameters,
+    parameters::Parameters,
     quantity::ByteSize,
     workload::{RelayLimits, RelayPath},
 };
@@ -156,7 +156,7 @@ async fn a_transfer_goes_through_a_relay_and_all_of_it_arrives() {
         assert_eq!(sink.download.unwrap().bytes, all);
         assert_eq!(relay.most_circuits, u64::from(sinks), "{kind:?}");
         assert!(relay.refused.is_empty(), "{relay:?}");
-        let count = |measured: &perfrun_api::node::Measured, distribution| {
+        let count = |measured: &perfrun_contract::node::Measured, distribution| {
             let recorded = measured.histograms.get(&distribution);
             recorded.map_or(0, |recorded| recorded.decode().unwrap().len())
         };

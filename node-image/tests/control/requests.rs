@@ -1,9 +1,9 @@
 //! What the tests ask of nodes.
 
-use perfrun_api::{
+use perfrun_contract::{
     matrix::{Identity, Negotiation, Protocol, Stack, Transport},
     node::{Side, TrialLabels, TrialRequest},
-    plan::{Amount, Echo, Parameters},
+    parameters::{Amount, Echo, Parameters},
     quantity::ByteSize,
     workload::{Direction, OpenMode, Timing},
 };

@@ -2,10 +2,10 @@
 
 use std::{process::Stdio, time::Duration};
 
-use perfrun_api::{
+use perfrun_contract::{
     matrix::{Protocol, Stack, Transport},
     node::Reason,
-    plan::Amount,
+    parameters::Amount,
     workload::Direction,
 };
 use reqwest::{Method, StatusCode};

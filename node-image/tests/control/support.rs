@@ -8,10 +8,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use perfrun_api::{
+use perfrun_contract::{
     matrix::{Stack, Transport},
     node::{Measured, Outcome, Reason, Start, TrialRequest, TrialState, TrialStatus},
-    plan::{Parameters, unsupported},
+    parameters::Parameters,
+    support::unsupported,
 };
 use reqwest::{Method, RequestBuilder, StatusCode};
 use rustix::{

@@ -1,9 +1,9 @@
 //! All workloads on all pairs of stacks and transports.
 
-use perfrun_api::{
+use perfrun_contract::{
     matrix::{Protocol, Stack, Transport},
     node::{Distribution, Measured},
-    plan::{Amount, Parameters},
+    parameters::{Amount, Parameters},
     workload::{Direction, OpenMode},
 };
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use perfrun_api::matrix::{Negotiation, Stack, Transport};
+use perfrun_contract::matrix::{Negotiation, Stack, Transport};
 use perfrun_node::stack::{self, Error, HostConfig};
 use tokio::{
     io::AsyncWriteExt,

@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures::future::join_all;
-use perfrun_api::matrix::{Identity, Negotiation, Protocol, Stack, Transport};
+use perfrun_contract::matrix::{Identity, Negotiation, Protocol, Stack, Transport};
 use perfrun_node::stack::{
     self, BoxStream, Connection, Host, HostConfig, Inbound, Keys, Relaying, StackMetrics,
 };

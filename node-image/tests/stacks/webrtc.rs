@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures::future::{join_all, try_join_all};
-use perfrun_api::matrix::{Negotiation, Stack, Transport};
+use perfrun_contract::matrix::{Negotiation, Stack, Transport};
 use perfrun_node::stack::{self, BoxStream, Connection, Error, Host, HostConfig, Inbound};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

@@ -1,6 +1,9 @@
 //! A run's life, decision by decision.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::runtime::events::EventType;
@@ -11,6 +14,7 @@ use perfrun_api::{
 };
 
 use super::*;
+use crate::plans::Outline;
 
 const DOCUMENT: &str = "
 apiVersion: perfrun.io/v1alpha1
@@ -27,7 +31,7 @@ spec:
 /// A run, its status so far, and a clock.
 struct Life {
     spec: PerfRunSpec,
-    plan: Plan,
+    plan: Arc<Plan>,
     status: PerfRunStatus,
     pods: Vec<NodePod>,
     task: Task,
@@ -48,7 +52,7 @@ impl Life {
     fn of(document: &str) -> Self {
         let run = document::parse(document).unwrap().remove(0);
         Self {
-            plan: plan(&run.spec).unwrap(),
+            plan: Arc::new(plan(&run.spec).unwrap()),
             spec: run.spec,
             status: PerfRunStatus::default(),
             pods: vec![],
@@ -65,12 +69,17 @@ impl Life {
 
     /// One pass in which the API server refuses pods.
     fn pass_with(&mut self, refusal: Option<Trouble>) -> Decision {
+        let outline = Outline::from(&*self.plan);
+        let planned = match need(&self.spec, &self.status, &self.task, self.turn.clone()) {
+            Need::Nothing => Planned::Over,
+            Need::Outline(trouble) => Planned::Held(outline, trouble),
+            Need::Whole => Planned::Whole(outline, self.plan.clone()),
+        };
         let facts = Facts {
             spec: &self.spec,
             status: &self.status,
-            plan: Ok(&self.plan),
+            planned: &planned,
             pods: &self.pods,
-            turn: self.turn.clone(),
             task: self.task.clone(),
             lost_on: &BTreeMap::new(),
             now: self.now,
@@ -79,7 +88,13 @@ impl Life {
         if let Some(trouble) = refusal {
             decision = refused(decision, trouble, &facts);
         }
-        self.status = status::next(&self.status, Some(1), Some(&self.plan), &decision.stage, self.now);
+        self.status = status::next(
+            &self.status,
+            Some(1),
+            planned.outline(),
+            &decision.stage,
+            self.now,
+        );
         decision
     }
 

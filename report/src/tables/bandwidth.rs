@@ -303,7 +303,7 @@ fn is_strict(parameters: &Parameters) -> bool {
 }
 
 fn is_small(parameters: &Parameters) -> bool {
-    let least = perfrun_api::measure::LEAST_BYTES_FOR_A_RATE;
+    let least = perfrun_api::node::LEAST_BYTES_FOR_A_RATE;
     matches!(parameters, Parameters::Bandwidth { amount: Amount::Count(bytes), streams, .. }
         if bytes.saturating_mul((*streams).into()) < least)
 }

@@ -23,7 +23,7 @@ use libp2p::{
         handler::{ConnectionEvent, DialUpgradeError, FullyNegotiatedInbound, FullyNegotiatedOutbound},
     },
 };
-use perfrun_api::matrix::Transport;
+use perfrun_contract::matrix::Transport;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::compat::FuturesAsyncReadCompatExt;
 

@@ -15,7 +15,7 @@ use libp2p::{
     multiaddr::{Multiaddr, Protocol},
     swarm::{ConnectionId, DialError, SwarmEvent, dial_opts::DialOpts},
 };
-use perfrun_api::matrix::Transport;
+use perfrun_contract::matrix::Transport;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{

@@ -14,7 +14,7 @@ use libp2p::{
     },
     swarm::NetworkBehaviour,
 };
-use perfrun_api::workload::RelayLimits;
+use perfrun_contract::workload::RelayLimits;
 
 use super::{
     behaviour::{Behaviour, Speaks},

@@ -19,8 +19,7 @@ use libp2p::{
     multiaddr::Multiaddr,
     noise, quic, tcp, tls, websocket, yamux,
 };
-use libp2p_webrtc::tokio as webrtc;
-use perfrun_api::matrix::{Stack, Transport};
+use perfrun_contract::matrix::{Stack, Transport};
 
 use super::setup;
 use crate::stack::{DIAL_TIMEOUT, Error};
@@ -119,15 +118,25 @@ pub(super) fn build(
         Transport::QuicV1 => quic::tokio::Transport::new(limits.quic(keypair))
             .map(|(peer, connection), _| (peer, StreamMuxerBox::new(connection)))
             .boxed(),
-        Transport::WebrtcDirect => {
-            // Its DTLS takes the process's choice of ciphers, and panics without one; an earlier host may have chosen.
-            let _ = rustls::crypto::ring::default_provider().install_default();
-            let certificate = webrtc::Certificate::generate(&mut rand::rng()).map_err(setup)?;
-            webrtc::Transport::new(keypair.clone(), certificate)
-                .map(|(peer, connection), _| (peer, StreamMuxerBox::new(connection)))
-                .boxed()
-        }
+        Transport::WebrtcDirect => webrtc(keypair)?,
     })
+}
+
+#[cfg(feature = "webrtc")]
+fn webrtc(keypair: &Keypair) -> Result<Boxed<(PeerId, StreamMuxerBox)>, Error> {
+    use libp2p_webrtc::tokio as webrtc;
+
+    // Its DTLS takes the process's choice of ciphers, and panics without one; an earlier host may have chosen.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let certificate = webrtc::Certificate::generate(&mut rand::rng()).map_err(setup)?;
+    Ok(webrtc::Transport::new(keypair.clone(), certificate)
+        .map(|(peer, connection), _| (peer, StreamMuxerBox::new(connection)))
+        .boxed())
+}
+
+#[cfg(not(feature = "webrtc"))]
+fn webrtc(_: &Keypair) -> Result<Boxed<(PeerId, StreamMuxerBox)>, Error> {
+    Err(Error::without_webrtc(Stack::Libp2p))
 }
 
 /// When the socket of a dial was connected.

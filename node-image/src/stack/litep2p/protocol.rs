@@ -12,7 +12,7 @@ use litep2p::{
     transport::Endpoint,
     types::SubstreamId,
 };
-use perfrun_api::matrix::Transport;
+use perfrun_contract::matrix::Transport;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::stack::{BoxStream, HostConfig, Inbound, webrtc};

@@ -11,7 +11,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use perfrun_api::matrix::{Stack, Transport};
+use perfrun_contract::matrix::{Stack, Transport};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional_with_sizes},
     net::{TcpListener, TcpStream},

@@ -10,7 +10,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use perfrun_api::matrix::{Stack, Transport};
+use perfrun_contract::matrix::{Stack, Transport};
 use quinn::{ClientConfig, Endpoint, IdleTimeout, ServerConfig, TransportConfig, VarInt};
 use tokio::{sync::mpsc, time::timeout};
 use tokio_util::sync::DropGuard;

@@ -10,7 +10,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use perfrun_api::matrix::{Stack, Transport};
+use perfrun_contract::matrix::{Stack, Transport};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpSocket, TcpStream},

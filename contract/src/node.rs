@@ -32,13 +32,28 @@ use strum::{AsRefStr, Display, EnumCount, EnumIter, IntoStaticStr};
 use crate::{
     histogram::Histogram,
     matrix::{Stack, Transport},
-    plan::Parameters,
+    parameters::Parameters,
 };
 use perfrun_link::{Backend, Capabilities, Link, State, probe};
 
 /// The second header that may carry the token, in the lower case that HTTP libraries want: the pod proxy of a Kubernetes
 /// API server takes `Authorization` for its own caller's and removes it.
 pub const TOKEN_HEADER: &str = "x-perfrun-token";
+
+/// What a node does in a run.
+#[derive(
+    Clone, Copy, Debug, Deserialize, Eq, Hash, JsonSchema, Ord, PartialEq, PartialOrd, Serialize, Display,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum Role {
+    /// Listens.
+    Server,
+    /// Dials.
+    Client,
+    /// Relays what servers and clients send each other.
+    Relay,
+}
 
 /// What a node is and what it runs on.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
@@ -358,6 +373,9 @@ pub struct Plateau {
     /// Round trips completed in it.
     pub round_trips: u64,
 }
+
+/// Below this, a rate says more about buffers and round trips than about bandwidth: only times are given.
+pub const LEAST_BYTES_FOR_A_RATE: u64 = 1 << 20;
 
 /// Bytes that went one way, over all streams of a node, and how long that took.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]

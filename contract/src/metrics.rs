@@ -334,6 +334,14 @@ pub mod run {
         "Always 1: the run's workload, its phase (Pending, Provisioning, Running, Succeeded, Failed, Cancelled), and once \
          it has ended, why",
     );
+    /// When it was in a phase.
+    pub const SEEN: Family = gauge(
+        "run_seen_timestamp",
+        &["workload", "phase", "reason"],
+        "When the run was last seen in the phase that labels name, in Unix time: now, while it is exported. Of several phases \
+         in a time range, the one with the greatest value is the last",
+    )
+    .in_unit("seconds");
     /// Its beginning.
     pub const STARTED: Family =
         gauge("run_start_timestamp", &[], "When the run began, in Unix time").in_unit("seconds");
@@ -376,6 +384,12 @@ pub mod run {
         ROW,
         "Median over the measured trials of a cell, of the metric and in the unit that labels name",
     );
+    /// The order of metrics.
+    pub const RANK: Family = gauge(
+        "result_rank",
+        &["metric", "unit"],
+        "Place of a metric among those that the run has results of: 1 is the one that stands for the workload, such as goodput",
+    );
     /// Lower ends of confidence intervals.
     pub const CI_LOW: Family = gauge(
         "result_ci95_low",
@@ -408,10 +422,12 @@ pub mod run {
     /// All of them.
     pub const ALL: &[Family] = &[
         INFO,
+        SEEN,
         STARTED,
         ENDED,
         TRIALS,
         SKIPPED,
+        RANK,
         MEDIAN,
         CI_LOW,
         CI_HIGH,

@@ -1,16 +1,22 @@
 //! Runs and their results as metrics: the same of the operator as of `perfrun run --metrics-listen`.
 
-use std::{borrow::Cow, fmt};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashMap},
+    fmt,
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use perfrun_api::{
     metrics::run,
     plan::Cell,
-    results::{SummaryRow, Unit},
+    results::{Metric, SummaryRow, Unit},
     spec::Phase,
 };
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder, registry::Registry};
 
-use crate::{encode, encode_samples};
+use perfrun_metrics::{encode, encode_samples};
 
 /// Where a run is that is on no cluster.
 pub const LOCAL: &str = "local";
@@ -41,7 +47,7 @@ pub struct RunView {
     /// Measured repetitions of each cell.
     pub iterations: u32,
     /// Its cells.
-    pub cells: Vec<Cell>,
+    pub cells: Arc<[Cell]>,
     /// Cells that cannot be measured.
     pub skipped: u32,
     /// What came out.
@@ -58,6 +64,9 @@ pub fn encode_runs(encoder: &mut DescriptorEncoder<'_>, runs: &[RunView]) -> fmt
             .filter_map(move |run| Some((run.labels(), value(run)?)))
     };
     encode_samples(encoder, &run::INFO, runs.iter().map(|run| (run.info(), 1.0)))?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_or(0.0, |since| since.as_secs_f64());
+    encode_samples(encoder, &run::SEEN, runs.iter().map(|run| (run.info(), now)))?;
     encode_samples(encoder, &run::STARTED, of_runs(|run| run.started))?;
     encode_samples(encoder, &run::ENDED, of_runs(|run| run.ended))?;
     let trials = runs.iter().flat_map(|run| {
@@ -70,6 +79,7 @@ pub fn encode_runs(encoder: &mut DescriptorEncoder<'_>, runs: &[RunView]) -> fmt
     });
     encode_samples(encoder, &run::TRIALS, trials)?;
     encode_samples(encoder, &run::SKIPPED, of_runs(|run| Some(run.skipped.into())))?;
+    encode_samples(encoder, &run::RANK, runs.iter().flat_map(RunView::ranks))?;
     let values: [(_, Value); 5] = [
         (run::MEDIAN, |row| Some(row.median)),
         (run::CI_LOW, |row| row.ci95_low),
@@ -125,9 +135,10 @@ impl RunView {
 
     /// Rows of the summary with their cells.
     fn rows(&self) -> impl Iterator<Item = (&Cell, &SummaryRow)> {
+        let cells: HashMap<&str, &Cell> = self.cells.iter().map(|cell| (cell.id.as_str(), cell)).collect();
         self.summary
             .iter()
-            .filter_map(|row| Some((self.cells.iter().find(|cell| cell.id == row.cell)?, row)))
+            .filter_map(move |row| Some((*cells.get(row.cell.as_str())?, row)))
     }
 
     fn cell(&self, cell: &Cell) -> Labels {
@@ -145,27 +156,30 @@ impl RunView {
     }
 
     fn row(&self, cell: &Cell, row: &SummaryRow) -> Labels {
-        let unit = match row.unit {
-            Unit::BitsPerSecond => "bits_per_second",
-            Unit::Seconds => "seconds",
-            Unit::PerSecond => "per_second",
-            Unit::Bytes => "bytes",
-            Unit::Share => "ratio",
-            Unit::Count => "count",
-        };
-        with(
-            self.cell(cell),
-            [("metric", row.metric.to_string().into()), ("unit", unit.into())],
-        )
+        with(self.cell(cell), metric(row.metric, row.unit))
+    }
+
+    /// Metrics that there are results of, the one that stands for the workload first.
+    fn ranks(&self) -> impl Iterator<Item = (Labels, f64)> {
+        let mut units: BTreeMap<Metric, Unit> = self.rows().map(|(_, row)| (row.metric, row.unit)).collect();
+        let first = Metric::HEADLINES
+            .into_iter()
+            .find_map(|metric| units.remove_entry(&metric));
+        let ranked = first.into_iter().chain(units).zip(1_u32..);
+        ranked.map(|((name, unit), rank)| (with(self.labels(), metric(name, unit)), rank.into()))
     }
 
     /// Repetitions that are not in the results, of all cells of a run that has ended.
     fn missing(&self) -> impl Iterator<Item = (Labels, f64)> {
-        let cells = self.cells.iter().filter(|_| self.ended.is_some());
-        cells.map(|cell| {
-            let rows = self.summary.iter().filter(|row| row.cell == cell.id);
+        let mut counts: HashMap<&str, u32> = HashMap::new();
+        for row in &self.summary {
             // A trial may lack a metric, but not all of them.
-            let measured = rows.map(|row| row.count).max().unwrap_or(0);
+            let count = counts.entry(&row.cell).or_default();
+            *count = row.count.max(*count);
+        }
+        let cells = self.cells.iter().filter(|_| self.ended.is_some());
+        cells.map(move |cell| {
+            let measured = counts.get(cell.id.as_str()).copied().unwrap_or(0);
             (self.cell(cell), self.iterations.saturating_sub(measured).into())
         })
     }
@@ -181,6 +195,18 @@ impl RunView {
             .into_iter()
             .map(|(cell, flag)| (with(self.cell(cell), [("flag", flag.to_string().into())]), 1.0))
     }
+}
+
+fn metric(name: Metric, unit: Unit) -> [(&'static str, Cow<'static, str>); 2] {
+    let unit = match unit {
+        Unit::BitsPerSecond => "bits_per_second",
+        Unit::Seconds => "seconds",
+        Unit::PerSecond => "per_second",
+        Unit::Bytes => "bytes",
+        Unit::Share => "ratio",
+        Unit::Count => "count",
+    };
+    [("metric", name.to_string().into()), ("unit", unit.into())]
 }
 
 fn with<const N: usize>(labels: Labels, more: [(&'static str, Cow<'static, str>); N]) -> Labels {

@@ -1,6 +1,32 @@
 //! Numbers as people in this field write them: three significant digits and the unit that suits.
 
-use perfrun_api::results::Unit;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use strum::Display;
+
+/// Units of metrics.
+#[derive(Clone, Copy, Debug, Deserialize, Display, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Unit {
+    /// Decimal bits per second.
+    #[strum(serialize = "bit/s")]
+    BitsPerSecond,
+    /// Seconds.
+    #[strum(serialize = "s")]
+    Seconds,
+    /// Things per second.
+    #[strum(serialize = "1/s")]
+    PerSecond,
+    /// Bytes.
+    #[strum(serialize = "B")]
+    Bytes,
+    /// A part of a whole; 1 is all of it.
+    #[strum(serialize = "1")]
+    Share,
+    /// A number.
+    #[strum(serialize = "")]
+    Count,
+}
 
 /// A unit with a prefix, chosen once for a value and used for its interval as well.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,6 +1,11 @@
 //! The node from a shell: a server and a client, without a conductor.
 #![allow(clippy::unwrap_used)]
 
+mod addresses;
+mod published;
+mod refused;
+mod terminal;
+
 use std::{
     io::{BufRead, BufReader, Read},
     process::{Child, ChildStdout, Command, Output, Stdio},
@@ -19,12 +24,18 @@ fn node(args: &[&str]) -> Command {
 struct Server {
     child: Child,
     stdout: BufReader<ChildStdout>,
+    /// The first of them.
     address: String,
+    addresses: Vec<String>,
 }
 
 impl Server {
     fn start(args: &[&str]) -> Self {
-        let mut child = node(&["server", "--listen", "127.0.0.1:0"])
+        Self::listening_on("127.0.0.1:0", args)
+    }
+
+    fn listening_on(listen: &str, args: &[&str]) -> Self {
+        let mut child = node(&["server", "--listen-address", listen])
             .args(args)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -35,11 +46,12 @@ impl Server {
         stdout.read_line(&mut line).unwrap();
         let listening: Value = serde_json::from_str(&line).unwrap();
         assert_eq!(listening["type"], "listening");
-        let address = listening["addresses"][0].as_str().unwrap().to_owned();
+        let addresses: Vec<String> = serde_json::from_value(listening["addresses"].clone()).unwrap();
         Self {
             child,
             stdout,
-            address,
+            address: addresses[0].clone(),
+            addresses,
         }
     }
 
@@ -178,6 +190,11 @@ fn lines_have_exactly_the_published_keys_and_come_once_a_second() {
         (&details["upload"]["bytes"], &details["download"]["bytes"]),
         (&5.into(), &6.into())
     );
+    // With --timing the line has its details: only the transfers show the timing.
+    let timed = lines(&[&client[..], &both, &["--timing", "compat"]].concat());
+    let timed: Value = serde_json::from_str(&timed[0]).unwrap();
+    assert_eq!(timed["timing"], "compat", "{timed}");
+    assert!(timed["upload"]["seconds"].is_f64(), "{timed}");
 }
 
 #[test]
@@ -186,6 +203,23 @@ fn a_key_in_ascii_gives_the_published_peer_id() {
         let server = Server::start(&["--stack", stack, "--node-key", "secret"]);
         let peer = "/p2p/12D3KooWBpZHDZu7YSbvPaPXKhkRNJvR7MkTJMQQAVBKx9mCqz3q";
         assert!(server.address.ends_with(peer), "{stack}: {}", server.address);
+    }
+}
+
+#[test]
+fn a_number_gives_the_peer_id_that_published_perf_clients_expect() {
+    let expected = "/p2p/12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN";
+    for (stack, transport) in [
+        ("libp2p", "tcp-tls"),
+        ("libp2p", "quic-v1"),
+        ("litep2p", "tcp"),
+        ("litep2p", "quic-v1"),
+    ] {
+        let link = ["--stack", stack, "--transport", transport, "--node-key-seed"];
+        let server = Server::start(&[&link[..], &["0"]].concat());
+        assert!(server.address.ends_with(expected), "{stack}: {}", server.address);
+        let other = Server::start(&[&link[..], &["1"]].concat());
+        assert!(!other.address.ends_with(expected), "{stack}: {}", other.address);
     }
 }
 
@@ -220,6 +254,9 @@ fn substreams_are_opened_and_timed() {
         ("libp2p", "tcp", "256"),
         ("litep2p", "tcp", "256"),
         ("litep2p", "quic-v1", "100"),
+        // The most that clients ask for, and that servers hold.
+        ("libp2p", "tcp", "1024"),
+        ("litep2p", "tcp", "1024"),
     ] {
         let link = ["--stack", stack, "--transport", transport];
         let server = Server::start(&link);
@@ -264,7 +301,7 @@ fn a_client_that_fails_says_why_and_prints_no_final_line() {
                 "--upload-bytes",
                 "1",
             ],
-            "cannot do",
+            "it has no TLS",
         ),
     ] {
         let output = run(&[&["client", "--server", &server.address][..], args].concat());

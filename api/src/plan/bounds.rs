@@ -1,0 +1,118 @@
+//! How much a document may ask for.
+//!
+//! A plan is made by an operator that all namespaces share, from a document that anybody may write. So all of it is counted
+//! before any of it is made: what a refused document costs does not depend on what it asks for.
+
+use std::collections::{BTreeSet, HashSet};
+
+use crate::{
+    matrix::Stack,
+    plan::{
+        Error, Parameters, Role,
+        names::{self, side},
+        points::{Axes, Point},
+    },
+    spec::{PerfRunSpec, StackName},
+};
+
+/// Most cells of a run: those of the matrix, skipped ones among them, and those of the raw baseline. Nobody reads a table of
+/// more, and each of them is kept with the results.
+pub const CELLS_MAX: u64 = 4096;
+
+/// Most nodes of a run. Each is a process or a pod.
+pub const NODES_MAX: u64 = 512;
+
+/// Most trials of a run: more would hardly end.
+pub const TRIALS_MAX: u64 = 100_000;
+
+/// Most measurements of a run: each node measures each of its trials. One takes about 1 KiB in results.json and in memory, and
+/// a quarter of that in ConfigMaps, without samples: half a GiB, and an eighth of one.
+pub const MEASUREMENTS_MAX: u64 = 500_000;
+
+/// How much a document asks for. What turns out to be skipped is counted, too.
+#[derive(Debug, Default, Eq, PartialEq)]
+pub(super) struct Size {
+    cells: u64,
+    nodes: u64,
+    trials: u64,
+    measurements: u64,
+}
+
+impl Size {
+    /// Counts, in a time that depends on the length of the document only.
+    pub fn of(spec: &PerfRunSpec, axes: &Axes<'_>, loads: &[Parameters]) -> Self {
+        let relayed = loads.iter().filter(|load| load.is_relayed()).count() as u64;
+        let (mut cells, mut measurements) = (0_u64, 0_u64);
+        let mut sides = HashSet::new();
+        let mut add = |point: &Point<'_>| {
+            let mut of = |role, stack, loads: u64| {
+                if loads > 0 {
+                    sides.insert(side(spec, role, stack));
+                }
+                loads * u64::from(names::count(&spec.topology, role))
+            };
+            // A server in memory is its client's.
+            let served = match point.transport.is_in_process() {
+                true => 0,
+                false => loads.len() as u64,
+            };
+            cells += loads.len() as u64;
+            measurements += of(Role::Client, point.client, loads.len() as u64)
+                + of(Role::Server, point.server, served)
+                + of(Role::Relay, point.server, relayed);
+        };
+        let raw = StackName(Stack::Raw.to_string());
+        for network in axes.networks() {
+            let (mut baseline, mut named) = (BTreeSet::new(), BTreeSet::new());
+            for point in axes.points(network) {
+                add(&point);
+                if (point.client, point.server) == (&raw, &raw) {
+                    named.insert(point.transport);
+                }
+                baseline.insert(point.transport.raw());
+            }
+            let needed = baseline
+                .difference(&named)
+                .filter(|transport| spec.matrix.raw_baseline && !transport.is_in_process());
+            needed.for_each(|transport| {
+                add(&Point {
+                    client: &raw,
+                    server: &raw,
+                    transport: *transport,
+                    network,
+                });
+            });
+        }
+        let rounds = u64::from(spec.warmup) + u64::from(spec.iterations);
+        let nodes = sides
+            .into_iter()
+            .map(|(role, _)| names::count(&spec.topology, role));
+        Self {
+            cells,
+            nodes: nodes.map(u64::from).sum(),
+            trials: cells.saturating_mul(rounds),
+            measurements: measurements.saturating_mul(rounds),
+        }
+    }
+
+    /// Refuses what is too much.
+    pub fn check(&self) -> Result<(), Error> {
+        let Self {
+            cells,
+            nodes,
+            trials,
+            measurements,
+        } = *self;
+        if cells > CELLS_MAX {
+            Err(Error::TooManyCells(cells))
+        } else if nodes > NODES_MAX {
+            Err(Error::TooManyNodes(nodes))
+        } else if trials > TRIALS_MAX {
+            Err(Error::TooManyTrials(trials))
+        } else if measurements > MEASUREMENTS_MAX {
+            Err(Error::TooManyMeasurements(measurements))
+        } else {
+            Ok(())
+        }
+    }
+}

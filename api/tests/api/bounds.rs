@@ -1,0 +1,176 @@
+//! How much a document may ask for, one below and one above.
+
+use perfrun_api::{
+    document,
+    plan::{self, CELLS_MAX, Error, MEASUREMENTS_MAX, NODES_MAX, TRIALS_MAX},
+};
+
+use crate::fixtures::spec;
+
+/// Sixteen variants of a stack, and their names.
+fn variants() -> (String, String) {
+    let names: Vec<String> = (0..16).map(|index| format!("v{index}")).collect();
+    let stacks: Vec<String> = names
+        .iter()
+        .map(|name| format!("{{name: {name}, stack: libp2p}}"))
+        .collect();
+    (stacks.join(", "), names.join(", "))
+}
+
+/// What a document with these parameters is refused for.
+fn refusal(document: &str) -> Option<Error> {
+    plan::plan(&spec(document)).err()
+}
+
+#[test]
+fn cells() {
+    let (stacks, names) = variants();
+    // Sixteen pairs with sixteen, on sixteen networks.
+    let networks: Vec<String> = (1..16)
+        .map(|delay| format!("{{name: n{delay}, delay: {delay}ms}}"))
+        .collect();
+    let document = |include: &str| {
+        format!(
+            "workload: {{ping: {{}}}}\niterations: 1\nwarmup: 0\nstacks: [{stacks}]\nnetworks: [{}]\n\
+             matrix: {{clients: [{names}], servers: [{names}], networks: [none, {}], include: [{include}], rawBaseline: false}}",
+            networks.join(", "),
+            (1..16)
+                .map(|delay| format!("n{delay}"))
+                .collect::<Vec<_>>()
+                .join(", "),
+        )
+    };
+    assert_eq!(plan::cells(&spec(&document(""))).unwrap().len() as u64, CELLS_MAX);
+    // A cell that the cross product has already is not counted twice.
+    let known = "{client: v0, server: v1, transport: tcp, network: n1}";
+    assert_eq!(refusal(&document(known)), None);
+    let another = "{client: v0, server: v1, transport: quic-v1, network: n1}";
+    let refused = refusal(&document(another)).unwrap();
+    assert_eq!(refused, Error::TooManyCells(CELLS_MAX + 1));
+    assert_eq!(
+        refused.to_string(),
+        "too much to run: 4097 cells with the raw baseline and those to skip, but a run has at most 4096: shorten the lists of \
+         matrix or workload"
+    );
+}
+
+#[test]
+fn cells_of_the_baseline() {
+    // On each network one over TCP and one over QUIC, beside the two pairs over three transports.
+    let document = |sizes: usize, clients: &str| {
+        let sizes: Vec<String> = (1..=sizes).map(|size| size.to_string()).collect();
+        let streams: Vec<String> = (1..=16).map(|streams| streams.to_string()).collect();
+        format!(
+            "workload: {{bandwidth: {{sizes: [{}], streams: [{}], directions: [upload]}}}}\niterations: 1\nwarmup: 0\n\
+             matrix: {{clients: [{clients}], servers: [litep2p, raw], transports: [tcp, ws, quic-v1]}}",
+            sizes.join(", "),
+            streams.join(", "),
+        )
+    };
+    let loads = |sizes: u64| sizes * 16;
+    assert_eq!(refusal(&document(32, "libp2p")), None);
+    assert_eq!(
+        refusal(&document(33, "libp2p")),
+        Some(Error::TooManyCells(loads(33) * (6 + 2)))
+    );
+    // The matrix names the baseline itself: it is not counted twice.
+    assert_eq!(
+        refusal(&document(64, "raw")),
+        Some(Error::TooManyCells(loads(64) * 6))
+    );
+}
+
+#[test]
+fn nodes() {
+    let (stacks, names) = variants();
+    let document = |servers: u32| {
+        format!(
+            "workload: {{ping: {{}}}}\niterations: 1\nwarmup: 0\nstacks: [{stacks}]\ntopology: {{clients: 16, servers: {servers}}}\n\
+             matrix: {{clients: [{names}], servers: [{names}], rawBaseline: false}}"
+        )
+    };
+    let plan = plan::plan(&spec(&document(16))).unwrap();
+    assert_eq!(plan.nodes.len() as u64, NODES_MAX);
+    let refused = refusal(&document(17)).unwrap();
+    assert_eq!(refused, Error::TooManyNodes(NODES_MAX + 16));
+    assert_eq!(
+        refused.to_string(),
+        "too much to run: 528 nodes, but a run has at most 512: lower topology.clients or topology.servers, or name fewer \
+         variants in matrix"
+    );
+}
+
+#[test]
+fn a_server_in_memory_is_no_node() {
+    let (stacks, names) = variants();
+    let document = format!(
+        "workload: {{ping: {{}}}}\nstacks: [{stacks}]\nmatrix: {{clients: [{names}], servers: [{names}], transports: [memory]}}\n\
+         topology: {{clients: 32, servers: 100}}"
+    );
+    assert_eq!(
+        plan::plan(&spec(&document)).unwrap().nodes.len() as u64,
+        NODES_MAX
+    );
+}
+
+#[test]
+fn trials() {
+    let document = |warmup: u32| {
+        let counts: Vec<String> = (1..=50).map(|count| count.to_string()).collect();
+        format!(
+            "workload: {{substreams: {{counts: [{}]}}}}\niterations: 1000\nwarmup: {warmup}\n\
+             matrix: {{clients: [libp2p, litep2p], servers: [libp2p], rawBaseline: false}}",
+            counts.join(", ")
+        )
+    };
+    let plan = plan::plan(&spec(&document(0))).unwrap();
+    assert_eq!(plan.trials.len() as u64, TRIALS_MAX);
+    let refused = refusal(&document(1)).unwrap();
+    assert_eq!(refused, Error::TooManyTrials(TRIALS_MAX + 100));
+    assert_eq!(
+        refused.to_string(),
+        "too much to run: 100100 trials, but a run has at most 100000: lower iterations, or shorten the lists of matrix or \
+         workload"
+    );
+}
+
+#[test]
+fn measurements() {
+    let document = |clients: u32| {
+        format!(
+            "workload: {{substreams: {{counts: [1, 2, 3, 4, 5]}}}}\niterations: 1000\nwarmup: 0\n\
+             topology: {{clients: {clients}, servers: 50}}\nmatrix: {{clients: [libp2p], servers: [libp2p], rawBaseline: false}}"
+        )
+    };
+    assert_eq!(refusal(&document(50)), None);
+    let refused = refusal(&document(51)).unwrap();
+    assert_eq!(refused, Error::TooManyMeasurements(MEASUREMENTS_MAX + 5000));
+    assert_eq!(
+        refused.to_string(),
+        "too much to run: 505000 measurements, one by each node in each trial, but a run has at most 500000: lower iterations, \
+         topology.clients or topology.servers, or shorten the lists of matrix or workload"
+    );
+}
+
+#[test]
+fn a_short_document_that_asks_for_very_much_is_refused() {
+    let run = document::parse(include_str!("too-large.yaml")).unwrap().remove(0);
+    assert_eq!(plan::plan(&run.spec), Err(Error::TooManyCells(96_768)));
+}
+
+#[test]
+fn what_is_left_out_is_not_counted() {
+    let (stacks, names) = variants();
+    let document = |exclude: &str| {
+        format!(
+            "workload: {{substreams: {{counts: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17]}}}}\niterations: 1\n\
+             stacks: [{stacks}]\nmatrix: {{clients: [{names}], servers: [{names}], exclude: [{exclude}], rawBaseline: false}}"
+        )
+    };
+    assert_eq!(
+        refusal(&document("{transport: ws}")),
+        Some(Error::TooManyCells(17 * 256))
+    );
+    let kept = plan::cells(&spec(&document("{client: v3}"))).unwrap();
+    assert_eq!(kept.len(), 17 * 240);
+}

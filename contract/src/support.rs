@@ -1,0 +1,145 @@
+//! What stacks cannot do. The facts are those of the stacks' current releases.
+
+use crate::{
+    matrix::{Identity, Negotiation, Protocol, Stack, Transport},
+    parameters::{Amount, Parameters},
+    workload::{Direction, OpenMode},
+};
+
+/// quinn's default stream credit, which litep2p does not change.
+const LITEP2P_QUIC_STREAMS: u32 = 100;
+
+/// Data channels that libp2p holds for a connection that has not taken them yet; it closes further ones.
+const LIBP2P_WEBRTC_BURST: u32 = 10;
+
+/// Connections that a server has with peers at the same time.
+const MOST_CONNECTIONS: u64 = 8192;
+
+/// Why a pair, client first, cannot do something over a transport, if so.
+pub fn unsupported(
+    client: Stack,
+    server: Stack,
+    transport: Transport,
+    parameters: &Parameters,
+) -> Option<String> {
+    match (client, server) {
+        (Stack::Raw, Stack::Raw) => return unsupported_by_raw(transport, parameters),
+        (Stack::Raw, _) | (_, Stack::Raw) => {
+            return Some("raw speaks only to raw: it has no peer-to-peer handshake".into());
+        }
+        _ => {}
+    }
+    if parameters.identity() == Identity::Rsa2048 && [client, server].contains(&Stack::Litep2p) {
+        return Some("litep2p has Ed25519 identities only".into());
+    }
+    if transport.is_in_process() {
+        return unsupported_in_process([client, server], parameters);
+    }
+    if transport == Transport::TcpTls && [client, server].contains(&Stack::Litep2p) {
+        return Some("litep2p secures TCP by Noise only, it has no TLS".into());
+    }
+    if parameters.is_relayed() && [client, server].contains(&Stack::Litep2p) {
+        return Some("litep2p has no circuit relay".into());
+    }
+    if parameters.is_relayed() && transport == Transport::WebrtcDirect {
+        let reason = "libp2p's relay passes on messages of 16 KiB, of which libp2p's webrtc-direct takes 8 KiB (rust-libp2p \
+                      issue 4049)";
+        return Some(reason.into());
+    }
+    if transport == Transport::WebrtcDirect && client == Stack::Litep2p {
+        return Some("litep2p listens on webrtc-direct, but cannot dial".into());
+    }
+    if parameters.negotiation() == Negotiation::V1Lazy && client == Stack::Litep2p {
+        return Some("litep2p cannot negotiate v1lazy as a client".into());
+    }
+    // The client opens all streams, and the server grants the credit for them.
+    match (transport, server) {
+        (Transport::QuicV1, Stack::Litep2p) if parameters.streams() > LITEP2P_QUIC_STREAMS => Some(format!(
+            "litep2p as a server allows {LITEP2P_QUIC_STREAMS} streams on a QUIC connection, fixed"
+        )),
+        (Transport::WebrtcDirect, Stack::Litep2p) => unsupported_by_litep2p_webrtc(parameters),
+        (Transport::WebrtcDirect, _) if is_cut_off(parameters) => {
+            let reason = "libp2p as a server on webrtc-direct does not notice that a download is cut off at its time: give sizes \
+                          instead of a duration";
+            Some(reason.into())
+        }
+        (Transport::WebrtcDirect, _) if burst(parameters) > LIBP2P_WEBRTC_BURST => Some(format!(
+            "libp2p as a server closes streams beyond {LIBP2P_WEBRTC_BURST} that are opened at once on webrtc-direct"
+        )),
+        _ => None,
+    }
+}
+
+fn unsupported_in_process(pair: [Stack; 2], parameters: &Parameters) -> Option<String> {
+    if pair.contains(&Stack::Litep2p) {
+        return Some("litep2p has no transport in memory".into());
+    }
+    let of_relay = matches!(
+        parameters,
+        Parameters::Relay { .. } | Parameters::RelayStress { .. }
+    );
+    of_relay.then(|| {
+        "peers that meet through a relay are in processes of their own, which memory does not join".into()
+    })
+}
+
+fn unsupported_by_litep2p_webrtc(parameters: &Parameters) -> Option<String> {
+    let protocol = parameters.protocol();
+    if matches!(protocol, Protocol::Perf | Protocol::TestData) {
+        return Some(format!(
+            "litep2p acknowledges the end of a webrtc-direct stream, which libp2p takes for an error (rust-libp2p issue 4600): \
+             {} needs that end, litep2p-perf does not",
+            protocol.as_ref()
+        ));
+    }
+    let many = matches!(parameters, Parameters::Bandwidth { streams: 2.., direction, .. } if *direction != Direction::Upload);
+    many.then(|| {
+        "litep2p as a server on webrtc-direct gets stuck when it sends on several streams at once".into()
+    })
+}
+
+/// Whether the client stops the server while that sends.
+fn is_cut_off(parameters: &Parameters) -> bool {
+    match parameters {
+        Parameters::Bandwidth {
+            amount: Amount::Seconds(_),
+            direction,
+            ..
+        } => *direction != Direction::Upload,
+        _ => false,
+    }
+}
+
+/// Streams that are opened at once on one connection.
+fn burst(parameters: &Parameters) -> u32 {
+    match parameters {
+        Parameters::Substreams {
+            mode: OpenMode::Paced,
+            ..
+        } => 1,
+        Parameters::Echo(echo) if echo.stream_interval_seconds > 0.0 => 1,
+        _ => parameters.streams(),
+    }
+}
+
+fn unsupported_by_raw(transport: Transport, parameters: &Parameters) -> Option<String> {
+    let reason = match (transport, parameters) {
+        (Transport::Memory, _) => "raw has nothing in memory: bytes that nobody carries need no baseline",
+        (Transport::TcpTls, _) => "raw has no TLS over TCP: its baseline is plain tcp",
+        (Transport::Ws, _) => "raw has no WebSocket: its baseline is plain tcp",
+        (Transport::WebrtcDirect, _) => "raw has no WebRTC: its baseline is quic-v1",
+        (_, Parameters::Substreams { .. }) => {
+            "raw opens streams without a round trip: there is nothing to compare with"
+        }
+        (Transport::QuicV1, Parameters::Relay { .. } | Parameters::RelayStress { .. }) => {
+            "raw has no baseline for this on QUIC: its server would not learn of a stream on which the client sends nothing"
+        }
+        (Transport::Tcp, Parameters::Echo(echo)) if echo.streams() > MOST_CONNECTIONS => {
+            return Some(format!(
+                "raw has a TCP connection for each stream, and a server takes {MOST_CONNECTIONS}"
+            ));
+        }
+        _ => return None,
+    };
+    Some(reason.into())
+}

@@ -1,0 +1,200 @@
+//! What cannot be measured between two shells, and what to do when something failed: sentences for people.
+
+use anyhow::{anyhow, bail};
+use perfrun_contract::{
+    matrix::{Negotiation, Protocol, Stack, Transport},
+    node::Reason,
+    parameters::{Amount, Parameters},
+    support::unsupported,
+};
+
+use crate::workload::{Failed, Setup};
+
+/// Streams that a litep2p server holds on a QUIC connection, fixed.
+pub(super) const LITEP2P_QUIC_STREAMS: u32 = 100;
+
+/// What the published litep2p-perf servers count in.
+const PUBLISHED_BLOCK: u64 = 1024;
+
+/// Refuses what this stack can serve to no client.
+pub(super) fn check_server(
+    stack: Stack,
+    transport: Transport,
+    parameters: &Parameters,
+) -> anyhow::Result<()> {
+    refuse(peers(stack).map(|client| unsupported(client, stack, transport, parameters)))
+}
+
+/// Refuses what this stack can do with no server, and what has no effect.
+pub(super) fn check_client(
+    stack: Stack,
+    transport: Transport,
+    parameters: &Parameters,
+) -> anyhow::Result<()> {
+    match (stack, parameters.negotiation()) {
+        (Stack::Raw, Negotiation::V1Lazy) => {
+            bail!("raw negotiates no protocol: leave out --negotiation, or use --stack libp2p")
+        }
+        (Stack::Litep2p, Negotiation::V1Lazy) => {
+            bail!(
+                "litep2p cannot negotiate v1lazy as a client: leave out --negotiation, or use --stack libp2p"
+            )
+        }
+        _ => {}
+    }
+    if let (Stack::Raw, Parameters::Substreams { .. }) = (stack, parameters) {
+        bail!("raw opens streams without a round trip, so there is nothing to time: use another --stack");
+    }
+    refuse(peers(stack).map(|server| unsupported(stack, server, transport, parameters)))
+}
+
+/// Stacks that may be at the other end.
+fn peers(stack: Stack) -> impl Iterator<Item = Stack> {
+    let peers: &[Stack] = match stack {
+        Stack::Raw => &[Stack::Raw],
+        Stack::Libp2p | Stack::Litep2p => &[Stack::Libp2p, Stack::Litep2p],
+    };
+    peers.iter().copied()
+}
+
+/// Fails with the first reason if there is one with every peer.
+fn refuse(reasons: impl Iterator<Item = Option<String>>) -> anyhow::Result<()> {
+    let reasons: Option<Vec<String>> = reasons.collect();
+    match reasons.and_then(|reasons| reasons.into_iter().next()) {
+        Some(reason) => bail!("{reason}. Choose another --transport or --stack"),
+        None => Ok(()),
+    }
+}
+
+/// A failure, and what to do about it where that is known.
+pub(super) fn explain(setup: &Setup, Failed(failure): Failed) -> anyhow::Error {
+    let advice = match failure.reason {
+        Reason::OpenFailed => on_opening(setup),
+        Reason::UnexpectedBytes | Reason::TooFewBytes | Reason::StreamFailed | Reason::Timeout => {
+            on_sizes(&setup.parameters, setup.download)
+        }
+        _ => None,
+    };
+    let advice = advice.map_or(String::new(), |advice| format!(". {advice}"));
+    anyhow!("{} ({}){advice}", failure.message, failure.reason)
+}
+
+/// For streams that did not open.
+pub(super) fn on_opening(setup: &Setup) -> Option<&'static str> {
+    let may_be_too_many =
+        setup.transport == Transport::QuicV1 && setup.parameters.streams() > LITEP2P_QUIC_STREAMS;
+    may_be_too_many
+        .then_some("A litep2p server holds 100 streams on a QUIC connection: open no more than that")
+}
+
+/// For exchanges that failed or did not end.
+fn on_sizes(parameters: &Parameters, download: Option<Amount>) -> Option<&'static str> {
+    let Parameters::Bandwidth {
+        protocol: Protocol::Litep2pPerf,
+        amount,
+        ..
+    } = parameters
+    else {
+        return None;
+    };
+    let is_whole =
+        |amount: &Amount| matches!(amount, Amount::Count(bytes) if bytes.is_multiple_of(PUBLISHED_BLOCK));
+    let all_whole = [Some(*amount), download].iter().flatten().all(is_whole);
+    (!all_whole).then_some(
+        "If this is a server of the published litep2p-perf: it rounds sizes up to 1 KiB, give multiples of 1Ki",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use perfrun_contract::{
+        parameters::Amount::Count,
+        quantity::ByteSize,
+        workload::{Direction, OpenMode, Timing},
+    };
+
+    use super::*;
+
+    fn bandwidth(protocol: Protocol, bytes: u64) -> Parameters {
+        Parameters::Bandwidth {
+            protocol,
+            direction: Direction::Both,
+            amount: Count(bytes),
+            streams: 1,
+            chunk_bytes: ByteSize(1024),
+            timing: Timing::Strict,
+            negotiation: Negotiation::V1,
+        }
+    }
+
+    fn substreams(negotiation: Negotiation) -> Parameters {
+        Parameters::Substreams {
+            count: 1000,
+            mode: OpenMode::Burst,
+            rate: None,
+            negotiation,
+        }
+    }
+
+    #[test]
+    fn sizes_that_published_servers_round_are_advised_against() {
+        for (protocol, upload, download, is_advised) in [
+            (Protocol::Litep2pPerf, 1024, Some(2048), false),
+            (Protocol::Litep2pPerf, 1 << 30, None, false),
+            (Protocol::Litep2pPerf, 1000, None, true),
+            (Protocol::Litep2pPerf, 1025, Some(2048), true),
+            (Protocol::Litep2pPerf, 1024, Some(2047), true),
+            (Protocol::Perf, 1025, Some(2047), false),
+        ] {
+            let advice = on_sizes(&bandwidth(protocol, upload), download.map(Count));
+            let what = format!("{protocol:?} {upload} {download:?}: {advice:?}");
+            assert_eq!(advice.is_some(), is_advised, "{what}");
+            assert!(
+                advice.is_none_or(|words| words.contains("multiples of 1Ki")),
+                "{what}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_no_peer_can_do_is_refused_with_the_reason() {
+        use Transport::{QuicV1, Tcp, TcpTls, WebrtcDirect, Ws};
+        let both = &bandwidth(Protocol::Litep2pPerf, 1);
+        for (refused, words) in [
+            (check_client(Stack::Litep2p, TcpTls, both), "it has no TLS"),
+            (check_client(Stack::Litep2p, WebrtcDirect, both), "cannot dial"),
+            (check_client(Stack::Raw, Ws, both), "raw has no WebSocket"),
+            (check_server(Stack::Litep2p, TcpTls, both), "it has no TLS"),
+            (check_server(Stack::Raw, WebrtcDirect, both), "raw has no WebRTC"),
+            (
+                check_server(Stack::Litep2p, WebrtcDirect, &bandwidth(Protocol::Perf, 1)),
+                "litep2p-perf does not",
+            ),
+            (
+                check_client(Stack::Raw, Tcp, &substreams(Negotiation::V1)),
+                "nothing to time",
+            ),
+            (
+                check_client(Stack::Raw, Tcp, &substreams(Negotiation::V1Lazy)),
+                "leave out --negotiation",
+            ),
+            (
+                check_client(Stack::Litep2p, Tcp, &substreams(Negotiation::V1Lazy)),
+                "leave out --negotiation",
+            ),
+        ] {
+            let refused = refused.unwrap_err().to_string();
+            assert!(refused.contains(words), "{words}: {refused}");
+        }
+        for possible in [
+            // The server may be libp2p, which holds more of them than litep2p.
+            check_client(Stack::Litep2p, QuicV1, &substreams(Negotiation::V1)),
+            check_client(Stack::Libp2p, Tcp, &substreams(Negotiation::V1Lazy)),
+            check_client(Stack::Libp2p, WebrtcDirect, both),
+            check_server(Stack::Litep2p, WebrtcDirect, both),
+            check_server(Stack::Raw, QuicV1, both),
+        ] {
+            possible.unwrap();
+        }
+    }
+}

@@ -1,0 +1,458 @@
+//! What the commands print: JSON lines for programs, sentences for people.
+//!
+//! JSON lines of a bandwidth client are those of the published perf tools: `intermediate` once a second with what was
+//! moved in that interval, `final` at the end with everything, its time counted from before the dial.
+
+use perfrun_contract::{
+    matrix::Negotiation,
+    node::{LEAST_BYTES_FOR_A_RATE, Transfer},
+    units::{self, Unit},
+    workload::Timing,
+};
+use serde::Serialize;
+
+use crate::record;
+
+/// For whom lines are.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Form {
+    /// Programs.
+    Json,
+    /// People.
+    Sentences,
+}
+
+impl Form {
+    /// People read terminals, programs read everything else.
+    pub fn new(json: bool, is_terminal: bool) -> Self {
+        if json || !is_terminal {
+            Self::Json
+        } else {
+            Self::Sentences
+        }
+    }
+
+    /// Prints one of the two.
+    pub fn print<J: Serialize>(self, json: impl FnOnce() -> J, sentences: impl FnOnce() -> String) {
+        match self {
+            Self::Json => record::write(&json()),
+            Self::Sentences => record::write_line(&sentences()),
+        }
+    }
+}
+
+/// Where a server listens.
+#[derive(Serialize)]
+pub(super) struct Listening {
+    r#type: &'static str,
+    addresses: Vec<String>,
+}
+
+impl Listening {
+    pub fn new(addresses: Vec<String>) -> Self {
+        Self {
+            r#type: "listening",
+            addresses,
+        }
+    }
+
+    pub fn sentences(&self) -> String {
+        let each = self
+            .addresses
+            .iter()
+            .map(|address| format!("Listening on {address}"));
+        each.collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// A line of the published perf tools; `time_seconds` of an intermediate one is the interval.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Line {
+    r#type: &'static str,
+    time_seconds: f64,
+    upload_bytes: u64,
+    download_bytes: u64,
+    /// More than the published tools say, in the final line only, and only on request: a consumer may be strict.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    details: Option<Details>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Details {
+    timing: Timing,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connect_seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    upload: Option<Transfer>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    download: Option<Transfer>,
+}
+
+/// What was moved since the last interval.
+pub(super) struct Interval {
+    /// Since before the dial.
+    pub after_seconds: f64,
+    /// Since the last interval.
+    pub seconds: f64,
+    pub uploaded: u64,
+    pub downloaded: u64,
+}
+
+impl Interval {
+    pub fn line(&self) -> Line {
+        Line {
+            r#type: "intermediate",
+            time_seconds: self.seconds,
+            upload_bytes: self.uploaded,
+            download_bytes: self.downloaded,
+            details: None,
+        }
+    }
+
+    pub fn sentence(&self) -> String {
+        let moved = [("uploaded", self.uploaded), ("downloaded", self.downloaded)]
+            .into_iter()
+            .filter(|(_, bytes)| *bytes > 0)
+            .map(|(verb, bytes)| {
+                let amount = units::text(Unit::Bytes, bytes as f64);
+                format!("{verb} {amount}, {}", rate(bytes, self.seconds))
+            });
+        let moved = moved.collect::<Vec<_>>();
+        let what = if moved.is_empty() {
+            "nothing moved".to_owned()
+        } else {
+            moved.join("; ")
+        };
+        format!("{:.1} s: {what}", self.after_seconds)
+    }
+}
+
+/// What a bandwidth client measured.
+pub(super) struct Measured {
+    /// From before the dial to the end.
+    pub seconds: f64,
+    pub uploaded: u64,
+    pub downloaded: u64,
+    pub streams: u32,
+    pub timing: Timing,
+    pub connect_seconds: Option<f64>,
+    pub upload: Option<Transfer>,
+    pub download: Option<Transfer>,
+}
+
+impl Measured {
+    pub fn line(&self, with_details: bool) -> Line {
+        Line {
+            r#type: "final",
+            time_seconds: self.seconds,
+            upload_bytes: self.uploaded,
+            download_bytes: self.downloaded,
+            details: with_details.then_some(Details {
+                timing: self.timing,
+                connect_seconds: self.connect_seconds,
+                upload: self.upload,
+                download: self.download,
+            }),
+        }
+    }
+
+    /// Time and bandwidth of each direction, and what they are counted from and to.
+    pub fn sentences(&self) -> String {
+        let mut lines = vec![];
+        if let Some(seconds) = self.connect_seconds {
+            lines.push(format!("Connected in {}.", time(seconds)));
+        }
+        let ways = [
+            ("Uploaded", self.upload.map(|upload| self.upload(upload))),
+            (
+                "Downloaded",
+                self.download.map(|download| self.download(download)),
+            ),
+        ];
+        let mut without_a_rate = false;
+        for (verb, way) in ways {
+            let Some(way) = way else { continue };
+            without_a_rate |= way.rate.is_none();
+            let streams = match self.streams {
+                1 => String::new(),
+                streams => format!(" on {streams} streams"),
+            };
+            let rate = way.rate.map_or(String::new(), |rate| format!(": {rate}"));
+            lines.push(format!(
+                "{verb} {}{streams} in {}{rate} ({}, {}).",
+                units::size(way.bytes),
+                time(way.seconds),
+                self.timing,
+                way.span
+            ));
+        }
+        if without_a_rate {
+            lines.push(
+                "Below 1 MiB a strict time is mostly one round trip and gives no bandwidth; --timing compat prints what the \
+                 published tools print."
+                    .to_owned(),
+            );
+        }
+        lines.join("\n")
+    }
+
+    fn upload(&self, upload: Transfer) -> Way {
+        let is_strict = self.timing == Timing::Strict;
+        Way {
+            bytes: upload.bytes,
+            seconds: upload.seconds,
+            rate: (!is_strict || upload.bytes >= LEAST_BYTES_FOR_A_RATE)
+                .then(|| rate(upload.bytes, upload.seconds)),
+            span: if is_strict {
+                "until the server had read everything"
+            } else {
+                "until the client had written everything"
+            },
+        }
+    }
+
+    /// With the upload before it, the request waits until that is read, which is not the download's: a strict time
+    /// begins with its first bytes, so these do not count for the rate.
+    fn download(&self, download: Transfer) -> Way {
+        let whole = Way {
+            bytes: download.bytes,
+            seconds: download.seconds,
+            rate: None,
+            span: "from the request to the last byte",
+        };
+        match (
+            self.timing,
+            download.first_to_last_seconds,
+            download.bytes_after_first,
+        ) {
+            (Timing::Compat, ..) => Way {
+                rate: Some(rate(download.bytes, download.seconds)),
+                ..whole
+            },
+            (Timing::Strict, Some(seconds), Some(bytes))
+                if download.bytes >= LEAST_BYTES_FOR_A_RATE && seconds > 0.0 =>
+            {
+                Way {
+                    seconds,
+                    rate: Some(rate(bytes, seconds)),
+                    span: "from the first bytes to the last",
+                    ..whole
+                }
+            }
+            (Timing::Strict, ..) => whole,
+        }
+    }
+}
+
+/// One direction, as it is told.
+struct Way {
+    bytes: u64,
+    seconds: f64,
+    rate: Option<String>,
+    /// What the time is counted from and to.
+    span: &'static str,
+}
+
+/// What a substreams client measured; nothing where no substream was opened.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Substreams {
+    pub r#type: &'static str,
+    pub substreams: u32,
+    pub failures: u64,
+    pub mean_seconds: Option<f64>,
+    pub p50_seconds: Option<f64>,
+    pub p99_seconds: Option<f64>,
+    pub max_seconds: Option<f64>,
+    pub mean_compat_seconds: Option<f64>,
+    #[serde(skip)]
+    pub negotiation: Negotiation,
+    /// What to do if some did not open.
+    #[serde(skip)]
+    pub advice: Option<&'static str>,
+}
+
+impl Substreams {
+    pub fn sentences(&self) -> String {
+        let mut lines = vec![];
+        let opened = u64::from(self.substreams).saturating_sub(self.failures);
+        let count = if self.failures == 0 {
+            format!("{opened} substream{}", if opened == 1 { "" } else { "s" })
+        } else {
+            format!("{opened} of {} substreams", self.substreams)
+        };
+        let lazy = match self.negotiation {
+            Negotiation::V1 => "",
+            Negotiation::V1Lazy => " (v1lazy: open before the server has answered)",
+        };
+        let shown = |seconds: Option<f64>| seconds.map_or("?".to_owned(), time);
+        lines.push(format!(
+            "Opened {count} in {}{lazy}: {} on average, half of them within {}, 99 % within {}.",
+            shown(self.max_seconds),
+            shown(self.mean_seconds),
+            shown(self.p50_seconds),
+            shown(self.p99_seconds),
+        ));
+        if let Some(seconds) = self.mean_compat_seconds {
+            lines.push(format!(
+                "Counted from after the last request, as litep2p-perf does: {} on average.",
+                time(seconds)
+            ));
+        }
+        if self.failures > 0 {
+            let advice = self.advice.map_or(String::new(), |advice| format!(" {advice}."));
+            lines.push(format!("{} failed to open.{advice}", self.failures));
+        }
+        lines.join("\n")
+    }
+}
+
+fn time(seconds: f64) -> String {
+    units::text(Unit::Seconds, seconds)
+}
+
+fn rate(bytes: u64, seconds: f64) -> String {
+    units::text(Unit::BitsPerSecond, bytes as f64 * 8.0 / seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sentences_are_for_terminals_unless_json_is_asked_for() {
+        assert_eq!(Form::new(false, true), Form::Sentences);
+        assert_eq!(Form::new(true, true), Form::Json);
+        assert_eq!(Form::new(false, false), Form::Json);
+        assert_eq!(Form::new(true, false), Form::Json);
+    }
+
+    fn measured(timing: Timing, bytes: u64) -> Measured {
+        Measured {
+            seconds: 9.0,
+            uploaded: bytes,
+            downloaded: bytes,
+            streams: 1,
+            timing,
+            connect_seconds: Some(0.001_234),
+            upload: Some(Transfer {
+                bytes,
+                seconds: 2.0,
+                ..Transfer::default()
+            }),
+            download: Some(Transfer {
+                bytes,
+                seconds: 4.0,
+                bytes_after_first: Some(bytes * 3 / 4),
+                first_to_last_seconds: Some(0.5),
+            }),
+        }
+    }
+
+    #[test]
+    fn each_direction_has_its_own_time_and_bandwidth() {
+        assert_eq!(
+            measured(Timing::Strict, 64 << 20).sentences(),
+            "Connected in 1.23 ms.\n\
+             Uploaded 64 MiB in 2.00 s: 268 Mbit/s (strict, until the server had read everything).\n\
+             Downloaded 64 MiB in 500 ms: 805 Mbit/s (strict, from the first bytes to the last)."
+        );
+        let several = Measured {
+            streams: 4,
+            ..measured(Timing::Compat, 1 << 20)
+        };
+        assert_eq!(
+            several.sentences(),
+            "Connected in 1.23 ms.\n\
+             Uploaded 1 MiB on 4 streams in 2.00 s: 4.19 Mbit/s (compat, until the client had written everything).\n\
+             Downloaded 1 MiB on 4 streams in 4.00 s: 2.10 Mbit/s (compat, from the request to the last byte)."
+        );
+        let one_way = Measured {
+            upload: None,
+            connect_seconds: None,
+            ..measured(Timing::Strict, 1 << 30)
+        };
+        assert_eq!(
+            one_way.sentences(),
+            "Downloaded 1 GiB in 500 ms: 12.9 Gbit/s (strict, from the first bytes to the last)."
+        );
+    }
+
+    #[test]
+    fn little_has_a_bandwidth_only_as_the_published_tools_time_it() {
+        assert_eq!(
+            measured(Timing::Strict, 1500).sentences(),
+            "Connected in 1.23 ms.\n\
+             Uploaded 1500 B in 2.00 s (strict, until the server had read everything).\n\
+             Downloaded 1500 B in 4.00 s (strict, from the request to the last byte).\n\
+             Below 1 MiB a strict time is mostly one round trip and gives no bandwidth; --timing compat prints what the \
+             published tools print."
+        );
+        assert_eq!(
+            measured(Timing::Compat, 1024).sentences(),
+            "Connected in 1.23 ms.\n\
+             Uploaded 1 KiB in 2.00 s: 4.10 kbit/s (compat, until the client had written everything).\n\
+             Downloaded 1 KiB in 4.00 s: 2.05 kbit/s (compat, from the request to the last byte)."
+        );
+    }
+
+    #[test]
+    fn an_interval_says_what_moved_in_it() {
+        let mut interval = Interval {
+            after_seconds: 3.004,
+            seconds: 1.0,
+            uploaded: 51_500_000,
+            downloaded: 0,
+        };
+        assert_eq!(interval.sentence(), "3.0 s: uploaded 49.1 MiB, 412 Mbit/s");
+        interval.downloaded = 1 << 20;
+        interval.seconds = 0.5;
+        assert_eq!(
+            interval.sentence(),
+            "3.0 s: uploaded 49.1 MiB, 824 Mbit/s; downloaded 1.00 MiB, 16.8 Mbit/s"
+        );
+        (interval.uploaded, interval.downloaded) = (0, 0);
+        assert_eq!(interval.sentence(), "3.0 s: nothing moved");
+    }
+
+    fn substreams(failures: u64, negotiation: Negotiation) -> Substreams {
+        Substreams {
+            r#type: "substreams",
+            substreams: 32,
+            failures,
+            mean_seconds: Some(683e-6),
+            p50_seconds: Some(651e-6),
+            p99_seconds: Some(1.0e-3),
+            max_seconds: Some(1.1e-3),
+            mean_compat_seconds: (failures == 0).then_some(650e-6),
+            negotiation,
+            advice: Some("Open fewer"),
+        }
+    }
+
+    #[test]
+    fn substreams_have_an_average_by_both_clocks() {
+        assert_eq!(
+            substreams(0, Negotiation::V1).sentences(),
+            "Opened 32 substreams in 1.10 ms: 683 µs on average, half of them within 651 µs, 99 % within 1.00 ms.\n\
+             Counted from after the last request, as litep2p-perf does: 650 µs on average."
+        );
+        assert_eq!(
+            substreams(2, Negotiation::V1Lazy).sentences(),
+            "Opened 30 of 32 substreams in 1.10 ms (v1lazy: open before the server has answered): 683 µs on average, half of \
+             them within 651 µs, 99 % within 1.00 ms.\n\
+             2 failed to open. Open fewer."
+        );
+    }
+
+    #[test]
+    fn every_address_of_a_server_has_its_line() {
+        let listening = Listening::new(vec!["/ip4/10.0.0.1/tcp/1".into(), "/ip6/::1/tcp/1".into()]);
+        assert_eq!(
+            listening.sentences(),
+            "Listening on /ip4/10.0.0.1/tcp/1\nListening on /ip6/::1/tcp/1"
+        );
+    }
+}

@@ -1,0 +1,93 @@
+//! A client against a server that counts as those of the published litep2p-perf do.
+
+use std::{io, net::Ipv4Addr, sync::Arc, time::Duration};
+
+use perfrun_contract::matrix::{Identity, Negotiation, Protocol, Stack, Transport};
+use perfrun_node::stack::{self, BoxStream, Host, HostConfig, Inbound, Keys, Relaying, StackMetrics};
+use prometheus_client::registry::Registry;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    runtime::Runtime,
+    sync::mpsc,
+};
+
+use crate::{lines, run};
+
+/// Reads and writes whole blocks of 1 KiB, whatever sizes say.
+async fn serve(mut stream: BoxStream) -> io::Result<()> {
+    // Until everything has arrived, so that a block surely takes in what follows the upload.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let mut block = [0; 1024];
+    let (upload, mut read) = (stream.read_u64().await?, 0);
+    while read < upload {
+        match stream.read(&mut block).await? {
+            0 => return Ok(()),
+            bytes => read += bytes as u64,
+        }
+    }
+    let download = stream.read_u64().await?;
+    for _ in 0..download.div_ceil(1024) {
+        stream.write_all(&block).await?;
+    }
+    stream.flush().await
+}
+
+async fn start() -> Box<dyn Host> {
+    let (inbound, mut events) = mpsc::unbounded_channel();
+    let config = HostConfig {
+        transport: Transport::Tcp,
+        protocol: Protocol::Litep2pPerf,
+        negotiation: Negotiation::V1,
+        listen: Some((Ipv4Addr::LOCALHOST.into(), 0)),
+        identity: Keys::New(Identity::Ed25519),
+        max_streams: 64,
+        relaying: Relaying::No,
+        metrics: Arc::new(StackMetrics::new(&mut Registry::default())),
+    };
+    let host = stack::start(Stack::Litep2p, config, inbound).await.unwrap();
+    tokio::spawn(async move {
+        while let Some(event) = events.recv().await {
+            if let Inbound::Stream(stream) = event {
+                tokio::spawn(serve(stream));
+            }
+        }
+    });
+    host
+}
+
+#[test]
+fn sizes_that_the_published_servers_round_up_get_the_advice() {
+    let runtime = Runtime::new().unwrap();
+    let server = runtime.block_on(start());
+    for stack in ["litep2p", "libp2p"] {
+        let client = [
+            "client",
+            "--stack",
+            stack,
+            "--server",
+            &server.addresses()[0],
+            "--timeout",
+            "4",
+        ];
+        let measured = lines(&[&client[..], &["--upload-bytes", "3Ki", "--download-bytes", "2Ki"]].concat());
+        assert!(
+            measured[0].contains(r#""uploadBytes":3072,"downloadBytes":2048"#),
+            "{measured:?}"
+        );
+        for (option, words) in [
+            // The header of the download is in the last block of the upload.
+            ("--upload-bytes", "not done after 4s"),
+            // The last block holds more bytes than the client requested.
+            ("--download-bytes", "(UnexpectedBytes)"),
+        ] {
+            let output = run(&[&client[..], &[option, "1500"]].concat());
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert!(!output.status.success(), "{stack} {option}");
+            assert!(stderr.contains(words), "{stack} {option}: {stderr}");
+            assert!(
+                stderr.contains("give multiples of 1Ki"),
+                "{stack} {option}: {stderr}"
+            );
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Options that would have no effect, or that contradict each other.
+
+use crate::run;
+
+#[test]
+fn what_would_have_no_effect_is_refused_with_what_to_do() {
+    const CLIENT: [&str; 5] = ["client", "--server", "127.0.0.1:1", "--upload-bytes", "1"];
+    const SUBSTREAMS: [&str; 3] = ["client-substream", "--server", "127.0.0.1:1"];
+    const QUIC: &str = "/ip4/127.0.0.1/udp/0/quic-v1";
+    for (command, options, words) in [
+        (
+            &["server"][..],
+            &["--transport", "tcp", "--listen", QUIC][..],
+            "leave out --transport",
+        ),
+        (
+            &["server"],
+            &["--listen", "/ip4/127.0.0.1/udp/0"],
+            "/ip4/0.0.0.0/tcp/33333",
+        ),
+        (
+            &["server"],
+            &["--stack", "raw", "--node-key", "secret"],
+            "leave out --node-key",
+        ),
+        (
+            &["server"],
+            &["--stack", "raw", "--node-key-seed", "0"],
+            "leave out --node-key",
+        ),
+        (
+            &["server"],
+            &["--node-key", "secret", "--node-key-seed", "0"],
+            "cannot be used with",
+        ),
+        (&["server"], &["--node-key-seed", "256"], "256"),
+        (&["server"], &["--chunk-bytes", "0"], "give 1 to 16Mi"),
+        (&CLIENT, &["--chunk-bytes", "0"], "give 1 to 16Mi"),
+        (&CLIENT, &["--chunk-bytes", "17Mi"], "give 1 to 16Mi"),
+        (&CLIENT, &["--streams", "1025"], "give 1 to 1024"),
+        (&CLIENT, &["--timeout", "0"], "give more than 0"),
+        (
+            &CLIENT,
+            &["--stack", "raw", "--negotiation", "v1lazy"],
+            "leave out --negotiation",
+        ),
+        (&CLIENT, &["--negotiation", "v1lazy"], "use --stack libp2p"),
+        (&SUBSTREAMS, &["--substreams", "1025"], "give 1 to 1024"),
+        (&SUBSTREAMS, &["--chunk-bytes", "1Ki"], "--chunk-bytes"),
+        (&SUBSTREAMS, &["--stack", "raw"], "use another --stack"),
+    ] {
+        let output = run(&[command, options].concat());
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{command:?} {options:?}");
+        assert!(output.stdout.is_empty(), "{command:?} {options:?}");
+        assert!(stderr.contains(words), "{command:?} {options:?}: {stderr}");
+    }
+}
