@@ -5,7 +5,6 @@ use std::{
     collections::{BTreeMap, HashMap},
     fmt,
     sync::Arc,
-    time::{SystemTime, UNIX_EPOCH},
 };
 
 use perfrun_api::{
@@ -57,15 +56,13 @@ pub struct RunView {
 type Labels = Vec<(&'static str, Cow<'static, str>)>;
 type Value = fn(&SummaryRow) -> Option<f64>;
 
-/// Writes all families of these runs.
-pub fn encode_runs(encoder: &mut DescriptorEncoder<'_>, runs: &[RunView]) -> fmt::Result {
+/// Writes all families of these runs, seen `now`, in seconds of Unix time.
+pub fn encode_runs(encoder: &mut DescriptorEncoder<'_>, runs: &[RunView], now: f64) -> fmt::Result {
     let of_runs = |value: fn(&RunView) -> Option<f64>| {
         runs.iter()
             .filter_map(move |run| Some((run.labels(), value(run)?)))
     };
     encode_samples(encoder, &run::INFO, runs.iter().map(|run| (run.info(), 1.0)))?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.map_or(0.0, |since| since.as_secs_f64());
     encode_samples(encoder, &run::SEEN, runs.iter().map(|run| (run.info(), now)))?;
     encode_samples(encoder, &run::STARTED, of_runs(|run| run.started))?;
     encode_samples(encoder, &run::ENDED, of_runs(|run| run.ended))?;
@@ -98,19 +95,22 @@ pub fn encode_runs(encoder: &mut DescriptorEncoder<'_>, runs: &[RunView]) -> fmt
     encode_samples(encoder, &run::FLAGS, runs.iter().flat_map(RunView::flags))
 }
 
-/// The page of these runs.
-pub fn page_of_runs(runs: Vec<RunView>) -> String {
+/// The page of these runs, seen `now`, in seconds of Unix time.
+pub fn page_of_runs(runs: Vec<RunView>, now: f64) -> String {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Runs(runs)));
+    registry.register_collector(Box::new(Runs { runs, now }));
     encode(&registry)
 }
 
 #[derive(Debug)]
-struct Runs(Vec<RunView>);
+struct Runs {
+    runs: Vec<RunView>,
+    now: f64,
+}
 
 impl Collector for Runs {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        encode_runs(&mut encoder, &self.0)
+        encode_runs(&mut encoder, &self.runs, self.now)
     }
 }
 

@@ -14,6 +14,7 @@ use std::{
 use anyhow::Context;
 use axum::{Router, http::header, routing::get};
 use futures::future::join_all;
+use jiff::Timestamp;
 use perfrun_api::{
     plan::Plan,
     results::{Results, RunState, TrialRecord},
@@ -190,7 +191,7 @@ impl Shared {
             .cloned()
             .chain(lock(&self.current).as_ref().map(Current::now))
             .collect();
-        let runs = page_of_runs(runs);
+        let runs = page_of_runs(runs, Timestamp::now().as_duration().as_secs_f64());
         merge(nodes.iter().map(|(_, page)| page.as_str()).chain([runs.as_str()]))
     }
 

@@ -14,7 +14,7 @@ use crate::{
     perfrun::{Mode, Place, Running, entries, eventually, results},
 };
 
-/// Runs that together measure all that there is. Trials take a second or more on any machine, so that each run is scraped
+/// Runs that together measure all that there is. Each takes six seconds or more on any machine, so that it is scraped
 /// several times: a rate needs two samples.
 fn documents() -> [Document; 6] {
     let libp2p = json!({ "clients": ["libp2p"], "servers": ["libp2p"], "rawBaseline": false });

@@ -69,7 +69,7 @@ impl Collector for Runs {
         let encoder = &mut encoder;
         encode_samples(encoder, &operator::RUNS, by_phase(&views))?;
         encode_samples(encoder, &operator::LEFT_OUT, [(NO_LABELS, left_out as f64)])?;
-        encode_runs(encoder, &views)
+        encode_runs(encoder, &views, Timestamp::now().as_duration().as_secs_f64())
     }
 }
 
