@@ -175,7 +175,9 @@ async fn pass(run: &PerfRun, context: &Context) -> Result<Action, Error> {
         |decision: &Decision| status::next(&previous, generation, planned.outline(), &decision.stage, now);
     let mut decision = decide(&facts);
     let mut next = said(&decision);
-    if let Some(trouble) = context.act(run, &identity, plan, &decision, &next).await? {
+    if !decision.ends()
+        && let Some(trouble) = context.act(run, &identity, plan, &decision, &next).await?
+    {
         tracing::warn!(
             run = identity.label(),
             reason = trouble.message,
@@ -183,7 +185,6 @@ async fn pass(run: &PerfRun, context: &Context) -> Result<Action, Error> {
         );
         decision = decide::refused(decision, trouble, &facts);
         next = said(&decision);
-        context.act(run, &identity, plan, &decision, &next).await?;
     }
     if decision.delete_run {
         return context
@@ -191,7 +192,13 @@ async fn pass(run: &PerfRun, context: &Context) -> Result<Action, Error> {
             .await
             .map(|()| Action::await_change());
     }
-    context.publish(run, &identity, &previous, &next).await?;
+    if context.publish(run, &identity, &previous, &next).await? == Written::No {
+        return Ok(Action::await_change());
+    }
+    // Only now: before its status says so, another pass would take the pods of a run that has ended for lost.
+    if decision.ends() {
+        context.act(run, &identity, plan, &decision, &next).await?;
+    }
     if status::has_ended(&next) {
         context.forget(&identity.uid);
     } else if matches!(decision.stage, Stage::Held(_)) {
@@ -226,22 +233,39 @@ async fn reject(invalid: &InvalidObject, context: &Context) -> Result<Action, Er
         since,
     );
     let api: Api<PerfRun> = Api::namespaced(context.client.clone(), namespace);
-    write_status(&api, name, &status).await?;
+    write_status(&api, name, metadata.resource_version.as_deref(), &status).await?;
     Err(Error::InvalidRun(Box::new(invalid.clone())))
 }
 
-async fn write_status(api: &Api<PerfRun>, name: &str, status: &PerfRunStatus) -> Result<(), Error> {
+/// Whether a status was written.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Written {
+    /// It was, or there was nothing to write.
+    Yes,
+    /// The run has changed since this version of it was read. The change wakes its reconciler.
+    No,
+}
+
+/// Writes the status, unless the run is no longer at the resource version that the status was decided on.
+async fn write_status(
+    api: &Api<PerfRun>,
+    name: &str,
+    version: Option<&str>,
+    status: &PerfRunStatus,
+) -> Result<Written, Error> {
     let patch = json!({
         "apiVersion": PerfRun::api_version(&()),
         "kind": PerfRun::kind(&()),
+        "metadata": { "resourceVersion": version },
         "status": status,
     });
     let params = PatchParams::apply(MANAGER).force();
     match api.patch_status(name, &params, &Patch::Apply(&patch)).await {
-        Ok(_) => Ok(()),
+        Ok(_) => Ok(Written::Yes),
+        Err(kube::Error::Api(status)) if status.is_conflict() => Ok(Written::No),
         // It was deleted meanwhile, or cannot be read: both are no news.
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-        Err(kube::Error::SerdeError(_)) => Ok(()),
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Written::Yes),
+        Err(kube::Error::SerdeError(_)) => Ok(Written::Yes),
         Err(error) => Err(Error::Status(error)),
     }
 }
@@ -431,18 +455,22 @@ impl Context {
         identity: &Identity,
         previous: &PerfRunStatus,
         next: &PerfRunStatus,
-    ) -> Result<(), Error> {
+    ) -> Result<Written, Error> {
         if previous == next {
-            return Ok(());
+            return Ok(Written::Yes);
         }
         let api: Api<PerfRun> = Api::namespaced(self.client.clone(), &identity.namespace);
-        write_status(&api, &identity.name, next).await?;
+        let version = run.metadata.resource_version.as_deref();
+        if write_status(&api, &identity.name, version, next).await? == Written::No {
+            tracing::debug!(run = identity.label(), "it has changed meanwhile");
+            return Ok(Written::No);
+        }
         for event in status::events(previous, next) {
             if let Err(error) = self.recorder.publish(&event, &run.object_ref(&())).await {
                 tracing::debug!(run = identity.label(), %error, "failed to publish an event");
             }
         }
-        Ok(())
+        Ok(Written::Yes)
     }
 
     async fn delete(&self, run: &PerfRun, identity: &Identity) -> Result<(), Error> {
@@ -495,3 +523,6 @@ fn contender(run: &PerfRun) -> Contender {
         exclusive: run.spec.topology.exclusive,
     }
 }
+
+#[cfg(test)]
+mod tests;

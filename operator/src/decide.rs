@@ -178,6 +178,11 @@ impl Decision {
         }
     }
 
+    /// Whether the run ends with it.
+    pub fn ends(&self) -> bool {
+        matches!(self.stage, Stage::Ended { .. })
+    }
+
     fn end(reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             delete_pods: true,
