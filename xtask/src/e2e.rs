@@ -32,29 +32,46 @@ pub fn run(workspace: &Workspace, names: &[String]) -> Result<ExitCode> {
     }
 }
 
-/// Runs the tests on a cluster with the operator. `perfrun` is built already. `skip_log` is the variable that names the
-/// log of skipped tests, and that log.
+/// Tests in which an operator or a Kubernetes node dies. They mostly wait, and nothing else can be on their cluster.
+const DEATHS: [&str; 2] = ["crashes::", "lost::"];
+
+/// Runs the tests on a cluster with the operator, or all of them on two clusters side by side. `perfrun` is built already.
+/// `skip_log` is the variable that names the log of skipped tests, and that log.
 pub fn check(workspace: &Workspace, names: &[String], skip_log: Option<(&str, &Path)>) -> Result<Outcome> {
     let images = [Image::Node, Image::Operator].map(|image| image::build(workspace, image, Profile::Dev));
     let images = images.into_iter().collect::<Result<Vec<_>>>()?;
     let prometheus = lab::prometheus(workspace)?;
-    Cluster::with(workspace, "test", &images, image::tag(Profile::Dev), |cluster| {
-        // By the name of the target and not of the package, which would build its dependencies once more.
-        let mut test = workspace.cargo([
-            "test",
-            "--workspace",
-            "--test",
-            "cluster",
-            "--",
-            "--test-threads=3",
-        ]);
-        test.args(names)
-            .envs(skip_log)
-            .env("PERFRUN_E2E_PROMETHEUS", &prometheus)
-            .envs(cluster.environment(Profile::Dev)?);
-        step::check(
-            &mut test,
-            "the failures are listed above, with what was in the cluster; repeat one with `cargo xtask e2e NAME`",
+    let on_cluster = |workspace: &Workspace, lab, tests: &[&str]| {
+        Cluster::with(workspace, lab, &images, image::tag(Profile::Dev), |cluster| {
+            // By the name of the target and not of the package, which would build its dependencies once more.
+            let mut test = workspace.cargo([
+                "test",
+                "--workspace",
+                "--test",
+                "cluster",
+                "--",
+                "--test-threads=3",
+            ]);
+            test.args(tests)
+                .envs(skip_log)
+                .env("PERFRUN_E2E_PROMETHEUS", &prometheus)
+                .envs(cluster.environment(Profile::Dev)?);
+            step::check(
+                &mut test,
+                "the failures are listed above, with what was in the cluster; repeat one with `cargo xtask e2e NAME`",
+            )
+        })
+    };
+    if names.is_empty() {
+        let others = DEATHS.map(|name| ["--skip", name]);
+        step::side_by_side(
+            workspace,
+            "tests of crashes",
+            || on_cluster(workspace, "test", others.as_flattened()),
+            |apart| on_cluster(apart, "test-crashes", &DEATHS),
         )
-    })
+    } else {
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        on_cluster(workspace, "test", &names)
+    }
 }

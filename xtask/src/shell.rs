@@ -3,7 +3,8 @@
 use std::{
     env,
     ffi::OsStr,
-    fs, io,
+    fs::{self, File},
+    io,
     os::unix::{fs::MetadataExt, process::CommandExt},
     path::{Path, PathBuf},
     process::{Command, ExitStatus, Stdio},
@@ -15,6 +16,7 @@ use anyhow::{Context, Result, anyhow, bail};
 const TEST: &str = "api";
 
 /// The clone this program was built from and the folder cargo builds it in.
+#[derive(Clone)]
 pub struct Workspace {
     pub root: PathBuf,
     /// Where cargo puts profiles: `target/`, or what `CARGO_TARGET_DIR` and the configuration make of it.
@@ -23,6 +25,8 @@ pub struct Workspace {
     xtask: PathBuf,
     /// What compiles the workspace's own crates in place of rustc, if not rustc.
     compiler: Option<PathBuf>,
+    /// Where commands print, if not where this program does.
+    log: Option<PathBuf>,
 }
 
 impl Workspace {
@@ -43,6 +47,7 @@ impl Workspace {
             artifacts: artifacts.to_owned(),
             xtask: program.clone(),
             compiler: None,
+            log: None,
         })
     }
 
@@ -50,6 +55,15 @@ impl Workspace {
     /// dependencies are the same for both.
     pub fn compile_with(&mut self, compiler: PathBuf) {
         self.compiler = Some(compiler);
+    }
+
+    /// The same workspace, whose commands print into a new file.
+    pub fn printing_to(&self, log: &Path) -> Result<Self> {
+        File::create(log).with_context(|| format!("failed to create {}", log.display()))?;
+        Ok(Self {
+            log: Some(log.to_owned()),
+            ..self.clone()
+        })
     }
 
     /// This program, as it was found at the start: cargo may have replaced it since, and then the system's answer is the
@@ -89,6 +103,16 @@ impl Workspace {
         for name in variables_of_this_package(env::vars_os().filter_map(|(name, _)| name.into_string().ok()))
         {
             command.env_remove(name);
+        }
+        if let Some(log) = &self.log {
+            // Better in between the rest than nowhere.
+            let output = || {
+                File::options()
+                    .append(true)
+                    .open(log)
+                    .map_or_else(|_| Stdio::inherit(), Stdio::from)
+            };
+            command.stdout(output()).stderr(output());
         }
         command
     }
@@ -172,6 +196,7 @@ fn must_succeed(command: &Command, status: ExitStatus) -> Result<()> {
 /// What a command printed, which must have succeeded.
 pub fn said(command: &mut Command) -> Result<String> {
     let output = command
+        .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
         .output()
         .map_err(|error| not_started(command, error))?;

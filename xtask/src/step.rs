@@ -3,13 +3,15 @@
 use std::{
     fmt::Write,
     fs,
+    panic::resume_unwind,
     process::{Command, ExitCode},
+    thread,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 
-use crate::shell;
+use crate::shell::{self, Workspace};
 
 pub enum Outcome {
     Passed,
@@ -26,11 +28,27 @@ impl Outcome {
         }
     }
 
+    /// Both, as one: what did not pass is told.
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Passed, other) => other,
+            (Self::Failed(one), Self::Failed(other)) => Self::Failed(format!("{one}\n{other}")),
+            (Self::Skipped(_), failed @ Self::Failed(_)) => failed,
+            (outcome, _) => outcome,
+        }
+    }
+
     fn reason(&self) -> &str {
         match self {
             Self::Passed => "",
             Self::Failed(reason) | Self::Skipped(reason) => reason,
         }
+    }
+}
+
+impl From<Error> for Outcome {
+    fn from(error: Error) -> Self {
+        Self::Failed(format!("{error:#}"))
     }
 }
 
@@ -41,6 +59,36 @@ pub fn check(command: &mut Command, advice: &str) -> Result<Outcome> {
         true => Outcome::Passed,
         false => Outcome::Failed(format!("`{}`: {status}; {advice}", shell::line(command))),
     })
+}
+
+/// Runs two checks at the same time. What `there` prints goes to a file, and is shown when both have ended.
+///
+/// # Errors
+///
+/// If the file cannot be used.
+pub fn side_by_side(
+    workspace: &Workspace,
+    name: &str,
+    here: impl FnOnce() -> Result<Outcome>,
+    there: impl FnOnce(&Workspace) -> Result<Outcome> + Send,
+) -> Result<Outcome> {
+    let log = workspace
+        .scratch()?
+        .join(format!("{}.log", name.replace(' ', "-")));
+    println!("==> {name} beside the others; progress is in {}", log.display());
+    let apart = workspace.printing_to(&log)?;
+    let (here, there) = thread::scope(|scope| {
+        let there = scope.spawn(|| there(&apart).unwrap_or_else(Outcome::from));
+        let here = here().unwrap_or_else(Outcome::from);
+        (here, there.join().unwrap_or_else(|panic| resume_unwind(panic)))
+    });
+    let printed = fs::read(&log).with_context(|| format!("failed to read {}", log.display()))?;
+    println!(
+        "\n==> {name}: {}\n{}",
+        there.label(),
+        String::from_utf8_lossy(&printed)
+    );
+    Ok(here.and(there))
 }
 
 struct Step {
@@ -110,7 +158,7 @@ impl Steps {
     pub fn run(&mut self, name: &'static str, step: impl FnOnce() -> Result<Outcome>) -> bool {
         println!("\n==> {name}");
         let (start, cpu) = (Instant::now(), Cpu::now());
-        let outcome = step().unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")));
+        let outcome = step().unwrap_or_else(Outcome::from);
         let (took, cpu) = (start.elapsed(), Cpu::now().since(cpu));
         println!("==> {name}: {} in {}", outcome.label(), human(took));
         let passed = matches!(outcome, Outcome::Passed);
@@ -206,6 +254,23 @@ mod tests {
         steps.run("first", || Ok(Outcome::Passed));
         steps.skip("second", "no network");
         assert_eq!(steps.exit_code(), ExitCode::SUCCESS);
+    }
+
+    #[test]
+    fn of_two_outcomes_what_did_not_pass_is_told() {
+        let failed = |reason: &str| Outcome::Failed(reason.to_owned());
+        let skipped = || Outcome::Skipped("not here".to_owned());
+        for (one, other, expected) in [
+            (Outcome::Passed, Outcome::Passed, ("ok", "")),
+            (Outcome::Passed, failed("a"), ("failed", "a")),
+            (failed("a"), Outcome::Passed, ("failed", "a")),
+            (failed("a"), failed("b"), ("failed", "a\nb")),
+            (skipped(), failed("b"), ("failed", "b")),
+            (skipped(), Outcome::Passed, ("skipped", "not here")),
+        ] {
+            let both = one.and(other);
+            assert_eq!((both.label(), both.reason()), expected);
+        }
     }
 
     #[test]

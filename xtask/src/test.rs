@@ -26,6 +26,9 @@ const SKIP_LOG: &str = "PERFRUN_SKIP_LOG";
 /// Seconds; where nothing answers, fetching has no limit of its own.
 const FETCH_LIMIT: &str = "60";
 
+/// The test that takes the longest. It boots a kernel that waits most of the time.
+const SLOW_KERNEL: &str = "netem_impairs_links_of_a_kernel_that_has_it";
+
 const BUILD_FAILED: &str = "the build failed";
 
 pub fn run(mut workspace: Workspace) -> Result<ExitCode> {
@@ -60,14 +63,24 @@ pub fn run(mut workspace: Workspace) -> Result<ExitCode> {
     steps.run("charts", || chart::check(workspace));
     if built {
         steps.run("tests", || {
-            let mut test = workspace.cargo(["test", "--workspace", "--no-fail-fast"]);
-            if e2e::obstacle().is_none() {
-                // In a step of their own. Where that is skipped each test says so here, by its name.
-                test.args(["--exclude", "perfrun-e2e"]);
-            }
-            step::check(
-                test.env(SKIP_LOG, &skip_log),
-                "the failures are listed above; repeat one with `cargo test NAME`",
+            let test = |workspace: &Workspace, args: &[&str]| {
+                let mut test = workspace.cargo(["test", "--workspace"]);
+                step::check(
+                    test.args(args).env(SKIP_LOG, &skip_log),
+                    "the failures are listed above; repeat one with `cargo test NAME`",
+                )
+            };
+            // Those of the cluster have a step of their own. Where that is skipped each says so here, by its name.
+            let excluded: &[&str] = match e2e::obstacle() {
+                None => &["--exclude", "perfrun-e2e"],
+                Some(_) => &[],
+            };
+            let others = [&["--no-fail-fast"], excluded, &["--", "--skip", SLOW_KERNEL]].concat();
+            step::side_by_side(
+                workspace,
+                "test of another kernel",
+                || test(workspace, &others),
+                |apart| test(apart, &["--test", "links", SLOW_KERNEL]),
             )
         });
         if let Some(obstacle) = e2e::obstacle() {
