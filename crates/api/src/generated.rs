@@ -1,0 +1,54 @@
+//! Files made from the types. They are committed, so that people can read and apply them; a check compares.
+
+mod metrics;
+mod networks;
+mod reference;
+mod support;
+
+use kube::CustomResourceExt;
+
+use crate::{results, spec::PerfRun};
+
+/// Every generated file: its path in the repository and its text.
+pub fn files() -> Vec<(&'static str, String)> {
+    let crd = serde_json::to_value(PerfRun::crd()).expect("a CRD is JSON");
+    let schema = serde_json::to_string_pretty(&results::schema()).expect("a schema is JSON");
+    vec![
+        (
+            "crds/perfruns.perfrun.io.yaml",
+            serde_saphyr::to_string(&crd).expect("JSON is YAML"),
+        ),
+        ("schema/results.schema.json", schema + "\n"),
+        ("docs/reference/perfrun.md", reference::page(&crd)),
+        ("docs/reference/networks.md", networks::page()),
+        ("docs/reference/metrics.md", metrics::page()),
+        ("docs/reference/support-matrix.md", support::page()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    #[test]
+    fn committed_files_are_what_the_types_say() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        for (name, text) in super::files() {
+            let committed = fs::read_to_string(root.join(name)).unwrap_or_default();
+            assert!(committed == text, "{name} is stale: run `cargo xtask crds`");
+        }
+    }
+
+    #[test]
+    fn the_reference_folder_has_nothing_else() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference");
+        let generated: Vec<_> = super::files().into_iter().map(|(name, _)| name).collect();
+        for entry in fs::read_dir(folder).unwrap() {
+            let name = format!("docs/reference/{}", entry.unwrap().file_name().display());
+            assert!(
+                generated.contains(&name.as_str()),
+                "{name} is not generated: it belongs elsewhere in docs/"
+            );
+        }
+    }
+}

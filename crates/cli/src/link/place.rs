@@ -1,0 +1,98 @@
+//! Network namespaces of others.
+
+use std::{
+    fmt,
+    fs::{self, File},
+    io::ErrorKind,
+    os::fd::AsFd,
+    panic,
+    path::PathBuf,
+    thread,
+};
+
+use anyhow::{Context, anyhow, bail};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::args::Place;
+
+/// Where `ip netns` keeps them.
+const NAMED: &str = "/run/netns";
+
+impl Place {
+    /// Runs something on a thread in this namespace; sockets that it opens stay there.
+    pub(super) fn enter<T: Send>(&self, act: impl FnOnce() -> anyhow::Result<T> + Send) -> anyhow::Result<T> {
+        let namespace = self.open()?;
+        let inside = || {
+            if let Some(namespace) = &namespace {
+                move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+                    .with_context(|| format!("failed to enter {self}: run as root"))?;
+            }
+            act()
+        };
+        thread::scope(|scope| scope.spawn(inside).join()).unwrap_or_else(|panic| panic::resume_unwind(panic))
+    }
+
+    fn open(&self) -> anyhow::Result<Option<File>> {
+        let path = match (&self.netns, self.pid) {
+            (Some(path), _) if path.contains('/') => PathBuf::from(path),
+            (Some(name), _) => PathBuf::from(NAMED).join(name),
+            (None, Some(process)) => PathBuf::from(format!("/proc/{process}/ns/net")),
+            (None, None) => return Ok(None),
+        };
+        match File::open(&path) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(self.absent()),
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                bail!("not permitted to open {self}: run as root")
+            }
+            Err(error) => Err(error).with_context(|| format!("failed to open {}", path.display())),
+        }
+    }
+
+    fn absent(&self) -> anyhow::Error {
+        let name = match (&self.netns, self.pid) {
+            (Some(name), _) if !name.contains('/') => name,
+            (Some(path), _) => {
+                return anyhow!("there is no file {path}, which should be a network namespace");
+            }
+            (None, process) => return anyhow!("there is no process {}", process.unwrap_or_default()),
+        };
+        let mut names: Vec<String> = fs::read_dir(NAMED)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect();
+        names.sort();
+        let known = if names.is_empty() {
+            format!(
+                "{NAMED} is empty; namespaces of containers have no name, name a process of theirs with --pid"
+            )
+        } else {
+            format!("there are {}", names.join(", "))
+        };
+        anyhow!("there is no network namespace {name:?}: {known}")
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.netns, self.pid) {
+            (Some(name), _) => write!(f, "the network namespace {name}"),
+            (None, Some(process)) => write!(f, "the network namespace of process {process}"),
+            (None, None) => f.write_str("this network namespace"),
+        }
+    }
+}
+
+/// Looks for an interface of the calling thread's network namespace, and says which there are.
+pub(super) fn check_interface(name: &str) -> anyhow::Result<()> {
+    let names = perfrun_emulator::interfaces()?;
+    if names.iter().any(|known| known == name) {
+        return Ok(());
+    }
+    bail!(
+        "there is no interface {name:?} in this network namespace: name one of {} with --interface",
+        names.join(", ")
+    )
+}

@@ -1,0 +1,230 @@
+//! `perfrun link probe`.
+
+use std::{
+    io::{Write, stderr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+};
+
+use anyhow::Context;
+use perfrun_emulator::{
+    awake::Awake,
+    probe::{measure, serve},
+};
+use perfrun_link::{
+    Impairment,
+    probe::{Delivery, Fill, Measurement, Plan, Quantity, Rate, Verdict, judge},
+};
+use serde_json::json;
+use tokio::net::UdpSocket;
+
+use super::words;
+use crate::{
+    args::{self, Peer, Place},
+    block_on, print,
+};
+
+/// Where the end that answers is, if nothing else is said.
+const PORT: u16 = 7065;
+/// Bytes of datagrams that fill a link of which only the rate to offer is known.
+const FILL_PAYLOAD: usize = 1400;
+
+/// Answers, or measures; returns the exit status.
+pub(super) fn probe(args: &args::ProbeLink) -> anyhow::Result<u8> {
+    match args.to {
+        None => block_on(answer(args)),
+        Some(to) => block_on(ask(args, to)),
+    }
+}
+
+async fn answer(args: &args::ProbeLink) -> anyhow::Result<u8> {
+    let port = args.from.and_then(|from| from.port).unwrap_or(PORT);
+    let socket = match args.from {
+        Some(from) => bind(&args.place, SocketAddr::new(from.address, port)),
+        None => bind(&args.place, SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)))
+            // Where the kernel has no IPv6.
+            .or_else(|_| bind(&args.place, SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)))),
+    }?;
+    let _ = writeln!(
+        stderr(),
+        "perfrun: answering probes on port {} in {}; Ctrl-C ends it",
+        socket.local_addr()?.port(),
+        args.place
+    );
+    tokio::select! {
+        ended = serve(socket) => match ended.context("failed to answer probes")? {},
+        ended = tokio::signal::ctrl_c() => ended.context("failed to listen for signals").map(|()| 0),
+    }
+}
+
+/// What was found in one direction or in both.
+struct Outcome {
+    measurement: Measurement,
+    /// Towards this end, if both are ours and it was asked for.
+    rate_backward: Option<Rate>,
+    verdict: Option<Verdict>,
+}
+
+async fn ask(args: &args::ProbeLink, to: Peer) -> anyhow::Result<u8> {
+    let expected = |expected: &Option<args::Expected>| expected.clone().map(|expected| expected.0);
+    // What is measured is the link, and not how soon a CPU wakes up.
+    let _awake = Awake::keep();
+    let (forward, backward) = (expected(&args.forward), expected(&args.backward));
+    let is_judged = forward.is_some() || backward.is_some();
+    let (forward, backward) = (forward.unwrap_or_default(), backward.unwrap_or_default());
+    let there = (args.to_netns.is_some() || args.to_pid.is_some()).then(|| Place {
+        netns: args.to_netns.clone(),
+        pid: args.to_pid,
+    });
+    let mut server = SocketAddr::new(to.address, to.port.unwrap_or(PORT));
+    if let Some(there) = &there {
+        let socket = bind(there, SocketAddr::new(to.address, to.port.unwrap_or(0)))?;
+        server = socket.local_addr()?;
+        tokio::spawn(serve(socket));
+    }
+    let any: IpAddr = match to.address {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let from = args.from.map_or(SocketAddr::new(any, 0), |from| {
+        SocketAddr::new(from.address, from.port.unwrap_or(0))
+    });
+    let client = bind(&args.place, from)?;
+    let plan = plan(args, &forward, &backward);
+    let here = route_source(&client, server).await?;
+    let measurement = measure(client, server, &plan).await?;
+    let mut verdict = is_judged.then(|| judge(&forward, &backward, args.base, &plan, &measurement));
+    let mut rate_backward = None;
+    if let Some(there) = there.filter(|_| backward.rate_bits_per_second.is_some()) {
+        let (only_rate, measured) =
+            swapped(args, &there, SocketAddr::new(here, 0), to, &forward, &backward).await?;
+        let mut judged = judge(&backward, &forward, args.base, &only_rate, &measured);
+        for finding in &mut judged.findings {
+            finding.quantity = Quantity::RateBackward;
+        }
+        if let Some(verdict) = &mut verdict {
+            verdict.findings.extend(judged.findings);
+        }
+        rate_backward = measured.rate;
+    }
+    let outcome = Outcome {
+        measurement,
+        rate_backward,
+        verdict,
+    };
+    print(&if args.json {
+        object(&outcome).to_string() + "\n"
+    } else {
+        text(&outcome)
+    })?;
+    let is_right = outcome.verdict.is_none_or(|verdict| verdict.is_effective());
+    Ok(u8::from(!is_right))
+}
+
+fn plan(args: &args::ProbeLink, forward: &Impairment, backward: &Impairment) -> Plan {
+    let mut plan = Plan::within(forward, backward, args.time);
+    if let Some(fill) = args.fill {
+        plan.fill = Some(Fill {
+            bits_per_second: fill.bits_per_second().get(),
+            duration: args.time / 2,
+            payload_bytes: FILL_PAYLOAD,
+        });
+    }
+    plan
+}
+
+/// Fills the way back: this end answers, the other one asks.
+async fn swapped(
+    args: &args::ProbeLink,
+    there: &Place,
+    here: SocketAddr,
+    to: Peer,
+    forward: &Impairment,
+    backward: &Impairment,
+) -> anyhow::Result<(Plan, Measurement)> {
+    let socket = bind(&args.place, here)?;
+    let server = socket.local_addr()?;
+    let serving = tokio::spawn(serve(socket));
+    let client = bind(there, SocketAddr::new(to.address, 0))?;
+    let plan = Plan {
+        echoes: 0,
+        ..Plan::within(backward, forward, args.time)
+    };
+    let measured = measure(client, server, &plan).await;
+    serving.abort();
+    Ok((plan, measured?))
+}
+
+/// The address that a socket sends from.
+async fn route_source(socket: &UdpSocket, to: SocketAddr) -> anyhow::Result<IpAddr> {
+    socket.connect(to).await.with_context(|| {
+        format!("failed to find a way to {to}: is the address right, and are both ends of its family?")
+    })?;
+    Ok(socket.local_addr()?.ip())
+}
+
+fn bind(place: &Place, address: SocketAddr) -> anyhow::Result<UdpSocket> {
+    let socket = place.enter(|| {
+        let bound = std::net::UdpSocket::bind(address);
+        let socket = bound.with_context(|| format!("failed to bind {address} in {place}"))?;
+        socket.set_nonblocking(true)?;
+        Ok(socket)
+    })?;
+    Ok(UdpSocket::from_std(socket)?)
+}
+
+fn object(outcome: &Outcome) -> serde_json::Value {
+    let mut object = json!({"measurement": outcome.measurement});
+    if let Some(rate) = outcome.rate_backward {
+        object["rateBackward"] = json!(rate);
+    }
+    if let Some(verdict) = &outcome.verdict {
+        object["asExpected"] = json!(verdict.is_effective());
+        object["findings"] = json!(verdict.findings);
+    }
+    object
+}
+
+fn text(outcome: &Outcome) -> String {
+    let Measurement {
+        round_trip,
+        forward,
+        backward,
+        rate,
+    } = &outcome.measurement;
+    let row = |cells: &[&str]| cells.iter().map(|cell| (*cell).to_owned()).collect::<Vec<_>>();
+    let mut text = match round_trip {
+        Some(times) => {
+            let [min, p50, p99] = [times.min_ns, times.p50_ns, times.p99_ns].map(words::short_time);
+            words::columns(&[
+                row(&["ROUND TRIP", "MIN", "P50", "P99"]),
+                row(&["", &min, &p50, &p99]),
+            ])
+        }
+        None => "No answer came back.\n".to_owned(),
+    };
+    let mut rows = vec![row(&["WAY", "SENT", "LOST", "OFFERED", "ARRIVED"])];
+    for (way, delivery, rate) in [
+        ("there", forward, *rate),
+        ("back", backward, outcome.rate_backward),
+    ] {
+        let [offered, arrived] = rate.map_or([String::new(), String::new()], |rate| {
+            [rate.offered_bits_per_second, rate.received_bits_per_second].map(megabits)
+        });
+        let lost = lost(delivery);
+        rows.push(row(&[way, &delivery.sent.to_string(), &lost, &offered, &arrived]));
+    }
+    text += &words::columns(&rows);
+    for finding in outcome.verdict.iter().flat_map(|verdict| &verdict.findings) {
+        text += &format!("{finding}\n");
+    }
+    text
+}
+
+fn lost(delivery: &Delivery) -> String {
+    let share = f64::from(delivery.lost()) / f64::from(delivery.sent.max(1)) * 100.0;
+    format!("{} ({share:.2}%)", delivery.lost())
+}
+
+fn megabits(bits_per_second: u64) -> String {
+    format!("{:.1} Mbit/s", bits_per_second as f64 / 1e6)
+}

@@ -1,0 +1,175 @@
+//! `perfrun link show`.
+
+use perfrun_emulator::{Found, capabilities};
+use perfrun_link::{Ability, Capabilities, Kind, State};
+use serde_json::{Value, json};
+
+use super::{place::check_interface, words};
+use crate::{args, print};
+
+/// Shows what is at work, and what could be; returns the exit status.
+pub(super) fn show(args: &args::ShowLink) -> anyhow::Result<u8> {
+    let interface = &args.interface;
+    let (found, capabilities) = args.place.enter(|| {
+        check_interface(interface)?;
+        let found = perfrun_emulator::inspect(interface)?;
+        let wants_capabilities = args.capabilities || found == Found::Nothing;
+        Ok((found, wants_capabilities.then(|| capabilities::probe(interface))))
+    })?;
+    if args.json {
+        print(&(object(interface, &found, capabilities.as_ref()).to_string() + "\n"))?;
+        return Ok(0);
+    }
+    let mut text = text(interface, &found);
+    if let Some(capabilities) = &capabilities {
+        text += &abilities(capabilities);
+    }
+    print(&text)?;
+    Ok(0)
+}
+
+/// What a program is told about an interface at work.
+pub(super) fn state_object(interface: &str, state: &State) -> Value {
+    let concerns: Vec<String> = state.concerns().iter().map(ToString::to_string).collect();
+    json!({"interface": interface, "found": state.backend, "state": state, "concerns": concerns})
+}
+
+fn object(interface: &str, found: &Found, capabilities: Option<&Capabilities>) -> Value {
+    let mut object = match found {
+        Found::Nothing => json!({"interface": interface, "found": "nothing"}),
+        Found::Kernel(state) => {
+            let mut object = state_object(interface, state);
+            // What the state says of it is only the default.
+            if has_jitter(state) {
+                object["untold"] = json!(["distribution"]);
+            }
+            object
+        }
+        Found::Userspace { state, process } => {
+            let mut object = state_object(interface, state);
+            object["process"] = json!(process);
+            object
+        }
+        Found::Silent { peers } => json!({"interface": interface, "found": "silent", "peers": peers}),
+        Found::Closed { peers } => json!({"interface": interface, "found": "closed", "peers": peers}),
+    };
+    if let Some(capabilities) = capabilities {
+        object["capabilities"] = json!(capabilities);
+    }
+    object
+}
+
+fn has_jitter(state: &State) -> bool {
+    let mut routes = state.link.routes().iter();
+    routes.any(|route| route.impairment.jitter.is_some())
+}
+
+fn text(interface: &str, found: &Found) -> String {
+    match found {
+        Found::Nothing => format!("{interface}: nothing is impaired\n"),
+        Found::Kernel(state) => {
+            let untold = if has_jitter(state) {
+                "The kernel does not tell how a delay is distributed.\n"
+            } else {
+                ""
+            };
+            words::state(interface, state, None) + untold
+        }
+        Found::Userspace { state, process } => words::state(interface, state, Some(*process)),
+        Found::Silent { peers } => format!(
+            "{interface}: packets to {} are impaired by a process that does not say how\n",
+            words::peers(peers)
+        ),
+        Found::Closed { peers } => format!(
+            "{interface}: the process that impaired packets to {} has died: none of them pass. \
+             `perfrun link clear` lets them pass again, `perfrun link set` impairs them again\n",
+            words::peers(peers)
+        ),
+    }
+}
+
+fn abilities(capabilities: &Capabilities) -> String {
+    let Capabilities {
+        kernel,
+        userspace,
+        real_time,
+    } = capabilities;
+    let line = |name: &str, ability: &Ability| match ability {
+        Ability::Available => format!("  {name}: works\n"),
+        Ability::Unavailable { reason, detail } => format!("  {name}: {reason} ({detail})\n"),
+    };
+    format!(
+        "Here could impair:\n{}{}{}",
+        line(&format!("the {}", Kind::Kernel), kernel),
+        line("user space", userspace),
+        line("user space with real-time priority", real_time)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use perfrun_link::{Impairment, Link, Mode, Reason, state::Traffic};
+
+    use super::*;
+
+    fn kernel() -> Found {
+        let impairment = Impairment {
+            delay: std::time::Duration::from_millis(25),
+            ..Impairment::default()
+        };
+        Found::Kernel(State {
+            link: Link::to(["10.0.0.2".parse().unwrap()], impairment).unwrap(),
+            backend: Kind::Kernel,
+            mode: Mode::SuperPackets,
+            traffic: vec![Traffic::Kernel {
+                packets_out: 7,
+                dropped: 0,
+                held: 2,
+            }],
+            worker: None,
+        })
+    }
+
+    #[test]
+    fn a_dead_emulator_is_named_with_what_to_do() {
+        let closed = Found::Closed {
+            peers: vec!["10.0.0.2".parse().unwrap(), "10.0.0.3".parse().unwrap()],
+        };
+        let told = text("eth0", &closed);
+        assert!(told.contains("10.0.0.2 and 10.0.0.3 has died"), "{told}");
+        assert!(told.contains("perfrun link clear"), "{told}");
+        assert_eq!(object("eth0", &closed, None)["peers"][1], "10.0.0.3");
+    }
+
+    #[test]
+    fn a_link_is_a_line() {
+        let told = text("eth0", &kernel());
+        assert_eq!(
+            told,
+            "eth0: impaired by the kernel; merged packets stay merged\n\
+             TO         IMPAIRMENT   PACKETS OUT   DROPPED   HELD\n\
+             10.0.0.2   delay 25ms   7             0         2\n"
+        );
+        let object = object("eth0", &kernel(), None);
+        assert_eq!(object["found"], "kernel");
+        assert_eq!(object["state"]["traffic"][0]["packetsOut"], 7);
+        assert_eq!(object["untold"], Value::Null);
+    }
+
+    #[test]
+    fn what_does_not_work_has_its_reason() {
+        let told = abilities(&Capabilities {
+            kernel: Ability::Unavailable {
+                reason: Reason::NoNetem,
+                detail: "tried".to_owned(),
+            },
+            userspace: Ability::Available,
+            real_time: Ability::Available,
+        });
+        assert!(
+            told.contains("the kernel: this kernel has no netem: `modprobe sch_netem`"),
+            "{told}"
+        );
+        assert!(told.contains("user space: works\n"), "{told}");
+    }
+}

@@ -1,0 +1,223 @@
+//! `perfrun run --metrics-listen`, scraped by a real Prometheus.
+
+use std::{net::TcpListener, time::Duration};
+
+use perfrun_test_kit::dashboards::{
+    Prometheus, Scope, agrees_with, all, all_have_data, now, stays_when_targets_are_gone,
+};
+use perfrun_test_kit::skip;
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::{
+    document::{self, Document},
+    perfrun::{Mode, Place, Running, entries, eventually, results},
+};
+
+/// Runs that together measure all that there is. Each takes six seconds or more on any machine, so that it is scraped
+/// several times: a rate needs two samples.
+fn documents() -> [Document; 6] {
+    let libp2p = json!({ "clients": ["libp2p"], "servers": ["libp2p"], "rawBaseline": false });
+    let far = json!({ "clients": ["libp2p"], "servers": ["litep2p"], "networks": ["far"] });
+    let of = |name, workload| {
+        let document = document::run(name).with("workload", workload);
+        document
+            .with("matrix", libp2p.clone())
+            .with("iterations", json!(6))
+    };
+    let transfers = json!({ "bandwidth": { "duration": "500ms", "directions": ["upload", "download"] } });
+    [
+        of("transfers", transfers).with("matrix", far).with(
+            "networks",
+            json!([{ "name": "far", "delay": "50ms", "rate": "100Mbit" }]),
+        ),
+        of("handshakes", json!({ "handshakes": { "duration": "1s" } })),
+        of("pings", json!({ "ping": { "count": 100, "interval": "10ms" } })),
+        of(
+            "substreams",
+            json!({ "substreams": { "counts": [100], "mode": "paced", "rate": 100 } }),
+        ),
+        of(
+            "echoes",
+            json!({ "echo": {
+                "loads": [{ "connections": 2, "streamsPerConnection": 5 }], "connectionInterval": "50ms",
+                "streamInterval": "10ms", "pause": "50ms", "duration": "1s", "sampleInterval": "100ms",
+            } }),
+        ),
+        // One sink more than the relay takes, so that it has something to refuse.
+        of(
+            "stressed",
+            json!({ "relayStress": {
+                "sinks": [4], "sinksPerSource": 4, "sinkInterval": "10ms", "plateau": "1s", "transferBytes": "100k",
+                "limits": { "circuits": 3 },
+            } }),
+        ),
+    ]
+}
+
+#[test]
+fn every_query_of_the_dashboards_of_runs_has_data_of_local_runs_that_agree_with_their_results() {
+    if let Some(obstacle) = Prometheus::obstacle() {
+        return skip("all of it", obstacle);
+    }
+    if !Mode::available().any(|mode| mode == Mode::Namespaces) {
+        return;
+    }
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let address = free_address();
+    let prometheus = runtime.block_on(Prometheus::start(&scraping(&address))).unwrap();
+    // One of the runs measures links.
+    let place = Place::alone();
+    let from = now();
+    let command = place.command(Mode::Namespaces, &documents()[0], &["--metrics-listen", &address]);
+    let all_of_them: String = documents().iter().map(Document::text).collect();
+    place.write("document.yaml", &all_of_them);
+    let ended = Running::start(command).ended();
+    if let Some(refusal) = ended
+        .stderr
+        .lines()
+        .find(|line| line.contains("links cannot be impaired here"))
+    {
+        return skip("links with delay", refusal);
+    }
+    // It has waited until the last metrics were scraped, unless they had been before.
+    ended.expect(0);
+    let to = now();
+    let folders = entries(&place.results());
+    assert_eq!(folders.len(), documents().len(), "{folders:?}");
+    for folder in folders {
+        let results = results(&folder);
+        runtime.block_on(async {
+            agrees_with(&prometheus, &results, &scope(&results.name, "", from, to))
+                .await
+                .unwrap();
+        });
+    }
+    // It has no operator, and limits nobody's CPU.
+    let dashboards: Vec<_> = all()
+        .unwrap()
+        .into_iter()
+        .filter(|it| it.uid != "perfrun-operator")
+        .collect();
+    let scopes = [
+        ("transfers", "bandwidth"),
+        ("handshakes", "handshakes"),
+        ("pings", "ping"),
+        ("substreams", "substreams"),
+        ("echoes", "echo"),
+        ("stressed", "relayStress"),
+    ]
+    .map(|(run, workload)| scope(run, workload, from, to));
+    let without = [(
+        "Time held back by CPU limits",
+        "nobody limits the CPU of local nodes",
+    )];
+    runtime.block_on(async {
+        let asked = all_have_data(&prometheus, &dashboards, &scopes, &without)
+            .await
+            .unwrap();
+        assert!(asked > 40, "only {asked} queries have data");
+        // perfrun is gone. When its last samples are older than Prometheus looks back, only the time shown has them.
+        for scope in &scopes {
+            stays_when_targets_are_gone(&prometheus, &dashboards, scope, to + 600.0, "Succeeded")
+                .await
+                .unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_run_that_was_stopped_is_cancelled_in_prometheus_although_it_is_gone() {
+    if let Some(obstacle) = Prometheus::obstacle() {
+        return skip("all of it", obstacle);
+    }
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let address = free_address();
+    let prometheus = runtime.block_on(Prometheus::start(&scraping(&address))).unwrap();
+    let from = now();
+    let place = Place::new();
+    let steady = document::steady("stopped", 500, 100);
+    let command = place.command(Mode::Loopback, &steady, &["--metrics-listen", &address]);
+    let mut perfrun = Running::start(command);
+    perfrun.says("[6/100]");
+    // Prometheus takes its time to look at a target for the first time.
+    eventually("the run is in Prometheus", || {
+        runtime.block_on(prometheus.number("perfrun_run_info")).unwrap()
+    });
+    perfrun.signal(Signal::INT);
+    let ended = perfrun.ended().expect(130);
+    let to = now();
+    let overview: Vec<_> = all()
+        .unwrap()
+        .into_iter()
+        .filter(|it| it.uid == "perfrun-overview")
+        .collect();
+    let scope = scope("stopped", "ping", from, to);
+    runtime
+        .block_on(stays_when_targets_are_gone(
+            &prometheus,
+            &overview,
+            &scope,
+            to + 600.0,
+            "Cancelled",
+        ))
+        .unwrap_or_else(|error| panic!("{error:#}\n{ended}"));
+}
+
+#[test]
+fn metrics_are_there_while_the_run_goes_on_and_nobody_is_waited_for_who_does_not_come() {
+    for mode in Mode::available() {
+        let place = Place::new();
+        let address = free_address();
+        let steady = document::steady("steady", 300, 2);
+        let command = place.command(mode, &steady, &["--metrics-listen", &address]);
+        let begun = std::time::Instant::now();
+        let ended = Running::start(command).ended().expect(0);
+        assert!(!ended.stderr.contains("waiting"), "nobody has asked: {ended}");
+        assert!(begun.elapsed() < Duration::from_secs(60));
+    }
+}
+
+#[test]
+fn an_address_that_is_taken_is_refused_before_anything_runs() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let place = Place::new();
+    let ended = place.run(
+        Mode::Loopback,
+        &document::run("taken"),
+        &["--metrics-listen", &address],
+    );
+    let ended = ended.expect(1);
+    assert!(
+        ended.stderr.contains(&address)
+            && ended
+                .stderr
+                .contains("name another address with --metrics-listen"),
+        "{ended}"
+    );
+    assert_eq!(entries(&place.results()), Vec::<std::path::PathBuf>::new());
+}
+
+/// A configuration that has one target scraped every second.
+fn scraping(address: &str) -> String {
+    format!(
+        "{{global: {{scrape_interval: 1s}}, scrape_configs: [{{job_name: perfrun, static_configs: [{{targets: ['{address}']}}]}}]}}"
+    )
+}
+
+fn scope<'a>(run: &'a str, workload: &'a str, from: f64, to: f64) -> Scope<'a> {
+    Scope {
+        run,
+        workload,
+        namespace: "local",
+        from,
+        to,
+        interval: 1.0,
+    }
+}
+
+fn free_address() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}

@@ -1,0 +1,162 @@
+//! What goes where: results to standard output, progress to standard error, files to their folder.
+
+use std::{fs, process::Command};
+
+use perfrun_api::results::RunState;
+use serde_json::json;
+
+use crate::{
+    document,
+    perfrun::{Mode, Place, Running, entries, parsed, results},
+};
+use perfrun_test_kit::skip;
+
+#[test]
+fn tables_go_to_standard_output_and_progress_to_standard_error() {
+    for mode in Mode::available() {
+        let place = Place::new();
+        let document = document::run("lines")
+            .with("iterations", json!(2))
+            .with("warmup", json!(1));
+        let ended = place.run(mode, &document, &[]).expect(0);
+        let folder = place.only_run();
+        let shown = folder.strip_prefix(place.path()).unwrap().display();
+        let lines: Vec<&str> = ended.stderr.lines().collect();
+        let kind = match mode {
+            Mode::Namespaces => "each in a network namespace",
+            Mode::Loopback => "all on one loopback interface",
+        };
+        assert_eq!(
+            lines[0],
+            format!("perfrun/lines: 3 trials of 1 cell on 2 nodes, {kind}; results in {shown}")
+        );
+        assert!(
+            lines[1].starts_with("[1/3] raw.raw.tcp.ping-1 (warm-up): "),
+            "{ended}"
+        );
+        assert!(lines[2].starts_with("[2/3] raw.raw.tcp.ping-1: "), "{ended}");
+        assert!(lines[3].starts_with("[3/3] raw.raw.tcp.ping-1: "), "{ended}");
+        assert_eq!(lines.len(), 4, "no log, no escape sequences: {ended}");
+        assert!(!ended.stderr.contains('\u{1b}'), "{ended}");
+
+        assert!(ended.stdout.contains("Round trips"), "{ended}");
+        assert!(!ended.stdout.contains("[1/3]"), "{ended}");
+        assert!(
+            ended.stdout.ends_with(&format!("Results are in {shown}\n")),
+            "{ended}"
+        );
+        let loopback = ended.stdout.contains("shared one loopback interface");
+        assert_eq!(loopback, mode == Mode::Loopback, "said aloud: {ended}");
+        let files: Vec<_> = entries(&folder)
+            .iter()
+            .map(|file| file.file_name().unwrap().to_owned())
+            .collect();
+        assert_eq!(files, ["report.html", "report.md", "results.json", "samples.csv"]);
+    }
+}
+
+#[test]
+fn quiet_shows_the_result_only() {
+    for mode in Mode::available() {
+        let place = Place::new();
+        let ended = place.run(mode, &document::run("still"), &["--quiet"]).expect(0);
+        assert_eq!(ended.stderr, "");
+        assert!(ended.stdout.contains("Round trips"), "{ended}");
+    }
+}
+
+#[test]
+fn json_is_what_results_json_has_on_one_line() {
+    for mode in Mode::available() {
+        let place = Place::new();
+        let ended = place.run(mode, &document::run("machine"), &["--json"]).expect(0);
+        assert_eq!(ended.stdout.lines().count(), 1, "{ended}");
+        assert_eq!(parsed(&ended.stdout), results(&place.only_run()));
+        assert!(ended.stderr.contains("[1/1]"), "progress is still shown: {ended}");
+    }
+}
+
+#[test]
+fn a_document_is_taken_from_standard_input() {
+    for mode in Mode::available() {
+        let place = Place::new();
+        let mut command = place.perfrun(&["run", "-", "--results", "results"]);
+        command.args(mode.flag());
+        let text = document::run("piped").text();
+        Running::start_with_input(command, &text).ended().expect(0);
+        assert_eq!(results(&place.only_run()).name, "piped");
+    }
+}
+
+#[test]
+fn each_document_of_a_file_is_run_into_its_own_folder() {
+    for mode in Mode::available() {
+        let place = Place::new();
+        let both = document::run("first").text() + &document::run("second").text();
+        place.write("both.yaml", &both);
+        let mut command = place.perfrun(&["run", "both.yaml", "--results", "deep/results", "--json"]);
+        command.args(mode.flag());
+        let ended = Running::start(command).ended().expect(0);
+        let printed: Vec<String> = ended.stdout.lines().map(|line| parsed(line).name).collect();
+        assert_eq!(printed, ["first", "second"]);
+        let kept: Vec<String> = entries(&place.path().join("deep/results"))
+            .iter()
+            .map(|folder| results(folder).name)
+            .collect();
+        assert_eq!(kept, ["first", "second"]);
+    }
+}
+
+#[test]
+fn readers_that_leave_early_do_not_end_the_run() {
+    for mode in Mode::available() {
+        let place = Place::new();
+        let mut perfrun = place.command(mode, &document::run("unheard").with("iterations", json!(3)), &[]);
+        let arguments: Vec<_> = perfrun.get_args().map(|arg| arg.to_str().unwrap()).collect();
+        // Both pipes are closed before perfrun has written anything.
+        let line = format!(
+            "({} {} 2>&1; echo $? >status) | :",
+            perfrun.get_program().display(),
+            arguments.join(" ")
+        );
+        perfrun = Command::new("/bin/sh");
+        perfrun.args(["-c", &line]).current_dir(place.path());
+        Running::start(perfrun).ended();
+        assert_eq!(fs::read_to_string(place.path().join("status")).unwrap(), "0\n");
+        assert_eq!(results(&place.only_run()).state, RunState::Complete);
+    }
+}
+
+#[test]
+fn a_terminal_gets_a_bar_with_the_time_that_is_left() {
+    if Command::new("script").arg("--version").output().is_err() {
+        return skip("on a terminal", "there is no script(1) to make one");
+    }
+    for mode in Mode::available() {
+        let place = Place::new();
+        let document = document::steady("watched", 700, 3);
+        let perfrun = place.command(mode, &document, &[]);
+        let arguments: Vec<_> = perfrun.get_args().map(|arg| arg.to_str().unwrap()).collect();
+        let line = format!(
+            "stty cols 100; {} {} >table",
+            perfrun.get_program().display(),
+            arguments.join(" ")
+        );
+        let mut terminal = Command::new("script");
+        terminal
+            .args(["--quiet", "--return", "--command", &line, "/dev/null"])
+            .env("TERM", "xterm")
+            .current_dir(place.path());
+        let ended = Running::start(terminal).ended().expect(0);
+        let seen = &ended.stdout;
+        assert!(seen.contains("0/3 trials, 0s  raw.raw.tcp.ping-70 #1"), "{ended}");
+        assert!(seen.contains("1/3 trials, "), "{ended}");
+        assert!(seen.contains(" left  raw.raw.tcp.ping-70 #2"), "{ended}");
+        assert!(!seen.contains("[1/3]"), "lines are for logs: {ended}");
+        let table = fs::read_to_string(place.path().join("table")).unwrap();
+        assert!(
+            table.contains("Round trips") && !table.contains('\u{1b}'),
+            "{table}"
+        );
+    }
+}

@@ -1,0 +1,279 @@
+//! Bad input, refused before anything is started, with a sentence that says what to change.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
+
+use serde_json::json;
+
+use crate::{
+    document::{self, Document},
+    perfrun::{Ended, Mode, NO_NAMESPACES, Place, Running, entries},
+};
+use perfrun_test_kit::skip;
+
+/// Expects that a document is refused by `validate` and by `run`, with the same sentence, and that nothing is left.
+fn refuse(text: &str, sentence: &str) {
+    let place = Place::new();
+    place.write("document.yaml", text);
+    for args in [
+        &["validate", "document.yaml"][..],
+        &["run", "document.yaml", "--loopback"],
+    ] {
+        let ended = place.call(args).expect(1);
+        assert!(ended.stderr.contains(sentence), "{sentence:?} is not in: {ended}");
+        assert!(ended.stderr.starts_with("perfrun: document.yaml: "), "{ended}");
+        assert_eq!(ended.stdout, "");
+    }
+    assert_eq!(entries(place.path()).len(), 1, "nothing was made");
+}
+
+/// Expects that a valid document is not run.
+fn refuse_to_run(place: &Place, document: &Document, args: &[&str], sentence: &str) -> Ended {
+    let before = entries(place.path()).len();
+    let ended = place.run(Mode::Loopback, document, args).expect(1);
+    assert!(ended.stderr.contains(sentence), "{sentence:?} is not in: {ended}");
+    assert_eq!(ended.stderr.lines().count(), 1, "a sentence: {ended}");
+    assert_eq!(ended.stdout, "");
+    let document = 1;
+    assert!(
+        entries(place.path()).len() <= before + document,
+        "nothing was made"
+    );
+    ended
+}
+
+#[test]
+fn an_unknown_field() {
+    let document = document::run("typo").with("iteration", json!(3));
+    refuse(&document.text(), "perfrun/typo is invalid:\n  - spec.iteration: ");
+}
+
+#[test]
+fn two_workloads() {
+    let document = document::run("two").with("workload", json!({ "ping": {}, "substreams": {} }));
+    refuse(&document.text(), "set exactly one workload");
+}
+
+#[test]
+fn a_size_of_0() {
+    let document = document::run("empty").with("workload", json!({ "bandwidth": { "sizes": [0] } }));
+    refuse(
+        &document.text(),
+        "perfrun/empty is invalid:\n  - spec.workload.bandwidth.sizes: ",
+    );
+}
+
+#[test]
+fn no_cell_that_can_be_run() {
+    let matrix = json!({ "clients": ["litep2p"], "servers": ["litep2p"], "transports": ["tcp-tls"], "rawBaseline": false });
+    refuse(
+        &document::run("none").with("matrix", matrix).text(),
+        "nothing to run: every cell of the matrix is skipped: litep2p secures TCP by Noise only, it has no TLS",
+    );
+}
+
+#[test]
+fn more_than_can_be_run() {
+    let text = include_str!("../../../api/tests/api/too-large.yaml");
+    let sentence = "perfrun/too-large: too much to run: 96768 cells with the raw baseline and those to skip, but a run has at most \
+                    4096: shorten the lists of matrix or workload\n";
+    refuse(text, sentence);
+    let place = Place::new();
+    place.write("document.yaml", text);
+    // The document is refused before a cluster is looked for.
+    for args in [
+        &["plan", "document.yaml"][..],
+        &["run", "document.yaml", "--cluster"],
+    ] {
+        let ended = place.call(args).expect(1);
+        assert_eq!(ended.stderr, format!("perfrun: document.yaml: {sentence}"));
+        assert_eq!(ended.stdout, "");
+    }
+}
+
+#[test]
+fn another_kind_or_nothing_at_all() {
+    refuse("kind: Pod\n", "document 1 is");
+    refuse("", "the file has no document: a PerfRun begins with");
+    refuse("a: [\n", "unable to read the document");
+}
+
+#[test]
+fn the_last_of_two_documents() {
+    let good = document::run("good").text();
+    let bad = document::run("bad").with("warmup", json!(101)).text();
+    refuse(&(good + &bad), "perfrun/bad is invalid:\n  - spec.warmup: ");
+}
+
+#[test]
+fn a_suspended_or_cancelled_document_is_valid_and_not_run() {
+    for (field, sentence) in [
+        (
+            "suspend",
+            "perfrun/held is suspended: set spec.suspend to false to run it",
+        ),
+        (
+            "cancel",
+            "perfrun/held is cancelled: set spec.cancel to false to run it",
+        ),
+    ] {
+        let document = document::run("held").with(field, json!(true));
+        let place = Place::new();
+        refuse_to_run(&place, &document, &[], sentence);
+        place.call(&["validate", "document.yaml"]).expect(0);
+    }
+}
+
+#[test]
+fn a_missing_file() {
+    let place = Place::new();
+    let ended = place.call(&["run", "nowhere.yaml", "--loopback"]).expect(1);
+    assert!(
+        ended
+            .stderr
+            .starts_with("perfrun: failed to read nowhere.yaml: No such file"),
+        "{ended}"
+    );
+}
+
+#[test]
+fn a_folder_that_cannot_be_written() {
+    let place = Place::new();
+    let document = document::run("unkept");
+    place.write("file", "");
+    for folder in ["file", "file/below", "/proc/perfrun-results", "/sys"] {
+        let sentence = format!(
+            "unable to keep results in {folder}: make it writable, or name another folder with --results"
+        );
+        refuse_to_run(&place, &document, &["--results", folder], &sentence);
+    }
+    // Root may write anyway: for an ordinary user see `users`.
+    if !rustix::process::geteuid().is_root() {
+        let sealed = place.path().join("sealed");
+        fs::create_dir(&sealed).unwrap();
+        fs::set_permissions(&sealed, fs::Permissions::from_mode(0o555)).unwrap();
+        refuse_to_run(
+            &place,
+            &document,
+            &["--results", "sealed"],
+            "unable to keep results in sealed:",
+        );
+    }
+}
+
+#[test]
+fn a_node_program_that_is_not_there_or_not_a_program() {
+    let place = Place::new();
+    let document = document::run("unstarted");
+    place.write("plain", "");
+    for (path, why) in [
+        ("nowhere/perfrun-node", "No such file or directory"),
+        ("plain", "Permission denied"),
+        (".", "is a directory"),
+    ] {
+        let sentence = format!("unable to run --node {path} as a node: {why}");
+        refuse_to_run(&place, &document, &["--node", path], &sentence);
+    }
+}
+
+#[test]
+fn a_node_program_for_a_variant_that_does_not_exist() {
+    let place = Place::new();
+    let stacks = json!([{ "name": "next", "stack": "raw" }]);
+    let document = document::run("misspelt").with("stacks", stacks);
+    refuse_to_run(
+        &place,
+        &document,
+        &["--node", "nxt=/bin/true"],
+        "--node nxt=..: the document has no stack variant nxt, it has next",
+    );
+    refuse_to_run(
+        &place,
+        &document,
+        &["--node", "/bin/true", "--node", "/bin/false"],
+        "--node is given twice for all nodes",
+    );
+}
+
+#[test]
+fn an_image_without_a_program() {
+    let place = Place::new();
+    let stacks = json!([{ "name": "next", "stack": "raw", "image": "example.org/node:next" }]);
+    let matrix = json!({ "clients": ["next"], "servers": ["raw"], "transports": ["tcp"] });
+    let document = document::run("image")
+        .with("stacks", stacks)
+        .with("matrix", matrix);
+    let sentence = "stack next is an image, and a local run takes programs: name one with --node next=PATH";
+    refuse_to_run(&place, &document, &[], sentence);
+    // The program of the others is not that of the image.
+    refuse_to_run(&place, &document, &["--node", "/bin/true"], sentence);
+}
+
+#[test]
+fn no_perfrun_node_beside_perfrun() {
+    let place = Place::new();
+    let alone = place.path().join("perfrun");
+    fs::copy(env!("CARGO_BIN_EXE_perfrun"), &alone).unwrap();
+    place.write("document.yaml", &document::run("alone").text());
+    let mut command = Command::new(&alone);
+    command
+        .args(["run", "document.yaml", "--loopback"])
+        .current_dir(place.path());
+    let ended = Running::start(command).ended().expect(1);
+    assert!(
+        ended.stderr.ends_with(
+            "/perfrun-node: build it by `cargo build --release -p perfrun-node`, or name one with --node\n"
+        ),
+        "{ended}"
+    );
+    assert_eq!(entries(place.path()).len(), 2, "nothing was made");
+}
+
+#[test]
+fn refused_namespaces_name_the_reason_and_the_way_without() {
+    // A user namespace in which no further namespace may be made.
+    let script =
+        "for limit in net user; do echo 0 >/proc/sys/user/max_${limit}_namespaces; done && exec \"$@\"";
+    let confined = |command: &Command| {
+        let mut confined = Command::new("unshare");
+        confined
+            .args(["--user", "--map-root-user", "sh", "-c", script, "sh"])
+            .arg(command.get_program())
+            .args(command.get_args())
+            .current_dir(command.get_current_dir().unwrap_or(Path::new(".")));
+        confined
+    };
+    if !confined(&Command::new("true"))
+        .output()
+        .is_ok_and(|output| output.status.success())
+    {
+        return skip("a limit of no namespaces", "user namespaces cannot be had");
+    }
+    let place = Place::new();
+    let document = document::run("confined");
+    let command = place.command(Mode::Namespaces, &document, &[]);
+    let ended = Running::start(confined(&command)).ended().expect(1);
+    assert!(ended.stderr.contains(NO_NAMESPACES), "{ended}");
+    assert!(ended.stderr.contains("or with --loopback"), "{ended}");
+    assert!(
+        ended.stderr.contains("sysctl user.max_"),
+        "what to change: {ended}"
+    );
+    assert!(!place.results().exists());
+
+    let command = place.command(Mode::Loopback, &document, &[]);
+    Running::start(confined(&command)).ended().expect(0);
+}
+
+#[test]
+fn an_unknown_option_is_a_matter_of_the_command_line() {
+    let place = Place::new();
+    place.call(&["run"]).expect(2);
+    place.call(&["run", "document.yaml", "--fast"]).expect(2);
+    place
+        .call(&["run", "document.yaml", "--resume", "results"])
+        .expect(2);
+    let ended = place
+        .call(&["--log", "][", "validate", "document.yaml"])
+        .expect(1);
+    assert!(ended.stderr.contains("unable to read --log"), "{ended}");
+}

@@ -1,0 +1,315 @@
+//! Two network namespaces, a link between them, and perfrun.
+
+use std::{
+    fmt,
+    fs::File,
+    io::{self, BufRead, BufReader, ErrorKind},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    process::{self, Child, ChildStdout, Command, Output, Stdio},
+    sync::{Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use rustix::{
+    process::{Pid, Signal, kill_process},
+    thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe},
+};
+use serde_json::Value;
+
+use perfrun_test_kit::skip;
+
+/// Sends; its eth0 is impaired.
+pub const NEAR: &str = "10.78.0.1";
+/// The peer.
+pub const FAR: &str = "10.78.0.2";
+
+/// How often something may be measured before it counts as wrong: other work on the machine disturbs, but not each time.
+const ATTEMPTS: usize = 4;
+
+/// Measurements of two links at once would be of neither.
+static ALONE: Mutex<()> = Mutex::new(());
+
+pub struct Lab {
+    near: OwnedFd,
+    far: OwnedFd,
+    /// Round trip while nothing is impaired.
+    base: String,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Lab {
+    /// Absent, and noted as skipped, where there can be none.
+    pub fn new() -> Option<Self> {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let namespaces = namespace().and_then(|near| Ok((near, namespace()?)));
+        let (near, far) = match namespaces {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                skip("all of it", "needs root, to make network namespaces");
+                return None;
+            }
+            namespaces => namespaces.unwrap(),
+        };
+        let mut lab = Self {
+            near,
+            far,
+            base: String::new(),
+            _alone: alone,
+        };
+        if !std::path::Path::new("/dev/net/tun").exists() {
+            skip("all of it", "needs /dev/net/tun");
+            return None;
+        }
+        let peer = path(&lab.far);
+        ip(
+            &lab.near,
+            &[
+                "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", &peer,
+            ],
+        );
+        for (namespace, address) in [(&lab.near, NEAR), (&lab.far, FAR)] {
+            ip(
+                namespace,
+                &["address", "add", &format!("{address}/24"), "dev", "eth0"],
+            );
+            ip(namespace, &["link", "set", "eth0", "up"]);
+        }
+        lab.base = format!("{}us", round_trip(&lab.probe(&["--json"])).as_micros());
+        Some(lab)
+    }
+
+    /// perfrun about the near end.
+    pub fn perfrun(&self, arguments: &[&str]) -> Ended {
+        perfrun(&[arguments, &["--netns", &path(&self.near)]].concat())
+    }
+
+    /// What it says to programs.
+    pub fn show(&self) -> Value {
+        let shown = self.perfrun(&["link", "show", "--json"]);
+        assert!(shown.success, "{shown}");
+        serde_json::from_str(&shown.stdout).unwrap()
+    }
+
+    /// Impairs in user space what the near end sends to the far end.
+    pub fn set(&self, figures: &[&str]) -> Running {
+        let fixed = ["link", "set", "--to", FAR, "--backend", "userspace", "--json"];
+        let place = ["--netns", &path(&self.near)];
+        Running::start(&[&fixed, figures, &place].concat())
+    }
+
+    /// Measures from the near end to the far end.
+    pub fn probe(&self, arguments: &[&str]) -> Ended {
+        let far = path(&self.far);
+        let fixed = ["link", "probe", "--to", FAR, "--to-netns", &far];
+        self.perfrun(&[&fixed, arguments].concat())
+    }
+
+    /// Whether the link towards the far end is like this.
+    pub fn is(&self, forward: &str) -> bool {
+        let arguments = ["--base", &self.base, "--forward", forward];
+        (0..ATTEMPTS).any(|_| self.probe(&arguments).success)
+    }
+
+    /// Whether nothing delays what goes to the far end.
+    pub fn is_open(&self) -> bool {
+        let probed = self.probe(&["--json"]);
+        assert!(probed.success, "{probed}");
+        round_trip(&probed) < Duration::from_millis(50)
+    }
+
+    /// Measures from the far end to the near end.
+    pub fn probe_back(&self, arguments: &[&str]) -> Ended {
+        let (near, far) = (path(&self.near), path(&self.far));
+        let fixed = [
+            "link",
+            "probe",
+            "--to",
+            NEAR,
+            "--to-netns",
+            &near,
+            "--netns",
+            &far,
+        ];
+        perfrun(&[&fixed, arguments].concat())
+    }
+
+    /// A process in the near namespace, and a name that `ip netns` has for that; both end with this value.
+    pub fn resident(&self) -> Resident {
+        let sleeping = inside(&self.near, || Command::new("sleep").arg("600").spawn().unwrap());
+        let name = format!("perfrun-test-{}", sleeping.id());
+        let resident = Resident { sleeping, name };
+        let number = resident.sleeping.id().to_string();
+        ip(&self.near, &["netns", "attach", &resident.name, &number]);
+        resident
+    }
+
+    /// perfrun about the near end, without the right to change anything there.
+    pub fn perfrun_without_rights(&self, arguments: &[&str]) -> Ended {
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--bounding-set=-net_admin", env!("CARGO_BIN_EXE_perfrun")])
+            .args(arguments)
+            .env_remove("RUST_LOG");
+        Ended::of(&inside(&self.near, || command.output().unwrap()))
+    }
+
+    /// Answers at the far end.
+    pub fn serve(&self) -> Running {
+        Running::start(&["link", "probe", "--serve", "--netns", &path(&self.far)])
+    }
+}
+
+/// Measures until it is right, some times at most.
+pub fn eventually<T: fmt::Debug>(what: &str, mut measure: impl FnMut() -> T, is_right: impl Fn(&T) -> bool) {
+    let mut seen = Vec::new();
+    for _ in 0..ATTEMPTS {
+        let measured = measure();
+        if is_right(&measured) {
+            return;
+        }
+        seen.push(measured);
+    }
+    panic!("{what}: {seen:?}");
+}
+
+/// The median that a probe has found.
+pub fn round_trip(probed: &Ended) -> Duration {
+    let found: Value = serde_json::from_str(&probed.stdout).unwrap();
+    let nanoseconds = &found["measurement"]["roundTrip"]["p50Ns"];
+    Duration::from_nanos(nanoseconds.as_u64().unwrap())
+}
+
+/// perfrun, to its end.
+pub fn perfrun(arguments: &[&str]) -> Ended {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_perfrun"));
+    command.args(arguments).env_remove("RUST_LOG");
+    Ended::of(&command.output().unwrap())
+}
+
+pub struct Ended {
+    pub success: bool,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ended {
+    fn of(output: &Output) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        Self {
+            success: output.status.success(),
+            stdout: text(&output.stdout),
+            stderr: text(&output.stderr),
+        }
+    }
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "success: {}\n{}\n{}", self.success, self.stdout, self.stderr)
+    }
+}
+
+/// perfrun in the foreground; killed with this value.
+pub struct Running {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Running {
+    fn start(arguments: &[&str]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_perfrun"))
+            .args(arguments)
+            .env_remove("RUST_LOG")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Self { child, lines }
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn next_object(&mut self) -> Value {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap()
+    }
+
+    pub fn interrupt(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
+    }
+
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// True if it succeeded.
+    pub fn ended(&mut self) -> bool {
+        self.child.wait().unwrap().success()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A process that does nothing.
+pub struct Resident {
+    sleeping: Child,
+    pub name: String,
+}
+
+impl Resident {
+    pub fn id(&self) -> String {
+        self.sleeping.id().to_string()
+    }
+}
+
+impl Drop for Resident {
+    fn drop(&mut self) {
+        let _ = self.sleeping.kill();
+        let _ = self.sleeping.wait();
+        // There is none if it could not be made.
+        let _ = Command::new("ip").args(["netns", "delete", &self.name]).output();
+    }
+}
+
+/// A file that stands for a namespace of this process.
+fn path(namespace: &OwnedFd) -> String {
+    format!("/proc/{}/fd/{}", process::id(), namespace.as_raw_fd())
+}
+
+/// A network namespace without a name, which ends with its descriptor.
+fn namespace() -> io::Result<OwnedFd> {
+    let make = || {
+        // SAFETY: only the network namespace changes; the file descriptor table stays shared.
+        unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
+        Ok(File::open("/proc/thread-self/ns/net")?.into())
+    };
+    thread::scope(|scope| scope.spawn(make).join().unwrap())
+}
+
+/// Runs something on a thread in a namespace.
+fn inside<T: Send>(namespace: &OwnedFd, act: impl FnOnce() -> T + Send) -> T {
+    let inside = || {
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+        act()
+    };
+    thread::scope(|scope| scope.spawn(inside).join().unwrap())
+}
+
+fn ip(namespace: &OwnedFd, arguments: &[&str]) {
+    let output = inside(namespace, || Command::new("ip").args(arguments).output().unwrap());
+    assert!(
+        output.status.success(),
+        "ip {arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}

@@ -1,0 +1,186 @@
+//! Two network namespaces and a link between them.
+
+use std::io::{self, ErrorKind};
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{fs::File, thread};
+
+use perfrun_emulator::{Emulator, Options, awake::Awake};
+use perfrun_link::{Ability, Backend, Impairment, Link};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+
+use crate::uml;
+use perfrun_test_kit::skip;
+
+/// Chance repeats itself, or a test would fail once in a hundred runs for no reason.
+const SEED: u64 = 7;
+
+/// Sends; its eth0 is impaired.
+pub const NEAR: &str = "10.77.0.1";
+/// The peer.
+pub const FAR: &str = "10.77.0.2";
+pub const FAR_V6: &str = "fd77::2";
+/// The same machine by another address, which is nobody's peer.
+pub const FAR_UNIMPAIRED: &str = "10.77.0.3";
+
+/// Measurements of two links at once would be of neither.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Until it is dropped, nobody else measures.
+pub fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub struct Lab {
+    pub near: Namespace,
+    pub far: Namespace,
+    pub has_v6: bool,
+    backend: Backend,
+    _awake: Option<Awake>,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Lab {
+    /// Absent, and noted as skipped, where there can be none or the back end does not work.
+    pub fn new(backend: Backend) -> Option<Self> {
+        let alone = alone();
+        let namespaces = Namespace::new().and_then(|near| Ok((near, Namespace::new()?)));
+        let (near, far) = match namespaces {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                skip(&backend.to_string(), "needs root, to make network namespaces");
+                return None;
+            }
+            namespaces => namespaces.unwrap(),
+        };
+        let capabilities = near.run(|| perfrun_emulator::capabilities::probe("lo"));
+        let ability = match backend {
+            Backend::Kernel => capabilities.kernel,
+            Backend::Userspace | Backend::Auto => capabilities.userspace,
+        };
+        if let Ability::Unavailable { reason, detail } = ability {
+            // It is there for nothing else: tests that are skipped in it would pass for having tested netem.
+            assert!(
+                backend != Backend::Kernel || !uml::is_here(),
+                "no netem in user-mode-linux: {reason} ({detail})"
+            );
+            if backend == Backend::Kernel && uml::is_installed() {
+                println!("not here, but in user-mode-linux: {reason} ({detail})");
+            } else {
+                skip(&backend.to_string(), &format!("{reason} ({detail})"));
+            }
+            return None;
+        }
+        let peer = format!("/proc/{}/fd/{}", std::process::id(), far.0.as_raw_fd());
+        near.ip(&[
+            "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", &peer,
+        ]);
+        for (namespace, addresses) in [(&near, &[NEAR][..]), (&far, &[FAR, FAR_UNIMPAIRED])] {
+            for address in addresses {
+                namespace.ip(&["address", "add", &format!("{address}/24"), "dev", "eth0"]);
+            }
+            namespace.ip(&["link", "set", "lo", "up"]);
+            namespace.ip(&["link", "set", "eth0", "up"]);
+        }
+        let v6 = |namespace: &Namespace, address| {
+            let arguments = ["-6", "address", "add", address, "dev", "eth0", "nodad"];
+            namespace
+                .try_ip(&arguments)
+                .is_some_and(|output| output.status.success())
+        };
+        let has_v6 = v6(&near, "fd77::1/64") && v6(&far, "fd77::2/64");
+        Some(Self {
+            near,
+            far,
+            has_v6,
+            backend,
+            // User-mode-linux has one CPU, and gets less of it from a machine whose others are busy.
+            _awake: (!uml::is_here()).then(Awake::keep),
+            _alone: alone,
+        })
+    }
+
+    pub fn emulator(&self, link: &Link) -> Emulator {
+        let options = Options {
+            backend: self.backend,
+            seed: Some(SEED),
+        };
+        let started = self.near.run(|| Emulator::start("eth0", link, options));
+        started.unwrap_or_else(|error| panic!("{}", error.explained()))
+    }
+
+    /// Runs tc in the near namespace; what it says.
+    pub fn tc(&self, arguments: &str) -> String {
+        let mut tc = Command::new("tc");
+        tc.args(arguments.split(' '));
+        let output = self.near.run(|| tc.output()).unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// What tc and ip say that the near namespace has beyond its addresses.
+    pub fn traces(&self) -> String {
+        let mut traces: String = [
+            "qdisc show",
+            "filter show dev eth0 egress",
+            "filter show dev eth0",
+        ]
+        .map(|arguments| self.tc(arguments))
+        .concat();
+        let links = self.near.ip(&["-o", "link"]);
+        traces.push_str(
+            &links
+                .lines()
+                .filter(|line| line.contains("netem"))
+                .collect::<String>(),
+        );
+        traces
+    }
+}
+
+/// A link to the peer, by both its addresses.
+pub fn to_far(impairment: Impairment) -> Link {
+    Link::to([FAR, FAR_V6].map(|peer| peer.parse().unwrap()), impairment).unwrap()
+}
+
+pub fn address(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// A network namespace without a name, which ends with this value.
+pub struct Namespace(OwnedFd);
+
+impl Namespace {
+    fn new() -> io::Result<Self> {
+        let make = || {
+            // SAFETY: only the network namespace changes; the file descriptor table stays shared.
+            unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
+            Ok(Self(File::open("/proc/thread-self/ns/net")?.into()))
+        };
+        thread::scope(|scope| scope.spawn(make).join().unwrap())
+    }
+
+    /// Runs something on a thread in this namespace; sockets and processes that it makes stay in it.
+    pub fn run<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
+        let inside = || {
+            move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+            act()
+        };
+        thread::scope(|scope| scope.spawn(inside).join())
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    pub fn ip(&self, arguments: &[&str]) -> String {
+        let output = self.try_ip(arguments).expect("`ip` of iproute2 is installed");
+        assert!(
+            output.status.success(),
+            "ip {arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn try_ip(&self, arguments: &[&str]) -> Option<Output> {
+        self.run(|| Command::new("ip").args(arguments).output()).ok()
+    }
+}

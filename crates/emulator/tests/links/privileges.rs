@@ -1,0 +1,140 @@
+//! What works with how much privilege, and what is said where it does not.
+
+use std::env;
+use std::fs;
+use std::io::ErrorKind;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use perfrun_emulator::{Emulator, Options, capabilities::probe};
+use perfrun_link::{Ability, Backend, Capabilities, Impairment, Reason};
+use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags, set_capabilities, unshare_unsafe};
+
+use crate::lab::{FAR, Lab, address, to_far};
+use crate::role::{ARGUMENT, ROLE};
+use crate::traffic::{Echo, round_trips};
+use perfrun_test_kit::skip;
+
+/// Gives up everything else, for the calling thread and those that it starts.
+fn keep_only(capabilities: CapabilitySet) {
+    let sets = CapabilitySets {
+        effective: capabilities,
+        permitted: capabilities,
+        inheritable: CapabilitySet::empty(),
+    };
+    set_capabilities(None, sets).unwrap();
+}
+
+fn reason(ability: &Ability) -> Option<Reason> {
+    match ability {
+        Ability::Available => None,
+        Ability::Unavailable { reason, .. } => Some(*reason),
+    }
+}
+
+#[test]
+fn net_admin_is_all_it_takes() {
+    let Some(lab) = Lab::new(Backend::Userspace) else {
+        return;
+    };
+    let link = to_far(Impairment {
+        delay: Duration::from_millis(20),
+        ..Impairment::default()
+    });
+    let (capabilities, emulator) = lab.near.run(|| {
+        keep_only(CapabilitySet::NET_ADMIN);
+        let options = Options {
+            backend: Backend::Userspace,
+            seed: None,
+        };
+        (probe("eth0"), Emulator::start("eth0", &link, options).unwrap())
+    });
+    assert_eq!(capabilities.userspace, Ability::Available);
+    // Where RLIMIT_RTPRIO does not permit it.
+    assert_eq!(reason(&capabilities.real_time), Some(Reason::NoRealTime));
+    let echo = Echo::start(&lab, address(FAR));
+    let times = round_trips(&lab, &echo, 10, Duration::from_millis(5));
+    assert!(
+        times.iter().all(|time| time.is_some_and(|time| time >= 20.0)),
+        "{times:?}"
+    );
+    drop(emulator);
+}
+
+#[test]
+fn without_net_admin_it_says_so() {
+    let Some(lab) = Lab::new(Backend::Userspace) else {
+        return;
+    };
+    let capabilities = lab.near.run(|| {
+        keep_only(CapabilitySet::NET_RAW);
+        probe("eth0")
+    });
+    assert_eq!(
+        reason(&capabilities.kernel),
+        Some(Reason::NotPermitted),
+        "{capabilities:?}"
+    );
+    assert_eq!(
+        reason(&capabilities.userspace),
+        Some(Reason::NotPermitted),
+        "{capabilities:?}"
+    );
+    let unsupported = capabilities.choose(&to_far(Impairment::default())).unwrap_err();
+    assert!(unsupported.to_string().contains("NET_ADMIN"), "{unsupported}");
+}
+
+#[test]
+fn probing_leaves_nothing() {
+    let Some(lab) = Lab::new(Backend::Userspace) else {
+        return;
+    };
+    let before = (lab.traces(), lab.near.ip(&["-o", "link"]));
+    lab.near.run(|| probe("eth0"));
+    assert_eq!((lab.traces(), lab.near.ip(&["-o", "link"])), before);
+}
+
+#[test]
+fn an_interface_that_is_not_there_is_no_refusal_of_the_kernel() {
+    let Some(lab) = Lab::new(Backend::Userspace) else {
+        return;
+    };
+    let capabilities = lab.near.run(|| probe("eth7"));
+    for ability in [&capabilities.kernel, &capabilities.userspace] {
+        assert_eq!(reason(ability), Some(Reason::NoInterface), "{capabilities:?}");
+    }
+}
+
+#[test]
+fn an_ordinary_users_namespaces_will_do() {
+    let binary = env::current_exe().unwrap();
+    let told = Command::new(binary)
+        .env(ROLE, "capabilities")
+        .env(ARGUMENT, "")
+        .stderr(Stdio::inherit())
+        .output()
+        .unwrap();
+    let text = String::from_utf8(told.stdout).unwrap();
+    if !told.status.success() {
+        skip("user namespace", "it cannot be made here");
+        return;
+    }
+    let capabilities: Capabilities = serde_json::from_str(&text).unwrap();
+    assert_eq!(reason(&capabilities.real_time), Some(Reason::NoRealTime));
+    let device = fs::File::options().read(true).write(true).open("/dev/net/tun");
+    if device.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied) {
+        assert_eq!(reason(&capabilities.userspace), Some(Reason::TunForbidden));
+        skip("user space", "/dev/net/tun is root's alone here");
+        return;
+    }
+    assert_eq!(capabilities.userspace, Ability::Available);
+}
+
+/// In a user namespace and a network namespace in it, as perfrun runs for an ordinary user.
+pub fn tell_capabilities() {
+    let user = rustix::process::geteuid().as_raw();
+    // SAFETY: this process has one thread, and its file descriptor table stays as it is.
+    unsafe { unshare_unsafe(UnshareFlags::NEWUSER | UnshareFlags::NEWNET) }.unwrap();
+    fs::write("/proc/self/uid_map", format!("0 {user} 1\n")).unwrap();
+    println!("{}", serde_json::to_string(&probe("lo")).unwrap());
+}

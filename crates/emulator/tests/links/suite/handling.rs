@@ -1,0 +1,303 @@
+//! Whom a link concerns, how it is changed, seen and removed, and what a killed emulator leaves.
+
+use super::*;
+
+pub fn others_are_not_impaired(backend: Backend) {
+    let Some(lab) = Lab::new(backend) else { return };
+    let mut emulator = lab.emulator(&to_far(delay(50)));
+    let few = Duration::from_millis(5);
+    let time_to = |to: &str| median(round_trips(&lab, &Echo::start(&lab, address(to)), 20, few));
+    assert!(time_to(FAR) >= 50.0);
+    eventually(
+        "round trip of somebody else",
+        || time_to(FAR_UNIMPAIRED),
+        |time| *time < 5.0,
+    );
+
+    // Peers have links of their own, and addresses exceptions.
+    let route = |peer: &str, impairment| Route {
+        peers: vec![peer.parse().unwrap()],
+        impairment,
+    };
+    let link = Link::new(vec![
+        route("10.77.0.0/24", delay(20)),
+        route(FAR, delay(80)),
+        route(FAR_UNIMPAIRED, delay(0)),
+    ]);
+    emulator.set(&link.unwrap()).unwrap();
+    eventually(
+        "round trip of the exception",
+        || time_to(FAR_UNIMPAIRED),
+        |time| *time < 5.0,
+    );
+    // With what the network is set to, it would be 100 at least.
+    eventually(
+        "round trip of the peer",
+        || time_to(FAR),
+        |time| (80.0..100.0).contains(time),
+    );
+}
+
+/// If the question who has the address were impaired, the first packet would pay twice.
+pub fn neighbours_are_found_at_once(backend: Backend) {
+    let Some(lab) = Lab::new(backend) else { return };
+    let _emulator = lab.emulator(&to_far(delay(200)));
+    let mut families = vec![(FAR, "-4")];
+    if lab.has_v6 {
+        families.push((FAR_V6, "-6"));
+    } else {
+        skip("IPv6", "this kernel has none");
+    }
+    for (far, family) in families {
+        let echo = Echo::start(&lab, address(far));
+        // If the peer has forgotten us, it is our answer that could be impaired.
+        for (forgets, whose) in [(&lab.near, "our"), (&lab.far, "the peer's")] {
+            median(round_trips(&lab, &echo, 1, Duration::ZERO));
+            eventually(
+                &format!("first round trip to {far} after {whose} neighbours were forgotten"),
+                || {
+                    forgets.ip(&[family, "neigh", "flush", "dev", "eth0"]);
+                    median(round_trips(&lab, &echo, 1, Duration::ZERO))
+                },
+                |first| (200.0..300.0).contains(first),
+            );
+        }
+    }
+}
+
+pub fn changing_a_link_loses_nothing(backend: Backend) {
+    let Some(lab) = Lab::new(backend) else { return };
+    let mut emulator = lab.emulator(&to_far(delay(10)));
+    let echo = Echo::start(&lab, address(FAR));
+    let times = thread::scope(|scope| {
+        let measuring = scope.spawn(|| round_trips(&lab, &echo, 600, Duration::from_millis(1)));
+        for milliseconds in [30, 20, 40] {
+            thread::sleep(Duration::from_millis(150));
+            emulator.set(&to_far(delay(milliseconds))).unwrap();
+        }
+        measuring.join().unwrap()
+    });
+    assert!(
+        times.iter().all(Option::is_some),
+        "{} lost",
+        times.iter().filter(|time| time.is_none()).count()
+    );
+    let last = median(times[550..].to_vec());
+    assert!(last >= 40.0, "{last}");
+    eventually(
+        "round trip after the last change",
+        || median(round_trips(&lab, &echo, 20, Duration::from_millis(5))),
+        // With what was set before, it would be 60 at least.
+        |time| (40.0..60.0).contains(time),
+    );
+}
+
+pub fn counting_begins_anew(backend: Backend) {
+    const PACKETS: u32 = 1000;
+    let Some(lab) = Lab::new(backend) else { return };
+    let mut emulator = lab.emulator(&to_far(Impairment {
+        loss: lossy(20.0).loss,
+        ..delay(5)
+    }));
+    // What left, and what was dropped.
+    let counts = |emulator: &mut Emulator| match emulator.state().unwrap().traffic[0] {
+        Traffic::Userspace(tally) => (tally.packets_out, tally.lost),
+        Traffic::Kernel {
+            packets_out, dropped, ..
+        } => (packets_out, dropped),
+    };
+    assert_eq!(counts(&mut emulator), (0, 0));
+    for _ in 0..2 {
+        let arrived = stream(&lab, address(FAR), PACKETS, 200, 10).distinct() as u64;
+        assert_eq!(counts(&mut emulator), (arrived, u64::from(PACKETS) - arrived));
+        emulator.recount().unwrap();
+        assert_eq!(counts(&mut emulator), (0, 0));
+        if let Some(worker) = emulator.state().unwrap().worker {
+            assert_eq!((worker.lateness.frames, worker.lateness.max_ns), (0, 0));
+        }
+    }
+    // The link is as it was.
+    let echo = Echo::start(&lab, address(FAR));
+    assert!(median(round_trips(&lab, &echo, 50, Duration::from_millis(2))) >= 5.0);
+    // A link that is set is counted from nought, too.
+    emulator.set(&to_far(lossy(1.0))).unwrap();
+    assert_eq!(counts(&mut emulator), (0, 0));
+}
+
+pub fn what_is_at_work_can_be_seen_by_others(backend: Backend) {
+    let Some(lab) = Lab::new(backend) else { return };
+    let before = lab.traces();
+    let inspect = || lab.near.run(|| perfrun_emulator::inspect("eth0")).unwrap();
+    assert_eq!(inspect(), Found::Nothing);
+    let route = |peer: &str, impairment| Route {
+        peers: vec![peer.parse().unwrap()],
+        impairment,
+    };
+    let queue = NonZeroU32::new(5000);
+    let with_queue = |impairment| Impairment {
+        limit_packets: queue,
+        ..impairment
+    };
+    let routes = vec![
+        route(FAR, with_queue(delay(30))),
+        route("10.99.0.0/16", with_queue(lossy(1.0))),
+        route("fd99::/32", with_queue(delay(40))),
+    ];
+    let link = Link::new(routes).unwrap();
+    let mut emulator = lab.emulator(&link);
+    let told = emulator.state().unwrap();
+    if told.backend == Kind::Kernel {
+        assert_eq!(inspect(), Found::Kernel(told));
+        // Without the process it goes on, and is no less seen.
+        assert!(emulator.leave().is_none());
+        let Found::Kernel(state) = inspect() else {
+            panic!("{:?}", inspect())
+        };
+        assert_eq!(state.link, link);
+        let echo = Echo::start(&lab, address(FAR));
+        assert!(median(round_trips(&lab, &echo, 10, Duration::from_millis(5))) >= 30.0);
+        assert!(lab.near.run(|| perfrun_emulator::clear("eth0")).unwrap());
+    } else {
+        let peers = link.peers().into_iter().map(|(peer, _)| peer);
+        let Found::Silent { peers: seen } = inspect() else {
+            panic!("{:?}", inspect())
+        };
+        assert_eq!(
+            seen.into_iter().collect::<HashSet<_>>(),
+            peers.collect::<HashSet<_>>()
+        );
+        let emulator = Arc::new(Mutex::new(emulator));
+        let asked = Arc::clone(&emulator);
+        let status = lab
+            .near
+            .run(|| Status::serve("eth0", move || asked.lock().unwrap().state().ok()));
+        let Found::Userspace { state, process } = inspect() else {
+            panic!("{:?}", inspect())
+        };
+        assert_eq!((state.link, process), (link, Some(std::process::id())));
+        drop(status);
+        emulator.lock().unwrap().set(&Link::default()).unwrap();
+        // Dropped with the last of those who ask.
+        eventually(
+            "the emulator's owners",
+            || {
+                thread::sleep(Duration::from_millis(10));
+                Arc::strong_count(&emulator)
+            },
+            |owners| *owners == 1,
+        );
+        drop(emulator);
+    }
+    assert_eq!(inspect(), Found::Nothing);
+    assert_eq!(lab.traces(), before);
+}
+
+pub fn what_is_removed_leaves_nothing(backend: Backend) {
+    let Some(lab) = Lab::new(backend) else { return };
+    let before = lab.traces();
+    let mut emulator = lab.emulator(&to_far(lossy(50.0)));
+    emulator.set(&to_far(delay(30))).unwrap();
+    assert_ne!(lab.traces(), before);
+    emulator.remove().unwrap();
+    assert_eq!(lab.traces(), before);
+    drop(lab.emulator(&to_far(delay(30))));
+    assert_eq!(lab.traces(), before);
+}
+
+pub fn what_impairs_nothing_leaves_nothing(backend: Backend) {
+    let Some(lab) = Lab::new(backend) else { return };
+    let echo = Echo::start(&lab, address(FAR));
+    let few = Duration::from_millis(5);
+    // A TAP without a way to it may stay.
+    let traces = || {
+        let all = lab.traces();
+        let kept = all.lines().filter(|line| !line.contains("netem0"));
+        kept.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let before = traces();
+    let mut emulator = lab.emulator(&to_far(Impairment::default()));
+    for _ in 0..2 {
+        assert_eq!(traces(), before);
+        assert!(median(round_trips(&lab, &echo, 20, few)) < 10.0);
+        assert!(!emulator.state().unwrap().link.impairs());
+        emulator.set(&to_far(delay(30))).unwrap();
+        assert_ne!(traces(), before);
+        assert!(median(round_trips(&lab, &echo, 20, few)) >= 30.0);
+        emulator.set(&to_far(Impairment::default())).unwrap();
+    }
+    emulator.set(&Link::default()).unwrap();
+    assert_eq!(traces(), before);
+}
+
+/// `is_closed`: nothing passes while there is no emulator, instead of being impaired further.
+pub fn a_killed_emulator_is_succeeded(backend: Backend, is_closed: bool) {
+    let Some(lab) = Lab::new(backend) else { return };
+    let before = lab.traces();
+    let echo = Echo::start(&lab, address(FAR));
+    let few = Duration::from_millis(5);
+    for _ in 0..2 {
+        let mut killed = role::start_emulator(&lab, &to_far(delay(30)), backend);
+        assert!(median(round_trips(&lab, &echo, 10, few)) >= 30.0);
+        killed.kill().unwrap();
+        killed.wait().unwrap();
+        let alone = round_trips(&lab, &echo, 10, few);
+        if is_closed {
+            assert!(alone.iter().all(Option::is_none), "{alone:?}");
+        } else {
+            assert!(median(alone) >= 30.0);
+        }
+        // Others never noticed.
+        let other = Echo::start(&lab, address(FAR_UNIMPAIRED));
+        assert!(round_trips(&lab, &other, 5, few).iter().all(Option::is_some));
+    }
+
+    let successor = lab.emulator(&to_far(delay(15)));
+    eventually_if_fit(
+        "round trip",
+        || {
+            let (times, lateness) = beside(|| round_trips(&lab, &echo, 20, few));
+            let median = median(times);
+            (median, lateness.allows_median(2.0, (median - 15.0).abs()))
+        },
+        |time| (15.0..17.0).contains(time),
+    );
+    successor.remove().unwrap();
+    assert_eq!(lab.traces(), before);
+
+    let mut killed = role::start_emulator(&lab, &to_far(delay(30)), backend);
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let seen = lab.near.run(|| perfrun_emulator::inspect("eth0")).unwrap();
+    match seen {
+        Found::Closed { peers } => assert!(is_closed && peers.len() == 2, "{peers:?}"),
+        Found::Kernel(state) => assert!(!is_closed && state.link.routes().len() == 1, "{state:?}"),
+        seen => panic!("{seen:?}"),
+    }
+    assert!(lab.near.run(|| perfrun_emulator::clear("eth0")).unwrap());
+    assert!(!lab.near.run(|| perfrun_emulator::clear("eth0")).unwrap());
+    assert_eq!(lab.traces(), before);
+}
+
+/// Known before anything is asked for, and left alone.
+pub fn a_root_of_somebody_else_is_left_alone() {
+    let Some(lab) = Lab::new(Backend::Kernel) else {
+        return;
+    };
+    lab.tc("qdisc add dev eth0 root pfifo");
+    let capabilities = lab.near.run(|| perfrun_emulator::capabilities::probe("eth0"));
+    assert!(
+        matches!(&capabilities.kernel, Ability::Unavailable { reason: Reason::RootTaken, detail } if detail == "eth0 has pfifo"),
+        "{capabilities:?}"
+    );
+    let start = |backend| {
+        let options = Options { backend, seed: None };
+        lab.near
+            .run(|| Emulator::start("eth0", &to_far(delay(20)), options))
+    };
+    let refused = start(Backend::Kernel).unwrap_err().explained();
+    assert!(refused.contains("`tc qdisc del dev eth0 root`"), "{refused}");
+    let mut emulator = start(Backend::Auto).unwrap();
+    assert_eq!(emulator.state().unwrap().backend, Kind::Userspace);
+    drop(emulator);
+    assert!(lab.tc("qdisc show dev eth0").starts_with("qdisc pfifo"));
+}

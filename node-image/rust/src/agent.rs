@@ -1,0 +1,244 @@
+//! The link agent: impairs what its network namespace sends to peers, and measures links to other agents.
+//!
+//! It is a process of its own beside the node, so that the node needs no capability, and what an emulated link costs is
+//! not charged to the stack under test. The link is set over the control port, see [`perfrun_contract::node`]. On exit
+//! everything is removed. Of an agent that was killed, the interface stays closed or impaired, and the next one takes
+//! over: at once, if it has a file that says what was set.
+
+mod emulation;
+mod metrics;
+
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
+
+use anyhow::Context;
+use axum::{
+    Json, Router,
+    extract::{State, rejection::JsonRejection},
+    http::StatusCode,
+    routing::{get, put},
+};
+use perfrun_contract::node::{LinkRequest, LinkStatus, ProbeRequest};
+use perfrun_emulator::probe;
+use perfrun_link::{Capabilities, probe::Measurement};
+use tokio::{
+    net::UdpSocket,
+    sync::{Mutex, oneshot},
+    task::spawn_blocking,
+};
+use tokio_util::sync::CancellationToken;
+
+use self::{emulation::Emulation, metrics::Metrics};
+use crate::{
+    args,
+    connections::{self, Limits},
+    control::{Refused, guard, metrics_router, unreadable},
+    serve::{listen, metrics_listener, read_token, serve_metrics, stop_signal},
+};
+
+/// A conductor holds a connection or two, a scraper one.
+const LIMITS: Limits = Limits {
+    connections: 64,
+    head: Duration::from_secs(60),
+};
+/// How long calls may take that are under way when the agent stops.
+const LAST_CALLS: Duration = Duration::from_secs(1);
+
+/// What calls work on.
+struct Agent {
+    interface: String,
+    capabilities: Capabilities,
+    emulation: Arc<std::sync::Mutex<Emulation>>,
+    listen_ip: std::net::IpAddr,
+    probe_port: u16,
+    /// One measurement at a time: two would be each other's traffic.
+    probing: Arc<Mutex<()>>,
+    metrics: Metrics,
+}
+
+/// Serves a conductor until SIGTERM or SIGINT, and leaves the interface as it was.
+pub async fn serve(args: args::LinkAgent) -> anyhow::Result<()> {
+    let token = read_token(&args.token_file)?;
+    let listener = listen(&args.control)?;
+    let bound = std::net::UdpSocket::bind(SocketAddr::new(args.listen_ip, 0));
+    let socket =
+        bound.with_context(|| format!("failed to bind a UDP port of {} for probes", args.listen_ip))?;
+    socket.set_nonblocking(true)?;
+    let probe_port = socket.local_addr()?.port();
+    let answering = on_time(async { probe::serve(UdpSocket::from_std(socket)?).await })?;
+    if args.make_tun_device {
+        make_tun_device();
+    }
+    let interface = args.interface.clone();
+    let capabilities = spawn_blocking({
+        let interface = interface.clone();
+        move || perfrun_emulator::capabilities::probe(&interface)
+    })
+    .await?;
+    let emulation = Emulation::new(&interface, capabilities.clone(), args.state_file);
+    let emulation = spawn_blocking(move || emulation.restored()).await??;
+    let emulation = Arc::new(std::sync::Mutex::new(emulation));
+    let agent = Arc::new(Agent {
+        interface,
+        capabilities,
+        metrics: Metrics::new(&args.observed, emulation.clone()),
+        emulation: emulation.clone(),
+        listen_ip: args.listen_ip,
+        probe_port,
+        probing: Arc::default(),
+    });
+    // For `perfrun link show` in this network namespace. Without it, that only sees the filters.
+    let shown = emulation.clone();
+    let _status =
+        perfrun_emulator::Status::serve(&args.interface, move || lock(&shown).state().ok().flatten())
+            .inspect_err(|error| tracing::info!(%error, "perfrun link show cannot ask this agent"));
+    let stop = CancellationToken::new();
+    let signalled = stop_signal().context("failed to watch for signals")?;
+    let extra = metrics_listener(&args.observed)?;
+    let page = agent.clone();
+    let graceful = async {
+        signalled.await;
+        // Nothing says which packet is the last.
+        agent.metrics.scrapes.changed();
+        agent.metrics.scrapes.seen(args.observed.linger_seconds).await;
+        stop.cancel();
+        tokio::time::sleep(LAST_CALLS).await;
+    };
+    let serving = futures::future::join(
+        connections::serve(
+            listener,
+            router(agent.clone(), token.into()),
+            LIMITS,
+            stop.clone(),
+        ),
+        serve_metrics(extra, move || page.metrics.encode(), stop.clone()),
+    );
+    tokio::select! {
+        _ = serving => {}
+        () = graceful => {}
+        ended = answering => {
+            ended.context("the thread that answers probes has ended")?.context("failed to answer probes")?;
+        }
+    }
+    spawn_blocking(move || lock(&emulation).remove()).await?
+}
+
+fn router(agent: Arc<Agent>, token: Arc<str>) -> Router {
+    let guarded = Router::new()
+        .route("/v1/link", get(get_link).put(put_link))
+        .route("/v1/link/probe", put(put_probe));
+    let open = Router::new()
+        .route("/healthz", get(async || "ok\n"))
+        // Whoever is answered finds the link as it was set, if it ever was.
+        .route("/readyz", get(async || "ok\n"));
+    let page = agent.clone();
+    open.merge(guard(guarded, token))
+        .with_state(agent)
+        .merge(metrics_router(move || page.metrics.encode()))
+}
+
+async fn get_link(State(agent): State<Arc<Agent>>) -> Result<Json<LinkStatus>, Refused> {
+    let emulation = agent.emulation.clone();
+    let (instance, state) = blocking(move || Ok(lock(&emulation).look())).await?;
+    Ok(Json(LinkStatus {
+        instance,
+        interface: agent.interface.clone(),
+        capabilities: agent.capabilities.clone(),
+        probe_port: agent.probe_port,
+        state,
+    }))
+}
+
+async fn put_link(
+    State(agent): State<Arc<Agent>>,
+    request: Result<Json<LinkRequest>, JsonRejection>,
+) -> Result<StatusCode, Refused> {
+    let Json(request) = request.map_err(unreadable)?;
+    let emulation = agent.emulation.clone();
+    blocking(move || lock(&emulation).set(request)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn put_probe(
+    State(agent): State<Arc<Agent>>,
+    request: Result<Json<ProbeRequest>, JsonRejection>,
+) -> Result<Json<Measurement>, Refused> {
+    let Json(ProbeRequest { server, plan }) = request.map_err(unreadable)?;
+    plan.check()
+        .map_err(|bad| Refused::new(StatusCode::BAD_REQUEST, bad.to_string()))?;
+    let Ok(alone) = agent.probing.clone().try_lock_owned() else {
+        return Err(Refused::new(
+            StatusCode::LOCKED,
+            "another measurement goes on: ask again when it has ended".into(),
+        ));
+    };
+    // No status of a gateway: the agent was reached, its peer was not.
+    let failed = |why: String| Refused::new(StatusCode::UNPROCESSABLE_ENTITY, why);
+    let from = SocketAddr::new(agent.listen_ip, 0);
+    let measuring = on_time(async move {
+        let socket = UdpSocket::bind(from).await?;
+        let measured = probe::measure(socket, server, &plan).await?;
+        drop(alone);
+        anyhow::Ok(measured)
+    });
+    let measured = async { measuring?.await? }.await;
+    let measured = measured.map_err(|error| failed(format!("{error:#}")))?;
+    agent.metrics.measured(&measured);
+    Ok(Json(measured))
+}
+
+/// Runs something on a thread of its own that wakes up as punctually as the emulator does, so that the link is measured
+/// and not how busy the machine is.
+fn on_time<T: Send + 'static>(
+    work: impl Future<Output = T> + Send + 'static,
+) -> std::io::Result<oneshot::Receiver<T>> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let (done, outcome) = oneshot::channel();
+    std::thread::Builder::new()
+        .name("probe".to_owned())
+        .spawn(move || {
+            perfrun_emulator::realtime::acquire();
+            // Nobody may wait any more.
+            let _ = done.send(runtime.block_on(work));
+        })?;
+    Ok(outcome)
+}
+
+/// Work that may block for some milliseconds.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
+) -> Result<T, Refused> {
+    let done = spawn_blocking(work).await;
+    done.map_err(anyhow::Error::from)
+        .flatten()
+        .map_err(|error| Refused::new(StatusCode::NOT_IMPLEMENTED, format!("{error:#}")))
+}
+
+fn lock(emulation: &std::sync::Mutex<Emulation>) -> std::sync::MutexGuard<'_, Emulation> {
+    emulation
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Containers have no /dev/net/tun, and those with CAP_MKNOD can make it. Where that fails, or is not needed, what works
+/// here is found out afterwards, and said with its reason.
+fn make_tun_device() {
+    let path = Path::new("/dev/net/tun");
+    if path.exists() {
+        return;
+    }
+    let made = std::fs::create_dir_all("/dev/net").and_then(|()| {
+        use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+        Ok(mknodat(
+            CWD,
+            path,
+            FileType::CharacterDevice,
+            Mode::from_raw_mode(0o600),
+            makedev(10, 200),
+        )?)
+    });
+    if let Err(error) = made {
+        tracing::info!(%error, "there is no /dev/net/tun, and it cannot be made");
+    }
+}

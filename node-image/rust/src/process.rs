@@ -1,0 +1,378 @@
+//! What this process uses, read from the kernel.
+
+use std::{
+    fs,
+    sync::{Mutex, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use nix::sys::{
+    resource::{UsageWho, getrusage},
+    time::TimeValLike,
+};
+use perf_event::{Builder, Counter, events::Hardware};
+use perfrun_contract::node::Resources;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::allocator;
+
+/// A reading of everything that only grows; [`Usage::since`] gives what was used between two.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Usage {
+    user: f64,
+    system: f64,
+    rss: u64,
+    allocated: Option<u64>,
+    cycles: Option<u64>,
+    voluntary: u64,
+    involuntary: u64,
+    throttled: Option<f64>,
+    retransmits: Option<u64>,
+    /// Bytes that interfaces received and sent.
+    interfaces: Option<(u64, u64)>,
+}
+
+impl Usage {
+    /// Reads the kernel's counters: CPU time and context switches of the process, throttling of its control group, TCP
+    /// retransmits of its network namespace.
+    pub fn now() -> Self {
+        let (user, system, voluntary, involuntary) = match getrusage(UsageWho::RUSAGE_SELF) {
+            Ok(usage) => (
+                usage.user_time().num_microseconds() as f64 / 1e6,
+                usage.system_time().num_microseconds() as f64 / 1e6,
+                usage.voluntary_context_switches().unsigned_abs(),
+                usage.involuntary_context_switches().unsigned_abs(),
+            ),
+            Err(_) => Default::default(),
+        };
+        Self {
+            user,
+            system,
+            rss: resident(),
+            allocated: allocator::allocated(),
+            cycles: cycles(),
+            voluntary,
+            involuntary,
+            throttled: throttled().map(|time| time.as_secs_f64()),
+            retransmits: retransmits(),
+            interfaces: interfaces(),
+        }
+    }
+
+    /// Resident memory, in bytes.
+    pub fn rss(&self) -> u64 {
+        self.rss
+    }
+
+    /// Memory that the program has allocated, in bytes.
+    pub fn allocated(&self) -> Option<u64> {
+        self.allocated
+    }
+
+    /// CPU time in user mode and in the kernel, in seconds.
+    pub fn cpu_modes(&self) -> [(&'static str, f64); 2] {
+        [("user", self.user), ("system", self.system)]
+    }
+
+    /// Context switches, voluntary and not.
+    pub fn context_switches(&self) -> [(&'static str, u64); 2] {
+        [("voluntary", self.voluntary), ("involuntary", self.involuntary)]
+    }
+
+    /// Time for which the control group held the process back, in seconds.
+    pub fn throttled(&self) -> Option<f64> {
+        self.throttled
+    }
+
+    /// Bytes that interfaces sent and received, loopback left out.
+    pub fn interfaces(&self) -> Option<[(&'static str, u64); 2]> {
+        let (received, sent) = self.interfaces?;
+        Some([("sent", sent), ("received", received)])
+    }
+
+    /// TCP segments sent again.
+    pub fn retransmits(&self) -> Option<u64> {
+        self.retransmits
+    }
+
+    /// What was used since an earlier reading; peaks are those seen in between.
+    pub fn since(&self, start: &Self, peak: u64, allocated_peak: Option<u64>) -> Resources {
+        let interfaces = self
+            .interfaces
+            .zip(start.interfaces)
+            .and_then(|(now, then)| Some((now.0.checked_sub(then.0)?, now.1.checked_sub(then.1)?)));
+        Resources {
+            interface_received_bytes: interfaces.map(|(received, _)| received),
+            interface_sent_bytes: interfaces.map(|(_, sent)| sent),
+            cpu_user_seconds: self.user - start.user,
+            cpu_system_seconds: self.system - start.system,
+            rss_start_bytes: start.rss,
+            rss_peak_bytes: peak.max(start.rss).max(self.rss),
+            allocated_peak_bytes: allocated_peak,
+            cpu_cycles: self.cycles.zip(start.cycles).map(|(now, then)| now - then),
+            context_switches_voluntary: self.voluntary - start.voluntary,
+            context_switches_involuntary: self.involuntary - start.involuntary,
+            throttled_seconds: self.throttled.zip(start.throttled).map(|(now, then)| now - then),
+            tcp_retransmits: self
+                .retransmits
+                .zip(start.retransmits)
+                .map(|(now, then)| now - then),
+        }
+    }
+}
+
+/// CPU time of the process so far, user and system together, in seconds.
+pub fn cpu() -> f64 {
+    getrusage(UsageWho::RUSAGE_SELF).map_or(0.0, |usage| {
+        (usage.user_time().num_microseconds() + usage.system_time().num_microseconds()) as f64 / 1e6
+    })
+}
+
+/// Cycles that this process has spent in user mode.
+static CYCLES: OnceLock<Option<Mutex<Counter>>> = OnceLock::new();
+
+/// Counts CPU cycles from now on, of the calling thread and of all that it will start: call it before there are others.
+/// Many machines, most virtual ones among them, do not let a program do that.
+pub fn count_cycles() {
+    CYCLES.get_or_init(|| {
+        let mut counter = Builder::new(Hardware::CPU_CYCLES).inherit(true).build();
+        let enabled = counter
+            .as_mut()
+            .map_err(|error| error.to_string())
+            .and_then(|counter| counter.enable().map_err(|error| error.to_string()));
+        if let Err(error) = enabled {
+            tracing::debug!(error, "CPU cycles cannot be counted here");
+        }
+        counter.ok().map(Mutex::new)
+    });
+}
+
+fn cycles() -> Option<u64> {
+    let counter = CYCLES.get()?.as_ref()?;
+    let mut counter = counter.lock().unwrap_or_else(PoisonError::into_inner);
+    counter.read().ok()
+}
+
+/// Allows this process as many open files as the system lets it have: every connection is one, and the usual limit of
+/// 1024 would end a run with many peers.
+pub fn raise_descriptor_limit() {
+    let limits = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limits.maximum,
+        maximum: limits.maximum,
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "failed to raise the limit of open files");
+    }
+}
+
+/// How many open files this process may have.
+pub fn descriptor_limit() -> Option<u64> {
+    getrlimit(Resource::Nofile).current
+}
+
+/// Gives free memory back and forgets the peak, so that one trial's memory is not charged to the next. Returns whether
+/// the kernel could forget: if not, the peak comes from samples.
+pub fn reset_peak() -> bool {
+    allocator::purge();
+    fs::write("/proc/self/clear_refs", "5").is_ok()
+}
+
+/// Most resident memory since [`reset_peak`], in bytes.
+pub fn peak() -> Option<u64> {
+    status_field("VmHWM:")
+}
+
+/// Resident memory, in bytes: exact, unlike `statm`, which the kernel updates in batches of pages for each thread.
+pub fn resident() -> u64 {
+    status_field("VmRSS:").unwrap_or(0)
+}
+
+fn status_field(name: &str) -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    line.trim()
+        .strip_suffix(" kB")?
+        .trim()
+        .parse::<u64>()
+        .ok()
+        .map(|kib| kib * 1024)
+}
+
+/// The folder of this process's control group for `controller`, in a unified (v2) or a legacy (v1) hierarchy.
+fn control_group(controller: &str) -> Option<String> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    group_folders(&groups, controller)
+        .into_iter()
+        .find(|folder| fs::metadata(folder).is_ok())
+}
+
+/// Folders where the control group may be, by what `/proc/self/cgroup` says; a container sees its own group at the root
+/// of the mount, so that comes last.
+fn group_folders(groups: &str, controller: &str) -> Vec<String> {
+    let mut folders = vec![];
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else {
+            continue;
+        };
+        if controllers.split(',').any(|name| name == controller) {
+            folders.push(format!("/sys/fs/cgroup/{controllers}{path}"));
+            folders.push(format!("/sys/fs/cgroup/{controller}{path}"));
+            folders.push(format!("/sys/fs/cgroup/{controller}"));
+        } else if controllers.is_empty() {
+            folders.push(format!("/sys/fs/cgroup{path}"));
+            folders.push("/sys/fs/cgroup".to_owned());
+        }
+    }
+    folders
+}
+
+/// Time for which the control group held its processes back (cgroup v2 `throttled_usec`, v1 `throttled_time` in ns).
+fn throttled() -> Option<Duration> {
+    let stat = fs::read_to_string(format!("{}/cpu.stat", control_group("cpu")?)).ok()?;
+    parse_throttled(&stat)
+}
+
+fn parse_throttled(stat: &str) -> Option<Duration> {
+    stat.lines().find_map(|line| {
+        let (name, value) = line.split_once(' ')?;
+        let value = value.trim().parse().ok()?;
+        match name {
+            "throttled_usec" => Some(Duration::from_micros(value)),
+            "throttled_time" => Some(Duration::from_nanos(value)),
+            _ => None,
+        }
+    })
+}
+
+/// CPUs that the control group grants, if it limits them.
+pub fn cpu_limit() -> Option<f64> {
+    let folder = control_group("cpu")?;
+    let number = |file: &str| {
+        fs::read_to_string(format!("{folder}/{file}"))
+            .ok()?
+            .trim()
+            .parse::<f64>()
+            .ok()
+    };
+    if let Ok(max) = fs::read_to_string(format!("{folder}/cpu.max")) {
+        let (quota, period) = max.trim().split_once(' ')?;
+        return Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?);
+    }
+    let quota = number("cpu.cfs_quota_us").filter(|quota| *quota > 0.0)?;
+    Some(quota / number("cpu.cfs_period_us")?)
+}
+
+/// Memory that the control group grants, if it limits it, in bytes.
+pub fn memory_limit() -> Option<u64> {
+    /// Version 1 says "no limit" by a number near 2^63.
+    const NO_LIMIT: u64 = 1 << 60;
+    let folder = control_group("memory")?;
+    ["memory.max", "memory.limit_in_bytes"]
+        .iter()
+        .find_map(|file| {
+            fs::read_to_string(format!("{folder}/{file}"))
+                .ok()?
+                .trim()
+                .parse()
+                .ok()
+        })
+        .filter(|bytes| *bytes < NO_LIMIT)
+}
+
+/// TCP segments sent again in this network namespace (`RetransSegs` of RFC 4022).
+fn retransmits() -> Option<u64> {
+    parse_snmp(
+        &fs::read_to_string("/proc/self/net/snmp").ok()?,
+        "Tcp:",
+        "RetransSegs",
+    )
+}
+
+/// Bytes that the interfaces of the network namespace received and sent so far, loopback left out.
+pub fn interfaces() -> Option<(u64, u64)> {
+    parse_interfaces(&fs::read_to_string("/proc/self/net/dev").ok()?)
+}
+
+/// Bytes received and sent by all interfaces of `/proc/net/dev` but loopback and the one through which packets pass once more
+/// where links are impaired in user space; nothing, if there is no other.
+fn parse_interfaces(text: &str) -> Option<(u64, u64)> {
+    let counted = text.lines().filter_map(|line| {
+        let (name, numbers) = line.split_once(':')?;
+        let mut numbers = numbers.split_whitespace();
+        let received: u64 = numbers.next()?.parse().ok()?;
+        // The first of the eight that follow what was received.
+        let sent: u64 = numbers.nth(7)?.parse().ok()?;
+        (!["lo", perfrun_emulator::DEVICE].contains(&name.trim())).then_some((received, sent))
+    });
+    counted.reduce(|a, b| (a.0 + b.0, a.1 + b.1))
+}
+
+/// A value of `/proc/net/snmp`, which has a line of names and a line of values for each protocol.
+fn parse_snmp(text: &str, protocol: &str, name: &str) -> Option<u64> {
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix(protocol));
+    let (names, values) = (lines.next()?, lines.next()?);
+    let position = names.split_whitespace().position(|n| n == name)?;
+    values.split_whitespace().nth(position)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn throttling_is_read_from_both_versions_of_control_groups() {
+        let v2 = "usage_usec 5\nnr_throttled 2\nthrottled_usec 1500\n";
+        let v1 = "nr_periods 9\nnr_throttled 2\nthrottled_time 1500000\n";
+        assert_eq!(parse_throttled(v2), Some(Duration::from_micros(1500)));
+        assert_eq!(parse_throttled(v1), Some(Duration::from_micros(1500)));
+        assert_eq!(parse_throttled("usage_usec 5\n"), None);
+    }
+
+    #[test]
+    fn group_folders_cover_both_versions_and_containers() {
+        let v1 = group_folders("4:cpu,cpuacct:/pod/a\n3:memory:/m\n", "cpu");
+        assert_eq!(v1[0], "/sys/fs/cgroup/cpu,cpuacct/pod/a");
+        assert_eq!(v1[2], "/sys/fs/cgroup/cpu");
+        let v2 = group_folders("0::/kubepods/x\n", "cpu");
+        assert_eq!(v2, ["/sys/fs/cgroup/kubepods/x", "/sys/fs/cgroup"]);
+    }
+
+    #[test]
+    fn retransmits_are_found_by_name() {
+        let text = "Ip: Forwarding\nIp: 1\nTcp: RtoMin RetransSegs InErrs\nTcp: 200 17 3\n";
+        assert_eq!(parse_snmp(text, "Tcp:", "RetransSegs"), Some(17));
+        assert_eq!(parse_snmp("Udp: A\nUdp: 1\n", "Tcp:", "RetransSegs"), None);
+    }
+
+    #[test]
+    fn bytes_of_interfaces_leave_loopback_out() {
+        let heading = "Inter-|   Receive   |  Transmit\n face |bytes packets errs |bytes packets\n";
+        let lo = "    lo: 900 9 0 0 0 0 0 0 900 9 0 0 0 0 0 0\n";
+        let eth0 = "  eth0: 100 1 0 0 0 0 0 0 30 1 0 0 0 0 0 0\n";
+        let tap = "netem0: 7 1 0 0 0 0 0 0 7 1 0 0 0 0 0 0\n";
+        let eth1 = "  eth1:20 1 0 0 0 0 0 0 5 1 0 0 0 0 0 0\n";
+        assert_eq!(parse_interfaces(&[heading, lo].concat()), None);
+        assert_eq!(
+            parse_interfaces(&[heading, lo, eth0, tap, eth1].concat()),
+            Some((120, 35))
+        );
+    }
+
+    #[test]
+    fn usage_of_work_is_seen() {
+        let start = Usage::now();
+        let mut sum = 0u64;
+        let begun = std::time::Instant::now();
+        while cpu() < start.user + start.system + 0.02 && begun.elapsed() < Duration::from_secs(30) {
+            sum = std::hint::black_box(sum.wrapping_add(1));
+        }
+        let used = Usage::now().since(&start, 0, None);
+        assert!(
+            used.cpu_user_seconds + used.cpu_system_seconds > 0.015,
+            "{used:?}"
+        );
+        assert!(used.rss_peak_bytes > 1 << 20, "{used:?}");
+    }
+}

@@ -1,0 +1,290 @@
+//! What an impaired link costs, against the same link unimpaired: two network namespaces joined by veth, in the same
+//! minutes on the same machine.
+//!
+//! One TCP connection sends as fast as it can. Its windows may grow to 256 MiB, or they would be the limit at 50 ms. What
+//! the emulator's thread does includes what the kernel does on its behalf: the frames that it writes are received by the
+//! peer's TCP within the call. Sender, receiver and emulator share the machine's cores, so a ratio says as much about
+//! their number as about the emulator.
+//!
+//! netem in the kernel is measured elsewhere, against netem set by tc, since where it is missing it only runs in
+//! user-mode-linux: `cargo xtask bench netem`.
+
+mod cpu;
+mod pair;
+mod tcp;
+
+use std::{
+    net::SocketAddr,
+    num::NonZeroU64,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use perfrun_emulator::{
+    Emulator, Options,
+    probe::{measure, serve},
+};
+use perfrun_link::{
+    Backend, Chance, Impairment, Link, Ratio,
+    probe::{Measurement, Plan},
+};
+use tokio::net::UdpSocket;
+
+use self::{
+    pair::{FAR, Pair},
+    tcp::Flow,
+};
+use crate::testbed::{median, print_ratio};
+
+/// With merged packets.
+const TARGET: f64 = 0.8;
+/// Each packet for itself, in bit/s.
+const TARGET_PER_PACKET: f64 = 2e9;
+/// Payload of what a rate of 1 Gbit/s allows; 0.956 would be all of it.
+const TARGET_RATE: f64 = 0.92;
+/// Milliseconds to start, change, count anew and remove.
+const TARGET_TIME: f64 = 20.0;
+/// Starts, changes and removals.
+const TIMES: usize = 20;
+
+/// Takes some minutes.
+pub async fn run(rounds: u32, seconds: f64) -> Result<()> {
+    let pair = Pair::create()?;
+    let time = Duration::from_secs_f64(seconds);
+    for milliseconds in [0, 10, 50] {
+        let delayed = Impairment {
+            // None at all would not make the detour.
+            delay: Duration::from_millis(milliseconds).max(Duration::from_nanos(1)),
+            ..Impairment::default()
+        };
+        let what = format!("TCP over {milliseconds} ms, merged packets, against plain veth");
+        against_plain(&pair, &what, &delayed, rounds, time, Some(TARGET))?;
+    }
+    per_packet(&pair, rounds, time)?;
+    limited(&pair, rounds, time)?;
+    times(&pair)?;
+    probes(&pair).await
+}
+
+/// Prints the ratio and the cost; returns the rates over the impaired link.
+fn against_plain(
+    pair: &Pair,
+    what: &str,
+    impairment: &Impairment,
+    rounds: u32,
+    time: Duration,
+    target: Option<f64>,
+) -> Result<Vec<f64>> {
+    let mut pairs = vec![];
+    let mut costs = vec![];
+    for round in 0..rounds {
+        // Who goes first alternates, so that neither always finds the machine as the other left it.
+        let (plain, ours) = if round % 2 == 0 {
+            let plain = plain(pair, impairment, time)?;
+            (plain, impaired(pair, impairment, time)?)
+        } else {
+            let ours = impaired(pair, impairment, time)?;
+            (plain(pair, impairment, time)?, ours)
+        };
+        pairs.push((ours.bits_per_second, plain.bits_per_second));
+        costs.push(ours.emulator_seconds_per_gibibyte);
+    }
+    print_ratio(what, &pairs, target);
+    println!("  emulator: {:.2} CPU-s/GiB", median(&costs));
+    Ok(pairs.into_iter().map(|(ours, _)| ours).collect())
+}
+
+fn per_packet(pair: &Pair, rounds: u32, time: Duration) -> Result<()> {
+    // One in a million arrives twice, which TCP does not mind; it has each packet decided about.
+    let deciding = Impairment {
+        duplicate: Some(Chance {
+            ratio: Ratio::from_percent(0.0001)?,
+            correlation: Ratio::ZERO,
+        }),
+        ..Impairment::default()
+    };
+    let rates = against_plain(
+        pair,
+        "TCP, each packet for itself, against plain veth",
+        &deciding,
+        rounds,
+        time,
+        None,
+    )?;
+    println!(
+        "  each packet for itself: {:.2} Gbit/s (target ≥ {:.0})",
+        median(&rates) / 1e9,
+        TARGET_PER_PACKET / 1e9
+    );
+    Ok(())
+}
+
+fn limited(pair: &Pair, rounds: u32, time: Duration) -> Result<()> {
+    const RATE: u64 = 1_000_000_000;
+    for milliseconds in [0, 20] {
+        let limited = Impairment {
+            delay: Duration::from_millis(milliseconds),
+            rate_bits_per_second: NonZeroU64::new(RATE),
+            ..Impairment::default()
+        };
+        let mut shares = vec![];
+        let mut costs = vec![];
+        for _ in 0..rounds {
+            let ours = impaired(pair, &limited, time)?;
+            shares.push(ours.bits_per_second / RATE as f64);
+            costs.push(ours.emulator_seconds_per_gibibyte);
+        }
+        let each: Vec<String> = shares.iter().map(|share| format!("{share:.3}")).collect();
+        println!(
+            "TCP over {milliseconds} ms at 1 Gbit/s: goodput {:.3} of the rate (target ≥ {TARGET_RATE}); rounds {}\n  \
+             emulator: {:.2} CPU-s/GiB",
+            median(&shares),
+            each.join(" "),
+            median(&costs)
+        );
+    }
+    Ok(())
+}
+
+/// What a connection carried, and what it cost.
+struct Carried {
+    bits_per_second: f64,
+    emulator_seconds_per_gibibyte: f64,
+}
+
+fn plain(pair: &Pair, impairment: &Impairment, time: Duration) -> Result<Carried> {
+    let flow = Flow::start(pair)?;
+    flow.carry(warm_up(impairment))?;
+    let carried = flow.carry(time)?;
+    Ok(Carried {
+        bits_per_second: carried.bits_per_second(),
+        emulator_seconds_per_gibibyte: 0.0,
+    })
+}
+
+fn impaired(pair: &Pair, impairment: &Impairment, time: Duration) -> Result<Carried> {
+    let mut emulator = start(pair, impairment)?;
+    let flow = Flow::start(pair)?;
+    flow.carry(warm_up(impairment))?;
+    // By now it has given itself its name.
+    let thread = cpu::thread("netem")?;
+    let before = cpu::seconds(thread)?;
+    let carried = flow.carry(time)?;
+    let used = cpu::seconds(thread)? - before;
+    let worker = emulator.state()?.worker.context("there is a thread")?;
+    if worker.overflowed > 0 {
+        println!("  {} frames came faster than they were taken", worker.overflowed);
+    }
+    drop(flow);
+    emulator.remove()?;
+    Ok(Carried {
+        bits_per_second: carried.bits_per_second(),
+        emulator_seconds_per_gibibyte: used / (carried.bytes as f64 / f64::from(1 << 30)),
+    })
+}
+
+/// Windows double in a round trip, and the receiver's grow more slowly than that.
+fn warm_up(impairment: &Impairment) -> Duration {
+    Duration::from_millis(500) + 40 * impairment.delay
+}
+
+fn link(impairment: &Impairment) -> Result<Link> {
+    Ok(Link::to([FAR.parse()?], impairment.clone())?)
+}
+
+fn start(pair: &Pair, impairment: &Impairment) -> Result<Emulator> {
+    let options = Options {
+        backend: Backend::Userspace,
+        seed: None,
+    };
+    let link = link(impairment)?;
+    pair.near
+        .run(|| Emulator::start("eth0", &link, options).context("failed to impair the link"))
+}
+
+/// How long links take to be set up, changed, counted and removed.
+fn times(pair: &Pair) -> Result<()> {
+    let delayed = |milliseconds| Impairment {
+        delay: Duration::from_millis(milliseconds),
+        ..Impairment::default()
+    };
+    let mut steps = [
+        ("start", vec![]),
+        ("set", vec![]),
+        ("recount", vec![]),
+        ("open", vec![]),
+        ("re-impair", vec![]),
+        ("remove", vec![]),
+    ];
+    for _ in 0..TIMES {
+        let mut begun = Instant::now();
+        let mut lap = |step: &mut (&str, Vec<f64>)| {
+            step.1.push(begun.elapsed().as_secs_f64() * 1e3);
+            begun = Instant::now();
+        };
+        let mut emulator = start(pair, &delayed(25))?;
+        lap(&mut steps[0]);
+        emulator.set(&link(&delayed(50))?)?;
+        lap(&mut steps[1]);
+        emulator.recount()?;
+        lap(&mut steps[2]);
+        emulator.set(&Link::default())?;
+        lap(&mut steps[3]);
+        emulator.set(&link(&delayed(25))?)?;
+        lap(&mut steps[4]);
+        emulator.remove()?;
+        lap(&mut steps[5]);
+    }
+    for (step, times) in steps {
+        let worst = times.iter().copied().fold(0.0, f64::max);
+        println!(
+            "time to {step} a link: median {:.2} ms, worst {worst:.2} ms of {TIMES} (target ≤ {TARGET_TIME} ms)",
+            median(&times)
+        );
+    }
+    Ok(())
+}
+
+/// How long a probe of 25 ms takes, and how near it is.
+async fn probes(pair: &Pair) -> Result<()> {
+    const PROBES: usize = 5;
+    let delayed = Impairment {
+        delay: Duration::from_millis(25),
+        ..Impairment::default()
+    };
+    let emulator = start(pair, &delayed)?;
+    let plan = Plan::of(&delayed, &Impairment::default());
+    let mut times = vec![];
+    let mut medians = vec![];
+    for _ in 0..PROBES {
+        let begun = Instant::now();
+        let measured = probe(pair, &plan).await?;
+        times.push(begun.elapsed().as_secs_f64() * 1e3);
+        let Some(round_trip) = measured.round_trip else {
+            bail!("the probe got no answer")
+        };
+        medians.push(round_trip.p50_ns as f64 / 1e6);
+    }
+    emulator.remove()?;
+    println!(
+        "time to probe a link of 25 ms: median {:.0} ms of {PROBES}; it found round trips of {:.3} ms",
+        median(&times),
+        median(&medians)
+    );
+    Ok(())
+}
+
+async fn probe(pair: &Pair, plan: &Plan) -> Result<Measurement> {
+    let bind = |address: &str| -> Result<std::net::UdpSocket> {
+        let socket = std::net::UdpSocket::bind((address, 0))?;
+        socket.set_nonblocking(true)?;
+        Ok(socket)
+    };
+    let server = UdpSocket::from_std(pair.far.run(|| bind(FAR))?)?;
+    let address: SocketAddr = server.local_addr()?;
+    let client = UdpSocket::from_std(pair.near.run(|| bind("0.0.0.0"))?)?;
+    let serving = tokio::spawn(serve(server));
+    let measured = measure(client, address, plan).await;
+    serving.abort();
+    Ok(measured?)
+}

@@ -1,0 +1,141 @@
+//! The largest documents that have a plan, and a short one that asks for too much: how long it takes to plan or refuse them,
+//! and how much memory. Each time in a process of its own, so that no memory of an earlier plan is there to be used again.
+
+use std::{
+    env, fs,
+    process::{Command, Stdio},
+    time::Instant,
+};
+
+use anyhow::{Context, Result, ensure};
+use perfrun_api::{
+    document,
+    plan::{self, plan},
+    spec::PerfRun,
+};
+
+use crate::{overhead::mebibytes, testbed::median};
+
+const LARGEST: &str = include_str!("../../../crates/api/tests/api/largest.yaml");
+const TOO_LARGE: &str = include_str!("../../../crates/api/tests/api/too-large.yaml");
+
+/// How this program, started again, learns what it is to plan.
+const ROLE: &str = "PERFRUN_BENCH_PLAN";
+
+/// Largest plans are compared with one of so many times fewer cells.
+const PARTS: usize = 16;
+
+const TARGET_MILLISECONDS: f64 = 100.0;
+const TARGET_MEGABYTES: f64 = 50.0;
+/// By how much a trial of the largest plan may take longer to plan than one of the small plan.
+const TARGET_RATIO: f64 = 2.0;
+
+/// What a process measured.
+#[derive(Clone, Copy)]
+struct Cost {
+    milliseconds: f64,
+    megabytes: f64,
+    trials: f64,
+}
+
+pub fn run(rounds: u32) -> Result<()> {
+    let mut costs = [vec![], vec![], vec![], vec![]];
+    for _ in 0..rounds {
+        for (costs, which) in costs.iter_mut().zip(["part", "trials", "nodes", "refused"]) {
+            costs.push(measure(which)?);
+        }
+    }
+    let [part, trials, nodes, refused] = costs;
+    let of = |costs: &[Cost], value: fn(&Cost) -> f64| median(&costs.iter().map(value).collect::<Vec<_>>());
+    let time = |costs: &[Cost]| of(costs, |cost| cost.milliseconds);
+    let memory = |costs: &[Cost]| of(costs, |cost| cost.megabytes);
+    let each = |costs: &[Cost]| of(costs, |cost| cost.milliseconds / cost.trials);
+    let told = |costs: &[Cost]| {
+        format!(
+            "median {:.2} ms, {:.1} MB (target ≤ {TARGET_MILLISECONDS} ms, ≤ {TARGET_MEGABYTES} MB)",
+            time(costs),
+            memory(costs)
+        )
+    };
+    println!(
+        "planning {} trials of {} cells: {}; each trial takes {:.2} of what one of {} trials takes (target ≤ {TARGET_RATIO})",
+        of(&trials, |cost| cost.trials),
+        plan::CELLS_MAX,
+        told(&trials),
+        each(&trials) / each(&part),
+        of(&part, |cost| cost.trials),
+    );
+    println!("planning {} nodes: {}", plan::NODES_MAX, told(&nodes));
+    println!(
+        "refusing a document that asks for too much: {}; {:.3} of planning the largest (target ≤ 1)",
+        told(&refused),
+        time(&refused) / time(&trials)
+    );
+    Ok(())
+}
+
+fn measure(which: &str) -> Result<Cost> {
+    let output = Command::new(env::current_exe()?)
+        .env(ROLE, which)
+        .stderr(Stdio::inherit())
+        .output()?;
+    let said = String::from_utf8(output.stdout)?;
+    ensure!(output.status.success(), "planning ended with {}", output.status);
+    let numbers = said.split_whitespace().map(str::parse);
+    let numbers: Vec<f64> = numbers.collect::<Result<_, _>>()?;
+    let [milliseconds, megabytes, trials] = numbers[..] else {
+        anyhow::bail!("it said {said:?}");
+    };
+    Ok(Cost {
+        milliseconds,
+        megabytes,
+        trials,
+    })
+}
+
+/// What this process is to plan, if it was started for that.
+pub fn role() -> Option<String> {
+    env::var(ROLE).ok()
+}
+
+/// Plans once, and prints milliseconds, megabytes and trials.
+pub fn once(which: &str) -> Result<()> {
+    let run = document_of(which)?;
+    // The peak that the kernel remembers is that of reading the document.
+    fs::write("/proc/self/clear_refs", "5").context("failed to reset the peak of this process's memory")?;
+    let memory = |field| mebibytes(&fs::read_to_string("/proc/self/status")?, field);
+    let before = memory("VmRSS:")?;
+    let begun = Instant::now();
+    let planned = plan(&run.spec);
+    let milliseconds = begun.elapsed().as_secs_f64() * 1e3;
+    let megabytes = (memory("VmHWM:")? - before) * f64::from(1 << 20) / 1e6;
+    let trials = match planned {
+        Err(_) if which == "refused" => 0,
+        planned => planned?.trials.len(),
+    };
+    ensure!(
+        (which == "refused") == (trials == 0),
+        "it is not what it was: {trials} trials"
+    );
+    println!("{milliseconds} {megabytes} {trials}");
+    Ok(())
+}
+
+fn document_of(which: &str) -> Result<PerfRun> {
+    let mut largest = document::parse(LARGEST)?;
+    let mut run = match which {
+        "refused" => document::parse(TOO_LARGE)?.remove(0),
+        "nodes" => largest.remove(1),
+        _ => largest.remove(0),
+    };
+    if which == "part" {
+        let bandwidth = run
+            .spec
+            .workload
+            .bandwidth
+            .as_mut()
+            .context("it is about bandwidth")?;
+        bandwidth.sizes.truncate(bandwidth.sizes.len() / PARTS);
+    }
+    Ok(run)
+}

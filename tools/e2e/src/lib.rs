@@ -1,0 +1,35 @@
+//! What the end-to-end tests share: a cluster to run on, a namespace for each test, and what to print when one fails.
+//!
+//! | variable | says |
+//! |---|---|
+//! | `PERFRUN_E2E_KUBECONFIG` | the cluster, with the operator installed; without it every test is skipped. `KUBECONFIG` is not looked at: that cluster might be somebody's |
+//! | `PERFRUN_E2E_KUBECTL` | kubectl, if it is not the one on PATH |
+//! | `PERFRUN_E2E_HELM`, `PERFRUN_E2E_HELM_BEFORE` | the current helm and the one before; without them, nothing is installed |
+//! | `PERFRUN_E2E_XTASK`, `PERFRUN_E2E_LAB` | the xtask program and the name of the lab that the cluster is; without them, parts of the cluster are not killed |
+//! | `PERFRUN_E2E_PROMETHEUS` | a Prometheus that finds pods, to ask what dashboards ask |
+//! | `PERFRUN_E2E_PERFRUN` | perfrun, to compare with what it does locally |
+//! | `PERFRUN_SKIP_LOG` | a file to which skipped tests append `name: reason` |
+//!
+//! [`e2e`], [`shared`] or [`admission`] is what a test calls. Clusters are small, so tests take turns unless they say that they
+//! need not.
+
+#![allow(
+    clippy::print_stderr,
+    reason = "what a test has to say goes to its captured output"
+)]
+
+mod cluster;
+pub mod helm;
+pub mod lab;
+pub mod operators;
+mod program;
+pub mod results;
+pub mod run;
+mod scene;
+mod until;
+
+pub use cluster::Cluster;
+pub use perfrun_test_kit::skip;
+pub use program::repository;
+pub use scene::{Scene, admission, e2e, shared};
+pub use until::{seconds, until};

@@ -1,0 +1,41 @@
+//! Other programs.
+
+use std::{path::Path, process::Stdio};
+
+use anyhow::{Context, Result, bail};
+use tokio::process::Command;
+
+/// The root of the repository.
+pub fn repository() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// What a program printed, which must have succeeded.
+pub(crate) async fn said(command: &mut Command) -> Result<String> {
+    let output = command
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .with_context(|| format!("failed to start {:?}", command.as_std().get_program()))?;
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    if !output.status.success() {
+        bail!(
+            "`{}` failed ({}): {}{}",
+            line(command),
+            output.status,
+            text(output.stdout),
+            text(output.stderr)
+        );
+    }
+    Ok(text(output.stdout))
+}
+
+fn line(command: &Command) -> String {
+    let command = command.as_std();
+    let words = [command.get_program()].into_iter().chain(command.get_args());
+    words
+        .map(|word| word.to_string_lossy())
+        .collect::<Vec<_>>()
+        .join(" ")
+}

@@ -1,0 +1,233 @@
+//! A real Prometheus finds operators and nodes by itself, and dashboards have something to show.
+
+use std::{env, ffi::OsStr};
+
+use anyhow::{Context, Result, ensure};
+use perfrun_api::spec::PerfRun;
+use perfrun_e2e::{Scene, e2e, run::TINY, seconds, skip, until};
+use perfrun_test_kit::dashboards::{
+    Prometheus, Scope, agrees_with, all, all_have_data, now, stays_when_targets_are_gone,
+};
+
+/// Names a Prometheus with Kubernetes service discovery. Debian builds its own without.
+const PROMETHEUS: &str = "PERFRUN_E2E_PROMETHEUS";
+
+/// The pods, by name, and the ports that are scraped.
+const EVERYBODY: &str = "perfrun-operator;admin|perfrun-node;metrics|perfrun-node;link-metrics";
+const OPERATORS: &str = "perfrun-operator;admin";
+
+/// Transfers over links with delay, of so many trials that there are intervals. Alone, as other runs would make links late;
+/// the delay is far more than what a busy machine adds.
+const BANDWIDTH: &str = "
+workload: {bandwidth: {duration: 700ms, directions: [upload, download]}}
+matrix: {clients: [libp2p], servers: [litep2p], networks: [near]}
+networks: [{name: near, delay: 50ms, rate: 100Mbit, backend: userspace}]
+iterations: 6
+warmup: 0
+topology: {placement: Any}
+template: {link: {realTime: true}}
+";
+
+/// Workloads besides, each in a run of its own: name, workload. All take 12 seconds: Prometheus looks for new pods every five.
+const OTHERS: [(&str, &str); 5] = [
+    ("handshakes", "{handshakes: {duration: 2s}}"),
+    ("pings", "{ping: {count: 100, interval: 20ms}}"),
+    (
+        "substreams",
+        "{substreams: {counts: [100], mode: paced, rate: 50}}",
+    ),
+    (
+        "echoes",
+        "{echo: {loads: [{connections: 2, streamsPerConnection: 5}], connectionInterval: 100ms, streamInterval: 10ms, \
+         pause: 100ms, duration: 2s, sampleInterval: 200ms}}",
+    ),
+    // One sink more than the relay takes, so that it has something to refuse.
+    (
+        "stressed",
+        "{relayStress: {sinks: [4], sinksPerSource: 4, sinkInterval: 10ms, plateau: 2s, transferBytes: 100k, \
+         limits: {circuits: 3}}}",
+    ),
+];
+
+#[test]
+fn every_query_of_every_dashboard_has_data_that_agree_with_results() {
+    e2e(async |scene| {
+        let Some(program) = env::var_os(PROMETHEUS) else {
+            let reason = "needs a Prometheus that finds pods, which Debian's cannot";
+            skip("all of it", &format!("{reason}: {PROMETHEUS} is not set"));
+            return Ok(());
+        };
+        let from = now();
+        let prometheus = scraping(scene, &program, 1, EVERYBODY).await?;
+        // Nodes wait for the next scrape, whoever comes: those of this one would be missed by the other.
+        let slow = scraping(scene, &program, 15, OPERATORS).await?;
+        scene.create("bandwidth", BANDWIDTH).await?;
+        for (name, workload) in OTHERS {
+            let spec = format!(
+                "workload: {workload}\nmatrix: {{clients: [libp2p], servers: [libp2p], rawBaseline: false}}\n\
+                 iterations: 6\nwarmup: 0\ntopology: {{placement: Any, exclusive: false}}"
+            );
+            scene.create(name, &spec).await?;
+        }
+        scene
+            .create("short", &TINY.replace("Any", "Any, exclusive: false"))
+            .await?;
+        let names = OTHERS.map(|(name, _)| name);
+        let mut runs = vec![];
+        for name in ["bandwidth", "short"].into_iter().chain(names) {
+            let run = scene.succeeded(name, seconds(120)).await?;
+            has_result(&prometheus, scene, name, 10).await?;
+            runs.push((name, run));
+        }
+        for (name, _) in &runs {
+            no_pods(scene, name).await?;
+        }
+        let to = now();
+        let scope = |run, workload| Scope {
+            run,
+            workload,
+            namespace: &scene.namespace,
+            from,
+            to,
+            interval: 1.0,
+        };
+        // Nobody knows whether the pods of the short one were found in time.
+        runs.retain(|(name, _)| *name != "short");
+        for (name, run) in &runs {
+            agrees(scene, &prometheus, run, &scope(name, run.spec.workload.name())).await?;
+        }
+        let scopes: Vec<_> = runs
+            .iter()
+            .map(|(name, run)| scope(name, run.spec.workload.name()))
+            .collect();
+        let without = [(
+            "Time held back by CPU limits",
+            "pods of this cluster may see no cpu.stat",
+        )];
+        let mut dashboards = all()?;
+        let asked = all_have_data(&prometheus, &dashboards, &scopes, &without).await?;
+        ensure!(asked > 50, "only {asked} queries have data");
+        // As if the operator were gone by then. What it does is of no time but the present.
+        dashboards.retain(|dashboard| dashboard.uid != "perfrun-operator");
+        for scope in &scopes {
+            stays_when_targets_are_gone(&prometheus, &dashboards, scope, to + 600.0, "Succeeded").await?;
+        }
+        // The pods of a run of some seconds were gone before they were looked at. Its result was not.
+        has_result(&slow, scene, "short", 40).await
+    });
+}
+
+async fn agrees(scene: &Scene, prometheus: &Prometheus, run: &PerfRun, scope: &Scope<'_>) -> Result<()> {
+    let results = scene.results(run).await?;
+    agrees_with(prometheus, &results, scope).await
+}
+
+/// Waits until a Prometheus has a run's result, which the operator exports.
+async fn has_result(prometheus: &Prometheus, scene: &Scene, run: &str, limit: u64) -> Result<()> {
+    let namespace = &scene.namespace;
+    let query = format!("count(perfrun_result_median{{run_namespace=\"{namespace}\", run=\"{run}\"}})");
+    until(
+        &format!("the result of {run} is in Prometheus"),
+        seconds(limit),
+        async || Ok(prometheus.number(&query).await?.filter(|count| *count > 0.0)),
+    )
+    .await
+    .map(drop)
+    .with_context(|| prometheus.log())
+}
+
+/// Pods wait until they were scraped for the last time, and then are gone: far sooner than they would wait at most.
+async fn no_pods(scene: &Scene, run: &str) -> Result<()> {
+    until(&format!("the pods of {run} are gone"), seconds(30), async || {
+        Ok(scene.pods(run).await?.is_empty().then_some(()))
+    })
+    .await
+}
+
+/// A Prometheus that finds the operators, and the nodes of this test, as one in the cluster would, and asks all of them through
+/// the API server, since pods' addresses lead nowhere from here.
+async fn scraping(scene: &Scene, program: &OsStr, interval: u32, whom: &str) -> Result<Prometheus> {
+    let Login {
+        server,
+        authority,
+        certificate,
+        key,
+    } = Login::of(scene).await?;
+    let kubeconfig = scene.cluster.file().canonicalize()?;
+    let (kubeconfig, namespace) = (kubeconfig.display(), &scene.namespace);
+    let configuration = format!(
+        "
+global: {{scrape_interval: {interval}s}}
+scrape_configs:
+  - job_name: perfrun
+    kubernetes_sd_configs:
+      - role: pod
+        kubeconfig_file: {kubeconfig}
+        namespaces: {{names: [perfrun-system, {namespace}]}}
+    scheme: https
+    tls_config: {{ca_file: ca.crt, cert_file: client.crt, key_file: client.key}}
+    relabel_configs:
+      - source_labels: [__meta_kubernetes_pod_label_app_kubernetes_io_name, __meta_kubernetes_pod_container_port_name]
+        regex: {whom}
+        action: keep
+      - source_labels: [__meta_kubernetes_namespace, __meta_kubernetes_pod_name, __meta_kubernetes_pod_container_port_number]
+        regex: (.+);(.+);(.+)
+        target_label: __metrics_path__
+        replacement: /api/v1/namespaces/$1/pods/$2:$3/proxy/metrics
+      - source_labels: [__meta_kubernetes_pod_name, __meta_kubernetes_pod_container_port_name]
+        target_label: instance
+      - source_labels: [__meta_kubernetes_namespace]
+        target_label: namespace
+      - source_labels: [__meta_kubernetes_pod_name]
+        target_label: pod
+      - target_label: __address__
+        replacement: {server}
+"
+    );
+    let files = [
+        ("ca.crt", authority.as_str()),
+        ("client.crt", &certificate),
+        ("client.key", &key),
+    ];
+    Prometheus::start_this(program, &configuration, &files).await
+}
+
+/// How the administrator of the cluster is known to it.
+struct Login {
+    server: String,
+    authority: String,
+    certificate: String,
+    key: String,
+}
+
+impl Login {
+    async fn of(scene: &Scene) -> Result<Self> {
+        let server = said(scene, "(index .clusters 0).cluster.server").await?;
+        let user = "index (index .users 0).user";
+        let cluster = "index (index .clusters 0).cluster";
+        Ok(Self {
+            server: server
+                .trim_start_matches("https://")
+                .trim_end_matches('/')
+                .to_owned(),
+            authority: said(
+                scene,
+                &format!("{cluster} \"certificate-authority-data\" | base64decode"),
+            )
+            .await?,
+            certificate: said(
+                scene,
+                &format!("{user} \"client-certificate-data\" | base64decode"),
+            )
+            .await?,
+            key: said(scene, &format!("{user} \"client-key-data\" | base64decode")).await?,
+        })
+    }
+}
+
+/// What the file that names the cluster has at a place, as a template says it.
+async fn said(scene: &Scene, place: &str) -> Result<String> {
+    let template = format!("--output=go-template={{{{{place}}}}}");
+    let view = ["config", "view", "--raw", "--flatten", "--minify", &template];
+    scene.kubectl(&view).await
+}

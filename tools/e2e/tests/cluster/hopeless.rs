@@ -1,0 +1,101 @@
+//! Runs that cannot begin say why within seconds, and fail in time.
+
+use anyhow::{Context, Result, ensure};
+use kube::api::PostParams;
+use perfrun_api::{
+    cluster::condition::{ACCEPTED, COMPLETE, PROVISIONED},
+    document,
+    plan::plan,
+    spec::Phase,
+};
+use perfrun_e2e::{
+    Scene, e2e,
+    run::{TINY, message, phase, reason, told},
+    seconds, shared, until,
+};
+
+#[test]
+fn a_run_that_fits_nowhere_says_so() {
+    shared(async |scene| {
+        let nowhere = TINY.to_owned()
+            + "template: {client: {nodeSelector: {no: where}}}\n\
+               timeouts: {provision: 8s}\n";
+        fails_because_of(scene, "Unschedulable", "no Kubernetes node takes pod", &nowhere).await
+    });
+}
+
+#[test]
+fn a_run_whose_image_does_not_exist_says_so() {
+    shared(async |scene| {
+        let unknown = TINY.replace("clients: [libp2p]", "clients: [unknown]")
+            + "stacks: [{name: unknown, stack: libp2p, image: 'perfrun/no-such-image:0'}]\n\
+               timeouts: {provision: 30s}\n";
+        fails_because_of(scene, "ImagePullFailed", "perfrun/no-such-image:0", &unknown).await
+    });
+}
+
+/// It would fill the operator's memory, and that of the next one.
+const TOO_LARGE: &str = include_str!("../../../../crates/api/tests/api/too-large.yaml");
+
+#[test]
+fn a_run_that_asks_for_too_much_is_refused_at_once_with_the_sentence_of_validate() {
+    e2e(async |scene| {
+        let mut run = document::parse(TOO_LARGE)?.remove(0);
+        let sentence = plan(&run.spec).err().context("it has a plan")?.to_string();
+        let operator = scene.operators().holder().await?;
+        for (name, suspend) in [("too-large", false), ("suspended", true)] {
+            run.metadata.name = Some(name.to_owned());
+            run.spec.suspend = suspend;
+            scene.api().create(&PostParams::default(), &run).await?;
+            let ended = scene.ended(name, seconds(10)).await?;
+            ensure!(
+                phase(&ended) == Some(Phase::Failed)
+                    && [ACCEPTED, COMPLETE]
+                        .iter()
+                        .all(|of| message(&ended, of) == sentence),
+                "it ended as {}",
+                told(&ended)
+            );
+            ensure!(scene.pods(name).await?.is_empty(), "it has pods");
+        }
+        scene.create("next", TINY).await?;
+        scene.succeeded("next", seconds(60)).await?;
+        let now = scene.operators().holder().await?;
+        ensure!(now == operator, "operator {operator} has become {now}");
+        Ok(())
+    });
+}
+
+async fn fails_because_of(scene: &Scene, expected: &str, words: &str, spec: &str) -> Result<()> {
+    scene.create("hopeless", spec).await?;
+    let early = scene
+        .run_until("hopeless", &format!("says {expected}"), seconds(28), |run| {
+            reason(run, PROVISIONED) == expected
+        })
+        .await?;
+    ensure!(
+        message(&early, PROVISIONED).contains(words),
+        "it is {}",
+        told(&early)
+    );
+    let run = scene.ended("hopeless", seconds(60)).await?;
+    ensure!(
+        phase(&run) == Some(Phase::Failed) && reason(&run, COMPLETE) == expected,
+        "it ended as {}",
+        told(&run)
+    );
+    ensure!(
+        message(&run, COMPLETE).contains("timeouts.provision"),
+        "it ended as {}",
+        told(&run)
+    );
+    until("its pods are gone", seconds(30), async || {
+        Ok(scene.pods("hopeless").await?.is_empty().then_some(()))
+    })
+    .await?;
+    let events = scene
+        .kubectl(&["get", "events", "--output=jsonpath={.items[*].reason}"])
+        .await?;
+    ensure!(events.contains(expected), "no event says {expected}: {events}");
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! What `perfrun validate` refuses, the API server refuses.
+
+use anyhow::{Context, Result, bail, ensure};
+use perfrun_e2e::{Scene, admission};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// What `perfrun validate` says to documents, from its own tests.
+const CASES: &str = include_str!("../../../../crates/api/tests/api/refused.yaml");
+
+#[derive(Deserialize)]
+struct Case {
+    name: String,
+    spec: Option<String>,
+    refused: String,
+}
+
+#[test]
+fn what_validate_refuses_the_api_server_refuses_in_the_same_words() {
+    admission(async |scene| {
+        let cases: Vec<Case> = serde_saphyr::from_str(CASES)?;
+        let (mut same, mut wrong) = (0, vec![]);
+        for case in &cases {
+            // Whole documents are about YAML, kind and metadata: kubectl's business.
+            let Some(spec) = &case.spec else { continue };
+            let said = match dry_run(scene, spec).await {
+                Ok(None) => {
+                    wrong.push(format!("{} is accepted", case.name));
+                    continue;
+                }
+                Ok(Some(said)) => said,
+                Err(error) => bail!("{}: {error:#}", case.name),
+            };
+            if sentences(&case.refused).all(|sentence| said.contains(sentence)) {
+                same += 1;
+            } else if !is_structural(&case.refused) {
+                wrong.push(format!(
+                    "{}: expected {} but it said {said}",
+                    case.name, case.refused
+                ));
+            }
+        }
+        ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+        ensure!(same >= 50, "only {same} documents are refused in the same words");
+        eprintln!("{same} documents are refused in the same words");
+        Ok(())
+    });
+}
+
+#[test]
+fn kubectl_refuses_a_misspelt_field() {
+    admission(async |scene| {
+        let file = std::env::temp_dir().join(format!("perfrun-e2e-{}.yaml", rand::random::<u64>()));
+        let text = "apiVersion: perfrun.io/v1alpha1\nkind: PerfRun\nmetadata: {name: bad}\n\
+                    spec: {workload: {ping: {}}, iteratons: 3}\n";
+        std::fs::write(&file, text)?;
+        let path = file.to_str().context("the path is text")?;
+        let refused = scene.kubectl(&["apply", "--filename", path]).await;
+        std::fs::remove_file(&file)?;
+        let refused = format!("{:#}", refused.err().context("it was accepted")?);
+        ensure!(refused.contains("unknown field \"spec.iteratons\""), "{refused}");
+        Ok(())
+    });
+}
+
+/// What the API server says to a document that is right but for its spec; `None`, if it would take it.
+async fn dry_run(scene: &Scene, spec: &str) -> Result<Option<String>> {
+    let spec: String = spec.lines().map(|line| format!("  {line}\n")).collect();
+    let text =
+        format!("apiVersion: perfrun.io/v1alpha1\nkind: PerfRun\nmetadata: {{name: bad}}\nspec:\n{spec}");
+    let document: Value = serde_saphyr::from_str(&text).context("unable to read the case")?;
+    let uri = format!(
+        "/apis/perfrun.io/v1alpha1/namespaces/{}/perfruns?dryRun=All&fieldValidation=Strict",
+        scene.namespace
+    );
+    let request = http::Request::post(uri)
+        .header(http::header::CONTENT_TYPE, "application/json")
+        .body(serde_json::to_vec(&document)?)?;
+    match scene.client().request::<Value>(request).await {
+        Ok(_) => Ok(None),
+        Err(kube::Error::Api(status)) if matches!(status.code, 400 | 422) => Ok(Some(status.message)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What was said of each fault, without its path.
+fn sentences(refused: &str) -> impl Iterator<Item = &str> {
+    let faults = refused.lines().filter_map(|line| line.strip_prefix("  - "));
+    faults.map(|fault| fault.split_once(": ").map_or(fault, |(_, sentence)| sentence))
+}
+
+/// Whether a fault is one of structure, for which Kubernetes has words of its own.
+fn is_structural(refused: &str) -> bool {
+    [
+        "there is no such field",
+        "is missing",
+        "is out of range",
+        ", not ",
+        "must have at most",
+        "must have at least",
+    ]
+    .iter()
+    .any(|words| refused.contains(words))
+}

@@ -1,0 +1,142 @@
+//! Panels that are empty for some runs, each with the reason. All others must show something of every run.
+
+use std::collections::BTreeSet;
+
+use super::Answer;
+
+/// Queries of panels of one dashboard that have data only of some runs.
+struct Only {
+    dashboard: &'static str,
+    titles: &'static [&'static str],
+    /// All of them, if there are none.
+    letters: &'static [&'static str],
+    /// The workloads of runs that they must have data of; none, if chance or the metric decides.
+    workloads: &'static [&'static str],
+    why: &'static str,
+}
+
+const DETAIL: &str = "perfrun-detail";
+const OVERVIEW: &str = "perfrun-overview";
+const RELAY: &str = "perfrun-relay";
+const STACKS: &str = "perfrun-stacks";
+const CELLS: &str = "$metric of each cell";
+const CELLS_OF_ALL: &str = "$metrics of each cell";
+
+const ONLY: &[Only] = &[
+    Only {
+        dashboard: DETAIL,
+        titles: &["Round trips"],
+        letters: &[],
+        workloads: &["ping", "echo"],
+        why: "other workloads measure no round trips",
+    },
+    Only {
+        dashboard: DETAIL,
+        titles: &["Time to open a substream"],
+        letters: &[],
+        workloads: &["substreams"],
+        why: "other workloads do not measure how long opening takes",
+    },
+    Only {
+        dashboard: DETAIL,
+        titles: &["Echoing streams"],
+        letters: &[],
+        workloads: &["echo"],
+        why: "other workloads do not echo",
+    },
+    Only {
+        dashboard: DETAIL,
+        titles: &["CPU time for each GiB"],
+        letters: &[],
+        workloads: &["bandwidth", "relayStress"],
+        why: "other workloads move so little payload that CPU time for each GiB means nothing",
+    },
+    Only {
+        dashboard: DETAIL,
+        titles: &[
+            "Delay: configured and measured",
+            "Loss: configured and measured",
+            "Packets by what became of them",
+            "Lateness of packets",
+        ],
+        letters: &[],
+        workloads: &["bandwidth"],
+        why: "the runs with other workloads leave links as they are",
+    },
+    Only {
+        dashboard: RELAY,
+        titles: &[
+            "Circuits",
+            "Refused",
+            "Bytes through the relay",
+            "CPU of the relay",
+            "Memory of the relay",
+            "CPU time of the relay for each GiB",
+            "Transfers",
+        ],
+        letters: &[],
+        workloads: &["relayStress"],
+        why: "the runs with other workloads have no relay",
+    },
+    Only {
+        dashboard: OVERVIEW,
+        titles: &[CELLS],
+        letters: &["D"],
+        workloads: &["bandwidth"],
+        why: "the overview begins with a metric that no raw baseline was measured of",
+    },
+    Only {
+        dashboard: DETAIL,
+        titles: &[CELLS],
+        letters: &["D"],
+        workloads: &["bandwidth"],
+        why: "one run in detail begins with a metric that no raw baseline was measured of",
+    },
+    Only {
+        dashboard: RELAY,
+        titles: &[CELLS],
+        letters: &["D"],
+        workloads: &["bandwidth"],
+        why: "relay and stress begins with a metric that no raw baseline was measured of",
+    },
+    Only {
+        dashboard: STACKS,
+        titles: &[CELLS_OF_ALL],
+        letters: &["D"],
+        workloads: &[],
+        why: "only rates have a share of raw",
+    },
+    Only {
+        dashboard: STACKS,
+        titles: &[CELLS_OF_ALL],
+        letters: &["B", "C"],
+        workloads: &[],
+        why: "too few trials may have a metric for an interval",
+    },
+    Only {
+        dashboard: OVERVIEW,
+        titles: &["What limits the trust in results"],
+        letters: &[],
+        workloads: &[],
+        why: "nothing may limit it",
+    },
+];
+
+/// Why a query may have no data of a run with this workload, if it may.
+pub fn reason(answer: &Answer, workload: &str) -> Option<&'static str> {
+    let only = ONLY.iter().find(|only| {
+        only.dashboard == answer.dashboard
+            && only.titles.contains(&answer.panel.as_str())
+            && (only.letters.is_empty() || only.letters.contains(&answer.letter.as_str()))
+    })?;
+    (!only.workloads.contains(&workload)).then_some(only.why)
+}
+
+/// Reasons that no query had of runs with all workloads, although chance has no part in them.
+pub fn unused(used: &BTreeSet<&str>) -> Vec<&'static str> {
+    let certain = ONLY.iter().filter(|only| !only.workloads.is_empty());
+    certain
+        .map(|only| only.why)
+        .filter(|why| !used.contains(why))
+        .collect()
+}

@@ -1,0 +1,6 @@
+//! What tests of several crates share. Only tests depend on this crate.
+
+pub mod dashboards;
+mod skip;
+
+pub use skip::{LOG, skip};

@@ -1,0 +1,210 @@
+//! The Helm chart: what of it is generated, and its checks that need no cluster.
+
+mod readme;
+mod refused;
+
+use std::{
+    ffi::OsStr,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{
+    install,
+    shell::{self, Workspace},
+    step::Outcome,
+};
+
+/// The chart, from the root of the repository.
+pub const FOLDER: &str = "charts/perfrun";
+
+/// What the chart has a copy of, since helm packs nothing from outside of a chart, and complains of links that lead there.
+const COPIES: &[(&str, &str, &str)] = &[
+    ("crds", ".yaml", "crds"),
+    ("dashboards", ".json", "dashboards"),
+    ("dashboards", "alerts.yaml", "rules"),
+];
+
+/// Oldest that the chart is for, the lab's, and the newest that has schemas.
+const KUBERNETES: &[&str] = &["1.30.0", "1.36.0", "1.37.0"];
+
+/// Kinds of the Prometheus Operator, which Kubernetes has no schema of.
+const FOREIGN: &str = "apiVersion: monitoring.coreos.com/";
+
+/// Writes the generated files of the chart below `output`: copies, from there where the generator has just written them,
+/// and the manual of values.
+pub fn generate(root: &Path, output: &Path) -> Result<()> {
+    let chart = output.join(FOLDER);
+    for (from, ending, to) in COPIES {
+        let fresh = [output.join(from), root.join(from)];
+        let Some(from) = fresh.iter().find(|folder| folder.is_dir()) else {
+            continue;
+        };
+        for file in files(from, ending)? {
+            let copy = chart.join("files").join(to);
+            fs::create_dir_all(&copy).with_context(|| format!("failed to create {}", copy.display()))?;
+            let copy = copy.join(file.file_name().context("a file has a name")?);
+            fs::copy(&file, &copy).with_context(|| format!("failed to write {}", copy.display()))?;
+        }
+    }
+    let source = |name: &str| {
+        let file = root.join(FOLDER).join(name);
+        fs::read_to_string(&file).with_context(|| format!("failed to read {}", file.display()))
+    };
+    let readme = readme::readme(&source("values.yaml")?, &source("values.schema.json")?)?;
+    fs::create_dir_all(&chart).with_context(|| format!("failed to create {}", chart.display()))?;
+    fs::write(chart.join("README.md"), readme).context("failed to write the chart's README.md")
+}
+
+/// The command.
+pub fn run(workspace: &Workspace) -> Result<ExitCode> {
+    match check(workspace)? {
+        Outcome::Failed(reason) => bail!(reason),
+        Outcome::Passed | Outcome::Skipped(_) => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// `cargo xtask test`'s step.
+pub fn check(workspace: &Workspace) -> Result<Outcome> {
+    let tools = Tools {
+        workspace,
+        helms: install::helm(workspace)?,
+    };
+    let variants = files(&workspace.root.join(FOLDER).join("ci"), ".yaml")?;
+    let (manifests, mut problems) = tools.render(&variants)?;
+    problems.extend(tools.lint()?);
+    problems.extend(tools.validate(&manifests)?);
+    problems.extend(tools.mistakes()?);
+    if !problems.is_empty() {
+        return Ok(Outcome::Failed(problems.join("\n")));
+    }
+    println!(
+        "{} variants with helm 3 and 4, against Kubernetes {}; {} mistakes are refused",
+        variants.len(),
+        KUBERNETES.join(", "),
+        refused::CASES.len()
+    );
+    Ok(Outcome::Passed)
+}
+
+/// What a program printed, or what it complained of.
+type Said = std::result::Result<String, String>;
+
+struct Tools<'a> {
+    workspace: &'a Workspace,
+    helms: [PathBuf; 2],
+}
+
+impl Tools<'_> {
+    fn lint(&self) -> Result<Vec<String>> {
+        let mut problems = vec![];
+        for helm in &self.helms {
+            let mut lint = self.workspace.command(helm);
+            problems.extend(said(lint.args(["lint", "--strict", "--quiet", FOLDER]))?.err());
+        }
+        Ok(problems)
+    }
+
+    /// Manifests of each variant, as files, and what is wrong with them.
+    fn render(&self, variants: &[PathBuf]) -> Result<(Vec<PathBuf>, Vec<String>)> {
+        let folder = self.workspace.scratch()?.join("chart");
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).with_context(|| format!("failed to create {}", folder.display()))?;
+        let (mut manifests, mut problems) = (vec![], vec![]);
+        for variant in variants {
+            let name = variant.file_name().context("a file has a name")?;
+            let args = [OsStr::new("--values"), variant.as_os_str()];
+            let [new, old] = self.helms.each_ref().map(|helm| self.template(helm, &args));
+            let (new, old) = match (new?, old?) {
+                (Ok(new), Ok(old)) => (new, old),
+                (Err(said), _) | (_, Err(said)) => {
+                    problems.push(format!("ci/{}: {said}", name.display()));
+                    continue;
+                }
+            };
+            // One of them puts an empty line after each document.
+            let lines = |text: &'_ str| text.replace("\n\n", "\n");
+            if lines(&new) != lines(&old) {
+                let name = name.display();
+                problems.push(format!("helm 3 and 4 make different things of ci/{name}"));
+            }
+            let known = new.split("\n---\n").filter(|text| !text.contains(FOREIGN));
+            let file = folder.join(name);
+            fs::write(&file, known.collect::<Vec<_>>().join("\n---\n"))
+                .with_context(|| format!("failed to write {}", file.display()))?;
+            manifests.push(file);
+        }
+        Ok((manifests, problems))
+    }
+
+    fn validate(&self, manifests: &[PathBuf]) -> Result<Vec<String>> {
+        let mut problems = vec![];
+        for version in KUBERNETES {
+            let mut validate = install::kubernetes_validate(self.workspace)?;
+            validate.args(["--strict", "--quiet", "--kubernetes-version", version]);
+            // What it has no schema of it only warns of.
+            let (Ok(text) | Err(text)) = said(validate.args(manifests))?;
+            problems.extend((!text.is_empty()).then(|| format!("Kubernetes {version}: {text}")));
+        }
+        Ok(problems)
+    }
+
+    fn mistakes(&self) -> Result<Vec<String>> {
+        let mut problems = vec![];
+        for case in refused::CASES {
+            for helm in &self.helms {
+                problems.extend(case.problem(self.template(helm, &case.values())?));
+            }
+        }
+        Ok(problems)
+    }
+
+    fn template(&self, helm: &Path, args: &[impl AsRef<OsStr>]) -> Result<Said> {
+        let mut template = self.workspace.command(helm);
+        template.args(["template", "perfrun", FOLDER, "--namespace", "perfrun-system"]);
+        // Otherwise each takes the one that it was built for.
+        template.args(["--kube-version", KUBERNETES[0]]);
+        said(template.args(args))
+    }
+}
+
+fn said(command: &mut Command) -> Result<Said> {
+    let output = command
+        .output()
+        .with_context(|| format!("failed to start `{}`", shell::line(command)))?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    let (printed, complained) = (text(&output.stdout), text(&output.stderr));
+    Ok(match output.status.success() {
+        true => Ok(printed),
+        false => Err(format!("`{}`: {complained}{printed}", shell::line(command))),
+    })
+}
+
+/// Files in a folder whose names end so, sorted.
+fn files(folder: &Path, ending: &str) -> Result<Vec<PathBuf>> {
+    let context = || format!("failed to list {}", folder.display());
+    let mut files = vec![];
+    for entry in fs::read_dir(folder).with_context(context)? {
+        let path = entry.with_context(context)?.path();
+        if path.is_file() && path.to_string_lossy().ends_with(ending) {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_chart_is_of_this_version() {
+        let chart = include_str!("../../../charts/perfrun/Chart.yaml");
+        for key in ["version", "appVersion"] {
+            let line = format!("\n{key}: {}\n", env!("CARGO_PKG_VERSION"));
+            assert!(chart.contains(&line), "{line}");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! What cargo starts in place of rustc for the workspace's own crates: it compiles, lints and documents in one build.
+//!
+//! `cargo clippy` and `cargo doc` only check dependencies, and cannot use what a build has made of them: each would
+//! compile some five hundred crates once more. clippy-driver is rustc with more lints, so it compiles as well. rustdoc
+//! reads the same source with the same dependencies; nobody needs its pages here, but it finds links that lead nowhere.
+//!
+//! Cargo starts `COMPILER RUSTC ARGUMENT…`, as for every `RUSTC_WORKSPACE_WRAPPER`.
+
+use std::{
+    env,
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+};
+
+use anyhow::{Context, Result};
+
+use crate::shell::{self, Workspace};
+
+/// Name of the copy of this program that cargo starts.
+const NAME: &str = "checking-rustc";
+
+/// Lints of the workspace only warn, so that work in progress compiles. Here a warning is a failure.
+const DENY_WARNINGS: [&str; 2] = ["-D", "warnings"];
+
+/// The compiler, as a copy of this program: cargo replaces the original while it builds the workspace.
+pub fn install(workspace: &Workspace) -> Result<PathBuf> {
+    let compiler = workspace.scratch()?.join(NAME);
+    let partial = compiler.with_extension("partial");
+    fs::copy(workspace.xtask(), &partial)
+        .and_then(|_| fs::rename(&partial, &compiler))
+        .with_context(|| format!("failed to write {}", compiler.display()))?;
+    Ok(compiler)
+}
+
+/// The arguments after the compiler's name, if this program was started under that name.
+pub fn arguments() -> Option<Vec<OsString>> {
+    let mut all = env::args_os();
+    let name = all.next()?;
+    (Path::new(&name).file_name()? == NAME).then(|| all.collect())
+}
+
+/// Compiles and lints, then reads the documentation.
+pub fn run(arguments: &[OsString]) -> Result<ExitCode> {
+    let (rustc, arguments) = arguments.split_first().context("cargo names rustc first")?;
+    let mut clippy = Command::new("clippy-driver");
+    clippy.arg(rustc).args(arguments);
+    let text: Option<Vec<&str>> = arguments.iter().map(|argument| argument.to_str()).collect();
+    // Cargo asks what the compiler can do, too, and names no source then.
+    let text = text.filter(|text| text.iter().any(|argument| argument.ends_with(".rs")));
+    if text.is_some() {
+        clippy.args(DENY_WARNINGS);
+    }
+    if !shell::status(&mut clippy)?.success() {
+        return Ok(ExitCode::FAILURE);
+    }
+    let Some(documented) = text.as_deref().and_then(documented) else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    let pages = env::current_exe()
+        .context("failed to find the path of the compiler itself")?
+        .with_file_name("doc");
+    let mut rustdoc = Command::new("rustdoc");
+    rustdoc.args(&documented).args(DENY_WARNINGS);
+    if documented.contains(&"bin") {
+        // A program has no public items.
+        rustdoc.arg("--document-private-items");
+    }
+    rustdoc.arg("--out-dir").arg(pages);
+    Ok(match shell::status(&mut rustdoc)?.success() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
+/// What rustdoc has to know of what rustc was told: the source, its dependencies, and how to print. Nothing, if there is
+/// nothing to document: tests, and scripts that build.
+fn documented<'a>(rustc: &[&'a str]) -> Option<Vec<&'a str>> {
+    const WITH_VALUE: &[&str] = &[
+        "--crate-name",
+        "--crate-type",
+        "--cfg",
+        "--check-cfg",
+        "--extern",
+        "-L",
+    ];
+    const COMPLETE: &[&str] = &["--edition=", "--error-format=", "--json=", "--diagnostic-width="];
+    let mut kept = vec![];
+    let mut rest = rustc.iter();
+    while let Some(&argument) = rest.next() {
+        if matches!(argument, "--test" | "build.rs") || argument.ends_with("/build.rs") {
+            return None;
+        }
+        if WITH_VALUE.contains(&argument) {
+            kept.extend([argument, *rest.next()?]);
+        } else if COMPLETE.iter().any(|start| argument.starts_with(start)) || argument.ends_with(".rs") {
+            kept.push(argument);
+        }
+    }
+    Some(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::documented;
+
+    const LIBRARY: &str = "--crate-name perfrun_link --edition=2024 crates/link/src/lib.rs --error-format=json \
+        --json=diagnostic-rendered-ansi,artifacts --crate-type lib --emit=dep-info,metadata,link -C embed-bitcode=no \
+        --warn=clippy::all --check-cfg cfg(docsrs,test) -C metadata=0123 --out-dir /target/debug/deps \
+        -L dependency=/target/debug/deps --extern serde=/target/debug/deps/libserde.rmeta";
+
+    fn kept(rustc: &str) -> Option<String> {
+        let rustc: Vec<_> = rustc.split_whitespace().collect();
+        documented(&rustc).map(|kept| kept.join(" "))
+    }
+
+    #[test]
+    fn rustdoc_gets_the_source_and_its_dependencies() {
+        let expected = "--crate-name perfrun_link --edition=2024 crates/link/src/lib.rs --error-format=json \
+            --json=diagnostic-rendered-ansi,artifacts --crate-type lib --check-cfg cfg(docsrs,test) \
+            -L dependency=/target/debug/deps --extern serde=/target/debug/deps/libserde.rmeta";
+        assert_eq!(kept(LIBRARY).unwrap(), expected);
+    }
+
+    #[test]
+    fn tests_and_build_scripts_are_not_documented() {
+        assert_eq!(kept(&format!("{LIBRARY} --test")), None);
+        assert_eq!(
+            kept(&LIBRARY.replace("crates/link/src/lib.rs", "crates/link/build.rs")),
+            None
+        );
+    }
+}

@@ -1,0 +1,433 @@
+//! `cargo xtask image`: container images that hold one static program and nothing else.
+//!
+//! The program is built here, with everything cargo has built before, and the Dockerfile copies it into an empty
+//! image: nothing is pulled, and nothing runs inside. The result is an archive that `docker load`, `kind`, `k3d`
+//! and containerd read.
+//!
+//! With `--dev` it is the very program that tests run on this machine, with the libraries that it loads: a static one would
+//! be built anew with most of what it depends on, since what other members ask of a dependency does not count then.
+
+mod patch;
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{ExitCode, Stdio},
+};
+
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+
+use self::patch::Patch;
+use crate::{
+    install,
+    shell::{self, Profile, Workspace},
+};
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Which image to build
+    image: Image,
+    /// Use the dev profile: built sooner, but every number measured with it is flagged
+    #[arg(long)]
+    dev: bool,
+    /// Tag of the image [default: the version, or `dev` with --dev, followed by what was patched]
+    #[arg(long)]
+    tag: Option<String>,
+    /// Archive to write [default: target/images/IMAGE-TAG.tar]
+    #[arg(long, value_name = "FILE.tar")]
+    output: Option<PathBuf>,
+    /// Build with another version of a dependency: the folder of a crate, or a Git repository as URL,
+    /// URL?branch=NAME, URL?tag=NAME or URL?rev=COMMIT
+    #[arg(long, value_name = "CRATE=PATH|GIT")]
+    patch: Vec<Patch>,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+pub enum Image {
+    /// The benchmark node
+    Node,
+    /// The operator
+    Operator,
+}
+
+impl Image {
+    fn program(self) -> &'static str {
+        match self {
+            Self::Node => "perfrun-node",
+            Self::Operator => "perfrun-operator",
+        }
+    }
+
+    fn repository(self) -> &'static str {
+        match self {
+            Self::Node => "perfrun/node",
+            Self::Operator => "perfrun/operator",
+        }
+    }
+
+    fn dockerfile(self) -> &'static str {
+        match self {
+            Self::Node => "node-image/rust/Dockerfile",
+            Self::Operator => "operator/Dockerfile",
+        }
+    }
+
+    fn file_stem(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Operator => "operator",
+        }
+    }
+}
+
+pub fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
+    let profile = if args.dev { Profile::Dev } else { Profile::Release };
+    let tag = args
+        .tag
+        .clone()
+        .unwrap_or_else(|| default_tag(profile, &args.patch));
+    ensure!(
+        is_tag(&tag),
+        "unable to tag an image as {tag:?}: a tag is up to 128 letters, digits, '_', '.' and '-', and begins \
+         with none of the last two; pass another one by --tag"
+    );
+    let output = match &args.output {
+        Some(file) => env::current_dir()
+            .context("failed to find the current folder")?
+            .join(file),
+        None => default_output(workspace, args.image, &tag)?,
+    };
+
+    install::packages(workspace, install::BUILD)?;
+    println!("==> building {}", args.image.program());
+    let reference = write(workspace, args.image, profile, &args.patch, &tag, &output)?;
+
+    let size = fs::metadata(&output).map_or(0, |file| file.len());
+    println!(
+        "==> {reference} is in {} ({} MiB)",
+        output.display(),
+        size.div_ceil(1 << 20)
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Builds an image under its default tag and returns its archive.
+pub fn build(workspace: &Workspace, image: Image, profile: Profile) -> Result<PathBuf> {
+    let tag = default_tag(profile, &[]);
+    let output = default_output(workspace, image, &tag)?;
+    write(workspace, image, profile, &[], &tag, &output)?;
+    Ok(output)
+}
+
+/// Its name.
+fn write(
+    workspace: &Workspace,
+    image: Image,
+    profile: Profile,
+    patches: &[Patch],
+    tag: &str,
+    output: &Path,
+) -> Result<String> {
+    let builder = Builder::find(workspace)?;
+    let reference = format!("{}:{tag}", image.repository());
+    let name = image.program();
+    let is_own = matches!(profile, Profile::Dev) && patches.is_empty();
+    let (stage, context) = if is_own {
+        workspace.build(profile, &[name])?;
+        let context = empty(workspace, name)?;
+        copy(&workspace.program(profile, name), &context.join(name))?;
+        copy_libraries(workspace, &context.join(name), &context)?;
+        (Some("with-libraries"), context)
+    } else {
+        (None, static_program(workspace, image, profile, patches)?)
+    };
+    let recipe = Recipe {
+        reference,
+        dockerfile: image.dockerfile(),
+        stage,
+        context: &context,
+    };
+    archive(workspace, builder, &recipe, output)?;
+    Ok(recipe.reference)
+}
+
+/// An image of iperf3 as it is installed here, with the libraries that it loads; returns its archive.
+pub fn iperf3(workspace: &Workspace) -> Result<PathBuf> {
+    const PROGRAM: &str = "/usr/bin/iperf3";
+    let context = empty(workspace, "iperf3")?;
+    copy(Path::new(PROGRAM), &inside(&context, PROGRAM))?;
+    copy_libraries(workspace, Path::new(PROGRAM), &context)?;
+    let output = workspace.images()?.join("iperf3.tar");
+    let recipe = Recipe {
+        reference: concat!("perfrun/iperf3:", env!("CARGO_PKG_VERSION")).to_owned(),
+        dockerfile: "tools/bench/iperf3.Dockerfile",
+        stage: None,
+        context: &context,
+    };
+    archive(workspace, Builder::find(workspace)?, &recipe, &output)?;
+    Ok(output)
+}
+
+/// A folder of what goes into an image, with nothing of an earlier one.
+fn empty(workspace: &Workspace, name: &str) -> Result<PathBuf> {
+    let folder = workspace.scratch()?.join("context").join(name);
+    let _ = fs::remove_dir_all(&folder);
+    Ok(folder)
+}
+
+/// Where a file of this machine is in an image.
+fn inside(context: &Path, file: &str) -> PathBuf {
+    context.join(file.trim_start_matches('/'))
+}
+
+/// Copies the libraries that a program loads to where it looks for them.
+fn copy_libraries(workspace: &Workspace, program: &Path, context: &Path) -> Result<()> {
+    // One line for each: `NAME => PATH (ADDRESS)`, or `PATH (ADDRESS)` for the loader itself.
+    let libraries = shell::said(workspace.command("ldd").arg(program))?;
+    libraries
+        .split_whitespace()
+        .filter(|word| word.starts_with('/'))
+        .try_for_each(|file| copy(Path::new(file), &inside(context, file)))
+}
+
+fn copy(file: &Path, to: &Path) -> Result<()> {
+    let folder = to.parent().context("a file is in a folder")?;
+    fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))?;
+    fs::copy(file, to).with_context(|| format!("failed to copy {}", file.display()))?;
+    Ok(())
+}
+
+fn default_output(workspace: &Workspace, image: Image, tag: &str) -> Result<PathBuf> {
+    Ok(workspace
+        .images()?
+        .join(format!("{}-{tag}.tar", image.file_stem())))
+}
+
+/// The tag of an image that nothing is patched in.
+pub fn tag(profile: Profile) -> &'static str {
+    match profile {
+        Profile::Dev => "dev",
+        Profile::Release => env!("CARGO_PKG_VERSION"),
+    }
+}
+
+fn default_tag(profile: Profile, patches: &[Patch]) -> String {
+    patches.iter().fold(tag(profile).to_owned(), |tag, patch| {
+        format!("{tag}-{}", patch.label())
+    })
+}
+
+fn is_tag(text: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
+    (1..=128).contains(&text.len()) && text.bytes().all(is_part) && !text.starts_with(['.', '-'])
+}
+
+/// Builds a program that needs no library and no loader, so that an empty image is enough for it; the folder that has it.
+///
+/// Only the program itself is linked differently, all its dependencies are those of the ordinary build. Cargo keeps
+/// both variants apart, except for the last step, which puts them into the target folder under their name: hence
+/// another target folder, over the same intermediate files.
+fn static_program(
+    workspace: &Workspace,
+    image: Image,
+    profile: Profile,
+    patches: &[Patch],
+) -> Result<PathBuf> {
+    let name = image.program();
+    let folder = workspace.scratch()?.join("static");
+    let mut cargo = workspace.cargo(["rustc", "--package", name, "--bin", name]);
+    cargo.args(["--profile", profile.name()]);
+    cargo.args(["--", "-Ctarget-feature=+crt-static"]);
+    cargo
+        .env("CARGO_BUILD_BUILD_DIR", workspace.artifacts())
+        .env("CARGO_TARGET_DIR", &folder);
+    if !patches.is_empty() {
+        cargo.current_dir(patch::workspace(workspace, patches)?);
+    }
+    shell::succeed(&mut cargo)?;
+
+    let program = folder.join(profile.folder()).join(name);
+    let bytes = fs::read(&program).with_context(|| format!("failed to read {}", program.display()))?;
+    ensure!(
+        needs_no_loader(&bytes),
+        "{} was not linked statically; is this a Linux with glibc and its static library (libc6-dev on Debian)?",
+        program.display()
+    );
+    Ok(folder.join(profile.folder()))
+}
+
+/// Whether a 64-bit little-endian ELF file names no interpreter, which is what loads shared libraries.
+fn needs_no_loader(elf: &[u8]) -> bool {
+    const INTERPRETER: &[u8] = &3_u32.to_le_bytes();
+    let number = |at: usize, length: usize| {
+        let bytes = elf.get(at..at.checked_add(length)?)?;
+        let number = bytes
+            .iter()
+            .rev()
+            .fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+        usize::try_from(number).ok()
+    };
+    let headers = || {
+        let (start, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
+        let types = (0..count).map(|index| elf.get(start + index * size..start + index * size + 4));
+        types.collect::<Option<Vec<_>>>()
+    };
+    elf.starts_with(b"\x7fELF\x02\x01")
+        && headers().is_some_and(|types| !types.is_empty() && !types.contains(&INTERPRETER))
+}
+
+/// What turns a Dockerfile into an image.
+#[derive(Clone, Copy)]
+enum Builder {
+    Buildah,
+    Docker,
+}
+
+/// Installs what turns Dockerfiles into images, unless it is here already.
+pub fn install_builder(workspace: &Workspace) -> Result<()> {
+    Builder::find(workspace).map(drop)
+}
+
+impl Builder {
+    /// Buildah needs no daemon. Where only Docker is running, it serves as well.
+    fn find(workspace: &Workspace) -> Result<Self> {
+        if !shell::on_path("buildah") && shell::works(workspace.command("docker").arg("version")) {
+            return Ok(Self::Docker);
+        }
+        install::packages(workspace, install::IMAGE)?;
+        Ok(Self::Buildah)
+    }
+}
+
+/// What an image is made of.
+struct Recipe<'a> {
+    /// Its name.
+    reference: String,
+    dockerfile: &'static str,
+    /// Of the Dockerfile, if not the last one.
+    stage: Option<&'static str>,
+    /// The folder that the Dockerfile copies from.
+    context: &'a Path,
+}
+
+/// Makes the image and writes it to `output`.
+fn archive(workspace: &Workspace, builder: Builder, recipe: &Recipe<'_>, output: &Path) -> Result<()> {
+    let reference = &recipe.reference;
+    let mut build = match builder {
+        Builder::Buildah => workspace.command("buildah"),
+        Builder::Docker => workspace.command("docker"),
+    };
+    build.arg("build").arg("--quiet");
+    if matches!(builder, Builder::Buildah) {
+        build.args(["--isolation", "chroot"]); // works inside containers, too
+    }
+    build.arg("--file").arg(workspace.root.join(recipe.dockerfile));
+    if let Some(stage) = recipe.stage {
+        build.args(["--target", stage]);
+    }
+    build.args(["--build-arg", concat!("VERSION=", env!("CARGO_PKG_VERSION"))]);
+    if let Some(revision) = revision(workspace) {
+        build.arg("--build-arg").arg(format!("REVISION={revision}"));
+    }
+    let id = shell::said(build.arg(recipe.context))?;
+
+    // Written beside and moved, because neither program replaces an archive in one step.
+    let partial = output.with_extension("tar.partial");
+    let folder = output.parent().context("an archive is in a folder")?;
+    fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))?;
+    let _ = fs::remove_file(&partial);
+    match builder {
+        Builder::Buildah => {
+            let to = format!("docker-archive:{}:{reference}", partial.display());
+            shell::succeed(workspace.command("buildah").args(["push", "--quiet", &id, &to]))?;
+            shell::succeed(
+                workspace
+                    .command("buildah")
+                    .args(["rmi", &id])
+                    .stdout(Stdio::null()),
+            )?;
+        }
+        Builder::Docker => {
+            shell::succeed(workspace.command("docker").args(["tag", &id, reference]))?;
+            let mut save = workspace.command("docker");
+            save.args(["save", "--output"]).arg(&partial).arg(reference);
+            shell::succeed(&mut save)?;
+        }
+    }
+    fs::rename(&partial, output).with_context(|| format!("failed to write {}", output.display()))?;
+    Ok(())
+}
+
+/// The commit, marked when files that it knows differ from it; `None` outside of a clone.
+fn revision(workspace: &Workspace) -> Option<String> {
+    let git = |args: &[&str]| {
+        let output = workspace.command("git").args(args).output().ok()?;
+        let text = String::from_utf8(output.stdout).ok()?;
+        output.status.success().then(|| text.trim().to_owned())
+    };
+    let commit = git(&["rev-parse", "HEAD"])?;
+    let changed = git(&["status", "--porcelain", "--untracked-files=no"])?;
+    Some(if changed.is_empty() {
+        commit
+    } else {
+        commit + "-dirty"
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{env, fs};
+
+    use super::{Image, Profile, default_tag, is_tag, needs_no_loader};
+
+    #[test]
+    fn the_tag_says_what_is_inside() {
+        let patches = [
+            "litep2p=https://example.org/litep2p?branch=new/yamux",
+            "quinn=/src/Quinn Fork",
+        ]
+        .map(|text| text.parse().unwrap());
+        assert_eq!(default_tag(Profile::Dev, &[]), "dev");
+        assert_eq!(default_tag(Profile::Release, &[]), env!("CARGO_PKG_VERSION"));
+        let tag = default_tag(Profile::Dev, &patches);
+        assert_eq!(tag, "dev-litep2p-new-yamux-quinn-Quinn-Fork");
+        assert!(is_tag(&tag));
+    }
+
+    #[test]
+    fn the_chart_names_these_images() {
+        let values = include_str!("../../../charts/perfrun/values.yaml");
+        for image in [Image::Node, Image::Operator] {
+            let line = format!("\n  repository: {}\n", image.repository());
+            assert!(values.contains(&line), "{line}");
+        }
+    }
+
+    #[test]
+    fn tags_that_no_registry_takes_are_noticed() {
+        for tag in ["", "-x", ".x", "a b", "a/b", "a:b", &"x".repeat(129)] {
+            assert!(!is_tag(tag), "{tag}");
+        }
+        assert!(is_tag("_x"));
+        assert!(is_tag(&"x".repeat(128)));
+    }
+
+    #[test]
+    fn a_program_with_a_loader_is_told_from_one_without() {
+        let this = fs::read(env::current_exe().unwrap()).unwrap();
+        assert!(!needs_no_loader(&this));
+
+        // The header of an ELF file with one segment, which is to be loaded.
+        let mut elf = vec![0; 64 + 56];
+        elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        (elf[32], elf[54], elf[56], elf[64]) = (64, 56, 1, 1);
+        assert!(needs_no_loader(&elf));
+        elf[64] = 3;
+        assert!(!needs_no_loader(&elf));
+
+        for broken in [&elf[..60], &elf[..64], b"#!/bin/sh", b""] {
+            assert!(!needs_no_loader(broken));
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! The programs that distributions do not have, or not new enough: built once for a user, from Go modules.
+//!
+//! `xtask/lab`, `tools/xtask/coredns` and `tools/xtask/prometheus` are Go modules of ours that pin Kubernetes, CoreDNS and Prometheus with
+//! their dependencies; the others are programs of modules that can be built as they are.
+
+use std::{
+    fs,
+    io::{self, IsTerminal, Write},
+    path::{Path, PathBuf},
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+
+use super::{interrupt, lock::Lock, paths};
+use crate::{
+    install,
+    shell::{self, Workspace},
+    step,
+};
+
+pub const KUBERNETES: &str = "1.36.3";
+pub const CONTAINERD: &str = "2.4.2";
+pub const COREDNS: &str = "1.15.0";
+
+/// As our module pins it, which counts version 3 as version 0.
+const PROMETHEUS: &str = "0.315.0";
+
+/// To be counted up with each change of tools/xtask/lab/pause.
+const PAUSE: &str = "1";
+
+/// Programs that are built, and replaced, together.
+struct Group {
+    /// Also the name of its folder in the cache, with the version.
+    name: &'static str,
+    version: &'static str,
+    programs: &'static [&'static str],
+    /// In front of a program's name; with `@version` behind it unless it is in a module of ours.
+    packages: &'static str,
+    /// The folder of the module of ours that has it, if one has.
+    module: Option<&'static str>,
+    /// What is built in, and what is left out.
+    tags: &'static str,
+}
+
+const GROUPS: [Group; 4] = [
+    Group {
+        name: "pause",
+        version: PAUSE,
+        programs: &["pause"],
+        packages: "perfrun.io/lab/",
+        module: Some("tools/xtask/lab"),
+        tags: "",
+    },
+    Group {
+        name: "containerd",
+        version: CONTAINERD,
+        programs: &["containerd", "containerd-shim-runc-v2", "ctr"],
+        packages: "github.com/containerd/containerd/v2/cmd/",
+        module: None,
+        tags: "",
+    },
+    Group {
+        name: "coredns",
+        version: COREDNS,
+        programs: &["coredns"],
+        packages: "perfrun.io/lab/",
+        module: Some("tools/xtask/coredns"),
+        tags: "",
+    },
+    Group {
+        name: "kubernetes",
+        version: KUBERNETES,
+        programs: &[
+            "kube-apiserver",
+            "kube-controller-manager",
+            "kube-scheduler",
+            "kubelet",
+            "kube-proxy",
+            "kubectl",
+        ],
+        packages: "k8s.io/kubernetes/cmd/",
+        module: Some("tools/xtask/lab"),
+        tags: "",
+    },
+];
+
+/// What tests of metrics start. Distributions' own does not find pods.
+const MONITOR: Group = Group {
+    name: "prometheus",
+    version: PROMETHEUS,
+    programs: &["prometheus"],
+    packages: "github.com/prometheus/prometheus/cmd/",
+    module: Some("tools/xtask/prometheus"),
+    tags: "netgo,remove_all_sd,enable_kubernetes_sd",
+};
+
+/// The programs of a cluster, after building those that are missing.
+pub fn programs(workspace: &Workspace) -> Result<Vec<PathBuf>> {
+    built(workspace, &GROUPS)
+}
+
+/// Prometheus, after building it if it is missing.
+pub fn prometheus(workspace: &Workspace) -> Result<PathBuf> {
+    let built = built(workspace, &[MONITOR])?;
+    built.into_iter().next().context("it is one program")
+}
+
+fn built(workspace: &Workspace, groups: &[Group]) -> Result<Vec<PathBuf>> {
+    let cache = install::writable_cache(workspace)?.join("lab");
+    paths::create_folder(&cache)?;
+    let missing: Vec<_> = groups
+        .iter()
+        .filter(|group| !group.folder(&cache).exists())
+        .collect();
+    if !missing.is_empty() {
+        build(workspace, &cache, &missing)?;
+    }
+    Ok(groups
+        .iter()
+        .flat_map(|group| {
+            let folder = group.folder(&cache);
+            group.programs.iter().map(move |program| folder.join(program))
+        })
+        .collect())
+}
+
+fn build(workspace: &Workspace, cache: &Path, groups: &[&Group]) -> Result<()> {
+    install::go()?;
+    let total: usize = groups.iter().map(|group| group.programs.len()).sum();
+    println!(
+        "==> building {} into {}; this happens once, some minutes on two cores",
+        groups
+            .iter()
+            .map(|group| group.name)
+            .collect::<Vec<_>>()
+            .join(", "),
+        cache.display()
+    );
+    let _lock = Lock::build(cache)?;
+
+    let start = Instant::now();
+    let mut count = 0;
+    for group in groups {
+        let partial = cache.join(format!("{}-{}.partial", group.name, group.version));
+        paths::create_folder(&partial)?;
+        for program in group.programs {
+            count += 1;
+            let built = partial.join(program);
+            // Built by an `up` that was interrupted, or by the one that we waited for.
+            if built.exists() || group.folder(cache).exists() {
+                continue;
+            }
+            let new = partial.join("new");
+            paths::create_folder(&new)?;
+            let title = format!("({count} of {total}) {program} {}", group.version);
+            compile(&mut group.command(workspace, program, &new), &title)?;
+            rename(&new.join(program), &built)?;
+            fs::remove_dir_all(&new).with_context(|| format!("failed to remove {}", new.display()))?;
+        }
+        if group.folder(cache).exists() {
+            let _ = fs::remove_dir_all(&partial);
+        } else {
+            rename(&partial, &group.folder(cache))?;
+        }
+    }
+    println!("==> built in {}", step::human(start.elapsed()));
+    Ok(())
+}
+
+impl Group {
+    fn folder(&self, cache: &Path) -> PathBuf {
+        cache.join(format!("{}-{}", self.name, self.version))
+    }
+
+    fn command(&self, workspace: &Workspace, program: &str, folder: &Path) -> Command {
+        let package = format!("{}{program}", self.packages);
+        let mut go = workspace.command("go");
+        let flags = ["-trimpath", "-buildvcs=false", "-ldflags", &self.link_flags()];
+        go.arg(if self.module.is_some() { "build" } else { "install" });
+        go.args(["-tags", self.tags]);
+        if let Some(module) = self.module {
+            go.current_dir(workspace.root.join(module));
+            go.args(flags).arg("-o").arg(folder).arg(package);
+        } else {
+            go.args(flags).env("GOBIN", folder);
+            go.arg(format!("{package}@v{}", self.version));
+        }
+        go.env("CGO_ENABLED", "0");
+        go
+    }
+
+    /// Without the tables for debuggers, and with the version that the program is to report.
+    fn link_flags(&self) -> String {
+        let version = self.version;
+        let variables = match self.name {
+            "kubernetes" => {
+                let package = "k8s.io/component-base/version";
+                let mut numbers = version.split('.');
+                let mut next = || numbers.next().unwrap_or_default();
+                format!(
+                    " -X {package}.gitVersion=v{version} -X {package}.gitMajor={} -X {package}.gitMinor={}",
+                    next(),
+                    next()
+                )
+            }
+            "containerd" => format!(" -X github.com/containerd/containerd/v2/version.Version={version}"),
+            _ => String::new(),
+        };
+        format!("-s -w{variables}")
+    }
+}
+
+/// Runs a compiler and shows for how long it has been at it, where there is somebody to see it.
+fn compile(command: &mut Command, title: &str) -> Result<()> {
+    let start = Instant::now();
+    let mut child = command.spawn().with_context(|| {
+        format!(
+            "failed to start `{}`; is Go installed and on PATH?",
+            shell::line(command)
+        )
+    })?;
+    let is_watched = io::stdout().is_terminal();
+    let status = loop {
+        if let Some(status) = child.try_wait().context("failed to wait for go")? {
+            break status;
+        }
+        if is_watched {
+            print!("\r    {title:<45} {:>12}", step::human(start.elapsed()));
+            let _ = io::stdout().flush();
+        }
+        interrupt::check().inspect_err(|_| {
+            let _ = child.kill();
+        })?;
+        thread::sleep(Duration::from_millis(200));
+    };
+    let end = if is_watched { "\r" } else { "" };
+    println!("{end}    {title:<45} {:>12}", step::human(start.elapsed()));
+    if !status.success() {
+        bail!(
+            "`{}` failed ({status}); what it printed is above. Modules come from Go's module proxy: check \
+             `go env GOPROXY` and the network, then run the same command again; it goes on from here",
+            shell::line(command)
+        );
+    }
+    Ok(())
+}
+
+/// Makes the programs appear in a lab's own folder: it must not break when the cache is emptied.
+pub fn link(programs: &[PathBuf], bin: &Path) -> Result<()> {
+    paths::create_folder(bin)?;
+    for program in programs {
+        let name = program.file_name().context("a program has a name")?;
+        let link = bin.join(name);
+        fs::hard_link(program, &link)
+            .or_else(|_| fs::copy(program, &link).map(drop))
+            .with_context(|| format!("failed to put {} into {}", program.display(), bin.display()))?;
+    }
+    Ok(())
+}
+
+fn rename(from: &Path, to: &Path) -> Result<()> {
+    fs::rename(from, to).with_context(|| format!("failed to rename {} to {}", from.display(), to.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{COREDNS, GROUPS, KUBERNETES, PROMETHEUS};
+
+    const GO_MOD: &str = include_str!("../../lab/go.mod");
+
+    #[test]
+    fn the_module_pins_the_version_that_programs_report() {
+        let pinned = GO_MOD
+            .lines()
+            .find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes v"));
+        assert_eq!(pinned.and_then(|rest| rest.split(' ').next()), Some(KUBERNETES));
+        let (_, minor) = KUBERNETES.split_once('.').unwrap();
+        let replacements = GO_MOD.lines().filter(|line| line.contains("=>"));
+        for line in replacements {
+            assert!(line.ends_with(&format!(" v0.{minor}")), "{line}");
+        }
+    }
+
+    #[test]
+    fn modules_pin_what_the_cache_is_named_after() {
+        let pinned = |module: &'static str, name: &str| {
+            module.lines().find_map(|line| {
+                let pinned = line.trim().trim_start_matches("require ").strip_prefix(name)?;
+                pinned.strip_prefix(" v")?.split(' ').next()
+            })
+        };
+        let prometheus = include_str!("../../prometheus/go.mod");
+        assert_eq!(
+            pinned(prometheus, "github.com/prometheus/prometheus"),
+            Some(PROMETHEUS)
+        );
+        let coredns = include_str!("../../coredns/go.mod");
+        assert_eq!(pinned(coredns, "github.com/coredns/coredns"), Some(COREDNS));
+    }
+
+    #[test]
+    fn every_program_of_kubernetes_is_a_tool_of_the_module() {
+        let kubernetes = GROUPS.iter().find(|group| group.name == "kubernetes").unwrap();
+        for program in kubernetes.programs {
+            let tool = format!("\t{}{program}\n", kubernetes.packages);
+            assert!(GO_MOD.contains(&tool), "{program}");
+        }
+        let flags = kubernetes.link_flags();
+        assert!(flags.contains(".gitMajor=1 "), "{flags}");
+        assert!(flags.ends_with(".gitMinor=36"), "{flags}");
+    }
+}

@@ -1,0 +1,289 @@
+//! Where things are and how programs are started. Knows nothing of what they do.
+
+use std::{
+    env,
+    ffi::OsStr,
+    fs::{self, File},
+    io,
+    os::unix::{fs::MetadataExt, process::CommandExt},
+    path::{Path, PathBuf},
+    process::{Command, ExitStatus, Stdio},
+};
+
+use anyhow::{Context, Result, anyhow, bail};
+
+/// A small one.
+const TEST: &str = "api";
+
+/// The clone this program was built from and the folder cargo builds it in.
+#[derive(Clone)]
+pub struct Workspace {
+    pub root: PathBuf,
+    /// Where cargo puts profiles: `target/`, or what `CARGO_TARGET_DIR` and the configuration make of it.
+    artifacts: PathBuf,
+    /// This program.
+    xtask: PathBuf,
+    /// What compiles the workspace's own crates in place of rustc, if not rustc.
+    compiler: Option<PathBuf>,
+    /// Where commands print, if not where this program does.
+    log: Option<PathBuf>,
+}
+
+impl Workspace {
+    /// Cargo put this program into `<artifacts>/debug`, which answers for every way of configuring it.
+    pub fn locate() -> Result<Self> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .ancestors()
+            .nth(2)
+            .context("xtask is not in a workspace")?;
+        let program = env::current_exe().context("failed to find the path of xtask itself")?;
+        let artifacts = program.ancestors().nth(2).with_context(|| {
+            format!(
+                "{} is not in a target folder; start it as `cargo xtask`",
+                program.display()
+            )
+        })?;
+        Ok(Self {
+            root: root.to_owned(),
+            artifacts: artifacts.to_owned(),
+            xtask: program.clone(),
+            compiler: None,
+            log: None,
+        })
+    }
+
+    /// Compiles the workspace's own crates with this program from now on. Cargo keeps what both compilers make apart;
+    /// dependencies are the same for both.
+    pub fn compile_with(&mut self, compiler: PathBuf) {
+        self.compiler = Some(compiler);
+    }
+
+    /// The same workspace, whose commands print into a new file.
+    pub fn printing_to(&self, log: &Path) -> Result<Self> {
+        File::create(log).with_context(|| format!("failed to create {}", log.display()))?;
+        Ok(Self {
+            log: Some(log.to_owned()),
+            ..self.clone()
+        })
+    }
+
+    /// This program, as it was found at the start: cargo may have replaced it since, and then the system's answer is the
+    /// name of a file that is no more.
+    pub fn xtask(&self) -> &Path {
+        &self.xtask
+    }
+
+    /// Where cargo puts profiles.
+    pub fn artifacts(&self) -> &Path {
+        &self.artifacts
+    }
+
+    /// Where container images go.
+    pub fn images(&self) -> Result<PathBuf> {
+        let folder = self.artifacts.join("images");
+        fs::create_dir_all(&folder).with_context(|| format!("failed to create {}", folder.display()))?;
+        Ok(folder)
+    }
+
+    /// A folder for xtask's own files.
+    pub fn scratch(&self) -> Result<PathBuf> {
+        let folder = self.artifacts.join("xtask");
+        fs::create_dir_all(&folder).with_context(|| format!("failed to create {}", folder.display()))?;
+        Ok(folder)
+    }
+
+    /// A built program.
+    pub fn program(&self, profile: Profile, name: &str) -> PathBuf {
+        self.artifacts.join(profile.folder()).join(name)
+    }
+
+    /// `program`, started in the root with nothing on stdin, so that no step can wait for an answer.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(&self.root).stdin(Stdio::null());
+        for name in variables_of_this_package(env::vars_os().filter_map(|(name, _)| name.into_string().ok()))
+        {
+            command.env_remove(name);
+        }
+        if let Some(log) = &self.log {
+            // Better in between the rest than nowhere.
+            let output = || {
+                File::options()
+                    .append(true)
+                    .open(log)
+                    .map_or_else(|_| Stdio::inherit(), Stdio::from)
+            };
+            command.stdout(output()).stderr(output());
+        }
+        command
+    }
+
+    /// The cargo that started us.
+    pub fn cargo<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Command {
+        let mut command = self.command(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        if let Some(compiler) = &self.compiler {
+            command.env("RUSTC_WORKSPACE_WRAPPER", compiler);
+        }
+        command.args(args);
+        command
+    }
+
+    /// Builds programs of any member. `--workspace` only selects whose features count: with `--package`, a
+    /// shared dependency would be built again whenever another set of packages is asked for. For development, what tests ask
+    /// of dependencies counts, too, as it does in `cargo build --all-targets`; any test selects that.
+    pub fn build(&self, profile: Profile, programs: &[&str]) -> Result<()> {
+        self.build_with(profile, programs, &[])
+    }
+
+    /// Builds programs with options of `cargo build`.
+    pub fn build_with(&self, profile: Profile, programs: &[&str], options: &[&str]) -> Result<()> {
+        let mut cargo = self.cargo(["build", "--workspace", "--profile", profile.name()]);
+        cargo.args(programs.iter().flat_map(|program| ["--bin", program]));
+        if matches!(profile, Profile::Dev) {
+            cargo.args(["--test", TEST]);
+        }
+        succeed(cargo.args(options))
+    }
+}
+
+#[derive(Clone, Copy)]
+pub enum Profile {
+    Dev,
+    Release,
+}
+
+impl Profile {
+    /// In Cargo.toml.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Dev => "dev",
+            Self::Release => "release",
+        }
+    }
+
+    /// Where cargo puts its programs, below the target folder.
+    pub fn folder(self) -> &'static str {
+        match self {
+            Self::Dev => "debug",
+            Self::Release => "release",
+        }
+    }
+}
+
+/// What `cargo run` says about *this* package. Build scripts that watch these would run again, and with
+/// them everything above them, each time a command comes from xtask and not from the shell.
+fn variables_of_this_package(names: impl IntoIterator<Item = String>) -> impl Iterator<Item = String> {
+    names.into_iter().filter(|name| {
+        name.starts_with("CARGO_PKG_") || matches!(&name[..], "CARGO_MANIFEST_DIR" | "CARGO_MANIFEST_PATH")
+    })
+}
+
+pub fn status(command: &mut Command) -> Result<ExitStatus> {
+    command.status().map_err(|error| not_started(command, error))
+}
+
+pub fn succeed(command: &mut Command) -> Result<()> {
+    let status = status(command)?;
+    must_succeed(command, status)
+}
+
+fn must_succeed(command: &Command, status: ExitStatus) -> Result<()> {
+    if !status.success() {
+        bail!("`{}` failed ({status}); what it printed is above", line(command));
+    }
+    Ok(())
+}
+
+/// What a command printed, which must have succeeded.
+pub fn said(command: &mut Command) -> Result<String> {
+    let output = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| not_started(command, error))?;
+    if !output.status.success() {
+        bail!(
+            "`{}` failed ({}); what it printed is above",
+            line(command),
+            output.status
+        );
+    }
+    let text = String::from_utf8(output.stdout)
+        .with_context(|| format!("`{}` printed something else than text", line(command)))?;
+    Ok(text.trim().to_owned())
+}
+
+/// Whether it runs and succeeds; its output is nobody's business.
+pub fn works(command: &mut Command) -> bool {
+    command
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+/// Becomes `command`: its exit code, its signals and its terminal are then its own. Returns only to fail.
+pub fn become_program(command: &mut Command) -> anyhow::Error {
+    let error = command.exec();
+    not_started(command, error)
+}
+
+fn not_started(command: &Command, error: io::Error) -> anyhow::Error {
+    anyhow!(error).context(format!(
+        "failed to start `{}`; is it installed and on PATH?",
+        line(command)
+    ))
+}
+
+/// The command as a person would type it.
+pub fn line(command: &Command) -> String {
+    let program = Path::new(command.get_program());
+    let words = [program.file_name().unwrap_or(program.as_os_str())]
+        .into_iter()
+        .chain(command.get_args());
+    words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
+}
+
+/// The effective user, as the kernel shows it: our own `/proc` entry belongs to it.
+pub fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
+}
+
+pub fn on_path(program: &str) -> bool {
+    let is_program =
+        |path: PathBuf| fs::metadata(path).is_ok_and(|file| file.is_file() && file.mode() & 0o111 != 0);
+    env::var_os("PATH")
+        .is_some_and(|path| env::split_paths(&path).any(|folder| is_program(folder.join(program))))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::{line, on_path, variables_of_this_package};
+
+    #[test]
+    fn a_command_reads_as_it_is_typed() {
+        let mut command = Command::new("/opt/toolchain/bin/cargo");
+        assert_eq!(line(command.args(["fmt", "--check"])), "cargo fmt --check");
+    }
+
+    #[test]
+    fn only_what_cargo_says_about_xtask_is_kept_from_children() {
+        let names = [
+            "CARGO_PKG_NAME",
+            "CARGO_MANIFEST_DIR",
+            "CARGO_TARGET_DIR",
+            "CARGO",
+            "PATH",
+        ];
+        let dropped: Vec<_> = variables_of_this_package(names.map(String::from)).collect();
+        assert_eq!(dropped, ["CARGO_PKG_NAME", "CARGO_MANIFEST_DIR"]);
+    }
+
+    #[test]
+    fn a_missing_program_is_noticed() {
+        assert!(on_path("sh"));
+        assert!(!on_path("perfrun-no-such-program"));
+    }
+}
