@@ -1,5 +1,7 @@
 //! The PerfRun resource, its plan and the results. No I/O.
 
+#![warn(missing_docs)]
+
 pub mod cluster;
 pub mod document;
 pub mod generated;

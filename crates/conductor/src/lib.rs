@@ -17,6 +17,8 @@
 //! | [`progress`] | what can be watched |
 //! | [`export`] | runs and their results as metrics |
 
+#![warn(missing_docs)]
+
 pub mod client;
 pub mod clock;
 pub mod export;

@@ -13,6 +13,8 @@
 //! | [`units`] | numbers as people write them |
 //! | [`metrics`] | what is exported for Prometheus |
 
+#![warn(missing_docs)]
+
 pub mod histogram;
 pub mod matrix;
 pub mod metrics;

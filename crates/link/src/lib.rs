@@ -11,6 +11,8 @@
 //! | [`state`] | what happened on a link, and whether to trust it |
 //! | [`probe`] | how a link is measured, and what to think of what was measured |
 
+#![warn(missing_docs)]
+
 pub mod ability;
 pub mod distribution;
 pub mod emulation;

@@ -1,5 +1,7 @@
 //! What programs that export metrics share. The families themselves are described in [`perfrun_contract::metrics`].
 
+#![warn(missing_docs)]
+
 mod check;
 mod family;
 mod page;

@@ -5,6 +5,8 @@
 //! programs. Nothing here reads a file, a clock or the environment, and nothing panics on results that are empty or
 //! end early: that is when people need to see what was measured.
 
+#![warn(missing_docs)]
+
 mod html;
 mod markdown;
 mod path;
