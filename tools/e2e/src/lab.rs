@@ -9,7 +9,7 @@ use crate::program;
 
 /// A lab, whose parts can be killed.
 pub struct Lab {
-    xtask: OsString,
+    program: OsString,
     name: OsString,
 }
 
@@ -21,7 +21,7 @@ impl Lab {
                 .ok_or_else(|| format!("needs a lab, to kill a part of the cluster: {name} is not set"))
         };
         Ok(Self {
-            xtask: variable("PERFRUN_E2E_XTASK")?,
+            program: variable("PERFRUN_E2E_LAB_PROGRAM")?,
             name: variable("PERFRUN_E2E_LAB")?,
         })
     }
@@ -45,8 +45,8 @@ impl Lab {
     }
 
     async fn run(&self, verb: &str, part: &str) -> Result<()> {
-        let mut xtask = Command::new(&self.xtask);
-        xtask.args(["lab", "--name"]).arg(&self.name).args([verb, part]);
-        program::said(&mut xtask).await.map(drop)
+        let mut lab = Command::new(&self.program);
+        lab.arg("--name").arg(&self.name).args([verb, part]);
+        program::said(&mut lab).await.map(drop)
     }
 }

@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use super::{name::Name, part::Part};
+use crate::{name::Name, part::Part};
 
 const ROOT: &str = "perfrun-lab";
 
@@ -18,12 +18,12 @@ const ROOT: &str = "perfrun-lab";
 const RELEASE: Duration = Duration::from_secs(10);
 
 /// The group that a node's kubelet puts pods into, as it is told.
-pub fn of(name: &Name, machine: Part) -> String {
+pub(crate) fn of(name: &Name, machine: Part) -> String {
     format!("/{ROOT}/{name}/{machine}")
 }
 
 /// Makes a node's group; the kubelet insists that it exists.
-pub fn create(name: &Name, machine: Part) -> Result<()> {
+pub(crate) fn create(name: &Name, machine: Part) -> Result<()> {
     for hierarchy in hierarchies()? {
         let mut group = hierarchy.clone();
         for folder in [ROOT, &name.to_string(), &machine.to_string()] {
@@ -39,7 +39,7 @@ pub fn create(name: &Name, machine: Part) -> Result<()> {
 }
 
 /// Removes the lab's groups, whose processes have been killed.
-pub fn remove(name: &Name) -> Result<()> {
+pub(crate) fn remove(name: &Name) -> Result<()> {
     let deadline = Instant::now() + RELEASE;
     for hierarchy in hierarchies()? {
         let root = hierarchy.join(ROOT);
@@ -60,7 +60,7 @@ pub fn remove(name: &Name) -> Result<()> {
 }
 
 /// Whether groups have to be given a share before their processes can have real-time priority.
-pub fn have_shares_of_real_time() -> Result<bool> {
+pub(crate) fn have_shares_of_real_time() -> Result<bool> {
     let hierarchies = hierarchies()?;
     Ok(hierarchies
         .iter()

@@ -4,7 +4,7 @@ use std::{env, net::Ipv4Addr, os::unix::fs::chown, path::Path};
 
 use anyhow::{Context, Result};
 
-use super::{
+use crate::{
     dns,
     part::Part,
     paths::{self, LIB, Paths},
@@ -19,10 +19,10 @@ const ETCD: &str = "http://127.0.0.1:2379";
 /// As whom the API server speaks to API servers behind it.
 const FRONT_PROXY: &str = "front-proxy-client";
 
-pub const API_PORT: u16 = 6443;
+pub(crate) const API_PORT: u16 = 6443;
 
 /// Writes what the programs read, and the administrator's kubeconfig.
-pub fn configure(paths: &Paths, subnet: Subnet, authority: &Authority) -> Result<()> {
+pub(crate) fn configure(paths: &Paths, subnet: Subnet, authority: &Authority) -> Result<()> {
     let lib = paths.lib(Part::ControlPlane);
     let write = |name: &str, text: &str| paths::write(&lib.join(name), text);
 
@@ -78,7 +78,7 @@ fn hand_over(file: &Path, variable: impl Fn(&str) -> Option<String>) -> Result<(
         .with_context(|| format!("failed to give {} to user {user}", file.display()))
 }
 
-pub fn etcd() -> Vec<String> {
+pub(crate) fn etcd() -> Vec<String> {
     [
         "--name=lab",
         &format!("--data-dir={ETCD_DATA}"),
@@ -92,7 +92,7 @@ pub fn etcd() -> Vec<String> {
     .into()
 }
 
-pub fn api_server(subnet: Subnet) -> Vec<String> {
+pub(crate) fn api_server(subnet: Subnet) -> Vec<String> {
     [
         format!("--advertise-address={}", subnet.control_plane()),
         format!("--secure-port={API_PORT}"),
@@ -126,7 +126,7 @@ pub fn api_server(subnet: Subnet) -> Vec<String> {
     .into()
 }
 
-pub fn controller_manager() -> Vec<String> {
+pub(crate) fn controller_manager() -> Vec<String> {
     let kubeconfig = format!("{LIB}/controller-manager.kubeconfig");
     [
         format!("--kubeconfig={kubeconfig}"),
@@ -149,7 +149,7 @@ pub fn controller_manager() -> Vec<String> {
     .into()
 }
 
-pub fn scheduler() -> Vec<String> {
+pub(crate) fn scheduler() -> Vec<String> {
     let kubeconfig = format!("{LIB}/scheduler.kubeconfig");
     [
         format!("--kubeconfig={kubeconfig}"),
@@ -162,7 +162,7 @@ pub fn scheduler() -> Vec<String> {
     .into()
 }
 
-pub fn dns() -> Vec<String> {
+pub(crate) fn dns() -> Vec<String> {
     vec!["-conf".into(), format!("{LIB}/Corefile")]
 }
 

@@ -8,14 +8,14 @@ use std::{
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::{paths::LIB, subnet::Subnet};
+use crate::{paths::LIB, subnet::Subnet};
 
-pub const USER: &str = "perfrun-lab:dns";
+pub(crate) const USER: &str = "perfrun-lab:dns";
 
 /// Every cluster has this one.
 const KNOWN_NAME: &str = "kubernetes.default.svc.cluster.local";
 
-pub fn corefile(subnet: Subnet) -> String {
+pub(crate) fn corefile(subnet: Subnet) -> String {
     let address = subnet.control_plane();
     format!(
         "cluster.local in-addr.arpa ip6.arpa {{
@@ -37,7 +37,7 @@ pub fn corefile(subnet: Subnet) -> String {
 }
 
 /// What it may read, and the service by which pods conventionally find it.
-pub fn objects(subnet: Subnet) -> Value {
+pub(crate) fn objects(subnet: Subnet) -> Value {
     let service = json!({ "name": "kube-dns", "namespace": "kube-system" });
     let ports = |extra: Value| {
         let port = |name: &str, protocol: &str| {
@@ -92,7 +92,7 @@ pub fn objects(subnet: Subnet) -> Value {
 }
 
 /// Whether it knows the API server's service already.
-pub fn answers(subnet: Subnet) -> Result<bool> {
+pub(crate) fn answers(subnet: Subnet) -> Result<bool> {
     let socket = UdpSocket::bind((subnet.host(), 0)).context("failed to open a socket towards the lab")?;
     socket
         .set_read_timeout(Some(Duration::from_millis(500)))

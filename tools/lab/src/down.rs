@@ -10,14 +10,14 @@ use std::{
 use anyhow::{Context, Result, bail};
 use rustix::mount::{UnmountFlags, unmount};
 
-use super::{Lab, cgroup, network, part::Part, process::Process, realtime, record::Record};
+use crate::{Lab, cgroup, network, part::Part, process::Process, realtime, record::Record};
 
 /// A killed process may have much memory, or a slow disk, to let go of.
 const END: Duration = Duration::from_secs(30);
 
 impl Lab {
     /// Kills a program, or a machine with everything on it, as a crash would.
-    pub fn stop(&mut self, part: Part) -> Result<()> {
+    pub(crate) fn stop(&mut self, part: Part) -> Result<()> {
         self.check_exists(part)?;
         if part == Part::ControlPlane {
             bail!(
@@ -45,7 +45,7 @@ impl Lab {
     }
 
     /// Removes the lab, however little of it there is.
-    pub fn remove(&mut self) -> Result<()> {
+    pub(crate) fn remove(&mut self) -> Result<()> {
         if let Some(record) = &self.record {
             let processes: Vec<_> = record.processes.values().copied().collect();
             end(&processes)?;
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn the_record_is_kept_to_the_end() {
-        let root = std::env::temp_dir().join(format!("xtask-down-{}", std::process::id()));
+        let root = std::env::temp_dir().join(format!("lab-down-{}", std::process::id()));
         fs::create_dir_all(root.join("node-1/var-lib")).unwrap();
         let record = root.join("record.json");
         fs::write(&record, "{}").unwrap();

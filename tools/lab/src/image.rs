@@ -5,15 +5,14 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 
-use super::{node::CONTAINERD_SOCKET, paths, process::Process};
-use crate::shell;
+use crate::{node::CONTAINERD_SOCKET, paths, process::Process};
 
-pub const PAUSE: &str = "localhost/perfrun-lab/pause:1";
+pub(crate) const PAUSE: &str = "localhost/perfrun-lab/pause:1";
 
 /// Puts a program, statically linked, into an archive as `docker save` would write it.
 ///
 /// By hand: it is three files, and tools that build images need a set-up of their own.
-pub fn write_pause(program: &Path, archive: &Path) -> Result<()> {
+pub(crate) fn write_pause(program: &Path, archive: &Path) -> Result<()> {
     let folder = archive.with_extension("d");
     let layer = folder.join("layer");
     paths::create_folder(&layer)?;
@@ -39,7 +38,7 @@ pub fn write_pause(program: &Path, archive: &Path) -> Result<()> {
 }
 
 /// Imports an archive into the containerd of the node that `holder` holds; prints what was in it.
-pub fn load(ctr: &Path, holder: Process, archive: &Path) -> Result<()> {
+pub(crate) fn load(ctr: &Path, holder: Process, archive: &Path) -> Result<()> {
     // The socket is in the machine's own /run; this is the same file seen from here.
     let socket = format!("/proc/{}/root{CONTAINERD_SOCKET}", holder.pid);
     let mut import = Command::new(ctr);
@@ -70,7 +69,17 @@ fn tar(archive: &Path, folder: &Path, files: &[&str]) -> Result<()> {
         "--mtime=@0",
     ]);
     tar.arg("--file").arg(archive).arg("--directory").arg(folder);
-    shell::succeed(tar.args(files))
+    let status = tar
+        .args(files)
+        .status()
+        .context("failed to start `tar`; install it")?;
+    if !status.success() {
+        bail!(
+            "failed to write {} ({status}); what tar printed is above",
+            archive.display()
+        );
+    }
+    Ok(())
 }
 
 fn sha256(file: &Path) -> Result<String> {
@@ -102,7 +111,7 @@ mod tests {
 
     #[test]
     fn the_archive_names_its_parts_and_nothing_else_is_left() {
-        let folder = std::env::temp_dir().join(format!("xtask-image-{}", std::process::id()));
+        let folder = std::env::temp_dir().join(format!("lab-image-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let archive = folder.join("pause.tar");
         write_pause("/bin/true".as_ref(), &archive).unwrap();

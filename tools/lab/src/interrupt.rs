@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM end a wait, so that what was started is taken down; a second one ends xtask at once.
+//! Ctrl-C and SIGTERM end a wait, so that what was started is taken down; a second one exits immediately.
 
 use std::sync::{
     Arc, LazyLock,
@@ -10,7 +10,7 @@ use signal_hook::{consts::TERM_SIGNALS, flag};
 
 static INTERRUPTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
-pub fn notice() -> Result<()> {
+pub(crate) fn notice() -> Result<()> {
     for signal in TERM_SIGNALS {
         // In this order: the first signal finds the flag unset and sets it.
         flag::register_conditional_shutdown(*signal, 130, Arc::clone(&INTERRUPTED))
@@ -20,7 +20,7 @@ pub fn notice() -> Result<()> {
     Ok(())
 }
 
-pub fn check() -> Result<()> {
+pub(crate) fn check() -> Result<()> {
     if INTERRUPTED.load(Ordering::Relaxed) {
         bail!("interrupted");
     }

@@ -1,6 +1,6 @@
-//! One xtask at a time.
+//! One process at a time changes labs.
 
-use std::{fs::File, path::Path, thread, time::Duration};
+use std::{fs::File, thread, time::Duration};
 
 use anyhow::{Context, Result};
 use rustix::{
@@ -8,40 +8,30 @@ use rustix::{
     io::Errno,
 };
 
-use super::interrupt;
+use crate::interrupt;
 
 /// The parent of all labs' folders, because it exists before the first and after the last.
 const LABS: &str = "/var/lib";
 
-/// Holds until it is dropped, or xtask ends.
-pub struct Lock {
-    _file: File,
+/// The lock is held until it is dropped, or the process exits.
+pub(crate) struct Lock {
+    _folder: File,
 }
 
 impl Lock {
-    /// While a lab is changed. One for all labs: they choose their addresses by looking at each other.
-    pub fn labs() -> Result<Self> {
+    /// Locks all labs while one of them changes: a lab chooses its addresses by those of the others.
+    pub(crate) fn labs() -> Result<Self> {
         let folder = File::open(LABS).with_context(|| format!("failed to open {LABS}"))?;
-        Self::take(folder, "another `cargo xtask lab` is at work")
-    }
-
-    /// While programs are built into a folder.
-    pub fn build(folder: &Path) -> Result<Self> {
-        let folder = File::open(folder).with_context(|| format!("failed to open {}", folder.display()))?;
-        Self::take(folder, "another xtask builds the same programs")
-    }
-
-    fn take(file: File, busy: &str) -> Result<Self> {
-        let mut said = false;
+        let mut waits = false;
         loop {
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Self { _file: file }),
+            match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Self { _folder: folder }),
                 Err(Errno::WOULDBLOCK) => {}
                 Err(error) => return Err(error).context("failed to take a lock"),
             }
-            if !said {
-                println!("==> {busy}; waiting for it");
-                said = true;
+            if !waits {
+                println!("==> another `cargo xtask lab` is running; waiting for it");
+                waits = true;
             }
             interrupt::check()?;
             thread::sleep(Duration::from_millis(100));

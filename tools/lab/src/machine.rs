@@ -15,7 +15,7 @@ use std::{
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::thread::{ThreadNameSpaceType, UnshareFlags, move_into_thread_name_spaces, unshare_unsafe};
 
-use super::{
+use crate::{
     part::Part,
     paths::{self, LIB, Paths},
     process::{self, GATE, Held, Process},
@@ -35,7 +35,7 @@ const SYSCTLS: [(&str, &str); 6] = [
 const READY: &str = "ready";
 
 /// Makes the namespaces and their first process, which waits to be let go.
-pub fn create(machine: Part, paths: &Paths) -> Result<Held> {
+pub(crate) fn create(machine: Part, paths: &Paths) -> Result<Held> {
     let folder = paths.machine(machine);
     for part in ["run", "var-log"] {
         paths::create_folder(&folder.join(part))?;
@@ -63,7 +63,7 @@ pub fn create(machine: Part, paths: &Paths) -> Result<Held> {
 }
 
 /// Lets a recorded machine go and waits for its mounts.
-pub fn begin(mut held: Held) -> Result<()> {
+pub(crate) fn begin(mut held: Held) -> Result<()> {
     let stdout = held.stdout.take().context("a machine's stdout is a pipe")?;
     held.release()?;
     let mut said = String::new();
@@ -77,7 +77,13 @@ pub fn begin(mut held: Held) -> Result<()> {
 }
 
 /// Starts a program on a machine, in a session of its own; it waits to be let go.
-pub fn start(holder: Process, paths: &Paths, part: Part, program: &str, args: &[String]) -> Result<Held> {
+pub(crate) fn start(
+    holder: Process,
+    paths: &Paths,
+    part: Part,
+    program: &str,
+    args: &[String],
+) -> Result<Held> {
     let log = log_file(paths, part)?;
     let script = format!("{GATE}export PATH=$PATH:{LIB}/bin\nexec setsid \"$0\" \"$@\" </dev/null");
     let words: Vec<_> = [program.to_owned()]
@@ -91,7 +97,7 @@ pub fn start(holder: Process, paths: &Paths, part: Part, program: &str, args: &[
 }
 
 /// Runs `work` on a thread that is in a machine's namespaces; what it starts is there, too.
-pub fn inside<T: Send>(holder: Process, work: impl FnOnce() -> T + Send) -> Result<T> {
+pub(crate) fn inside<T: Send>(holder: Process, work: impl FnOnce() -> T + Send) -> Result<T> {
     let machine = holder
         .open()
         .with_context(|| format!("process {}, which holds a machine, is gone", holder.pid))?;
@@ -109,7 +115,7 @@ pub fn inside<T: Send>(holder: Process, work: impl FnOnce() -> T + Send) -> Resu
 }
 
 /// Runs `ip` with a list of its commands, in a machine or, without one, here.
-pub fn ip(machine: Option<Process>, commands: &str) -> Result<()> {
+pub(crate) fn ip(machine: Option<Process>, commands: &str) -> Result<()> {
     let run = || -> Result<()> {
         let mut ip = Command::new("ip")
             .args(["-batch", "-"])
@@ -141,7 +147,7 @@ fn on_thread<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         scope
             .spawn(work)
             .join()
-            .map_err(|_| anyhow!("a thread of xtask panicked; its message is above"))?
+            .map_err(|_| anyhow!("a thread panicked; its message is above"))?
     })
 }
 

@@ -1,11 +1,10 @@
-//! `cargo xtask lab`: a real Kubernetes cluster on this computer, without containers around it, an image
+//! `cargo xtask lab`: a real Kubernetes cluster on this machine, without containers around it, an image
 //! registry or a virtual machine.
 //!
-//! Every node is a set of namespaces ([`machine`]) with a kubelet, containerd and kube-proxy of its own; the
-//! control plane is one more. All that it takes comes from the distribution's packages and from Go modules
-//! ([`build`]). What exists is on [`record`] before it is made, so that `down` finds it whatever happened.
+//! Every node is a set of namespaces ([`machine`]) with a kubelet, containerd and kube-proxy. The control plane is
+//! another set. `cargo xtask lab` installs packages and builds the programs that `up` starts. Everything is written
+//! to the [`record`] before it is made, so that `down` finds it after any failure.
 
-mod build;
 mod cgroup;
 mod control_plane;
 mod dns;
@@ -28,25 +27,25 @@ mod subnet;
 mod up;
 
 use std::{
-    env,
+    env, io,
+    os::unix::{fs::MetadataExt, process::CommandExt},
     path::{Path, PathBuf},
     process::{Command as Program, ExitCode},
     time::Instant,
 };
 
 use anyhow::{Context, Result, bail};
-use clap::{Args, Subcommand, value_parser};
+use clap::{Parser, Subcommand, value_parser};
 
-pub use self::build::{programs, prometheus};
-use self::{lock::Lock, name::Name, part::Part, paths::Paths, process::Process, record::Record};
-use crate::{
-    install,
-    shell::{self, Workspace},
-    step,
-};
+use crate::{lock::Lock, name::Name, part::Part, paths::Paths, process::Process, record::Record};
 
-#[derive(Args)]
-pub struct LabArgs {
+#[derive(Parser)]
+#[command(
+    name = "cargo xtask lab",
+    bin_name = "cargo xtask lab",
+    about = "A real Kubernetes cluster on this machine"
+)]
+struct Args {
     /// Which lab; several can run side by side
     #[arg(long, global = true, default_value = "lab")]
     name: Name,
@@ -55,12 +54,15 @@ pub struct LabArgs {
 }
 
 #[derive(Subcommand)]
-pub enum Command {
+enum Command {
     /// Start a cluster; installs and builds what is missing
     Up {
         /// Worker nodes
         #[arg(long, default_value_t = 3, value_parser = value_parser!(u8).range(1..=i64::from(subnet::NODES_MAX)))]
         nodes: u8,
+        /// The programs of a cluster, which `cargo xtask lab` builds
+        #[arg(required = true, hide = true, value_name = "PROGRAM")]
+        programs: Vec<PathBuf>,
     },
     /// Show parts, memory and nodes, and where things are
     Status,
@@ -75,10 +77,10 @@ pub enum Command {
     /// Show the log of a part, e.g. apiserver, or of the programs of a node, e.g. node-1
     Logs {
         part: Part,
-        /// Go on with what is written from now on
+        /// Keep printing new lines
         #[arg(long, short)]
         follow: bool,
-        /// How many lines of the end; +1 shows all
+        /// Number of lines from the end; +1 shows all
         #[arg(long, short = 'n', default_value = "100", value_name = "LINES")]
         lines: String,
     },
@@ -90,19 +92,29 @@ pub enum Command {
     Down,
 }
 
-pub fn run(workspace: &Workspace, args: LabArgs) -> Result<ExitCode> {
-    let LabArgs { name, command } = args;
-    if !matches!(command, Command::Kubeconfig) && !shell::is_root() {
-        let own = env::current_exe().context("failed to find the path of xtask itself")?;
+fn main() -> ExitCode {
+    match run(Args::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            #[expect(clippy::print_stderr, reason = "where a command line tool says why it failed")]
+            {
+                eprintln!("error: {error:#}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: Args) -> Result<ExitCode> {
+    let Args { name, command } = args;
+    if !matches!(command, Command::Kubeconfig) && !is_root() {
         bail!(
-            "the lab makes namespaces, links and control groups, which is root's to do: run \
-             `sudo env PATH=\"$PATH\" {} lab …`",
-            own.display()
+            "the lab makes namespaces, links and control groups, which needs root: run `cargo xtask lab` as root"
         );
     }
     interrupt::notice()?;
     match command {
-        Command::Up { nodes } => return up(workspace, name, nodes),
+        Command::Up { nodes, programs } => return up(name, nodes, &programs),
         Command::Down => return down(name),
         Command::Kubeconfig => return print_kubeconfig(name),
         Command::Status => print!("{}", Lab::existing(name)?.status()?),
@@ -120,16 +132,19 @@ pub fn run(workspace: &Workspace, args: LabArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A lab of that name, whether there is one or not.
+/// A lab of that name, which may not exist.
 struct Lab {
     name: Name,
     paths: Paths,
     record: Option<Record>,
 }
 
-fn up(workspace: &Workspace, name: Name, nodes: u8) -> Result<ExitCode> {
-    install::lab(workspace)?;
-    let programs = programs(workspace)?;
+/// The effective user, as the kernel shows it: our own `/proc` entry belongs to it.
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
+}
+
+fn up(name: Name, nodes: u8, programs: &[PathBuf]) -> Result<ExitCode> {
     let _lock = Lock::labs()?;
     let mut lab = Lab::open(name)?;
     if let Some(record) = &lab.record {
@@ -141,8 +156,8 @@ fn up(workspace: &Workspace, name: Name, nodes: u8) -> Result<ExitCode> {
     }
 
     let start = Instant::now();
-    if let Err(error) = lab.create(nodes, &programs) {
-        let logs = lab.keep_logs(workspace);
+    if let Err(error) = lab.create(nodes, programs) {
+        let logs = lab.keep_logs();
         println!("==> that failed; taking down what was started");
         if let Err(error) = lab.remove() {
             println!("==> not everything could be removed: {error:#}");
@@ -155,7 +170,7 @@ fn up(workspace: &Workspace, name: Name, nodes: u8) -> Result<ExitCode> {
             None => error,
         });
     }
-    println!("==> up in {}", step::human(start.elapsed()));
+    println!("==> up in {} s", start.elapsed().as_secs());
     lab.print_next();
     Ok(ExitCode::SUCCESS)
 }
@@ -222,7 +237,7 @@ impl Lab {
         self.record.as_ref().context("the lab has no record")
     }
 
-    /// Changes the record, and goes on only when that is on disk.
+    /// Changes the record, and returns when the change is on disk.
     fn change(&mut self, change: impl FnOnce(&mut Record)) -> Result<()> {
         let record = self.record.as_mut().context("the lab has no record")?;
         change(record);
@@ -319,12 +334,12 @@ impl Lab {
             tail.arg("--follow=name");
         }
         tail.args(parts.into_iter().map(|part| self.paths.log(part)));
-        Err(shell::become_program(&mut tail))
+        Err(tail.exec()).context("failed to start `tail`; is coreutils installed and on PATH?")
     }
 
-    /// `down` removes logs; those of a failure are wanted.
-    fn keep_logs(&self, workspace: &Workspace) -> Option<PathBuf> {
-        let kept = workspace.scratch().ok()?.join(format!("lab-{}-logs", self.name));
+    /// Copies the logs of a failure, because `down` removes them.
+    fn keep_logs(&self) -> Option<PathBuf> {
+        let kept = env::temp_dir().join(format!("perfrun-lab-{}-logs", self.name));
         let _ = std::fs::remove_dir_all(&kept);
         copy_folder(&self.paths.logs(), &kept).ok()?;
         Some(kept)
@@ -336,7 +351,7 @@ fn counted(nodes: u8) -> String {
     format!("{nodes} node{}", if nodes == 1 { "" } else { "s" })
 }
 
-fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
+fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {
     std::fs::create_dir_all(to)?;
     for entry in std::fs::read_dir(from)? {
         let entry = entry?;

@@ -7,7 +7,7 @@ use anyhow::{Error, bail};
 const NAME_MAX: usize = 20;
 
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Name(String);
+pub(crate) struct Name(String);
 
 impl FromStr for Name {
     type Err = Error;

@@ -14,21 +14,21 @@ use std::{fmt::Write, fs, net::Ipv4Addr};
 
 use anyhow::{Context, Result};
 
-use super::{machine, process::Process, subnet::Subnet};
+use crate::{machine, process::Process, subnet::Subnet};
 
 /// The one link that is not on a machine.
-pub fn host_link(subnet: Subnet) -> String {
+pub(crate) fn host_link(subnet: Subnet) -> String {
     format!("perflab{}", subnet.number())
 }
 
-pub fn connect_control_plane(control_plane: Process, subnet: Subnet, nodes: u8) -> Result<()> {
+pub(crate) fn connect_control_plane(control_plane: Process, subnet: Subnet, nodes: u8) -> Result<()> {
     machine::ip(Some(control_plane), &bridge(subnet, nodes))?;
     machine::ip(None, &host_leg(subnet, nodes, control_plane.pid))?;
     machine::ip(Some(control_plane), "link set host master lab0 up\n")
         .context("failed to connect this computer to the lab")
 }
 
-pub fn connect_node(
+pub(crate) fn connect_node(
     control_plane: Process,
     holder: Process,
     subnet: Subnet,
@@ -54,7 +54,7 @@ pub fn connect_node(
 }
 
 /// Removes what is left of this computer's leg; it goes by itself once the control plane has gone.
-pub fn disconnect_host(subnet: Subnet) -> Result<()> {
+pub(crate) fn disconnect_host(subnet: Subnet) -> Result<()> {
     let link = host_link(subnet);
     if fs::exists(format!("/sys/class/net/{link}")).unwrap_or(false)
         && let Err(error) = machine::ip(None, &format!("link delete {link}\n"))

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::{
+use crate::{
     cgroup, image,
     name::Name,
     part::Part,
@@ -13,18 +13,26 @@ use super::{
     pki::Authority,
     subnet::Subnet,
 };
-use crate::install::CNI_FOLDERS;
 
-pub const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
+pub(crate) const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
+
+/// Where distributions put the plugins that give pods their network.
+const CNI_FOLDERS: &[&str] = &["/usr/lib/cni", "/usr/libexec/cni", "/opt/cni/bin"];
 
 /// Where a kubelet listens for the API server.
-pub const KUBELET_PORT: u16 = 10250;
+pub(crate) const KUBELET_PORT: u16 = 10250;
 
 /// What the CNI plugin names a pod's link on the node.
 const POD_LINKS: &str = "veth";
 
 /// Writes what the programs of a node read.
-pub fn configure(paths: &Paths, name: &Name, subnet: Subnet, node: u8, authority: &Authority) -> Result<()> {
+pub(crate) fn configure(
+    paths: &Paths,
+    name: &Name,
+    subnet: Subnet,
+    node: u8,
+    authority: &Authority,
+) -> Result<()> {
     let machine = Part::Node(node);
     let lib = paths.lib(machine);
     let write = |file: &str, text: &str| paths::write(&lib.join(file), text);
@@ -55,11 +63,11 @@ pub fn configure(paths: &Paths, name: &Name, subnet: Subnet, node: u8, authority
     write("proxy.json", &proxy_config(node).to_string())
 }
 
-pub fn containerd() -> Vec<String> {
+pub(crate) fn containerd() -> Vec<String> {
     vec![format!("--config={LIB}/containerd.toml")]
 }
 
-pub fn kubelet(subnet: Subnet, node: u8) -> Vec<String> {
+pub(crate) fn kubelet(subnet: Subnet, node: u8) -> Vec<String> {
     vec![
         format!("--config={LIB}/kubelet.json"),
         format!("--kubeconfig={LIB}/kubelet.kubeconfig"),
@@ -68,7 +76,7 @@ pub fn kubelet(subnet: Subnet, node: u8) -> Vec<String> {
     ]
 }
 
-pub fn proxy() -> Vec<String> {
+pub(crate) fn proxy() -> Vec<String> {
     vec![format!("--config={LIB}/proxy.json")]
 }
 

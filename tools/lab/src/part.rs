@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// A machine, or a program on one. In the order in which they are started.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(try_from = "String", into = "String")]
-pub enum Part {
+pub(crate) enum Part {
     ControlPlane,
     Etcd,
     ApiServer,
@@ -21,7 +21,7 @@ pub enum Part {
     Proxy(u8),
 }
 
-pub const ON_CONTROL_PLANE: [Part; 5] = [
+pub(crate) const ON_CONTROL_PLANE: [Part; 5] = [
     Part::Etcd,
     Part::ApiServer,
     Part::ControllerManager,
@@ -30,12 +30,12 @@ pub const ON_CONTROL_PLANE: [Part; 5] = [
 ];
 
 impl Part {
-    pub fn on_node(node: u8) -> [Self; 3] {
+    pub(crate) fn on_node(node: u8) -> [Self; 3] {
         [Self::Containerd(node), Self::Kubelet(node), Self::Proxy(node)]
     }
 
     /// The machine that it is, or runs on.
-    pub fn machine(self) -> Self {
+    pub(crate) fn machine(self) -> Self {
         match self {
             Self::ControlPlane
             | Self::Etcd
@@ -49,11 +49,7 @@ impl Part {
         }
     }
 
-    pub fn is_machine(self) -> bool {
-        self == self.machine()
-    }
-
-    pub fn node(self) -> Option<u8> {
+    pub(crate) fn node(self) -> Option<u8> {
         match self.machine() {
             Self::Node(node) => Some(node),
             _ => None,
@@ -148,7 +144,6 @@ mod tests {
     fn every_program_is_on_a_machine() {
         assert_eq!(Part::Dns.machine(), Part::ControlPlane);
         assert_eq!(Part::Kubelet(3).machine(), Part::Node(3));
-        assert!(Part::Node(1).is_machine() && !Part::Proxy(1).is_machine());
         assert_eq!((Part::Proxy(4).node(), Part::Etcd.node()), (Some(4), None));
     }
 }

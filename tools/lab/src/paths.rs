@@ -9,23 +9,23 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use super::{name::Name, part::Part};
+use crate::{name::Name, part::Part};
 
 /// Persistent, unlike /run: a few hundred megabytes of programs and images do not belong in memory.
 const LABS: &str = "/var/lib/perfrun/lab";
 
 /// [`Paths::lib`] as the programs of a machine see it.
-pub const LIB: &str = "/var/lib/perfrun";
+pub(crate) const LIB: &str = "/var/lib/perfrun";
 
-pub struct Paths(PathBuf);
+pub(crate) struct Paths(PathBuf);
 
 impl Paths {
-    pub fn new(name: &Name) -> Self {
+    pub(crate) fn new(name: &Name) -> Self {
         Self(Path::new(LABS).join(name.to_string()))
     }
 
     /// Those of all labs of this computer.
-    pub fn all() -> Result<Vec<Self>> {
+    pub(crate) fn all() -> Result<Vec<Self>> {
         if !Path::new(LABS).exists() {
             return Ok(Vec::new());
         }
@@ -36,48 +36,48 @@ impl Paths {
             .collect()
     }
 
-    pub fn root(&self) -> &Path {
+    pub(crate) fn root(&self) -> &Path {
         &self.0
     }
 
-    pub fn record(&self) -> PathBuf {
+    pub(crate) fn record(&self) -> PathBuf {
         self.0.join("record.json")
     }
 
-    pub fn kubeconfig(&self) -> PathBuf {
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.0.join("admin.kubeconfig")
     }
 
     /// The programs, for people and for the machines.
-    pub fn bin(&self) -> PathBuf {
+    pub(crate) fn bin(&self) -> PathBuf {
         self.0.join("bin")
     }
 
-    pub fn pause_image(&self) -> PathBuf {
+    pub(crate) fn pause_image(&self) -> PathBuf {
         self.0.join("pause.tar")
     }
 
-    pub fn logs(&self) -> PathBuf {
+    pub(crate) fn logs(&self) -> PathBuf {
         self.0.join("logs")
     }
 
-    pub fn log(&self, part: Part) -> PathBuf {
+    pub(crate) fn log(&self, part: Part) -> PathBuf {
         self.logs().join(format!("{part}.log"))
     }
 
     /// The folder of a machine: `var-lib`, `var-log` and `run` are mounted in it at those places.
-    pub fn machine(&self, machine: Part) -> PathBuf {
+    pub(crate) fn machine(&self, machine: Part) -> PathBuf {
         self.0.join(machine.to_string())
     }
 
     /// The configuration of a machine's programs, which see it as [`LIB`].
-    pub fn lib(&self, machine: Part) -> PathBuf {
+    pub(crate) fn lib(&self, machine: Part) -> PathBuf {
         self.machine(machine).join("var-lib/perfrun")
     }
 }
 
 /// Writes a file that only its owner can read: most of them contain a key.
-pub fn write(path: &Path, text: &str) -> Result<()> {
+pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
     let folder = path.parent().context("a file of a lab is in a folder")?;
     create_folder(folder)?;
     OpenOptions::new()
@@ -90,6 +90,6 @@ pub fn write(path: &Path, text: &str) -> Result<()> {
         .with_context(|| format!("failed to write {}", path.display()))
 }
 
-pub fn create_folder(folder: &Path) -> Result<()> {
+pub(crate) fn create_folder(folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))
 }

@@ -10,18 +10,18 @@ use rcgen::{
 };
 use serde_json::{Value, json};
 
-use super::control_plane::API_PORT;
+use crate::control_plane::API_PORT;
 
-pub struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 /// A certificate with its key, both as PEM.
-pub struct Pair {
+pub(crate) struct Pair {
     pub certificate: String,
     pub key: String,
 }
 
 impl Authority {
-    pub fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let mut params = params("perfrun-lab", None);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -30,24 +30,24 @@ impl Authority {
             .context("failed to make a certificate authority")
     }
 
-    pub fn certificate(&self) -> String {
+    pub(crate) fn certificate(&self) -> String {
         self.0.pem()
     }
 
     /// For the controller that signs requests made in the cluster.
-    pub fn key(&self) -> String {
+    pub(crate) fn key(&self) -> String {
         self.0.key().serialize_pem()
     }
 
     /// For a user, whom Kubernetes takes from the common name, and its group from the organization.
-    pub fn client(&self, user: &str, group: Option<&str>) -> Result<Pair> {
+    pub(crate) fn client(&self, user: &str, group: Option<&str>) -> Result<Pair> {
         let mut params = params(user, group);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         self.sign(params)
             .with_context(|| format!("failed to make a certificate for {user}"))
     }
 
-    pub fn server(&self, names: &[&str], addresses: &[Ipv4Addr]) -> Result<Pair> {
+    pub(crate) fn server(&self, names: &[&str], addresses: &[Ipv4Addr]) -> Result<Pair> {
         let name = names.first().context("a server has a name")?;
         let mut params = params(name, None);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -65,7 +65,7 @@ impl Authority {
     }
 
     /// What a program needs to talk to `server` as `user`, with everything in one file.
-    pub fn kubeconfig(&self, server: Ipv4Addr, user: &str, group: Option<&str>) -> Result<String> {
+    pub(crate) fn kubeconfig(&self, server: Ipv4Addr, user: &str, group: Option<&str>) -> Result<String> {
         Ok(kubeconfig(server, &self.certificate(), &self.client(user, group)?).to_string())
     }
 
@@ -81,7 +81,7 @@ impl Authority {
 }
 
 /// A key on its own, as tokens of service accounts are signed with.
-pub fn new_key() -> Result<KeyPair> {
+pub(crate) fn new_key() -> Result<KeyPair> {
     KeyPair::generate().context("failed to make a key")
 }
 

@@ -1,4 +1,4 @@
-//! A process that outlives xtask, known by its number and by when it started.
+//! A process that outlives this program, known by its number and by when it started.
 //!
 //! Numbers are used again. A process is signalled through a descriptor that was opened before its start
 //! time was compared, so no other can be hit.
@@ -20,31 +20,31 @@ use serde::{Deserialize, Serialize};
 const TICK: Duration = Duration::from_millis(20);
 
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub struct Process {
+pub(crate) struct Process {
     pub pid: i32,
     /// Clock ticks between boot and the start of the process, as in its `stat`.
     pub started: u64,
 }
 
 impl Process {
-    pub fn of(pid: i32) -> Result<Self> {
+    pub(crate) fn of(pid: i32) -> Result<Self> {
         let (_, started) =
             stat(pid).with_context(|| format!("failed to read the start time of process {pid}"))?;
         Ok(Self { pid, started })
     }
 
     /// A zombie has released everything and counts as gone.
-    pub fn is_alive(self) -> bool {
+    pub(crate) fn is_alive(self) -> bool {
         stat(self.pid).is_some_and(|(state, started)| started == self.started && !"ZX".contains(state))
     }
 
     /// A descriptor of this process and no other.
-    pub fn open(self) -> Option<OwnedFd> {
+    pub(crate) fn open(self) -> Option<OwnedFd> {
         let descriptor = pidfd_open(Pid::from_raw(self.pid)?, PidfdFlags::empty()).ok()?;
         self.is_alive().then_some(descriptor)
     }
 
-    pub fn kill(self) {
+    pub(crate) fn kill(self) {
         if let Some(descriptor) = self.open() {
             // It can only fail because the process is gone.
             let _ = pidfd_send_signal(descriptor, Signal::KILL);
@@ -52,7 +52,7 @@ impl Process {
     }
 
     /// Waits for the end of a killed process.
-    pub fn wait(self, limit: Duration) -> Result<()> {
+    pub(crate) fn wait(self, limit: Duration) -> Result<()> {
         let deadline = Instant::now() + limit;
         loop {
             if self.is_over() {
@@ -81,19 +81,19 @@ impl Process {
     }
 
     /// The namespace of process numbers that it is in.
-    pub fn pid_namespace(self) -> Option<OsString> {
+    pub(crate) fn pid_namespace(self) -> Option<OsString> {
         let link = fs::read_link(format!("/proc/{}/ns/pid", self.pid)).ok()?;
         Some(link.into_os_string())
     }
 
     /// Its share of memory in KiB.
-    pub fn memory(self) -> u64 {
+    pub(crate) fn memory(self) -> u64 {
         memory_of(self.pid)
     }
 }
 
 /// The memory in KiB, and the number, of all processes in a namespace of process numbers.
-pub fn memory_of_namespace(namespace: &OsString) -> (u64, usize) {
+pub(crate) fn memory_of_namespace(namespace: &OsString) -> (u64, usize) {
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
     pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
         .filter(|pid| {
@@ -129,19 +129,19 @@ fn parse_stat(text: &str) -> Option<(char, u64)> {
     Some((state, fields.nth(18)?.parse().ok()?))
 }
 
-/// A process that does nothing yet. It begins when it is let go, and ends at once if xtask dies before:
+/// A process that does nothing yet. It begins when it is let go, and ends at once if this program dies before:
 /// between the start of a process and its record there is no moment in which it could be lost.
-pub struct Held {
+pub(crate) struct Held {
     pub process: Process,
     gate: ChildStdin,
     pub stdout: Option<ChildStdout>,
 }
 
 /// Begins every script that is given to [`spawn`].
-pub const GATE: &str = "read -r go || exit 1\n";
+pub(crate) const GATE: &str = "read -r go || exit 1\n";
 
 /// Starts `sh -c script` in the namespaces that the calling thread's children get.
-pub fn spawn(script: &str, args: &[String], log: &File, stdout: Stdio) -> Result<Child> {
+pub(crate) fn spawn(script: &str, args: &[String], log: &File, stdout: Stdio) -> Result<Child> {
     Command::new("/bin/sh")
         .args(["-c", script])
         .args(args)
@@ -155,7 +155,7 @@ pub fn spawn(script: &str, args: &[String], log: &File, stdout: Stdio) -> Result
 
 impl Held {
     /// Not on a thread inside a machine: there, /proc shows other numbers.
-    pub fn new(mut child: Child) -> Result<Self> {
+    pub(crate) fn new(mut child: Child) -> Result<Self> {
         let process = i32::try_from(child.id())
             .context("a process number fits an i32")
             .and_then(Process::of);
@@ -168,7 +168,7 @@ impl Held {
     }
 
     /// To be called once the process is on record.
-    pub fn release(mut self) -> Result<()> {
+    pub(crate) fn release(mut self) -> Result<()> {
         self.gate
             .write_all(b"go\n")
             .with_context(|| format!("process {} ended before it began", self.process.pid))

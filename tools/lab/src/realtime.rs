@@ -10,14 +10,14 @@ use std::fs;
 
 use anyhow::{Context, Result};
 
-use super::{cgroup, record::Record};
+use crate::{cgroup, record::Record};
 
 /// In microseconds of each period, which is a second; -1 is no limit. See sched(7).
 const LIMIT: &str = "/proc/sys/kernel/sched_rt_runtime_us";
 const NO_LIMIT: &str = "-1";
 
 /// The limit that this computer has, or had before other labs lifted it, if it is in the way.
-pub fn limit(others: &[Record]) -> Result<Option<u32>> {
+pub(crate) fn limit(others: &[Record]) -> Result<Option<u32>> {
     let known = others.iter().find_map(|other| other.real_time_limit);
     if known.is_some() || !cgroup::have_shares_of_real_time()? {
         return Ok(known);
@@ -28,7 +28,7 @@ pub fn limit(others: &[Record]) -> Result<Option<u32>> {
 }
 
 /// Lifts it. A lab is of use without that, too.
-pub fn lift() {
+pub(crate) fn lift() {
     match fs::write(LIMIT, NO_LIMIT) {
         Ok(()) => println!(
             "==> no limit of real-time threads while there is a lab: with one, this kernel gives pods no real-time priority"
@@ -38,7 +38,7 @@ pub fn lift() {
 }
 
 /// Puts the limit back, unless another lab needs it lifted or somebody set it since.
-pub fn restore(limit: u32, others: &[Record]) -> Result<()> {
+pub(crate) fn restore(limit: u32, others: &[Record]) -> Result<()> {
     let current = fs::read_to_string(LIMIT).with_context(|| format!("failed to read {LIMIT}"))?;
     if !is_ours_to_restore(&current, others) {
         return Ok(());

@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::{
+use crate::{
     part::Part,
     paths::{self, Paths},
     process::Process,
@@ -16,7 +16,7 @@ use super::{
 };
 
 #[derive(Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub struct Record {
+pub(crate) struct Record {
     /// The kernel's id of this boot. After another one no process of the record exists, and the kernel has its own limits again.
     pub boot: String,
     pub subnet: Subnet,
@@ -27,13 +27,13 @@ pub struct Record {
     pub processes: BTreeMap<Part, Process>,
     /// What `stop` stopped.
     pub stopped: BTreeSet<Part>,
-    /// What [`realtime`](super::realtime) is to put back in the end.
+    /// What [`realtime`](crate::realtime) is to put back in the end.
     #[serde(default)]
     pub real_time_limit: Option<u32>,
 }
 
 impl Record {
-    pub fn new(subnet: Subnet, nodes: u8, real_time_limit: Option<u32>) -> Result<Self> {
+    pub(crate) fn new(subnet: Subnet, nodes: u8, real_time_limit: Option<u32>) -> Result<Self> {
         Ok(Self {
             boot: boot()?,
             subnet,
@@ -46,7 +46,7 @@ impl Record {
     }
 
     /// `None` if there is no such lab, or nothing of it but an empty folder.
-    pub fn load(paths: &Paths) -> Result<Option<Self>> {
+    pub(crate) fn load(paths: &Paths) -> Result<Option<Self>> {
         let file = paths.record();
         if !file.exists() {
             return Ok(None);
@@ -54,7 +54,7 @@ impl Record {
         let text = fs::read_to_string(&file).with_context(|| format!("failed to read {}", file.display()))?;
         let mut record = Self::parse(&text).with_context(|| {
             format!(
-                "unable to understand {}; was it written by another version of xtask? use that one's `lab down`",
+                "unable to understand {}; was it written by another version of perfrun? use that one's `lab down`",
                 file.display()
             )
         })?;
@@ -66,7 +66,7 @@ impl Record {
     }
 
     /// Those of all labs of this computer but one.
-    pub fn others(own: &Paths) -> Result<Vec<Self>> {
+    pub(crate) fn others(own: &Paths) -> Result<Vec<Self>> {
         let mut others = Vec::new();
         for paths in Paths::all()? {
             if paths.root() != own.root() {
@@ -76,20 +76,20 @@ impl Record {
         Ok(others)
     }
 
-    pub fn save(&self, paths: &Paths) -> Result<()> {
+    pub(crate) fn save(&self, paths: &Paths) -> Result<()> {
         let new = paths.root().join("record.json.new");
         paths::write(&new, &self.to_text()?)?;
         let file = paths.record();
         fs::rename(&new, &file).with_context(|| format!("failed to write {}", file.display()))
     }
 
-    pub fn started(&mut self, part: Part, process: Process) {
+    pub(crate) fn started(&mut self, part: Part, process: Process) {
         self.stopped.remove(&part);
         self.processes.insert(part, process);
     }
 
     /// The process of a part, if it was started and still is there.
-    pub fn running(&self, part: Part) -> Option<Process> {
+    pub(crate) fn running(&self, part: Part) -> Option<Process> {
         self.processes
             .get(&part)
             .copied()
@@ -97,7 +97,7 @@ impl Record {
     }
 
     /// What should be running and is not.
-    pub fn dead(&self) -> Vec<Part> {
+    pub(crate) fn dead(&self) -> Vec<Part> {
         self.processes
             .iter()
             .filter(|(_, process)| !process.is_alive())
@@ -122,8 +122,8 @@ fn boot() -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::part::Part, Record, Subnet};
-    use crate::lab::process::Process;
+    use super::{Record, Subnet};
+    use crate::{part::Part, process::Process};
 
     fn record() -> Record {
         let mut record = Record::new(Subnet::choose("", &[]).unwrap(), 3, Some(950_000)).unwrap();

@@ -2,28 +2,25 @@
 
 use anyhow::Result;
 
-use super::{
-    Lab, build, counted,
+use crate::{
+    Lab, counted,
     part::{ON_CONTROL_PLANE, Part},
     process::{self, Process},
     record::Record,
 };
 
 impl Lab {
-    pub fn status(&self) -> Result<String> {
+    pub(crate) fn status(&self) -> Result<String> {
         let record = self.record()?;
         let mut text = format!(
-            "lab {:?}: {} in 10.{}.0.0/16, Kubernetes {}, containerd {}, CoreDNS {}{}\n\n",
+            "lab {:?}: {} in 10.{}.0.0/16{}\n\n",
             self.name.to_string(),
             counted(record.nodes),
             record.subnet.number(),
-            build::KUBERNETES,
-            build::CONTAINERD,
-            build::COREDNS,
             if record.ready {
                 ""
             } else {
-                ", INCOMPLETE: `up` did not end"
+                ", INCOMPLETE: `up` did not finish"
             },
         );
         text += &row("PART", "PID", "STATE", "MEMORY");
@@ -64,7 +61,7 @@ impl Lab {
         Ok((rows, memory))
     }
 
-    pub fn machines(&self) -> Result<impl Iterator<Item = Part> + use<>> {
+    pub(crate) fn machines(&self) -> Result<impl Iterator<Item = Part> + use<>> {
         let nodes = self.record()?.nodes;
         Ok([Part::ControlPlane]
             .into_iter()

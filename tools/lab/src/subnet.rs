@@ -14,19 +14,19 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 /// Pod ranges must stay below the services', and addresses of nodes inside their own /24.
-pub const NODES_MAX: u8 = 100;
+pub(crate) const NODES_MAX: u8 = 100;
 
 /// The second byte of the addresses; clear of what Docker, kind and the usual pod networks take.
 const CANDIDATES: RangeInclusive<u8> = 88..=119;
 
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(transparent)]
-pub struct Subnet(u8);
+pub(crate) struct Subnet(u8);
 
 impl Subnet {
     /// The first that neither overlaps with `routes`, as `ip -4 route show table all` prints them, nor is
     /// `taken` by another lab.
-    pub fn choose(routes: &str, taken: &[Self]) -> Result<Self> {
+    pub(crate) fn choose(routes: &str, taken: &[Self]) -> Result<Self> {
         let routes: Vec<_> = routes.lines().filter_map(destination).collect();
         CANDIDATES
             .map(Self)
@@ -41,37 +41,37 @@ impl Subnet {
             })
     }
 
-    pub fn number(self) -> u8 {
+    pub(crate) fn number(self) -> u8 {
         self.0
     }
 
-    pub fn host(self) -> Ipv4Addr {
+    pub(crate) fn host(self) -> Ipv4Addr {
         self.address(0, 1)
     }
 
-    pub fn control_plane(self) -> Ipv4Addr {
+    pub(crate) fn control_plane(self) -> Ipv4Addr {
         self.address(0, 10)
     }
 
-    pub fn node(self, node: u8) -> Ipv4Addr {
+    pub(crate) fn node(self, node: u8) -> Ipv4Addr {
         self.address(0, 10 + node)
     }
 
-    pub fn pods(self, node: u8) -> String {
+    pub(crate) fn pods(self, node: u8) -> String {
         format!("{}/24", self.address(node, 0))
     }
 
-    pub fn services(self) -> String {
+    pub(crate) fn services(self) -> String {
         format!("{}/20", self.address(240, 0))
     }
 
     /// Where pods find the API server.
-    pub fn api_service(self) -> Ipv4Addr {
+    pub(crate) fn api_service(self) -> Ipv4Addr {
         self.address(240, 1)
     }
 
     /// Where pods would look for DNS by convention.
-    pub fn dns_service(self) -> Ipv4Addr {
+    pub(crate) fn dns_service(self) -> Ipv4Addr {
         self.address(240, 10)
     }
 

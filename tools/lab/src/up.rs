@@ -13,8 +13,8 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use super::{
-    Lab, build, cgroup, control_plane, counted, dns, image, interrupt, machine, network, node,
+use crate::{
+    Lab, cgroup, control_plane, counted, dns, image, interrupt, machine, network, node,
     part::Part,
     paths::{self, LIB},
     pki::Authority,
@@ -32,7 +32,7 @@ const TAIL: usize = 20;
 
 impl Lab {
     /// Makes the lab whose folder does not exist yet.
-    pub fn create(&mut self, nodes: u8, programs: &[PathBuf]) -> Result<()> {
+    pub(crate) fn create(&mut self, nodes: u8, programs: &[PathBuf]) -> Result<()> {
         let others = Record::others(&self.paths)?;
         let subnet = choose_subnet(&others)?;
         let real_time_limit = realtime::limit(&others)?;
@@ -49,7 +49,7 @@ impl Lab {
             counted(nodes),
             subnet.number()
         );
-        build::link(programs, &self.paths.bin())?;
+        link(programs, &self.paths.bin())?;
         image::write_pause(&self.paths.bin().join("pause"), &self.paths.pause_image())?;
         let authority = Authority::new()?;
         control_plane::configure(&self.paths, subnet, &authority)?;
@@ -87,7 +87,7 @@ impl Lab {
     }
 
     /// Starts what `stop` stopped, or what ended by itself, and waits until it works.
-    pub fn start(&mut self, part: Part) -> Result<()> {
+    pub(crate) fn start(&mut self, part: Part) -> Result<()> {
         self.check_exists(part)?;
         if self.record()?.running(part).is_some() {
             println!("{part} is running already");
@@ -257,7 +257,7 @@ impl Lab {
         )
     }
 
-    pub fn kubectl(&self, args: &[&str]) -> Result<String> {
+    pub(crate) fn kubectl(&self, args: &[&str]) -> Result<String> {
         let output = self
             .kubectl_command()
             .args(args)
@@ -307,6 +307,19 @@ fn tail(log: &Path) -> String {
     }
 }
 
+/// Makes the programs appear in a lab's own folder: the lab must not break when the cache is emptied.
+fn link(programs: &[PathBuf], bin: &Path) -> Result<()> {
+    paths::create_folder(bin)?;
+    for program in programs {
+        let name = program.file_name().context("a program has a name")?;
+        let link = bin.join(name);
+        fs::hard_link(program, &link)
+            .or_else(|_| fs::copy(program, &link).map(drop))
+            .with_context(|| format!("failed to put {} into {}", program.display(), bin.display()))?;
+    }
+    Ok(())
+}
+
 fn choose_subnet(others: &[Record]) -> Result<Subnet> {
     let taken: Vec<_> = others.iter().map(|other| other.subnet).collect();
     let output = Command::new("ip")
@@ -330,7 +343,7 @@ mod tests {
 
     #[test]
     fn a_failure_shows_the_last_lines() {
-        let file = env::temp_dir().join(format!("xtask-tail-{}", process::id()));
+        let file = env::temp_dir().join(format!("lab-tail-{}", process::id()));
         let lines: String = (1..=30).map(|line| format!("{line}\n")).collect();
         fs::write(&file, lines).unwrap();
         let shown = tail(&file);

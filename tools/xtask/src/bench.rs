@@ -15,7 +15,7 @@ use crate::{
     shell::{self, Profile, Workspace},
 };
 
-pub fn run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> {
+pub(crate) fn run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> {
     if args == ["netem"] {
         return netem(workspace);
     }

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The chart, from the root of the repository.
-pub const FOLDER: &str = "charts/perfrun";
+pub(crate) const FOLDER: &str = "charts/perfrun";
 
 /// What the chart has a copy of, since helm packs nothing from outside of a chart, and complains of links that lead there.
 const COPIES: &[(&str, &str, &str)] = &[
@@ -36,7 +36,7 @@ const FOREIGN: &str = "apiVersion: monitoring.coreos.com/";
 
 /// Writes the generated files of the chart below `output`: copies, from there where the generator has just written them,
 /// and the manual of values.
-pub fn generate(root: &Path, output: &Path) -> Result<()> {
+pub(crate) fn generate(root: &Path, output: &Path) -> Result<()> {
     let chart = output.join(FOLDER);
     for (from, ending, to) in COPIES {
         let fresh = [output.join(from), root.join(from)];
@@ -60,7 +60,7 @@ pub fn generate(root: &Path, output: &Path) -> Result<()> {
 }
 
 /// The command.
-pub fn run(workspace: &Workspace) -> Result<ExitCode> {
+pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
     match check(workspace)? {
         Outcome::Failed(reason) => bail!(reason),
         Outcome::Passed | Outcome::Skipped(_) => Ok(ExitCode::SUCCESS),
@@ -68,7 +68,7 @@ pub fn run(workspace: &Workspace) -> Result<ExitCode> {
 }
 
 /// `cargo xtask test`'s step.
-pub fn check(workspace: &Workspace) -> Result<Outcome> {
+pub(crate) fn check(workspace: &Workspace) -> Result<Outcome> {
     let tools = Tools {
         workspace,
         helms: install::helm(workspace)?,

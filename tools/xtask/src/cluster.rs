@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use signal_hook::{consts::TERM_SIGNALS, flag};
 
 use crate::{
-    chart, install,
+    chart, install, lab, programs,
     shell::{self, Profile, Workspace},
 };
 
@@ -23,9 +23,11 @@ const RELEASE: &str = "perfrun";
 const NAMESPACE: &str = "perfrun-system";
 
 /// The cluster that is a lab.
-pub struct Cluster<'a> {
+pub(crate) struct Cluster<'a> {
     workspace: &'a Workspace,
     lab: &'static str,
+    /// perfrun-lab.
+    lab_program: PathBuf,
     /// The current one and the one before.
     helms: [PathBuf; 2],
 }
@@ -33,7 +35,7 @@ pub struct Cluster<'a> {
 impl<'a> Cluster<'a> {
     /// Makes a lab of this name, beside any other, with images and a release of the chart whose images have this tag; does
     /// the work there; removes the lab.
-    pub fn with<T>(
+    pub(crate) fn with<T>(
         workspace: &'a Workspace,
         lab: &'static str,
         images: &[PathBuf],
@@ -50,11 +52,14 @@ impl<'a> Cluster<'a> {
         let cluster = Self {
             workspace,
             lab,
+            lab_program: lab::build(workspace)?,
             helms: install::helm(workspace)?,
         };
         // What a run that was killed has left.
         cluster.down()?;
-        shell::succeed(cluster.xtask("up").args(["--nodes", NODES]))?;
+        install::lab(workspace)?;
+        let programs = programs::of_cluster(workspace)?;
+        shell::succeed(cluster.lab(lab::UP).args(["--nodes", NODES]).args(programs))?;
         let done = cluster.install(images, tag).and_then(|()| work(&cluster));
         cluster.down()?;
         done
@@ -62,7 +67,7 @@ impl<'a> Cluster<'a> {
 
     /// The images on every node, and the release.
     fn install(&self, images: &[PathBuf], tag: &str) -> Result<()> {
-        shell::succeed(self.xtask("load").args(images))?;
+        shell::succeed(self.lab("load").args(images))?;
         let mut helm = self.workspace.command(&self.helms[0]);
         helm.args(["install", RELEASE, chart::FOLDER, "--create-namespace"]);
         helm.args(["--namespace", NAMESPACE, "--set"]);
@@ -72,7 +77,7 @@ impl<'a> Cluster<'a> {
     }
 
     /// How the crate `perfrun-e2e` finds it.
-    pub fn environment(&self, profile: Profile) -> Result<[(&'static str, OsString); 7]> {
+    pub(crate) fn environment(&self, profile: Profile) -> Result<[(&'static str, OsString); 7]> {
         let [helm, helm_before] = &self.helms;
         Ok([
             ("PERFRUN_E2E_HELM", helm.into()),
@@ -84,16 +89,16 @@ impl<'a> Cluster<'a> {
                 "PERFRUN_E2E_PERFRUN",
                 self.workspace.program(profile, "perfrun").into(),
             ),
-            ("PERFRUN_E2E_XTASK", self.workspace.xtask().into()),
+            ("PERFRUN_E2E_LAB_PROGRAM", self.lab_program.as_path().into()),
         ])
     }
 
     fn down(&self) -> Result<()> {
-        shell::succeed(&mut self.xtask("down"))
+        shell::succeed(&mut self.lab("down"))
     }
 
     fn kubeconfig(&self) -> Result<PathBuf> {
-        let path = shell::said(&mut self.xtask("kubeconfig"))?;
+        let path = shell::said(&mut self.lab("kubeconfig"))?;
         Ok(Path::new(&path).to_owned())
     }
 
@@ -102,9 +107,9 @@ impl<'a> Cluster<'a> {
         Ok(self.kubeconfig()?.with_file_name("bin").join("kubectl"))
     }
 
-    fn xtask(&self, verb: &str) -> Command {
-        let mut command = self.workspace.command(self.workspace.xtask());
-        command.args(["lab", "--name", self.lab, verb]);
+    fn lab(&self, verb: &str) -> Command {
+        let mut command = self.workspace.command(&self.lab_program);
+        command.args(["--name", self.lab, verb]);
         command
     }
 }

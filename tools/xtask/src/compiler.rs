@@ -25,7 +25,7 @@ const NAME: &str = "checking-rustc";
 const DENY_WARNINGS: [&str; 2] = ["-D", "warnings"];
 
 /// The compiler, as a copy of this program: cargo replaces the original while it builds the workspace.
-pub fn install(workspace: &Workspace) -> Result<PathBuf> {
+pub(crate) fn install(workspace: &Workspace) -> Result<PathBuf> {
     let compiler = workspace.scratch()?.join(NAME);
     let partial = compiler.with_extension("partial");
     fs::copy(workspace.xtask(), &partial)
@@ -35,14 +35,14 @@ pub fn install(workspace: &Workspace) -> Result<PathBuf> {
 }
 
 /// The arguments after the compiler's name, if this program was started under that name.
-pub fn arguments() -> Option<Vec<OsString>> {
+pub(crate) fn arguments() -> Option<Vec<OsString>> {
     let mut all = env::args_os();
     let name = all.next()?;
     (Path::new(&name).file_name()? == NAME).then(|| all.collect())
 }
 
 /// Compiles and lints, then reads the documentation.
-pub fn run(arguments: &[OsString]) -> Result<ExitCode> {
+pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
     let (rustc, arguments) = arguments.split_first().context("cargo names rustc first")?;
     let mut clippy = Command::new("clippy-driver");
     clippy.arg(rustc).args(arguments);

@@ -25,7 +25,7 @@ const COMMAND: &str = "cargo xtask crds";
 /// Changed lines that a difference shows of each side.
 const DIFF_LINES: usize = 6;
 
-pub fn run(workspace: &Workspace, check: bool) -> Result<ExitCode> {
+pub(crate) fn run(workspace: &Workspace, check: bool) -> Result<ExitCode> {
     workspace.build(Profile::Dev, &[GENERATOR])?;
     if check {
         return match self::check(workspace)? {
@@ -55,7 +55,7 @@ pub fn run(workspace: &Workspace, check: bool) -> Result<ExitCode> {
 }
 
 /// Compares, with a generator that is built already.
-pub fn check(workspace: &Workspace) -> Result<Outcome> {
+pub(crate) fn check(workspace: &Workspace) -> Result<Outcome> {
     let differences = compare(&workspace.root, &generate(workspace)?)?;
     if differences.is_empty() {
         return Ok(Outcome::Passed);

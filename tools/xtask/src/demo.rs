@@ -14,7 +14,7 @@ const DOCUMENT: &str = "examples/quickstart.yaml";
 /// Without WebRTC: it takes minutes to build, and the document does not measure it.
 const OPTIONS: &[&str] = &["--no-default-features"];
 
-pub fn run(workspace: &Workspace) -> Result<ExitCode> {
+pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
     install::packages(workspace, install::BUILD)?;
     println!(
         "==> building perfrun-node and perfrun in release; the first time takes some ten minutes on two cores"

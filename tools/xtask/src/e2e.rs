@@ -7,19 +7,19 @@ use anyhow::{Result, bail};
 use crate::{
     cluster::Cluster,
     image::{self, Image},
-    install, lab,
+    install, programs,
     shell::{self, Profile, Workspace},
     step::{self, Outcome},
 };
 
 /// Why there can be no cluster here, if there cannot.
-pub fn obstacle() -> Option<&'static str> {
+pub(crate) fn obstacle() -> Option<&'static str> {
     (!shell::is_root())
         .then_some("needs root, to make the network and control groups of a cluster; run it as root once")
 }
 
 /// The command: the tests whose names contain one of `names`, or all.
-pub fn run(workspace: &Workspace, names: &[String]) -> Result<ExitCode> {
+pub(crate) fn run(workspace: &Workspace, names: &[String]) -> Result<ExitCode> {
     if let Some(obstacle) = obstacle() {
         bail!(obstacle);
     }
@@ -37,10 +37,14 @@ const DEATHS: [&str; 2] = ["crashes::", "lost::"];
 
 /// Runs the tests on a cluster with the operator, or all of them on two clusters side by side. `perfrun` is built already.
 /// `skip_log` is the variable that names the log of skipped tests, and that log.
-pub fn check(workspace: &Workspace, names: &[String], skip_log: Option<(&str, &Path)>) -> Result<Outcome> {
+pub(crate) fn check(
+    workspace: &Workspace,
+    names: &[String],
+    skip_log: Option<(&str, &Path)>,
+) -> Result<Outcome> {
     let images = [Image::Node, Image::Operator].map(|image| image::build(workspace, image, Profile::Dev));
     let images = images.into_iter().collect::<Result<Vec<_>>>()?;
-    let prometheus = lab::prometheus(workspace)?;
+    let prometheus = programs::prometheus(workspace)?;
     let on_cluster = |workspace: &Workspace, lab, tests: &[&str]| {
         Cluster::with(workspace, lab, &images, image::tag(Profile::Dev), |cluster| {
             // By the name of the target and not of the package, which would build its dependencies once more.

@@ -25,7 +25,7 @@ use crate::{
 };
 
 #[derive(clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Which image to build
     image: Image,
     /// Use the dev profile: built sooner, but every number measured with it is flagged
@@ -44,7 +44,7 @@ pub struct Args {
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
-pub enum Image {
+pub(crate) enum Image {
     /// The benchmark node
     Node,
     /// The operator
@@ -81,7 +81,7 @@ impl Image {
     }
 }
 
-pub fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
+pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     let profile = if args.dev { Profile::Dev } else { Profile::Release };
     let tag = args
         .tag
@@ -113,7 +113,7 @@ pub fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
 }
 
 /// Builds an image under its default tag and returns its archive.
-pub fn build(workspace: &Workspace, image: Image, profile: Profile) -> Result<PathBuf> {
+pub(crate) fn build(workspace: &Workspace, image: Image, profile: Profile) -> Result<PathBuf> {
     let tag = default_tag(profile, &[]);
     let output = default_output(workspace, image, &tag)?;
     write(workspace, image, profile, &[], &tag, &output)?;
@@ -153,7 +153,7 @@ fn write(
 }
 
 /// An image of iperf3 as it is installed here, with the libraries that it loads; returns its archive.
-pub fn iperf3(workspace: &Workspace) -> Result<PathBuf> {
+pub(crate) fn iperf3(workspace: &Workspace) -> Result<PathBuf> {
     const PROGRAM: &str = "/usr/bin/iperf3";
     let context = empty(workspace, "iperf3")?;
     copy(Path::new(PROGRAM), &inside(&context, PROGRAM))?;
@@ -205,7 +205,7 @@ fn default_output(workspace: &Workspace, image: Image, tag: &str) -> Result<Path
 }
 
 /// The tag of an image that nothing is patched in.
-pub fn tag(profile: Profile) -> &'static str {
+pub(crate) fn tag(profile: Profile) -> &'static str {
     match profile {
         Profile::Dev => "dev",
         Profile::Release => env!("CARGO_PKG_VERSION"),
@@ -285,7 +285,7 @@ enum Builder {
 }
 
 /// Installs what turns Dockerfiles into images, unless it is here already.
-pub fn install_builder(workspace: &Workspace) -> Result<()> {
+pub(crate) fn install_builder(workspace: &Workspace) -> Result<()> {
     Builder::find(workspace).map(drop)
 }
 

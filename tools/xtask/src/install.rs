@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::shell::{self, Workspace};
 
-pub struct Tool {
+pub(crate) struct Tool {
     program: &'static str,
     /// An environment variable that names the program when it is not on PATH.
     variable: Option<&'static str>,
@@ -71,9 +71,9 @@ const BUILDAH: Tool = Tool {
 };
 
 /// Needed to build the workspace.
-pub const BUILD: &[Tool] = &[PROTOC, PERL, MAKE];
+pub(crate) const BUILD: &[Tool] = &[PROTOC, PERL, MAKE];
 /// Needed to build it and to compare it with others.
-pub const BENCH: &[Tool] = &[PROTOC, PERL, MAKE, IPERF3];
+pub(crate) const BENCH: &[Tool] = &[PROTOC, PERL, MAKE, IPERF3];
 /// What tests measure and ask besides themselves; those that lack it are skipped by name.
 const TEST: &[Tool] = &[
     PING,
@@ -94,7 +94,7 @@ const TEST: &[Tool] = &[
     },
 ];
 /// What tests look at pages with. By itself, since not every relative of Debian has it.
-pub const BROWSER: &[Tool] = &[Tool {
+pub(crate) const BROWSER: &[Tool] = &[Tool {
     program: "chromedriver",
     variable: None,
     folders: &[],
@@ -102,7 +102,7 @@ pub const BROWSER: &[Tool] = &[Tool {
     used_by: "the tests of pages, with the browser that it brings",
 }];
 /// Needed to make images of what was built.
-pub const IMAGE: &[Tool] = &[BUILDAH];
+pub(crate) const IMAGE: &[Tool] = &[BUILDAH];
 /// Needed to install kubernetes-validate.
 const PIP: &[Tool] = &[Tool {
     program: "pip3",
@@ -112,7 +112,7 @@ const PIP: &[Tool] = &[Tool {
     used_by: "the checks of the Helm chart",
 }];
 /// Needed to run the lab, besides Go.
-pub const LAB: &[Tool] = &[
+pub(crate) const LAB: &[Tool] = &[
     lab_tool("ip", "iproute2", "the lab, for its links and routes"),
     lab_tool("iptables", "iptables", "kube-proxy in the lab"),
     lab_tool("conntrack", "conntrack", "kube-proxy in the lab"),
@@ -139,7 +139,7 @@ const fn lab_tool(program: &'static str, package: &'static str, used_by: &'stati
 }
 
 /// Where distributions put the plugins that give pods their network.
-pub const CNI_FOLDERS: &[&str] = &["/usr/lib/cni", "/usr/libexec/cni", "/opt/cni/bin"];
+const CNI_FOLDERS: &[&str] = &["/usr/lib/cni", "/usr/libexec/cni", "/opt/cni/bin"];
 
 const CARGO_DENY: &str = "0.20.2";
 /// What `cargo xtask test` installs the chart with, and the one that many still have.
@@ -147,7 +147,7 @@ const HELM: &[&str] = &["4.3.1", "3.22.0"];
 const KUBERNETES_VALIDATE: &str = "1.37.0";
 
 /// Installs the missing ones as root on Debian and its relatives, elsewhere says what to type.
-pub fn packages(workspace: &Workspace, tools: &[Tool]) -> Result<()> {
+pub(crate) fn packages(workspace: &Workspace, tools: &[Tool]) -> Result<()> {
     let missing = missing(tools, is_present);
     if missing.is_empty() {
         return Ok(());
@@ -216,12 +216,12 @@ fn apt_get(workspace: &Workspace) -> Command {
 }
 
 /// What the lab needs. Its etcd is started by the lab, not by the system that the package is made for.
-pub fn lab(workspace: &Workspace) -> Result<()> {
+pub(crate) fn lab(workspace: &Workspace) -> Result<()> {
     without_service(workspace, LAB, "etcd")
 }
 
 /// What tests need. They start a Prometheus each.
-pub fn test(workspace: &Workspace) -> Result<()> {
+pub(crate) fn test(workspace: &Workspace) -> Result<()> {
     without_service(workspace, TEST, "prometheus")
 }
 
@@ -238,7 +238,7 @@ fn without_service(workspace: &Workspace, tools: &[Tool], service: &str) -> Resu
 }
 
 /// Distributions' Go is often too old to fetch the one that a module asks for, so it is not installed here.
-pub fn go() -> Result<()> {
+pub(crate) fn go() -> Result<()> {
     if !shell::on_path("go") {
         bail!(
             "`go` is missing; helm and the lab's programs are built with it. Install Go 1.26, or any from 1.21 on, which \
@@ -249,7 +249,7 @@ pub fn go() -> Result<()> {
 }
 
 /// rust-toolchain.toml names rustfmt and clippy, but not every rustup installs what it names unasked.
-pub fn components(workspace: &Workspace) -> Result<()> {
+pub(crate) fn components(workspace: &Workspace) -> Result<()> {
     let missing: Vec<_> = [("rustfmt", "fmt"), ("clippy", "clippy")]
         .into_iter()
         .filter(|(_, subcommand)| !shell::works(&mut workspace.cargo([subcommand, "--version"])))
@@ -274,7 +274,7 @@ pub fn components(workspace: &Workspace) -> Result<()> {
 }
 
 /// The pinned cargo-deny, built once for this user.
-pub fn cargo_deny(workspace: &Workspace) -> Result<PathBuf> {
+pub(crate) fn cargo_deny(workspace: &Workspace) -> Result<PathBuf> {
     let name = format!("cargo-deny-{CARGO_DENY}");
     once(workspace, &name, "bin/cargo-deny", |root| {
         let build = workspace.scratch()?.join("cargo-deny-build");
@@ -292,7 +292,7 @@ pub fn cargo_deny(workspace: &Workspace) -> Result<PathBuf> {
 }
 
 /// Both helms, the current one first, built once for this user. Each is called `helm`, in a folder of its own.
-pub fn helm(workspace: &Workspace) -> Result<[PathBuf; 2]> {
+pub(crate) fn helm(workspace: &Workspace) -> Result<[PathBuf; 2]> {
     let [current, earlier] = [0, 1].map(|index| {
         let version = HELM[index];
         let major = version.split('.').next().unwrap_or_default();
@@ -308,7 +308,7 @@ pub fn helm(workspace: &Workspace) -> Result<[PathBuf; 2]> {
 }
 
 /// A command of the pinned kubernetes-validate, which brings the schemas of many Kubernetes versions.
-pub fn kubernetes_validate(workspace: &Workspace) -> Result<Command> {
+pub(crate) fn kubernetes_validate(workspace: &Workspace) -> Result<Command> {
     let name = format!("kubernetes-validate-{KUBERNETES_VALIDATE}");
     let program = once(workspace, &name, "bin/kubernetes-validate", |folder| {
         packages(workspace, PIP)?;
@@ -359,7 +359,7 @@ const NO_CACHE: &str =
     "unable to write to ~/.cache and to target/; set XDG_CACHE_HOME to a folder that can be written to";
 
 /// Where to keep what takes long to build.
-pub fn writable_cache(workspace: &Workspace) -> Result<PathBuf> {
+pub(crate) fn writable_cache(workspace: &Workspace) -> Result<PathBuf> {
     caches(workspace)?
         .find(|cache| is_writable(cache))
         .context(NO_CACHE)

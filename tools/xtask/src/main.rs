@@ -13,6 +13,7 @@ mod e2e;
 mod image;
 mod install;
 mod lab;
+mod programs;
 mod shell;
 mod step;
 mod test;
@@ -65,8 +66,12 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "NAME")]
         args: Vec<OsString>,
     },
-    /// A real Kubernetes cluster on this computer
-    Lab(lab::LabArgs),
+    /// A real Kubernetes cluster on this machine; `cargo xtask lab help` lists its commands
+    #[command(disable_help_flag = true)]
+    Lab {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+        args: Vec<OsString>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -97,7 +102,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Crds { check } => crds::run(&workspace, check),
         Command::Image(args) => image::run(&workspace, &args),
         Command::Bench { args } => bench::run(&workspace, &args),
-        Command::Lab(args) => lab::run(&workspace, args),
+        Command::Lab { args } => lab::run(&workspace, &args),
     }
 }
 

@@ -1,10 +1,11 @@
-//! The programs that distributions do not have, or not new enough: built once for a user, from Go modules.
+//! Programs of the lab that distributions do not have, or have only in old versions. They are built from Go modules,
+//! once for each user.
 //!
-//! `xtask/lab`, `tools/xtask/coredns` and `tools/xtask/prometheus` are Go modules of ours that pin Kubernetes, CoreDNS and Prometheus with
-//! their dependencies; the others are programs of modules that can be built as they are.
+//! `tools/xtask/{kubernetes,coredns,prometheus}` are Go modules of ours that pin Kubernetes, CoreDNS and Prometheus
+//! with their dependencies. The others are programs of modules that can be built unchanged.
 
 use std::{
-    fs,
+    fs::{self, File},
     io::{self, IsTerminal, Write},
     path::{Path, PathBuf},
     process::Command,
@@ -14,21 +15,22 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use super::{interrupt, lock::Lock, paths};
+use rustix::fs::{FlockOperation, flock};
+
 use crate::{
     install,
     shell::{self, Workspace},
     step,
 };
 
-pub const KUBERNETES: &str = "1.36.3";
-pub const CONTAINERD: &str = "2.4.2";
-pub const COREDNS: &str = "1.15.0";
+const KUBERNETES: &str = "1.36.3";
+const CONTAINERD: &str = "2.4.2";
+const COREDNS: &str = "1.15.0";
 
 /// As our module pins it, which counts version 3 as version 0.
 const PROMETHEUS: &str = "0.315.0";
 
-/// To be counted up with each change of tools/xtask/lab/pause.
+/// Increase it with each change of tools/xtask/kubernetes/pause.
 const PAUSE: &str = "1";
 
 /// Programs that are built, and replaced, together.
@@ -51,7 +53,7 @@ const GROUPS: [Group; 4] = [
         version: PAUSE,
         programs: &["pause"],
         packages: "perfrun.io/lab/",
-        module: Some("tools/xtask/lab"),
+        module: Some("tools/xtask/kubernetes"),
         tags: "",
     },
     Group {
@@ -82,7 +84,7 @@ const GROUPS: [Group; 4] = [
             "kubectl",
         ],
         packages: "k8s.io/kubernetes/cmd/",
-        module: Some("tools/xtask/lab"),
+        module: Some("tools/xtask/kubernetes"),
         tags: "",
     },
 ];
@@ -98,19 +100,19 @@ const MONITOR: Group = Group {
 };
 
 /// The programs of a cluster, after building those that are missing.
-pub fn programs(workspace: &Workspace) -> Result<Vec<PathBuf>> {
+pub(crate) fn of_cluster(workspace: &Workspace) -> Result<Vec<PathBuf>> {
     built(workspace, &GROUPS)
 }
 
 /// Prometheus, after building it if it is missing.
-pub fn prometheus(workspace: &Workspace) -> Result<PathBuf> {
+pub(crate) fn prometheus(workspace: &Workspace) -> Result<PathBuf> {
     let built = built(workspace, &[MONITOR])?;
     built.into_iter().next().context("it is one program")
 }
 
 fn built(workspace: &Workspace, groups: &[Group]) -> Result<Vec<PathBuf>> {
     let cache = install::writable_cache(workspace)?.join("lab");
-    paths::create_folder(&cache)?;
+    create_folder(&cache)?;
     let missing: Vec<_> = groups
         .iter()
         .filter(|group| !group.folder(&cache).exists())
@@ -139,22 +141,22 @@ fn build(workspace: &Workspace, cache: &Path, groups: &[&Group]) -> Result<()> {
             .join(", "),
         cache.display()
     );
-    let _lock = Lock::build(cache)?;
+    let _lock = lock(cache)?;
 
     let start = Instant::now();
     let mut count = 0;
     for group in groups {
         let partial = cache.join(format!("{}-{}.partial", group.name, group.version));
-        paths::create_folder(&partial)?;
+        create_folder(&partial)?;
         for program in group.programs {
             count += 1;
             let built = partial.join(program);
-            // Built by an `up` that was interrupted, or by the one that we waited for.
+            // Built by a command that was interrupted, or by the one that held the lock.
             if built.exists() || group.folder(cache).exists() {
                 continue;
             }
             let new = partial.join("new");
-            paths::create_folder(&new)?;
+            create_folder(&new)?;
             let title = format!("({count} of {total}) {program} {}", group.version);
             compile(&mut group.command(workspace, program, &new), &title)?;
             rename(&new.join(program), &built)?;
@@ -213,7 +215,7 @@ impl Group {
     }
 }
 
-/// Runs a compiler and shows for how long it has been at it, where there is somebody to see it.
+/// Runs a compiler. A terminal shows the time that has passed.
 fn compile(command: &mut Command, title: &str) -> Result<()> {
     let start = Instant::now();
     let mut child = command.spawn().with_context(|| {
@@ -231,9 +233,6 @@ fn compile(command: &mut Command, title: &str) -> Result<()> {
             print!("\r    {title:<45} {:>12}", step::human(start.elapsed()));
             let _ = io::stdout().flush();
         }
-        interrupt::check().inspect_err(|_| {
-            let _ = child.kill();
-        })?;
         thread::sleep(Duration::from_millis(200));
     };
     let end = if is_watched { "\r" } else { "" };
@@ -241,24 +240,22 @@ fn compile(command: &mut Command, title: &str) -> Result<()> {
     if !status.success() {
         bail!(
             "`{}` failed ({status}); what it printed is above. Modules come from Go's module proxy: check \
-             `go env GOPROXY` and the network, then run the same command again; it goes on from here",
+             `go env GOPROXY` and the network, then run the same command again, which continues from here",
             shell::line(command)
         );
     }
     Ok(())
 }
 
-/// Makes the programs appear in a lab's own folder: it must not break when the cache is emptied.
-pub fn link(programs: &[PathBuf], bin: &Path) -> Result<()> {
-    paths::create_folder(bin)?;
-    for program in programs {
-        let name = program.file_name().context("a program has a name")?;
-        let link = bin.join(name);
-        fs::hard_link(program, &link)
-            .or_else(|_| fs::copy(program, &link).map(drop))
-            .with_context(|| format!("failed to put {} into {}", program.display(), bin.display()))?;
-    }
-    Ok(())
+/// Keeps other processes from building the same programs until the returned file is dropped.
+fn lock(folder: &Path) -> Result<File> {
+    let folder = File::open(folder).with_context(|| format!("failed to open {}", folder.display()))?;
+    flock(&folder, FlockOperation::LockExclusive).context("failed to lock the cache of programs")?;
+    Ok(folder)
+}
+
+fn create_folder(folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))
 }
 
 fn rename(from: &Path, to: &Path) -> Result<()> {
@@ -269,7 +266,7 @@ fn rename(from: &Path, to: &Path) -> Result<()> {
 mod tests {
     use super::{COREDNS, GROUPS, KUBERNETES, PROMETHEUS};
 
-    const GO_MOD: &str = include_str!("../../lab/go.mod");
+    const GO_MOD: &str = include_str!("../kubernetes/go.mod");
 
     #[test]
     fn the_module_pins_the_version_that_programs_report() {
@@ -292,12 +289,12 @@ mod tests {
                 pinned.strip_prefix(" v")?.split(' ').next()
             })
         };
-        let prometheus = include_str!("../../prometheus/go.mod");
+        let prometheus = include_str!("../prometheus/go.mod");
         assert_eq!(
             pinned(prometheus, "github.com/prometheus/prometheus"),
             Some(PROMETHEUS)
         );
-        let coredns = include_str!("../../coredns/go.mod");
+        let coredns = include_str!("../coredns/go.mod");
         assert_eq!(pinned(coredns, "github.com/coredns/coredns"), Some(COREDNS));
     }
 

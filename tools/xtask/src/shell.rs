@@ -17,7 +17,7 @@ const TEST: &str = "api";
 
 /// The clone this program was built from and the folder cargo builds it in.
 #[derive(Clone)]
-pub struct Workspace {
+pub(crate) struct Workspace {
     pub root: PathBuf,
     /// Where cargo puts profiles: `target/`, or what `CARGO_TARGET_DIR` and the configuration make of it.
     artifacts: PathBuf,
@@ -31,7 +31,7 @@ pub struct Workspace {
 
 impl Workspace {
     /// Cargo put this program into `<artifacts>/debug`, which answers for every way of configuring it.
-    pub fn locate() -> Result<Self> {
+    pub(crate) fn locate() -> Result<Self> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"))
             .ancestors()
             .nth(2)
@@ -54,12 +54,12 @@ impl Workspace {
 
     /// Compiles the workspace's own crates with this program from now on. Cargo keeps what both compilers make apart;
     /// dependencies are the same for both.
-    pub fn compile_with(&mut self, compiler: PathBuf) {
+    pub(crate) fn compile_with(&mut self, compiler: PathBuf) {
         self.compiler = Some(compiler);
     }
 
     /// The same workspace, whose commands print into a new file.
-    pub fn printing_to(&self, log: &Path) -> Result<Self> {
+    pub(crate) fn printing_to(&self, log: &Path) -> Result<Self> {
         File::create(log).with_context(|| format!("failed to create {}", log.display()))?;
         Ok(Self {
             log: Some(log.to_owned()),
@@ -69,36 +69,36 @@ impl Workspace {
 
     /// This program, as it was found at the start: cargo may have replaced it since, and then the system's answer is the
     /// name of a file that is no more.
-    pub fn xtask(&self) -> &Path {
+    pub(crate) fn xtask(&self) -> &Path {
         &self.xtask
     }
 
     /// Where cargo puts profiles.
-    pub fn artifacts(&self) -> &Path {
+    pub(crate) fn artifacts(&self) -> &Path {
         &self.artifacts
     }
 
     /// Where container images go.
-    pub fn images(&self) -> Result<PathBuf> {
+    pub(crate) fn images(&self) -> Result<PathBuf> {
         let folder = self.artifacts.join("images");
         fs::create_dir_all(&folder).with_context(|| format!("failed to create {}", folder.display()))?;
         Ok(folder)
     }
 
     /// A folder for xtask's own files.
-    pub fn scratch(&self) -> Result<PathBuf> {
+    pub(crate) fn scratch(&self) -> Result<PathBuf> {
         let folder = self.artifacts.join("xtask");
         fs::create_dir_all(&folder).with_context(|| format!("failed to create {}", folder.display()))?;
         Ok(folder)
     }
 
     /// A built program.
-    pub fn program(&self, profile: Profile, name: &str) -> PathBuf {
+    pub(crate) fn program(&self, profile: Profile, name: &str) -> PathBuf {
         self.artifacts.join(profile.folder()).join(name)
     }
 
     /// `program`, started in the root with nothing on stdin, so that no step can wait for an answer.
-    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command.current_dir(&self.root).stdin(Stdio::null());
         for name in variables_of_this_package(env::vars_os().filter_map(|(name, _)| name.into_string().ok()))
@@ -119,7 +119,7 @@ impl Workspace {
     }
 
     /// The cargo that started us.
-    pub fn cargo<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Command {
+    pub(crate) fn cargo<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Command {
         let mut command = self.command(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         if let Some(compiler) = &self.compiler {
             command.env("RUSTC_WORKSPACE_WRAPPER", compiler);
@@ -131,12 +131,12 @@ impl Workspace {
     /// Builds programs of any member. `--workspace` only selects whose features count: with `--package`, a
     /// shared dependency would be built again whenever another set of packages is asked for. For development, what tests ask
     /// of dependencies counts, too, as it does in `cargo build --all-targets`; any test selects that.
-    pub fn build(&self, profile: Profile, programs: &[&str]) -> Result<()> {
+    pub(crate) fn build(&self, profile: Profile, programs: &[&str]) -> Result<()> {
         self.build_with(profile, programs, &[])
     }
 
     /// Builds programs with options of `cargo build`.
-    pub fn build_with(&self, profile: Profile, programs: &[&str], options: &[&str]) -> Result<()> {
+    pub(crate) fn build_with(&self, profile: Profile, programs: &[&str], options: &[&str]) -> Result<()> {
         let mut cargo = self.cargo(["build", "--workspace", "--profile", profile.name()]);
         cargo.args(programs.iter().flat_map(|program| ["--bin", program]));
         if matches!(profile, Profile::Dev) {
@@ -147,14 +147,14 @@ impl Workspace {
 }
 
 #[derive(Clone, Copy)]
-pub enum Profile {
+pub(crate) enum Profile {
     Dev,
     Release,
 }
 
 impl Profile {
     /// In Cargo.toml.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Dev => "dev",
             Self::Release => "release",
@@ -162,7 +162,7 @@ impl Profile {
     }
 
     /// Where cargo puts its programs, below the target folder.
-    pub fn folder(self) -> &'static str {
+    pub(crate) fn folder(self) -> &'static str {
         match self {
             Self::Dev => "debug",
             Self::Release => "release",
@@ -178,11 +178,11 @@ fn variables_of_this_package(names: impl IntoIterator<Item = String>) -> impl It
     })
 }
 
-pub fn status(command: &mut Command) -> Result<ExitStatus> {
+pub(crate) fn status(command: &mut Command) -> Result<ExitStatus> {
     command.status().map_err(|error| not_started(command, error))
 }
 
-pub fn succeed(command: &mut Command) -> Result<()> {
+pub(crate) fn succeed(command: &mut Command) -> Result<()> {
     let status = status(command)?;
     must_succeed(command, status)
 }
@@ -195,7 +195,7 @@ fn must_succeed(command: &Command, status: ExitStatus) -> Result<()> {
 }
 
 /// What a command printed, which must have succeeded.
-pub fn said(command: &mut Command) -> Result<String> {
+pub(crate) fn said(command: &mut Command) -> Result<String> {
     let output = command
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
@@ -214,7 +214,7 @@ pub fn said(command: &mut Command) -> Result<String> {
 }
 
 /// Whether it runs and succeeds; its output is nobody's business.
-pub fn works(command: &mut Command) -> bool {
+pub(crate) fn works(command: &mut Command) -> bool {
     command
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -223,7 +223,7 @@ pub fn works(command: &mut Command) -> bool {
 }
 
 /// Becomes `command`: its exit code, its signals and its terminal are then its own. Returns only to fail.
-pub fn become_program(command: &mut Command) -> anyhow::Error {
+pub(crate) fn become_program(command: &mut Command) -> anyhow::Error {
     let error = command.exec();
     not_started(command, error)
 }
@@ -236,7 +236,7 @@ fn not_started(command: &Command, error: io::Error) -> anyhow::Error {
 }
 
 /// The command as a person would type it.
-pub fn line(command: &Command) -> String {
+pub(crate) fn line(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let words = [program.file_name().unwrap_or(program.as_os_str())]
         .into_iter()
@@ -245,11 +245,11 @@ pub fn line(command: &Command) -> String {
 }
 
 /// The effective user, as the kernel shows it: our own `/proc` entry belongs to it.
-pub fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
 }
 
-pub fn on_path(program: &str) -> bool {
+pub(crate) fn on_path(program: &str) -> bool {
     let is_program =
         |path: PathBuf| fs::metadata(path).is_ok_and(|file| file.is_file() && file.mode() & 0o111 != 0);
     env::var_os("PATH")

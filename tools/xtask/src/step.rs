@@ -13,7 +13,7 @@ use anyhow::{Context, Error, Result};
 
 use crate::shell::{self, Workspace};
 
-pub enum Outcome {
+pub(crate) enum Outcome {
     Passed,
     Failed(String),
     Skipped(String),
@@ -53,7 +53,7 @@ impl From<Error> for Outcome {
 }
 
 /// Passes when the command exits with 0; otherwise the reason names it and what to do.
-pub fn check(command: &mut Command, advice: &str) -> Result<Outcome> {
+pub(crate) fn check(command: &mut Command, advice: &str) -> Result<Outcome> {
     let status = shell::status(command)?;
     Ok(match status.success() {
         true => Outcome::Passed,
@@ -66,7 +66,7 @@ pub fn check(command: &mut Command, advice: &str) -> Result<Outcome> {
 /// # Errors
 ///
 /// If the file cannot be used.
-pub fn side_by_side(
+pub(crate) fn side_by_side(
     workspace: &Workspace,
     name: &str,
     here: impl FnOnce() -> Result<Outcome>,
@@ -151,11 +151,11 @@ fn busy_ticks(stat: &str) -> Option<u64> {
 }
 
 #[derive(Default)]
-pub struct Steps(Vec<Step>);
+pub(crate) struct Steps(Vec<Step>);
 
 impl Steps {
     /// Runs one step and says whether it passed. An error is a failure of this step, not of the rest.
-    pub fn run(&mut self, name: &'static str, step: impl FnOnce() -> Result<Outcome>) -> bool {
+    pub(crate) fn run(&mut self, name: &'static str, step: impl FnOnce() -> Result<Outcome>) -> bool {
         println!("\n==> {name}");
         let (start, cpu) = (Instant::now(), Cpu::now());
         let outcome = step().unwrap_or_else(Outcome::from);
@@ -171,13 +171,13 @@ impl Steps {
         passed
     }
 
-    pub fn skip(&mut self, name: &'static str, reason: impl Into<String>) {
+    pub(crate) fn skip(&mut self, name: &'static str, reason: impl Into<String>) {
         let reason = reason.into();
         self.run(name, || Ok(Outcome::Skipped(reason)));
     }
 
     /// One line for each step. `CPU` is of the step's own processes, as far as it waited for them; `machine` is of all.
-    pub fn table(&self) -> String {
+    pub(crate) fn table(&self) -> String {
         let width = self.0.iter().map(|step| step.name.len()).max().unwrap_or(0);
         let head = format!(
             "  {:<7}  {:<width$}  {:>12}  {:>8}  {:>8}\n",
@@ -201,7 +201,7 @@ impl Steps {
     }
 
     /// The line that CI reads.
-    pub fn counts(&self) -> String {
+    pub(crate) fn counts(&self) -> String {
         let count = |label| self.0.iter().filter(|step| step.outcome.label() == label).count();
         format!(
             "{} passed, {} failed, {} skipped",
@@ -211,7 +211,7 @@ impl Steps {
         )
     }
 
-    pub fn exit_code(&self) -> ExitCode {
+    pub(crate) fn exit_code(&self) -> ExitCode {
         match self
             .0
             .iter()
@@ -223,7 +223,7 @@ impl Steps {
     }
 }
 
-pub fn human(took: Duration) -> String {
+pub(crate) fn human(took: Duration) -> String {
     match took.as_secs() {
         0..60 => format!("{:.1} s", took.as_secs_f64()),
         seconds => format!("{} min {:02} s", seconds / 60, seconds % 60),

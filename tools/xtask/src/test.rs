@@ -31,7 +31,7 @@ const SLOW_KERNEL: &str = "netem_impairs_links_of_a_kernel_that_has_it";
 
 const BUILD_FAILED: &str = "the build failed";
 
-pub fn run(mut workspace: Workspace) -> Result<ExitCode> {
+pub(crate) fn run(mut workspace: Workspace) -> Result<ExitCode> {
     install::packages(&workspace, install::BUILD)?;
     install::components(&workspace)?;
     let tools = Tools::start(&workspace)?;

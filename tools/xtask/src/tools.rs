@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context, Result};
 
 use crate::{
-    e2e, image, install, lab,
+    e2e, image, install, programs,
     shell::{self, Workspace},
     step::Outcome,
 };
@@ -21,7 +21,7 @@ use crate::{
 const NICE: [&str; 3] = ["nice", "-n", "19"];
 
 /// The command. What is missing does not keep it from the rest: whatever needs it says so when it is looked for.
-pub fn run(workspace: &Workspace) -> Result<ExitCode> {
+pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
     let mut all: Vec<(&str, Result<()>)> = vec![
         ("some tests will be skipped", install::test(workspace)),
         (
@@ -54,20 +54,20 @@ pub fn run(workspace: &Workspace) -> Result<ExitCode> {
 fn cluster(workspace: &Workspace) -> Result<()> {
     install::lab(workspace)?;
     image::install_builder(workspace)?;
-    lab::programs(workspace)?;
-    lab::prometheus(workspace)?;
+    programs::of_cluster(workspace)?;
+    programs::prometheus(workspace)?;
     Ok(())
 }
 
 /// The command while it runs beside something else.
-pub struct Tools {
+pub(crate) struct Tools {
     command: Child,
     log: PathBuf,
 }
 
 impl Tools {
     /// Starts the command.
-    pub fn start(workspace: &Workspace) -> Result<Self> {
+    pub(crate) fn start(workspace: &Workspace) -> Result<Self> {
         let log = workspace.scratch()?.join("tools.log");
         let output = File::create(&log).with_context(|| format!("failed to create {}", log.display()))?;
         println!(
@@ -88,7 +88,7 @@ impl Tools {
     }
 
     /// Waits for its end and shows what was installed and what is missing. The log has the rest.
-    pub fn wait(mut self) -> Result<Outcome> {
+    pub(crate) fn wait(mut self) -> Result<Outcome> {
         let status = self.command.wait().context("failed to wait for the tools")?;
         let log = fs::read_to_string(&self.log)
             .with_context(|| format!("failed to read {}", self.log.display()))?;

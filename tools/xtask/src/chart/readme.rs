@@ -17,7 +17,7 @@ struct Entry {
 }
 
 /// Writes it. Refuses values without a comment, and a schema with values that are not there.
-pub fn readme(values: &str, schema: &str) -> Result<String> {
+pub(super) fn readme(values: &str, schema: &str) -> Result<String> {
     let (top, values) = values
         .split_once("\n\n")
         .context("values.yaml begins with no comment")?;

@@ -1,7 +1,7 @@
 //! Mistakes in values, and words that helm must say of each.
 
 /// A mistake.
-pub struct Case {
+pub(super) struct Case {
     /// As `--set-json` takes it.
     value: &'static str,
     /// With the value's path among them.
@@ -10,13 +10,13 @@ pub struct Case {
 
 impl Case {
     /// Arguments of helm.
-    pub fn values(&self) -> [&'static str; 2] {
+    pub(super) fn values(&self) -> [&'static str; 2] {
         ["--set-json", self.value]
     }
 
     /// What is wrong with what helm said.
-    pub fn problem(&self, said: Result<String, String>) -> Option<String> {
-        let Case { value, words } = self;
+    pub(super) fn problem(&self, said: Result<String, String>) -> Option<String> {
+        let Self { value, words } = self;
         match said {
             Ok(_) => Some(format!("{value} is accepted")),
             Err(text) => words
@@ -31,7 +31,7 @@ const fn case(value: &'static str, words: &'static [&'static str]) -> Case {
     Case { value, words }
 }
 
-pub const CASES: &[Case] = &[
+pub(super) const CASES: &[Case] = &[
     // Misspelt, at the top and below.
     case(
         "replicaCount=3",

@@ -17,7 +17,7 @@ use crate::shell::{self, Workspace};
 
 /// `CRATE=PATH` or `CRATE=GIT`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Patch {
+pub(super) struct Patch {
     name: String,
     source: Source,
 }
@@ -70,7 +70,7 @@ impl FromStr for Patch {
 
 impl Patch {
     /// Crate and version, in letters that a tag may have.
-    pub fn label(&self) -> String {
+    pub(super) fn label(&self) -> String {
         let version = match &self.source {
             Source::Folder(folder) => folder.file_name().map(|name| name.to_string_lossy().into_owned()),
             Source::Git { at, .. } => at.as_ref().map(|(_, what)| what.clone()),
@@ -107,7 +107,7 @@ impl Patch {
 }
 
 /// Makes the patched workspace, lets cargo resolve it, and returns its folder.
-pub fn workspace(original: &Workspace, patches: &[Patch]) -> Result<PathBuf> {
+pub(super) fn workspace(original: &Workspace, patches: &[Patch]) -> Result<PathBuf> {
     let folder = original.scratch()?.join("patched");
     let manifest =
         fs::read_to_string(original.root.join("Cargo.toml")).context("failed to read Cargo.toml")?;
