@@ -145,6 +145,9 @@ const CARGO_DENY: &str = "0.20.2";
 /// What `cargo xtask test` installs the chart with, and the one that many still have.
 const HELM: &[&str] = &["4.3.1", "3.22.0"];
 const KUBERNETES_VALIDATE: &str = "1.37.0";
+/// Later ones need a module that is not published.
+const VALE: &str = "3.22.0";
+const TYPOS: &str = "1.52.0";
 
 /// Installs the missing ones as root on Debian and its relatives, elsewhere says what to type.
 pub(crate) fn packages(workspace: &Workspace, tools: &[Tool]) -> Result<()> {
@@ -273,14 +276,24 @@ pub(crate) fn components(workspace: &Workspace) -> Result<()> {
     })
 }
 
-/// The pinned cargo-deny, built once for this user.
+/// The pinned cargo-deny.
 pub(crate) fn cargo_deny(workspace: &Workspace) -> Result<PathBuf> {
-    let name = format!("cargo-deny-{CARGO_DENY}");
-    once(workspace, &name, "bin/cargo-deny", |root| {
-        let build = workspace.scratch()?.join("cargo-deny-build");
-        let mut install = workspace.cargo(["install", "cargo-deny", "--locked", "--version", CARGO_DENY]);
+    cargo_install(workspace, "cargo-deny", CARGO_DENY, "cargo-deny")
+}
+
+/// The pinned typos.
+pub(crate) fn typos(workspace: &Workspace) -> Result<PathBuf> {
+    cargo_install(workspace, "typos-cli", TYPOS, "typos")
+}
+
+/// A program of a crate, built once for this user.
+fn cargo_install(workspace: &Workspace, package: &str, version: &str, program: &str) -> Result<PathBuf> {
+    let name = format!("{package}-{version}");
+    once(workspace, &name, &format!("bin/{program}"), |root| {
+        let build = workspace.scratch()?.join(format!("{package}-build"));
+        let mut install = workspace.cargo(["install", package, "--locked", "--version", version]);
         install.arg("--root").arg(root).arg("--target-dir").arg(&build);
-        // Its own profile takes minutes to save seconds: fat LTO in one unit, on a program that runs twice.
+        // Their own profiles take minutes to save seconds: fat LTO in one unit, for programs that run twice.
         install.envs([
             ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
             ("CARGO_PROFILE_RELEASE_LTO", "off"),
@@ -291,20 +304,45 @@ pub(crate) fn cargo_deny(workspace: &Workspace) -> Result<PathBuf> {
     })
 }
 
-/// Both helms, the current one first, built once for this user. Each is called `helm`, in a folder of its own.
+/// Both helms, the current one first. Each is called `helm`, in a folder of its own.
 pub(crate) fn helm(workspace: &Workspace) -> Result<[PathBuf; 2]> {
     let [current, earlier] = [0, 1].map(|index| {
         let version = HELM[index];
         let major = version.split('.').next().unwrap_or_default();
-        once(workspace, &format!("helm-{version}"), "helm", |folder| {
-            go()?;
-            let package = format!("helm.sh/helm/v{major}/cmd/helm@v{version}");
-            let mut install = workspace.command("go");
-            install.args(["install", "-trimpath", "-ldflags=-s -w", &package]);
-            shell::succeed(install.env("GOBIN", folder).env("CGO_ENABLED", "0"))
-        })
+        go_install(
+            workspace,
+            &format!("helm.sh/helm/v{major}/cmd/helm"),
+            version,
+            Cgo::Off,
+        )
     });
     Ok([current?, earlier?])
+}
+
+/// The pinned Vale.
+pub(crate) fn vale(workspace: &Workspace) -> Result<PathBuf> {
+    go_install(workspace, "github.com/vale-cli/vale/v3/cmd/vale", VALE, Cgo::On)
+}
+
+/// Whether a program in Go contains C.
+enum Cgo {
+    On,
+    Off,
+}
+
+/// A program in Go, named like its folder, built once for this user.
+fn go_install(workspace: &Workspace, package: &str, version: &str, cgo: Cgo) -> Result<PathBuf> {
+    let program = package.rsplit('/').next().unwrap_or(package);
+    once(workspace, &format!("{program}-{version}"), program, |folder| {
+        go()?;
+        let mut install = workspace.command("go");
+        install
+            .args(["install", "-trimpath", "-ldflags=-s -w"])
+            .arg(format!("{package}@v{version}"));
+        install.env("CGO_ENABLED", if matches!(cgo, Cgo::On) { "1" } else { "0" });
+        // Grammars of languages, which take a minute to optimise.
+        shell::succeed(install.env("GOBIN", folder).env("CGO_CFLAGS", "-O0"))
+    })
 }
 
 /// A command of the pinned kubernetes-validate, which brings the schemas of many Kubernetes versions.

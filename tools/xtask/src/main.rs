@@ -1,4 +1,4 @@
-//! Developer commands: `cargo xtask demo | test | tools | e2e | charts | crds | image | bench | lab`.
+//! Developer commands: `cargo xtask demo | test | tools | e2e | charts | crds | prose | image | bench | lab`.
 //!
 //! This crate is what a fresh clone builds first, so it depends on nothing that needs `protoc`, a stack
 //! under test or Kubernetes. It starts other programs and compares files; what it starts belongs elsewhere.
@@ -14,12 +14,13 @@ mod image;
 mod install;
 mod lab;
 mod programs;
+mod prose;
 mod shell;
 mod step;
 mod test;
 mod tools;
 
-use std::{ffi::OsString, process::ExitCode};
+use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
@@ -57,6 +58,12 @@ enum Command {
         /// Write nothing; fail when a committed file differs from what would be generated
         #[arg(long)]
         check: bool,
+    },
+    /// Check the language of documents, comments and messages, and spelling
+    Prose {
+        /// Files and folders to check, from the root of the repository (default: all)
+        #[arg(value_name = "PATH")]
+        paths: Vec<PathBuf>,
     },
     /// Build a container image: the node or the operator
     Image(image::Args),
@@ -100,6 +107,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::E2e { names } => e2e::run(&workspace, &names),
         Command::Charts => chart::run(&workspace),
         Command::Crds { check } => crds::run(&workspace, check),
+        Command::Prose { paths } => prose::run(&workspace, &paths),
         Command::Image(args) => image::run(&workspace, &args),
         Command::Bench { args } => bench::run(&workspace, &args),
         Command::Lab { args } => lab::run(&workspace, &args),

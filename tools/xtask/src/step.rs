@@ -29,7 +29,7 @@ impl Outcome {
     }
 
     /// Both, as one: what did not pass is told.
-    fn and(self, other: Self) -> Self {
+    pub(crate) fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Passed, other) => other,
             (Self::Failed(one), Self::Failed(other)) => Self::Failed(format!("{one}\n{other}")),

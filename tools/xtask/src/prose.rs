@@ -1,0 +1,44 @@
+//! `cargo xtask prose`: the language of documents, comments and messages, and spelling.
+//!
+//! The program `prose` of this workspace takes texts out of source and has Vale judge them. typos reads everything.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use anyhow::{Result, bail};
+
+use crate::{
+    install,
+    shell::{self, Profile, Workspace},
+    step::{self, Outcome},
+};
+
+/// The command.
+pub(crate) fn run(workspace: &Workspace, paths: &[PathBuf]) -> Result<ExitCode> {
+    match check(workspace, paths)? {
+        Outcome::Failed(reason) => bail!(reason),
+        Outcome::Passed | Outcome::Skipped(_) => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Checks these files and folders, named from the root of the repository, or all.
+pub(crate) fn check(workspace: &Workspace, paths: &[PathBuf]) -> Result<Outcome> {
+    let vale = install::vale(workspace)?;
+    let typos = install::typos(workspace)?;
+    shell::succeed(&mut workspace.cargo(["build", "--workspace", "--bin", "prose"]))?;
+    let mut prose = workspace.command(workspace.program(Profile::Dev, "prose"));
+    prose
+        .arg("--vale")
+        .arg(vale)
+        .arg("--scratch")
+        .arg(workspace.scratch()?.join("prose"));
+    let prose = step::check(
+        prose.args(paths),
+        "docs/glossary.md and tools/prose/styles have the rules; repeat with `cargo xtask prose PATH`",
+    )?;
+    let mut typos = workspace.command(typos);
+    typos.args(["--format", "brief", "--force-exclude"]).args(paths);
+    Ok(prose.and(step::check(
+        &mut typos,
+        "correct the words, or add names of others to _typos.toml",
+    )?))
+}
