@@ -147,6 +147,9 @@ const HELM: &[&str] = &["4.3.1", "3.22.0"];
 const KUBERNETES_VALIDATE: &str = "1.37.0";
 /// Later ones need a module that is not published.
 const VALE: &str = "3.22.0";
+const ACTIONLINT: &str = "1.7.12";
+/// Later ones need a later Rust.
+const ZIZMOR: &str = "1.25.0";
 const TYPOS: &str = "1.52.0";
 
 /// Installs the missing ones as root on Debian and its relatives, elsewhere says what to type.
@@ -286,6 +289,11 @@ pub(crate) fn typos(workspace: &Workspace) -> Result<PathBuf> {
     cargo_install(workspace, "typos-cli", TYPOS, "typos")
 }
 
+/// The pinned zizmor.
+pub(crate) fn zizmor(workspace: &Workspace) -> Result<PathBuf> {
+    cargo_install(workspace, "zizmor", ZIZMOR, "zizmor")
+}
+
 /// A program of a crate, built once for this user.
 fn cargo_install(workspace: &Workspace, package: &str, version: &str, program: &str) -> Result<PathBuf> {
     let name = format!("{package}-{version}");
@@ -322,6 +330,12 @@ pub(crate) fn helm(workspace: &Workspace) -> Result<[PathBuf; 2]> {
 /// The pinned Vale.
 pub(crate) fn vale(workspace: &Workspace) -> Result<PathBuf> {
     go_install(workspace, "github.com/vale-cli/vale/v3/cmd/vale", VALE, Cgo::On)
+}
+
+/// The pinned actionlint.
+pub(crate) fn actionlint(workspace: &Workspace) -> Result<PathBuf> {
+    let package = "github.com/rhysd/actionlint/cmd/actionlint";
+    go_install(workspace, package, ACTIONLINT, Cgo::Off)
 }
 
 /// Whether a program in Go contains C.

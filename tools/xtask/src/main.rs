@@ -19,6 +19,7 @@ mod shell;
 mod step;
 mod test;
 mod tools;
+mod workflows;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 

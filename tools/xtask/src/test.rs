@@ -18,6 +18,7 @@ use crate::{
     shell::{self, Workspace},
     step::{self, Outcome, Steps},
     tools::Tools,
+    workflows,
 };
 
 /// Tests that cannot run here append `name: reason` to the file this variable names.
@@ -61,6 +62,7 @@ pub(crate) fn run(mut workspace: Workspace) -> Result<ExitCode> {
     }
     steps.run("tools", || tools.wait());
     steps.run("charts", || chart::check(workspace));
+    steps.run("workflows", || workflows::check(workspace));
     if built {
         steps.run("tests", || {
             let test = |workspace: &Workspace, args: &[&str]| {

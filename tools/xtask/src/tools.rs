@@ -40,6 +40,14 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
         "dependencies cannot be checked",
         install::cargo_deny(workspace).map(drop),
     ));
+    all.push((
+        "workflows cannot be checked",
+        install::actionlint(workspace).and_then(|_| install::zizmor(workspace).map(drop)),
+    ));
+    all.push((
+        "texts cannot be checked",
+        install::vale(workspace).and_then(|_| install::typos(workspace).map(drop)),
+    ));
     let mut code = ExitCode::SUCCESS;
     for (consequence, installed) in all {
         if let Err(error) = installed {

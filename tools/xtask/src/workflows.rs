@@ -1,0 +1,21 @@
+//! The workflows in .github: actionlint checks that they work, zizmor that they give nothing away. Neither uses the network.
+
+use anyhow::Result;
+
+use crate::{
+    install,
+    shell::Workspace,
+    step::{self, Outcome},
+};
+
+/// `cargo xtask test`'s step.
+pub(crate) fn check(workspace: &Workspace) -> Result<Outcome> {
+    let mut actionlint = workspace.command(install::actionlint(workspace)?);
+    // It would start these if they were installed, and the result would depend on the machine.
+    actionlint.args(["-shellcheck=", "-pyflakes="]);
+    let works = step::check(&mut actionlint, "correct the workflow")?;
+    let mut zizmor = workspace.command(install::zizmor(workspace)?);
+    zizmor.args(["--offline", "--no-progress", "--quiet", ".github"]);
+    let is_safe = step::check(&mut zizmor, "correct the workflow as the finding describes")?;
+    Ok(works.and(is_safe))
+}
