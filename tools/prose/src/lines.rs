@@ -66,7 +66,7 @@ pub(crate) fn template(source: &str) -> Page {
     page
 }
 
-/// Text that is prose but for what a template puts into it.
+/// Text that is prose except for what a template puts into it.
 pub(crate) fn text(source: &str) -> Page {
     let lines: Vec<_> = source.lines().map(without_templates).collect();
     Page::verbatim(&(lines.join("\n") + "\n"))
