@@ -115,11 +115,11 @@ pub(super) const CASES: &[Case] = &[
     ),
     case(
         "serviceAccount.create=false",
-        &["serviceAccount.name must name one"],
+        &["serviceAccount.name must name an existing service account"],
     ),
     case(
         r#"watchNamespaces=["a"],test.namespace="b""#,
-        &["test.namespace is \"b\", which is none of watchNamespaces"],
+        &["test.namespace is \"b\", which is not in watchNamespaces"],
     ),
     case(
         r#"extraEnv=[{"name":"PERFRUN_WATCH_NAMESPACES","value":"x"}]"#,
