@@ -109,7 +109,7 @@ fn every_query_of_the_dashboards_of_runs_has_data_of_local_runs_that_agree_with_
     ]
     .map(|(run, workload)| scope(run, workload, from, to));
     let without = [(
-        "Time held back by CPU limits",
+        "Time throttled by CPU limits",
         "nobody limits the CPU of local nodes",
     )];
     runtime.block_on(async {

@@ -101,7 +101,7 @@ fn every_query_of_every_dashboard_has_data_that_agree_with_results() {
             .map(|(name, run)| scope(name, run.spec.workload.name()))
             .collect();
         let without = [(
-            "Time held back by CPU limits",
+            "Time throttled by CPU limits",
             "pods of this cluster may see no cpu.stat",
         )];
         let mut dashboards = all()?;

@@ -56,7 +56,7 @@ const ONLY: &[Only] = &[
         titles: &[
             "Delay: configured and measured",
             "Loss: configured and measured",
-            "Packets by what became of them",
+            "Packets by fate",
             "Lateness of packets",
         ],
         letters: &[],
@@ -115,7 +115,7 @@ const ONLY: &[Only] = &[
     },
     Only {
         dashboard: OVERVIEW,
-        titles: &["What limits the trust in results"],
+        titles: &["Flags that limit trust in results"],
         letters: &[],
         workloads: &[],
         why: "nothing may limit it",
