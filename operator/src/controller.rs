@@ -20,9 +20,9 @@ use kube::{
 };
 use perfrun_api::{
     cluster::{MANAGER, RUN_LABEL},
-    plan::Plan,
     spec::{PerfRun, PerfRunStatus},
 };
+use perfrun_contract::plan::Plan;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 use strum::IntoStaticStr;

@@ -5,12 +5,15 @@ use std::{collections::BTreeMap, time::Duration};
 use jiff::{SignedDuration, Timestamp};
 use perfrun_api::{
     cluster::condition,
-    node::Reason,
-    plan::{Plan, PlannedNode},
-    results::{RunState, SummaryRow},
-    spec::{PerfRunSpec, PerfRunStatus, Phase},
+    spec::{PerfRunSpec, PerfRunStatus},
 };
 use perfrun_conductor::Cause;
+use perfrun_contract::{
+    node::Reason,
+    plan::{Plan, PlannedNode},
+    run::{Phase, RunState},
+    summary::SummaryRow,
+};
 
 use crate::{
     links::{Links, NOT_EFFECTIVE},
@@ -486,7 +489,7 @@ fn missing(plan: &Plan, facts: &Facts<'_>) -> Vec<NewPod> {
         .filter(|node| alive(facts.pods, &node.name).is_none())
         .map(new)
         .collect();
-    missing.sort_by_key(|pod| pod.node.role == perfrun_api::plan::Role::Client);
+    missing.sort_by_key(|pod| pod.node.role == perfrun_contract::node::Role::Client);
     missing
 }
 

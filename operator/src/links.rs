@@ -6,7 +6,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use perfrun_api::{node::Reason, results::TrialRecord};
+use perfrun_contract::{node::Reason, record::TrialRecord};
 
 /// Reason of a condition about links that are as asked for.
 pub const AS_ASKED_FOR: &str = "AsAskedFor";
@@ -64,10 +64,9 @@ impl Links {
 
 #[cfg(test)]
 mod tests {
-    use perfrun_api::{
-        node::Measured,
-        plan::Role,
-        results::{LinkCheck, LinkRecord, NodeRecord, TrialFailure},
+    use perfrun_contract::{
+        node::{Measured, Role},
+        record::{LinkCheck, LinkRecord, NodeRecord, TrialFailure},
     };
     use perfrun_link::{Kind, Mode};
 

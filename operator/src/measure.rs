@@ -17,11 +17,14 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Client, runtime::reflector::Store};
 use perfrun_api::{
-    plan::Plan,
-    results::{Environment, Isolation, Results, RunState, SCHEMA_VERSION},
+    results::{Results, SCHEMA_VERSION},
     spec::PerfRunSpec,
 };
 use perfrun_conductor::{Cause, Conductor, Event, Options, RunEnd, RunId};
+use perfrun_contract::{
+    plan::Plan,
+    run::{Environment, Isolation, RunState},
+};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -174,7 +177,7 @@ async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) {
                     run_id: run.uid.parse().unwrap_or_else(|_| RunId::random()),
                     already: journal.records().to_vec(),
                     elapsed: Duration::try_from(elapsed).unwrap_or_default(),
-                    ..Options::new(spec.timeouts.clone())
+                    ..Options::new(spec.timeouts.limits())
                 },
                 sink: &mut journal,
                 spares: &nodes,

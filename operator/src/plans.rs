@@ -8,10 +8,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use perfrun_api::{
-    plan::{Plan, plan},
-    spec::PerfRun,
-};
+use perfrun_api::{planning::plan, spec::PerfRun};
+use perfrun_contract::plan::Plan;
 
 use crate::{decide::Need, observe::Trouble};
 

@@ -7,9 +7,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::runtime::events::{Event, EventType};
 use perfrun_api::{
     cluster::condition::{ACCEPTED, COMPLETE, LINKS_VERIFIED, PROVISIONED, RUNNING},
-    results::{Metric, SummaryRow},
-    spec::{PerfRunStatus, Phase, TrialCounts},
+    spec::{PerfRunStatus, TrialCounts},
 };
+use perfrun_contract::{record::Metric, run::Phase, summary::SummaryRow};
 
 use crate::{
     decide::{Counts, Progress, Stage},

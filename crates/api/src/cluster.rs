@@ -14,9 +14,10 @@ use std::{
 };
 
 use flate2::{Compression, read::MultiGzDecoder, write::GzEncoder};
+use perfrun_contract::record::TrialRecord;
 use thiserror::Error;
 
-use crate::results::{Results, TrialRecord};
+use crate::results::Results;
 
 /// Label of everything that belongs to a run: its name.
 pub const RUN_LABEL: &str = "perfrun.io/run";
@@ -26,8 +27,6 @@ pub const NODE_LABEL: &str = "perfrun.io/node";
 pub const ROLE_LABEL: &str = "perfrun.io/role";
 /// Label of a pod: 0 for the first pod of a node, 1 for the one that replaced it, and so on.
 pub const INCARNATION_LABEL: &str = "perfrun.io/incarnation";
-/// Prefix of labels and annotations that belong to perfrun; pod templates cannot set them.
-pub const RESERVED_PREFIX: &str = "perfrun.io/";
 /// Label that says what made an object: [`MANAGER`].
 pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 /// Field manager of the operator, and the value of [`MANAGED_BY_LABEL`].

@@ -6,207 +6,29 @@ mod names;
 mod points;
 mod support;
 
-use std::{
-    collections::{BTreeSet, HashSet},
-    num::NonZeroU64,
-};
+use std::collections::{BTreeSet, HashSet};
 
-pub use perfrun_contract::{
+use perfrun_contract::{
+    matrix::{Stack, StackName},
+    network::{Conditions, NONE},
     node::Role,
-    parameters::{Amount, Echo, Parameters},
-    support::unsupported,
+    parameters::Parameters,
+    plan::{Cell, Names, Order, Plan, PlannedNode, Skipped, Trial, cell_id},
 };
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+pub use self::bounds::{CELLS_MAX, MEASUREMENTS_MAX, NODES_MAX, TRIALS_MAX};
 use self::{
     bounds::Size,
     loads::loads,
     names::{Sides, side},
     points::{Axes, Point},
-};
-pub use self::{
-    bounds::{CELLS_MAX, MEASUREMENTS_MAX, NODES_MAX, TRIALS_MAX},
-    names::Names,
+    support::unsupported,
 };
 use crate::{
-    matrix::{Stack, Transport},
-    network::{Conditions, Impossible, NONE, preset},
-    spec::{Order, PerfRunSpec, StackName},
+    network::{Impossible, preset},
+    spec::PerfRunSpec,
 };
-
-/// A link without a rate is held to be this fast, as for its queue.
-const UNLIMITED_BITS_PER_SECOND: u64 = 10_000_000_000;
-
-/// Linux' own default for receiving.
-const TCP_WINDOW_MIN: u64 = 6 << 20;
-
-/// The most that TCP can announce (RFC 7323: 65535 × 2^14).
-const TCP_WINDOW_MAX: u64 = 65_535 << 14;
-
-/// What a run does: its nodes, its cells, and its trials in running order.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Plan {
-    /// Nodes to start.
-    pub nodes: Vec<PlannedNode>,
-    /// Conditions of the links; none at all, if links are left as they are throughout the run.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub networks: Vec<Conditions>,
-    /// Cells to measure.
-    pub cells: Vec<Cell>,
-    /// Cells of the matrix that cannot be measured.
-    pub skipped: Vec<Skipped>,
-    /// Trials in running order.
-    pub trials: Vec<Trial>,
-}
-
-/// A node to start.
-#[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PlannedNode {
-    /// Unique name, e.g. `client-0` or `server-0-next`.
-    pub name: String,
-    /// What the node does.
-    pub role: Role,
-    /// The stack variant whose image and environment the node has; none: the default ones.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub variant: Option<String>,
-}
-
-/// One point of the matrix: a pair of stacks, a transport, a network and the workload's parameters.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Cell {
-    /// Unique in the plan and stable for a document, e.g. `libp2p.litep2p.tcp.upload-64Mi`, or with a network other than
-    /// `none` at its end, `libp2p.litep2p.tcp.upload-64Mi.wan`.
-    pub id: String,
-    /// The stack that dials, and the one that listens, by the names of the matrix.
-    pub client: StackName,
-    /// The stack that listens.
-    pub server: StackName,
-    /// What `client` is, or is a variant of.
-    pub client_stack: Stack,
-    /// What `server` is, or is a variant of.
-    pub server_stack: Stack,
-    /// The transport.
-    pub transport: Transport,
-    /// The name of the conditions of its links.
-    #[serde(default = "unimpaired", skip_serializing_if = "is_unimpaired")]
-    pub network: String,
-    /// What is done.
-    pub parameters: Parameters,
-    /// Names of the client nodes.
-    pub clients: Names,
-    /// Names of the server nodes; none, if each client node is its own server.
-    pub servers: Names,
-    /// Names of the relay nodes; none, unless clients reach servers through one.
-    #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
-    pub relays: Names,
-    /// Peers in each client node.
-    pub peers_per_client: u32,
-}
-
-impl Cell {
-    /// The pair as tables head it, e.g. `libp2p → litep2p`, or `raw` for the baseline.
-    pub fn pair(&self) -> String {
-        if self.is_raw() && self.client == self.server {
-            self.client.to_string()
-        } else {
-            format!("{} → {}", self.client, self.server)
-        }
-    }
-
-    /// Why it cannot be measured, if so.
-    fn unsupported(&self) -> Option<String> {
-        unsupported(
-            self.client_stack,
-            self.server_stack,
-            self.transport,
-            &self.parameters,
-        )
-        .or_else(|| support::apart(self))
-        .or_else(|| support::uneven(self))
-    }
-
-    /// Whether this is the baseline without a peer-to-peer stack.
-    pub fn is_raw(&self) -> bool {
-        self.client_stack == Stack::Raw && self.server_stack == Stack::Raw
-    }
-
-    /// Whether nodes of this role are processes of their own, with CPU time and memory of their own. A server in memory is in its
-    /// client's.
-    pub fn has_process(&self, role: Role) -> bool {
-        !(self.transport.is_in_process() && role == Role::Server)
-    }
-
-    /// Peers in each server node, where clients reach them through a relay; otherwise a server node is one peer.
-    pub fn sources_per_server(&self) -> u32 {
-        match &self.parameters {
-            Parameters::RelayStress { sources, .. } => sources / (self.servers.len().max(1) as u32),
-            _ => 1,
-        }
-    }
-
-    /// Names of all its nodes, in the order in which they are prepared.
-    pub fn nodes(&self) -> impl Iterator<Item = &String> {
-        [&self.relays, &self.servers, &self.clients]
-            .into_iter()
-            .flat_map(|names| names.iter())
-    }
-}
-
-impl Plan {
-    /// The largest TCP window that its networks call for, in bytes; nothing, if links are left as they are. Twice the
-    /// bandwidth-delay product, of 10 Gbit/s where a network has no rate: the kernel counts headers, too.
-    pub fn tcp_window_bytes(&self) -> Option<u64> {
-        let bytes = |network: &Conditions| {
-            let rate = network
-                .all()
-                .map(|way| {
-                    way.rate_bits_per_second
-                        .map_or(UNLIMITED_BITS_PER_SECOND, NonZeroU64::get)
-                })
-                .fold(0, u64::max);
-            let product = rate as f64 / 8.0 * network.round_trip().as_secs_f64();
-            ((2.0 * product) as u64).clamp(TCP_WINDOW_MIN, TCP_WINDOW_MAX)
-        };
-        self.networks.iter().map(bytes).max()
-    }
-}
-
-fn unimpaired() -> String {
-    NONE.to_owned()
-}
-
-fn is_unimpaired(network: &String) -> bool {
-    network == NONE
-}
-
-/// A cell that cannot be measured, and why.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Skipped {
-    /// What the cell would have been called.
-    pub id: String,
-    /// Why it cannot be measured.
-    pub reason: String,
-}
-
-/// One execution of a cell.
-#[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Trial {
-    /// Unique in the run, e.g. `c3.w0` or `c3.i7`.
-    pub id: String,
-    /// Index of the cell in the plan.
-    pub cell: usize,
-    /// Number of the repetition, from 0.
-    pub iteration: u32,
-    /// Recorded, but left out of all statistics.
-    pub warmup: bool,
-}
 
 /// Why there is no plan.
 #[derive(Debug, Error, PartialEq)]
@@ -324,7 +146,7 @@ fn content(spec: &PerfRunSpec) -> Result<Content, Error> {
         for point in axes.points(network) {
             for load in &loads {
                 let cell = cell(spec, &mut sides, &point, load.clone())?;
-                match cell.unsupported() {
+                match unsupported(&cell) {
                     Some(reason) => skipped.push(Skipped { id: cell.id, reason }),
                     None => measured.push(cell),
                 }
@@ -397,7 +219,7 @@ fn with_baseline(spec: &PerfRunSpec, sides: &mut Sides<'_>, cells: Vec<Cell>) ->
             network: &measured.network,
         };
         let cell = cell(spec, sides, &point, measured.parameters.clone())?;
-        if cell.unsupported().is_none() && ids.insert(cell.id.clone()) {
+        if unsupported(&cell).is_none() && ids.insert(cell.id.clone()) {
             baseline.push(cell);
         }
     }
@@ -445,22 +267,6 @@ fn cell(
     })
 }
 
-/// What a cell of these is called.
-pub fn cell_id(
-    client: &str,
-    server: &str,
-    transport: Transport,
-    parameters: &Parameters,
-    network: &str,
-) -> String {
-    let id = format!("{client}.{server}.{transport}.{parameters}");
-    if network == NONE {
-        id
-    } else {
-        format!("{id}.{network}")
-    }
-}
-
 /// The stack behind a name.
 fn stack(spec: &PerfRunSpec, name: &StackName) -> Result<Stack, Error> {
     let listed = spec.stacks.iter().find(|listed| listed.name == name.0);
@@ -468,12 +274,6 @@ fn stack(spec: &PerfRunSpec, name: &StackName) -> Result<Stack, Error> {
         .map(|listed| listed.stack)
         .or_else(|| name.0.parse().ok())
         .ok_or_else(|| Error::UnknownStack(name.clone()))
-}
-
-/// The variant that needs nodes of its own, if the name is one.
-fn variant<'a>(spec: &'a PerfRunSpec, name: &StackName) -> Option<&'a str> {
-    let listed = spec.stacks.iter().find(|listed| listed.name == name.0)?;
-    Some(listed.name.as_str())
 }
 
 /// All nodes of the cells. A cell has all nodes of a side, or none of them.

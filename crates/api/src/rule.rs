@@ -3,7 +3,8 @@
 
 use kube::core::Rule;
 
-use crate::cluster::RESERVED_PREFIX;
+/// Prefix of labels and annotations that belong to perfrun; pod templates cannot set them.
+const RESERVED_PREFIX: &str = "perfrun.io/";
 
 /// How a duration is written. Checked in the same rule as the bounds, so that nonsense gets the sentence too and not
 /// the evaluation error of `duration()`.

@@ -7,14 +7,18 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema, core::Duration};
+use perfrun_contract::{
+    matrix::{Stack, StackName, Transport},
+    network::NONE,
+    plan::Order,
+    run::{Limits, Phase, Settings},
+    summary::SummaryRow,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use strum::{AsRefStr, Display};
 
 use crate::{
-    matrix::Transport,
     network::{self, Network},
-    results::SummaryRow,
     rule,
     structural::{structural, terse},
     workload::Workload,
@@ -95,6 +99,20 @@ pub struct PerfRunSpec {
     pub cancel: bool,
 }
 
+impl PerfRunSpec {
+    /// The numbers of nodes and repetitions.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            servers: self.topology.servers,
+            clients: self.topology.clients,
+            peers_per_client: self.topology.peers_per_client,
+            iterations: self.iterations,
+            warmup: self.warmup,
+            order: self.order,
+        }
+    }
+}
+
 /// The cross product of client stacks, server stacks, transports and networks, refined by `include` and `exclude`.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -136,17 +154,6 @@ pub struct Matrix {
     /// kernel give at best. Substreams have no such baseline.
     #[serde(default = "default_true")]
     pub raw_baseline: bool,
-}
-
-/// The name of a stack: `libp2p`, `litep2p`, `raw`, or an entry of `stacks`.
-#[derive(Clone, Debug, Deserialize, Eq, Hash, JsonSchema, Ord, PartialEq, PartialOrd, Serialize)]
-#[serde(transparent)]
-pub struct StackName(#[schemars(length(min = 1, max = 63))] pub String);
-
-impl std::fmt::Display for StackName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
 }
 
 /// One combination of the matrix, complete.
@@ -194,7 +201,7 @@ pub struct StackVariant {
     #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$') && !(self in ['libp2p', 'litep2p', 'raw'])").message("must be 1 to 40 lower-case letters, digits and '-', begin and end with a letter or digit, and not be built in (libp2p, litep2p, raw)"))]
     pub name: String,
     /// The stack that it is a variant of.
-    pub stack: crate::matrix::Stack,
+    pub stack: Stack,
     /// Container image with another build of the node. A local run takes the program given by `--node NAME=PATH`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
@@ -203,17 +210,6 @@ pub struct StackVariant {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 64))]
     pub env: BTreeMap<String, String>,
-}
-
-/// Running order of the trials.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Order {
-    /// One iteration of every cell, then the next.
-    #[default]
-    Interleaved,
-    /// All iterations of a cell, then the next cell.
-    Sequential,
 }
 
 /// How many nodes there are and where they run.
@@ -409,26 +405,6 @@ pub struct PerfRunStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// Where a run stands.
-#[derive(
-    AsRefStr, Clone, Copy, Debug, Default, Deserialize, Display, Eq, Hash, JsonSchema, PartialEq, Serialize,
-)]
-pub enum Phase {
-    /// Accepted or waiting; nothing is running yet.
-    #[default]
-    Pending,
-    /// Nodes are being started.
-    Provisioning,
-    /// Trials are being run.
-    Running,
-    /// Ended, with every trial measured or skipped for a stated reason.
-    Succeeded,
-    /// Ended, with a reason in the conditions.
-    Failed,
-    /// Stopped on request.
-    Cancelled,
-}
-
 /// Trials of a run by what became of them.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -482,6 +458,17 @@ impl Default for Timeouts {
     }
 }
 
+impl Timeouts {
+    /// The timeouts as plain durations.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            provision: self.provision.into(),
+            trial: self.trial.into(),
+            run: self.run.into(),
+        }
+    }
+}
+
 fn default_stacks() -> Vec<StackName> {
     ["libp2p", "litep2p"]
         .map(|name| StackName(name.to_owned()))
@@ -493,7 +480,7 @@ fn default_transports() -> Vec<Transport> {
 }
 
 fn default_networks() -> Vec<String> {
-    vec![network::NONE.to_owned()]
+    vec![NONE.to_owned()]
 }
 
 fn default_iterations() -> u32 {

@@ -4,15 +4,15 @@ use kube::{
     KubeSchema,
     core::{Duration, Rule},
 };
-pub use perfrun_contract::workload::{Direction, OpenMode, RelayLimits, RelayPath, Timing};
+use perfrun_contract::{
+    matrix::{Identity, Negotiation, Protocol},
+    quantity::ByteSize,
+    workload::{Direction, OpenMode, RelayLimits, RelayPath, Timing},
+};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    matrix::{Identity, Negotiation, Protocol},
-    quantity::ByteSize,
-    rule,
-};
+use crate::rule;
 
 /// What to measure. Exactly one workload is set.
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]

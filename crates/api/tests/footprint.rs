@@ -11,7 +11,7 @@ use std::{
 
 use perfrun_api::{
     document,
-    plan::{Error, plan},
+    planning::{Error, plan},
     spec::PerfRunSpec,
 };
 

@@ -114,7 +114,7 @@ impl Page {
         if !self.shared.view.borrow().is_last() {
             return;
         }
-        *lock(&self.shared.report) = perfrun_report::html(results);
+        *lock(&self.shared.report) = perfrun_report::html(&results.account());
         let mut read = self.shared.read.subscribe();
         // Who watches listens for views.
         let watching = self.shared.view.receiver_count();

@@ -22,7 +22,7 @@ pub fn report(args: &args::Report) -> anyhow::Result<()> {
     let results = store::read(&args.results)?;
     print(&rendered(&results, args.output)?)?;
     if let Some(folder) = &args.svg {
-        let plots = perfrun_report::plots(&results);
+        let plots = perfrun_report::plots(&results.account());
         ensure!(
             !plots.is_empty(),
             "there is nothing to draw: no trial was completed"
@@ -30,7 +30,7 @@ pub fn report(args: &args::Report) -> anyhow::Result<()> {
         write(folder, plots)?;
     }
     if let Some(folder) = &args.csv {
-        let files = perfrun_report::echo_csv(&results);
+        let files = perfrun_report::echo_csv(&results.account());
         ensure!(
             !files.is_empty(),
             "there is nothing to write: no trial of an echo was completed"
@@ -54,11 +54,11 @@ fn write<N: AsRef<Path>>(folder: &Path, files: Vec<(N, String)>) -> anyhow::Resu
 /// Results as they are printed.
 pub fn rendered(results: &Results, format: Format) -> anyhow::Result<String> {
     Ok(match format {
-        Format::Table => perfrun_report::terminal(results, terminal_width()),
-        Format::Md => perfrun_report::markdown(results),
+        Format::Table => perfrun_report::terminal(&results.account(), terminal_width()),
+        Format::Md => perfrun_report::markdown(&results.account()),
         Format::Json => serde_json::to_string_pretty(results).context("failed to encode the results")? + "\n",
-        Format::Csv => perfrun_report::samples_csv(results),
-        Format::Html => perfrun_report::html(results),
+        Format::Csv => perfrun_report::samples_csv(&results.account()),
+        Format::Html => perfrun_report::html(&results.account()),
     })
 }
 
@@ -68,7 +68,7 @@ pub fn show(store: &Store, json: bool) -> anyhow::Result<()> {
         let json = serde_json::to_string(store.results()).context("failed to encode the results")?;
         return print(&format!("{json}\n"));
     }
-    let tables = perfrun_report::terminal(store.results(), terminal_width());
+    let tables = perfrun_report::terminal(&store.results().account(), terminal_width());
     let folder = store.folder().display();
     print(&format!("{tables}\nResults are in {folder}\n"))
 }

@@ -12,11 +12,12 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 use perfrun_api::{
-    plan::{Plan, plan},
-    results::{self, Results, RunState},
+    planning::plan,
+    results::{self, Results},
     spec::{PerfRun, PerfRunSpec},
 };
 use perfrun_conductor::{Conductor, Event, Options, Progress, RunEnd};
+use perfrun_contract::{plan::Plan, run::RunState};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -381,7 +382,7 @@ async fn measure(
                 plan: &plan,
                 options: Options {
                     already: trials,
-                    ..Options::new(spec.timeouts)
+                    ..Options::new(spec.timeouts.limits())
                 },
                 sink: store,
                 spares: &nodes,

@@ -7,8 +7,8 @@ use std::{
 };
 
 use anyhow::Context;
-use perfrun_api::network::Conditions;
-use perfrun_api::plan::{Plan, plan};
+use perfrun_api::planning::plan;
+use perfrun_contract::{network::Conditions, plan::Plan};
 
 use crate::{args, label, print, read_documents};
 

@@ -25,13 +25,17 @@ use std::{
 use async_trait::async_trait;
 use jiff::Timestamp;
 use perfrun_api::{
-    node::Info,
-    plan::Plan,
-    quantity::ByteSize,
-    results::{Environment, Isolation, NodeProgram, Results, RunState, SCHEMA_VERSION, TrialRecord},
+    results::{Results, SCHEMA_VERSION},
     spec::PerfRunSpec,
 };
 use perfrun_conductor::{Kept, Sink};
+use perfrun_contract::{
+    node::Info,
+    plan::Plan,
+    quantity::ByteSize,
+    record::TrialRecord,
+    run::{Environment, Isolation, NodeProgram, RunState},
+};
 use rustix::fs::{Access, FlockOperation};
 use thiserror::Error;
 
@@ -336,12 +340,10 @@ impl Store {
 
     /// Writes what is made of the results for people.
     fn write_reports(&self) -> Result<(), Error> {
-        self.write("report.md", perfrun_report::markdown(&self.results).as_bytes())?;
-        self.write("report.html", perfrun_report::html(&self.results).as_bytes())?;
-        self.write(
-            "samples.csv",
-            perfrun_report::samples_csv(&self.results).as_bytes(),
-        )
+        let account = self.results.account();
+        self.write("report.md", perfrun_report::markdown(&account).as_bytes())?;
+        self.write("report.html", perfrun_report::html(&account).as_bytes())?;
+        self.write("samples.csv", perfrun_report::samples_csv(&account).as_bytes())
     }
 
     fn write_results(&self, results: &Results) -> Result<(), Error> {

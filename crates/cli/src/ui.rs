@@ -8,11 +8,11 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use perfrun_api::{
-    plan::Plan,
-    results::{Metric, TrialRecord},
-};
 use perfrun_conductor::{Event, Progress};
+use perfrun_contract::{
+    plan::Plan,
+    record::{Metric, TrialRecord},
+};
 
 pub use self::screen::Screen;
 

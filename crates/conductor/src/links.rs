@@ -20,11 +20,11 @@ use futures::{
     future::{join_all, try_join},
     stream,
 };
-use perfrun_api::{
+use perfrun_contract::{
     network::Conditions,
-    node::{LinkRequest, LinkStatus, ProbeRequest},
-    plan::{Plan, Role, Trial},
-    results::{Leg, LinkCheck, TrialFailure, TrialRecord},
+    node::{LinkRequest, LinkStatus, ProbeRequest, Role},
+    plan::{Plan, Trial},
+    record::{Leg, LinkCheck, TrialFailure, TrialRecord},
 };
 use perfrun_link::{
     Impairment, Link, Prefix, Route,
@@ -39,9 +39,9 @@ use self::{
     unready::{all, unsupported},
 };
 use crate::{
+    attempt::Node,
     client::AgentClient,
     progress::{Event, Progress},
-    trial::Node,
 };
 
 /// A link that is right is judged wrong once in a hundred measurements of each quantity; three times in a row, in a

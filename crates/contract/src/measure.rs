@@ -4,9 +4,10 @@ use std::{collections::BTreeMap, ops::Range};
 
 use crate::{
     histogram::{Recorder, recorder},
-    node::{Distribution, LEAST_BYTES_FOR_A_RATE, Measured, Plateau, Resources, Sample, Transfer},
-    plan::{Amount, Cell, Echo, Parameters, Role},
-    results::{Metric, NodeRecord},
+    node::{Distribution, LEAST_BYTES_FOR_A_RATE, Measured, Plateau, Resources, Role, Sample, Transfer},
+    parameters::{Amount, Echo, Parameters},
+    plan::Cell,
+    record::{Metric, NodeRecord},
     workload::{Direction, OpenMode, Timing},
 };
 

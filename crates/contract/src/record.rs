@@ -1,9 +1,7 @@
-//! What came out of a run: one JSON document, versioned.
+//! What one execution of a trial leaves behind.
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
-pub use perfrun_contract::units::Unit;
 use perfrun_link::{
     Kind, Mode,
     probe::{Finding, Judgement, Measurement, Rate},
@@ -14,104 +12,10 @@ use serde::{Deserialize, Serialize};
 use strum::{AsRefStr, Display, EnumIter, EnumString};
 
 use crate::{
-    node::{Info, Measured, Reason},
-    plan::{Plan, Role, Trial},
-    spec::PerfRunSpec,
+    node::{Measured, Reason, Role},
+    plan::Trial,
+    units::Unit,
 };
-
-/// Version of [`Results`]. It changes when a reader of the previous version would misread a document.
-pub const SCHEMA_VERSION: u32 = 1;
-
-/// The results of one run, complete.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Results {
-    /// [`SCHEMA_VERSION`] of the program that wrote this.
-    #[schemars(extend("const" = SCHEMA_VERSION))]
-    pub schema_version: u32,
-    /// Name of the PerfRun.
-    pub name: String,
-    /// When the run started.
-    #[schemars(with = "String")]
-    pub started: Timestamp,
-    /// When it ended.
-    #[schemars(with = "String")]
-    pub ended: Timestamp,
-    /// Whether it ran to its end.
-    pub state: RunState,
-    /// Why it did not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// What was asked for, all defaults filled in.
-    pub spec: PerfRunSpec,
-    /// What that came to.
-    pub plan: Plan,
-    /// What it ran on.
-    pub environment: Environment,
-    /// Every trial that was run, in running order; a trial that was tried again is here twice.
-    pub trials: Vec<TrialRecord>,
-    /// Statistics of the measured trials, one row for every metric of every cell.
-    pub summary: Vec<SummaryRow>,
-}
-
-/// The JSON Schema (draft 2020-12) of [`Results`].
-pub fn schema() -> serde_json::Value {
-    schemars::schema_for!(Results).into()
-}
-
-/// Whether a run ran to its end.
-#[derive(Clone, Copy, Debug, Deserialize, Display, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
-pub enum RunState {
-    /// Every trial of the plan was run.
-    Complete,
-    /// Stopped by the user; the trials until then are here.
-    Interrupted,
-    /// Ended by an error; the trials until then are here.
-    Failed,
-}
-
-/// What a run ran on.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Environment {
-    /// Version of perfrun.
-    pub perfrun: String,
-    /// How nodes were kept apart.
-    pub isolation: Isolation,
-    /// What each node said of itself.
-    pub nodes: BTreeMap<String, Info>,
-    /// Node programs that the user named, instead of the one that belongs to perfrun.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub programs: Vec<NodeProgram>,
-}
-
-/// A program that nodes ran.
-#[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct NodeProgram {
-    /// The stack variant whose nodes ran it; none: all others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub variant: Option<String>,
-    /// Its absolute path on the machine of the run.
-    pub path: String,
-}
-
-/// How nodes are kept apart.
-#[derive(Clone, Copy, Debug, Deserialize, Display, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Isolation {
-    /// A network namespace each, joined by veth pairs and a bridge, on one machine.
-    #[strum(serialize = "network namespaces on one machine, joined by veth and a bridge")]
-    Namespaces,
-    /// Only processes: all share the loopback interface.
-    #[strum(serialize = "one loopback interface shared by all nodes (no network namespaces)")]
-    Loopback,
-    /// Pods of a Kubernetes cluster.
-    #[strum(serialize = "pods of a Kubernetes cluster")]
-    Pods,
-}
 
 /// One execution of a cell.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
@@ -469,38 +373,4 @@ impl Metric {
         matches!(self.unit(), Unit::BitsPerSecond | Unit::PerSecond | Unit::Share)
             || self == Self::EchoingStreams
     }
-}
-
-/// Statistics of one metric of one cell over its measured trials.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct SummaryRow {
-    /// The cell.
-    pub cell: String,
-    /// What was measured.
-    pub metric: Metric,
-    /// Its unit.
-    pub unit: Unit,
-    /// Trials that count: completed and not warm-up.
-    pub count: u32,
-    /// Median over those trials.
-    pub median: f64,
-    /// Arithmetic mean.
-    pub mean: f64,
-    /// Lower end of the 95 % confidence interval of the median; none below six trials.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ci95_low: Option<f64>,
-    /// Upper end of the same.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ci95_high: Option<f64>,
-    /// Smallest.
-    pub min: f64,
-    /// Largest.
-    pub max: f64,
-    /// Median as a share of the median of the raw baseline's same cell, for rates.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub share_of_raw: Option<f64>,
-    /// Flags that at least one of the trials has.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub flags: Vec<Flag>,
 }

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use perfrun_api::{
+use perfrun_contract::{
     matrix::{Negotiation, Transport},
-    plan::{Cell, Parameters, Plan},
-    results::{Flag, Metric, SummaryRow, TrialRecord},
+    parameters::Parameters,
+    plan::{Cell, Plan},
+    record::{Flag, Metric, TrialRecord},
+    summary::SummaryRow,
 };
 
 use crate::statistics::Statistics;

@@ -12,7 +12,10 @@ mod resources;
 mod source;
 mod substreams;
 
-use perfrun_api::results::{Flag, Isolation, Results, RunState};
+use perfrun_contract::{
+    record::Flag,
+    run::{Account, Isolation, RunState},
+};
 
 pub use links::line as links_line;
 pub(crate) use source::{Pair, Source, paths, push_new};
@@ -37,7 +40,7 @@ pub struct Document {
 }
 
 /// What there is to say of results.
-pub fn document(results: &Results) -> Document {
+pub fn document(results: &Account<'_>) -> Document {
     let source = Source::new(results);
     let mut measurements = bandwidth::tables(&source);
     measurements.extend(substreams::tables(&source));
@@ -48,7 +51,7 @@ pub fn document(results: &Results) -> Document {
     measurements.extend(resources::tables(&source));
     measurements.extend(links::table(results));
     Document {
-        title: results.name.clone(),
+        title: results.name.to_owned(),
         warnings: warnings(results),
         measurements,
         problems: problems::tables(results),
@@ -57,12 +60,11 @@ pub fn document(results: &Results) -> Document {
     }
 }
 
-fn warnings(results: &Results) -> Vec<String> {
+fn warnings(results: &Account<'_>) -> Vec<String> {
     let mut warnings = vec![];
     let (done, all) = (problems::ended(results), results.plan.trials.len());
     let reason = results
         .reason
-        .as_deref()
         .map(|reason| format!(": {reason}"))
         .unwrap_or_default();
     match results.state {
@@ -103,25 +105,25 @@ fn warnings(results: &Results) -> Vec<String> {
     warnings
 }
 
-fn method(results: &Results) -> String {
-    let spec = &results.spec;
-    let warmup = match spec.warmup {
+fn method(results: &Account<'_>) -> String {
+    let settings = results.settings;
+    let warmup = match settings.warmup {
         0 => "no warm-up".to_owned(),
         1 => "after 1 warm-up trial that does not count".to_owned(),
         n => format!("after {n} warm-up trials that do not count"),
     };
-    let interval = match crate::statistics::median_interval_ranks(spec.iterations as usize) {
+    let interval = match crate::statistics::median_interval_ranks(settings.iterations as usize) {
         Some((low, high)) => format!(
             "[low, high] is the distribution-free 95 % confidence interval of the median: order statistics {low} and \
              {high} of {} (exact binomial coverage)",
-            spec.iterations
+            settings.iterations
         ),
         None => "fewer than six trials have no 95 % confidence interval of the median".to_owned(),
     };
-    let count = if spec.iterations == 1 {
+    let count = if settings.iterations == 1 {
         "1 trial".into()
     } else {
-        format!("{} trials", spec.iterations)
+        format!("{} trials", settings.iterations)
     };
     format!("Each value is the median over {count}, {warmup}; {interval}.")
 }

@@ -7,11 +7,8 @@ use std::{
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::runtime::events::EventType;
-use perfrun_api::{
-    document,
-    plan::plan,
-    results::{LinkCheck, TrialRecord},
-};
+use perfrun_api::{document, planning::plan};
+use perfrun_contract::record::{LinkCheck, TrialRecord};
 
 use super::*;
 use crate::plans::Outline;

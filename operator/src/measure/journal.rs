@@ -19,10 +19,10 @@ use kube::{
 };
 use perfrun_api::{
     cluster::{MANAGER, Part, RUN_LABEL, TRIALS_KEY, results_to_parts, trials_from_parts, trials_to_parts},
-    plan::Plan,
-    results::{Results, TrialRecord},
+    results::Results,
 };
 use perfrun_conductor::{Kept, Sink};
+use perfrun_contract::{plan::Plan, record::TrialRecord};
 use tokio::time::{Instant, sleep};
 
 use super::{Shared, Wake, tally::Tally};

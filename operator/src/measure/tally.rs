@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use perfrun_api::{node::Reason, plan::Plan, results::TrialRecord};
+use perfrun_contract::{node::Reason, plan::Plan, record::TrialRecord};
 
 use crate::{
     decide::{Counts, Progress},
@@ -84,7 +84,7 @@ impl Tally {
 
 #[cfg(test)]
 pub mod tests {
-    use perfrun_api::{plan::Trial, results::TrialFailure};
+    use perfrun_contract::{plan::Trial, record::TrialFailure};
 
     use super::*;
 

@@ -2,7 +2,7 @@
 //! what it costs. It takes a minute and a half for each stack and transport, so it is run only when named.
 
 use anyhow::{Context, Result};
-use perfrun_api::results::Metric;
+use perfrun_contract::record::Metric;
 
 use crate::testbed::Testbed;
 

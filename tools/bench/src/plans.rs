@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use perfrun_api::{
     document,
-    plan::{self, plan},
+    planning::{self, plan},
     spec::PerfRun,
 };
 

@@ -1,7 +1,7 @@
 //! Transfers through a relay against the same without one, in turn; on one machine the relay shares its CPUs with both ends.
 
 use anyhow::Result;
-use perfrun_api::results::Metric;
+use perfrun_contract::record::Metric;
 
 use crate::testbed::{Testbed, print_ratio};
 

@@ -2,7 +2,7 @@
 //! takes, and whether the ramp is held. It takes two and a half minutes, so it is run only when named.
 
 use anyhow::{Context, Result};
-use perfrun_api::results::Metric;
+use perfrun_contract::record::Metric;
 
 use crate::testbed::Testbed;
 

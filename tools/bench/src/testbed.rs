@@ -4,12 +4,7 @@ use std::sync::Mutex;
 
 use anyhow::{Context, Result, anyhow};
 use async_trait::async_trait;
-use perfrun_api::{
-    document,
-    plan::{Plan, plan},
-    results::{Metric, TrialRecord},
-    spec::PerfRunSpec,
-};
+use perfrun_api::{document, planning::plan, spec::PerfRunSpec};
 use perfrun_cli::{
     local::Isolation,
     run::{
@@ -19,6 +14,10 @@ use perfrun_cli::{
     ui::Ui,
 };
 use perfrun_conductor::{Conductor, Event, Kept, Options, Sink};
+use perfrun_contract::{
+    plan::Plan,
+    record::{Metric, TrialRecord},
+};
 use tokio_util::sync::CancellationToken;
 
 /// The nodes of one document.
@@ -68,7 +67,7 @@ impl Testbed {
         let mut records = Records::default();
         let conductor = Conductor {
             plan: &plan,
-            options: Options::new(self.spec.timeouts.clone()),
+            options: Options::new(self.spec.timeouts.limits()),
             sink: &mut records,
             spares: &self.nodes,
             progress: &|_: Event<'_>| {},

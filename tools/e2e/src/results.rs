@@ -6,10 +6,11 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
 use perfrun_api::{
     cluster::{Part, RESULTS_KEY, TRIALS_KEY, results_from_parts},
-    plan::plan,
-    results::{Results, RunState, TrialRecord},
+    planning::plan,
+    results::Results,
     spec::PerfRun,
 };
+use perfrun_contract::{record::TrialRecord, run::RunState};
 
 use crate::Scene;
 
@@ -111,7 +112,7 @@ pub fn shape(results: &Results) -> Vec<String> {
         .iter()
         .map(|row| format!("{} {} {}", row.cell, row.metric, row.unit))
         .collect();
-    let report = perfrun_report::markdown(results);
+    let report = perfrun_report::markdown(&results.account());
     let (measurements, _) = report.split_once("\n## Environment").unwrap_or((&report, ""));
     // The line below a header says by its alignment which columns hold values.
     let mut keys = 0;

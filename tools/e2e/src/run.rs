@@ -14,8 +14,9 @@ use perfrun_api::{
         condition::{COMPLETE, RUNNING},
     },
     document,
-    spec::{PerfRun, Phase},
+    spec::PerfRun,
 };
+use perfrun_contract::run::Phase;
 use serde_json::Value;
 
 use crate::{Scene, until};

@@ -1,6 +1,6 @@
 //! The page of metrics.
 
-use crate::metrics::SOURCES;
+use perfrun_contract::metrics::SOURCES;
 
 /// Every family, by who exports it.
 pub fn page() -> String {

@@ -1,6 +1,8 @@
 //! The page of presets.
 
-use crate::network::{NONE, PRESETS};
+use perfrun_contract::network::NONE;
+
+use crate::network::PRESETS;
 
 /// Presets with their figures.
 pub fn page() -> String {

@@ -2,10 +2,11 @@
 
 use strum::IntoEnumIterator;
 
-use crate::{
+use perfrun_contract::{
     matrix::{Identity, Negotiation, Protocol, Stack, Transport},
-    plan::{Amount, Echo, Parameters, unsupported},
+    parameters::{Amount, Echo, Parameters},
     quantity::ByteSize,
+    support::unsupported,
     workload::{Direction, OpenMode, RelayLimits, RelayPath, Timing},
 };
 

@@ -2,8 +2,9 @@
 //! change: a new figure gets a new name.
 
 use kube::core::Rule;
+use perfrun_contract::network::NONE;
 
-use super::{Bursts, Heading, NONE, Network, Way};
+use super::{Bursts, Heading, Network, Way};
 
 /// A network that every document can name.
 #[derive(Clone, Copy, Debug)]

@@ -5,14 +5,19 @@
 
 use std::collections::{BTreeSet, HashSet};
 
+use perfrun_contract::{
+    matrix::{Stack, StackName},
+    node::Role,
+    parameters::Parameters,
+};
+
 use crate::{
-    matrix::Stack,
-    plan::{
-        Error, Parameters, Role,
+    planning::{
+        Error,
         names::{self, side},
         points::{Axes, Point},
     },
-    spec::{PerfRunSpec, StackName},
+    spec::PerfRunSpec,
 };
 
 /// Most cells of a run: those of the matrix, skipped ones among them, and those of the raw baseline. Nobody reads a table of

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use perfrun_contract::parameters::{Amount, Echo, Parameters};
+
 use crate::{
-    plan::{Amount, Echo, Parameters, points::distinct},
+    planning::points::distinct,
     workload::{RelayStress, Workload},
 };
 

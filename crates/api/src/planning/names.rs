@@ -1,46 +1,10 @@
 //! Names of nodes: as many as a run has nodes, however many cells it has.
 
-use std::{collections::HashMap, ops::Deref, sync::Arc};
+use std::collections::HashMap;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize, Serializer};
+use perfrun_contract::{matrix::StackName, node::Role, plan::Names};
 
-use crate::{
-    plan::{Role, variant},
-    spec::{PerfRunSpec, StackName, Topology},
-};
-
-/// Names of nodes. Copies share them.
-#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq)]
-#[schemars(inline)]
-#[serde(from = "Vec<String>")]
-pub struct Names(Arc<[String]>);
-
-impl Deref for Names {
-    type Target = [String];
-
-    fn deref(&self) -> &[String] {
-        &self.0
-    }
-}
-
-impl From<Vec<String>> for Names {
-    fn from(names: Vec<String>) -> Self {
-        Self(names.into())
-    }
-}
-
-impl FromIterator<String> for Names {
-    fn from_iter<I: IntoIterator<Item = String>>(names: I) -> Self {
-        Self(names.into_iter().collect())
-    }
-}
-
-impl Serialize for Names {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.as_ref().serialize(serializer)
-    }
-}
+use crate::spec::{PerfRunSpec, Topology};
 
 /// The nodes of one role and build: those that all cells with this build on this side share.
 pub(super) type Side<'a> = (Role, Option<&'a str>);
@@ -48,6 +12,12 @@ pub(super) type Side<'a> = (Role, Option<&'a str>);
 /// The side that a stack is on.
 pub(super) fn side<'a>(spec: &'a PerfRunSpec, role: Role, stack: &StackName) -> Side<'a> {
     (role, variant(spec, stack))
+}
+
+/// The variant that needs nodes of its own, if the name is one.
+fn variant<'a>(spec: &'a PerfRunSpec, name: &StackName) -> Option<&'a str> {
+    let listed = spec.stacks.iter().find(|listed| listed.name == name.0)?;
+    Some(listed.name.as_str())
 }
 
 /// How many nodes a side has.

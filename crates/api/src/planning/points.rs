@@ -2,10 +2,9 @@
 
 use std::{collections::HashSet, hash::Hash};
 
-use crate::{
-    matrix::Transport,
-    spec::{Matrix, Selector, StackName},
-};
+use perfrun_contract::matrix::{StackName, Transport};
+
+use crate::spec::{Matrix, Selector};
 
 /// A pair of stacks, a transport and a network.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]

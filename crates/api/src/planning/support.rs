@@ -1,11 +1,21 @@
 //! What cells need besides stacks that can do it ([`perfrun_contract::support`]).
 
-use perfrun_contract::parameters::Parameters;
+use perfrun_contract::{network::NONE, parameters::Parameters, plan::Cell, support};
 
-use crate::{network::NONE, plan::Cell};
+/// Why a cell cannot be measured, if so.
+pub(super) fn unsupported(cell: &Cell) -> Option<String> {
+    support::unsupported(
+        cell.client_stack,
+        cell.server_stack,
+        cell.transport,
+        &cell.parameters,
+    )
+    .or_else(|| apart(cell))
+    .or_else(|| uneven(cell))
+}
 
 /// What a transport within one process needs besides the stacks.
-pub(super) fn apart(cell: &Cell) -> Option<String> {
+fn apart(cell: &Cell) -> Option<String> {
     let reason = if !cell.transport.is_in_process() {
         return None;
     } else if cell.client != cell.server {
@@ -19,7 +29,7 @@ pub(super) fn apart(cell: &Cell) -> Option<String> {
 }
 
 /// Peers of a stress test are shared evenly, or nodes would compare with each other only by luck.
-pub(super) fn uneven(cell: &Cell) -> Option<String> {
+fn uneven(cell: &Cell) -> Option<String> {
     let Parameters::RelayStress { sinks, sources, .. } = &cell.parameters else {
         return None;
     };

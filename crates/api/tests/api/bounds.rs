@@ -2,7 +2,7 @@
 
 use perfrun_api::{
     document,
-    plan::{self, CELLS_MAX, Error, MEASUREMENTS_MAX, NODES_MAX, TRIALS_MAX},
+    planning::{self, CELLS_MAX, Error, MEASUREMENTS_MAX, NODES_MAX, TRIALS_MAX},
 };
 
 use crate::fixtures::spec;
@@ -19,7 +19,7 @@ fn variants() -> (String, String) {
 
 /// What a document with these parameters is refused for.
 fn refusal(document: &str) -> Option<Error> {
-    plan::plan(&spec(document)).err()
+    planning::plan(&spec(document)).err()
 }
 
 #[test]
@@ -40,7 +40,10 @@ fn cells() {
                 .join(", "),
         )
     };
-    assert_eq!(plan::cells(&spec(&document(""))).unwrap().len() as u64, CELLS_MAX);
+    assert_eq!(
+        planning::cells(&spec(&document(""))).unwrap().len() as u64,
+        CELLS_MAX
+    );
     // A cell that the cross product has already is not counted twice.
     let known = "{client: v0, server: v1, transport: tcp, network: n1}";
     assert_eq!(refusal(&document(known)), None);
@@ -89,7 +92,7 @@ fn nodes() {
              matrix: {{clients: [{names}], servers: [{names}], rawBaseline: false}}"
         )
     };
-    let plan = plan::plan(&spec(&document(16))).unwrap();
+    let plan = planning::plan(&spec(&document(16))).unwrap();
     assert_eq!(plan.nodes.len() as u64, NODES_MAX);
     let refused = refusal(&document(17)).unwrap();
     assert_eq!(refused, Error::TooManyNodes(NODES_MAX + 16));
@@ -108,7 +111,7 @@ fn a_server_in_memory_is_no_node() {
          topology: {{clients: 32, servers: 100}}"
     );
     assert_eq!(
-        plan::plan(&spec(&document)).unwrap().nodes.len() as u64,
+        planning::plan(&spec(&document)).unwrap().nodes.len() as u64,
         NODES_MAX
     );
 }
@@ -123,7 +126,7 @@ fn trials() {
             counts.join(", ")
         )
     };
-    let plan = plan::plan(&spec(&document(0))).unwrap();
+    let plan = planning::plan(&spec(&document(0))).unwrap();
     assert_eq!(plan.trials.len() as u64, TRIALS_MAX);
     let refused = refusal(&document(1)).unwrap();
     assert_eq!(refused, Error::TooManyTrials(TRIALS_MAX + 100));
@@ -155,7 +158,7 @@ fn measurements() {
 #[test]
 fn a_short_document_that_asks_for_very_much_is_refused() {
     let run = document::parse(include_str!("too-large.yaml")).unwrap().remove(0);
-    assert_eq!(plan::plan(&run.spec), Err(Error::TooManyCells(96_768)));
+    assert_eq!(planning::plan(&run.spec), Err(Error::TooManyCells(96_768)));
 }
 
 #[test]
@@ -171,6 +174,6 @@ fn what_is_left_out_is_not_counted() {
         refusal(&document("{transport: ws}")),
         Some(Error::TooManyCells(17 * 256))
     );
-    let kept = plan::cells(&spec(&document("{client: v3}"))).unwrap();
+    let kept = planning::cells(&spec(&document("{client: v3}"))).unwrap();
     assert_eq!(kept.len(), 17 * 240);
 }

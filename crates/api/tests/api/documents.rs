@@ -2,10 +2,14 @@
 
 use perfrun_api::{
     document::{Error, parse},
+    spec::{PerfRun, Placement},
+    workload::BandwidthProtocol,
+};
+use perfrun_contract::{
     matrix::{Negotiation, Transport},
+    plan::Order,
     quantity::ByteSize,
-    spec::{Order, PerfRun, Placement},
-    workload::{BandwidthProtocol, Direction, Timing},
+    workload::{Direction, Timing},
 };
 use serde::Deserialize;
 

@@ -2,11 +2,8 @@
 
 use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 
-use perfrun_api::{
-    document::parse,
-    plan::{Plan, plan},
-    spec::PerfRun,
-};
+use perfrun_api::{document::parse, planning::plan, spec::PerfRun};
+use perfrun_contract::plan::Plan;
 
 fn examples() -> BTreeMap<String, Vec<PerfRun>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");

@@ -5,12 +5,12 @@ mod relay;
 
 use std::collections::BTreeMap;
 
-use perfrun_api::{
+use perfrun_contract::{
     histogram::{Histogram, recorder},
     measure::{count_mismatch, metrics},
-    node::{Distribution, Measured, Resources, Transfer},
-    plan::{Cell, Role},
-    results::{Metric, NodeRecord},
+    node::{Distribution, Measured, Resources, Role, Transfer},
+    plan::Cell,
+    record::{Metric, NodeRecord},
 };
 
 use crate::fixtures::plan;

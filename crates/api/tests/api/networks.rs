@@ -3,9 +3,10 @@
 use std::{num::NonZeroU64, time::Duration};
 
 use perfrun_api::{
-    network::{Conditions, PRESETS, preset},
-    plan::{self, Error},
+    network::{PRESETS, preset},
+    planning::{self, Error},
 };
+use perfrun_contract::network::Conditions;
 use perfrun_link::{Distribution, Impairment, Jitter, Loss, Ratio};
 
 use crate::fixtures::{cell_ids, plan, spec};
@@ -150,7 +151,7 @@ fn what_differs_in_a_direction_replaces_what_it_names() {
 fn figures_that_only_contradict_each_other_together_are_refused_with_network_and_direction() {
     let document = "workload: {ping: {}}\nmatrix: {networks: [far]}\n\
                     networks: [{name: far, delay: 5ms, jitter: 4ms, toClient: {delay: 1ms}}]";
-    let Err(Error::ImpossibleNetwork(impossible)) = plan::plan(&spec(document)) else {
+    let Err(Error::ImpossibleNetwork(impossible)) = planning::plan(&spec(document)) else {
         panic!("{document}")
     };
     let words = impossible.to_string();
@@ -243,7 +244,7 @@ fn what_describes_nothing_in_a_direction_is_refused() {
         let document = format!(
             "workload: {{ping: {{}}}}\nmatrix: {{networks: [far]}}\nnetworks: [{{name: far, delay: 1ms, {figures}}}]"
         );
-        let said = plan::plan(&spec(&document)).unwrap_err().to_string();
+        let said = planning::plan(&spec(&document)).unwrap_err().to_string();
         assert!(said.contains(words), "{figures}: {said}");
     }
 }
@@ -273,7 +274,7 @@ fn windows_hold_twice_what_is_on_its_way() {
 
 #[test]
 fn links_of_a_relay_are_like_the_others_unless_they_are_said() {
-    use perfrun_api::plan::Role::{Client, Relay, Server};
+    use perfrun_contract::node::Role::{Client, Relay, Server};
     let delay = |conditions: &Conditions, from, to| {
         let impairment = conditions.between(from, to).unwrap();
         impairment.delay.as_millis()

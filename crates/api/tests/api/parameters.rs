@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use perfrun_api::{
+use perfrun_contract::{
     matrix::{Identity, Negotiation, Protocol},
-    plan::{Amount, Echo, Parameters},
+    parameters::{Amount, Echo, Parameters},
     quantity::ByteSize,
     workload::{Direction, OpenMode, Timing},
 };

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use perfrun_api::{
-    matrix::Stack,
-    plan::{self, Error, Parameters, Plan, PlannedNode, Role, Trial},
-    spec::StackName,
+use perfrun_api::planning::{self, Error};
+use perfrun_contract::{
+    matrix::{Stack, StackName},
+    node::Role,
+    parameters::Parameters,
+    plan::{Plan, PlannedNode, Trial},
 };
 
 use crate::fixtures::{cell_ids, plan, spec};
@@ -247,7 +249,7 @@ fn a_matrix_without_a_runnable_cell_is_refused_with_all_reasons() {
     let spec = spec(
         "workload: {substreams: {counts: [1, 101]}}\nmatrix: {clients: [litep2p, raw], servers: [litep2p, raw], transports: [tcp-tls]}",
     );
-    let error = plan::plan(&spec).unwrap_err();
+    let error = planning::plan(&spec).unwrap_err();
     let Error::NoRunnableCell(skipped) = &error else {
         panic!("{error}")
     };
@@ -266,13 +268,13 @@ fn a_baseline_alone_is_nothing_to_run() {
     let spec = spec(&format!(
         "{PING}\nmatrix: {{clients: [litep2p], servers: [litep2p], transports: [tcp-tls]}}"
     ));
-    assert!(matches!(plan::plan(&spec), Err(Error::NoRunnableCell(_))));
+    assert!(matches!(planning::plan(&spec), Err(Error::NoRunnableCell(_))));
 }
 
 #[test]
 fn a_matrix_that_excludes_everything_is_refused() {
     let spec = spec(&format!("{PING}\nmatrix: {{exclude: [{{transport: tcp}}]}}"));
-    assert_eq!(plan::plan(&spec), Err(Error::NoCell));
+    assert_eq!(planning::plan(&spec), Err(Error::NoCell));
 }
 
 #[test]
@@ -287,11 +289,11 @@ fn names_that_validation_would_refuse_are_refused_again() {
     let mut spec = spec(PING);
     spec.matrix.clients = vec![StackName("go-libp2p".into())];
     assert_eq!(
-        plan::plan(&spec),
+        planning::plan(&spec),
         Err(Error::UnknownStack(StackName("go-libp2p".into())))
     );
     spec.workload.ping = None;
-    assert_eq!(plan::plan(&spec), Err(Error::NoWorkload));
+    assert_eq!(planning::plan(&spec), Err(Error::NoWorkload));
 }
 
 #[test]
@@ -299,9 +301,9 @@ fn a_plan_is_the_same_every_time_and_survives_json() {
     let document = spec(
         "workload: {handshakes: {duration: 500ms, inFlight: [1, 10]}}\nmatrix: {transports: [tcp, tcp-tls]}",
     );
-    let once = plan::plan(&document).unwrap();
+    let once = planning::plan(&document).unwrap();
     let twice: Plan = serde_json::from_str(&serde_json::to_string(&once).unwrap()).unwrap();
-    assert_eq!(once, plan::plan(&document).unwrap());
+    assert_eq!(once, planning::plan(&document).unwrap());
     assert_eq!(once, twice);
 }
 
@@ -340,13 +342,13 @@ fn an_echo_that_ends_on_its_ramp_is_refused() {
             "workload: {{echo: {{loads: [{{preset: published-effective}}, {{preset: scenario-1}}], duration: {duration}}}}}"
         ))
     };
-    let refused = plan::plan(&spec("100s")).unwrap_err();
+    let refused = planning::plan(&spec("100s")).unwrap_err();
     assert_eq!(
         refused.to_string(),
         "nothing to run: echo-10x1000 takes 108.9 s to open all streams, one after the other: make \
          workload.echo.duration longer than that, it is 100 s"
     );
-    assert!(plan::plan(&spec("110s")).is_ok());
+    assert!(planning::plan(&spec("110s")).is_ok());
 }
 
 #[test]

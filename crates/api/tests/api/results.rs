@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use perfrun_api::{
+    planning,
+    results::{Results, SCHEMA_VERSION, schema},
+};
+use perfrun_contract::{
     histogram::{Histogram, recorder},
     matrix::Stack,
     node::{Distribution, EchoSample, Info, Measured, Plateau, Reason, Resources, Sample, Transfer},
-    plan,
     quantity::ByteSize,
-    results::{
-        Environment, Flag, Isolation, Metric, NodeProgram, NodeRecord, Results, RunState, SCHEMA_VERSION,
-        SummaryRow, TrialFailure, TrialRecord, schema,
-    },
+    record::{Flag, Metric, NodeRecord, TrialFailure, TrialRecord},
+    run::{Environment, Isolation, NodeProgram, RunState},
+    summary::SummaryRow,
 };
 use serde_json::json;
 
@@ -30,7 +32,7 @@ fn results() -> Results {
          cleanup: {ttlSecondsAfterSuccess: 60}\n\
          iterations: 1",
     );
-    let plan = plan::plan(&spec).unwrap();
+    let plan = planning::plan(&spec).unwrap();
     let mut open = recorder();
     open.record_n(1_234_567, 9).unwrap();
     let measured = Measured {
@@ -108,7 +110,7 @@ fn results() -> Results {
         nodes: BTreeMap::from([(
             "client-0".into(),
             NodeRecord {
-                role: plan::Role::Client,
+                role: Role::Client,
                 measured,
                 link: None,
             },
@@ -213,7 +215,7 @@ fn the_spec_inside_results_can_be_run_again() {
     });
     let again = perfrun_api::document::parse(&document.to_string()).unwrap();
     assert_eq!(again[0].spec, results.spec);
-    assert_eq!(plan::plan(&again[0].spec), Ok(results.plan));
+    assert_eq!(planning::plan(&again[0].spec), Ok(results.plan));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::{
 };
 
 use clap::{Args, Parser, Subcommand};
-use perfrun_api::quantity::{BitRate, Percent};
+use perfrun_contract::quantity::{BitRate, Percent};
 use perfrun_link::{
     Backend, Chance, Distribution, Impairment, Jitter, Loss, Prefix, Ratio, Reorder, impairment,
 };

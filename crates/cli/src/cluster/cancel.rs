@@ -3,7 +3,7 @@
 use std::io::{Write, stderr};
 
 use kube::{ResourceExt, api::Patch};
-use perfrun_api::spec::Phase;
+use perfrun_contract::run::Phase;
 use serde_json::json;
 
 use super::{

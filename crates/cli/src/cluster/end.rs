@@ -1,6 +1,7 @@
 //! What became of a run, and the exit status: pure.
 
-use perfrun_api::spec::{PerfRun, Phase};
+use perfrun_api::spec::PerfRun;
+use perfrun_contract::run::Phase;
 
 use super::stage::{Stage, Why};
 use crate::run::INCOMPLETE;

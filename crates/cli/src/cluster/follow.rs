@@ -5,7 +5,8 @@ use std::{future::Future, time::Duration};
 use anyhow::{anyhow, bail};
 use futures::StreamExt;
 use kube::{ResourceExt, runtime::watcher::watch_object};
-use perfrun_api::spec::{PerfRun, Phase};
+use perfrun_api::spec::PerfRun;
+use perfrun_contract::run::Phase;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 

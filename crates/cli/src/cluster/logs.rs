@@ -9,7 +9,7 @@ use anyhow::anyhow;
 use kube::{ResourceExt, api::ListParams};
 use perfrun_api::{
     cluster::{NODE_LABEL, RUN_LABEL},
-    plan::plan,
+    planning::plan,
     spec::PerfRun,
 };
 use tokio::{

@@ -4,10 +4,8 @@ use std::io::{Write, stderr};
 
 use anyhow::{Context, ensure};
 use kube::ResourceExt;
-use perfrun_api::{
-    plan::{Plan, plan},
-    spec::PerfRun,
-};
+use perfrun_api::{planning::plan, spec::PerfRun};
+use perfrun_contract::plan::Plan;
 use tokio_util::sync::CancellationToken;
 
 use super::{

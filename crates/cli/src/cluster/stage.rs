@@ -3,8 +3,9 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use perfrun_api::{
     cluster::condition,
-    spec::{PerfRun, PerfRunStatus, Phase, TrialCounts},
+    spec::{PerfRun, PerfRunStatus, TrialCounts},
 };
+use perfrun_contract::run::Phase;
 
 /// Where a run stands.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -2,11 +2,12 @@
 
 use std::collections::HashSet;
 
-use perfrun_api::{
-    plan::{self, Plan},
-    results::{Metric, TrialRecord},
-};
+use perfrun_api::planning;
 use perfrun_conductor::Event;
+use perfrun_contract::{
+    plan::Plan,
+    record::{Metric, TrialRecord},
+};
 use perfrun_report::Statistics;
 use serde::Serialize;
 
@@ -187,7 +188,8 @@ impl Cell {
 mod tests {
     use std::collections::BTreeMap;
 
-    use perfrun_api::{document, node::Reason, results::TrialFailure};
+    use perfrun_api::document;
+    use perfrun_contract::{node::Reason, record::TrialFailure};
     use serde_json::json;
 
     use super::*;
@@ -203,7 +205,7 @@ spec:
   iterations: 3
   warmup: 1
 ";
-        plan::plan(&document::parse(document).unwrap()[0].spec).unwrap()
+        planning::plan(&document::parse(document).unwrap()[0].spec).unwrap()
     }
 
     fn record(plan: &Plan, trial: usize, goodput: f64) -> TrialRecord {

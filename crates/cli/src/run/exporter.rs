@@ -15,13 +15,14 @@ use anyhow::Context;
 use axum::{Router, http::header, routing::get};
 use futures::future::join_all;
 use jiff::Timestamp;
-use perfrun_api::{
-    plan::Plan,
-    results::{Results, RunState, TrialRecord},
-    spec::Phase,
-};
+use perfrun_api::results::Results;
 use perfrun_conductor::export::{LOCAL, RunView, page_of_runs};
 use perfrun_conductor::{Cause, Contact, Event};
+use perfrun_contract::{
+    plan::Plan,
+    record::TrialRecord,
+    run::{Phase, RunState},
+};
 use perfrun_metrics::{CONTENT_TYPE, LONGEST_WAIT, Scrapes, merge};
 use tokio::{net::TcpListener, task::AbortHandle};
 use tokio_util::sync::CancellationToken;

@@ -12,13 +12,13 @@ use std::{
 use anyhow::{Context, anyhow, bail, ensure};
 use async_trait::async_trait;
 use futures::future::{join_all, try_join_all};
-use perfrun_api::{
-    plan::{Plan, PlannedNode},
-    results::NodeProgram,
-    spec::PerfRunSpec,
-};
+use perfrun_api::spec::PerfRunSpec;
 use perfrun_conductor::export::LOCAL;
 use perfrun_conductor::{AgentClient, Contact, NodeClient, Nodes, client::Error};
+use perfrun_contract::{
+    plan::{Plan, PlannedNode},
+    run::NodeProgram,
+};
 use rustix::fs::Access;
 use tokio::{
     sync::Mutex,

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use perfrun_api::plan::Plan;
+use perfrun_contract::plan::Plan;
 use serde_json::json;
 
 use crate::{

@@ -2,14 +2,14 @@
 
 use std::{fs, process::Command};
 
-use perfrun_api::results::RunState;
+use perfrun_contract::run::RunState;
+use perfrun_test_kit::skip;
 use serde_json::json;
 
 use crate::{
     document::{self, Document},
     perfrun::{Ended, Mode, Place, Running, entries, results},
 };
-use perfrun_test_kit::skip;
 
 /// Runs perfrun with results in a file system of so many bytes, beside a line of shell, and copies what is there at
 /// the end to `kept`. Nothing, where there cannot be such a file system.

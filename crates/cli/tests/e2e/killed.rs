@@ -2,9 +2,11 @@
 
 use std::{path::Path, thread, time::Duration};
 
-use perfrun_api::{
+use perfrun_api::results::Results;
+use perfrun_contract::{
     node::Reason,
-    results::{Flag, Results, RunState, TrialRecord},
+    record::{Flag, TrialRecord},
+    run::RunState,
 };
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use rustix::process::Signal;

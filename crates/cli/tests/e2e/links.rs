@@ -2,11 +2,14 @@
 
 use std::fs;
 
-use perfrun_api::{
+use perfrun_api::results::Results;
+use perfrun_contract::{
     node::Reason,
-    results::{LinkCheck, Metric, Results, RunState, TrialRecord},
+    record::{LinkCheck, Metric, TrialRecord},
+    run::RunState,
 };
 use perfrun_link::Kind;
+use perfrun_test_kit::skip;
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -14,7 +17,6 @@ use crate::{
     document::{self, Document},
     perfrun::{Ended, Mode, Place, Running, by_attempt, children, eventually, results, send},
 };
-use perfrun_test_kit::skip;
 
 /// The document's pings on these networks, of which it has three of its own. They are so long that the hundredth part of a
 /// round trip, which links may be off, is more than what a busy machine adds.

@@ -2,14 +2,14 @@
 
 use std::{fs, process::Command};
 
-use perfrun_api::results::RunState;
+use perfrun_contract::run::RunState;
+use perfrun_test_kit::skip;
 use serde_json::json;
 
 use crate::{
     document,
     perfrun::{Mode, Place, Running, entries, parsed, results},
 };
-use perfrun_test_kit::skip;
 
 #[test]
 fn tables_go_to_standard_output_and_progress_to_standard_error() {

@@ -13,7 +13,9 @@ use std::{
 };
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use perfrun_api::results::{Results, TrialRecord};
+use perfrun_api::results::Results;
+use perfrun_contract::record::TrialRecord;
+use perfrun_test_kit::skip;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -23,7 +25,6 @@ use crate::{
     document::{self, Document},
     remains,
 };
-use perfrun_test_kit::skip;
 
 /// However slow the machine, whatever takes longer hangs.
 pub const PATIENCE: Duration = Duration::from_secs(90);

@@ -2,7 +2,7 @@
 
 use std::{fs, time::Instant};
 
-use perfrun_api::results::{NodeProgram, RunState};
+use perfrun_contract::run::{NodeProgram, RunState};
 use rustix::process::Signal;
 use serde_json::json;
 

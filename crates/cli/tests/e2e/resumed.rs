@@ -1,6 +1,6 @@
 //! `perfrun run --resume`.
 
-use perfrun_api::results::RunState;
+use perfrun_contract::run::RunState;
 use rustix::process::Signal;
 
 use crate::{

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use perfrun_api::results::RunState;
+use perfrun_contract::run::RunState;
 use rustix::process::Signal;
 
 use crate::{

@@ -2,11 +2,14 @@
 
 use std::fs;
 
-use perfrun_api::{
+use perfrun_api::results::Results;
+use perfrun_contract::{
     matrix::Transport,
-    node::{Distribution, Measured},
-    plan::{Amount, Cell, Parameters, Role},
-    results::{Flag, Metric, Results, RunState, TrialRecord},
+    node::{Distribution, Measured, Role},
+    parameters::{Amount, Parameters},
+    plan::Cell,
+    record::{Flag, Metric, TrialRecord},
+    run::RunState,
     workload::Direction,
 };
 use serde_json::json;

@@ -1,6 +1,6 @@
 //! What comes after a trial, as functions of values.
 
-use perfrun_api::{node::Reason, plan::Trial, results::TrialRecord};
+use perfrun_contract::{node::Reason, plan::Trial, record::TrialRecord};
 
 /// A trial in which a node was lost is tried once more.
 const ATTEMPTS: u32 = 2;
@@ -46,7 +46,7 @@ pub(super) fn next_attempt(already: &[TrialRecord], trial: &Trial) -> Option<u32
 mod tests {
     use std::collections::BTreeMap;
 
-    use perfrun_api::results::TrialFailure;
+    use perfrun_contract::record::TrialFailure;
 
     use super::*;
 

@@ -2,7 +2,10 @@
 
 use std::collections::HashSet;
 
-use perfrun_api::results::{Results, TrialFailure, TrialRecord};
+use perfrun_contract::{
+    record::{TrialFailure, TrialRecord},
+    run::Account,
+};
 
 use super::source::push_new;
 use crate::table::{Cell, Kind, Table};
@@ -10,7 +13,7 @@ use crate::table::{Cell, Kind, Table};
 /// Cells or trials named for one reason; results.json has all of them.
 const NAMED: usize = 4;
 
-pub(super) fn tables(results: &Results) -> Vec<Table> {
+pub(super) fn tables(results: &Account<'_>) -> Vec<Table> {
     [skipped(results), failures(results)]
         .into_iter()
         .flatten()
@@ -18,7 +21,7 @@ pub(super) fn tables(results: &Results) -> Vec<Table> {
 }
 
 /// Trials of the plan that have an end, good or bad.
-pub(super) fn ended(results: &Results) -> usize {
+pub(super) fn ended(results: &Account<'_>) -> usize {
     results
         .trials
         .iter()
@@ -28,14 +31,14 @@ pub(super) fn ended(results: &Results) -> usize {
 }
 
 /// Trials of which no attempt completed.
-pub(super) fn failed(results: &Results) -> usize {
+pub(super) fn failed(results: &Account<'_>) -> usize {
     let completed: HashSet<&str> = ids(results, |record| record.failure.is_none());
     ids(results, |record| record.failure.is_some())
         .difference(&completed)
         .count()
 }
 
-fn ids(results: &Results, filter: impl Fn(&TrialRecord) -> bool) -> HashSet<&str> {
+fn ids<'a>(results: &Account<'a>, filter: impl Fn(&TrialRecord) -> bool) -> HashSet<&'a str> {
     results
         .trials
         .iter()
@@ -44,7 +47,7 @@ fn ids(results: &Results, filter: impl Fn(&TrialRecord) -> bool) -> HashSet<&str
         .collect()
 }
 
-fn skipped(results: &Results) -> Option<Table> {
+fn skipped(results: &Account<'_>) -> Option<Table> {
     let skipped = &results.plan.skipped;
     let mut reasons: Vec<&str> = vec![];
     skipped
@@ -72,7 +75,7 @@ fn skipped(results: &Results) -> Option<Table> {
 }
 
 /// Trials that failed for the same reason in one line.
-fn failures(results: &Results) -> Option<Table> {
+fn failures(results: &Account<'_>) -> Option<Table> {
     let completed = ids(results, |record| record.failure.is_none());
     let mut groups: Vec<(_, Vec<String>)> = vec![];
     for (record, failure) in results

@@ -12,10 +12,8 @@ use kube::{
     api::{DeleteParams, ListParams},
     core::NamespaceResourceScope,
 };
-use perfrun_api::{
-    cluster::RUN_LABEL,
-    spec::{PerfRun, Phase},
-};
+use perfrun_api::{cluster::RUN_LABEL, spec::PerfRun};
+use perfrun_contract::run::Phase;
 use perfrun_e2e::{
     Scene, e2e,
     operators::{number_inside, processes},

@@ -3,11 +3,8 @@
 use std::{env, fs, process::Stdio};
 
 use anyhow::{Context, Result, ensure};
-use perfrun_api::{
-    document,
-    results::Results,
-    spec::{PerfRun, Phase},
-};
+use perfrun_api::{document, results::Results, spec::PerfRun};
+use perfrun_contract::run::Phase;
 use perfrun_e2e::{
     Scene, admission, e2e, repository,
     results::{check_every_trial_once, failures, shape},

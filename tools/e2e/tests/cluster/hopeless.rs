@@ -5,9 +5,9 @@ use kube::api::PostParams;
 use perfrun_api::{
     cluster::condition::{ACCEPTED, COMPLETE, PROVISIONED},
     document,
-    plan::plan,
-    spec::Phase,
+    planning::plan,
 };
+use perfrun_contract::run::Phase;
 use perfrun_e2e::{
     Scene, e2e,
     run::{TINY, message, phase, reason, told},

@@ -3,9 +3,9 @@
 use anyhow::{Context, Result, ensure};
 use perfrun_api::{
     cluster::condition::{COMPLETE, PROVISIONED},
-    results::RunState,
-    spec::{PerfRun, Phase},
+    spec::PerfRun,
 };
+use perfrun_contract::run::{Phase, RunState};
 use perfrun_e2e::{
     Scene, e2e,
     results::check_every_trial_once,

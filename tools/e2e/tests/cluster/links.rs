@@ -10,9 +10,13 @@ use perfrun_api::{
         NODE_LABEL, ROLE_LABEL,
         condition::{COMPLETE, LINKS_VERIFIED},
     },
+    results::Results,
+    spec::PerfRun,
+};
+use perfrun_contract::{
     node::Reason,
-    results::{Metric, Results, TrialRecord},
-    spec::{PerfRun, Phase},
+    record::{Metric, TrialRecord},
+    run::Phase,
 };
 use perfrun_e2e::{
     Scene, e2e,

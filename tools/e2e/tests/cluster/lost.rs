@@ -10,10 +10,9 @@ use k8s_openapi::api::{
 use kube::{Api, ResourceExt, api::DeleteParams};
 use perfrun_api::{
     cluster::{ROLE_LABEL, condition::COMPLETE},
-    node::Reason,
     results::Results,
-    spec::Phase,
 };
+use perfrun_contract::{node::Reason, run::Phase};
 use perfrun_e2e::{
     Scene, e2e,
     lab::Lab,

@@ -7,7 +7,8 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use perfrun_api::{results::Results, spec::Phase};
+use perfrun_api::results::Results;
+use perfrun_contract::run::Phase;
 use perfrun_e2e::{
     Scene,
     results::check_every_trial_once,

@@ -1,10 +1,8 @@
 //! Runs in which peers meet through a relay.
 
 use anyhow::{Context, Result, ensure};
-use perfrun_api::{
-    cluster::condition::LINKS_VERIFIED,
-    results::{Metric, Results},
-};
+use perfrun_api::{cluster::condition::LINKS_VERIFIED, results::Results};
+use perfrun_contract::record::Metric;
 use perfrun_e2e::{
     e2e,
     results::check_every_trial_once,

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use perfrun_api::{metrics::run, node::Measured, plan::Cell, results::Results};
+use perfrun_api::results::Results;
+use perfrun_contract::{metrics::run, node::Measured, plan::Cell};
 
 use super::{Dashboard, Panel, Prometheus, Series, Target, Variable, Variables, empty, labels_of_legend};
 

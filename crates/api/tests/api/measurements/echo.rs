@@ -1,10 +1,10 @@
 //! What echoes achieve.
 
-use perfrun_api::{
+use perfrun_contract::{
     measure::{count_mismatch, metrics},
     node::{Distribution, EchoSample, Measured, Plateau, Resources, Sample},
     plan::Cell,
-    results::Metric,
+    record::Metric,
 };
 
 use super::{MIB, assert_metrics, cell, cpu, histogram, nodes};

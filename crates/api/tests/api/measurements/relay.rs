@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use perfrun_api::{
+use perfrun_contract::{
     measure::{count_mismatch, metrics},
-    node::{Distribution, Measured, Resources, Sample},
-    plan::Role,
-    results::{Metric, NodeRecord},
+    node::{Distribution, Measured, Resources, Role, Sample},
+    record::{Metric, NodeRecord},
 };
 
 use super::{MIB, assert_metrics, cell, cpu, histogram, nodes, received};

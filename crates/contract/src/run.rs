@@ -1,0 +1,142 @@
+//! A whole run: where it stands, how it was set up, and what it left behind.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use strum::{AsRefStr, Display};
+
+use crate::{
+    node::Info,
+    plan::{Order, Plan},
+    record::TrialRecord,
+    summary::SummaryRow,
+};
+
+/// Where a run stands.
+#[derive(
+    AsRefStr, Clone, Copy, Debug, Default, Deserialize, Display, Eq, Hash, JsonSchema, PartialEq, Serialize,
+)]
+pub enum Phase {
+    /// Accepted or waiting; nothing is running yet.
+    #[default]
+    Pending,
+    /// Nodes are being started.
+    Provisioning,
+    /// Trials are being run.
+    Running,
+    /// Ended, with every trial measured or skipped for a stated reason.
+    Succeeded,
+    /// Ended, with a reason in the conditions.
+    Failed,
+    /// Stopped on request.
+    Cancelled,
+}
+
+/// Whether a run ran to its end.
+#[derive(Clone, Copy, Debug, Deserialize, Display, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum RunState {
+    /// Every trial of the plan was run.
+    Complete,
+    /// Stopped by the user; the trials until then are here.
+    Interrupted,
+    /// Ended by an error; the trials until then are here.
+    Failed,
+}
+
+/// What a run ran on.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Environment {
+    /// Version of perfrun.
+    pub perfrun: String,
+    /// How nodes were kept apart.
+    pub isolation: Isolation,
+    /// What each node said of itself.
+    pub nodes: BTreeMap<String, Info>,
+    /// Node programs that the user named, instead of the one that belongs to perfrun.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub programs: Vec<NodeProgram>,
+}
+
+/// A program that nodes ran.
+#[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeProgram {
+    /// The stack variant whose nodes ran it; none: all others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variant: Option<String>,
+    /// Its absolute path on the machine of the run.
+    pub path: String,
+}
+
+/// How nodes are kept apart.
+#[derive(Clone, Copy, Debug, Deserialize, Display, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Isolation {
+    /// A network namespace each, joined by veth pairs and a bridge, on one machine.
+    #[strum(serialize = "network namespaces on one machine, joined by veth and a bridge")]
+    Namespaces,
+    /// Only processes: all share the loopback interface.
+    #[strum(serialize = "one loopback interface shared by all nodes (no network namespaces)")]
+    Loopback,
+    /// Pods of a Kubernetes cluster.
+    #[strum(serialize = "pods of a Kubernetes cluster")]
+    Pods,
+}
+
+/// What a report needs of a run: its results, without the document that asked for them.
+#[derive(Clone, Copy, Debug)]
+pub struct Account<'a> {
+    /// Name of the run.
+    pub name: &'a str,
+    /// When it started.
+    pub started: Timestamp,
+    /// When it ended.
+    pub ended: Timestamp,
+    /// Whether it ran to its end.
+    pub state: RunState,
+    /// Why it did not.
+    pub reason: Option<&'a str>,
+    /// The numbers of nodes and repetitions.
+    pub settings: Settings,
+    /// The plan.
+    pub plan: &'a Plan,
+    /// What it ran on.
+    pub environment: &'a Environment,
+    /// Every attempt of every trial, in running order.
+    pub trials: &'a [TrialRecord],
+    /// Statistics of the measured trials.
+    pub summary: &'a [SummaryRow],
+}
+
+/// The numbers of nodes and repetitions that a run was configured with.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Settings {
+    /// Server nodes.
+    pub servers: u32,
+    /// Client nodes.
+    pub clients: u32,
+    /// Peers in each client node.
+    pub peers_per_client: u32,
+    /// Measured repetitions of each cell.
+    pub iterations: u32,
+    /// Repetitions of each cell before the measured ones.
+    pub warmup: u32,
+    /// Running order of the trials.
+    pub order: Order,
+}
+
+/// How long things may take.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Limits {
+    /// Until all nodes are ready.
+    pub provision: Duration,
+    /// One trial. A workload with a duration has that much more.
+    pub trial: Duration,
+    /// The whole run, from the start of its first node.
+    pub run: Duration,
+}
