@@ -7,16 +7,16 @@ use perfrun_api::{
     cluster::condition,
     spec::{PerfRunSpec, PerfRunStatus},
 };
-use perfrun_conductor::Cause;
 use perfrun_contract::{
-    node::Reason,
+    node::Role,
     plan::{Plan, PlannedNode},
-    run::{Phase, RunState},
+    run::Phase,
     summary::SummaryRow,
+    tally::{Counts, Verdict},
 };
 
 use crate::{
-    links::{Links, NOT_EFFECTIVE},
+    links::Links,
     observe::{NodePod, PodState, Trouble},
     plans::Planned,
     refusal::{REFUSED, UNSUPPORTED},
@@ -67,30 +67,13 @@ pub struct Progress {
     pub links: Links,
 }
 
-/// Trials by what became of them.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Counts {
-    /// Measured.
-    pub completed: u32,
-    /// Ended by an error, in their last attempt.
-    pub failed: u32,
-}
-
 /// How a run's conductor ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// Whether every trial was run.
-    pub state: RunState,
-    /// Why not, for programs.
-    pub cause: Option<Cause>,
-    /// Why not, for people.
-    pub reason: Option<String>,
+    /// How the run ended.
+    pub verdict: Verdict,
     /// How far it came.
     pub progress: Progress,
-    /// Reasons of the trials that failed.
-    pub failures: BTreeMap<Reason, u32>,
-    /// The first failure, for people.
-    pub first_failure: Option<String>,
     /// Statistics.
     pub summary: Vec<SummaryRow>,
     /// Names of the ConfigMaps with the results.
@@ -246,7 +229,7 @@ pub fn decide(facts: &Facts<'_>) -> Decision {
     };
     let running_since = status::since(status, condition::RUNNING, "True");
     match task {
-        Task::Ended(outcome) => ended(plan, outcome, facts),
+        Task::Ended(outcome) => ended(outcome, facts),
         Task::Going(progress) => Decision {
             command: if spec.cancel {
                 Command::Cancel
@@ -316,41 +299,19 @@ fn over(facts: &Facts<'_>) -> Decision {
 }
 
 /// The conductor's end is the run's.
-fn ended(plan: &Plan, outcome: &Outcome, facts: &Facts<'_>) -> Decision {
-    let Counts { completed, failed } = outcome.progress.counts;
-    let total = plan.trials.len();
-    let (reason, message): (&'static str, _) = match (outcome.state, outcome.cause) {
-        (RunState::Complete, _) if failed == 0 => ("Succeeded", format!("all {total} trials were measured")),
-        (RunState::Complete, _) => {
-            let reason = match outcome.failures.keys().collect::<Vec<_>>()[..] {
-                [Reason::Timeout] => "TrialTimeout",
-                [Reason::NodeLost] => "NodeLost",
-                [Reason::ImpairmentNotEffective] => NOT_EFFECTIVE,
-                _ => "TrialsFailed",
-            };
-            let first = outcome.first_failure.as_deref().unwrap_or_default();
-            (
-                reason,
-                format!("{failed} of {total} trials failed; the first: {first}"),
-            )
-        }
-        (RunState::Interrupted, _) => (
-            "Cancelled",
-            format!("cancelled after {completed} of {total} trials"),
-        ),
-        (RunState::Failed, cause) => {
-            let why = outcome.reason.as_deref().unwrap_or("for an unknown reason");
-            let why = format!("{why}; {completed} of {total} trials were measured");
-            (cause.map_or("Internal", Into::into), why)
-        }
-    };
-    let keep = facts.spec.cleanup.keep_pods_on_failure && !matches!(reason, "Succeeded" | "Cancelled");
+fn ended(outcome: &Outcome, facts: &Facts<'_>) -> Decision {
+    let Verdict {
+        phase,
+        reason,
+        message,
+    } = &outcome.verdict;
+    let keep = facts.spec.cleanup.keep_pods_on_failure && *phase == Phase::Failed;
     Decision {
         delete_pods: !keep,
         command: Command::Drop,
         ..Decision::say(Stage::Ended {
-            reason,
-            message,
+            reason: reason.into(),
+            message: message.clone(),
             outcome: Some(Box::new(outcome.clone())),
         })
     }
@@ -489,17 +450,14 @@ fn missing(plan: &Plan, facts: &Facts<'_>) -> Vec<NewPod> {
         .filter(|node| alive(facts.pods, &node.name).is_none())
         .map(new)
         .collect();
-    missing.sort_by_key(|pod| pod.node.role == perfrun_contract::node::Role::Client);
+    missing.sort_by_key(|pod| pod.node.role == Role::Client);
     missing
 }
 
 /// What the status last said of trials.
 fn counted(status: &PerfRunStatus) -> Progress {
     Progress {
-        counts: Counts {
-            completed: status.trials.completed,
-            failed: status.trials.failed,
-        },
+        counts: status::counts(status),
         links: Links::default(),
     }
 }

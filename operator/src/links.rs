@@ -69,9 +69,9 @@ mod tests {
         record::{LinkCheck, LinkRecord, NodeRecord, TrialFailure},
     };
     use perfrun_link::{Kind, Mode};
+    use perfrun_test_kit::records::{completed, failed};
 
     use super::*;
-    use crate::measure::tests::record;
 
     #[test]
     fn networks_are_counted_as_they_are_measured() {
@@ -88,8 +88,8 @@ mod tests {
             )
         );
         links.add("wan", &measured("wan", None));
-        links.add("wan", &record("c1.i1", 0, None));
-        links.add("wan", &record("c1.i2", 0, Some(Reason::Timeout)));
+        links.add("wan", &completed("c1.i1"));
+        links.add("wan", &failed("c1.i2", Reason::Timeout));
         assert!(links.said(2).unwrap().2.starts_with("2 of 2"));
     }
 
@@ -135,7 +135,7 @@ mod tests {
             )
         );
         // Not measured again, and not to be used.
-        links.add("wan", &record("c1.i0", 0, Some(Reason::ImpairmentNotEffective)));
+        links.add("wan", &failed("c1.i0", Reason::ImpairmentNotEffective));
         assert_eq!(links.said(2).unwrap().0, "False");
         links.add("wan", &measured("wan", None));
         assert_eq!(links.said(2).unwrap().0, "True");
@@ -154,7 +154,7 @@ mod tests {
                 reason: Reason::ImpairmentNotEffective,
                 message: message.to_owned(),
             }),
-            ..record("c1.i0", 0, None)
+            ..completed("c1.i0")
         }
     }
 }

@@ -3,9 +3,9 @@
 //! A task that is dropped, with its process or because leadership was lost, leaves its nodes as they are: whoever takes
 //! over finds every trial there or in the journal, and goes on.
 
+mod account;
 mod journal;
 mod pods;
-mod tally;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -20,10 +20,11 @@ use perfrun_api::{
     results::{Results, SCHEMA_VERSION},
     spec::PerfRunSpec,
 };
-use perfrun_conductor::{Cause, Conductor, Event, Options, RunEnd, RunId};
+use perfrun_conductor::{Conductor, Event, Options, RunEnd, RunId};
 use perfrun_contract::{
     plan::Plan,
-    run::{Environment, Isolation, RunState},
+    run::{Cause, Environment, Isolation, RunState},
+    tally::Verdict,
 };
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -156,18 +157,8 @@ async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) {
         false => cancel.run_until_cancelled(nodes.clients()).await,
     };
     let end = match ready {
-        None => RunEnd {
-            state: RunState::Interrupted,
-            cause: None,
-            reason: None,
-            nodes: BTreeMap::new(),
-        },
-        Some(Err(why)) => RunEnd {
-            state: RunState::Failed,
-            cause: Some(Cause::NodeNotReady),
-            reason: Some(why),
-            nodes: BTreeMap::new(),
-        },
+        None => RunEnd::interrupted(),
+        Some(Err(why)) => RunEnd::failed(Cause::NodeNotReady, why),
         Some(Ok(clients)) => {
             let elapsed = Timestamp::now().duration_since(*since);
             let conductor = Conductor {
@@ -188,7 +179,8 @@ async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) {
         }
     };
     let outcome = conclude_with(&job, journal, end).await;
-    tracing::info!(run = run.label(), state = %outcome.state, reason = outcome.reason, "run ended");
+    let Verdict { reason, message, .. } = &outcome.verdict;
+    tracing::info!(run = run.label(), %reason, message, "run ended");
     shared.state().outcome = Some(Box::new(outcome));
     (job.wake)();
 }
@@ -201,14 +193,18 @@ async fn conclude_with(job: &Job, journal: Journal, end: RunEnd) -> Outcome {
         reason,
         nodes,
     } = end;
-    let trials = journal.records().to_vec();
+    let trials = journal.records();
+    let account = journal.account();
+    let progress = account.progress();
+    let verdict = account.trials().verdict(state, cause, reason.as_deref());
     let results = Results {
         schema_version: SCHEMA_VERSION,
         name: job.run.name.clone(),
         started: job.since,
         ended: Timestamp::now(),
         state,
-        reason: reason.clone(),
+        reason,
+        verdict: Some(verdict.clone()),
         spec: job.spec.clone(),
         plan: Plan::clone(&job.plan),
         environment: Environment {
@@ -217,35 +213,24 @@ async fn conclude_with(job: &Job, journal: Journal, end: RunEnd) -> Outcome {
             programs: vec![],
             nodes,
         },
-        summary: perfrun_report::summarize(&job.plan, &trials),
+        summary: perfrun_report::summarize(&job.plan, trials),
         trials: vec![],
     };
     let summary = results.summary.clone();
-    let tally = journal.tally();
-    let (progress, failures) = (tally.progress(), tally.failures());
-    let first_failure = tally.first_failure();
-    let kept = journal.close(results).await;
-    let refused = kept
-        .as_ref()
-        .err()
-        .map(|error| format!("the API server refuses the results: {error}"));
+    let trials = account.trials().clone();
+    let (verdict, kept) = match journal.close(results).await {
+        Ok(kept) => (verdict, kept),
+        Err(error) => {
+            let why = format!("the API server refuses the results: {error}");
+            let cause = Some(Cause::RecordNotKept);
+            (trials.verdict(RunState::Failed, cause, Some(&why)), vec![])
+        }
+    };
     Outcome {
-        state: if refused.is_some() {
-            RunState::Failed
-        } else {
-            state
-        },
-        cause: if refused.is_some() {
-            Some(Cause::RecordNotKept)
-        } else {
-            cause
-        },
-        reason: refused.or(reason),
+        verdict,
         progress,
-        failures,
-        first_failure,
         summary,
-        results: kept.unwrap_or_default(),
+        results: kept,
     }
 }
 
@@ -273,9 +258,4 @@ fn tell(run: &str, event: Event<'_>) {
         | Event::TrialStarted { .. }
         | Event::TrialProgress { .. } => {}
     }
-}
-
-#[cfg(test)]
-pub mod tests {
-    pub use super::tally::tests::record;
 }

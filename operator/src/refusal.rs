@@ -42,7 +42,7 @@ pub fn refusal(error: &kube::Error, namespace: &str, impairs: bool) -> Option<Tr
 #[cfg(test)]
 mod tests {
     use kube::core::Status;
-    use perfrun_conductor::Cause;
+    use perfrun_contract::tally::EndReason;
 
     use super::*;
 
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn the_reason_is_that_of_the_conductor() {
-        assert_eq!(<&str>::from(Cause::ImpairmentUnsupported), UNSUPPORTED);
+        assert_eq!(<&str>::from(EndReason::ImpairmentUnsupported), UNSUPPORTED);
     }
 
     fn error(code: u16, message: &str) -> kube::Error {

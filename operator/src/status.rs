@@ -9,10 +9,10 @@ use perfrun_api::{
     cluster::condition::{ACCEPTED, COMPLETE, LINKS_VERIFIED, PROVISIONED, RUNNING},
     spec::{PerfRunStatus, TrialCounts},
 };
-use perfrun_contract::{record::Metric, run::Phase, summary::SummaryRow};
+use perfrun_contract::{record::Metric, run::Phase, summary::SummaryRow, tally::Counts};
 
 use crate::{
-    decide::{Counts, Progress, Stage},
+    decide::{Progress, Stage},
     links::{AS_ASKED_FOR, NOT_EFFECTIVE},
     plans::Outline,
     refusal::UNSUPPORTED,
@@ -233,24 +233,36 @@ fn phase(conditions: &[Condition]) -> Phase {
 }
 
 fn trials(outline: &Outline, previous: &PerfRunStatus, stage: &Stage) -> TrialCounts {
-    let Counts { completed, failed } = match stage {
+    let counts = match stage {
         Stage::Running(progress) => progress.counts,
         Stage::Ended {
             outcome: Some(outcome),
             ..
         } => outcome.progress.counts,
-        _ => Counts {
-            completed: previous.trials.completed,
-            failed: previous.trials.failed,
-        },
+        _ => counts(previous),
     };
-    let total = u32::try_from(outline.trials).unwrap_or(u32::MAX);
+    let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     TrialCounts {
+        total: number(outline.trials),
+        completed: number(counts.completed),
+        failed: number(counts.failed),
+        skipped: number(outline.skipped),
+        progress: format!("{}/{}", counts.ended(), outline.trials),
+    }
+}
+
+/// The numbers of trials that a status has.
+pub fn counts(status: &PerfRunStatus) -> Counts {
+    let TrialCounts {
         total,
         completed,
         failed,
-        skipped: u32::try_from(outline.skipped).unwrap_or(u32::MAX),
-        progress: format!("{}/{total}", completed + failed),
+        ..
+    } = status.trials;
+    Counts {
+        planned: total as usize,
+        completed: completed as usize,
+        failed: failed as usize,
     }
 }
 

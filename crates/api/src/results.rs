@@ -2,10 +2,12 @@
 
 use jiff::Timestamp;
 use perfrun_contract::{
+    account::Account,
     plan::Plan,
     record::TrialRecord,
-    run::{Account, Environment, RunState, Settings},
+    run::{Environment, RunState},
     summary::SummaryRow,
+    tally::{Tally, Verdict},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -35,6 +37,9 @@ pub struct Results {
     /// Why it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// How it ended. Absent while it is in progress.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
     /// What was asked for, all defaults filled in.
     pub spec: PerfRunSpec,
     /// What that came to.
@@ -53,6 +58,17 @@ pub fn schema() -> serde_json::Value {
 }
 
 impl Results {
+    /// How the run ended. Of one that has not ended, how it would have if it ended now.
+    pub fn verdict(&self) -> Verdict {
+        let now = || self.tally().verdict(self.state, None, self.reason.as_deref());
+        self.verdict.clone().unwrap_or_else(now)
+    }
+
+    /// Which trials completed and failed.
+    pub fn tally(&self) -> Tally {
+        Tally::of(&self.plan, &self.trials)
+    }
+
     /// The results as a report needs them.
     pub fn account(&self) -> Account<'_> {
         let Self {
@@ -61,7 +77,8 @@ impl Results {
             started,
             ended,
             state,
-            reason,
+            reason: _,
+            verdict: _,
             spec,
             plan,
             environment,
@@ -73,7 +90,8 @@ impl Results {
             started: *started,
             ended: *ended,
             state: *state,
-            reason: reason.as_deref(),
+            tally: self.tally(),
+            verdict: self.verdict(),
             settings: spec.settings(),
             plan,
             environment,

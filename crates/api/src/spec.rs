@@ -8,10 +8,11 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema, core::Duration};
 use perfrun_contract::{
+    account::Settings,
     matrix::{Stack, StackName, Transport},
     network::NONE,
     plan::Order,
-    run::{Limits, Phase, Settings},
+    run::{Limits, Phase},
     summary::SummaryRow,
 };
 use schemars::JsonSchema;

@@ -118,7 +118,7 @@ impl Page {
         let mut read = self.shared.read.subscribe();
         // Who watches listens for views.
         let watching = self.shared.view.receiver_count();
-        self.shared.view.send_modify(View::end);
+        self.shared.view.send_modify(|view| view.end(results.verdict()));
         let all = read.wait_for(|read| *read >= watching);
         // A browser that was closed is counted until it is written to.
         let _ = timeout(FAREWELL, all).await;

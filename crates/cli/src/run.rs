@@ -4,7 +4,7 @@ pub mod exporter;
 pub mod nodes;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     io::{self, Write, stderr},
     path::Path,
     time::Duration,
@@ -13,11 +13,14 @@ use std::{
 use anyhow::{Context, bail, ensure};
 use perfrun_api::{
     planning::plan,
-    results::{self, Results},
+    results::Results,
     spec::{PerfRun, PerfRunSpec},
 };
 use perfrun_conductor::{Conductor, Event, Options, Progress, RunEnd};
-use perfrun_contract::{plan::Plan, run::RunState};
+use perfrun_contract::{
+    plan::Plan,
+    run::{self, Cause, NodeProgram, Phase, RunState},
+};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -49,8 +52,8 @@ pub fn isolation(args: &args::Run) -> anyhow::Result<local::Isolation> {
         return Ok(asked);
     };
     match store::read(folder)?.environment.isolation {
-        results::Isolation::Loopback => Ok(local::Isolation::Loopback),
-        results::Isolation::Namespaces => {
+        run::Isolation::Loopback => Ok(local::Isolation::Loopback),
+        run::Isolation::Namespaces => {
             ensure!(
                 !args.loopback,
                 "{} was begun in network namespaces: go on without --loopback, or the trials would not compare",
@@ -58,7 +61,7 @@ pub fn isolation(args: &args::Run) -> anyhow::Result<local::Isolation> {
             );
             Ok(asked)
         }
-        results::Isolation::Pods => bail!("{} was run on a cluster, not on this machine", folder.display()),
+        run::Isolation::Pods => bail!("{} was run on a cluster, not on this machine", folder.display()),
     }
 }
 
@@ -128,8 +131,7 @@ async fn resume(
     check_variants(&args.node, [&store.results().spec])?;
     if store.is_done() {
         // Written again, since perfrun may have been killed before it came to its last file.
-        let reason = store.results().reason.clone();
-        store.finish(RunState::Complete, reason, BTreeMap::new())?;
+        store.finish(RunEnd::complete())?;
         let _ = writeln!(stderr(), "all trials are there: nothing is left to run");
         report::show(&store, args.output.json)?;
         return Ok(0);
@@ -193,7 +195,7 @@ struct Job {
 }
 
 impl Job {
-    fn of(run: PerfRun, isolation: local::Isolation, given: &[results::NodeProgram]) -> anyhow::Result<Self> {
+    fn of(run: PerfRun, isolation: local::Isolation, given: &[NodeProgram]) -> anyhow::Result<Self> {
         let plan = runnable(&run)?;
         let name = run.metadata.name.unwrap_or_default();
         let spec = run.spec;
@@ -223,7 +225,7 @@ pub fn runnable(run: &PerfRun) -> anyhow::Result<Plan> {
 }
 
 /// The programs named on the command line, and those of the run's beginning that no other takes the place of.
-fn named_now_or_before(now: &[args::NodeProgram], before: &[results::NodeProgram]) -> Vec<args::NodeProgram> {
+fn named_now_or_before(now: &[args::NodeProgram], before: &[NodeProgram]) -> Vec<args::NodeProgram> {
     let still_used = before
         .iter()
         .filter(|before| now.iter().all(|program| program.variant != before.variant))
@@ -302,14 +304,9 @@ async fn one(
             }
         }
     };
-    let RunEnd {
-        state,
-        cause,
-        reason,
-        nodes,
-    } = end;
-    let saved = store.finish(state, reason.clone(), nodes);
-    audience.exporter.end(store.results(), cause);
+    let (state, reason) = (end.state, end.reason.clone());
+    let saved = store.finish(end);
+    audience.exporter.end(store.results());
     drop(ui);
     if let (RunState::Failed, Some(reason)) = (state, &reason) {
         let _ = writeln!(
@@ -328,15 +325,10 @@ async fn one(
         let folder = store.folder().display();
         let _ = writeln!(stderr(), "go on with it by: perfrun run --resume {folder}");
     }
-    let failed = store
-        .results()
-        .trials
-        .iter()
-        .any(|record| record.failure.is_some() && !was_retried(record, store.results()));
-    Ok(match state {
-        RunState::Complete if !failed => 0,
-        RunState::Complete | RunState::Failed => INCOMPLETE,
-        RunState::Interrupted => INTERRUPTED,
+    Ok(match store.results().verdict().phase {
+        Phase::Succeeded => 0,
+        Phase::Cancelled => INTERRUPTED,
+        _ => INCOMPLETE,
     })
 }
 
@@ -356,27 +348,21 @@ async fn measure(
         trials,
         ..
     } = store.results().clone();
-    let without_nodes = |state, reason| RunEnd {
-        state,
-        cause: None,
-        reason,
-        nodes: BTreeMap::new(),
-    };
-    let failed = |error: anyhow::Error| without_nodes(RunState::Failed, Some(format!("{error:#}")));
+    let failed = |cause, error: anyhow::Error| RunEnd::failed(cause, format!("{error:#}"));
     let provision = Duration::from(spec.timeouts.provision);
     let logs = store.logs_folder();
     let exporter = &audience.exporter;
     let nodes = match LocalNodes::start(programs, &name, provision, isolation, logs, exporter, ui).await {
         Ok(nodes) => nodes,
-        Err(error) => return failed(error),
+        Err(error) => return failed(Cause::Internal, error),
     };
     let ready = tokio::select! {
         ready = nodes.ready() => Some(ready),
         () = cancel.cancelled() => None,
     };
     let end = match ready {
-        None => without_nodes(RunState::Interrupted, None),
-        Some(Err(error)) => failed(error),
+        None => RunEnd::interrupted(),
+        Some(Err(error)) => failed(Cause::NodeNotReady, error),
         Some(Ok(clients)) => {
             let conductor = Conductor {
                 plan: &plan,
@@ -398,14 +384,6 @@ async fn measure(
     exporter.keep_last_pages().await;
     nodes.stop().await;
     end
-}
-
-/// Whether a later attempt at the same trial succeeded.
-fn was_retried(failed: &results::TrialRecord, results: &Results) -> bool {
-    results
-        .trials
-        .iter()
-        .any(|record| record.trial.id == failed.trial.id && record.failure.is_none())
 }
 
 /// A number of things.
@@ -431,7 +409,7 @@ pub async fn cancel_on_signal(cancel: CancellationToken) -> io::Result<()> {
     }
 }
 
-impl From<local::Isolation> for results::Isolation {
+impl From<local::Isolation> for run::Isolation {
     fn from(isolation: local::Isolation) -> Self {
         match isolation {
             local::Isolation::Namespaces => Self::Namespaces,

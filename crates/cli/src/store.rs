@@ -16,7 +16,7 @@
 mod atomic;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     fs::{self, File},
     io,
     path::{Path, PathBuf},
@@ -28,13 +28,12 @@ use perfrun_api::{
     results::{Results, SCHEMA_VERSION},
     spec::PerfRunSpec,
 };
-use perfrun_conductor::{Kept, Sink};
+use perfrun_conductor::{Kept, RunEnd, Sink};
 use perfrun_contract::{
-    node::Info,
     plan::Plan,
     quantity::ByteSize,
     record::TrialRecord,
-    run::{Environment, Isolation, NodeProgram, RunState},
+    run::{Environment, Isolation, NodeProgram, Phase, RunState},
 };
 use rustix::fs::{Access, FlockOperation};
 use thiserror::Error;
@@ -146,6 +145,7 @@ impl Store {
             ended: started,
             state: RunState::Interrupted,
             reason: Some("perfrun ended before the run did".to_owned()),
+            verdict: None,
             spec,
             plan,
             environment: Environment {
@@ -235,15 +235,11 @@ impl Store {
             return Ok(store);
         }
         store.reserve()?;
+        let tally = store.results.tally();
         let Results { trials, .. } = &mut store.results;
-        let completed: BTreeSet<String> = trials
-            .iter()
-            .filter(|record| record.failure.is_none())
-            .map(|record| record.trial.id.clone())
-            .collect();
         let (kept, dropped): (Vec<_>, Vec<_>) = std::mem::take(trials)
             .into_iter()
-            .partition(|record| completed.contains(&record.trial.id));
+            .partition(|record| tally.has_completed(&record.trial.id));
         *trials = kept;
         // First the files, which would bring the records back if perfrun were killed now.
         for record in &dropped {
@@ -251,6 +247,7 @@ impl Store {
         }
         store.results.state = RunState::Interrupted;
         store.results.reason = Some("perfrun ended before the run did".to_owned());
+        store.results.verdict = None;
         store.write_results(&store.results)?;
         Ok(store)
     }
@@ -263,15 +260,7 @@ impl Store {
 
     /// Whether every trial of the plan has been completed.
     pub fn is_done(&self) -> bool {
-        let Results {
-            state, plan, trials, ..
-        } = &self.results;
-        let completed = |id: &str| {
-            trials
-                .iter()
-                .any(|record| record.trial.id == id && record.failure.is_none())
-        };
-        *state == RunState::Complete && plan.trials.iter().all(|trial| completed(&trial.id))
+        self.results.state == RunState::Complete && self.results.verdict().phase == Phase::Succeeded
     }
 
     fn reserve(&mut self) -> Result<(), Error> {
@@ -311,13 +300,15 @@ impl Store {
     }
 
     /// Writes everything down for good. After an error what was measured is still there, in the files of its trials.
-    pub fn finish(
-        &mut self,
-        state: RunState,
-        reason: Option<String>,
-        nodes: BTreeMap<String, Info>,
-    ) -> Result<(), Error> {
+    pub fn finish(&mut self, end: RunEnd) -> Result<(), Error> {
+        let RunEnd {
+            state,
+            cause,
+            reason,
+            nodes,
+        } = end;
         let results = &mut self.results;
+        results.verdict = Some(results.tally().verdict(state, cause, reason.as_deref()));
         (results.state, results.reason, results.ended) = (state, reason, Timestamp::now());
         results.environment.nodes.extend(nodes);
         results.summary = perfrun_report::summarize(&results.plan, &results.trials);

@@ -32,4 +32,4 @@ mod trial;
 
 pub use client::{AgentClient, NodeClient};
 pub use progress::{Event, Progress};
-pub use run::{Cause, Conductor, Contact, Kept, Nodes, Options, RunEnd, RunId, Sink};
+pub use run::{Conductor, Contact, Kept, Nodes, Options, RunEnd, RunId, Sink};

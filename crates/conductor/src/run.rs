@@ -16,9 +16,9 @@ use perfrun_contract::{
     node::{Info, Reason},
     plan::{Cell, Plan, Trial},
     record::{LinkCheck, TrialFailure, TrialRecord},
-    run::{Limits, RunState},
+    run::{Cause, Limits, RunState},
+    tally::Tally,
 };
-use strum::IntoStaticStr;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -160,21 +160,36 @@ pub struct RunEnd {
     pub nodes: BTreeMap<String, Info>,
 }
 
-/// Why a run failed.
-#[derive(Clone, Copy, Debug, Eq, IntoStaticStr, PartialEq)]
-pub enum Cause {
-    /// Not done within `timeouts.run`.
-    RunTimeout,
-    /// A node was lost, and there is no other in its place.
-    NodeLost,
-    /// A node did not become ready, or is not one of ours.
-    NodeNotReady,
-    /// Links cannot be impaired as the plan asks.
-    ImpairmentUnsupported,
-    /// A record could not be kept.
-    RecordNotKept,
-    /// The plan does not fit itself or the nodes: a fault of this program.
-    Internal,
+impl RunEnd {
+    /// The end of a run without a trial left to run.
+    pub fn complete() -> Self {
+        Self {
+            state: RunState::Complete,
+            cause: None,
+            reason: None,
+            nodes: BTreeMap::new(),
+        }
+    }
+
+    /// The end of a run that was stopped before its first trial.
+    pub fn interrupted() -> Self {
+        Self {
+            state: RunState::Interrupted,
+            cause: None,
+            reason: None,
+            nodes: BTreeMap::new(),
+        }
+    }
+
+    /// The end of a run that failed before its first trial.
+    pub fn failed(cause: Cause, reason: String) -> Self {
+        Self {
+            state: RunState::Failed,
+            cause: Some(cause),
+            reason: Some(reason),
+            nodes: BTreeMap::new(),
+        }
+    }
 }
 
 /// Everything that a run needs besides its nodes.
@@ -281,18 +296,18 @@ impl Session<'_> {
     async fn work(&mut self, nodes: BTreeMap<String, Contact>) -> Result<(), Stop> {
         let plan = self.conductor.plan;
         self.meet(nodes).await?;
-        let already = &self.conductor.options.already;
+        let already = Tally::of(plan, &self.conductor.options.already);
         let ended = plan
             .trials
             .iter()
-            .filter(|trial| next_attempt(already, trial).is_none())
+            .filter(|trial| next_attempt(&already, trial).is_none())
             .count();
         self.conductor.progress.on(Event::RunStarted {
             trials: plan.trials.len(),
             ended,
         });
         for trial in &plan.trials {
-            let mut attempt = next_attempt(&self.conductor.options.already, trial);
+            let mut attempt = next_attempt(&already, trial);
             while let Some(number) = attempt {
                 attempt = self.attempt(trial, number).await?;
             }

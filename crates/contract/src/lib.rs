@@ -13,7 +13,9 @@
 //! | [`record`] | what a trial leaves behind |
 //! | [`measure`] | from what both ends measured to a trial's metrics |
 //! | [`summary`] | statistics over trials |
-//! | [`run`] | a whole run: its state, its environment, its account |
+//! | [`run`] | a whole run: its state, what ends it, what it runs on |
+//! | [`tally`] | which attempt of a trial counts, and how a run ended |
+//! | [`account`] | what a report needs of a run |
 //! | [`histogram`] | distributions that merge exactly |
 //! | [`quantity`] | bytes, shares and bit rates as people write them |
 //! | [`units`] | numbers as people read them |
@@ -21,6 +23,7 @@
 
 #![warn(missing_docs)]
 
+pub mod account;
 pub mod histogram;
 pub mod matrix;
 pub mod measure;
@@ -34,5 +37,6 @@ pub mod record;
 pub mod run;
 pub mod summary;
 pub mod support;
+pub mod tally;
 pub mod units;
 pub mod workload;

@@ -22,7 +22,7 @@ const TCP_WINDOW_MIN: u64 = 6 << 20;
 const TCP_WINDOW_MAX: u64 = 65_535 << 14;
 
 /// What a run does: its nodes, its cells, and its trials in running order.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Plan {
     /// Nodes to start.

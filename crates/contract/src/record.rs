@@ -54,6 +54,21 @@ pub struct TrialRecord {
     pub nodes: BTreeMap<String, NodeRecord>,
 }
 
+impl TrialRecord {
+    /// The record without what nodes and links measured: enough for statistics and for resuming.
+    pub fn brief(&self) -> Self {
+        Self {
+            trial: self.trial.clone(),
+            failure: self.failure.clone(),
+            metrics: self.metrics.clone(),
+            flags: self.flags.clone(),
+            links: None,
+            nodes: BTreeMap::new(),
+            ..*self
+        }
+    }
+}
+
 /// Links that were set and measured.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -1,18 +1,12 @@
-//! A whole run: where it stands, how it was set up, and what it left behind.
+//! A whole run: where it stands, what ends it, and what it runs on.
 
 use std::{collections::BTreeMap, time::Duration};
 
-use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{AsRefStr, Display};
 
-use crate::{
-    node::Info,
-    plan::{Order, Plan},
-    record::TrialRecord,
-    summary::SummaryRow,
-};
+use crate::node::Info;
 
 /// Where a run stands.
 #[derive(
@@ -45,6 +39,23 @@ pub enum RunState {
     Interrupted,
     /// Ended by an error; the trials until then are here.
     Failed,
+}
+
+/// What ended a run early.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Cause {
+    /// The run did not end within `timeouts.run`.
+    RunTimeout,
+    /// A node was lost, and no other took its place.
+    NodeLost,
+    /// A node did not become ready, or it is not one of the run's.
+    NodeNotReady,
+    /// Links cannot be impaired as the plan asks.
+    ImpairmentUnsupported,
+    /// A record could not be kept.
+    RecordNotKept,
+    /// The plan does not fit itself or the nodes, or perfrun is at fault otherwise.
+    Internal,
 }
 
 /// What a run ran on.
@@ -86,48 +97,6 @@ pub enum Isolation {
     /// Pods of a Kubernetes cluster.
     #[strum(serialize = "pods of a Kubernetes cluster")]
     Pods,
-}
-
-/// What a report needs of a run: its results, without the document that asked for them.
-#[derive(Clone, Copy, Debug)]
-pub struct Account<'a> {
-    /// Name of the run.
-    pub name: &'a str,
-    /// When it started.
-    pub started: Timestamp,
-    /// When it ended.
-    pub ended: Timestamp,
-    /// Whether it ran to its end.
-    pub state: RunState,
-    /// Why it did not.
-    pub reason: Option<&'a str>,
-    /// The numbers of nodes and repetitions.
-    pub settings: Settings,
-    /// The plan.
-    pub plan: &'a Plan,
-    /// What it ran on.
-    pub environment: &'a Environment,
-    /// Every attempt of every trial, in running order.
-    pub trials: &'a [TrialRecord],
-    /// Statistics of the measured trials.
-    pub summary: &'a [SummaryRow],
-}
-
-/// The numbers of nodes and repetitions that a run was configured with.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Settings {
-    /// Server nodes.
-    pub servers: u32,
-    /// Client nodes.
-    pub clients: u32,
-    /// Peers in each client node.
-    pub peers_per_client: u32,
-    /// Measured repetitions of each cell.
-    pub iterations: u32,
-    /// Repetitions of each cell before the measured ones.
-    pub warmup: u32,
-    /// Running order of the trials.
-    pub order: Order,
 }
 
 /// How long things may take.

@@ -1,7 +1,7 @@
 //! `report.html`: the report for a browser, in one file that needs no other.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use perfrun_contract::run::Account;
+use perfrun_contract::account::Account;
 
 use crate::{
     markdown::sentence,

@@ -1,6 +1,6 @@
 //! `report.md`.
 
-use perfrun_contract::run::Account;
+use perfrun_contract::account::Account;
 use std::fmt::Write as _;
 
 use crate::{

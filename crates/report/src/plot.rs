@@ -9,11 +9,11 @@ mod select;
 mod theme;
 
 use perfrun_contract::{
+    account::Account,
     node::{Role, Sample},
     parameters::{Amount, Parameters},
     plan::Cell,
     record::Metric,
-    run::Account,
     units::Unit,
 };
 

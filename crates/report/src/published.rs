@@ -1,6 +1,8 @@
 //! Samples of an echo in the columns of the published WebRTC transport benchmarks.
 
-use perfrun_contract::{node::Role, parameters::Parameters, plan::Cell, record::TrialRecord, run::Account};
+use perfrun_contract::{
+    account::Account, node::Role, parameters::Parameters, plan::Cell, record::TrialRecord,
+};
 
 /// A row of the published CSV, in the order of its columns.
 #[derive(Clone, Copy, Debug, PartialEq)]

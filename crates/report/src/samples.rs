@@ -1,6 +1,6 @@
 //! The interval samples of every node and trial, flat.
 
-use perfrun_contract::{node::Sample, parameters::Parameters, run::Account};
+use perfrun_contract::{account::Account, node::Sample, parameters::Parameters};
 
 const COLUMNS: [&str; 24] = [
     "trial",

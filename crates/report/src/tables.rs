@@ -13,8 +13,10 @@ mod source;
 mod substreams;
 
 use perfrun_contract::{
+    account::Account,
     record::Flag,
-    run::{Account, Isolation, RunState},
+    run::{Isolation, Phase, RunState},
+    tally::{Counts, Verdict},
 };
 
 pub use links::line as links_line;
@@ -62,19 +64,13 @@ pub fn document(results: &Account<'_>) -> Document {
 
 fn warnings(results: &Account<'_>) -> Vec<String> {
     let mut warnings = vec![];
-    let (done, all) = (problems::ended(results), results.plan.trials.len());
-    let reason = results
-        .reason
-        .map(|reason| format!(": {reason}"))
-        .unwrap_or_default();
-    match results.state {
-        RunState::Complete => {}
-        RunState::Interrupted => {
-            warnings.push(format!(
-                "This run was interrupted after {done} of {all} trials{reason}."
-            ));
-        }
-        RunState::Failed => warnings.push(format!("This run failed after {done} of {all} trials{reason}.")),
+    let Verdict {
+        phase,
+        reason,
+        message,
+    } = &results.verdict;
+    if *phase != Phase::Succeeded {
+        warnings.push(format!("{reason}: {message}."));
     }
     let is_debug = results
         .environment
@@ -95,11 +91,11 @@ fn warnings(results: &Account<'_>) -> Vec<String> {
                 .to_owned(),
         );
     }
-    let failed = problems::failed(results);
-    if failed > 0 {
+    let Counts { planned, failed, .. } = results.tally.counts();
+    if failed > 0 && results.state != RunState::Complete {
         let trials = if failed == 1 { "trial" } else { "trials" };
         warnings.push(format!(
-            "{failed} {trials} of {all} failed; see the list of failed trials."
+            "{failed} {trials} of {planned} failed; see the list of failed trials."
         ));
     }
     warnings

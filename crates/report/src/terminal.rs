@@ -1,7 +1,7 @@
 //! The tables at the end of a run, for a terminal of a given width. No colours: the text goes to files and logs, too.
 
 use comfy_table::{CellAlignment, ContentArrangement, ContentLineStyle, LineStyle, TableStyle};
-use perfrun_contract::run::Account;
+use perfrun_contract::account::Account;
 
 use crate::{
     markdown::sentence,

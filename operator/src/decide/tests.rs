@@ -8,7 +8,12 @@ use std::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::runtime::events::EventType;
 use perfrun_api::{document, planning::plan};
-use perfrun_contract::record::{LinkCheck, TrialRecord};
+use perfrun_contract::{
+    node::Reason,
+    record::{LinkCheck, TrialRecord},
+    tally::EndReason,
+};
+use perfrun_test_kit::records::{completed, failed};
 
 use super::*;
 use crate::plans::Outline;
@@ -158,21 +163,31 @@ fn gone() -> PodState {
     })
 }
 
-fn going(counts: Counts) -> Progress {
+fn going(completed: usize, failed: usize) -> Progress {
     Progress {
-        counts,
+        counts: Counts {
+            planned: 2,
+            completed,
+            failed,
+        },
         links: Links::default(),
     }
 }
 
-fn outcome(state: RunState, counts: Counts) -> Task {
+/// A conductor that has ended like this, with this many trials completed and failed.
+fn outcome(reason: EndReason, completed: usize, failed: usize) -> Task {
+    let phase = match reason {
+        EndReason::Succeeded => Phase::Succeeded,
+        EndReason::Cancelled => Phase::Cancelled,
+        _ => Phase::Failed,
+    };
     Task::Ended(Box::new(Outcome {
-        state,
-        cause: None,
-        reason: None,
-        progress: going(counts),
-        failures: BTreeMap::new(),
-        first_failure: None,
+        verdict: Verdict {
+            phase,
+            reason,
+            message: format!("it ended as {reason}"),
+        },
+        progress: going(completed, failed),
         summary: vec![],
         results: vec!["tcp-results-0".to_owned()],
     }))
@@ -202,19 +217,10 @@ fn a_run_goes_from_pods_to_trials_to_its_end() {
     life.pods[1].state = ready();
     assert_eq!(life.pass().command, Command::Start);
 
-    life.task = Task::Going(going(Counts {
-        completed: 1,
-        failed: 0,
-    }));
+    life.task = Task::Going(going(1, 0));
     life.later(5).pass();
     assert_eq!(life.status.trials.progress, "1/2");
-    life.task = outcome(
-        RunState::Complete,
-        Counts {
-            completed: 2,
-            failed: 0,
-        },
-    );
+    life.task = outcome(EndReason::Succeeded, 2, 0);
     let last = life.later(5).pass();
     assert!(last.delete_pods);
     assert_eq!(life.end(), (Phase::Succeeded, "Succeeded"));
@@ -225,13 +231,7 @@ fn a_run_goes_from_pods_to_trials_to_its_end() {
 #[test]
 fn a_run_that_has_ended_asks_for_nothing() {
     let mut life = Life::running();
-    life.task = outcome(
-        RunState::Complete,
-        Counts {
-            completed: 2,
-            failed: 0,
-        },
-    );
+    life.task = outcome(EndReason::Succeeded, 2, 0);
     life.pass();
     life.pods.clear();
     life.task = Task::None;
@@ -250,23 +250,12 @@ fn a_run_that_has_ended_asks_for_nothing() {
 #[test]
 fn trials_that_failed_make_the_run_fail_with_their_reason() {
     let mut life = Life::running();
-    let Task::Ended(mut failed) = outcome(
-        RunState::Complete,
-        Counts {
-            completed: 1,
-            failed: 1,
-        },
-    ) else {
-        unreachable!()
-    };
-    failed.failures = [(Reason::Timeout, 1)].into();
-    failed.first_failure = Some("not done within 2 s".to_owned());
-    life.task = Task::Ended(failed);
+    life.task = outcome(EndReason::TrialTimeout, 1, 1);
     life.pass();
     assert_eq!(life.end(), (Phase::Failed, "TrialTimeout"));
     assert_eq!(
         life.condition(condition::COMPLETE).message,
-        "1 of 2 trials failed; the first: not done within 2 s"
+        "it ended as TrialTimeout"
     );
 }
 
@@ -359,18 +348,12 @@ fn a_run_can_be_cancelled_at_any_time() {
     assert_eq!(life.pass().command, Command::Cancel);
     life.task = Task::None;
     assert_eq!(life.pass().command, Command::Conclude);
-    life.task = outcome(
-        RunState::Interrupted,
-        Counts {
-            completed: 1,
-            failed: 0,
-        },
-    );
+    life.task = outcome(EndReason::Cancelled, 1, 0);
     life.pass();
     assert_eq!(life.end(), (Phase::Cancelled, "Cancelled"));
     assert_eq!(
         life.condition(condition::COMPLETE).message,
-        "cancelled after 1 of 2 trials"
+        "it ended as Cancelled"
     );
 }
 
@@ -378,7 +361,7 @@ fn a_run_can_be_cancelled_at_any_time() {
 fn pods_of_a_failed_run_are_kept_when_asked() {
     let mut life = Life::running();
     life.spec.cleanup.keep_pods_on_failure = true;
-    life.task = outcome(RunState::Failed, Counts::default());
+    life.task = outcome(EndReason::Internal, 0, 0);
     assert!(!life.pass().delete_pods);
     assert!(!life.later(9).pass().delete_pods);
 }
@@ -387,13 +370,7 @@ fn pods_of_a_failed_run_are_kept_when_asked() {
 fn a_run_is_deleted_when_its_time_is_over() {
     let mut life = Life::running();
     life.spec.cleanup.ttl_seconds_after_success = Some(30);
-    life.task = outcome(
-        RunState::Complete,
-        Counts {
-            completed: 2,
-            failed: 0,
-        },
-    );
+    life.task = outcome(EndReason::Succeeded, 2, 0);
     life.pass();
     life.pods.clear();
     let decision = life.later(10).pass();
@@ -451,17 +428,10 @@ fn links_are_verified_network_by_network() {
     life.pass();
     assert_eq!(life.links(), ("False", "ImpairmentNotEffective", wrong));
 
-    let Task::Ended(mut outcome) = outcome(
-        RunState::Complete,
-        Counts {
-            completed: 1,
-            failed: 1,
-        },
-    ) else {
+    let Task::Ended(mut outcome) = outcome(EndReason::ImpairmentNotEffective, 1, 1) else {
         panic!()
     };
     outcome.progress.links = progress.links;
-    outcome.failures = [(Reason::ImpairmentNotEffective, 1)].into();
     life.task = Task::Ended(outcome);
     life.pass();
     assert_eq!(life.end(), (Phase::Failed, "ImpairmentNotEffective"));
@@ -471,14 +441,9 @@ fn links_are_verified_network_by_network() {
 #[test]
 fn a_run_whose_links_cannot_be_impaired_says_so_in_both_conditions() {
     let mut life = Life::impaired().started();
-    let Task::Ended(mut outcome) = outcome(RunState::Failed, Counts::default()) else {
-        panic!()
-    };
-    outcome.cause = Some(Cause::ImpairmentUnsupported);
-    outcome.reason = Some("network wan on client-0: this kernel has no netem".to_owned());
-    life.task = Task::Ended(outcome);
+    life.task = outcome(EndReason::ImpairmentUnsupported, 0, 0);
     assert!(life.pass().delete_pods);
-    let message = "network wan on client-0: this kernel has no netem; 0 of 4 trials were measured";
+    let message = "it ended as ImpairmentUnsupported";
     assert_eq!(life.links(), ("False", "ImpairmentUnsupported", message));
     assert_eq!(life.end(), (Phase::Failed, "ImpairmentUnsupported"));
 }
@@ -540,8 +505,10 @@ fn a_run_whose_new_pod_is_refused_goes_on_waiting_for_it() {
 
 /// A record with links that were measured, and what was wrong with them.
 fn checked(wrong: Option<&str>) -> TrialRecord {
-    let reason = wrong.map(|_| Reason::ImpairmentNotEffective);
-    let mut record = crate::measure::tests::record("c0.i0", 0, reason);
+    let mut record = match wrong {
+        Some(_) => failed("c0.i0", Reason::ImpairmentNotEffective),
+        None => completed("c0.i0"),
+    };
     record.links = Some(LinkCheck {
         network: "wan".to_owned(),
         set_seconds: 0.1,
@@ -583,13 +550,7 @@ fn what_a_person_would_ask_about_is_an_event_once() {
     pass(&mut life);
     life.task = Task::Going(Progress::default());
     pass(&mut life);
-    life.task = outcome(
-        RunState::Complete,
-        Counts {
-            completed: 2,
-            failed: 0,
-        },
-    );
+    life.task = outcome(EndReason::Succeeded, 2, 0);
     pass(&mut life);
     assert_eq!(told, ["Starting", "Ready", "Measuring", "Succeeded"]);
 }

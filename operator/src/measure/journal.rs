@@ -25,7 +25,7 @@ use perfrun_conductor::{Kept, Sink};
 use perfrun_contract::{plan::Plan, record::TrialRecord};
 use tokio::time::{Instant, sleep};
 
-use super::{Shared, Wake, tally::Tally};
+use super::{Shared, Wake, account::Account};
 use crate::{
     build::{Identity, part},
     names,
@@ -54,7 +54,7 @@ pub struct Journal {
     opened: Instant,
     /// All records, without what only the complete results need.
     records: Vec<TrialRecord>,
-    tally: Tally,
+    account: Account,
     /// ConfigMaps with records, in order.
     parts: Vec<String>,
     /// Records that are in none of them.
@@ -76,17 +76,17 @@ impl Journal {
             sleep(PAUSE).await;
         };
         let now = Instant::now();
-        let mut tally = Tally::new(plan);
-        records.iter().for_each(|record| tally.add(record));
-        shared.state().progress = tally.progress();
+        let mut account = Account::new(plan);
+        records.iter().for_each(|record| account.add(record));
+        shared.state().progress = account.progress();
         Self {
             api,
             run: run.clone(),
             shared,
             wake,
             opened: now,
-            records: records.into_iter().map(brief).collect(),
-            tally,
+            records: records.iter().map(TrialRecord::brief).collect(),
+            account,
             parts,
             pending: vec![],
             pending_bytes: 0,
@@ -100,9 +100,9 @@ impl Journal {
         &self.records
     }
 
-    /// Trials by what became of them.
-    pub fn tally(&self) -> &Tally {
-        &self.tally
+    /// What the records say.
+    pub fn account(&self) -> &Account {
+        &self.account
     }
 
     /// Keeps what is pending and the results; returns the names of all ConfigMaps, in order. Goes on while the API server
@@ -165,7 +165,7 @@ impl Journal {
     }
 
     fn tell(&mut self) {
-        self.shared.state().progress = self.tally.progress();
+        self.shared.state().progress = self.account.progress();
         let pause = (self.opened.elapsed() / TELL_SHARE).clamp(TELL_FIRST, TELL_LAST);
         if self.told.elapsed() >= pause {
             self.told = Instant::now();
@@ -179,8 +179,8 @@ impl Sink for Journal {
     async fn record(&mut self, record: &TrialRecord) -> io::Result<Kept> {
         self.pending_bytes += serde_json::to_vec(record)?.len();
         self.pending.push(record.clone());
-        self.tally.add(record);
-        self.records.push(brief(record.clone()));
+        self.account.add(record);
+        self.records.push(record.brief());
         self.tell();
         if !self.is_due(record) {
             return Ok(Kept::InMemory);
@@ -201,12 +201,6 @@ impl Sink for Journal {
 /// Whether the API server would say the same again: no right, no room, no namespace.
 fn is_refusal(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && ![409, 429].contains(&status.code))
-}
-
-/// A record without samples and histograms.
-fn brief(mut record: TrialRecord) -> TrialRecord {
-    record.nodes.clear();
-    record
 }
 
 /// The ConfigMaps of a run with records, in order, and the records.

@@ -1,6 +1,8 @@
 //! What tests of several crates share. Only tests depend on this crate.
 
 pub mod dashboards;
+pub mod documents;
+pub mod records;
 mod skip;
 
 pub use skip::{LOG, skip};

@@ -13,8 +13,9 @@ use perfrun_contract::{
     node::{Distribution, EchoSample, Info, Measured, Plateau, Reason, Resources, Sample, Transfer},
     quantity::ByteSize,
     record::{Flag, Metric, NodeRecord, TrialFailure, TrialRecord},
-    run::{Environment, Isolation, NodeProgram, RunState},
+    run::{Environment, Isolation, NodeProgram, Phase, RunState},
     summary::SummaryRow,
+    tally::{EndReason, Verdict},
 };
 use serde_json::json;
 
@@ -155,6 +156,11 @@ fn results() -> Results {
         ended: Timestamp::UNIX_EPOCH,
         state: RunState::Interrupted,
         reason: Some("stopped by the user".into()),
+        verdict: Some(Verdict {
+            phase: Phase::Cancelled,
+            reason: EndReason::Cancelled,
+            message: "stopped by the user; 1 of 24 trials completed".into(),
+        }),
         spec,
         plan,
         environment: Environment {

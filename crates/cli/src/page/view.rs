@@ -1,12 +1,10 @@
 //! What the page shows, and how it changes with what happens. Pure.
 
-use std::collections::HashSet;
-
-use perfrun_api::planning;
 use perfrun_conductor::Event;
 use perfrun_contract::{
-    plan::Plan,
+    plan::{self, Plan},
     record::{Metric, TrialRecord},
+    tally::{Tally, Verdict},
 };
 use perfrun_report::Statistics;
 use serde::Serialize;
@@ -27,6 +25,8 @@ pub(super) struct View {
     failed: usize,
     /// What goes on, for people.
     now: String,
+    /// How the run ended.
+    verdict: Option<Verdict>,
     /// How much of the trial that goes on is done, from 0 to 1.
     fraction: Option<f64>,
     cells: Vec<Cell>,
@@ -38,11 +38,8 @@ pub(super) struct View {
     /// When payload of the trial that goes on was last counted, and how much there was.
     #[serde(skip)]
     counted: (f64, u64),
-    /// Trials of an earlier session, and those of this one; one that was tried again is there once.
     #[serde(skip)]
-    ended_before: usize,
-    #[serde(skip)]
-    ended_now: HashSet<String>,
+    tally: Tally,
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -83,12 +80,12 @@ impl View {
             name: name.to_owned(),
             trials: plan.trials.len(),
             cells: plan.cells.iter().map(cell).collect(),
+            tally: Tally::of(plan, []),
             ..Self::default()
         };
         for record in earlier {
             view.add(record);
         }
-        view.ended_now.clear();
         view
     }
 
@@ -97,19 +94,16 @@ impl View {
     }
 
     /// Nothing more will happen.
-    pub(super) fn end(&mut self) {
+    pub(super) fn end(&mut self, verdict: Verdict) {
         self.stage = Stage::Ended;
+        self.verdict = Some(verdict);
         self.going_on(String::new());
     }
 
     /// Takes in what happened, so many seconds after the page was opened.
     pub(super) fn on(&mut self, event: Event<'_>, seconds: f64) {
         match event {
-            Event::RunStarted { ended, .. } => {
-                self.stage = Stage::Running;
-                self.ended_before = ended;
-                self.ended = ended;
-            }
+            Event::RunStarted { .. } => self.stage = Stage::Running,
             Event::LinksChanging { network } => {
                 self.going_on(format!("setting and measuring links: {network}"));
             }
@@ -136,10 +130,7 @@ impl View {
                 }
                 self.counted = (seconds, bytes);
             }
-            Event::TrialEnded { record } => {
-                self.add(record);
-                self.ended = self.ended_before + self.ended_now.len();
-            }
+            Event::TrialEnded { record } => self.add(record),
             Event::NodeReplaced { name } => self.going_on(format!("{name} was started again")),
         }
     }
@@ -150,14 +141,14 @@ impl View {
     }
 
     fn add(&mut self, record: &TrialRecord) {
-        self.ended_now.insert(record.trial.id.clone());
+        self.tally.add(record);
+        let counts = self.tally.counts();
+        (self.ended, self.failed) = (counts.ended(), counts.failed);
         let Some(cell) = self.cells.get_mut(record.trial.cell) else {
             return;
         };
-        if record.failure.is_some() {
-            self.failed += 1;
-            cell.failed += 1;
-        } else if !record.trial.warmup {
+        cell.failed = self.tally.failed_of_cell(record.trial.cell);
+        if record.failure.is_none() && !record.trial.warmup {
             for (metric, value) in headlines(record) {
                 cell.add(metric, value);
             }
@@ -188,8 +179,8 @@ impl Cell {
 mod tests {
     use std::collections::BTreeMap;
 
-    use perfrun_api::document;
-    use perfrun_contract::{node::Reason, record::TrialFailure};
+    use perfrun_api::{document, planning};
+    use perfrun_contract::{node::Reason, record::TrialFailure, run::RunState};
     use serde_json::json;
 
     use super::*;
@@ -241,7 +232,7 @@ spec:
     }
 
     #[test]
-    fn a_trial_that_is_tried_again_ends_once_and_its_failure_is_shown() {
+    fn a_trial_that_is_retried_counts_once_by_its_last_attempt() {
         let plan = plan();
         let mut failed = record(&plan, 1, 1e9);
         failed.metrics = BTreeMap::new();
@@ -254,13 +245,11 @@ spec:
         let mut view = View::new("shown", &plan, &[record(&plan, 0, 1e9)], true);
         view.on(Event::RunStarted { trials: 4, ended: 1 }, 0.0);
         view.on(Event::TrialEnded { record: &failed }, 1.0);
-        view.on(
-            Event::TrialEnded {
-                record: &record(&plan, 1, 2e9),
-            },
-            2.0,
-        );
         assert_eq!((view.ended, view.failed, view.cells[0].failed), (2, 1, 1));
+        let mut retried = record(&plan, 1, 2e9);
+        retried.attempt = 1;
+        view.on(Event::TrialEnded { record: &retried }, 2.0);
+        assert_eq!((view.ended, view.failed, view.cells[0].failed), (2, 0, 0));
         assert_eq!(view.cells[0].series[0].values, [2e9]);
     }
 
@@ -290,7 +279,8 @@ spec:
         }
         assert_eq!(view.curve, [[11.0, 8e6], [13.0, 4e6]]);
         assert_eq!(view.now, format!("{} #1", cell.id));
-        view.end();
+        let verdict = view.tally.verdict(RunState::Interrupted, None, None);
+        view.end(verdict);
         assert_eq!((view.now.as_str(), view.fraction), ("", None));
     }
 }

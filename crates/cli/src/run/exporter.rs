@@ -17,11 +17,12 @@ use futures::future::join_all;
 use jiff::Timestamp;
 use perfrun_api::results::Results;
 use perfrun_conductor::export::{LOCAL, RunView, page_of_runs};
-use perfrun_conductor::{Cause, Contact, Event};
+use perfrun_conductor::{Contact, Event};
 use perfrun_contract::{
     plan::Plan,
     record::TrialRecord,
-    run::{Phase, RunState},
+    run::Phase,
+    tally::{Counts, Tally, Verdict},
 };
 use perfrun_metrics::{CONTENT_TYPE, LONGEST_WAIT, Scrapes, merge};
 use tokio::{net::TcpListener, task::AbortHandle};
@@ -90,7 +91,7 @@ impl Exporter {
         let current = Current {
             plan: results.plan.clone(),
             view: view(results),
-            records: results.trials.iter().map(without_nodes).collect(),
+            records: results.trials.iter().map(TrialRecord::brief).collect(),
         };
         *lock(&shared.current) = Some(current);
     }
@@ -100,22 +101,17 @@ impl Exporter {
         if let (Some(shared), Event::TrialEnded { record }) = (self.shared(), event)
             && let Some(current) = &mut *lock(&shared.current)
         {
-            current.records.push(without_nodes(record));
+            current.records.push(record.brief());
         }
     }
 
     /// The run has ended.
-    pub fn end(&self, results: &Results, cause: Option<Cause>) {
+    pub fn end(&self, results: &Results) {
         let Some(shared) = self.shared() else { return };
         let mut view = view(results);
-        let (phase, reason) = match results.state {
-            RunState::Complete if view.failed == 0 => (Phase::Succeeded, "Succeeded"),
-            RunState::Complete => (Phase::Failed, "TrialsFailed"),
-            RunState::Interrupted => (Phase::Cancelled, "Cancelled"),
-            RunState::Failed => (Phase::Failed, cause.map_or("Internal", Into::into)),
-        };
+        let Verdict { phase, reason, .. } = results.verdict();
         view.phase = phase;
-        view.reason = Some(reason.to_owned());
+        view.reason = Some(reason.to_string());
         view.ended = Some(results.ended.as_millisecond() as f64 / 1e3);
         view.summary = results.summary.clone();
         *lock(&shared.current) = None;
@@ -226,10 +222,12 @@ async fn page_of(node: Node) -> String {
 
 impl Current {
     fn now(&self) -> RunView {
-        let (completed, failed) = counts(&self.records);
+        let Counts {
+            completed, failed, ..
+        } = Tally::of(&self.plan, &self.records).counts();
         RunView {
-            completed,
-            failed,
+            completed: number(completed),
+            failed: number(failed),
             summary: perfrun_report::summarize(&self.plan, &self.records),
             ..self.view.clone()
         }
@@ -238,8 +236,11 @@ impl Current {
 
 /// A run as it is known when it goes on.
 fn view(results: &Results) -> RunView {
-    let (completed, failed) = counts(&results.trials);
-    let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    let Counts {
+        planned,
+        completed,
+        failed,
+    } = results.tally().counts();
     RunView {
         namespace: LOCAL.to_owned(),
         name: results.name.clone(),
@@ -248,9 +249,9 @@ fn view(results: &Results) -> RunView {
         reason: None,
         started: Some(results.started.as_millisecond() as f64 / 1e3),
         ended: None,
-        planned: number(results.plan.trials.len()),
-        completed,
-        failed,
+        planned: number(planned),
+        completed: number(completed),
+        failed: number(failed),
         iterations: results.spec.iterations,
         cells: results.plan.cells.as_slice().into(),
         skipped: number(results.plan.skipped.len()),
@@ -258,27 +259,8 @@ fn view(results: &Results) -> RunView {
     }
 }
 
-/// Trials that completed, and those that failed in their last attempt.
-fn counts(records: &[TrialRecord]) -> (u32, u32) {
-    let last: BTreeMap<&str, bool> = records
-        .iter()
-        .map(|record| (record.trial.id.as_str(), record.failure.is_none()))
-        .collect();
-    let completed = last.values().filter(|completed| **completed).count();
-    let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-    (number(completed), number(last.len() - completed))
-}
-
-fn without_nodes(record: &TrialRecord) -> TrialRecord {
-    TrialRecord {
-        trial: record.trial.clone(),
-        failure: record.failure.clone(),
-        metrics: record.metrics.clone(),
-        flags: record.flags.clone(),
-        links: None,
-        nodes: BTreeMap::new(),
-        ..*record
-    }
+fn number(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

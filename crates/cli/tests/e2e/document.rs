@@ -32,6 +32,11 @@ pub fn steady(name: &str, trial_milliseconds: u32, iterations: u32) -> Document 
 }
 
 impl Document {
+    /// A document in JSON.
+    pub fn parsed(json: &str) -> Self {
+        Self(serde_json::from_str(json).unwrap())
+    }
+
     /// Replaces a field of the spec.
     pub fn with(mut self, field: &str, value: Value) -> Self {
         self.0["spec"][field] = value;

@@ -23,6 +23,7 @@ mod refused;
 mod resumed;
 mod stopped;
 mod users;
+mod verdict;
 mod workloads;
 
 #[path = "../support/remains.rs"]

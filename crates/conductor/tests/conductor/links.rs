@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use perfrun_api::network::preset;
-use perfrun_conductor::Cause;
 use perfrun_contract::{
     network::Conditions,
     node::{LinkRequest, Reason, TrialState},

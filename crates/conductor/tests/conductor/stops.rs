@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use perfrun_conductor::{Cause, Event};
+use perfrun_conductor::Event;
 use perfrun_contract::run::RunState;
 
 use crate::{bench::bench, node::Script};

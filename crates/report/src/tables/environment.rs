@@ -1,6 +1,6 @@
 //! What a run ran on, and how precisely it was steered.
 
-use perfrun_contract::{node::Info, plan::Order, record::TrialRecord, run::Account, units::Unit};
+use perfrun_contract::{account::Account, node::Info, plan::Order, record::TrialRecord, units::Unit};
 
 use crate::{
     statistics::Statistics,

@@ -1,8 +1,8 @@
 //! Links: what was asked for beside what was measured.
 
 use perfrun_contract::{
+    account::Account,
     record::{Leg, LinkCheck},
-    run::Account,
     units::Unit,
 };
 use perfrun_link::probe::{Finding, Judgement, Quantity, Rate};

@@ -3,11 +3,11 @@
 use std::{borrow::Cow, collections::HashMap};
 
 use perfrun_contract::{
+    account::Account,
     node::Role,
     parameters::Parameters,
     plan::{Cell, Plan, cell_id},
     record::{Flag, LATE_START_SECONDS, LEAST_ACHIEVED, Metric, TrialRecord},
-    run::Account,
     summary::SummaryRow,
     units::Unit,
 };

@@ -13,3 +13,4 @@ mod lost;
 mod plugin;
 mod refused;
 mod relay;
+mod verdict;
