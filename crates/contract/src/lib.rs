@@ -18,6 +18,7 @@
 //! | [`account`] | what a report needs of a run |
 //! | [`histogram`] | distributions that merge exactly |
 //! | [`quantity`] | bytes, shares and bit rates as people write them |
+//! | [`limits`] | bounds that documents, requests and stacks have in common |
 //! | [`units`] | numbers as people read them |
 //! | [`metrics`] | what is exported for Prometheus |
 
@@ -25,6 +26,7 @@
 
 pub mod account;
 pub mod histogram;
+pub mod limits;
 pub mod matrix;
 pub mod measure;
 pub mod metrics;

@@ -8,21 +8,21 @@ use strum::{AsRefStr, Display};
 
 use crate::node::Info;
 
-/// Where a run stands.
+/// State of a run.
 #[derive(
     AsRefStr, Clone, Copy, Debug, Default, Deserialize, Display, Eq, Hash, JsonSchema, PartialEq, Serialize,
 )]
 pub enum Phase {
-    /// Accepted or waiting; nothing is running yet.
+    /// Accepted or waiting: nothing is running yet.
     #[default]
     Pending,
     /// Nodes are being started.
     Provisioning,
-    /// Trials are being run.
+    /// Trials are in progress.
     Running,
-    /// Ended, with every trial measured or skipped for a stated reason.
+    /// Ended: every trial was measured, or skipped for a stated reason.
     Succeeded,
-    /// Ended, with a reason in the conditions.
+    /// Ended: the conditions give the reason.
     Failed,
     /// Stopped on request.
     Cancelled,

@@ -42,7 +42,7 @@ fn nothing_else_may_change() {
     ] {
         assert_eq!(
             said(&after),
-            ["spec: cannot change except suspend, cancel and cleanup: create a new PerfRun"],
+            ["spec: only suspend, cancel and cleanup can change: create a new PerfRun for everything else"],
             "{after}"
         );
     }

@@ -230,15 +230,15 @@ fn what_describes_nothing_in_a_direction_is_refused() {
     for (figures, words) in [
         (
             "toServer: {distribution: normal}",
-            "describes jitter, and there is none: set jitter",
+            "describes jitter, but no jitter is set: set jitter",
         ),
         (
             "toClient: {lossCorrelation: 5%}",
-            "describes loss, and there is none: set loss",
+            "describes loss, but no loss is set: set loss",
         ),
         (
             "toClient: {reorderGap: 5}",
-            "describes reorder, and there is none: set reorder",
+            "describes reorder, but no reorder is set: set reorder",
         ),
     ] {
         let document = format!(

@@ -149,7 +149,7 @@ mod tests {
         let text = refusal(&run(None, (0, 0), &[]), &running);
         assert!(text.contains("(Running) and is another run"), "{text}");
         assert!(
-            text.contains("cannot change except suspend, cancel and cleanup"),
+            text.contains("only suspend, cancel and cleanup can change"),
             "{text}"
         );
     }

@@ -116,7 +116,8 @@ fn a_run_is_not_changed_after_it_was_created() {
         scene.create("fixed", &format!("{TINY}suspend: true\n")).await?;
         let refused = scene.change("fixed", json!({"iterations": 3})).await;
         let refused = refused.err().context("the change was accepted")?.to_string();
-        let sentence = "cannot change except suspend, cancel and cleanup: create a new PerfRun";
+        let sentence =
+            "only suspend, cancel and cleanup can change: create a new PerfRun for everything else";
         ensure!(refused.contains(sentence), "{refused}");
         scene
             .change("fixed", json!({"cleanup": {"ttlSecondsAfterSuccess": 1000}}))

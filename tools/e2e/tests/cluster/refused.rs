@@ -92,7 +92,7 @@ fn sentences(refused: &str) -> impl Iterator<Item = &str> {
 /// Whether a fault is one of structure, for which Kubernetes has words of its own.
 fn is_structural(refused: &str) -> bool {
     [
-        "there is no such field",
+        "unknown field",
         "is missing",
         "is out of range",
         ", not ",
