@@ -1,4 +1,4 @@
-//! From a document to what is run: a pure function, the same for local runs and clusters.
+//! From a document to its plan: a pure function, the same for local runs and clusters.
 
 mod bounds;
 mod loads;
@@ -30,64 +30,63 @@ use crate::{
     spec::PerfRunSpec,
 };
 
-/// Why there is no plan.
+/// Why a document has no plan.
 #[derive(Debug, Error, PartialEq)]
 pub enum Error {
     /// Every cell is skipped.
     #[error("nothing to run: every cell of the matrix is skipped: {}", reasons(.0))]
     NoRunnableCell(Vec<Skipped>),
-    /// The matrix has no cell at all.
-    #[error("nothing to run: matrix.exclude leaves no cell")]
+    /// The matrix has no cells.
+    #[error("nothing to run: matrix.exclude removes every cell")]
     NoCell,
     /// More cells than [`CELLS_MAX`].
     #[error(
-        "too much to run: {0} cells with the raw baseline and those to skip, but a run has at most {CELLS_MAX}: shorten the lists \
-         of matrix or workload"
+        "too many cells: {0}, with the raw baseline and skipped cells, but at most {CELLS_MAX} are allowed; \
+         shorten the lists of matrix or workload"
     )]
     TooManyCells(u64),
     /// More nodes than [`NODES_MAX`].
     #[error(
-        "too much to run: {0} nodes, but a run has at most {NODES_MAX}: lower topology.clients or topology.servers, or name fewer \
-         variants in matrix"
+        "too many nodes: {0}, but at most {NODES_MAX} are allowed; lower topology.clients or \
+         topology.servers, or name fewer variants in matrix"
     )]
     TooManyNodes(u64),
     /// More trials than [`TRIALS_MAX`].
     #[error(
-        "too much to run: {0} trials, but a run has at most {TRIALS_MAX}: lower iterations, or shorten the lists of matrix or \
-         workload"
+        "too many trials: {0}, but at most {TRIALS_MAX} are allowed; lower iterations, or shorten the lists \
+         of matrix or workload"
     )]
     TooManyTrials(u64),
     /// More measurements than [`MEASUREMENTS_MAX`].
     #[error(
-        "too much to run: {0} measurements, one by each node in each trial, but a run has at most {MEASUREMENTS_MAX}: lower \
-         iterations, topology.clients or topology.servers, or shorten the lists of matrix or workload"
+        "too many measurements, one by each node in each trial: {0}, but at most {MEASUREMENTS_MAX} are \
+         allowed; lower iterations, topology.clients or topology.servers, or shorten the lists of matrix or \
+         workload"
     )]
     TooManyMeasurements(u64),
-    /// The matrix names a stack that is neither built in nor listed; validation refuses such a document.
-    #[error("nothing to run: the matrix names {0}, which is neither built in nor listed in stacks")]
+    /// The matrix names a stack that is neither built in nor listed. Validation refuses such documents.
+    #[error("the matrix names the stack {0}, which is neither built in nor listed in stacks")]
     UnknownStack(StackName),
-    /// The matrix names a network that is neither a preset nor listed; validation refuses such a document.
-    #[error(
-        "nothing to run: the matrix names the network {0}, which is neither a preset nor listed in networks"
-    )]
+    /// The matrix names a network that is neither a preset nor listed. Validation refuses such documents.
+    #[error("the matrix names the network {0}, which is neither a preset nor listed in networks")]
     UnknownNetwork(String),
-    /// No link can be like this.
-    #[error("nothing to run: {0}")]
+    /// A network has figures that contradict each other.
+    #[error(transparent)]
     ImpossibleNetwork(#[from] Impossible),
-    /// An echo that would end before all its streams are open.
+    /// An echo would end before all of its streams are open.
     #[error(
-        "nothing to run: {load} takes {ramp_seconds} s to open all streams, one after the other: make \
-         workload.echo.duration longer than that, it is {duration_seconds} s"
+        "workload.echo.duration is too short: {load} takes {ramp_seconds} s to open all streams, one after the \
+         other, but the duration is {duration_seconds} s"
     )]
     NoPlateau {
-        /// The parameters in short.
+        /// The load in short.
         load: String,
-        /// How long its ramp takes.
+        /// Duration of the ramp.
         ramp_seconds: f64,
-        /// How long it may take in all.
+        /// Duration of the echo, including the ramp.
         duration_seconds: f64,
     },
-    /// No workload is set; validation refuses such a document.
+    /// No workload is set. Validation refuses such documents.
     #[error("nothing to run: set a workload")]
     NoWorkload,
 }
@@ -97,7 +96,8 @@ fn reasons(skipped: &[Skipped]) -> String {
     distinct.into_iter().collect::<Vec<_>>().join("; ")
 }
 
-/// Makes the plan of a valid document. Refuses one that asks for too much before anything of it is made.
+/// The plan of a valid document. A document that exceeds the bounds is refused before any part of its plan is
+/// made.
 pub fn plan(spec: &PerfRunSpec) -> Result<Plan, Error> {
     let Content {
         networks,
@@ -117,12 +117,12 @@ pub fn plan(spec: &PerfRunSpec) -> Result<Plan, Error> {
     })
 }
 
-/// The cells of a valid document's plan, without the rest of it.
+/// The cells of the plan of a valid document.
 pub fn cells(spec: &PerfRunSpec) -> Result<Vec<Cell>, Error> {
     content(spec).map(|content| content.cells)
 }
 
-/// What a plan is about, without who does it and when.
+/// The part of a plan without nodes and trials.
 struct Content {
     networks: Vec<Conditions>,
     cells: Vec<Cell>,
@@ -140,7 +140,7 @@ fn content(spec: &PerfRunSpec) -> Result<Content, Error> {
     Size::of(spec, &axes, &loads).check()?;
     let mut sides = Sides::of(spec);
     let (mut cells, mut skipped) = (vec![], vec![]);
-    // Cells of one network are together, so that links change as seldom as can be.
+    // Cells of one network follow each other, so that links change as rarely as possible.
     for network in axes.networks() {
         let mut measured = vec![];
         for point in axes.points(network) {
@@ -174,7 +174,8 @@ fn content(spec: &PerfRunSpec) -> Result<Content, Error> {
     })
 }
 
-/// All streams of an echo have to be there before it ends: otherwise there is nothing to hold against the nominal rate.
+/// Checks that all streams of an echo are open before it ends. Otherwise there is no plateau to compare with
+/// the nominal rate.
 fn check_plateaus(loads: &[Parameters]) -> Result<(), Error> {
     for load in loads {
         if let Parameters::Echo(echo) = load
@@ -190,7 +191,7 @@ fn check_plateaus(loads: &[Parameters]) -> Result<(), Error> {
     Ok(())
 }
 
-/// The networks that the matrix names, each once, with their figures.
+/// The networks that the matrix names, each once.
 fn networks(spec: &PerfRunSpec, axes: &Axes<'_>) -> Result<Vec<Conditions>, Error> {
     let names = axes.networks().into_iter();
     names
@@ -204,8 +205,9 @@ fn networks(spec: &PerfRunSpec, axes: &Axes<'_>) -> Result<Vec<Conditions>, Erro
         .collect()
 }
 
-/// Puts the raw baseline of these cells before them: what each does, done without a peer-to-peer stack, once for every
-/// kind of transport. What raw cannot do has no baseline; nobody asked for those cells, so they are not skipped either.
+/// Puts the raw baseline of some cells before them: their workloads without a peer-to-peer stack, once for
+/// each kind of transport. Baselines that raw does not support are left out, not skipped: no document
+/// requests them.
 fn with_baseline(spec: &PerfRunSpec, sides: &mut Sides<'_>, cells: Vec<Cell>) -> Result<Vec<Cell>, Error> {
     let raw = StackName(Stack::Raw.to_string());
     let mut baseline = vec![];
@@ -223,7 +225,7 @@ fn with_baseline(spec: &PerfRunSpec, sides: &mut Sides<'_>, cells: Vec<Cell>) ->
             baseline.push(cell);
         }
     }
-    // The matrix may name raw itself.
+    // The matrix may name raw as well.
     let others = cells.into_iter().filter(|cell| !ids.contains(&cell.id));
     Ok(baseline.into_iter().chain(others).collect())
 }
@@ -246,11 +248,11 @@ fn cell(
         server_stack: stack(spec, server)?,
         clients: sides.names(Role::Client, client),
         servers: match transport.is_in_process() {
-            // Its clients'.
+            // Client nodes are their own servers.
             true => Names::default(),
             false => sides.names(Role::Server, server),
         },
-        // The relay is of the build that serves.
+        // The relay has the build of the servers.
         relays: match parameters.is_relayed() {
             true => sides.names(Role::Relay, server),
             false => Names::default(),
@@ -267,7 +269,7 @@ fn cell(
     })
 }
 
-/// The stack behind a name.
+/// The stack that a name stands for.
 fn stack(spec: &PerfRunSpec, name: &StackName) -> Result<Stack, Error> {
     let listed = spec.stacks.iter().find(|listed| listed.name == name.0);
     listed
@@ -276,7 +278,7 @@ fn stack(spec: &PerfRunSpec, name: &StackName) -> Result<Stack, Error> {
         .ok_or_else(|| Error::UnknownStack(name.clone()))
 }
 
-/// All nodes of the cells. A cell has all nodes of a side, or none of them.
+/// All nodes of the cells. A cell has all nodes of a side, or none.
 fn nodes(spec: &PerfRunSpec, cells: &[Cell]) -> Vec<PlannedNode> {
     let mut seen = HashSet::new();
     let mut nodes = vec![];

@@ -21,7 +21,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    network::{self, Network},
+    network::Network,
     rule,
     structural::{structural, terse},
     workload::Workload,

@@ -2,6 +2,7 @@
 
 use std::{num::NonZeroU64, ops::Deref, sync::Arc};
 
+use perfrun_link::UNLIMITED_BITS_PER_SECOND;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -11,9 +12,6 @@ use crate::{
     node::Role,
     parameters::Parameters,
 };
-
-/// A link without a rate is held to be this fast, as for its queue.
-const UNLIMITED_BITS_PER_SECOND: u64 = 10_000_000_000;
 
 /// Linux' own default for receiving.
 const TCP_WINDOW_MIN: u64 = 6 << 20;

@@ -1,7 +1,8 @@
-//! How much a document may ask for.
+//! Bounds of a plan.
 //!
-//! A plan is made by an operator that all namespaces share, from a document that anybody may write. So all of it is counted
-//! before any of it is made: what a refused document costs does not depend on what it asks for.
+//! Everybody can write documents for an operator that all namespaces share. So the size of a plan is counted
+//! before any part of it is made: the cost of refusing a document does not depend on the size that it
+//! requests.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -20,21 +21,21 @@ use crate::{
     spec::PerfRunSpec,
 };
 
-/// Most cells of a run: those of the matrix, skipped ones among them, and those of the raw baseline. Nobody reads a table of
-/// more, and each of them is kept with the results.
+/// Most cells of a run, including skipped cells and the raw baseline. Nobody reads a larger table, and
+/// results hold each cell.
 pub const CELLS_MAX: u64 = 4096;
 
 /// Most nodes of a run. Each is a process or a pod.
 pub const NODES_MAX: u64 = 512;
 
-/// Most trials of a run: more would hardly end.
+/// Most trials of a run. More would take days.
 pub const TRIALS_MAX: u64 = 100_000;
 
-/// Most measurements of a run: each node measures each of its trials. One takes about 1 KiB in results.json and in memory, and
-/// a quarter of that in ConfigMaps, without samples: half a GiB, and an eighth of one.
+/// Most measurements of a run: each node measures each of its trials. Without samples, each takes about 1 KiB
+/// in results.json and in memory, and a quarter of that in ConfigMaps: 0.5 GiB and 0.125 GiB in total.
 pub const MEASUREMENTS_MAX: u64 = 500_000;
 
-/// How much a document asks for. What turns out to be skipped is counted, too.
+/// The size of the plan that a document requests, including cells that will be skipped.
 #[derive(Debug, Default, Eq, PartialEq)]
 pub(super) struct Size {
     cells: u64,
@@ -44,27 +45,27 @@ pub(super) struct Size {
 }
 
 impl Size {
-    /// Counts, in a time that depends on the length of the document only.
+    /// Counts in a time that depends only on the length of the document.
     pub fn of(spec: &PerfRunSpec, axes: &Axes<'_>, loads: &[Parameters]) -> Self {
         let relayed = loads.iter().filter(|load| load.is_relayed()).count() as u64;
         let (mut cells, mut measurements) = (0_u64, 0_u64);
         let mut sides = HashSet::new();
         let mut add = |point: &Point<'_>| {
-            let mut of = |role, stack, loads: u64| {
+            let mut measured_by = |role, stack, loads: u64| {
                 if loads > 0 {
                     sides.insert(side(spec, role, stack));
                 }
                 loads * u64::from(names::count(&spec.topology, role))
             };
-            // A server in memory is its client's.
+            // In memory, client nodes are their own servers.
             let served = match point.transport.is_in_process() {
                 true => 0,
                 false => loads.len() as u64,
             };
             cells += loads.len() as u64;
-            measurements += of(Role::Client, point.client, loads.len() as u64)
-                + of(Role::Server, point.server, served)
-                + of(Role::Relay, point.server, relayed);
+            measurements += measured_by(Role::Client, point.client, loads.len() as u64)
+                + measured_by(Role::Server, point.server, served)
+                + measured_by(Role::Relay, point.server, relayed);
         };
         let raw = StackName(Stack::Raw.to_string());
         for network in axes.networks() {
@@ -100,7 +101,7 @@ impl Size {
         }
     }
 
-    /// Refuses what is too much.
+    /// Refuses a plan that exceeds a bound.
     pub fn check(&self) -> Result<(), Error> {
         let Self {
             cells,

@@ -1,4 +1,4 @@
-//! Names of nodes: as many as a run has nodes, however many cells it has.
+//! Names of nodes. Cells share them, so that there are no more names than nodes.
 
 use std::collections::HashMap;
 
@@ -6,21 +6,21 @@ use perfrun_contract::{matrix::StackName, node::Role, plan::Names};
 
 use crate::spec::{PerfRunSpec, Topology};
 
-/// The nodes of one role and build: those that all cells with this build on this side share.
+/// The nodes of one role and variant, which all cells with that variant in that role share.
 pub(super) type Side<'a> = (Role, Option<&'a str>);
 
-/// The side that a stack is on.
+/// The side of a stack in a role.
 pub(super) fn side<'a>(spec: &'a PerfRunSpec, role: Role, stack: &StackName) -> Side<'a> {
     (role, variant(spec, stack))
 }
 
-/// The variant that needs nodes of its own, if the name is one.
+/// The variant of this name; `None` if the name is a built-in stack.
 fn variant<'a>(spec: &'a PerfRunSpec, name: &StackName) -> Option<&'a str> {
     let listed = spec.stacks.iter().find(|listed| listed.name == name.0)?;
     Some(listed.name.as_str())
 }
 
-/// How many nodes a side has.
+/// The number of nodes in a role.
 pub(super) fn count(topology: &Topology, role: Role) -> u32 {
     match role {
         Role::Server => topology.servers,
@@ -29,7 +29,7 @@ pub(super) fn count(topology: &Topology, role: Role) -> u32 {
     }
 }
 
-/// Names of all sides, each made when it is first asked for.
+/// Names of the nodes of all sides, made on first use.
 pub(super) struct Sides<'a> {
     spec: &'a PerfRunSpec,
     made: HashMap<Side<'a>, Names>,
@@ -43,7 +43,7 @@ impl<'a> Sides<'a> {
         }
     }
 
-    /// Names of the nodes in this role that run this stack.
+    /// Names of the nodes in this role with this stack.
     pub fn names(&mut self, role: Role, stack: &StackName) -> Names {
         let (role, variant) = side(self.spec, role, stack);
         let count = count(&self.spec.topology, role);

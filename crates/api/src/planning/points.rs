@@ -1,4 +1,4 @@
-//! The points of a matrix: what its cells are, but for the workload.
+//! The points of a matrix: its cells without their workloads.
 
 use std::{collections::HashSet, hash::Hash};
 
@@ -35,14 +35,15 @@ impl<'a> Axes<'a> {
         }
     }
 
-    /// Names of all networks, those that only `include` names last.
+    /// Names of all networks; those that only `include` names come last.
     pub fn networks(&self) -> Vec<&'a str> {
         let added = self.matrix.include.iter();
         let added = added.filter_map(|added| added.network.as_deref());
         distinct(self.networks.iter().copied().chain(added))
     }
 
-    /// The points on a network, each once and in the order of the document. They are made one by one: there may be very many.
+    /// The points on a network, each once and in the order of the document. They are made one at a time,
+    /// since there may be very many.
     pub fn points(&self, network: &'a str) -> impl Iterator<Item = Point<'a>> {
         let is_crossed = self.networks.contains(&network);
         let transports = self.transports.iter().filter(move |_| is_crossed);
@@ -90,7 +91,7 @@ impl<'a> Axes<'a> {
     }
 }
 
-/// Each once: a document may say the same twice (`1Ki` and `1024`), and ids are made from what is said.
+/// Each value once. A document may repeat a value (`1Ki` and `1024`), but ids of cells must be unique.
 pub(super) fn distinct<T: Copy + Eq + Hash>(all: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut seen = HashSet::new();
     all.into_iter().filter(|one| seen.insert(*one)).collect()

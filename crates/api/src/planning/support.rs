@@ -1,8 +1,8 @@
-//! What cells need besides stacks that can do it ([`perfrun_contract::support`]).
+//! Requirements of cells beyond those of their stacks ([`perfrun_contract::support`]).
 
 use perfrun_contract::{network::NONE, parameters::Parameters, plan::Cell, support};
 
-/// Why a cell cannot be measured, if so.
+/// Why a cell is skipped; `None` if it can be measured.
 pub(super) fn unsupported(cell: &Cell) -> Option<String> {
     support::unsupported(
         cell.client_stack,
@@ -14,21 +14,22 @@ pub(super) fn unsupported(cell: &Cell) -> Option<String> {
     .or_else(|| uneven(cell))
 }
 
-/// What a transport within one process needs besides the stacks.
+/// Why a cell with a transport within one process is skipped.
 fn apart(cell: &Cell) -> Option<String> {
     let reason = if !cell.transport.is_in_process() {
         return None;
     } else if cell.client != cell.server {
-        "peers of one process are of one build: memory joins no two variants"
+        "memory connects peers of one process, which have the same variant"
     } else if cell.network != NONE {
-        "what goes through memory crosses no link that could be impaired"
+        "memory has no link that could be impaired"
     } else {
         return None;
     };
     Some(reason.into())
 }
 
-/// Peers of a stress test are shared evenly, or nodes would compare with each other only by luck.
+/// Why a stress test is skipped: without an equal number of peers, nodes could not be compared with each
+/// other.
 fn uneven(cell: &Cell) -> Option<String> {
     let Parameters::RelayStress { sinks, sources, .. } = &cell.parameters else {
         return None;

@@ -52,8 +52,8 @@ fn cells() {
     assert_eq!(refused, Error::TooManyCells(CELLS_MAX + 1));
     assert_eq!(
         refused.to_string(),
-        "too much to run: 4097 cells with the raw baseline and those to skip, but a run has at most 4096: shorten the lists of \
-         matrix or workload"
+        "too many cells: 4097, with the raw baseline and skipped cells, but at most 4096 are allowed; \
+         shorten the lists of matrix or workload"
     );
 }
 
@@ -98,8 +98,8 @@ fn nodes() {
     assert_eq!(refused, Error::TooManyNodes(NODES_MAX + 16));
     assert_eq!(
         refused.to_string(),
-        "too much to run: 528 nodes, but a run has at most 512: lower topology.clients or topology.servers, or name fewer \
-         variants in matrix"
+        "too many nodes: 528, but at most 512 are allowed; lower topology.clients or topology.servers, or \
+         name fewer variants in matrix"
     );
 }
 
@@ -132,8 +132,8 @@ fn trials() {
     assert_eq!(refused, Error::TooManyTrials(TRIALS_MAX + 100));
     assert_eq!(
         refused.to_string(),
-        "too much to run: 100100 trials, but a run has at most 100000: lower iterations, or shorten the lists of matrix or \
-         workload"
+        "too many trials: 100100, but at most 100000 are allowed; lower iterations, or shorten the lists of \
+         matrix or workload"
     );
 }
 
@@ -150,8 +150,8 @@ fn measurements() {
     assert_eq!(refused, Error::TooManyMeasurements(MEASUREMENTS_MAX + 5000));
     assert_eq!(
         refused.to_string(),
-        "too much to run: 505000 measurements, one by each node in each trial, but a run has at most 500000: lower iterations, \
-         topology.clients or topology.servers, or shorten the lists of matrix or workload"
+        "too many measurements, one by each node in each trial: 505000, but at most 500000 are allowed; \
+         lower iterations, topology.clients or topology.servers, or shorten the lists of matrix or workload"
     );
 }
 

@@ -74,8 +74,8 @@ fn no_cell_that_can_be_run() {
 #[test]
 fn more_than_can_be_run() {
     let text = include_str!("../../../api/tests/api/too-large.yaml");
-    let sentence = "perfrun/too-large: too much to run: 96768 cells with the raw baseline and those to skip, but a run has at most \
-                    4096: shorten the lists of matrix or workload\n";
+    let sentence = "perfrun/too-large: too many cells: 96768, with the raw baseline and skipped cells, but at \
+                    most 4096 are allowed; shorten the lists of matrix or workload\n";
     refuse(text, sentence);
     let place = Place::new();
     place.write("document.yaml", text);
