@@ -1,15 +1,15 @@
-//! How a test says that it, or a part of it, cannot run here.
+//! Skipping of tests that cannot run on a machine.
 #![expect(
     clippy::print_stderr,
-    reason = "a test says why it is skipped where its output is read"
+    reason = "a skipped test prints the reason to its output"
 )]
 
 use std::{env, fs, io::Write, thread};
 
-/// The variable that names the log of skips; `cargo xtask test` sets it, and lists what is in there.
+/// The environment variable that names the log of skipped tests. `cargo xtask test` sets it, and lists the log.
 pub const LOG: &str = "PERFRUN_SKIP_LOG";
 
-/// Says why the test of this thread, or a part of it, is skipped: on standard error and, as a line, in the log of skips.
+/// Reports why the test of this thread, or a part of it, is skipped: on standard error, and as a line in the log.
 pub fn skip(part: &str, reason: &str) {
     let test = thread::current().name().unwrap_or("unknown test").to_owned();
     let line = format!("{test} ({part}): {reason}\n");

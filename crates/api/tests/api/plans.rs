@@ -419,10 +419,7 @@ fn in_memory_a_client_is_its_own_server() {
         .iter()
         .map(|skipped| skipped.reason.as_str())
         .collect();
-    assert_eq!(
-        reasons,
-        ["memory has no link that could be impaired"]
-    );
+    assert_eq!(reasons, ["memory has no link that could be impaired"]);
 }
 
 #[test]
