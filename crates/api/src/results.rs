@@ -17,11 +17,11 @@ use crate::spec::PerfRunSpec;
 /// Version of [`Results`]. It changes when a reader of the previous version would misread a document.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// The results of one run, complete.
+/// The complete results of a run.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Results {
-    /// [`SCHEMA_VERSION`] of the program that wrote this.
+    /// [`SCHEMA_VERSION`] of the program that wrote this document.
     #[schemars(extend("const" = SCHEMA_VERSION))]
     pub schema_version: u32,
     /// Name of the PerfRun.
@@ -29,26 +29,26 @@ pub struct Results {
     /// When the run started.
     #[schemars(with = "String")]
     pub started: Timestamp,
-    /// When it ended.
+    /// When the run ended.
     #[schemars(with = "String")]
     pub ended: Timestamp,
-    /// Whether it ran to its end.
+    /// How the run ended.
     pub state: RunState,
-    /// Why it did not.
+    /// Cause of the end, if the run is not complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// How it ended. Absent while it is in progress.
+    /// Phase and reason of the end. Absent while the run is in progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
-    /// What was asked for, all defaults filled in.
+    /// The spec, with all defaults filled in.
     pub spec: PerfRunSpec,
-    /// What that came to.
+    /// The plan of the spec.
     pub plan: Plan,
-    /// What it ran on.
+    /// The environment of the run.
     pub environment: Environment,
-    /// Every trial that was run, in running order; a trial that was tried again is here twice.
+    /// All attempts of trials, in running order. A trial that was retried has several.
     pub trials: Vec<TrialRecord>,
-    /// Statistics of the measured trials, one row for every metric of every cell.
+    /// Statistics of the measured trials, one row for each metric of each cell.
     pub summary: Vec<SummaryRow>,
 }
 

@@ -1,4 +1,4 @@
-//! How much a document may ask for, one below and one above.
+//! Bounds of plans: one document at each bound, and one above it.
 
 use perfrun_api::{
     document,
@@ -17,7 +17,7 @@ fn variants() -> (String, String) {
     (stacks.join(", "), names.join(", "))
 }
 
-/// What a document with these parameters is refused for.
+/// The error with which a document is refused; `None` if it has a plan.
 fn refusal(document: &str) -> Option<Error> {
     planning::plan(&spec(document)).err()
 }
@@ -25,7 +25,7 @@ fn refusal(document: &str) -> Option<Error> {
 #[test]
 fn cells() {
     let (stacks, names) = variants();
-    // Sixteen pairs with sixteen, on sixteen networks.
+    // Sixteen clients by sixteen servers, on sixteen networks.
     let networks: Vec<String> = (1..16)
         .map(|delay| format!("{{name: n{delay}, delay: {delay}ms}}"))
         .collect();
@@ -44,7 +44,7 @@ fn cells() {
         planning::cells(&spec(&document(""))).unwrap().len() as u64,
         CELLS_MAX
     );
-    // A cell that the cross product has already is not counted twice.
+    // A cell that the cross product already has is not counted twice.
     let known = "{client: v0, server: v1, transport: tcp, network: n1}";
     assert_eq!(refusal(&document(known)), None);
     let another = "{client: v0, server: v1, transport: quic-v1, network: n1}";
@@ -59,7 +59,7 @@ fn cells() {
 
 #[test]
 fn cells_of_the_baseline() {
-    // On each network one over TCP and one over QUIC, beside the two pairs over three transports.
+    // On each network: one baseline over TCP, one over QUIC, and two pairs over three transports.
     let document = |sizes: usize, clients: &str| {
         let sizes: Vec<String> = (1..=sizes).map(|size| size.to_string()).collect();
         let streams: Vec<String> = (1..=16).map(|streams| streams.to_string()).collect();
@@ -76,7 +76,7 @@ fn cells_of_the_baseline() {
         refusal(&document(33, "libp2p")),
         Some(Error::TooManyCells(loads(33) * (6 + 2)))
     );
-    // The matrix names the baseline itself: it is not counted twice.
+    // The matrix names the baseline, too, which is not counted twice.
     assert_eq!(
         refusal(&document(64, "raw")),
         Some(Error::TooManyCells(loads(64) * 6))

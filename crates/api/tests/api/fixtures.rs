@@ -1,4 +1,4 @@
-//! Documents in short.
+//! Short forms of documents.
 
 use perfrun_api::{
     document, planning,

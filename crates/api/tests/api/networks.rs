@@ -1,4 +1,4 @@
-//! Conditions of links: presets, what documents say, and what plans make of it.
+//! Conditions of links: presets, networks of documents, and their impairments in plans.
 
 use std::{num::NonZeroU64, time::Duration};
 
@@ -15,7 +15,7 @@ fn conditions(name: &str) -> Conditions {
     preset(name).unwrap().conditions().unwrap()
 }
 
-/// What becomes of an entry of `networks` that is called `far`.
+/// The conditions of an entry of `networks` named `far`.
 fn far(figures: &str) -> Conditions {
     let document = format!(
         "workload: {{ping: {{}}}}\nmatrix: {{networks: [far]}}\nnetworks: [{{name: far, {figures}}}]"
@@ -193,7 +193,7 @@ fn cells_of_a_network_are_together_and_named_after_it() {
 #[test]
 fn a_run_that_impairs_nothing_has_no_networks() {
     assert!(plan("workload: {ping: {}}").networks.is_empty());
-    // A network of one's own that does nothing is none.
+    // A listed network without any impairment counts as none.
     let idle = "workload: {ping: {}}\nmatrix: {networks: [idle]}\nnetworks: [{name: idle}]";
     assert!(plan(idle).networks.is_empty());
 }
@@ -268,7 +268,7 @@ fn windows_hold_twice_what_is_on_its_way() {
     assert_eq!(window("lan"), Some(6 << 20), "never less than Linux gives");
     // 1 Gbit/s × 90 ms × 2.
     assert_eq!(window("lan, transatlantic"), Some(22_500_000));
-    // 10 Gbit/s, without a rate.
+    // 10 Gbit/s if no rate is set.
     assert_eq!(window("lat10"), Some(25_000_000));
 }
 

@@ -1,4 +1,4 @@
-//! From a document to cells, nodes and trials.
+//! Plans of documents: cells, nodes and trials.
 
 use std::collections::BTreeSet;
 
@@ -107,13 +107,13 @@ fn raw_in_the_matrix_is_not_measured_twice() {
 
 #[test]
 fn the_baseline_covers_what_is_measured_and_no_more() {
-    // litep2p has no TLS over TCP: of this matrix only libp2p to libp2p runs.
+    // litep2p has no TLS over TCP: only libp2p to libp2p runs.
     let plan = ping("matrix: {transports: [tcp-tls]}");
     assert_eq!(
         cell_ids(&plan),
         ["raw.raw.tcp.ping-1000", "libp2p.libp2p.tcp-tls.ping-1000"]
     );
-    // A baseline of 200 streams on QUIC would stand alone.
+    // A baseline of 200 streams on QUIC would have no other cell to compare with.
     let plan = self::plan(
         "workload: {bandwidth: {sizes: [1Ki], streams: [100, 200], directions: [upload]}}\n\
          matrix: {clients: [libp2p], servers: [litep2p], transports: [quic-v1]}",
@@ -396,7 +396,8 @@ fn a_stress_level_is_shared_by_its_nodes() {
     else {
         panic!("{cell:?}")
     };
-    // Two sources begin a sink each per second: of four client nodes, each begins one every two seconds.
+    // Two sources start one sink each per second, so that each of the four client nodes starts one every two
+    // seconds.
     assert_eq!((sources, start_interval_seconds, ramp_seconds), (2, 2.0, 48.0));
     assert_eq!(cell.parameters.duration().as_secs_f64(), 58.0);
 }

@@ -21,7 +21,7 @@ use serde_json::json;
 
 use crate::fixtures::spec;
 
-/// One of everything.
+/// Results with every optional part.
 fn results() -> Results {
     let spec = spec(
         "workload: {bandwidth: {sizes: [1Ki, 1500], directions: [upload, both]}}\n\

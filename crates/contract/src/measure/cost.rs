@@ -28,7 +28,7 @@ pub(super) fn metrics(ends: &Ends<'_>, payload: u64) -> Metrics {
     ] {
         let busiest = nodes
             .iter()
-            .filter_map(|node| per_second(cpu(&[node]), node.samples.last()?.at_seconds))
+            .filter_map(|&node| per_second(cpu(&[node]), node.samples.last()?.at_seconds))
             .reduce(f64::max);
         metrics.extend(busiest.map(|cores| (metric, cores)));
     }
