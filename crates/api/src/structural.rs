@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 /// - Integers are signed, without the lower bound of zero. Each integer of the spec has a rule with both
 ///   bounds and a message, and one mistake should not be reported twice.
 /// - The default of an object omits what the defaults of its fields already set.
-pub fn structural(schema: &mut Schema) {
+pub(crate) fn structural(schema: &mut Schema) {
     transform_subschemas(&mut structural, schema);
     if let Some(node) = schema.as_object_mut() {
         not_nullable(node);
@@ -22,7 +22,7 @@ pub fn structural(schema: &mut Schema) {
 
 /// Removes the descriptions inside a type that Kubernetes documents: they would be nine tenths of the
 /// resource.
-pub fn terse(schema: &mut Schema) {
+pub(crate) fn terse(schema: &mut Schema) {
     transform_subschemas(
         &mut |inner: &mut Schema| {
             inner.remove("description");
