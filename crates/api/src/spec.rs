@@ -88,7 +88,7 @@ pub struct PerfRunSpec {
     /// Settings of the pods of each role. No effect on local runs.
     #[serde(default)]
     pub template: Template,
-    /// Time limits.
+    /// Timeouts.
     #[serde(default)]
     #[schemars(extend("default" = {}))]
     pub timeouts: Timeouts,
@@ -343,7 +343,7 @@ pub struct PodSettings {
     pub runtime_class_name: Option<String>,
 }
 
-/// Time limits.
+/// Timeouts.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Timeouts {

@@ -2,7 +2,8 @@
 
 use crate::quantity::ByteSize;
 
-/// Most streams of a connection. yamux reserves 256 KiB for each stream, and libp2p grants a connection 1 GiB.
+/// Most streams of a connection. yamux reserves 256 KiB for each stream, and libp2p grants a connection 1
+/// GiB.
 pub const STREAMS_MAX: u32 = 4096;
 
 /// Most streams that a server serves at the same time, over all connections.

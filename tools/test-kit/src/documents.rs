@@ -1,7 +1,7 @@
 //! Documents that tests of several crates run.
 
-/// A run of two trials, as JSON. One takes milliseconds; the other has so much to send that it takes longer than
-/// `timeouts.trial` on any machine.
+/// A run of two trials, as JSON. One takes milliseconds; the other has so much to send that it takes longer
+/// than `timeouts.trial` on any machine.
 pub const TIMES_OUT: &str = r#"{
   "apiVersion": "perfrun.io/v1alpha1",
   "kind": "PerfRun",

@@ -1,5 +1,5 @@
-//! Plans and records of trials, as tests need them. Trials are named as in plans: `c0.i3` is repetition 3 of cell 0, and
-//! `c0.w1` is warm-up 1.
+//! Plans and records of trials, as tests need them. Trials are named as in plans: `c0.i3` is repetition 3 of
+//! cell 0, and `c0.w1` is warm-up 1.
 
 use std::collections::BTreeMap;
 

@@ -6,10 +6,12 @@
 
 use std::{env, fs, io::Write, thread};
 
-/// The environment variable that names the log of skipped tests. `cargo xtask test` sets it, and lists the log.
+/// The environment variable that names the log of skipped tests. `cargo xtask test` sets it, and lists the
+/// log.
 pub const LOG: &str = "PERFRUN_SKIP_LOG";
 
-/// Reports why the test of this thread, or a part of it, is skipped: on standard error, and as a line in the log.
+/// Reports why the test of this thread, or a part of it, is skipped: on standard error, and as a line in the
+/// log.
 pub fn skip(part: &str, reason: &str) {
     let test = thread::current().name().unwrap_or("unknown test").to_owned();
     let line = format!("{test} ({part}): {reason}\n");

@@ -93,7 +93,7 @@ fn a_kubernetes_node_can_die_with_a_client_and_the_operator_on_it() {
 /// Kills the Kubernetes node of a client, which either is or is not that of the leader. The client prefers
 /// this node with these weights. If they exceed the weight with which the operator avoids a dead node (100),
 /// the next pod is placed on it, too, and replaced when the cluster has noticed, more than 40 s later.
-/// `provision` is the time limit for that.
+/// `provision` is the timeout for that.
 async fn survives_the_client_s_host(
     scene: &Scene,
     lab: &Lab,

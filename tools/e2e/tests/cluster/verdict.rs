@@ -1,5 +1,5 @@
-//! One account of a run: its status, its results and its metrics give the same reason and the same numbers. The
-//! end-to-end tests of `perfrun run` run the same document and expect the same.
+//! One account of a run: its status, its results and its metrics give the same reason and the same numbers.
+//! The end-to-end tests of `perfrun run` run the same document and expect the same.
 
 use anyhow::{Context, Result, ensure};
 use kube::api::PostParams;
@@ -9,7 +9,7 @@ use perfrun_contract::{
     tally::{Counts, EndReason, Verdict},
 };
 use perfrun_e2e::{
-    run::{message, phase, reason, told},
+    run::{message, phase, reason, describe},
     seconds, shared,
 };
 use perfrun_test_kit::documents::TIMES_OUT;
@@ -25,13 +25,13 @@ fn status_and_results_have_one_reason() {
         ensure!(
             phase(&run) == Some(Phase::Failed) && reason(&run, COMPLETE) == "TrialTimeout",
             "it ended as {}",
-            told(&run)
+            describe(&run)
         );
         let trials = &run.status.as_ref().context("it has no status")?.trials;
         ensure!(
             (trials.total, trials.completed, trials.failed) == (2, 1, 1),
             "it ended as {}",
-            told(&run)
+            describe(&run)
         );
         let results = scene.results(&run).await?;
         let counts = results.tally().counts();
@@ -50,7 +50,7 @@ fn status_and_results_have_one_reason() {
         ensure!(
             verdict == said && said.message.starts_with("1 of 2 trials failed; the first: "),
             "the results have {verdict:?}, and the status says {}",
-            told(&run)
+            describe(&run)
         );
         Ok(())
     });

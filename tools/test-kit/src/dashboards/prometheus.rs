@@ -19,7 +19,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// Time limit of the start.
+/// Timeout of the start.
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(100);
 
