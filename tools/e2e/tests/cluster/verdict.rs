@@ -9,7 +9,7 @@ use perfrun_contract::{
     tally::{Counts, EndReason, Verdict},
 };
 use perfrun_e2e::{
-    run::{message, phase, reason, describe},
+    run::{describe, message, phase, reason},
     seconds, shared,
 };
 use perfrun_test_kit::documents::TIMES_OUT;
