@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use perfrun_contract::{
     matrix::{Stack, StackName},
-    network::{Conditions, NONE},
+    network::Conditions,
     node::Role,
     parameters::Parameters,
     plan::{Cell, Names, Order, Plan, PlannedNode, Skipped, Trial, cell_id},

@@ -245,11 +245,11 @@ fn milliseconds(milliseconds: u64) -> Option<kube::core::Duration> {
     Some(std::time::Duration::from_millis(milliseconds).into())
 }
 
-fn percent(text: &str) -> Option<crate::quantity::Percent> {
+fn percent(text: &str) -> Option<perfrun_contract::quantity::Percent> {
     text.parse().ok()
 }
 
-fn rate(text: &str) -> Option<crate::quantity::BitRate> {
+fn rate(text: &str) -> Option<perfrun_contract::quantity::BitRate> {
     text.parse().ok()
 }
 
