@@ -3,7 +3,6 @@
 pub mod args;
 pub mod cluster;
 pub mod link;
-pub mod local;
 pub mod page;
 pub mod report;
 pub mod run;

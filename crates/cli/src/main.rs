@@ -8,10 +8,9 @@ use std::{
 use anyhow::Context;
 use perfrun_cli::{
     args::{Cli, Command, Get},
-    block_on, cluster, link,
-    local::{Isolation, privilege},
-    report, run, show,
+    block_on, cluster, link, report, run, show,
 };
+use perfrun_local::{Isolation, privilege};
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {

@@ -17,6 +17,7 @@ use perfrun_api::{
     spec::{PerfRun, PerfRunSpec},
 };
 use perfrun_conductor::{Conductor, Event, Options, Progress, RunEnd};
+use perfrun_local::Isolation;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -25,7 +26,7 @@ use self::{
     nodes::{LocalNodes, Programs},
 };
 use crate::{
-    args, label, local,
+    args, label,
     page::Page,
     read_documents, report,
     store::{self, Store},
@@ -38,17 +39,17 @@ pub const INCOMPLETE: u8 = 1;
 pub const INTERRUPTED: u8 = 130;
 
 /// What is to separate the nodes: of a run that is gone on with, what did before, or its trials would not compare.
-pub fn isolation(args: &args::Run) -> anyhow::Result<local::Isolation> {
+pub fn isolation(args: &args::Run) -> anyhow::Result<Isolation> {
     let asked = if args.loopback {
-        local::Isolation::Loopback
+        Isolation::Loopback
     } else {
-        local::Isolation::Namespaces
+        Isolation::Namespaces
     };
     let Some(folder) = &args.resume else {
         return Ok(asked);
     };
     match store::read(folder)?.environment.isolation {
-        results::Isolation::Loopback => Ok(local::Isolation::Loopback),
+        results::Isolation::Loopback => Ok(Isolation::Loopback),
         results::Isolation::Namespaces => {
             ensure!(
                 !args.loopback,
@@ -62,7 +63,7 @@ pub fn isolation(args: &args::Run) -> anyhow::Result<local::Isolation> {
 }
 
 /// Runs what the arguments ask for; returns the exit status.
-pub async fn run(args: args::Run, isolation: local::Isolation) -> anyhow::Result<u8> {
+pub async fn run(args: args::Run, isolation: Isolation) -> anyhow::Result<u8> {
     let cancel = CancellationToken::new();
     tokio::spawn(cancel_on_signal(cancel.clone()));
     let audience = Audience::gather(&args).await?;
@@ -73,7 +74,7 @@ pub async fn run(args: args::Run, isolation: local::Isolation) -> anyhow::Result
 
 async fn run_all(
     args: &args::Run,
-    isolation: local::Isolation,
+    isolation: Isolation,
     audience: &Audience,
     cancel: &CancellationToken,
 ) -> anyhow::Result<u8> {
@@ -107,7 +108,7 @@ async fn run_all(
             &name,
             spec,
             plan,
-            isolation.into(),
+            recorded(isolation),
             named.clone(),
         )?;
         status = status.max(one(args, store, programs, isolation, audience, left == 0, cancel).await?);
@@ -119,7 +120,7 @@ async fn run_all(
 async fn resume(
     args: &args::Run,
     folder: &Path,
-    isolation: local::Isolation,
+    isolation: Isolation,
     audience: &Audience,
     cancel: &CancellationToken,
 ) -> anyhow::Result<u8> {
@@ -192,7 +193,7 @@ struct Job {
 }
 
 impl Job {
-    fn of(run: PerfRun, isolation: local::Isolation, given: &[results::NodeProgram]) -> anyhow::Result<Self> {
+    fn of(run: PerfRun, isolation: Isolation, given: &[results::NodeProgram]) -> anyhow::Result<Self> {
         let plan = runnable(&run)?;
         let name = run.metadata.name.unwrap_or_default();
         let spec = run.spec;
@@ -267,7 +268,7 @@ async fn one(
     args: &args::Run,
     mut store: Store,
     programs: Programs,
-    isolation: local::Isolation,
+    isolation: Isolation,
     audience: &Audience,
     is_last: bool,
     cancel: &CancellationToken,
@@ -281,8 +282,8 @@ async fn one(
         counted(plan.cells.len(), "cell"),
         counted(plan.nodes.len(), "node"),
         match isolation {
-            local::Isolation::Namespaces => "each in a network namespace",
-            local::Isolation::Loopback => "all on one loopback interface",
+            Isolation::Namespaces => "each in a network namespace",
+            Isolation::Loopback => "all on one loopback interface",
         },
         store.folder().display(),
     ));
@@ -343,7 +344,7 @@ async fn one(
 async fn measure(
     store: &mut Store,
     programs: Programs,
-    isolation: local::Isolation,
+    isolation: Isolation,
     audience: &Audience,
     ui: &Ui,
     cancel: &CancellationToken,
@@ -430,11 +431,10 @@ pub async fn cancel_on_signal(cancel: CancellationToken) -> io::Result<()> {
     }
 }
 
-impl From<local::Isolation> for results::Isolation {
-    fn from(isolation: local::Isolation) -> Self {
-        match isolation {
-            local::Isolation::Namespaces => Self::Namespaces,
-            local::Isolation::Loopback => Self::Loopback,
-        }
+/// What results call it.
+fn recorded(isolation: Isolation) -> results::Isolation {
+    match isolation {
+        Isolation::Namespaces => results::Isolation::Namespaces,
+        Isolation::Loopback => results::Isolation::Loopback,
     }
 }

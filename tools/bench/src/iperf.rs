@@ -17,7 +17,7 @@ use std::{os::unix::process::CommandExt, process::Stdio, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use perfrun_api::results::Metric;
-use perfrun_cli::local::Slot;
+use perfrun_local::Slot;
 use tokio::process::Command;
 
 use crate::testbed::{Testbed, median, print_ratio};

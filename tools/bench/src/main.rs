@@ -17,7 +17,7 @@ mod testbed;
 
 use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
-use perfrun_cli::local::privilege;
+use perfrun_local::privilege;
 
 /// Benchmarks of perfrun itself.
 #[derive(Parser)]

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use perfrun_cli::local::{Isolation, Network};
+use perfrun_local::{Isolation, Network};
 
 use crate::testbed::{Testbed, median};
 

@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use perfrun_api::results::Metric;
-use perfrun_cli::local::Slot;
+use perfrun_local::Slot;
 use quinn::{ClientConfig, Endpoint, ServerConfig, TransportConfig, VarInt};
 use rustls::{RootCertStore, pki_types::CertificateDer};
 use tokio::io::{AsyncBufReadExt, BufReader};

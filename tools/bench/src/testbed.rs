@@ -11,7 +11,6 @@ use perfrun_api::{
     spec::PerfRunSpec,
 };
 use perfrun_cli::{
-    local::Isolation,
     run::{
         exporter::Exporter,
         nodes::{self, LocalNodes},
@@ -19,6 +18,7 @@ use perfrun_cli::{
     ui::Ui,
 };
 use perfrun_conductor::{Conductor, Event, Kept, Options, Sink};
+use perfrun_local::Isolation;
 use tokio_util::sync::CancellationToken;
 
 /// The nodes of one document.

@@ -1,6 +1,7 @@
 //! What tests of several crates share. Only tests depend on this crate.
 
 pub mod dashboards;
+pub mod remains;
 mod skip;
 
 pub use skip::{LOG, skip};

@@ -19,18 +19,14 @@ use perfrun_api::{
 };
 use perfrun_conductor::export::LOCAL;
 use perfrun_conductor::{AgentClient, Contact, NodeClient, Nodes, client::Error};
+use perfrun_local::{Isolation, Launcher, Network, NodeCommand, NodeProcess, Slot};
 use rustix::fs::Access;
 use tokio::{
     sync::Mutex,
     time::{sleep, timeout},
 };
 
-use crate::{
-    args,
-    local::{Isolation, Launcher, Network, NodeCommand, NodeProcess, Slot},
-    run::exporter::Exporter,
-    ui::Ui,
-};
+use crate::{args, run::exporter::Exporter, ui::Ui};
 
 /// How long a node may take to end by itself.
 const GRACE: Duration = Duration::from_secs(5);

@@ -24,6 +24,3 @@ mod resumed;
 mod stopped;
 mod users;
 mod workloads;
-
-#[path = "../support/remains.rs"]
-mod remains;

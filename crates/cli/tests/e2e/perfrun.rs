@@ -21,9 +21,8 @@ use tempfile::TempDir;
 use crate::{
     connections,
     document::{self, Document},
-    remains,
 };
-use perfrun_test_kit::skip;
+use perfrun_test_kit::{remains, skip};
 
 /// However slow the machine, whatever takes longer hangs.
 pub const PATIENCE: Duration = Duration::from_secs(90);

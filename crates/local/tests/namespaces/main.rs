@@ -10,8 +10,6 @@ mod as_user;
 mod held;
 mod in_process;
 mod node;
-#[path = "../support/remains.rs"]
-mod remains;
 mod scenario;
 mod support;
 mod user;
@@ -25,7 +23,7 @@ const ARGUMENT: &str = "PERFRUN_TEST_ARGUMENT";
 /// The image of the running process, whether or not its path can be reached by the user it runs as.
 const MYSELF: &str = "/proc/self/exe";
 
-/// The loader calls this before `main`, that is before the test harness starts threads: [`perfrun_cli::local::privilege::acquire`] is for
+/// The loader calls this before `main`, that is before the test harness starts threads: [`perfrun_local::privilege::acquire`] is for
 /// processes with one thread, and a harness always runs tests on another one.
 #[used]
 // SAFETY: the section is an array of functions without arguments that matter, and this is one.

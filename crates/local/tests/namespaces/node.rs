@@ -9,7 +9,7 @@ use std::{
     thread,
 };
 
-use perfrun_cli::local::{NodeCommand, NodeProcess};
+use perfrun_local::{NodeCommand, NodeProcess};
 
 use crate::{ARGUMENT, MYSELF, ROLE, argument, support::PATIENCE};
 

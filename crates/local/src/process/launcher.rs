@@ -23,8 +23,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::output::{Line, LogTail, for_each_line};
 use super::{Error, Exit, NodeCommand, NodeProcess, Order, Token};
-use crate::local::namespace::Namespace;
-use crate::local::network::Slot;
+use crate::namespace::Namespace;
+use crate::network::Slot;
 
 /// Longer lines of a log are cut.
 const LOG_LINE_MAX: usize = 8 * 1024;

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use perfrun_cli::local::{
+use perfrun_local::{
     Addresses, Isolation, Launcher, Network, NodeCommand, NodeProcess, Privilege, privilege,
 };
 use rustix::process::{Pid, Signal, kill_process};

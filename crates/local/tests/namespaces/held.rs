@@ -6,9 +6,8 @@ use std::{
     io::{self, BufRead, BufReader, Read, Write},
 };
 
-use perfrun_cli::local::{Network, NodeProcess, Slot};
-
-use crate::remains::{self, is_alive, processes};
+use perfrun_local::{Network, NodeProcess, Slot};
+use perfrun_test_kit::remains::{self, is_alive, processes};
 
 /// In the environment of the nodes of a `scenario_churn`: which process started them.
 pub const CHURNED_BY: &str = "PERFRUN_TEST_CHURNED_BY";

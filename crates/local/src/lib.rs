@@ -12,6 +12,8 @@
 //! 3. [`Launcher::start`], then [`Launcher::spawn`] for each node, into its slot;
 //! 4. [`NodeProcess::stop`], or drop it; then drop the network.
 
+#![warn(missing_docs)]
+
 pub mod namespace;
 pub mod network;
 pub mod privilege;

@@ -9,12 +9,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use perfrun_cli::local::{Isolation, Launcher, Network, NodeCommand, NodeProcess};
+use perfrun_local::{Isolation, Launcher, Network, NodeCommand, NodeProcess};
+use perfrun_test_kit::remains::is_alive;
 use tokio::sync::mpsc;
 
 use crate::{
     node::{FLOOD_LINES, ask_control, node, shell},
-    remains::is_alive,
     support::{PATIENCE, eventually, within},
 };
 
