@@ -1,13 +1,12 @@
 //! `perfrun run`: the nodes of a plan as local processes, and a conductor over them.
 
 pub mod exporter;
-pub mod nodes;
+mod programs;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     io::{self, Write, stderr},
     path::Path,
-    time::Duration,
 };
 
 use anyhow::{Context, bail, ensure};
@@ -17,14 +16,14 @@ use perfrun_api::{
     spec::{PerfRun, PerfRunSpec},
 };
 use perfrun_conductor::{Conductor, Event, Options, Progress, RunEnd};
-use perfrun_local::Isolation;
+use perfrun_local::{
+    Isolation, LocalNodes,
+    nodes::{NodeEvent, Programs, Settings},
+};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use self::{
-    exporter::Exporter,
-    nodes::{LocalNodes, Programs},
-};
+use self::exporter::Exporter;
 use crate::{
     args, label,
     page::Page,
@@ -82,14 +81,14 @@ async fn run_all(
         return resume(args, folder, isolation, audience, cancel).await;
     }
     let file = args.file.as_deref().context("name a file to run")?;
-    let named = nodes::resolve(&args.node)?;
+    let named = programs::resolve(&args.node)?;
     // All documents are looked at before the first is run: a mistake in the last should not cost an hour.
     let jobs = read_documents(file)?
         .into_iter()
         .map(|run| Job::of(run, isolation, &named))
         .collect::<anyhow::Result<Vec<_>>>()
         .with_context(|| label(file))?;
-    check_variants(&args.node, jobs.iter().map(|job| &job.spec))?;
+    programs::check_variants(&args.node, jobs.iter().map(|job| &job.spec))?;
     let mut status = 0;
     let mut left = jobs.len();
     for Job {
@@ -125,7 +124,7 @@ async fn resume(
     cancel: &CancellationToken,
 ) -> anyhow::Result<u8> {
     let mut store = Store::resume(folder)?;
-    check_variants(&args.node, [&store.results().spec])?;
+    programs::check_variants(&args.node, [&store.results().spec])?;
     if store.is_done() {
         // Written again, since perfrun may have been killed before it came to its last file.
         let reason = store.results().reason.clone();
@@ -135,14 +134,16 @@ async fn resume(
         return Ok(0);
     }
     let earlier = &store.results().environment.programs;
-    store.keep_programs(nodes::resolve(&named_now_or_before(&args.node, earlier))?)?;
+    store.keep_programs(programs::resolve(&programs::named_now_or_before(
+        &args.node, earlier,
+    ))?)?;
     let Results {
         plan,
         spec,
         environment,
         ..
     } = store.results();
-    let programs = nodes::programs(plan, spec, isolation, &environment.programs)?;
+    let programs = programs::of_plan(plan, spec, isolation, &environment.programs)?;
     one(args, store, programs, isolation, audience, true, cancel).await
 }
 
@@ -198,7 +199,7 @@ impl Job {
         let name = run.metadata.name.unwrap_or_default();
         let spec = run.spec;
         let programs =
-            nodes::programs(&plan, &spec, isolation, given).with_context(|| format!("perfrun/{name}"))?;
+            programs::of_plan(&plan, &spec, isolation, given).with_context(|| format!("perfrun/{name}"))?;
         Ok(Self {
             name,
             spec,
@@ -220,47 +221,6 @@ pub fn runnable(run: &PerfRun) -> anyhow::Result<Plan> {
         "perfrun/{name} is cancelled: set spec.cancel to false to run it"
     );
     plan(&run.spec).with_context(|| format!("perfrun/{name}"))
-}
-
-/// The programs named on the command line, and those of the run's beginning that no other takes the place of.
-fn named_now_or_before(now: &[args::NodeProgram], before: &[results::NodeProgram]) -> Vec<args::NodeProgram> {
-    let still_used = before
-        .iter()
-        .filter(|before| now.iter().all(|program| program.variant != before.variant))
-        .map(|before| args::NodeProgram {
-            variant: before.variant.clone(),
-            path: before.path.as_str().into(),
-        });
-    now.iter().cloned().chain(still_used).collect()
-}
-
-/// A misspelt variant would be measured with the program of the others, and nobody would know.
-fn check_variants<'a>(
-    given: &[args::NodeProgram],
-    specs: impl IntoIterator<Item = &'a PerfRunSpec>,
-) -> anyhow::Result<()> {
-    let known: BTreeSet<&str> = specs
-        .into_iter()
-        .flat_map(|spec| &spec.stacks)
-        .map(|variant| variant.name.as_str())
-        .collect();
-    let mut seen = BTreeSet::new();
-    for program in given {
-        let variant = program.variant.as_deref();
-        if let Some(name) = variant.filter(|name| !known.contains(name)) {
-            let known = match known.len() {
-                0 => "it has none".to_owned(),
-                _ => format!("it has {}", known.iter().copied().collect::<Vec<_>>().join(", ")),
-            };
-            bail!("--node {name}=..: the document has no stack variant {name}, {known}");
-        }
-        ensure!(
-            seen.insert(variant),
-            "--node is given twice for {}",
-            variant.unwrap_or("all nodes")
-        );
-    }
-    Ok(())
 }
 
 /// Runs one document to its end, whatever that is, and shows what came out.
@@ -363,12 +323,21 @@ async fn measure(
         nodes: BTreeMap::new(),
     };
     let failed = |error: anyhow::Error| without_nodes(RunState::Failed, Some(format!("{error:#}")));
-    let provision = Duration::from(spec.timeouts.provision);
-    let logs = store.logs_folder();
+    let settings = Settings {
+        run: name,
+        programs,
+        isolation,
+        provision_timeout: spec.timeouts.provision.into(),
+        logs: store.logs_folder(),
+    };
     let exporter = &audience.exporter;
-    let nodes = match LocalNodes::start(programs, &name, provision, isolation, logs, exporter, ui).await {
+    let watch = |event: NodeEvent<'_>| match event {
+        NodeEvent::Started { name, contact } => exporter.watch(name, contact),
+        NodeEvent::Lost { name, reason } => ui.say(&format!("{name} was lost: {reason}")),
+    };
+    let nodes = match LocalNodes::start(settings, watch).await {
         Ok(nodes) => nodes,
-        Err(error) => return failed(error),
+        Err(error) => return failed(error.into()),
     };
     let ready = tokio::select! {
         ready = nodes.ready() => Some(ready),
@@ -376,7 +345,7 @@ async fn measure(
     };
     let end = match ready {
         None => without_nodes(RunState::Interrupted, None),
-        Some(Err(error)) => failed(error),
+        Some(Err(error)) => failed(error.into()),
         Some(Ok(clients)) => {
             let conductor = Conductor {
                 plan: &plan,

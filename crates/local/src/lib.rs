@@ -11,14 +11,18 @@
 //! 2. [`Network::create`] makes the switch and one [`Slot`] per node;
 //! 3. [`Launcher::start`], then [`Launcher::spawn`] for each node, into its slot;
 //! 4. [`NodeProcess::stop`], or drop it; then drop the network.
+//!
+//! [`LocalNodes`] does steps 2 to 4 for all nodes of a plan.
 
 #![warn(missing_docs)]
 
 pub mod namespace;
 pub mod network;
+pub mod nodes;
 pub mod privilege;
 pub mod process;
 
 pub use network::{Addresses, Isolation, Network, Slot};
+pub use nodes::LocalNodes;
 pub use privilege::Privilege;
 pub use process::{Exit, Launcher, NodeCommand, NodeProcess, Token};

@@ -1,6 +1,6 @@
 //! Real nodes in namespaces, and single trials on them.
 
-use std::sync::Mutex;
+use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, anyhow};
 use async_trait::async_trait;
@@ -10,15 +10,11 @@ use perfrun_api::{
     results::{Metric, TrialRecord},
     spec::PerfRunSpec,
 };
-use perfrun_cli::{
-    run::{
-        exporter::Exporter,
-        nodes::{self, LocalNodes},
-    },
-    ui::Ui,
-};
 use perfrun_conductor::{Conductor, Event, Kept, Options, Sink};
-use perfrun_local::Isolation;
+use perfrun_local::{
+    Isolation, LocalNodes,
+    nodes::{self, Program, Programs, Settings},
+};
 use tokio_util::sync::CancellationToken;
 
 /// The nodes of one document.
@@ -42,13 +38,19 @@ impl Testbed {
             .spec;
         let plan = plan(&spec)?;
         let logs = tempfile::tempdir()?;
-        let programs = nodes::programs(&plan, &spec, Isolation::Namespaces, &[])?;
-        // One for each testbed, and a process has few.
-        let ui: &'static Ui = Box::leak(Box::new(Ui::new(true, &plan)));
-        let exporter: &'static Exporter = Box::leak(Box::default());
-        let provision = spec.timeouts.provision.into();
-        let (isolation, folder) = (Isolation::Namespaces, logs.path().to_owned());
-        let nodes = LocalNodes::start(programs, "bench", provision, isolation, folder, exporter, ui).await?;
+        let settings = Settings {
+            run: "bench".to_owned(),
+            programs: Programs::of(&plan, |_| {
+                Ok::<_, nodes::Error>(Program {
+                    path: Program::beside_this_one()?,
+                    env: BTreeMap::new(),
+                })
+            })?,
+            isolation: Isolation::Namespaces,
+            provision_timeout: spec.timeouts.provision.into(),
+            logs: logs.path().to_owned(),
+        };
+        let nodes = LocalNodes::start(settings, |_| {}).await?;
         Ok(Self {
             spec,
             plan,
@@ -78,14 +80,13 @@ impl Testbed {
         if let Some(reason) = end.reason {
             return Err(anyhow!("the run ended early: {reason}"));
         }
-        let records = records.0.into_inner()?;
-        match records.iter().find_map(|record| record.failure.as_ref()) {
+        match records.0.iter().find_map(|record| record.failure.as_ref()) {
             Some(failure) => Err(anyhow!(
                 "a trial failed: {} ({})",
                 failure.message,
                 failure.reason
             )),
-            None => Ok(records),
+            None => Ok(records.0),
         }
     }
 
@@ -100,12 +101,12 @@ impl Testbed {
 }
 
 #[derive(Default)]
-struct Records(Mutex<Vec<TrialRecord>>);
+struct Records(Vec<TrialRecord>);
 
 #[async_trait]
 impl Sink for Records {
     async fn record(&mut self, record: &TrialRecord) -> std::io::Result<Kept> {
-        self.0.get_mut().expect("no holder panics").push(record.clone());
+        self.0.push(record.clone());
         Ok(Kept::InMemory)
     }
 }
