@@ -159,6 +159,18 @@ pub struct RunEnd {
     pub nodes: BTreeMap<String, Info>,
 }
 
+impl RunEnd {
+    /// The end of a run that was stopped, or failed, before any node was ready.
+    pub fn before_nodes(state: RunState, cause: Option<Cause>, reason: Option<String>) -> Self {
+        Self {
+            state,
+            cause,
+            reason,
+            nodes: BTreeMap::new(),
+        }
+    }
+}
+
 /// Why a run failed.
 #[derive(Clone, Copy, Debug, Eq, IntoStaticStr, PartialEq)]
 pub enum Cause {
