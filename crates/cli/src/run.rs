@@ -1,4 +1,11 @@
-//! `perfrun run`: the nodes of a plan as local processes, and a conductor over them.
+//! `perfrun run`: conducts the runs of a file on this machine, one after the other.
+//!
+//! | module | subject |
+//! |---|---|
+//! | `local_run` | one run, from its first node to its report |
+//! | `programs` | which program each node executes |
+//! | `watchers` | metrics and the web page |
+//! | `exporter` | the metrics for Prometheus |
 
 mod exporter;
 mod local_run;
@@ -29,28 +36,29 @@ use crate::{
 
 /// Exit status of a run with a failed trial, or that did not run to its end.
 pub const INCOMPLETE: u8 = 1;
-/// Exit status after Ctrl-C, as shells count it: 128 + SIGINT.
+/// Exit status after Ctrl-C, as shells report it: 128 + SIGINT.
 pub const INTERRUPTED: u8 = 130;
 
-/// What is to separate the nodes: of a run that is gone on with, what did before, or its trials would not compare.
+/// What separates the nodes of the run. A resumed run keeps its isolation, or its trials would not be
+/// comparable.
 pub fn isolation(args: &args::Run) -> anyhow::Result<Isolation> {
-    let asked = if args.loopback {
+    let requested = if args.loopback {
         Isolation::Loopback
     } else {
         Isolation::Namespaces
     };
     let Some(folder) = &args.resume else {
-        return Ok(asked);
+        return Ok(requested);
     };
     match store::read(folder)?.environment.isolation {
         results::Isolation::Loopback => Ok(Isolation::Loopback),
         results::Isolation::Namespaces => {
             ensure!(
                 !args.loopback,
-                "{} was begun in network namespaces: go on without --loopback, or the trials would not compare",
+                "{} was started in network namespaces: resume it without --loopback, or its trials are not comparable",
                 folder.display()
             );
-            Ok(asked)
+            Ok(requested)
         }
         results::Isolation::Pods => bail!("{} was run on a cluster, not on this machine", folder.display()),
     }
@@ -178,7 +186,7 @@ impl Document {
     }
 }
 
-/// The plan of a document that can be run now.
+/// The plan of a document, if it can be run now.
 pub fn runnable(run: &PerfRun) -> anyhow::Result<Plan> {
     let name = run.metadata.name.as_deref().unwrap_or_default();
     ensure!(
@@ -192,13 +200,13 @@ pub fn runnable(run: &PerfRun) -> anyhow::Result<Plan> {
     plan(&run.spec).with_context(|| format!("perfrun/{name}"))
 }
 
-/// A number of things.
+/// A number and a noun in singular or plural.
 pub fn counted(count: usize, what: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {what}{plural}")
 }
 
-/// Cancels the run at the first SIGINT or SIGTERM; a second one does not wait for it.
+/// Cancels the run at the first SIGINT or SIGTERM. The second one exits immediately.
 pub async fn cancel_on_signal(cancel: CancellationToken) -> io::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -208,14 +216,14 @@ pub async fn cancel_on_signal(cancel: CancellationToken) -> io::Result<()> {
             _ = terminate.recv() => {}
         }
         if cancel.is_cancelled() {
-            // Nodes die with this process, and every file is complete at any moment.
+            // Nodes die with this process, and every file is complete at all times.
             std::process::exit(INTERRUPTED.into());
         }
         cancel.cancel();
     }
 }
 
-/// What results call it.
+/// The isolation, as results record it.
 fn recorded(isolation: Isolation) -> results::Isolation {
     match isolation {
         Isolation::Namespaces => results::Isolation::Namespaces,

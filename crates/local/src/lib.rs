@@ -1,16 +1,16 @@
-//! Nodes on this machine: a network namespace for each of them, and the processes in it.
+//! Nodes on this machine: a network namespace for each node, and the processes in it.
 //!
-//! Owns everything that outlives a function call here and must not outlive perfrun: namespaces, links and child
-//! processes. All of it hangs on file descriptors and parenthood, nothing has a name in the file system, so that the
-//! kernel cleans up after perfrun however it ends, SIGKILL included. Nothing is created in the network namespace that
-//! perfrun was started in.
+//! Owns all resources that must not outlive perfrun: namespaces, links and child processes. File descriptors
+//! and parent processes hold them, and none has a name in the file system. So the kernel cleans up after
+//! perfrun even if it is killed by SIGKILL. Nothing is created in the network namespace in which perfrun was
+//! started.
 //!
 //! In the order of use:
 //!
-//! 1. [`privilege::acquire`], at the very start of `main`, while there is only one thread;
+//! 1. [`privilege::acquire`], at the very start of `main`, while the process has only one thread;
 //! 2. [`Network::create`] makes the switch and one [`Slot`] per node;
 //! 3. [`Launcher::start`], then [`Launcher::spawn`] for each node, into its slot;
-//! 4. [`NodeProcess::stop`], or drop it; then drop the network.
+//! 4. [`NodeProcess::stop`], or drop the node; then drop the network.
 //!
 //! [`LocalNodes`] does steps 2 to 4 for all nodes of a plan.
 

@@ -10,6 +10,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use backon::{ConstantBuilder, Retryable};
 use futures::future::{join_all, try_join_all};
 use perfrun_api::plan::{Plan, PlannedNode};
 use perfrun_conductor::{
@@ -18,10 +19,7 @@ use perfrun_conductor::{
     export::LOCAL,
 };
 use thiserror::Error;
-use tokio::{
-    sync::Mutex,
-    time::{sleep, timeout},
-};
+use tokio::{sync::Mutex, time::timeout};
 
 use crate::{Exit, Isolation, Launcher, Network, NodeCommand, NodeProcess, Slot, network, process};
 
@@ -31,76 +29,76 @@ const GRACE: Duration = Duration::from_secs(5);
 /// The pause between two attempts to reach a node that is starting.
 const READY_PAUSE: Duration = Duration::from_millis(20);
 
-/// Why nodes of a plan do not run.
+/// Why the nodes of a plan do not run.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// This program does not know where it is.
+    /// The kernel does not report the path of this program.
     #[error("failed to find this program")]
     FindFolder(#[source] io::Error),
-    /// The program of the nodes is missing.
+    /// There is no `perfrun-node` beside this program.
     #[error(
         "there is no {}: build it by `cargo build --release -p perfrun-node`, or name one with --node",
         .0.display()
     )]
     FindNode(PathBuf),
-    /// The network between the nodes.
+    /// The network between the nodes could not be created.
     #[error(transparent)]
     Network(#[from] network::Error),
-    /// The launcher, or a process.
+    /// The launcher or a process could not be started.
     #[error(transparent)]
     Process(#[from] process::Error),
-    /// The file to which a node logs.
+    /// The log file of a process could not be opened.
     #[error("failed to open {}", .file.display())]
     OpenLog {
-        /// The file.
+        /// The log file.
         file: PathBuf,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// The HTTP client of a control port.
-    #[error("failed to make a client for {name}")]
+    /// The HTTP client for a control port could not be created.
+    #[error("failed to create a client for {name}")]
     MakeClient {
-        /// The process.
+        /// The name of the process.
         name: String,
-        /// Why there is no client.
+        /// The error of the HTTP client.
         source: BoxError,
     },
-    /// A process exited on its own while it was starting.
+    /// A process exited before it was ready.
     #[error("{name} ended before it was ready: {exit}")]
     EndedEarly {
-        /// The process.
+        /// The name of the process.
         name: String,
-        /// How it ended.
+        /// How the process exited.
         exit: Exit,
     },
-    /// A process does not answer.
+    /// A process does not answer in time.
     #[error("{name} was not ready within timeouts.provision, {limit:?}; the end of its log:{log}")]
     NotReady {
-        /// The process.
+        /// The name of the process.
         name: String,
-        /// How long it may take.
+        /// How long the process may take.
         limit: Duration,
-        /// The end of its log, each line after a line break.
+        /// The end of the log, each line after a line break.
         log: String,
     },
-    /// A node that the plan does not have.
+    /// The plan has no node of this name.
     #[error("the plan has no node {0}")]
     UnknownNode(String),
 }
 
-/// What happens to the processes of a run, for those who watch it.
+/// A change of the processes of a run.
 #[derive(Clone, Debug)]
 pub enum NodeEvent<'a> {
     /// A node was started, possibly in place of a lost one. It may not be ready yet.
     Started {
-        /// The node's name.
+        /// The name of the node.
         name: &'a str,
-        /// How to reach it.
+        /// How to reach the node.
         contact: Contact,
     },
-    /// A node was lost, and what was left of it has been killed.
+    /// A node was lost, and the rest of its processes have been killed.
     Lost {
-        /// The node's name.
+        /// The name of the node.
         name: &'a str,
         /// How its processes ended, for people.
         reason: String,
@@ -145,8 +143,8 @@ impl Program {
 }
 
 impl Programs {
-    /// Finds a program for each node of the plan with `find`, which takes the name of the node's stack variant. `None`
-    /// stands for nodes without a variant, and for link agents.
+    /// Finds a program for each node of the plan with `find`, which takes the name of the node's stack
+    /// variant. `None` stands for nodes without a variant, and for link agents.
     pub fn of<E>(plan: &Plan, find: impl Fn(Option<&str>) -> Result<Program, E>) -> Result<Self, E> {
         let nodes = plan
             .nodes
@@ -239,8 +237,8 @@ impl<'a> LocalNodes<'a> {
 
     /// Waits until all nodes answer. If a node exits instead, the error contains the end of its log.
     ///
-    /// The conductor then makes the same call again: nodes that it meets may have been ready for a long time, or lost
-    /// since. Only the parent of a process sees that it exits before it answers.
+    /// The conductor then makes the same call again: nodes that it meets may have been ready for a long time,
+    /// or lost since. Only the parent of a process sees that it exits before it answers.
     pub async fn ready(&self) -> Result<BTreeMap<String, Contact>, Error> {
         let processes = self.processes.lock().await;
         let ready = try_join_all(
@@ -289,16 +287,17 @@ impl<'a> LocalNodes<'a> {
     where
         C: Future<Output = Result<T, client::Error>>,
     {
-        let answers = async {
-            while let Err(client::Error::Unreachable(_)) = call().await {
-                sleep(READY_PAUSE).await;
-            }
-        };
+        let pauses = ConstantBuilder::default()
+            .with_delay(READY_PAUSE)
+            .without_max_times();
+        let answer = call
+            .retry(pauses)
+            .when(|error| matches!(error, client::Error::Unreachable(_)));
         let limit = self.settings.provision_timeout;
         let name = || process.name().to_owned();
         tokio::select! {
             exit = process.exited() => Err(Error::EndedEarly { name: name(), exit }),
-            answered = timeout(limit, answers) => answered.map_err(|_| Error::NotReady {
+            answer = timeout(limit, answer) => answer.map(drop).map_err(|_| Error::NotReady {
                 name: name(),
                 limit,
                 log: process.log_tail().iter().map(|line| format!("\n  {line}")).collect(),
@@ -401,7 +400,8 @@ impl Nodes for LocalNodes<'_> {
     }
 }
 
-/// What distinguishes a node from others in metrics. Not arguments, which nodes of older versions would refuse.
+/// What distinguishes a node from others in metrics. Not arguments, which nodes of older versions would
+/// refuse.
 fn labels(node: &PlannedNode) -> [(OsString, OsString); 2] {
     [
         ("PERFRUN_RUN_NAMESPACE".into(), LOCAL.into()),

@@ -18,17 +18,16 @@ use perfrun_local::{
 use tokio_util::sync::CancellationToken;
 
 /// The nodes of one document.
-pub struct Testbed {
+pub(crate) struct Testbed {
     spec: PerfRunSpec,
     plan: Plan,
-    /// The running nodes.
     pub nodes: LocalNodes<'static>,
     _logs: tempfile::TempDir,
 }
 
 impl Testbed {
     /// Starts the nodes of a document, given by its spec in YAML.
-    pub async fn start(spec: &str) -> Result<Self> {
+    pub(crate) async fn start(spec: &str) -> Result<Self> {
         let text = format!(
             "apiVersion: perfrun.io/v1alpha1\nkind: PerfRun\nmetadata: {{name: bench}}\nspec:\n{spec}"
         );
@@ -59,8 +58,8 @@ impl Testbed {
         })
     }
 
-    /// Runs the trials of one cell, or of all; a failed one is an error.
-    pub async fn run(&self, cell: Option<&str>) -> Result<Vec<TrialRecord>> {
+    /// Runs the trials of one cell, or of all cells. A failed trial is an error.
+    pub(crate) async fn run(&self, cell: Option<&str>) -> Result<Vec<TrialRecord>> {
         let mut plan = self.plan.clone();
         if let Some(cell) = cell {
             let index = plan.cells.iter().position(|c| c.id == cell);
@@ -91,7 +90,7 @@ impl Testbed {
     }
 
     /// One metric of one measured trial of a cell.
-    pub async fn measure(&self, cell: &str, metric: Metric) -> Result<f64> {
+    pub(crate) async fn measure(&self, cell: &str, metric: Metric) -> Result<f64> {
         let records = self.run(Some(cell)).await?;
         let measured = records.iter().find(|record| !record.trial.warmup);
         measured
@@ -111,13 +110,13 @@ impl Sink for Records {
     }
 }
 
-/// The middle of some values.
-pub fn median(values: &[f64]) -> f64 {
+/// The median of some values.
+pub(crate) fn median(values: &[f64]) -> f64 {
     perfrun_report::Statistics::of(values.iter().copied()).map_or(f64::NAN, |statistics| statistics.median)
 }
 
-/// Prints ours, theirs and the median of the ratios, with the ratio of every pair.
-pub fn print_ratio(what: &str, pairs: &[(f64, f64)], target: Option<f64>) {
+/// Prints both medians, and the median of the ratios with the ratio of every pair.
+pub(crate) fn print_ratio(what: &str, pairs: &[(f64, f64)], target: Option<f64>) {
     let (ours, theirs): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
     let ratios: Vec<f64> = pairs.iter().map(|(ours, theirs)| ours / theirs).collect();
     let each: Vec<String> = ratios.iter().map(|ratio| format!("{ratio:.2}")).collect();

@@ -14,7 +14,7 @@ use super::{INCOMPLETE, INTERRUPTED, counted, watchers::Watchers};
 use crate::{args, report, store::Store, ui::Ui};
 
 /// A run and everything that it needs.
-pub struct LocalRun<'a> {
+pub(super) struct LocalRun<'a> {
     pub store: Store,
     pub programs: Programs,
     pub isolation: Isolation,
@@ -27,7 +27,7 @@ pub struct LocalRun<'a> {
 
 impl LocalRun<'_> {
     /// Runs the trials that are left, then saves and shows the results. Returns the exit status.
-    pub async fn run(mut self) -> anyhow::Result<u8> {
+    pub(super) async fn run(mut self) -> anyhow::Result<u8> {
         let ui = self.announce();
         let cancel = self.cancel;
         let end = {

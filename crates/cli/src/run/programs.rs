@@ -1,4 +1,5 @@
-//! Which program each node of a local run executes: named on the command line, or the one beside this program.
+//! Which program each node of a local run executes: named on the command line, or the one beside this
+//! program.
 
 use std::{
     collections::BTreeSet,
@@ -17,7 +18,7 @@ use rustix::fs::Access;
 use crate::args;
 
 /// The programs of `--node`, as results record them. Each of them is an executable file.
-pub fn resolve(named: &[args::NodeProgram]) -> anyhow::Result<Vec<NodeProgram>> {
+pub(super) fn resolve(named: &[args::NodeProgram]) -> anyhow::Result<Vec<NodeProgram>> {
     named
         .iter()
         .map(|program| {
@@ -42,7 +43,7 @@ fn executable(path: &Path) -> io::Result<PathBuf> {
 }
 
 /// The programs of a plan.
-pub fn of_plan(
+pub(super) fn of_plan(
     plan: &Plan,
     spec: &PerfRunSpec,
     isolation: Isolation,
@@ -50,8 +51,8 @@ pub fn of_plan(
 ) -> anyhow::Result<Programs> {
     ensure!(
         isolation == Isolation::Namespaces || plan.tcp_window_bytes().is_none(),
-        "matrix.networks impairs links, and on the loopback interface that all nodes share there are none: run it \
-         without --loopback, or with networks: [none]"
+        "matrix.networks impairs links, but with --loopback all nodes share one interface and there are no links: \
+         run it without --loopback, or with networks: [none]"
     );
     Programs::of(plan, |variant| {
         let stack = spec
@@ -61,7 +62,7 @@ pub fn of_plan(
         let own = path(given, variant);
         if let (None, Some(stack)) = (&own, stack.filter(|stack| stack.image.is_some())) {
             bail!(
-                "stack {0} is an image, and a local run takes programs: name one with --node {0}=PATH",
+                "stack {0} is a container image, and a local run needs a program: name one with --node {0}=PATH",
                 stack.name
             );
         }
@@ -80,8 +81,12 @@ fn path(given: &[NodeProgram], variant: Option<&str>) -> Option<PathBuf> {
     program.map(|program| program.path.as_str().into())
 }
 
-/// The programs named on the command line, and those of the run's beginning that no other takes the place of.
-pub fn named_now_or_before(now: &[args::NodeProgram], before: &[NodeProgram]) -> Vec<args::NodeProgram> {
+/// The programs named on the command line, and those named when the run started that the command line does
+/// not replace.
+pub(super) fn named_now_or_before(
+    now: &[args::NodeProgram],
+    before: &[NodeProgram],
+) -> Vec<args::NodeProgram> {
     let still_used = before
         .iter()
         .filter(|before| now.iter().all(|program| program.variant != before.variant))
@@ -92,8 +97,9 @@ pub fn named_now_or_before(now: &[args::NodeProgram], before: &[NodeProgram]) ->
     now.iter().cloned().chain(still_used).collect()
 }
 
-/// A misspelt variant would be measured with the program of the others, and nobody would notice.
-pub fn check_variants<'a>(
+/// Checks that --node names only variants that exist, each once. A misspelt variant would otherwise run the
+/// default program, and nobody would notice.
+pub(super) fn check_variants<'a>(
     given: &[args::NodeProgram],
     specs: impl IntoIterator<Item = &'a PerfRunSpec>,
 ) -> anyhow::Result<()> {

@@ -10,14 +10,14 @@ use super::exporter::Exporter;
 use crate::{args, page::Page};
 
 /// What `--metrics-listen` and `--ui` serve. Outlives the runs, which follow one another.
-pub struct Watchers {
+pub(super) struct Watchers {
     exporter: Exporter,
     page: Option<Page>,
 }
 
 impl Watchers {
     /// Serves what the arguments ask for.
-    pub async fn serve(args: &args::Run) -> anyhow::Result<Self> {
+    pub(super) async fn serve(args: &args::Run) -> anyhow::Result<Self> {
         let exporter = match args.metrics_listen {
             Some(address) => Exporter::serve(address).await?,
             None => Exporter::default(),
@@ -32,18 +32,18 @@ impl Watchers {
         Ok(Self { exporter, page })
     }
 
-    pub fn begin(&self, results: &Results, is_last: bool) {
+    pub(super) fn begin(&self, results: &Results, is_last: bool) {
         self.exporter.begin(results);
         if let Some(page) = &self.page {
             page.begin(results, is_last);
         }
     }
 
-    pub fn node_started(&self, name: &str, contact: Contact) {
+    pub(super) fn node_started(&self, name: &str, contact: Contact) {
         self.exporter.watch(name, contact);
     }
 
-    pub fn on(&self, event: Event<'_>) {
+    pub(super) fn on(&self, event: Event<'_>) {
         self.exporter.on(event);
         if let Some(page) = &self.page {
             page.on(event);
@@ -51,24 +51,24 @@ impl Watchers {
     }
 
     /// Nodes are about to stop: takes over the last values of their metrics.
-    pub async fn nodes_stop(&self) {
+    pub(super) async fn nodes_stop(&self) {
         self.exporter.keep_last_pages().await;
     }
 
     /// The run has ended; its results may not be saved yet.
-    pub fn end(&self, results: &Results, cause: Option<Cause>) {
+    pub(super) fn end(&self, results: &Results, cause: Option<Cause>) {
         self.exporter.end(results, cause);
     }
 
     /// The run is over. Browsers get its report if it was the last one.
-    pub async fn show_report(&self, results: &Results) {
+    pub(super) async fn show_report(&self, results: &Results) {
         if let Some(page) = &self.page {
             page.end(results).await;
         }
     }
 
     /// Waits until scrapers have read how the last run ended.
-    pub async fn last_scrape(&self, quiet: bool, cancel: &CancellationToken) {
+    pub(super) async fn last_scrape(&self, quiet: bool, cancel: &CancellationToken) {
         self.exporter.last_scrape(quiet, cancel).await;
     }
 }

@@ -16,8 +16,8 @@ use crate::{
 };
 use perfrun_test_kit::skip;
 
-/// The document's pings on these networks, of which it has three of its own. They are so long that the hundredth part of a
-/// round trip, which links may be off, is more than what a busy machine adds.
+/// The document's pings on these networks, of which it has three of its own. They are so long that the
+/// hundredth part of a round trip, which links may be off, is more than what a busy machine adds.
 fn on(document: Document, networks: &[&str]) -> Document {
     document
         .with(

@@ -14,8 +14,8 @@ use crate::{
     perfrun::{Mode, Place, Running, entries, eventually, results},
 };
 
-/// Runs that together measure all that there is. Each takes six seconds or more on any machine, so that it is scraped
-/// several times: a rate needs two samples.
+/// Runs that together measure all that there is. Each takes six seconds or more on any machine, so that it is
+/// scraped several times: a rate needs two samples.
 fn documents() -> [Document; 6] {
     let libp2p = json!({ "clients": ["libp2p"], "servers": ["libp2p"], "rawBaseline": false });
     let far = json!({ "clients": ["libp2p"], "servers": ["litep2p"], "networks": ["far"] });
@@ -117,7 +117,8 @@ fn every_query_of_the_dashboards_of_runs_has_data_of_local_runs_that_agree_with_
             .await
             .unwrap();
         assert!(asked > 40, "only {asked} queries have data");
-        // perfrun is gone. When its last samples are older than Prometheus looks back, only the time shown has them.
+        // perfrun is gone. When its last samples are older than Prometheus looks back, only the time shown
+        // has them.
         for scope in &scopes {
             stays_when_targets_are_gone(&prometheus, &dashboards, scope, to + 600.0, "Succeeded")
                 .await
@@ -193,7 +194,7 @@ fn an_address_that_is_taken_is_refused_before_anything_runs() {
         ended.stderr.contains(&address)
             && ended
                 .stderr
-                .contains("name another address with --metrics-listen"),
+                .contains("choose another address with --metrics-listen"),
         "{ended}"
     );
     assert_eq!(entries(&place.results()), Vec::<std::path::PathBuf>::new());

@@ -137,5 +137,5 @@ fn the_page_is_for_this_machine_only() {
     let ended = place
         .run(Mode::Loopback, &document::run("open"), &["--ui=0.0.0.0:0"])
         .expect(1);
-    assert!(ended.stderr.contains("name a loopback address"), "{ended}");
+    assert!(ended.stderr.contains("use a loopback address"), "{ended}");
 }
