@@ -223,7 +223,7 @@ async fn page_of(node: Node) -> String {
     let pages: Vec<_> = pages
         .filter_map(|page| {
             page.inspect_err(|error| {
-                tracing::debug!(error = error.describe(), "failed to fetch the metrics of a node")
+                tracing::debug!(error = error.describe(), "failed to fetch the metrics of a node");
             })
             .ok()
         })

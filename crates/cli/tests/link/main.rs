@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use self::lab::{Ended, FAR, Lab, NEAR};
 
-/// So long that a hundredth of it, the tolerance of a link, is more than what a busy machine adds.
+/// Long enough that a hundredth of it, the tolerance of a link, is more than what a busy machine adds.
 const DELAY: [&str; 2] = ["--delay", "100ms"];
 
 #[test]
@@ -74,7 +74,10 @@ fn a_killed_command_leaves_a_closed_link_that_says_so() {
     assert!(words.stdout.contains("`perfrun link clear`"), "{words}");
 
     let cleared = lab.perfrun(&["link", "clear"]);
-    assert!(cleared.stdout.contains("the rules of a killed process"), "{cleared}");
+    assert!(
+        cleared.stdout.contains("the rules of a killed process"),
+        "{cleared}"
+    );
     assert_eq!(lab.show()["found"], "nothing");
     let again = lab.perfrun(&["link", "clear"]);
     assert!(
