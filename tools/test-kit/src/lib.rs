@@ -4,4 +4,4 @@ pub mod dashboards;
 pub mod remains;
 mod skip;
 
-pub use skip::{LOG, skip};
+pub use skip::{LOG, Need, REQUIRE, skip};

@@ -10,7 +10,7 @@ use crate::{
     document::{self, Document},
     perfrun::{Ended, Mode, Place, Running, entries, results},
 };
-use perfrun_test_kit::skip;
+use perfrun_test_kit::{Need, skip};
 
 /// Runs perfrun with results in a file system of this size, together with a shell command, and copies the
 /// files left at the end to `kept`. `None` if this machine cannot make such a file system.
@@ -33,7 +33,7 @@ fn with_disk(place: &Place, mode: Mode, document: &Document, bytes: u32, beside:
         .args(perfrun.get_args());
     let ended = Running::start(unshare).ended();
     if ended.code() == Some(77) || ended.stderr.starts_with("unshare: ") {
-        skip("a disk of its own", ended.stderr.trim());
+        skip(Need::Namespaces, "a disk of its own", ended.stderr.trim());
         return None;
     }
     Some(ended)

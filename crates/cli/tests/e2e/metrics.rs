@@ -5,7 +5,7 @@ use std::{net::TcpListener, time::Duration};
 use perfrun_test_kit::dashboards::{
     Prometheus, Scope, agrees_with, all, all_have_data, now, stays_when_targets_are_gone,
 };
-use perfrun_test_kit::skip;
+use perfrun_test_kit::{Need, skip};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -58,7 +58,7 @@ fn documents() -> [Document; 6] {
 #[test]
 fn every_query_of_the_dashboards_of_runs_has_data_of_local_runs_that_agree_with_their_results() {
     if let Some(obstacle) = Prometheus::obstacle() {
-        return skip("all of it", obstacle);
+        return skip(Need::Prometheus, "all of it", obstacle);
     }
     if !Mode::available().any(|mode| mode == Mode::Namespaces) {
         return;
@@ -78,7 +78,7 @@ fn every_query_of_the_dashboards_of_runs_has_data_of_local_runs_that_agree_with_
         .lines()
         .find(|line| line.contains("links cannot be impaired here"))
     {
-        return skip("links with delay", refusal);
+        return skip(Need::Links, "links with delay", refusal);
     }
     // It has waited until the last metrics were scraped, unless they had been before.
     ended.expect(0);
@@ -130,7 +130,7 @@ fn every_query_of_the_dashboards_of_runs_has_data_of_local_runs_that_agree_with_
 #[test]
 fn a_run_that_was_stopped_is_cancelled_in_prometheus_although_it_is_gone() {
     if let Some(obstacle) = Prometheus::obstacle() {
-        return skip("all of it", obstacle);
+        return skip(Need::Prometheus, "all of it", obstacle);
     }
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let address = free_address();

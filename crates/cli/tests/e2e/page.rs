@@ -7,7 +7,7 @@ use std::{
 };
 
 use fantoccini::{Client, ClientBuilder, Locator};
-use perfrun_test_kit::skip;
+use perfrun_test_kit::{Need, skip};
 use serde_json::json;
 
 use crate::{
@@ -31,7 +31,11 @@ impl Driver {
             .stderr(Stdio::null())
             .spawn();
         let Ok(mut child) = spawned else {
-            skip("in a browser", "needs `apt-get install chromium chromium-driver`");
+            skip(
+                Need::Browser,
+                "in a browser",
+                "needs `apt-get install chromium chromium-driver`",
+            );
             return None;
         };
         let output = BufReader::new(child.stdout.take().unwrap());

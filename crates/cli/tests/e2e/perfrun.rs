@@ -22,7 +22,7 @@ use crate::{
     connections,
     document::{self, Document},
 };
-use perfrun_test_kit::{remains, skip};
+use perfrun_test_kit::{Need, remains, skip};
 
 /// What takes longer hangs, even on a slow machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
@@ -52,7 +52,7 @@ impl Mode {
             })
         });
         if let Some(refusal) = refusal {
-            skip("in network namespaces", refusal.trim());
+            skip(Need::Namespaces, "in network namespaces", refusal.trim());
         }
         let namespaces = refusal.is_none().then_some(Self::Namespaces);
         namespaces.into_iter().chain([Self::Loopback])

@@ -8,7 +8,7 @@ use crate::{
     document::{self, Document},
     perfrun::{Ended, Mode, NO_NAMESPACES, Place, Running, entries},
 };
-use perfrun_test_kit::skip;
+use perfrun_test_kit::{Need, skip};
 
 /// Expects that a document is refused by `validate` and by `run`, with the same sentence, and that nothing is
 /// left.
@@ -248,7 +248,11 @@ fn refused_namespaces_name_the_reason_and_the_way_without() {
         .output()
         .is_ok_and(|output| output.status.success())
     {
-        return skip("a limit of no namespaces", "user namespaces cannot be had");
+        return skip(
+            Need::Namespaces,
+            "a limit of no namespaces",
+            "user namespaces cannot be had",
+        );
     }
     let place = Place::new();
     let document = document::run("confined");

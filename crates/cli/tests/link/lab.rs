@@ -17,7 +17,7 @@ use rustix::{
 };
 use serde_json::Value;
 
-use perfrun_test_kit::skip;
+use perfrun_test_kit::{Need, skip};
 
 /// Sends; its eth0 is impaired.
 pub(crate) const NEAR: &str = "10.78.0.1";
@@ -46,7 +46,7 @@ impl Lab {
         let namespaces = namespace().and_then(|near| Ok((near, namespace()?)));
         let (near, far) = match namespaces {
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-                skip("all of it", "needs root, to make network namespaces");
+                skip(Need::Root, "all of it", "needs root, to make network namespaces");
                 return None;
             }
             namespaces => namespaces.unwrap(),
@@ -58,7 +58,7 @@ impl Lab {
             _alone: alone,
         };
         if !std::path::Path::new("/dev/net/tun").exists() {
-            skip("all of it", "needs /dev/net/tun");
+            skip(Need::Links, "all of it", "needs /dev/net/tun");
             return None;
         }
         let peer = path(&lab.far);

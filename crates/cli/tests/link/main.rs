@@ -9,7 +9,7 @@
 
 mod lab;
 
-use perfrun_test_kit::skip;
+use perfrun_test_kit::{Need, skip};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -229,7 +229,11 @@ fn a_link_in_the_kernel_stays_until_it_is_cleared() {
     let Some(lab) = Lab::new() else { return };
     let kernel = &lab.show()["capabilities"]["kernel"];
     if kernel["state"] != "available" {
-        skip("in the kernel", kernel["detail"].as_str().unwrap_or_default());
+        skip(
+            Need::Netem,
+            "in the kernel",
+            kernel["detail"].as_str().unwrap_or_default(),
+        );
         return;
     }
     let set = [&["link", "set", "--to", FAR, "--backend", "kernel"][..], &DELAY].concat();

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{ARGUMENT, MYSELF, ROLE};
-use perfrun_test_kit::skip;
+use perfrun_test_kit::{Need, skip};
 
 /// The exit code of a scenario that lacks a privilege.
 pub(crate) const SKIPPED: i32 = 77;
@@ -24,7 +24,7 @@ impl User {
     pub(crate) fn available() -> impl Iterator<Item = Self> {
         let root = rustix::process::geteuid().is_root();
         if !root {
-            skip("as another user", "only root can become nobody");
+            skip(Need::Root, "as another user", "only root can become nobody");
         }
         [Self::Caller].into_iter().chain(root.then_some(Self::Nobody))
     }
@@ -57,7 +57,7 @@ impl User {
         let output = self.command(scenario, argument).output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         if output.status.code() == Some(SKIPPED) {
-            skip(&format!("{self:?}"), errors.trim());
+            skip(Need::Namespaces, &format!("{self:?}"), errors.trim());
             return None;
         }
         assert!(

@@ -8,8 +8,9 @@ use perfrun_e2e::{
     lab::Lab,
     results::{check_every_trial_once, failures},
     run::{LONG, TINY, is},
-    seconds, skip,
+    seconds,
 };
+use perfrun_test_kit::{Need, skip};
 use tokio::time::sleep;
 
 #[test]
@@ -72,6 +73,7 @@ fn an_operator_whose_process_is_killed_goes_on_when_it_is_back() {
         let before = scene.operators().holder().await?;
         if !scene.operators().kill_leader().await? {
             skip(
+                Need::Lab,
                 "all of it",
                 "needs to be root on the computer that the operator runs on, to kill its process",
             );
@@ -88,7 +90,7 @@ fn trials_go_on_while_the_api_server_is_away() {
         let lab = match Lab::find() {
             Ok(lab) => lab,
             Err(reason) => {
-                skip("all of it", &reason);
+                skip(Need::Lab, "all of it", &reason);
                 return Ok(());
             }
         };

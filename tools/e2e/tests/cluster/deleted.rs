@@ -20,8 +20,9 @@ use perfrun_e2e::{
     Scene, e2e,
     operators::{number_inside, processes},
     run::{LONG, TINY, phase},
-    seconds, shared, skip, until,
+    seconds, shared, until,
 };
+use perfrun_test_kit::{Need, skip};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
@@ -105,6 +106,7 @@ async fn every_process_hears_early_signals(scene: &Scene, run: &str) -> Result<(
     }
     if found.is_empty() {
         skip(
+            Need::Lab,
             "numbers of processes",
             "needs to be on the computer that the pods run on, to see them",
         );
