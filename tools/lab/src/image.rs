@@ -47,7 +47,7 @@ pub(crate) fn load(ctr: &Path, holder: Process, archive: &Path) -> Result<()> {
     let output = import
         .arg(archive)
         .output()
-        .context("failed to start ctr; `cargo xtask lab down` and `up` build and link it anew")?;
+        .context("failed to start ctr; `cargo xtask lab down` and `up` build and link it again")?;
     if !output.status.success() {
         let error = String::from_utf8_lossy(&output.stderr);
         bail!(
@@ -76,7 +76,7 @@ fn tar(archive: &Path, folder: &Path, files: &[&str]) -> Result<()> {
         .context("failed to start `tar`; install it")?;
     if !status.success() {
         bail!(
-            "failed to write {} ({status}); what tar printed is above",
+            "failed to write {} ({status}); the output of tar is above",
             archive.display()
         );
     }

@@ -69,7 +69,7 @@ pub(crate) fn begin(mut held: Held) -> Result<()> {
     let mut said = String::new();
     BufReader::new(stdout)
         .read_line(&mut said)
-        .context("failed to hear from a machine")?;
+        .context("failed to read from a machine")?;
     match said.trim() {
         READY => Ok(()),
         _ => bail!("failed to set up a machine's mounts"),
@@ -132,7 +132,7 @@ pub(crate) fn ip(machine: Option<Process>, commands: &str) -> Result<()> {
         let output = ip.wait_with_output().context("failed to wait for `ip`")?;
         if !output.status.success() {
             let error = String::from_utf8_lossy(&output.stderr);
-            bail!("`ip` failed: {}\nit was told:\n{commands}", error.trim());
+            bail!("`ip` failed: {}\nits commands were:\n{commands}", error.trim());
         }
         Ok(())
     };

@@ -1,7 +1,7 @@
 //! Links and routes: every machine, and the host, has a link to a bridge on the control plane.
 //!
 //! ```text
-//!   this computer            control plane                 node N
+//!   this host            control plane                 node N
 //!   perflabS 10.S.0.1 ══════ host ┐
 //!                                 lab0 10.S.0.10
 //!                          node-N ┘══════════════════════ eth0 10.S.0.10+N   veth… ═══ pods 10.S.N.0/24
@@ -25,7 +25,7 @@ pub(crate) fn connect_control_plane(control_plane: Process, subnet: Subnet, node
     machine::ip(Some(control_plane), &bridge(subnet, nodes))?;
     machine::ip(None, &host_leg(subnet, nodes, control_plane.pid))?;
     machine::ip(Some(control_plane), "link set host master lab0 up\n")
-        .context("failed to connect this computer to the lab")
+        .context("failed to connect this host to the lab")
 }
 
 pub(crate) fn connect_node(
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_leg_of_this_computer_has_a_name_that_the_kernel_takes() {
+    fn the_leg_of_this_host_has_a_name_that_the_kernel_takes() {
         assert!(host_link(subnet()).len() < 16);
         assert!(
             host_leg(subnet(), 1, 4711)

@@ -171,7 +171,7 @@ impl Held {
     pub(crate) fn release(mut self) -> Result<()> {
         self.gate
             .write_all(b"go\n")
-            .with_context(|| format!("process {} ended before it began", self.process.pid))
+            .with_context(|| format!("process {} exited before it was released", self.process.pid))
     }
 }
 

@@ -31,7 +31,7 @@ pub(crate) fn limit(others: &[Record]) -> Result<Option<u32>> {
 pub(crate) fn lift() {
     match fs::write(LIMIT, NO_LIMIT) {
         Ok(()) => println!(
-            "==> no limit of real-time threads while there is a lab: with one, this kernel gives pods no real-time priority"
+            "==> lifting the limit on real-time threads while a lab exists: with a limit, this kernel gives pods no real-time priority"
         ),
         Err(error) => println!("==> pods get no real-time priority: failed to write {LIMIT}: {error}"),
     }

@@ -55,7 +55,7 @@ impl Record {
         let text = fs::read_to_string(&file).with_context(|| format!("failed to read {}", file.display()))?;
         let mut record = Self::parse(&text).with_context(|| {
             format!(
-                "unable to understand {}; was it written by another version of perfrun? use that one's `lab down`",
+                "unable to read {}; was it written by another version of perfrun? use that one's `lab down`",
                 file.display()
             )
         })?;
@@ -111,7 +111,7 @@ impl Record {
     }
 
     fn to_text(&self) -> Result<String> {
-        serde_json::to_string_pretty(self).context("failed to put the record of a lab into words")
+        serde_json::to_string_pretty(self).context("failed to serialise the record of a lab")
     }
 }
 

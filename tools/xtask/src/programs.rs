@@ -240,7 +240,7 @@ fn compile(command: &mut Command, title: &str) -> Result<()> {
     println!("{end}    {title:<45} {:>12}", step::human(start.elapsed()));
     if !status.success() {
         bail!(
-            "`{}` failed ({status}); what it printed is above. Modules come from Go's module proxy: check \
+            "`{}` failed ({status}); its output is above. Modules come from Go's module proxy: check \
              `go env GOPROXY` and the network, then run the same command again, which continues from here",
             shell::line(command)
         );

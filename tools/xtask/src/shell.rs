@@ -192,7 +192,7 @@ pub(crate) fn succeed(command: &mut Command) -> Result<()> {
 
 fn must_succeed(command: &Command, status: ExitStatus) -> Result<()> {
     if !status.success() {
-        bail!("`{}` failed ({status}); what it printed is above", line(command));
+        bail!("`{}` failed ({status}); its output is above", line(command));
     }
     Ok(())
 }
@@ -206,13 +206,13 @@ pub(crate) fn said(command: &mut Command) -> Result<String> {
         .map_err(|error| not_started(command, error))?;
     if !output.status.success() {
         bail!(
-            "`{}` failed ({}); what it printed is above",
+            "`{}` failed ({}); its output is above",
             line(command),
             output.status
         );
     }
     let text = String::from_utf8(output.stdout)
-        .with_context(|| format!("`{}` printed something else than text", line(command)))?;
+        .with_context(|| format!("`{}` printed something that is not text", line(command)))?;
     Ok(text.trim().to_owned())
 }
 
