@@ -1,7 +1,7 @@
 //! Links and routes: every machine, and the host, has a link to a bridge on the control plane.
 //!
 //! ```text
-//!   this host            control plane                 node N
+//!   this host                control plane                 node N
 //!   perflabS 10.S.0.1 ══════ host ┐
 //!                                 lab0 10.S.0.10
 //!                          node-N ┘══════════════════════ eth0 10.S.0.10+N   veth… ═══ pods 10.S.N.0/24
