@@ -75,7 +75,7 @@ impl Lab {
                 skip(
                     match backend {
                         Backend::Kernel => Need::Netem,
-                        Backend::Userspace => Need::Links,
+                        Backend::Auto | Backend::Userspace => Need::Links,
                     },
                     &backend.to_string(),
                     &format!("{reason} ({detail})"),
