@@ -44,7 +44,7 @@ pub fn samples_csv(results: &Account<'_>) -> String {
     writer
         .write_record(COLUMNS)
         .expect("memory takes whatever is written");
-    for record in &results.trials {
+    for record in results.trials {
         let cell = results.plan.cells.get(record.trial.cell);
         let parameters = cell.map(|cell| &cell.parameters);
         let has_process = |role| cell.is_none_or(|cell| cell.has_process(role));

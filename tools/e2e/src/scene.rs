@@ -18,7 +18,9 @@ use kube::{
 use perfrun_api::spec::PerfRun;
 use serde::de::DeserializeOwned;
 
-use crate::{Cluster, operators::Operators, program, seconds, skip, until};
+use perfrun_test_kit::{Need, skip};
+
+use crate::{Cluster, operators::Operators, program, seconds, until};
 
 /// Label of the namespaces of tests. `kubectl delete namespaces -l perfrun.io/e2e` deletes those of killed
 /// tests.
@@ -79,7 +81,7 @@ fn with_operators(test: impl AsyncFnOnce(&Scene) -> Result<()>) -> impl AsyncFnO
 fn play(is_shared: bool, test: impl AsyncFnOnce(&Scene) -> Result<()>) {
     let kubeconfig = match Cluster::kubeconfig() {
         Ok(kubeconfig) => kubeconfig,
-        Err(reason) => return skip("all of it", &reason),
+        Err(reason) => return skip(Need::Cluster, "all of it", &reason),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -3,6 +3,7 @@
 pub mod dashboards;
 pub mod documents;
 pub mod records;
+pub mod remains;
 mod skip;
 
-pub use skip::{LOG, skip};
+pub use skip::{LOG, Need, REQUIRE, skip};

@@ -234,8 +234,7 @@ mod tests {
 
     #[test]
     fn an_echo_sets_its_own_number_of_peers() {
-        let spec =
-            |workload, peers| json!({"workload": {workload: {}}, "topology": {"peersPerClient": peers}});
+        let spec = |workload: &str, peers: u32| json!({"workload": {workload: {}}, "topology": {"peersPerClient": peers}});
         judges(
             &echo_sets_peers(),
             &spec("ping", 2),

@@ -10,9 +10,7 @@ use perfrun_api::{
 use perfrun_contract::{
     histogram::{Histogram, recorder},
     matrix::Stack,
-    node::{
-        Distribution, EchoSample, Info, Measured, Plateau, Reason, Resources, Role, Sample, Transfer,
-    },
+    node::{Distribution, EchoSample, Info, Measured, Plateau, Reason, Resources, Role, Sample, Transfer},
     quantity::ByteSize,
     record::{Flag, Metric, NodeRecord, TrialFailure, TrialRecord},
     run::{Environment, Isolation, NodeProgram, Phase, RunState},

@@ -1,4 +1,4 @@
-//! What the page shows, and how it changes with what happens. Pure.
+//! What the page shows, and how events change it. Pure.
 
 use perfrun_conductor::Event;
 use perfrun_contract::{
@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::ui::headlines;
 
-/// Points of the curve of what goes on: some minutes.
+/// Points of the curve of the current rate: a few minutes.
 const POINTS: usize = 300;
 
 /// A run, as the page draws it.
@@ -23,19 +23,19 @@ pub(super) struct View {
     trials: usize,
     ended: usize,
     failed: usize,
-    /// What goes on, for people.
+    /// What is happening now, for people.
     now: String,
     /// How the run ended.
     verdict: Option<Verdict>,
-    /// How much of the trial that goes on is done, from 0 to 1.
+    /// How much of the current trial is done, from 0 to 1.
     fraction: Option<f64>,
     cells: Vec<Cell>,
-    /// Payload of the trials that went on, in bit/s, over seconds since the page was opened.
+    /// Payload of the trials, in bit/s, over seconds since the page was first served.
     curve: Vec<[f64; 2]>,
-    /// No other run comes after it.
+    /// Whether no other run follows.
     #[serde(skip)]
     is_last: bool,
-    /// When payload of the trial that goes on was last counted, and how much there was.
+    /// When the payload of the current trial was last counted, and its bytes then.
     #[serde(skip)]
     counted: (f64, u64),
     #[serde(skip)]
@@ -51,7 +51,7 @@ enum Stage {
     Ended,
 }
 
-/// A cell, and what its trials have given so far.
+/// A cell with the results of its trials so far.
 #[derive(Clone, Debug, Default, Serialize)]
 struct Cell {
     id: String,
@@ -59,17 +59,17 @@ struct Cell {
     series: Vec<Series>,
 }
 
-/// Values of one metric, of trials that are no warm-up.
+/// The values of one metric in the measured trials.
 #[derive(Clone, Debug, Serialize)]
 struct Series {
     metric: Metric,
     values: Vec<f64>,
-    /// The middle one, as it is written for people.
+    /// The median, formatted for people.
     median: String,
 }
 
 impl View {
-    /// Before anything has happened.
+    /// The view before any event.
     pub(super) fn new(name: &str, plan: &Plan, earlier: &[TrialRecord], is_last: bool) -> Self {
         let cell = |cell: &plan::Cell| Cell {
             id: cell.id.clone(),
@@ -93,26 +93,26 @@ impl View {
         self.is_last
     }
 
-    /// Nothing more will happen.
+    /// The run has ended.
     pub(super) fn end(&mut self, verdict: Verdict) {
         self.stage = Stage::Ended;
         self.verdict = Some(verdict);
-        self.going_on(String::new());
+        self.set_now(String::new());
     }
 
-    /// Takes in what happened, so many seconds after the page was opened.
+    /// Takes in an event, with the seconds since the page was first served.
     pub(super) fn on(&mut self, event: Event<'_>, seconds: f64) {
         match event {
             Event::RunStarted { .. } => self.stage = Stage::Running,
             Event::LinksChanging { network } => {
-                self.going_on(format!("setting and measuring links: {network}"));
+                self.set_now(format!("setting and measuring links: {network}"));
             }
-            Event::LinksChecked { check } => self.going_on(perfrun_report::links_line(check)),
+            Event::LinksChecked { check } => self.set_now(perfrun_report::links_line(check)),
             Event::TrialStarted {
                 trial, cell, attempt, ..
             } => {
                 let again = if attempt > 0 { ", again" } else { "" };
-                self.going_on(if trial.warmup {
+                self.set_now(if trial.warmup {
                     format!("{} warm-up{again}", cell.id)
                 } else {
                     format!("{} #{}{again}", cell.id, trial.iteration + 1)
@@ -131,12 +131,12 @@ impl View {
                 self.counted = (seconds, bytes);
             }
             Event::TrialEnded { record } => self.add(record),
-            Event::NodeReplaced { name } => self.going_on(format!("{name} was started again")),
+            Event::NodeReplaced { name } => self.set_now(format!("{name} was restarted")),
         }
     }
 
-    fn going_on(&mut self, what: String) {
-        self.now = what;
+    fn set_now(&mut self, text: String) {
+        self.now = text;
         self.fraction = None;
     }
 

@@ -1,4 +1,4 @@
-//! Stack variants with programs and settings of their own, and programs that are no nodes.
+//! Stack variants with their own programs and settings, and programs that are not nodes.
 
 use std::{fs, time::Instant};
 

@@ -6,7 +6,10 @@ use std::{
 };
 
 use futures::future::join_all;
-use perfrun_contract::{node::LinkRequest, record::TrialRecord};
+use perfrun_contract::{
+    node::{LinkRequest, Role},
+    record::TrialRecord,
+};
 
 use super::{
     Links,

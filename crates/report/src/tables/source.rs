@@ -79,9 +79,9 @@ impl<'a> Source<'a> {
     pub(crate) fn new(results: &'a Account<'a>) -> Self {
         // A run that ended early may have left no summary, but its trials are there.
         let summary = if results.summary.is_empty() {
-            Cow::Owned(summarize(&results.plan, &results.trials))
+            Cow::Owned(summarize(results.plan, results.trials))
         } else {
-            Cow::Borrowed(results.summary.as_slice())
+            Cow::Borrowed(results.summary)
         };
         let rows = summary
             .iter()

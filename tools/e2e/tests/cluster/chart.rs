@@ -15,8 +15,9 @@ use perfrun_e2e::{
     repository,
     results::check_every_trial_once,
     run::{ENDLESS, TINY, trials_ended},
-    seconds, skip, until,
+    seconds, until,
 };
+use perfrun_test_kit::{Need, skip};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -417,6 +418,6 @@ async fn values(helm: &Helm) -> Result<Values> {
 /// Both versions of helm. Without them, the test is skipped.
 fn helms(scene: &Scene) -> Option<[Helm; 2]> {
     Helm::find(&scene.cluster)
-        .map_err(|reason| skip("all of it", &reason))
+        .map_err(|reason| skip(Need::Cluster, "all of it", &reason))
         .ok()
 }

@@ -8,8 +8,9 @@ use perfrun_e2e::{
     lab::Lab,
     results::{check_every_trial_once, failures},
     run::{LONG, TINY, is},
-    seconds, skip,
+    seconds,
 };
+use perfrun_test_kit::{Need, skip};
 use tokio::time::sleep;
 
 #[test]
@@ -73,6 +74,7 @@ fn an_operator_whose_process_is_killed_continues_after_its_restart() {
         let before = scene.operators().holder().await?;
         if !scene.operators().kill_leader().await? {
             skip(
+                Need::Lab,
                 "all of it",
                 "needs root on the operator's computer, to kill its process",
             );
@@ -89,7 +91,7 @@ fn trials_continue_while_the_api_server_is_down() {
         let lab = match Lab::find() {
             Ok(lab) => lab,
             Err(reason) => {
-                skip("all of it", &reason);
+                skip(Need::Lab, "all of it", &reason);
                 return Ok(());
             }
         };

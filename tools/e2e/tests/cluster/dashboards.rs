@@ -4,10 +4,11 @@ use std::{env, ffi::OsStr};
 
 use anyhow::{Context, Result, ensure};
 use perfrun_api::spec::PerfRun;
-use perfrun_e2e::{Scene, e2e, run::TINY, seconds, skip, until};
+use perfrun_e2e::{Scene, e2e, run::TINY, seconds, until};
 use perfrun_test_kit::dashboards::{
     Prometheus, Scope, agrees_with, all, all_have_data, now, stays_when_targets_are_gone,
 };
+use perfrun_test_kit::{Need, skip};
 
 /// Names a Prometheus with Kubernetes service discovery, which Debian's build lacks.
 const PROMETHEUS: &str = "PERFRUN_E2E_PROMETHEUS";
@@ -55,7 +56,11 @@ fn every_query_of_every_dashboard_has_data_that_agree_with_results() {
     e2e(async |scene| {
         let Some(program) = env::var_os(PROMETHEUS) else {
             let reason = "needs a Prometheus that finds pods, which Debian's cannot";
-            skip("all of it", &format!("{reason}: {PROMETHEUS} is not set"));
+            skip(
+                Need::Prometheus,
+                "all of it",
+                &format!("{reason}: {PROMETHEUS} is not set"),
+            );
             return Ok(());
         };
         let from = now();

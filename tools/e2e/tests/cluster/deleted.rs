@@ -18,8 +18,9 @@ use perfrun_e2e::{
     Scene, e2e,
     operators::{number_inside, processes},
     run::{LONG, TINY, phase},
-    seconds, shared, skip, until,
+    seconds, shared, until,
 };
+use perfrun_test_kit::{Need, skip};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
@@ -103,6 +104,7 @@ async fn every_process_handles_early_signals(scene: &Scene, run: &str) -> Result
     }
     if found.is_empty() {
         skip(
+            Need::Lab,
             "numbers of processes",
             "needs to run on the pods' computer, to see their processes",
         );

@@ -9,8 +9,9 @@ use perfrun_e2e::{
     Scene, admission, e2e, repository,
     results::{check_every_trial_once, failures, shape},
     run::{describe, is, phase},
-    seconds, shared, skip,
+    seconds, shared,
 };
+use perfrun_test_kit::{Need, skip};
 use tokio::process::Command;
 
 #[test]
@@ -118,6 +119,7 @@ async fn runs_as_it_is(scene: &Scene, name: &str) -> Result<()> {
 async fn looks_like_a_local_run(results: &Results, mut run: PerfRun) -> Result<()> {
     let Some(perfrun) = env::var_os("PERFRUN_E2E_PERFRUN") else {
         skip(
+            Need::Cluster,
             "the same tables as locally",
             "needs perfrun: PERFRUN_E2E_PERFRUN is not set",
         );

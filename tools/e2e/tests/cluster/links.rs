@@ -24,8 +24,9 @@ use perfrun_e2e::{
     operators::kill_link_agent,
     results::{check_every_trial_once, failures},
     run::{condition, describe, is, message, phase, reason},
-    seconds, shared, skip, until,
+    seconds, shared, until,
 };
+use perfrun_test_kit::{Need, skip};
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -114,6 +115,7 @@ fn a_link_agent_that_is_killed_takes_its_link_over_and_the_trial_is_repeated() {
         let pod = in_a_trial(scene, "killed").await?;
         if !kill_link_agent(&pod).await? {
             skip(
+                Need::Lab,
                 "all of it",
                 "needs to be root on the computer that the pod runs on, to kill its process",
             );
@@ -204,7 +206,7 @@ fn a_kernel_that_cannot_impair_is_named_at_once() {
         let run = scene.ended("by-kernel", AT_ONCE).await?;
         if phase(&run) == Some(Phase::Succeeded) {
             check_links(&scene.results(&run).await?)?;
-            skip("all of it", "needs a kernel without sch_netem");
+            skip(Need::NoNetem, "all of it", "needs a kernel without sch_netem");
             return Ok(());
         }
         is_unsupported(scene, "by-kernel", &["network far on ", "modprobe sch_netem"]).await
@@ -363,6 +365,7 @@ fn check_priority(results: &Results) -> Result<()> {
     if let Some(worker) = without {
         if Lab::find().is_err() || fs::File::options().write(true).open(REAL_TIME_LIMIT).is_err() {
             skip(
+                Need::RealTime,
                 "real-time priority",
                 "needs a cluster whose kernel gives it to pods, as a lab does where /proc/sys can be written",
             );

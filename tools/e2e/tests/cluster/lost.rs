@@ -19,8 +19,9 @@ use perfrun_e2e::{
     operators::kill,
     results::{check_every_trial_once, failures},
     run::{LONG, describe, phase, reason},
-    seconds, shared, skip, until,
+    seconds, shared, until,
 };
+use perfrun_test_kit::{Need, skip};
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -48,6 +49,7 @@ fn a_server_whose_process_is_killed_is_replaced_and_its_trial_retried() {
         let pod = in_a_trial(scene, "server-killed", "server").await?;
         if !kill(&pod, "perfrun-node").await? {
             skip(
+                Need::Lab,
                 "all of it",
                 "needs root on the pod's computer, to kill its process",
             );
@@ -188,7 +190,9 @@ fn a_run_with_nowhere_else_to_go_fails_in_time() {
 }
 
 fn lab() -> Option<Lab> {
-    Lab::find().map_err(|reason| skip("all of it", &reason)).ok()
+    Lab::find()
+        .map_err(|reason| skip(Need::Lab, "all of it", &reason))
+        .ok()
 }
 
 /// A pod in the middle of a trial.

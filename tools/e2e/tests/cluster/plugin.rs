@@ -13,8 +13,9 @@ use perfrun_e2e::{
     Scene,
     results::check_every_trial_once,
     run::{LONG, TINY, in_yaml, phase},
-    seconds, shared, skip,
+    seconds, shared,
 };
+use perfrun_test_kit::{Need, skip};
 
 #[test]
 fn kubectl_perfrun_runs_a_document_and_brings_its_results_home() {
@@ -96,7 +97,11 @@ struct Plugin<'a> {
 impl<'a> Plugin<'a> {
     fn install(scene: &'a Scene) -> Result<Option<Self>> {
         let Some(perfrun) = env::var_os("PERFRUN_E2E_PERFRUN") else {
-            skip("all of it", "needs perfrun: PERFRUN_E2E_PERFRUN is not set");
+            skip(
+                Need::Cluster,
+                "all of it",
+                "needs perfrun: PERFRUN_E2E_PERFRUN is not set",
+            );
             return Ok(None);
         };
         let folder = tempfile::tempdir()?;

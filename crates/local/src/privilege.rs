@@ -1,5 +1,5 @@
-//! The right to make network namespaces: perfrun's own capabilities or, without them, those of a user namespace in
-//! which the caller is root.
+//! The privilege to create network namespaces: the capabilities of perfrun or, without them, those of a user
+//! namespace in which the caller is root.
 
 use std::fs;
 use std::io;
@@ -11,7 +11,7 @@ use rustix::thread::{CapabilitySet, UnshareFlags, capabilities, unshare_unsafe};
 use strum::FromRepr;
 use thiserror::Error;
 
-/// What the right to make network namespaces rests on.
+/// The source of the privilege to create network namespaces.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Privilege {
     /// The capabilities perfrun was started with: root, or a container with SYS_ADMIN and NET_ADMIN.
@@ -20,102 +20,104 @@ pub enum Privilege {
     UserNamespace,
 }
 
-/// Why namespaces cannot be made here.
+/// Why this process cannot create network namespaces.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// A trial in a child process was refused; this process is as it was.
-    #[error("unable to make network namespaces: {reason}")]
+    /// The attempt of a child process was refused. This process is unchanged.
+    #[error("unable to create network namespaces: {reason}")]
     MakeNamespace {
-        /// What a person can change.
+        /// The cause, with what the user can change.
         reason: Reason,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// The trial succeeded in a child process, but not in this one.
+    /// The attempt succeeded in a child process, but not in this one.
     #[error("failed to enter a user namespace (it must happen before the first thread is started)")]
     EnterUserNamespace {
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// The trial itself could not be made.
-    #[error("failed to find out whether namespaces are permitted")]
+    /// The child process for the attempt could not run.
+    #[error("failed to determine whether namespaces are permitted")]
     Probe {
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
 }
 
-/// A cause of refusal, in words that say what to change.
+/// A cause of refusal. Its text says what to change.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 pub enum Reason {
-    /// CONFIG_USER_NS is off.
+    /// `CONFIG_USER_NS` is off.
     #[error("this kernel has no user namespaces")]
     NoUserNamespaces,
-    /// CONFIG_NET_NS is off.
+    /// `CONFIG_NET_NS` is off.
     #[error("this kernel has no network namespaces")]
     NoNetworkNamespaces,
-    /// The switch of Debian and Arch kernels.
+    /// The kernels of Debian and Arch have a switch for user namespaces.
     #[error(
-        "user namespaces are for root only here (sysctl kernel.unprivileged_userns_clone=1 permits them)"
+        "only root may create user namespaces here (sysctl kernel.unprivileged_userns_clone=1 permits them)"
     )]
     UnprivilegedOff,
-    /// The limit is reached, or zero.
-    #[error("the limit of user namespaces is used up (sysctl user.max_user_namespaces is {0})")]
+    /// The limit of user namespaces is reached, or zero.
+    #[error("the limit of user namespaces is reached (sysctl user.max_user_namespaces is {0})")]
     UserNamespaceLimit(u64),
-    /// The limit is reached, or zero.
-    #[error("the limit of network namespaces is used up (sysctl user.max_net_namespaces is {0})")]
+    /// The limit of network namespaces is reached, or zero.
+    #[error("the limit of network namespaces is reached (sysctl user.max_net_namespaces is {0})")]
     NetNamespaceLimit(u64),
-    /// Ubuntu 23.10 and later: a user namespace comes without capabilities unless a profile grants them.
+    /// On Ubuntu 23.10 and later, a user namespace has no capabilities unless a profile grants them.
     #[error(
-        "AppArmor takes the capabilities out of user namespaces \
+        "AppArmor removes the capabilities from user namespaces \
          (sysctl kernel.apparmor_restrict_unprivileged_userns=0 permits them)"
     )]
     AppArmor,
-    /// Docker's and Kubernetes' default profile refuse `unshare` without CAP_SYS_ADMIN.
-    #[error("a seccomp filter, as containers have, forbids it (adding SYS_ADMIN and NET_ADMIN permits it)")]
+    /// The default profiles of Docker and Kubernetes refuse `unshare` without CAP_SYS_ADMIN.
+    #[error(
+        "a seccomp filter, typical of containers, forbids it (the capabilities SYS_ADMIN and NET_ADMIN permit it)"
+    )]
     Seccomp,
-    /// None of the known ones: a security module, a chroot, namespaces nested too deep.
+    /// Any other cause: a security module, a chroot, or namespaces nested too deeply.
     #[error("the kernel refused to {0}")]
     Other(Step),
 }
 
-/// The steps into a namespace, any of which can be refused.
+/// A step towards a network namespace. The kernel can refuse each of them.
 #[derive(Clone, Copy, Debug, Eq, FromRepr, PartialEq, strum::Display)]
 #[repr(u8)]
 pub enum Step {
-    /// unshare(CLONE_NEWUSER)
-    #[strum(to_string = "make a user namespace")]
+    /// `unshare(CLONE_NEWUSER)`.
+    #[strum(to_string = "create a user namespace")]
     UnshareUser = 1,
-    /// Without it an ordinary user may not map groups.
+    /// Writing `deny` to `/proc/self/setgroups`, without which an ordinary user may not map groups.
     #[strum(to_string = "give up setgroups in the user namespace")]
     DenySetgroups,
-    /// /proc/self/uid_map
+    /// Writing `/proc/self/uid_map`.
     #[strum(to_string = "map the user")]
     MapUser,
-    /// /proc/self/gid_map
+    /// Writing `/proc/self/gid_map`.
     #[strum(to_string = "map the group")]
     MapGroup,
-    /// unshare(CLONE_NEWNET)
-    #[strum(to_string = "make a network namespace")]
+    /// `unshare(CLONE_NEWNET)`.
+    #[strum(to_string = "create a network namespace")]
     UnshareNet,
 }
 
-/// Makes sure that this process can make network namespaces, entering a user namespace if it has to.
+/// Makes sure that this process can create network namespaces. Enters a user namespace if necessary.
 ///
-/// Call it first thing in `main`: a process with more than one thread cannot change its user namespace. On an error
-/// nothing has changed and the process can go on without namespaces.
+/// Call it first in `main`: a process with more than one thread cannot change its user namespace. After an
+/// error the process is unchanged and can continue without namespaces.
 pub fn acquire() -> Result<Privilege, Error> {
     if has_capabilities() && probe(unshare_net)?.is_ok() {
         return Ok(Privilege::Capabilities);
     }
     let maps = Maps::to_root();
-    let trial = probe(|| {
+    let attempt = probe(|| {
         enter_user_namespace(&maps)?;
         unshare_net()
     })?;
-    if let Err(refused) = trial {
+    if let Err(refused) = attempt {
         return Err(Error::MakeNamespace {
-            reason: diagnose(refused, &Facts::read()),
+            reason: diagnose(refused, &KernelLimits::read()),
             source: refused.errno.into(),
         });
     }
@@ -125,7 +127,7 @@ pub fn acquire() -> Result<Privilege, Error> {
     Ok(Privilege::UserNamespace)
 }
 
-/// A step that was refused.
+/// A step that the kernel refused.
 #[derive(Clone, Copy, Debug)]
 struct Refused {
     step: Step,
@@ -138,7 +140,7 @@ impl Step {
     }
 }
 
-/// uid_map and gid_map, written out before the fork: a forked child must not allocate.
+/// The contents of uid_map and gid_map, prepared before the fork: a forked child must not allocate.
 struct Maps {
     user: String,
     group: String,
@@ -160,13 +162,13 @@ fn has_capabilities() -> bool {
     })
 }
 
-/// Only system calls, so that it can run between fork and exit.
+/// Makes only system calls, so that it can run between fork and exit.
 fn unshare_net() -> Result<(), Refused> {
     // SAFETY: only the network namespace changes; the file descriptor table stays shared.
     unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.map_err(Step::UnshareNet.refused())
 }
 
-/// Only system calls, so that it can run between fork and exit.
+/// Makes only system calls, so that it can run between fork and exit.
 fn enter_user_namespace(maps: &Maps) -> Result<(), Refused> {
     // SAFETY: only the user namespace changes; the file descriptor table stays shared.
     unsafe { unshare_unsafe(UnshareFlags::NEWUSER) }.map_err(Step::UnshareUser.refused())?;
@@ -175,15 +177,16 @@ fn enter_user_namespace(maps: &Maps) -> Result<(), Refused> {
     write(c"/proc/self/gid_map", &maps.group).map_err(Step::MapGroup.refused())
 }
 
-/// The kernel takes each of these files in exactly one write.
+/// The kernel accepts each of these files in exactly one write.
 fn write(path: &std::ffi::CStr, text: &str) -> Result<(), Errno> {
     let file = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
     rustix::io::write(&file, text.as_bytes()).map(drop)
 }
 
-/// Runs the attempt in a forked child, so that what it changes ends with the child.
+/// Runs an attempt in a forked child, so that its effects end with the child.
 ///
-/// A user namespace cannot be left again, and one that AppArmor has emptied is worse than none.
+/// A process cannot leave a user namespace, and one without capabilities, because of AppArmor, is worse than
+/// none.
 fn probe(attempt: impl FnOnce() -> Result<(), Refused>) -> Result<Result<(), Refused>, Error> {
     let failed = |errno: Errno| Error::Probe { source: errno.into() };
     let (answer, child_end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(failed)?;
@@ -208,7 +211,7 @@ fn probe(attempt: impl FnOnce() -> Result<(), Refused>) -> Result<Result<(), Ref
 
     let mut bytes = [0; 5];
     let length = rustix::io::retry_on_intr(|| rustix::io::read(&answer, &mut bytes)).map_err(failed)?;
-    // Where SIGCHLD is ignored the child is reaped for us, which is as good.
+    // If SIGCHLD is ignored, the kernel has reaped the child already.
     let _ = rustix::io::retry_on_intr(|| waitpid(Some(pid), WaitOptions::empty()));
     let [step, a, b, c, d] = bytes;
     match (length, Step::from_repr(step)) {
@@ -223,9 +226,9 @@ fn probe(attempt: impl FnOnce() -> Result<(), Refused>) -> Result<Result<(), Ref
     }
 }
 
-/// What this machine says about its own rules.
+/// The settings of this machine that limit namespaces.
 #[derive(Debug, Default)]
-struct Facts {
+struct KernelLimits {
     unprivileged_userns_clone: Option<u64>,
     apparmor_restrict_unprivileged_userns: Option<u64>,
     max_user_namespaces: Option<u64>,
@@ -233,7 +236,7 @@ struct Facts {
     seccomp_filter: bool,
 }
 
-impl Facts {
+impl KernelLimits {
     fn read() -> Self {
         let number = |path: &str| fs::read_to_string(path).ok()?.trim().parse().ok();
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -251,26 +254,26 @@ impl Facts {
     }
 }
 
-fn diagnose(refused: Refused, facts: &Facts) -> Reason {
+fn diagnose(refused: Refused, limits: &KernelLimits) -> Reason {
     let permission = matches!(refused.errno, Errno::PERM | Errno::ACCESS);
     match (refused.step, refused.errno) {
         (Step::UnshareUser, Errno::INVAL) => Reason::NoUserNamespaces,
         (Step::UnshareNet, Errno::INVAL) => Reason::NoNetworkNamespaces,
         (Step::UnshareUser, Errno::NOSPC) => {
-            Reason::UserNamespaceLimit(facts.max_user_namespaces.unwrap_or_default())
+            Reason::UserNamespaceLimit(limits.max_user_namespaces.unwrap_or_default())
         }
         (Step::UnshareNet, Errno::NOSPC) => {
-            Reason::NetNamespaceLimit(facts.max_net_namespaces.unwrap_or_default())
+            Reason::NetNamespaceLimit(limits.max_net_namespaces.unwrap_or_default())
         }
-        _ if permission && facts.unprivileged_userns_clone == Some(0) => Reason::UnprivilegedOff,
+        _ if permission && limits.unprivileged_userns_clone == Some(0) => Reason::UnprivilegedOff,
         _ if permission
-            && facts
+            && limits
                 .apparmor_restrict_unprivileged_userns
                 .is_some_and(|on| on != 0) =>
         {
             Reason::AppArmor
         }
-        (Step::UnshareUser | Step::UnshareNet, Errno::PERM | Errno::NOSYS) if facts.seccomp_filter => {
+        (Step::UnshareUser | Step::UnshareNet, Errno::PERM | Errno::NOSYS) if limits.seccomp_filter => {
             Reason::Seccomp
         }
         (step, _) => Reason::Other(step),
@@ -286,25 +289,25 @@ mod tests {
     }
 
     #[test]
-    fn the_reason_names_the_switch_that_is_off() {
-        let debian = Facts {
+    fn the_reason_names_the_setting_to_change() {
+        let debian = KernelLimits {
             unprivileged_userns_clone: Some(0),
-            ..Facts::default()
+            ..KernelLimits::default()
         };
-        let ubuntu = Facts {
+        let ubuntu = KernelLimits {
             apparmor_restrict_unprivileged_userns: Some(1),
-            ..Facts::default()
+            ..KernelLimits::default()
         };
-        let docker = Facts {
+        let docker = KernelLimits {
             seccomp_filter: true,
-            ..Facts::default()
+            ..KernelLimits::default()
         };
-        let limited = Facts {
+        let limited = KernelLimits {
             max_user_namespaces: Some(0),
             max_net_namespaces: Some(7),
-            ..Facts::default()
+            ..KernelLimits::default()
         };
-        let unknown = Facts::default();
+        let unknown = KernelLimits::default();
         let cases = [
             (Step::UnshareUser, Errno::PERM, &debian, Reason::UnprivilegedOff),
             (Step::UnshareUser, Errno::ACCESS, &ubuntu, Reason::AppArmor),
@@ -337,13 +340,13 @@ mod tests {
             ),
             (Step::MapUser, Errno::PERM, &docker, Reason::Other(Step::MapUser)),
         ];
-        for (step, errno, facts, reason) in cases {
-            assert_eq!(diagnose(refused(step, errno), facts), reason, "{step} {errno}");
+        for (step, errno, limits, reason) in cases {
+            assert_eq!(diagnose(refused(step, errno), limits), reason, "{step} {errno}");
         }
     }
 
     #[test]
-    fn a_probe_brings_back_the_step_and_the_error() {
+    fn a_probe_returns_the_step_and_the_error() {
         let refused = probe(|| Err(Step::MapGroup.refused()(Errno::ROFS)))
             .unwrap()
             .unwrap_err();

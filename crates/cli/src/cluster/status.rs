@@ -1,4 +1,4 @@
-//! What followers of a run are told: pure.
+//! The state of a run on a cluster, as users see it, and what is new in it: pure.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use perfrun_api::{
@@ -7,35 +7,34 @@ use perfrun_api::{
 };
 use perfrun_contract::run::Phase;
 
-/// Where a run stands.
+/// The parts of a run's status that users see.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Stage {
-    /// None: no operator has seen it yet.
+pub(super) struct StatusSummary {
+    /// `None` if no operator has reconciled the run yet.
     pub phase: Option<Phase>,
-    /// The condition that says most.
-    pub why: Option<Why>,
-    /// Trials so far.
+    /// The reason and message of the most important condition.
+    pub cause: Option<Cause>,
     pub trials: TrialCounts,
 }
 
-/// A condition's own words.
+/// Why a run is in its phase.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Why {
-    /// For programs, e.g. `Unschedulable`.
+pub(super) struct Cause {
+    /// For programs, for example `Unschedulable`.
     pub reason: String,
     /// For people.
     pub message: String,
 }
 
-impl Stage {
-    /// Of a run, by its status.
-    pub fn of(run: &PerfRun) -> Self {
+impl StatusSummary {
+    /// The summary of a run's status.
+    pub(super) fn of(run: &PerfRun) -> Self {
         let Some(status) = &run.status else {
             return Self::default();
         };
         Self {
             phase: status.phase,
-            why: telling(status).map(|condition| Why {
+            cause: main_condition(status).map(|condition| Cause {
                 reason: condition.reason.clone(),
                 message: condition.message.trim().to_owned(),
             }),
@@ -43,56 +42,57 @@ impl Stage {
         }
     }
 
-    /// Whether nothing will change any more.
-    pub fn has_ended(&self) -> bool {
+    /// Whether the run has ended.
+    pub(super) fn has_ended(&self) -> bool {
         matches!(
             self.phase,
             Some(Phase::Succeeded | Phase::Failed | Phase::Cancelled)
         )
     }
 
-    /// Trials that ended, one way or the other.
-    pub fn ended_trials(&self) -> u32 {
+    /// The number of trials that completed or failed.
+    pub(super) fn ended_trials(&self) -> u32 {
         self.trials.completed.saturating_add(self.trials.failed)
     }
 
-    /// How far it is, e.g. `12/40`.
-    pub fn progress(&self) -> String {
+    /// The number of trials that ended, and of all, for example `12/40`.
+    pub(super) fn progress(&self) -> String {
         format!("{}/{}", self.ended_trials(), self.trials.total)
     }
 
-    /// In a word.
-    pub fn phase(&self) -> &str {
+    /// The phase, for people.
+    pub(super) fn phase(&self) -> &str {
         self.phase.as_ref().map_or("Pending", AsRef::as_ref)
     }
 
-    /// In a line, for a bar.
-    pub fn line(&self) -> String {
+    /// Phase, reason and message in one line.
+    pub(super) fn line(&self) -> String {
         let phase = self.phase();
-        match &self.why {
+        match &self.cause {
             None => phase.to_owned(),
-            // Reasons repeat phases when there is nothing else to say.
-            Some(Why { reason, message }) if reason == phase && message.is_empty() => phase.to_owned(),
-            Some(Why { reason, message }) if message.is_empty() => format!("{phase} ({reason})"),
-            Some(Why { reason, message }) if reason == phase => format!("{phase}: {message}"),
-            Some(Why { reason, message }) => format!("{phase} ({reason}): {message}"),
+            // A condition without a reason of its own repeats the phase.
+            Some(Cause { reason, message }) if reason == phase && message.is_empty() => phase.to_owned(),
+            Some(Cause { reason, message }) if message.is_empty() => format!("{phase} ({reason})"),
+            Some(Cause { reason, message }) if reason == phase => format!("{phase}: {message}"),
+            Some(Cause { reason, message }) => format!("{phase} ({reason}): {message}"),
         }
     }
 }
 
-/// What is new and stays to be read. Messages change more often than what they mean, so they are no news by themselves.
-pub fn news(before: &Stage, now: &Stage) -> Vec<String> {
+/// Lines about what has changed. A new message alone is not a change: messages change more often than their
+/// meaning.
+pub(super) fn changes(before: &StatusSummary, now: &StatusSummary) -> Vec<String> {
     let mut lines = vec![];
     if now.trials.failed > before.trials.failed {
         let failed = now.trials.failed - before.trials.failed;
-        let what = if failed == 1 {
+        let trials = if failed == 1 {
             "a trial".to_owned()
         } else {
             format!("{failed} trials")
         };
-        lines.push(format!("[{}] {what} failed", now.progress()));
+        lines.push(format!("[{}] {trials} failed", now.progress()));
     }
-    let reason = |stage: &Stage| stage.why.as_ref().map(|why| why.reason.clone());
+    let reason = |status: &StatusSummary| status.cause.as_ref().map(|cause| cause.reason.clone());
     let changed = before.phase != now.phase || reason(before) != reason(now);
     if changed && now.phase.is_some() && !now.has_ended() {
         lines.push(now.line());
@@ -100,15 +100,15 @@ pub fn news(before: &Stage, now: &Stage) -> Vec<String> {
     lines
 }
 
-/// What is told where there is no bar.
-pub fn count(before: &Stage, now: &Stage) -> Option<String> {
+/// The progress, if more trials have completed. For output without a progress bar.
+pub(super) fn progress(before: &StatusSummary, now: &StatusSummary) -> Option<String> {
     let more = now.trials.completed > before.trials.completed;
     more.then(|| format!("[{}]", now.progress()))
 }
 
-/// The condition that says why a run stands where it does: how it ended; else the first that is not true yet; else that
-/// it runs.
-fn telling(status: &PerfRunStatus) -> Option<&Condition> {
+/// The condition that explains the phase of a run: how the run ended; otherwise the first condition that is
+/// not true yet; otherwise that the run is running.
+fn main_condition(status: &PerfRunStatus) -> Option<&Condition> {
     let of = |name: &str| status.conditions.iter().find(|condition| condition.type_ == name);
     let is_true = |condition: &&Condition| condition.status == "True";
     let awaited = [condition::ACCEPTED, condition::PROVISIONED, condition::RUNNING];
@@ -126,13 +126,13 @@ fn telling(status: &PerfRunStatus) -> Option<&Condition> {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(super) mod tests {
     use serde_json::{Value, json};
 
     use super::*;
 
-    /// A run of that status, `CONDITION=STATUS REASON MESSAGE` for each condition.
-    pub fn run(phase: Option<&str>, trials: (u32, u32), conditions: &[&str]) -> PerfRun {
+    /// A run with a status, `CONDITION=STATUS REASON MESSAGE` for each condition.
+    pub(crate) fn run(phase: Option<&str>, trials: (u32, u32), conditions: &[&str]) -> PerfRun {
         let conditions: Vec<Value> = conditions
             .iter()
             .map(|text| {
@@ -162,51 +162,53 @@ pub mod tests {
         .unwrap()
     }
 
-    fn stage(phase: &str, trials: (u32, u32), conditions: &[&str]) -> Stage {
-        Stage::of(&run(Some(phase), trials, conditions))
+    fn status(phase: &str, trials: (u32, u32), conditions: &[&str]) -> StatusSummary {
+        StatusSummary::of(&run(Some(phase), trials, conditions))
     }
 
     const ACCEPTED: &str = "Accepted=True Accepted ";
     const PROVISIONED: &str = "Provisioned=True PodsReady ";
 
-    fn told(conditions: &[&str]) -> Option<String> {
-        stage("Pending", (0, 0), conditions).why.map(|why| why.reason)
+    fn reason(conditions: &[&str]) -> Option<String> {
+        status("Pending", (0, 0), conditions)
+            .cause
+            .map(|cause| cause.reason)
     }
 
     #[test]
-    fn the_first_condition_that_is_not_true_is_told() {
-        assert_eq!(told(&[]), None);
-        assert_eq!(told(&["Accepted=False Invalid no"]).as_deref(), Some("Invalid"));
+    fn the_first_condition_that_is_not_true_is_the_cause() {
+        assert_eq!(reason(&[]), None);
+        assert_eq!(reason(&["Accepted=False Invalid no"]).as_deref(), Some("Invalid"));
         let waits = [
             ACCEPTED,
             "Provisioned=Unknown WaitingForOtherRuns b",
             "Running=Unknown NotYet ",
         ];
-        assert_eq!(told(&waits).as_deref(), Some("WaitingForOtherRuns"));
+        assert_eq!(reason(&waits).as_deref(), Some("WaitingForOtherRuns"));
         let runs = [
             ACCEPTED,
             PROVISIONED,
             "Running=True Trials ",
             "Complete=False Trials ",
         ];
-        assert_eq!(told(&runs).as_deref(), Some("Trials"));
+        assert_eq!(reason(&runs).as_deref(), Some("Trials"));
         let ended = [
             ACCEPTED,
             "Provisioned=False Unschedulable ",
             "Complete=True Unschedulable ",
         ];
-        assert_eq!(told(&ended).as_deref(), Some("Unschedulable"));
+        assert_eq!(reason(&ended).as_deref(), Some("Unschedulable"));
     }
 
     #[test]
-    fn conditions_of_another_version_are_passed_over() {
-        assert_eq!(told(&["Verdict=False Slow ", "Links=Unknown X "]), None);
+    fn conditions_of_another_version_are_ignored() {
+        assert_eq!(reason(&["Verdict=False Slow ", "Links=Unknown X "]), None);
     }
 
     #[test]
-    fn a_changed_reason_is_news_and_a_changed_message_is_not() {
+    fn a_new_reason_is_a_change_and_a_new_message_is_not() {
         let starting = |reason: &str| {
-            stage(
+            status(
                 "Provisioning",
                 (0, 0),
                 &[ACCEPTED, &format!("Provisioned=False {reason}")],
@@ -214,44 +216,44 @@ pub mod tests {
         };
         let first = starting("PodsStarting 0 of 2 pods are ready");
         assert_eq!(
-            news(&Stage::default(), &first),
+            changes(&StatusSummary::default(), &first),
             ["Provisioning (PodsStarting): 0 of 2 pods are ready"]
         );
-        assert!(news(&first, &starting("PodsStarting 1 of 2 pods is ready")).is_empty());
+        assert!(changes(&first, &starting("PodsStarting 1 of 2 pods is ready")).is_empty());
         assert_eq!(
-            news(&first, &starting("Unschedulable 0/3 nodes are available")),
+            changes(&first, &starting("Unschedulable 0/3 nodes are available")),
             ["Provisioning (Unschedulable): 0/3 nodes are available"]
         );
     }
 
     #[test]
-    fn trials_are_counted_and_failures_said() {
+    fn completed_and_failed_trials_are_reported() {
         let runs = |trials| {
-            stage(
+            status(
                 "Running",
                 trials,
                 &[ACCEPTED, PROVISIONED, "Running=True Running "],
             )
         };
         let (before, now) = (runs((3, 0)), runs((5, 2)));
-        assert_eq!(news(&before, &now), ["[7/40] 2 trials failed"]);
-        assert_eq!(count(&before, &now).as_deref(), Some("[7/40]"));
-        assert_eq!(count(&now, &now), None);
+        assert_eq!(changes(&before, &now), ["[7/40] 2 trials failed"]);
+        assert_eq!(progress(&before, &now).as_deref(), Some("[7/40]"));
+        assert_eq!(progress(&now, &now), None);
         assert_eq!(now.line(), "Running");
     }
 
     #[test]
-    fn what_no_operator_has_seen_is_no_news() {
-        let unseen = Stage::of(&run(None, (0, 0), &[]));
-        assert_eq!(unseen, Stage::default());
-        assert!(news(&Stage::default(), &unseen).is_empty());
+    fn a_run_without_a_status_is_not_a_change() {
+        let unseen = StatusSummary::of(&run(None, (0, 0), &[]));
+        assert_eq!(unseen, StatusSummary::default());
+        assert!(changes(&StatusSummary::default(), &unseen).is_empty());
         assert!(!unseen.has_ended());
     }
 
     #[test]
     fn counts_beyond_reason_do_no_harm() {
-        let odd = stage("Running", (u32::MAX, u32::MAX), &[]);
+        let odd = status("Running", (u32::MAX, u32::MAX), &[]);
         assert_eq!(odd.ended_trials(), u32::MAX);
-        assert!(news(&odd, &stage("Running", (0, 0), &[])).is_empty());
+        assert!(changes(&odd, &status("Running", (0, 0), &[])).is_empty());
     }
 }

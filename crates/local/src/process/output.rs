@@ -1,8 +1,9 @@
-//! What a node writes: lines of bounded length, and the last few of them.
+//! The output of a node: lines of bounded length, and the last few of them.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// Lines kept for error messages.
@@ -11,13 +12,13 @@ const TAIL_LINES: usize = 200;
 /// A line of a node's output.
 #[derive(Debug, PartialEq)]
 pub(super) struct Line {
-    /// Without the line break. Bytes that are not UTF-8 are replaced.
+    /// The text without its line break. Bytes that are not UTF-8 are replaced.
     pub text: String,
-    /// The rest of the line was longer than the limit and is lost.
+    /// Whether the line was longer than the limit, and its rest is lost.
     pub cut: bool,
 }
 
-/// Reads to the end, never more than a line and a buffer in memory, whatever the node writes.
+/// Reads until the end of the output. Keeps at most one line and one buffer in memory.
 pub(super) async fn for_each_line<R: AsyncRead + Unpin>(
     mut reader: R,
     limit: usize,
@@ -39,7 +40,7 @@ pub(super) async fn for_each_line<R: AsyncRead + Unpin>(
     Ok(())
 }
 
-/// Cuts a stream of bytes into lines.
+/// Splits a stream of bytes into lines.
 struct Lines {
     limit: usize,
     pending: Vec<u8>,
@@ -78,26 +79,21 @@ impl Lines {
     }
 }
 
-/// The last lines of a log, shared between the launcher, which adds, and the node's handle, which shows.
+/// The last lines of a log. The launcher adds lines, and [`super::NodeProcess`] reads them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LogTail(Arc<Mutex<VecDeque<String>>>);
 
 impl LogTail {
-    pub fn push(&self, line: String) {
-        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn push(&self, line: String) {
+        let mut lines = self.0.lock();
         if lines.len() == TAIL_LINES {
             lines.pop_front();
         }
         lines.push_back(line);
     }
 
-    pub fn lines(&self) -> Vec<String> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .iter()
-            .cloned()
-            .collect()
+    pub(super) fn lines(&self) -> Vec<String> {
+        self.0.lock().iter().cloned().collect()
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use perfrun_cli::local::{
+use perfrun_local::{
     Addresses, Isolation, Launcher, Network, NodeCommand, NodeProcess, Privilege, privilege,
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -23,7 +23,7 @@ use crate::{
     user::SKIPPED,
 };
 
-pub fn play(name: &str) {
+pub(crate) fn play(name: &str) {
     match name {
         "scenario_probe" => drop(acquire()),
         "scenario_refused" => refused(),
@@ -97,11 +97,11 @@ async fn reach(launcher: &Launcher) {
     }
 
     let server = launcher.spawn(node("node_control", ""), listening).await.unwrap();
-    let told = ask_control(&server);
-    assert_eq!(told["token"], server.token().as_str());
-    assert_eq!(told["namespace"], format!("net:[{}]", id(listening)));
-    assert_eq!(told["links"], "eth0 lo");
-    assert_eq!(told["files"], "5", "the standard ones, socket and token");
+    let answer = ask_control(&server);
+    assert_eq!(answer["token"], server.token().as_str());
+    assert_eq!(answer["namespace"], format!("net:[{}]", id(listening)));
+    assert_eq!(answer["links"], "eth0 lo");
+    assert_eq!(answer["files"], "5", "the standard ones, socket and token");
 }
 
 async fn links() {
@@ -119,10 +119,10 @@ async fn settings(launcher: &Launcher) {
     let unset: Vec<_> = network.unset().iter().map(ToString::to_string).collect();
     let slot = &network.slots()[0];
     let node = launcher.spawn(node("node_control", ""), slot).await.unwrap();
-    let told = ask_control(&node);
+    let answer = ask_control(&node);
     if unset.is_empty() {
         assert_eq!(
-            (told["ports"].as_str(), told["reuse"].as_str()),
+            (answer["ports"].as_str(), answer["reuse"].as_str()),
             ("1024\t65535", "1")
         );
     } else {
@@ -144,7 +144,7 @@ async fn replace(launcher: &Launcher) {
 }
 
 async fn fast() {
-    // The best of three: others use this machine as well.
+    // The best of three: other programs use this machine as well.
     let mut best = Duration::MAX;
     for _ in 0..3 {
         let begun = Instant::now();
@@ -213,7 +213,7 @@ fn refused() {
     let error = privilege::acquire().unwrap_err();
     assert_eq!(
         error.to_string(),
-        "unable to make network namespaces: the limit of user namespaces is used up \
+        "unable to create network namespaces: the limit of user namespaces is reached \
          (sysctl user.max_user_namespaces is 0)"
     );
     assert_eq!(fs::read_link("/proc/self/ns/user").unwrap(), before);

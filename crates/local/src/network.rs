@@ -1,4 +1,5 @@
-//! The network between local nodes: a bridge in a namespace of its own, and a namespace per node joined to it.
+//! The network between local nodes: a bridge in its own namespace, and a namespace per node, joined to the
+//! bridge.
 //!
 //! ```text
 //!   perfrun's own namespace        "switch"                    a node's
@@ -24,10 +25,10 @@ use tokio::sync::oneshot;
 
 use super::namespace::Namespace;
 
-/// Nodes that fit the addresses and, with room to spare, a bridge's 1023 ports.
+/// The most nodes of a network: limited by the addresses, and well below the 1023 ports of a bridge.
 pub const NODES_MAX: usize = 250;
 
-/// What a real Ethernet carries, so that packet counts mean something.
+/// The MTU of Ethernet, so that packet counts are comparable with real networks.
 const MTU: u32 = 1500;
 
 /// The index that the kernel gives the loopback link of every namespace.
@@ -39,33 +40,33 @@ const LOOPBACK_INDEX: u32 = 1;
 pub enum Isolation {
     /// A network namespace each, joined by veth pairs and a bridge.
     Namespaces,
-    /// Nothing but an address each, 127.0.1.N. Results say so: this measures the loopback device.
+    /// Only their addresses, 127.0.1.N. Results record this: such a run measures the loopback device.
     Loopback,
 }
 
-/// Why the network could not be made.
+/// Why a network could not be created.
 #[derive(Debug, Error)]
 pub enum Error {
     /// More nodes than one bridge and one /24 are meant for.
-    #[error("unable to place {0} nodes on one machine, {NODES_MAX} is the limit")]
+    #[error("unable to place {0} nodes on one machine: the limit is {NODES_MAX}")]
     Place(usize),
-    /// The thread or runtime that makes the namespaces.
-    #[error("failed to start making the network")]
+    /// The thread or runtime that creates the namespaces failed.
+    #[error("failed to start creating the network")]
     Start(#[source] io::Error),
-    /// unshare, see [`super::privilege::acquire`].
-    #[error("failed to make the network namespace of {place}")]
+    /// `unshare` failed, see [`super::privilege::acquire`].
+    #[error("failed to create the network namespace of {place}")]
     MakeNamespace {
-        /// Whose.
+        /// The namespace.
         place: Place,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// The socket through which links are made.
+    /// The socket for configuring links could not be opened.
     #[error("failed to open a netlink socket in the network namespace of {place}")]
     OpenNetlink {
-        /// Whose.
+        /// The namespace.
         place: Place,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
     /// The bridge driver may be missing: a user namespace cannot load it.
@@ -74,47 +75,47 @@ pub enum Error {
     /// The veth driver may be missing: a user namespace cannot load it.
     #[error("failed to add the veth pair of {place} (`modprobe veth` as root, if the driver is a module)")]
     AddPair {
-        /// Whose.
+        /// The namespace.
         place: Place,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// A link that was just made.
+    /// A link that was just created does not appear.
     #[error("failed to find link {link} of {place}")]
     FindLink {
-        /// Its name.
+        /// The name of the link.
         link: &'static str,
-        /// Whose.
+        /// The namespace.
         place: Place,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// lo or eth0.
+    /// `lo` or `eth0` could not be set up.
     #[error("failed to set up a link of {place}")]
     SetUp {
-        /// Whose.
+        /// The namespace.
         place: Place,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// IPv4; IPv6 is left out where it does not work.
+    /// An IPv4 address was refused. IPv6 is left out where it does not work.
     #[error("failed to add address {address} to {place}")]
     AddAddress {
-        /// The address.
+        /// The refused address.
         address: Ipv4Addr,
-        /// Whose.
+        /// The namespace.
         place: Place,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
 }
 
-/// A namespace of the network, by its part in it.
+/// A namespace of the network.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Place {
-    /// Where the bridge is.
+    /// The namespace of the bridge.
     Switch,
-    /// Where a node is, counted from 0.
+    /// The namespace of a node, counted from 0.
     Node(usize),
 }
 
@@ -127,49 +128,50 @@ impl fmt::Display for Place {
     }
 }
 
-/// A kernel setting that stayed as it was, which the results record.
+/// A kernel setting that could not be changed.
 #[derive(Debug, Error)]
 #[error("failed to set {key} = {value} for {place}")]
 pub struct Unset {
-    /// In which namespace.
+    /// The namespace of the setting.
     pub place: Place,
-    /// As sysctl(8) spells it.
+    /// The name of the setting for sysctl(8).
     pub key: &'static str,
-    /// What it should have been.
+    /// The value that the kernel did not accept.
     pub value: Cow<'static, str>,
-    /// What the kernel said.
+    /// The error of the kernel.
     pub source: io::Error,
 }
 
-/// Where one node runs, and what others dial.
+/// The place of one node in a network.
 #[derive(Debug)]
 pub struct Slot {
     addresses: Addresses,
     namespace: Option<Namespace>,
 }
 
-/// The addresses of a node, at which it listens and is dialled.
+/// The addresses at which a node listens, and which others dial.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Addresses {
     /// 10.99.0.N, or 127.0.1.N on loopback.
     pub v4: Ipv4Addr,
-    /// Absent where the kernel has no IPv6, and on loopback, where there is only one.
+    /// `None` if the kernel has no IPv6, and on loopback, which has only one IPv6 address.
     pub v6: Option<Ipv6Addr>,
 }
 
-/// The network of one run. Dropped, it is gone, as soon as the nodes in it are.
+/// The network of one run. It is removed when this value is dropped and the nodes in it have exited.
 #[derive(Debug)]
 pub struct Network {
     isolation: Isolation,
     slots: Vec<Slot>,
     unset: Vec<Unset>,
-    /// Keeps bridge and ports; nodes must not hold it, or it would outlive perfrun with one of them.
+    /// Keeps the bridge and its ports. Nodes must not hold it, or one of them could keep it alive after
+    /// perfrun.
     _switch: Option<Namespace>,
 }
 
 impl Network {
-    /// Makes a network with a slot for each of the nodes, whose TCP connections may have windows of so many bytes, or as
-    /// many as the kernel lets them by itself.
+    /// Creates a network with a slot for each node. TCP windows may grow to `tcp_window_bytes`, or up to the
+    /// default of the kernel if `None`.
     pub async fn create(
         isolation: Isolation,
         nodes: usize,
@@ -182,33 +184,33 @@ impl Network {
             Isolation::Loopback => Ok(Self::on_loopback(nodes)),
             Isolation::Namespaces => {
                 let (done, network) = oneshot::channel();
-                // A thread that ends afterwards: it moves from namespace to namespace and never needs to return.
+                // A dedicated thread: it moves from namespace to namespace and never has to return.
                 thread::Builder::new()
                     .name("perfrun-network".to_owned())
                     .spawn(move || done.send(Self::in_namespaces(nodes, tcp_window_bytes)))
                     .map_err(Error::Start)?;
-                let panicked = |_| Error::Start(io::Error::other("the thread that makes it panicked"));
+                let panicked = |_| Error::Start(io::Error::other("the thread that creates it panicked"));
                 network.await.map_err(panicked)?
             }
         }
     }
 
-    /// What separates its nodes.
+    /// What separates the nodes.
     pub fn isolation(&self) -> Isolation {
         self.isolation
     }
 
-    /// A place for a node. A slot can be used again after its node has ended.
+    /// The slot of a node, counted from 0. A slot can be used again after its node has exited.
     pub fn slot(&self, index: usize) -> Option<&Slot> {
         self.slots.get(index)
     }
 
-    /// All of them, in order.
+    /// All slots in order.
     pub fn slots(&self) -> &[Slot] {
         &self.slots
     }
 
-    /// Settings that the kernel did not take. The network works without them.
+    /// Settings that the kernel did not accept. The network works without them.
     pub fn unset(&self) -> &[Unset] {
         &self.unset
     }
@@ -228,7 +230,7 @@ impl Network {
         }
     }
 
-    /// Leaves the calling thread in the last namespace made.
+    /// Leaves the calling thread in the last namespace that it creates.
     fn in_namespaces(nodes: usize, tcp_window_bytes: Option<u64>) -> Result<Self, Error> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
@@ -264,12 +266,12 @@ impl Network {
 }
 
 impl Slot {
-    /// Where the node of this slot is reached by the others.
+    /// The addresses at which other nodes reach the node of this slot.
     pub fn addresses(&self) -> Addresses {
         self.addresses
     }
 
-    /// Its namespace, if the network has any.
+    /// The namespace of this slot. `None` on loopback.
     pub fn namespace(&self) -> Option<&Namespace> {
         self.namespace.as_ref()
     }
@@ -290,14 +292,14 @@ fn in_run_subnet(index: usize) -> Addresses {
     }
 }
 
-/// Hosts count from 1.
+/// The last byte of an address: hosts count from 1.
 fn host(index: usize) -> u8 {
     u8::try_from(index + 1).expect("NODES_MAX fits the last byte of an address")
 }
 
 const _: () = assert!(NODES_MAX < 255);
 
-/// A namespace under construction: its settings are written and a netlink socket is open in it.
+/// A namespace under construction, with its settings written and a netlink socket open in it.
 struct Site {
     place: Place,
     namespace: Namespace,
@@ -305,7 +307,7 @@ struct Site {
 }
 
 impl Site {
-    /// Moves the calling thread into the new namespace, where the sockets and settings it opens belong.
+    /// Moves the calling thread into the new namespace. Sockets and settings that it opens then belong there.
     fn make(place: Place, settings: &[Setting], unset: &mut Vec<Unset>) -> Result<Self, Error> {
         let namespace = Namespace::enter_new().map_err(|source| Error::MakeNamespace { place, source })?;
         unset.extend(settings.iter().filter_map(|setting| setting.write(place).err()));
@@ -322,21 +324,22 @@ impl Site {
     async fn add_bridge(&self) -> Result<u32, Error> {
         let bridge = LinkBridge::new("bridge0")
             .mtu(MTU)
-            .stp_state(BridgeStpState::Disabled) // ports forward at once, there are no loops
+            .stp_state(BridgeStpState::Disabled) // no loops here, and ports forward immediately
             .append_info_data(InfoBridge::MulticastSnooping(false)) // needs a querier to work
             .build();
         let added = self.netlink.link().add(bridge).execute().await;
-        added.map_err(|error| Error::AddBridge(reported(error)))?;
+        added.map_err(|error| Error::AddBridge(kernel_error(error)))?;
         self.index_of("bridge0").await
     }
 
-    /// One message makes both ends, each in its namespace and named; the node's has yet to be set up.
+    /// One message creates both ends, each in its namespace and with its name. The end of the node is set up
+    /// later.
     async fn join(&self, bridge: u32, node: &Self, index: usize) -> Result<(), Error> {
         let eth0 = LinkMessageBuilder::<LinkUnspec>::new()
             .name("eth0")
             .mtu(MTU)
             .setns_by_fd(node.namespace.as_fd().as_raw_fd())
-            .build(); // not up: veth refuses an end to be up before the other exists
+            .build(); // not up yet: veth refuses that before the other end exists
         let pair = LinkMessageBuilder::<LinkVeth>::new_with_info_kind(InfoKind::Veth)
             .name(format!("port{}", index + 1))
             .mtu(MTU)
@@ -347,7 +350,7 @@ impl Site {
         let added = self.netlink.link().add(pair).execute().await;
         added.map_err(|error| Error::AddPair {
             place: node.place,
-            source: reported(error),
+            source: kernel_error(error),
         })
     }
 
@@ -356,23 +359,23 @@ impl Site {
         let set = self.netlink.link().set(up).execute().await;
         set.map_err(|error| Error::SetUp {
             place: self.place,
-            source: reported(error),
+            source: kernel_error(error),
         })
     }
 
-    /// Gives eth0 its addresses; returns those that it has taken.
+    /// Adds the addresses to eth0. Returns those that it has accepted.
     async fn add_addresses(&self, eth0: u32, wanted: Addresses) -> Result<Addresses, Error> {
         let Addresses { v4, v6 } = wanted;
         let added = self.netlink.address().add(eth0, v4.into(), 24).execute().await;
         added.map_err(|error| Error::AddAddress {
             address: v4,
             place: self.place,
-            source: reported(error),
+            source: kernel_error(error),
         })?;
 
         let Some(v6) = v6 else { return Ok(wanted) };
         let mut request = self.netlink.address().add(eth0, v6.into(), 64);
-        // Usable at once: duplicates are impossible here, and looking for them takes a second.
+        // Usable immediately: duplicates are impossible here, and detecting them takes a second.
         let message = request.message_mut();
         message.header.flags |= AddressHeaderFlags::Nodad;
         message.attributes.push(AddressAttribute::Flags(
@@ -381,7 +384,7 @@ impl Site {
         match request.execute().await {
             Ok(()) => Ok(wanted),
             Err(error) => {
-                tracing::debug!(place = %self.place, error = %reported(error), "no IPv6 on this network");
+                tracing::debug!(place = %self.place, error = %kernel_error(error), "this network has no IPv6");
                 Ok(Addresses { v6: None, ..wanted })
             }
         }
@@ -392,7 +395,7 @@ impl Site {
         let source = match links.try_next().await {
             Ok(Some(link)) => return Ok(link.header.index),
             Ok(None) => io::ErrorKind::NotFound.into(),
-            Err(error) => reported(error),
+            Err(error) => kernel_error(error),
         };
         Err(Error::FindLink {
             link: name,
@@ -402,24 +405,24 @@ impl Site {
     }
 }
 
-/// What the kernel said, without the bytes of the message it said it about.
-fn reported(error: rtnetlink::Error) -> io::Error {
+/// The error of the kernel, without the bytes of the message that it refers to.
+fn kernel_error(error: rtnetlink::Error) -> io::Error {
     match error {
         rtnetlink::Error::NetlinkError(message) => message.to_io(),
         other => io::Error::other(other),
     }
 }
 
-/// One kernel setting, of which every network namespace has its own.
+/// A kernel setting that every network namespace has for itself.
 #[derive(Clone)]
 struct Setting {
     key: &'static str,
     value: Cow<'static, str>,
-    /// Whether a kernel without the setting needs it at all.
+    /// Whether the setting is unnecessary on a kernel that does not have it.
     optional: bool,
 }
 
-const fn needed(key: &'static str, value: &'static str) -> Setting {
+const fn required(key: &'static str, value: &'static str) -> Setting {
     Setting {
         key,
         value: Cow::Borrowed(value),
@@ -435,22 +438,23 @@ const fn optional(key: &'static str, value: &'static str) -> Setting {
     }
 }
 
-/// A handshake benchmark opens thousands of connections to one address; waiting ports must not run out.
+/// A handshake benchmark opens thousands of connections to one address, and must not run out of ports in
+/// TIME_WAIT.
 const NODE_SETTINGS: &[Setting] = &[
-    needed("net.ipv4.ip_local_port_range", "1024 65535"),
-    needed("net.ipv4.tcp_tw_reuse", "1"),
-    // A connection must not begin with what an earlier trial's connection learnt about the path.
+    required("net.ipv4.ip_local_port_range", "1024 65535"),
+    required("net.ipv4.tcp_tw_reuse", "1"),
+    // A connection must not start with what an earlier trial learned about the path.
     optional("net.ipv4.tcp_no_metrics_save", "1"),
-    // No search for duplicates and routers: it would send packets during the first trials.
+    // Detecting duplicates and searching for routers would send packets during the first trials.
     optional("net.ipv6.conf.default.accept_dad", "0"),
     optional("net.ipv6.conf.default.router_solicitations", "0"),
 ];
 
-/// Windows that grow up to so many bytes, from where they would begin anyway: the least, the initial and the largest.
-fn tcp_windows(most: u64) -> [Setting; 2] {
+/// Sets the largest TCP windows, in bytes. The least and the initial size keep the defaults of the kernel.
+fn tcp_windows(max: u64) -> [Setting; 2] {
     let window = |key, initial| Setting {
         key,
-        value: Cow::Owned(format!("4096 {initial} {most}")),
+        value: Cow::Owned(format!("4096 {initial} {max}")),
         optional: false,
     };
     [
@@ -459,17 +463,17 @@ fn tcp_windows(most: u64) -> [Setting; 2] {
     ]
 }
 
-/// The switch only forwards: no address, no firewall.
+/// The switch only forwards: it needs no address and no firewall.
 const SWITCH_SETTINGS: &[Setting] = &[
     optional("net.ipv6.conf.default.disable_ipv6", "1"),
-    // br_netfilter, where it is loaded, would take each forwarded packet through netfilter's IP hooks.
+    // If br_netfilter is loaded, it would pass each forwarded packet through the IP hooks of netfilter.
     optional("net.bridge.bridge-nf-call-arptables", "0"),
     optional("net.bridge.bridge-nf-call-ip6tables", "0"),
     optional("net.bridge.bridge-nf-call-iptables", "0"),
 ];
 
 impl Setting {
-    /// Writes it for the namespace that the calling thread is in.
+    /// Writes the setting for the namespace of the calling thread.
     fn write(&self, place: Place) -> Result<(), Unset> {
         match fs::write(
             format!("/proc/sys/{}", self.key.replace('.', "/")),
@@ -512,7 +516,7 @@ mod tests {
             .unwrap_err();
         assert_eq!(
             error.to_string(),
-            "unable to place 251 nodes on one machine, 250 is the limit"
+            "unable to place 251 nodes on one machine: the limit is 250"
         );
     }
 }

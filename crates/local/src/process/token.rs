@@ -1,4 +1,4 @@
-//! The secret that opens the nodes' control ports.
+//! The secret that the control ports of nodes require.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -24,15 +24,15 @@ impl Token {
         Self(hex.into())
     }
 
-    /// As the `Authorization: Bearer` header has it.
+    /// The token for the header `Authorization: Bearer`.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// A file in memory, read-only from now on, that a child can open again by its number as often as it likes.
+    /// A read-only file in memory with the token. A child can open it by its number, any number of times.
     pub(super) fn to_file(&self) -> io::Result<OwnedFd> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        // Before Linux 6.3 the flag is unknown; after it some distributions insist on it.
+        // Linux before 6.3 does not know the flag; some distributions require it since.
         let file = match memfd_create("perfrun-token", flags | MemfdFlags::NOEXEC_SEAL) {
             Err(Errno::INVAL) => memfd_create("perfrun-token", flags),
             created => created,

@@ -1,4 +1,4 @@
-//! What must not be left.
+//! Processes and namespaces that must not be left.
 
 use std::{
     collections::BTreeSet,
@@ -6,35 +6,34 @@ use std::{
     io::{self, BufRead, BufReader, Read, Write},
 };
 
-use perfrun_cli::local::{Network, NodeProcess, Slot};
+use perfrun_local::{Network, NodeProcess, Slot};
+use perfrun_test_kit::remains::{self, is_alive, processes};
 
-use crate::remains::{self, is_alive, processes};
-
-/// In the environment of the nodes of a `scenario_churn`: which process started them.
-pub const CHURNED_BY: &str = "PERFRUN_TEST_CHURNED_BY";
+/// The environment variable of the nodes of a `scenario_churn` with the process that started them.
+pub(crate) const CHURNED_BY: &str = "PERFRUN_TEST_CHURNED_BY";
 
 /// Processes and namespaces that must go.
-pub struct Held {
+pub(crate) struct Held {
     pub pids: BTreeSet<u32>,
     pub namespaces: BTreeSet<u64>,
 }
 
 impl Held {
-    pub fn of(network: &Network, nodes: &[NodeProcess]) -> Self {
+    pub(crate) fn of(network: &Network, nodes: &[NodeProcess]) -> Self {
         Self {
             pids: nodes.iter().map(NodeProcess::pid).collect(),
             namespaces: network.slots().iter().map(id).collect(),
         }
     }
 
-    pub fn write(&self) {
+    pub(crate) fn write(&self) {
         let numbers = self.pids.iter().map(|pid| format!("pid {pid}"));
         let numbers = numbers.chain(self.namespaces.iter().map(|id| format!("namespace {id}")));
         print!("{}\n\n", numbers.collect::<Vec<_>>().join("\n"));
         io::stdout().flush().unwrap();
     }
 
-    pub fn read(from: &mut impl Read) -> Self {
+    pub(crate) fn read(from: &mut impl Read) -> Self {
         let mut held = Self {
             pids: BTreeSet::new(),
             namespaces: BTreeSet::new(),
@@ -49,18 +48,18 @@ impl Held {
         held
     }
 
-    pub fn alive(&self) -> BTreeSet<u32> {
+    pub(crate) fn alive(&self) -> BTreeSet<u32> {
         self.pids.iter().copied().filter(|&pid| is_alive(pid)).collect()
     }
 
     /// Those that any process is in, or holds open.
-    pub fn present(&self) -> BTreeSet<u64> {
+    pub(crate) fn present(&self) -> BTreeSet<u64> {
         remains::present(&self.namespaces)
     }
 }
 
 /// Nodes of a `scenario_churn`, by the environment it gave them.
-pub fn started_by(perfrun: u32) -> Vec<u32> {
+pub(crate) fn started_by(perfrun: u32) -> Vec<u32> {
     let mark = format!("{CHURNED_BY}={perfrun}");
     let marked = |pid: &u32| {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
@@ -71,6 +70,6 @@ pub fn started_by(perfrun: u32) -> Vec<u32> {
     processes().filter(marked).filter(|&pid| is_alive(pid)).collect()
 }
 
-pub fn id(slot: &Slot) -> u64 {
+pub(crate) fn id(slot: &Slot) -> u64 {
     slot.namespace().unwrap().id().unwrap()
 }

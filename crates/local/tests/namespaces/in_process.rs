@@ -9,12 +9,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use perfrun_cli::local::{Isolation, Launcher, Network, NodeCommand, NodeProcess};
+use perfrun_local::{Isolation, Launcher, Network, NodeCommand, NodeProcess};
+use perfrun_test_kit::remains::is_alive;
 use tokio::sync::mpsc;
 
 use crate::{
     node::{FLOOD_LINES, ask_control, node, shell},
-    remains::is_alive,
     support::{PATIENCE, eventually, within},
 };
 
@@ -33,7 +33,7 @@ async fn a_node_that_exits_early_leaves_its_last_words() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_may_stop_by_itself_within_the_grace() {
+async fn a_node_may_stop_on_its_own_within_the_grace_period() {
     let (launcher, network) = loopback().await;
     let command = shell("trap 'echo stopping >&2; exit 0' TERM; echo up >&2; while :; do sleep 0.05; done");
     let node = launcher.spawn(command, &network.slots()[0]).await.unwrap();
@@ -44,7 +44,7 @@ async fn a_node_may_stop_by_itself_within_the_grace() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_ignores_sigterm_is_killed_after_the_grace_with_what_it_started() {
+async fn a_node_that_ignores_sigterm_is_killed_after_the_grace_period_with_its_children() {
     let (launcher, network) = loopback().await;
     let command = shell("trap '' TERM; sleep 1000 & echo $! >&2; while :; do sleep 1; done");
     let node = launcher.spawn(command, &network.slots()[0]).await.unwrap();
@@ -57,7 +57,7 @@ async fn a_node_that_ignores_sigterm_is_killed_after_the_grace_with_what_it_star
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stopping_goes_on_when_nobody_waits_for_it() {
+async fn stopping_continues_when_nobody_waits_for_it() {
     let (launcher, network) = loopback().await;
     let node = launcher
         .spawn(shell("echo up >&2; sleep 1000"), &network.slots()[0])
@@ -69,7 +69,7 @@ async fn stopping_goes_on_when_nobody_waits_for_it() {
         tokio::select! {
             biased;
             _ = &mut stop => {}
-            () = std::future::ready(()) => {} // asked once, and forgotten
+            () = std::future::ready(()) => {} // polled once, then dropped
         }
     }
     assert_eq!(within(node.exited()).await.status.unwrap().signal(), Some(15));
@@ -117,10 +117,10 @@ async fn a_node_gets_control_socket_and_token_and_no_other_file() {
         .spawn(node("node_control", ""), &network.slots()[1])
         .await
         .unwrap();
-    let told = ask_control(&node);
-    assert_eq!(told["token"], node.token().as_str());
-    assert_eq!(told["files"], "5", "the standard ones, socket and token");
-    assert_eq!(told["group"], node.pid().to_string(), "its own process group");
+    let answer = ask_control(&node);
+    assert_eq!(answer["token"], node.token().as_str());
+    assert_eq!(answer["files"], "5", "the standard ones, socket and token");
+    assert_eq!(answer["group"], node.pid().to_string(), "its own process group");
     assert_eq!(node.addresses().v4.to_string(), "127.0.1.2");
     within(node.kill()).await;
     TcpStream::connect(node.control_addr()).unwrap_err();

@@ -1,4 +1,4 @@
-//! The thread that node processes are children of.
+//! The thread whose children node processes are.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -7,11 +7,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, getppid, pidfd_open};
 use tokio::io::Interest;
@@ -23,26 +23,26 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::output::{Line, LogTail, for_each_line};
 use super::{Error, Exit, NodeCommand, NodeProcess, Order, Token};
-use crate::local::namespace::Namespace;
-use crate::local::network::Slot;
+use crate::namespace::Namespace;
+use crate::network::Slot;
 
 /// Longer lines of a log are cut.
 const LOG_LINE_MAX: usize = 8 * 1024;
 
-/// Longer records are dropped: half a record is none.
+/// Longer records are dropped: half a record is useless.
 const RECORD_MAX: usize = 4 * 1024 * 1024;
 
-/// What a process that left its group may still hold the pipes open for, after the node's own end.
+/// How long to read the pipes after a node has exited: a process that left its group may keep them open.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Starts nodes, as children of one thread that lasts as long as this value and all nodes.
+/// Starts nodes, as children of one thread that lives as long as this value and all nodes.
 #[derive(Debug)]
 pub struct Launcher {
     token: Token,
     requests: mpsc::UnboundedSender<Request>,
 }
 
-/// All that the launcher's thread needs to start one node.
+/// A request to start one node.
 struct Request {
     command: NodeCommand,
     control: OwnedFd,
@@ -51,9 +51,9 @@ struct Request {
     reply: oneshot::Sender<Result<Started, Error>>,
 }
 
-/// The launcher's side of a [`NodeProcess`].
+/// The launcher's part of a [`NodeProcess`].
 ///
-/// It is not the node's handle itself: one that were dropped in the launcher's thread would wait for that thread.
+/// Not the `NodeProcess` itself: dropping that in the thread of the launcher would wait for the same thread.
 struct Started {
     pid: u32,
     log: LogTail,
@@ -63,7 +63,7 @@ struct Started {
 }
 
 impl Launcher {
-    /// Starts the thread and makes up the run's token.
+    /// Starts the thread and creates the token of the run.
     pub fn start() -> Result<Self, Error> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
@@ -81,12 +81,12 @@ impl Launcher {
         })
     }
 
-    /// The token of this run, which all of its nodes want to see.
+    /// The token of this run, which all of its nodes require.
     pub fn token(&self) -> &Token {
         &self.token
     }
 
-    /// Starts a node in a slot. Returns once its program has been executed, before it is ready.
+    /// Starts a node in a slot. Returns when its program has been executed, before the node is ready.
     pub async fn spawn(&self, command: NodeCommand, slot: &Slot) -> Result<NodeProcess, Error> {
         let name = command.name.clone();
         let (listener, control) = listen().map_err(|source| Error::Listen {
@@ -137,15 +137,15 @@ impl Launcher {
     }
 }
 
-/// A control socket in the namespace of the caller, which is perfrun's own.
+/// A control socket in the namespace of perfrun, that of the calling thread.
 fn listen() -> io::Result<(TcpListener, std::net::SocketAddr)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    listener.set_nonblocking(true)?; // what an asynchronous node expects
+    listener.set_nonblocking(true)?; // nodes are asynchronous
     let address = listener.local_addr()?;
     Ok((listener, address))
 }
 
-/// The thread's work: ends when the launcher and all of its nodes are gone.
+/// Starts nodes on request. Returns when the launcher is dropped and all of its nodes have exited.
 async fn launch_all(mut requests: mpsc::UnboundedReceiver<Request>) {
     let mut nodes = JoinSet::new();
     loop {
@@ -184,7 +184,7 @@ fn launch(request: Request, nodes: &mut JoinSet<()>) {
     let node = match started {
         Ok(node) => node,
         Err(error) => {
-            let _ = reply.send(Err(error)); // nobody waits any more
+            let _ = reply.send(Err(error)); // no receiver: the caller no longer waits
             return;
         }
     };
@@ -206,18 +206,19 @@ fn launch(request: Request, nodes: &mut JoinSet<()>) {
         name: command.name,
     };
     nodes.spawn(node.supervise(received, output, reaping, publish));
-    let _ = reply.send(Ok(started)); // nobody waits any more: the sender of orders is gone, the node is killed
+    // No receiver: the caller no longer waits. Then the sender of orders is dropped, and the node is killed.
+    let _ = reply.send(Ok(started));
 }
 
-/// Forks and executes, on the thread that is to be the parent.
+/// Forks and executes. Runs on the thread that becomes the parent.
 fn execute(
     command: &NodeCommand,
     control: OwnedFd,
     token: OwnedFd,
     namespace: Option<Namespace>,
 ) -> io::Result<Child> {
-    // The numbers they have here, not fixed ones: moving them could overwrite a descriptor that `Command` still uses
-    // in the child. And not /dev/fd, which a bare container lacks.
+    // The descriptors keep their numbers: moving them could overwrite a descriptor that `Command` still uses
+    // in the child. /proc/self/fd, because minimal containers lack /dev/fd.
     let control_argument = format!("fd:{}", control.as_raw_fd());
     let token_file = format!("/proc/self/fd/{}", token.as_raw_fd());
     let parent = getpid();
@@ -232,7 +233,7 @@ fn execute(
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .process_group(0); // a terminal's Ctrl-C is for perfrun, which then stops its nodes
+        .process_group(0); // Ctrl-C in a terminal is for perfrun only, which then stops its nodes
     let before_exec = move || {
         die_with(parent)?;
         if let Some(namespace) = &namespace {
@@ -245,10 +246,10 @@ fn execute(
     child.spawn()
 }
 
-/// Has the kernel kill the calling process when the thread that forked it ends, however it ends.
+/// Makes the kernel kill the calling process when the thread that forked it ends.
 fn die_with(parent: Pid) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    // It may have ended just before.
+    // The thread may have ended just before.
     if getppid() == Some(parent) {
         Ok(())
     } else {
@@ -256,11 +257,11 @@ fn die_with(parent: Pid) -> io::Result<()> {
     }
 }
 
-/// Leaves nothing but these open across exec, whatever perfrun itself was given without close-on-exec.
+/// Keeps only these descriptors open across exec, even if perfrun has inherited others without close-on-exec.
 fn inherit_only(descriptors: [BorrowedFd<'_>; 2]) -> io::Result<()> {
     let (first, last, flag) = (3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
-    // SAFETY: sets a flag and closes nothing. Kernels before 5.11 refuse, which leaves Rust's own descriptors, all of
-    // them close-on-exec, and those that perfrun was started with.
+    // SAFETY: sets a flag and closes nothing. Kernels before 5.11 refuse the call. Then the descriptors that
+    // perfrun has inherited stay open; those that Rust opens are close-on-exec anyway.
     unsafe { libc::syscall(libc::SYS_close_range, first, last, flag) };
     for descriptor in descriptors {
         fcntl_setfd(descriptor, FdFlags::empty())?;
@@ -268,11 +269,11 @@ fn inherit_only(descriptors: [BorrowedFd<'_>; 2]) -> io::Result<()> {
     Ok(())
 }
 
-/// A child that we hear from when it ends.
+/// A child process whose end is observed.
 struct Watched {
     child: Child,
     pid: Pid,
-    /// Readable from the child's death on. Unlike its number it cannot come to mean another process.
+    /// Readable after the child has died. Unlike its number, it never refers to another process.
     pidfd: AsyncFd<OwnedFd>,
     stdout: ChildStdout,
     stderr: ChildStderr,
@@ -298,7 +299,7 @@ impl Watched {
                 stderr,
             }),
             Err(error) => {
-                let _ = child.kill(); // it has ended already
+                let _ = child.kill(); // may fail if the child has exited already
                 let _ = child.wait();
                 Err(error)
             }
@@ -308,10 +309,10 @@ impl Watched {
     fn pipes(child: &mut Child) -> io::Result<(Pid, AsyncFd<OwnedFd>, ChildStdout, ChildStderr)> {
         let pid = Pid::from_child(child);
         let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
-        // SAFETY: an OwnedFd is open as long as it lives, and always the same one.
+        // SAFETY: an OwnedFd stays open, and is the same descriptor, as long as it lives.
         let pidfd = unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) }?;
-        let stdout = child.stdout.take().expect("stdout was asked to be piped");
-        let stderr = child.stderr.take().expect("stderr was asked to be piped");
+        let stdout = child.stdout.take().expect("stdout is piped");
+        let stderr = child.stderr.take().expect("stderr is piped");
         Ok((
             pid,
             pidfd,
@@ -320,7 +321,7 @@ impl Watched {
         ))
     }
 
-    /// Follows the node to its end and tells how it was.
+    /// Waits until the node has exited, and publishes how.
     async fn supervise(
         mut self,
         orders: mpsc::UnboundedReceiver<Order>,
@@ -344,11 +345,12 @@ impl Watched {
         pipes.spawn(for_each_line(
             self.stdout,
             RECORD_MAX,
-            pass_on(records, Arc::clone(&records_lost)),
+            forward(records, Arc::clone(&records_lost)),
         ));
 
         let killed = follow(self.pid, &self.pidfd, orders).await;
-        // The dead child keeps its number, and with it the group's, until it is reaped; what it started goes now.
+        // The dead child keeps its number, and that of its group, until it is reaped. Its own children are
+        // killed now.
         signal_group(self.pid, Signal::KILL);
         let status = self.child.wait().ok();
         drop(reaping);
@@ -361,7 +363,7 @@ impl Watched {
         {
             tracing::warn!(
                 node = name,
-                "a process that the node has started holds its output open"
+                "a process that the node has started keeps its output open"
             );
         }
         let records_lost = records_lost.load(Ordering::Relaxed);
@@ -374,7 +376,7 @@ impl Watched {
     }
 }
 
-/// Carries out orders until the child is dead. Whether it took a SIGKILL of ours is returned.
+/// Carries out orders until the child has died. Returns whether perfrun has sent SIGKILL.
 async fn follow(pid: Pid, pidfd: &AsyncFd<OwnedFd>, mut orders: mpsc::UnboundedReceiver<Order>) -> bool {
     let mut deadline: Option<Instant> = None;
     let mut killed = false;
@@ -401,12 +403,12 @@ async fn follow(pid: Pid, pidfd: &AsyncFd<OwnedFd>, mut orders: mpsc::UnboundedR
     }
 }
 
-/// Only for a child that has not been reaped, whose number is therefore its own.
+/// Only for a child that has not been reaped, so that its number cannot refer to another process.
 fn signal_group(leader: Pid, signal: Signal) {
-    let _ = rustix::process::kill_process_group(leader, signal); // all of it is dead already
+    let _ = rustix::process::kill_process_group(leader, signal); // fails if the whole group is dead already
 }
 
-/// A file that refuses a line, for want of space as a rule, gets no more of them: the node goes on.
+/// If a file refuses a line, usually because the disk is full, it gets no more lines, and the node continues.
 fn keep_log(name: String, log: LogTail, mut file: Option<File>) -> impl FnMut(Line) + Send + 'static {
     move |Line { mut text, cut }| {
         if cut {
@@ -425,7 +427,7 @@ fn keep_log(name: String, log: LogTail, mut file: Option<File>) -> impl FnMut(Li
     }
 }
 
-fn pass_on(records: Option<mpsc::Sender<String>>, lost: Arc<AtomicU64>) -> impl FnMut(Line) + Send + 'static {
+fn forward(records: Option<mpsc::Sender<String>>, lost: Arc<AtomicU64>) -> impl FnMut(Line) + Send + 'static {
     move |Line { text, cut }| {
         let Some(records) = &records else { return };
         if cut || records.try_send(text).is_err() {

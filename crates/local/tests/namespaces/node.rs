@@ -9,13 +9,13 @@ use std::{
     thread,
 };
 
-use perfrun_cli::local::{NodeCommand, NodeProcess};
+use perfrun_local::{NodeCommand, NodeProcess};
 
 use crate::{ARGUMENT, MYSELF, ROLE, argument, support::PATIENCE};
 
-pub const FLOOD_LINES: u32 = 200_000;
+pub(crate) const FLOOD_LINES: u32 = 200_000;
 
-pub fn play(name: &str) {
+pub(crate) fn play(name: &str) {
     match name {
         "node_echo" => {
             let listener = TcpListener::bind(argument()).unwrap();
@@ -49,7 +49,7 @@ pub fn play(name: &str) {
     }
 }
 
-/// Tells each caller what this process has and where it is, as lines `key value`.
+/// Sends each caller lines `key value` about this process and where it is.
 fn answer_control() {
     let files = fs::read_dir("/proc/self/fd").unwrap().count() - 1; // without the one that lists them
     let token = fs::read_to_string(env::var("PERFRUN_TOKEN_FILE").unwrap()).unwrap();
@@ -87,33 +87,33 @@ fn answer_control() {
     }
 }
 
-/// Asks a `node_control`, from outside of its namespace.
-pub fn ask_control(node: &NodeProcess) -> BTreeMap<String, String> {
+/// The answer of a `node_control`, fetched from outside its namespace.
+pub(crate) fn ask_control(node: &NodeProcess) -> BTreeMap<String, String> {
     let stream = TcpStream::connect_timeout(&node.control_addr(), PATIENCE).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let told: BTreeMap<_, _> = io::read_to_string(stream)
+    let answer: BTreeMap<_, _> = io::read_to_string(stream)
         .unwrap()
         .lines()
         .filter_map(|line| line.split_once(' '))
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .collect();
-    assert!(!told.is_empty(), "{:?}", node.log_tail());
-    told
+    assert!(!answer.is_empty(), "{:?}", node.log_tail());
+    answer
 }
 
-pub fn node(role: &str, argument: &str) -> NodeCommand {
+pub(crate) fn node(role: &str, argument: &str) -> NodeCommand {
     let mut command = NodeCommand::new(role, MYSELF);
     command.env = vec![(ROLE.into(), role.into()), (ARGUMENT.into(), argument.into())];
     command
 }
 
-pub fn shell(script: &str) -> NodeCommand {
+pub(crate) fn shell(script: &str) -> NodeCommand {
     let mut command = NodeCommand::new("shell", "/bin/sh");
     command.args = vec!["-c".into(), script.into()];
     command
 }
 
-pub fn own_links() -> BTreeSet<String> {
+pub(crate) fn own_links() -> BTreeSet<String> {
     let devices = fs::read_to_string("/proc/self/net/dev").unwrap();
     devices
         .lines()

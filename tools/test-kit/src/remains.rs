@@ -1,14 +1,14 @@
-//! What is left of processes and namespaces.
+//! Processes and namespaces that a test has left behind.
 
 use std::{collections::BTreeSet, fs};
 
-/// All processes of this machine, as far as this one sees them.
+/// All processes of this machine that are visible to this one.
 pub fn processes() -> impl Iterator<Item = u32> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// A zombie is not alive: whether it is reaped is up to whoever it was left to.
+/// Whether a process is alive. A zombie is not: reaping it is the duty of its parent.
 pub fn is_alive(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ")
@@ -29,7 +29,7 @@ pub fn namespaces_of(process: u32) -> BTreeSet<u64> {
         .collect()
 }
 
-/// Those of the namespaces that still exist: any process is in them, or holds them open.
+/// The namespaces that still exist, because a process is in them or holds them open.
 pub fn present(namespaces: &BTreeSet<u64>) -> BTreeSet<u64> {
     let present: BTreeSet<u64> = processes().flat_map(namespaces_of).collect();
     namespaces.intersection(&present).copied().collect()

@@ -6,20 +6,20 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
-/// A network namespace that lives as long as this value, or a process in it, does.
+/// A network namespace that exists as long as this value, or a process in it.
 ///
-/// It is held by a file descriptor only. `ip netns` does not list it, and there is nothing to delete.
+/// Only a file descriptor holds it: `ip netns` does not list it, and it never has to be deleted.
 #[derive(Debug)]
 pub struct Namespace(OwnedFd);
 
 impl Namespace {
-    /// Makes a namespace and moves the calling thread, and it alone, into it.
+    /// Makes a namespace and moves only the calling thread into it.
     ///
-    /// For a thread of one's own: the way back needs a descriptor of the former namespace.
+    /// Use a dedicated thread: returning needs a file descriptor of the former namespace.
     pub(super) fn enter_new() -> io::Result<Self> {
         // SAFETY: only the network namespace changes; the file descriptor table stays shared.
         unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
-        // thread-self, since /proc/self is the main thread, which stays where it was.
+        // Not /proc/self, which is the main thread: that one stays in its namespace.
         Ok(Self(File::open("/proc/thread-self/ns/net")?.into()))
     }
 
@@ -28,12 +28,13 @@ impl Namespace {
         Ok(rustix::fs::fstat(&self.0)?.st_ino)
     }
 
-    /// Another hold on the same namespace, for a process to be started in it.
+    /// Another descriptor of this namespace, for starting a process in it.
     pub fn try_clone(&self) -> io::Result<Self> {
         self.0.try_clone().map(Self)
     }
 
-    /// Moves the calling thread into this namespace. One system call: may run between fork and exec.
+    /// Moves the calling thread into this namespace. Makes one system call, so it may run between fork and
+    /// exec.
     pub fn join(&self) -> io::Result<()> {
         Ok(move_into_link_name_space(
             self.0.as_fd(),

@@ -6,30 +6,30 @@ use std::{
 };
 
 use crate::{ARGUMENT, MYSELF, ROLE};
-use perfrun_test_kit::skip;
+use perfrun_test_kit::{Need, skip};
 
-/// The exit code of a scenario that cannot have what it needs.
-pub const SKIPPED: i32 = 77;
+/// The exit code of a scenario that lacks a privilege.
+pub(crate) const SKIPPED: i32 = 77;
 /// `nobody`, on every distribution.
 const NOBODY: u32 = 65534;
 
 /// Whose rights a scenario has.
 #[derive(Clone, Copy, Debug)]
-pub enum User {
+pub(crate) enum User {
     Caller,
     Nobody,
 }
 
 impl User {
-    pub fn available() -> impl Iterator<Item = Self> {
+    pub(crate) fn available() -> impl Iterator<Item = Self> {
         let root = rustix::process::geteuid().is_root();
         if !root {
-            skip("as another user", "only root can become nobody");
+            skip(Need::Root, "as another user", "only root can become nobody");
         }
         [Self::Caller].into_iter().chain(root.then_some(Self::Nobody))
     }
 
-    pub fn uid(self) -> u32 {
+    pub(crate) fn uid(self) -> u32 {
         match self {
             Self::Caller => rustix::process::geteuid().as_raw(),
             Self::Nobody => NOBODY,
@@ -48,16 +48,16 @@ impl User {
         command
     }
 
-    /// Runs a scenario to its end, which must be a good one.
-    pub fn run(self, scenario: &str) {
+    /// Runs a scenario and expects success.
+    pub(crate) fn run(self, scenario: &str) {
         self.output_of(scenario, "");
     }
 
-    pub fn output_of(self, scenario: &str, argument: &str) -> Option<Output> {
+    pub(crate) fn output_of(self, scenario: &str, argument: &str) -> Option<Output> {
         let output = self.command(scenario, argument).output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         if output.status.code() == Some(SKIPPED) {
-            skip(&format!("{self:?}"), errors.trim());
+            skip(Need::Namespaces, &format!("{self:?}"), errors.trim());
             return None;
         }
         assert!(
@@ -68,13 +68,13 @@ impl User {
         Some(output)
     }
 
-    /// Otherwise the test is a skipped one.
-    pub fn can_have_namespaces(self) -> bool {
+    /// If not, the test is skipped.
+    pub(crate) fn can_have_namespaces(self) -> bool {
         self.output_of("scenario_probe", "").is_some()
     }
 
-    /// Starts a scenario that is to be killed.
-    pub fn start(self, scenario: &str) -> Child {
+    /// Starts a scenario, which the test will kill.
+    pub(crate) fn start(self, scenario: &str) -> Child {
         self.command(scenario, "").stdout(Stdio::piped()).spawn().unwrap()
     }
 }

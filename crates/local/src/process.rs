@@ -1,13 +1,14 @@
-//! Node processes: started, listened to, ended and reaped.
+//! Node processes: starting, reading their output, stopping and reaping them.
 //!
-//! One thread, the launcher's, does all of it. A child asks the kernel to kill it when its parent dies, and the kernel
-//! takes the *thread* that forked for its parent; that thread therefore has to last as long as the nodes. It also
-//! empties their pipes, so that a busy or blocked perfrun never stalls a node that writes.
+//! One thread, the launcher, does all of this. A child asks the kernel to kill it when its parent dies, and
+//! for the kernel the parent is the *thread* that forked. So that thread must live as long as the nodes. It
+//! also empties their pipes, so that a busy or blocked perfrun never stalls a node that writes.
 //!
-//! A node gets, besides its arguments:
+//! Besides its arguments, a node gets:
 //!
-//! - `--control fd:N`, a listening TCP socket that perfrun bound to 127.0.0.1 in its own namespace. Sockets stay in the
-//!   namespace they were made in, so control traffic never crosses the measured link;
+//! - `--control fd:N`, a listening TCP socket that perfrun has bound to 127.0.0.1 in its own namespace. A
+//!   socket stays in the namespace in which it was created, so control traffic never crosses the measured
+//!   link;
 //! - `PERFRUN_TOKEN_FILE`, a sealed file in memory with the token that callers of the control port must show;
 //! - nothing on stdin, and no other open file.
 
@@ -22,9 +23,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitStatus;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
 
@@ -33,68 +34,70 @@ pub use launcher::Launcher;
 use output::LogTail;
 pub use token::Token;
 
-/// How long dropping a node waits for it to be gone. SIGKILL takes milliseconds unless the kernel itself is stuck.
+/// How long dropping a node waits until it has been reaped. SIGKILL takes milliseconds unless the kernel is
+/// stuck.
 const REAP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a node could not be started.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The thread that nodes are children of.
+    /// The thread whose children nodes are could not be started.
     #[error("failed to start the launcher")]
     StartLauncher(#[source] io::Error),
-    /// The launcher's thread has panicked; its nodes died with it.
+    /// The thread of the launcher has panicked, and its nodes have died with it.
     #[error("failed to reach the launcher, which has stopped")]
     ReachLauncher,
-    /// The socket for the node's control port.
+    /// The socket for the control port of a node could not be opened.
     #[error("failed to listen on 127.0.0.1 for the control port of {name}")]
     Listen {
-        /// The node.
+        /// The name of the node.
         name: String,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// The file in memory that holds the token.
+    /// The file in memory with the token could not be written.
     #[error("failed to write the token for {name}")]
     WriteToken {
-        /// The node.
+        /// The name of the node.
         name: String,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
     /// The program is missing, or the child could not enter its namespace.
     #[error("failed to start {name} ({})", program.display())]
     Spawn {
-        /// The node.
+        /// The name of the node.
         name: String,
-        /// What should have run.
+        /// The program to execute.
         program: PathBuf,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// It was started, could not be watched, and was killed.
+    /// The node was started, could not be watched, and was killed.
     #[error("failed to watch {name}")]
     Watch {
-        /// The node.
+        /// The name of the node.
         name: String,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
 }
 
-/// What to run as a node.
+/// A command that runs a node.
 #[derive(Debug)]
 pub struct NodeCommand {
-    /// What messages call it, such as `server-0`.
+    /// The name of the node in messages, such as `server-0`.
     pub name: String,
-    /// The program. It must not leave children behind that change their process group.
+    /// The program. It must not leave behind children that change their process group.
     pub program: PathBuf,
-    /// Arguments; `--control` follows them.
+    /// The arguments before `--control`.
     pub args: Vec<OsString>,
-    /// Set on top of perfrun's own environment.
+    /// Environment variables, set in addition to those of perfrun.
     pub env: Vec<(OsString, OsString)>,
-    /// Every line of its stderr is appended here.
+    /// The file to which every line of stderr is appended.
     pub log: Option<File>,
-    /// Every line of its stdout is sent here. A record that finds the channel full is dropped: nodes must not wait.
+    /// The channel to which every line of stdout is sent. If it is full, the line is dropped: nodes must not
+    /// wait.
     pub records: Option<mpsc::Sender<String>>,
 }
 
@@ -112,7 +115,7 @@ impl NodeCommand {
     }
 }
 
-/// A running node. Dropped, it is killed and reaped.
+/// A running node. Dropping it kills and reaps the process.
 #[derive(Debug)]
 pub struct NodeProcess {
     name: String,
@@ -127,7 +130,7 @@ pub struct NodeProcess {
     reaped: Mutex<std::sync::mpsc::Receiver<()>>,
 }
 
-/// What the launcher is asked to do with a node.
+/// A request to the launcher about a node.
 #[derive(Clone, Copy, Debug)]
 enum Order {
     /// SIGTERM now, SIGKILL after the grace.
@@ -136,56 +139,57 @@ enum Order {
     Kill,
 }
 
-/// How a node ended.
+/// How a node exited.
 #[derive(Clone, Debug)]
 pub struct Exit {
-    /// Absent if the kernel has told somebody else, which happens where perfrun was started with SIGCHLD ignored.
+    /// `None` if the status is lost, because perfrun was started with SIGCHLD ignored.
     pub status: Option<ExitStatus>,
-    /// Whether we sent SIGKILL, be it at once or because the grace was over.
+    /// Whether perfrun sent SIGKILL, immediately or after the grace period.
     pub killed: bool,
-    /// The last lines of its stderr.
+    /// The last lines of stderr.
     pub last_lines: Vec<String>,
-    /// Lines of stdout that nobody took in time, or that were too long to be records.
+    /// The number of lines of stdout that were dropped because the channel was full or the line too long.
     pub records_lost: u64,
 }
 
 impl NodeProcess {
-    /// What messages call it.
+    /// The name of the node in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its process id, valid until it has exited.
+    /// The process id, valid until the process has exited.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Where its control port answers, in perfrun's own namespace. Refuses connections once the node is gone.
+    /// The address of its control port, in the namespace of perfrun. It refuses connections after the node
+    /// has exited.
     pub fn control_addr(&self) -> SocketAddr {
         self.control
     }
 
-    /// What its control port wants to see.
+    /// The token that its control port requires.
     pub fn token(&self) -> &Token {
         &self.token
     }
 
-    /// Where the other nodes reach it.
+    /// The addresses at which other nodes reach it.
     pub fn addresses(&self) -> Addresses {
         self.addresses
     }
 
-    /// The last lines of its stderr so far.
+    /// The last lines of stderr so far.
     pub fn log_tail(&self) -> Vec<String> {
         self.log.lines()
     }
 
-    /// How it ended, if it has.
+    /// How the node exited. `None` if it still runs.
     pub fn try_wait(&self) -> Option<Exit> {
         self.exit.borrow().clone()
     }
 
-    /// Waits until it has ended, by itself or otherwise.
+    /// Waits until the node has exited.
     pub async fn exited(&self) -> Exit {
         let mut exit = self.exit.clone();
         // The guard of the watched value must not live across this function's end.
@@ -195,32 +199,33 @@ impl NodeProcess {
             .ok()
             .and_then(|exit| exit.clone());
         ended.unwrap_or_else(|| Exit {
-            status: None, // the launcher's thread is gone, and the kernel has killed its children
+            status: None, // the thread of the launcher has ended, and the kernel has killed its children
             killed: true,
             last_lines: self.log_tail(),
             records_lost: 0,
         })
     }
 
-    /// Asks it to stop, and kills it if it has not after the grace. Goes on if the returned future is dropped.
+    /// Sends SIGTERM, and SIGKILL if the node has not exited after the grace period. Continues if the
+    /// returned future is dropped.
     pub async fn stop(&self, grace: Duration) -> Exit {
-        let _ = self.orders.send(Order::Stop(grace)); // no receiver: it has ended already
+        let _ = self.orders.send(Order::Stop(grace)); // no receiver: the node has exited already
         self.exited().await
     }
 
-    /// Kills it.
+    /// Kills the node, and waits until it has exited.
     pub async fn kill(&self) -> Exit {
-        let _ = self.orders.send(Order::Kill); // no receiver: it has ended already
+        let _ = self.orders.send(Order::Kill); // no receiver: the node has exited already
         self.exited().await
     }
 }
 
 impl Drop for NodeProcess {
     fn drop(&mut self) {
-        let _ = self.orders.send(Order::Kill); // no receiver: it has ended already
-        let reaped = self.reaped.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let _ = self.orders.send(Order::Kill); // no receiver: the node has exited already
+        let reaped = self.reaped.get_mut();
         if reaped.recv_timeout(REAP_TIMEOUT) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-            tracing::warn!(node = self.name, pid = self.pid, "killed node does not go away");
+            tracing::warn!(node = self.name, pid = self.pid, "a killed node does not exit");
         }
     }
 }
@@ -235,7 +240,7 @@ impl fmt::Display for Exit {
             write!(f, ", killed by perfrun")?;
         }
         if self.last_lines.is_empty() {
-            return write!(f, ", without a word in its log");
+            return write!(f, "; its log is empty");
         }
         write!(f, "; the end of its log:")?;
         let shown = self.last_lines.len().saturating_sub(LINES_SHOWN);
@@ -245,7 +250,7 @@ impl fmt::Display for Exit {
     }
 }
 
-/// More would push the rest of an error message off the screen.
+/// The number of lines in an error message. More would push the rest of the message off the screen.
 const LINES_SHOWN: usize = 20;
 
 #[cfg(test)]
@@ -274,7 +279,7 @@ mod tests {
         };
         assert_eq!(
             silent.to_string(),
-            "signal: 9 (SIGKILL), killed by perfrun, without a word in its log"
+            "signal: 9 (SIGKILL), killed by perfrun; its log is empty"
         );
     }
 }
