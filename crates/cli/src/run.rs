@@ -23,9 +23,10 @@ use perfrun_api::{
     results::Results,
     spec::{PerfRun, PerfRunSpec},
 };
+use perfrun_conductor::RunEnd;
 use perfrun_contract::{
     plan::Plan,
-    run::{self, NodeProgram, RunState},
+    run::{self, NodeProgram},
 };
 use perfrun_local::{Isolation, nodes::Programs};
 use tokio::signal::unix::{SignalKind, signal};

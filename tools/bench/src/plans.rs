@@ -60,12 +60,12 @@ pub(crate) fn run(rounds: u32) -> Result<()> {
     println!(
         "planning {} trials of {} cells: {}; each trial takes {:.2} of what one of {} trials takes (target ≤ {TARGET_RATIO})",
         of(&trials, |cost| cost.trials),
-        plan::CELLS_MAX,
+        planning::CELLS_MAX,
         text(&trials),
         each(&trials) / each(&part),
         of(&part, |cost| cost.trials),
     );
-    println!("planning {} nodes: {}", plan::NODES_MAX, text(&nodes));
+    println!("planning {} nodes: {}", planning::NODES_MAX, text(&nodes));
     println!(
         "refusing a document that asks for too much: {}; {:.3} of planning the largest (target ≤ 1)",
         text(&refused),

@@ -8,7 +8,7 @@ use perfrun_contract::{
     node::{LinkRequest, Reason, TrialState},
     plan::{Cell, Names, Trial},
     record::Flag,
-    run::RunState,
+    run::{Cause, RunState},
 };
 use perfrun_link::{Backend, Link};
 

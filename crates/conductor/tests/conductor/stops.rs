@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use perfrun_conductor::Event;
-use perfrun_contract::run::RunState;
+use perfrun_contract::run::{Cause, RunState};
 
 use crate::{bench::bench, node::Script};
 
