@@ -4,12 +4,14 @@ use kube::{
     KubeSchema,
     core::{Duration, Rule},
 };
-pub use perfrun_contract::workload::{Direction, OpenMode, RelayLimits, RelayPath, Timing};
+pub use perfrun_contract::workload::{
+    BandwidthProtocol, Direction, OpenMode, RelayLimits, RelayPath, Timing,
+};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    matrix::{Identity, Negotiation, Protocol},
+    matrix::{Identity, Negotiation},
     quantity::ByteSize,
     rule,
 };
@@ -116,26 +118,6 @@ pub struct Bandwidth {
     /// together with the first bytes.
     #[serde(default)]
     pub negotiation: Negotiation,
-}
-
-/// The wire protocol of a bandwidth run.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum BandwidthProtocol {
-    /// `/perf/1.0.0`
-    #[default]
-    Perf,
-    /// `/litep2p-perf/1.0.0`
-    Litep2pPerf,
-}
-
-impl From<BandwidthProtocol> for Protocol {
-    fn from(protocol: BandwidthProtocol) -> Self {
-        match protocol {
-            BandwidthProtocol::Perf => Self::Perf,
-            BandwidthProtocol::Litep2pPerf => Self::Litep2pPerf,
-        }
-    }
 }
 
 /// Time to open many substreams on one connection. Nothing is exchanged on them; they are held until all are open.

@@ -1,12 +1,35 @@
-//! What a document and a trial's parameters say with the same words.
+//! Types of parameters that documents share.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use strum::{AsRefStr, Display, EnumString};
+use strum::{AsRefStr, Display, EnumString, VariantNames};
 
-use crate::quantity::ByteSize;
+use crate::{matrix::Protocol, quantity::ByteSize};
 
-/// Which way bytes go.
+/// The protocol of a bulk transfer.
+#[derive(
+    Clone, Copy, Debug, Default, Deserialize, EnumString, Eq, JsonSchema, PartialEq, Serialize, VariantNames,
+)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+pub enum BandwidthProtocol {
+    /// `/perf/1.0.0`
+    #[default]
+    Perf,
+    /// `/litep2p-perf/1.0.0`
+    Litep2pPerf,
+}
+
+impl From<BandwidthProtocol> for Protocol {
+    fn from(protocol: BandwidthProtocol) -> Self {
+        match protocol {
+            BandwidthProtocol::Perf => Self::Perf,
+            BandwidthProtocol::Litep2pPerf => Self::Litep2pPerf,
+        }
+    }
+}
+
+/// The direction of a bulk transfer.
 #[derive(
     AsRefStr, Clone, Copy, Debug, Deserialize, Display, EnumString, Eq, Hash, JsonSchema, PartialEq, Serialize,
 )]
@@ -43,7 +66,7 @@ pub enum Timing {
     /// When the receiver has consumed the bytes.
     #[default]
     Strict,
-    /// When the sender's last call returned, as the published tools time it.
+    /// When the sender's last call has returned, as in the published tools.
     Compat,
 }
 
@@ -54,7 +77,7 @@ pub enum Timing {
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum OpenMode {
-    /// All at once.
+    /// All at the same time.
     #[default]
     Burst,
     /// At a steady rate.
@@ -72,8 +95,8 @@ pub enum RelayPath {
     Relayed,
 }
 
-/// What a relay grants; beyond it, it refuses. What is not set is not limited, and there is no limit on how often peers
-/// ask: libp2p's own defaults (16 circuits, of 128 KiB each) end every benchmark.
+/// Limits of a relay, which refuses requests above them. A field that is not set has no limit, and peers may
+/// send requests at any rate: libp2p's own defaults (16 circuits of 128 KiB each) end every benchmark.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RelayLimits {
@@ -83,10 +106,10 @@ pub struct RelayLimits {
     /// Circuits at the same time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub circuits: Option<u32>,
-    /// Circuits of one peer at the same time, be it their source or their sink.
+    /// Circuits of one peer at the same time, as their source or their sink.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub circuits_per_peer: Option<u32>,
-    /// Bytes of a circuit, in both directions together; it is then closed.
+    /// Bytes of a circuit, both directions together. The relay closes it after that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub circuit_bytes: Option<ByteSize>,
 }
