@@ -51,8 +51,8 @@ async fn a_flood_of_connections_is_cut_off_at_the_limit() {
             streams.extend(join_all((0..100).map(|_| TcpStream::connect(&target))).await);
         }
         let streams: Vec<TcpStream> = streams.into_iter().map(Result::unwrap).collect();
-        // Connections beyond the limit end, all others stay. On libp2p, the first ones may have timed out and made
-        // room: its limit includes both kinds, and is never exceeded.
+        // Connections beyond the limit end, all others stay. On libp2p, the first ones may have timed out and
+        // made room: its limit includes both kinds, and is never exceeded.
         eventually("the end of those beyond the limit", async || {
             streams.iter().filter(|stream| is_open(stream)).count() <= LIMIT
         })

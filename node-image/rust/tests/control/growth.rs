@@ -49,8 +49,8 @@ async fn a_hundred_trials_leave_no_file_no_thread_and_no_memory() {
     let (files_before, memory_before) = (held(&pair), memory());
     round().await;
     round().await;
-    // QUIC sockets of diallers stay open until their connection is drained. Idle threads for blocking calls end after
-    // 10 s.
+    // QUIC sockets of diallers stay open until their connection is drained. Idle threads for blocking calls
+    // end after 10 s.
     eventually("as many files and threads as before", async || {
         held(&pair)
             .iter()

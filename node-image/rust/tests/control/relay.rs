@@ -118,7 +118,8 @@ impl Three {
         self.sink.run("a", &request).await;
     }
 
-    /// Ends the trial at the other nodes when the sink has ended. Returns the outcomes of sink, source and relay.
+    /// Ends the trial at the other nodes when the sink has ended. Returns the outcomes of sink, source and
+    /// relay.
     async fn outcomes(&self) -> [Outcome; 3] {
         let sink = self.sink.outcome("a").await;
         for node in [&self.source, &self.relay] {

@@ -14,7 +14,8 @@ use tokio::time::timeout;
 
 use crate::support::*;
 
-/// A stop must take much less than the grace period of a pod. This is much more than it takes on an idle machine.
+/// A stop must take much less than the grace period of a pod. This is much more than it takes on an idle
+/// machine.
 const GRACE: Duration = Duration::from_secs(10);
 
 #[tokio::test]

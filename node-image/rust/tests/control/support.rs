@@ -320,7 +320,8 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Both ends of a trial that completed without failures, except for libp2p's dials on WebRTC (webrtc-rs issue 821).
+    /// Both ends of a trial that completed without failures, except for libp2p's dials on WebRTC (webrtc-rs
+    /// issue 821).
     pub fn completed(self, what: &str) -> (Measured, Measured) {
         assert!(self.client.failure.is_none(), "{what}: {:?}", self.client.failure);
         assert!(self.server.failure.is_none(), "{what}: {:?}", self.server.failure);

@@ -128,7 +128,8 @@ async fn libp2p_opens_more_streams_than_its_defaults_allow() {
 async fn litep2p_opens_more_streams_than_its_queue_and_yamux_hold_by_default() {
     for transport in [Transport::Tcp, Transport::Ws] {
         burst(Stack::Litep2p, Stack::Litep2p, transport, 1000).await;
-        // libp2p acknowledges later than litep2p, so that litep2p without the adapter's limit would always get stuck.
+        // libp2p acknowledges later than litep2p, so that litep2p without the adapter's limit would always
+        // get stuck.
         burst(Stack::Litep2p, Stack::Libp2p, transport, 1000).await;
         burst(Stack::Libp2p, Stack::Litep2p, transport, 1000).await;
     }
@@ -286,7 +287,8 @@ async fn tcp_but_not_litep2p_tells_when_the_socket_was_connected() {
     }
 }
 
-/// The documentation of `Stream` warns of this: only counting bytes distinguishes a whole stream from a torn one.
+/// The documentation of `Stream` warns of this: only counting bytes distinguishes a whole stream from a torn
+/// one.
 #[tokio::test]
 async fn a_stream_dropped_before_its_end_reads_as_a_complete_one() {
     let _shared = DESCRIPTORS.read().await;

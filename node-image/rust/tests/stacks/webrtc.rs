@@ -20,7 +20,8 @@ use crate::support::*;
 const WEBRTC: Transport = Transport::WebrtcDirect;
 const SERVERS: [Stack; 2] = [Stack::Libp2p, Stack::Litep2p];
 
-/// A connection of a new host. libp2p loses some dials (webrtc-rs issue 821), which a node counts as failures.
+/// A connection of a new host. libp2p loses some dials (webrtc-rs issue 821), which a node counts as
+/// failures.
 async fn connect(config: HostConfig, address: &str) -> (Box<dyn Host>, Box<dyn Connection>) {
     let mut failures = vec![];
     for _ in 0..3 {
@@ -128,7 +129,8 @@ async fn libp2p_cannot_half_close_towards_litep2p() {
     assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
 }
 
-/// Opens `streams` at the same time, keeps all of them, and then uses each. litep2p's are used one after the other.
+/// Opens `streams` at the same time, keeps all of them, and then uses each. litep2p's are used one after the
+/// other.
 async fn burst(server: Stack, streams: usize) {
     let limits = |config: HostConfig| HostConfig {
         max_streams: streams,
