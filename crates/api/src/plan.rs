@@ -16,6 +16,7 @@ pub use perfrun_contract::{
     parameters::{Amount, Echo, Parameters},
     support::unsupported,
 };
+use perfrun_link::impairment::UNLIMITED_BITS_PER_SECOND;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -35,9 +36,6 @@ use crate::{
     network::{Conditions, Impossible, NONE, preset},
     spec::{Order, PerfRunSpec, StackName},
 };
-
-/// A link without a rate is held to be this fast, as for its queue.
-const UNLIMITED_BITS_PER_SECOND: u64 = 10_000_000_000;
 
 /// Linux' own default for receiving.
 const TCP_WINDOW_MIN: u64 = 6 << 20;

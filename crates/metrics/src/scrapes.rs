@@ -1,10 +1,8 @@
 //! Who reads a page, and whether they have seen its last values: what is not scraped is lost.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::{
     sync::Notify,
     time::{Instant, timeout_at},
@@ -48,13 +46,13 @@ impl Default for Scrapes {
 impl Scrapes {
     /// Values have changed for the last time, as far as is known.
     pub fn changed(&self) {
-        self.lock().changed = Instant::now();
+        self.seen.lock().changed = Instant::now();
     }
 
     /// The page is read now; called before it is made.
     pub fn scraped(&self) {
         let now = Instant::now();
-        let mut seen = self.lock();
+        let mut seen = self.seen.lock();
         if let Some(last) = seen.scraped.replace(now) {
             let since = now - last;
             seen.interval = Some(seen.interval.map_or(since, |longest| longest.max(since)));
@@ -73,7 +71,7 @@ impl Scrapes {
                 changed,
                 scraped,
                 interval,
-            } = *self.lock();
+            } = *self.seen.lock();
             let Some(scraped) = scraped.filter(|scraped| *scraped <= changed) else {
                 return;
             };
@@ -82,10 +80,6 @@ impl Scrapes {
                 return;
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
