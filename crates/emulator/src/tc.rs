@@ -1,7 +1,7 @@
 //! Queueing disciplines and filters as messages to the kernel.
 //!
-//! Everything that this crate adds to an interface bears [`OWN_MAJOR`], which tells what a killed process has left
-//! from what belongs to others.
+//! Everything that this crate adds to an interface bears [`OWN_MAJOR`], which tells what a killed process has
+//! left from what belongs to others.
 
 use std::net::IpAddr;
 

@@ -288,7 +288,7 @@ impl Userspace {
         self.filters(|rules, netlink| rules.set_passes(netlink, Some(DEVICE)))
     }
 
-    /// Redirects exactly the packets that are to be impaired.
+    /// Redirects exactly the packets that the links impair.
     fn lead(&mut self, link: &Link) -> Result<(), Error> {
         if !link.impairs() {
             return self.remove_rules();

@@ -8,8 +8,8 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-/// The longest that a program which was told to end waits for a scraper to come back: what Prometheus leaves between two
-/// scrapes unless it is told otherwise, a minute, and a little more.
+/// The longest time that a program in its end waits for a scraper to come back: what Prometheus leaves
+/// between two scrapes by default, a minute, and a little more.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(65);
 
 /// A scraper that comes every second may be late by more than that on a busy machine.
@@ -61,8 +61,8 @@ impl Scrapes {
         self.scraped.notify_waiters();
     }
 
-    /// Waits until the page was read after its values changed, or nobody will come in time: nobody ever did, whoever did
-    /// has not come back for twice as long as it used to, or `most` is over.
+    /// Waits until the page was read after its values changed, or nobody will come in time: nobody ever did,
+    /// a scraper that did has not come back for twice as long as it used to, or `most` is over.
     pub async fn seen(&self, most: Duration) {
         let end = Instant::now() + most;
         loop {

@@ -44,11 +44,11 @@ impl Statistics {
 /// confidence, as close to each other as possible. None below six values, where even the smallest and the
 /// largest do not.
 ///
-/// The number of values below the median is binomial with p = 1/2 whatever the distribution, so the interval between
-/// the order statistics j and n + 1 − j covers it with probability 1 − 2 P(B ≤ j − 1), exactly for continuous
-/// distributions and at least so for others. David and Nagaraja, *Order Statistics*, 3rd ed. (2003), §7.1; tabulated in
-/// Le Boudec, *Performance Evaluation of Computer and Communication Systems* (2010), appendix A. Ten repetitions give
-/// the ranks 2 and 9, with 97.9 %.
+/// The number of values below the median is binomial with p = 1/2, whatever the distribution. So the interval
+/// between the order statistics j and n + 1 − j covers the median with probability 1 − 2 P(B ≤ j − 1):
+/// exactly for continuous distributions, and at least with that for others. Sources: David and Nagaraja,
+/// *Order Statistics*, 3rd ed. (2003), §7.1. Le Boudec, *Performance Evaluation of Computer and Communication
+/// Systems* (2010), tabulates it in appendix A. Ten repetitions give the ranks 2 and 9, with 97.9 %.
 pub(crate) fn median_interval_ranks(count: usize) -> Option<(usize, usize)> {
     let mut below = 0.0;
     let rank = probabilities(u32::try_from(count).ok()?, 0.5)

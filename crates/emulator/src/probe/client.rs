@@ -119,7 +119,7 @@ impl Client {
         Ok(Some(offered))
     }
 
-    /// Sends echoes, and reads replies meanwhile. Returns when the last echo was sent.
+    /// Sends echoes, and reads replies in the meantime. Returns when the last echo was sent.
     async fn echo(&mut self, plan: &ProbePlan) -> io::Result<Instant> {
         if plan.echoes == 0 {
             return Ok(Instant::now());
@@ -147,8 +147,8 @@ impl Client {
     }
 
     /// Waits until all echoes have come back, or until the patience ends; the last echo was sent at `sent`.
-    /// If nothing else will be sent, it requests the server's counts meanwhile, so late that echoes may be as
-    /// late on the way there as they may be altogether.
+    /// If nothing else will be sent, it requests the server's counts in the meantime, so late that echoes may
+    /// be as late on the way there as they may be altogether.
     async fn wait(&mut self, plan: &ProbePlan, sent: Instant, is_all_sent: bool) -> io::Result<()> {
         let deadline = sent + plan.patience;
         let mut is_queried = !is_all_sent;
@@ -171,7 +171,7 @@ impl Client {
         Ok(())
     }
 
-    /// Fills the link, and reads replies meanwhile. Returns the bits per second sent after the first
+    /// Fills the link, and reads replies in the meantime. Returns the bits per second sent after the first
     /// datagram, as the server counts arrivals.
     async fn fill(&mut self, fill: &Fill) -> io::Result<u64> {
         let begin = Instant::now();

@@ -163,7 +163,7 @@ impl Engine {
         }
     }
 
-    /// Serves the links until it is told to stop, or the TAP is gone.
+    /// Serves the links until the request to stop, or until the TAP is gone.
     pub(super) fn run(mut self) -> io::Result<()> {
         self.scheduling = realtime::acquire();
         loop {

@@ -1,4 +1,5 @@
-//! This binary in another role than a list of tests: an emulator that can be killed, or the first process of a kernel.
+//! This binary in another role than a list of tests: an emulator that can be killed, or the first process of
+//! a kernel.
 
 use std::{
     env,

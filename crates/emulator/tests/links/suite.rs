@@ -109,12 +109,13 @@ fn chance(ratio: f64) -> Option<Chance> {
     })
 }
 
-/// Measures until the result is right twice in a row, and fails at the sixth wrong result. Other work on the machine can
-/// disturb a measurement, and chance makes one of a hundred wrong.
+/// Measures until the result is right twice in a row, and fails at the sixth wrong result. Other work on the
+/// machine can disturb a measurement, and chance makes one of a hundred wrong.
 ///
-/// Before the next wrong result, two in a row are right with probability r², if each is right with probability r. So a
-/// check passes with probability 1 - (1 - r²)⁶. A link that is right only once in ten times passes in 6 % of all runs. A
-/// correct link of which every fifth measurement is disturbed fails in 0.2 %.
+/// Before the next wrong result, two in a row are right with probability r², if each is right with
+/// probability r. So a check passes with probability 1 - (1 - r²)⁶. A link that is right only once in ten
+/// times passes in 6 % of all runs. A correct link of which every fifth measurement is disturbed fails in 0.2
+/// %.
 pub fn eventually<T: std::fmt::Debug>(
     what: &str,
     mut measure: impl FnMut() -> T,
@@ -123,9 +124,9 @@ pub fn eventually<T: std::fmt::Debug>(
     settle(what, || (measure(), None), is_right);
 }
 
-/// As [`eventually`], with a witness that tells whether the machine was fit for the measurement, or why not. On a fit
-/// machine the first result is enough if it is right. A wrong result on an unfit machine is void; after six of these the
-/// check is skipped.
+/// As [`eventually`], with a witness that tells whether the machine was fit for the measurement, or why not.
+/// On a fit machine the first result is enough if it is right. A wrong result on an unfit machine is void;
+/// after six of these the check is skipped.
 pub fn eventually_if_fit<T: std::fmt::Debug>(
     what: &str,
     mut measure: impl FnMut() -> (T, Result<(), String>),

@@ -145,7 +145,7 @@ pub fn stream(lab: &Lab, to: IpAddr, count: u32, bytes: usize, per_millisecond: 
     stream_merged(lab, to, count, bytes, per_millisecond, 1)
 }
 
-/// The same, so many of them in each super-packet, which the kernel cuts where it must.
+/// Datagrams, several of them in each super-packet, which the kernel cuts where it must.
 pub fn stream_merged(
     lab: &Lab,
     to: IpAddr,
@@ -188,7 +188,7 @@ pub fn stream_merged(
     })
 }
 
-/// Of so many datagrams, in whole Ethernet frames.
+/// The bytes of these datagrams, in whole Ethernet frames.
 fn bits_per_second(datagrams: usize, bytes: usize, time: Duration) -> f64 {
     const HEADERS: usize = 14 + 20 + 8;
     (datagrams * (bytes + HEADERS) * 8) as f64 / time.as_secs_f64()

@@ -8,7 +8,8 @@ use perfrun_test_kit::{
 
 use crate::lab::alone;
 
-/// The tests that run first, with filters of flower: which peers are impaired, and how a killed emulator is replaced.
+/// The tests that run first, with filters of flower: which peers are impaired, and how a killed emulator is
+/// replaced.
 const FLOWER_TESTS: &[&str] = &["others_are_not_impaired", "a_killed_emulator"];
 
 /// The tests that run then, with filters of u32: everything about netem, and the detour on an older kernel.

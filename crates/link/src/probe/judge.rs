@@ -31,7 +31,7 @@ use crate::impairment::Impairment;
 const ROUND_TRIP_TOLERANCE: Duration = Duration::from_micros(300);
 const ROUND_TRIP_TOLERANCE_RATIO: f64 = 0.01;
 const RATE_TOLERANCE_RATIO: f64 = 0.03;
-/// A busy machine delays single packets by this much. Less jitter cannot be told from that.
+/// A busy machine delays single packets by this much. Less jitter cannot be distinguished from that.
 const SPREAD_TOLERANCE: Duration = Duration::from_millis(2);
 /// The 99th percentile varies, most among few round trips. No correct link falls below half of the expected
 /// value.

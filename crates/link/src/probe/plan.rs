@@ -255,7 +255,7 @@ fn echoes_per_tick_max(ways: [&Impairment; 2], echo_time: Duration) -> u64 {
     ways.into_iter()
         .filter_map(|way| way.loss.as_ref()?.ratio())
         .map(|ratio| (LOSSES_THAT_TELL / ratio / ticks).ceil() as u64)
-        // A loss that needs still more echoes cannot be told from none anyway.
+        // A loss that needs still more echoes cannot be distinguished from none anyway.
         .filter(|echoes| (ECHOES_PER_TICK_MAX..=ECHOES_PER_TICK_LOSSY).contains(echoes))
         .fold(ECHOES_PER_TICK_MAX, u64::max)
 }
