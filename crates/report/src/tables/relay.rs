@@ -70,8 +70,7 @@ fn times(source: &Source<'_>, cells: &[&Cell]) -> Table {
     Table {
         title: "Transfers".to_owned(),
         caption: "from a source to a sink: dial to connection with the relay (Relay conn.) and with the source (Connect); request \
-                  of the stream to open, to its first byte, and to its end (Transfer); round trips with the relay and \
-                  with the source"
+                  of the stream to open, first byte, and end (Transfer); round trips with the relay and the source"
             .to_owned(),
         kind: Kind::Main,
         ..detail(source, cells, &WAY, way, &columns)
