@@ -30,7 +30,7 @@ use crate::rule;
 #[x_kube(validation = rules::correlation_needs_loss())]
 #[x_kube(validation = rules::one_model_of_loss())]
 #[serde(rename_all = "camelCase")]
-pub struct Network {
+pub(crate) struct Network {
     /// The name for `matrix.networks` and the results.
     #[schemars(length(max = 63))]
     #[x_kube(validation = rules::name())]
@@ -62,7 +62,7 @@ pub struct Network {
 /// not set has no effect.
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct RelayLinks {
+pub(crate) struct RelayLinks {
     /// Between clients and the relay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<Way>,
@@ -74,7 +74,7 @@ pub struct RelayLinks {
 /// What happens to packets in one direction. The terms are those of tc-netem(8).
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Way {
+pub(crate) struct Way {
     /// How much later each packet arrives, one way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
@@ -138,7 +138,7 @@ pub struct Way {
 /// A link that alternates between good and bad periods.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Bursts {
+pub(crate) struct Bursts {
     /// Probability that a packet of a good period is its last one.
     #[x_kube(validation = rule::percent())]
     pub enter: Percent,

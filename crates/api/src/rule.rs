@@ -114,7 +114,13 @@ pub(crate) mod evaluation {
     /// The message with which `rule` refuses `new`; `None` if it accepts it. `old` is the value before a
     /// change.
     pub(crate) fn refusal(rule: &Rule, old: Option<&Value>, new: &Value) -> Option<String> {
-        let schema = json!({"x-kubernetes-validations": [rule]});
+        refusal_of(&json!({}), rule, old, new)
+    }
+
+    /// The message with which `rule` refuses a value of a type that `schema` describes.
+    fn refusal_of(schema: &Value, rule: &Rule, old: Option<&Value>, new: &Value) -> Option<String> {
+        let mut schema = schema.clone();
+        schema["x-kubernetes-validations"] = json!([rule]);
         let refused = Validator::new().validate(&schema, new, old).err()?;
         let messages: Vec<_> = refused
             .into_vec()
@@ -127,9 +133,19 @@ pub(crate) mod evaluation {
     /// Asserts that `rule` accepts one value, and refuses the other with this message.
     #[track_caller]
     pub(crate) fn judges(rule: &Rule, accepted: &Value, refused: &Value, message: &str) {
-        assert_eq!(refusal(rule, None, accepted), None, "{accepted} is right");
+        judges_of(&json!({}), rule, accepted, refused, message);
+    }
+
+    /// [`judges`] for values of a type that `schema` describes.
+    #[track_caller]
+    pub(crate) fn judges_of(schema: &Value, rule: &Rule, accepted: &Value, refused: &Value, message: &str) {
         assert_eq!(
-            refusal(rule, None, refused).as_deref(),
+            refusal_of(schema, rule, None, accepted),
+            None,
+            "{accepted} is right"
+        );
+        assert_eq!(
+            refusal_of(schema, rule, None, refused).as_deref(),
             Some(message),
             "{refused} is wrong"
         );

@@ -53,7 +53,7 @@ use crate::{
 #[x_kube(validation = rules::host_network_unimpaired())]
 #[schemars(transform = structural)]
 #[serde(rename_all = "camelCase")]
-pub struct PerfRunSpec {
+pub(crate) struct PerfRunSpec {
     /// What to measure.
     pub workload: Workload,
     /// Which stacks, transports and networks to measure it on.
@@ -121,7 +121,7 @@ impl PerfRunSpec {
 /// `exclude`.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Matrix {
+pub(crate) struct Matrix {
     /// Stacks that dial: `libp2p`, `litep2p`, `raw`, or names from `stacks`.
     #[serde(default = "default_stacks")]
     #[schemars(length(max = 16))]
@@ -166,7 +166,7 @@ pub struct Matrix {
 /// One combination of the matrix.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Combination {
+pub(crate) struct Combination {
     /// The stack that dials.
     pub client: StackName,
     /// The stack that listens.
@@ -183,7 +183,7 @@ pub struct Combination {
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[x_kube(validation = rules::selects_something())]
 #[serde(rename_all = "camelCase")]
-pub struct Selector {
+pub(crate) struct Selector {
     /// The stack that dials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<StackName>,
@@ -202,7 +202,7 @@ pub struct Selector {
 /// A named variant of a stack, from another image or with other settings.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct StackVariant {
+pub(crate) struct StackVariant {
     /// The name for `matrix` and the results.
     #[schemars(length(max = 63))]
     #[x_kube(validation = rules::variant_name())]
@@ -223,7 +223,7 @@ pub struct StackVariant {
 /// Number of nodes, and where they run.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Topology {
+pub(crate) struct Topology {
     /// Number of server nodes. Clients are spread evenly over them.
     #[serde(default = "default_nodes")]
     #[x_kube(validation = rule::integer(1, 100))]
@@ -266,7 +266,7 @@ pub enum Placement {
 /// Settings of pods, for each role.
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Template {
+pub(crate) struct Template {
     /// Server pods.
     #[serde(default)]
     pub server: PodSettings,
@@ -285,7 +285,7 @@ pub struct Template {
 /// `MKNOD` unless every network has `backend: kernel`, because a container has no /dev/net/tun.
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct LinkSettings {
+pub(crate) struct LinkSettings {
     /// Compute resources. By default, it requests 100m of CPU and 64 MiB of memory without limits. A CPU
     /// limit delays packets when it is reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -300,7 +300,7 @@ pub struct LinkSettings {
 /// Settings of a pod, as in a Kubernetes pod specification.
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct PodSettings {
+pub(crate) struct PodSettings {
     /// Compute resources of the node container. By default, it requests 100m of CPU and 64 MiB of memory
     /// without limits: without a request, a busy Kubernetes node would give it almost nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -346,7 +346,7 @@ pub struct PodSettings {
 /// Timeouts.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Timeouts {
+pub(crate) struct Timeouts {
     /// Time until all nodes are ready.
     #[serde(default = "default_provision")]
     #[schemars(length(max = 64), extend("default" = "5m"))]
@@ -367,7 +367,7 @@ pub struct Timeouts {
 /// What to delete after the run, and when.
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Cleanup {
+pub(crate) struct Cleanup {
     /// Delete the PerfRun this number of seconds after it succeeded. Default: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::integer(0, i32::MAX as u32))]
@@ -385,7 +385,7 @@ pub struct Cleanup {
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[schemars(transform = structural)]
 #[serde(rename_all = "camelCase")]
-pub struct PerfRunStatus {
+pub(crate) struct PerfRunStatus {
     /// Generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,

@@ -2,7 +2,7 @@
 
 /// A table.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Table {
+pub(crate) struct Table {
     /// What it is about.
     pub title: String,
     /// What holds for all of its values; empty: nothing.
@@ -21,7 +21,7 @@ pub struct Table {
 
 /// What a table is to the report.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// The values that the workload requests.
     #[default]
     Main,
@@ -35,7 +35,7 @@ pub enum Kind {
 
 /// One field of a table.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Cell {
+pub(crate) struct Cell {
     /// What it says.
     pub text: String,
     /// The confidence interval of a value, in the same unit.
@@ -61,18 +61,18 @@ impl From<&str> for Cell {
 
 impl Cell {
     /// Whether there is a value, not a word for its absence.
-    pub fn is_value(&self) -> bool {
+    pub(crate) fn is_value(&self) -> bool {
         self.text
             .starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '?'))
     }
 
     /// Whether anything was planned here.
-    pub fn is_planned(&self) -> bool {
+    pub(crate) fn is_planned(&self) -> bool {
         !matches!(self.text.as_str(), "" | NOTHING)
     }
 
     /// The footnotes' marks, e.g. `¹˒²`; empty without any.
-    pub fn marks(&self) -> String {
+    pub(crate) fn marks(&self) -> String {
         self.notes
             .iter()
             .map(|note| mark(*note))
@@ -82,7 +82,7 @@ impl Cell {
 }
 
 /// The mark of a footnote: a raised number, from 1.
-pub fn mark(note: usize) -> String {
+pub(crate) fn mark(note: usize) -> String {
     const RAISED: [char; 10] = ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];
     let digits = (note + 1).to_string();
     digits
@@ -93,7 +93,7 @@ pub fn mark(note: usize) -> String {
 
 impl Table {
     /// The table without the rows in which no field beyond the keys satisfies the condition.
-    pub fn with_rows_where_any(mut self, condition: impl Fn(&Cell) -> bool) -> Self {
+    pub(crate) fn with_rows_where_any(mut self, condition: impl Fn(&Cell) -> bool) -> Self {
         let keys = self.keys;
         self.rows.retain(|row| row.iter().skip(keys).any(&condition));
         self
@@ -101,7 +101,7 @@ impl Table {
 }
 
 /// What a field without a value says.
-pub const NOTHING: &str = "–";
+pub(crate) const NOTHING: &str = "–";
 
 #[cfg(test)]
 mod tests {

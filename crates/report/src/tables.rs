@@ -26,7 +26,7 @@ use crate::table::Table;
 
 /// A report, not drawn yet.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Document {
+pub(crate) struct Document {
     /// Name and time of the run.
     pub title: String,
     /// What a reader must know before believing a number.
@@ -42,7 +42,7 @@ pub struct Document {
 }
 
 /// What there is to say of results.
-pub fn document(results: &Account<'_>) -> Document {
+pub(crate) fn document(results: &Account<'_>) -> Document {
     let source = Source::new(results);
     let mut measurements = bandwidth::tables(&source);
     measurements.extend(substreams::tables(&source));

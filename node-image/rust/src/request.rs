@@ -202,7 +202,6 @@ fn ensure(right: bool, message: impl FnOnce() -> String) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use perfrun_contract::{
-        limits::{CHUNK_MAX, ECHO_LINE_MAX, STREAMS_MAX},
         matrix::{Identity, Negotiation, Stack, Transport},
         workload::{OpenMode, Timing},
     };

@@ -80,7 +80,7 @@ fn without_arguments(text: &str) -> String {
         rest = match behind.split_once('}') {
             Some((argument, behind)) if !argument.contains(char::is_whitespace) => {
                 // Code inside of code would end it.
-                out.push_str(if out.matches('`').count() % 2 == 0 {
+                out.push_str(if out.matches('`').count().is_multiple_of(2) {
                     "`x`"
                 } else {
                     "x"

@@ -1,5 +1,7 @@
 //! docs/ARCHITECTURE.md says which crate depends on which. Manifests must say the same.
 
+#![expect(clippy::unwrap_used, reason = "helpers of a test fail the test")]
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     env, fs,

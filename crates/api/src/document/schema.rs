@@ -8,7 +8,7 @@ use super::Problem;
 const ALIKE: f64 = 0.8;
 
 /// Fills in defaults as the API server does: for fields that are missing or `null`.
-pub fn complete(schema: &Value, value: &mut Value) {
+pub(super) fn complete(schema: &Value, value: &mut Value) {
     match value {
         Value::Object(fields) => {
             fields.retain(|_, value| !value.is_null());
@@ -31,7 +31,7 @@ pub fn complete(schema: &Value, value: &mut Value) {
 }
 
 /// The places where a document does not fit the schema.
-pub fn misfits(schema: &Value, value: &Value) -> Vec<Problem> {
+pub(super) fn misfits(schema: &Value, value: &Value) -> Vec<Problem> {
     let mut misfits = Misfits(vec![]);
     let rest = ["apiVersion", "kind", "metadata"];
     for (name, value) in value.as_object().into_iter().flatten() {

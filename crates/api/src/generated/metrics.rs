@@ -3,7 +3,7 @@
 use perfrun_contract::metrics::SOURCES;
 
 /// All families, grouped by the program that exports them.
-pub fn page() -> String {
+pub(super) fn page() -> String {
     let mut page = String::from(
         "# Metrics\n\n\
          Generated from the registries by `cargo xtask crds`.\n\n\

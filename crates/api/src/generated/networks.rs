@@ -5,7 +5,7 @@ use perfrun_contract::network::NONE;
 use crate::network::PRESETS;
 
 /// All presets with their figures.
-pub fn page() -> String {
+pub(super) fn page() -> String {
     let mut page = format!(
         "# Networks\n\n\
          Generated from the types by `cargo xtask crds`.\n\n\

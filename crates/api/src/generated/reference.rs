@@ -15,7 +15,7 @@ const FOREIGN: [&str; 6] = [
 ];
 
 /// The page of a custom resource definition.
-pub fn page(crd: &Value) -> String {
+pub(super) fn page(crd: &Value) -> String {
     let root = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
     let mut page = Page::default();
     for part in ["spec", "status"] {

@@ -75,7 +75,7 @@ fn echo(connections: u32, streams_per_connection: u32, identity: Identity) -> Pa
 }
 
 /// Every pair on every transport, with the reasons for what is unsupported.
-pub fn page() -> String {
+pub(super) fn page() -> String {
     let mut reasons = vec![];
     let mut rows = String::new();
     for transport in Transport::iter() {

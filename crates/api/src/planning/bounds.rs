@@ -46,7 +46,7 @@ pub(super) struct Size {
 
 impl Size {
     /// Counts in a time that depends only on the length of the document.
-    pub fn of(spec: &PerfRunSpec, axes: &Axes<'_>, loads: &[Parameters]) -> Self {
+    pub(super) fn of(spec: &PerfRunSpec, axes: &Axes<'_>, loads: &[Parameters]) -> Self {
         let relayed = loads.iter().filter(|load| load.is_relayed()).count() as u64;
         let (mut cells, mut measurements) = (0_u64, 0_u64);
         let mut sides = HashSet::new();
@@ -102,7 +102,7 @@ impl Size {
     }
 
     /// Refuses a plan that exceeds a bound.
-    pub fn check(&self) -> Result<(), Error> {
+    pub(super) fn check(&self) -> Result<(), Error> {
         let Self {
             cells,
             nodes,

@@ -36,7 +36,7 @@ pub(super) struct Sides<'a> {
 }
 
 impl<'a> Sides<'a> {
-    pub fn of(spec: &'a PerfRunSpec) -> Self {
+    pub(super) fn of(spec: &'a PerfRunSpec) -> Self {
         Self {
             spec,
             made: HashMap::new(),
@@ -44,7 +44,7 @@ impl<'a> Sides<'a> {
     }
 
     /// Names of the nodes in this role with this stack.
-    pub fn names(&mut self, role: Role, stack: &StackName) -> Names {
+    pub(super) fn names(&mut self, role: Role, stack: &StackName) -> Names {
         let (role, variant) = side(self.spec, role, stack);
         let count = count(&self.spec.topology, role);
         let make = || (0..count).map(|index| name(role, index, variant)).collect();

@@ -25,7 +25,7 @@ pub(super) struct Axes<'a> {
 }
 
 impl<'a> Axes<'a> {
-    pub fn of(matrix: &'a Matrix) -> Self {
+    pub(super) fn of(matrix: &'a Matrix) -> Self {
         Self {
             matrix,
             clients: distinct(&matrix.clients),
@@ -36,7 +36,7 @@ impl<'a> Axes<'a> {
     }
 
     /// Names of all networks; those that only `include` names come last.
-    pub fn networks(&self) -> Vec<&'a str> {
+    pub(super) fn networks(&self) -> Vec<&'a str> {
         let added = self.matrix.include.iter();
         let added = added.filter_map(|added| added.network.as_deref());
         distinct(self.networks.iter().copied().chain(added))
@@ -44,7 +44,7 @@ impl<'a> Axes<'a> {
 
     /// The points on a network, each once and in the order of the document. They are made one at a time,
     /// since there may be very many.
-    pub fn points(&self, network: &'a str) -> impl Iterator<Item = Point<'a>> {
+    pub(super) fn points(&self, network: &'a str) -> impl Iterator<Item = Point<'a>> {
         let is_crossed = self.networks.contains(&network);
         let transports = self.transports.iter().filter(move |_| is_crossed);
         let crossed = transports.flat_map(move |transport| {

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
     use crate::{
         network::PRESETS,
-        rule::evaluation::{judges, refusal},
+        rule::evaluation::{judges, judges_of, refusal},
         spec::PerfRun,
     };
 
@@ -281,11 +281,14 @@ mod tests {
 
     #[test]
     fn the_operators_keys_are_reserved() {
-        judges(
+        let message = "must not have keys that begin with perfrun.io/, which are reserved for the operator";
+        let map = json!({"type": "object", "additionalProperties": {"type": "string"}});
+        judges_of(
+            &map,
             &no_reserved_key(),
             &json!({"example.com/run": "a"}),
             &json!({"perfrun.io/run": "a"}),
-            "must not have keys that begin with perfrun.io/, which are reserved for the operator",
+            message,
         );
     }
 }

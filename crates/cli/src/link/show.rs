@@ -167,7 +167,7 @@ mod tests {
             real_time: Ability::Available,
         });
         assert!(
-            shown.contains("the kernel: this kernel has no netem: `modprobe sch_netem`"),
+            shown.contains("the kernel: this kernel has no netem: run `modprobe sch_netem`"),
             "{shown}"
         );
         assert!(shown.contains("user space: works\n"), "{shown}");

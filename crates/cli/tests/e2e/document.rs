@@ -33,7 +33,7 @@ pub(crate) fn steady(name: &str, trial_milliseconds: u32, iterations: u32) -> Do
 
 impl Document {
     /// A document in JSON.
-    pub fn parsed(json: &str) -> Self {
+    pub(crate) fn parsed(json: &str) -> Self {
         Self(serde_json::from_str(json).unwrap())
     }
 

@@ -218,7 +218,7 @@ fn scope<'a>(run: &'a str, workload: &'a str, from: f64, to: f64) -> Scope<'a> {
     }
 }
 
-pub fn free_address() -> String {
+pub(crate) fn free_address() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().to_string()
 }

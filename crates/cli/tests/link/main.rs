@@ -201,7 +201,10 @@ fn mistakes_are_answered_with_what_to_do() {
             &["set", "--to", FAR, "--jitter", "5ms"],
             &["set a delay of at least as much"],
         ),
-        (&["set", "--to", "0.0.0.0/0", "--delay", "5ms"], &["is everybody"]),
+        (
+            &["set", "--to", "0.0.0.0/0", "--delay", "5ms"],
+            &["contains every address"],
+        ),
         (&["set", "--to", FAR, "--delay", "5"], &["25ms"]),
     ] {
         let refused = lab.perfrun(&[&["link"], arguments].concat());

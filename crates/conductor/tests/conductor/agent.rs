@@ -21,7 +21,7 @@ use serde::Serialize;
 
 /// What an agent does wrong.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Fault {
+pub(crate) enum Fault {
     #[default]
     None,
     /// It can impair nothing.
@@ -50,7 +50,7 @@ pub enum Fault {
 
 /// The agents of a run, which impair one another's packets.
 #[derive(Clone, Default)]
-pub struct World(Arc<Mutex<Inner>>);
+pub(crate) struct World(Arc<Mutex<Inner>>);
 
 #[derive(Default)]
 struct Inner {
@@ -72,7 +72,7 @@ struct Agent {
 
 impl World {
     /// The agent of a node at this address.
-    pub fn agent(&self, name: &str, ip: IpAddr, fault: Fault) -> AgentClient {
+    pub(crate) fn agent(&self, name: &str, ip: IpAddr, fault: Fault) -> AgentClient {
         let agent = Agent {
             name: name.to_owned(),
             fault,
@@ -86,7 +86,7 @@ impl World {
     }
 
     /// What agents were called for, without looking at them.
-    pub fn calls(&self) -> Vec<String> {
+    pub(crate) fn calls(&self) -> Vec<String> {
         self.0.lock().unwrap().calls.clone()
     }
 }

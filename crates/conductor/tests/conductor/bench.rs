@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// What is run, and on which nodes.
-pub struct Bench {
+pub(crate) struct Bench {
     pub plan: Plan,
     pub options: Options,
     pub nodes: BTreeMap<String, ScriptedNode>,
@@ -48,14 +48,14 @@ pub struct Bench {
 type OnEvent = Box<dyn Fn(&Event<'_>) + Send + Sync>;
 
 /// What came out.
-pub struct Out {
+pub(crate) struct Out {
     pub end: RunEnd,
     pub records: Vec<TrialRecord>,
     pub events: Vec<String>,
 }
 
 /// One server and one client, and two trials of one cell.
-pub fn bench() -> Bench {
+pub(crate) fn bench() -> Bench {
     let mut options = Options::new(Limits {
         provision: Duration::from_secs(300),
         trial: Duration::from_secs(20),
@@ -85,7 +85,7 @@ pub fn bench() -> Bench {
 
 impl Bench {
     /// The node of this name does what the script says.
-    pub fn node(mut self, name: &str, script: Script) -> Self {
+    pub(crate) fn node(mut self, name: &str, script: Script) -> Self {
         self.nodes.insert(name.to_owned(), ScriptedNode::start(script));
         let of = |prefix: &str| -> Vec<&str> {
             self.nodes
@@ -101,7 +101,7 @@ impl Bench {
     }
 
     /// The node of this name has a link agent, at the address that its script says.
-    pub fn agent(mut self, name: &str, fault: Fault) -> Self {
+    pub(crate) fn agent(mut self, name: &str, fault: Fault) -> Self {
         let ip = self.nodes[name].ip;
         self.agents
             .insert(name.to_owned(), self.world.agent(name, ip, fault));
@@ -109,13 +109,13 @@ impl Bench {
     }
 
     /// Nodes in place of others have link agents that do this.
-    pub fn spare_agent(mut self, fault: Fault) -> Self {
+    pub(crate) fn spare_agent(mut self, fault: Fault) -> Self {
         self.spare_agent = Some(fault);
         self
     }
 
     /// The next node in place of this one does what the script says.
-    pub fn spare(self, name: &str, script: Script) -> Self {
+    pub(crate) fn spare(self, name: &str, script: Script) -> Self {
         self.spares
             .lock()
             .unwrap()
@@ -125,17 +125,17 @@ impl Bench {
         self
     }
 
-    pub fn trial_timeout(mut self, timeout: Duration) -> Self {
+    pub(crate) fn trial_timeout(mut self, timeout: Duration) -> Self {
         self.options.limits.trial = timeout;
         self
     }
 
-    pub fn on_event(mut self, f: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
+    pub(crate) fn on_event(mut self, f: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
         self.on_event = Some(Box::new(f));
         self
     }
 
-    pub async fn run(&self) -> Out {
+    pub(crate) async fn run(&self) -> Out {
         let nodes = self
             .nodes
             .iter()
@@ -225,7 +225,7 @@ impl Sink for Records {
 
 impl Out {
     /// Trials, attempts, and the failing nodes with their reasons.
-    pub fn outline(&self) -> Vec<String> {
+    pub(crate) fn outline(&self) -> Vec<String> {
         let line = |record: &TrialRecord| {
             let failure = record.failure.as_ref().map_or("completed".to_owned(), |failure| {
                 format!(

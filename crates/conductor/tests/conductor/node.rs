@@ -17,11 +17,11 @@ use perfrun_contract::node::{
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-pub const TOKEN: &str = "correct horse";
+pub(crate) const TOKEN: &str = "correct horse";
 
 /// What a node does.
 #[derive(Clone, Debug)]
-pub struct Script {
+pub(crate) struct Script {
     /// What its clock showed when it was started, and how much it is ahead after a million of any unit.
     pub clock: Duration,
     pub drift_ppm: u32,
@@ -65,7 +65,7 @@ impl Default for Script {
 }
 
 /// A running node. It is gone when this is dropped.
-pub struct ScriptedNode {
+pub(crate) struct ScriptedNode {
     pub address: String,
     pub ip: IpAddr,
     /// What its clients show.
@@ -77,16 +77,16 @@ pub struct ScriptedNode {
 
 /// Reaches into a node from elsewhere.
 #[derive(Clone)]
-pub struct Remote(Arc<Shared>);
+pub(crate) struct Remote(Arc<Shared>);
 
 impl Remote {
     /// The node is gone, as when its process was killed.
-    pub fn vanish(&self) {
+    pub(crate) fn vanish(&self) {
         let _ = self.0.vanish.send(());
     }
 
     /// The node forgets everything, as when its process was restarted at the same address.
-    pub fn forget(&self) {
+    pub(crate) fn forget(&self) {
         self.0.trials.lock().unwrap().clear();
     }
 }
@@ -108,7 +108,7 @@ struct Trial {
 }
 
 impl ScriptedNode {
-    pub fn start(script: Script) -> Self {
+    pub(crate) fn start(script: Script) -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
@@ -146,12 +146,12 @@ impl ScriptedNode {
         }
     }
 
-    pub fn client(&self) -> NodeClient {
+    pub(crate) fn client(&self) -> NodeClient {
         NodeClient::new(&self.address, self.token).unwrap()
     }
 
     /// Calls until now that change something, e.g. `PUT /v1/trials/r-c0.i0.a0`.
-    pub fn calls(&self) -> Vec<String> {
+    pub(crate) fn calls(&self) -> Vec<String> {
         let calls = self.remote.0.calls.lock().unwrap();
         calls
             .iter()
@@ -161,7 +161,7 @@ impl ScriptedNode {
     }
 
     /// Ids of the trials that it remembers.
-    pub fn trials(&self) -> Vec<String> {
+    pub(crate) fn trials(&self) -> Vec<String> {
         self.remote.0.trials.lock().unwrap().keys().cloned().collect()
     }
 }

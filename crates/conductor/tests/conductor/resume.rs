@@ -12,7 +12,7 @@ use crate::{
     node::Script,
 };
 
-pub const ID: &str = "r-c0.i0.a0";
+pub(crate) const ID: &str = "r-c0.i0.a0";
 
 fn request(bench: &Bench, side: Side) -> TrialRequest {
     let cell = &bench.plan.cells[0];
@@ -40,7 +40,7 @@ fn request(bench: &Bench, side: Side) -> TrialRequest {
 }
 
 /// What an earlier session did: all of it up to the start, and no more.
-pub async fn start_and_die(bench: &Bench) -> u64 {
+pub(crate) async fn start_and_die(bench: &Bench) -> u64 {
     let (server, client) = (bench.nodes["server-0"].client(), bench.nodes["client-0"].client());
     server.prepare(ID, &request(bench, Side::Server)).await.unwrap();
     let ready = server

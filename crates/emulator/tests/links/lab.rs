@@ -19,22 +19,22 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space,
 const SEED: u64 = 7;
 
 /// The address of the sender, whose eth0 is impaired.
-pub const NEAR: &str = "10.77.0.1";
+pub(crate) const NEAR: &str = "10.77.0.1";
 /// The address of the peer.
-pub const FAR: &str = "10.77.0.2";
-pub const FAR_V6: &str = "fd77::2";
+pub(crate) const FAR: &str = "10.77.0.2";
+pub(crate) const FAR_V6: &str = "fd77::2";
 /// Another address of the peer's machine, which no link names.
-pub const FAR_UNIMPAIRED: &str = "10.77.0.3";
+pub(crate) const FAR_UNIMPAIRED: &str = "10.77.0.3";
 
 /// Two links that are measured at the same time would disturb each other.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// While it is held, no other test measures.
-pub fn alone() -> MutexGuard<'static, ()> {
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock()
 }
 
-pub struct Lab {
+pub(crate) struct Lab {
     pub near: Namespace,
     pub far: Namespace,
     pub has_v6: bool,
@@ -45,7 +45,7 @@ pub struct Lab {
 
 impl Lab {
     /// Returns None, and logs a skip, where namespaces cannot be made or the back end does not work.
-    pub fn new(backend: Backend) -> Option<Self> {
+    pub(crate) fn new(backend: Backend) -> Option<Self> {
         let alone = alone();
         let namespaces = Namespace::new().and_then(|near| Ok((near, Namespace::new()?)));
         let (near, far) = match namespaces {
@@ -113,7 +113,7 @@ impl Lab {
         })
     }
 
-    pub fn emulator(&self, link: &Link) -> Emulator {
+    pub(crate) fn emulator(&self, link: &Link) -> Emulator {
         let options = Options {
             backend: self.backend,
             seed: Some(SEED),
@@ -123,7 +123,7 @@ impl Lab {
     }
 
     /// Runs tc in the near namespace; returns its output.
-    pub fn tc(&self, arguments: &str) -> String {
+    pub(crate) fn tc(&self, arguments: &str) -> String {
         let mut tc = Command::new("tc");
         tc.args(arguments.split(' '));
         let output = self.near.run(|| tc.output()).unwrap();
@@ -131,7 +131,7 @@ impl Lab {
     }
 
     /// Everything that tc and ip show in the near namespace beyond its addresses.
-    pub fn traces(&self) -> String {
+    pub(crate) fn traces(&self) -> String {
         let mut traces: String = [
             "qdisc show",
             "filter show dev eth0 egress",
@@ -151,16 +151,16 @@ impl Lab {
 }
 
 /// A link to the peer, by both its addresses.
-pub fn to_far(impairment: Impairment) -> Link {
+pub(crate) fn to_far(impairment: Impairment) -> Link {
     Link::to([FAR, FAR_V6].map(|peer| peer.parse().unwrap()), impairment).unwrap()
 }
 
-pub fn address(text: &str) -> IpAddr {
+pub(crate) fn address(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
 /// A network namespace without a name, which ends with this value.
-pub struct Namespace(OwnedFd);
+pub(crate) struct Namespace(OwnedFd);
 
 impl Namespace {
     fn new() -> io::Result<Self> {
@@ -173,7 +173,7 @@ impl Namespace {
     }
 
     /// Runs something on a thread in this namespace; sockets and processes that it makes stay in it.
-    pub fn run<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
+    pub(crate) fn run<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
         let inside = || {
             move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
             act()
@@ -182,7 +182,7 @@ impl Namespace {
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    pub fn ip(&self, arguments: &[&str]) -> String {
+    pub(crate) fn ip(&self, arguments: &[&str]) -> String {
         let output = self.try_ip(arguments).expect("`ip` of iproute2 is installed");
         assert!(
             output.status.success(),

@@ -134,7 +134,7 @@ fn an_ordinary_users_namespaces_will_do() {
 }
 
 /// In a user namespace and a network namespace in it, as perfrun runs for an ordinary user.
-pub fn print_capabilities() {
+pub(crate) fn print_capabilities() {
     let user = rustix::process::geteuid().as_raw();
     // SAFETY: this process has one thread, and its file descriptor table stays as it is.
     unsafe { unshare_unsafe(UnshareFlags::NEWUSER | UnshareFlags::NEWNET) }.unwrap();

@@ -16,9 +16,9 @@ use perfrun_test_kit::uml::is_first_process;
 use crate::{lab::Lab, privileges, uml};
 
 /// The variable that names the role of this binary.
-pub const ROLE: &str = "PERFRUN_TEST_ROLE";
+pub(crate) const ROLE: &str = "PERFRUN_TEST_ROLE";
 /// The variable with the argument of the role.
-pub const ARGUMENT: &str = "PERFRUN_TEST_ARGUMENT";
+pub(crate) const ARGUMENT: &str = "PERFRUN_TEST_ARGUMENT";
 
 const READY: &str = "ready";
 
@@ -42,7 +42,7 @@ static BEFORE_MAIN: extern "C" fn() = {
 };
 
 /// Impairs eth0 of the lab's near end in a process of its own.
-pub fn start_emulator(lab: &Lab, link: &Link, backend: Backend) -> Child {
+pub(crate) fn start_emulator(lab: &Lab, link: &Link, backend: Backend) -> Child {
     let argument = serde_json::to_string(&(backend, link)).unwrap();
     let mut command = Command::new("/proc/self/exe");
     command

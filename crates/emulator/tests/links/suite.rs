@@ -60,27 +60,27 @@ macro_rules! tests {
         )*
     };
 }
-pub use handling::*;
-pub use losses::*;
-pub use probing::*;
+pub(crate) use handling::*;
+pub(crate) use losses::*;
+pub(crate) use probing::*;
 pub(crate) use tests;
 
-pub use crate::tools::{iperf3_gets_the_rate, ping_sees_the_delay};
+pub(crate) use crate::tools::{iperf3_gets_the_rate, ping_sees_the_delay};
 
 /// How often a measurement may be wrong, or void, before the check ends: see [`eventually`].
 const ATTEMPTS: usize = 6;
 
 /// Ethernet, IPv4 and TCP with its timestamps around a segment, in an MTU of 1500.
-pub const TCP_SHARE: f64 = 1448.0 / 1514.0;
+pub(crate) const TCP_SHARE: f64 = 1448.0 / 1514.0;
 
-pub const DELAYS: [u64; 5] = [1, 10, 50, 100, 300];
+pub(crate) const DELAYS: [u64; 5] = [1, 10, 50, 100, 300];
 
 /// How many milliseconds a round trip may differ from the delay.
-pub fn tolerance(milliseconds: f64) -> f64 {
+pub(crate) fn tolerance(milliseconds: f64) -> f64 {
     (milliseconds * 0.01).max(0.3)
 }
 
-pub fn delay(milliseconds: u64) -> Impairment {
+pub(crate) fn delay(milliseconds: u64) -> Impairment {
     Impairment {
         delay: Duration::from_millis(milliseconds),
         ..Impairment::default()
@@ -91,7 +91,7 @@ fn percent(percent: f64) -> Ratio {
     Ratio::from_percent(percent).unwrap()
 }
 
-pub fn lossy(ratio: f64) -> Impairment {
+pub(crate) fn lossy(ratio: f64) -> Impairment {
     let loss = Loss::Random {
         ratio: percent(ratio),
         correlation: Ratio::ZERO,
@@ -116,7 +116,7 @@ fn chance(ratio: f64) -> Option<Chance> {
 /// probability r. So a check passes with probability 1 - (1 - r²)⁶. A link that is right only once in ten
 /// times passes in 6 % of all runs. A correct link of which every fifth measurement is disturbed fails in 0.2
 /// %.
-pub fn eventually<T: std::fmt::Debug>(
+pub(crate) fn eventually<T: std::fmt::Debug>(
     what: &str,
     mut measure: impl FnMut() -> T,
     is_right: impl Fn(&T) -> bool,
@@ -127,7 +127,7 @@ pub fn eventually<T: std::fmt::Debug>(
 /// As [`eventually`], with a witness that tells whether the machine was fit for the measurement, or why not.
 /// On a fit machine the first result is enough if it is right. A wrong result on an unfit machine is void;
 /// after six of these the check is skipped.
-pub fn eventually_if_fit<T: std::fmt::Debug>(
+pub(crate) fn eventually_if_fit<T: std::fmt::Debug>(
     what: &str,
     mut measure: impl FnMut() -> (T, Result<(), String>),
     is_right: impl Fn(&T) -> bool,
@@ -164,7 +164,7 @@ fn settle<T: std::fmt::Debug>(
     skip(Need::Speed, what, &void.join("; "));
 }
 
-pub fn median(round_trips: Vec<Option<f64>>) -> f64 {
+pub(crate) fn median(round_trips: Vec<Option<f64>>) -> f64 {
     quantile(round_trips, 50)
 }
 
@@ -181,7 +181,7 @@ fn binomial_width(ratio: f64, draws: f64) -> f64 {
     2.576 * (ratio * (1.0 - ratio) * draws).sqrt() + 0.5
 }
 
-pub fn round_trips_are_as_long_as_the_delay(backend: Backend) {
+pub(crate) fn round_trips_are_as_long_as_the_delay(backend: Backend) {
     let Some(lab) = Lab::new(backend) else { return };
     let mut emulator = lab.emulator(&to_far(delay(1)));
     let echo = Echo::start(&lab, address(FAR));
@@ -232,7 +232,7 @@ fn late_ones_say_nothing(emulator: &mut Emulator) -> Option<&'static str> {
     (worker.scheduling != Scheduling::RealTime).then_some("the emulator has no real-time priority")
 }
 
-pub fn jitter_spreads_as_it_should(backend: Backend) {
+pub(crate) fn jitter_spreads_as_it_should(backend: Backend) {
     let Some(lab) = Lab::new(backend) else { return };
     let echo = Echo::start(&lab, address(FAR));
     let jittery = |distribution| Impairment {
@@ -278,7 +278,7 @@ fn spread(round_trips: Vec<Option<f64>>) -> (f64, f64) {
 }
 
 /// Compares two samples of each back end by the Kolmogorov-Smirnov test.
-pub fn both_back_ends_give_the_same() {
+pub(crate) fn both_back_ends_give_the_same() {
     let jittery = Impairment {
         jitter: Some(Jitter {
             amount: Duration::from_millis(10),
@@ -335,7 +335,7 @@ fn distance(a: &[f64], b: &[f64]) -> f64 {
     largest / (1.628 * (1.0 / a.len() as f64 + 1.0 / b.len() as f64).sqrt())
 }
 
-pub fn rates_are_as_set(backend: Backend) {
+pub(crate) fn rates_are_as_set(backend: Backend) {
     let Some(lab) = Lab::new(backend) else { return };
     let limited = |megabits: u64| Impairment {
         rate_bits_per_second: NonZeroU64::new(megabits * 1_000_000),
@@ -388,7 +388,7 @@ pub fn rates_are_as_set(backend: Backend) {
     }
 }
 
-pub fn copies_errors_and_overtaking_are_as_configured(backend: Backend) {
+pub(crate) fn copies_errors_and_overtaking_are_as_configured(backend: Backend) {
     const PACKETS: u32 = 20_000;
     let Some(lab) = Lab::new(backend) else { return };
     let near = |count: usize, ratio: f64| {

@@ -29,7 +29,7 @@ fn is_installed(tool: &str) -> bool {
     found
 }
 
-pub fn ping_sees_the_delay(backend: Backend) {
+pub(crate) fn ping_sees_the_delay(backend: Backend) {
     let Some(lab) = Lab::new(backend).filter(|_| is_installed("ping")) else {
         return;
     };
@@ -59,7 +59,7 @@ fn round_trip(line: &str) -> Option<f64> {
     time.split(' ').next()?.parse().ok()
 }
 
-pub fn iperf3_gets_the_rate(backend: Backend) {
+pub(crate) fn iperf3_gets_the_rate(backend: Backend) {
     let Some(lab) = Lab::new(backend).filter(|_| is_installed("iperf3")) else {
         return;
     };

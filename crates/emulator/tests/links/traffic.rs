@@ -19,7 +19,7 @@ const SILENCE: Duration = Duration::from_millis(400);
 const RECEIVE_BUFFER: usize = 64 << 20;
 
 /// Gives the calling thread priority, if permitted: the link is measured, not the competition for a core.
-pub fn go_first() {
+pub(crate) fn go_first() {
     // Below the emulator's own.
     let parameters = libc::sched_param { sched_priority: 5 };
     // SAFETY: 0 is the calling thread, and the parameters outlive the call.
@@ -27,14 +27,14 @@ pub fn go_first() {
 }
 
 /// Sends every datagram back.
-pub struct Echo {
+pub(crate) struct Echo {
     pub address: SocketAddr,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Echo {
-    pub fn start(lab: &Lab, address: IpAddr) -> Self {
+    pub(crate) fn start(lab: &Lab, address: IpAddr) -> Self {
         let socket = lab.far.run(|| UdpSocket::bind((address, 0))).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
         let address = socket.local_addr().unwrap();
@@ -65,7 +65,7 @@ impl Drop for Echo {
 }
 
 /// Round trips in milliseconds, in the order of sending; None for lost datagrams.
-pub fn round_trips(lab: &Lab, echo: &Echo, count: usize, interval: Duration) -> Vec<Option<f64>> {
+pub(crate) fn round_trips(lab: &Lab, echo: &Echo, count: usize, interval: Duration) -> Vec<Option<f64>> {
     let any = if echo.address.is_ipv4() {
         "0.0.0.0:0"
     } else {
@@ -118,7 +118,7 @@ pub fn round_trips(lab: &Lab, echo: &Echo, count: usize, interval: Duration) -> 
 
 /// What arrived of a stream of datagrams.
 #[derive(Debug, Default)]
-pub struct Arrivals {
+pub(crate) struct Arrivals {
     /// Numbers in the order of arrival, with repetitions.
     pub numbers: Vec<u32>,
     /// The number of datagrams with a wrong payload.
@@ -132,7 +132,7 @@ pub struct Arrivals {
 
 impl Arrivals {
     /// Datagrams that came at least once.
-    pub fn distinct(&self) -> usize {
+    pub(crate) fn distinct(&self) -> usize {
         let mut numbers = self.numbers.clone();
         numbers.sort_unstable();
         numbers.dedup();
@@ -141,12 +141,12 @@ impl Arrivals {
 }
 
 /// Sends numbered datagrams over IPv4, some in every millisecond, and takes what comes.
-pub fn stream(lab: &Lab, to: IpAddr, count: u32, bytes: usize, per_millisecond: u32) -> Arrivals {
+pub(crate) fn stream(lab: &Lab, to: IpAddr, count: u32, bytes: usize, per_millisecond: u32) -> Arrivals {
     stream_merged(lab, to, count, bytes, per_millisecond, 1)
 }
 
 /// Datagrams, several of them in each super-packet, which the kernel cuts where it must.
-pub fn stream_merged(
+pub(crate) fn stream_merged(
     lab: &Lab,
     to: IpAddr,
     count: u32,
@@ -242,7 +242,7 @@ fn payload(number: u32, bytes: usize) -> Vec<u8> {
 }
 
 /// Bytes per second that a TCP connection carries after its start, as its receiver sees them.
-pub fn tcp_bytes_per_second(lab: &Lab, to: IpAddr, warm_up: Duration, time: Duration) -> f64 {
+pub(crate) fn tcp_bytes_per_second(lab: &Lab, to: IpAddr, warm_up: Duration, time: Duration) -> f64 {
     use std::{
         io::{Read, Write},
         net::{TcpListener, TcpStream},

@@ -64,7 +64,7 @@ fn has_netem() -> bool {
 }
 
 /// Acts as the first process of the other kernel.
-pub fn init() -> ! {
+pub(crate) fn init() -> ! {
     first_process(|guest, _| {
         let one_by_one = |tests: &[&'static str]| [tests, &["--test-threads=1"]].concat();
         guest.load_links(FLOWER)?;

@@ -18,10 +18,10 @@ const PERIOD: Duration = Duration::from_millis(2);
 const WAITS: u32 = 4;
 
 /// How late a sleeping thread woke up, each time.
-pub struct Lateness(Vec<Duration>);
+pub(crate) struct Lateness(Vec<Duration>);
 
 /// Measures while a thread does nothing but sleep; returns both results.
-pub fn beside<T>(measure: impl FnOnce() -> T) -> (T, Lateness) {
+pub(crate) fn beside<T>(measure: impl FnOnce() -> T) -> (T, Lateness) {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let witness = scope.spawn(|| {
@@ -55,18 +55,18 @@ impl Lateness {
 
     /// Whether the machine allows medians of round trips to be held to `tolerance` milliseconds, or whether
     /// they are off by more than lateness explains.
-    pub fn allows_median(&self, tolerance: f64, off: f64) -> Result<(), String> {
+    pub(crate) fn allows_median(&self, tolerance: f64, off: f64) -> Result<(), String> {
         self.allows(self.quantile(0.5), WAITS, (tolerance, off), "at the median")
     }
 
     /// Like [`Self::allows_median`], for averages.
-    pub fn allows_mean(&self, tolerance: f64, off: f64) -> Result<(), String> {
+    pub(crate) fn allows_mean(&self, tolerance: f64, off: f64) -> Result<(), String> {
         self.allows(self.mean(), WAITS, (tolerance, off), "on average")
     }
 
     /// Like [`Self::allows_median`], for the 99th percentile of round trips: one late wake-up of a round trip
     /// is enough.
-    pub fn allows_p99(&self, tolerance: f64, off: f64) -> Result<(), String> {
+    pub(crate) fn allows_p99(&self, tolerance: f64, off: f64) -> Result<(), String> {
         let late = self.quantile(1.0 - 0.01 / f64::from(WAITS));
         self.allows(late, 1, (tolerance, off), "in the worst moments")
     }

@@ -8,7 +8,7 @@ use crate::ratio::Ratio;
 impl fmt::Display for Impairment {
     /// Formats the impairment in the words of `perfrun link set`, which are those of tc-netem(8).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Impairment {
+        let Self {
             delay,
             jitter,
             loss,

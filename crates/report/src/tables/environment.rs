@@ -55,8 +55,8 @@ pub(super) fn table(results: &Account<'_>) -> Table {
                 results.ended.duration_since(results.started).as_secs_f64(),
             )),
         ),
-        ("Start skew", skew(&results.trials)),
-        ("Time beside the workload", overhead(&results.trials)),
+        ("Start skew", skew(results.trials)),
+        ("Time beside the workload", overhead(results.trials)),
     ]);
     let rows = rows
         .into_iter()

@@ -24,10 +24,7 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
     };
     let pause = match *interval_seconds {
         0.0 => "without a pause".to_owned(),
-        seconds => format!(
-            "every {}",
-            units::text(perfrun_contract::units::Unit::Seconds, seconds)
-        ),
+        seconds => format!("every {}", units::text(units::Unit::Seconds, seconds)),
     };
     let key = |cell: &Cell| vec![Path::of(cell).to_string().into(), Pair::of(cell).header().into()];
     let columns = [

@@ -256,7 +256,7 @@ fn saturation(source: &Source<'_>, cells: &[&Cell]) -> Vec<String> {
         });
         match saturated {
             Some([(few, before, cpus), (many, after, _)]) => {
-                let goodput = |rate: f64| units::text(perfrun_contract::units::Unit::BitsPerSecond, rate);
+                let goodput = |rate: f64| units::text(units::Unit::BitsPerSecond, rate);
                 let cpus = cpus.map(|cpus| format!(", its relay keeping {cpus:.2} CPUs busy"));
                 Some(format!(
                     "{whose}: saturated by {few:.0} sinks with {}{}; {many:.0} get {} together",

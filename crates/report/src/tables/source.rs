@@ -103,7 +103,7 @@ impl<'a> Source<'a> {
     }
 
     pub(crate) fn plan(&self) -> &'a Plan {
-        &self.results.plan
+        self.results.plan
     }
 
     pub(crate) fn row(&self, cell: &Cell, metric: Metric) -> Option<&SummaryRow> {

@@ -21,7 +21,7 @@ use perfrun_contract::{
 use perfrun_report::summarize;
 
 /// Makes results from the `spec` of a document.
-pub struct Run {
+pub(crate) struct Run {
     name: String,
     spec: String,
     ended_after: Option<usize>,
@@ -33,7 +33,7 @@ pub struct Run {
 }
 
 /// A run of the given `spec`, indented by two spaces.
-pub fn run(spec: &str) -> Run {
+pub(crate) fn run(spec: &str) -> Run {
     Run {
         name: "quickstart".into(),
         spec: spec.into(),
@@ -47,46 +47,46 @@ pub fn run(spec: &str) -> Run {
 }
 
 impl Run {
-    pub fn name(mut self, name: &str) -> Self {
+    pub(crate) fn name(mut self, name: &str) -> Self {
         self.name = name.into();
         self
     }
 
     /// Ctrl-C after this number of trials.
-    pub fn interrupted_after(mut self, trials: usize) -> Self {
+    pub(crate) fn interrupted_after(mut self, trials: usize) -> Self {
         self.ended_after = Some(trials);
         self
     }
 
-    pub fn on_loopback(mut self) -> Self {
+    pub(crate) fn on_loopback(mut self) -> Self {
         self.isolation = Isolation::Loopback;
         self
     }
 
-    pub fn debug_build(mut self) -> Self {
+    pub(crate) fn debug_build(mut self) -> Self {
         self.profile = "debug";
         self
     }
 
     /// Trials whose `cell id/trial id` contains the text fail.
-    pub fn failing(mut self, trials: &str, reason: Reason, message: &'static str) -> Self {
+    pub(crate) fn failing(mut self, trials: &str, reason: Reason, message: &'static str) -> Self {
         self.failing.push((trials.into(), reason, message));
         self
     }
 
     /// Trials whose `cell id/trial id` contains the text lose a node and complete in the second attempt.
-    pub fn lost_once(mut self, trials: &str) -> Self {
+    pub(crate) fn lost_once(mut self, trials: &str) -> Self {
         self.lost_once.push(trials.into());
         self
     }
 
     /// Trials whose `cell id/trial id` contains the text are flagged.
-    pub fn flagged(mut self, trials: &str, flag: Flag) -> Self {
+    pub(crate) fn flagged(mut self, trials: &str, flag: Flag) -> Self {
         self.flagged.push((trials.into(), flag));
         self
     }
 
-    pub fn results(&self) -> Results {
+    pub(crate) fn results(&self) -> Results {
         let spec: PerfRunSpec = serde_saphyr::from_str(&self.spec).unwrap();
         let plan = plan(&spec).unwrap();
         let mut trials = vec![];

@@ -8,7 +8,7 @@ use perfrun_contract::{
     workload::{Direction, OpenMode, Timing},
 };
 
-pub fn server(stack: Stack, transport: Transport, parameters: Parameters) -> TrialRequest {
+pub(crate) fn server(stack: Stack, transport: Transport, parameters: Parameters) -> TrialRequest {
     TrialRequest {
         stack,
         transport,
@@ -19,7 +19,7 @@ pub fn server(stack: Stack, transport: Transport, parameters: Parameters) -> Tri
     }
 }
 
-pub fn dialler(
+pub(crate) fn dialler(
     stack: Stack,
     transport: Transport,
     parameters: Parameters,
@@ -37,7 +37,7 @@ pub fn dialler(
     }
 }
 
-pub fn both(stack: Stack, transport: Transport, parameters: Parameters, peers: u32) -> TrialRequest {
+pub(crate) fn both(stack: Stack, transport: Transport, parameters: Parameters, peers: u32) -> TrialRequest {
     TrialRequest {
         side: Side::Both { peers },
         ..server(stack, transport, parameters)
@@ -52,7 +52,12 @@ fn labels() -> TrialLabels {
     }
 }
 
-pub fn bandwidth(protocol: Protocol, direction: Direction, amount: Amount, streams: u32) -> Parameters {
+pub(crate) fn bandwidth(
+    protocol: Protocol,
+    direction: Direction,
+    amount: Amount,
+    streams: u32,
+) -> Parameters {
     Parameters::Bandwidth {
         protocol,
         direction,
@@ -64,7 +69,7 @@ pub fn bandwidth(protocol: Protocol, direction: Direction, amount: Amount, strea
     }
 }
 
-pub fn substreams(count: u32) -> Parameters {
+pub(crate) fn substreams(count: u32) -> Parameters {
     Parameters::Substreams {
         count,
         mode: OpenMode::Burst,
@@ -73,7 +78,7 @@ pub fn substreams(count: u32) -> Parameters {
     }
 }
 
-pub fn ping(count: u32, interval_seconds: f64) -> Parameters {
+pub(crate) fn ping(count: u32, interval_seconds: f64) -> Parameters {
     Parameters::Ping {
         count,
         interval_seconds,
@@ -81,12 +86,12 @@ pub fn ping(count: u32, interval_seconds: f64) -> Parameters {
 }
 
 /// More pings than any test waits for.
-pub fn endless_ping() -> Parameters {
+pub(crate) fn endless_ping() -> Parameters {
     ping(10_000_000, 0.01)
 }
 
 /// Streams that echo a line of 1 KiB every 50 ms. They are opened within the first tenth of a second.
-pub fn echo(connections: u32, streams_per_connection: u32, duration_seconds: f64) -> Echo {
+pub(crate) fn echo(connections: u32, streams_per_connection: u32, duration_seconds: f64) -> Echo {
     Echo {
         connections,
         streams_per_connection,

@@ -20,12 +20,12 @@ use rustix::{
     process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit},
 };
 
-pub use crate::requests::*;
+pub(crate) use crate::requests::*;
 
-pub const TOKEN: &str = "a token of this test";
+pub(crate) const TOKEN: &str = "a token of this test";
 
 /// Every stack with itself on all of its transports.
-pub const SAME: [(Stack, Transport); 9] = [
+pub(crate) const SAME: [(Stack, Transport); 9] = [
     (Stack::Libp2p, Transport::Tcp),
     (Stack::Libp2p, Transport::TcpTls),
     (Stack::Libp2p, Transport::QuicV1),
@@ -38,7 +38,7 @@ pub const SAME: [(Stack, Transport); 9] = [
 ];
 
 /// Client, server and transport of all pairs that support all workloads.
-pub const PAIRS: [(Stack, Stack, Transport); 16] = [
+pub(crate) const PAIRS: [(Stack, Stack, Transport); 16] = [
     (Stack::Libp2p, Stack::Libp2p, Transport::Tcp),
     (Stack::Libp2p, Stack::Litep2p, Transport::Tcp),
     (Stack::Litep2p, Stack::Libp2p, Transport::Tcp),
@@ -58,19 +58,19 @@ pub const PAIRS: [(Stack, Stack, Transport); 16] = [
 ];
 
 /// [`PAIRS`], and the pairs on WebRTC, which do not support all workloads.
-pub fn all_pairs() -> impl Iterator<Item = (Stack, Stack, Transport)> {
+pub(crate) fn all_pairs() -> impl Iterator<Item = (Stack, Stack, Transport)> {
     let listeners = [Stack::Libp2p, Stack::Litep2p];
     let webrtc = listeners.map(|server| (Stack::Libp2p, server, Transport::WebrtcDirect));
     PAIRS.into_iter().chain(webrtc)
 }
 
 /// Whether a plan would not skip a pair.
-pub fn can((client, server, transport): (Stack, Stack, Transport), parameters: &Parameters) -> bool {
+pub(crate) fn can((client, server, transport): (Stack, Stack, Transport), parameters: &Parameters) -> bool {
     unsupported(client, server, transport, parameters).is_none()
 }
 
 /// A node process, which is killed when dropped.
-pub struct Node {
+pub(crate) struct Node {
     child: Mutex<Child>,
     url: String,
     http: reqwest::Client,
@@ -79,11 +79,11 @@ pub struct Node {
 
 impl Node {
     /// A node with an inherited control socket, which listens for trials on loopback.
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::start_as("server", Stdio::null())
     }
 
-    pub fn start_as(role: &str, stdout: Stdio) -> Self {
+    pub(crate) fn start_as(role: &str, stdout: Stdio) -> Self {
         /// One start at a time, so that only one child inherits a socket.
         static HANDING_OVER: Mutex<()> = Mutex::new(());
         let folder = tempfile::tempdir().unwrap();
@@ -128,16 +128,16 @@ impl Node {
         }
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.lock().unwrap().id()
     }
 
-    pub fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_raw(self.pid() as i32).unwrap(), signal).unwrap();
     }
 
     /// Waits until the process ends, and returns its exit code.
-    pub async fn exit(&self) -> Option<i32> {
+    pub(crate) async fn exit(&self) -> Option<i32> {
         loop {
             if let Some(status) = self.child.lock().unwrap().try_wait().unwrap() {
                 return status.code();
@@ -147,7 +147,7 @@ impl Node {
     }
 
     /// The standard output of a child that has ended, if it is a pipe.
-    pub fn output(&self) -> String {
+    pub(crate) fn output(&self) -> String {
         let mut text = String::new();
         let mut stdout = self.child.lock().unwrap().stdout.take().unwrap();
         std::io::Read::read_to_string(&mut stdout, &mut text).unwrap();
@@ -155,20 +155,20 @@ impl Node {
     }
 
     /// A call without a token.
-    pub fn bare(&self, method: Method, path: &str) -> RequestBuilder {
+    pub(crate) fn bare(&self, method: Method, path: &str) -> RequestBuilder {
         self.http.request(method, format!("{}{path}", self.url))
     }
 
-    pub fn call(&self, method: Method, path: &str) -> RequestBuilder {
+    pub(crate) fn call(&self, method: Method, path: &str) -> RequestBuilder {
         self.bare(method, path).bearer_auth(TOKEN)
     }
 
-    pub async fn put(&self, id: &str, request: &TrialRequest) -> StatusCode {
+    pub(crate) async fn put(&self, id: &str, request: &TrialRequest) -> StatusCode {
         let call = self.call(Method::PUT, &format!("/v1/trials/{id}")).json(request);
         call.send().await.unwrap().status()
     }
 
-    pub async fn begin(&self, id: &str) -> StatusCode {
+    pub(crate) async fn begin(&self, id: &str) -> StatusCode {
         let call = self.call(Method::PUT, &format!("/v1/trials/{id}/start"));
         call.json(&Start { at_nanoseconds: 0 })
             .send()
@@ -177,7 +177,7 @@ impl Node {
             .status()
     }
 
-    pub async fn finish(&self, id: &str) -> StatusCode {
+    pub(crate) async fn finish(&self, id: &str) -> StatusCode {
         self.call(Method::PUT, &format!("/v1/trials/{id}/finish"))
             .send()
             .await
@@ -185,7 +185,7 @@ impl Node {
             .status()
     }
 
-    pub async fn delete(&self, id: &str) -> StatusCode {
+    pub(crate) async fn delete(&self, id: &str) -> StatusCode {
         self.call(Method::DELETE, &format!("/v1/trials/{id}"))
             .send()
             .await
@@ -193,11 +193,11 @@ impl Node {
             .status()
     }
 
-    pub async fn status(&self, id: &str) -> TrialStatus {
+    pub(crate) async fn status(&self, id: &str) -> TrialStatus {
         self.poll(id, "").await
     }
 
-    pub async fn poll(&self, id: &str, query: &str) -> TrialStatus {
+    pub(crate) async fn poll(&self, id: &str, query: &str) -> TrialStatus {
         let response = self
             .call(Method::GET, &format!("/v1/trials/{id}?{query}"))
             .send()
@@ -208,7 +208,7 @@ impl Node {
     }
 
     /// Waits until the trial is later than `after`.
-    pub async fn later_than(&self, id: &str, after: TrialState) -> TrialStatus {
+    pub(crate) async fn later_than(&self, id: &str, after: TrialState) -> TrialStatus {
         loop {
             let status = self.poll(id, &format!("wait=60&after={after}")).await;
             if status.state > after {
@@ -217,12 +217,12 @@ impl Node {
         }
     }
 
-    pub async fn outcome(&self, id: &str) -> Outcome {
+    pub(crate) async fn outcome(&self, id: &str) -> Outcome {
         self.later_than(id, TrialState::Running).await.outcome.unwrap()
     }
 
     /// Puts a server trial, waits until it listens, and returns its addresses.
-    pub async fn serve(
+    pub(crate) async fn serve(
         &self,
         id: &str,
         stack: Stack,
@@ -237,13 +237,13 @@ impl Node {
     }
 
     /// Puts a client trial and starts it.
-    pub async fn run(&self, id: &str, request: &TrialRequest) {
+    pub(crate) async fn run(&self, id: &str, request: &TrialRequest) {
         assert_eq!(self.put(id, request).await, StatusCode::CREATED);
         assert_eq!(self.begin(id).await, StatusCode::NO_CONTENT);
     }
 
     /// Waits until payload has moved.
-    pub async fn moved(&self, id: &str) {
+    pub(crate) async fn moved(&self, id: &str) {
         loop {
             let status = self.status(id).await;
             if status.bytes_sent + status.bytes_received > 0 {
@@ -254,7 +254,7 @@ impl Node {
         }
     }
 
-    pub async fn metrics(&self) -> String {
+    pub(crate) async fn metrics(&self) -> String {
         self.bare(Method::GET, "/metrics")
             .send()
             .await
@@ -265,7 +265,7 @@ impl Node {
     }
 
     /// Limits the number of the node's open files.
-    pub fn limit_descriptors(&self, most: u64) {
+    pub(crate) fn limit_descriptors(&self, most: u64) {
         let limit = Rlimit {
             current: Some(most),
             maximum: Some(most),
@@ -279,14 +279,14 @@ impl Node {
     }
 
     /// Open files.
-    pub fn descriptors(&self) -> usize {
+    pub(crate) fn descriptors(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.pid()))
             .unwrap()
             .count()
     }
 
     /// A number of `/proc/PID/status`.
-    pub fn proc_status(&self, field: &str) -> u64 {
+    pub(crate) fn proc_status(&self, field: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
         line.trim_start_matches(':')
@@ -307,13 +307,13 @@ impl Drop for Node {
 }
 
 /// A client node and a server node.
-pub struct Pair {
+pub(crate) struct Pair {
     pub client: Node,
     pub server: Node,
 }
 
 /// What both ends of a trial measured.
-pub struct Ends {
+pub(crate) struct Ends {
     pub transport: Transport,
     pub client: Outcome,
     pub server: Outcome,
@@ -322,7 +322,7 @@ pub struct Ends {
 impl Ends {
     /// Both ends of a trial that completed without failures, except for libp2p's dials on WebRTC (webrtc-rs
     /// issue 821).
-    pub fn completed(self, what: &str) -> (Measured, Measured) {
+    pub(crate) fn completed(self, what: &str) -> (Measured, Measured) {
         assert!(self.client.failure.is_none(), "{what}: {:?}", self.client.failure);
         assert!(self.server.failure.is_none(), "{what}: {:?}", self.server.failure);
         if self.transport != Transport::WebrtcDirect {
@@ -333,7 +333,7 @@ impl Ends {
 }
 
 impl Pair {
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self {
             client: Node::start_as("client", Stdio::null()),
             server: Node::start(),
@@ -341,7 +341,7 @@ impl Pair {
     }
 
     /// Runs a whole trial, from the start of the listener until both records are deleted.
-    pub async fn trial(
+    pub(crate) async fn trial(
         &self,
         (client, server, transport): (Stack, Stack, Transport),
         parameters: &Parameters,
@@ -399,12 +399,12 @@ impl Pair {
     }
 }
 
-pub fn reason(outcome: &Outcome) -> Option<Reason> {
+pub(crate) fn reason(outcome: &Outcome) -> Option<Reason> {
     outcome.failure.as_ref().map(|failure| failure.reason)
 }
 
 /// Waits until `holds` returns true, as long as a loaded machine may need.
-pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !holds().await {
         assert!(

@@ -18,11 +18,11 @@ use tokio::{
     time::timeout,
 };
 
-pub const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-pub const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
-pub const AWKWARD: [usize; 6] = [0, 1, 65535, 65536, 65537, 1 << 20];
+pub(crate) const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+pub(crate) const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
+pub(crate) const AWKWARD: [usize; 6] = [0, 1, 65535, 65536, 65537, 1 << 20];
 /// Every stack with itself on all transports with sockets, except for WebRTC, which differs between stacks.
-pub const ALL: [(Stack, Transport); 9] = [
+pub(crate) const ALL: [(Stack, Transport); 9] = [
     (Stack::Libp2p, Transport::Tcp),
     (Stack::Libp2p, Transport::TcpTls),
     (Stack::Libp2p, Transport::QuicV1),
@@ -35,9 +35,9 @@ pub const ALL: [(Stack, Transport); 9] = [
 ];
 
 /// Tests that count file descriptors hold this lock for writing, all others for reading.
-pub static DESCRIPTORS: RwLock<()> = RwLock::const_new(());
+pub(crate) static DESCRIPTORS: RwLock<()> = RwLock::const_new(());
 
-pub fn host(transport: Transport) -> HostConfig {
+pub(crate) fn host(transport: Transport) -> HostConfig {
     HostConfig {
         transport,
         protocol: Protocol::Perf,
@@ -50,21 +50,21 @@ pub fn host(transport: Transport) -> HostConfig {
     }
 }
 
-pub fn listener(transport: Transport) -> HostConfig {
+pub(crate) fn listener(transport: Transport) -> HostConfig {
     HostConfig {
         listen: Some((V4, 0)),
         ..host(transport)
     }
 }
 
-pub async fn start(stack: Stack, config: HostConfig) -> Box<dyn Host> {
+pub(crate) async fn start(stack: Stack, config: HostConfig) -> Box<dyn Host> {
     stack::start(stack, config, mpsc::unbounded_channel().0)
         .await
         .unwrap()
 }
 
 /// A listener that reads each stream to its end and then echoes it.
-pub async fn echo_server(stack: Stack, config: HostConfig) -> Box<dyn Host> {
+pub(crate) async fn echo_server(stack: Stack, config: HostConfig) -> Box<dyn Host> {
     let (inbound, mut events) = mpsc::unbounded_channel();
     let host = stack::start(stack, config, inbound).await.unwrap();
     tokio::spawn(async move {
@@ -82,7 +82,7 @@ pub async fn echo_server(stack: Stack, config: HostConfig) -> Box<dyn Host> {
     host
 }
 
-pub async fn echo(mut stream: BoxStream, size: usize) {
+pub(crate) async fn echo(mut stream: BoxStream, size: usize) {
     let said: Vec<u8> = (0..size).map(|i| (i % 251) as u8).collect();
     stream.write_all(&said).await.unwrap();
     stream.shutdown().await.unwrap();
@@ -96,28 +96,28 @@ pub async fn echo(mut stream: BoxStream, size: usize) {
 }
 
 /// Half-closes with every awkward size, first one after the other and then all at the same time.
-pub async fn exchange(dialler: &dyn Host, address: &str) -> Box<dyn Connection> {
+pub(crate) async fn exchange(dialler: &dyn Host, address: &str) -> Box<dyn Connection> {
     let connection = dialler.dial(address).await.unwrap();
     exchange_over(&*connection).await;
     connection
 }
 
-pub async fn exchange_over(connection: &dyn Connection) {
+pub(crate) async fn exchange_over(connection: &dyn Connection) {
     for size in AWKWARD {
         echo(connection.open().await.unwrap(), size).await;
     }
     join_all(AWKWARD.map(async |size| echo(connection.open().await.unwrap(), size).await)).await;
 }
 
-pub fn descriptors() -> usize {
+pub(crate) fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-pub fn tasks() -> usize {
+pub(crate) fn tasks() -> usize {
     tokio::runtime::Handle::current().metrics().num_alive_tasks()
 }
 
-pub fn port(host: &dyn Host) -> u16 {
+pub(crate) fn port(host: &dyn Host) -> u16 {
     let address = &host.addresses()[0];
     address.split('/').nth(4).unwrap().parse().unwrap()
 }

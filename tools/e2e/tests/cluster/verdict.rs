@@ -1,7 +1,7 @@
 //! One account of a run: its status, its results and its metrics give the same reason and the same numbers.
 //! The end-to-end tests of `perfrun run` run the same document and expect the same.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, ensure};
 use kube::api::PostParams;
 use perfrun_api::{cluster::condition::COMPLETE, document};
 use perfrun_contract::{

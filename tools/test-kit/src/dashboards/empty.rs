@@ -123,7 +123,7 @@ const ONLY: &[Only] = &[
 ];
 
 /// Why a query may have no data of a run with this workload; `None` if it must have some.
-pub fn reason(answer: &Answer, workload: &str) -> Option<&'static str> {
+pub(super) fn reason(answer: &Answer, workload: &str) -> Option<&'static str> {
     let only = ONLY.iter().find(|only| {
         only.dashboard == answer.dashboard
             && only.titles.contains(&answer.panel.as_str())
@@ -133,7 +133,7 @@ pub fn reason(answer: &Answer, workload: &str) -> Option<&'static str> {
 }
 
 /// Reasons that applied to no query of runs with all workloads, without those that depend on chance.
-pub fn unused(used: &BTreeSet<&str>) -> Vec<&'static str> {
+pub(super) fn unused(used: &BTreeSet<&str>) -> Vec<&'static str> {
     let certain = ONLY.iter().filter(|only| !only.workloads.is_empty());
     certain
         .map(|only| only.why)

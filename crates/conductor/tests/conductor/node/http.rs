@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Shared, TOKEN, Trial};
 
-pub fn router(shared: Arc<Shared>) -> Router {
+pub(super) fn router(shared: Arc<Shared>) -> Router {
     Router::new()
         .route(
             "/v1/info",

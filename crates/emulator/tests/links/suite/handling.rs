@@ -2,7 +2,7 @@
 
 use super::*;
 
-pub fn others_are_not_impaired(backend: Backend) {
+pub(crate) fn others_are_not_impaired(backend: Backend) {
     let Some(lab) = Lab::new(backend) else { return };
     let mut emulator = lab.emulator(&to_far(delay(50)));
     let few = Duration::from_millis(5);
@@ -39,7 +39,7 @@ pub fn others_are_not_impaired(backend: Backend) {
 }
 
 /// If address resolution were impaired, the first packet would pay twice.
-pub fn neighbours_are_found_without_the_delay(backend: Backend) {
+pub(crate) fn neighbours_are_found_without_the_delay(backend: Backend) {
     let Some(lab) = Lab::new(backend) else { return };
     let _emulator = lab.emulator(&to_far(delay(200)));
     let mut families = vec![(FAR, "-4")];
@@ -65,7 +65,7 @@ pub fn neighbours_are_found_without_the_delay(backend: Backend) {
     }
 }
 
-pub fn changing_a_link_loses_nothing(backend: Backend) {
+pub(crate) fn changing_a_link_loses_nothing(backend: Backend) {
     let Some(lab) = Lab::new(backend) else { return };
     let mut emulator = lab.emulator(&to_far(delay(10)));
     let echo = Echo::start(&lab, address(FAR));
@@ -92,7 +92,7 @@ pub fn changing_a_link_loses_nothing(backend: Backend) {
     );
 }
 
-pub fn counting_begins_anew(backend: Backend) {
+pub(crate) fn counting_begins_anew(backend: Backend) {
     const PACKETS: u32 = 1000;
     let Some(lab) = Lab::new(backend) else { return };
     let mut emulator = lab.emulator(&to_far(Impairment {
@@ -124,7 +124,7 @@ pub fn counting_begins_anew(backend: Backend) {
     assert_eq!(counts(&mut emulator), (0, 0));
 }
 
-pub fn other_processes_see_the_impairment(backend: Backend) {
+pub(crate) fn other_processes_see_the_impairment(backend: Backend) {
     let Some(lab) = Lab::new(backend) else { return };
     let before = lab.traces();
     let inspect = || lab.near.run(|| perfrun_emulator::inspect("eth0")).unwrap();
@@ -192,7 +192,7 @@ pub fn other_processes_see_the_impairment(backend: Backend) {
     assert_eq!(lab.traces(), before);
 }
 
-pub fn what_is_removed_leaves_nothing(backend: Backend) {
+pub(crate) fn what_is_removed_leaves_nothing(backend: Backend) {
     let Some(lab) = Lab::new(backend) else { return };
     let before = lab.traces();
     let mut emulator = lab.emulator(&to_far(lossy(50.0)));
@@ -204,7 +204,7 @@ pub fn what_is_removed_leaves_nothing(backend: Backend) {
     assert_eq!(lab.traces(), before);
 }
 
-pub fn what_impairs_nothing_leaves_nothing(backend: Backend) {
+pub(crate) fn what_impairs_nothing_leaves_nothing(backend: Backend) {
     let Some(lab) = Lab::new(backend) else { return };
     let echo = Echo::start(&lab, address(FAR));
     let few = Duration::from_millis(5);
@@ -230,7 +230,7 @@ pub fn what_impairs_nothing_leaves_nothing(backend: Backend) {
 }
 
 /// `is_closed`: without an emulator nothing passes; otherwise the link stays impaired.
-pub fn a_killed_emulator_is_succeeded(backend: Backend, is_closed: bool) {
+pub(crate) fn a_killed_emulator_is_succeeded(backend: Backend, is_closed: bool) {
     let Some(lab) = Lab::new(backend) else { return };
     let before = lab.traces();
     let echo = Echo::start(&lab, address(FAR));
@@ -278,7 +278,7 @@ pub fn a_killed_emulator_is_succeeded(backend: Backend, is_closed: bool) {
 }
 
 /// Detected before the emulator starts, and left alone.
-pub fn a_root_of_somebody_else_is_left_alone() {
+pub(crate) fn a_root_of_somebody_else_is_left_alone() {
     let Some(lab) = Lab::new(Backend::Kernel) else {
         return;
     };

@@ -2,7 +2,7 @@
 
 use super::*;
 
-pub fn loss_is_the_share_that_was_set(backend: Backend) {
+pub(crate) fn loss_is_the_share_that_was_set(backend: Backend) {
     const PACKETS: u32 = 50_000;
     let Some(lab) = Lab::new(backend) else { return };
     let mut emulator = lab.emulator(&to_far(lossy(1.0)));
@@ -21,7 +21,7 @@ pub fn loss_is_the_share_that_was_set(backend: Backend) {
     }
 }
 
-pub fn bursts() -> Impairment {
+pub(crate) fn bursts() -> Impairment {
     Impairment {
         loss: Some(Loss::GilbertElliott {
             enter_bad: percent(1.0),
@@ -34,7 +34,7 @@ pub fn bursts() -> Impairment {
 }
 
 /// The lengths of runs of lost packets.
-pub fn runs_of_losses(lab: &Lab, packets: u32) -> Vec<f64> {
+pub(crate) fn runs_of_losses(lab: &Lab, packets: u32) -> Vec<f64> {
     runs_of_missing(&stream(lab, address(FAR), packets, 200, 25).numbers)
 }
 
@@ -43,7 +43,7 @@ fn runs_of_missing(numbers: &[u32]) -> Vec<f64> {
     gaps.filter(|gap| *gap > 0.0).collect()
 }
 
-pub fn losses_come_in_bursts_if_configured(backend: Backend) {
+pub(crate) fn losses_come_in_bursts_if_configured(backend: Backend) {
     const PACKETS: u32 = 50_000;
     let Some(lab) = Lab::new(backend) else { return };
     let _emulator = lab.emulator(&to_far(bursts()));
@@ -60,7 +60,7 @@ pub fn losses_come_in_bursts_if_configured(backend: Backend) {
 }
 
 /// Sends like QUIC. If the link decided about merged packets, it would lose all of them together.
-pub fn packets_of_super_packets_are_lost_one_by_one(backend: Backend) {
+pub(crate) fn packets_of_super_packets_are_lost_one_by_one(backend: Backend) {
     const DATAGRAMS: u32 = 40;
     const PACKETS: u32 = 500 * DATAGRAMS;
     const RATIO: f64 = 0.05;
@@ -83,7 +83,7 @@ pub fn packets_of_super_packets_are_lost_one_by_one(backend: Backend) {
 }
 
 /// The kernel's default queue of 1000 packets would be full after 25 ms.
-pub fn a_link_without_loss_loses_nothing(backend: Backend) {
+pub(crate) fn a_link_without_loss_loses_nothing(backend: Backend) {
     let Some(lab) = Lab::new(backend) else { return };
     let mut emulator = lab.emulator(&to_far(delay(100)));
     // Half of the link's rate for a second, on any machine.

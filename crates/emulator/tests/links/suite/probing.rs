@@ -3,7 +3,7 @@
 use super::*;
 
 /// The crate's own probe, which also detects that a link is not as claimed.
-pub fn the_probe_tells_a_correct_link_from_a_wrong_one(backend: Backend) {
+pub(crate) fn the_probe_tells_a_correct_link_from_a_wrong_one(backend: Backend) {
     use perfrun_emulator::probe::{measure, serve};
     use perfrun_link::probe::{Measurement, ProbePlan, judge};
 
