@@ -32,8 +32,8 @@ use tokio::sync::mpsc;
 use crate::{
     access::Access,
     build::{self, Identity, Site},
+    conduct::{Job, Tasks},
     decide::{self, Command, Decision, Facts, NewPod, Stage, decide},
-    measure::{Job, Tasks},
     metrics::Metrics,
     observe::{self, NodePod, Trouble},
     plans::Plans,

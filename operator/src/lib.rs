@@ -15,7 +15,7 @@
 //! | `build` | the objects of a run: pure |
 //! | `names` | names of objects, which fit and do not collide |
 //! | `turn` | which runs may be active together: pure |
-//! | `measure` | a run's conductor as a task of this process, its journal, and replacing lost pods |
+//! | `conduct` | a run's conductor as a task of this process, its journal, and replacing lost pods |
 //! | `access` | reaches nodes directly, or through the API server |
 //! | `token` | tokens of runs |
 //! | `lease` | leadership |
@@ -27,11 +27,12 @@ mod access;
 mod admin;
 pub mod args;
 mod build;
+mod conduct;
 mod controller;
 mod decide;
 mod lease;
 mod links;
-mod measure;
+
 mod metrics;
 mod names;
 mod observe;

@@ -72,7 +72,7 @@ mod tests {
     use perfrun_link::{Kind, Mode};
 
     use super::*;
-    use crate::measure::tests::record;
+    use crate::conduct::tests::record;
 
     #[test]
     fn networks_are_counted_as_they_are_measured() {

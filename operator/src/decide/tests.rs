@@ -544,7 +544,7 @@ fn a_run_whose_new_pod_is_refused_goes_on_waiting_for_it() {
 /// A record with links that were measured, and what was wrong with them.
 fn checked(wrong: Option<&str>) -> TrialRecord {
     let reason = wrong.map(|_| Reason::ImpairmentNotEffective);
-    let mut record = crate::measure::tests::record("c0.i0", 0, reason);
+    let mut record = crate::conduct::tests::record("c0.i0", 0, reason);
     record.links = Some(LinkCheck {
         network: "wan".to_owned(),
         set_seconds: 0.1,
