@@ -1,21 +1,28 @@
 //! A run's conductor as a task of this process.
 //!
-//! A task that is dropped, with its process or because leadership was lost, leaves its nodes as they are: whoever takes
-//! over finds every trial there or in the journal, and goes on.
+//! A task that is dropped, with its process or because leadership was lost, leaves its nodes as they are. The operator
+//! that takes over finds every trial at the nodes or in the journal, and resumes the run.
 
 mod journal;
 mod pods;
 mod tally;
 
 use std::{
+    any::Any,
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    panic::AssertUnwindSafe,
+    sync::Arc,
     time::Duration,
 };
 
+use futures::FutureExt;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
-use kube::{Client, runtime::reflector::Store};
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
+use kube::{
+    Client,
+    runtime::{events::Recorder, reflector::Store},
+};
+use parking_lot::Mutex;
 use perfrun_api::{
     plan::Plan,
     results::{Environment, Isolation, Results, RunState, SCHEMA_VERSION},
@@ -29,105 +36,175 @@ use self::{journal::Journal, pods::PodNodes};
 use crate::{
     access::Access,
     build::Identity,
-    decide::{Outcome, Progress, Task},
+    clock::Clock,
+    decide::ConductorState,
+    stage::{Progress, RunOutcome},
 };
 
 /// Wakes the reconciler of a run.
-pub type Wake = Arc<dyn Fn() + Send + Sync>;
+pub(crate) type Wake = Arc<dyn Fn() + Send + Sync>;
 
-/// All conductors of this process, by the UIDs of their runs. Dropping it drops them.
+/// All conductors of this process, by the UIDs of their runs. Dropping it stops them.
 #[derive(Default)]
-pub struct Tasks(Mutex<HashMap<String, Handle>>);
+pub(crate) struct Conductors(Mutex<HashMap<String, Handle>>);
 
 struct Handle {
     shared: Arc<Shared>,
     cancel: CancellationToken,
     task: JoinHandle<()>,
+    /// How often earlier tasks of the run panicked.
+    earlier_panics: u32,
 }
 
-/// What a conductor's task tells the reconciler.
-#[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
-}
+/// What the task of a conductor and the reconciler of its run share.
+type Shared = Mutex<State>;
 
 #[derive(Default)]
 struct State {
     progress: Progress,
-    outcome: Option<Box<Outcome>>,
+    end: Option<End>,
     lost_on: BTreeMap<String, String>,
+    /// Why the API server did not create the run's missing pods. `None` if it did.
+    refused: Option<String>,
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// How a task ended.
+enum End {
+    Outcome(Box<RunOutcome>),
+    /// It panicked with this message.
+    Panic(String),
 }
 
 /// What it takes to conduct a run.
-pub struct Job {
-    /// The run.
-    pub run: Identity,
-    /// What is asked for.
-    pub spec: PerfRunSpec,
-    /// What that comes to.
-    pub plan: Arc<Plan>,
-    /// Since when trials have been run.
-    pub since: Timestamp,
-    /// Whether no more trials are to be run: only what there is is kept.
-    pub conclude: bool,
-    /// Token of the run's nodes.
-    pub token: String,
-    /// To the API server.
-    pub client: Client,
-    /// To the nodes.
-    pub access: Access,
-    /// Pods, as they are.
-    pub pods: Store<Pod>,
-    /// Wakes the run's reconciler.
-    pub wake: Wake,
+pub(crate) struct Job {
+    pub(crate) run: Identity,
+    pub(crate) spec: PerfRunSpec,
+    pub(crate) plan: Arc<Plan>,
+    /// Since when trials have been in progress.
+    pub(crate) since: Timestamp,
+    /// The progress until the journal has been read.
+    pub(crate) progress: Progress,
+    /// Whether to keep the results without running more trials.
+    pub(crate) conclude: bool,
+    /// The token of the run's nodes.
+    pub(crate) token: String,
+    pub(crate) client: Client,
+    pub(crate) clock: Clock,
+    pub(crate) access: Access,
+    pub(crate) pods: Store<Pod>,
+    /// Publishes events about `reference`, the run.
+    pub(crate) recorder: Recorder,
+    pub(crate) reference: ObjectReference,
+    pub(crate) wake: Wake,
 }
 
-impl Tasks {
-    /// The conductor of a run, if there is one, and the Kubernetes nodes that it lost nodes on.
-    pub fn look(&self, uid: &str) -> (Task, BTreeMap<String, String>) {
-        let tasks = self.lock();
-        let Some(handle) = tasks.get(uid) else {
-            return (Task::None, BTreeMap::new());
-        };
-        let state = handle.shared.state();
-        let task = match &state.outcome {
-            Some(outcome) => Task::Ended(outcome.clone()),
-            // A task that panicked is begun again, like one whose process was killed.
-            None if handle.task.is_finished() => Task::None,
-            None => Task::Going(state.progress.clone()),
-        };
-        (task, state.lost_on.clone())
+impl Job {
+    /// How much of `timeouts.run` is left.
+    fn left(&self) -> Duration {
+        Duration::from(self.spec.timeouts.run).saturating_sub(self.elapsed())
     }
 
-    /// Begins to conduct a run.
-    pub fn start(&self, job: Job) {
-        let shared = Arc::new(Shared::default());
+    /// How long trials have been in progress.
+    fn elapsed(&self) -> Duration {
+        let elapsed = (self.clock)().duration_since(self.since);
+        Duration::try_from(elapsed).unwrap_or_default()
+    }
+}
+
+impl Conductors {
+    /// The state of a run's conductor, and the Kubernetes nodes on which it lost nodes.
+    pub(crate) fn state(&self, uid: &str) -> (ConductorState, BTreeMap<String, String>) {
+        let handles = self.0.lock();
+        let Some(handle) = handles.get(uid) else {
+            return (ConductorState::None, BTreeMap::new());
+        };
+        let shared = handle.shared.lock();
+        let state = match &shared.end {
+            None => ConductorState::Running(shared.progress.clone()),
+            Some(End::Outcome(outcome)) => ConductorState::Ended(outcome.clone()),
+            Some(End::Panic(message)) => ConductorState::Panicked {
+                times: handle.earlier_panics + 1,
+                message: message.clone(),
+            },
+        };
+        (state, shared.lost_on.clone())
+    }
+
+    /// Starts to conduct a run, or resumes it after a panic.
+    pub(crate) fn start(&self, job: Job) {
+        let run = job.run.clone();
+        let wake = job.wake.clone();
+        self.spawn(&run, job.progress.clone(), wake, |shared, cancel| {
+            conduct(job, shared, cancel)
+        });
+    }
+
+    /// Runs a task that conducts a run. The run is woken when the task ends, even if it panics.
+    pub(crate) fn spawn<T>(
+        &self,
+        run: &Identity,
+        progress: Progress,
+        wake: Wake,
+        conduct: impl FnOnce(Arc<Shared>, CancellationToken) -> T,
+    ) where
+        T: Future<Output = RunOutcome> + Send + 'static,
+    {
+        let mut handles = self.0.lock();
+        let (earlier_panics, lost_on) = match handles.remove(&run.uid) {
+            Some(handle) => {
+                let mut shared = handle.shared.lock();
+                let panicked = matches!(shared.end, Some(End::Panic(_)));
+                let lost_on = std::mem::take(&mut shared.lost_on);
+                (handle.earlier_panics + u32::from(panicked), lost_on)
+            }
+            None => (0, BTreeMap::new()),
+        };
+        let shared = Arc::new(Mutex::new(State {
+            progress,
+            lost_on,
+            ..State::default()
+        }));
         let cancel = CancellationToken::new();
-        let uid = job.run.uid.clone();
-        let task = tokio::spawn(conduct(job, shared.clone(), cancel.clone()));
-        self.lock().insert(uid, Handle { shared, cancel, task });
+        let conducted = AssertUnwindSafe(conduct(shared.clone(), cancel.clone())).catch_unwind();
+        let (ended, label) = (shared.clone(), run.label());
+        let task = tokio::spawn(async move {
+            let end = match conducted.await {
+                Ok(outcome) => End::Outcome(Box::new(outcome)),
+                Err(panic) => {
+                    let message = panic_message(&*panic);
+                    tracing::error!(run = label, message, "the conductor panicked");
+                    End::Panic(message)
+                }
+            };
+            ended.lock().end = Some(end);
+            wake();
+        });
+        let handle = Handle {
+            shared,
+            cancel,
+            task,
+            earlier_panics,
+        };
+        handles.insert(run.uid.clone(), handle);
     }
 
-    /// Stops a run's trials; what was measured is kept.
-    pub fn cancel(&self, uid: &str) {
-        if let Some(handle) = self.lock().get(uid) {
+    /// Stops a run's trials. The results so far are kept.
+    pub(crate) fn cancel(&self, uid: &str) {
+        if let Some(handle) = self.0.lock().get(uid) {
             handle.cancel.cancel();
         }
     }
 
-    /// Forgets a run. Its nodes are left as they are.
-    pub fn forget(&self, uid: &str) {
-        self.lock().remove(uid);
+    /// Sets why the API server did not create the run's missing pods, for a conductor that waits for them.
+    pub(crate) fn set_refused(&self, uid: &str, refused: Option<String>) {
+        if let Some(handle) = self.0.lock().get(uid) {
+            handle.shared.lock().refused = refused;
+        }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Handle>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Forgets a run. Its nodes are left as they are.
+    pub(crate) fn forget(&self, uid: &str) {
+        self.0.lock().remove(uid);
     }
 }
 
@@ -137,73 +214,87 @@ impl Drop for Handle {
     }
 }
 
-async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) {
-    let Job {
-        run,
-        spec,
-        plan,
-        since,
-        conclude,
-        ..
-    } = &job;
-    let mut journal = Journal::open(job.client.clone(), run, plan, shared.clone(), job.wake.clone()).await;
-    let nodes = PodNodes::new(&job, shared.clone());
-    let ready = match *conclude {
-        true => None,
-        false => cancel.run_until_cancelled(nodes.clients()).await,
+fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("no message").to_owned()
+}
+
+async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) -> RunOutcome {
+    let mut journal = match Journal::open(&job, shared.clone(), &cancel).await {
+        Ok(journal) => journal,
+        Err(why) => return without_records(&job, why),
     };
-    let end = match ready {
-        None => RunEnd {
-            state: RunState::Interrupted,
-            cause: None,
-            reason: None,
-            nodes: BTreeMap::new(),
-        },
-        Some(Err(why)) => RunEnd {
-            state: RunState::Failed,
-            cause: Some(Cause::NodeNotReady),
-            reason: Some(why),
-            nodes: BTreeMap::new(),
-        },
-        Some(Ok(clients)) => {
-            let elapsed = Timestamp::now().duration_since(*since);
+    let nodes = PodNodes::new(&job, shared);
+    let contacts = match job.conclude {
+        true => None,
+        false => cancel.run_until_cancelled(nodes.contacts()).await,
+    };
+    let end = match contacts {
+        None => stopped(RunState::Interrupted, None, None),
+        Some(Err(why)) => stopped(RunState::Failed, Some(Cause::NodeNotReady), Some(why)),
+        Some(Ok(contacts)) => {
+            let run = job.run.label();
             let conductor = Conductor {
-                plan,
+                plan: &job.plan,
                 options: Options {
-                    // The same for every operator that conducts this run, so that each finds the others' trials.
-                    run_id: run.uid.parse().unwrap_or_else(|_| RunId::random()),
+                    // All operators that conduct this run use the same id, so that each finds the trials of the others.
+                    run_id: job.run.uid.parse().unwrap_or_else(|_| RunId::random()),
                     already: journal.records().to_vec(),
-                    elapsed: Duration::try_from(elapsed).unwrap_or_default(),
-                    ..Options::new(spec.timeouts.clone())
+                    elapsed: job.elapsed(),
+                    ..Options::new(job.spec.timeouts.clone())
                 },
                 sink: &mut journal,
                 spares: &nodes,
-                progress: &|event: Event<'_>| tell(&run.label(), event),
+                progress: &|event: Event<'_>| log(&run, event),
                 cancel: cancel.clone(),
             };
-            conductor.run(clients).await
+            conductor.run(contacts).await
         }
     };
-    let outcome = conclude_with(&job, journal, end).await;
-    tracing::info!(run = run.label(), state = %outcome.state, reason = outcome.reason, "run ended");
-    shared.state().outcome = Some(Box::new(outcome));
-    (job.wake)();
+    let outcome = keep_results(&job, journal, end).await;
+    tracing::info!(run = job.run.label(), state = %outcome.state, reason = outcome.reason, "run ended");
+    outcome
 }
 
-/// Keeps the results, and says how the run ended.
-async fn conclude_with(job: &Job, journal: Journal, end: RunEnd) -> Outcome {
+/// The end of a run whose nodes were not asked for trials.
+fn stopped(state: RunState, cause: Option<Cause>, reason: Option<String>) -> RunEnd {
+    RunEnd {
+        state,
+        cause,
+        reason,
+        nodes: BTreeMap::new(),
+    }
+}
+
+/// The outcome of a run whose journal could not be opened.
+fn without_records(job: &Job, why: String) -> RunOutcome {
+    tracing::warn!(run = job.run.label(), why, "run ended without its records");
+    RunOutcome {
+        state: RunState::Failed,
+        cause: Some(Cause::RecordNotKept),
+        reason: Some(why),
+        progress: job.progress.clone(),
+        failures: BTreeMap::new(),
+        first_failure: None,
+        summary: vec![],
+        results: vec![],
+    }
+}
+
+/// Keeps the results, and reports how the run ended.
+async fn keep_results(job: &Job, journal: Journal, end: RunEnd) -> RunOutcome {
     let RunEnd {
         state,
         cause,
         reason,
         nodes,
     } = end;
-    let trials = journal.records().to_vec();
     let results = Results {
         schema_version: SCHEMA_VERSION,
         name: job.run.name.clone(),
         started: job.since,
-        ended: Timestamp::now(),
+        ended: (job.clock)(),
         state,
         reason: reason.clone(),
         spec: job.spec.clone(),
@@ -214,39 +305,32 @@ async fn conclude_with(job: &Job, journal: Journal, end: RunEnd) -> Outcome {
             programs: vec![],
             nodes,
         },
-        summary: perfrun_report::summarize(&job.plan, &trials),
+        summary: perfrun_report::summarize(&job.plan, journal.records()),
         trials: vec![],
     };
-    let summary = results.summary.clone();
     let tally = journal.tally();
-    let (progress, failures) = (tally.progress(), tally.failures());
-    let first_failure = tally.first_failure();
-    let kept = journal.close(results).await;
-    let refused = kept
-        .as_ref()
-        .err()
-        .map(|error| format!("the API server refuses the results: {error}"));
-    Outcome {
-        state: if refused.is_some() {
-            RunState::Failed
-        } else {
-            state
-        },
-        cause: if refused.is_some() {
-            Some(Cause::RecordNotKept)
-        } else {
-            cause
-        },
-        reason: refused.or(reason),
-        progress,
-        failures,
-        first_failure,
-        summary,
-        results: kept.unwrap_or_default(),
+    let mut outcome = RunOutcome {
+        state,
+        cause,
+        reason,
+        progress: tally.progress(),
+        failures: tally.failures(),
+        first_failure: tally.first_failure(),
+        summary: results.summary.clone(),
+        results: vec![],
+    };
+    match journal.close(results).await {
+        Ok(names) => outcome.results = names,
+        Err(error) => {
+            outcome.state = RunState::Failed;
+            outcome.cause = Some(Cause::RecordNotKept);
+            outcome.reason = Some(format!("the results could not be kept: {error}"));
+        }
     }
+    outcome
 }
 
-fn tell(run: &str, event: Event<'_>) {
+fn log(run: &str, event: Event<'_>) {
     match event {
         Event::RunStarted { trials, ended } => tracing::info!(run, trials, ended, "run started"),
         Event::TrialEnded { record } => {
@@ -263,7 +347,7 @@ fn tell(run: &str, event: Event<'_>) {
         }
         Event::NodeReplaced { name } => tracing::warn!(run, node = name, "node replaced"),
         Event::LinksChecked { check } if !check.is_effective() => {
-            tracing::warn!(run, network = check.network, "links are not as asked for");
+            tracing::warn!(run, network = check.network, "links are not as configured");
         }
         Event::LinksChanging { .. }
         | Event::LinksChecked { .. }
@@ -273,6 +357,4 @@ fn tell(run: &str, event: Event<'_>) {
 }
 
 #[cfg(test)]
-pub mod tests {
-    pub use super::tally::tests::record;
-}
+pub(crate) mod tests;

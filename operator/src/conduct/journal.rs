@@ -1,8 +1,9 @@
-//! Keeps a run's records in ConfigMaps while it goes on, in few and growing steps: a run's requests to the API server
-//! are to grow with the logarithm of its duration and not with its trials.
+//! Keeps a run's records in ConfigMaps while the run is in progress, in few and growing steps: the number of requests to
+//! the API server grows with the logarithm of the run's duration, and not with its trials.
 //!
 //! Until a record is in a ConfigMap it is in two other places, here and in its nodes, which forget a trial only
-//! afterwards.
+//! afterwards. ConfigMaps are created and never changed: of two operators that both believe to lead, neither overwrites
+//! records of the other. A record that is kept twice counts once.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,43 +13,51 @@ use std::{
 };
 
 use async_trait::async_trait;
+use backon::{ExponentialBuilder, Retryable};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
-    Api, Client, ResourceExt,
-    api::{ListParams, Patch, PatchParams},
+    Api, ResourceExt,
+    api::{ListParams, PostParams},
+    runtime::events::{Event, EventType},
 };
 use perfrun_api::{
     cluster::{MANAGER, Part, RUN_LABEL, TRIALS_KEY, results_to_parts, trials_from_parts, trials_to_parts},
-    plan::Plan,
     results::{Results, TrialRecord},
 };
 use perfrun_conductor::{Kept, Sink};
 use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
 
-use super::{Shared, Wake, tally::Tally};
+use super::{Job, Shared, Wake, tally::Tally};
 use crate::{
     build::{Identity, part},
     names,
+    refusal::{CallError, within_timeout},
+    status,
 };
 
-/// Records are kept this long after the last time at first, and from then on after a quarter of the run's time.
+/// Pause between two flushes at first. Later it is a share of the time since the journal was opened.
 const FLUSH_FIRST: Duration = Duration::from_secs(10);
 const FLUSH_SHARE: u32 = 4;
-/// So much JSON is kept at once, whatever the time: about what fills a ConfigMap, compressed.
+/// Records with this much JSON are flushed regardless of the time: compressed, it about fills a ConfigMap.
 const FLUSH_BYTES: usize = 4 << 20;
-/// So many records are kept at once: nodes hold four times as many at most.
+/// This number of records is flushed regardless of the time: nodes hold four times as many at most.
 const FLUSH_RECORDS: usize = 256;
-/// Progress is told this often at first, and from then on after a twentieth of the run's time.
-const TELL_FIRST: Duration = Duration::from_secs(1);
-const TELL_SHARE: u32 = 20;
-const TELL_LAST: Duration = Duration::from_secs(30);
-/// Between two attempts to reach the API server.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Pause between two reports of progress at first. Later it is a share of the time since the journal was opened.
+const REPORT_FIRST: Duration = Duration::from_secs(1);
+const REPORT_SHARE: u32 = 20;
+const REPORT_LAST: Duration = Duration::from_secs(30);
+/// Pauses between attempts to reach the API server.
+const RETRY_FIRST: Duration = Duration::from_secs(1);
+const RETRY_LAST: Duration = Duration::from_secs(15);
+/// How long a run that is over, or is cancelled, waits for its records to be read.
+const READ_WITHIN: Duration = Duration::from_secs(60);
+/// How long a run that is over waits for its results to be kept, which may have taken hours to measure.
+const KEEP_WITHIN: Duration = Duration::from_secs(600);
 
 /// The journal of a run.
-pub struct Journal {
-    api: Api<ConfigMap>,
-    run: Identity,
+pub(super) struct Journal {
+    shelf: Shelf,
     shared: Arc<Shared>,
     wake: Wake,
     opened: Instant,
@@ -57,89 +66,80 @@ pub struct Journal {
     tally: Tally,
     /// ConfigMaps with records, in order.
     parts: Vec<String>,
-    /// Records that are in none of them.
+    /// Records that are in no ConfigMap.
     pending: Vec<TrialRecord>,
     pending_bytes: usize,
     flushed: Instant,
-    told: Instant,
+    reported: Instant,
 }
 
 impl Journal {
-    /// Opens the journal of a run, as whoever conducted it before left it. Waits for an API server that does not answer.
-    pub async fn open(client: Client, run: &Identity, plan: &Plan, shared: Arc<Shared>, wake: Wake) -> Self {
-        let api: Api<ConfigMap> = Api::namespaced(client, &run.namespace);
-        let (parts, records) = loop {
-            match read(&api, run).await {
-                Ok(read) => break read,
-                Err(error) => tracing::warn!(run = run.label(), %error, "failed to read the journal"),
-            }
-            sleep(PAUSE).await;
+    /// Opens the journal of a run as the previous conductor left it. Waits for the API server until the run is over or
+    /// is cancelled. The error says why the journal could not be read.
+    ///
+    /// A part that cannot be read is left out, with an event: another version or a person changed it. Its trials are
+    /// measured again, which costs less than the run, and no number of the results depends on it.
+    pub(super) async fn open(
+        job: &Job,
+        shared: Arc<Shared>,
+        cancel: &CancellationToken,
+    ) -> Result<Self, String> {
+        let shelf = Shelf {
+            api: Api::namespaced(job.client.clone(), &job.run.namespace),
+            run: job.run.clone(),
+            next: BTreeMap::new(),
         };
+        let contents = read_in_time(&shelf, job, cancel).await?;
+        for (name, error) in &contents.unreadable {
+            report_unreadable(job, name, error).await;
+        }
         let now = Instant::now();
-        let mut tally = Tally::new(plan);
-        records.iter().for_each(|record| tally.add(record));
-        shared.state().progress = tally.progress();
-        Self {
-            api,
-            run: run.clone(),
+        let mut tally = Tally::new(&job.plan);
+        contents.records.iter().for_each(|record| tally.add(record));
+        shared.lock().progress = tally.progress();
+        Ok(Self {
+            shelf: Shelf {
+                next: BTreeMap::from([("trials", contents.next)]),
+                ..shelf
+            },
             shared,
-            wake,
+            wake: job.wake.clone(),
             opened: now,
-            records: records.into_iter().map(brief).collect(),
+            records: contents.records.into_iter().map(brief).collect(),
             tally,
-            parts,
+            parts: contents.names,
             pending: vec![],
             pending_bytes: 0,
             flushed: now,
-            told: now,
-        }
+            reported: now,
+        })
     }
 
     /// All records, without samples and histograms.
-    pub fn records(&self) -> &[TrialRecord] {
+    pub(super) fn records(&self) -> &[TrialRecord] {
         &self.records
     }
 
-    /// Trials by what became of them.
-    pub fn tally(&self) -> &Tally {
+    /// The ended trials.
+    pub(super) fn tally(&self) -> &Tally {
         &self.tally
     }
 
-    /// Keeps what is pending and the results; returns the names of all ConfigMaps, in order. Goes on while the API server
-    /// is away, since they may have taken hours; an error says that it refuses them.
-    pub async fn close(mut self, results: Results) -> Result<Vec<String>, kube::Error> {
-        while let Err(error) = self.flush().await {
-            self.pause_after(error).await?;
+    /// Keeps the pending records and the results. Returns the names of all ConfigMaps, in order. Tries for
+    /// [`KEEP_WITHIN`] unless the API server refuses them.
+    pub(super) async fn close(mut self, results: Results) -> Result<Vec<String>, CallError> {
+        self.flush(Patience::Long).await?;
+        for content in results_to_parts(results) {
+            let name = self.shelf.put("results", content, Patience::Long).await?;
+            self.parts.push(name);
         }
-        let mut names = self.parts.clone();
-        for (number, content) in results_to_parts(results).into_iter().enumerate() {
-            let name = names::part(&self.run.name, &self.run.uid, "results", number);
-            while let Err(error) = self.write(&name, content.clone()).await {
-                self.pause_after(error).await?;
-            }
-            names.push(name);
-        }
-        Ok(names)
+        Ok(self.parts)
     }
 
-    async fn pause_after(&self, error: kube::Error) -> Result<(), kube::Error> {
-        tracing::warn!(run = self.run.label(), %error, "failed to keep results");
-        if is_refusal(&error) {
-            return Err(error);
-        }
-        sleep(PAUSE).await;
-        Ok(())
-    }
-
-    async fn flush(&mut self) -> Result<(), kube::Error> {
-        if self.pending.is_empty() {
-            return Ok(());
-        }
+    async fn flush(&mut self, patience: Patience) -> Result<(), CallError> {
         let mut written = vec![];
-        for (number, content) in trials_to_parts(&self.pending).into_iter().enumerate() {
-            let name = names::part(&self.run.name, &self.run.uid, "trials", self.parts.len() + number);
-            self.write(&name, content).await?;
-            written.push(name);
+        for content in trials_to_parts(&self.pending) {
+            written.push(self.shelf.put("trials", content, patience).await?);
         }
         self.parts.append(&mut written);
         self.pending.clear();
@@ -147,16 +147,7 @@ impl Journal {
         Ok(())
     }
 
-    async fn write(&self, name: &str, content: Part) -> Result<(), kube::Error> {
-        let object = part::part(&self.run, name.to_owned(), content);
-        let params = PatchParams::apply(MANAGER).force();
-        self.api
-            .patch(name, &params, &Patch::Apply(&object))
-            .await
-            .map(drop)
-    }
-
-    /// Whether it is time to keep records. A failed trial is at once: nodes that were lost do not have it any more.
+    /// Whether it is time to keep records. A failed trial is kept immediately, because lost nodes no longer have it.
     fn is_due(&self, record: &TrialRecord) -> bool {
         record.failure.is_some()
             || self.pending_bytes >= FLUSH_BYTES
@@ -164,11 +155,11 @@ impl Journal {
             || self.flushed.elapsed() >= FLUSH_FIRST.max(self.opened.elapsed() / FLUSH_SHARE)
     }
 
-    fn tell(&mut self) {
-        self.shared.state().progress = self.tally.progress();
-        let pause = (self.opened.elapsed() / TELL_SHARE).clamp(TELL_FIRST, TELL_LAST);
-        if self.told.elapsed() >= pause {
-            self.told = Instant::now();
+    fn publish_progress(&mut self) {
+        self.shared.lock().progress = self.tally.progress();
+        let pause = (self.opened.elapsed() / REPORT_SHARE).clamp(REPORT_FIRST, REPORT_LAST);
+        if self.reported.elapsed() >= pause {
+            self.reported = Instant::now();
             (self.wake)();
         }
     }
@@ -181,26 +172,208 @@ impl Sink for Journal {
         self.pending.push(record.clone());
         self.tally.add(record);
         self.records.push(brief(record.clone()));
-        self.tell();
+        self.publish_progress();
         if !self.is_due(record) {
             return Ok(Kept::InMemory);
         }
         self.flushed = Instant::now();
-        // An API server that is away for a while is no reason to stop measuring.
-        Ok(match self.flush().await {
+        // An API server that is away for a while does not stop the measurements.
+        Ok(match self.flush(Patience::None).await {
             Ok(()) => Kept::Safely,
-            Err(error) if is_refusal(&error) => return Err(io::Error::other(error)),
+            Err(error) if error.is_final() => return Err(io::Error::other(error)),
             Err(error) => {
-                tracing::warn!(run = self.run.label(), %error, "failed to keep records; they stay with their nodes");
+                let run = self.shelf.run.label();
+                tracing::warn!(run, %error, "failed to keep records; their nodes still have them");
                 Kept::InMemory
             }
         })
     }
 }
 
-/// Whether the API server would say the same again: no right, no room, no namespace.
-fn is_refusal(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && ![409, 429].contains(&status.code))
+/// Whether a failed write is repeated.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Patience {
+    None,
+    /// For [`KEEP_WITHIN`].
+    Long,
+}
+
+/// The ConfigMaps of a run.
+struct Shelf {
+    api: Api<ConfigMap>,
+    run: Identity,
+    /// The next number of a part, by what it is a part of.
+    next: BTreeMap<&'static str, usize>,
+}
+
+/// The records of a run in its ConfigMaps.
+struct Contents {
+    /// Names of the readable ConfigMaps, in order.
+    names: Vec<String>,
+    records: Vec<TrialRecord>,
+    /// Names of the other ConfigMaps, and why each cannot be read.
+    unreadable: Vec<(String, String)>,
+    /// The number after all of these.
+    next: usize,
+}
+
+impl Shelf {
+    /// Creates a ConfigMap under the next free number. Returns its name.
+    async fn put(
+        &mut self,
+        of: &'static str,
+        content: Part,
+        patience: Patience,
+    ) -> Result<String, CallError> {
+        let number = self.next.entry(of).or_default();
+        loop {
+            let name = names::part(&self.run.name, &self.run.uid, of, *number);
+            let object = part::part(&self.run, name.clone(), content.clone());
+            let created = create(&self.api, &object, patience).await?;
+            *number += 1;
+            if created {
+                return Ok(name);
+            }
+            // An earlier write that timed out, or another operator, made it.
+            tracing::debug!(
+                run = self.run.label(),
+                name,
+                "the ConfigMap exists; using the next number"
+            );
+        }
+    }
+
+    async fn read(&self) -> Result<Contents, CallError> {
+        let params = ListParams::default().labels(&format!("{RUN_LABEL}={}", self.run.name));
+        let mut parts = BTreeMap::new();
+        for mut object in within_timeout(self.api.list(&params)).await? {
+            let is_own = object
+                .owner_references()
+                .iter()
+                .any(|owner| owner.uid == self.run.uid);
+            let data = object.binary_data.as_mut();
+            let bytes = data.and_then(|data| data.remove(TRIALS_KEY));
+            let name = object.name_any();
+            let number = names::part_number(&self.run.name, &self.run.uid, "trials", &name);
+            if let (true, Some(bytes), Some(number)) = (is_own, bytes, number) {
+                parts.insert(number, (name, bytes.0));
+            }
+        }
+        Ok(contents(parts))
+    }
+}
+
+/// Reads parts, by their numbers. A record in several parts counts once.
+fn contents(parts: BTreeMap<usize, (String, Vec<u8>)>) -> Contents {
+    let mut contents = Contents {
+        names: vec![],
+        records: vec![],
+        unreadable: vec![],
+        next: parts.last_key_value().map_or(0, |(number, _)| number + 1),
+    };
+    let mut seen = BTreeSet::new();
+    for (name, bytes) in parts.into_values() {
+        match trials_from_parts([&(TRIALS_KEY, bytes)]) {
+            Ok(records) => {
+                contents.names.push(name);
+                let is_new = |record: &TrialRecord| seen.insert((record.trial.id.clone(), record.attempt));
+                contents.records.extend(records.into_iter().filter(is_new));
+            }
+            Err(error) => contents
+                .unreadable
+                .push((name, error_reporter::Report::new(error).to_string())),
+        }
+    }
+    contents
+}
+
+/// Creates a ConfigMap. Returns `false` if there is one of this name.
+async fn create(api: &Api<ConfigMap>, object: &ConfigMap, patience: Patience) -> Result<bool, CallError> {
+    let params = PostParams {
+        field_manager: Some(MANAGER.to_owned()),
+        ..PostParams::default()
+    };
+    let attempt = || async {
+        match within_timeout(api.create(&params, object)).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.answer().is_some_and(|answer| answer.is_already_exists()) => Ok(false),
+            Err(error) => Err(error),
+        }
+    };
+    if patience == Patience::None {
+        return attempt().await;
+    }
+    let started = Instant::now();
+    attempt
+        .retry(backoff())
+        .when(|error| !error.is_final() && started.elapsed() < KEEP_WITHIN)
+        .notify(|error, _| tracing::warn!(name = object.name_any(), %error, "failed to keep results"))
+        .await
+}
+
+/// Reads a run's records, until the run is over or some time after it was cancelled.
+async fn read_in_time(shelf: &Shelf, job: &Job, cancel: &CancellationToken) -> Result<Contents, String> {
+    let over = async {
+        let cancelled = async {
+            cancel.cancelled().await;
+            sleep(READ_WITHIN).await;
+        };
+        tokio::select! {
+            () = sleep(job.left().max(READ_WITHIN)) => {}
+            () = cancelled => {}
+        }
+    };
+    let mut last = None;
+    let read = (|| shelf.read())
+        .retry(backoff())
+        .when(|error| !error.is_final())
+        .notify(|error, _| {
+            tracing::warn!(run = job.run.label(), %error, "failed to read the journal");
+            last = Some(error.to_string());
+        });
+    let read = tokio::select! {
+        read = read => Some(read),
+        () = over => None,
+    };
+    match read {
+        Some(Ok(contents)) => Ok(contents),
+        Some(Err(error)) => Err(format!("the records of the run could not be read: {error}")),
+        None => {
+            let error = last.unwrap_or_else(|| "the API server did not answer".to_owned());
+            Err(format!(
+                "the records of the run could not be read in time: {error}"
+            ))
+        }
+    }
+}
+
+/// Pauses that double up to [`RETRY_LAST`], without a limit of their number.
+fn backoff() -> ExponentialBuilder {
+    ExponentialBuilder::default()
+        .with_min_delay(RETRY_FIRST)
+        .with_max_delay(RETRY_LAST)
+        .without_max_times()
+}
+
+async fn report_unreadable(job: &Job, name: &str, error: &str) {
+    tracing::warn!(
+        run = job.run.label(),
+        name,
+        error,
+        "a part of the journal cannot be read"
+    );
+    let message =
+        format!("ConfigMap {name} is left out of the results, and its trials are measured again: {error}");
+    let event = Event {
+        type_: EventType::Warning,
+        reason: "RecordsUnreadable".to_owned(),
+        note: Some(status::note(&message)),
+        action: "Resume".to_owned(),
+        secondary: None,
+    };
+    if let Err(error) = within_timeout(job.recorder.publish(&event, &job.reference)).await {
+        tracing::debug!(%error, "failed to publish an event");
+    }
 }
 
 /// A record without samples and histograms.
@@ -209,32 +382,5 @@ fn brief(mut record: TrialRecord) -> TrialRecord {
     record
 }
 
-/// The ConfigMaps of a run with records, in order, and the records.
-async fn read(api: &Api<ConfigMap>, run: &Identity) -> anyhow::Result<(Vec<String>, Vec<TrialRecord>)> {
-    let params = ListParams::default().labels(&format!("{RUN_LABEL}={}", run.name));
-    let mut found: BTreeMap<String, Part> = BTreeMap::new();
-    for mut object in api.list(&params).await? {
-        let ours = object.owner_references().iter().any(|owner| owner.uid == run.uid);
-        let bytes = object
-            .binary_data
-            .as_mut()
-            .and_then(|data| data.remove(TRIALS_KEY));
-        if let (true, Some(bytes)) = (ours, bytes) {
-            found.insert(object.name_any(), (TRIALS_KEY, bytes.0));
-        }
-    }
-    let (mut names, mut parts) = (vec![], vec![]);
-    for number in 0..found.len() {
-        let name = names::part(&run.name, &run.uid, "trials", number);
-        if let Some(part) = found.remove(&name) {
-            names.push(name);
-            parts.push(part);
-        }
-    }
-    let records = trials_from_parts(&parts)?;
-    let mut seen = BTreeSet::new();
-    let records = records
-        .into_iter()
-        .filter(|record| seen.insert((record.trial.id.clone(), record.attempt)));
-    Ok((names, records.collect()))
-}
+#[cfg(test)]
+mod tests;

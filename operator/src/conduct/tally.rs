@@ -1,36 +1,37 @@
-//! Trials by what became of them: the last attempt at each counts.
+//! Counts the trials of a run. The last attempt at each trial counts.
 
 use std::collections::{BTreeMap, HashMap};
 
 use perfrun_api::{node::Reason, plan::Plan, results::TrialRecord};
 
 use crate::{
-    decide::{Counts, Progress},
     links::Links,
+    stage::{Counts, Progress},
 };
 
-/// What became of the trials so far.
+/// The ended trials of a run.
 #[derive(Debug, Default)]
-pub struct Tally {
-    /// By id of the trial: why its last attempt failed, if it did, and as which record of all.
+pub(super) struct Tally {
+    /// By id of the trial: how its last attempt failed. `None` if it did not.
     trials: HashMap<String, Option<Failed>>,
     failed: u32,
     records: usize,
     links: Links,
-    /// The network of each cell; none at all, if links are left as they are.
+    /// The network of each cell. Empty if the run does not impair links.
     networks: Vec<String>,
 }
 
 #[derive(Debug)]
 struct Failed {
+    /// The number of records before this one.
     record: usize,
     reason: Reason,
     message: String,
 }
 
 impl Tally {
-    /// Of a plan of which nothing was run yet.
-    pub fn new(plan: &Plan) -> Self {
+    /// The tally of a plan without any record.
+    pub(super) fn new(plan: &Plan) -> Self {
         let impairs = !plan.networks.is_empty();
         let cells = plan.cells.iter().filter(|_| impairs);
         Self {
@@ -39,8 +40,8 @@ impl Tally {
         }
     }
 
-    /// Counts an attempt, after those before it.
-    pub fn add(&mut self, record: &TrialRecord) {
+    /// Adds an attempt. Attempts are added in the order in which they ended.
+    pub(super) fn add(&mut self, record: &TrialRecord) {
         let failed = record.failure.as_ref().map(|failure| Failed {
             record: self.records,
             reason: failure.reason,
@@ -55,8 +56,7 @@ impl Tally {
         self.failed -= u32::from(before.flatten().is_some());
     }
 
-    /// How far the run is.
-    pub fn progress(&self) -> Progress {
+    pub(super) fn progress(&self) -> Progress {
         Progress {
             counts: Counts {
                 completed: u32::try_from(self.trials.len()).unwrap_or(u32::MAX) - self.failed,
@@ -66,8 +66,8 @@ impl Tally {
         }
     }
 
-    /// Reasons of the trials that failed, and how many for each.
-    pub fn failures(&self) -> BTreeMap<Reason, u32> {
+    /// How many trials failed, by reason.
+    pub(super) fn failures(&self) -> BTreeMap<Reason, u32> {
         let mut reasons = BTreeMap::new();
         for failed in self.trials.values().flatten() {
             *reasons.entry(failed.reason).or_insert(0) += 1;
@@ -75,18 +75,17 @@ impl Tally {
         reasons
     }
 
-    /// Why the first of them failed, for people.
-    pub fn first_failure(&self) -> Option<String> {
+    /// The message of the first failed trial.
+    pub(super) fn first_failure(&self) -> Option<String> {
         let first = self.trials.values().flatten().min_by_key(|failed| failed.record);
         first.map(|failed| failed.message.clone())
     }
 }
 
 #[cfg(test)]
-pub mod tests {
-    use perfrun_api::{plan::Trial, results::TrialFailure};
-
+mod tests {
     use super::*;
+    use crate::conduct::tests::record;
 
     #[test]
     fn the_last_attempt_counts() {
@@ -109,31 +108,5 @@ pub mod tests {
         );
         assert_eq!(tally.failures(), [(Reason::Timeout, 2)].into());
         assert_eq!(tally.first_failure().unwrap(), "b.a0");
-    }
-
-    pub fn record(trial: &str, attempt: u32, reason: Option<Reason>) -> TrialRecord {
-        TrialRecord {
-            trial: Trial {
-                id: trial.to_owned(),
-                cell: 0,
-                iteration: 0,
-                warmup: false,
-            },
-            attempt,
-            failure: reason.map(|reason| TrialFailure {
-                node: None,
-                reason,
-                message: format!("{trial}.a{attempt}"),
-            }),
-            metrics: BTreeMap::new(),
-            flags: vec![],
-            at_seconds: 0.0,
-            start_skew_seconds: None,
-            clock_uncertainty_seconds: None,
-            start_lateness_seconds: None,
-            links: None,
-            overhead_seconds: 0.0,
-            nodes: BTreeMap::new(),
-        }
     }
 }

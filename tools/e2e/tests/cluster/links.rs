@@ -98,7 +98,7 @@ fn trials_are_run_over_links_that_were_set_and_measured() {
         let events = scene
             .kubectl(&["get", "events", "--output=jsonpath={.items[*].reason}"])
             .await?;
-        ensure!(events.contains("AsAskedFor"), "no event says so: {events}");
+        ensure!(events.contains("AsConfigured"), "no event says so: {events}");
         Ok(())
     });
 }
