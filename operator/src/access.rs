@@ -1,4 +1,5 @@
-//! Reaches nodes and their link agents: by pod IP, or through the API server's pod proxy where pod IPs are not routable.
+//! Reaches nodes and their link agents: by pod IP, or through the API server's pod proxy where pod IPs are
+//! not routable.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,6 +1,7 @@
 //! Stage 3 of a pass: does what was decided, except for the status.
 //!
-//! Objects of a run are created and never changed, so that a pass that saw old objects cannot overwrite newer ones.
+//! Objects of a run are created and never changed, so that a pass that saw old objects cannot overwrite newer
+//! ones.
 
 use std::{fmt::Debug, sync::Arc};
 
@@ -109,8 +110,8 @@ pub(crate) async fn apply(
     applied
 }
 
-/// Creates pods and what they need. Pods come last: they mount the token, and the policy has to protect them from the
-/// first moment.
+/// Creates pods and what they need. Pods come last: they mount the token, and the policy has to protect them
+/// from the first moment.
 async fn create_objects(
     run: &PerfRun,
     identity: &Identity,
@@ -120,8 +121,8 @@ async fn create_objects(
 ) -> Result<(), Error> {
     if pods.iter().any(|pod| pod.incarnation == 0) {
         let secret = build::secret::secret(identity, context.key.token(&identity.uid));
-        // The owner of a Secret that exists is not checked: the operator may create Secrets, and not read them. Nodes refuse
-        // a conductor that has another token than theirs.
+        // The owner of a Secret that exists is not checked: the operator may create Secrets, and not read
+        // them. Nodes refuse a conductor that has another token than theirs.
         create(identity, secret, Existing::IsFine, context).await?;
         let operators = (!context.access.is_proxy()).then_some(context.operators.as_str());
         let policy = build::policy::policy(identity, operators);

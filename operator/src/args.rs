@@ -8,14 +8,16 @@ use tracing_subscriber::EnvFilter;
 
 /// The operator of perfrun: reconciles the PerfRuns of a cluster.
 ///
-/// It finds the cluster as kubectl does: by KUBECONFIG or ~/.kube/config, and in a pod by its service account.
+/// It finds the cluster as kubectl does: by KUBECONFIG or ~/.kube/config, and in a pod by its service
+/// account.
 #[derive(Clone, Debug, Parser)]
 #[command(version, name = "perfrun-operator")]
 pub struct Args {
     /// What to do instead of reconciling.
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// Reconcile only the PerfRuns of these namespaces, separated by commas. Without it, those of all namespaces.
+    /// Reconcile only the PerfRuns of these namespaces, separated by commas. Without it, those of all
+    /// namespaces.
     #[arg(
         long,
         env = "PERFRUN_WATCH_NAMESPACES",
@@ -26,11 +28,12 @@ pub struct Args {
     /// Image of nodes whose stack variant names none.
     #[arg(long, env = "PERFRUN_NODE_IMAGE", default_value_t = default_image())]
     pub node_image: String,
-    /// When to pull images of nodes: `Always`, `IfNotPresent` or `Never`. Without it, Kubernetes decides by their tag.
+    /// When to pull images of nodes: `Always`, `IfNotPresent` or `Never`. Without it, Kubernetes decides by
+    /// their tag.
     #[arg(long, env = "PERFRUN_NODE_IMAGE_PULL_POLICY", value_name = "POLICY")]
     pub node_image_pull_policy: Option<String>,
-    /// Names of Secrets for pulling images of nodes, separated by commas. They must exist in each namespace that has
-    /// runs. The template of a run can add more.
+    /// Names of Secrets for pulling images of nodes, separated by commas. They must exist in each namespace
+    /// that has runs. The template of a run can add more.
     #[arg(
         long,
         env = "PERFRUN_NODE_IMAGE_PULL_SECRETS",
@@ -38,7 +41,8 @@ pub struct Args {
         value_delimiter = ','
     )]
     pub node_image_pull_secrets: Vec<String>,
-    /// How to reach nodes: `direct` by pod IP, `proxy` through the API server. `auto` is `direct` inside the cluster.
+    /// How to reach nodes: `direct` by pod IP, `proxy` through the API server. `auto` is `direct` inside the
+    /// cluster.
     #[arg(long, env = "PERFRUN_NODE_ACCESS", value_enum, default_value_t = NodeAccess::Auto)]
     pub node_access: NodeAccess,
     /// How many runs may be active together. Exclusive runs (spec.topology.exclusive) never share.
@@ -75,7 +79,7 @@ pub struct SelfTest {
     /// Namespace of the PerfRun. An operator must watch it.
     #[arg(long)]
     pub namespace: String,
-    /// Time limit. It includes the wait for exclusive runs.
+    /// Timeout in seconds. It includes the wait for exclusive runs.
     #[arg(long, default_value_t = 240)]
     pub timeout_seconds: u64,
 }

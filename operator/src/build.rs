@@ -16,12 +16,13 @@ use perfrun_api::{
 
 /// The control port of nodes. On the host's network, that of the first node.
 pub(crate) const CONTROL_PORT: u16 = 9090;
-/// The control port of link agents. Links are never impaired on the host's network, so that pods do not share it.
+/// The control port of link agents. Links are never impaired on the host's network, so that pods do not share
+/// it.
 pub(crate) const LINK_PORT: u16 = 9091;
 /// The port of link agents that serves metrics only.
 pub(crate) const LINK_METRICS_PORT: u16 = 9400;
-/// The port of nodes that serves metrics only. On the host's network, that of the first node: far enough from the control
-/// ports of the largest run.
+/// The port of nodes that serves metrics only. On the host's network, that of the first node: far enough from
+/// the control ports of the largest run.
 pub(crate) const METRICS_PORT: u16 = 9401;
 
 /// The settings of pods that depend on the operator and its cluster, and not on the run.
@@ -33,7 +34,8 @@ pub(crate) struct Site {
     pub(crate) pull_policy: Option<String>,
     /// Names of the Secrets for pulling the images of all pods.
     pub(crate) pull_secrets: Vec<String>,
-    /// Whether pods may set the sizes of TCP windows: Kubernetes counts them among the safe sysctls since 1.32.
+    /// Whether pods may set the sizes of TCP windows: Kubernetes counts them among the safe sysctls since
+    /// 1.32.
     pub(crate) tcp_sysctls: bool,
 }
 
@@ -83,8 +85,8 @@ impl Identity {
     }
 }
 
-/// The control port of node number `index` of the plan. Ports differ only on the host's network, where pods share
-/// addresses.
+/// The control port of node number `index` of the plan. Ports differ only on the host's network, where pods
+/// share addresses.
 pub(crate) fn control_port(spec: &PerfRunSpec, index: usize) -> u16 {
     port_of(CONTROL_PORT, spec, index)
 }

@@ -1,7 +1,7 @@
 //! A run's conductor as a task of this process.
 //!
-//! A task that is dropped, with its process or because leadership was lost, leaves its nodes as they are. The operator
-//! that takes over finds every trial at the nodes or in the journal, and resumes the run.
+//! A task that is dropped, with its process or because leadership was lost, leaves its nodes as they are. The
+//! operator that takes over finds every trial at the nodes or in the journal, and resumes the run.
 
 mod journal;
 mod pods;
@@ -238,7 +238,8 @@ async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) -> Ru
             let conductor = Conductor {
                 plan: &job.plan,
                 options: Options {
-                    // All operators that conduct this run use the same id, so that each finds the trials of the others.
+                    // All operators that conduct this run use the same id, so that each finds the trials of
+                    // the others.
                     run_id: job.run.uid.parse().unwrap_or_else(|_| RunId::random()),
                     already: journal.records().to_vec(),
                     elapsed: job.elapsed(),
@@ -257,7 +258,7 @@ async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) -> Ru
     outcome
 }
 
-/// The end of a run whose nodes were not asked for trials.
+/// The end of a run without any trial by this conductor.
 fn stopped(state: RunState, cause: Option<Cause>, reason: Option<String>) -> RunEnd {
     RunEnd {
         state,

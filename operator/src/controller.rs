@@ -7,8 +7,9 @@
 //! | [`apply`] | creates and deletes objects, commands the conductor | yes |
 //! | [`publish`] | writes the status and its events | yes |
 //!
-//! Every pass applies once and writes the status once. The status is written even if applying failed: whatever the API
-//! server answers becomes a condition, and with the condition the time that the run may take begins.
+//! Every pass applies once and writes the status once. The status is written even if applying failed:
+//! whatever the API server answers becomes a condition, and with the condition the time that the run may take
+//! begins.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -179,7 +180,8 @@ fn after(published: Published, wake: Option<Duration>) -> Action {
 }
 
 impl Context {
-    /// The run has ended, and its status shows it. The watch may not: the ledger remembers it before others are woken.
+    /// The run has ended, and its status shows it. The watch may not: the ledger remembers it before others
+    /// are woken.
     fn end(&self, uid: &str) {
         self.plans.forget(uid);
         self.conductors.forget(uid);

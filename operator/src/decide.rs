@@ -20,13 +20,15 @@ use crate::{
     status,
 };
 
-/// How often a node may exit before all nodes have been ready. After that, another attempt is unlikely to succeed.
+/// How often a node may exit before all nodes have been ready. After that, another attempt is unlikely to
+/// succeed.
 const STARTS_MAX: u32 = 3;
 
 /// How often a run's conductor may panic in one process. After that, another attempt is unlikely to succeed.
 const PANICS_MAX: u32 = 3;
 
-/// Pause before an object that was not created is requested again. It doubles: the run waits as long as it has waited.
+/// Pause before an object that was not created is requested again. It doubles: the run waits as long as it
+/// has waited.
 const RETRY_FIRST: Duration = Duration::from_secs(2);
 const RETRY_LAST: Duration = Duration::from_secs(15);
 
@@ -140,8 +142,8 @@ impl Decision {
         }
     }
 
-    /// The end of the run. Its pods are deleted once the status shows it, see [`over`]: until then another pass would take
-    /// them for lost.
+    /// The end of the run. Its pods are deleted once the status shows it, see [`over`]: until then another
+    /// pass would take them for lost.
     fn end(reason: &'static str, message: impl Into<String>) -> Self {
         Self::new(Stage::Ended {
             reason,
@@ -162,8 +164,8 @@ pub(crate) enum Need {
     Whole,
 }
 
-/// Decides how much of its plan a run needs. `turn` says whether the run may start beside the others, or what it waits
-/// for.
+/// Decides how much of its plan a run needs. `turn` says whether the run may start beside the others, or what
+/// it waits for.
 pub(crate) fn need(
     spec: &PerfRunSpec,
     status: &PerfRunStatus,
@@ -234,8 +236,8 @@ pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
     }
 }
 
-/// The decision after the API server did not do all of it. `refusal` says why an object of the run was not created;
-/// `None` if something else failed.
+/// The decision after the API server did not do all of it. `refusal` says why an object of the run was not
+/// created; `None` if something else failed.
 pub(crate) fn after_failure(decision: Decision, refusal: Option<Refusal>, inputs: &Inputs<'_>) -> Decision {
     let pause = inputs.provisioning().clamp(RETRY_FIRST, RETRY_LAST);
     match (decision.stage, refusal) {
@@ -416,8 +418,8 @@ fn trouble(plan: &Plan, pods: &[NodePod]) -> Option<Trouble> {
     })
 }
 
-/// Pods for the nodes that have none. Clients come last, because they are scheduled where the other nodes leave room, see
-/// `build::pod`.
+/// Pods for the nodes that have none. Clients come last, because they are scheduled where the other nodes
+/// leave room, see `build::pod`.
 fn missing(plan: &Plan, inputs: &Inputs<'_>) -> Vec<NewPod> {
     let new = |node: &PlannedNode| {
         let before = inputs.pods.iter().filter(|pod| pod.node == node.name);

@@ -1,9 +1,9 @@
 //! Leadership by a Lease: of several operators, one acts.
 //!
-//! This is own code, because the available libraries need other versions of kube or write without checking the resource
-//! version, so that two operators can both believe to lead. The rules are those of client-go's leader election. A
-//! holder counts as gone when its Lease has not changed for the Lease's duration by the *local* clock, and every write
-//! names the version that it replaces.
+//! This is own code, because the available libraries need other versions of kube or write without checking
+//! the resource version, so that two operators can both believe to lead. The rules are those of client-go's
+//! leader election. A holder counts as gone when its Lease has not changed for the Lease's duration by the
+//! *local* clock, and every write names the version that it replaces.
 //!
 //! [`Claim`] has the rules, without a clock or a request; [`Leadership`] has the loops.
 

@@ -21,15 +21,15 @@ impl Entries {
     }
 }
 
-/// The turn of a run during one pass. The run keeps the turn only if [`Ledger::begin`] is called before the claim is
-/// dropped.
+/// The turn of a run during one pass. The run keeps the turn only if [`Ledger::begin`] is called before the
+/// claim is dropped.
 pub(crate) struct Claim<'a> {
     ledger: &'a Ledger,
     uid: String,
 }
 
 impl Ledger {
-    /// Claims the turn of a run unless `check` fails. Nobody else can claim a turn meanwhile.
+    /// Claims the turn of a run unless `check` fails. No other run can claim a turn in the meantime.
     pub(crate) fn claim<E>(
         &self,
         uid: &str,
@@ -59,8 +59,8 @@ impl Ledger {
         active
     }
 
-    /// The end of the run has been written. Until the watch shows it, the run must not be started again. Returns whether
-    /// the run had the turn.
+    /// The end of the run has been written. Until the watch shows it, the run must not be started again.
+    /// Returns whether the run had the turn.
     pub(crate) fn end(&self, uid: &str) -> bool {
         let before = self.0.lock().0.insert(uid.to_owned(), Standing::Ended);
         before == Some(Standing::Active)

@@ -1,7 +1,7 @@
 //! The operator: reconciles `PerfRun` objects of a cluster.
 //!
-//! A pass over one run is a pipeline: observe → decide → apply → publish. Deciding takes values and returns values: no
-//! client, no clock, no environment.
+//! A pass over one run is a pipeline: observe → decide → apply → publish. Deciding takes values and returns
+//! values: no client, no clock, no environment.
 //!
 //! | module | subject |
 //! |---|---|

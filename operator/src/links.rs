@@ -1,5 +1,5 @@
-//! The state of a run's links according to the records of its trials: which networks were measured, and whether each
-//! was as configured the last time.
+//! The state of a run's links according to the records of its trials: which networks were measured, and
+//! whether each was as configured the last time.
 
 use std::{
     borrow::Cow,
@@ -36,7 +36,8 @@ impl Links {
         self.backends.extend(links.map(|link| link.backend.to_string()));
     }
 
-    /// Status, reason and message of the condition of a run with this number of networks. `None` if none was measured.
+    /// Status, reason and message of the condition of a run with this number of networks. `None` if none was
+    /// measured.
     pub(crate) fn condition(&self, of: usize) -> Option<(&'static str, &'static str, Cow<'static, str>)> {
         if self.networks.is_empty() {
             return None;

@@ -1,4 +1,5 @@
-//! Stage 1 of a pass: what is known of a run, from the watched objects and from this process. Makes no request.
+//! Stage 1 of a pass: what is known of a run, from the watched objects and from this process. Makes no
+//! request.
 
 pub(crate) mod pod;
 
@@ -129,8 +130,8 @@ fn turn<'a>(
     Ok(Some(claim))
 }
 
-/// How a run stands in the way of others. `None` if it does not: it has ended, is suspended or is being deleted, or the
-/// API server refuses its objects. `known` is what this process knows of the run.
+/// How a run stands in the way of others. `None` if it does not: it has ended, is suspended or is being
+/// deleted, or the API server refuses its objects. `known` is what this process knows of the run.
 fn standing(run: &PerfRun, known: Option<Standing>, has_pods: impl FnOnce() -> bool) -> Option<Standing> {
     let none = PerfRunStatus::default();
     let status = run.status.as_ref().unwrap_or(&none);

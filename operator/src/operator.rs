@@ -128,8 +128,8 @@ fn forever() -> ConstantBuilder {
     ConstantBuilder::default().with_delay(RETRY).without_max_times()
 }
 
-/// Whether any pod may set the sizes of TCP's windows, even in a namespace with Pod Security `baseline`. Some providers
-/// add a `+` to the minor version.
+/// Whether any pod may set the sizes of TCP's windows, even in a namespace with Pod Security `baseline`. Some
+/// providers add a `+` to the minor version.
 fn tcp_sysctls_are_safe(version: &Info) -> bool {
     let number = |text: &str| {
         let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
@@ -176,8 +176,8 @@ pub(crate) async fn reconcile_runs(
     let watched = context.clone();
     let mut listed = BTreeSet::new();
     let runs_seen = watch::<WatchedRun>(client, &args.watch_namespaces, watcher::Config::default())
-        // A deleted run is not reconciled, so that its conductor is stopped here. A run that was deleted during an outage of
-        // the watch has no event, but is missing in the next list.
+        // A deleted run is not reconciled, so that its conductor is stopped here. A run that was deleted
+        // during an outage of the watch has no event, but is missing in the next list.
         .inspect_ok(move |event| match event {
             watcher::Event::Init => listed.clear(),
             watcher::Event::InitApply(run) => listed.extend(run.uid()),

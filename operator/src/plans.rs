@@ -1,7 +1,7 @@
 //! Plans of runs. Each is made once, and kept only while it is needed.
 //!
-//! A run may wait for days beside a thousand others. Only the outline of its plan is kept, for its status; the plan is
-//! made again when the run may start. A run that has ended is not planned.
+//! A run may wait for days beside a thousand others. Only the outline of its plan is kept, for its status;
+//! the plan is made again when the run may start. A run that has ended is not planned.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -92,8 +92,8 @@ struct Entry {
 type Whole = Result<(Outline, Arc<Plan>), String>;
 
 impl Plans {
-    /// Plans a run, unless this generation of it has been planned before. Plans one run at a time, so that memory never
-    /// holds more than one plan that is not kept.
+    /// Plans a run, unless this generation of it has been planned before. Plans one run at a time, so that
+    /// memory never holds more than one plan that is not kept.
     pub(crate) fn plan(&self, uid: &str, run: &PerfRun, need: Need) -> Planned {
         let mut plans = self.lock();
         let generation = run.metadata.generation;

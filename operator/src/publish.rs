@@ -23,8 +23,8 @@ use crate::{
     watched::{Part, UnreadableRun},
 };
 
-/// The field manager that writes the condition of a run that cannot be read. It owns nothing else, so that its writes
-/// remove nothing from the status.
+/// The field manager that writes the condition of a run that cannot be read. It owns nothing else, so that
+/// its writes remove nothing from the status.
 const READER: &str = "perfrun-operator-reader";
 
 /// Why a status was not written.
@@ -50,7 +50,8 @@ pub(crate) enum Published {
     Conflict,
 }
 
-/// Writes the status of a run if it differs from the observed one, unless the run has changed in the meantime.
+/// Writes the status of a run if it differs from the observed one, unless the run has changed in the
+/// meantime.
 pub(crate) async fn publish(
     run: &PerfRun,
     identity: &Identity,
@@ -72,8 +73,8 @@ pub(crate) async fn publish(
     Ok(Published::Yes)
 }
 
-/// Reports that a run cannot be read. Of an unreadable spec by the condition Accepted, unless the run has ended; of an
-/// unreadable status, which is never written, by an event.
+/// Reports that a run cannot be read. Of an unreadable spec by the condition Accepted, unless the run has
+/// ended; of an unreadable status, which is never written, by an event.
 pub(crate) async fn report_unreadable(
     run: &UnreadableRun,
     reference: &ObjectReference,

@@ -85,8 +85,8 @@ pub(crate) enum Refusal {
     Final(Trouble),
 }
 
-/// Judges an error with which an object of this kind was not created in a namespace. `impairs` says whether the run's
-/// pods have link agents.
+/// Judges an error with which an object of this kind was not created in a namespace. `impairs` says whether
+/// the run's pods have link agents.
 pub(crate) fn refusal(error: &CallError, kind: &str, namespace: &str, impairs: bool) -> Refusal {
     let Some(answer) = error.answer() else {
         let message = format!("failed to create a {kind}: {error}");

@@ -1,5 +1,5 @@
-//! A run that shows whether the installation works: the custom resource, the operator, its node image, and the network
-//! between nodes.
+//! A run that shows whether the installation works: the custom resource, the operator, its node image, and
+//! the network between nodes.
 
 use std::time::Duration;
 

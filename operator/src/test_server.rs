@@ -289,7 +289,8 @@ impl State {
         (201, self.store(&path, call.body.clone()))
     }
 
-    /// Server-side apply of a status: the operator owns all of it, another manager only the conditions that it names.
+    /// Server-side apply of a status: the operator owns all of it, another manager only the conditions that
+    /// it names.
     fn patch_status(&mut self, call: &Call) -> (u16, Value) {
         let path = call.path.trim_end_matches("/status");
         let Some(mut object) = self.objects.get(path).cloned() else {

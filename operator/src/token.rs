@@ -1,5 +1,5 @@
-//! Tokens of runs. Each is derived from a key that only operators know and from the run's UID. An operator that takes over
-//! derives it again, so that operators need no right to read Secrets of runs.
+//! Tokens of runs. Each is derived from a key that only operators know and from the run's UID. An operator
+//! that takes over derives it again, so that operators need no right to read Secrets of runs.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! Objects of some namespaces as one watch.
 //!
-//! A watch covers one namespace or all of them. An operator that may see only some namespaces needs one watch for each.
-//! Their events are merged into those of a single watch, for a single store: a new list of one namespace must not make
-//! the store forget the objects of the others.
+//! A watch covers one namespace or all of them. An operator that may see only some namespaces needs one watch
+//! for each. Their events are merged into those of a single watch, for a single store: a new list of one
+//! namespace must not make the store forget the objects of the others.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,7 +1,8 @@
 //! A PerfRun as the operator watches it.
 //!
-//! The spec and the status are parsed separately. An object that this version cannot read must neither stop other runs
-//! nor lose its status: a status that another version wrote may be the only place that names the results.
+//! The spec and the status are parsed separately. An object that this version cannot read must neither stop
+//! other runs nor lose its status: a status that another version wrote may be the only place that names the
+//! results.
 
 use std::borrow::Cow;
 

@@ -1,8 +1,8 @@
 //! The pod of a node.
 //!
-//! A pod meets the restricted Pod Security Standard and has no service account token. It is not restarted in place: a
-//! node that ended has forgotten its trials and its clock, so that a new pod with another name replaces it. If the plan
-//! impairs links, a link agent runs beside the node, see [`link`].
+//! A pod meets the restricted Pod Security Standard and has no service account token. It is not restarted in
+//! place: a node that ended has forgotten its trials and its clock, so that a new pod with another name
+//! replaces it. If the plan impairs links, a link agent runs beside the node, see [`link`].
 
 mod link;
 
@@ -32,10 +32,11 @@ use crate::{decide::NewPod, names, observe::pod::NODE_CONTAINER};
 const USER: i64 = 65532;
 const TOKEN_FOLDER: &str = "/run/perfrun";
 const HOST: &str = "kubernetes.io/hostname";
-/// A pod on an unreachable Kubernetes node is given up after this time, instead of five minutes. Not sooner, because all
-/// Kubernetes nodes count as unreachable for a few seconds after an outage of the API server.
+/// A pod on an unreachable Kubernetes node is given up after this time, instead of five minutes. Not sooner,
+/// because all Kubernetes nodes count as unreachable for a few seconds after an outage of the API server.
 const LOST_AFTER_SECONDS: i64 = 30;
-/// A node that is stopped waits up to three seconds for its outcomes to be collected, and then for a last scrape.
+/// A node that is stopped waits up to three seconds for its outcomes to be collected, and then for a last
+/// scrape.
 const STOP_WITHIN_SECONDS: i64 = 5 + LONGEST_WAIT.as_secs().cast_signed();
 
 /// Builds the pod of a node.
@@ -89,8 +90,9 @@ pub(crate) fn pod(run: &Identity, spec: &PerfRunSpec, plan: &Plan, new: &NewPod,
                 sysctls: link::sysctls(plan, site),
                 ..PodSecurityContext::default()
             }),
-            // Process 1 of a namespace misses a SIGTERM that comes before it handles it, for example in a pod that is deleted while
-            // it starts, and would stay for the whole grace period. In a namespace of the pod, the node is not process 1.
+            // Process 1 of a namespace misses a SIGTERM that comes before it handles it, for example in a pod
+            // that is deleted while it starts, and would stay for the whole grace period. In a namespace of
+            // the pod, the node is not process 1.
             share_process_namespace: Some(true),
             termination_grace_period_seconds: Some(STOP_WITHIN_SECONDS),
             tolerations: Some(tolerations(settings)),
@@ -102,7 +104,8 @@ pub(crate) fn pod(run: &Identity, spec: &PerfRunSpec, plan: &Plan, new: &NewPod,
     }
 }
 
-/// The secrets of the template and of the site. Each name only once, because the API server merges them by name.
+/// The secrets of the template and of the site. Each name only once, because the API server merges them by
+/// name.
 fn pull_secrets(settings: &PodSettings, site: &Site) -> Vec<LocalObjectReference> {
     let site = site
         .pull_secrets
@@ -216,7 +219,8 @@ fn named_port(name: &str, port: u16) -> ContainerPort {
     }
 }
 
-/// Settings of both programs of a pod. They are variables and not arguments, because older images do not know all of them.
+/// Settings of both programs of a pod. They are variables and not arguments, because older images do not know
+/// all of them.
 fn environment(run: &Identity, node: &str, metrics_port: u16) -> [EnvVar; 7] {
     let listen_ip = EnvVar {
         name: "PERFRUN_LISTEN_IP".to_owned(),
@@ -257,8 +261,9 @@ fn token_mount() -> VolumeMount {
     }
 }
 
-/// The resources of a node without any in its template. They are small enough for small clusters. Yet any request lifts
-/// the pod out of the class `BestEffort`, whose share of a busy processor is a fiftieth of this one.
+/// The resources of a node without any in its template. They are small enough for small clusters. Yet any
+/// request lifts the pod out of the class `BestEffort`, whose share of a busy processor is a fiftieth of this
+/// one.
 fn modest() -> ResourceRequirements {
     let request = |name: &str, amount: &str| (name.to_owned(), Quantity(amount.to_owned()));
     ResourceRequirements {
@@ -353,8 +358,8 @@ fn pods_of(run: &Identity, role: Option<Role>) -> LabelSelector {
     }
 }
 
-/// The constraints of the template, and one that spreads clients over all Kubernetes nodes. The template's wins if both
-/// have the same topology key and action, by which the API server merges them.
+/// The constraints of the template, and one that spreads clients over all Kubernetes nodes. The template's
+/// wins if both have the same topology key and action, by which the API server merges them.
 fn spread(
     run: &Identity,
     spec: &PerfRunSpec,
@@ -382,7 +387,8 @@ fn spread(
     all
 }
 
-/// The tolerations of the template, and a short wait for unreachable Kubernetes nodes unless the template sets one.
+/// The tolerations of the template, and a short wait for unreachable Kubernetes nodes unless the template
+/// sets one.
 fn tolerations(settings: &PodSettings) -> Vec<Toleration> {
     let mut all = settings.tolerations.clone();
     for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {

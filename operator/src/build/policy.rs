@@ -1,6 +1,6 @@
-//! The NetworkPolicy of a run. Its nodes accept connections from one another, and on the control ports of nodes and link
-//! agents from operators only. On a network that does not enforce policies, the token still keeps others out. Metrics are
-//! open to everybody, because the operator does not know where scrapers run.
+//! The NetworkPolicy of a run. Its nodes accept connections from one another, and on the control ports of
+//! nodes and link agents from operators only. On a network that does not enforce policies, the token still
+//! keeps others out. Metrics are open to everybody, because the operator does not know where scrapers run.
 
 use k8s_openapi::{
     api::networking::v1::{
@@ -20,8 +20,8 @@ const _: () = assert!(LINK_PORT == CONTROL_PORT + 1 && METRICS_PORT == LINK_METR
 /// The label that every namespace has: its name.
 const NAMESPACE_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// Builds the policy. `operators` is the namespace of the operators' pods. `None` if calls come through the API server,
-/// whose address is not a pod's; then only the token protects the control ports.
+/// Builds the policy. `operators` is the namespace of the operators' pods. `None` if calls come through the
+/// API server, whose address is not a pod's; then only the token protects the control ports.
 pub(crate) fn policy(run: &Identity, operators: Option<&str>) -> NetworkPolicy {
     let control = NetworkPolicyIngressRule {
         from: operators.map(|namespace| {

@@ -1,9 +1,9 @@
-//! Keeps a run's records in ConfigMaps while the run is in progress, in few and growing steps: the number of requests to
-//! the API server grows with the logarithm of the run's duration, and not with its trials.
+//! Keeps a run's records in ConfigMaps while the run is in progress, in few and growing steps: the number of
+//! requests to the API server grows with the logarithm of the run's duration, and not with its trials.
 //!
-//! Until a record is in a ConfigMap it is in two other places, here and in its nodes, which forget a trial only
-//! afterwards. ConfigMaps are created and never changed: of two operators that both believe to lead, neither overwrites
-//! records of the other. A record that is kept twice counts once.
+//! Until a record is in a ConfigMap it is in two other places, here and in its nodes, which forget a trial
+//! only afterwards. ConfigMaps are created and never changed: of two operators that both believe to lead,
+//! neither overwrites records of the other. A record that is kept twice counts once.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -43,7 +43,8 @@ const FLUSH_SHARE: u32 = 4;
 const FLUSH_BYTES: usize = 4 << 20;
 /// This number of records is flushed regardless of the time: nodes hold four times as many at most.
 const FLUSH_RECORDS: usize = 256;
-/// Pause between two reports of progress at first. Later it is a share of the time since the journal was opened.
+/// Pause between two reports of progress at first. Later it is a share of the time since the journal was
+/// opened.
 const REPORT_FIRST: Duration = Duration::from_secs(1);
 const REPORT_SHARE: u32 = 20;
 const REPORT_LAST: Duration = Duration::from_secs(30);
@@ -74,11 +75,11 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal of a run as the previous conductor left it. Waits for the API server until the run is over or
-    /// is cancelled. The error says why the journal could not be read.
+    /// Opens the journal of a run as the previous conductor left it. Waits for the API server until the run
+    /// is over or is cancelled. The error says why the journal could not be read.
     ///
-    /// A part that cannot be read is left out, with an event: another version or a person changed it. Its trials are
-    /// measured again, which costs less than the run, and no number of the results depends on it.
+    /// A part that cannot be read is left out, with an event: another version or a person changed it. Its
+    /// trials are measured again, which costs less than the run, and no number of the results depends on it.
     pub(super) async fn open(
         job: &Job,
         shared: Arc<Shared>,
@@ -147,7 +148,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Whether it is time to keep records. A failed trial is kept immediately, because lost nodes no longer have it.
+    /// Whether it is time to keep records. A failed trial is kept immediately, because lost nodes no longer
+    /// have it.
     fn is_due(&self, record: &TrialRecord) -> bool {
         record.failure.is_some()
             || self.pending_bytes >= FLUSH_BYTES

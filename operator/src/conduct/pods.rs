@@ -24,7 +24,8 @@ use crate::{
 /// Pause between two checks of the watched pods.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How long pods may be unready at the start: after an outage of the API server, until their Kubernetes nodes report.
+/// How long pods may be unready at the start: after an outage of the API server, until their Kubernetes nodes
+/// report.
 const SETTLES_WITHIN: Duration = Duration::from_secs(60);
 
 /// Pause between two attempts to delete a lost pod.

@@ -1,7 +1,7 @@
 //! The state and the results of all runs that the API server has.
 //!
-//! Only the operator that leads exports them, so that no two operators export the same. The pods of a short run may be
-//! gone before anybody scrapes them; these metrics stay.
+//! Only the operator that leads exports them, so that no two operators export the same. The pods of a short
+//! run may be gone before anybody scrapes them; these metrics stay.
 
 use std::{
     cmp::Reverse,
@@ -26,7 +26,7 @@ use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 
 use crate::{status, watched::WatchedRun};
 
-/// The largest number of exported rows and cells, about ten megabytes of text. Those of the latest runs come first.
+/// The largest number of exported rows and cells, about 10 MiB of text. Those of the latest runs come first.
 const MOST_ROWS: usize = 10_000;
 
 /// Exports runs as they are at the time of a scrape.
@@ -88,8 +88,8 @@ fn by_phase(runs: &[RunView]) -> impl Iterator<Item = ([(&'static str, String); 
         .map(|(phase, count)| ([("phase", phase)], count.into()))
 }
 
-/// All runs, the latest first. If there are more than `most` rows, the results of the oldest runs are left out and those
-/// runs are not planned. Returns the number of runs without results.
+/// All runs, the latest first. If there are more than `most` rows, the results of the oldest runs are left
+/// out and those runs are not planned. Returns the number of runs without results.
 fn views(mut runs: Vec<&PerfRun>, most: usize, known: &mut KnownCells) -> (Vec<RunView>, usize) {
     let started = |run: &PerfRun| run.status.as_ref()?.start_time.as_ref().map(|time| time.0);
     runs.sort_by_key(|run| Reverse(started(run).unwrap_or(Timestamp::MAX)));
@@ -108,7 +108,8 @@ fn views(mut runs: Vec<&PerfRun>, most: usize, known: &mut KnownCells) -> (Vec<R
     (views, left_out)
 }
 
-/// The number of rows and cells of a run's results, estimated from the number of its trials instead of planning it.
+/// The number of rows and cells of a run's results, estimated from the number of its trials instead of
+/// planning it.
 fn rows_of(run: &PerfRun, status: &PerfRunStatus) -> usize {
     let rounds = u64::from(run.spec.iterations) + u64::from(run.spec.warmup);
     let cells = match status.completion_time {
@@ -118,13 +119,15 @@ fn rows_of(run: &PerfRun, status: &PerfRunStatus) -> usize {
     status.summary.len() + usize::try_from(cells).unwrap_or(usize::MAX)
 }
 
-/// Cells of runs that have ended, by the runs' UIDs. Labels of results need them, because rows of a status name a cell
-/// only by its id. They are planned when results are first exported, and kept as long as they are exported.
+/// Cells of runs that have ended, by the runs' UIDs. Labels of results need them, because rows of a status
+/// name a cell only by its id. They are planned when results are first exported, and kept as long as they are
+/// exported.
 #[derive(Default)]
 struct KnownCells(HashMap<String, (Option<i64>, Arc<[Cell]>)>);
 
 impl KnownCells {
-    /// The cells of a run, from `known` if this generation of the run has been planned. No cells if the run has not ended.
+    /// The cells of a run, from `known` if this generation of the run has been planned. No cells if the run
+    /// has not ended.
     fn take(&mut self, run: &PerfRun, known: &mut Self) -> Arc<[Cell]> {
         let has_planned =
             |status: &PerfRunStatus| status.completion_time.is_some() && status.trials.total > 0;

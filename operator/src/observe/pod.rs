@@ -58,7 +58,8 @@ impl NodePod {
     }
 }
 
-/// Whether a pod belongs to the run with this name and UID. A deleted run of the same name may have left pods behind.
+/// Whether a pod belongs to the run with this name and UID. A deleted run of the same name may have left pods
+/// behind.
 pub(crate) fn is_of(pod: &Pod, namespace: &str, run: &str, uid: &str) -> bool {
     pod.namespace().as_deref() == Some(namespace)
         && pod.labels().get(RUN_LABEL).is_some_and(|label| label == run)
@@ -140,7 +141,8 @@ fn stuck(container: &ContainerStatus, crashed: &'static str) -> Option<(&'static
         }
         _ => return None,
     };
-    // The kubelet's message about a crash has the time of the next attempt, the program's last words have the cause.
+    // The kubelet's message about a crash has the time of the next attempt, the program's last words have the
+    // cause.
     let last = container
         .last_state
         .as_ref()

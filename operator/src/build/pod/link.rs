@@ -1,8 +1,8 @@
-//! The link agent beside a node. It is a separate container, so that the node needs no capability, and the cost of an
-//! impaired link is not charged to the stack under test.
+//! The link agent beside a node. It is a separate container, so that the node needs no capability, and the
+//! cost of an impaired link is not charged to the stack under test.
 //!
-//! The agent starts before the node and ends after it (a native sidecar). Unlike a node it is restarted in place: its
-//! configuration is in a file that outlives it, and it applies that file before it answers.
+//! The agent starts before the node and ends after it (a native sidecar). Unlike a node it is restarted in
+//! place: its configuration is in a file that outlives it, and it applies that file before it answers.
 
 use k8s_openapi::{
     api::core::v1::{
@@ -107,8 +107,8 @@ pub(super) fn volume(plan: &Plan) -> Option<Volume> {
     })
 }
 
-/// TCP windows that fill the links, if pods may set them. The defaults of Linux are 6 and 4 MiB at most, which limits a
-/// connection to about 0.5 Gbit/s at 50 ms.
+/// TCP windows that fill the links, if pods may set them. The defaults of Linux are 6 and 4 MiB at most,
+/// which limits a connection to about 0.5 Gbit/s at 50 ms.
 pub(super) fn sysctls(plan: &Plan, site: &Site) -> Option<Vec<Sysctl>> {
     let most = plan.tcp_window_bytes().filter(|_| site.tcp_sysctls)?;
     let windows = |name: &str, default: u32| Sysctl {
