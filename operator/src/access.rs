@@ -5,11 +5,11 @@ use std::net::{IpAddr, SocketAddr};
 
 use async_trait::async_trait;
 use kube::{Client, client::Body};
-use perfrun_api::node::TOKEN_HEADER;
 use perfrun_conductor::{
     AgentClient, NodeClient,
     client::{BoxError, Request, Response, Transport},
 };
+use perfrun_contract::node::TOKEN_HEADER;
 
 use crate::args::NodeAccess;
 

@@ -15,9 +15,9 @@ use kube::{
 };
 use perfrun_api::{
     cluster::{MANAGER, RUN_LABEL},
-    plan::Plan,
     spec::PerfRun,
 };
+use perfrun_contract::plan::Plan;
 use serde::{Serialize, de::DeserializeOwned};
 use strum::IntoStaticStr;
 use thiserror::Error;

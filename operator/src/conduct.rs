@@ -3,9 +3,9 @@
 //! A task that is dropped, with its process or because leadership was lost, leaves its nodes as they are. The
 //! operator that takes over finds every trial at the nodes or in the journal, and resumes the run.
 
+mod account;
 mod journal;
 mod pods;
-mod tally;
 
 use std::{
     any::Any,
@@ -24,11 +24,15 @@ use kube::{
 };
 use parking_lot::Mutex;
 use perfrun_api::{
-    plan::Plan,
-    results::{Environment, Isolation, Results, RunState, SCHEMA_VERSION},
+    results::{Results, SCHEMA_VERSION},
     spec::PerfRunSpec,
 };
-use perfrun_conductor::{Cause, Conductor, Event, Options, RunEnd, RunId};
+use perfrun_conductor::{Conductor, Event, Options, RunEnd, RunId};
+use perfrun_contract::{
+    plan::Plan,
+    run::{Cause, Environment, Isolation, RunState},
+    tally::{Tally, Verdict},
+};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -57,10 +61,10 @@ struct Handle {
 }
 
 /// What the task of a conductor and the reconciler of its run share.
-type Shared = Mutex<State>;
+pub(crate) type Shared = Mutex<State>;
 
 #[derive(Default)]
-struct State {
+pub(crate) struct State {
     progress: Progress,
     end: Option<End>,
     lost_on: BTreeMap<String, String>,
@@ -231,8 +235,8 @@ async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) -> Ru
         false => cancel.run_until_cancelled(nodes.contacts()).await,
     };
     let end = match contacts {
-        None => stopped(RunState::Interrupted, None, None),
-        Some(Err(why)) => stopped(RunState::Failed, Some(Cause::NodeNotReady), Some(why)),
+        None => RunEnd::interrupted(),
+        Some(Err(why)) => RunEnd::failed(Cause::NodeNotReady, why),
         Some(Ok(contacts)) => {
             let run = job.run.label();
             let conductor = Conductor {
@@ -243,7 +247,7 @@ async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) -> Ru
                     run_id: job.run.uid.parse().unwrap_or_else(|_| RunId::random()),
                     already: journal.records().to_vec(),
                     elapsed: job.elapsed(),
-                    ..Options::new(job.spec.timeouts.clone())
+                    ..Options::new(job.spec.timeouts.limits())
                 },
                 sink: &mut journal,
                 spares: &nodes,
@@ -254,30 +258,18 @@ async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) -> Ru
         }
     };
     let outcome = keep_results(&job, journal, end).await;
-    tracing::info!(run = job.run.label(), state = %outcome.state, reason = outcome.reason, "run ended");
+    let Verdict { reason, message, .. } = &outcome.verdict;
+    tracing::info!(run = job.run.label(), %reason, message, "run ended");
     outcome
-}
-
-/// The end of a run without any trial by this conductor.
-fn stopped(state: RunState, cause: Option<Cause>, reason: Option<String>) -> RunEnd {
-    RunEnd {
-        state,
-        cause,
-        reason,
-        nodes: BTreeMap::new(),
-    }
 }
 
 /// The outcome of a run whose journal could not be opened.
 fn without_records(job: &Job, why: String) -> RunOutcome {
     tracing::warn!(run = job.run.label(), why, "run ended without its records");
+    let cause = Some(Cause::RecordNotKept);
     RunOutcome {
-        state: RunState::Failed,
-        cause: Some(Cause::RecordNotKept),
-        reason: Some(why),
+        verdict: Tally::of(&job.plan, []).verdict(RunState::Failed, cause, Some(&why)),
         progress: job.progress.clone(),
-        failures: BTreeMap::new(),
-        first_failure: None,
         summary: vec![],
         results: vec![],
     }
@@ -291,13 +283,18 @@ async fn keep_results(job: &Job, journal: Journal, end: RunEnd) -> RunOutcome {
         reason,
         nodes,
     } = end;
+    let account = journal.account();
+    let progress = account.progress();
+    let trials = account.trials().clone();
+    let verdict = trials.verdict(state, cause, reason.as_deref());
     let results = Results {
         schema_version: SCHEMA_VERSION,
         name: job.run.name.clone(),
         started: job.since,
         ended: (job.clock)(),
         state,
-        reason: reason.clone(),
+        reason,
+        verdict: Some(verdict.clone()),
         spec: job.spec.clone(),
         plan: Plan::clone(&job.plan),
         environment: Environment {
@@ -309,26 +306,21 @@ async fn keep_results(job: &Job, journal: Journal, end: RunEnd) -> RunOutcome {
         summary: perfrun_report::summarize(&job.plan, journal.records()),
         trials: vec![],
     };
-    let tally = journal.tally();
-    let mut outcome = RunOutcome {
-        state,
-        cause,
-        reason,
-        progress: tally.progress(),
-        failures: tally.failures(),
-        first_failure: tally.first_failure(),
-        summary: results.summary.clone(),
-        results: vec![],
-    };
-    match journal.close(results).await {
-        Ok(names) => outcome.results = names,
+    let summary = results.summary.clone();
+    let (verdict, results) = match journal.close(results).await {
+        Ok(names) => (verdict, names),
         Err(error) => {
-            outcome.state = RunState::Failed;
-            outcome.cause = Some(Cause::RecordNotKept);
-            outcome.reason = Some(format!("the results could not be kept: {error}"));
+            let why = format!("the results could not be kept: {error}");
+            let cause = Some(Cause::RecordNotKept);
+            (trials.verdict(RunState::Failed, cause, Some(&why)), vec![])
         }
+    };
+    RunOutcome {
+        verdict,
+        progress,
+        summary,
+        results,
     }
-    outcome
 }
 
 fn log(run: &str, event: Event<'_>) {
@@ -358,4 +350,4 @@ fn log(run: &str, event: Event<'_>) {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

@@ -5,18 +5,21 @@ use std::{collections::BTreeMap, time::Duration};
 use jiff::{SignedDuration, Timestamp};
 use perfrun_api::{
     cluster::condition,
-    node::Reason,
+    spec::{PerfRunSpec, PerfRunStatus},
+};
+use perfrun_contract::{
+    node::Role,
     plan::{Plan, PlannedNode},
-    results::RunState,
-    spec::{PerfRunSpec, PerfRunStatus, Phase},
+    run::Phase,
+    tally::EndReason,
 };
 
 use crate::{
-    links::{Links, NOT_EFFECTIVE},
+    links::Links,
     observe::pod::{NodePod, PodState},
     plans::Planned,
     refusal::{REFUSALS, Refusal},
-    stage::{Counts, Progress, RunOutcome, Stage, Trouble},
+    stage::{Progress, RunOutcome, Stage, Trouble},
     status,
 };
 
@@ -208,7 +211,7 @@ pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
         Planned::Whole(_, plan) => plan,
     };
     match &inputs.conductor {
-        ConductorState::Ended(outcome) => ended(plan, outcome),
+        ConductorState::Ended(outcome) => ended(outcome),
         ConductorState::Running(progress) => Decision {
             command: if spec.cancel {
                 Command::Cancel
@@ -221,7 +224,7 @@ pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
             ..Decision::new(Stage::Running(progress.clone()))
         },
         ConductorState::Panicked { times, message } if *times >= PANICS_MAX => Decision::end(
-            "Internal",
+            EndReason::Internal.into(),
             format!("the conductor panicked {times} times, which is a fault of perfrun: {message}"),
         ),
         ConductorState::Panicked { .. } | ConductorState::None => match inputs.running_since() {
@@ -230,7 +233,7 @@ pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
                 ..Decision::new(Stage::Running(last_progress(inputs.status)))
             },
             Some(_) => take_over(plan, inputs),
-            None if spec.cancel => Decision::end("Cancelled", "cancelled before it started"),
+            None if spec.cancel => Decision::end(EndReason::Cancelled.into(), "cancelled before it started"),
             None => begin(plan, inputs),
         },
     }
@@ -282,37 +285,11 @@ fn over(inputs: &Inputs<'_>) -> Decision {
 }
 
 /// The conductor's end is the run's.
-fn ended(plan: &Plan, outcome: &RunOutcome) -> Decision {
-    let Counts { completed, failed } = outcome.progress.counts;
-    let total = plan.trials.len();
-    let (reason, message): (&'static str, _) = match (outcome.state, outcome.cause) {
-        (RunState::Complete, _) if failed == 0 => ("Succeeded", format!("all {total} trials were measured")),
-        (RunState::Complete, _) => {
-            let reason = match outcome.failures.keys().collect::<Vec<_>>()[..] {
-                [Reason::Timeout] => "TrialTimeout",
-                [Reason::NodeLost] => "NodeLost",
-                [Reason::ImpairmentNotEffective] => NOT_EFFECTIVE,
-                _ => "TrialsFailed",
-            };
-            let first = outcome.first_failure.as_deref().unwrap_or_default();
-            (
-                reason,
-                format!("{failed} of {total} trials failed; the first: {first}"),
-            )
-        }
-        (RunState::Interrupted, _) => (
-            "Cancelled",
-            format!("cancelled after {completed} of {total} trials"),
-        ),
-        (RunState::Failed, cause) => {
-            let why = outcome.reason.as_deref().unwrap_or("for an unknown reason");
-            let why = format!("{why}; {completed} of {total} trials were measured");
-            (cause.map_or("Internal", Into::into), why)
-        }
-    };
+fn ended(outcome: &RunOutcome) -> Decision {
+    let verdict = &outcome.verdict;
     Decision::new(Stage::Ended {
-        reason,
-        message,
+        reason: verdict.reason.into(),
+        message: verdict.message.clone(),
         outcome: Some(Box::new(outcome.clone())),
     })
 }
@@ -436,17 +413,14 @@ fn missing(plan: &Plan, inputs: &Inputs<'_>) -> Vec<NewPod> {
         .filter(|node| alive(&inputs.pods, &node.name).is_none())
         .map(new)
         .collect();
-    missing.sort_by_key(|pod| pod.node.role == perfrun_api::plan::Role::Client);
+    missing.sort_by_key(|pod| pod.node.role == Role::Client);
     missing
 }
 
 /// The progress in the status. A conductor that resumes the run reports newer.
 pub(crate) fn last_progress(status: &PerfRunStatus) -> Progress {
     Progress {
-        counts: Counts {
-            completed: status.trials.completed,
-            failed: status.trials.failed,
-        },
+        counts: status::counts(status),
         links: Links::default(),
     }
 }

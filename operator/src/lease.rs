@@ -79,7 +79,8 @@ impl Leadership {
             return;
         };
         let name = &self.claim.name;
-        let released = self.api.replace(name, &PostParams::default(), &lease);
+        let params = PostParams::default();
+        let released = self.api.replace(name, &params, &lease);
         let error = match timeout(GIVE_UP, released).await {
             Ok(Ok(_)) => return,
             Ok(Err(error)) => CallError::Api(error),
@@ -110,9 +111,7 @@ impl Leadership {
                     Ok(Attempt::Leads)
                 }
                 // Another operator was faster.
-                Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {
-                    Ok(Attempt::Lost)
-                }
+                Err(kube::Error::Api(status)) if status.code == 409 => Ok(Attempt::Lost),
                 Err(error) => Err(error),
             }
         };

@@ -6,7 +6,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use perfrun_api::{node::Reason, results::TrialRecord};
+use perfrun_contract::{node::Reason, record::TrialRecord};
 
 /// Reason of the condition about links that are as configured.
 pub(crate) const AS_CONFIGURED: &str = "AsConfigured";
@@ -65,15 +65,14 @@ impl Links {
 
 #[cfg(test)]
 mod tests {
-    use perfrun_api::{
-        node::Measured,
-        plan::Role,
-        results::{LinkCheck, LinkRecord, NodeRecord, TrialFailure},
+    use perfrun_contract::{
+        node::{Measured, Role},
+        record::{LinkCheck, LinkRecord, NodeRecord, TrialFailure},
     };
     use perfrun_link::{Kind, Mode};
+    use perfrun_test_kit::records::{completed, failed};
 
     use super::*;
-    use crate::conduct::tests::record;
 
     #[test]
     fn networks_are_counted_as_they_are_measured() {
@@ -90,8 +89,8 @@ mod tests {
             )
         );
         links.add("wan", &measured("wan", None));
-        links.add("wan", &record("c1.i1", 0, None));
-        links.add("wan", &record("c1.i2", 0, Some(Reason::Timeout)));
+        links.add("wan", &completed("c1.i1"));
+        links.add("wan", &failed("c1.i2", Reason::Timeout));
         assert!(links.condition(2).unwrap().2.starts_with("2 of 2"));
     }
 
@@ -137,7 +136,7 @@ mod tests {
             )
         );
         // Not measured again, and not to be used.
-        links.add("wan", &record("c1.i0", 0, Some(Reason::ImpairmentNotEffective)));
+        links.add("wan", &failed("c1.i0", Reason::ImpairmentNotEffective));
         assert_eq!(links.condition(2).unwrap().0, "False");
         links.add("wan", &measured("wan", None));
         assert_eq!(links.condition(2).unwrap().0, "True");
@@ -156,7 +155,7 @@ mod tests {
                 reason: Reason::ImpairmentNotEffective,
                 message: message.to_owned(),
             }),
-            ..record("c1.i0", 0, None)
+            ..completed("c1.i0")
         }
     }
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use kube::runtime::reflector::Store;
-use perfrun_api::metrics::operator;
+use perfrun_contract::metrics::operator;
 use perfrun_metrics::Described;
 use prometheus_client::{
     encoding::EncodeLabelSet,

@@ -9,10 +9,8 @@ use std::{
 };
 
 use parking_lot::{Mutex, MutexGuard};
-use perfrun_api::{
-    plan::{Plan, plan},
-    spec::PerfRun,
-};
+use perfrun_api::{planning::plan, spec::PerfRun};
+use perfrun_contract::plan::Plan;
 
 use crate::{decide::Need, stage::Trouble};
 

@@ -107,7 +107,7 @@ pub(crate) fn refusal(error: &CallError, kind: &str, namespace: &str, impairs: b
         return Refusal::Final(Trouble::new(UNSUPPORTED, message));
     }
     let reason = match answer.code {
-        400..=428 | 430..=499 if is_pod => POD_REFUSED,
+        400..=408 | 410..=428 | 430..=499 if is_pod => POD_REFUSED,
         _ => API_SERVER_REFUSES,
     };
     let trouble = Trouble::new(reason, format!("the API server refuses the run's {kind}: {text}"));
@@ -123,7 +123,7 @@ pub(crate) fn refusal(error: &CallError, kind: &str, namespace: &str, impairs: b
 #[cfg(test)]
 mod tests {
     use kube::core::Status;
-    use perfrun_conductor::Cause;
+    use perfrun_contract::tally::EndReason;
 
     use super::*;
 
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn the_reason_is_that_of_the_conductor() {
-        assert_eq!(<&str>::from(Cause::ImpairmentUnsupported), UNSUPPORTED);
+        assert_eq!(<&str>::from(EndReason::ImpairmentUnsupported), UNSUPPORTED);
     }
 
     fn reason(refusal: &Refusal) -> &'static str {

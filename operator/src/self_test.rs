@@ -8,11 +8,8 @@ use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ObjectMeta, PostParams},
 };
-use perfrun_api::{
-    cluster::condition::COMPLETE,
-    document,
-    spec::{PerfRun, Phase},
-};
+use perfrun_api::{cluster::condition::COMPLETE, document, spec::PerfRun};
+use perfrun_contract::run::Phase;
 use tokio::time::{Instant, sleep};
 
 use crate::{args::SelfTest, operator::stop_signal, status};
@@ -122,7 +119,7 @@ mod tests {
         let run = tiny().unwrap();
         assert_eq!(run.metadata.name, None);
         assert_eq!(run.metadata.generate_name.as_deref(), Some("self-test-"));
-        assert_eq!(perfrun_api::plan::plan(&run.spec).unwrap().trials.len(), 1);
+        assert_eq!(perfrun_api::planning::plan(&run.spec).unwrap().trials.len(), 1);
     }
 
     #[test]

@@ -1,12 +1,9 @@
 //! Where a run stands: the values that a decision is made of and that the status is written from.
 
-use std::collections::BTreeMap;
-
-use perfrun_api::{
-    node::Reason,
-    results::{RunState, SummaryRow},
+use perfrun_contract::{
+    summary::SummaryRow,
+    tally::{Counts, Verdict},
 };
-use perfrun_conductor::Cause;
 
 use crate::links::Links;
 
@@ -63,26 +60,11 @@ pub(crate) struct Progress {
     pub(crate) links: Links,
 }
 
-/// How many trials have ended. The last attempt at each counts.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Counts {
-    pub(crate) completed: u32,
-    pub(crate) failed: u32,
-}
-
 /// How a run's conductor ended.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RunOutcome {
-    pub(crate) state: RunState,
-    /// Why not every trial was run. `None` if all were, or if the run was cancelled.
-    pub(crate) cause: Option<Cause>,
-    /// The explanation of `cause`, for people.
-    pub(crate) reason: Option<String>,
+    pub(crate) verdict: Verdict,
     pub(crate) progress: Progress,
-    /// How many trials failed, by reason.
-    pub(crate) failures: BTreeMap<Reason, u32>,
-    /// The message of the first failed trial.
-    pub(crate) first_failure: Option<String>,
     pub(crate) summary: Vec<SummaryRow>,
     /// Names of the ConfigMaps with the results, in order.
     pub(crate) results: Vec<String>,

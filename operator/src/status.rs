@@ -7,15 +7,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::runtime::events::{Event, EventType};
 use perfrun_api::{
     cluster::condition::{ACCEPTED, COMPLETE, LINKS_VERIFIED, PROVISIONED, RUNNING},
-    results::{Metric, SummaryRow},
-    spec::{PerfRunStatus, Phase, TrialCounts},
+    spec::{PerfRunStatus, TrialCounts},
 };
+use perfrun_contract::{record::Metric, run::Phase, summary::SummaryRow, tally::Counts};
 
 use crate::{
     links::{AS_CONFIGURED, NOT_EFFECTIVE},
     plans::Outline,
     refusal::UNSUPPORTED,
-    stage::{Counts, Progress, Stage},
+    stage::{Progress, Stage},
 };
 
 /// The largest number of rows in `status.summary`: an object of the API server holds some hundred KiB.
@@ -241,24 +241,36 @@ fn phase(conditions: &[Condition]) -> Phase {
 }
 
 fn trials(outline: &Outline, previous: &PerfRunStatus, stage: &Stage) -> TrialCounts {
-    let Counts { completed, failed } = match stage {
+    let counts = match stage {
         Stage::Running(progress) => progress.counts,
         Stage::Ended {
             outcome: Some(outcome),
             ..
         } => outcome.progress.counts,
-        _ => Counts {
-            completed: previous.trials.completed,
-            failed: previous.trials.failed,
-        },
+        _ => counts(previous),
     };
-    let total = u32::try_from(outline.trials).unwrap_or(u32::MAX);
+    let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     TrialCounts {
+        total: number(outline.trials),
+        completed: number(counts.completed),
+        failed: number(counts.failed),
+        skipped: number(outline.skipped),
+        progress: format!("{}/{}", counts.ended(), outline.trials),
+    }
+}
+
+/// The numbers of trials that a status has.
+pub(crate) fn counts(status: &PerfRunStatus) -> Counts {
+    let TrialCounts {
         total,
         completed,
         failed,
-        skipped: u32::try_from(outline.skipped).unwrap_or(u32::MAX),
-        progress: format!("{}/{total}", completed + failed),
+        ..
+    } = status.trials;
+    Counts {
+        planned: total as usize,
+        completed: completed as usize,
+        failed: failed as usize,
     }
 }
 

@@ -114,11 +114,6 @@ impl TestServer {
         });
     }
 
-    /// Forgets the script.
-    pub(crate) fn recover(&self) {
-        self.0.lock().script.clear();
-    }
-
     /// Stores an object, as another client would.
     pub(crate) fn put(&self, path: &str, object: Value) {
         self.0.lock().store(path, object);
@@ -239,6 +234,16 @@ impl State {
 
     fn watch(&mut self, call: &Call) -> Response<Body> {
         let (sender, receiver) = mpsc::unbounded_channel();
+        // What has changed since the version that the client has.
+        let mut parameters = call.query.split('&');
+        let since = parameters.find_map(|parameter| parameter.strip_prefix("resourceVersion="));
+        let since: u64 = since.and_then(|version| version.parse().ok()).unwrap_or(0);
+        for (_, object) in self.objects.iter().filter(|(path, _)| is_in(&call.path, path)) {
+            let version = object["metadata"]["resourceVersion"].as_str();
+            if version.is_some_and(|version| version.parse::<u64>().unwrap() > since) {
+                let _ = sender.send(json!({"type": "MODIFIED", "object": object}));
+            }
+        }
         self.watches.push((call.path.clone(), sender));
         let lines = stream::unfold(receiver, async |mut receiver: mpsc::UnboundedReceiver<Value>| {
             let event = receiver.recv().await?;

@@ -177,11 +177,16 @@ mod tests {
     fn a_phase_of_another_version_makes_only_the_status_unreadable() {
         let complete = json!({"type": "Complete", "status": "True", "reason": "Succeeded", "message": "",
             "lastTransitionTime": "2026-01-01T00:00:00Z"});
-        let status = json!({"phase": "Hibernating", "conditions": [complete, {"type": 42}]});
-        let run = unreadable(watched(json!({"workload": {"ping": {}}}), status));
-        assert_eq!((run.part, run.conditions.len()), (Part::Status, 1));
-        assert!(run.has_ended());
-        assert!(run.error.contains("Hibernating"), "{}", run.error);
+        for (phase, conditions, error) in [
+            ("Hibernating", json!([complete]), "Hibernating"),
+            ("Succeeded", json!([complete, {"type": 42}]), "42"),
+        ] {
+            let status = json!({"phase": phase, "conditions": conditions});
+            let run = unreadable(watched(json!({"workload": {"ping": {}}}), status));
+            assert_eq!((run.part, run.conditions.len()), (Part::Status, 1));
+            assert!(run.has_ended());
+            assert!(run.error.contains(error), "{}", run.error);
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-{{- /* What the schema cannot say, in sentences. */ -}}
+{{- /* Checks that the schema cannot express. */ -}}
 {{- define "perfrun.checks" -}}
 {{- range $name, $image := dict "image" .Values.image "nodeImage" .Values.nodeImage }}
 {{- if regexMatch "@|:[^/]*$" $image.repository }}
@@ -6,17 +6,17 @@
 {{- end }}
 {{- end }}
 {{- if and (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) }}
-{{- fail "serviceAccount.create is false, so serviceAccount.name must name one that exists" }}
+{{- fail "serviceAccount.create is false, so serviceAccount.name must name an existing service account" }}
 {{- end }}
 {{- with .Values.test.namespace }}
 {{- if and $.Values.watchNamespaces (not (has . $.Values.watchNamespaces)) }}
-{{- fail (printf "test.namespace is %q, which is none of watchNamespaces: nobody would run the test's PerfRun" .) }}
+{{- fail (printf "test.namespace is %q, which is not in watchNamespaces: no operator would run the PerfRun of the test" .) }}
 {{- end }}
 {{- end }}
 {{- $ours := list "PERFRUN_ADMIN" "PERFRUN_LEASE_NAME" "PERFRUN_MAX_CONCURRENT_RUNS" "PERFRUN_NAMESPACE" "PERFRUN_NODE_IMAGE" "PERFRUN_NODE_IMAGE_PULL_POLICY" "PERFRUN_NODE_IMAGE_PULL_SECRETS" "PERFRUN_WATCH_NAMESPACES" "RUST_LOG" }}
 {{- range .Values.extraEnv }}
 {{- if has .name $ours }}
-{{- fail (printf "extraEnv sets %s, which the chart does: use the value for it" .name) }}
+{{- fail (printf "extraEnv sets %s, which the chart sets: use the corresponding value instead" .name) }}
 {{- end }}
 {{- end }}
 {{- end -}}

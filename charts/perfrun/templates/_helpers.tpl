@@ -9,8 +9,8 @@
 {{- end -}}
 {{- end -}}
 
-{{- /* Name of what the operator may do to runs. The same in all releases: two that would share a namespace, or the cluster,
-       are refused by helm, since one of them owns it. */ -}}
+{{- /* Name of the role for runs, equal in all releases: helm refuses two releases that would share a
+       namespace, or the cluster, because one of them owns the role. */ -}}
 {{- define "perfrun.runsRole" -}}
 perfrun-operator-runs
 {{- end -}}
@@ -19,7 +19,7 @@ perfrun-operator-runs
 {{- .Values.serviceAccount.name | default (include "perfrun.operator" .) -}}
 {{- end -}}
 
-{{- /* Users' labels never take the place of those that objects are selected by. */ -}}
+{{- /* Users' labels never replace the labels that selectors use. */ -}}
 {{- define "perfrun.labels" -}}
 {{- merge (include "perfrun.ownLabels" . | fromYaml) .Values.extraLabels | toYaml -}}
 {{- end -}}
@@ -38,7 +38,7 @@ app.kubernetes.io/name: perfrun-operator
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
-{{- /* Of a dict with `image` and `chart`. */ -}}
+{{- /* Reference of an image, from a dict with `image` and `chart`. */ -}}
 {{- define "perfrun.image" -}}
 {{- if .image.digest -}}
 {{- printf "%s@%s" .image.repository .image.digest -}}
@@ -47,9 +47,10 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 {{- end -}}
 
-{{- /* "yes", if an object of the Prometheus Operator is to be made. Of a dict with `asked`, `kind` and `root`. */ -}}
+{{- /* "yes" if the chart creates an object of the Prometheus Operator. Takes a dict with `setting`, `kind`
+       and `root`. */ -}}
 {{- define "perfrun.monitors" -}}
-{{- if or (eq (toString .asked) "true") (and (eq (toString .asked) "auto") (.root.Capabilities.APIVersions.Has (printf "monitoring.coreos.com/v1/%s" .kind))) -}}
+{{- if or (eq (toString .setting) "true") (and (eq (toString .setting) "auto") (.root.Capabilities.APIVersions.Has (printf "monitoring.coreos.com/v1/%s" .kind))) -}}
 yes
 {{- end -}}
 {{- end -}}
@@ -62,7 +63,7 @@ yes
 {{- .Values.test.namespace | default (first .Values.watchNamespaces) | default .Release.Namespace -}}
 {{- end -}}
 
-{{- /* What both programs of this chart's pods may not do. */ -}}
+{{- /* Security settings of the pods of this chart, for both programs. */ -}}
 {{- define "perfrun.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 65532

@@ -1,12 +1,12 @@
-//! What a run looks like in a cluster: labels, conditions, and the ConfigMaps that keep its results.
+//! A run in a cluster: labels, conditions, and the ConfigMaps with its results.
 //!
-//! Complete results are too large for one object, so they are kept in several, in the order that `status.results` names
-//! them. Each has one of two keys of binary data:
+//! Complete results are too large for one object. They are stored in several ConfigMaps, in the order of
+//! `status.results`. Each has one of two keys of binary data:
 //!
-//! - [`TRIALS_KEY`]: trial records, one JSON document a line, gzip. Written while the run goes on.
+//! - [`TRIALS_KEY`]: trial records, one JSON document per line, gzip. Written while the run is in progress.
 //! - [`RESULTS_KEY`]: a [`Results`] document without its trials, gzip. Written when the run ends.
 //!
-//! The values of a key, concatenated in order, are one gzip stream: `zcat` reads them, too.
+//! The values of a key, concatenated in order, are a gzip stream that `zcat` reads.
 
 use std::{
     collections::BTreeMap,
@@ -14,21 +14,20 @@ use std::{
 };
 
 use flate2::{Compression, read::MultiGzDecoder, write::GzEncoder};
+use perfrun_contract::record::TrialRecord;
 use thiserror::Error;
 
-use crate::results::{Results, TrialRecord};
+use crate::results::Results;
 
-/// Label of everything that belongs to a run: its name.
+/// Label of all objects of a run: the name of the run.
 pub const RUN_LABEL: &str = "perfrun.io/run";
-/// Label of a pod: the name that the plan has for its node.
+/// Label of a pod: the name of its node in the plan.
 pub const NODE_LABEL: &str = "perfrun.io/node";
-/// Label of a pod: `server` or `client`.
+/// Label of a pod: the role of its node.
 pub const ROLE_LABEL: &str = "perfrun.io/role";
-/// Label of a pod: 0 for the first pod of a node, 1 for the one that replaced it, and so on.
+/// Label of a pod: 0 for the first pod of a node, 1 for its replacement, and so on.
 pub const INCARNATION_LABEL: &str = "perfrun.io/incarnation";
-/// Prefix of labels and annotations that belong to perfrun; pod templates cannot set them.
-pub const RESERVED_PREFIX: &str = "perfrun.io/";
-/// Label that says what made an object: [`MANAGER`].
+/// Label of the creator of an object: [`MANAGER`].
 pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 /// Field manager of the operator, and the value of [`MANAGED_BY_LABEL`].
 pub const MANAGER: &str = "perfrun-operator";
@@ -37,51 +36,52 @@ pub const MANAGER: &str = "perfrun-operator";
 pub const TRIALS_KEY: &str = "trials.jsonl.gz";
 /// Key of the results without their trials.
 pub const RESULTS_KEY: &str = "results.json.gz";
-/// Most bytes of one part: a ConfigMap holds 1 MiB, metadata included.
+/// Most bytes of one part: a ConfigMap holds 1 MiB, including metadata.
 pub const PART_BYTES: usize = 900 << 10;
 
 /// Types of conditions, in the order in which they become true.
 pub mod condition {
-    /// Unknown: not looked at yet. False: the document cannot be run, the message says why. True: it can.
+    /// Unknown: not checked yet. False: the document cannot be run; the message gives the cause. True: it can
+    /// be run.
     pub const ACCEPTED: &str = "Accepted";
-    /// Unknown: waits to be started, the reason says for what. False: pods are being started, or could not be. True:
-    /// all of them were ready.
+    /// Unknown: the run waits to be started; the reason names what it waits for. False: pods are starting, or
+    /// failed to. True: all pods have been ready.
     pub const PROVISIONED: &str = "Provisioned";
-    /// Unknown: not begun. True: trials are being run. False: no longer.
+    /// Unknown: no trial has started. True: trials are in progress. False: they have ended.
     pub const RUNNING: &str = "Running";
-    /// Only of runs that impair links. Unknown: no link was measured yet. True: every network that was measured was as asked
-    /// for the last time. False: one was not, or links cannot be impaired here; the message says which, and why.
+    /// Only of runs that impair links. Unknown: no link has been measured. True: the last measurement of each
+    /// measured network agreed with its configuration. False: one did not, or links cannot be impaired here;
+    /// the message gives the network and the cause.
     pub const LINKS_VERIFIED: &str = "LinksVerified";
-    /// False: the run goes on. True: it has ended and nothing will change any more; the reason says how it ended.
+    /// False: the run is in progress. True: it has ended and will not change; the reason states how it ended.
     pub const COMPLETE: &str = "Complete";
 }
 
-/// Why kept results cannot be read.
+/// Why stored results cannot be read.
 #[derive(Debug, Error)]
 pub enum Unreadable {
     /// A part is missing or damaged.
     #[error("failed to decompress {key}: a part is missing or damaged")]
     Decompress {
-        /// Which key.
+        /// Key of the part.
         key: &'static str,
-        /// Why.
+        /// Cause of the failure.
         source: io::Error,
     },
-    /// Written by another version.
+    /// The part was written by another version of perfrun.
     #[error("unable to read {key}: it was written by another version of perfrun")]
     Parse {
-        /// Which key.
+        /// Key of the part.
         key: &'static str,
-        /// Why.
+        /// Cause of the failure.
         source: serde_json::Error,
     },
 }
 
-/// One ConfigMap's worth of results: a key and its value.
+/// The results in one ConfigMap: a key and its value.
 pub type Part = (&'static str, Vec<u8>);
 
-/// Trial records as parts to keep. Each can be read without the others, so that one that was not written takes no other
-/// with it.
+/// Trial records as parts to store. Each part can be read alone, so that a missing one affects no other.
 pub fn trials_to_parts(records: &[TrialRecord]) -> Vec<Part> {
     if records.is_empty() {
         return vec![];
@@ -98,7 +98,7 @@ pub fn trials_to_parts(records: &[TrialRecord]) -> Vec<Part> {
     [trials_to_parts(first), trials_to_parts(second)].concat()
 }
 
-/// Results as parts to keep, without their trials.
+/// Results as parts to store, without their trials.
 pub fn results_to_parts(results: Results) -> Vec<Part> {
     let head = Results {
         trials: vec![],
@@ -110,7 +110,7 @@ pub fn results_to_parts(results: Results) -> Vec<Part> {
         .collect()
 }
 
-/// Trial records from the parts of a run, in the order of the parts. Other parts are passed over.
+/// Trial records from the parts of a run, in the order of the parts. Parts with other keys are ignored.
 pub fn trials_from_parts<'a>(
     parts: impl IntoIterator<Item = &'a Part>,
 ) -> Result<Vec<TrialRecord>, Unreadable> {
@@ -118,14 +118,14 @@ pub fn trials_from_parts<'a>(
     text.lines().map(|line| parse(TRIALS_KEY, line)).collect()
 }
 
-/// Complete results from the parts of a run that has ended; `None` if no results were kept.
+/// Complete results from the parts of a run that has ended; `None` if there are no results.
 pub fn results_from_parts(kept: &[Part]) -> Result<Option<Results>, Unreadable> {
     let head = text(RESULTS_KEY, kept)?;
     if head.is_empty() {
         return Ok(None);
     }
     let mut results: Results = parse(RESULTS_KEY, &head)?;
-    // A record is kept twice when an operator was killed between keeping and remembering that it did.
+    // A record is stored twice if an operator was killed before its status listed the ConfigMap.
     let mut records = BTreeMap::new();
     for (order, record) in trials_from_parts(kept)?.into_iter().enumerate() {
         records

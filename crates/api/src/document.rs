@@ -1,7 +1,7 @@
 //! PerfRun documents as people write them: YAML (or JSON), one or several in a stream.
 //!
-//! A document is refused for the same reasons as by the API server: first what does not fit the schema, then the
-//! rules, by the schema and the rules of the CRD itself. What the CRD says in a sentence is said in the same sentence.
+//! Documents are refused for the same reasons as by the API server, by the schema and the rules of the CRD
+//! itself: first what does not fit the schema, then the rules. Messages of rules are those of the CRD.
 
 mod schema;
 
@@ -18,49 +18,49 @@ use thiserror::Error;
 
 use crate::spec::PerfRun;
 
-/// What is wrong with a document.
+/// Why a document is refused.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// Not YAML.
+    /// The text is not YAML.
     #[error("unable to read the document: {0}")]
     Syntax(String),
-    /// No document at all.
+    /// The text holds no document.
     #[error("the file has no document: a PerfRun begins with apiVersion: {API_VERSION}, kind: {KIND}")]
     Empty,
-    /// Something else than a PerfRun.
-    #[error("document {index} is not a {KIND} of {API_VERSION}: {found}")]
+    /// The document is not a PerfRun.
+    #[error("document {index} is not a {KIND} of {API_VERSION}: {actual}")]
     Kind {
         /// Position in the stream, from 1.
         index: usize,
-        /// What it is.
-        found: String,
+        /// What it is instead.
+        actual: String,
     },
-    /// Fields are wrong, or rules of the resource are broken.
+    /// Fields do not fit the schema, or break rules of the resource.
     #[error("{name} is invalid:\n{}", list(.problems))]
     Invalid {
-        /// The document.
+        /// The document: its name, or its position without one.
         name: String,
-        /// The field's path and a sentence each.
+        /// A path and a message for each problem.
         problems: Vec<Problem>,
     },
-    /// Results could not be told apart.
-    #[error("perfrun/{0} is twice in the file: every document needs a name of its own")]
+    /// Two documents have one name, so that their results would be mixed up.
+    #[error("perfrun/{0} appears twice in the file: give every document its own name")]
     SameName(String),
 }
 
-/// What is wrong with one field.
+/// A field with a mistake.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Problem {
-    /// The field, e.g. `spec.workload.bandwidth.sizes[1]`.
+    /// Path of the field, e.g. `spec.workload.bandwidth.sizes[1]`; empty if the message names the field.
     pub path: String,
-    /// What is wrong or what would be right.
+    /// What is wrong, or what would be right.
     pub message: String,
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.path.as_str() {
-            // A rule about the document as a whole names the field itself.
+            // A rule about the whole document names the field itself.
             "" => f.write_str(&self.message),
             path => write!(f, "{path}: {}", self.message),
         }
@@ -78,7 +78,7 @@ fn list(problems: &[Problem]) -> String {
         .join("\n")
 }
 
-/// Reads and validates every document of a stream, by the schema, rules and messages of the CRD.
+/// Reads and validates every document of a stream.
 pub fn parse(text: &str) -> Result<Vec<PerfRun>, Error> {
     let values: Vec<Value> = serde_saphyr::from_multiple(text)
         .map_err(|error| Error::Syntax(error.render_with_formatter(&UserMessageFormatter)))?;
@@ -94,20 +94,20 @@ pub fn parse(text: &str) -> Result<Vec<PerfRun>, Error> {
         .map(ResourceExt::name_any)
         .find(|name| !names.insert(name.clone()))
     {
-        Some(twice) => Err(Error::SameName(twice)),
+        Some(name) => Err(Error::SameName(name)),
         None if runs.is_empty() => Err(Error::Empty),
         None => Ok(runs),
     }
 }
 
-/// The rules that a change of a PerfRun breaks.
+/// The rules that a change from `old` to `new` breaks.
 pub fn broken_rules_of_change(old: &PerfRun, new: &PerfRun) -> Vec<Problem> {
     problems(new.validate_cel_update(old))
 }
 
 fn read(index: usize, mut value: Value) -> Result<PerfRun, Error> {
-    if let Some(found) = other_kind(&value) {
-        return Err(Error::Kind { index, found });
+    if let Some(actual) = other_kind(&value) {
+        return Err(Error::Kind { index, actual });
     }
     let label = match value.pointer("/metadata/name").and_then(Value::as_str) {
         None | Some("") => format!("document {index}"),
@@ -138,9 +138,9 @@ fn read(index: usize, mut value: Value) -> Result<PerfRun, Error> {
     })
 }
 
-/// What a document is, if it is no PerfRun.
+/// What a document is, if it is not a PerfRun.
 fn other_kind(value: &Value) -> Option<String> {
-    let found = match value {
+    let actual = match value {
         Value::Object(fields) => {
             match ["apiVersion", "kind"].map(|key| fields.get(key).and_then(Value::as_str)) {
                 [Some(API_VERSION), Some(KIND)] => return None,
@@ -152,7 +152,7 @@ fn other_kind(value: &Value) -> Option<String> {
         Value::Array(_) => "it is a list".to_owned(),
         _ => "it is a single value".to_owned(),
     };
-    Some(found)
+    Some(actual)
 }
 
 fn misfits(value: &Value) -> Vec<Problem> {
@@ -161,7 +161,8 @@ fn misfits(value: &Value) -> Vec<Problem> {
     problems
 }
 
-/// The CRD leaves the metadata to the API server, which knows them; here their type stands in for it.
+/// The schema of the CRD does not cover metadata, which the API server checks itself. Here their type does
+/// it.
 fn metadata_problems(metadata: &Value) -> Vec<Problem> {
     if matches!(&metadata["name"], Value::Null) || metadata["name"] == "" {
         return vec![Problem {
@@ -173,7 +174,7 @@ fn metadata_problems(metadata: &Value) -> Vec<Problem> {
     let read: Result<ObjectMeta, _> = serde_ignored::deserialize(metadata, |path| {
         problems.push(Problem {
             path: format!("metadata.{path}"),
-            message: "there is no such field".into(),
+            message: "unknown field".into(),
         });
     });
     problems.extend(read.err().map(|error| Problem {
@@ -187,8 +188,8 @@ fn broken_rules(value: &Value) -> Vec<Problem> {
     problems(Validator::new().validate(&SCHEMA, value, None))
 }
 
-fn problems(verdict: Result<(), ValidationErrors>) -> Vec<Problem> {
-    let errors = verdict.err().map(ValidationErrors::into_vec).unwrap_or_default();
+fn problems(result: Result<(), ValidationErrors>) -> Vec<Problem> {
+    let errors = result.err().map(ValidationErrors::into_vec).unwrap_or_default();
     errors
         .into_iter()
         .map(|error| Problem {
@@ -198,7 +199,7 @@ fn problems(verdict: Result<(), ValidationErrors>) -> Vec<Problem> {
         .collect()
 }
 
-/// The schema of the CRD. Making it takes longer than reading a document.
+/// The schema of the CRD. Generating it takes longer than reading a document.
 static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
     let crd = serde_json::to_value(PerfRun::crd()).expect("a CRD is JSON");
     crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()

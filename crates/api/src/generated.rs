@@ -1,4 +1,5 @@
-//! Files made from the types. They are committed, so that people can read and apply them; a check compares.
+//! Files generated from the types. They are committed, so that people can read and apply them; a test
+//! compares.
 
 mod metrics;
 mod networks;
@@ -9,7 +10,7 @@ use kube::CustomResourceExt;
 
 use crate::{results, spec::PerfRun};
 
-/// Every generated file: its path in the repository and its text.
+/// All generated files: path in the repository, and text.
 pub fn files() -> Vec<(&'static str, String)> {
     let crd = serde_json::to_value(PerfRun::crd()).expect("a CRD is JSON");
     let schema = serde_json::to_string_pretty(&results::schema()).expect("a schema is JSON");
@@ -31,7 +32,7 @@ mod tests {
     use std::{fs, path::Path};
 
     #[test]
-    fn committed_files_are_what_the_types_say() {
+    fn committed_files_are_up_to_date() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         for (name, text) in super::files() {
             let committed = fs::read_to_string(root.join(name)).unwrap_or_default();

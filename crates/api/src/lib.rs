@@ -1,17 +1,14 @@
-//! The PerfRun resource, its plan and the results. No I/O.
+//! The PerfRun resource, the plan that a document makes, and the results document. No I/O.
 
 #![warn(missing_docs)]
 
 pub mod cluster;
 pub mod document;
 pub mod generated;
-pub mod measure;
 pub mod network;
-pub mod plan;
+pub mod planning;
 pub mod results;
-pub mod rule;
+mod rule;
 pub mod spec;
-pub mod structural;
+mod structural;
 pub mod workload;
-
-pub use perfrun_contract::{histogram, matrix, metrics, node, quantity, units};

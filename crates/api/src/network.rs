@@ -1,66 +1,65 @@
-//! Conditions of the links between nodes, by name: what a document says of them, and the presets.
+//! Named conditions of the links between nodes: those of a document, and the presets.
 
 mod presets;
+mod rules;
 
-use std::{fmt, num::NonZeroU32, time};
+use std::num::NonZeroU32;
 
 use kube::{KubeSchema, core::Duration};
+use perfrun_contract::{
+    network::Conditions,
+    quantity::{BitRate, Percent},
+};
 use perfrun_link::{Backend, Chance, Distribution, Impairment, Jitter, Loss, Ratio, Reorder};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-pub(crate) use self::presets::known;
+pub(crate) use self::presets::names as preset_names;
 pub use self::presets::{PRESETS, Preset, preset};
-use crate::{
-    plan::Role,
-    quantity::{BitRate, Percent},
-    rule,
-};
+use crate::rule;
 
-/// The network on which nothing is impaired.
-pub const NONE: &str = "none";
-
-/// A condition of the links between servers and clients, under a name.
+/// A named condition of the links between servers and clients.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
-#[x_kube(validation = Rule::new("!has(self.toServer) || self.direction != 'toClient'").message("toServer has no effect with direction: toClient"))]
-#[x_kube(validation = Rule::new("!has(self.toClient) || self.direction != 'toServer'").message("toClient has no effect with direction: toServer"))]
-#[x_kube(validation = Rule::new("!has(self.jitter) || has(self.delay)").message("jitter varies the delay, and there is none: set delay, to at least as much as jitter"))]
-#[x_kube(validation = Rule::new("has(self.jitter) || !(has(self.distribution) || has(self.correlation))").message("distribution and correlation describe jitter, and there is none: set jitter"))]
-#[x_kube(validation = Rule::new("!has(self.reorder) || has(self.delay)").message("packets overtake by skipping the delay, and there is none: set delay, or leave reorder out"))]
-#[x_kube(validation = Rule::new("has(self.reorder) || !has(self.reorderGap)").message("reorderGap says which packets reorder may pick: set reorder"))]
-#[x_kube(validation = Rule::new("has(self.loss) || !has(self.lossCorrelation)").message("lossCorrelation describes loss: set loss"))]
-#[x_kube(validation = Rule::new("!has(self.loss) || !has(self.bursts)").message("set either loss, for packets lost one by one, or bursts"))]
+#[x_kube(validation = rules::to_server_has_effect())]
+#[x_kube(validation = rules::to_client_has_effect())]
+#[x_kube(validation = rules::jitter_needs_delay())]
+#[x_kube(validation = rules::distribution_needs_jitter())]
+#[x_kube(validation = rules::reorder_needs_delay())]
+#[x_kube(validation = rules::gap_needs_reorder())]
+#[x_kube(validation = rules::correlation_needs_loss())]
+#[x_kube(validation = rules::one_model_of_loss())]
 #[serde(rename_all = "camelCase")]
 pub struct Network {
-    /// The name that `matrix.networks` and the results use. It must not be that of a preset.
+    /// The name for `matrix.networks` and the results.
     #[schemars(length(max = 63))]
-    #[x_kube(validation = presets::own_name())]
+    #[x_kube(validation = rules::name())]
     pub name: String,
     /// What happens to packets, in each of the directions that `direction` names.
     #[serde(flatten)]
     pub way: Way,
-    /// Which packets it happens to: `toServer`, those that clients send; `toClient`, those that servers send; `both`, all
-    /// of them, so that a round trip takes twice the delay.
+    /// Impaired packets. `toServer`: those that clients send. `toClient`: those that servers send. `both`:
+    /// all of them, so that a round trip takes twice the delay.
     #[serde(default)]
     pub direction: Heading,
-    /// What differs on the way to servers: fields that are set here replace those above.
+    /// Differences on the way to servers: fields set here replace those above.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_server: Option<Way>,
-    /// What differs on the way to clients: fields that are set here replace those above.
+    /// Differences on the way to clients: fields set here replace those above.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_client: Option<Way>,
-    /// The links of a relay, where they differ from those above. What is not set here is as between a client and a server,
-    /// with the relay in the place of the other one.
+    /// Links of a relay, where they differ from those above. A link that is not set here is like the one
+    /// between a client and a server, with the relay in place of the other end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relay: Option<RelayLinks>,
-    /// Who impairs: `kernel`, sch_netem; `userspace`, a process of perfrun; `auto`, the kernel where it can, and
-    /// perfrun elsewhere. Results record which one it was.
+    /// What impairs packets. `kernel`: sch_netem. `userspace`: a process of perfrun. `auto`: the kernel if it
+    /// can, and perfrun otherwise. Results record which one it was.
     #[serde(default)]
     pub backend: Backend,
 }
 
-/// Links of a relay, each the same in both directions. What is not set in one of them does not happen on it.
+/// Links of a relay, each with the same conditions in both directions. They inherit nothing: a field that is
+/// not set has no effect.
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RelayLinks {
@@ -72,7 +71,7 @@ pub struct RelayLinks {
     pub server: Option<Way>,
 }
 
-/// What happens to packets in one direction. Terms and meaning are those of tc-netem(8).
+/// What happens to packets in one direction. The terms are those of tc-netem(8).
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Way {
@@ -81,191 +80,109 @@ pub struct Way {
     #[schemars(length(max = 64))]
     #[x_kube(validation = rule::duration("0ms", "60s"))]
     pub delay: Option<Duration>,
-    /// How much the delay varies from packet to packet: the half width of a uniform distribution, the standard deviation
-    /// of a normal one, the scale of the others. Packets overtake each other, unless there is a rate.
+    /// How much the delay varies from packet to packet: the half width of a uniform distribution, the
+    /// standard deviation of a normal one, the scale of the others. Packets overtake each other, unless
+    /// `rate` is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = rule::duration("1us", "2s"))]
     pub jitter: Option<Duration>,
-    /// How delays spread: `uniform` (the default), `normal`, `pareto` or `paretonormal`.
+    /// Distribution of the delays. Default: `uniform`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub distribution: Option<Distribution>,
-    /// How much a delay resembles the last one, e.g. `25%`.
+    /// How much a delay resembles the previous one, e.g. `25%`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::percent())]
     pub correlation: Option<Percent>,
-    /// The share of packets that is lost, each for itself, e.g. `0.1%`.
+    /// Share of packets that are lost independently, e.g. `0.1%`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::percent())]
     pub loss: Option<Percent>,
-    /// How much the fate of a packet resembles that of the last one. This changes the share that is lost, too: for losses
-    /// that come together, prefer `bursts`.
+    /// How much the loss of a packet depends on that of the previous one. This also changes the share of lost
+    /// packets: for losses in bursts, prefer `bursts`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::percent())]
     pub loss_correlation: Option<Percent>,
-    /// Losses that come together (the Gilbert-Elliott model): a link that is good or bad for a while.
+    /// Losses in bursts (the Gilbert-Elliott model): the link alternates between good and bad periods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bursts: Option<Bursts>,
-    /// The share of packets that arrives twice.
+    /// Share of packets that arrive twice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::percent())]
     pub duplicate: Option<Percent>,
-    /// The share of packets that arrives with one wrong bit. Most are then discarded for their checksum.
+    /// Share of packets that arrive with one wrong bit. Most of them are then discarded because of their
+    /// checksum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::percent())]
     pub corrupt: Option<Percent>,
-    /// The share of packets that skips the delay, and so overtakes others.
+    /// Share of packets that skip the delay, and so overtake others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::percent())]
     pub reorder: Option<Percent>,
-    /// Only every so many packets one may overtake.
+    /// Only one packet in this number may overtake others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::integer(1, 1_000_000))]
     pub reorder_gap: Option<u32>,
-    /// Bits per second that the link carries, e.g. `100Mbit`, counting whole Ethernet frames. All peers of a node share
-    /// them, as hosts behind one line do.
+    /// Bits per second that the link carries, e.g. `100Mbit`, counting whole Ethernet frames. All peers of a
+    /// node share them, like hosts behind one line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::bit_rate())]
     pub rate: Option<BitRate>,
-    /// Packets that the link holds, on their way and waiting; more are dropped. By default what rate and delay make of
-    /// it, and room for another round trip: never netem's own 1000, which would limit the rate.
+    /// Packets that the link holds, in transit and waiting; more are dropped. The default follows from rate
+    /// and delay, with room for another round trip. It is never netem's own 1000, which would limit the rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::integer(1, 100_000_000))]
     pub queue: Option<u32>,
 }
 
-/// A link that is good or bad for a while.
+/// A link that alternates between good and bad periods.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Bursts {
-    /// The chance of a packet in good times to be the last in them.
+    /// Probability that a packet of a good period is its last one.
     #[x_kube(validation = rule::percent())]
     pub enter: Percent,
-    /// The chance of a packet in bad times to be the last in them: `10%` makes bad times ten packets long on average.
+    /// Probability that a packet of a bad period is its last one: `10%` makes bad periods ten packets long on
+    /// average.
     #[x_kube(validation = rule::percent())]
     pub leave: Percent,
-    /// The share that is lost in bad times; all of them, if not set.
+    /// Share of packets lost in bad periods. Default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::percent())]
     pub loss_in_bad: Option<Percent>,
-    /// The share that is lost in good times; none, if not set.
+    /// Share of packets lost in good periods. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::percent())]
     pub loss_in_good: Option<Percent>,
 }
 
-/// Which packets something happens to.
+/// Direction of the impaired packets.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Heading {
-    /// All of them.
+    /// All packets.
     #[default]
     Both,
-    /// Those that clients send.
+    /// Packets that clients send.
     ToServer,
-    /// Those that servers send.
+    /// Packets that servers send.
     ToClient,
 }
 
-/// A network with figures that no link can have.
+/// The figures of a network contradict each other.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[error("network {name}, {way}: {problem}")]
 pub struct Impossible {
-    /// Its name.
+    /// Name of the network.
     pub name: String,
-    /// In which direction.
+    /// The direction with these figures, in words.
     pub way: &'static str,
-    /// What is wrong.
+    /// What is wrong with the figures.
     pub problem: String,
 }
 
-/// What a network does to packets in each direction, all defaults filled in.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Conditions {
-    /// Its name.
-    pub name: String,
-    /// What happens to packets that clients send.
-    pub to_server: Impairment,
-    /// What happens to packets that servers send.
-    pub to_client: Impairment,
-    /// What happens between clients and a relay, if not the same.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub client_relay: Option<Impairment>,
-    /// What happens between servers and a relay, if not the same.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub server_relay: Option<Impairment>,
-    /// Who impairs.
-    pub backend: Backend,
-}
-
-impl Conditions {
-    /// What happens to packets from a node of one role to one of another; nodes of one role do not talk to each other.
-    pub fn between(&self, from: Role, to: Role) -> Option<&Impairment> {
-        use Role::{Client, Relay, Server};
-        match (from, to) {
-            (Client, Server) => Some(&self.to_server),
-            (Server, Client) => Some(&self.to_client),
-            (Client, Relay) => Some(self.client_relay.as_ref().unwrap_or(&self.to_server)),
-            (Relay, Client) => Some(self.client_relay.as_ref().unwrap_or(&self.to_client)),
-            (Relay, Server) => Some(self.server_relay.as_ref().unwrap_or(&self.to_server)),
-            (Server, Relay) => Some(self.server_relay.as_ref().unwrap_or(&self.to_client)),
-            (Client, Client) | (Server, Server) | (Relay, Relay) => None,
-        }
-    }
-
-    /// All of its impairments.
-    pub fn all(&self) -> impl Iterator<Item = &Impairment> {
-        let own = [&self.to_server, &self.to_client];
-        own.into_iter()
-            .chain(&self.client_relay)
-            .chain(&self.server_relay)
-    }
-
-    /// Whether packets pass as they are.
-    pub fn is_none(&self) -> bool {
-        self.all().all(Impairment::is_none)
-    }
-
-    /// The higher rate of both directions, in bit/s; none, if one of them has no limit.
-    pub fn rate(&self) -> Option<f64> {
-        let rates = [&self.to_server, &self.to_client].map(|way| way.rate_bits_per_second);
-        let [to_server, to_client] = rates.map(|rate| rate.map(|rate| rate.get() as f64));
-        Some(to_server?.max(to_client?))
-    }
-
-    /// What a round trip takes longer than without them, on the longest link; jitter left out.
-    pub fn round_trip(&self) -> time::Duration {
-        let of_relay = self.client_relay.iter().chain(&self.server_relay);
-        let both_ways = of_relay.map(|link| 2 * link.delay);
-        both_ways.fold(self.to_server.delay + self.to_client.delay, time::Duration::max)
-    }
-}
-
-impl fmt::Display for Conditions {
-    /// What happens to packets; of both directions, where they differ.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            to_server, to_client, ..
-        } = self;
-        match (to_server.is_none(), to_client.is_none()) {
-            (true, true) => f.write_str("none"),
-            _ if to_server == to_client => write!(f, "each way: {to_server}"),
-            (false, true) => write!(f, "to server: {to_server}"),
-            (true, false) => write!(f, "to client: {to_client}"),
-            (false, false) => write!(f, "to server: {to_server}; to client: {to_client}"),
-        }?;
-        for (ends, link) in [("client", &self.client_relay), ("server", &self.server_relay)] {
-            if let Some(link) = link {
-                write!(f, "; {ends} and relay: {link}")?;
-            }
-        }
-        Ok(())
-    }
-}
-
 impl Network {
-    /// The figures of both directions.
+    /// The figures of all links, with all defaults filled in.
     pub fn conditions(&self) -> Result<Conditions, Impossible> {
         let checked = |way: &Way, words: &'static str| {
             let impairment = way.impairment();
@@ -300,10 +217,10 @@ impl Network {
 }
 
 impl Way {
-    /// These figures, and the other's where it has any.
+    /// These figures, replaced by those that `own` sets.
     fn with(&self, own: &Option<Self>) -> Self {
         let own = own.clone().unwrap_or_default();
-        // One model of loss takes the place of the other.
+        // One model of loss replaces the other.
         let keeps_loss = own.loss.is_none() && own.bursts.is_none();
         Self {
             delay: own.delay.or(self.delay),
@@ -324,11 +241,11 @@ impl Way {
         }
     }
 
-    /// Looks for figures that describe others which are not there. The rules of the resource see each direction only by
-    /// itself, and not what it takes from both.
+    /// Checks that no figure describes another one that is missing. The rules of the resource see each
+    /// direction alone, without what it inherits.
     fn check(&self) -> Result<(), String> {
         let describes =
-            |what: &str, of: &str| Err(format!("{what} describes {of}, and there is none: set {of}"));
+            |what: &str, of: &str| Err(format!("{what} describes {of}, but no {of} is set: set {of}"));
         if self.jitter.is_none() && (self.distribution.is_some() || self.correlation.is_some()) {
             return describes("distribution or correlation", "jitter");
         }

@@ -1,32 +1,27 @@
-//! What came out of a run: one JSON document, versioned.
-
-use std::collections::BTreeMap;
+//! The results of a run: one JSON document, versioned.
 
 use jiff::Timestamp;
-pub use perfrun_contract::units::Unit;
-use perfrun_link::{
-    Kind, Mode,
-    probe::{Finding, Judgement, Measurement, Rate},
-    state::{Traffic, Worker},
+use perfrun_contract::{
+    account::Account,
+    plan::Plan,
+    record::TrialRecord,
+    run::{Environment, RunState},
+    summary::SummaryRow,
+    tally::{Tally, Verdict},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use strum::{AsRefStr, Display, EnumIter, EnumString};
 
-use crate::{
-    node::{Info, Measured, Reason},
-    plan::{Plan, Role, Trial},
-    spec::PerfRunSpec,
-};
+use crate::spec::PerfRunSpec;
 
 /// Version of [`Results`]. It changes when a reader of the previous version would misread a document.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// The results of one run, complete.
+/// The complete results of a run.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Results {
-    /// [`SCHEMA_VERSION`] of the program that wrote this.
+    /// [`SCHEMA_VERSION`] of the program that wrote this document.
     #[schemars(extend("const" = SCHEMA_VERSION))]
     pub schema_version: u32,
     /// Name of the PerfRun.
@@ -34,23 +29,26 @@ pub struct Results {
     /// When the run started.
     #[schemars(with = "String")]
     pub started: Timestamp,
-    /// When it ended.
+    /// When the run ended.
     #[schemars(with = "String")]
     pub ended: Timestamp,
-    /// Whether it ran to its end.
+    /// How the run ended.
     pub state: RunState,
-    /// Why it did not.
+    /// Cause of the end, if the run is not complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What was asked for, all defaults filled in.
+    /// Phase and reason of the end. Absent while the run is in progress.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
+    /// The spec, with all defaults filled in.
     pub spec: PerfRunSpec,
-    /// What that came to.
+    /// The plan of the spec.
     pub plan: Plan,
-    /// What it ran on.
+    /// The environment of the run.
     pub environment: Environment,
-    /// Every trial that was run, in running order; a trial that was tried again is here twice.
+    /// All attempts of trials, in running order. A trial that was retried has several.
     pub trials: Vec<TrialRecord>,
-    /// Statistics of the measured trials, one row for every metric of every cell.
+    /// Statistics of the measured trials, one row for each metric of each cell.
     pub summary: Vec<SummaryRow>,
 }
 
@@ -59,448 +57,46 @@ pub fn schema() -> serde_json::Value {
     schemars::schema_for!(Results).into()
 }
 
-/// Whether a run ran to its end.
-#[derive(Clone, Copy, Debug, Deserialize, Display, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
-pub enum RunState {
-    /// Every trial of the plan was run.
-    Complete,
-    /// Stopped by the user; the trials until then are here.
-    Interrupted,
-    /// Ended by an error; the trials until then are here.
-    Failed,
-}
-
-/// What a run ran on.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Environment {
-    /// Version of perfrun.
-    pub perfrun: String,
-    /// How nodes were kept apart.
-    pub isolation: Isolation,
-    /// What each node said of itself.
-    pub nodes: BTreeMap<String, Info>,
-    /// Node programs that the user named, instead of the one that belongs to perfrun.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub programs: Vec<NodeProgram>,
-}
-
-/// A program that nodes ran.
-#[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct NodeProgram {
-    /// The stack variant whose nodes ran it; none: all others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub variant: Option<String>,
-    /// Its absolute path on the machine of the run.
-    pub path: String,
-}
-
-/// How nodes are kept apart.
-#[derive(Clone, Copy, Debug, Deserialize, Display, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Isolation {
-    /// A network namespace each, joined by veth pairs and a bridge, on one machine.
-    #[strum(serialize = "network namespaces on one machine, joined by veth and a bridge")]
-    Namespaces,
-    /// Only processes: all share the loopback interface.
-    #[strum(serialize = "one loopback interface shared by all nodes (no network namespaces)")]
-    Loopback,
-    /// Pods of a Kubernetes cluster.
-    #[strum(serialize = "pods of a Kubernetes cluster")]
-    Pods,
-}
-
-/// One execution of a cell.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TrialRecord {
-    /// Which trial of the plan.
-    pub trial: Trial,
-    /// 0, or 1 for the second try after a node was lost.
-    pub attempt: u32,
-    /// Why it failed; nothing: it completed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failure: Option<TrialFailure>,
-    /// What it says, from both ends. Empty if it failed.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub metrics: BTreeMap<Metric, f64>,
-    /// What limits the trust in it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub flags: Vec<Flag>,
-    /// When the trial was begun, in seconds since the start of the run.
-    pub at_seconds: f64,
-    /// Latest start of a client less the earliest, in seconds, by the conductor's clock.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub start_skew_seconds: Option<f64>,
-    /// Uncertainty of the clock offsets behind the skew: half of the longest round trip used, in seconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub clock_uncertainty_seconds: Option<f64>,
-    /// The latest start of a client after the moment it was asked for, in seconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub start_lateness_seconds: Option<f64>,
-    /// Time spent on everything but the workload itself: preparing, barrier, collecting, in seconds.
-    pub overhead_seconds: f64,
-    /// The links, as they were set and measured just before; nothing, if this trial found them as one before it did.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub links: Option<LinkCheck>,
-    /// What every node measured. A server in its client's process is `CLIENT.server`; what the process used is the client's.
-    pub nodes: BTreeMap<String, NodeRecord>,
-}
-
-/// Links that were set and measured.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct LinkCheck {
-    /// The conditions that were set.
-    pub network: String,
-    /// Time it took to set all links, in seconds.
-    pub set_seconds: f64,
-    /// Time it took to measure them, in seconds.
-    pub probe_seconds: f64,
-    /// Pairs of nodes; each node is in at least one of them.
-    pub legs: Vec<Leg>,
-}
-
-/// The links between a client and a server, measured.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Leg {
-    /// The client's node.
-    pub client: String,
-    /// The server's node.
-    pub server: String,
-    /// Median round trip of the links before anything was impaired, in seconds.
-    pub base_round_trip_seconds: f64,
-    /// How often it was measured until it was as asked for, or was given up.
-    pub attempts: u32,
-    /// The last of these measurements: round trips, loss each way, and the rate towards the server. Where no rate is set, or
-    /// more than 2 Gbit/s, it is what arrived of a burst of 2 Gbit/s or as much as could be sent, for 20 ms, on one leg of each
-    /// kind; absent where packets overtake one another.
-    pub measured: Measurement,
-    /// The rate towards the client, measured likewise.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rate_to_client: Option<Rate>,
-    /// Each quantity beside what it should be, from the client's view: there is towards the server.
-    pub findings: Vec<Finding>,
-}
-
-impl LinkCheck {
-    /// Whether all links are what they were set to be.
-    pub fn is_effective(&self) -> bool {
-        self.outside().next().is_none()
+impl Results {
+    /// How the run ended. Of one that has not ended, how it would have if it ended now.
+    pub fn verdict(&self) -> Verdict {
+        let now = || self.tally().verdict(self.state, None, self.reason.as_deref());
+        self.verdict.clone().unwrap_or_else(now)
     }
 
-    /// What is not as it was set to be, and between which nodes.
-    pub fn outside(&self) -> impl Iterator<Item = (&Leg, &Finding)> {
-        let findings = self
-            .legs
-            .iter()
-            .flat_map(|leg| leg.findings.iter().map(move |finding| (leg, finding)));
-        findings.filter(|(_, finding)| finding.judgement == Judgement::Outside)
+    /// Which trials completed and failed.
+    pub fn tally(&self) -> Tally {
+        Tally::of(&self.plan, &self.trials)
     }
-}
 
-/// What was done to the packets that a node sent during a trial.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct LinkRecord {
-    /// Who impaired.
-    pub backend: Kind,
-    /// How packets passed.
-    pub mode: Mode,
-    /// What was done.
-    pub traffic: Vec<Traffic>,
-    /// The thread that did it, if the kernel did not do it alone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub worker: Option<Worker>,
-}
-
-/// Why a trial failed.
-#[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TrialFailure {
-    /// The node that failed first; none, if it was not a node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node: Option<String>,
-    /// For programs.
-    pub reason: Reason,
-    /// For people.
-    pub message: String,
-}
-
-/// What one node measured.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct NodeRecord {
-    /// The node's role.
-    pub role: Role,
-    /// Its measurement.
-    pub measured: Measured,
-    /// What was done to the packets that it sent, on a network.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub link: Option<LinkRecord>,
-}
-
-/// What limits the trust in a trial.
-#[derive(
-    AsRefStr,
-    Clone,
-    Copy,
-    Debug,
-    Deserialize,
-    Display,
-    Eq,
-    Hash,
-    JsonSchema,
-    Ord,
-    PartialEq,
-    PartialOrd,
-    Serialize,
-)]
-pub enum Flag {
-    /// A client started later than [`LATE_START_SECONDS`] after the moment asked for.
-    LateStart,
-    /// A control group held a node back.
-    Throttled,
-    /// Measured in the second attempt, after a node was lost.
-    Retried,
-    /// Some operations of the trial failed; the numbers are of the others.
-    PartialFailures,
-    /// A node was a debug build.
-    DebugBuild,
-    /// Packets left an impaired link later than was asked for, by more than is fair.
-    ImpairmentLate,
-    /// An impaired link lost packets that it was not asked to lose.
-    ImpairmentDrops,
-    /// Streams echoed at less than [`LEAST_ACHIEVED`] of the nominal rate.
-    BelowNominal,
-    /// The window that the kernel grants a TCP connection, and not the link, may be what limited the rate.
-    WindowLimited,
-}
-
-/// A start later than this after the moment asked for is flagged, in seconds.
-pub const LATE_START_SECONDS: f64 = 0.005;
-
-/// A smaller share of the nominal rate is flagged.
-pub const LEAST_ACHIEVED: f64 = 0.95;
-
-/// What a trial says. Times in seconds, rates in bits or operations per second.
-#[derive(
-    AsRefStr,
-    Clone,
-    Copy,
-    Debug,
-    Deserialize,
-    Display,
-    EnumIter,
-    EnumString,
-    Eq,
-    Hash,
-    JsonSchema,
-    Ord,
-    PartialEq,
-    PartialOrd,
-    Serialize,
-)]
-#[serde(rename_all = "camelCase")]
-#[strum(serialize_all = "camelCase")]
-pub enum Metric {
-    /// Goodput of the client-to-server transfer, at the receiver (`strict`) or the sender (`compat`), in bit/s.
-    UploadGoodput,
-    /// Time of the client-to-server transfer, at the client.
-    UploadSeconds,
-    /// Goodput of the server-to-client transfer, at the receiver, in bit/s.
-    DownloadGoodput,
-    /// Time of the server-to-client transfer, at the client.
-    DownloadSeconds,
-    /// Dial until the connection was established.
-    ConnectSeconds,
-    /// Dial until the last byte: connection, stream and transfers.
-    TotalSeconds,
-    /// Mean time to open a substream, from before the first request; when they are paced, each from its own request.
-    OpenMean,
-    /// Median of the same.
-    OpenP50,
-    /// 90th percentile of the same.
-    OpenP90,
-    /// 99th percentile of the same.
-    OpenP99,
-    /// Longest of the same: in a burst, until all substreams were open.
-    OpenMax,
-    /// Mean time to open a substream, from after the last request, as the published tools define it.
-    OpenMeanCompat,
-    /// Substreams opened per second.
-    OpensPerSecond,
-    /// Median time until the transport is connected (TCP only).
-    HandshakeTransportP50,
-    /// Median time until the connection is established.
-    HandshakeEstablishedP50,
-    /// 99th percentile of the same.
-    HandshakeEstablishedP99,
-    /// Median time until the first byte came back.
-    HandshakeFirstByteP50,
-    /// 99th percentile of the same.
-    HandshakeFirstByteP99,
-    /// Connections established, used once and closed, per second.
-    HandshakesPerSecond,
-    /// Mean application round trip.
-    RoundTripMean,
-    /// Median of the same.
-    RoundTripP50,
-    /// 90th percentile of the same.
-    RoundTripP90,
-    /// 99th percentile of the same.
-    RoundTripP99,
-    /// Longest of the same.
-    RoundTripMax,
-    /// Round trips per second, of all streams together, while all of them were open.
-    RoundTripsPerSecond,
-    /// The same as a share of the nominal rate, one round trip per pause and stream.
-    AchievedShare,
-    /// Fewest streams that completed a round trip in a whole sample interval while all of them were open, at the clients.
-    EchoingStreams,
-    /// From the start until every stream had its first round trip.
-    RampSeconds,
-    /// The latest start of a connection or stream after the moment that the ramp has for it.
-    RampLateness,
-    /// Operations that failed.
-    Failures,
-    /// Median time until the connection with the relay was established.
-    RelayConnectSeconds,
-    /// Longest time that a source waited for its reservation.
-    ReservationSeconds,
-    /// Median application round trip with the relay itself.
-    RelayRoundTripP50,
-    /// Median time from asking for a stream to its first byte.
-    FirstByteP50,
-    /// Median time of a transfer, from its open stream to its end.
-    TransferP50,
-    /// 99th percentile of the same.
-    TransferP99,
-    /// Longest of the same.
-    TransferMax,
-    /// Transfers completed per second, on the plateau.
-    TransfersPerSecond,
-    /// CPUs that the relay kept busy while data flowed; of a stress test, on the plateau.
-    RelayCpu,
-    /// CPU time of the relay for each GiB of payload, in seconds.
-    RelayCpuSecondsPerGiB,
-    /// Bytes that the relay's interfaces received and sent for each byte of payload, headers and all.
-    RelayBytesPerByte,
-    /// Most circuits that were up at the same time.
-    Circuits,
-    /// Reservations and circuits that the relay refused.
-    Refused,
-    /// Most resident memory of the relay, in bytes.
-    RelayPeakRss,
-    /// Most memory that the relay had allocated, in bytes.
-    RelayPeakAllocated,
-    /// CPU time of all nodes for each GiB of payload, in seconds.
-    CpuSecondsPerGiB,
-    /// CPU time of all nodes for each operation (open, handshake, round trip), in seconds.
-    CpuSecondsPerOperation,
-    /// CPU cycles in user mode of all nodes for each byte of payload, where the kernel lets them be counted.
-    CpuCyclesPerByte,
-    /// CPU time of a client per second: the cores that it kept busy; of the busiest client.
-    ClientCpuCores,
-    /// The same of the busiest server.
-    ServerCpuCores,
-    /// Most resident memory of a client, in bytes.
-    ClientPeakRss,
-    /// Most resident memory of a server, in bytes.
-    ServerPeakRss,
-    /// Most memory that a client had allocated, in bytes.
-    ClientPeakAllocated,
-    /// Most memory that a server had allocated, in bytes.
-    ServerPeakAllocated,
-    /// What a client had allocated with all streams open, less the least in any sample, for each stream.
-    ClientAllocatedPerStream,
-    /// The same of a server.
-    ServerAllocatedPerStream,
-}
-
-impl Metric {
-    /// What stands for a workload is the first of these that its trials have.
-    pub const HEADLINES: [Self; 7] = [
-        Self::UploadGoodput,
-        Self::DownloadGoodput,
-        Self::TotalSeconds,
-        Self::OpenMean,
-        Self::HandshakeFirstByteP50,
-        Self::RoundTripP50,
-        Self::Failures,
-    ];
-
-    /// The metric's unit.
-    pub fn unit(self) -> Unit {
-        match self {
-            Self::UploadGoodput | Self::DownloadGoodput => Unit::BitsPerSecond,
-            Self::OpensPerSecond
-            | Self::HandshakesPerSecond
-            | Self::RoundTripsPerSecond
-            | Self::TransfersPerSecond => Unit::PerSecond,
-            Self::ClientPeakRss
-            | Self::ServerPeakRss
-            | Self::RelayPeakRss
-            | Self::RelayPeakAllocated
-            | Self::ClientPeakAllocated
-            | Self::ServerPeakAllocated
-            | Self::ClientAllocatedPerStream
-            | Self::ServerAllocatedPerStream => Unit::Bytes,
-            Self::AchievedShare => Unit::Share,
-            Self::Failures
-            | Self::RelayCpu
-            | Self::RelayBytesPerByte
-            | Self::Circuits
-            | Self::Refused
-            | Self::EchoingStreams
-            | Self::CpuCyclesPerByte
-            | Self::ClientCpuCores
-            | Self::ServerCpuCores => Unit::Count,
-            _ => Unit::Seconds,
+    /// The results as a report needs them.
+    pub fn account(&self) -> Account<'_> {
+        let Self {
+            schema_version: _,
+            name,
+            started,
+            ended,
+            state,
+            reason: _,
+            verdict: _,
+            spec,
+            plan,
+            environment,
+            trials,
+            summary,
+        } = self;
+        Account {
+            name,
+            started: *started,
+            ended: *ended,
+            state: *state,
+            tally: self.tally(),
+            verdict: self.verdict(),
+            settings: spec.settings(),
+            plan,
+            environment,
+            trials,
+            summary,
         }
     }
-
-    /// Whether more is better: of rates, yes; of times and costs, no.
-    pub fn higher_is_better(self) -> bool {
-        matches!(self.unit(), Unit::BitsPerSecond | Unit::PerSecond | Unit::Share)
-            || self == Self::EchoingStreams
-    }
-}
-
-/// Statistics of one metric of one cell over its measured trials.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct SummaryRow {
-    /// The cell.
-    pub cell: String,
-    /// What was measured.
-    pub metric: Metric,
-    /// Its unit.
-    pub unit: Unit,
-    /// Trials that count: completed and not warm-up.
-    pub count: u32,
-    /// Median over those trials.
-    pub median: f64,
-    /// Arithmetic mean.
-    pub mean: f64,
-    /// Lower end of the 95 % confidence interval of the median; none below six trials.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ci95_low: Option<f64>,
-    /// Upper end of the same.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ci95_high: Option<f64>,
-    /// Smallest.
-    pub min: f64,
-    /// Largest.
-    pub max: f64,
-    /// Median as a share of the median of the raw baseline's same cell, for rates.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub share_of_raw: Option<f64>,
-    /// Flags that at least one of the trials has.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub flags: Vec<Flag>,
 }

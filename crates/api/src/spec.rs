@@ -1,5 +1,7 @@
 //! The `PerfRun` custom resource.
 
+mod rules;
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
@@ -7,20 +9,25 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema, core::Duration};
+use perfrun_contract::{
+    account::Settings,
+    matrix::{Stack, StackName, Transport},
+    network::NONE,
+    plan::Order,
+    run::{Limits, Phase},
+    summary::SummaryRow,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use strum::{AsRefStr, Display};
 
 use crate::{
-    matrix::Transport,
-    network::{self, Network},
-    results::SummaryRow,
+    network::Network,
     rule,
     structural::{structural, terse},
     workload::Workload,
 };
 
-/// One benchmark: which stacks, over which transports, under which workload, how often.
+/// One benchmark: its stacks, transports and networks, its workload, and the number of repetitions.
 #[derive(Clone, CustomResource, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[kube(
     group = "perfrun.io",
@@ -31,19 +38,19 @@ use crate::{
     category = "all",
     namespaced,
     cel,
-    doc = "A benchmark of peer-to-peer networking stacks: the nodes it needs, what they do, and what came out.",
+    doc = "A benchmark of peer-to-peer networking stacks: its nodes, their workload, and the results.",
     status = "PerfRunStatus",
     derive = "PartialEq",
-    validation = Rule::new("self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')").message("metadata.name must be 1 to 63 lower-case letters, digits and '-', and begin and end with a letter or digit"),
+    validation = rules::resource_name(),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "Trials", type_ = "string", json_path = ".status.trials.progress"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
-#[x_kube(validation = Rule::new("self.workload == oldSelf.workload && self.matrix == oldSelf.matrix && self.stacks == oldSelf.stacks && self.networks == oldSelf.networks && self.iterations == oldSelf.iterations && self.warmup == oldSelf.warmup && self.order == oldSelf.order && self.topology == oldSelf.topology && self.template == oldSelf.template && self.timeouts == oldSelf.timeouts").message("cannot change except suspend, cancel and cleanup: create a new PerfRun"))]
-#[x_kube(validation = Rule::new("(self.matrix.clients + self.matrix.servers + self.matrix.include.map(c, c.client) + self.matrix.include.map(c, c.server) + self.matrix.exclude.filter(c, has(c.client)).map(c, c.client) + self.matrix.exclude.filter(c, has(c.server)).map(c, c.server)).all(n, n in ['libp2p', 'litep2p', 'raw'] || self.stacks.exists(s, s.name == n))").message("must name only stacks that are built in (libp2p, litep2p, raw) or listed in spec.stacks").field_path(".matrix"))]
-#[x_kube(validation = network::known())]
-#[x_kube(validation = Rule::new("!has(self.workload.echo) || self.topology.peersPerClient == 1").message("must be 1 with workload.echo: its connections are peers of their own, loads says how many").field_path(".topology.peersPerClient"))]
-#[x_kube(validation = Rule::new("!self.topology.hostNetwork || (self.matrix.networks.all(n, n == 'none') && self.matrix.include.all(c, !has(c.network) || c.network == 'none'))").message("must be false when matrix.networks impairs links: the Kubernetes node itself would be impaired").field_path(".topology.hostNetwork"))]
+#[x_kube(validation = rules::immutable())]
+#[x_kube(validation = rules::known_stacks())]
+#[x_kube(validation = rules::known_networks())]
+#[x_kube(validation = rules::echo_sets_peers())]
+#[x_kube(validation = rules::host_network_unimpaired())]
 #[schemars(transform = structural)]
 #[serde(rename_all = "camelCase")]
 pub struct PerfRunSpec {
@@ -55,47 +62,63 @@ pub struct PerfRunSpec {
     /// Named variants of stacks, to compare two versions or settings of one stack in a run.
     #[serde(default)]
     #[schemars(length(max = 16))]
-    #[x_kube(validation = Rule::new("self.all(s, self.exists_one(t, t.name == s.name))").message("must each have a name of their own"))]
+    #[x_kube(validation = rule::unique_names())]
     pub stacks: Vec<StackVariant>,
-    /// Named conditions of the links between nodes, beside the presets that `matrix.networks` lists.
+    /// Named conditions of the links between nodes, besides the presets that `matrix.networks` lists.
     #[serde(default)]
     #[schemars(length(max = 32))]
-    #[x_kube(validation = Rule::new("self.all(n, self.exists_one(m, m.name == n.name))").message("must each have a name of their own"))]
+    #[x_kube(validation = rule::unique_names())]
     pub networks: Vec<Network>,
-    /// Measured repetitions of every cell of the matrix.
+    /// Measured repetitions of each cell of the matrix.
     #[serde(default = "default_iterations")]
     #[x_kube(validation = rule::integer(1, 1000))]
     pub iterations: u32,
-    /// Repetitions of every cell before the measured ones. They are recorded, marked, and left out of all statistics.
+    /// Repetitions of each cell before the measured ones. They are recorded, marked, and excluded from all
+    /// statistics.
     #[serde(default = "default_warmup")]
     #[x_kube(validation = rule::integer(0, 100))]
     pub warmup: u32,
-    /// Running order: `interleaved` runs one iteration of every cell, then the next, so that drift of the machine hits
-    /// all cells alike; `sequential` finishes one cell before the next.
+    /// Order of the trials. `interleaved` runs one iteration of each cell, then the next, so that drift of
+    /// the machine affects all cells alike. `sequential` completes one cell before the next.
     #[serde(default)]
     pub order: Order,
-    /// How many nodes there are and where they run.
+    /// Number of nodes, and where they run.
     #[serde(default)]
     pub topology: Topology,
-    /// What the pods of each role are given. No effect on local runs.
+    /// Settings of the pods of each role. No effect on local runs.
     #[serde(default)]
     pub template: Template,
-    /// How long things may take.
+    /// Timeouts.
     #[serde(default)]
     #[schemars(extend("default" = {}))]
     pub timeouts: Timeouts,
-    /// What is removed after the run, and when. No effect on local runs, which remove everything but the results.
+    /// What to delete after the run, and when. No effect on local runs, which keep only the results.
     #[serde(default)]
     pub cleanup: Cleanup,
-    /// Hold the run before it starts.
+    /// Hold the run until this is false again. No effect once the run has started.
     #[serde(default)]
     pub suspend: bool,
-    /// Stop the run; what was measured until then is kept.
+    /// Stop the run, and keep what has been measured so far.
     #[serde(default)]
     pub cancel: bool,
 }
 
-/// The cross product of client stacks, server stacks, transports and networks, refined by `include` and `exclude`.
+impl PerfRunSpec {
+    /// The numbers of nodes and repetitions.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            servers: self.topology.servers,
+            clients: self.topology.clients,
+            peers_per_client: self.topology.peers_per_client,
+            iterations: self.iterations,
+            warmup: self.warmup,
+            order: self.order,
+        }
+    }
+}
+
+/// The cross product of client stacks, server stacks, transports and networks, refined by `include` and
+/// `exclude`.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Matrix {
@@ -109,17 +132,19 @@ pub struct Matrix {
     #[schemars(length(max = 16))]
     #[x_kube(validation = rule::not_empty("stack"))]
     pub servers: Vec<StackName>,
-    /// Transports: `tcp` (TCP, Noise, yamux), `tcp-tls` (TCP, TLS 1.3, yamux), `quic-v1`, `ws`
-    /// (WebSocket over TCP, Noise, yamux), `webrtc-direct` (WebRTC data channels), `memory` (channels within one process,
-    /// Noise, yamux: each client node is its own server). What a pair of stacks cannot do is skipped, with the reason.
+    /// Transports: `tcp` (TCP, Noise, yamux), `tcp-tls` (TCP, TLS 1.3, yamux), `quic-v1`, `ws` (WebSocket
+    /// over TCP, Noise, yamux), `webrtc-direct` (WebRTC data channels), `memory` (channels within one
+    /// process, Noise, yamux; each client node is its own server). Combinations that a pair of stacks does
+    /// not support are skipped, with the reason.
     #[serde(default = "default_transports")]
     #[schemars(length(max = 8))]
     #[x_kube(validation = rule::not_empty("transport"))]
     pub transports: Vec<Transport>,
-    /// Conditions of the links between servers and clients: names from `networks`, or presets. `none` leaves links as they
-    /// are; `lan`, `wan`, `transatlantic`, `transpacific`, `dsl`, `mobile4g`, `mobile3g`, `leo` and `satellite` are like
-    /// what they are named after; `lat10` and `loss1` are the published benchmark's. docs/reference/networks.md has their
-    /// figures. Only traffic between the run's nodes is impaired.
+    /// Conditions of the links between servers and clients: names from `networks`, or presets. `none` leaves
+    /// links unchanged. `lan`, `wan`, `transatlantic`, `transpacific`, `dsl`, `mobile4g`, `mobile3g`, `leo`
+    /// and `satellite` resemble what they are named after. `lat10` and `loss1` are those of the published
+    /// benchmark. docs/reference/networks.md lists their figures. Only traffic between the nodes of the run
+    /// is impaired.
     #[serde(default = "default_networks")]
     #[schemars(length(max = 32))]
     #[x_kube(validation = rule::not_empty("network"))]
@@ -128,28 +153,17 @@ pub struct Matrix {
     #[serde(default)]
     #[schemars(length(max = 64))]
     pub include: Vec<Combination>,
-    /// Combinations to leave out: each entry removes every cell that matches all of its fields.
+    /// Combinations to remove: each entry removes every cell that matches all of its fields.
     #[serde(default)]
     #[schemars(length(max = 64))]
     pub exclude: Vec<Selector>,
-    /// Also do the same over plain TCP and plain QUIC, once per kind of transport and network: what the link and the
-    /// kernel give at best. Substreams have no such baseline.
+    /// Also measure plain TCP and plain QUIC, once per kind of transport and network: the best that the link
+    /// and the kernel can do. Substreams have no such baseline.
     #[serde(default = "default_true")]
     pub raw_baseline: bool,
 }
 
-/// The name of a stack: `libp2p`, `litep2p`, `raw`, or an entry of `stacks`.
-#[derive(Clone, Debug, Deserialize, Eq, Hash, JsonSchema, Ord, PartialEq, PartialOrd, Serialize)]
-#[serde(transparent)]
-pub struct StackName(#[schemars(length(min = 1, max = 63))] pub String);
-
-impl std::fmt::Display for StackName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-/// One combination of the matrix, complete.
+/// One combination of the matrix.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Combination {
@@ -159,15 +173,15 @@ pub struct Combination {
     pub server: StackName,
     /// The transport.
     pub transport: Transport,
-    /// The network; if not set, each of `matrix.networks`.
+    /// The network. Default: each of `matrix.networks`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub network: Option<String>,
 }
 
-/// Selects cells of the matrix; a field that is not set matches all.
+/// Selects cells of the matrix. A field that is not set matches all of them.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
-#[x_kube(validation = Rule::new("has(self.client) || has(self.server) || has(self.transport) || has(self.network)").message("must name a client, a server, a transport or a network"))]
+#[x_kube(validation = rules::selects_something())]
 #[serde(rename_all = "camelCase")]
 pub struct Selector {
     /// The stack that dials.
@@ -185,17 +199,18 @@ pub struct Selector {
     pub network: Option<String>,
 }
 
-/// A stack under a name of its own, from another image or with other settings.
+/// A named variant of a stack, from another image or with other settings.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StackVariant {
-    /// The name that `matrix` and the results use.
+    /// The name for `matrix` and the results.
     #[schemars(length(max = 63))]
-    #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$') && !(self in ['libp2p', 'litep2p', 'raw'])").message("must be 1 to 40 lower-case letters, digits and '-', begin and end with a letter or digit, and not be built in (libp2p, litep2p, raw)"))]
+    #[x_kube(validation = rules::variant_name())]
     pub name: String,
-    /// The stack that it is a variant of.
-    pub stack: crate::matrix::Stack,
-    /// Container image with another build of the node. A local run takes the program given by `--node NAME=PATH`.
+    /// The stack that this is a variant of.
+    pub stack: Stack,
+    /// Container image with another build of the node. A local run uses the program given by `--node
+    /// NAME=PATH`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub image: Option<String>,
@@ -205,43 +220,33 @@ pub struct StackVariant {
     pub env: BTreeMap<String, String>,
 }
 
-/// Running order of the trials.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Order {
-    /// One iteration of every cell, then the next.
-    #[default]
-    Interleaved,
-    /// All iterations of a cell, then the next cell.
-    Sequential,
-}
-
-/// How many nodes there are and where they run.
+/// Number of nodes, and where they run.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Topology {
-    /// Server nodes. Clients are spread evenly over them.
+    /// Number of server nodes. Clients are spread evenly over them.
     #[serde(default = "default_nodes")]
     #[x_kube(validation = rule::integer(1, 100))]
     pub servers: u32,
-    /// Client nodes. They start together.
+    /// Number of client nodes. They start together.
     #[serde(default = "default_nodes")]
     #[x_kube(validation = rule::integer(1, 100))]
     pub clients: u32,
-    /// Peers in each client node. Each has an identity and a connection of its own. Not for `relayStress`, which says itself
-    /// how many there are.
+    /// Number of peers in each client node, each with its own identity and connection. No effect on
+    /// `relayStress`, which sets this number itself.
     #[serde(default = "default_nodes")]
     #[x_kube(validation = rule::integer(1, 1000))]
     pub peers_per_client: u32,
-    /// Where pods run: `SpreadNodes`, servers and clients on different Kubernetes nodes, and a relay on a third one if it
-    /// can; `SameNode`, all on one; `Any`, wherever the scheduler likes. No effect on local runs.
+    /// Where pods run. `SpreadNodes`: servers and clients on different Kubernetes nodes, and a relay on a
+    /// third one if possible. `SameNode`: all on one Kubernetes node. `Any`: wherever the scheduler puts
+    /// them. No effect on local runs.
     #[serde(default)]
     pub placement: Placement,
     /// Use the network of the Kubernetes node instead of the pod network. No effect on local runs.
     #[serde(default)]
     pub host_network: bool,
-    /// Wait until no other run of the operator is active, and keep others waiting meanwhile: runs that share a CPU or a
-    /// link measure each other. No effect on local runs, which are never concurrent.
+    /// Start only when no other run of the operator is active, and let other runs wait: runs that share a CPU
+    /// or a link distort each other. No effect on local runs, which are never concurrent.
     #[serde(default = "default_true")]
     pub exclusive: bool,
 }
@@ -254,7 +259,7 @@ pub enum Placement {
     SpreadNodes,
     /// All on one Kubernetes node.
     SameNode,
-    /// Wherever the scheduler likes.
+    /// Wherever the scheduler puts them.
     Any,
 }
 
@@ -268,26 +273,26 @@ pub struct Template {
     /// Client pods.
     #[serde(default)]
     pub client: PodSettings,
-    /// Relay pods, of workloads that have any.
+    /// Relay pods, of workloads with a relay.
     #[serde(default)]
     pub relay: PodSettings,
-    /// The container that impairs links, beside the node in pods of a run that asks for it.
+    /// The container that impairs links, next to the node in each pod of a run with impaired links.
     #[serde(default)]
     pub link: LinkSettings,
 }
 
-/// Settings of the container that impairs links. It runs as root without any capability but `NET_ADMIN`, and `MKNOD`
-/// unless every network has `backend: kernel`: a container has no /dev/net/tun.
+/// Settings of the container that impairs links. It runs as root with the capability `NET_ADMIN` only, and
+/// `MKNOD` unless every network has `backend: kernel`, because a container has no /dev/net/tun.
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LinkSettings {
-    /// Compute resources. Left out, it requests 100m of CPU and 64 MiB of memory and has no limits. A CPU limit delays
-    /// packets when it is reached.
+    /// Compute resources. By default, it requests 100m of CPU and 64 MiB of memory without limits. A CPU
+    /// limit delays packets when it is reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(transform = terse)]
     pub resources: Option<ResourceRequirements>,
-    /// Adds the capability `SYS_NICE`, so that packets leave on time where the machine is busy. Results say how late they
-    /// were.
+    /// Add the capability `SYS_NICE`, so that packets leave on time on a busy machine. Results record how
+    /// late they were.
     #[serde(default)]
     pub real_time: bool,
 }
@@ -296,8 +301,8 @@ pub struct LinkSettings {
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodSettings {
-    /// Compute resources of the node container. Left out, it requests 100m of CPU and 64 MiB of memory and has no limits:
-    /// without a request it would get next to nothing on a busy Kubernetes node.
+    /// Compute resources of the node container. By default, it requests 100m of CPU and 64 MiB of memory
+    /// without limits: without a request, a busy Kubernetes node would give it almost nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(transform = terse)]
     pub resources: Option<ResourceRequirements>,
@@ -319,17 +324,17 @@ pub struct PodSettings {
     /// Priority class of the pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_class_name: Option<String>,
-    /// Annotations to add to the pod, but those that begin with `perfrun.io/`, which are the operator's.
+    /// Annotations to add to the pod.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 64))]
-    #[x_kube(validation = rule::not_reserved())]
+    #[x_kube(validation = rules::no_reserved_key())]
     pub annotations: BTreeMap<String, String>,
-    /// Labels to add to the pod, but those that begin with `perfrun.io/`, which are the operator's.
+    /// Labels to add to the pod.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 64))]
-    #[x_kube(validation = rule::not_reserved())]
+    #[x_kube(validation = rules::no_reserved_key())]
     pub labels: BTreeMap<String, String>,
-    /// Secrets to pull the image with.
+    /// Secrets for pulling the image.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = terse)]
     pub image_pull_secrets: Vec<LocalObjectReference>,
@@ -338,65 +343,65 @@ pub struct PodSettings {
     pub runtime_class_name: Option<String>,
 }
 
-/// How long things may take.
+/// Timeouts.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Timeouts {
-    /// Until all nodes are ready.
+    /// Time until all nodes are ready.
     #[serde(default = "default_provision")]
     #[schemars(length(max = 64), extend("default" = "5m"))]
     #[x_kube(validation = rule::duration("1ms", "24h"))]
     pub provision: Duration,
-    /// One trial. A workload with a duration has that much more.
+    /// Time for one trial. The duration of a workload is added to it.
     #[serde(default = "default_trial")]
     #[schemars(length(max = 64), extend("default" = "2m"))]
     #[x_kube(validation = rule::duration("1ms", "24h"))]
     pub trial: Duration,
-    /// The whole run, from the first node's start.
+    /// Time for the whole run, from the start of the first node.
     #[serde(default = "default_run")]
     #[schemars(length(max = 64), extend("default" = "1h"))]
     #[x_kube(validation = rule::duration("1ms", "168h"))]
     pub run: Duration,
 }
 
-/// What is removed after the run, and when.
+/// What to delete after the run, and when.
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cleanup {
-    /// Delete the PerfRun so many seconds after it succeeded; never, if not set.
+    /// Delete the PerfRun this number of seconds after it succeeded. Default: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::integer(0, i32::MAX as u32))]
     pub ttl_seconds_after_success: Option<u32>,
-    /// Delete the PerfRun so many seconds after it failed; never, if not set.
+    /// Delete the PerfRun this number of seconds after it failed. Default: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::integer(0, i32::MAX as u32))]
     pub ttl_seconds_after_failure: Option<u32>,
-    /// Keep the pods of a failed run, to look into them.
+    /// Keep the pods of a failed run for inspection.
     #[serde(default)]
     pub keep_pods_on_failure: bool,
 }
 
-/// What became of the run.
+/// State of the run, and its results.
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[schemars(transform = structural)]
 #[serde(rename_all = "camelCase")]
 pub struct PerfRunStatus {
-    /// The generation of the spec that this status tells of.
+    /// Generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Where the run stands, in a word, for people. Programs read `conditions`.
+    /// State of the run in one word, for people. Programs read `conditions`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// When the run was first seen.
+    /// When the operator first saw the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
     /// When the run ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<Time>,
-    /// Trials so far.
+    /// Number of trials, by state.
     #[serde(default)]
     pub trials: TrialCounts,
-    /// One row for every measured quantity of every cell; bounded. The complete data are in `results`.
+    /// One row for each measured quantity of each cell, up to a limit. `results` holds the complete data.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub summary: Vec<SummaryRow>,
     /// Names of the ConfigMaps that hold the complete results, in order.
@@ -409,39 +414,19 @@ pub struct PerfRunStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// Where a run stands.
-#[derive(
-    AsRefStr, Clone, Copy, Debug, Default, Deserialize, Display, Eq, Hash, JsonSchema, PartialEq, Serialize,
-)]
-pub enum Phase {
-    /// Accepted or waiting; nothing is running yet.
-    #[default]
-    Pending,
-    /// Nodes are being started.
-    Provisioning,
-    /// Trials are being run.
-    Running,
-    /// Ended, with every trial measured or skipped for a stated reason.
-    Succeeded,
-    /// Ended, with a reason in the conditions.
-    Failed,
-    /// Stopped on request.
-    Cancelled,
-}
-
-/// Trials of a run by what became of them.
+/// Number of trials of a run, by state.
 #[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TrialCounts {
-    /// All trials of the plan, warm-up included.
+    /// All trials of the plan, including warm-up.
     pub total: u32,
-    /// Measured.
+    /// Completed trials.
     pub completed: u32,
-    /// Ended by an error.
+    /// Failed trials.
     pub failed: u32,
     /// Cells of the matrix that cannot be measured.
     pub skipped: u32,
-    /// Ended trials of all, e.g. `12/40`.
+    /// Ended trials and all trials, e.g. `12/40`.
     pub progress: String,
 }
 
@@ -482,6 +467,17 @@ impl Default for Timeouts {
     }
 }
 
+impl Timeouts {
+    /// The timeouts as plain durations.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            provision: self.provision.into(),
+            trial: self.trial.into(),
+            run: self.run.into(),
+        }
+    }
+}
+
 fn default_stacks() -> Vec<StackName> {
     ["libp2p", "litep2p"]
         .map(|name| StackName(name.to_owned()))
@@ -493,7 +489,7 @@ fn default_transports() -> Vec<Transport> {
 }
 
 fn default_networks() -> Vec<String> {
-    vec![network::NONE.to_owned()]
+    vec![NONE.to_owned()]
 }
 
 fn default_iterations() -> u32 {

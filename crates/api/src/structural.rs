@@ -1,15 +1,17 @@
-//! What Kubernetes asks of the schema of a custom resource, beyond what the types say by themselves.
+//! The form of the resource's schema. kube's `StructuralSchemaRewriter` and its companions merge the branches
+//! of enums; this module removes what they leave: `null`, unsigned formats, repeated defaults and foreign
+//! descriptions.
 
 use schemars::{Schema, transform::transform_subschemas};
 use serde_json::{Map, Value};
 
 /// Brings a schema into the form that Kubernetes documents use.
 ///
-/// - A field that is not set is left out; `null` means the same, so nothing is nullable.
-/// - Integers are signed. The lower bound of zero goes with the sign: every integer of the spec has a rule with both
-///   its bounds and a sentence, and one mistake should not be reported twice.
-/// - The default of an object says only what the defaults of its fields do not say.
-pub fn structural(schema: &mut Schema) {
+/// - A field that is not set is omitted. `null` has the same meaning, so nothing is nullable.
+/// - Integers are signed, without the lower bound of zero. Each integer of the spec has a rule with both
+///   bounds and a message, and one mistake should not be reported twice.
+/// - The default of an object omits what the defaults of its fields already set.
+pub(crate) fn structural(schema: &mut Schema) {
     transform_subschemas(&mut structural, schema);
     if let Some(node) = schema.as_object_mut() {
         not_nullable(node);
@@ -18,8 +20,9 @@ pub fn structural(schema: &mut Schema) {
     }
 }
 
-/// Removes the descriptions inside a type that Kubernetes documents: they would be nine tenths of our resource.
-pub fn terse(schema: &mut Schema) {
+/// Removes the descriptions inside a type that Kubernetes documents: they would be nine tenths of the
+/// resource.
+pub(crate) fn terse(schema: &mut Schema) {
     transform_subschemas(
         &mut |inner: &mut Schema| {
             inner.remove("description");
@@ -72,21 +75,21 @@ fn sparse_default(node: &mut Map<String, Value>) {
     let Some(default) = node.get("default").filter(|default| default.is_object()) else {
         return;
     };
-    let sparse = unsaid(default, node.get("properties"));
+    let sparse = beyond_properties(default, node.get("properties"));
     node.insert("default".into(), sparse);
 }
 
-/// What a default says beyond the defaults of the properties.
-fn unsaid(default: &Value, properties: Option<&Value>) -> Value {
+/// The part of a default that the defaults of the properties do not set.
+fn beyond_properties(default: &Value, properties: Option<&Value>) -> Value {
     let (Value::Object(default), Some(properties)) = (default, properties) else {
         return default.clone();
     };
-    let said = |(name, value): (&String, &Value)| {
+    let set = |(name, value): (&String, &Value)| {
         let property = &properties[name];
-        let value = unsaid(value, property.get("properties"));
+        let value = beyond_properties(value, property.get("properties"));
         (property.get("default") != Some(&value)).then(|| (name.clone(), value))
     };
-    Value::Object(default.iter().filter_map(said).collect())
+    Value::Object(default.iter().filter_map(set).collect())
 }
 
 #[cfg(test)]
@@ -141,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_default_says_nothing_twice() {
+    fn a_default_repeats_nothing() {
         let inner = json!({"type": "object", "default": {"a": 1}, "properties": {"a": {"default": 1}}});
         let outer = json!({
             "type": "object",

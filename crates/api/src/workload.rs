@@ -1,49 +1,49 @@
-//! What is measured: the workloads of a PerfRun.
+//! The workloads of a PerfRun: what it measures.
 
-use kube::{
-    KubeSchema,
-    core::{Duration, Rule},
+mod rules;
+
+use kube::{KubeSchema, core::Duration};
+use perfrun_contract::{
+    limits::STREAMS_MAX,
+    matrix::{Identity, Negotiation, Protocol},
+    quantity::ByteSize,
+    workload::{Direction, OpenMode, RelayLimits, RelayPath, Timing},
 };
-pub use perfrun_contract::workload::{Direction, OpenMode, RelayLimits, RelayPath, Timing};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    matrix::{Identity, Negotiation, Protocol},
-    quantity::ByteSize,
-    rule,
-};
+use crate::rule;
 
 /// What to measure. Exactly one workload is set.
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
-#[x_kube(validation = Rule::new("[has(self.bandwidth), has(self.substreams), has(self.handshakes), has(self.ping), has(self.echo), has(self.relay), has(self.relayStress)].filter(x, x).size() == 1").message("set exactly one workload: bandwidth, substreams, handshakes, ping, echo, relay or relayStress"))]
+#[x_kube(validation = rules::one_workload())]
 #[serde(rename_all = "camelCase")]
 pub struct Workload {
-    /// Bulk transfer over streams of one connection, up, down, or both after each other.
+    /// Bulk transfer over streams of one connection: up, down, or one after the other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth: Option<Bandwidth>,
     /// Time to open many substreams on one connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub substreams: Option<Substreams>,
-    /// Time to set up a new connection, from dialling to the first byte that came back.
+    /// Time to set up a new connection, from dialling to the first byte that comes back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handshakes: Option<Handshakes>,
     /// Round-trip time as an application sees it, on one open stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ping: Option<Ping>,
-    /// One transfer through a circuit relay, beside the same without one.
+    /// One transfer through a circuit relay, compared with a direct one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relay: Option<Relay>,
-    /// Many peers that fetch through one circuit relay, until it has no more to give.
+    /// Many peers that fetch through one circuit relay, to find its limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relay_stress: Option<RelayStress>,
-    /// Many streams on many connections, each echoing a line over and over, at a pace.
+    /// Many streams on many connections, each echoing a line again and again at a fixed pace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub echo: Option<Echo>,
 }
 
 impl Workload {
-    /// What it is called; of a document that was not validated, perhaps nothing.
+    /// The name of the workload's field; empty in a document that was not validated and sets none.
     pub fn name(&self) -> &'static str {
         let Self {
             bandwidth,
@@ -72,48 +72,48 @@ impl Workload {
 
 /// Bulk transfer. Set either `sizes` or `duration`.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
-#[x_kube(validation = Rule::new("(size(self.sizes) > 0) != has(self.duration)").message("set either sizes or duration: sizes transfers so many bytes, duration transfers for so long"))]
-#[x_kube(validation = Rule::new("!has(self.duration) || self.protocol == 'perf'").message("duration needs protocol: perf, because litep2p-perf announces the number of bytes in advance"))]
-#[x_kube(validation = Rule::new("!has(self.duration) || !self.directions.exists(d, d == 'both')").message("duration needs directions upload or download: a time-bounded transfer goes one way"))]
+#[x_kube(validation = rules::sizes_or_duration())]
+#[x_kube(validation = rules::duration_needs_perf())]
+#[x_kube(validation = rules::duration_needs_one_direction())]
 #[serde(rename_all = "camelCase")]
 pub struct Bandwidth {
-    /// The protocol spoken on the streams: `perf` (/perf/1.0.0, the libp2p specification) or `litep2p-perf`
+    /// Protocol on the streams: `perf` (/perf/1.0.0, the libp2p specification) or `litep2p-perf`
     /// (/litep2p-perf/1.0.0, of the published litep2p comparison).
     #[serde(default)]
     pub protocol: BandwidthProtocol,
-    /// `upload` (client to server), `download` (server to client), or `both`: an upload, then a download on the same
-    /// stream, as the published tools do. Each entry is measured on its own.
+    /// `upload` (client to server), `download` (server to client), or `both`: an upload, then a download on
+    /// the same stream, as in the published tools. Each entry is measured separately.
     #[serde(default = "default_directions")]
     #[schemars(length(max = 3))]
     #[x_kube(validation = rule::not_empty("direction"))]
     pub directions: Vec<Direction>,
-    /// Bytes of each transfer; every size is measured on its own.
+    /// Bytes of each transfer. Each size is measured separately.
     #[serde(default)]
     #[schemars(length(max = 64))]
     #[x_kube(validation = rule::sizes("1", "1Pi"))]
     pub sizes: Vec<ByteSize>,
-    /// Transfer for this long instead of a number of bytes, e.g. `20s`.
+    /// Transfer for this time instead of a number of bytes, e.g. `20s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = rule::duration("10ms", "1h"))]
     pub duration: Option<Duration>,
-    /// Parallel streams of the connection; every number is measured on its own. The bytes of `sizes` are those of one
+    /// Parallel streams of the connection. Each number is measured separately. `sizes` are the bytes of one
     /// stream.
     #[serde(default = "default_one")]
     #[schemars(length(max = 16))]
     #[x_kube(validation = rule::integers(1, 1024))]
     pub streams: Vec<u32>,
-    /// Bytes handed to the stack in one write, and asked for in one read. 64Ki shows what a stack can do; the published
-    /// tools use 1Ki.
+    /// Bytes of one write to the stack, and of one read. 64Ki shows what a stack can do; the published tools
+    /// use 1Ki.
     #[serde(default = "default_chunk")]
-    #[x_kube(validation = rule::size("1", "16Mi"))]
+    #[x_kube(validation = rules::chunk())]
     pub chunk_bytes: ByteSize,
-    /// When an upload ends: `strict`, when the receiver has consumed it; `compat`, when the last write or the
-    /// half-close returned, as the published tools time it (which measures local buffers for sizes below some MiB).
+    /// When an upload ends. `strict`: when the receiver has consumed it. `compat`: when the last write or the
+    /// half-close returns, as in the published tools; below a few MiB this measures local buffers.
     #[serde(default)]
     pub timing: Timing,
-    /// How the stream's protocol is negotiated: `v1`, confirmed by the peer before the first byte; `v1lazy` (libp2p only),
-    /// together with the first bytes.
+    /// How the protocol of a stream is negotiated. `v1`: the peer confirms it before the first byte. `v1lazy`
+    /// (libp2p only): together with the first bytes.
     #[serde(default)]
     pub negotiation: Negotiation,
 }
@@ -138,47 +138,47 @@ impl From<BandwidthProtocol> for Protocol {
     }
 }
 
-/// Time to open many substreams on one connection. Nothing is exchanged on them; they are held until all are open.
+/// Time to open many substreams on one connection. They carry no data, and stay open until all are open.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
-#[x_kube(validation = Rule::new("(self.mode == 'paced') == has(self.rate)").message("set rate for mode: paced, and only then"))]
+#[x_kube(validation = rules::rate_if_paced())]
 #[serde(rename_all = "camelCase")]
 pub struct Substreams {
-    /// Substreams to open, up to 4096; every number is measured on its own. Over TCP, yamux has at most 256 of them on
-    /// their way: above, the numbers include the wait until the peer has acknowledged earlier ones. litep2p as a server
-    /// on QUIC allows 100, so cells with more are skipped.
+    /// Substreams to open. Each number is measured separately. Over TCP, yamux has at most 256 of them in
+    /// progress: above that, the numbers include the wait until the peer has acknowledged earlier ones.
+    /// litep2p as a server on QUIC allows 100, so cells with more are skipped.
     #[serde(default = "default_counts")]
     #[schemars(length(max = 64))]
-    #[x_kube(validation = rule::integers(1, 4096))]
+    #[x_kube(validation = rule::integers(1, STREAMS_MAX))]
     pub counts: Vec<u32>,
-    /// `burst` requests all of them at once; `paced` requests `rate` of them per second.
+    /// `burst` requests all of them immediately; `paced` requests `rate` of them per second.
     #[serde(default)]
     pub mode: OpenMode,
     /// Substreams per second, for mode `paced`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::integer(1, 100_000))]
     pub rate: Option<u32>,
-    /// How the substreams' protocol is negotiated. With `v1lazy` (libp2p only) a substream counts as open before the
-    /// peer has answered: such numbers do not compare with `v1`.
+    /// How the protocol of the substreams is negotiated. With `v1lazy` (libp2p only), a substream counts as
+    /// open before the peer has answered, so these numbers do not compare with `v1`.
     #[serde(default)]
     pub negotiation: Negotiation,
 }
 
-/// New connections, each closed after its first byte came back. Set either `count` or `duration`.
+/// New connections, each closed after its first byte comes back. Set either `count` or `duration`.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
-#[x_kube(validation = Rule::new("has(self.count) != has(self.duration)").message("set either count or duration"))]
+#[x_kube(validation = rules::count_or_duration())]
 #[serde(rename_all = "camelCase")]
 pub struct Handshakes {
     /// Connections to open in one trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::integer(1, 1_000_000))]
     pub count: Option<u32>,
-    /// Open connections for this long instead, e.g. `10s`.
+    /// Open connections for this time instead, e.g. `10s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = rule::duration("10ms", "1h"))]
     pub duration: Option<Duration>,
-    /// Connections being set up at the same time, each by an identity of its own; every number is measured on its own.
-    /// 1 shows latency, more shows connections per second.
+    /// Connections in progress at the same time, each from its own identity. Each number is measured
+    /// separately. 1 shows latency; more shows connections per second.
     #[serde(default = "default_one")]
     #[schemars(length(max = 16))]
     #[x_kube(validation = rule::integers(1, 256))]
@@ -193,78 +193,81 @@ pub struct Ping {
     #[serde(default = "default_pings")]
     #[x_kube(validation = rule::integer(1, 10_000_000))]
     pub count: u32,
-    /// Pause between two round trips; 0s sends the next as soon as the last came back.
+    /// Pause between two round trips. 0s starts the next one as soon as the last one ends.
     #[serde(default = "default_interval")]
     #[schemars(length(max = 64), extend("default" = "0s"))]
     #[x_kube(validation = rule::duration("0s", "1m"))]
     pub interval: Duration,
 }
 
-/// Transfers through a circuit relay (libp2p circuit v2), and without it: the published relay test. A client, the sink,
-/// opens a stream of `/libp2p/test/data` and reads to its end; a server, the source, writes all it has to send. The raw
-/// baseline of a relayed transfer is a plain TCP proxy.
+/// Transfers through a circuit relay (libp2p circuit v2), and without it, as in the published relay test. A
+/// client, the sink, opens a stream of `/libp2p/test/data` and reads to its end; a server, the source, writes
+/// all its data. The raw baseline of a relayed transfer is a plain TCP proxy.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Relay {
-    /// How sinks reach their source: `direct`, or `relayed`, through the relay. Each entry is measured on its own.
+    /// How sinks reach their source: `direct`, or `relayed`, through the relay. Each entry is measured
+    /// separately.
     #[serde(default = "default_paths")]
     #[schemars(length(max = 2))]
     #[x_kube(validation = rule::not_empty("path"))]
     pub paths: Vec<RelayPath>,
-    /// Bytes of a transfer; every size is measured on its own.
+    /// Bytes of a transfer. Each size is measured separately.
     #[serde(default = "default_transfers")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = rule::sizes("1", "1Pi"))]
     pub sizes: Vec<ByteSize>,
-    /// Bytes handed to the stack in one write, and asked for in one read.
+    /// Bytes of one write to the stack, and of one read.
     #[serde(default = "default_chunk")]
-    #[x_kube(validation = rule::size("1", "16Mi"))]
+    #[x_kube(validation = rules::chunk())]
     pub chunk_bytes: ByteSize,
-    /// Round trips (`/ipfs/ping/1.0.0`) to the relay, and as many to the source, before the transfer. libp2p only.
+    /// Round trips (`/ipfs/ping/1.0.0`) to the relay, and then to the source, before the transfer. libp2p
+    /// only.
     #[serde(default = "default_relay_pings")]
     #[x_kube(validation = rule::integer(0, 10_000))]
     pub pings: u32,
-    /// What the relay grants. Left out, it limits nothing.
+    /// Limits of the relay. Default: no limits.
     #[serde(default)]
     #[schemars(schema_with = "relay_limits")]
     pub limits: RelayLimits,
 }
 
-/// Sinks that fetch through one relay, over and over, more of them from level to level: the published relay stress test.
-/// Every sink and every source is a peer of its own. Sinks begin one after the other; the numbers are of the time when all
-/// of them have, the plateau.
+/// Sinks that fetch through one relay repeatedly, at several levels of load, as in the published relay stress
+/// test. Each sink and each source is a peer of its own. Sinks start one after the other; the numbers
+/// describe the plateau, the time when all of them fetch.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RelayStress {
-    /// Sinks, of all client nodes together; every number, a level, is measured on its own. A level is skipped if it cannot be
-    /// shared evenly by the client nodes.
+    /// Total number of sinks. Each number, a level, is measured separately. A level is skipped if the client
+    /// nodes cannot share it evenly.
     #[serde(default = "default_sinks")]
     #[schemars(length(max = 16))]
     #[x_kube(validation = rule::integers(1, 10_000))]
     pub sinks: Vec<u32>,
-    /// Sinks of each source. There are as many sources as that takes, spread over the server nodes.
+    /// Sinks of each source. This sets the number of sources, which are spread over the server nodes.
     #[serde(default = "default_sinks_per_source")]
     #[x_kube(validation = rule::integer(1, 2000))]
     pub sinks_per_source: u32,
-    /// One sink of each source begins every so often: with the default, 100 sinks of a source need 100 s.
+    /// Time from the start of one sink of a source to the start of the next. With the default, the 100 sinks
+    /// of a source need 100 s.
     #[serde(default = "default_sink_interval")]
     #[schemars(length(max = 64), extend("default" = "1s"))]
     #[x_kube(validation = rule::duration("1ms", "1m"))]
     pub sink_interval: Duration,
-    /// How long sinks fetch once all of them have begun.
+    /// How long sinks fetch after all of them have started.
     #[serde(default = "default_plateau")]
     #[schemars(length(max = 64), extend("default" = "1m"))]
     #[x_kube(validation = rule::duration("1s", "1h"))]
     pub plateau: Duration,
-    /// Bytes of a transfer. A sink that has fetched them opens the next stream.
+    /// Bytes of a transfer. After each transfer, a sink opens the next stream.
     #[serde(default = "default_stress_transfer")]
     #[x_kube(validation = rule::size("1", "1Pi"))]
     pub transfer_bytes: ByteSize,
-    /// Bytes handed to the stack in one write, and asked for in one read.
+    /// Bytes of one write to the stack, and of one read.
     #[serde(default = "default_chunk")]
-    #[x_kube(validation = rule::size("1", "16Mi"))]
+    #[x_kube(validation = rules::chunk())]
     pub chunk_bytes: ByteSize,
-    /// What the relay grants. Left out, it limits nothing.
+    /// Limits of the relay. Default: no limits.
     #[serde(default)]
     #[schemars(schema_with = "relay_limits")]
     pub limits: RelayLimits,
@@ -302,15 +305,15 @@ fn default_stress_transfer() -> ByteSize {
     ByteSize(10_000_000)
 }
 
-/// Many streams that echo at a pace (`/echo/1.0.0`, of the published WebRTC transport benchmarks). Each connection has an
-/// identity and a socket of its own. On each stream the client sends a line, reads the same line back, pauses, and sends
-/// it again. Connections and streams are opened one after the other: the ramp. What is achieved is measured on the
-/// plateau, from the end of the ramp to the end of `duration`.
+/// Many streams that echo at a fixed pace (`/echo/1.0.0`, of the published WebRTC transport benchmarks). Each
+/// connection has its own identity and socket. On each stream, the client sends a line, reads it back,
+/// pauses, and sends it again. Connections and streams are opened one after the other: the ramp. Results
+/// describe the plateau, from the end of the ramp to the end of `duration`.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
-#[x_kube(validation = Rule::new("duration(self.pause.replace('µs', 'us')) < duration(self.deadline.replace('µs', 'us'))").message("pause must be shorter than deadline: a server gives up a stream that says nothing for that long"))]
+#[x_kube(validation = rules::pause_before_deadline())]
 #[serde(rename_all = "camelCase")]
 pub struct Echo {
-    /// Connections and streams; every load is measured on its own.
+    /// Connections and streams. Each load is measured separately.
     #[schemars(length(max = 16))]
     #[x_kube(validation = rule::not_empty("load"))]
     pub loads: Vec<EchoLoad>,
@@ -324,69 +327,59 @@ pub struct Echo {
     #[schemars(length(max = 64), extend("default" = "100ms"))]
     #[x_kube(validation = rule::duration("0s", "1m"))]
     pub stream_interval: Duration,
-    /// Bytes of a line, its end included.
+    /// Bytes of a line, including its end.
     #[serde(default = "default_message")]
-    #[x_kube(validation = rule::size("2", "1Mi"))]
+    #[x_kube(validation = rules::echo_line())]
     pub message_bytes: ByteSize,
-    /// Pause after each round trip. One line per pause and stream is the nominal rate.
+    /// Pause after each round trip. The nominal rate is one line per pause on each stream.
     #[serde(default = "default_pause")]
     #[schemars(length(max = 64), extend("default" = "500ms"))]
     #[x_kube(validation = rule::duration("1ms", "1h"))]
     pub pause: Duration,
-    /// How long a round trip may take, at either end. A stream that takes longer is reset and counted as failed.
+    /// Limit of a round trip, at either end. A stream that exceeds it is reset and counted as failed.
     #[serde(default = "default_deadline")]
     #[schemars(length(max = 64), extend("default" = "5s"))]
     #[x_kube(validation = rule::duration("1ms", "2h"))]
     pub deadline: Duration,
-    /// How long to echo, the ramp included; it has to be longer than that.
+    /// How long to echo, including the ramp. It must be longer than the ramp.
     #[serde(default = "default_echo_duration")]
     #[schemars(length(max = 64), extend("default" = "300s"))]
     #[x_kube(validation = rule::duration("10ms", "1h"))]
     pub duration: Duration,
-    /// The keys of all peers, clients and servers.
+    /// Type of the keys of all peers.
     #[serde(default)]
     pub identity: Identity,
-    /// How often both ends note streams, bytes, round trips, CPU and memory. A stream counts as echoing if it completed a
-    /// round trip in this time, which should therefore be longer than `pause`.
+    /// How often both ends sample streams, bytes, round trips, CPU and memory. A stream counts as echoing if
+    /// it completed a round trip in this interval, which should therefore be longer than `pause`.
     #[serde(default = "default_sample_interval")]
     #[schemars(length(max = 64), extend("default" = "1s"))]
     #[x_kube(validation = rule::duration("100ms", "1m"))]
     pub sample_interval: Duration,
 }
 
-/// Most streams of a load: a server serves no more at the same time.
-const MOST_ECHO_STREAMS: u32 = 65_536;
-
-/// How many connections and streams: a preset, or both numbers.
+/// Number of connections and streams: a preset, or both numbers.
 #[derive(Clone, Copy, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
-#[x_kube(validation = Rule::new("has(self.preset) ? !has(self.connections) && !has(self.streamsPerConnection) : has(self.connections) && has(self.streamsPerConnection)").message("must be either a preset, or connections and streamsPerConnection"))]
-#[x_kube(validation = echo_streams())]
+#[x_kube(validation = rules::preset_or_numbers())]
+#[x_kube(validation = rules::echo_streams())]
 #[serde(rename_all = "camelCase")]
 pub struct EchoLoad {
-    /// A published load: `scenario-1`, 10 connections of 1000 streams; `scenario-2`, 100 of 100; `published-effective`, 5 of
-    /// 259, the 1295 streams that echoed in the published runs of both scenarios.
+    /// A published load. `scenario-1`: 10 connections of 1000 streams. `scenario-2`: 100 of 100.
+    /// `published-effective`: 5 of 259, which makes the 1295 streams that echoed in the published runs of
+    /// both scenarios.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preset: Option<EchoPreset>,
-    /// Connections of each client, each with an identity and a socket of its own.
+    /// Connections of each client, each with its own identity and socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[x_kube(validation = rule::integer(1, 4096))]
+    #[x_kube(validation = rule::integer(1, STREAMS_MAX))]
     pub connections: Option<u32>,
     /// Streams of each connection. litep2p as a server on QUIC allows 100, so cells with more are skipped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[x_kube(validation = rule::integer(1, 4096))]
+    #[x_kube(validation = rule::integer(1, STREAMS_MAX))]
     pub streams_per_connection: Option<u32>,
 }
 
-fn echo_streams() -> Rule {
-    Rule::new(format!(
-        "!has(self.connections) || !has(self.streamsPerConnection) || \
-         self.connections * self.streamsPerConnection <= {MOST_ECHO_STREAMS}"
-    ))
-    .message(format!("must have at most {MOST_ECHO_STREAMS} streams on all connections together").as_str())
-}
-
 impl EchoLoad {
-    /// Connections, and streams of each.
+    /// The number of connections, and of streams on each.
     pub fn size(self) -> (u32, u32) {
         match self.preset {
             Some(EchoPreset::Scenario1) => (10, 1000),
@@ -410,8 +403,8 @@ pub enum EchoPreset {
     /// 100 connections of 100 streams.
     #[serde(rename = "scenario-2")]
     Scenario2,
-    /// 5 connections of 259 streams: the 1295 that echoed in the published runs, whose others were blocked by a full log
-    /// pipe.
+    /// 5 connections of 259 streams: the 1295 that echoed in the published runs, where a full log pipe
+    /// blocked the others.
     PublishedEffective,
 }
 
@@ -467,7 +460,7 @@ fn default_sample_interval() -> Duration {
     std::time::Duration::from_secs(1).into()
 }
 
-/// The contract's schema of limits, and the rules that a document has to follow.
+/// The contract's schema of limits with the rules for a document.
 fn relay_limits(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = RelayLimits::json_schema(generator);
     let properties = schema

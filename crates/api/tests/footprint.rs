@@ -1,8 +1,5 @@
-//! How much memory a plan takes. It is counted where it is allocated, which a busy machine does not change.
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test that unwraps says enough about what went wrong"
-)]
+//! Memory of a plan, counted by the allocator, so that a busy machine does not change it.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -11,17 +8,17 @@ use std::{
 
 use perfrun_api::{
     document,
-    plan::{Error, plan},
+    planning::{Error, plan},
     spec::PerfRunSpec,
 };
 
-/// Most that a plan may take while it is made, itself included.
+/// Most bytes for making a plan, including the plan.
 const PLAN_MAX: isize = 50_000_000;
 
-/// Most that it may take to refuse a document: the sets of parameters, which are bounded by the CRD.
+/// Most bytes for refusing a document: its loads, which the CRD bounds.
 const REFUSAL_MAX: isize = 2_000_000;
 
-/// Counts what each thread has allocated, since tests run in several.
+/// Counts the bytes of each thread separately, since tests run in several.
 struct Counting;
 
 thread_local! {
@@ -30,7 +27,7 @@ thread_local! {
 }
 
 fn count(bytes: isize) {
-    // A thread that ends has no counters any more.
+    // The counters of a thread are gone before its last deallocations.
     let _ = NOW.try_with(|now| {
         now.set(now.get() + bytes);
         let _ = PEAK.try_with(|peak| peak.set(peak.get().max(now.get())));
@@ -55,11 +52,11 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// The most bytes that there were at once beyond those before.
-fn peak<T>(what: impl FnOnce() -> T) -> (isize, T) {
+/// The peak of allocated bytes during a function, above those before it.
+fn peak<T>(work: impl FnOnce() -> T) -> (isize, T) {
     let before = NOW.get();
     PEAK.set(before);
-    let made = what();
+    let made = work();
     (PEAK.get() - before, made)
 }
 
@@ -76,7 +73,7 @@ fn the_largest_plans_are_small() {
         let (peak, plan) = peak(|| plan(spec).unwrap());
         sizes.push((plan.cells.len(), plan.trials.len(), plan.nodes.len()));
         assert!(peak < PLAN_MAX, "{peak} bytes for {sizes:?}");
-        // It counts: what was made is still there.
+        // The counter works: it includes what the plan holds.
         let names: usize = plan.nodes.iter().map(|node| node.name.len()).sum();
         let ids: usize = plan.trials.iter().map(|trial| trial.id.len()).sum();
         assert!(peak > (names + ids).cast_signed(), "{peak} bytes for {sizes:?}");
@@ -85,7 +82,7 @@ fn the_largest_plans_are_small() {
 }
 
 #[test]
-fn nothing_is_made_of_a_document_that_asks_for_too_much() {
+fn a_document_that_requests_too_much_is_refused_before_it_is_planned() {
     let specs = specs(include_str!("api/too-large.yaml"));
     let (peak, refused) = peak(|| plan(&specs[0]));
     assert_eq!(refused, Err(Error::TooManyCells(96_768)));

@@ -16,58 +16,60 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 pub use self::cluster::{Cancel, Get, GetResults, List, Logs, Output, Target, Watch};
 pub use self::link::{
-    Clear as ClearLink, Expected, Link, Peer, Place, Probe as ProbeLink, Set as SetLink, Show as ShowLink,
+    Burst, Clear as ClearLink, Expected, Figures, Link, Peer, Place, Probe as ProbeLink, Set as SetLink,
+    Show as ShowLink,
 };
 
 const EXIT_STATUS: &str = "\
 Exit status:
-  0    all was well: every trial was completed, every document is valid
-  1    something failed, or was refused: standard error says what
-  2    the command line was not understood
-  130  the run was stopped by Ctrl-C or SIGTERM; `perfrun run --resume` goes on with it";
+  0    success: every trial completed, every document is valid
+  1    something failed or was refused: see standard error
+  2    the command line is invalid
+  130  the run was stopped by Ctrl-C or SIGTERM; continue it with `perfrun run --resume`";
 
 const RUN_NOTES: &str = "\
-Each document gets a folder of its own, DIR/NAME-TIMESTAMP, with results.json, report.md, report.html and samples.csv. The tables \
-go to standard output, progress to standard error. Ctrl-C saves what was measured; a second one ends at once. A run \
-that was stopped, killed, or that failed can be gone on with by --resume: trials that were completed are not run again, \
-those that failed are, and timeouts.run counts from anew.
+The results of each document go to a new folder, DIR/NAME-TIMESTAMP: results.json, report.md, report.html and \
+samples.csv. The tables go to standard output, progress to standard error. Ctrl-C stops the run and saves its \
+results; a second Ctrl-C exits immediately. Use --resume to continue a run that was stopped, killed or failed: \
+completed trials are kept, failed ones are run again, and timeouts.run starts afresh.
 
-With --cluster all documents are applied, then followed one after the other. Ctrl-C stops following: the runs go on, \
-`perfrun watch` follows them again, `perfrun cancel` stops them. Complete results stay in the cluster, too.
+With --cluster, perfrun applies all documents and then follows the runs one after the other. Ctrl-C stops following, \
+and the runs continue: `perfrun watch` follows a run again, `perfrun cancel` stops it. The complete results also stay \
+in the cluster.
 
 Exit status:
-  0    every trial was completed, perhaps in a second attempt
-  1    a trial failed, or the run did, or it was refused or cancelled: standard error and the report say why
-  2    the command line was not understood
+  0    every trial completed, possibly in a second attempt
+  1    a trial or the run failed, or the run was refused or cancelled: see standard error and the report
+  2    the command line is invalid
   130  stopped by Ctrl-C or SIGTERM";
 
 /// Benchmarks of peer-to-peer networking stacks: plan, run, report.
 ///
-/// A PerfRun document says which stacks, over which transports, under which workload, how often. `perfrun run` runs it
-/// on this machine, each node in a network namespace of its own; `perfrun run --cluster` has the operator of a
-/// Kubernetes cluster run it, each node in a pod. Installed as `kubectl-perfrun`, this is `kubectl perfrun`.
+/// A PerfRun document names the stacks, transports and workload to measure, and the number of iterations.
+/// `perfrun run` runs it on this machine, each node in its own network namespace. With `--cluster`, the
+/// operator of a Kubernetes cluster runs it, each node in a pod. Installed as `kubectl-perfrun`, this program
+/// is also `kubectl perfrun`.
 #[derive(Debug, Parser)]
 #[command(version, name = "perfrun", after_help = EXIT_STATUS)]
 pub struct Cli {
-    /// What to do.
     #[command(subcommand)]
     pub command: Command,
-    /// Log filter, e.g. `info` or `perfrun_conductor=debug`; logs go to standard error.
+    /// Log filter, e.g. `info` or `perfrun_conductor=debug`. Logs go to standard error.
     #[arg(long, global = true, env = "RUST_LOG", default_value = "warn,kube=off")]
     pub log: String,
 }
 
 impl Cli {
-    /// What the command line says; if it says nothing sensible, ends the process with an explanation.
+    /// Parses the command line. If it is invalid, prints an explanation and exits.
     pub fn from_command_line() -> Self {
         let mut command = Self::described(program());
         let matches = command.get_matches_mut();
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
     }
 
-    /// The command line of a program of that name.
+    /// The command line of a program with this name.
     fn described(program: &'static str) -> clap::Command {
-        // These options are shared by many commands; only this one can do without a cluster.
+        // Many commands share these options, and all but `run` always need a cluster.
         let needs_cluster = |run: clap::Command| {
             Target::IDS.iter().fold(run, |run, id| {
                 run.mut_arg(id, |option| option.requires("cluster"))
@@ -79,7 +81,7 @@ impl Cli {
     }
 }
 
-/// What the user calls this program: kubectl runs `kubectl-perfrun` for `kubectl perfrun`.
+/// The command that the user types: kubectl runs `kubectl-perfrun` for `kubectl perfrun`.
 pub fn program() -> &'static str {
     static PROGRAM: LazyLock<&str> = LazyLock::new(|| called(env::args_os().next().as_deref()));
     &PROGRAM
@@ -92,30 +94,29 @@ fn called(file: Option<&OsStr>) -> &'static str {
     }
 }
 
-/// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run every PerfRun of a file, on this machine or on a cluster.
+    /// Run every PerfRun in a file, on this machine or on a cluster.
     Run(Run),
-    /// Print what a file would run: nodes, cells, trials, and what is skipped and why.
+    /// Print what a file would run: nodes, cells, trials, and which cells are skipped and why.
     Plan(Plan),
-    /// Check a file by the rules of the resource.
+    /// Check files against the rules of the resource.
     Validate(Validate),
-    /// Print results, or draw them.
+    /// Print results, or draw plots of them.
     Report(Report),
-    /// List the runs of a cluster.
+    /// List the runs on a cluster.
     #[command(visible_alias = "ls")]
     List(List),
-    /// Follow a run of a cluster to its end, and show what came out.
+    /// Follow a run on a cluster until it ends, then save and show its results.
     Watch(Watch),
-    /// Print the results of a run of a cluster.
+    /// Print the results of a run on a cluster.
     #[command(subcommand)]
     Get(Get),
-    /// Stop a run of a cluster; what was measured until then is kept.
+    /// Stop a run on a cluster. The results so far are kept.
     Cancel(Cancel),
-    /// Print what the nodes of a run of a cluster log.
+    /// Print the logs of a run's nodes on a cluster.
     Logs(Logs),
-    /// Impair a link by hand, see how it is doing, measure it.
+    /// Impair a link by hand, show its state, or measure it.
     #[command(subcommand)]
     Link(Link),
 }
@@ -124,33 +125,32 @@ pub enum Command {
 #[derive(Args, Debug)]
 #[command(after_help = RUN_NOTES)]
 pub struct Run {
-    /// PerfRun document or stream of documents (YAML or JSON); `-` reads standard input.
+    /// File with one or more PerfRun documents (YAML or JSON); `-` reads standard input.
     #[arg(required_unless_present = "resume")]
     pub file: Option<PathBuf>,
-    /// Go on with a run that was interrupted or failed: the folder of its results.
+    /// Resume a run that was interrupted or failed. DIR is its results folder.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "results"])]
     pub resume: Option<PathBuf>,
-    /// Do without network namespaces: all nodes share the loopback interface. Results say so.
+    /// Do not use network namespaces: all nodes share the loopback interface. The results record this.
     #[arg(long)]
     pub loopback: bool,
-    /// Program of the nodes, or of the nodes of one stack variant [default: perfrun-node beside perfrun].
+    /// Program to run as a node, for all nodes or those of one stack variant [default: perfrun-node beside
+    /// perfrun].
     #[arg(long, value_name = "[VARIANT=]PATH")]
     pub node: Vec<NodeProgram>,
-    /// Serve a page that shows the run while it goes on, and its report when it has ended. It takes some of the machine's
-    /// time, so numbers that matter are measured without.
+    /// Serve a web page that shows the run in progress, and its report at the end. The page uses CPU time of
+    /// this machine, so do not use it for measurements that matter.
     #[arg(long, value_name = "ADDR", num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:0")]
     pub ui: Option<SocketAddr>,
-    /// Where what comes out goes.
     #[command(flatten)]
     pub output: Output,
-    /// Serve metrics of all nodes, and results so far, for Prometheus: at http://ADDRESS/metrics. When the last run has
-    /// ended, whoever has read them is waited for once more.
+    /// Serve the metrics of all nodes, and the results so far, for Prometheus at http://ADDRESS:PORT/metrics.
+    /// After the last run, perfrun waits until every scraper has read them once more.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics_listen: Option<SocketAddr>,
-    /// Have the operator of a Kubernetes cluster run it, and follow it.
+    /// Let the operator of a Kubernetes cluster run the documents, and follow the runs.
     #[arg(long, conflicts_with_all = ["loopback", "node", "resume", "metrics_listen", "ui"], help_heading = "Cluster")]
     pub cluster: bool,
-    /// Which cluster.
     #[command(flatten)]
     pub target: Target,
 }
@@ -158,9 +158,9 @@ pub struct Run {
 /// A program for nodes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NodeProgram {
-    /// The stack variant whose nodes run it; none: all others.
+    /// The stack variant whose nodes run the program. `None` if all nodes without a program of their own run
+    /// it.
     pub variant: Option<String>,
-    /// The program.
     pub path: PathBuf,
 }
 
@@ -168,7 +168,7 @@ impl FromStr for NodeProgram {
     type Err = std::convert::Infallible;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        // A path with '=' in it can be told by a '/' before that: `./a=b`.
+        // A '/' before the '=' marks a path: `./a=b`.
         let named = text.split_once('=').filter(|(name, _)| !name.contains('/'));
         Ok(match named {
             Some((variant, path)) => Self {
@@ -186,7 +186,7 @@ impl FromStr for NodeProgram {
 /// Options of `perfrun plan`.
 #[derive(Args, Debug)]
 pub struct Plan {
-    /// PerfRun document or stream of documents; `-` reads standard input.
+    /// File with one or more PerfRun documents; `-` reads standard input.
     pub file: PathBuf,
     /// Print JSON, one plan per line.
     #[arg(long)]
@@ -196,7 +196,7 @@ pub struct Plan {
 /// Options of `perfrun validate`.
 #[derive(Args, Debug)]
 pub struct Validate {
-    /// PerfRun documents or streams of them; `-` reads standard input.
+    /// Files with PerfRun documents; `-` reads standard input.
     #[arg(required = true)]
     pub files: Vec<PathBuf>,
 }
@@ -204,32 +204,31 @@ pub struct Validate {
 /// Options of `perfrun report`.
 #[derive(Args, Debug)]
 pub struct Report {
-    /// Folder of a run, or its results.json.
+    /// Results folder of a run, or its results.json.
     pub results: PathBuf,
-    /// What to print.
+    /// Format of the output.
     #[arg(long, short, value_enum, default_value_t = Format::Table)]
     pub output: Format,
-    /// Draw plots into this folder.
+    /// Write plots to this folder as SVG files.
     #[arg(long, value_name = "DIR")]
     pub svg: Option<PathBuf>,
-    /// Write the samples of echo trials into this folder, as the published WebRTC transport benchmarks have them: a CSV file
-    /// without header for each side of each trial.
+    /// Write the samples of echo trials to this folder, in the format of the published WebRTC transport
+    /// benchmarks: one CSV file without a header for each side of each trial.
     #[arg(long, value_name = "DIR")]
     pub csv: Option<PathBuf>,
 }
 
-/// What to print.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum Format {
     /// Tables for a terminal.
     Table,
-    /// The same in Markdown.
+    /// Tables in Markdown.
     Md,
-    /// Everything, as JSON.
+    /// All results, as JSON.
     Json,
     /// The interval samples, as CSV.
     Csv,
-    /// A page with tables and plots, in one file.
+    /// A web page with tables and plots, in one file.
     Html,
 }
 

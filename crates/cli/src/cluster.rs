@@ -1,17 +1,17 @@
-//! Commands that talk to a cluster. They hand documents to the operator, follow what it says in the status, and fetch
-//! what it kept; nothing here decides anything about a run.
+//! Commands that talk to a cluster. They give documents to the operator, follow the status of runs, and fetch
+//! results. Nothing here decides anything about a run.
 //!
 //! | module | subject |
 //! |---|---|
 //! | `access` | which cluster, and calls to it |
-//! | `error` | what can go wrong with a call, and what to do about it |
-//! | `find` | one run, or which one was meant |
-//! | `apply` | handing documents over |
+//! | `error` | why a call fails, and what the user can do |
+//! | `find` | one run by its name, or the most similar name |
+//! | `apply` | creating and changing runs |
 //! | `follow` | watching a run to its end, through outages of the API server |
-//! | `stage` | what followers are told: pure |
-//! | `end` | what became of a run, and the exit status: pure |
+//! | `status` | the state of a run, and what is new in it: pure |
+//! | `end` | how a run ended, and the exit status: pure |
 //! | `fetch` | the complete results of a run |
-//! | `run`, `list`, `get`, `cancel`, `logs` | a command each |
+//! | `run`, `list`, `get`, `cancel`, `logs` | one command each |
 
 mod access;
 mod age;
@@ -26,7 +26,7 @@ mod get;
 mod list;
 mod logs;
 mod run;
-mod stage;
+mod status;
 
 pub use self::{
     cancel::cancel,

@@ -3,7 +3,6 @@
 pub mod args;
 pub mod cluster;
 pub mod link;
-pub mod local;
 pub mod page;
 pub mod report;
 pub mod run;
@@ -35,7 +34,7 @@ pub fn read_documents(file: &Path) -> anyhow::Result<Vec<PerfRun>> {
     document::parse(&text).with_context(|| label(file))
 }
 
-/// What messages call a file.
+/// The name of a file in messages.
 pub fn label(file: &Path) -> String {
     if file == Path::new("-") {
         "standard input".to_owned()
@@ -50,7 +49,7 @@ pub fn block_on<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::
     runtime.block_on(command)
 }
 
-/// Prints to standard output. A reader who has seen enough, as `head` has, is no error.
+/// Prints to standard output. A reader that closes the pipe early, such as `head`, is not an error.
 pub fn print(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -59,12 +58,13 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Columns of the terminal on standard output, or a width that fits most places where text is pasted.
+/// Columns of the terminal on standard output. Otherwise a width that fits most places where people paste
+/// text.
 pub fn terminal_width() -> usize {
     const ELSEWHERE: usize = 120;
     let columns = rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| usize::from(size.ws_col));
     match columns {
-        0 => ELSEWHERE, // no terminal, or one that does not know
+        0 => ELSEWHERE, // not a terminal, or one that does not know its width
         columns => columns.max(60),
     }
 }

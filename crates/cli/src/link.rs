@@ -1,7 +1,7 @@
-//! `perfrun link`: a link impaired, looked at and measured by hand, without a run.
+//! `perfrun link`: impairs, shows and measures a link by hand, without a run.
 //!
-//! What can be asked for is the subject of `perfrun-link`, doing it that of `perfrun-emulator`. Here are only namespaces,
-//! words for people, and the process that impairs in user space.
+//! `perfrun-link` defines what an impairment is, and `perfrun-emulator` carries it out. This module has only
+//! network namespaces, text for people, and the process that impairs in user space.
 
 mod clear;
 mod place;
@@ -12,7 +12,7 @@ mod words;
 
 use crate::args::Link;
 
-/// Does it; returns the exit status.
+/// Runs a command. Returns the exit status.
 pub fn link(command: &Link) -> anyhow::Result<u8> {
     match command {
         Link::Set(args) => set::set(args),

@@ -8,17 +8,16 @@ use std::{
 use anyhow::Context;
 use perfrun_cli::{
     args::{Cli, Command, Get},
-    block_on, cluster, link,
-    local::{Isolation, privilege},
-    report, run, show,
+    block_on, cluster, link, report, run, show,
 };
+use perfrun_local::{Isolation, privilege};
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
     match perfrun(Cli::from_command_line()) {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
-            // Nobody is left to tell if standard error is closed.
+            // If standard error is closed, nobody can read the message.
             let _ = writeln!(stderr(), "perfrun: {error:#}");
             ExitCode::FAILURE
         }
@@ -45,10 +44,10 @@ fn perfrun(cli: Cli) -> anyhow::Result<u8> {
         Command::Run(args) => {
             let isolation = run::isolation(&args)?;
             if isolation == Isolation::Namespaces {
-                // Before the first thread: a user namespace is entered by a process as a whole.
+                // Before the first thread starts: only a process with one thread can enter a user namespace.
                 privilege::acquire().context(
-                    "nodes cannot be given network namespaces here: run as root, or with --loopback, \
-                     where they share one interface",
+                    "nodes cannot have network namespaces here: run as root, or use --loopback, \
+                     which lets all nodes share one interface",
                 )?;
             }
             block_on(run::run(args, isolation))

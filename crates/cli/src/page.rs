@@ -1,13 +1,13 @@
-//! `perfrun run --ui`: the run as a page on this machine, while it goes on, and its report when it has ended.
+//! `perfrun run --ui`: a web page on this machine that shows the run in progress, and its report at the end.
 //!
-//! What the page shows is in `view`; a browser gets all of it whenever it changed, as server-sent events.
+//! `view` is what the page shows. After each change a browser gets the whole view as a server-sent event.
 
 mod view;
 
 use std::{
     convert::Infallible,
     net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -23,6 +23,7 @@ use axum::{
     routing::get,
 };
 use futures::stream;
+use parking_lot::Mutex;
 use perfrun_api::results::Results;
 use perfrun_conductor::{Event, Progress};
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle, time::timeout};
@@ -33,33 +34,33 @@ use self::view::View;
 const PAGE: &str = include_str!("page/page.html");
 const SCRIPT: &str = include_str!("page/page.js");
 
-/// Between two views that a browser is sent: it draws on the cores that are measured.
+/// The least time between two views that a browser gets: it draws on the cores that are measured.
 const PAUSE: Duration = Duration::from_millis(500);
-/// For browsers to get the report.
+/// How long to wait until browsers have the report.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// The page, until it is dropped.
+/// A web page that is served until it is dropped.
 pub struct Page {
-    shared: Arc<Shared>,
+    content: Arc<Content>,
     begun: Instant,
     address: SocketAddr,
     server: JoinHandle<()>,
 }
 
-struct Shared {
+struct Content {
     view: watch::Sender<View>,
     report: Mutex<String>,
-    /// How many have got the report.
+    /// The number of browsers that have the report.
     read: watch::Sender<usize>,
 }
 
 impl Page {
-    /// Serves the page at this address, which must be one that only this machine reaches.
+    /// Serves the page at this address, which must be a loopback address.
     pub async fn serve(address: SocketAddr) -> anyhow::Result<Self> {
         ensure!(
             address.ip().is_loopback(),
-            "--ui {address}: the page is for this machine only, and asks for no password: name a loopback address, and \
-             reach it from elsewhere by `ssh -L`"
+            "--ui {address}: the page has no password and is only for this machine: use a loopback address, and \
+             `ssh -L` to reach it from elsewhere"
         );
         let listener = TcpListener::bind(address)
             .await
@@ -67,7 +68,7 @@ impl Page {
         let address = listener
             .local_addr()
             .context("failed to learn the page's address")?;
-        let shared = Arc::new(Shared {
+        let content = Arc::new(Content {
             view: watch::Sender::default(),
             report: Mutex::default(),
             read: watch::Sender::default(),
@@ -80,47 +81,47 @@ impl Page {
             )
             .route("/events", get(events))
             .route("/report", get(report))
-            .with_state(Arc::clone(&shared));
+            .with_state(Arc::clone(&content));
         let server = tokio::spawn(async move {
             if let Err(error) = axum::serve(listener, routes).await {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "the page is not served any more"
+                    "the page is no longer served"
                 );
             }
         });
         Ok(Self {
-            shared,
+            content,
             begun: Instant::now(),
             address,
             server,
         })
     }
 
-    /// Where a browser finds it.
+    /// The URL for a browser.
     pub fn url(&self) -> String {
         format!("http://{}/", self.address)
     }
 
     /// Shows another run from now on.
     pub fn begin(&self, results: &Results, is_last: bool) {
-        self.shared
+        self.content
             .view
             .send_replace(View::new(&results.name, &results.plan, &results.trials, is_last));
     }
 
-    /// After the last run, has browsers open its report, and waits until those that watch have it.
+    /// After the last run, lets browsers open its report, and waits until those that watch have it.
     pub async fn end(&self, results: &Results) {
-        if !self.shared.view.borrow().is_last() {
+        if !self.content.view.borrow().is_last() {
             return;
         }
-        *lock(&self.shared.report) = perfrun_report::html(results);
-        let mut read = self.shared.read.subscribe();
-        // Who watches listens for views.
-        let watching = self.shared.view.receiver_count();
-        self.shared.view.send_modify(View::end);
+        *self.content.report.lock() = perfrun_report::html(&results.account());
+        let mut read = self.content.read.subscribe();
+        // Every browser that watches receives views.
+        let watching = self.content.view.receiver_count();
+        self.content.view.send_modify(|view| view.end(results.verdict()));
         let all = read.wait_for(|read| *read >= watching);
-        // A browser that was closed is counted until it is written to.
+        // A browser that was closed still counts until something is written to it.
         let _ = timeout(FAREWELL, all).await;
     }
 }
@@ -128,7 +129,7 @@ impl Page {
 impl Progress for Page {
     fn on(&self, event: Event<'_>) {
         let seconds = self.begun.elapsed().as_secs_f64();
-        self.shared.view.send_modify(|view| view.on(event, seconds));
+        self.content.view.send_modify(|view| view.on(event, seconds));
     }
 }
 
@@ -138,32 +139,28 @@ impl Drop for Page {
     }
 }
 
-async fn events(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
-    // The view as it is, and then whenever it changed.
-    let views = WatchStream::new(shared.view.subscribe()).throttle(PAUSE);
+async fn events(State(content): State<Arc<Content>>) -> impl IntoResponse {
+    // The current view, and then each change.
+    let views = WatchStream::new(content.view.subscribe()).throttle(PAUSE);
     let sent = views.map(|view| Sent::default().json_data(view));
     Sse::new(sent).keep_alive(KeepAlive::default())
 }
 
-async fn report(State(shared): State<Arc<Shared>>) -> Response {
-    let report = lock(&shared.report).clone();
+async fn report(State(content): State<Arc<Content>>) -> Response {
+    let report = content.report.lock().clone();
     if report.is_empty() {
         return (
             StatusCode::NOT_FOUND,
-            "the run has not ended: its report is not there yet",
+            "the run has not ended: its report is not available yet",
         )
             .into_response();
     }
-    // Counted when it is on its way, not when it is made.
-    let count = Arc::clone(&shared);
+    // Counted when the report has been sent, not when it is made.
+    let count = Arc::clone(&content);
     let counted = stream::once(async move {
         count.read.send_modify(|read| *read += 1);
         Ok(String::new())
     });
     let body = stream::iter([Ok::<_, Infallible>(report)]).chain(counted);
     Html(axum::body::Body::from_stream(body)).into_response()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! `perfrun report`: results that were kept, shown again.
+//! `perfrun report`: shows saved results again.
 
 use std::{
     fs,
@@ -17,32 +17,29 @@ use crate::{
     terminal_width,
 };
 
-/// Prints results, and draws them if asked.
+/// Prints results, and writes plots and samples if requested.
 pub fn report(args: &args::Report) -> anyhow::Result<()> {
     let results = store::read(&args.results)?;
     print(&rendered(&results, args.output)?)?;
     if let Some(folder) = &args.svg {
-        let plots = perfrun_report::plots(&results);
-        ensure!(
-            !plots.is_empty(),
-            "there is nothing to draw: no trial was completed"
-        );
+        let plots = perfrun_report::plots(&results.account());
+        ensure!(!plots.is_empty(), "there is nothing to draw: no trial completed");
         write(folder, plots)?;
     }
     if let Some(folder) = &args.csv {
-        let files = perfrun_report::echo_csv(&results);
+        let files = perfrun_report::echo_csv(&results.account());
         ensure!(
             !files.is_empty(),
-            "there is nothing to write: no trial of an echo was completed"
+            "there is nothing to write: no echo trial completed"
         );
         write(folder, files)?;
     }
     Ok(())
 }
 
-/// Writes files into a folder, which is made if there is none.
+/// Writes files to a folder, which is created if it does not exist.
 fn write<N: AsRef<Path>>(folder: &Path, files: Vec<(N, String)>) -> anyhow::Result<()> {
-    fs::create_dir_all(folder).with_context(|| format!("failed to make {}", folder.display()))?;
+    fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))?;
     for (name, text) in files {
         let file = folder.join(name);
         fs::write(&file, text).with_context(|| format!("failed to write {}", file.display()))?;
@@ -51,24 +48,24 @@ fn write<N: AsRef<Path>>(folder: &Path, files: Vec<(N, String)>) -> anyhow::Resu
     Ok(())
 }
 
-/// Results as they are printed.
+/// Results in a format for printing.
 pub fn rendered(results: &Results, format: Format) -> anyhow::Result<String> {
     Ok(match format {
-        Format::Table => perfrun_report::terminal(results, terminal_width()),
-        Format::Md => perfrun_report::markdown(results),
+        Format::Table => perfrun_report::terminal(&results.account(), terminal_width()),
+        Format::Md => perfrun_report::markdown(&results.account()),
         Format::Json => serde_json::to_string_pretty(results).context("failed to encode the results")? + "\n",
-        Format::Csv => perfrun_report::samples_csv(results),
-        Format::Html => perfrun_report::html(results),
+        Format::Csv => perfrun_report::samples_csv(&results.account()),
+        Format::Html => perfrun_report::html(&results.account()),
     })
 }
 
-/// Prints what came out of a run that has just ended: tables, or one line of JSON.
+/// Prints the results of a run that has just ended: tables, or one line of JSON.
 pub fn show(store: &Store, json: bool) -> anyhow::Result<()> {
     if json {
         let json = serde_json::to_string(store.results()).context("failed to encode the results")?;
         return print(&format!("{json}\n"));
     }
-    let tables = perfrun_report::terminal(store.results(), terminal_width());
+    let tables = perfrun_report::terminal(&store.results().account(), terminal_width());
     let folder = store.folder().display();
     print(&format!("{tables}\nResults are in {folder}\n"))
 }

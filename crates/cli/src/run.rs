@@ -1,203 +1,185 @@
-//! `perfrun run`: the nodes of a plan as local processes, and a conductor over them.
+//! `perfrun run`: conducts the runs of a file on this machine, one after the other.
+//!
+//! | module | subject |
+//! |---|---|
+//! | `local_run` | one run, from its first node to its report |
+//! | `programs` | which program each node executes |
+//! | `watchers` | metrics and the web page |
+//! | `exporter` | the metrics for Prometheus |
 
-pub mod exporter;
-pub mod nodes;
+mod exporter;
+mod local_run;
+mod programs;
+mod watchers;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
     io::{self, Write, stderr},
     path::Path,
-    time::Duration,
 };
 
 use anyhow::{Context, bail, ensure};
 use perfrun_api::{
-    plan::{Plan, plan},
-    results::{self, Results, RunState},
+    planning::plan,
+    results::Results,
     spec::{PerfRun, PerfRunSpec},
 };
-use perfrun_conductor::{Conductor, Event, Options, Progress, RunEnd};
+use perfrun_conductor::RunEnd;
+use perfrun_contract::{
+    plan::Plan,
+    run::{self, NodeProgram},
+};
+use perfrun_local::{Isolation, nodes::Programs};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use self::{
-    exporter::Exporter,
-    nodes::{LocalNodes, Programs},
-};
+use self::{local_run::LocalRun, watchers::Watchers};
 use crate::{
-    args, label, local,
-    page::Page,
-    read_documents, report,
+    args, label, read_documents, report,
     store::{self, Store},
-    ui::Ui,
 };
 
 /// Exit status of a run with a failed trial, or that did not run to its end.
 pub const INCOMPLETE: u8 = 1;
-/// Exit status after Ctrl-C, as shells count it: 128 + SIGINT.
+/// Exit status after Ctrl-C, as shells report it: 128 + SIGINT.
 pub const INTERRUPTED: u8 = 130;
 
-/// What is to separate the nodes: of a run that is gone on with, what did before, or its trials would not compare.
-pub fn isolation(args: &args::Run) -> anyhow::Result<local::Isolation> {
-    let asked = if args.loopback {
-        local::Isolation::Loopback
+/// What separates the nodes of the run. A resumed run keeps its isolation, or its trials would not be
+/// comparable.
+pub fn isolation(args: &args::Run) -> anyhow::Result<Isolation> {
+    let requested = if args.loopback {
+        Isolation::Loopback
     } else {
-        local::Isolation::Namespaces
+        Isolation::Namespaces
     };
     let Some(folder) = &args.resume else {
-        return Ok(asked);
+        return Ok(requested);
     };
     match store::read(folder)?.environment.isolation {
-        results::Isolation::Loopback => Ok(local::Isolation::Loopback),
-        results::Isolation::Namespaces => {
+        run::Isolation::Loopback => Ok(Isolation::Loopback),
+        run::Isolation::Namespaces => {
             ensure!(
                 !args.loopback,
-                "{} was begun in network namespaces: go on without --loopback, or the trials would not compare",
+                "{} was started in network namespaces: resume it without --loopback, or its trials are not comparable",
                 folder.display()
             );
-            Ok(asked)
+            Ok(requested)
         }
-        results::Isolation::Pods => bail!("{} was run on a cluster, not on this machine", folder.display()),
+        run::Isolation::Pods => bail!("{} was run on a cluster, not on this machine", folder.display()),
     }
 }
 
-/// Runs what the arguments ask for; returns the exit status.
-pub async fn run(args: args::Run, isolation: local::Isolation) -> anyhow::Result<u8> {
+/// Runs the documents of the arguments, or resumes a run. Returns the exit status.
+pub async fn run(args: args::Run, isolation: Isolation) -> anyhow::Result<u8> {
     let cancel = CancellationToken::new();
     tokio::spawn(cancel_on_signal(cancel.clone()));
-    let audience = Audience::gather(&args).await?;
-    let status = run_all(&args, isolation, &audience, &cancel).await?;
-    audience.exporter.last_scrape(args.output.quiet, &cancel).await;
+    let watchers = Watchers::serve(&args).await?;
+    let session = Session {
+        args: &args,
+        isolation,
+        watchers: &watchers,
+        cancel: &cancel,
+    };
+    let status = match &args.resume {
+        Some(folder) => session.resume(folder).await,
+        None => session.run_documents().await,
+    }?;
+    watchers.last_scrape(args.output.quiet, &cancel).await;
     Ok(status)
 }
 
-async fn run_all(
-    args: &args::Run,
-    isolation: local::Isolation,
-    audience: &Audience,
-    cancel: &CancellationToken,
-) -> anyhow::Result<u8> {
-    if let Some(folder) = &args.resume {
-        return resume(args, folder, isolation, audience, cancel).await;
-    }
-    let file = args.file.as_deref().context("name a file to run")?;
-    let named = nodes::resolve(&args.node)?;
-    // All documents are looked at before the first is run: a mistake in the last should not cost an hour.
-    let jobs = read_documents(file)?
-        .into_iter()
-        .map(|run| Job::of(run, isolation, &named))
-        .collect::<anyhow::Result<Vec<_>>>()
-        .with_context(|| label(file))?;
-    check_variants(&args.node, jobs.iter().map(|job| &job.spec))?;
-    let mut status = 0;
-    let mut left = jobs.len();
-    for Job {
-        name,
-        spec,
-        plan,
-        programs,
-    } in jobs
-    {
-        left -= 1;
-        if cancel.is_cancelled() {
-            return Ok(INTERRUPTED);
-        }
-        let store = Store::create(
-            &args.output.results,
-            &name,
+/// What the runs of one command have in common.
+struct Session<'a> {
+    args: &'a args::Run,
+    isolation: Isolation,
+    watchers: &'a Watchers,
+    cancel: &'a CancellationToken,
+}
+
+impl Session<'_> {
+    async fn run_documents(&self) -> anyhow::Result<u8> {
+        let file = self.args.file.as_deref().context("name a file to run")?;
+        let named = programs::resolve(&self.args.node)?;
+        // All documents are checked before the first is run: a mistake in the last should not cost an hour.
+        let documents = read_documents(file)?
+            .into_iter()
+            .map(|run| Document::of(run, self.isolation, &named))
+            .collect::<anyhow::Result<Vec<_>>>()
+            .with_context(|| label(file))?;
+        programs::check_variants(&self.args.node, documents.iter().map(|document| &document.spec))?;
+        let mut status = 0;
+        let mut left = documents.len();
+        for Document {
+            name,
             spec,
             plan,
-            isolation.into(),
-            named.clone(),
-        )?;
-        status = status.max(one(args, store, programs, isolation, audience, left == 0, cancel).await?);
+            programs,
+        } in documents
+        {
+            left -= 1;
+            if self.cancel.is_cancelled() {
+                return Ok(INTERRUPTED);
+            }
+            let results = &self.args.output.results;
+            let isolation = recorded(self.isolation);
+            let store = Store::create(results, &name, spec, plan, isolation, named.clone())?;
+            status = status.max(self.run(store, programs, left == 0).await?);
+        }
+        Ok(status)
     }
-    Ok(status)
-}
 
-/// Runs what is left of a run.
-async fn resume(
-    args: &args::Run,
-    folder: &Path,
-    isolation: local::Isolation,
-    audience: &Audience,
-    cancel: &CancellationToken,
-) -> anyhow::Result<u8> {
-    let mut store = Store::resume(folder)?;
-    check_variants(&args.node, [&store.results().spec])?;
-    if store.is_done() {
-        // Written again, since perfrun may have been killed before it came to its last file.
-        let reason = store.results().reason.clone();
-        store.finish(RunState::Complete, reason, BTreeMap::new())?;
-        let _ = writeln!(stderr(), "all trials are there: nothing is left to run");
-        report::show(&store, args.output.json)?;
-        return Ok(0);
+    /// Runs the trials that are left of a run.
+    async fn resume(&self, folder: &Path) -> anyhow::Result<u8> {
+        let mut store = Store::resume(folder)?;
+        programs::check_variants(&self.args.node, [&store.results().spec])?;
+        if store.is_done() {
+            // Written again, since perfrun may have been killed before it wrote its last file.
+            store.finish(RunEnd::complete())?;
+            let _ = writeln!(stderr(), "all trials are complete: nothing left to run");
+            report::show(&store, self.args.output.json)?;
+            return Ok(0);
+        }
+        let earlier = &store.results().environment.programs;
+        let named = programs::named_now_or_before(&self.args.node, earlier);
+        store.keep_programs(programs::resolve(&named)?)?;
+        let Results {
+            plan,
+            spec,
+            environment,
+            ..
+        } = store.results();
+        let programs = programs::of_plan(plan, spec, self.isolation, &environment.programs)?;
+        self.run(store, programs, true).await
     }
-    let earlier = &store.results().environment.programs;
-    store.keep_programs(nodes::resolve(&named_now_or_before(&args.node, earlier))?)?;
-    let Results {
-        plan,
-        spec,
-        environment,
-        ..
-    } = store.results();
-    let programs = nodes::programs(plan, spec, isolation, &environment.programs)?;
-    one(args, store, programs, isolation, audience, true, cancel).await
-}
 
-/// Who watches runs besides the one who typed the command.
-struct Audience {
-    exporter: Exporter,
-    page: Option<Page>,
-}
-
-impl Audience {
-    /// Serves what the arguments ask for.
-    async fn gather(args: &args::Run) -> anyhow::Result<Self> {
-        let exporter = match args.metrics_listen {
-            Some(address) => Exporter::serve(address).await?,
-            None => Exporter::default(),
+    async fn run(&self, store: Store, programs: Programs, is_last: bool) -> anyhow::Result<u8> {
+        let run = LocalRun {
+            store,
+            programs,
+            isolation: self.isolation,
+            watchers: self.watchers,
+            output: &self.args.output,
+            is_last,
+            cancel: self.cancel,
         };
-        let page = match args.ui {
-            Some(address) => Some(Page::serve(address).await?),
-            None => None,
-        };
-        if let Some(page) = &page {
-            let _ = writeln!(stderr(), "watch it at {}", page.url());
-        }
-        Ok(Self { exporter, page })
-    }
-
-    fn begin(&self, results: &Results, is_last: bool) {
-        self.exporter.begin(results);
-        if let Some(page) = &self.page {
-            page.begin(results, is_last);
-        }
-    }
-
-    fn on(&self, event: Event<'_>) {
-        self.exporter.on(event);
-        if let Some(page) = &self.page {
-            page.on(event);
-        }
+        run.run().await
     }
 }
 
-/// A document that may be run, with all that it takes.
-struct Job {
+/// A document that can be run, with its plan and programs.
+struct Document {
     name: String,
     spec: PerfRunSpec,
     plan: Plan,
     programs: Programs,
 }
 
-impl Job {
-    fn of(run: PerfRun, isolation: local::Isolation, given: &[results::NodeProgram]) -> anyhow::Result<Self> {
+impl Document {
+    fn of(run: PerfRun, isolation: Isolation, given: &[NodeProgram]) -> anyhow::Result<Self> {
         let plan = runnable(&run)?;
         let name = run.metadata.name.unwrap_or_default();
         let spec = run.spec;
         let programs =
-            nodes::programs(&plan, &spec, isolation, given).with_context(|| format!("perfrun/{name}"))?;
+            programs::of_plan(&plan, &spec, isolation, given).with_context(|| format!("perfrun/{name}"))?;
         Ok(Self {
             name,
             spec,
@@ -207,7 +189,7 @@ impl Job {
     }
 }
 
-/// The plan of a document that can be run now.
+/// The plan of a document, if it can be run now.
 pub fn runnable(run: &PerfRun) -> anyhow::Result<Plan> {
     let name = run.metadata.name.as_deref().unwrap_or_default();
     ensure!(
@@ -221,199 +203,13 @@ pub fn runnable(run: &PerfRun) -> anyhow::Result<Plan> {
     plan(&run.spec).with_context(|| format!("perfrun/{name}"))
 }
 
-/// The programs named on the command line, and those of the run's beginning that no other takes the place of.
-fn named_now_or_before(now: &[args::NodeProgram], before: &[results::NodeProgram]) -> Vec<args::NodeProgram> {
-    let still_used = before
-        .iter()
-        .filter(|before| now.iter().all(|program| program.variant != before.variant))
-        .map(|before| args::NodeProgram {
-            variant: before.variant.clone(),
-            path: before.path.as_str().into(),
-        });
-    now.iter().cloned().chain(still_used).collect()
-}
-
-/// A misspelt variant would be measured with the program of the others, and nobody would know.
-fn check_variants<'a>(
-    given: &[args::NodeProgram],
-    specs: impl IntoIterator<Item = &'a PerfRunSpec>,
-) -> anyhow::Result<()> {
-    let known: BTreeSet<&str> = specs
-        .into_iter()
-        .flat_map(|spec| &spec.stacks)
-        .map(|variant| variant.name.as_str())
-        .collect();
-    let mut seen = BTreeSet::new();
-    for program in given {
-        let variant = program.variant.as_deref();
-        if let Some(name) = variant.filter(|name| !known.contains(name)) {
-            let known = match known.len() {
-                0 => "it has none".to_owned(),
-                _ => format!("it has {}", known.iter().copied().collect::<Vec<_>>().join(", ")),
-            };
-            bail!("--node {name}=..: the document has no stack variant {name}, {known}");
-        }
-        ensure!(
-            seen.insert(variant),
-            "--node is given twice for {}",
-            variant.unwrap_or("all nodes")
-        );
-    }
-    Ok(())
-}
-
-/// Runs one document to its end, whatever that is, and shows what came out.
-async fn one(
-    args: &args::Run,
-    mut store: Store,
-    programs: Programs,
-    isolation: local::Isolation,
-    audience: &Audience,
-    is_last: bool,
-    cancel: &CancellationToken,
-) -> anyhow::Result<u8> {
-    audience.begin(store.results(), is_last);
-    let Results { name, plan, .. } = store.results();
-    let ui = Ui::new(args.output.quiet, plan);
-    ui.mention(&format!(
-        "perfrun/{name}: {} of {} on {}, {}; results in {}",
-        counted(plan.trials.len(), "trial"),
-        counted(plan.cells.len(), "cell"),
-        counted(plan.nodes.len(), "node"),
-        match isolation {
-            local::Isolation::Namespaces => "each in a network namespace",
-            local::Isolation::Loopback => "all on one loopback interface",
-        },
-        store.folder().display(),
-    ));
-    for skipped in &plan.skipped {
-        ui.mention(&format!("skipped {}: {}", skipped.id, skipped.reason));
-    }
-    let end = {
-        let measured = measure(&mut store, programs, isolation, audience, &ui, cancel);
-        tokio::pin!(measured);
-        tokio::select! {
-            biased;
-            end = &mut measured => end,
-            () = cancel.cancelled() => {
-                ui.mention("stopping: what was measured is being saved; Ctrl-C again to end at once");
-                measured.await
-            }
-        }
-    };
-    let RunEnd {
-        state,
-        cause,
-        reason,
-        nodes,
-    } = end;
-    let saved = store.finish(state, reason.clone(), nodes);
-    audience.exporter.end(store.results(), cause);
-    drop(ui);
-    if let (RunState::Failed, Some(reason)) = (state, &reason) {
-        let _ = writeln!(
-            stderr(),
-            "perfrun: perfrun/{} failed: {reason}",
-            store.results().name
-        );
-    }
-    // Even if it could not be saved: it may have taken hours.
-    report::show(&store, args.output.json)?;
-    if let Some(page) = &audience.page {
-        page.end(store.results()).await;
-    }
-    saved?;
-    if state != RunState::Complete && !args.output.quiet {
-        let folder = store.folder().display();
-        let _ = writeln!(stderr(), "go on with it by: perfrun run --resume {folder}");
-    }
-    let failed = store
-        .results()
-        .trials
-        .iter()
-        .any(|record| record.failure.is_some() && !was_retried(record, store.results()));
-    Ok(match state {
-        RunState::Complete if !failed => 0,
-        RunState::Complete | RunState::Failed => INCOMPLETE,
-        RunState::Interrupted => INTERRUPTED,
-    })
-}
-
-/// Starts the nodes, runs the trials that are left, ends the nodes.
-async fn measure(
-    store: &mut Store,
-    programs: Programs,
-    isolation: local::Isolation,
-    audience: &Audience,
-    ui: &Ui,
-    cancel: &CancellationToken,
-) -> RunEnd {
-    let Results {
-        name,
-        spec,
-        plan,
-        trials,
-        ..
-    } = store.results().clone();
-    let without_nodes = |state, reason| RunEnd {
-        state,
-        cause: None,
-        reason,
-        nodes: BTreeMap::new(),
-    };
-    let failed = |error: anyhow::Error| without_nodes(RunState::Failed, Some(format!("{error:#}")));
-    let provision = Duration::from(spec.timeouts.provision);
-    let logs = store.logs_folder();
-    let exporter = &audience.exporter;
-    let nodes = match LocalNodes::start(programs, &name, provision, isolation, logs, exporter, ui).await {
-        Ok(nodes) => nodes,
-        Err(error) => return failed(error),
-    };
-    let ready = tokio::select! {
-        ready = nodes.ready() => Some(ready),
-        () = cancel.cancelled() => None,
-    };
-    let end = match ready {
-        None => without_nodes(RunState::Interrupted, None),
-        Some(Err(error)) => failed(error),
-        Some(Ok(clients)) => {
-            let conductor = Conductor {
-                plan: &plan,
-                options: Options {
-                    already: trials,
-                    ..Options::new(spec.timeouts)
-                },
-                sink: store,
-                spares: &nodes,
-                progress: &|event: Event<'_>| {
-                    audience.on(event);
-                    ui.on(event);
-                },
-                cancel: cancel.clone(),
-            };
-            conductor.run(clients).await
-        }
-    };
-    exporter.keep_last_pages().await;
-    nodes.stop().await;
-    end
-}
-
-/// Whether a later attempt at the same trial succeeded.
-fn was_retried(failed: &results::TrialRecord, results: &Results) -> bool {
-    results
-        .trials
-        .iter()
-        .any(|record| record.trial.id == failed.trial.id && record.failure.is_none())
-}
-
-/// A number of things.
+/// A number and a noun in singular or plural.
 pub fn counted(count: usize, what: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {what}{plural}")
 }
 
-/// Cancels the run at the first SIGINT or SIGTERM; a second one does not wait for it.
+/// Cancels the run at the first SIGINT or SIGTERM. The second one exits immediately.
 pub async fn cancel_on_signal(cancel: CancellationToken) -> io::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -423,18 +219,17 @@ pub async fn cancel_on_signal(cancel: CancellationToken) -> io::Result<()> {
             _ = terminate.recv() => {}
         }
         if cancel.is_cancelled() {
-            // Nodes die with this process, and every file is complete at any moment.
+            // Nodes die with this process, and every file is complete at all times.
             std::process::exit(INTERRUPTED.into());
         }
         cancel.cancel();
     }
 }
 
-impl From<local::Isolation> for results::Isolation {
-    fn from(isolation: local::Isolation) -> Self {
-        match isolation {
-            local::Isolation::Namespaces => Self::Namespaces,
-            local::Isolation::Loopback => Self::Loopback,
-        }
+/// The isolation, as results record it.
+fn recorded(isolation: Isolation) -> run::Isolation {
+    match isolation {
+        Isolation::Namespaces => run::Isolation::Namespaces,
+        Isolation::Loopback => run::Isolation::Loopback,
     }
 }

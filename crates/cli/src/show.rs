@@ -7,12 +7,12 @@ use std::{
 };
 
 use anyhow::Context;
-use perfrun_api::network::Conditions;
-use perfrun_api::plan::{Plan, plan};
+use perfrun_api::planning::plan;
+use perfrun_contract::{network::Conditions, plan::Plan};
 
 use crate::{args, label, print, read_documents};
 
-/// Prints the plans of a file.
+/// Prints the plan of every document in a file.
 pub fn print_plans(args: &args::Plan) -> anyhow::Result<()> {
     let file = label(&args.file);
     let mut out = String::new();
@@ -28,7 +28,7 @@ pub fn print_plans(args: &args::Plan) -> anyhow::Result<()> {
     print(&out)
 }
 
-/// Checks files, all of them, and says what is wrong with each; returns the exit status.
+/// Checks all files and prints the problems of each. Returns the exit status.
 pub fn validate(args: &args::Validate) -> anyhow::Result<u8> {
     let mut status = 0;
     for file in &args.files {
@@ -36,7 +36,7 @@ pub fn validate(args: &args::Validate) -> anyhow::Result<u8> {
             Ok(1) => print(&format!("{}: 1 valid document\n", label(file)))?,
             Ok(count) => print(&format!("{}: {count} valid documents\n", label(file)))?,
             Err(problem) => {
-                // Nobody is left to tell if standard error is closed, but the status.
+                // If standard error is closed, the exit status still reports the problem.
                 let _ = writeln!(stderr(), "perfrun: {problem:#}");
                 status = 1;
             }
@@ -45,7 +45,7 @@ pub fn validate(args: &args::Validate) -> anyhow::Result<u8> {
     Ok(status)
 }
 
-/// How many documents a file has, all of which can be run.
+/// The number of documents in a file, if all of them can be run.
 fn valid(file: &Path) -> anyhow::Result<usize> {
     let runs = read_documents(file)?;
     for run in &runs {

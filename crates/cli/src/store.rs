@@ -1,22 +1,22 @@
-//! The folder of a run's results.
+//! The results folder of a run.
 //!
 //! ```text
 //! NAME-TIMESTAMP/
-//!   results.json   complete; replaced as a whole when the run ends
+//!   results.json   all results; replaced as a whole when the run ends
 //!   report.md      the tables
 //!   report.html    the tables and plots, for a browser
 //!   samples.csv    every interval of every trial
-//!   trials/        one file for each trial that ended, while the run goes on
-//!   logs/          what nodes logged, if anything
+//!   trials/        one file for each attempt that has ended, while the run is in progress
+//!   logs/          the logs of nodes that logged anything
 //! ```
 //!
-//! Every file appears complete or not at all, so that a kill at any moment leaves nothing half-written, and everything
-//! that was measured can be read and gone on with.
+//! Every file appears complete or not at all. So a kill at any time leaves nothing half-written, and the run
+//! can be read and resumed with everything that it has measured.
 
 mod atomic;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     fs::{self, File},
     io,
     path::{Path, PathBuf},
@@ -25,106 +25,81 @@ use std::{
 use async_trait::async_trait;
 use jiff::Timestamp;
 use perfrun_api::{
-    node::Info,
-    plan::Plan,
-    quantity::ByteSize,
-    results::{Environment, Isolation, NodeProgram, Results, RunState, SCHEMA_VERSION, TrialRecord},
+    results::{Results, SCHEMA_VERSION},
     spec::PerfRunSpec,
 };
-use perfrun_conductor::{Kept, Sink};
+use perfrun_conductor::{Kept, RunEnd, Sink};
+use perfrun_contract::{
+    plan::Plan,
+    quantity::ByteSize,
+    record::TrialRecord,
+    run::{Environment, Isolation, NodeProgram, Phase, RunState},
+};
 use rustix::fs::{Access, FlockOperation};
 use thiserror::Error;
 
-/// What a trial's record needs at most, roughly; used to find out in advance whether the disk has room.
+/// Roughly the most that the record of a trial needs. Used to check in advance whether the disk has room.
 const BYTES_PER_TRIAL: u64 = 96 << 10;
 
-/// Kept free during the run, so that how it ended can be written down on a disk that has become full: results.json
-/// without trials, which is a few hundred bytes for each trial of the plan and a little for the rest.
+/// Kept free during the run, so that its end can be written to a disk that has become full. That is
+/// results.json without records: a few hundred bytes for each trial of the plan, and a little for the rest.
 const BYTES_FOR_THE_END: u64 = 64 << 10;
 const BYTES_FOR_THE_END_PER_TRIAL: u64 = 1 << 10;
 
-/// What can go wrong with a folder of results.
+/// What can go wrong with a results folder.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The folder cannot be made or written.
-    #[error("unable to keep results in {}: make it writable, or name another folder with --results", .folder.display())]
-    Create {
-        /// The folder.
-        folder: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// There is no room.
-    #[error("unable to keep results in {}: they may need {bytes}B; make room, or name another folder with --results", .folder.display())]
+    #[error(
+        "unable to keep results in {}: make it writable, or choose another folder with --results",
+        .folder.display()
+    )]
+    Create { folder: PathBuf, source: io::Error },
+    #[error(
+        "unable to keep results in {}: they may need {bytes}B; make room, or choose another folder with --results",
+        .folder.display()
+    )]
     Reserve {
-        /// The folder.
         folder: PathBuf,
         /// What the run may need.
         bytes: ByteSize,
-        /// Why.
         source: io::Error,
     },
-    /// The folder cannot be gone on with.
-    #[error("unable to go on with {}: make it writable", .folder.display())]
-    Resume {
-        /// The folder.
-        folder: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    #[error("unable to resume {}: make it writable", .folder.display())]
+    Resume { folder: PathBuf, source: io::Error },
     /// Two runs in one folder would overwrite each other's trials.
-    #[error("unable to go on with {}: another perfrun is running it", .folder.display())]
-    Lock {
-        /// The folder.
-        folder: PathBuf,
-    },
-    /// A file cannot be written.
+    #[error("unable to resume {}: another perfrun process is using it", .folder.display())]
+    Lock { folder: PathBuf },
     #[error("failed to write {}", .file.display())]
-    Write {
-        /// The file.
-        file: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// A file cannot be read.
-    #[error("unable to read {}: name the folder of a run, or its results.json", .file.display())]
-    Read {
-        /// The file.
-        file: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// A file is not what it should be.
+    Write { file: PathBuf, source: io::Error },
+    #[error("unable to read {}: name the results folder of a run, or its results.json", .file.display())]
+    Read { file: PathBuf, source: io::Error },
     #[error("unable to read {} as results of schema version {SCHEMA_VERSION}", .file.display())]
     Parse {
-        /// The file.
         file: PathBuf,
-        /// Why.
         source: serde_json::Error,
     },
-    /// Written by another version.
-    #[error("{} has results of schema version {found}, and this perfrun reads {SCHEMA_VERSION}: use the perfrun that wrote it", .file.display())]
-    Version {
-        /// The file.
-        file: PathBuf,
-        /// What it says.
-        found: u32,
-    },
+    /// Another version of perfrun wrote the file.
+    #[error(
+        "{} has results of schema version {version}, and this perfrun reads {SCHEMA_VERSION}: use the perfrun that \
+         wrote it",
+        .file.display()
+    )]
+    Version { file: PathBuf, version: u32 },
 }
 
-/// The folder of one run. While this lives, no other perfrun goes on with it.
+/// The results folder of one run. While this value exists, no other perfrun process can resume the run.
 pub struct Store {
     folder: PathBuf,
     results: Results,
-    /// Measuring time of earlier sessions, in seconds: this one's records are counted from there.
+    /// Measuring time of earlier sessions, in seconds. The records of this session continue from there.
     earlier: f64,
-    /// Room for the last words.
+    /// Disk space for the end of the run.
     ballast: Option<File>,
     _lock: File,
 }
 
 impl Store {
-    /// Makes a folder in `parent`, and makes sure that the results will fit. On an error nothing is left.
+    /// Creates a folder in `parent`, and checks that the results will fit. Leaves nothing behind on an error.
     pub fn create(
         parent: &Path,
         name: &str,
@@ -141,7 +116,8 @@ impl Store {
             started,
             ended: started,
             state: RunState::Interrupted,
-            reason: Some("perfrun ended before the run did".to_owned()),
+            reason: Some(UNFINISHED.to_owned()),
+            verdict: None,
             spec,
             plan,
             environment: Environment {
@@ -157,7 +133,7 @@ impl Store {
             folder: parent.to_owned(),
             source,
         };
-        let made = missing(parent);
+        let new_folders = missing(parent);
         let created = fs::create_dir_all(parent)
             .and_then(|()| fs::create_dir(&folder))
             .map_err(refused)
@@ -175,16 +151,16 @@ impl Store {
                 store.write_results(&store.results)?;
                 Ok(store)
             });
-        // Another perfrun's folder is named by another moment.
+        // The folder is this run's own: those of others have another time in their name.
         if created.is_err() {
             let _ = fs::remove_dir_all(&folder);
-            made.iter().for_each(|folder| drop(fs::remove_dir(folder)));
+            new_folders.iter().for_each(|folder| drop(fs::remove_dir(folder)));
         }
         created
     }
 
-    /// Keeps the results of a run on a cluster, in a folder that is named as if it had been run here. Kept again, they
-    /// take their own place.
+    /// Saves the results of a run on a cluster, in a folder named like that of a local run. Saving them again
+    /// replaces them.
     pub fn keep(parent: &Path, results: Results) -> Result<Self, Error> {
         let folder = parent.join(folder_name(&results.name, results.started));
         let refused = |source| Error::Create {
@@ -206,7 +182,7 @@ impl Store {
 
     /// Opens the folder of a run that ended before all of its trials were completed.
     ///
-    /// Trials that failed are given another chance: nothing of them is kept.
+    /// Failed trials will be run again: their records are removed.
     pub fn resume(folder: &Path) -> Result<Self, Error> {
         let results = read(folder)?;
         let folder = if folder.is_dir() {
@@ -231,43 +207,32 @@ impl Store {
             return Ok(store);
         }
         store.reserve()?;
+        let tally = store.results.tally();
         let Results { trials, .. } = &mut store.results;
-        let completed: BTreeSet<String> = trials
-            .iter()
-            .filter(|record| record.failure.is_none())
-            .map(|record| record.trial.id.clone())
-            .collect();
         let (kept, dropped): (Vec<_>, Vec<_>) = std::mem::take(trials)
             .into_iter()
-            .partition(|record| completed.contains(&record.trial.id));
+            .partition(|record| tally.has_completed(&record.trial.id));
         *trials = kept;
-        // First the files, which would bring the records back if perfrun were killed now.
+        // The files first: they would bring the records back if perfrun were killed now.
         for record in &dropped {
             let _ = fs::remove_file(store.trial_file(record));
         }
         store.results.state = RunState::Interrupted;
-        store.results.reason = Some("perfrun ended before the run did".to_owned());
+        store.results.reason = Some(UNFINISHED.to_owned());
+        store.results.verdict = None;
         store.write_results(&store.results)?;
         Ok(store)
     }
 
-    /// Keeps what nodes are to run, for whoever goes on with this or reads what came of it.
+    /// Records which programs the nodes run, for later sessions and for readers of the results.
     pub fn keep_programs(&mut self, programs: Vec<NodeProgram>) -> Result<(), Error> {
         self.results.environment.programs = programs;
         self.write_results(&self.results)
     }
 
-    /// Whether every trial of the plan has been completed.
+    /// Whether every trial of the plan is complete.
     pub fn is_done(&self) -> bool {
-        let Results {
-            state, plan, trials, ..
-        } = &self.results;
-        let completed = |id: &str| {
-            trials
-                .iter()
-                .any(|record| record.trial.id == id && record.failure.is_none())
-        };
-        *state == RunState::Complete && plan.trials.iter().all(|trial| completed(&trial.id))
+        self.results.state == RunState::Complete && self.results.verdict().phase == Phase::Succeeded
     }
 
     fn reserve(&mut self) -> Result<(), Error> {
@@ -286,17 +251,17 @@ impl Store {
         Ok(())
     }
 
-    /// Where it is.
+    /// The path of the folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// What is in it.
+    /// The results in the folder.
     pub fn results(&self) -> &Results {
         &self.results
     }
 
-    /// Where nodes log to.
+    /// The folder for the logs of nodes.
     pub fn logs_folder(&self) -> PathBuf {
         self.folder.join(LOGS)
     }
@@ -306,14 +271,16 @@ impl Store {
         self.folder.join(TRIALS).join(name)
     }
 
-    /// Writes everything down for good. After an error what was measured is still there, in the files of its trials.
-    pub fn finish(
-        &mut self,
-        state: RunState,
-        reason: Option<String>,
-        nodes: BTreeMap<String, Info>,
-    ) -> Result<(), Error> {
+    /// Writes the final results. After an error the measurements are still there, in the files of the trials.
+    pub fn finish(&mut self, end: RunEnd) -> Result<(), Error> {
+        let RunEnd {
+            state,
+            cause,
+            reason,
+            nodes,
+        } = end;
         let results = &mut self.results;
+        results.verdict = Some(results.tally().verdict(state, cause, reason.as_deref()));
         (results.state, results.reason, results.ended) = (state, reason, Timestamp::now());
         results.environment.nodes.extend(nodes);
         results.summary = perfrun_report::summarize(&results.plan, &results.trials);
@@ -324,24 +291,22 @@ impl Store {
                 summary: vec![],
                 ..self.results.clone()
             };
-            // The disk is as full as that: then results.json stays as it was, which is not wrong either.
+            // If even this does not fit, results.json stays as it was, which is not wrong either.
             let _ = self.write_results(&brief);
             return Err(error);
         }
-        // results.json has what these files had; leaving them would only be untidy.
+        // results.json contains these records now.
         let _ = fs::remove_dir_all(self.folder.join(TRIALS));
         remove_empty(&self.logs_folder());
         self.write_reports()
     }
 
-    /// Writes what is made of the results for people.
+    /// Writes the reports for people, and the samples.
     fn write_reports(&self) -> Result<(), Error> {
-        self.write("report.md", perfrun_report::markdown(&self.results).as_bytes())?;
-        self.write("report.html", perfrun_report::html(&self.results).as_bytes())?;
-        self.write(
-            "samples.csv",
-            perfrun_report::samples_csv(&self.results).as_bytes(),
-        )
+        let account = self.results.account();
+        self.write("report.md", perfrun_report::markdown(&account).as_bytes())?;
+        self.write("report.html", perfrun_report::html(&account).as_bytes())?;
+        self.write("samples.csv", perfrun_report::samples_csv(&account).as_bytes())
     }
 
     fn write_results(&self, results: &Results) -> Result<(), Error> {
@@ -362,11 +327,14 @@ impl Sink for Store {
         record.at_seconds += self.earlier;
         let json = serde_json::to_vec(&record)?;
         let written = atomic::write(&self.trial_file(&record), &json);
-        // What could not be kept for sure is still worth a try at the end.
+        // A record that could not be written now may fit when the run ends.
         self.results.trials.push(record);
         written.map(|()| Kept::Safely)
     }
 }
+
+/// The reason in results of a run that is in progress, or was killed.
+const UNFINISHED: &str = "perfrun exited before the run ended";
 
 const RESULTS: &str = "results.json";
 const TRIALS: &str = "trials";
@@ -376,7 +344,7 @@ fn folder_name(name: &str, started: Timestamp) -> String {
     format!("{name}-{}", started.strftime("%Y%m%dT%H%M%S%.3fZ"))
 }
 
-/// Makes sure that folders can be made in a folder, which need not exist yet.
+/// Checks that a folder, which need not exist yet, can be written.
 pub fn check_writable(folder: &Path) -> Result<(), Error> {
     let existing = folder
         .ancestors()
@@ -404,7 +372,7 @@ pub fn read(path: &Path) -> Result<Results, Error> {
     if results.schema_version != SCHEMA_VERSION {
         return Err(Error::Version {
             file,
-            found: results.schema_version,
+            version: results.schema_version,
         });
     }
     let trials = file.with_file_name(TRIALS);
@@ -414,9 +382,9 @@ pub fn read(path: &Path) -> Result<Results, Error> {
             .filter(|entry| entry.path().extension().is_some_and(|e| e == "json"))
         {
             let record: TrialRecord = read_json(&entry.path())?;
-            let known =
+            let is_same =
                 |other: &TrialRecord| other.trial.id == record.trial.id && other.attempt == record.attempt;
-            if !results.trials.iter().any(known) {
+            if !results.trials.iter().any(is_same) {
                 results.trials.push(record);
             }
         }
@@ -439,7 +407,7 @@ fn read_json<T: serde::de::DeserializeOwned>(file: &Path) -> Result<T, Error> {
     })
 }
 
-/// When a trial ended, in seconds of measuring time.
+/// The end of a trial, in seconds of measuring time.
 fn end(record: &TrialRecord) -> f64 {
     let longest = record
         .nodes
@@ -449,7 +417,7 @@ fn end(record: &TrialRecord) -> f64 {
     record.at_seconds + record.overhead_seconds + longest
 }
 
-/// The folders on the way to one that do not exist, innermost first.
+/// A folder and those above it, as far as they do not exist. Innermost first.
 fn missing(folder: &Path) -> Vec<PathBuf> {
     folder
         .ancestors()
@@ -463,7 +431,7 @@ fn create_folders(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder.join(LOGS))
 }
 
-/// The kernel gives the lock back when this process ends, however it ends.
+/// The kernel releases the lock when this process ends, even if it is killed.
 fn lock(folder: &Path, refused: impl Fn(io::Error) -> Error) -> Result<File, Error> {
     let file = File::open(folder).map_err(&refused)?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -471,13 +439,13 @@ fn lock(folder: &Path, refused: impl Fn(io::Error) -> Error) -> Result<File, Err
         Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Lock {
             folder: folder.to_owned(),
         }),
-        // Some network file systems have no locks.
+        // Some network file systems do not support locks.
         Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOLCK | rustix::io::Errno::NOSYS) => Ok(file),
         Err(error) => Err(refused(error.into())),
     }
 }
 
-/// Removes the empty files of a folder, and the folder if nothing is left.
+/// Removes empty files from a folder, and the folder if it is empty then.
 fn remove_empty(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.metadata().is_ok_and(|metadata| metadata.len() == 0) {

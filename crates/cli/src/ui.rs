@@ -1,22 +1,20 @@
-//! What a person sees while a run goes on: a bar on a terminal, plain lines elsewhere. All of it on standard error, so
-//! that standard output is only the result.
+//! Progress of a local run: a bar on a terminal, plain lines elsewhere. All of it goes to standard error, so
+//! that standard output contains only the results.
 
 mod screen;
 
-use std::{
-    collections::HashSet,
-    sync::{Mutex, PoisonError},
-};
+use std::collections::HashSet;
 
-use perfrun_api::{
-    plan::Plan,
-    results::{Metric, TrialRecord},
-};
+use parking_lot::Mutex;
 use perfrun_conductor::{Event, Progress};
+use perfrun_contract::{
+    plan::Plan,
+    record::{Metric, TrialRecord},
+};
 
 pub use self::screen::Screen;
 
-/// Where progress of a local run goes.
+/// Shows the progress of a local run.
 pub struct Ui {
     screen: Screen,
     ended: Mutex<Ended>,
@@ -25,16 +23,17 @@ pub struct Ui {
     cells: Vec<String>,
 }
 
-/// Trials that ended.
+/// Trials that have ended.
 #[derive(Default)]
 struct Ended {
+    /// The number of trials that ended in earlier sessions.
     earlier: usize,
-    /// Those of this session; one that was tried again is here once.
+    /// The trials that ended in this session. A retried trial counts once.
     now: HashSet<String>,
 }
 
 impl Ui {
-    /// For a run of this plan.
+    /// Progress of a run of this plan.
     pub fn new(quiet: bool, plan: &Plan) -> Self {
         let trials = plan.trials.len();
         let cells = plan.cells.iter().map(|cell| cell.id.clone()).collect();
@@ -46,31 +45,31 @@ impl Ui {
         }
     }
 
-    /// Says something that stays, warnings included.
+    /// Prints a line, even with --quiet.
     pub fn say(&self, text: &str) {
         self.screen.say(text);
     }
 
-    /// Says something that only matters to who watches.
+    /// Prints a line, unless --quiet is set.
     pub fn mention(&self, text: &str) {
         self.screen.mention(text);
     }
 
     fn start(&self, earlier: usize) {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner).earlier = earlier;
+        self.ended.lock().earlier = earlier;
         self.screen.start(earlier as u64);
     }
 
-    /// Counts a trial; returns how many have ended.
+    /// Counts a trial. Returns the number of trials that have ended.
     fn count(&self, record: &TrialRecord) -> usize {
-        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ended = self.ended.lock();
         ended.now.insert(record.trial.id.clone());
         let count = ended.earlier + ended.now.len();
         self.screen.advance(count as u64);
         count
     }
 
-    /// What the bar says is going on.
+    /// Shows the current activity beside the bar.
     fn show(&self, cell: usize, detail: &str) {
         self.screen.show(format!("{} {detail}", self.cell(cell)));
     }
@@ -125,12 +124,12 @@ impl Progress for Ui {
                     self.say(&perfrun_report::links_line(check));
                 }
             }
-            Event::NodeReplaced { name } => self.say(&format!("{name} was started again")),
+            Event::NodeReplaced { name } => self.say(&format!("{name} was restarted")),
         }
     }
 }
 
-/// The first of the numbers that a person looks for.
+/// The first of the headlines, formatted for people.
 fn headline(record: &TrialRecord) -> String {
     headlines(record)
         .first()
@@ -138,7 +137,8 @@ fn headline(record: &TrialRecord) -> String {
         .unwrap_or_default()
 }
 
-/// The numbers that a person looks for: goodput both ways, or the one that stands for the workload.
+/// The most important metrics of a trial: goodput in both directions, or the one that represents the
+/// workload.
 pub fn headlines(record: &TrialRecord) -> Vec<(Metric, f64)> {
     let is_goodput = |metric| matches!(metric, Metric::UploadGoodput | Metric::DownloadGoodput);
     let mut found = Metric::HEADLINES

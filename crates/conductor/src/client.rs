@@ -1,11 +1,11 @@
-//! The calls of the node contract (`perfrun_api::node`).
+//! The calls of the node contract (`perfrun_contract::node`).
 
 mod http;
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use perfrun_api::node::{
+use perfrun_contract::node::{
     Clock, Info, LinkRequest, LinkStatus, ProbeRequest, Problem, Start, TrialRequest, TrialState, TrialStatus,
 };
 use perfrun_link::probe::Measurement;

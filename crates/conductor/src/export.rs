@@ -7,11 +7,8 @@ use std::{
     sync::Arc,
 };
 
-use perfrun_api::{
-    metrics::run,
-    plan::Cell,
-    results::{Metric, SummaryRow, Unit},
-    spec::Phase,
+use perfrun_contract::{
+    metrics::run, plan::Cell, record::Metric, run::Phase, summary::SummaryRow, units::Unit,
 };
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder, registry::Registry};
 

@@ -8,6 +8,7 @@
 //!
 //! | module | subject |
 //! |---|---|
+//! | `attempt` | one attempt at a trial, and its nodes |
 //! | [`client`] | the calls of the node contract over HTTP |
 //! | [`clock`] | offsets between nodes' clocks and ours |
 //! | `trial` | one trial: the order of calls, and what is done when one fails |
@@ -19,6 +20,7 @@
 
 #![warn(missing_docs)]
 
+mod attempt;
 pub mod client;
 pub mod clock;
 pub mod export;
@@ -30,4 +32,4 @@ mod trial;
 
 pub use client::{AgentClient, NodeClient};
 pub use progress::{Event, Progress};
-pub use run::{Cause, Conductor, Contact, Kept, Nodes, Options, RunEnd, RunId, Sink};
+pub use run::{Conductor, Contact, Kept, Nodes, Options, RunEnd, RunId, Sink};

@@ -1,8 +1,9 @@
 //! What can be watched while a run goes on.
 
-use perfrun_api::{
-    plan::{Amount, Cell, Parameters, Trial},
-    results::{LinkCheck, TrialRecord},
+use perfrun_contract::{
+    parameters::{Amount, Parameters},
+    plan::{Cell, Trial},
+    record::{LinkCheck, TrialRecord},
     workload::Direction,
 };
 
@@ -93,11 +94,10 @@ pub(crate) fn fraction(cell: &Cell, bytes: u64, seconds: f64) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use perfrun_api::{
-        matrix::{Negotiation, Protocol, Stack, Transport},
+    use perfrun_contract::{
+        matrix::{Negotiation, Protocol, Stack, StackName, Transport},
         plan::Names,
         quantity::ByteSize,
-        spec::StackName,
         workload::Timing,
     };
 

@@ -8,15 +8,15 @@ use std::{
     time::Duration,
 };
 
-use perfrun_api::{
+use perfrun_contract::{
     matrix::Transport,
     measure,
-    node::{Outcome, Reason},
-    plan::{Cell, Role, Trial},
-    results::{Flag, LATE_START_SECONDS, LEAST_ACHIEVED, Metric, NodeRecord, TrialFailure, TrialRecord},
+    node::{Outcome, Reason, Role},
+    plan::{Cell, Trial},
+    record::{Flag, LATE_START_SECONDS, LEAST_ACHIEVED, Metric, NodeRecord, TrialFailure, TrialRecord},
 };
 
-use crate::{clock::Offset, trial::Task};
+use crate::{attempt::Attempt, clock::Offset};
 
 /// What the nodes of a trial showed, in the order in which it was noticed.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -98,7 +98,7 @@ pub(crate) struct Facts<'a> {
 
 impl<'a> Facts<'a> {
     /// Of a trial that failed before any node heard of it.
-    pub(crate) fn without_nodes(task: &Task<'a>, failure: TrialFailure) -> Self {
+    pub(crate) fn without_nodes(task: &Attempt<'a>, failure: TrialFailure) -> Self {
         Self {
             trial: task.trial,
             cell: task.cell,

@@ -11,24 +11,25 @@ use std::{
 
 use async_trait::async_trait;
 use futures::future::join_all;
-use perfrun_api::{
+use perfrun_contract::{
     network::Conditions,
     node::{Info, Reason},
     plan::{Cell, Plan, Trial},
-    results::{LinkCheck, RunState, TrialFailure, TrialRecord},
-    spec::Timeouts,
+    record::{LinkCheck, TrialFailure, TrialRecord},
+    run::{Cause, Limits, RunState},
+    tally::Tally,
 };
-use strum::IntoStaticStr;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::next::{After, after, next_attempt};
 use crate::{
+    attempt::{Attempt, Node},
     client::{AgentClient, Error, NodeClient},
     clock::{self, LocalClock, NodeClock},
     links::{Counting, Links, NotMet, Unready},
     progress::{Event, Progress},
-    trial::{self, Ended, Leftover, Node, Task},
+    trial::{self, Ended, Leftover},
 };
 
 /// Round trips to the clock of a node that is new to us.
@@ -122,8 +123,8 @@ impl fmt::Display for RunId {
 pub struct Options {
     /// The run's name at its nodes.
     pub run_id: RunId,
-    /// Limits.
-    pub timeouts: Timeouts,
+    /// How long things may take.
+    pub limits: Limits,
     /// What earlier sessions of this run recorded. These trials are not run again, failed ones neither; leave out of
     /// this list what is to be run again.
     pub already: Vec<TrialRecord>,
@@ -135,10 +136,10 @@ pub struct Options {
 
 impl Options {
     /// A run that starts now.
-    pub fn new(timeouts: Timeouts) -> Self {
+    pub fn new(limits: Limits) -> Self {
         Self {
             run_id: RunId::random(),
-            timeouts,
+            limits,
             already: vec![],
             elapsed: Duration::ZERO,
             progress_interval: Duration::from_secs(1),
@@ -159,21 +160,36 @@ pub struct RunEnd {
     pub nodes: BTreeMap<String, Info>,
 }
 
-/// Why a run failed.
-#[derive(Clone, Copy, Debug, Eq, IntoStaticStr, PartialEq)]
-pub enum Cause {
-    /// Not done within `timeouts.run`.
-    RunTimeout,
-    /// A node was lost, and there is no other in its place.
-    NodeLost,
-    /// A node did not become ready, or is not one of ours.
-    NodeNotReady,
-    /// Links cannot be impaired as the plan asks.
-    ImpairmentUnsupported,
-    /// A record could not be kept.
-    RecordNotKept,
-    /// The plan does not fit itself or the nodes: a fault of this program.
-    Internal,
+impl RunEnd {
+    /// The end of a run without a trial left to run.
+    pub fn complete() -> Self {
+        Self {
+            state: RunState::Complete,
+            cause: None,
+            reason: None,
+            nodes: BTreeMap::new(),
+        }
+    }
+
+    /// The end of a run that was stopped before its first trial.
+    pub fn interrupted() -> Self {
+        Self {
+            state: RunState::Interrupted,
+            cause: None,
+            reason: None,
+            nodes: BTreeMap::new(),
+        }
+    }
+
+    /// The end of a run that failed before its first trial.
+    pub fn failed(cause: Cause, reason: String) -> Self {
+        Self {
+            state: RunState::Failed,
+            cause: Some(cause),
+            reason: Some(reason),
+            nodes: BTreeMap::new(),
+        }
+    }
 }
 
 /// Everything that a run needs besides its nodes.
@@ -201,7 +217,7 @@ enum Stop {
 impl Conductor<'_> {
     /// Runs the plan over nodes that are ready, given by the names that the plan has for them.
     pub async fn run(self, nodes: BTreeMap<String, Contact>) -> RunEnd {
-        let limit = Duration::from(self.options.timeouts.run);
+        let limit = self.options.limits.run;
         let mut session = Session {
             began: Instant::now(),
             clock: LocalClock::new(),
@@ -280,18 +296,18 @@ impl Session<'_> {
     async fn work(&mut self, nodes: BTreeMap<String, Contact>) -> Result<(), Stop> {
         let plan = self.conductor.plan;
         self.meet(nodes).await?;
-        let already = &self.conductor.options.already;
+        let already = Tally::of(plan, &self.conductor.options.already);
         let ended = plan
             .trials
             .iter()
-            .filter(|trial| next_attempt(already, trial).is_none())
+            .filter(|trial| next_attempt(&already, trial).is_none())
             .count();
         self.conductor.progress.on(Event::RunStarted {
             trials: plan.trials.len(),
             ended,
         });
         for trial in &plan.trials {
-            let mut attempt = next_attempt(&self.conductor.options.already, trial);
+            let mut attempt = next_attempt(&already, trial);
             while let Some(number) = attempt {
                 attempt = self.attempt(trial, number).await?;
             }
@@ -309,12 +325,12 @@ impl Session<'_> {
             )
         })?;
         let network = plan.networks.iter().find(|network| network.name == cell.network);
-        let task = Task {
+        let task = Attempt {
             id: format!("{}-{}.a{attempt}", options.run_id, trial.id),
             trial,
             cell,
             attempt,
-            timeout: Duration::from(options.timeouts.trial) + cell.parameters.duration(),
+            timeout: options.limits.trial + cell.parameters.duration(),
             round_trip: network.map_or(Duration::ZERO, Conditions::round_trip),
             rate: network.and_then(Conditions::rate),
             at: options.elapsed + self.began.elapsed(),
@@ -358,8 +374,8 @@ impl Session<'_> {
     }
 
     /// Runs a trial over links that are as it needs them.
-    async fn measure(&mut self, task: Task<'_>) -> Ended {
-        let Task {
+    async fn measure(&mut self, task: Attempt<'_>) -> Ended {
+        let Attempt {
             trial, cell, attempt, ..
         } = task;
         let stop = self.stop.clone();
@@ -382,8 +398,8 @@ impl Session<'_> {
     }
 
     /// Sets and measures links, unless they are as the trial needs them, and begins to count what becomes of its packets.
-    async fn prepare_links(&mut self, task: &Task<'_>) -> Result<(Option<LinkCheck>, Counting), Unready> {
-        let Task { trial, cell, .. } = task;
+    async fn prepare_links(&mut self, task: &Attempt<'_>) -> Result<(Option<LinkCheck>, Counting), Unready> {
+        let Attempt { trial, cell, .. } = task;
         let names: Vec<&String> = cell.nodes().collect();
         if self.conductor.plan.networks.is_empty() {
             return Ok((None, Counting::default()));
@@ -407,7 +423,7 @@ impl Session<'_> {
 
     /// Takes over a trial that an earlier session of this run began, over links that it had measured. They are not touched
     /// before the last of those trials has ended. `None`, if this one is to be begun.
-    async fn take_over(&mut self, task: &Task<'_>, names: &[&String]) -> Option<Counting> {
+    async fn take_over(&mut self, task: &Attempt<'_>, names: &[&String]) -> Option<Counting> {
         match trial::known(task, &self.nodes).await {
             trial::Known::Nothing => None,
             // What its links are counting is a later trial's, if it is anybody's.
@@ -431,7 +447,7 @@ impl Session<'_> {
                 format!("the plan needs node {missing}, which was not started"),
             ));
         }
-        let limit = Duration::from(self.conductor.options.timeouts.provision).min(FIRST_ANSWER);
+        let limit = self.conductor.options.limits.provision.min(FIRST_ANSWER);
         let clock = self.clock;
         let met = join_all(nodes.into_iter().map(|(name, contact)| async move {
             let node = meet(&name, contact, clock, limit).await;
@@ -458,7 +474,7 @@ impl Session<'_> {
     }
 
     async fn replace(&mut self, lost: &BTreeSet<String>) -> Result<(), Stop> {
-        let limit = Duration::from(self.conductor.options.timeouts.provision);
+        let limit = self.conductor.options.limits.provision;
         let (clock, spares) = (self.clock, self.conductor.spares);
         let replaced = join_all(lost.iter().map(|name| async move {
             let contact = spares.replace(name).await.map_err(|why| {

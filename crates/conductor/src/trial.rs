@@ -14,10 +14,10 @@ use std::{
 };
 
 use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
-use perfrun_api::{
-    node::{Info, Reason, Side, Start, TrialState, TrialStatus},
-    plan::{Cell, Parameters, Role, Trial},
-    results::TrialRecord,
+use perfrun_contract::{
+    node::{Reason, Role, Side, Start, TrialState, TrialStatus},
+    parameters::Parameters,
+    record::TrialRecord,
 };
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -28,8 +28,9 @@ use self::{
     party::Party,
 };
 use crate::{
-    client::{AgentClient, Error, NodeClient, Prepared},
-    clock::{LocalClock, NodeClock},
+    attempt::{Attempt, Node},
+    client::{Error, NodeClient, Prepared},
+    clock::LocalClock,
     links::Unready,
     progress::Progress,
     record::{Facts, Seen, record, window_limit},
@@ -40,35 +41,6 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// Round trips to each client's clock with every trial: enough to keep up with drift, too few to cost a millisecond.
 const CLOCK_ROUND_TRIPS: usize = 2;
-
-/// A node of the run.
-#[derive(Debug)]
-pub(crate) struct Node {
-    pub client: NodeClient,
-    pub agent: Option<AgentClient>,
-    pub clock: NodeClock,
-    pub info: Info,
-}
-
-/// One attempt at a trial.
-#[derive(Clone, Debug)]
-pub(crate) struct Task<'a> {
-    /// What the nodes know it by.
-    pub id: String,
-    pub trial: &'a Trial,
-    pub cell: &'a Cell,
-    pub attempt: u32,
-    /// The nodes end it after so long.
-    pub timeout: Duration,
-    /// What its network adds to a round trip.
-    pub round_trip: Duration,
-    /// What it lets a connection carry at most, in bit/s, if it has a rate.
-    pub rate: Option<f64>,
-    /// When it was begun, since the start of the run.
-    pub at: Duration,
-    /// How often progress is told.
-    pub progress_interval: Duration,
-}
 
 /// How an attempt ended.
 #[derive(Debug)]
@@ -105,7 +77,7 @@ impl Leftover {
 
 /// Runs one attempt.
 pub(crate) async fn run(
-    task: Task<'_>,
+    task: Attempt<'_>,
     nodes: &mut BTreeMap<String, Node>,
     clock: LocalClock,
     progress: &dyn Progress,
@@ -119,7 +91,7 @@ pub(crate) async fn run(
 }
 
 /// The record of a trial that could not be begun.
-pub(crate) fn not_run(task: &Task<'_>, unready: Unready) -> Ended {
+pub(crate) fn not_run(task: &Attempt<'_>, unready: Unready) -> Ended {
     let Unready { failure, check, lost } = unready;
     let record = TrialRecord {
         links: check.map(|check| *check),
@@ -147,7 +119,7 @@ pub(crate) enum Known {
 }
 
 /// Asks nodes what they know of this attempt.
-pub(crate) async fn known(task: &Task<'_>, nodes: &BTreeMap<String, Node>) -> Known {
+pub(crate) async fn known(task: &Attempt<'_>, nodes: &BTreeMap<String, Node>) -> Known {
     let statuses = party::parties(task.cell, nodes)
         .into_iter()
         .map(|party| async move { party.node.status(&task.id).await.ok() });
@@ -166,7 +138,7 @@ pub(crate) async fn known(task: &Task<'_>, nodes: &BTreeMap<String, Node>) -> Kn
 }
 
 /// Makes nodes forget this attempt, wherever it goes on.
-pub(crate) async fn forget(task: &Task<'_>, nodes: &BTreeMap<String, Node>) {
+pub(crate) async fn forget(task: &Attempt<'_>, nodes: &BTreeMap<String, Node>) {
     party::forget_all(&party::parties(task.cell, nodes), &task.id).await;
 }
 
@@ -178,7 +150,7 @@ enum Halt {
 }
 
 struct Driver<'a> {
-    task: Task<'a>,
+    task: Attempt<'a>,
     id: Arc<str>,
     began: Instant,
     /// Relays first, then servers, then clients, each in the order of the cell.
@@ -195,7 +167,7 @@ struct Driver<'a> {
 
 impl<'a> Driver<'a> {
     fn new(
-        task: Task<'a>,
+        task: Attempt<'a>,
         nodes: &'a mut BTreeMap<String, Node>,
         clock: LocalClock,
         progress: &'a dyn Progress,

@@ -1,26 +1,44 @@
-//! What a benchmark node and the conductor that drives it agree on. No I/O, and nothing of Kubernetes, which a node need not
-//! know.
+//! What the programs of perfrun agree on: what a node is asked to do, and what a run leaves behind. No I/O, and nothing of
+//! Kubernetes.
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`node`] | the calls, and what they answer |
+//! | [`plan`] | what a run does: nodes, cells, trials |
 //! | [`parameters`] | what a trial does, all defaults filled in |
-//! | [`support`] | what stacks cannot do |
-//! | [`workload`] | words that a document and a trial's parameters share |
+//! | [`network`] | what links do to packets |
 //! | [`matrix`] | stacks, transports, protocols |
-//! | [`quantity`] | bytes, shares and bit rates as people write them |
+//! | [`workload`] | words that a document and a trial's parameters share |
+//! | [`support`] | what stacks cannot do |
+//! | [`node`] | the calls to a node, and their answers |
+//! | [`record`] | what a trial leaves behind |
+//! | [`measure`] | from what both ends measured to a trial's metrics |
+//! | [`summary`] | statistics over trials |
+//! | [`run`] | a whole run: its state, what ends it, what it runs on |
+//! | [`tally`] | which attempt of a trial counts, and how a run ended |
+//! | [`account`] | what a report needs of a run |
 //! | [`histogram`] | distributions that merge exactly |
-//! | [`units`] | numbers as people write them |
+//! | [`quantity`] | bytes, shares and bit rates as people write them |
+//! | [`limits`] | bounds that documents, requests and stacks have in common |
+//! | [`units`] | numbers as people read them |
 //! | [`metrics`] | what is exported for Prometheus |
 
 #![warn(missing_docs)]
 
+pub mod account;
 pub mod histogram;
+pub mod limits;
 pub mod matrix;
+pub mod measure;
 pub mod metrics;
+pub mod network;
 pub mod node;
 pub mod parameters;
+pub mod plan;
 pub mod quantity;
+pub mod record;
+pub mod run;
+pub mod summary;
 pub mod support;
+pub mod tally;
 pub mod units;
 pub mod workload;

@@ -1,5 +1,7 @@
 //! The axes of a run's matrix: stacks, transports and how protocols are negotiated.
 
+use std::fmt;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{AsRefStr, Display, EnumIter, EnumString, IntoStaticStr};
@@ -32,6 +34,17 @@ pub enum Stack {
     Litep2p,
     /// Plain TCP, or plain QUIC by quinn, without a peer-to-peer layer: what the link and the kernel give.
     Raw,
+}
+
+/// The name of a stack: `libp2p`, `litep2p`, `raw`, or an entry of `stacks`.
+#[derive(Clone, Debug, Deserialize, Eq, Hash, JsonSchema, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(transparent)]
+pub struct StackName(#[schemars(length(min = 1, max = 63))] pub String);
+
+impl fmt::Display for StackName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
 }
 
 /// What carries a connection between two peers, security and muxer included.

@@ -72,8 +72,8 @@ pub enum RelayPath {
     Relayed,
 }
 
-/// What a relay grants; beyond it, it refuses. What is not set is not limited, and there is no limit on how often peers
-/// ask: libp2p's own defaults (16 circuits, of 128 KiB each) end every benchmark.
+/// Limits of a relay, which refuses requests above them. A field that is not set has no limit, and peers may
+/// send requests at any rate: libp2p's own defaults (16 circuits of 128 KiB each) end every benchmark.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RelayLimits {
@@ -83,10 +83,10 @@ pub struct RelayLimits {
     /// Circuits at the same time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub circuits: Option<u32>,
-    /// Circuits of one peer at the same time, be it their source or their sink.
+    /// Circuits of one peer at the same time, as their source or their sink.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub circuits_per_peer: Option<u32>,
-    /// Bytes of a circuit, in both directions together; it is then closed.
+    /// Bytes of a circuit, both directions together. The relay closes it after that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub circuit_bytes: Option<ByteSize>,
 }

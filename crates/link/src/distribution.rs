@@ -125,7 +125,11 @@ mod tests {
                 .iter()
                 .find_map(|folder| fs::read_to_string(format!("{folder}/{distribution}.dist")).ok())
             else {
-                perfrun_test_kit::skip(&distribution.to_string(), "iproute2's tables are not installed");
+                perfrun_test_kit::skip(
+                    perfrun_test_kit::Need::Programs,
+                    &distribution.to_string(),
+                    "iproute2's tables are not installed",
+                );
                 continue;
             };
             let theirs: Vec<i32> = text

@@ -28,8 +28,8 @@ pub const RATE_MIN_BITS_PER_SECOND: u64 = 8_000;
 /// A full Ethernet frame, as the rate counts it: 1500 bytes and the link header, without preamble and checksum.
 const FULL_FRAME_BITS: u64 = 1514 * 8;
 
-/// What a queue is made for where no rate is set: more than one core forwards.
-const UNLIMITED_BITS_PER_SECOND: u64 = 10_000_000_000;
+/// The rate for which queues and windows are sized if no rate is set, in bit/s: more than one core forwards.
+pub const UNLIMITED_BITS_PER_SECOND: u64 = 10_000_000_000;
 
 /// The least time that a default queue holds at the link's rate, as much as buffers of home routers.
 const QUEUE_MIN: Duration = Duration::from_millis(50);

@@ -24,7 +24,9 @@ pub mod state;
 
 pub use ability::{Ability, Capabilities, Reason, Unsupported};
 pub use emulation::Tally;
-pub use impairment::{Chance, Distribution, Impairment, Jitter, Loss, Mode, Reorder};
+pub use impairment::{
+    Chance, Distribution, Impairment, Jitter, Loss, Mode, Reorder, UNLIMITED_BITS_PER_SECOND,
+};
 pub use ratio::Ratio;
 pub use route::{Link, Prefix, Route};
 pub use state::{Backend, Kind, Scheduling, State};

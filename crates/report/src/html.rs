@@ -1,7 +1,7 @@
 //! `report.html`: the report for a browser, in one file that needs no other.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use perfrun_api::results::Results;
+use perfrun_contract::account::Account;
 
 use crate::{
     markdown::sentence,
@@ -14,7 +14,7 @@ use crate::{
 const STYLE: &str = include_str!("html.css");
 
 /// The whole report as a page, plots included. It loads nothing and runs nothing.
-pub fn html(results: &Results) -> String {
+pub fn html(results: &Account<'_>) -> String {
     let document = document(results);
     let tables = document.measurements.iter().chain(&document.problems);
     let page = html! {

@@ -19,7 +19,7 @@ mod table;
 mod tables;
 mod terminal;
 
-use perfrun_api::units;
+use perfrun_contract::units;
 
 pub use html::html;
 pub use markdown::markdown;

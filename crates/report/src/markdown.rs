@@ -1,8 +1,7 @@
 //! `report.md`.
 
+use perfrun_contract::account::Account;
 use std::fmt::Write as _;
-
-use perfrun_api::results::Results;
 
 use crate::{
     table::{Cell, Kind, Table, mark},
@@ -10,7 +9,7 @@ use crate::{
 };
 
 /// The whole report as Markdown (GitHub's dialect, for its tables).
-pub fn markdown(results: &Results) -> String {
+pub fn markdown(results: &Account<'_>) -> String {
     let document = document(results);
     let mut out = format!("# {}\n", escaped(&document.title));
     for warning in &document.warnings {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use perfrun_api::{matrix::Transport, network::NONE, plan::Cell};
+use perfrun_contract::{matrix::Transport, network::NONE, plan::Cell};
 
 /// A transport, on a network.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -8,10 +8,13 @@ mod lines;
 mod select;
 mod theme;
 
-use perfrun_api::{
-    node::Sample,
-    plan::{Amount, Cell, Parameters, Role},
-    results::{Metric, Results, Unit},
+use perfrun_contract::{
+    account::Account,
+    node::{Role, Sample},
+    parameters::{Amount, Parameters},
+    plan::Cell,
+    record::Metric,
+    units::Unit,
 };
 
 use self::{
@@ -27,7 +30,7 @@ use crate::{
 };
 
 /// Every plot that the results give, with a file name.
-pub fn plots(results: &Results) -> Vec<(&'static str, String)> {
+pub fn plots(results: &Account<'_>) -> Vec<(&'static str, String)> {
     let all = [
         ("size-sweep.svg", size_sweep(results)),
         ("comparison.svg", comparison_bars(results)),
@@ -69,7 +72,7 @@ pub fn plots(results: &Results) -> Vec<(&'static str, String)> {
 }
 
 /// Goodput over size: a panel for each transport and direction, a line for each pair. None below two sizes.
-fn size_sweep(results: &Results) -> Option<String> {
+fn size_sweep(results: &Account<'_>) -> Option<String> {
     let source = Source::new(results);
     let mut panels = vec![];
     for (_, metric, title, cells) in bandwidth_panels(&source) {
@@ -99,7 +102,7 @@ fn size_sweep(results: &Results) -> Option<String> {
 }
 
 /// Goodput of all pairs, the baseline first: a panel for each transport and direction. Of a sweep, the largest size.
-fn comparison_bars(results: &Results) -> Option<String> {
+fn comparison_bars(results: &Account<'_>) -> Option<String> {
     let source = Source::new(results);
     let mut rows: Vec<(Path<'_>, Vec<bars::Panel>)> = vec![];
     for (path, metric, title, cells) in bandwidth_panels(&source) {
@@ -139,7 +142,7 @@ fn comparison_bars(results: &Results) -> Option<String> {
 }
 
 /// Time to open substreams over their number: a panel for the mean and one for the maximum, of each transport.
-fn substreams(results: &Results) -> Option<String> {
+fn substreams(results: &Account<'_>) -> Option<String> {
     let source = Source::new(results);
     let cells = cells(&source, |parameters| {
         matches!(parameters, Parameters::Substreams { .. })
@@ -178,7 +181,7 @@ fn substreams(results: &Results) -> Option<String> {
 }
 
 /// Goodput without a relay and through one: a panel for each transport, size and path.
-fn relay(results: &Results) -> Option<String> {
+fn relay(results: &Account<'_>) -> Option<String> {
     let source = Source::new(results);
     let mut rows: Vec<(Path<'_>, Vec<bars::Panel>)> = vec![];
     for (path, title, cells) in groups(&source, |p| matches!(p, Parameters::Relay { .. })) {
@@ -199,7 +202,7 @@ fn relay(results: &Results) -> Option<String> {
 }
 
 /// A metric over the number of sinks: a panel for each transport, a line for each pair. None below two levels.
-fn stress(results: &Results, metric: Metric, y_title: &'static str, unit: Unit) -> Option<String> {
+fn stress(results: &Account<'_>, metric: Metric, y_title: &'static str, unit: Unit) -> Option<String> {
     let source = Source::new(results);
     let cells = cells(&source, |parameters| {
         matches!(parameters, Parameters::RelayStress { .. })
@@ -235,7 +238,7 @@ fn per_second(sample: &Sample, amount: f64) -> Option<f64> {
 
 /// An echo over time, ramp and all: a panel for clients and one for servers, of each transport and load.
 fn echo(
-    results: &Results,
+    results: &Account<'_>,
     (y_title, unit): (&'static str, Unit),
     value: fn(&Sample) -> Option<f64>,
 ) -> Option<String> {
@@ -270,7 +273,7 @@ fn echo(
 }
 
 /// Time to set up a connection: bars for the median, whiskers up to the 99th percentile.
-fn handshakes(results: &Results) -> Option<String> {
+fn handshakes(results: &Account<'_>) -> Option<String> {
     let phases = [
         (
             "established",
@@ -294,7 +297,7 @@ fn handshakes(results: &Results) -> Option<String> {
 }
 
 /// Connections per second.
-fn handshake_rate(results: &Results) -> Option<String> {
+fn handshake_rate(results: &Account<'_>) -> Option<String> {
     let source = Source::new(results);
     let mut rows = vec![];
     for (path, title, cells) in groups(&source, |p| matches!(p, Parameters::Handshakes { .. })) {
@@ -314,14 +317,14 @@ fn handshake_rate(results: &Results) -> Option<String> {
 }
 
 /// Round trips: bars for the median, whiskers up to the 99th percentile.
-fn ping(results: &Results) -> Option<String> {
+fn ping(results: &Account<'_>) -> Option<String> {
     let phases = [("", Metric::RoundTripP50, Metric::RoundTripP99)];
     let is_wanted = |parameters: &Parameters| matches!(parameters, Parameters::Ping { .. });
     percentile_bars(results, is_wanted, "Round trip", &phases, "round trips")
 }
 
 fn percentile_bars(
-    results: &Results,
+    results: &Account<'_>,
     is_wanted: impl Fn(&Parameters) -> bool,
     x_title: &'static str,
     phases: &[(&str, Metric, Metric)],
@@ -369,7 +372,7 @@ fn bar_plot<K>(
     subject: &str,
     unit: Unit,
     caption: &str,
-    results: &Results,
+    results: &Account<'_>,
 ) -> Option<String> {
     let rows: Vec<Vec<bars::Panel>> = rows
         .into_iter()

@@ -1,8 +1,7 @@
 //! Samples of an echo in the columns of the published WebRTC transport benchmarks.
 
-use perfrun_api::{
-    plan::{Cell, Parameters, Role},
-    results::{Results, TrialRecord},
+use perfrun_contract::{
+    account::Account, node::Role, parameters::Parameters, plan::Cell, record::TrialRecord,
 };
 
 /// A row of the published CSV, in the order of its columns.
@@ -40,7 +39,7 @@ impl Series<'_> {
 }
 
 /// The samples of every node in every trial that counts, in running order.
-pub(crate) fn series(results: &Results) -> impl Iterator<Item = Series<'_>> {
+pub(crate) fn series<'a>(results: &'a Account<'a>) -> impl Iterator<Item = Series<'a>> {
     let trials = results
         .trials
         .iter()
@@ -64,7 +63,7 @@ pub(crate) fn series(results: &Results) -> impl Iterator<Item = Series<'_>> {
     })
 }
 
-fn rows(results: &Results, record: &TrialRecord, name: &str) -> Vec<Row> {
+fn rows(results: &Account<'_>, record: &TrialRecord, name: &str) -> Vec<Row> {
     let begun = results.started.as_millisecond() + (record.at_seconds * 1e3) as i64;
     let cpus = results
         .environment
@@ -105,7 +104,7 @@ pub(crate) fn spread(values: impl Iterator<Item = u64> + Clone) -> [u64; 3] {
 
 /// A file for each side of each measured echo, with its name: the published CSV, which has no header. Its columns are
 /// `timestamp_ms`, `active_streams`, `cpu_percent`, `heap_bytes`, `bytes_read` and `bytes_written`.
-pub fn echo_csv(results: &Results) -> Vec<(String, String)> {
+pub fn echo_csv(results: &Account<'_>) -> Vec<(String, String)> {
     series(results)
         .map(|series| {
             let name = format!(

@@ -1,6 +1,6 @@
 //! The interval samples of every node and trial, flat.
 
-use perfrun_api::{node::Sample, plan::Parameters, results::Results};
+use perfrun_contract::{account::Account, node::Sample, parameters::Parameters};
 
 const COLUMNS: [&str; 24] = [
     "trial",
@@ -39,12 +39,12 @@ fn phase(parameters: &Parameters, at_seconds: f64) -> &'static str {
 }
 
 /// `samples.csv`: one line for every interval of every node of every trial, in running order, under a header.
-pub fn samples_csv(results: &Results) -> String {
+pub fn samples_csv(results: &Account<'_>) -> String {
     let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(vec![]);
     writer
         .write_record(COLUMNS)
         .expect("memory takes whatever is written");
-    for record in &results.trials {
+    for record in results.trials {
         let cell = results.plan.cells.get(record.trial.cell);
         let parameters = cell.map(|cell| &cell.parameters);
         let has_process = |role| cell.is_none_or(|cell| cell.has_process(role));

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use perfrun_api::{
+use perfrun_contract::{
     matrix::{Negotiation, Transport},
-    plan::{Cell, Parameters, Plan},
-    results::{Flag, Metric, SummaryRow, TrialRecord},
+    parameters::Parameters,
+    plan::{Cell, Plan},
+    record::{Flag, Metric, TrialRecord},
+    summary::SummaryRow,
+    tally::counting,
 };
 
 use crate::statistics::Statistics;
@@ -14,7 +17,12 @@ use crate::statistics::Statistics;
 ///
 /// A cell without such a trial has no row, and a metric that no trial of the cell has, has none either.
 pub fn summarize(plan: &Plan, trials: &[TrialRecord]) -> Vec<SummaryRow> {
-    let cells: Vec<Vec<&TrialRecord>> = (0..plan.cells.len()).map(|cell| counted(cell, trials)).collect();
+    let mut cells = vec![vec![]; plan.cells.len()];
+    for record in counting(trials).filter(|record| record.failure.is_none() && !record.trial.warmup) {
+        if let Some(cell) = cells.get_mut(record.trial.cell) {
+            cell.push(record);
+        }
+    }
     let mut rows = vec![];
     for (cell, counted) in plan.cells.iter().zip(&cells) {
         let raw = baseline(plan, cell).and_then(|index| cells.get(index));
@@ -52,22 +60,6 @@ pub fn summarize(plan: &Plan, trials: &[TrialRecord]) -> Vec<SummaryRow> {
         }
     }
     rows
-}
-
-/// The trials of a cell that count: of a trial that was tried again, the attempt that completed.
-fn counted(cell: usize, trials: &[TrialRecord]) -> Vec<&TrialRecord> {
-    let mut counted: Vec<&TrialRecord> = vec![];
-    for record in trials
-        .iter()
-        .filter(|r| r.trial.cell == cell && !r.trial.warmup && r.failure.is_none())
-    {
-        match counted.iter_mut().find(|known| known.trial.id == record.trial.id) {
-            Some(known) if known.attempt <= record.attempt => *known = record,
-            Some(_) => {}
-            None => counted.push(record),
-        }
-    }
-    counted
 }
 
 fn statistics(trials: &[&TrialRecord], metric: Metric) -> Option<Statistics> {

@@ -12,7 +12,12 @@ mod resources;
 mod source;
 mod substreams;
 
-use perfrun_api::results::{Flag, Isolation, Results, RunState};
+use perfrun_contract::{
+    account::Account,
+    record::Flag,
+    run::{Isolation, Phase, RunState},
+    tally::{Counts, Verdict},
+};
 
 pub use links::line as links_line;
 pub(crate) use source::{Pair, Source, paths, push_new};
@@ -37,7 +42,7 @@ pub struct Document {
 }
 
 /// What there is to say of results.
-pub fn document(results: &Results) -> Document {
+pub fn document(results: &Account<'_>) -> Document {
     let source = Source::new(results);
     let mut measurements = bandwidth::tables(&source);
     measurements.extend(substreams::tables(&source));
@@ -48,7 +53,7 @@ pub fn document(results: &Results) -> Document {
     measurements.extend(resources::tables(&source));
     measurements.extend(links::table(results));
     Document {
-        title: results.name.clone(),
+        title: results.name.to_owned(),
         warnings: warnings(results),
         measurements,
         problems: problems::tables(results),
@@ -57,22 +62,15 @@ pub fn document(results: &Results) -> Document {
     }
 }
 
-fn warnings(results: &Results) -> Vec<String> {
+fn warnings(results: &Account<'_>) -> Vec<String> {
     let mut warnings = vec![];
-    let (done, all) = (problems::ended(results), results.plan.trials.len());
-    let reason = results
-        .reason
-        .as_deref()
-        .map(|reason| format!(": {reason}"))
-        .unwrap_or_default();
-    match results.state {
-        RunState::Complete => {}
-        RunState::Interrupted => {
-            warnings.push(format!(
-                "This run was interrupted after {done} of {all} trials{reason}."
-            ));
-        }
-        RunState::Failed => warnings.push(format!("This run failed after {done} of {all} trials{reason}.")),
+    let Verdict {
+        phase,
+        reason,
+        message,
+    } = &results.verdict;
+    if *phase != Phase::Succeeded {
+        warnings.push(format!("{reason}: {message}."));
     }
     let is_debug = results
         .environment
@@ -93,35 +91,35 @@ fn warnings(results: &Results) -> Vec<String> {
                 .to_owned(),
         );
     }
-    let failed = problems::failed(results);
-    if failed > 0 {
+    let Counts { planned, failed, .. } = results.tally.counts();
+    if failed > 0 && results.state != RunState::Complete {
         let trials = if failed == 1 { "trial" } else { "trials" };
         warnings.push(format!(
-            "{failed} {trials} of {all} failed; see the list of failed trials."
+            "{failed} {trials} of {planned} failed; see the list of failed trials."
         ));
     }
     warnings
 }
 
-fn method(results: &Results) -> String {
-    let spec = &results.spec;
-    let warmup = match spec.warmup {
+fn method(results: &Account<'_>) -> String {
+    let settings = results.settings;
+    let warmup = match settings.warmup {
         0 => "no warm-up".to_owned(),
         1 => "after 1 warm-up trial that does not count".to_owned(),
         n => format!("after {n} warm-up trials that do not count"),
     };
-    let interval = match crate::statistics::median_interval_ranks(spec.iterations as usize) {
+    let interval = match crate::statistics::median_interval_ranks(settings.iterations as usize) {
         Some((low, high)) => format!(
             "[low, high] is the distribution-free 95 % confidence interval of the median: order statistics {low} and \
              {high} of {} (exact binomial coverage)",
-            spec.iterations
+            settings.iterations
         ),
         None => "fewer than six trials have no 95 % confidence interval of the median".to_owned(),
     };
-    let count = if spec.iterations == 1 {
+    let count = if settings.iterations == 1 {
         "1 trial".into()
     } else {
-        format!("{} trials", spec.iterations)
+        format!("{} trials", settings.iterations)
     };
     format!("Each value is the median over {count}, {warmup}; {interval}.")
 }

@@ -1,7 +1,7 @@
 //! The tables at the end of a run, for a terminal of a given width. No colours: the text goes to files and logs, too.
 
 use comfy_table::{CellAlignment, ContentArrangement, ContentLineStyle, LineStyle, TableStyle};
-use perfrun_api::results::Results;
+use perfrun_contract::account::Account;
 
 use crate::{
     markdown::sentence,
@@ -25,7 +25,7 @@ const STYLE: TableStyle = TableStyle::new()
 
 /// What `perfrun run` prints at its end: the tables of `report.md` without the environment, and of long tables only
 /// what was asked for.
-pub fn terminal(results: &Results, width: usize) -> String {
+pub fn terminal(results: &Account<'_>, width: usize) -> String {
     let width = width.max(LEAST_WIDTH);
     let document = document(results);
     let mut blocks = vec![];

@@ -8,13 +8,12 @@ use std::{
 
 use clap::{Args, Parser, Subcommand};
 use perfrun_contract::{
+    limits::{CHUNK_MAX, STREAMS_MAX},
     matrix::{Negotiation, Stack, Transport},
     node::Role,
     quantity::ByteSize,
     workload::Timing,
 };
-
-use crate::request::LARGEST_CHUNK;
 
 /// The benchmark node of perfrun.
 ///
@@ -285,17 +284,17 @@ fn streams(text: &str) -> Result<u32, String> {
     streams.ok_or_else(|| {
         format!(
             "give 1 to {MOST_STREAMS}, which is what `perfrun-node server` holds on a connection; `perfrun run` measures up to \
-             4096 substreams"
+             {STREAMS_MAX} substreams"
         )
     })
 }
 
 fn chunk(text: &str) -> Result<ByteSize, String> {
     let bytes: ByteSize = text.parse().map_err(|error| format!("{error}"))?;
-    if (1..=LARGEST_CHUNK).contains(&bytes.0) {
+    if (1..=CHUNK_MAX.0).contains(&bytes.0) {
         Ok(bytes)
     } else {
-        Err("give 1 to 16Mi".into())
+        Err(format!("give 1 to {CHUNK_MAX}"))
     }
 }
 

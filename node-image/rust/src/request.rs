@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use perfrun_contract::{
+    limits::{CHUNK_MAX, ECHO_LINE_MAX, STREAMS_MAX},
     matrix::Protocol,
     node::{Side, TrialLabels, TrialRequest},
     parameters::{Amount, Echo, Parameters},
@@ -11,14 +12,8 @@ use perfrun_contract::{
     workload::Direction,
 };
 
-/// Largest write or read.
-pub const LARGEST_CHUNK: u64 = 16 << 20;
-/// Streams of a connection.
-const MOST_STREAMS: u32 = 4096;
 /// Shortest and longest time between samples, in seconds.
 const SAMPLING: std::ops::RangeInclusive<f64> = 0.01..=3600.0;
-/// Longest line of an echo.
-const LONGEST_LINE: u64 = 1 << 20;
 /// Identities of a node: its peers, times their connections in flight.
 const MOST_HOSTS: u64 = 16_384;
 /// A label of metrics.
@@ -145,16 +140,16 @@ fn parameters(parameters: &Parameters) -> Result<(), String> {
 }
 
 fn chunk(bytes: ByteSize) -> Result<(), String> {
-    ensure((1..=LARGEST_CHUNK).contains(&bytes.0), || {
-        "chunkBytes is from 1 to 16Mi".into()
+    ensure((1..=CHUNK_MAX.0).contains(&bytes.0), || {
+        format!("chunkBytes is from 1 to {CHUNK_MAX}")
     })
 }
 
 fn echo(load: &Echo) -> Result<(), String> {
     count("connections", load.connections)?;
     count("streamsPerConnection", load.streams_per_connection)?;
-    ensure((2..=LONGEST_LINE).contains(&load.message_bytes.0), || {
-        "messageBytes is from 2 to 1Mi".into()
+    ensure((2..=ECHO_LINE_MAX.0).contains(&load.message_bytes.0), || {
+        format!("messageBytes is from 2 to {ECHO_LINE_MAX}")
     })?;
     for (name, seconds) in [
         ("durationSeconds", load.duration_seconds),
@@ -187,8 +182,8 @@ fn echo(load: &Echo) -> Result<(), String> {
 }
 
 fn count(name: &str, value: u32) -> Result<(), String> {
-    ensure((1..=MOST_STREAMS).contains(&value), || {
-        format!("{name} is from 1 to {MOST_STREAMS}: it is {value}")
+    ensure((1..=STREAMS_MAX).contains(&value), || {
+        format!("{name} is from 1 to {STREAMS_MAX}: it is {value}")
     })
 }
 
@@ -210,6 +205,7 @@ fn ensure(right: bool, message: impl FnOnce() -> String) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use perfrun_contract::{
+        limits::{CHUNK_MAX, ECHO_LINE_MAX, STREAMS_MAX},
         matrix::{Identity, Negotiation, Stack, Transport},
         workload::{OpenMode, Timing},
     };

@@ -16,7 +16,7 @@ use std::{
 use perfrun_contract::node::{LinkRequest, LinkStatus};
 use perfrun_emulator::capabilities::probe;
 use perfrun_link::{Ability, Backend, Impairment, Link};
-use perfrun_test_kit::skip;
+use perfrun_test_kit::{Need, skip};
 use reqwest::StatusCode;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
@@ -126,7 +126,7 @@ fn in_namespace(test: impl AsyncFnOnce(&Path) + Send) {
     };
     let skipped = thread::scope(|scope| scope.spawn(inside).join());
     if let Some(reason) = skipped.unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
-        skip("all of it", &reason);
+        skip(Need::Links, "all of it", &reason);
     }
 }
 

@@ -20,9 +20,9 @@ use k8s_openapi::{
 };
 use perfrun_api::{
     cluster::{INCARNATION_LABEL, NODE_LABEL, ROLE_LABEL, RUN_LABEL},
-    plan::{Plan, Role},
     spec::{PerfRunSpec, Placement, PodSettings},
 };
+use perfrun_contract::{node::Role, plan::Plan};
 use perfrun_metrics::LONGEST_WAIT;
 
 use super::{Identity, Site, control_port, metrics_port, secret::TOKEN_KEY};

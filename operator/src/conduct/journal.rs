@@ -22,13 +22,14 @@ use kube::{
 };
 use perfrun_api::{
     cluster::{MANAGER, Part, RUN_LABEL, TRIALS_KEY, results_to_parts, trials_from_parts, trials_to_parts},
-    results::{Results, TrialRecord},
+    results::Results,
 };
 use perfrun_conductor::{Kept, Sink};
+use perfrun_contract::record::TrialRecord;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::{Job, Shared, Wake, tally::Tally};
+use super::{Job, Shared, Wake, account::Account};
 use crate::{
     build::{Identity, part},
     names,
@@ -64,7 +65,7 @@ pub(super) struct Journal {
     opened: Instant,
     /// All records, without what only the complete results need.
     records: Vec<TrialRecord>,
-    tally: Tally,
+    account: Account,
     /// ConfigMaps with records, in order.
     parts: Vec<String>,
     /// Records that are in no ConfigMap.
@@ -95,9 +96,9 @@ impl Journal {
             report_unreadable(job, name, error).await;
         }
         let now = Instant::now();
-        let mut tally = Tally::new(&job.plan);
-        contents.records.iter().for_each(|record| tally.add(record));
-        shared.lock().progress = tally.progress();
+        let mut account = Account::new(&job.plan);
+        contents.records.iter().for_each(|record| account.add(record));
+        shared.lock().progress = account.progress();
         Ok(Self {
             shelf: Shelf {
                 next: BTreeMap::from([("trials", contents.next)]),
@@ -106,8 +107,8 @@ impl Journal {
             shared,
             wake: job.wake.clone(),
             opened: now,
-            records: contents.records.into_iter().map(brief).collect(),
-            tally,
+            records: contents.records.iter().map(TrialRecord::brief).collect(),
+            account,
             parts: contents.names,
             pending: vec![],
             pending_bytes: 0,
@@ -121,9 +122,9 @@ impl Journal {
         &self.records
     }
 
-    /// The ended trials.
-    pub(super) fn tally(&self) -> &Tally {
-        &self.tally
+    /// What the records amount to.
+    pub(super) fn account(&self) -> &Account {
+        &self.account
     }
 
     /// Keeps the pending records and the results. Returns the names of all ConfigMaps, in order. Tries for
@@ -158,7 +159,7 @@ impl Journal {
     }
 
     fn publish_progress(&mut self) {
-        self.shared.lock().progress = self.tally.progress();
+        self.shared.lock().progress = self.account.progress();
         let pause = (self.opened.elapsed() / REPORT_SHARE).clamp(REPORT_FIRST, REPORT_LAST);
         if self.reported.elapsed() >= pause {
             self.reported = Instant::now();
@@ -172,8 +173,8 @@ impl Sink for Journal {
     async fn record(&mut self, record: &TrialRecord) -> io::Result<Kept> {
         self.pending_bytes += serde_json::to_vec(record)?.len();
         self.pending.push(record.clone());
-        self.tally.add(record);
-        self.records.push(brief(record.clone()));
+        self.account.add(record);
+        self.records.push(record.brief());
         self.publish_progress();
         if !self.is_due(record) {
             return Ok(Kept::InMemory);
@@ -376,12 +377,6 @@ async fn report_unreadable(job: &Job, name: &str, error: &str) {
     if let Err(error) = within_timeout(job.recorder.publish(&event, &job.reference)).await {
         tracing::debug!(%error, "failed to publish an event");
     }
-}
-
-/// A record without samples and histograms.
-fn brief(mut record: TrialRecord) -> TrialRecord {
-    record.nodes.clear();
-    record
 }
 
 #[cfg(test)]

@@ -1,12 +1,9 @@
 //! Conductors that panic, and a fixture.
 
 use kube::runtime::{events::Reporter, reflector};
-use perfrun_api::{
-    node::Reason,
-    plan::Trial,
-    results::{TrialFailure, TrialRecord},
-    spec::PerfRun,
-};
+use perfrun_api::spec::PerfRun;
+use perfrun_contract::{node::Reason, record::TrialRecord};
+use perfrun_test_kit::records::{completed, failed};
 use tokio::sync::mpsc;
 
 use super::*;
@@ -15,7 +12,9 @@ use crate::test_server::{TestServer, paused_clock};
 /// A conductor for the run, which panics or waits to be cancelled.
 async fn state_after(conductors: &Conductors, fails: bool) -> ConductorState {
     let (woken, mut wakes) = mpsc::unbounded_channel();
-    let wake: Wake = Arc::new(move || drop(woken.send(())));
+    let wake: Wake = Arc::new(move || {
+        let _ = woken.send(());
+    });
     conductors.spawn(&identity(), Progress::default(), wake, |_, cancel| async move {
         assert!(!fails, "out of order");
         cancel.cancelled().await;
@@ -55,7 +54,9 @@ async fn a_conductor_that_panics_wakes_its_run_and_is_counted() {
 async fn a_forgotten_conductor_wakes_nobody() {
     let conductors = Conductors::default();
     let (woken, mut wakes) = mpsc::unbounded_channel();
-    let wake: Wake = Arc::new(move || drop(woken.send(())));
+    let wake: Wake = Arc::new(move || {
+        let _ = woken.send(());
+    });
     conductors.spawn(&identity(), Progress::default(), wake, |_, cancel| async move {
         cancel.cancelled().await;
         panic!("cancelled")
@@ -65,30 +66,11 @@ async fn a_forgotten_conductor_wakes_nobody() {
 }
 
 /// The record of an attempt without any measurement. `reason` is why it failed.
-pub(crate) fn record(trial: &str, attempt: u32, reason: Option<Reason>) -> TrialRecord {
-    TrialRecord {
-        trial: Trial {
-            id: trial.to_owned(),
-            cell: 0,
-            iteration: 0,
-            warmup: false,
-        },
-        attempt,
-        failure: reason.map(|reason| TrialFailure {
-            node: None,
-            reason,
-            message: format!("{trial}.a{attempt}"),
-        }),
-        metrics: BTreeMap::new(),
-        flags: vec![],
-        at_seconds: 0.0,
-        start_skew_seconds: None,
-        clock_uncertainty_seconds: None,
-        start_lateness_seconds: None,
-        links: None,
-        overhead_seconds: 0.0,
-        nodes: BTreeMap::new(),
-    }
+pub(super) fn record(trial: &str, attempt: u32, reason: Option<Reason>) -> TrialRecord {
+    let mut record = reason.map_or_else(|| completed("c0.i0"), |reason| failed("c0.i0", reason));
+    record.trial.id = trial.to_owned();
+    record.attempt = attempt;
+    record
 }
 
 /// A job against a test server, of a run that has just started its trials and has ten minutes.
@@ -103,7 +85,7 @@ pub(super) fn job(server: &TestServer) -> Job {
     };
     Job {
         run: identity(),
-        plan: Arc::new(perfrun_api::plan::plan(&spec).unwrap()),
+        plan: Arc::new(perfrun_api::planning::plan(&spec).unwrap()),
         spec,
         since: clock(),
         progress: Progress::default(),

@@ -144,13 +144,14 @@ async fn a_run_starts_when_the_api_server_has_recovered() {
 #[tokio::test(start_paused = true)]
 async fn a_lost_answer_to_a_creation_is_no_conflict() {
     let mut scene = Scene::new().await;
-    scene.create("a", json!({}));
+    scene.create("a", json!({"timeouts": {"provision": "5m"}}));
     for path in [SECRETS, POLICIES, PODS] {
         scene
             .server
             .script_times(1, Method::POST, path, Answer::DoSilently);
         scene.pass_by_old_objects("a").await.unwrap();
         scene.later(2).await;
+        scene.sync_runs();
     }
     scene.pass_by_old_objects("a").await.unwrap();
     assert_eq!(scene.condition("a", PROVISIONED).1, "Starting");

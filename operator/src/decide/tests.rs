@@ -7,11 +7,13 @@ use std::{
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::runtime::events::EventType;
-use perfrun_api::{
-    document,
-    plan::plan,
-    results::{LinkCheck, TrialRecord},
+use perfrun_api::{document, planning::plan};
+use perfrun_contract::{
+    node::Reason,
+    record::{LinkCheck, TrialRecord},
+    tally::{Counts, EndReason, Verdict},
 };
+use perfrun_test_kit::records::{completed, failed};
 
 use super::*;
 use crate::{
@@ -163,21 +165,31 @@ fn gone() -> PodState {
     })
 }
 
-fn going(counts: Counts) -> Progress {
+fn going(completed: usize, failed: usize) -> Progress {
     Progress {
-        counts,
+        counts: Counts {
+            planned: 2,
+            completed,
+            failed,
+        },
         links: Links::default(),
     }
 }
 
-fn outcome(state: RunState, counts: Counts) -> ConductorState {
+/// A conductor that has ended like this, with this many trials completed and failed.
+fn outcome(reason: EndReason, completed: usize, failed: usize) -> ConductorState {
+    let phase = match reason {
+        EndReason::Succeeded => Phase::Succeeded,
+        EndReason::Cancelled => Phase::Cancelled,
+        _ => Phase::Failed,
+    };
     ConductorState::Ended(Box::new(RunOutcome {
-        state,
-        cause: None,
-        reason: None,
-        progress: going(counts),
-        failures: BTreeMap::new(),
-        first_failure: None,
+        verdict: Verdict {
+            phase,
+            reason,
+            message: format!("it ended as {reason}"),
+        },
+        progress: going(completed, failed),
         summary: vec![],
         results: vec!["tcp-results-0".to_owned()],
     }))
@@ -207,19 +219,10 @@ fn a_run_passes_from_pods_to_trials_to_its_end() {
     life.pods[1].state = ready();
     assert_eq!(life.pass().command, Command::Start);
 
-    life.conductor = ConductorState::Running(going(Counts {
-        completed: 1,
-        failed: 0,
-    }));
+    life.conductor = ConductorState::Running(going(1, 0));
     life.later(5).pass();
     assert_eq!(life.status.trials.progress, "1/2");
-    life.conductor = outcome(
-        RunState::Complete,
-        Counts {
-            completed: 2,
-            failed: 0,
-        },
-    );
+    life.conductor = outcome(EndReason::Succeeded, 2, 0);
     let last = life.later(5).pass();
     assert!(!last.delete_pods, "not before the status shows the end");
     assert_eq!(life.end(), (Phase::Succeeded, "Succeeded"));
@@ -231,13 +234,7 @@ fn a_run_passes_from_pods_to_trials_to_its_end() {
 #[test]
 fn a_run_that_has_ended_needs_nothing() {
     let mut life = Life::running();
-    life.conductor = outcome(
-        RunState::Complete,
-        Counts {
-            completed: 2,
-            failed: 0,
-        },
-    );
+    life.conductor = outcome(EndReason::Succeeded, 2, 0);
     life.pass();
     life.pods.clear();
     life.conductor = ConductorState::None;
@@ -250,23 +247,12 @@ fn a_run_that_has_ended_needs_nothing() {
 #[test]
 fn trials_that_failed_make_the_run_fail_with_their_reason() {
     let mut life = Life::running();
-    let ConductorState::Ended(mut failed) = outcome(
-        RunState::Complete,
-        Counts {
-            completed: 1,
-            failed: 1,
-        },
-    ) else {
-        unreachable!()
-    };
-    failed.failures = [(Reason::Timeout, 1)].into();
-    failed.first_failure = Some("not done within 2 s".to_owned());
-    life.conductor = ConductorState::Ended(failed);
+    life.conductor = outcome(EndReason::TrialTimeout, 1, 1);
     life.pass();
     assert_eq!(life.end(), (Phase::Failed, "TrialTimeout"));
     assert_eq!(
         life.condition(condition::COMPLETE).message,
-        "1 of 2 trials failed; the first: not done within 2 s"
+        "it ended as TrialTimeout"
     );
 }
 
@@ -359,18 +345,12 @@ fn a_run_can_be_cancelled_at_any_time() {
     assert_eq!(life.pass().command, Command::Cancel);
     life.conductor = ConductorState::None;
     assert_eq!(life.pass().command, Command::Conclude);
-    life.conductor = outcome(
-        RunState::Interrupted,
-        Counts {
-            completed: 1,
-            failed: 0,
-        },
-    );
+    life.conductor = outcome(EndReason::Cancelled, 1, 0);
     life.pass();
     assert_eq!(life.end(), (Phase::Cancelled, "Cancelled"));
     assert_eq!(
         life.condition(condition::COMPLETE).message,
-        "cancelled after 1 of 2 trials"
+        "it ended as Cancelled"
     );
 }
 
@@ -378,7 +358,7 @@ fn a_run_can_be_cancelled_at_any_time() {
 fn pods_of_a_failed_run_are_kept_if_the_run_says_so() {
     let mut life = Life::running();
     life.spec.cleanup.keep_pods_on_failure = true;
-    life.conductor = outcome(RunState::Failed, Counts::default());
+    life.conductor = outcome(EndReason::Internal, 0, 0);
     life.pass();
     assert!(!life.later(9).pass().delete_pods);
     life.spec.cleanup.keep_pods_on_failure = false;
@@ -389,13 +369,7 @@ fn pods_of_a_failed_run_are_kept_if_the_run_says_so() {
 fn a_run_is_deleted_when_its_time_is_over() {
     let mut life = Life::running();
     life.spec.cleanup.ttl_seconds_after_success = Some(30);
-    life.conductor = outcome(
-        RunState::Complete,
-        Counts {
-            completed: 2,
-            failed: 0,
-        },
-    );
+    life.conductor = outcome(EndReason::Succeeded, 2, 0);
     life.pass();
     life.pods.clear();
     let decision = life.later(10).pass();
@@ -453,17 +427,10 @@ fn links_are_verified_network_by_network() {
     life.pass();
     assert_eq!(life.links(), ("False", "ImpairmentNotEffective", wrong));
 
-    let ConductorState::Ended(mut outcome) = outcome(
-        RunState::Complete,
-        Counts {
-            completed: 1,
-            failed: 1,
-        },
-    ) else {
+    let ConductorState::Ended(mut outcome) = outcome(EndReason::ImpairmentNotEffective, 1, 1) else {
         panic!()
     };
     outcome.progress.links = progress.links;
-    outcome.failures = [(Reason::ImpairmentNotEffective, 1)].into();
     life.conductor = ConductorState::Ended(outcome);
     life.pass();
     assert_eq!(life.end(), (Phase::Failed, "ImpairmentNotEffective"));
@@ -473,14 +440,9 @@ fn links_are_verified_network_by_network() {
 #[test]
 fn a_run_whose_links_cannot_be_impaired_reports_it_in_both_conditions() {
     let mut life = Life::impaired().started();
-    let ConductorState::Ended(mut outcome) = outcome(RunState::Failed, Counts::default()) else {
-        panic!()
-    };
-    outcome.cause = Some(Cause::ImpairmentUnsupported);
-    outcome.reason = Some("network wan on client-0: this kernel has no netem".to_owned());
-    life.conductor = ConductorState::Ended(outcome);
+    life.conductor = outcome(EndReason::ImpairmentUnsupported, 0, 0);
     life.pass();
-    let message = "network wan on client-0: this kernel has no netem; 0 of 4 trials were measured";
+    let message = "it ended as ImpairmentUnsupported";
     assert_eq!(life.links(), ("False", "ImpairmentUnsupported", message));
     assert_eq!(life.end(), (Phase::Failed, "ImpairmentUnsupported"));
 }
@@ -543,8 +505,10 @@ fn a_run_whose_new_pod_is_refused_continues_to_wait_for_it() {
 
 /// A record with measured links, and why they were not as configured.
 fn checked(wrong: Option<&str>) -> TrialRecord {
-    let reason = wrong.map(|_| Reason::ImpairmentNotEffective);
-    let mut record = crate::conduct::tests::record("c0.i0", 0, reason);
+    let mut record = match wrong {
+        Some(_) => failed("c0.i0", Reason::ImpairmentNotEffective),
+        None => completed("c0.i0"),
+    };
     record.links = Some(LinkCheck {
         network: "wan".to_owned(),
         set_seconds: 0.1,
@@ -626,13 +590,7 @@ fn every_change_that_matters_is_one_event() {
     pass(&mut life);
     life.conductor = ConductorState::Running(Progress::default());
     pass(&mut life);
-    life.conductor = outcome(
-        RunState::Complete,
-        Counts {
-            completed: 2,
-            failed: 0,
-        },
-    );
+    life.conductor = outcome(EndReason::Succeeded, 2, 0);
     pass(&mut life);
     assert_eq!(reasons, ["Starting", "Ready", "Measuring", "Succeeded"]);
 }

@@ -16,11 +16,11 @@ use kube::{ResourceExt, runtime::reflector::Store};
 use parking_lot::Mutex;
 use perfrun_api::{
     cluster::condition,
-    metrics::operator,
-    plan::{self, Cell},
-    spec::{PerfRun, PerfRunStatus, Phase},
+    planning,
+    spec::{PerfRun, PerfRunStatus},
 };
 use perfrun_conductor::export::{RunView, encode_runs};
+use perfrun_contract::{metrics::operator, plan::Cell, run::Phase};
 use perfrun_metrics::{NO_LABELS, encode_samples};
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 
@@ -137,7 +137,7 @@ impl KnownCells {
         let uid = run.uid().unwrap_or_default();
         let generation = run.metadata.generation;
         let cells = known.0.remove(&uid).filter(|(of, _)| *of == generation);
-        let plan = || plan::cells(&run.spec).unwrap_or_default().into();
+        let plan = || planning::cells(&run.spec).unwrap_or_default().into();
         let cells = cells.map_or_else(plan, |(_, cells)| cells);
         self.0.insert(uid, (generation, cells.clone()));
         cells
@@ -171,9 +171,10 @@ fn view(run: &PerfRun, cells: Option<Arc<[Cell]>>) -> RunView {
 #[cfg(test)]
 mod tests {
     use kube::runtime::watcher;
-    use perfrun_api::{
-        results::{Flag, Metric, SummaryRow},
-        spec::TrialCounts,
+    use perfrun_api::spec::TrialCounts;
+    use perfrun_contract::{
+        record::{Flag, Metric},
+        summary::SummaryRow,
     };
 
     use super::*;
@@ -241,7 +242,7 @@ mod tests {
             trials: trials(44),
             summary: [Metric::RoundTripMean, Metric::RoundTripP50]
                 .map(|metric| SummaryRow {
-                    cell: plan::cells(&run.spec).unwrap()[0].id.clone(),
+                    cell: planning::cells(&run.spec).unwrap()[0].id.clone(),
                     metric,
                     ci95_low: Some(0.5),
                     flags: vec![Flag::DebugBuild],

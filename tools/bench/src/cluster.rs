@@ -1,4 +1,5 @@
-//! perfrun on a Kubernetes cluster. `cargo xtask bench cluster` makes a lab, installs the operator in it and starts this.
+//! perfrun on a Kubernetes cluster. `cargo xtask bench cluster` creates a lab, installs the operator in it
+//! and starts this.
 
 mod first_byte;
 mod iperf;
@@ -12,9 +13,9 @@ use anyhow::{Context, Result, anyhow};
 use perfrun_api::results::Results;
 use perfrun_e2e::{Cluster, Scene, run::in_yaml, seconds};
 
-pub async fn run(rounds: u32, seconds: f64) -> Result<()> {
+pub(crate) async fn run(rounds: u32, seconds: f64) -> Result<()> {
     let kubeconfig = Cluster::kubeconfig()
-        .map_err(|reason| anyhow!("{reason}; `cargo xtask bench cluster` makes a cluster and sets it"))?;
+        .map_err(|reason| anyhow!("{reason}; `cargo xtask bench cluster` creates a cluster and sets it"))?;
     let cluster = Cluster::open(kubeconfig).await?;
     let scene = Scene::open(&cluster, "bench").await?;
     let measured = measure(&scene, rounds, seconds).await;
@@ -32,13 +33,14 @@ async fn measure(scene: &Scene, rounds: u32, seconds: f64) -> Result<()> {
     operator::run(scene).await
 }
 
-/// Runs a document in the cluster, given by its spec in YAML, and returns what it measured; a failed trial is an error.
+/// Runs a document in the cluster, given by its spec in YAML, and returns what it measured; a failed trial is
+/// an error.
 async fn results(scene: &Scene, name: &str, spec: &str) -> Result<Results> {
     scene.create(name, spec).await?;
     ended(scene, name).await
 }
 
-/// The results of a run that is going on.
+/// The results of a run in progress, when it has ended.
 async fn ended(scene: &Scene, name: &str) -> Result<Results> {
     let run = scene.succeeded(name, seconds(300)).await?;
     scene.results(&run).await

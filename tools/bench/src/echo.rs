@@ -1,15 +1,16 @@
-//! Ten thousand streams over a hundred connections, each echoing a line of 1 KiB twice a second: whether that is held, and
-//! what it costs. It takes a minute and a half for each stack and transport, so it is run only when named.
+//! Ten thousand streams over a hundred connections, each echoing a line of 1 KiB twice a second: the share of
+//! echoes that arrive, and their cost. It takes a minute and a half for each stack and transport, so it runs
+//! only when named.
 
 use anyhow::{Context, Result};
-use perfrun_api::results::Metric;
+use perfrun_contract::record::Metric;
 
 use crate::testbed::Testbed;
 
-/// Of the round trips that are due, on the plateau.
+/// The share of the due round trips that must complete on the plateau.
 const TARGET: f64 = 0.99;
 
-pub async fn run() -> Result<()> {
+pub(crate) async fn run() -> Result<()> {
     for (stack, transport) in [
         ("libp2p", "tcp"),
         ("litep2p", "tcp"),
@@ -29,7 +30,7 @@ pub async fn run() -> Result<()> {
         let value = |metric| metrics.get(&metric).copied().unwrap_or(f64::NAN);
         let kib = |metric| value(metric) / 1024.0;
         println!(
-            "{stack} over {transport}, 10 000 streams for a minute: {:.4} of what is due (target ≥ {TARGET}), {:.0} echo in every \
+            "{stack} over {transport}, 10 000 streams for a minute: {:.4} of the due round trips (target ≥ {TARGET}), {:.0} echo in every \
              second; round trips {:.2} ms, p99 {:.2} ms; {:.2} and {:.2} CPUs, {:.2} and {:.2} KiB allocated per stream at client \
              and server; failures {}",
             value(Metric::AchievedShare),

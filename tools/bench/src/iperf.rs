@@ -1,30 +1,33 @@
-//! Raw TCP against iperf3: the same two namespaces, one stream each, in turn.
+//! Raw TCP against iperf3: one stream in the same two namespaces, in turn.
 //!
-//! The ratio is held against an iperf3 with the node's settings: blocks of 64 KiB, and Nagle's algorithm off, as it is
-//! on every stack. iperf3 leaves it on unless told `-N`. What else iperf3 can do is printed beside it, because it says
-//! where a ratio above 1 comes from.
+//! The target is a ratio to iperf3 with the settings of the node: blocks of 64 KiB, and Nagle's algorithm
+//! off, as on every stack. iperf3 leaves it on without `-N`. Other settings of iperf3 are printed beside it,
+//! because they show where a ratio above 1 comes from.
 //!
-//! Verified by experiment (iperf3 3.12 on two cores, five rounds of 4 GiB in turn, all at real-time priority so that
-//! nothing else ran; medians): iperf3 as it comes 9.2 Gbit/s, with `-N` 10.7, with blocks of 1 MiB 14.2; the node 11.2
-//! with blocks of 64 KiB, 10.6 with those and Nagle's algorithm on, 15.8 with blocks of 1 MiB. That algorithm costs
-//! iperf3 14 % and the node 5 %; without it the two are within five percent of each other. Of three other suspicions
-//! none held: iperf3 asks `select` once for many blocks (1.10 system calls of its client for each block, 1.03 of the
-//! node's); both receivers slept and were woken equally often, 57 000 times for 65 536 blocks; and leaving out the start
-//! does not make iperf3 faster. At normal priority on a machine that does other things, pairs of one run differed by
-//! more than all of this: from 0.78 to 1.28.
+//! Verified by experiment with iperf3 3.12 on two cores: five rounds of 4 GiB in turn, all at real-time
+//! priority so that nothing else ran. The medians in Gbit/s:
+//!
+//! - iperf3: 9.2 by default, 10.7 with `-N`, 14.2 with `-N` and blocks of 1 MiB;
+//! - the node: 11.2 with blocks of 64 KiB, 10.6 with Nagle's algorithm on, 15.8 with blocks of 1 MiB.
+//!
+//! The algorithm costs iperf3 14 % and the node 5 %; without it, they differ by less than 5 %. Three other
+//! explanations are wrong. iperf3 calls `select` once for many blocks: its client makes 1.10 system calls for
+//! each block, the node 1.03. Both receivers slept and woke equally often, 57000 times for 65536 blocks.
+//! Leaving out the start does not make iperf3 faster. At normal priority on a machine that does other work,
+//! pairs of one run differed by more than all of this: from 0.78 to 1.28.
 
 use std::{os::unix::process::CommandExt, process::Stdio, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use perfrun_api::results::Metric;
-use perfrun_cli::local::Slot;
+use perfrun_contract::record::Metric;
+use perfrun_local::Slot;
 use tokio::process::Command;
 
 use crate::testbed::{Testbed, median, print_ratio};
 
 const TARGET: f64 = 0.97;
-/// As the node does it.
-pub const SAME: &[&str] = &["-l", "64K", "-N"];
+/// The settings of the node.
+pub(crate) const SAME: &[&str] = &["-l", "64K", "-N"];
 const OTHERS: [(&str, &[&str]); 4] = [
     (
         "64 KiB, without the first second (-O 1)",
@@ -35,7 +38,7 @@ const OTHERS: [(&str, &[&str]); 4] = [
     ("1 MiB, Nagle's algorithm on (no -N)", &["-l", "1M"]),
 ];
 
-pub async fn run(rounds: u32, seconds: f64) -> Result<()> {
+pub(crate) async fn run(rounds: u32, seconds: f64) -> Result<()> {
     let testbed = Testbed::start(&format!(
         "  workload: {{bandwidth: {{duration: {seconds}s, directions: [upload]}}}}\n\
          \x20 matrix: {{clients: [raw], servers: [raw]}}\n  iterations: 1\n  warmup: 0\n"
@@ -47,7 +50,7 @@ pub async fn run(rounds: u32, seconds: f64) -> Result<()> {
     let mut pairs = vec![];
     let mut others = OTHERS.map(|_| vec![]);
     for round in 0..rounds {
-        // Who goes first alternates, so that neither always finds the machine as the other left it.
+        // The order alternates, so that neither always runs right after the other.
         let pair = if round % 2 == 0 {
             let ours = testbed.measure(&cell, Metric::UploadGoodput).await?;
             (ours, iperf3(server, client, seconds, SAME).await?)
@@ -72,7 +75,7 @@ pub async fn run(rounds: u32, seconds: f64) -> Result<()> {
     Ok(())
 }
 
-/// Name and version, e.g. `iperf 3.12`.
+/// Name and version, for example `iperf 3.12`.
 async fn version() -> Result<String> {
     let output = Command::new("iperf3").arg("--version").output().await?;
     let text = String::from_utf8_lossy(&output.stdout);
@@ -105,16 +108,16 @@ async fn iperf3(server: &Slot, client: &Slot, seconds: f64, args: &[&str]) -> Re
     goodput(&output.stdout)
 }
 
-/// The rate at the receiver in bit/s, from what `iperf3 -J` printed.
-pub fn goodput(report: &[u8]) -> Result<f64> {
+/// The rate at the receiver in bit/s, from the output of `iperf3 -J`.
+pub(crate) fn goodput(report: &[u8]) -> Result<f64> {
     let report: serde_json::Value = serde_json::from_slice(report)?;
     report["end"]["sum_received"]["bits_per_second"]
         .as_f64()
         .context("iperf3 gave no rate")
 }
 
-/// A command that will run in a node's namespace.
-pub fn inside(slot: &Slot, program: impl AsRef<std::ffi::OsStr>) -> Result<Command> {
+/// A command that runs in the namespace of a node.
+pub(crate) fn inside(slot: &Slot, program: impl AsRef<std::ffi::OsStr>) -> Result<Command> {
     let namespace = slot
         .namespace()
         .context("the node has a namespace")?

@@ -1,13 +1,13 @@
-//! What an impaired link costs, against the same link unimpaired: two network namespaces joined by veth, in the same
-//! minutes on the same machine.
+//! The cost of an impaired link, compared with the same link without impairment: two network namespaces
+//! joined by veth, in the same minutes on the same machine.
 //!
-//! One TCP connection sends as fast as it can. Its windows may grow to 256 MiB, or they would be the limit at 50 ms. What
-//! the emulator's thread does includes what the kernel does on its behalf: the frames that it writes are received by the
-//! peer's TCP within the call. Sender, receiver and emulator share the machine's cores, so a ratio says as much about
-//! their number as about the emulator.
+//! One TCP connection sends as fast as it can. Its windows may grow to 256 MiB, because smaller ones would be
+//! the limit at 50 ms. The CPU time of the emulator's thread includes work of the kernel on its behalf: while
+//! the thread writes a frame, the peer's TCP receives it. Sender, receiver and emulator share the cores of
+//! the machine, so a ratio depends as much on their number as on the emulator.
 //!
-//! netem in the kernel is measured elsewhere, against netem set by tc, since where it is missing it only runs in
-//! user-mode-linux: `cargo xtask bench netem`.
+//! `cargo xtask bench netem` compares netem in the kernel with netem set by tc. It is separate, because
+//! machines without netem can run it only in user-mode-linux.
 
 mod cpu;
 mod pair;
@@ -38,22 +38,22 @@ use crate::testbed::{median, print_ratio};
 
 /// With merged packets.
 const TARGET: f64 = 0.8;
-/// Each packet for itself, in bit/s.
+/// With every packet on its own, in bit/s.
 const TARGET_PER_PACKET: f64 = 2e9;
-/// Payload of what a rate of 1 Gbit/s allows; 0.956 would be all of it.
+/// Goodput as a share of a rate of 1 Gbit/s. Headers leave at most 0.956.
 const TARGET_RATE: f64 = 0.92;
-/// Milliseconds to start, change, count anew and remove.
+/// Milliseconds to start, to change, to reset counters and to remove.
 const TARGET_TIME: f64 = 20.0;
 /// Starts, changes and removals.
 const TIMES: usize = 20;
 
-/// Takes some minutes.
-pub async fn run(rounds: u32, seconds: f64) -> Result<()> {
+/// Runs all benchmarks of links, which takes some minutes.
+pub(crate) async fn run(rounds: u32, seconds: f64) -> Result<()> {
     let pair = Pair::create()?;
     let time = Duration::from_secs_f64(seconds);
     for milliseconds in [0, 10, 50] {
         let delayed = Impairment {
-            // None at all would not make the detour.
+            // With a delay of zero the packets would not pass the emulator.
             delay: Duration::from_millis(milliseconds).max(Duration::from_nanos(1)),
             ..Impairment::default()
         };
@@ -66,7 +66,7 @@ pub async fn run(rounds: u32, seconds: f64) -> Result<()> {
     probes(&pair).await
 }
 
-/// Prints the ratio and the cost; returns the rates over the impaired link.
+/// Prints the ratio and the cost. Returns the rates over the impaired link.
 fn against_plain(
     pair: &Pair,
     what: &str,
@@ -95,7 +95,8 @@ fn against_plain(
 }
 
 fn per_packet(pair: &Pair, rounds: u32, time: Duration) -> Result<()> {
-    // One in a million arrives twice, which TCP does not mind; it has each packet decided about.
+    // One packet in a million arrives twice, which TCP tolerates. This makes the emulator decide on every
+    // packet.
     let deciding = Impairment {
         duplicate: Some(Chance {
             ratio: Ratio::from_percent(0.0001)?,
@@ -105,14 +106,14 @@ fn per_packet(pair: &Pair, rounds: u32, time: Duration) -> Result<()> {
     };
     let rates = against_plain(
         pair,
-        "TCP, each packet for itself, against plain veth",
+        "TCP, every packet on its own, against plain veth",
         &deciding,
         rounds,
         time,
         None,
     )?;
     println!(
-        "  each packet for itself: {:.2} Gbit/s (target ≥ {:.0})",
+        "  every packet on its own: {:.2} Gbit/s (target ≥ {:.0})",
         median(&rates) / 1e9,
         TARGET_PER_PACKET / 1e9
     );
@@ -146,7 +147,7 @@ fn limited(pair: &Pair, rounds: u32, time: Duration) -> Result<()> {
     Ok(())
 }
 
-/// What a connection carried, and what it cost.
+/// The rate of a connection, and its cost.
 struct Carried {
     bits_per_second: f64,
     emulator_seconds_per_gibibyte: f64,
@@ -166,14 +167,17 @@ fn impaired(pair: &Pair, impairment: &Impairment, time: Duration) -> Result<Carr
     let mut emulator = start(pair, impairment)?;
     let flow = Flow::start(pair)?;
     flow.carry(warm_up(impairment))?;
-    // By now it has given itself its name.
+    // By now the thread has set its name.
     let thread = cpu::thread("netem")?;
     let before = cpu::seconds(thread)?;
     let carried = flow.carry(time)?;
     let used = cpu::seconds(thread)? - before;
     let worker = emulator.state()?.worker.context("there is a thread")?;
     if worker.overflowed > 0 {
-        println!("  {} frames came faster than they were taken", worker.overflowed);
+        println!(
+            "  {} frames were lost because the emulator could not keep up",
+            worker.overflowed
+        );
     }
     drop(flow);
     emulator.remove()?;
@@ -183,7 +187,7 @@ fn impaired(pair: &Pair, impairment: &Impairment, time: Duration) -> Result<Carr
     })
 }
 
-/// Windows double in a round trip, and the receiver's grow more slowly than that.
+/// The window of the sender doubles in a round trip, and that of the receiver grows more slowly.
 fn warm_up(impairment: &Impairment) -> Duration {
     Duration::from_millis(500) + 40 * impairment.delay
 }
@@ -202,7 +206,7 @@ fn start(pair: &Pair, impairment: &Impairment) -> Result<Emulator> {
         .run(|| Emulator::start("eth0", &link, options).context("failed to impair the link"))
 }
 
-/// How long links take to be set up, changed, counted and removed.
+/// The time to set up, change, count and remove links.
 fn times(pair: &Pair) -> Result<()> {
     let delayed = |milliseconds| Impairment {
         delay: Duration::from_millis(milliseconds),
@@ -245,7 +249,7 @@ fn times(pair: &Pair) -> Result<()> {
     Ok(())
 }
 
-/// How long a probe of 25 ms takes, and how near it is.
+/// The time to probe a link of 25 ms, and the measured round trip.
 async fn probes(pair: &Pair) -> Result<()> {
     const PROBES: usize = 5;
     let delayed = Impairment {
@@ -267,7 +271,7 @@ async fn probes(pair: &Pair) -> Result<()> {
     }
     emulator.remove()?;
     println!(
-        "time to probe a link of 25 ms: median {:.0} ms of {PROBES}; it found round trips of {:.3} ms",
+        "time to probe a link of 25 ms: median {:.0} ms of {PROBES}; it measured round trips of {:.3} ms",
         median(&times),
         median(&medians)
     );

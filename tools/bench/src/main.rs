@@ -1,6 +1,6 @@
-//! `cargo xtask bench [NAME…]`: perfrun measured against a peer or against itself, in the same minutes on the same
-//! machine. Every line is a ratio or a cost with its target; nothing here is a test, because a shared machine decides
-//! part of the outcome.
+//! `cargo xtask bench [NAME…]`: perfrun measured against another program or against itself, in the same
+//! minutes on the same machine. Every line is a ratio or a cost with its target. None of this is a test,
+//! because a shared machine decides part of the outcome.
 
 mod cluster;
 mod echo;
@@ -17,18 +17,18 @@ mod testbed;
 
 use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
-use perfrun_cli::local::privilege;
+use perfrun_local::privilege;
 
 /// Benchmarks of perfrun itself.
 #[derive(Parser)]
 #[command(name = "perfrun-bench")]
 struct Args {
-    /// Which ones; all but `cluster`, `echo` and `stress`, if none is named.
+    /// Benchmarks to run [default: all but `cluster`, `echo` and `stress`].
     names: Vec<Name>,
-    /// Pairs of measurements to take, each pair back to back.
+    /// Number of pairs of measurements, each pair back to back.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Seconds of each measurement.
+    /// Duration of each measurement in seconds.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
 }
@@ -41,21 +41,21 @@ enum Name {
     RawQuic,
     /// 64 KiB chunks against the published tools' 1 KiB.
     Chunks,
-    /// CPU time of the node that is neither the stack's nor the kernel's.
+    /// CPU time that the node uses outside the stack and the kernel.
     NodeCpu,
-    /// Time for the network, time per trial that is not the trial, idle memory, start skew.
+    /// Time to create the network, time per trial besides the trial, idle memory, start skew.
     Overhead,
-    /// The largest documents that have a plan: time and memory to make it.
+    /// Time and memory to plan the largest documents.
     Plans,
     /// Impaired links against plain ones: TCP throughput, CPU time, time to set them up, to probe them.
     Links,
     /// Transfers through a relay against direct ones.
     Relay,
-    /// Ten thousand streams that echo: whether all of them do, and what it costs.
+    /// Ten thousand streams that echo: the share of echoes that arrive, and their cost.
     Echo,
-    /// A thousand sinks that fetch through one relay: memory of all of it, and whether the ramp is held.
+    /// A thousand sinks that fetch through one relay: total memory, and lateness of the ramp.
     Stress,
-    /// All of it on Kubernetes: time to the first byte, start skew, throughput against iperf3, cost of the operator.
+    /// On Kubernetes: time to the first byte, start skew, throughput against iperf3, cost of the operator.
     Cluster,
 }
 

@@ -1,23 +1,23 @@
-//! What a run costs besides its trials.
+//! The cost of a run besides its trials.
 
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use perfrun_cli::local::{Isolation, Network};
+use perfrun_local::{Isolation, Network};
 
 use crate::testbed::{Testbed, median};
 
-/// Networks to create.
+/// The number of networks to create.
 const NETWORKS: usize = 20;
 
-pub async fn run() -> Result<()> {
+pub(crate) async fn run() -> Result<()> {
     network().await?;
     per_trial().await?;
     idle_memory().await?;
     start_skew().await
 }
 
-/// Namespaces, links and addresses, before the first node can start.
+/// The time to create namespaces, links and addresses, before the first node can start.
 async fn network() -> Result<()> {
     let mut times = vec![];
     for _ in 0..NETWORKS {
@@ -34,7 +34,7 @@ async fn network() -> Result<()> {
     Ok(())
 }
 
-/// Preparing, barrier and collecting, for each trial.
+/// The time to prepare, synchronise and collect, for each trial.
 async fn per_trial() -> Result<()> {
     let testbed = Testbed::start(
         "  workload: {bandwidth: {duration: 50ms}}\n  matrix: {transports: [tcp, quic-v1]}\n  iterations: 3\n",
@@ -72,9 +72,9 @@ async fn idle_memory() -> Result<()> {
 }
 
 /// A line of /proc/PID/status, in MiB.
-pub fn mebibytes(status: &str, field: &str) -> Result<f64> {
+pub(crate) fn mebibytes(status: &str, field: &str) -> Result<f64> {
     let line = status.lines().find_map(|line| line.strip_prefix(field));
-    let line = line.with_context(|| format!("the kernel tells no {field}"))?;
+    let line = line.with_context(|| format!("the kernel does not report {field}"))?;
     let kib: f64 = line.trim().trim_end_matches(" kB").parse()?;
     Ok(kib / 1024.0)
 }

@@ -1,5 +1,5 @@
-//! The largest documents that have a plan, and a short one that asks for too much: how long it takes to plan or refuse them,
-//! and how much memory. Each time in a process of its own, so that no memory of an earlier plan is there to be used again.
+//! The time and memory to plan the largest documents, and to refuse a short one that asks for too much. Each
+//! plan is made in its own process, so that it cannot reuse memory of an earlier plan.
 
 use std::{
     env, fs,
@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use perfrun_api::{
     document,
-    plan::{self, plan},
+    planning::{self, plan},
     spec::PerfRun,
 };
 
@@ -19,10 +19,10 @@ use crate::{overhead::mebibytes, testbed::median};
 const LARGEST: &str = include_str!("../../../crates/api/tests/api/largest.yaml");
 const TOO_LARGE: &str = include_str!("../../../crates/api/tests/api/too-large.yaml");
 
-/// How this program, started again, learns what it is to plan.
+/// The environment variable that tells this program, started again, what to plan.
 const ROLE: &str = "PERFRUN_BENCH_PLAN";
 
-/// Largest plans are compared with one of so many times fewer cells.
+/// The largest plans are compared with one that has this number of times fewer cells.
 const PARTS: usize = 16;
 
 const TARGET_MILLISECONDS: f64 = 100.0;
@@ -30,7 +30,7 @@ const TARGET_MEGABYTES: f64 = 50.0;
 /// By how much a trial of the largest plan may take longer to plan than one of the small plan.
 const TARGET_RATIO: f64 = 2.0;
 
-/// What a process measured.
+/// The measurements of one process.
 #[derive(Clone, Copy)]
 struct Cost {
     milliseconds: f64,
@@ -38,7 +38,7 @@ struct Cost {
     trials: f64,
 }
 
-pub fn run(rounds: u32) -> Result<()> {
+pub(crate) fn run(rounds: u32) -> Result<()> {
     let mut costs = [vec![], vec![], vec![], vec![]];
     for _ in 0..rounds {
         for (costs, which) in costs.iter_mut().zip(["part", "trials", "nodes", "refused"]) {
@@ -50,7 +50,7 @@ pub fn run(rounds: u32) -> Result<()> {
     let time = |costs: &[Cost]| of(costs, |cost| cost.milliseconds);
     let memory = |costs: &[Cost]| of(costs, |cost| cost.megabytes);
     let each = |costs: &[Cost]| of(costs, |cost| cost.milliseconds / cost.trials);
-    let told = |costs: &[Cost]| {
+    let text = |costs: &[Cost]| {
         format!(
             "median {:.2} ms, {:.1} MB (target ≤ {TARGET_MILLISECONDS} ms, ≤ {TARGET_MEGABYTES} MB)",
             time(costs),
@@ -60,15 +60,15 @@ pub fn run(rounds: u32) -> Result<()> {
     println!(
         "planning {} trials of {} cells: {}; each trial takes {:.2} of what one of {} trials takes (target ≤ {TARGET_RATIO})",
         of(&trials, |cost| cost.trials),
-        plan::CELLS_MAX,
-        told(&trials),
+        planning::CELLS_MAX,
+        text(&trials),
         each(&trials) / each(&part),
         of(&part, |cost| cost.trials),
     );
-    println!("planning {} nodes: {}", plan::NODES_MAX, told(&nodes));
+    println!("planning {} nodes: {}", planning::NODES_MAX, text(&nodes));
     println!(
         "refusing a document that asks for too much: {}; {:.3} of planning the largest (target ≤ 1)",
-        told(&refused),
+        text(&refused),
         time(&refused) / time(&trials)
     );
     Ok(())
@@ -79,12 +79,12 @@ fn measure(which: &str) -> Result<Cost> {
         .env(ROLE, which)
         .stderr(Stdio::inherit())
         .output()?;
-    let said = String::from_utf8(output.stdout)?;
+    let printed = String::from_utf8(output.stdout)?;
     ensure!(output.status.success(), "planning ended with {}", output.status);
-    let numbers = said.split_whitespace().map(str::parse);
+    let numbers = printed.split_whitespace().map(str::parse);
     let numbers: Vec<f64> = numbers.collect::<Result<_, _>>()?;
     let [milliseconds, megabytes, trials] = numbers[..] else {
-        anyhow::bail!("it said {said:?}");
+        anyhow::bail!("the process printed {printed:?}");
     };
     Ok(Cost {
         milliseconds,
@@ -93,15 +93,15 @@ fn measure(which: &str) -> Result<Cost> {
     })
 }
 
-/// What this process is to plan, if it was started for that.
-pub fn role() -> Option<String> {
+/// What this process must plan. `None` if it was not started for that.
+pub(crate) fn role() -> Option<String> {
     env::var(ROLE).ok()
 }
 
-/// Plans once, and prints milliseconds, megabytes and trials.
-pub fn once(which: &str) -> Result<()> {
+/// Plans once, and prints milliseconds, MB and trials.
+pub(crate) fn once(which: &str) -> Result<()> {
     let run = document_of(which)?;
-    // The peak that the kernel remembers is that of reading the document.
+    // The peak so far is that of reading the document.
     fs::write("/proc/self/clear_refs", "5").context("failed to reset the peak of this process's memory")?;
     let memory = |field| mebibytes(&fs::read_to_string("/proc/self/status")?, field);
     let before = memory("VmRSS:")?;
@@ -115,7 +115,7 @@ pub fn once(which: &str) -> Result<()> {
     };
     ensure!(
         (which == "refused") == (trials == 0),
-        "it is not what it was: {trials} trials"
+        "the document has changed: {trials} trials"
     );
     println!("{milliseconds} {megabytes} {trials}");
     Ok(())
@@ -134,7 +134,7 @@ fn document_of(which: &str) -> Result<PerfRun> {
             .workload
             .bandwidth
             .as_mut()
-            .context("it is about bandwidth")?;
+            .context("the workload is bandwidth")?;
         bandwidth.sizes.truncate(bandwidth.sizes.len() / PARTS);
     }
     Ok(run)

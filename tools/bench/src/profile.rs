@@ -1,9 +1,9 @@
-//! CPU time of the node that is neither the stack's nor the kernel's, by sampling.
+//! CPU time that the node uses outside the stack and the kernel, by sampling.
 //!
-//! `perf record` samples a node's process during a trial. A sample counts as the node's own when the
-//! function it fell into is one of `perfrun_node` or `perfrun_api` that is not a stack adapter's: what the compiler
-//! inlined into such a function counts too. So does all reading of clocks, though stacks do that as well; what libraries
-//! do for the node elsewhere (copies, allocation) does not.
+//! `perf record` samples a node's process during a trial. A sample counts as the node's own when the function
+//! it fell into is one of `perfrun_node` or `perfrun_api` that is not a stack adapter's: what the compiler
+//! inlined into such a function counts too. So does all reading of clocks, though stacks do that as well;
+//! what libraries do for the node elsewhere (copies, allocation) does not.
 
 use std::process::Stdio;
 
@@ -12,7 +12,7 @@ use tokio::process::Command;
 
 use crate::testbed::Testbed;
 
-pub async fn run(seconds: f64) -> Result<()> {
+pub(crate) async fn run(seconds: f64) -> Result<()> {
     let traced = Command::new("perf")
         .args(["record", "-o", "/dev/null", "true"])
         .output()
@@ -101,7 +101,8 @@ async fn shares<const N: usize>(
     Ok(shares)
 }
 
-/// Sums the node's own functions of a report with lines such as `  1.25%  [.] perfrun_node::wire::perf::serve`.
+/// Sums the node's own functions of a report with lines such as `  1.25%  [.]
+/// perfrun_node::wire::perf::serve`.
 fn own_share(report: &str) -> Result<f64> {
     let mut total = 0.0;
     let mut own = 0.0;
@@ -113,10 +114,10 @@ fn own_share(report: &str) -> Result<f64> {
             continue;
         };
         total += percent;
-        let ours = ["perfrun_node::", "perfrun_api::", "clock_gettime"]
+        let is_own = ["perfrun_node::", "perfrun_api::", "clock_gettime"]
             .iter()
             .any(|name| symbol.contains(name));
-        if ours && !symbol.contains("perfrun_node::stack::") {
+        if is_own && !symbol.contains("perfrun_node::stack::") {
             own += percent;
         }
     }

@@ -1,4 +1,5 @@
-//! Raw QUIC against the least that quinn needs to move bytes: the same two namespaces, settings and chunk size, in turn.
+//! Raw QUIC against a minimal loop over quinn: the same two namespaces, settings and chunk
+//! size, in turn.
 
 use std::{
     env,
@@ -9,8 +10,8 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use perfrun_api::results::Metric;
-use perfrun_cli::local::Slot;
+use perfrun_contract::record::Metric;
+use perfrun_local::Slot;
 use quinn::{ClientConfig, Endpoint, ServerConfig, TransportConfig, VarInt};
 use rustls::{RootCertStore, pki_types::CertificateDer};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -22,10 +23,10 @@ use crate::{
 
 const TARGET: f64 = 0.97;
 const CHUNK: usize = 64 << 10;
-/// How this program, started again inside a namespace, learns which end of the loop it is.
+/// The environment variable that tells this program, started in a namespace, which end of the loop it is.
 const ROLE: &str = "PERFRUN_BENCH_QUIC";
 
-pub async fn run(rounds: u32, seconds: f64) -> Result<()> {
+pub(crate) async fn run(rounds: u32, seconds: f64) -> Result<()> {
     let testbed = Testbed::start(&format!(
         "  workload: {{bandwidth: {{duration: {seconds}s, directions: [upload]}}}}\n\
          \x20 matrix: {{clients: [raw], servers: [raw], transports: [quic-v1]}}\n  iterations: 1\n  warmup: 0\n"
@@ -78,12 +79,12 @@ async fn loop_once(server: &Slot, client: &Slot, seconds: f64) -> Result<f64> {
 }
 
 /// Which end of the loop this process is, if any.
-pub fn role() -> Option<String> {
+pub(crate) fn role() -> Option<String> {
     env::var(ROLE).ok()
 }
 
 /// One end of the loop.
-pub async fn end(role: &str) -> Result<()> {
+pub(crate) async fn end(role: &str) -> Result<()> {
     match role.split(' ').collect::<Vec<_>>().as_slice() {
         ["server", ip] => server(ip.parse()?).await,
         ["client", address, certificate, seconds] => {
@@ -94,7 +95,7 @@ pub async fn end(role: &str) -> Result<()> {
             )
             .await
         }
-        _ => bail!("{ROLE}={role:?} is no end of the loop"),
+        _ => bail!("{ROLE}={role:?} is not an end of the loop"),
     }
 }
 
@@ -148,14 +149,14 @@ async fn client(address: SocketAddr, certificate: &str, time: Duration) -> Resul
         send.write_all(&chunk).await?;
     }
     send.finish()?;
-    // The server's end of stream says that it has everything.
+    // The server ends its stream when it has received everything.
     receive.read_to_end(0).await?;
     connection.close(0u32.into(), b"");
     endpoint.wait_idle().await;
     Ok(())
 }
 
-/// That of the node's raw QUIC, setting by setting: only then is what differs the node's own doing.
+/// The settings of the node's raw QUIC. With equal settings the node itself causes any difference.
 fn transport() -> Arc<TransportConfig> {
     let mut config = TransportConfig::default();
     config

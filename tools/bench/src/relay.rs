@@ -1,17 +1,18 @@
-//! Transfers through a relay against the same without one, in turn; on one machine the relay shares its CPUs with both ends.
+//! Transfers through a relay against the same without one, in turn; on one machine the relay shares its CPUs
+//! with both ends.
 
 use anyhow::Result;
-use perfrun_api::results::Metric;
+use perfrun_contract::record::Metric;
 
 use crate::testbed::{Testbed, print_ratio};
 
 /// A relay copies each byte in and out again, and encrypts what it carries once more on either leg.
 const TARGET: f64 = 0.45;
 
-/// Of a transfer, in bytes: long enough that windows have grown.
+/// The size of a transfer in bytes: large enough for windows to grow.
 const SIZE: u64 = 512 << 20;
 
-pub async fn run(rounds: u32) -> Result<()> {
+pub(crate) async fn run(rounds: u32) -> Result<()> {
     for (stack, transport) in [("raw", "tcp"), ("libp2p", "tcp"), ("libp2p", "quic-v1")] {
         let testbed = Testbed::start(&format!(
             "  workload: {{relay: {{sizes: [{SIZE}]}}}}\n\

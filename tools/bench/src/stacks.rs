@@ -1,14 +1,14 @@
 //! Chunks of 64 KiB, the default, against the published tools' 1 KiB: the same stack with itself, in turn.
 
 use anyhow::Result;
-use perfrun_api::{quantity::ByteSize, results::Metric};
+use perfrun_contract::{quantity::ByteSize, record::Metric};
 
 use crate::testbed::{Testbed, print_ratio};
 
-/// The default must be the faster.
+/// The default must be at least as fast.
 const TARGET: f64 = 1.0;
 
-pub async fn run(rounds: u32, seconds: f64) -> Result<()> {
+pub(crate) async fn run(rounds: u32, seconds: f64) -> Result<()> {
     for stack in ["libp2p", "litep2p"] {
         for transport in ["tcp", "quic-v1"] {
             let spec = |chunk: ByteSize| {

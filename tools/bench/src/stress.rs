@@ -1,23 +1,24 @@
-//! A thousand sinks in ten processes that begin within a hundred seconds and fetch through one relay: how much memory all of it
-//! takes, and whether the ramp is held. It takes two and a half minutes, so it is run only when named.
+//! A thousand sinks in ten processes that start within a hundred seconds and fetch through one relay: the
+//! memory of all processes, and how late sinks start. It takes two and a half minutes, so it runs only when
+//! named.
 
 use anyhow::{Context, Result};
-use perfrun_api::results::Metric;
+use perfrun_contract::record::Metric;
 
 use crate::testbed::Testbed;
 
 const SINKS: u32 = 1000;
 
-/// Between the beginnings of two sinks, in milliseconds.
+/// The time between the starts of two sinks, in milliseconds.
 const INTERVAL: u32 = 100;
 
-/// Of what all processes hold at the most, in bytes.
+/// The most memory that all processes may use together, in bytes.
 const MOST_MEMORY: u64 = 8 << 30;
 
-/// By how much of the ramp a sink may begin late.
+/// How late a sink may start, as a share of the ramp.
 const MOST_LATE: f64 = 0.05;
 
-pub async fn run() -> Result<()> {
+pub(crate) async fn run() -> Result<()> {
     let testbed = Testbed::start(&format!(
         "  workload: {{relayStress: {{sinks: [{SINKS}], sinkInterval: {INTERVAL}ms, plateau: 20s, transferBytes: 1M}}}}\n\
          \x20 matrix: {{clients: [libp2p], servers: [libp2p], rawBaseline: false}}\n\
@@ -35,8 +36,8 @@ pub async fn run() -> Result<()> {
         .sum();
     let ramp = f64::from(SINKS * INTERVAL) / 1e3;
     println!(
-        "{SINKS} sinks in 10 processes through one relay: {:.3} of the memory there may be, {:.2} GiB in {} processes (target ≤ 1 of \
-         {} GiB); begun late by at most {:.4} of the ramp (target ≤ {MOST_LATE}); {:.2} Gbit/s, {:.0} circuits at once, relay {:.2} \
+        "{SINKS} sinks in 10 processes through one relay: {:.3} of the memory limit, {:.2} GiB in {} processes (target ≤ 1 of \
+         {} GiB); started late by at most {:.4} of the ramp (target ≤ {MOST_LATE}); {:.2} Gbit/s, {:.0} concurrent circuits, relay {:.2} \
          CPUs; refused {}, failures {}",
         resident as f64 / MOST_MEMORY as f64,
         gib(resident),

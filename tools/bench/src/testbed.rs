@@ -1,38 +1,32 @@
 //! Real nodes in namespaces, and single trials on them.
 
-use std::sync::Mutex;
+use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, anyhow};
 use async_trait::async_trait;
-use perfrun_api::{
-    document,
-    plan::{Plan, plan},
-    results::{Metric, TrialRecord},
-    spec::PerfRunSpec,
-};
-use perfrun_cli::{
-    local::Isolation,
-    run::{
-        exporter::Exporter,
-        nodes::{self, LocalNodes},
-    },
-    ui::Ui,
-};
+use perfrun_api::{document, planning::plan, spec::PerfRunSpec};
 use perfrun_conductor::{Conductor, Event, Kept, Options, Sink};
+use perfrun_contract::{
+    plan::Plan,
+    record::{Metric, TrialRecord},
+};
+use perfrun_local::{
+    Isolation, LocalNodes,
+    nodes::{self, Program, Programs, Settings},
+};
 use tokio_util::sync::CancellationToken;
 
 /// The nodes of one document.
-pub struct Testbed {
+pub(crate) struct Testbed {
     spec: PerfRunSpec,
     plan: Plan,
-    /// The running nodes.
     pub nodes: LocalNodes<'static>,
     _logs: tempfile::TempDir,
 }
 
 impl Testbed {
     /// Starts the nodes of a document, given by its spec in YAML.
-    pub async fn start(spec: &str) -> Result<Self> {
+    pub(crate) async fn start(spec: &str) -> Result<Self> {
         let text = format!(
             "apiVersion: perfrun.io/v1alpha1\nkind: PerfRun\nmetadata: {{name: bench}}\nspec:\n{spec}"
         );
@@ -42,13 +36,19 @@ impl Testbed {
             .spec;
         let plan = plan(&spec)?;
         let logs = tempfile::tempdir()?;
-        let programs = nodes::programs(&plan, &spec, Isolation::Namespaces, &[])?;
-        // One for each testbed, and a process has few.
-        let ui: &'static Ui = Box::leak(Box::new(Ui::new(true, &plan)));
-        let exporter: &'static Exporter = Box::leak(Box::default());
-        let provision = spec.timeouts.provision.into();
-        let (isolation, folder) = (Isolation::Namespaces, logs.path().to_owned());
-        let nodes = LocalNodes::start(programs, "bench", provision, isolation, folder, exporter, ui).await?;
+        let settings = Settings {
+            run: "bench".to_owned(),
+            programs: Programs::of(&plan, |_| {
+                Ok::<_, nodes::Error>(Program {
+                    path: Program::beside_this_one()?,
+                    env: BTreeMap::new(),
+                })
+            })?,
+            isolation: Isolation::Namespaces,
+            provision_timeout: spec.timeouts.provision.into(),
+            logs: logs.path().to_owned(),
+        };
+        let nodes = LocalNodes::start(settings, |_| {}).await?;
         Ok(Self {
             spec,
             plan,
@@ -57,8 +57,8 @@ impl Testbed {
         })
     }
 
-    /// Runs the trials of one cell, or of all; a failed one is an error.
-    pub async fn run(&self, cell: Option<&str>) -> Result<Vec<TrialRecord>> {
+    /// Runs the trials of one cell, or of all cells. A failed trial is an error.
+    pub(crate) async fn run(&self, cell: Option<&str>) -> Result<Vec<TrialRecord>> {
         let mut plan = self.plan.clone();
         if let Some(cell) = cell {
             let index = plan.cells.iter().position(|c| c.id == cell);
@@ -68,7 +68,7 @@ impl Testbed {
         let mut records = Records::default();
         let conductor = Conductor {
             plan: &plan,
-            options: Options::new(self.spec.timeouts.clone()),
+            options: Options::new(self.spec.timeouts.limits()),
             sink: &mut records,
             spares: &self.nodes,
             progress: &|_: Event<'_>| {},
@@ -78,19 +78,18 @@ impl Testbed {
         if let Some(reason) = end.reason {
             return Err(anyhow!("the run ended early: {reason}"));
         }
-        let records = records.0.into_inner()?;
-        match records.iter().find_map(|record| record.failure.as_ref()) {
+        match records.0.iter().find_map(|record| record.failure.as_ref()) {
             Some(failure) => Err(anyhow!(
                 "a trial failed: {} ({})",
                 failure.message,
                 failure.reason
             )),
-            None => Ok(records),
+            None => Ok(records.0),
         }
     }
 
     /// One metric of one measured trial of a cell.
-    pub async fn measure(&self, cell: &str, metric: Metric) -> Result<f64> {
+    pub(crate) async fn measure(&self, cell: &str, metric: Metric) -> Result<f64> {
         let records = self.run(Some(cell)).await?;
         let measured = records.iter().find(|record| !record.trial.warmup);
         measured
@@ -100,23 +99,23 @@ impl Testbed {
 }
 
 #[derive(Default)]
-struct Records(Mutex<Vec<TrialRecord>>);
+struct Records(Vec<TrialRecord>);
 
 #[async_trait]
 impl Sink for Records {
     async fn record(&mut self, record: &TrialRecord) -> std::io::Result<Kept> {
-        self.0.get_mut().expect("no holder panics").push(record.clone());
+        self.0.push(record.clone());
         Ok(Kept::InMemory)
     }
 }
 
-/// The middle of some values.
-pub fn median(values: &[f64]) -> f64 {
+/// The median of some values.
+pub(crate) fn median(values: &[f64]) -> f64 {
     perfrun_report::Statistics::of(values.iter().copied()).map_or(f64::NAN, |statistics| statistics.median)
 }
 
-/// Prints ours, theirs and the median of the ratios, with the ratio of every pair.
-pub fn print_ratio(what: &str, pairs: &[(f64, f64)], target: Option<f64>) {
+/// Prints both medians, and the median of the ratios with the ratio of every pair.
+pub(crate) fn print_ratio(what: &str, pairs: &[(f64, f64)], target: Option<f64>) {
     let (ours, theirs): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
     let ratios: Vec<f64> = pairs.iter().map(|(ours, theirs)| ours / theirs).collect();
     let each: Vec<String> = ratios.iter().map(|ratio| format!("{ratio:.2}")).collect();

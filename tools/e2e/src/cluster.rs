@@ -15,30 +15,30 @@ use tokio::process::Command;
 
 const KUBECONFIG: &str = "PERFRUN_E2E_KUBECONFIG";
 
-/// A cluster, as its administrator.
+/// A cluster, accessed as its administrator.
 #[derive(Clone)]
 pub struct Cluster {
-    /// To the API server.
     pub client: Client,
     kubeconfig: PathBuf,
     kubectl: OsString,
 }
 
 impl Cluster {
-    /// The file that names the cluster, or why there is none.
+    /// The kubeconfig of the cluster, or why it is unavailable.
     pub fn kubeconfig() -> Result<PathBuf, String> {
         match env::var_os(KUBECONFIG) {
             Some(file) if Path::new(&file).is_file() => Ok(file.into()),
-            Some(file) => Err(format!("{KUBECONFIG} is {}, which is no file", file.display())),
+            Some(file) => Err(format!("{KUBECONFIG} is {}, which is not a file", file.display())),
             None => Err(format!("needs a cluster: {KUBECONFIG} is not set")),
         }
     }
 
-    /// Reads the file; nothing is connected yet.
+    /// Reads the kubeconfig, without connecting yet.
     pub async fn open(kubeconfig: PathBuf) -> Result<Self> {
         let file = Kubeconfig::read_from(&kubeconfig)
             .with_context(|| format!("failed to read {}", kubeconfig.display()))?;
-        // Built with the stacks under test rustls has two, and does not choose. Only the first call counts.
+        // Together with the stacks under test, rustls has two cryptography providers and selects none. Only
+        // the first call has an effect.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
             .await
@@ -50,12 +50,11 @@ impl Cluster {
         })
     }
 
-    /// The file that names the cluster.
     pub fn file(&self) -> &Path {
         &self.kubeconfig
     }
 
-    /// kubectl, to run a plugin on this cluster: it hands no options of its own to plugins.
+    /// kubectl for running a plugin on this cluster: kubectl does not pass its own options to plugins.
     pub fn kubectl_plugin(&self) -> Command {
         let mut command = Command::new(&self.kubectl);
         command.env("KUBECONFIG", &self.kubeconfig);

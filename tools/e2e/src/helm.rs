@@ -1,4 +1,4 @@
-//! helm, and the release of the operator that tests run beside.
+//! helm on the cluster of the tests.
 
 use std::{env, ffi::OsString, path::PathBuf};
 
@@ -7,7 +7,7 @@ use tokio::process::Command;
 
 use crate::{Cluster, program};
 
-/// A helm, on a cluster.
+/// A version of helm, for one cluster.
 #[derive(Clone)]
 pub struct Helm {
     program: OsString,
@@ -15,7 +15,7 @@ pub struct Helm {
 }
 
 impl Helm {
-    /// The current helm and the one before, or why there are none.
+    /// The current and the previous version of helm, or why they are missing.
     pub fn find(cluster: &Cluster) -> Result<[Self; 2], String> {
         let helm = |name: &str| match env::var_os(name) {
             Some(program) => Ok(Self {
@@ -27,10 +27,10 @@ impl Helm {
         Ok([helm("PERFRUN_E2E_HELM")?, helm("PERFRUN_E2E_HELM_BEFORE")?])
     }
 
-    /// What it prints.
-    pub async fn said(&self, args: &[&str]) -> Result<String> {
+    /// Runs helm, and returns its standard output.
+    pub async fn output(&self, args: &[&str]) -> Result<String> {
         let mut helm = Command::new(&self.program);
         helm.current_dir(program::repository());
-        program::said(helm.env("KUBECONFIG", &self.kubeconfig).args(args)).await
+        program::output(helm.env("KUBECONFIG", &self.kubeconfig).args(args)).await
     }
 }

@@ -1,4 +1,4 @@
-//! Parts of the cluster that a test kills, where the cluster is a lab.
+//! Kills and starts parts of the cluster, if the cluster is a lab.
 
 use std::{env, ffi::OsString};
 
@@ -14,7 +14,7 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// The lab that the cluster is, or why it is none.
+    /// The lab of the cluster, or why it is unavailable.
     pub fn find() -> Result<Self, String> {
         let variable = |name: &str| {
             env::var_os(name)
@@ -36,7 +36,7 @@ impl Lab {
         self.run("start", part).await
     }
 
-    /// Kills a part, does something, and starts the part whatever came of that.
+    /// Kills a part, does some work, and starts the part again, even if the work failed.
     pub async fn without<T>(&self, part: &str, work: impl AsyncFnOnce() -> Result<T>) -> Result<T> {
         self.stop(part).await?;
         let done = work().await;
@@ -47,6 +47,6 @@ impl Lab {
     async fn run(&self, verb: &str, part: &str) -> Result<()> {
         let mut lab = Command::new(&self.program);
         lab.arg("--name").arg(&self.name).args([verb, part]);
-        program::said(&mut lab).await.map(drop)
+        program::output(&mut lab).await.map(drop)
     }
 }

@@ -1,6 +1,7 @@
-//! What the end-to-end tests share: a cluster to run on, a namespace for each test, and what to print when one fails.
+//! What the end-to-end tests share: a cluster to run on, a namespace for each test, and what to print when
+//! one fails.
 //!
-//! | variable | says |
+//! | variable | meaning |
 //! |---|---|
 //! | `PERFRUN_E2E_KUBECONFIG` | the cluster, with the operator installed; without it every test is skipped. `KUBECONFIG` is not looked at: that cluster might be somebody's |
 //! | `PERFRUN_E2E_KUBECTL` | kubectl, if it is not the one on PATH |
@@ -9,14 +10,12 @@
 //! | `PERFRUN_E2E_PROMETHEUS` | a Prometheus that finds pods, to ask what dashboards ask |
 //! | `PERFRUN_E2E_PERFRUN` | perfrun, to compare with what it does locally |
 //! | `PERFRUN_SKIP_LOG` | a file to which skipped tests append `name: reason` |
+//! | `PERFRUN_REQUIRE` | what must be there: a test that is skipped for want of it fails |
 //!
-//! [`e2e`], [`shared`] or [`admission`] is what a test calls. Clusters are small, so tests take turns unless they say that they
-//! need not.
+//! [`e2e`], [`shared`] or [`admission`] is what a test calls. Clusters are small, so tests take turns unless
+//! they say that they need not.
 
-#![allow(
-    clippy::print_stderr,
-    reason = "what a test has to say goes to its captured output"
-)]
+#![allow(clippy::print_stderr, reason = "tests print to their captured output")]
 
 mod cluster;
 pub mod helm;
@@ -29,7 +28,6 @@ mod scene;
 mod until;
 
 pub use cluster::Cluster;
-pub use perfrun_test_kit::skip;
 pub use program::repository;
 pub use scene::{Scene, admission, e2e, shared};
 pub use until::{seconds, until};

@@ -1,4 +1,4 @@
-//! The operators of the cluster: which one leads, and killing it.
+//! The operators of the cluster: finding, killing and scaling them.
 
 use std::{fs, path::Path};
 
@@ -35,7 +35,7 @@ impl Operators {
         }
     }
 
-    /// Waits until all that are asked for are ready, and one of them leads.
+    /// Waits until all operators are ready and one of them leads.
     pub async fn await_ready(&self) -> Result<()> {
         until(
             "all operators are ready and one leads",
@@ -58,23 +58,22 @@ impl Operators {
         .await
     }
 
-    /// The Deployment.
     pub async fn deployment(&self) -> Result<Deployment> {
-        let found = self.deployments.get(NAME).await;
-        found.with_context(|| format!("failed to get deployment {NAME} in {NAMESPACE}"))
+        let deployment = self.deployments.get(NAME).await;
+        deployment.with_context(|| format!("failed to get deployment {NAME} in {NAMESPACE}"))
     }
 
-    /// The pod that leads.
+    /// The pod of the leader.
     pub async fn leader(&self) -> Result<Pod> {
         let holder = self.holder().await?;
         let pods = self.list().await?;
         let leader = pods
             .into_iter()
             .find(|pod| holder.starts_with(&pod.name_any()) && pod.metadata.deletion_timestamp.is_none());
-        leader.with_context(|| format!("the lease is held by {holder:?}, which is no pod of the operator"))
+        leader.with_context(|| format!("the lease is held by {holder:?}, which is not a pod of the operator"))
     }
 
-    /// Who holds the Lease: a process, and not only a pod.
+    /// The holder of the Lease, which names a process, not only a pod.
     pub async fn holder(&self) -> Result<String> {
         let lease = self.leases.get(NAME).await.context("failed to get the lease")?;
         let holder = lease.spec.and_then(|spec| spec.holder_identity);
@@ -83,7 +82,7 @@ impl Operators {
             .context("nobody holds the lease")
     }
 
-    /// Waits until another than `before` leads.
+    /// Waits until the leader is not `before` any more.
     pub async fn await_another_than(&self, before: &str) -> Result<()> {
         until("another operator leads", seconds(60), async || {
             Ok((self.holder().await? != before).then_some(()))
@@ -91,24 +90,24 @@ impl Operators {
         .await
     }
 
-    /// Deletes the leader's pod without any time to end in an orderly way.
+    /// Deletes the leader's pod without a grace period.
     pub async fn delete_leader(&self) -> Result<()> {
         let leader = self.leader().await?;
-        let at_once = DeleteParams::default().grace_period(0);
+        let immediately = DeleteParams::default().grace_period(0);
         self.pods
-            .delete(&leader.name_any(), &at_once)
+            .delete(&leader.name_any(), &immediately)
             .await
             .context("failed to delete the leader's pod")?;
         Ok(())
     }
 
-    /// Kills the leader's process with SIGKILL, if the leader is on this computer; whether it was.
+    /// Kills the leader's process with SIGKILL. Returns false if the process is not on this computer.
     pub async fn kill_leader(&self) -> Result<bool> {
         let leader = self.leader().await?;
         kill(&leader, NAME).await
     }
 
-    /// Changes how many operators there are, and waits until it is so.
+    /// Scales the Deployment, and waits until all operators are ready.
     pub async fn scale(&self, replicas: i32) -> Result<()> {
         let patch = json!({ "spec": { "replicas": replicas } });
         self.deployments
@@ -155,33 +154,33 @@ impl Operators {
     }
 }
 
-/// Kills the process that impairs a pod's links with SIGKILL, if it is on this computer and ours to kill; whether it was.
+/// Kills the link agent of a pod with SIGKILL. Returns false if it is not on this computer.
 pub async fn kill_link_agent(pod: &Pod) -> Result<bool> {
-    kill_those(&processes_that(pod, "perfrun-node", |arguments| {
+    kill_all(&processes_with(pod, "perfrun-node", |arguments| {
         arguments.contains(&"link-agent")
     })?)
     .await
 }
 
-/// Kills a pod's processes of a program with SIGKILL, if they are on this computer and ours to kill; whether they were.
+/// Kills a pod's processes of a program with SIGKILL. Returns false if none is on this computer.
 pub async fn kill(pod: &Pod, program: &str) -> Result<bool> {
-    kill_those(&processes(pod, program)?).await
+    kill_all(&processes(pod, program)?).await
 }
 
-async fn kill_those(processes: &[String]) -> Result<bool> {
+async fn kill_all(processes: &[String]) -> Result<bool> {
     if processes.is_empty() {
         return Ok(false);
     }
-    program::said(Command::new("kill").arg("-KILL").args(processes)).await?;
+    program::output(Command::new("kill").arg("-KILL").args(processes)).await?;
     Ok(true)
 }
 
-/// A pod's processes of a program, by number, if they are on this computer.
+/// The process ids of a program in a pod; empty if the pod is not on this computer.
 pub fn processes(pod: &Pod, program: &str) -> Result<Vec<String>> {
-    processes_that(pod, program, |_| true)
+    processes_with(pod, program, |_| true)
 }
 
-/// A process' number among those that it can see itself.
+/// The id of a process in its own PID namespace.
 pub fn number_inside(process: &str) -> Result<u32> {
     let status = fs::read_to_string(format!("/proc/{process}/status"))?;
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
@@ -189,19 +188,20 @@ pub fn number_inside(process: &str) -> Result<u32> {
     Ok(innermost.context("a process has a number")?.parse()?)
 }
 
-/// Those of them that have certain arguments.
-fn processes_that(pod: &Pod, program: &str, have: impl Fn(&[&str]) -> bool) -> Result<Vec<String>> {
+/// The process ids of a program in a pod whose arguments match.
+fn processes_with(pod: &Pod, program: &str, have: impl Fn(&[&str]) -> bool) -> Result<Vec<String>> {
     let uid = pod.uid().context("a pod has a UID")?;
     let processes = fs::read_dir("/proc").context("failed to list processes")?;
     Ok(processes
         .flatten()
-        .filter(|entry| is_of(&entry.path(), &uid, program, &have))
+        .filter(|entry| belongs_to(&entry.path(), &uid, program, &have))
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .collect())
 }
 
-/// Whether a process is of a pod: the kubelet names control groups by the pod's UID, with `-` or with `_`.
-fn is_of(process: &Path, uid: &str, program: &str, has: impl Fn(&[&str]) -> bool) -> bool {
+/// Whether a process belongs to a pod. The kubelet names control groups by the pod's UID, with `-` or with
+/// `_`.
+fn belongs_to(process: &Path, uid: &str, program: &str, has: impl Fn(&[&str]) -> bool) -> bool {
     let groups = fs::read_to_string(process.join("cgroup")).unwrap_or_default();
     let command = fs::read(process.join("cmdline")).unwrap_or_default();
     let command = String::from_utf8_lossy(&command);

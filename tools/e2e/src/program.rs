@@ -1,4 +1,4 @@
-//! Other programs.
+//! Runs other programs.
 
 use std::{path::Path, process::Stdio};
 
@@ -10,8 +10,8 @@ pub fn repository() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// What a program printed, which must have succeeded.
-pub(crate) async fn said(command: &mut Command) -> Result<String> {
+/// Runs a program, and returns its standard output. Fails if the program fails.
+pub(crate) async fn output(command: &mut Command) -> Result<String> {
     let output = command
         .stdin(Stdio::null())
         .kill_on_drop(true)

@@ -1,4 +1,4 @@
-//! The complete results of a run, and what must hold for all of them.
+//! The complete results of a run, and checks that apply to all of them.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,11 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
 use perfrun_api::{
     cluster::{Part, RESULTS_KEY, TRIALS_KEY, results_from_parts},
-    plan::plan,
-    results::{Results, RunState, TrialRecord},
+    planning::plan,
+    results::Results,
     spec::PerfRun,
 };
+use perfrun_contract::{record::TrialRecord, run::RunState};
 
 use crate::Scene;
 
@@ -41,8 +42,8 @@ impl Scene {
     }
 }
 
-/// Checks that every trial of the plan, or of a run that was cancelled every one until then, was measured exactly once, and
-/// tried again only after it had failed.
+/// Checks that each trial of the plan was measured exactly once, and retried only after a failure. Of a
+/// cancelled run, only the trials before that count.
 pub fn check_every_trial_once(run: &PerfRun, results: &Results) -> Result<()> {
     let plan = plan(&run.spec).context("the run has no plan")?;
     ensure!(
@@ -66,7 +67,7 @@ pub fn check_every_trial_once(run: &PerfRun, results: &Results) -> Result<()> {
         };
         ensure!(
             records.iter().enumerate().all(is_in_turn),
-            "attempts of trial {} are not in turn: {:?}",
+            "attempts of trial {} are out of order: {:?}",
             trial.id,
             records
                 .iter()
@@ -76,12 +77,12 @@ pub fn check_every_trial_once(run: &PerfRun, results: &Results) -> Result<()> {
     }
     ensure!(
         attempts.is_empty(),
-        "trials that are not planned, or not in turn: {:?}",
+        "trials outside the plan, or out of order: {:?}",
         attempts.keys()
     );
     let summary = perfrun_report::summarize(&plan, &results.trials);
     let rows = results.summary.iter().zip(&summary);
-    // A number that went through JSON may end in another digit.
+    // JSON may change the last digit of a number.
     let close = |a: f64, b: f64| (a - b).abs() <= 1e-9 * b.abs();
     ensure!(
         results.summary.len() == summary.len()
@@ -95,7 +96,6 @@ pub fn check_every_trial_once(run: &PerfRun, results: &Results) -> Result<()> {
     Ok(())
 }
 
-/// Attempts that failed.
 pub fn failures(results: &Results) -> Vec<&TrialRecord> {
     results
         .trials
@@ -104,16 +104,17 @@ pub fn failures(results: &Results) -> Vec<&TrialRecord> {
         .collect()
 }
 
-/// What is the same for every run of a document: the rows of the summary, and the tables, their columns and rows.
+/// What all runs of a document have in common: the rows of the summary, and the tables with their columns and
+/// rows.
 pub fn shape(results: &Results) -> Vec<String> {
     let mut shape: Vec<_> = results
         .summary
         .iter()
         .map(|row| format!("{} {} {}", row.cell, row.metric, row.unit))
         .collect();
-    let report = perfrun_report::markdown(results);
+    let report = perfrun_report::markdown(&results.account());
     let (measurements, _) = report.split_once("\n## Environment").unwrap_or((&report, ""));
-    // The line below a header says by its alignment which columns hold values.
+    // The alignment in the line below a header shows which columns hold values.
     let mut keys = 0;
     let lines: Vec<_> = measurements.lines().collect();
     for (line, next) in lines.iter().zip(lines.iter().skip(1).chain([&""])) {

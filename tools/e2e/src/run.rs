@@ -1,4 +1,4 @@
-//! PerfRuns as tests write them and wait for them.
+//! PerfRuns of tests, and waiting for them.
 
 use std::time::Duration;
 
@@ -14,8 +14,9 @@ use perfrun_api::{
         condition::{COMPLETE, RUNNING},
     },
     document,
-    spec::{PerfRun, Phase},
+    spec::PerfRun,
 };
+use perfrun_contract::run::Phase;
 use serde_json::Value;
 
 use crate::{Scene, until};
@@ -29,7 +30,7 @@ warmup: 1
 topology: {placement: Any}
 ";
 
-/// A run of a minute, in which a trial that is going on can be met.
+/// A run of a minute, whose trials are long enough for a test to interrupt one.
 pub const LONG: &str = "
 workload: {bandwidth: {duration: 3s, directions: [upload]}}
 matrix: {clients: [libp2p], servers: [litep2p], rawBaseline: false}
@@ -39,7 +40,7 @@ topology: {placement: Any}
 timeouts: {provision: 1m}
 ";
 
-/// A run like [`LONG`] that goes on until it is cancelled, however slow the machine is.
+/// A run like [`LONG`] that continues until it is cancelled, even on a fast machine.
 pub const ENDLESS: &str = "
 workload: {bandwidth: {duration: 3s, directions: [upload]}}
 matrix: {clients: [libp2p], servers: [litep2p], rawBaseline: false}
@@ -49,7 +50,8 @@ timeouts: {provision: 1m}
 ";
 
 impl Scene {
-    /// Creates a run with a `spec` that begins in the first column; one that is not exclusive, where the cluster is shared.
+    /// Creates a run with a `spec` that begins in the first column. On a shared cluster the run is not
+    /// exclusive.
     pub async fn create(&self, name: &str, spec: &str) -> Result<PerfRun> {
         let mut run = document::parse(&in_yaml(name, spec))
             .context("the test's document is wrong")?
@@ -59,13 +61,12 @@ impl Scene {
         created.with_context(|| format!("failed to create PerfRun {name}"))
     }
 
-    /// A run as it is now.
     pub async fn run(&self, name: &str) -> Result<PerfRun> {
         let run = self.api().get(name).await;
         run.with_context(|| format!("failed to get PerfRun {name}"))
     }
 
-    /// Waits until a run is as wanted.
+    /// Waits until a run meets a condition, which `what` names.
     pub async fn run_until(
         &self,
         name: &str,
@@ -76,11 +77,11 @@ impl Scene {
         let mut last = String::new();
         let waited = until(&format!("PerfRun {name} {what}"), limit, async || {
             let run = self.run(name).await?;
-            last = told(&run);
+            last = describe(&run);
             Ok(is(&run).then_some(run))
         })
         .await;
-        waited.with_context(|| format!("it was last: {last}"))
+        waited.with_context(|| format!("last status: {last}"))
     }
 
     /// Waits until a run has ended.
@@ -88,18 +89,18 @@ impl Scene {
         self.run_until(name, "has ended", limit, has_ended).await
     }
 
-    /// Waits until a run has ended well.
+    /// Waits until a run has ended, and checks that it succeeded.
     pub async fn succeeded(&self, name: &str, limit: Duration) -> Result<PerfRun> {
         let run = self.ended(name, limit).await?;
         ensure!(
             phase(&run) == Some(Phase::Succeeded),
             "PerfRun {name} ended as {}",
-            told(&run)
+            describe(&run)
         );
         Ok(run)
     }
 
-    /// Waits until trials of a run are being run, and so many have ended.
+    /// Waits until a run is in progress and a number of its trials have ended.
     pub async fn measuring(&self, name: &str, trials: u32, limit: Duration) -> Result<PerfRun> {
         let what = format!("is running and has ended {trials} trials");
         let run = self
@@ -107,7 +108,11 @@ impl Scene {
                 has_ended(run) || is_running(run) && trials_ended(run) >= trials
             })
             .await?;
-        ensure!(!has_ended(&run), "PerfRun {name} ended too early: {}", told(&run));
+        ensure!(
+            !has_ended(&run),
+            "PerfRun {name} ended too early: {}",
+            describe(&run)
+        );
         Ok(run)
     }
 
@@ -117,7 +122,6 @@ impl Scene {
         self.api().patch(name, &PatchParams::default(), &patch).await
     }
 
-    /// Pods of a run.
     pub async fn pods(&self, run: &str) -> Result<Vec<Pod>> {
         let of_run = ListParams::default().labels(&format!("{RUN_LABEL}={run}"));
         Ok(self
@@ -128,13 +132,13 @@ impl Scene {
             .items)
     }
 
-    /// The pod of a run that has this value of a label.
+    /// The pod of a run with this value of a label.
     pub async fn pod(&self, run: &str, label: &str, value: &str) -> Result<Pod> {
         let pods = self.pods(run).await?;
-        let found = pods
+        let pod = pods
             .into_iter()
             .find(|pod| pod.labels().get(label).is_some_and(|is| is == value));
-        found.with_context(|| format!("PerfRun {run} has no pod with {label}={value}"))
+        pod.with_context(|| format!("PerfRun {run} has no pod with {label}={value}"))
     }
 }
 
@@ -165,7 +169,7 @@ pub fn message<'a>(run: &'a PerfRun, type_: &str) -> &'a str {
     condition(run, type_).map_or("", |condition| &condition.message)
 }
 
-/// Whether it has ended, in any way.
+/// Whether a run has ended, in any phase.
 pub fn has_ended(run: &PerfRun) -> bool {
     is(run, COMPLETE, "True")
 }
@@ -174,19 +178,18 @@ fn is_running(run: &PerfRun) -> bool {
     is(run, RUNNING, "True")
 }
 
-/// Trials that have ended, as its status says.
+/// The number of ended trials in the status of a run.
 pub fn trials_ended(run: &PerfRun) -> u32 {
     let trials = run.status.as_ref().map(|status| &status.trials);
     trials.map_or(0, |trials| trials.completed + trials.failed)
 }
 
-/// Where it stands.
 pub fn phase(run: &PerfRun) -> Option<Phase> {
     run.status.as_ref()?.phase
 }
 
-/// Where a run stands, for people.
-pub fn told(run: &PerfRun) -> String {
+/// The status of a run in one line, for messages.
+pub fn describe(run: &PerfRun) -> String {
     let status = run.status.clone().unwrap_or_default();
     let conditions = status.conditions.iter().map(|condition| {
         let Condition {

@@ -1,4 +1,4 @@
-//! A test's place: a namespace that goes when the test ends, however it ends.
+//! The namespace of a test, which is deleted when the test ends, whether it passes, fails or panics.
 
 use std::{
     mem,
@@ -18,45 +18,46 @@ use kube::{
 use perfrun_api::spec::PerfRun;
 use serde::de::DeserializeOwned;
 
-use crate::{Cluster, operators::Operators, program, seconds, skip, until};
+use perfrun_test_kit::{Need, skip};
 
-/// Label of namespaces of tests; `kubectl delete namespaces -l perfrun.io/e2e` removes what killed tests left.
+use crate::{Cluster, operators::Operators, program, seconds, until};
+
+/// Label of the namespaces of tests. `kubectl delete namespaces -l perfrun.io/e2e` deletes those of killed
+/// tests.
 const LABEL: &str = "perfrun.io/e2e";
 
-/// Records of trials are one line each, and nobody reads all of that.
+/// Most characters of a printed line: the record of a trial is one line, which nobody reads as a whole.
 const LINE: usize = 400;
 
-/// Held by a test that has the cluster to itself, and shared by those that need not.
+/// Held exclusively by a test that needs the cluster for itself, and shared by the others.
 static CLUSTER: RwLock<()> = RwLock::new(());
 
-/// Namespaces that were deleted and may not be gone yet: waiting for each would take as long as the tests.
+/// Namespaces whose deletion may be in progress. Waiting for each one would take as long as the tests.
 static REMOVED: Mutex<Vec<String>> = Mutex::new(vec![]);
 
 fn removed() -> MutexGuard<'static, Vec<String>> {
     REMOVED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A namespace of the test's own, and the cluster that it is on.
+/// The namespace of a test, and its cluster.
 pub struct Scene {
-    /// The cluster.
     pub cluster: Cluster,
-    /// The namespace.
     pub namespace: String,
-    /// Whether other tests run on the cluster meanwhile.
+    /// Whether other tests run on the cluster at the same time.
     pub(crate) is_shared: bool,
 }
 
-/// Runs a test of the operator on the cluster, in a namespace of its own, or says that it cannot run. No other test runs
-/// meanwhile.
+/// Runs a test of the operator on the cluster, in its own namespace, while no other test runs. Skips it
+/// without a cluster.
 ///
-/// Fails if the test fails, and if anything of it cannot be removed. Then it prints what there was.
+/// Fails if the test fails, or if its namespace cannot be deleted, and prints the state of the cluster.
 pub fn e2e(test: impl AsyncFnOnce(&Scene) -> Result<()>) {
     let _alone = CLUSTER.write().unwrap_or_else(PoisonError::into_inner);
     play(false, with_operators(test));
 }
 
-/// Like [`e2e`], but beside others of its kind: the test harms nothing outside of its namespace and measures nothing that
-/// another run could change. The runs that it creates are not exclusive.
+/// Like [`e2e`], but in parallel with other tests. The test changes nothing outside its namespace, and
+/// measures nothing that another run could affect. The runs that it creates are not exclusive.
 pub fn shared(test: impl AsyncFnOnce(&Scene) -> Result<()>) {
     let _beside_others = CLUSTER.read().unwrap_or_else(PoisonError::into_inner);
     play(true, with_operators(test));
@@ -70,17 +71,17 @@ pub fn admission(test: impl AsyncFnOnce(&Scene) -> Result<()>) {
 
 fn with_operators(test: impl AsyncFnOnce(&Scene) -> Result<()>) -> impl AsyncFnOnce(&Scene) -> Result<()> {
     async |scene: &Scene| {
-        // Whatever an earlier test did to operators is over.
+        // An earlier test may have killed operators.
         scene.operators().await_ready().await?;
         test(scene).await
     }
 }
 
-#[expect(clippy::panic, reason = "this is how a test fails")]
+#[expect(clippy::panic, reason = "a test fails by panicking")]
 fn play(is_shared: bool, test: impl AsyncFnOnce(&Scene) -> Result<()>) {
     let kubeconfig = match Cluster::kubeconfig() {
         Ok(kubeconfig) => kubeconfig,
-        Err(reason) => return skip("all of it", &reason),
+        Err(reason) => return skip(Need::Cluster, "all of it", &reason),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -90,9 +91,9 @@ fn play(is_shared: bool, test: impl AsyncFnOnce(&Scene) -> Result<()>) {
         let scene = Scene::new(kubeconfig, is_shared).await?;
         let ended = AssertUnwindSafe(test(&scene)).catch_unwind().await;
         if !matches!(ended, Ok(Ok(()))) {
-            // Before all else: of a long output people are shown the beginning.
+            // First, because only the beginning of a long output is shown.
             if let Ok(Err(error)) = &ended {
-                eprintln!("--- what failed\n{error:#}");
+                eprintln!("--- failure\n{error:#}");
             }
             scene.explain().await;
         }
@@ -115,7 +116,7 @@ impl Scene {
         Ok(Self { is_shared, ..scene })
     }
 
-    /// A namespace named after what is done in it. Whoever opens it removes it.
+    /// A namespace named after the test. The caller removes it.
     pub async fn open(cluster: &Cluster, name: &str) -> Result<Self> {
         Ok(Self {
             namespace: create_namespace(&cluster.client, name, &[]).await?,
@@ -134,12 +135,10 @@ impl Scene {
         })
     }
 
-    /// To the API server.
     pub fn client(&self) -> Client {
         self.cluster.client.clone()
     }
 
-    /// Objects of a kind in the namespace.
     pub fn api<K>(&self) -> Api<K>
     where
         K: Resource<Scope = NamespaceResourceScope> + DeserializeOwned,
@@ -148,18 +147,18 @@ impl Scene {
         Api::namespaced(self.client(), &self.namespace)
     }
 
-    /// The operators of the cluster.
     pub fn operators(&self) -> Operators {
         Operators::new(&self.cluster)
     }
 
-    /// What kubectl prints, in the namespace.
+    /// Runs kubectl in the namespace, and returns its output.
     pub async fn kubectl(&self, args: &[&str]) -> Result<String> {
         let mut kubectl = self.cluster.kubectl();
-        program::said(kubectl.args(["--namespace", &self.namespace]).args(args)).await
+        program::output(kubectl.args(["--namespace", &self.namespace]).args(args)).await
     }
 
-    /// Removes the namespace. Runs go at once, so that they are in nobody's way; the rest is gone some seconds later.
+    /// Deletes the namespace. Waits only for its runs, which would affect other tests; the rest takes some
+    /// seconds.
     pub async fn remove(&self) -> Result<()> {
         let runs: Api<PerfRun> = self.api();
         let all = ListParams::default();
@@ -177,7 +176,8 @@ impl Scene {
         Ok(())
     }
 
-    /// Waits until namespaces of earlier tests are gone: what stays behind has a finalizer that nobody serves.
+    /// Waits until the namespaces of earlier tests are gone. One that remains has an object with a stuck
+    /// finalizer.
     async fn await_removed(&self, earlier: Vec<String>) -> Result<()> {
         let namespaces: Api<Namespace> = Api::all(self.client());
         for name in earlier {
@@ -200,7 +200,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Prints all that helps to understand a failure.
+    /// Prints the state of the cluster, to explain a failure.
     pub async fn explain(&self) {
         for what in [
             &["get", "pods", "--output=wide"][..],
@@ -214,12 +214,12 @@ impl Scene {
                 "--prefix",
             ],
         ] {
-            let said = self
+            let output = self
                 .kubectl(what)
                 .await
                 .unwrap_or_else(|error| format!("{error:#}"));
             eprintln!("--- kubectl {}", what.join(" "));
-            for line in said.lines() {
+            for line in output.lines() {
                 eprintln!("{}", line.chars().take(LINE).collect::<String>());
             }
         }

@@ -1,4 +1,4 @@
-//! Waiting.
+//! Waiting for a state of the cluster.
 
 use std::time::Duration;
 
@@ -7,27 +7,29 @@ use tokio::time::{Instant, sleep};
 
 const TICK: Duration = Duration::from_millis(200);
 
-/// So many seconds.
 pub const fn seconds(number: u64) -> Duration {
     Duration::from_secs(number)
 }
 
-/// Looks until there is something. An error is looked past, as the API server may be away, but told if it was the last.
+/// Polls until there is a value. Errors do not end the wait, since the API server may be unavailable, but the
+/// last one is returned.
 pub async fn until<T>(
     what: &str,
     limit: Duration,
-    mut look: impl AsyncFnMut() -> Result<Option<T>>,
+    mut poll: impl AsyncFnMut() -> Result<Option<T>>,
 ) -> Result<T> {
     let start = Instant::now();
     loop {
-        let seen = look().await;
-        if let Ok(Some(seen)) = seen {
-            return Ok(seen);
+        let polled = poll().await;
+        if let Ok(Some(value)) = polled {
+            return Ok(value);
         }
         if start.elapsed() >= limit {
-            match seen {
-                Err(error) => return Err(error.context(format!("waited {limit:?} in vain until {what}"))),
-                Ok(_) => bail!("waited {limit:?} in vain until {what}"),
+            match polled {
+                Err(error) => {
+                    return Err(error.context(format!("timed out after {limit:?} waiting until {what}")));
+                }
+                Ok(_) => bail!("timed out after {limit:?} waiting until {what}"),
             }
         }
         sleep(TICK).await;

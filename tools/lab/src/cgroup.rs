@@ -1,4 +1,4 @@
-//! The control groups of a lab, `/perfrun-lab/NAME/node-N` in every hierarchy of either version.
+//! The control groups of a lab: `/perfrun-lab/NAME/node-N` in every hierarchy of cgroup version 1 or 2.
 
 use std::{
     fs,
@@ -14,15 +14,15 @@ use crate::{name::Name, part::Part};
 
 const ROOT: &str = "perfrun-lab";
 
-/// After its last process has ended a group is busy for a moment.
+/// How long a group can stay busy after its last process has exited.
 const RELEASE: Duration = Duration::from_secs(10);
 
-/// The group that a node's kubelet puts pods into, as it is told.
+/// The group into which a node's kubelet puts pods, as the kubelet's configuration names it.
 pub(crate) fn of(name: &Name, machine: Part) -> String {
     format!("/{ROOT}/{name}/{machine}")
 }
 
-/// Makes a node's group; the kubelet insists that it exists.
+/// Creates a node's group. The kubelet requires that it exists.
 pub(crate) fn create(name: &Name, machine: Part) -> Result<()> {
     for hierarchy in hierarchies()? {
         let mut group = hierarchy.clone();
@@ -38,7 +38,7 @@ pub(crate) fn create(name: &Name, machine: Part) -> Result<()> {
     Ok(())
 }
 
-/// Removes the lab's groups, whose processes have been killed.
+/// Removes the lab's groups after their processes have been killed.
 pub(crate) fn remove(name: &Name) -> Result<()> {
     let deadline = Instant::now() + RELEASE;
     for hierarchy in hierarchies()? {
@@ -53,13 +53,13 @@ pub(crate) fn remove(name: &Name) -> Result<()> {
             }
             thread::sleep(Duration::from_millis(50));
         }
-        // Another lab may still be in it.
+        // Another lab may still use the parent group.
         let _ = fs::remove_dir(root);
     }
     Ok(())
 }
 
-/// Whether groups have to be given a share before their processes can have real-time priority.
+/// Whether the kernel grants real-time priority only to groups with a share of real-time time.
 pub(crate) fn have_shares_of_real_time() -> Result<bool> {
     let hierarchies = hierarchies()?;
     Ok(hierarchies
@@ -67,16 +67,16 @@ pub(crate) fn have_shares_of_real_time() -> Result<bool> {
         .any(|hierarchy| hierarchy.join("cpu.rt_runtime_us").exists()))
 }
 
-/// Version 2: lets children of a group have what the group has.
+/// Version 2: lets children of a group use the controllers that the group has.
 fn delegate(group: &Path) {
     let controllers = fs::read_to_string(group.join("cgroup.controllers")).unwrap_or_default();
     for controller in controllers.split_whitespace() {
-        // Some cannot be delegated on some kernels; the kubelet names those that it misses.
+        // Some kernels cannot delegate every controller. The kubelet reports the ones that it misses.
         let _ = fs::write(group.join("cgroup.subtree_control"), format!("+{controller}"));
     }
 }
 
-/// Version 1: a new cpuset is empty, and no process can be in it before it is filled.
+/// Version 1: a new cpuset is empty, and no process can join it before it has CPUs and memory.
 fn inherit(group: &Path) {
     for file in ["cpuset.cpus", "cpuset.mems"] {
         let own = fs::read_to_string(group.join(file));
@@ -89,7 +89,8 @@ fn inherit(group: &Path) {
     }
 }
 
-/// Depth first, and whether all of it went. Only groups are removed; their files come and go with them.
+/// Removes groups depth first, and returns whether all of them were removed. Only groups are removed; the
+/// kernel removes their files.
 fn remove_tree(group: &Path) -> bool {
     for entry in fs::read_dir(group).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {

@@ -12,16 +12,16 @@ use crate::{
     subnet::Subnet,
 };
 
-/// In memory, since it lives no longer than the machine and the disk may be slow.
+/// etcd's data is in memory: it lives no longer than the machine, and the disk may be slow.
 const ETCD_DATA: &str = "/run/etcd";
 const ETCD: &str = "http://127.0.0.1:2379";
 
-/// As whom the API server speaks to API servers behind it.
+/// The user as which the API server calls aggregated API servers.
 const FRONT_PROXY: &str = "front-proxy-client";
 
 pub(crate) const API_PORT: u16 = 6443;
 
-/// Writes what the programs read, and the administrator's kubeconfig.
+/// Writes the configuration of the programs, and the administrator's kubeconfig.
 pub(crate) fn configure(paths: &Paths, subnet: Subnet, authority: &Authority) -> Result<()> {
     let lib = paths.lib(Part::ControlPlane);
     let write = |name: &str, text: &str| paths::write(&lib.join(name), text);
@@ -47,7 +47,7 @@ pub(crate) fn configure(paths: &Paths, subnet: Subnet, authority: &Authority) ->
     write("kubelet-client.crt", &to_kubelets.certificate)?;
     write("kubelet-client.key", &to_kubelets.key)?;
 
-    // An authority of its own: what it signs may speak for any user.
+    // This certificate authority is separate, because its certificates may act for any user.
     let front = Authority::new()?;
     write("front-proxy-ca.crt", &front.certificate())?;
     let front_proxy = front.client(FRONT_PROXY, None)?;
@@ -68,7 +68,7 @@ pub(crate) fn configure(paths: &Paths, subnet: Subnet, authority: &Authority) ->
     hand_over(&paths.kubeconfig(), |name| env::var(name).ok())
 }
 
-/// To whoever became root by sudo: the API server is within their reach, too.
+/// Gives the kubeconfig to the user who became root through sudo: that user can reach the API server, too.
 fn hand_over(file: &Path, variable: impl Fn(&str) -> Option<String>) -> Result<()> {
     let id = |name| variable(name)?.parse::<u32>().ok();
     let Some(user) = id("SUDO_UID") else {
@@ -104,7 +104,7 @@ pub(crate) fn api_server(subnet: Subnet) -> Vec<String> {
         format!("--kubelet-certificate-authority={LIB}/ca.crt"),
         format!("--kubelet-client-certificate={LIB}/kubelet-client.crt"),
         format!("--kubelet-client-key={LIB}/kubelet-client.key"),
-        // Names of nodes resolve nowhere.
+        // No DNS server resolves the names of nodes.
         "--kubelet-preferred-address-types=InternalIP".into(),
         "--service-account-issuer=https://kubernetes.default.svc.cluster.local".into(),
         format!("--service-account-key-file={LIB}/service-account.pub"),
@@ -112,7 +112,8 @@ pub(crate) fn api_server(subnet: Subnet) -> Vec<String> {
         "--authorization-mode=Node,RBAC".into(),
         "--enable-admission-plugins=NodeRestriction".into(),
         "--allow-privileged=true".into(),
-        // Webhooks of services are called at their pods: no kube-proxy runs on the control plane.
+        // The API server calls webhooks at the pods of their service, because no kube-proxy runs on the
+        // control plane.
         "--enable-aggregator-routing=true".into(),
         format!("--proxy-client-cert-file={LIB}/front-proxy.crt"),
         format!("--proxy-client-key-file={LIB}/front-proxy.key"),
@@ -139,10 +140,10 @@ pub(crate) fn controller_manager() -> Vec<String> {
         format!("--root-ca-file={LIB}/ca.crt"),
         format!("--cluster-signing-cert-file={LIB}/ca.crt"),
         format!("--cluster-signing-key-file={LIB}/ca.key"),
-        // A dead node is to be noticed while somebody watches.
+        // A short period, so that a dead node is noticed while a person watches.
         "--node-monitor-period=2s".into(),
         "--node-monitor-grace-period=20s".into(),
-        // Its default is a folder of the computer, which would be created.
+        // The default is a folder of the host, which would be created.
         "--flex-volume-plugin-dir=/run/flexvolume".into(),
         "--profiling=false".into(),
     ]

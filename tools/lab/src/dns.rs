@@ -1,4 +1,5 @@
-//! CoreDNS: names of services, and "no such name" for everything else, as nothing leads out of the lab.
+//! CoreDNS resolves names of services, and answers "no such name" for all others: the lab has no route to the
+//! outside.
 
 use std::{
     net::{Ipv4Addr, SocketAddr, UdpSocket},
@@ -12,7 +13,7 @@ use crate::{paths::LIB, subnet::Subnet};
 
 pub(crate) const USER: &str = "perfrun-lab:dns";
 
-/// Every cluster has this one.
+/// The domain that clusters have by convention.
 const KNOWN_NAME: &str = "kubernetes.default.svc.cluster.local";
 
 pub(crate) fn corefile(subnet: Subnet) -> String {
@@ -36,7 +37,7 @@ pub(crate) fn corefile(subnet: Subnet) -> String {
     )
 }
 
-/// What it may read, and the service by which pods conventionally find it.
+/// The objects of CoreDNS: the rights to read, and the service at the address where pods look for DNS.
 pub(crate) fn objects(subnet: Subnet) -> Value {
     let service = json!({ "name": "kube-dns", "namespace": "kube-system" });
     let ports = |extra: Value| {
@@ -91,7 +92,7 @@ pub(crate) fn objects(subnet: Subnet) -> Value {
     })
 }
 
-/// Whether it knows the API server's service already.
+/// Whether CoreDNS resolves the API server's service.
 pub(crate) fn answers(subnet: Subnet) -> Result<bool> {
     let socket = UdpSocket::bind((subnet.host(), 0)).context("failed to open a socket towards the lab")?;
     socket
@@ -107,7 +108,7 @@ pub(crate) fn answers(subnet: Subnet) -> Result<bool> {
 
 const ID: [u8; 2] = *b"pl";
 
-/// A question for the IPv4 address of `name` (RFC 1035, 4.1).
+/// A query for the IPv4 address of `name` (RFC 1035, section 4.1).
 fn query(name: &str) -> Vec<u8> {
     let mut message = ID.to_vec();
     message.extend([1, 0, 0, 1, 0, 0, 0, 0, 0, 0]); // recursion desired; one question
@@ -119,7 +120,7 @@ fn query(name: &str) -> Vec<u8> {
     message
 }
 
-/// The address in an answer to [`query`] that has exactly one record, which therefore ends with it.
+/// The address in a response to [`query`] that has exactly one record, so that the record is at the end.
 fn address_in(message: &[u8]) -> Option<Ipv4Addr> {
     let header = message.get(..12)?;
     let (id, flags, answers) = (&header[..2], &header[2..4], &header[6..8]);

@@ -1,4 +1,4 @@
-//! `down` and `stop`: only what the record names is killed, only what this lab made is removed.
+//! `down` and `stop`. They kill only processes in the record, and remove only what this lab has made.
 
 use std::{
     fs,
@@ -12,11 +12,11 @@ use rustix::mount::{UnmountFlags, unmount};
 
 use crate::{Lab, cgroup, network, part::Part, process::Process, realtime, record::Record};
 
-/// A killed process may have much memory, or a slow disk, to let go of.
+/// How long a killed process can take to release memory or to finish writing to a slow disk.
 const END: Duration = Duration::from_secs(30);
 
 impl Lab {
-    /// Kills a program, or a machine with everything on it, as a crash would.
+    /// Kills a program, or a machine with all its programs, as a crash would.
     pub(crate) fn stop(&mut self, part: Part) -> Result<()> {
         self.check_exists(part)?;
         if part == Part::ControlPlane {
@@ -32,7 +32,7 @@ impl Lab {
         for part in &concerned {
             killed.extend(record.processes.get(part).copied());
         }
-        // On record first: what is killed on purpose is not to be reported as a failure.
+        // The record changes first, so that an intended kill is not reported as a failure.
         self.change(|record| {
             for part in &concerned {
                 record.processes.remove(part);
@@ -44,7 +44,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Removes the lab, however little of it there is.
+    /// Removes the lab, even if it is incomplete.
     pub(crate) fn remove(&mut self) -> Result<()> {
         if let Some(record) = &self.record {
             let processes: Vec<_> = record.processes.values().copied().collect();
@@ -57,7 +57,7 @@ impl Lab {
         }
         let root = self.paths.root().to_owned();
         unmount_below(&root)?;
-        // The record goes last: until then a second `down` knows what to do.
+        // The record is removed last, so that a second `down` can continue.
         remove_all_but(&root, &self.paths.record())?;
         match fs::remove_dir_all(&root) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -66,7 +66,7 @@ impl Lab {
             _ => {}
         }
         for folder in root.ancestors().skip(1).take(2) {
-            // Another lab may be in it.
+            // Another lab may use the folder.
             let _ = fs::remove_dir(folder);
         }
         self.record = None;
@@ -74,19 +74,20 @@ impl Lab {
     }
 }
 
-/// Machines go with all that is on them, recorded or not; programs of a machine are killed with it.
+/// Kills machines with all their processes, recorded or not.
 fn end(processes: &[Process]) -> Result<()> {
     for process in processes {
         process.kill();
     }
-    // Programs before the machines, which the order of parts has first: a machine ends after its programs.
+    // Programs are killed before machines, in reverse order of the parts: a machine exits after its programs.
     for process in processes.iter().rev() {
         process.wait(END)?;
     }
     Ok(())
 }
 
-/// A machine's mounts are its own and went with it. Others would be emptied by what comes next.
+/// Fails if something is still mounted. A machine's own mounts are gone with it; other mounts would be
+/// emptied by the removal that follows.
 fn unmount_below(root: &Path) -> Result<()> {
     let file = "/proc/self/mountinfo";
     let mounts = fs::read_to_string(file).with_context(|| format!("failed to read {file}"))?;
@@ -101,7 +102,7 @@ fn unmount_below(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// In the order in which they were mounted. Paths with characters that are escaped are none of ours.
+/// Mount points in the order in which they were mounted. Paths with escaped characters are not the lab's.
 fn mounts_below(mountinfo: &str, root: &Path) -> Vec<PathBuf> {
     mountinfo
         .lines()

@@ -1,4 +1,4 @@
-//! Images: the one that sandboxes of pods are made of, and loading images into nodes.
+//! Images: the one for the sandboxes of pods, and loading images into nodes.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
@@ -9,9 +9,9 @@ use crate::{node::CONTAINERD_SOCKET, paths, process::Process};
 
 pub(crate) const PAUSE: &str = "localhost/perfrun-lab/pause:1";
 
-/// Puts a program, statically linked, into an archive as `docker save` would write it.
+/// Puts a statically linked program into an archive in the format of `docker save`.
 ///
-/// By hand: it is three files, and tools that build images need a set-up of their own.
+/// The archive is three files. Tools that build images would need their own setup.
 pub(crate) fn write_pause(program: &Path, archive: &Path) -> Result<()> {
     let folder = archive.with_extension("d");
     let layer = folder.join("layer");
@@ -37,16 +37,17 @@ pub(crate) fn write_pause(program: &Path, archive: &Path) -> Result<()> {
     fs::remove_dir_all(&folder).with_context(|| format!("failed to remove {}", folder.display()))
 }
 
-/// Imports an archive into the containerd of the node that `holder` holds; prints what was in it.
+/// Imports an archive into the containerd of the node that `holder` holds, and prints the names of its
+/// images.
 pub(crate) fn load(ctr: &Path, holder: Process, archive: &Path) -> Result<()> {
-    // The socket is in the machine's own /run; this is the same file seen from here.
+    // The socket is in the machine's own /run. This is its path as seen from the host.
     let socket = format!("/proc/{}/root{CONTAINERD_SOCKET}", holder.pid);
     let mut import = Command::new(ctr);
     import.args(["--address", &socket, "--namespace", "k8s.io", "images", "import"]);
     let output = import
         .arg(archive)
         .output()
-        .context("failed to start ctr; `cargo xtask lab down` and `up` build and link it anew")?;
+        .context("failed to start ctr; `cargo xtask lab down` and `up` build and link it again")?;
     if !output.status.success() {
         let error = String::from_utf8_lossy(&output.stderr);
         bail!(
@@ -75,7 +76,7 @@ fn tar(archive: &Path, folder: &Path, files: &[&str]) -> Result<()> {
         .context("failed to start `tar`; install it")?;
     if !status.success() {
         bail!(
-            "failed to write {} ({status}); what tar printed is above",
+            "failed to write {} ({status}); the output of tar is above",
             archive.display()
         );
     }
@@ -94,7 +95,7 @@ fn sha256(file: &Path) -> Result<String> {
     }
 }
 
-/// As image formats and Go call it.
+/// The architecture as image formats and Go name it.
 fn architecture() -> Result<&'static str> {
     match std::env::consts::ARCH {
         "x86_64" => Ok("amd64"),

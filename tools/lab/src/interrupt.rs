@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM end a wait, so that what was started is taken down; a second one exits immediately.
+//! Ctrl-C and SIGTERM end a wait, so that started programs are removed. A second signal exits immediately.
 
 use std::sync::{
     Arc, LazyLock,
@@ -12,7 +12,7 @@ static INTERRUPTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
 pub(crate) fn notice() -> Result<()> {
     for signal in TERM_SIGNALS {
-        // In this order: the first signal finds the flag unset and sets it.
+        // The order matters: the first signal finds the flag unset and sets it.
         flag::register_conditional_shutdown(*signal, 130, Arc::clone(&INTERRUPTED))
             .and_then(|_| flag::register(*signal, Arc::clone(&INTERRUPTED)))
             .context("failed to watch for Ctrl-C")?;

@@ -1,4 +1,4 @@
-//! One process at a time changes labs.
+//! A lock, so that one process at a time changes labs.
 
 use std::{fs::File, thread, time::Duration};
 
@@ -10,10 +10,10 @@ use rustix::{
 
 use crate::interrupt;
 
-/// The parent of all labs' folders, because it exists before the first and after the last.
+/// The parent of the folders of all labs. It exists before the first lab and after the last one.
 const LABS: &str = "/var/lib";
 
-/// The lock is held until it is dropped, or the process exits.
+/// Released when the value is dropped or the process exits.
 pub(crate) struct Lock {
     _folder: File,
 }

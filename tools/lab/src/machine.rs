@@ -1,8 +1,8 @@
 //! A machine of the lab: namespaces for processes, mounts, network and host name, held by one process.
 //!
-//! That process is number 1 in there. When it is killed the kernel kills all others, containers included,
-//! and with the last of them go mounts, links and routes. So a machine dies in an instant, as a real one
-//! does, and needs no tidying up.
+//! The holder is process 1 of its namespace. When it is killed the kernel kills all other processes,
+//! containers included, and then mounts, links and routes disappear. So a machine fails immediately, as a
+//! real one does, and leaves nothing to clean up.
 
 use std::{
     fs::File,
@@ -21,8 +21,8 @@ use crate::{
     process::{self, GATE, Held, Process},
 };
 
-/// What the kubelet sets for the whole computer when it starts. On a machine it writes into files of its
-/// own instead, and finds what it wants.
+/// Kernel settings that the kubelet changes when it starts. On a machine of the lab they are files of the
+/// machine, so the kubelet does not change the host.
 const SYSCTLS: [(&str, &str); 6] = [
     ("vm/overcommit_memory", "1"),
     ("vm/panic_on_oom", "0"),
@@ -34,7 +34,7 @@ const SYSCTLS: [(&str, &str); 6] = [
 
 const READY: &str = "ready";
 
-/// Makes the namespaces and their first process, which waits to be let go.
+/// Creates the namespaces and their first process, which waits until it is released.
 pub(crate) fn create(machine: Part, paths: &Paths) -> Result<Held> {
     let folder = paths.machine(machine);
     for part in ["run", "var-log"] {
@@ -62,21 +62,21 @@ pub(crate) fn create(machine: Part, paths: &Paths) -> Result<Held> {
     .with_context(|| format!("failed to create {machine}"))
 }
 
-/// Lets a recorded machine go and waits for its mounts.
+/// Releases a recorded machine and waits for its mounts.
 pub(crate) fn begin(mut held: Held) -> Result<()> {
     let stdout = held.stdout.take().context("a machine's stdout is a pipe")?;
     held.release()?;
     let mut said = String::new();
     BufReader::new(stdout)
         .read_line(&mut said)
-        .context("failed to hear from a machine")?;
+        .context("failed to read from a machine")?;
     match said.trim() {
         READY => Ok(()),
         _ => bail!("failed to set up a machine's mounts"),
     }
 }
 
-/// Starts a program on a machine, in a session of its own; it waits to be let go.
+/// Starts a program on a machine, in its own session. The program waits until it is released.
 pub(crate) fn start(
     holder: Process,
     paths: &Paths,
@@ -96,7 +96,7 @@ pub(crate) fn start(
         .with_context(|| format!("failed to start {part}"))
 }
 
-/// Runs `work` on a thread that is in a machine's namespaces; what it starts is there, too.
+/// Runs `work` on a thread that is in a machine's namespaces. Processes that `work` starts are in them, too.
 pub(crate) fn inside<T: Send>(holder: Process, work: impl FnOnce() -> T + Send) -> Result<T> {
     let machine = holder
         .open()
@@ -107,14 +107,14 @@ pub(crate) fn inside<T: Send>(holder: Process, work: impl FnOnce() -> T + Send) 
         | ThreadNameSpaceType::HOST_NAME_AND_NIS_DOMAIN_NAME
         | ThreadNameSpaceType::INTER_PROCESS_COMMUNICATION;
     on_thread(|| {
-        // SAFETY: only root and working directory become this thread's own, which the next call asks for.
+        // SAFETY: only root and working directory become this thread's own, which the next call requires.
         unsafe { unshare_unsafe(UnshareFlags::FS) }.context("failed to separate a thread")?;
         move_into_thread_name_spaces(machine.as_fd(), all).context("failed to enter a machine")?;
         Ok(work())
     })
 }
 
-/// Runs `ip` with a list of its commands, in a machine or, without one, here.
+/// Runs `ip` with a list of commands, on a machine, or on the host if there is none.
 pub(crate) fn ip(machine: Option<Process>, commands: &str) -> Result<()> {
     let run = || -> Result<()> {
         let mut ip = Command::new("ip")
@@ -132,7 +132,7 @@ pub(crate) fn ip(machine: Option<Process>, commands: &str) -> Result<()> {
         let output = ip.wait_with_output().context("failed to wait for `ip`")?;
         if !output.status.success() {
             let error = String::from_utf8_lossy(&output.stderr);
-            bail!("`ip` failed: {}\nit was told:\n{commands}", error.trim());
+            bail!("`ip` failed: {}\nits commands were:\n{commands}", error.trim());
         }
         Ok(())
     };
@@ -161,10 +161,10 @@ fn log_file(paths: &Paths, part: Part) -> Result<File> {
         .with_context(|| format!("failed to open {}", path.display()))
 }
 
-/// What process 1 does before it only waits. `$0` is the machine's name, `$1` its folder, `$2` the programs.
+/// The script of process 1. `$0` is the machine's name, `$1` its folder, `$2` the folder of the programs.
 ///
-/// The programs use the usual paths; what they find there is the machine's own. Nothing propagates to the
-/// outside, while pods may ask for propagation inside.
+/// The programs use their usual paths, at which they find the machine's own files. Mounts do not propagate to
+/// the host, while pods can ask for propagation inside the machine.
 fn script() -> String {
     let sysctls: String = SYSCTLS
         .iter()

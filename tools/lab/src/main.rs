@@ -46,7 +46,7 @@ use crate::{lock::Lock, name::Name, part::Part, paths::Paths, process::Process, 
     about = "A real Kubernetes cluster on this machine"
 )]
 struct Args {
-    /// Which lab; several can run side by side
+    /// The name of the lab; several labs can run side by side
     #[arg(long, global = true, default_value = "lab")]
     name: Name,
     #[command(subcommand)]
@@ -55,7 +55,8 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Start a cluster; installs and builds what is missing
+    /// Start a cluster; install and build what is missing
+    #[command(override_usage = "cargo xtask lab up [OPTIONS]")]
     Up {
         /// Worker nodes
         #[arg(long, default_value_t = 3, value_parser = value_parser!(u8).range(1..=i64::from(subnet::NODES_MAX)))]
@@ -64,7 +65,7 @@ enum Command {
         #[arg(required = true, hide = true, value_name = "PROGRAM")]
         programs: Vec<PathBuf>,
     },
-    /// Show parts, memory and nodes, and where things are
+    /// Show parts, their memory, the nodes, and the paths of files
     Status,
     /// Print the path of the administrator's kubeconfig
     Kubeconfig,
@@ -86,9 +87,9 @@ enum Command {
     },
     /// Kill a part as a crash would, e.g. apiserver or, with its containers, node-2
     Stop { part: Part },
-    /// Start a part that was stopped, and wait until it works
+    /// Start a stopped part and wait until it works
     Start { part: Part },
-    /// Remove the cluster and everything it left, except for the programs that were built
+    /// Remove the cluster and all its files, except for the cached programs
     Down,
 }
 
@@ -175,7 +176,7 @@ fn up(name: Name, nodes: u8, programs: &[PathBuf]) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Also for the user who started the lab through sudo, and who cannot read the record.
+/// Prints the path. A user who started the lab through sudo needs the path but cannot read the record.
 fn print_kubeconfig(name: Name) -> Result<ExitCode> {
     let lab = Lab {
         paths: Paths::new(&name),
@@ -225,7 +226,7 @@ impl Lab {
         )
     }
 
-    /// What names this lab on the command line.
+    /// The option that selects this lab on the command line.
     fn option(&self) -> String {
         match self.name.to_string().as_str() {
             "lab" => String::new(),
@@ -310,7 +311,7 @@ impl Lab {
             }
             let mut count = 0;
             for machine in self.machines()? {
-                // A stopped node keeps what it has and gets nothing new.
+                // A stopped node keeps its images and gets no new ones.
                 if machine.node().is_some() && !self.record()?.stopped.contains(&machine) {
                     image::load(&ctr, self.holder(machine)?, archive)
                         .with_context(|| format!("failed on {machine}"))?;

@@ -1,14 +1,14 @@
-//! Links and routes: every machine has a leg in a bridge on the control plane, and so has this computer.
+//! Links and routes: every machine, and the host, has a link to a bridge on the control plane.
 //!
 //! ```text
-//!   this computer            control plane                 node N
+//!   this host                control plane                 node N
 //!   perflabS 10.S.0.1 ══════ host ┐
 //!                                 lab0 10.S.0.10
 //!                          node-N ┘══════════════════════ eth0 10.S.0.10+N   veth… ═══ pods 10.S.N.0/24
 //! ```
 //!
-//! Pods are routed, not bridged: all that they send passes the node's iptables, whether or not bridges do
-//! on this kernel. Nothing is translated except for services, and nothing leads out of the lab.
+//! Pods are routed, not bridged, so all their packets pass the node's iptables, whether or not bridges do on
+//! this kernel. Only addresses of services are translated. The lab has no route to the outside.
 
 use std::{fmt::Write, fs, net::Ipv4Addr};
 
@@ -16,7 +16,7 @@ use anyhow::{Context, Result};
 
 use crate::{machine, process::Process, subnet::Subnet};
 
-/// The one link that is not on a machine.
+/// The one link on the host.
 pub(crate) fn host_link(subnet: Subnet) -> String {
     format!("perflab{}", subnet.number())
 }
@@ -25,7 +25,7 @@ pub(crate) fn connect_control_plane(control_plane: Process, subnet: Subnet, node
     machine::ip(Some(control_plane), &bridge(subnet, nodes))?;
     machine::ip(None, &host_leg(subnet, nodes, control_plane.pid))?;
     machine::ip(Some(control_plane), "link set host master lab0 up\n")
-        .context("failed to connect this computer to the lab")
+        .context("failed to connect this host to the lab")
 }
 
 pub(crate) fn connect_node(
@@ -53,7 +53,7 @@ pub(crate) fn connect_node(
         .with_context(|| format!("failed to let node-{node} forward for its pods"))
 }
 
-/// Removes what is left of this computer's leg; it goes by itself once the control plane has gone.
+/// Removes what is left of the host's link. The kernel removes the link with the control plane.
 pub(crate) fn disconnect_host(subnet: Subnet) -> Result<()> {
     let link = host_link(subnet);
     if fs::exists(format!("/sys/class/net/{link}")).unwrap_or(false)
@@ -65,8 +65,9 @@ pub(crate) fn disconnect_host(subnet: Subnet) -> Result<()> {
     Ok(())
 }
 
-/// Left to itself, a bridge has the lowest address of its ports, and another one when that port's node dies: nobody
-/// reached the API server for twenty seconds then, and the leading operator lost its Lease.
+/// The bridge gets a fixed hardware address. Otherwise it takes the lowest address of its ports, and another
+/// one when the node of that port dies: the API server was then unreachable for twenty seconds, and the
+/// leading operator lost its Lease.
 fn bridge(subnet: Subnet, nodes: u8) -> String {
     let own = subnet.control_plane();
     let mut commands = format!(
@@ -80,7 +81,8 @@ fn bridge(subnet: Subnet, nodes: u8) -> String {
     commands
 }
 
-/// One that stays the same when its owner comes back: neighbours have it in their tables.
+/// A hardware address that stays the same when a node is restarted, because neighbours keep it in their
+/// tables.
 fn hardware_address(address: Ipv4Addr) -> String {
     let [a, b, c, d] = address.octets();
     format!("02:00:{a:02x}:{b:02x}:{c:02x}:{d:02x}")
@@ -150,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_leg_of_this_computer_has_a_name_that_the_kernel_takes() {
+    fn the_leg_of_this_host_has_a_name_that_the_kernel_takes() {
         assert!(host_link(subnet()).len() < 16);
         assert!(
             host_leg(subnet(), 1, 4711)

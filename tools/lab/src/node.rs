@@ -16,16 +16,16 @@ use crate::{
 
 pub(crate) const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
 
-/// Where distributions put the plugins that give pods their network.
+/// Folders where distributions install the CNI plugins.
 const CNI_FOLDERS: &[&str] = &["/usr/lib/cni", "/usr/libexec/cni", "/opt/cni/bin"];
 
-/// Where a kubelet listens for the API server.
+/// The port of a kubelet for the API server.
 pub(crate) const KUBELET_PORT: u16 = 10250;
 
-/// What the CNI plugin names a pod's link on the node.
+/// The prefix that the CNI plugin gives to a pod's link on the node.
 const POD_LINKS: &str = "veth";
 
-/// Writes what the programs of a node read.
+/// Writes the configuration of a node's programs.
 pub(crate) fn configure(
     paths: &Paths,
     name: &Name,
@@ -80,7 +80,7 @@ pub(crate) fn proxy() -> Vec<String> {
     vec![format!("--config={LIB}/proxy.json")]
 }
 
-/// Options that are off would reach beyond the machine: profiles in the kernel, folders below /opt.
+/// Disabled plugins would change the host: profiles in the kernel, folders below /opt.
 fn containerd_config(cni: &str) -> String {
     format!(
         r#"version = 3
@@ -150,7 +150,8 @@ fn kubelet_config(subnet: Subnet, group: &str) -> Value {
         "failCgroupV1": false,
         "failSwapOn": false,
         "localStorageCapacityIsolation": false,
-        // Nodes share a disk that others fill, too: full or not, pods stay and images are kept.
+        // Nodes share the host's disk, which other programs fill: pods stay and images are kept even if it is
+        // full.
         "imageGCHighThresholdPercent": 100,
         "evictionHard": { "memory.available": "100Mi" },
         "nodeStatusUpdateFrequency": "5s",
@@ -170,7 +171,7 @@ fn proxy_config(node: u8) -> Value {
         "mode": "iptables",
         "detectLocalMode": "InterfaceNamePrefix",
         "detectLocal": { "interfaceNamePrefix": POD_LINKS },
-        // Limits of the whole kernel are not a node's to set.
+        // A node must not change limits of the whole kernel.
         "conntrack": { "maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s" },
     })
 }

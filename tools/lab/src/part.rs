@@ -1,11 +1,11 @@
-//! What a lab consists of, and the names people call it by.
+//! The parts of a lab, and their names on the command line.
 
 use std::{fmt, str::FromStr};
 
 use anyhow::{Error, anyhow};
 use serde::{Deserialize, Serialize};
 
-/// A machine, or a program on one. In the order in which they are started.
+/// A machine, or a program on one, in the order in which they are started.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) enum Part {
@@ -34,7 +34,7 @@ impl Part {
         [Self::Containerd(node), Self::Kubelet(node), Self::Proxy(node)]
     }
 
-    /// The machine that it is, or runs on.
+    /// The machine that this part is, or runs on.
     pub(crate) fn machine(self) -> Self {
         match self {
             Self::ControlPlane

@@ -1,4 +1,4 @@
-//! Where a lab keeps what. Everything is below one folder, which `down` removes.
+//! Paths of a lab's files. All of them are below one folder, which `down` removes.
 
 use std::{
     fs::{self, OpenOptions},
@@ -11,7 +11,8 @@ use anyhow::{Context, Result};
 
 use crate::{name::Name, part::Part};
 
-/// Persistent, unlike /run: a few hundred megabytes of programs and images do not belong in memory.
+/// The folder of labs is persistent, unlike /run: a few hundred megabytes of programs and images do not
+/// belong in memory.
 const LABS: &str = "/var/lib/perfrun/lab";
 
 /// [`Paths::lib`] as the programs of a machine see it.
@@ -24,7 +25,7 @@ impl Paths {
         Self(Path::new(LABS).join(name.to_string()))
     }
 
-    /// Those of all labs of this computer.
+    /// The paths of all labs on this host.
     pub(crate) fn all() -> Result<Vec<Self>> {
         if !Path::new(LABS).exists() {
             return Ok(Vec::new());
@@ -48,7 +49,7 @@ impl Paths {
         self.0.join("admin.kubeconfig")
     }
 
-    /// The programs, for people and for the machines.
+    /// The folder of the programs, for people and for the machines.
     pub(crate) fn bin(&self) -> PathBuf {
         self.0.join("bin")
     }

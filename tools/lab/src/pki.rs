@@ -1,4 +1,4 @@
-//! Keys and certificates of a lab. Made anew by each `up`; the authority's key stays on the control plane.
+//! Keys and certificates of a lab. Each `up` makes new ones; the authority's key stays on the control plane.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -34,12 +34,13 @@ impl Authority {
         self.0.pem()
     }
 
-    /// For the controller that signs requests made in the cluster.
+    /// Certificate and key of the authority, for the controller that signs requests made in the cluster.
     pub(crate) fn key(&self) -> String {
         self.0.key().serialize_pem()
     }
 
-    /// For a user, whom Kubernetes takes from the common name, and its group from the organization.
+    /// A certificate for a user. Kubernetes takes the user's name from the common name and the group from the
+    /// organization.
     pub(crate) fn client(&self, user: &str, group: Option<&str>) -> Result<Pair> {
         let mut params = params(user, group);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
@@ -64,7 +65,7 @@ impl Authority {
         self.sign(params).with_context(context)
     }
 
-    /// What a program needs to talk to `server` as `user`, with everything in one file.
+    /// A kubeconfig with which a program reaches `server` as `user`, with everything in one file.
     pub(crate) fn kubeconfig(&self, server: Ipv4Addr, user: &str, group: Option<&str>) -> Result<String> {
         Ok(kubeconfig(server, &self.certificate(), &self.client(user, group)?).to_string())
     }
@@ -80,7 +81,7 @@ impl Authority {
     }
 }
 
-/// A key on its own, as tokens of service accounts are signed with.
+/// A key pair for signing the tokens of service accounts.
 pub(crate) fn new_key() -> Result<KeyPair> {
     KeyPair::generate().context("failed to make a key")
 }

@@ -1,7 +1,7 @@
-//! A process that outlives this program, known by its number and by when it started.
+//! A process that outlives this program, identified by its number and its start time.
 //!
-//! Numbers are used again. A process is signalled through a descriptor that was opened before its start
-//! time was compared, so no other can be hit.
+//! The kernel reuses process numbers. A process is signalled through a descriptor that was opened before its
+//! start time was compared, so no other process can be signalled.
 
 use std::{
     ffi::OsString,
@@ -33,12 +33,12 @@ impl Process {
         Ok(Self { pid, started })
     }
 
-    /// A zombie has released everything and counts as gone.
+    /// Whether the process exists. A zombie has released everything and counts as ended.
     pub(crate) fn is_alive(self) -> bool {
         stat(self.pid).is_some_and(|(state, started)| started == self.started && !"ZX".contains(state))
     }
 
-    /// A descriptor of this process and no other.
+    /// A descriptor of exactly this process.
     pub(crate) fn open(self) -> Option<OwnedFd> {
         let descriptor = pidfd_open(Pid::from_raw(self.pid)?, PidfdFlags::empty()).ok()?;
         self.is_alive().then_some(descriptor)
@@ -46,12 +46,12 @@ impl Process {
 
     pub(crate) fn kill(self) {
         if let Some(descriptor) = self.open() {
-            // It can only fail because the process is gone.
+            // Sending can only fail because the process has ended.
             let _ = pidfd_send_signal(descriptor, Signal::KILL);
         }
     }
 
-    /// Waits for the end of a killed process.
+    /// Waits until a killed process has ended.
     pub(crate) fn wait(self, limit: Duration) -> Result<()> {
         let deadline = Instant::now() + limit;
         loop {
@@ -69,8 +69,8 @@ impl Process {
         }
     }
 
-    /// A child of ours is over once it is buried: the first process of a pid namespace does not end before
-    /// all others in there are.
+    /// A child has ended when it is reaped: the first process of a PID namespace does not end before all
+    /// others in the namespace.
     fn is_over(self) -> bool {
         let child = Pid::from_raw(self.pid).map(|pid| waitpid(Some(pid), WaitOptions::NOHANG));
         match child {
@@ -80,19 +80,19 @@ impl Process {
         }
     }
 
-    /// The namespace of process numbers that it is in.
+    /// The PID namespace of the process.
     pub(crate) fn pid_namespace(self) -> Option<OsString> {
         let link = fs::read_link(format!("/proc/{}/ns/pid", self.pid)).ok()?;
         Some(link.into_os_string())
     }
 
-    /// Its share of memory in KiB.
+    /// The memory of the process in KiB, shared pages counted in proportion.
     pub(crate) fn memory(self) -> u64 {
         memory_of(self.pid)
     }
 }
 
-/// The memory in KiB, and the number, of all processes in a namespace of process numbers.
+/// The memory in KiB of all processes in a PID namespace, and their number.
 pub(crate) fn memory_of_namespace(namespace: &OsString) -> (u64, usize) {
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
     pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
@@ -121,7 +121,7 @@ fn stat(pid: i32) -> Option<(char, u64)> {
     parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// State and start time. The name before them may contain spaces and parentheses itself.
+/// State and start time. The process name before them may contain spaces and parentheses.
 fn parse_stat(text: &str) -> Option<(char, u64)> {
     let (_, rest) = text.rsplit_once(')')?;
     let mut fields = rest.split_whitespace();
@@ -129,15 +129,15 @@ fn parse_stat(text: &str) -> Option<(char, u64)> {
     Some((state, fields.nth(18)?.parse().ok()?))
 }
 
-/// A process that does nothing yet. It begins when it is let go, and ends at once if this program dies before:
-/// between the start of a process and its record there is no moment in which it could be lost.
+/// A process that waits until it is released. It exits if this program dies first, so no process is lost
+/// between its start and its record.
 pub(crate) struct Held {
     pub process: Process,
     gate: ChildStdin,
     pub stdout: Option<ChildStdout>,
 }
 
-/// Begins every script that is given to [`spawn`].
+/// The beginning of every script that is given to [`spawn`].
 pub(crate) const GATE: &str = "read -r go || exit 1\n";
 
 /// Starts `sh -c script` in the namespaces that the calling thread's children get.
@@ -154,7 +154,7 @@ pub(crate) fn spawn(script: &str, args: &[String], log: &File, stdout: Stdio) ->
 }
 
 impl Held {
-    /// Not on a thread inside a machine: there, /proc shows other numbers.
+    /// Must not run on a thread inside a machine, where /proc shows other numbers.
     pub(crate) fn new(mut child: Child) -> Result<Self> {
         let process = i32::try_from(child.id())
             .context("a process number fits an i32")
@@ -167,11 +167,11 @@ impl Held {
         })
     }
 
-    /// To be called once the process is on record.
+    /// Lets the process continue. Call it when the process is in the record.
     pub(crate) fn release(mut self) -> Result<()> {
         self.gate
             .write_all(b"go\n")
-            .with_context(|| format!("process {} ended before it began", self.process.pid))
+            .with_context(|| format!("process {} exited before it was released", self.process.pid))
     }
 }
 

@@ -1,4 +1,4 @@
-//! What exists of a lab, written down before it is made: a lab whose `up` was killed can be taken down.
+//! What exists of a lab, written before it is made, so that a lab whose `up` was killed can be removed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,17 +17,18 @@ use crate::{
 
 #[derive(Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(crate) struct Record {
-    /// The kernel's id of this boot. After another one no process of the record exists, and the kernel has its own limits again.
+    /// The kernel's ID of this boot. After a reboot no process of the record exists, and the kernel has its
+    /// own limits again.
     pub boot: String,
     pub subnet: Subnet,
     pub nodes: u8,
-    /// Whether `up` came to its end.
+    /// Whether `up` has finished.
     pub ready: bool,
-    /// What was started, and not stopped on purpose since.
+    /// Processes that were started and not stopped on purpose since.
     pub processes: BTreeMap<Part, Process>,
-    /// What `stop` stopped.
+    /// Parts that `stop` has stopped.
     pub stopped: BTreeSet<Part>,
-    /// What [`realtime`](crate::realtime) is to put back in the end.
+    /// The limit that [`realtime`](crate::realtime) restores in the end.
     #[serde(default)]
     pub real_time_limit: Option<u32>,
 }
@@ -45,7 +46,7 @@ impl Record {
         })
     }
 
-    /// `None` if there is no such lab, or nothing of it but an empty folder.
+    /// `None` if the lab does not exist, or only as an empty folder.
     pub(crate) fn load(paths: &Paths) -> Result<Option<Self>> {
         let file = paths.record();
         if !file.exists() {
@@ -54,7 +55,7 @@ impl Record {
         let text = fs::read_to_string(&file).with_context(|| format!("failed to read {}", file.display()))?;
         let mut record = Self::parse(&text).with_context(|| {
             format!(
-                "unable to understand {}; was it written by another version of perfrun? use that one's `lab down`",
+                "unable to read {}; was it written by another version of perfrun? use that one's `lab down`",
                 file.display()
             )
         })?;
@@ -65,7 +66,7 @@ impl Record {
         Ok(Some(record))
     }
 
-    /// Those of all labs of this computer but one.
+    /// The records of all other labs on this host.
     pub(crate) fn others(own: &Paths) -> Result<Vec<Self>> {
         let mut others = Vec::new();
         for paths in Paths::all()? {
@@ -88,7 +89,7 @@ impl Record {
         self.processes.insert(part, process);
     }
 
-    /// The process of a part, if it was started and still is there.
+    /// The process of a part, if it was started and still runs.
     pub(crate) fn running(&self, part: Part) -> Option<Process> {
         self.processes
             .get(&part)
@@ -96,7 +97,7 @@ impl Record {
             .filter(|process| process.is_alive())
     }
 
-    /// What should be running and is not.
+    /// Parts that should be running but are not.
     pub(crate) fn dead(&self) -> Vec<Part> {
         self.processes
             .iter()
@@ -110,7 +111,7 @@ impl Record {
     }
 
     fn to_text(&self) -> Result<String> {
-        serde_json::to_string_pretty(self).context("failed to put the record of a lab into words")
+        serde_json::to_string_pretty(self).context("failed to serialise the record of a lab")
     }
 }
 

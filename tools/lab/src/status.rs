@@ -1,4 +1,4 @@
-//! `status`: what runs, with which memory, and where things are.
+//! `status`: running parts, their memory, and the paths of files.
 
 use anyhow::Result;
 
@@ -43,7 +43,7 @@ impl Lab {
         Ok(text)
     }
 
-    /// A machine with its programs, and its memory in KiB, containers included.
+    /// The lines of a machine with its programs, and its memory in KiB, containers included.
     fn machine_status(&self, machine: Part) -> Result<(String, u64)> {
         let record = self.record()?;
         let namespace = record.running(machine).and_then(Process::pid_namespace);

@@ -1,4 +1,4 @@
-//! The addresses of a lab. One number chooses them all, so that labs side by side differ in one byte.
+//! The addresses of a lab. One number determines them all, so that labs side by side differ in one byte.
 //!
 //! ```text
 //!   10.S.0.1        the machine's own leg into the lab
@@ -13,10 +13,10 @@ use std::{net::Ipv4Addr, ops::RangeInclusive};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-/// Pod ranges must stay below the services', and addresses of nodes inside their own /24.
+/// Pod ranges must stay below those of services, and addresses of nodes inside their own /24.
 pub(crate) const NODES_MAX: u8 = 100;
 
-/// The second byte of the addresses; clear of what Docker, kind and the usual pod networks take.
+/// The second byte of the addresses. Its range avoids those of Docker, kind and the usual pod networks.
 const CANDIDATES: RangeInclusive<u8> = 88..=119;
 
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -24,8 +24,8 @@ const CANDIDATES: RangeInclusive<u8> = 88..=119;
 pub(crate) struct Subnet(u8);
 
 impl Subnet {
-    /// The first that neither overlaps with `routes`, as `ip -4 route show table all` prints them, nor is
-    /// `taken` by another lab.
+    /// The first subnet that does not overlap `routes` (the output of `ip -4 route show table all`) and is
+    /// not `taken` by another lab.
     pub(crate) fn choose(routes: &str, taken: &[Self]) -> Result<Self> {
         let routes: Vec<_> = routes.lines().filter_map(destination).collect();
         CANDIDATES
@@ -65,12 +65,12 @@ impl Subnet {
         format!("{}/20", self.address(240, 0))
     }
 
-    /// Where pods find the API server.
+    /// The address at which pods find the API server.
     pub(crate) fn api_service(self) -> Ipv4Addr {
         self.address(240, 1)
     }
 
-    /// Where pods would look for DNS by convention.
+    /// The address at which pods look for DNS by convention.
     pub(crate) fn dns_service(self) -> Ipv4Addr {
         self.address(240, 10)
     }
@@ -86,7 +86,8 @@ impl Subnet {
     }
 }
 
-/// Network and prefix length of a line of `ip route`; a default route takes no addresses away.
+/// Network and prefix length of a line of `ip route`. `None` for a default route, which occupies no
+/// addresses.
 fn destination(line: &str) -> Option<(u32, u8)> {
     let kinds = [
         "local",

@@ -1,4 +1,4 @@
-//! `up` and `start`: from nothing, or from a stopped part, to something that works.
+//! `up` and `start`: from nothing, or from a stopped part, to a working one.
 
 use std::{
     collections::VecDeque,
@@ -27,11 +27,11 @@ const PROGRAM_LIMIT: Duration = Duration::from_secs(120);
 const NODES_LIMIT: Duration = Duration::from_secs(180);
 const TICK: Duration = Duration::from_millis(100);
 
-/// Lines of a program's log that a failure shows.
+/// The number of lines of a program's log that a failure shows.
 const TAIL: usize = 20;
 
 impl Lab {
-    /// Makes the lab whose folder does not exist yet.
+    /// Creates the lab, whose folder does not exist yet.
     pub(crate) fn create(&mut self, nodes: u8, programs: &[PathBuf]) -> Result<()> {
         let others = Record::others(&self.paths)?;
         let subnet = choose_subnet(&others)?;
@@ -86,7 +86,7 @@ impl Lab {
         self.change(|record| record.ready = true)
     }
 
-    /// Starts what `stop` stopped, or what ended by itself, and waits until it works.
+    /// Starts a part that was stopped or has exited, and waits until it works.
     pub(crate) fn start(&mut self, part: Part) -> Result<()> {
         self.check_exists(part)?;
         if self.record()?.running(part).is_some() {
@@ -159,7 +159,7 @@ impl Lab {
         held.release().with_context(|| format!("failed to start {part}"))
     }
 
-    /// Waits until a program does what others need of it.
+    /// Waits until a program works well enough for the parts that need it.
     fn await_part(&self, part: Part) -> Result<()> {
         let subnet = self.record()?.subnet;
         match part {
@@ -184,9 +184,9 @@ impl Lab {
             }
             Part::Kubelet(number) => {
                 let machine = Part::Node(number).to_string();
-                // The controllers take their time to find a ready node fit for pods, too.
+                // The controllers need some time to find a ready node fit for pods, too.
                 let state = "jsonpath={.status.conditions[?(@.type=='Ready')].status}{.spec.taints}";
-                // What the API server knows may be from before the kubelet was stopped.
+                // The API server's information may be from before the kubelet was stopped.
                 let address = SocketAddr::from((subnet.node(number), node::KUBELET_PORT));
                 self.until(&format!("{machine} is ready"), NODES_LIMIT, part, || {
                     if TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_err() {
@@ -196,7 +196,7 @@ impl Lab {
                     Ok(state.is_ok_and(|state| state.trim() == "True"))
                 })
             }
-            // No pod can be made before there is an account for it.
+            // Pods cannot be created before their service account exists.
             Part::ControllerManager => self.until("accounts are made", PROGRAM_LIMIT, part, || {
                 let account = ["get", "serviceaccount", "default", "--namespace", "default"];
                 Ok(self.kubectl(&account).is_ok())
@@ -235,7 +235,7 @@ impl Lab {
 
     fn install_dns(&self) -> Result<()> {
         let objects = dns::objects(self.record()?.subnet).to_string();
-        // The API server makes kube-system a moment after it is ready.
+        // The API server creates kube-system shortly after it is ready.
         self.until(
             "objects for DNS can be made",
             PROGRAM_LIMIT,
@@ -307,7 +307,7 @@ fn tail(log: &Path) -> String {
     }
 }
 
-/// Makes the programs appear in a lab's own folder: the lab must not break when the cache is emptied.
+/// Links the programs into the lab's own folder, so that the lab does not break when the cache is emptied.
 fn link(programs: &[PathBuf], bin: &Path) -> Result<()> {
     paths::create_folder(bin)?;
     for program in programs {

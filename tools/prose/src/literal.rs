@@ -1,7 +1,7 @@
 //! What a string literal says, and whether that is prose.
 
-/// The text of each source line of a literal, with the number of lines it stands below the first. A line break in the text
-/// itself is an empty line.
+/// The text of each source line of a literal, with the number of lines it stands below the first. A line
+/// break in the text itself is an empty line.
 pub(crate) type Lines = Vec<(usize, String)>;
 
 /// What no sentence contains.
@@ -15,7 +15,7 @@ pub(crate) fn unescape(literal: &str) -> Lines {
     while let Some(character) = characters.next() {
         let escaped = (character == '\\').then(|| characters.next()).flatten();
         match escaped.unwrap_or(character) {
-            // A continuation: the text goes on behind the indentation of the next line.
+            // A continuation: the text continues behind the indentation of the next line.
             '\n' if escaped.is_some() => {
                 below += 1;
                 while let Some(space) = characters.next_if(|next| next.is_whitespace()) {

@@ -1,7 +1,8 @@
 //! Checks the language of this repository: `cargo xtask prose [PATH…]` runs it.
 //!
-//! Vale judges, by the rules in `styles` and those made from docs/glossary.md. This program takes prose out of the files that
-//! have it, and leads each finding back to its line. It must not need anything of the workspace, which it is built before.
+//! Vale judges, by the rules in `styles` and those made from docs/glossary.md. This program takes prose out
+//! of the files that have it, and leads each finding back to its line. It must not need anything of the
+//! workspace, which it is built before.
 
 mod glossary;
 mod lines;

@@ -51,7 +51,8 @@ impl Page {
         self.lines.get(index).copied().filter(|&line| line > 0)
     }
 
-    /// Source lines with a comment that does not fit into `columns`. A table or a single long word cannot be wrapped.
+    /// Source lines with a comment that does not fit into `columns`. A table or a single long word cannot be
+    /// wrapped.
     pub(crate) fn too_wide(&self, source: &str, columns: usize) -> Vec<usize> {
         let lines: Vec<_> = source.lines().collect();
         let is_wide = |&line: &usize| {

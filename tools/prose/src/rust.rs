@@ -4,7 +4,8 @@ use ra_ap_rustc_lexer::{FrontmatterAllowed, LiteralKind, TokenKind, tokenize};
 
 use crate::{literal, page::Page};
 
-/// Comments, and string literals outside of tests that are sentences. `expect("…")` states a proof, not a message.
+/// Comments, and string literals outside of tests that are sentences. `expect("…")` states a proof, not a
+/// message.
 pub(crate) fn page(source: &str, is_test: bool) -> Page {
     let mut reader = Reader::default();
     let mut comments = Comments::default();

@@ -1,6 +1,7 @@
-//! The dashboards in dashboards/ as values, so that tests can send a Prometheus every query that Grafana would.
+//! The dashboards in dashboards/ as values, so that tests can send a Prometheus every query that Grafana
+//! would.
 //!
-//! The JSON files are kept by hand; nothing generates them.
+//! The JSON files are written by hand, not generated.
 
 mod empty;
 mod expression;

@@ -1,6 +1,9 @@
 //! What tests of several crates share. Only tests depend on this crate.
 
 pub mod dashboards;
+pub mod documents;
+pub mod records;
+pub mod remains;
 mod skip;
 
-pub use skip::{LOG, skip};
+pub use skip::{LOG, Need, REQUIRE, skip};

@@ -12,7 +12,7 @@ use perfrun_contract::metrics::{Kind, SOURCES};
 use perfrun_test_kit::dashboards::{
     Dashboard, Panel, Variables, all, folder, labels_of_legend, metrics_of, promtool,
 };
-use perfrun_test_kit::skip;
+use perfrun_test_kit::{Need, skip};
 use serde_json::{Value, json};
 
 /// Panels that every Grafana has.
@@ -180,7 +180,7 @@ fn expression(uid: &str, title: &str, letter: &str) -> String {
 #[test]
 fn the_last_phase_is_shown_and_numbers_of_an_earlier_run_with_the_same_name_are_not() {
     if let Some(obstacle) = perfrun_test_kit::dashboards::Prometheus::obstacle() {
-        return skip("all of it", obstacle);
+        return skip(Need::Prometheus, "all of it", obstacle);
     }
     let run = r#"run_namespace="default", run="twice""#;
     let seen = |phase: &str, pod: &str, values: &str| {
@@ -410,7 +410,7 @@ fn alerts_say_what_they_mean_and_what_to_do() {
 #[test]
 fn promtool_finds_the_alerts_to_be_right_and_to_do_what_their_tests_say() {
     if let Some(obstacle) = perfrun_test_kit::dashboards::Prometheus::obstacle() {
-        return skip("all of it", obstacle);
+        return skip(Need::Prometheus, "all of it", obstacle);
     }
     for arguments in [
         ["check", "rules", "--lint-fatal", "alerts.yaml"].as_slice(),

@@ -26,7 +26,7 @@ pub(crate) fn run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> 
         bail!(obstacle);
     }
     install::packages(workspace, install::BENCH)?;
-    // Together: perfrun-bench starts the other two, and they must be of the same source.
+    // perfrun-bench starts the other two programs, so all three must be built from the same source.
     workspace.build(Profile::Release, &["perfrun", "perfrun-node", "perfrun-bench"])?;
 
     let mut bench = workspace.command(workspace.program(Profile::Release, "perfrun-bench"));
@@ -38,8 +38,8 @@ pub(crate) fn run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> 
     }
 }
 
-/// netem set by us against netem set by tc. Where the kernel has none, user-mode-linux brings one, which boots the links'
-/// tests; so those have the benchmark.
+/// Measures netem as perfrun configures it against netem configured by tc. If the kernel has no netem, the
+/// tests of links boot user-mode-linux, which has one. So the benchmark is among those tests.
 fn netem(workspace: &Workspace) -> Result<ExitCode> {
     install::packages(workspace, install::BUILD)?;
     install::test(workspace)?;

@@ -1,4 +1,4 @@
-//! The Helm chart: what of it is generated, and its checks that need no cluster.
+//! The Helm chart: its generated parts, and its checks that need no cluster.
 
 mod readme;
 mod refused;
@@ -18,24 +18,25 @@ use crate::{
     step::Outcome,
 };
 
-/// The chart, from the root of the repository.
+/// The folder of the chart, relative to the root of the repository.
 pub(crate) const FOLDER: &str = "charts/perfrun";
 
-/// What the chart has a copy of, since helm packs nothing from outside of a chart, and complains of links that lead there.
+/// Folders and files that the chart copies. helm packs nothing from outside of a chart and warns about links
+/// that lead there.
 const COPIES: &[(&str, &str, &str)] = &[
     ("crds", ".yaml", "crds"),
     ("dashboards", ".json", "dashboards"),
     ("dashboards", "alerts.yaml", "rules"),
 ];
 
-/// Oldest that the chart is for, the lab's, and the newest that has schemas.
+/// Kubernetes versions: the oldest that the chart supports, the lab's, and the newest that has schemas.
 const KUBERNETES: &[&str] = &["1.30.0", "1.36.0", "1.37.0"];
 
-/// Kinds of the Prometheus Operator, which Kubernetes has no schema of.
+/// Kinds of the Prometheus Operator. Kubernetes has no schema for them.
 const FOREIGN: &str = "apiVersion: monitoring.coreos.com/";
 
-/// Writes the generated files of the chart below `output`: copies, from there where the generator has just written them,
-/// and the manual of values.
+/// Writes the generated files of the chart below `output`: the copies and the manual of values. Copies come
+/// from `output` if the generator has just written their originals there.
 pub(crate) fn generate(root: &Path, output: &Path) -> Result<()> {
     let chart = output.join(FOLDER);
     for (from, ending, to) in COPIES {
@@ -59,7 +60,7 @@ pub(crate) fn generate(root: &Path, output: &Path) -> Result<()> {
     fs::write(chart.join("README.md"), readme).context("failed to write the chart's README.md")
 }
 
-/// The command.
+/// The command `cargo xtask charts`.
 pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
     match check(workspace)? {
         Outcome::Failed(reason) => bail!(reason),
@@ -67,7 +68,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
     }
 }
 
-/// `cargo xtask test`'s step.
+/// The step of `cargo xtask test`.
 pub(crate) fn check(workspace: &Workspace) -> Result<Outcome> {
     let tools = Tools {
         workspace,
@@ -90,7 +91,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// What a program printed, or what it complained of.
+/// Returns what a program printed to standard output, or its error message.
 type Said = std::result::Result<String, String>;
 
 struct Tools<'a> {
@@ -108,7 +109,7 @@ impl Tools<'_> {
         Ok(problems)
     }
 
-    /// Manifests of each variant, as files, and what is wrong with them.
+    /// Writes the manifests of each variant as files, and returns the problems that it finds in them.
     fn render(&self, variants: &[PathBuf]) -> Result<(Vec<PathBuf>, Vec<String>)> {
         let folder = self.workspace.scratch()?.join("chart");
         let _ = fs::remove_dir_all(&folder);
@@ -125,7 +126,7 @@ impl Tools<'_> {
                     continue;
                 }
             };
-            // One of them puts an empty line after each document.
+            // One of the helms puts an empty line after each document.
             let lines = |text: &'_ str| text.replace("\n\n", "\n");
             if lines(&new) != lines(&old) {
                 let name = name.display();
@@ -145,7 +146,7 @@ impl Tools<'_> {
         for version in KUBERNETES {
             let mut validate = install::kubernetes_validate(self.workspace)?;
             validate.args(["--strict", "--quiet", "--kubernetes-version", version]);
-            // What it has no schema of it only warns of.
+            // kubernetes-validate only warns about kinds for which it has no schema.
             let (Ok(text) | Err(text)) = said(validate.args(manifests))?;
             problems.extend((!text.is_empty()).then(|| format!("Kubernetes {version}: {text}")));
         }
@@ -165,7 +166,7 @@ impl Tools<'_> {
     fn template(&self, helm: &Path, args: &[impl AsRef<OsStr>]) -> Result<Said> {
         let mut template = self.workspace.command(helm);
         template.args(["template", "perfrun", FOLDER, "--namespace", "perfrun-system"]);
-        // Otherwise each takes the one that it was built for.
+        // By default each helm assumes the version that it was built for.
         template.args(["--kube-version", KUBERNETES[0]]);
         said(template.args(args))
     }
@@ -183,7 +184,7 @@ fn said(command: &mut Command) -> Result<Said> {
     })
 }
 
-/// Files in a folder whose names end so, sorted.
+/// Files in a folder with this ending, sorted.
 fn files(folder: &Path, ending: &str) -> Result<Vec<PathBuf>> {
     let context = || format!("failed to list {}", folder.display());
     let mut files = vec![];

@@ -1,4 +1,5 @@
-//! A lab for one command: made, given the operator, and removed however that command ended.
+//! A lab for one command: started, given the operator, and removed when the command ends, successfully or
+//! not.
 
 use std::{
     ffi::OsString,
@@ -15,26 +16,26 @@ use crate::{
     shell::{self, Profile, Workspace},
 };
 
-/// Two nodes to measure between, and one to go to when one of them is lost.
+/// Two nodes to measure between, and one that takes over pods when another node is lost.
 const NODES: &str = "3";
 
-/// Release and namespace of the operator. Tests know both.
+/// Release and namespace of the operator. Tests rely on both names.
 const RELEASE: &str = "perfrun";
 const NAMESPACE: &str = "perfrun-system";
 
-/// The cluster that is a lab.
+/// A lab as a cluster with the operator.
 pub(crate) struct Cluster<'a> {
     workspace: &'a Workspace,
     lab: &'static str,
-    /// perfrun-lab.
+    /// The path of the program perfrun-lab.
     lab_program: PathBuf,
-    /// The current one and the one before.
+    /// The current helm and the one before.
     helms: [PathBuf; 2],
 }
 
 impl<'a> Cluster<'a> {
-    /// Makes a lab of this name, beside any other, with images and a release of the chart whose images have this tag; does
-    /// the work there; removes the lab.
+    /// Starts a lab with this name, loads the images, installs the chart with images of this tag, runs
+    /// `work`, and removes the lab. Other labs are not affected.
     pub(crate) fn with<T>(
         workspace: &'a Workspace,
         lab: &'static str,
@@ -42,7 +43,8 @@ impl<'a> Cluster<'a> {
         tag: &str,
         work: impl FnOnce(&Self) -> Result<T>,
     ) -> Result<T> {
-        // Ctrl-C ends what is waited for, and not this, which has a lab to remove; the second one does.
+        // Ctrl-C ends the programs that this one waits for, but not this one, which has a lab to remove. A
+        // second Ctrl-C exits immediately.
         let interrupted = Arc::new(AtomicBool::new(false));
         for signal in TERM_SIGNALS {
             flag::register_conditional_shutdown(*signal, 130, Arc::clone(&interrupted))
@@ -55,7 +57,7 @@ impl<'a> Cluster<'a> {
             lab_program: lab::build(workspace)?,
             helms: install::helm(workspace)?,
         };
-        // What a run that was killed has left.
+        // Removes what an interrupted run left.
         cluster.down()?;
         install::lab(workspace)?;
         let programs = programs::of_cluster(workspace)?;
@@ -65,7 +67,7 @@ impl<'a> Cluster<'a> {
         done
     }
 
-    /// The images on every node, and the release.
+    /// Loads the images into every node and installs the chart.
     fn install(&self, images: &[PathBuf], tag: &str) -> Result<()> {
         shell::succeed(self.lab("load").args(images))?;
         let mut helm = self.workspace.command(&self.helms[0]);
@@ -76,7 +78,7 @@ impl<'a> Cluster<'a> {
         shell::succeed(helm.env("KUBECONFIG", self.kubeconfig()?))
     }
 
-    /// How the crate `perfrun-e2e` finds it.
+    /// The environment in which the crate `perfrun-e2e` finds this cluster.
     pub(crate) fn environment(&self, profile: Profile) -> Result<[(&'static str, OsString); 7]> {
         let [helm, helm_before] = &self.helms;
         Ok([
@@ -102,7 +104,7 @@ impl<'a> Cluster<'a> {
         Ok(Path::new(&path).to_owned())
     }
 
-    /// Beside the kubeconfig: the one of the cluster's version.
+    /// The kubectl of the cluster's version, which is beside the kubeconfig.
     fn kubectl(&self) -> Result<PathBuf> {
         Ok(self.kubeconfig()?.with_file_name("bin").join("kubectl"))
     }

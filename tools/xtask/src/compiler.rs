@@ -1,8 +1,10 @@
-//! What cargo starts in place of rustc for the workspace's own crates: it compiles, lints and documents in one build.
+//! The program that cargo starts in place of rustc for the workspace's own crates. It compiles, lints and
+//! documents in one build.
 //!
-//! `cargo clippy` and `cargo doc` only check dependencies, and cannot use what a build has made of them: each would
-//! compile some five hundred crates once more. clippy-driver is rustc with more lints, so it compiles as well. rustdoc
-//! reads the same source with the same dependencies; nobody needs its pages here, but it finds links that lead nowhere.
+//! `cargo clippy` and `cargo doc` only check dependencies and cannot reuse those that a build has compiled:
+//! each of them would compile some five hundred crates again. clippy-driver is rustc with more lints, so it
+//! compiles as well. rustdoc reads the same source with the same dependencies. Its pages are not used, but it
+//! finds broken links.
 //!
 //! Cargo starts `COMPILER RUSTC ARGUMENT…`, as for every `RUSTC_WORKSPACE_WRAPPER`.
 
@@ -21,10 +23,12 @@ use crate::shell::{self, Workspace};
 /// Name of the copy of this program that cargo starts.
 const NAME: &str = "checking-rustc";
 
-/// Lints of the workspace only warn, so that work in progress compiles. Here a warning is a failure.
+/// Lints of the workspace only warn, so that unfinished code compiles. In this compiler a warning is an
+/// error.
 const DENY_WARNINGS: [&str; 2] = ["-D", "warnings"];
 
-/// The compiler, as a copy of this program: cargo replaces the original while it builds the workspace.
+/// Installs the compiler: a copy of this program, because cargo replaces the original while it builds the
+/// workspace.
 pub(crate) fn install(workspace: &Workspace) -> Result<PathBuf> {
     let compiler = workspace.scratch()?.join(NAME);
     let partial = compiler.with_extension("partial");
@@ -47,7 +51,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
     let mut clippy = Command::new("clippy-driver");
     clippy.arg(rustc).args(arguments);
     let text: Option<Vec<&str>> = arguments.iter().map(|argument| argument.to_str()).collect();
-    // Cargo asks what the compiler can do, too, and names no source then.
+    // Cargo also starts the compiler to ask for its capabilities, without a source file.
     let text = text.filter(|text| text.iter().any(|argument| argument.ends_with(".rs")));
     if text.is_some() {
         clippy.args(DENY_WARNINGS);
@@ -74,8 +78,8 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
     })
 }
 
-/// What rustdoc has to know of what rustc was told: the source, its dependencies, and how to print. Nothing, if there is
-/// nothing to document: tests, and scripts that build.
+/// Selects the arguments of rustc that rustdoc needs: the source, its dependencies, and the format of
+/// messages. `None` for tests and build scripts, which are not documented.
 fn documented<'a>(rustc: &[&'a str]) -> Option<Vec<&'a str>> {
     const WITH_VALUE: &[&str] = &[
         "--crate-name",

@@ -1,8 +1,8 @@
-//! `cargo xtask crds`: the committed files that are generated from the types, written or compared.
+//! `cargo xtask crds`: writes or compares the committed files that are generated from the types.
 //!
-//! `perfrun-generate` knows what to generate from types, and [`chart`] what the chart has of other files; both write a tree
-//! under the folder they are given. That is always a scratch folder here, so that writing and checking judge the same files
-//! by the same rule.
+//! `perfrun-generate` generates files from types, and [`chart`] generates the chart's files from other files.
+//! Both write a tree into a scratch folder, so that writing and checking compare the same files by the same
+//! rule.
 
 use std::{
     collections::BTreeSet,
@@ -22,7 +22,7 @@ use crate::{
 const GENERATOR: &str = "perfrun-generate";
 const COMMAND: &str = "cargo xtask crds";
 
-/// Changed lines that a difference shows of each side.
+/// The number of changed lines of each side that a difference shows.
 const DIFF_LINES: usize = 6;
 
 pub(crate) fn run(workspace: &Workspace, check: bool) -> Result<ExitCode> {
@@ -54,7 +54,7 @@ pub(crate) fn run(workspace: &Workspace, check: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Compares, with a generator that is built already.
+/// Compares the committed files. The generator is already built.
 pub(crate) fn check(workspace: &Workspace) -> Result<Outcome> {
     let differences = compare(&workspace.root, &generate(workspace)?)?;
     if differences.is_empty() {
@@ -83,9 +83,9 @@ fn generate(workspace: &Workspace) -> Result<PathBuf> {
 }
 
 enum Difference {
-    /// Not there, or not what the types say.
+    /// The file is missing, or differs from the types.
     Stale { file: PathBuf, diff: String },
-    /// In a folder of generated files, but no longer generated. Never deleted unasked.
+    /// The file is in a folder of generated files but is no longer generated. It is reported, not deleted.
     LeftOver { file: PathBuf },
 }
 
@@ -100,7 +100,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// A folder with a generated file in it holds generated files only, but for the root itself and the chart's.
+/// A folder with a generated file holds generated files only, except for the root and the chart's folder.
 fn compare(committed: &Path, generated: &Path) -> Result<Vec<Difference>> {
     let expected = files_under(generated)?;
     let mut differences = Vec::new();
@@ -165,7 +165,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The changed middle of two texts, cut short: enough to recognise the change, `git diff` shows the rest.
+/// The changed middle of two texts, shortened: enough to recognise the change. `git diff` shows the rest.
 fn short_diff(old: &str, new: &str) -> String {
     let old: Vec<_> = old.split_inclusive('\n').collect();
     let new: Vec<_> = new.split_inclusive('\n').collect();
@@ -201,7 +201,7 @@ mod tests {
 
     use super::{Difference, compare, copy, short_diff};
 
-    /// Two trees, `committed` and `generated`, below a folder that goes away with the value.
+    /// Two trees, `committed` and `generated`, below a folder that is removed when the value is dropped.
     struct Trees(PathBuf);
 
     impl Trees {

@@ -1,4 +1,4 @@
-//! `cargo xtask demo`: from a fresh clone to a table.
+//! `cargo xtask demo`: from a fresh clone to a table of results.
 
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ use crate::{
 
 const DOCUMENT: &str = "examples/quickstart.yaml";
 
-/// Without WebRTC: it takes minutes to build, and the document does not measure it.
+/// The demo builds without WebRTC, which takes minutes to build and which its document does not measure.
 const OPTIONS: &[&str] = &["--no-default-features"];
 
 pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {

@@ -1,4 +1,4 @@
-//! `cargo xtask e2e`: the end-to-end tests, on a cluster that is made for them.
+//! `cargo xtask e2e`: the end-to-end tests, on a cluster that is started for them.
 
 use std::{path::Path, process::ExitCode};
 
@@ -12,13 +12,13 @@ use crate::{
     step::{self, Outcome},
 };
 
-/// Why there can be no cluster here, if there cannot.
+/// Returns the reason if no cluster can be started on this machine.
 pub(crate) fn obstacle() -> Option<&'static str> {
     (!shell::is_root())
         .then_some("needs root, to make the network and control groups of a cluster; run it as root once")
 }
 
-/// The command: the tests whose names contain one of `names`, or all.
+/// The command. It runs the tests whose names contain one of `names`, or all tests if there are none.
 pub(crate) fn run(workspace: &Workspace, names: &[String]) -> Result<ExitCode> {
     if let Some(obstacle) = obstacle() {
         bail!(obstacle);
@@ -32,11 +32,11 @@ pub(crate) fn run(workspace: &Workspace, names: &[String]) -> Result<ExitCode> {
     }
 }
 
-/// Tests in which an operator or a Kubernetes node dies. They mostly wait, and nothing else can be on their cluster.
+/// Tests in which an operator or a Kubernetes node dies. They mostly wait, and need a cluster to themselves.
 const DEATHS: [&str; 2] = ["crashes::", "lost::"];
 
-/// Runs the tests on a cluster with the operator, or all of them on two clusters side by side. `perfrun` is built already.
-/// `skip_log` is the variable that names the log of skipped tests, and that log.
+/// Runs the tests on a cluster with the operator, or all tests on two clusters side by side. `perfrun` is
+/// already built. `skip_log` is the variable that names the log of skipped tests, and the path of that log.
 pub(crate) fn check(
     workspace: &Workspace,
     names: &[String],
@@ -47,7 +47,7 @@ pub(crate) fn check(
     let prometheus = programs::prometheus(workspace)?;
     let on_cluster = |workspace: &Workspace, lab, tests: &[&str]| {
         Cluster::with(workspace, lab, &images, image::tag(Profile::Dev), |cluster| {
-            // By the name of the target and not of the package, which would build its dependencies once more.
+            // Selects the target by name. Selecting the package would build its dependencies again.
             let mut test = workspace.cargo([
                 "test",
                 "--workspace",

@@ -1,11 +1,12 @@
 //! `cargo xtask image`: container images that hold one static program and nothing else.
 //!
-//! The program is built here, with everything cargo has built before, and the Dockerfile copies it into an empty
-//! image: nothing is pulled, and nothing runs inside. The result is an archive that `docker load`, `kind`, `k3d`
-//! and containerd read.
+//! Cargo builds the program with everything that is already built, and the Dockerfile copies it into an empty
+//! image: nothing is pulled, and nothing runs in the build. The result is an archive that `docker load`,
+//! `kind`, `k3d` and containerd read.
 //!
-//! With `--dev` it is the very program that tests run on this machine, with the libraries that it loads: a static one would
-//! be built anew with most of what it depends on, since what other members ask of a dependency does not count then.
+//! With `--dev` the image holds the program that tests run on this machine, with its shared libraries. A
+//! static program would need most of its dependencies built again, because features that other members of the
+//! workspace enable would not count.
 
 mod patch;
 
@@ -112,7 +113,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds an image under its default tag and returns its archive.
+/// Builds an image with its default tag and returns the path of its archive.
 pub(crate) fn build(workspace: &Workspace, image: Image, profile: Profile) -> Result<PathBuf> {
     let tag = default_tag(profile, &[]);
     let output = default_output(workspace, image, &tag)?;
@@ -120,7 +121,6 @@ pub(crate) fn build(workspace: &Workspace, image: Image, profile: Profile) -> Re
     Ok(output)
 }
 
-/// Its name.
 fn write(
     workspace: &Workspace,
     image: Image,
@@ -152,7 +152,7 @@ fn write(
     Ok(recipe.reference)
 }
 
-/// An image of iperf3 as it is installed here, with the libraries that it loads; returns its archive.
+/// Builds an image of the installed iperf3 with its shared libraries, and returns the path of its archive.
 pub(crate) fn iperf3(workspace: &Workspace) -> Result<PathBuf> {
     const PROGRAM: &str = "/usr/bin/iperf3";
     let context = empty(workspace, "iperf3")?;
@@ -169,21 +169,21 @@ pub(crate) fn iperf3(workspace: &Workspace) -> Result<PathBuf> {
     Ok(output)
 }
 
-/// A folder of what goes into an image, with nothing of an earlier one.
+/// An empty folder for the files of an image.
 fn empty(workspace: &Workspace, name: &str) -> Result<PathBuf> {
     let folder = workspace.scratch()?.join("context").join(name);
     let _ = fs::remove_dir_all(&folder);
     Ok(folder)
 }
 
-/// Where a file of this machine is in an image.
+/// The path in the image's folder of a file of this machine.
 fn inside(context: &Path, file: &str) -> PathBuf {
     context.join(file.trim_start_matches('/'))
 }
 
-/// Copies the libraries that a program loads to where it looks for them.
+/// Copies the shared libraries of a program to the paths where the program looks for them.
 fn copy_libraries(workspace: &Workspace, program: &Path, context: &Path) -> Result<()> {
-    // One line for each: `NAME => PATH (ADDRESS)`, or `PATH (ADDRESS)` for the loader itself.
+    // `ldd` prints a line for each library: `NAME => PATH (ADDRESS)`, or `PATH (ADDRESS)` for the loader.
     let libraries = shell::said(workspace.command("ldd").arg(program))?;
     libraries
         .split_whitespace()
@@ -204,7 +204,7 @@ fn default_output(workspace: &Workspace, image: Image, tag: &str) -> Result<Path
         .join(format!("{}-{tag}.tar", image.file_stem())))
 }
 
-/// The tag of an image that nothing is patched in.
+/// The tag of an image without patched dependencies.
 pub(crate) fn tag(profile: Profile) -> &'static str {
     match profile {
         Profile::Dev => "dev",
@@ -223,11 +223,10 @@ fn is_tag(text: &str) -> bool {
     (1..=128).contains(&text.len()) && text.bytes().all(is_part) && !text.starts_with(['.', '-'])
 }
 
-/// Builds a program that needs no library and no loader, so that an empty image is enough for it; the folder that has it.
-///
-/// Only the program itself is linked differently, all its dependencies are those of the ordinary build. Cargo keeps
-/// both variants apart, except for the last step, which puts them into the target folder under their name: hence
-/// another target folder, over the same intermediate files.
+/// Builds a program that needs no shared library and no loader, so that an empty image can hold it. Returns
+/// the folder of the program. Only the program is linked differently; all its dependencies are those of the
+/// ordinary build. Cargo keeps both variants apart except for the last step, which puts the program into the
+/// target folder under its name. So this build uses another target folder over the same intermediate files.
 fn static_program(
     workspace: &Workspace,
     image: Image,
@@ -257,7 +256,7 @@ fn static_program(
     Ok(folder.join(profile.folder()))
 }
 
-/// Whether a 64-bit little-endian ELF file names no interpreter, which is what loads shared libraries.
+/// Whether a 64-bit little-endian ELF file names no interpreter, the program that loads shared libraries.
 fn needs_no_loader(elf: &[u8]) -> bool {
     const INTERPRETER: &[u8] = &3_u32.to_le_bytes();
     let number = |at: usize, length: usize| {
@@ -277,20 +276,20 @@ fn needs_no_loader(elf: &[u8]) -> bool {
         && headers().is_some_and(|types| !types.is_empty() && !types.contains(&INTERPRETER))
 }
 
-/// What turns a Dockerfile into an image.
+/// The program that turns a Dockerfile into an image.
 #[derive(Clone, Copy)]
 enum Builder {
     Buildah,
     Docker,
 }
 
-/// Installs what turns Dockerfiles into images, unless it is here already.
+/// Installs the program that turns a Dockerfile into an image, if it is missing.
 pub(crate) fn install_builder(workspace: &Workspace) -> Result<()> {
     Builder::find(workspace).map(drop)
 }
 
 impl Builder {
-    /// Buildah needs no daemon. Where only Docker is running, it serves as well.
+    /// Buildah needs no daemon. Docker is used where only Docker is running.
     fn find(workspace: &Workspace) -> Result<Self> {
         if !shell::on_path("buildah") && shell::works(workspace.command("docker").arg("version")) {
             return Ok(Self::Docker);
@@ -300,18 +299,17 @@ impl Builder {
     }
 }
 
-/// What an image is made of.
+/// The parts of an image.
 struct Recipe<'a> {
-    /// Its name.
     reference: String,
     dockerfile: &'static str,
-    /// Of the Dockerfile, if not the last one.
+    /// The target stage of the Dockerfile. `None` for the last stage.
     stage: Option<&'static str>,
-    /// The folder that the Dockerfile copies from.
+    /// The folder from which the Dockerfile copies.
     context: &'a Path,
 }
 
-/// Makes the image and writes it to `output`.
+/// Builds the image and writes it to `output`.
 fn archive(workspace: &Workspace, builder: Builder, recipe: &Recipe<'_>, output: &Path) -> Result<()> {
     let reference = &recipe.reference;
     let mut build = match builder {
@@ -332,7 +330,8 @@ fn archive(workspace: &Workspace, builder: Builder, recipe: &Recipe<'_>, output:
     }
     let id = shell::said(build.arg(recipe.context))?;
 
-    // Written beside and moved, because neither program replaces an archive in one step.
+    // The archive is written to another path and then renamed, because neither program replaces an archive in
+    // one step.
     let partial = output.with_extension("tar.partial");
     let folder = output.parent().context("an archive is in a folder")?;
     fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))?;
@@ -359,7 +358,7 @@ fn archive(workspace: &Workspace, builder: Builder, recipe: &Recipe<'_>, output:
     Ok(())
 }
 
-/// The commit, marked when files that it knows differ from it; `None` outside of a clone.
+/// The commit, with a mark if tracked files differ from it. `None` outside of a clone.
 fn revision(workspace: &Workspace) -> Option<String> {
     let git = |args: &[&str]| {
         let output = workspace.command("git").args(args).output().ok()?;
@@ -418,7 +417,7 @@ mod tests {
         let this = fs::read(env::current_exe().unwrap()).unwrap();
         assert!(!needs_no_loader(&this));
 
-        // The header of an ELF file with one segment, which is to be loaded.
+        // The header of an ELF file with one loadable segment.
         let mut elf = vec![0; 64 + 56];
         elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
         (elf[32], elf[54], elf[56], elf[64]) = (64, 56, 1, 1);

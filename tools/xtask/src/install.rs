@@ -1,8 +1,8 @@
-//! What building and checking need beyond Rust and a C compiler, and how it gets here.
+//! Packages and tools that building and checking need beyond Rust and a C compiler, and their installation.
 //!
-//! A C compiler is not in the list: without one this program could not have been linked. That compiler is
-//! also all that aws-lc-sys and ring need; they come with their assembly generated, so that no cmake is called.
-//! OpenSSL, which litep2p's WebRTC brings as source, asks for perl and make.
+//! A C compiler is not in the list: without a compiler this program could not have been linked. aws-lc-sys
+//! and ring need nothing else, because they bring their assembly generated and do not call cmake. OpenSSL,
+//! which litep2p's WebRTC builds from source, needs perl and make.
 
 use std::{
     env,
@@ -19,7 +19,7 @@ pub(crate) struct Tool {
     program: &'static str,
     /// An environment variable that names the program when it is not on PATH.
     variable: Option<&'static str>,
-    /// Folders where the program may be instead, when it is not one for people to type.
+    /// Folders outside of PATH where the program may be.
     folders: &'static [&'static str],
     package: &'static str,
     used_by: &'static str,
@@ -70,11 +70,11 @@ const BUILDAH: Tool = Tool {
     used_by: "`cargo xtask image`",
 };
 
-/// Needed to build the workspace.
+/// Packages that the build of the workspace needs.
 pub(crate) const BUILD: &[Tool] = &[PROTOC, PERL, MAKE];
-/// Needed to build it and to compare it with others.
+/// Packages that benchmarks need.
 pub(crate) const BENCH: &[Tool] = &[PROTOC, PERL, MAKE, IPERF3];
-/// What tests measure and ask besides themselves; those that lack it are skipped by name.
+/// Packages that tests use. A test that needs a missing one is skipped by name.
 const TEST: &[Tool] = &[
     PING,
     IPERF3,
@@ -93,7 +93,8 @@ const TEST: &[Tool] = &[
         used_by: "the tests of metrics, dashboards and alerts",
     },
 ];
-/// What tests look at pages with. By itself, since not every relative of Debian has it.
+/// The browser of the tests of pages. The list is separate because not every relative of Debian has the
+/// package.
 pub(crate) const BROWSER: &[Tool] = &[Tool {
     program: "chromedriver",
     variable: None,
@@ -101,9 +102,9 @@ pub(crate) const BROWSER: &[Tool] = &[Tool {
     package: "chromium-driver",
     used_by: "the tests of pages, with the browser that it brings",
 }];
-/// Needed to make images of what was built.
+/// Packages that build images.
 pub(crate) const IMAGE: &[Tool] = &[BUILDAH];
-/// Needed to install kubernetes-validate.
+/// Packages that install kubernetes-validate.
 const PIP: &[Tool] = &[Tool {
     program: "pip3",
     variable: None,
@@ -111,7 +112,7 @@ const PIP: &[Tool] = &[Tool {
     package: "python3-pip",
     used_by: "the checks of the Helm chart",
 }];
-/// Needed to run the lab, besides Go.
+/// Packages that the lab needs, besides Go.
 pub(crate) const LAB: &[Tool] = &[
     lab_tool("ip", "iproute2", "the lab, for its links and routes"),
     lab_tool("iptables", "iptables", "kube-proxy in the lab"),
@@ -127,7 +128,7 @@ pub(crate) const LAB: &[Tool] = &[
     },
 ];
 
-/// One that is on PATH, for [`LAB`].
+/// An entry of [`LAB`] whose program is on PATH.
 const fn lab_tool(program: &'static str, package: &'static str, used_by: &'static str) -> Tool {
     Tool {
         program,
@@ -138,11 +139,12 @@ const fn lab_tool(program: &'static str, package: &'static str, used_by: &'stati
     }
 }
 
-/// Where distributions put the plugins that give pods their network.
+/// Folders where distributions install the CNI plugins.
 const CNI_FOLDERS: &[&str] = &["/usr/lib/cni", "/usr/libexec/cni", "/opt/cni/bin"];
 
 const CARGO_DENY: &str = "0.20.2";
-/// What `cargo xtask test` installs the chart with, and the one that many still have.
+/// The version of helm that `cargo xtask test` installs the chart with, and the previous major version, which
+/// is still in use.
 const HELM: &[&str] = &["4.3.1", "3.22.0"];
 const KUBERNETES_VALIDATE: &str = "1.37.0";
 /// Later ones need a module that is not published.
@@ -152,7 +154,8 @@ const ACTIONLINT: &str = "1.7.12";
 const ZIZMOR: &str = "1.25.0";
 const TYPOS: &str = "1.52.0";
 
-/// Installs the missing ones as root on Debian and its relatives, elsewhere says what to type.
+/// Installs missing packages as root on Debian and its relatives. Elsewhere it fails and prints the command
+/// to run.
 pub(crate) fn packages(workspace: &Workspace, tools: &[Tool]) -> Result<()> {
     let missing = missing(tools, is_present);
     if missing.is_empty() {
@@ -221,17 +224,17 @@ fn apt_get(workspace: &Workspace) -> Command {
     command
 }
 
-/// What the lab needs. Its etcd is started by the lab, not by the system that the package is made for.
+/// Installs the packages of the lab. The lab starts etcd itself, so the package's service is stopped.
 pub(crate) fn lab(workspace: &Workspace) -> Result<()> {
     without_service(workspace, LAB, "etcd")
 }
 
-/// What tests need. They start a Prometheus each.
+/// Installs the packages of tests. Each test starts its own Prometheus, so the package's service is stopped.
 pub(crate) fn test(workspace: &Workspace) -> Result<()> {
     without_service(workspace, TEST, "prometheus")
 }
 
-/// Installs packages, and stops the service that one of them starts, unless it was there before.
+/// Installs packages, and stops the service that one of them starts unless it was installed before.
 fn without_service(workspace: &Workspace, tools: &[Tool], service: &str) -> Result<()> {
     let was_there = shell::on_path(service);
     packages(workspace, tools)?;
@@ -243,7 +246,8 @@ fn without_service(workspace: &Workspace, tools: &[Tool], service: &str) -> Resu
     Ok(())
 }
 
-/// Distributions' Go is often too old to fetch the one that a module asks for, so it is not installed here.
+/// Checks that Go is installed. A distribution's Go is often too old to fetch the version that a module
+/// requires, so none is installed here.
 pub(crate) fn go() -> Result<()> {
     if !shell::on_path("go") {
         bail!(
@@ -254,7 +258,8 @@ pub(crate) fn go() -> Result<()> {
     Ok(())
 }
 
-/// rust-toolchain.toml names rustfmt and clippy, but not every rustup installs what it names unasked.
+/// Installs rustfmt and clippy. rust-toolchain.toml names them, but not every rustup installs components
+/// automatically.
 pub(crate) fn components(workspace: &Workspace) -> Result<()> {
     let missing: Vec<_> = [("rustfmt", "fmt"), ("clippy", "clippy")]
         .into_iter()
@@ -384,7 +389,7 @@ pub(crate) fn kubernetes_validate(workspace: &Workspace) -> Result<Command> {
     Ok(command)
 }
 
-/// A program in a folder of the cache, which `install` fills if it has not been filled before.
+/// A program in a folder of the cache. `install` fills the folder if the program is missing.
 fn once(
     workspace: &Workspace,
     name: &str,
@@ -410,20 +415,20 @@ fn once(
 const NO_CACHE: &str =
     "unable to write to ~/.cache and to target/; set XDG_CACHE_HOME to a folder that can be written to";
 
-/// Where to keep what takes long to build.
+/// A folder for what takes long to build.
 pub(crate) fn writable_cache(workspace: &Workspace) -> Result<PathBuf> {
     caches(workspace)?
         .find(|cache| is_writable(cache))
         .context(NO_CACHE)
 }
 
-/// The user's, then the clone's.
+/// The caches in order of preference: the user's, then the clone's.
 fn caches(workspace: &Workspace) -> Result<impl Iterator<Item = PathBuf>> {
     let user = user_cache(|name| env::var_os(name).map(PathBuf::from));
     Ok(user.into_iter().chain([workspace.scratch()?]))
 }
 
-/// Our folder in the user's cache, by the XDG rules: a relative path counts as unset.
+/// perfrun's folder in the user's cache, by the XDG rules: a relative path counts as unset.
 fn user_cache(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
     let absolute = |path: PathBuf| path.is_absolute().then_some(path);
     let cache = variable("XDG_CACHE_HOME").and_then(absolute);
@@ -432,9 +437,9 @@ fn user_cache(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
         .map(|cache| cache.join("perfrun"))
 }
 
-/// Asks by doing: permissions, read-only mounts and full disks have nothing else in common.
+/// Tries to write: permissions, read-only mounts and full disks cannot be told apart in another way.
 fn is_writable(folder: &Path) -> bool {
-    // Another xtask may be asking at the same time.
+    // The name is unique because another xtask may probe at the same time.
     let probe = folder.join(format!(".writable-{}", process::id()));
     fs::create_dir_all(folder).is_ok() && File::create(&probe).is_ok() && fs::remove_file(&probe).is_ok()
 }

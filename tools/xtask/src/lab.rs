@@ -1,4 +1,4 @@
-//! `cargo xtask lab`: the program perfrun-lab, with everything that it starts.
+//! `cargo xtask lab`: installs packages, builds the programs of a cluster, and runs perfrun-lab.
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
@@ -10,10 +10,10 @@ use crate::{
 };
 
 const KUBECONFIG: &str = "kubeconfig";
-/// The one command that needs packages and the programs of a cluster.
+/// The command that needs packages and the programs of a cluster.
 pub(crate) const UP: &str = "up";
 
-/// The command, with the arguments of perfrun-lab.
+/// Runs perfrun-lab with `args`.
 pub(crate) fn run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> {
     let names = |command: &str| args.iter().any(|arg| arg == command);
     let needs_root = !["--help", "-h", "help", KUBECONFIG].into_iter().any(names);
@@ -33,7 +33,7 @@ pub(crate) fn run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> 
     Err(shell::become_program(&mut lab))
 }
 
-/// Builds perfrun-lab. Its dependencies are those of xtask, so they are there already.
+/// Builds perfrun-lab. It has the dependencies of xtask, so the build is short.
 pub(crate) fn build(workspace: &Workspace) -> Result<PathBuf> {
     shell::succeed(&mut workspace.cargo(["build", "--quiet", "--package", "perfrun-lab"]))?;
     Ok(workspace.program(Profile::Dev, "perfrun-lab"))

@@ -1,7 +1,7 @@
 //! Developer commands: `cargo xtask demo | test | tools | e2e | charts | crds | prose | image | bench | lab`.
 //!
-//! This crate is what a fresh clone builds first, so it depends on nothing that needs `protoc`, a stack
-//! under test or Kubernetes. It starts other programs and compares files; what it starts belongs elsewhere.
+//! A fresh clone builds this crate first, so it depends on nothing that needs `protoc`, a stack under test or
+//! Kubernetes. It starts other programs and compares files.
 
 mod bench;
 mod chart;

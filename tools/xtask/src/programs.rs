@@ -27,23 +27,24 @@ const KUBERNETES: &str = "1.36.3";
 const CONTAINERD: &str = "2.4.2";
 const COREDNS: &str = "1.15.0";
 
-/// As our module pins it, which counts version 3 as version 0.
+/// The version in our go.mod, which counts Prometheus 3 as version 0.
 const PROMETHEUS: &str = "0.315.0";
 
-/// Increase it with each change of tools/xtask/kubernetes/pause.
+/// The version of tools/xtask/kubernetes/pause. Increase it with each change there.
 const PAUSE: &str = "1";
 
 /// Programs that are built, and replaced, together.
 struct Group {
-    /// Also the name of its folder in the cache, with the version.
+    /// The name of the group, which names its folder in the cache together with the version.
     name: &'static str,
     version: &'static str,
     programs: &'static [&'static str],
-    /// In front of a program's name; with `@version` behind it unless it is in a module of ours.
+    /// The prefix that makes a package of a program's name. `@version` follows the name unless `module` is
+    /// set.
     packages: &'static str,
-    /// The folder of the module of ours that has it, if one has.
+    /// The folder of our Go module that pins the programs, if there is one.
     module: Option<&'static str>,
-    /// What is built in, and what is left out.
+    /// Go build tags: the features that are built in or left out.
     tags: &'static str,
 }
 
@@ -89,7 +90,7 @@ const GROUPS: [Group; 4] = [
     },
 ];
 
-/// What tests of metrics start. Distributions' own does not find pods.
+/// The Prometheus that tests of metrics start. Debian's has no service discovery for pods.
 const MONITOR: Group = Group {
     name: "prometheus",
     version: PROMETHEUS,
@@ -99,12 +100,12 @@ const MONITOR: Group = Group {
     tags: "netgo,remove_all_sd,enable_kubernetes_sd",
 };
 
-/// The programs of a cluster, after building those that are missing.
+/// The programs of a cluster. Missing ones are built.
 pub(crate) fn of_cluster(workspace: &Workspace) -> Result<Vec<PathBuf>> {
     built(workspace, &GROUPS)
 }
 
-/// Prometheus, after building it if it is missing.
+/// Prometheus. It is built if it is missing.
 pub(crate) fn prometheus(workspace: &Workspace) -> Result<PathBuf> {
     let built = built(workspace, &[MONITOR])?;
     built.into_iter().next().context("it is one program")
@@ -194,7 +195,7 @@ impl Group {
         go
     }
 
-    /// Without the tables for debuggers, and with the version that the program is to report.
+    /// Linker flags that leave out tables for debuggers and set the version that the program reports.
     fn link_flags(&self) -> String {
         let version = self.version;
         let variables = match self.name {
@@ -215,7 +216,7 @@ impl Group {
     }
 }
 
-/// Runs a compiler. A terminal shows the time that has passed.
+/// Runs a compiler. On a terminal it shows the elapsed time.
 fn compile(command: &mut Command, title: &str) -> Result<()> {
     let start = Instant::now();
     let mut child = command.spawn().with_context(|| {
@@ -239,7 +240,7 @@ fn compile(command: &mut Command, title: &str) -> Result<()> {
     println!("{end}    {title:<45} {:>12}", step::human(start.elapsed()));
     if !status.success() {
         bail!(
-            "`{}` failed ({status}); what it printed is above. Modules come from Go's module proxy: check \
+            "`{}` failed ({status}); its output is above. Modules come from Go's module proxy: check \
              `go env GOPROXY` and the network, then run the same command again, which continues from here",
             shell::line(command)
         );

@@ -1,6 +1,7 @@
 //! `cargo xtask prose`: the language of documents, comments and messages, and spelling.
 //!
-//! The program `prose` of this workspace takes texts out of source and has Vale judge them. typos reads everything.
+//! The program `prose` of this workspace takes texts out of source and has Vale judge them. typos reads
+//! everything.
 
 use std::{path::PathBuf, process::ExitCode};
 

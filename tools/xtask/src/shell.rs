@@ -1,4 +1,4 @@
-//! Where things are and how programs are started. Knows nothing of what they do.
+//! Paths of the workspace, and starting programs. This module does not know the purpose of a program.
 
 use std::{
     env,
@@ -12,25 +12,26 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 
-/// A small one.
+/// A small test target.
 const TEST: &str = "api";
 
-/// The clone this program was built from and the folder cargo builds it in.
+/// The clone that this program was built from, and the folder in which cargo builds it.
 #[derive(Clone)]
 pub(crate) struct Workspace {
     pub root: PathBuf,
-    /// Where cargo puts profiles: `target/`, or what `CARGO_TARGET_DIR` and the configuration make of it.
+    /// The folder of cargo's profiles: `target/`, or what `CARGO_TARGET_DIR` or the configuration sets.
     artifacts: PathBuf,
-    /// This program.
+    /// The path of this program.
     xtask: PathBuf,
-    /// What compiles the workspace's own crates in place of rustc, if not rustc.
+    /// The program that compiles the workspace's own crates. `None` for rustc.
     compiler: Option<PathBuf>,
-    /// Where commands print, if not where this program does.
+    /// The file to which commands print. `None` for the output of this program.
     log: Option<PathBuf>,
 }
 
 impl Workspace {
-    /// Cargo put this program into `<artifacts>/debug`, which answers for every way of configuring it.
+    /// Finds the workspace. Cargo has put this program into `<artifacts>/debug`, however the target folder is
+    /// configured.
     pub(crate) fn locate() -> Result<Self> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"))
             .ancestors()
@@ -52,13 +53,13 @@ impl Workspace {
         })
     }
 
-    /// Compiles the workspace's own crates with this program from now on. Cargo keeps what both compilers make apart;
-    /// dependencies are the same for both.
+    /// Sets the program that compiles the workspace's own crates. Cargo keeps the results of both compilers
+    /// apart and shares dependencies between them.
     pub(crate) fn compile_with(&mut self, compiler: PathBuf) {
         self.compiler = Some(compiler);
     }
 
-    /// The same workspace, whose commands print into a new file.
+    /// Returns this workspace with commands that print to a new file.
     pub(crate) fn printing_to(&self, log: &Path) -> Result<Self> {
         File::create(log).with_context(|| format!("failed to create {}", log.display()))?;
         Ok(Self {
@@ -67,18 +68,18 @@ impl Workspace {
         })
     }
 
-    /// This program, as it was found at the start: cargo may have replaced it since, and then the system's answer is the
-    /// name of a file that is no more.
+    /// The path of this program when it started. Cargo may have replaced the file since, and the system would
+    /// then report the path of a deleted file.
     pub(crate) fn xtask(&self) -> &Path {
         &self.xtask
     }
 
-    /// Where cargo puts profiles.
+    /// The folder of cargo's profiles.
     pub(crate) fn artifacts(&self) -> &Path {
         &self.artifacts
     }
 
-    /// Where container images go.
+    /// The folder for container images.
     pub(crate) fn images(&self) -> Result<PathBuf> {
         let folder = self.artifacts.join("images");
         fs::create_dir_all(&folder).with_context(|| format!("failed to create {}", folder.display()))?;
@@ -92,12 +93,13 @@ impl Workspace {
         Ok(folder)
     }
 
-    /// A built program.
+    /// The path of a built program.
     pub(crate) fn program(&self, profile: Profile, name: &str) -> PathBuf {
         self.artifacts.join(profile.folder()).join(name)
     }
 
-    /// `program`, started in the root with nothing on stdin, so that no step can wait for an answer.
+    /// A command that starts `program` in the root of the workspace, with nothing on stdin, so that no step
+    /// can wait for an answer.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command.current_dir(&self.root).stdin(Stdio::null());
@@ -106,7 +108,7 @@ impl Workspace {
             command.env_remove(name);
         }
         if let Some(log) = &self.log {
-            // Better in between the rest than nowhere.
+            // If the log cannot be opened, the output goes to this program's output.
             let output = || {
                 File::options()
                     .append(true)
@@ -118,7 +120,7 @@ impl Workspace {
         command
     }
 
-    /// The cargo that started us.
+    /// A command of the cargo that started xtask.
     pub(crate) fn cargo<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Command {
         let mut command = self.command(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         if let Some(compiler) = &self.compiler {
@@ -128,14 +130,14 @@ impl Workspace {
         command
     }
 
-    /// Builds programs of any member. `--workspace` only selects whose features count: with `--package`, a
-    /// shared dependency would be built again whenever another set of packages is asked for. For development, what tests ask
-    /// of dependencies counts, too, as it does in `cargo build --all-targets`; any test selects that.
+    /// Builds programs of any member. `--workspace` only selects the features: with `--package`, a shared
+    /// dependency would be built again for every other selection of packages. In the dev profile the test
+    /// target makes the features of tests count, as in `cargo build --all-targets`.
     pub(crate) fn build(&self, profile: Profile, programs: &[&str]) -> Result<()> {
         self.build_with(profile, programs, &[])
     }
 
-    /// Builds programs with options of `cargo build`.
+    /// Builds programs, with further options of `cargo build`.
     pub(crate) fn build_with(&self, profile: Profile, programs: &[&str], options: &[&str]) -> Result<()> {
         let mut cargo = self.cargo(["build", "--workspace", "--profile", profile.name()]);
         cargo.args(programs.iter().flat_map(|program| ["--bin", program]));
@@ -153,7 +155,7 @@ pub(crate) enum Profile {
 }
 
 impl Profile {
-    /// In Cargo.toml.
+    /// The name of the profile in Cargo.toml.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Dev => "dev",
@@ -161,7 +163,7 @@ impl Profile {
         }
     }
 
-    /// Where cargo puts its programs, below the target folder.
+    /// The folder of the profile's programs, below the target folder.
     pub(crate) fn folder(self) -> &'static str {
         match self {
             Self::Dev => "debug",
@@ -170,8 +172,9 @@ impl Profile {
     }
 }
 
-/// What `cargo run` says about *this* package. Build scripts that watch these would run again, and with
-/// them everything above them, each time a command comes from xtask and not from the shell.
+/// Variables with which `cargo run` describes xtask's own package. Build scripts that watch these variables
+/// would run again, and their dependents with them, whenever a command alternates between xtask and the
+/// shell.
 fn variables_of_this_package(names: impl IntoIterator<Item = String>) -> impl Iterator<Item = String> {
     names.into_iter().filter(|name| {
         name.starts_with("CARGO_PKG_") || matches!(&name[..], "CARGO_MANIFEST_DIR" | "CARGO_MANIFEST_PATH")
@@ -189,12 +192,12 @@ pub(crate) fn succeed(command: &mut Command) -> Result<()> {
 
 fn must_succeed(command: &Command, status: ExitStatus) -> Result<()> {
     if !status.success() {
-        bail!("`{}` failed ({status}); what it printed is above", line(command));
+        bail!("`{}` failed ({status}); its output is above", line(command));
     }
     Ok(())
 }
 
-/// What a command printed, which must have succeeded.
+/// Returns what a command printed. Fails if the command fails.
 pub(crate) fn said(command: &mut Command) -> Result<String> {
     let output = command
         .stdout(Stdio::piped())
@@ -203,17 +206,17 @@ pub(crate) fn said(command: &mut Command) -> Result<String> {
         .map_err(|error| not_started(command, error))?;
     if !output.status.success() {
         bail!(
-            "`{}` failed ({}); what it printed is above",
+            "`{}` failed ({}); its output is above",
             line(command),
             output.status
         );
     }
     let text = String::from_utf8(output.stdout)
-        .with_context(|| format!("`{}` printed something else than text", line(command)))?;
+        .with_context(|| format!("`{}` printed something that is not text", line(command)))?;
     Ok(text.trim().to_owned())
 }
 
-/// Whether it runs and succeeds; its output is nobody's business.
+/// Whether the command runs and succeeds. Its output is discarded.
 pub(crate) fn works(command: &mut Command) -> bool {
     command
         .stdout(Stdio::null())
@@ -222,7 +225,7 @@ pub(crate) fn works(command: &mut Command) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// Becomes `command`: its exit code, its signals and its terminal are then its own. Returns only to fail.
+/// Replaces this process by `command`, with its exit code, signals and terminal. Returns only if that fails.
 pub(crate) fn become_program(command: &mut Command) -> anyhow::Error {
     let error = command.exec();
     not_started(command, error)
@@ -244,7 +247,7 @@ pub(crate) fn line(command: &Command) -> String {
     words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
 }
 
-/// The effective user, as the kernel shows it: our own `/proc` entry belongs to it.
+/// Whether the effective user is root. The kernel gives our `/proc` entry to the effective user.
 pub(crate) fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
 }

@@ -1,4 +1,4 @@
-//! A list of checks that all run, each announced and timed, and the summary of them.
+//! A list of checks that all run, each announced and timed, and their summary.
 
 use std::{
     fmt::Write,
@@ -52,7 +52,7 @@ impl From<Error> for Outcome {
     }
 }
 
-/// Passes when the command exits with 0; otherwise the reason names it and what to do.
+/// Passes if the command exits with 0. Otherwise the reason names the command and the next step.
 pub(crate) fn check(command: &mut Command, advice: &str) -> Result<Outcome> {
     let status = shell::status(command)?;
     Ok(match status.success() {
@@ -61,7 +61,8 @@ pub(crate) fn check(command: &mut Command, advice: &str) -> Result<Outcome> {
     })
 }
 
-/// Runs two checks at the same time. What `there` prints goes to a file, and is shown when both have ended.
+/// Runs two checks at the same time. The output of `there` goes to a file, which is printed when both checks
+/// have ended.
 ///
 /// # Errors
 ///
@@ -101,14 +102,15 @@ struct Step {
 /// Processor time.
 #[derive(Clone, Copy, Default)]
 struct Cpu {
-    /// Of processes that this one has waited for, and of those that they waited for: daemons of a lab are not among them.
+    /// Time of processes that this process has waited for, and of their children. Daemons of a lab are not
+    /// included.
     own: Duration,
-    /// Of the whole machine, busy.
+    /// Busy time of the whole machine.
     machine: Duration,
 }
 
 impl Cpu {
-    /// What was used until now; nothing, where /proc does not tell.
+    /// The time used until now. Zero if /proc does not provide it.
     fn now() -> Self {
         Self::read().unwrap_or_default()
     }
@@ -138,7 +140,8 @@ fn ticks_of_children(stat: &str) -> Option<u64> {
     Some(children.next()?? + children.next()??)
 }
 
-/// All of proc_stat(5)'s first line but `idle`, `iowait`, and what guests have used, which `user` and `nice` include.
+/// The sum of proc_stat(5)'s first line without `idle`, `iowait` and the time of guests, which `user` and
+/// `nice` include.
 fn busy_ticks(stat: &str) -> Option<u64> {
     let fields = stat.lines().next()?.strip_prefix("cpu")?.split_whitespace();
     let ticks: Vec<u64> = fields.map(|field| field.parse().ok()).collect::<Option<_>>()?;
@@ -154,7 +157,7 @@ fn busy_ticks(stat: &str) -> Option<u64> {
 pub(crate) struct Steps(Vec<Step>);
 
 impl Steps {
-    /// Runs one step and says whether it passed. An error is a failure of this step, not of the rest.
+    /// Runs one step and returns whether it passed. An error fails this step only.
     pub(crate) fn run(&mut self, name: &'static str, step: impl FnOnce() -> Result<Outcome>) -> bool {
         println!("\n==> {name}");
         let (start, cpu) = (Instant::now(), Cpu::now());
@@ -176,7 +179,8 @@ impl Steps {
         self.run(name, || Ok(Outcome::Skipped(reason)));
     }
 
-    /// One line for each step. `CPU` is of the step's own processes, as far as it waited for them; `machine` is of all.
+    /// One line for each step. `CPU` is the time of the step's own processes that it waited for, `machine`
+    /// the time of all processes.
     pub(crate) fn table(&self) -> String {
         let width = self.0.iter().map(|step| step.name.len()).max().unwrap_or(0);
         let head = format!(
@@ -184,7 +188,7 @@ impl Steps {
             "", "", "time", "CPU", "machine"
         );
         self.0.iter().fold(head, |mut table, step| {
-            // A reason may have several lines (a diff); they stay in their column.
+            // A reason can have several lines, such as a diff. They stay in their column.
             let indented = format!("\n{:1$}", "", width + 47);
             let reason = step.outcome.reason().trim_end().replace('\n', &indented);
             let row = format!(
@@ -200,7 +204,7 @@ impl Steps {
         })
     }
 
-    /// The line that CI reads.
+    /// The last line, which CI reads.
     pub(crate) fn counts(&self) -> String {
         let count = |label| self.0.iter().filter(|step| step.outcome.label() == label).count();
         format!(

@@ -1,8 +1,9 @@
-//! `cargo xtask test`: every check there is, in one run.
+//! `cargo xtask test`: all checks in one run.
 //!
-//! Cargo compiles each crate once: the build lints and documents, too ([`compiler`]), and everything after it selects the
-//! whole workspace in the profile of the build. So nothing here sets `RUSTFLAGS` or builds in release. Programs that do not
-//! come from this workspace ([`crate::tools`]) are built beside it. Tests begin when both are done, since many of them measure.
+//! Cargo compiles each crate once: the build also lints and documents ([`compiler`]), and all later steps
+//! select the whole workspace in the profile of the build. So no step sets `RUSTFLAGS` or builds in release
+//! mode. Programs from outside of the workspace ([`crate::tools`]) are built at the same time. Tests start
+//! when both builds are done, because many tests measure time.
 
 use std::{
     collections::BTreeSet,
@@ -21,13 +22,14 @@ use crate::{
     workflows,
 };
 
-/// Tests that cannot run here append `name: reason` to the file this variable names.
+/// The variable that names the file to which skipped tests append `name: reason`.
 const SKIP_LOG: &str = "PERFRUN_SKIP_LOG";
 
-/// Seconds; where nothing answers, fetching has no limit of its own.
+/// The time limit in seconds for fetching the advisory database. Without network access the fetch has no
+/// limit.
 const FETCH_LIMIT: &str = "60";
 
-/// The test that takes the longest. It boots a kernel that waits most of the time.
+/// The test that takes the longest. It boots a kernel and mostly waits.
 const SLOW_KERNEL: &str = "netem_impairs_links_of_a_kernel_that_has_it";
 
 const BUILD_FAILED: &str = "the build failed";
@@ -39,7 +41,7 @@ pub(crate) fn run(mut workspace: Workspace) -> Result<ExitCode> {
     workspace.compile_with(compiler::install(&workspace)?);
     let workspace = &workspace;
 
-    // Emptied at once, so that whatever is in it at the end is of this run.
+    // Emptied now, so that everything in the log at the end is of this run.
     let skip_log = workspace.scratch()?.join("skipped-tests");
     File::create(&skip_log).with_context(|| format!("failed to empty {}", skip_log.display()))?;
 
@@ -50,7 +52,8 @@ pub(crate) fn run(mut workspace: Workspace) -> Result<ExitCode> {
             "run `cargo fmt --all`",
         )
     });
-    // All that the tests start, above all perfrun-node beside perfrun, and the generator for the next step.
+    // Builds everything that the tests start, above all perfrun-node beside perfrun, and the generator for
+    // the next step.
     let built = steps.run("build, clippy, rustdoc", || {
         let mut build = workspace.cargo(["build", "--workspace", "--all-targets"]);
         step::check(&mut build, "fix the errors and warnings listed above")
@@ -72,7 +75,8 @@ pub(crate) fn run(mut workspace: Workspace) -> Result<ExitCode> {
                     "the failures are listed above; repeat one with `cargo test NAME`",
                 )
             };
-            // Those of the cluster have a step of their own. Where that is skipped each says so here, by its name.
+            // The cluster tests have their own step. If that step is skipped, each cluster test reports here
+            // by name that it was skipped.
             let excluded: &[&str] = match e2e::obstacle() {
                 None => &["--exclude", "perfrun-e2e"],
                 Some(_) => &[],
@@ -126,7 +130,7 @@ pub(crate) fn run(mut workspace: Workspace) -> Result<ExitCode> {
     Ok(steps.exit_code())
 }
 
-/// The list of tests that said they could not run, for the summary.
+/// The list of skipped tests for the summary.
 fn skipped_tests(log: &str, is_root: bool) -> String {
     let tests: BTreeSet<_> = log
         .lines()
@@ -147,7 +151,7 @@ fn skipped_tests(log: &str, is_root: bool) -> String {
     }
 }
 
-/// A step of its own, because it judges by a database that is not always within reach.
+/// Checks advisories. This is a separate step because its database is not always available.
 fn advisories(workspace: &Workspace, deny: &Path) -> Result<Outcome> {
     let log = workspace.scratch()?.join("advisories.log");
     let output = File::create(&log).with_context(|| format!("failed to create {}", log.display()))?;
@@ -174,7 +178,7 @@ fn advisories(workspace: &Workspace, deny: &Path) -> Result<Outcome> {
     )
 }
 
-/// The innermost cause is the last line of an error chain.
+/// The last line of an error chain, which is its innermost cause.
 fn last_cause(log: &str) -> Option<&str> {
     log.lines().map(str::trim).rfind(|line| !line.is_empty())
 }

@@ -1,7 +1,8 @@
-//! `cargo xtask tools`: packages and programs that checks need, and that do not come from this workspace.
+//! `cargo xtask tools`: installs packages and builds programs that checks need and that are not part of this
+//! workspace.
 //!
-//! Each is built at most once for a user. `cargo xtask test` starts this command beside the build of the workspace, with what
-//! the compiler leaves of the processors.
+//! Each program is built once for each user. `cargo xtask test` starts this command beside the build of the
+//! workspace, at a lower priority than the compiler.
 
 use std::{
     fs::{self, File},
@@ -17,10 +18,11 @@ use crate::{
     step::Outcome,
 };
 
-/// Below everything that somebody waits for.
+/// A priority below that of everything a person waits for.
 const NICE: [&str; 3] = ["nice", "-n", "19"];
 
-/// The command. What is missing does not keep it from the rest: whatever needs it says so when it is looked for.
+/// The command. A tool that cannot be installed does not stop the others: the check that needs the tool
+/// reports it.
 pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
     let mut all: Vec<(&str, Result<()>)> = vec![
         ("some tests will be skipped", install::test(workspace)),
@@ -58,7 +60,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
     Ok(code)
 }
 
-/// What the end-to-end tests need.
+/// Installs what the end-to-end tests need.
 fn cluster(workspace: &Workspace) -> Result<()> {
     install::lab(workspace)?;
     image::install_builder(workspace)?;
@@ -67,14 +69,13 @@ fn cluster(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// The command while it runs beside something else.
+/// `cargo xtask tools` while it runs beside another step.
 pub(crate) struct Tools {
     command: Child,
     log: PathBuf,
 }
 
 impl Tools {
-    /// Starts the command.
     pub(crate) fn start(workspace: &Workspace) -> Result<Self> {
         let log = workspace.scratch()?.join("tools.log");
         let output = File::create(&log).with_context(|| format!("failed to create {}", log.display()))?;
@@ -95,7 +96,8 @@ impl Tools {
         Ok(Self { command, log })
     }
 
-    /// Waits for its end and shows what was installed and what is missing. The log has the rest.
+    /// Waits for the command and prints which tools were installed and which are missing. The log has the
+    /// details.
     pub(crate) fn wait(mut self) -> Result<Outcome> {
         let status = self.command.wait().context("failed to wait for the tools")?;
         let log = fs::read_to_string(&self.log)

@@ -1,4 +1,5 @@
-//! The workflows in .github: actionlint checks that they work, zizmor that they give nothing away. Neither uses the network.
+//! The workflows in .github: actionlint checks that they work, zizmor that they give nothing away. Neither
+//! uses the network.
 
 use anyhow::Result;
 

@@ -1,8 +1,8 @@
-//! Writes the files that are made from the types: `perfrun-generate FOLDER`.
+//! Writes the files generated from the types: `perfrun-generate FOLDER`.
 
 use std::{env, fs, path::Path, process::ExitCode};
 
-#[expect(clippy::print_stderr, reason = "where a command line tool says why it failed")]
+#[expect(clippy::print_stderr, reason = "a command-line tool reports why it failed")]
 fn main() -> ExitCode {
     let Some(root) = env::args_os().nth(1) else {
         eprintln!("usage: perfrun-generate FOLDER");

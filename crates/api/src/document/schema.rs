@@ -1,14 +1,13 @@
-//! A document against the schema of a CRD: what an API server does before it looks at rules.
+//! Checks a document against the schema of a CRD, as the API server does before it evaluates rules.
 
 use serde_json::{Map, Value};
 
 use super::Problem;
 
-/// Names less alike than this are not worth asking about (Jaro-Winkler similarity).
+/// The least similarity (Jaro-Winkler) of a field that is suggested for an unknown one.
 const ALIKE: f64 = 0.8;
 
-/// Makes a document complete as the API server does: `null` is the same as left out, and what is left out has its
-/// default.
+/// Fills in defaults as the API server does: for fields that are missing or `null`.
 pub fn complete(schema: &Value, value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -31,7 +30,7 @@ pub fn complete(schema: &Value, value: &mut Value) {
     }
 }
 
-/// Where a document does not fit the schema.
+/// The places where a document does not fit the schema.
 pub fn misfits(schema: &Value, value: &Value) -> Vec<Problem> {
     let mut misfits = Misfits(vec![]);
     let rest = ["apiVersion", "kind", "metadata"];
@@ -150,7 +149,7 @@ impl Misfits {
     }
 }
 
-/// What a schema allows to be.
+/// The kind of value that a schema allows.
 #[derive(strum::Display)]
 enum Expected {
     #[strum(serialize = "an object")]
@@ -219,7 +218,7 @@ fn properties(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
     schema["properties"].as_object().into_iter().flat_map(Map::iter)
 }
 
-/// The schema of a field, be it a property or the entry of a map.
+/// The schema of a field: a property, or an entry of a map.
 fn property<'a>(schema: &'a Value, name: &str) -> Option<&'a Value> {
     schema["properties"]
         .get(name)
@@ -237,8 +236,8 @@ fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
         .filter(|(likeness, _)| *likeness >= ALIKE)
         .max_by(|(a, _), (b, _)| a.total_cmp(b));
     match nearest {
-        Some((_, nearest)) => format!("there is no such field; did you mean {nearest}?"),
-        None => "there is no such field".to_owned(),
+        Some((_, nearest)) => format!("unknown field; did you mean {nearest}?"),
+        None => "unknown field".to_owned(),
     }
 }
 

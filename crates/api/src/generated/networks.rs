@@ -1,25 +1,29 @@
 //! The page of presets.
 
-use crate::network::{NONE, PRESETS};
+use perfrun_contract::network::NONE;
 
-/// Presets with their figures.
+use crate::network::PRESETS;
+
+/// All presets with their figures.
 pub fn page() -> String {
     let mut page = format!(
         "# Networks\n\n\
-         Made from the types by `cargo xtask crds`.\n\n\
-         Names that `spec.matrix.networks` knows by itself; others are described in `spec.networks`\n\
-         ([reference](perfrun.md)). Figures are those of one direction: a delay of 25ms each way makes a round trip 50 ms\n\
-         longer. Words are those of tc-netem(8); `burst 0.1%,20%,100%,0%` is a link that turns bad after one of a thousand\n\
-         packets on average, stays so for five, and loses all of them. Where there is a rate, packets keep their order, as in\n\
-         netem: each waits for the latest before it, so that jitter makes a busy link slower than its delay alone.\n\n\
-         | name | like | to servers and clients |\n|---|---|---|\n\
-         | `{NONE}` | links as they are | none |\n"
+         Generated from the types by `cargo xtask crds`.\n\n\
+         Presets for `spec.matrix.networks`. Describe other networks in `spec.networks`\n\
+         ([reference](perfrun.md)).\n\n\
+         Figures are those of one direction: a delay of 25ms each way makes a round trip 50 ms longer. The\n\
+         terms are those of tc-netem(8). `burst 0.1%,20%,100%,0%` is a link that turns bad after a thousand\n\
+         packets on average, remains bad for five packets, and loses all of these. With a rate, packets keep\n\
+         their order, as in netem: each waits for the latest packet before it, so that jitter makes a busy\n\
+         link slower than its delay alone.\n\n\
+         | name | resembles | to servers and clients |\n|---|---|---|\n\
+         | `{NONE}` | unchanged links | none |\n"
     );
     for preset in PRESETS {
         let figures = preset
             .network()
             .conditions()
-            .map_or_else(|bad| bad.to_string(), |all| all.to_string());
+            .map_or_else(|error| error.to_string(), |conditions| conditions.to_string());
         page += &format!("| `{}` | {} | {figures} |\n", preset.name, preset.description);
     }
     page

@@ -1,19 +1,17 @@
-//! The page of what each pair of stacks can do.
+//! The page of the workloads that each pair of stacks supports.
 
-use strum::IntoEnumIterator;
-
-use crate::{
+use perfrun_contract::{
+    limits::STREAMS_MAX,
     matrix::{Identity, Negotiation, Protocol, Stack, Transport},
-    plan::{Amount, Echo, Parameters, unsupported},
+    parameters::{Amount, Echo, Parameters},
     quantity::ByteSize,
+    support::unsupported,
     workload::{Direction, OpenMode, RelayLimits, RelayPath, Timing},
 };
+use strum::IntoEnumIterator;
 
 /// A way to use a workload: its name, and its parameters for a number of streams.
 type Use = (&'static str, fn(u32) -> Parameters);
-
-/// The most streams that documents can ask for.
-const MOST_STREAMS: u32 = 4096;
 
 const USES: [Use; 14] = [
     ("`bandwidth`, perf", |streams| {
@@ -76,7 +74,7 @@ fn echo(connections: u32, streams_per_connection: u32, identity: Identity) -> Pa
     })
 }
 
-/// Every pair on every transport, and the reasons for what it cannot do.
+/// Every pair on every transport, with the reasons for what is unsupported.
 pub fn page() -> String {
     let mut reasons = vec![];
     let mut rows = String::new();
@@ -99,29 +97,29 @@ pub fn page() -> String {
         .map(|(number, reason)| format!("{number}. {reason}\n"))
         .collect();
     format!(
-        "# What each pair of stacks can do\n\n\
-         Made from the planner's own table by `cargo xtask crds`.\n\n\
-         Pairs are client → server. *yes* is measured as the document asks for it; *up to 100* is a number of streams that are\n\
-         open on one connection, beyond which a cell is skipped; *–* is always skipped. Numbers name the reasons below, which\n\
-         `perfrun plan` and reports give, too. `raw` is the baseline: of `tcp-tls` and `ws` it is raw on `tcp`, of\n\
-         `webrtc-direct` raw on `quic-v1`; `memory` has none.\n\n\
+        "# What each pair of stacks supports\n\n\
+         Generated from the planner's table by `cargo xtask crds`.\n\n\
+         Pairs are client → server. *yes*: measured as requested. *up to 100*: the number of open streams on\n\
+         one connection above which a cell is skipped. *–*: always skipped. Numbers refer to the reasons\n\
+         below, which `perfrun plan` and reports also give. `raw` is the baseline. The baseline of `tcp-tls`\n\
+         and `ws` is raw on `tcp`, that of `webrtc-direct` is raw on `quic-v1`. `memory` has no baseline.\n\n\
          | transport | pair | {names} |\n|---|---|{rule}\n{rows}\n\
          ## Reasons\n\n{notes}"
     )
 }
 
-/// All that speak to each other somewhere.
+/// The pairs that have a transport in common.
 fn pairs() -> Vec<(Stack, Stack)> {
     let all = Stack::iter().flat_map(|client| Stack::iter().map(move |server| (client, server)));
     all.filter(|(client, server)| (*client == Stack::Raw) == (*server == Stack::Raw))
         .collect()
 }
 
-/// What holds for one stream and, if that is possible, up to how many.
+/// Whether one stream is possible, and if so, how many are.
 fn answer(reasons: &mut Vec<String>, unsupported: impl Fn(u32) -> Option<String>) -> String {
     let mut note = |reason: String| {
-        let known = reasons.iter().position(|known| *known == reason);
-        1 + known.unwrap_or_else(|| {
+        let position = reasons.iter().position(|noted| *noted == reason);
+        1 + position.unwrap_or_else(|| {
             reasons.push(reason);
             reasons.len() - 1
         })
@@ -129,7 +127,7 @@ fn answer(reasons: &mut Vec<String>, unsupported: impl Fn(u32) -> Option<String>
     if let Some(reason) = unsupported(1) {
         return format!("– ({})", note(reason));
     }
-    let first_refused = (2..=MOST_STREAMS).find_map(|streams| Some((streams, unsupported(streams)?)));
+    let first_refused = (2..=STREAMS_MAX).find_map(|streams| Some((streams, unsupported(streams)?)));
     match first_refused {
         Some((streams, reason)) => format!("up to {} ({})", streams - 1, note(reason)),
         None => "yes".to_owned(),

@@ -1,23 +1,23 @@
-//! Networks that need not be written down. Their figures are typical of what they are named after, round, and never
-//! change: a new figure gets a new name.
+//! Networks that every document can use by name. Their figures are round, typical of what they are named
+//! after, and never change: a new figure gets a new name.
 
-use kube::core::Rule;
+use perfrun_contract::network::NONE;
 
-use super::{Bursts, Heading, NONE, Network, Way};
+use super::{Bursts, Heading, Network, Way};
 
-/// A network that every document can name.
+/// A network that every document can use by name.
 #[derive(Clone, Copy, Debug)]
 pub struct Preset {
-    /// Its name.
+    /// Name of the preset.
     pub name: &'static str,
-    /// What it is like, in a few words.
+    /// What the network resembles, in a few words.
     pub description: &'static str,
-    /// The same as a document would say it, as YAML of an entry of `spec.networks` without its name.
+    /// The network without its name.
     figures: fn() -> Network,
 }
 
 impl Preset {
-    /// What a document would say.
+    /// The preset as an entry of `spec.networks`.
     pub fn network(&self) -> Network {
         Network {
             relay: None,
@@ -27,7 +27,7 @@ impl Preset {
     }
 }
 
-/// All presets but [`NONE`], from near to far.
+/// All presets except [`NONE`], from near to far.
 pub const PRESETS: &[Preset] = &[
     Preset {
         name: "lan",
@@ -69,7 +69,8 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "transatlantic",
-        description: "data centres in Europe and on the east coast of North America: 90 ms of round trip, hardly any loss",
+        description: "data centres in Europe and on the east coast of North America: 90 ms of round trip, \
+                      hardly any loss",
         figures: || {
             both(Way {
                 loss: percent("0.01%"),
@@ -80,7 +81,8 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "transpacific",
-        description: "data centres in Asia and on the west coast of North America: 150 ms of round trip, little loss",
+        description: "data centres in Asia and on the west coast of North America: 150 ms of round trip, \
+                      little loss",
         figures: || {
             both(Way {
                 loss: percent("0.05%"),
@@ -109,7 +111,8 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "mobile4g",
-        description: "a phone on 4G: 60 ms of round trip with jitter, losses in bursts, 40 Mbit/s down and 10 Mbit/s up",
+        description: "a phone on 4G: 60 ms of round trip with jitter, losses in bursts, 40 Mbit/s down \
+                      and 10 Mbit/s up",
         figures: || Network {
             to_server: Some(Way {
                 rate: rate("10Mbit"),
@@ -129,7 +132,8 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "mobile3g",
-        description: "a phone on 3G: 200 ms of round trip with jitter, losses in bursts, 4 Mbit/s down and 1 Mbit/s up",
+        description: "a phone on 3G: 200 ms of round trip with jitter, losses in bursts, 4 Mbit/s down \
+                      and 1 Mbit/s up",
         figures: || Network {
             to_server: Some(Way {
                 rate: rate("1Mbit"),
@@ -149,7 +153,8 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "leo",
-        description: "satellites in low orbit: 40 ms of round trip with jitter, losses in bursts, 100 Mbit/s down and 15 Mbit/s up",
+        description: "satellites in low orbit: 40 ms of round trip with jitter, losses in bursts, \
+                      100 Mbit/s down and 15 Mbit/s up",
         figures: || Network {
             to_server: Some(Way {
                 rate: rate("15Mbit"),
@@ -169,7 +174,8 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "satellite",
-        description: "a satellite in geostationary orbit: 600 ms of round trip, 50 Mbit/s down and 5 Mbit/s up",
+        description: "a satellite in geostationary orbit: 600 ms of round trip, 50 Mbit/s down and \
+                      5 Mbit/s up",
         figures: || Network {
             to_server: Some(Way {
                 rate: rate("5Mbit"),
@@ -189,7 +195,7 @@ pub const PRESETS: &[Preset] = &[
     },
 ];
 
-/// The preset of this name, [`NONE`] included.
+/// The preset of this name, including [`NONE`].
 pub fn preset(name: &str) -> Option<Network> {
     if name == NONE {
         return Some(Network {
@@ -203,44 +209,10 @@ pub fn preset(name: &str) -> Option<Network> {
         .map(Preset::network)
 }
 
-/// Names of presets, quoted as a CEL list.
-fn names() -> String {
-    let names = PRESETS.iter().map(|preset| preset.name);
-    let quoted: Vec<_> = [NONE]
-        .into_iter()
-        .chain(names)
-        .map(|name| format!("'{name}'"))
-        .collect();
-    format!("[{}]", quoted.join(", "))
-}
-
-/// The name of a network that the document itself describes.
-pub(super) fn own_name() -> Rule {
-    let expression = format!(
-        "self.matches('^[a-z0-9]([-a-z0-9]{{0,38}}[a-z0-9])?$') && !(self in {})",
-        names()
-    );
-    Rule::new(expression).message(
-        "must be 1 to 40 lower-case letters, digits and '-', begin and end with a letter or digit, and not be the \
-         name of a preset",
-    )
-}
-
-/// Of the whole spec: networks of the matrix must be known.
-pub(crate) fn known() -> Rule {
-    let names = names();
-    let expression = format!(
-        "(self.matrix.networks + self.matrix.include.filter(c, has(c.network)).map(c, c.network) \
-         + self.matrix.exclude.filter(c, has(c.network)).map(c, c.network))\
-         .all(n, n in {names} || (has(self.networks) && self.networks.exists(s, s.name == n)))"
-    );
-    let message = format!(
-        "must name only presets ({}) or networks listed in spec.networks",
-        names.replace(['[', ']', '\''], "")
-    );
-    Rule::new(expression)
-        .message(message.as_str())
-        .field_path(".matrix")
+/// Names of all presets, [`NONE`] first.
+pub(crate) fn names() -> Vec<&'static str> {
+    let impaired = PRESETS.iter().map(|preset| preset.name);
+    [NONE].into_iter().chain(impaired).collect()
 }
 
 fn both(way: Way) -> Network {
@@ -273,11 +245,11 @@ fn milliseconds(milliseconds: u64) -> Option<kube::core::Duration> {
     Some(std::time::Duration::from_millis(milliseconds).into())
 }
 
-fn percent(text: &str) -> Option<crate::quantity::Percent> {
+fn percent(text: &str) -> Option<perfrun_contract::quantity::Percent> {
     text.parse().ok()
 }
 
-fn rate(text: &str) -> Option<crate::quantity::BitRate> {
+fn rate(text: &str) -> Option<perfrun_contract::quantity::BitRate> {
     text.parse().ok()
 }
 

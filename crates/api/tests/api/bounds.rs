@@ -1,8 +1,8 @@
-//! How much a document may ask for, one below and one above.
+//! Bounds of plans: one document at each bound, and one above it.
 
 use perfrun_api::{
     document,
-    plan::{self, CELLS_MAX, Error, MEASUREMENTS_MAX, NODES_MAX, TRIALS_MAX},
+    planning::{self, CELLS_MAX, Error, MEASUREMENTS_MAX, NODES_MAX, TRIALS_MAX},
 };
 
 use crate::fixtures::spec;
@@ -17,15 +17,15 @@ fn variants() -> (String, String) {
     (stacks.join(", "), names.join(", "))
 }
 
-/// What a document with these parameters is refused for.
+/// The error with which a document is refused; `None` if it has a plan.
 fn refusal(document: &str) -> Option<Error> {
-    plan::plan(&spec(document)).err()
+    planning::plan(&spec(document)).err()
 }
 
 #[test]
 fn cells() {
     let (stacks, names) = variants();
-    // Sixteen pairs with sixteen, on sixteen networks.
+    // Sixteen clients by sixteen servers, on sixteen networks.
     let networks: Vec<String> = (1..16)
         .map(|delay| format!("{{name: n{delay}, delay: {delay}ms}}"))
         .collect();
@@ -40,8 +40,11 @@ fn cells() {
                 .join(", "),
         )
     };
-    assert_eq!(plan::cells(&spec(&document(""))).unwrap().len() as u64, CELLS_MAX);
-    // A cell that the cross product has already is not counted twice.
+    assert_eq!(
+        planning::cells(&spec(&document(""))).unwrap().len() as u64,
+        CELLS_MAX
+    );
+    // A cell that the cross product already has is not counted twice.
     let known = "{client: v0, server: v1, transport: tcp, network: n1}";
     assert_eq!(refusal(&document(known)), None);
     let another = "{client: v0, server: v1, transport: quic-v1, network: n1}";
@@ -49,14 +52,14 @@ fn cells() {
     assert_eq!(refused, Error::TooManyCells(CELLS_MAX + 1));
     assert_eq!(
         refused.to_string(),
-        "too much to run: 4097 cells with the raw baseline and those to skip, but a run has at most 4096: shorten the lists of \
-         matrix or workload"
+        "too many cells: 4097, with the raw baseline and skipped cells, but at most 4096 are allowed; \
+         shorten the lists of matrix or workload"
     );
 }
 
 #[test]
 fn cells_of_the_baseline() {
-    // On each network one over TCP and one over QUIC, beside the two pairs over three transports.
+    // On each network: one baseline over TCP, one over QUIC, and two pairs over three transports.
     let document = |sizes: usize, clients: &str| {
         let sizes: Vec<String> = (1..=sizes).map(|size| size.to_string()).collect();
         let streams: Vec<String> = (1..=16).map(|streams| streams.to_string()).collect();
@@ -73,7 +76,7 @@ fn cells_of_the_baseline() {
         refusal(&document(33, "libp2p")),
         Some(Error::TooManyCells(loads(33) * (6 + 2)))
     );
-    // The matrix names the baseline itself: it is not counted twice.
+    // The matrix names the baseline, too, which is not counted twice.
     assert_eq!(
         refusal(&document(64, "raw")),
         Some(Error::TooManyCells(loads(64) * 6))
@@ -89,14 +92,14 @@ fn nodes() {
              matrix: {{clients: [{names}], servers: [{names}], rawBaseline: false}}"
         )
     };
-    let plan = plan::plan(&spec(&document(16))).unwrap();
+    let plan = planning::plan(&spec(&document(16))).unwrap();
     assert_eq!(plan.nodes.len() as u64, NODES_MAX);
     let refused = refusal(&document(17)).unwrap();
     assert_eq!(refused, Error::TooManyNodes(NODES_MAX + 16));
     assert_eq!(
         refused.to_string(),
-        "too much to run: 528 nodes, but a run has at most 512: lower topology.clients or topology.servers, or name fewer \
-         variants in matrix"
+        "too many nodes: 528, but at most 512 are allowed; lower topology.clients or topology.servers, or \
+         name fewer variants in matrix"
     );
 }
 
@@ -108,7 +111,7 @@ fn a_server_in_memory_is_no_node() {
          topology: {{clients: 32, servers: 100}}"
     );
     assert_eq!(
-        plan::plan(&spec(&document)).unwrap().nodes.len() as u64,
+        planning::plan(&spec(&document)).unwrap().nodes.len() as u64,
         NODES_MAX
     );
 }
@@ -123,14 +126,14 @@ fn trials() {
             counts.join(", ")
         )
     };
-    let plan = plan::plan(&spec(&document(0))).unwrap();
+    let plan = planning::plan(&spec(&document(0))).unwrap();
     assert_eq!(plan.trials.len() as u64, TRIALS_MAX);
     let refused = refusal(&document(1)).unwrap();
     assert_eq!(refused, Error::TooManyTrials(TRIALS_MAX + 100));
     assert_eq!(
         refused.to_string(),
-        "too much to run: 100100 trials, but a run has at most 100000: lower iterations, or shorten the lists of matrix or \
-         workload"
+        "too many trials: 100100, but at most 100000 are allowed; lower iterations, or shorten the lists of \
+         matrix or workload"
     );
 }
 
@@ -147,15 +150,15 @@ fn measurements() {
     assert_eq!(refused, Error::TooManyMeasurements(MEASUREMENTS_MAX + 5000));
     assert_eq!(
         refused.to_string(),
-        "too much to run: 505000 measurements, one by each node in each trial, but a run has at most 500000: lower iterations, \
-         topology.clients or topology.servers, or shorten the lists of matrix or workload"
+        "too many measurements, one by each node in each trial: 505000, but at most 500000 are allowed; \
+         lower iterations, topology.clients or topology.servers, or shorten the lists of matrix or workload"
     );
 }
 
 #[test]
 fn a_short_document_that_asks_for_very_much_is_refused() {
     let run = document::parse(include_str!("too-large.yaml")).unwrap().remove(0);
-    assert_eq!(plan::plan(&run.spec), Err(Error::TooManyCells(96_768)));
+    assert_eq!(planning::plan(&run.spec), Err(Error::TooManyCells(96_768)));
 }
 
 #[test]
@@ -171,6 +174,6 @@ fn what_is_left_out_is_not_counted() {
         refusal(&document("{transport: ws}")),
         Some(Error::TooManyCells(17 * 256))
     );
-    let kept = plan::cells(&spec(&document("{client: v3}"))).unwrap();
+    let kept = planning::cells(&spec(&document("{client: v3}"))).unwrap();
     assert_eq!(kept.len(), 17 * 240);
 }

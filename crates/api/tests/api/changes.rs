@@ -1,4 +1,4 @@
-//! What may change of a PerfRun that exists.
+//! Changes to an existing PerfRun.
 
 use perfrun_api::document::broken_rules_of_change;
 
@@ -6,20 +6,20 @@ use crate::fixtures::run;
 
 const BEFORE: &str = "workload: {bandwidth: {sizes: [1Ki]}}\nstacks: [{name: next, stack: libp2p}]";
 
-fn said(after: &str) -> Vec<String> {
+fn problems_of(after: &str) -> Vec<String> {
     let problems = broken_rules_of_change(&run(BEFORE), &run(after));
     problems.iter().map(ToString::to_string).collect()
 }
 
 #[test]
 fn suspend_cancel_and_cleanup_may_change() {
-    assert_eq!(said(BEFORE), [""; 0]);
+    assert_eq!(problems_of(BEFORE), [""; 0]);
     for change in [
         "suspend: true",
         "cancel: true",
         "cleanup: {ttlSecondsAfterFailure: 60, keepPodsOnFailure: true}",
     ] {
-        assert_eq!(said(&format!("{BEFORE}\n{change}")), [""; 0], "{change}");
+        assert_eq!(problems_of(&format!("{BEFORE}\n{change}")), [""; 0], "{change}");
     }
 }
 
@@ -41,8 +41,8 @@ fn nothing_else_may_change() {
         added("timeouts: {trial: 5ms}"),
     ] {
         assert_eq!(
-            said(&after),
-            ["spec: cannot change except suspend, cancel and cleanup: create a new PerfRun"],
+            problems_of(&after),
+            ["spec: only suspend, cancel and cleanup can change: create a new PerfRun for everything else"],
             "{after}"
         );
     }

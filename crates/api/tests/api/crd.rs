@@ -1,4 +1,4 @@
-//! The custom resource definition, as Kubernetes judges it.
+//! Requirements of Kubernetes on the custom resource definition.
 
 use kube::CustomResourceExt;
 use perfrun_api::{generated, spec::PerfRun};
@@ -9,7 +9,7 @@ fn schema() -> Value {
     crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
 }
 
-/// Every node below a schema, with its path.
+/// Visits every schema below a schema, with its path.
 fn walk<'a>(schema: &'a Value, path: String, visit: &mut impl FnMut(&str, &'a Value)) {
     visit(&path, schema);
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
@@ -22,7 +22,7 @@ fn walk<'a>(schema: &'a Value, path: String, visit: &mut impl FnMut(&str, &'a Va
     }
 }
 
-/// Fields whose types are Kubernetes' own, without their descriptions.
+/// Whether a field has a type of Kubernetes, whose description is left out.
 fn is_foreign(path: &str) -> bool {
     let foreign = [
         ".affinity.",
@@ -37,7 +37,8 @@ fn is_foreign(path: &str) -> bool {
 
 #[test]
 fn it_is_small_enough_for_client_side_apply() {
-    // `kubectl apply` repeats it as JSON in an annotation, which may have 256 KiB together with all others.
+    // `kubectl apply` stores the definition as JSON in an annotation, and annotations have at most 256 KiB in
+    // total.
     let (name, text) = generated::files().remove(0);
     assert_eq!(name, "crds/perfruns.perfrun.io.yaml");
     let crd: Value = serde_saphyr::from_str(&text).unwrap();
@@ -47,18 +48,18 @@ fn it_is_small_enough_for_client_side_apply() {
 
 #[test]
 fn every_field_is_explained() {
-    let mut silent = vec![];
+    let mut unexplained = vec![];
     walk(
         &schema()["properties"]["spec"],
         "spec".into(),
         &mut |path, node| {
             let is_part = path.ends_with("[]") || path.ends_with("{}");
             if node.get("description").is_none() && !is_part && !is_foreign(path) {
-                silent.push(path.to_owned());
+                unexplained.push(path.to_owned());
             }
         },
     );
-    assert_eq!(silent, [""; 0]);
+    assert_eq!(unexplained, [""; 0]);
 }
 
 #[test]
@@ -74,7 +75,7 @@ fn only_formats_that_kubernetes_knows_are_used() {
 }
 
 #[test]
-fn nothing_of_the_spec_is_null() {
+fn no_field_of_the_spec_is_nullable() {
     walk(
         &schema()["properties"]["spec"],
         "spec".into(),
@@ -100,7 +101,7 @@ fn every_integer_of_the_spec_has_bounds() {
 
 #[test]
 fn every_list_and_string_that_a_rule_reads_is_bounded() {
-    // Without bounds the API server estimates the costs of rules at their worst, and refuses the definition.
+    // Without bounds, the API server assumes the worst cost of a rule, and refuses the definition.
     walk(
         &schema()["properties"]["spec"],
         "spec".into(),
@@ -118,7 +119,7 @@ fn every_list_and_string_that_a_rule_reads_is_bounded() {
 }
 
 #[test]
-fn every_rule_says_what_to_do() {
+fn every_rule_has_a_message() {
     walk(&schema(), String::new(), &mut |path, node| {
         for rule in node["x-kubernetes-validations"].as_array().into_iter().flatten() {
             let message = rule["message"].as_str().unwrap_or_default();

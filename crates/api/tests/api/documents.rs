@@ -1,11 +1,16 @@
-//! What `perfrun validate` and `perfrun run` accept, and in which words they refuse.
+//! The documents that `perfrun validate` and `perfrun run` accept, and the messages with which they refuse
+//! others.
 
 use perfrun_api::{
     document::{Error, parse},
+    spec::{PerfRun, Placement},
+    workload::BandwidthProtocol,
+};
+use perfrun_contract::{
     matrix::{Negotiation, Transport},
+    plan::Order,
     quantity::ByteSize,
-    spec::{Order, PerfRun, Placement},
-    workload::{BandwidthProtocol, Direction, Timing},
+    workload::{Direction, Timing},
 };
 use serde::Deserialize;
 
@@ -32,7 +37,7 @@ fn every_fault_is_refused_in_the_words_that_name_it() {
             Ok(_) => "nothing".to_owned(),
             Err(error) => error.to_string(),
         };
-        // Only the first line of an explosion: where exactly it is noticed is up to the YAML library.
+        // Only the first line of an expansion error, whose position depends on the YAML library.
         let (said, expected) = match case.name.as_str() {
             "an anchor that explodes" => (said.lines().next().unwrap(), case.refused.trim_end()),
             _ => (said.trim_end(), case.refused.trim_end()),

@@ -1,12 +1,9 @@
-//! The documents that newcomers start from.
+//! The documents in examples/.
 
 use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 
-use perfrun_api::{
-    document::parse,
-    plan::{Plan, plan},
-    spec::PerfRun,
-};
+use perfrun_api::{document::parse, planning::plan, spec::PerfRun};
+use perfrun_contract::plan::Plan;
 
 fn examples() -> BTreeMap<String, Vec<PerfRun>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
@@ -65,7 +62,7 @@ fn the_quickstart_has_twenty_cells_and_plans_for_no_more_than_seventy_seconds() 
     assert_eq!(plan.cells.iter().filter(|cell| cell.is_raw()).count(), 4);
     assert!(run.spec.iterations >= 6, "confidence intervals need six trials");
     let one_round: Duration = plan.cells.iter().map(|cell| cell.parameters.duration()).sum();
-    // Besides the transfers: 50 ms of the conductor for each trial, and the nodes' start.
+    // Besides the transfers, each trial takes 50 ms of the conductor, and nodes take time to start.
     let all = one_round * (run.spec.iterations + run.spec.warmup)
         + Duration::from_millis(50) * u32::try_from(plan.trials.len()).unwrap();
     assert!(all <= Duration::from_secs(70), "{all:?}");

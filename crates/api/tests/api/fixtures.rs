@@ -1,10 +1,10 @@
-//! Documents in short.
+//! Short forms of documents.
 
 use perfrun_api::{
-    document,
-    plan::{self, Plan},
+    document, planning,
     spec::{PerfRun, PerfRunSpec},
 };
+use perfrun_contract::plan::Plan;
 
 /// The text of a document with this `spec`, which begins in the first column.
 pub fn text(spec: &str) -> String {
@@ -23,7 +23,7 @@ pub fn spec(spec: &str) -> PerfRunSpec {
 }
 
 pub fn plan(document: &str) -> Plan {
-    plan::plan(&spec(document)).unwrap()
+    planning::plan(&spec(document)).unwrap()
 }
 
 pub fn cell_ids(plan: &Plan) -> Vec<&str> {

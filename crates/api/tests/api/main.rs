@@ -1,8 +1,5 @@
-//! The document, its plan, its measurements and its results, each as whole values.
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test that unwraps says enough about what went wrong"
-)]
+//! Documents, plans, measurements and results, compared as whole values.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod bounds;
 mod changes;

@@ -5,12 +5,12 @@ mod relay;
 
 use std::collections::BTreeMap;
 
-use perfrun_api::{
+use perfrun_contract::{
     histogram::{Histogram, recorder},
     measure::{count_mismatch, metrics},
-    node::{Distribution, Measured, Resources, Transfer},
-    plan::{Cell, Role},
-    results::{Metric, NodeRecord},
+    node::{Distribution, Measured, Resources, Role, Transfer},
+    plan::Cell,
+    record::{Metric, NodeRecord},
 };
 
 use crate::fixtures::plan;
@@ -18,7 +18,7 @@ use crate::fixtures::plan;
 const MIB: u64 = 1 << 20;
 const MILLISECOND: u64 = 1_000_000;
 
-/// The one cell of a workload, with `topology` beside it.
+/// The only cell of a workload with a topology.
 fn cell(workload: &str, topology: &str) -> Cell {
     let mut cells = plan(&format!(
         "workload: {workload}\ntopology: {topology}\n\
@@ -54,7 +54,7 @@ fn nodes(clients: Vec<Measured>, servers: Vec<Measured>) -> BTreeMap<String, Nod
         .collect()
 }
 
-/// What a sender times: bytes and seconds.
+/// A transfer timed by its sender.
 fn sent(bytes: u64, seconds: f64) -> Option<Transfer> {
     Some(Transfer {
         bytes,
@@ -63,7 +63,7 @@ fn sent(bytes: u64, seconds: f64) -> Option<Transfer> {
     })
 }
 
-/// What a receiver times: the first read brings `first` bytes.
+/// A transfer timed by its receiver, whose first read returns `first` bytes.
 fn received(bytes: u64, first: u64, seconds: f64) -> Option<Transfer> {
     Some(Transfer {
         bytes,
@@ -98,7 +98,7 @@ fn assert_metrics(found: &BTreeMap<Metric, f64>, expected: &[(Metric, f64)]) {
         expected.keys().collect::<Vec<_>>()
     );
     for (metric, value) in expected {
-        // Histograms keep three digits.
+        // Histograms keep three significant digits.
         let close = (found[&metric] - value).abs() <= value.abs() * 0.001;
         assert!(close, "{metric}: {} instead of {value}", found[&metric]);
     }
@@ -214,7 +214,7 @@ fn a_download_is_what_the_client_received() {
         download: received(4 * MIB, MIB, 0.3),
         ..Measured::default()
     };
-    // What the server timed says when its buffers took it.
+    // The server's time ends when its buffers have accepted the bytes.
     let server = Measured {
         download: sent(4 * MIB, 0.1),
         ..Measured::default()
@@ -305,7 +305,7 @@ fn substreams_are_merged_over_clients() {
         resources: cpu(0.5, 0.0, 1),
         ..Measured::default()
     };
-    // The second is slower than all that the first could hold if it were fixed to its own range.
+    // The second value is outside the range of the first histogram.
     let clients = vec![
         client(vec![2, 4, 6, 8, 10], 0),
         client(vec![200_000, 200_000, 200_000, 200_000], 1),
@@ -411,7 +411,7 @@ fn a_recording_that_cannot_be_read_leaves_no_number_behind() {
     assert!(!found.contains_key(&Metric::RoundTripP50));
 }
 
-/// What is said of an upload of which the client sent and the server received so much.
+/// The mismatch of an upload with these bytes sent and received.
 fn mismatch(cell: &Cell, sent: u64, received: u64) -> Option<String> {
     let client = Measured {
         bytes_sent: sent,

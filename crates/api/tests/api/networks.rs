@@ -1,11 +1,12 @@
-//! Conditions of links: presets, what documents say, and what plans make of it.
+//! Conditions of links: presets, networks of documents, and their impairments in plans.
 
 use std::{num::NonZeroU64, time::Duration};
 
 use perfrun_api::{
-    network::{Conditions, PRESETS, preset},
-    plan::{self, Error},
+    network::{PRESETS, preset},
+    planning::{self, Error},
 };
+use perfrun_contract::network::Conditions;
 use perfrun_link::{Distribution, Impairment, Jitter, Loss, Ratio};
 
 use crate::fixtures::{cell_ids, plan, spec};
@@ -14,7 +15,7 @@ fn conditions(name: &str) -> Conditions {
     preset(name).unwrap().conditions().unwrap()
 }
 
-/// What becomes of an entry of `networks` that is called `far`.
+/// The conditions of an entry of `networks` named `far`.
 fn far(figures: &str) -> Conditions {
     let document = format!(
         "workload: {{ping: {{}}}}\nmatrix: {{networks: [far]}}\nnetworks: [{{name: far, {figures}}}]"
@@ -150,7 +151,7 @@ fn what_differs_in_a_direction_replaces_what_it_names() {
 fn figures_that_only_contradict_each_other_together_are_refused_with_network_and_direction() {
     let document = "workload: {ping: {}}\nmatrix: {networks: [far]}\n\
                     networks: [{name: far, delay: 5ms, jitter: 4ms, toClient: {delay: 1ms}}]";
-    let Err(Error::ImpossibleNetwork(impossible)) = plan::plan(&spec(document)) else {
+    let Err(Error::ImpossibleNetwork(impossible)) = planning::plan(&spec(document)) else {
         panic!("{document}")
     };
     let words = impossible.to_string();
@@ -192,7 +193,7 @@ fn cells_of_a_network_are_together_and_named_after_it() {
 #[test]
 fn a_run_that_impairs_nothing_has_no_networks() {
     assert!(plan("workload: {ping: {}}").networks.is_empty());
-    // A network of one's own that does nothing is none.
+    // A listed network without any impairment counts as none.
     let idle = "workload: {ping: {}}\nmatrix: {networks: [idle]}\nnetworks: [{name: idle}]";
     assert!(plan(idle).networks.is_empty());
 }
@@ -229,21 +230,21 @@ fn what_describes_nothing_in_a_direction_is_refused() {
     for (figures, words) in [
         (
             "toServer: {distribution: normal}",
-            "describes jitter, and there is none: set jitter",
+            "describes jitter, but no jitter is set: set jitter",
         ),
         (
             "toClient: {lossCorrelation: 5%}",
-            "describes loss, and there is none: set loss",
+            "describes loss, but no loss is set: set loss",
         ),
         (
             "toClient: {reorderGap: 5}",
-            "describes reorder, and there is none: set reorder",
+            "describes reorder, but no reorder is set: set reorder",
         ),
     ] {
         let document = format!(
             "workload: {{ping: {{}}}}\nmatrix: {{networks: [far]}}\nnetworks: [{{name: far, delay: 1ms, {figures}}}]"
         );
-        let said = plan::plan(&spec(&document)).unwrap_err().to_string();
+        let said = planning::plan(&spec(&document)).unwrap_err().to_string();
         assert!(said.contains(words), "{figures}: {said}");
     }
 }
@@ -267,13 +268,13 @@ fn windows_hold_twice_what_is_on_its_way() {
     assert_eq!(window("lan"), Some(6 << 20), "never less than Linux gives");
     // 1 Gbit/s × 90 ms × 2.
     assert_eq!(window("lan, transatlantic"), Some(22_500_000));
-    // 10 Gbit/s, without a rate.
+    // 10 Gbit/s if no rate is set.
     assert_eq!(window("lat10"), Some(25_000_000));
 }
 
 #[test]
 fn links_of_a_relay_are_like_the_others_unless_they_are_said() {
-    use perfrun_api::plan::Role::{Client, Relay, Server};
+    use perfrun_contract::node::Role::{Client, Relay, Server};
     let delay = |conditions: &Conditions, from, to| {
         let impairment = conditions.between(from, to).unwrap();
         impairment.delay.as_millis()

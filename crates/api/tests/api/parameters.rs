@@ -1,10 +1,10 @@
-//! What the parameters of a cell say of themselves.
+//! Parameters of cells: protocol, duration, streams and name.
 
 use std::time::Duration;
 
-use perfrun_api::{
+use perfrun_contract::{
     matrix::{Identity, Negotiation, Protocol},
-    plan::{Amount, Echo, Parameters},
+    parameters::{Amount, Echo, Parameters},
     quantity::ByteSize,
     workload::{Direction, OpenMode, Timing},
 };
@@ -149,7 +149,7 @@ fn nonsense_from_the_network_is_no_time_and_no_panic() {
             count: 1,
             interval_seconds: seconds,
         };
-        // Added to a timeout, which must not overflow either.
+        // The duration is added to a timeout, which must not overflow.
         assert!(
             parameters.duration() + Duration::from_secs(u64::from(u32::MAX)) > Duration::from_secs(1_000_000)
         );

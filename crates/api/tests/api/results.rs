@@ -4,21 +4,24 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use perfrun_api::{
+    planning,
+    results::{Results, SCHEMA_VERSION, schema},
+};
+use perfrun_contract::{
     histogram::{Histogram, recorder},
     matrix::Stack,
-    node::{Distribution, EchoSample, Info, Measured, Plateau, Reason, Resources, Sample, Transfer},
-    plan,
+    node::{Distribution, EchoSample, Info, Measured, Plateau, Reason, Resources, Role, Sample, Transfer},
     quantity::ByteSize,
-    results::{
-        Environment, Flag, Isolation, Metric, NodeProgram, NodeRecord, Results, RunState, SCHEMA_VERSION,
-        SummaryRow, TrialFailure, TrialRecord, schema,
-    },
+    record::{Flag, Metric, NodeRecord, TrialFailure, TrialRecord},
+    run::{Environment, Isolation, NodeProgram, Phase, RunState},
+    summary::SummaryRow,
+    tally::{EndReason, Verdict},
 };
 use serde_json::json;
 
 use crate::fixtures::spec;
 
-/// One of everything.
+/// Results with every optional part.
 fn results() -> Results {
     let spec = spec(
         "workload: {bandwidth: {sizes: [1Ki, 1500], directions: [upload, both]}}\n\
@@ -30,7 +33,7 @@ fn results() -> Results {
          cleanup: {ttlSecondsAfterSuccess: 60}\n\
          iterations: 1",
     );
-    let plan = plan::plan(&spec).unwrap();
+    let plan = planning::plan(&spec).unwrap();
     let mut open = recorder();
     open.record_n(1_234_567, 9).unwrap();
     let measured = Measured {
@@ -108,7 +111,7 @@ fn results() -> Results {
         nodes: BTreeMap::from([(
             "client-0".into(),
             NodeRecord {
-                role: plan::Role::Client,
+                role: Role::Client,
                 measured,
                 link: None,
             },
@@ -153,6 +156,11 @@ fn results() -> Results {
         ended: Timestamp::UNIX_EPOCH,
         state: RunState::Interrupted,
         reason: Some("stopped by the user".into()),
+        verdict: Some(Verdict {
+            phase: Phase::Cancelled,
+            reason: EndReason::Cancelled,
+            message: "stopped by the user; 1 of 24 trials completed".into(),
+        }),
         spec,
         plan,
         environment: Environment {
@@ -213,7 +221,7 @@ fn the_spec_inside_results_can_be_run_again() {
     });
     let again = perfrun_api::document::parse(&document.to_string()).unwrap();
     assert_eq!(again[0].spec, results.spec);
-    assert_eq!(plan::plan(&again[0].spec), Ok(results.plan));
+    assert_eq!(planning::plan(&again[0].spec), Ok(results.plan));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What stacks cannot do, and what they can.
+//! What stacks support, and the reasons for skipped cells.
 
 use crate::fixtures::plan;
 
@@ -19,8 +19,8 @@ const RAW_WS: &str = "raw has no WebSocket: its baseline is plain tcp";
 const RAW_WEBRTC: &str = "raw has no WebRTC: its baseline is quic-v1";
 const RAW_TLS: &str = "raw has no TLS over TCP: its baseline is plain tcp";
 
-/// The reason for which a pair cannot do a workload, `None` if it can. A pair that can do everything stands beside it,
-/// so that there is a plan.
+/// The reason why a pair cannot run a workload; `None` if it can. The matrix has another pair that can, so
+/// that there is a plan.
 fn reason(workload: &str, client: &str, server: &str, transport: &str) -> Option<String> {
     let plan = plan(&format!(
         "workload: {workload}\n\
@@ -137,7 +137,7 @@ fn raw_echoes_on_as_many_connections_as_a_server_takes() {
     let load = |connections: u32| {
         format!("{{echo: {{loads: [{{connections: {connections}, streamsPerConnection: 4096}}]}}}}")
     };
-    // Their ramp alone is longer than the default.
+    // Their ramp alone is longer than the default duration.
     let slow = |load: String| load.replace("]}", "], duration: 1h}");
     assert_eq!(reason(&slow(load(2)), "raw", "raw", "tcp"), None);
     assert_eq!(

@@ -6,10 +6,10 @@ use clap::{Args, Subcommand};
 
 use super::Format;
 
-/// Heading of [`Target`]'s options in `--help`.
+/// The heading of the options of [`Target`] in `--help`.
 const HEADING: &str = "Cluster";
 
-/// Which cluster, and which namespace of it.
+/// A cluster, and a namespace in it.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Target {
     /// Namespace [default: that of the kubeconfig's context].
@@ -24,14 +24,14 @@ pub struct Target {
 }
 
 impl Target {
-    /// Names of these options, as clap knows them.
+    /// The identifiers of these options in clap.
     pub const IDS: [&str; 3] = ["namespace", "context", "kubeconfig"];
 }
 
-/// Where progress and results of a run go.
+/// Options for the progress and results of a run.
 #[derive(Args, Clone, Debug)]
 pub struct Output {
-    /// Where results go, in a folder NAME-TIMESTAMP.
+    /// Folder for results. Each run gets a folder NAME-TIMESTAMP in it.
     #[arg(
         long,
         visible_alias = "output-dir",
@@ -39,30 +39,29 @@ pub struct Output {
         default_value = "results"
     )]
     pub results: PathBuf,
-    /// Show no progress, only the result.
+    /// Do not show progress, only the results.
     #[arg(long, short)]
     pub quiet: bool,
-    /// Print results as JSON, one document per line, instead of tables.
+    /// Print the results as JSON, one document per line, instead of tables.
     #[arg(long)]
     pub json: bool,
 }
 
 const WATCH_NOTES: &str = "\
-Results are kept as by `perfrun run`. Ctrl-C stops watching; the run goes on.
+Results are saved like those of `perfrun run`. Ctrl-C stops watching, and the run continues.
 
 Exit status:
-  0    every trial was completed
-  1    a trial failed, or the run did, was cancelled or deleted: standard error says why
-  2    the command line was not understood
+  0    every trial completed
+  1    a trial or the run failed, or the run was cancelled or deleted: see standard error
+  2    the command line is invalid
   130  stopped by Ctrl-C or SIGTERM";
 
 /// Options of `perfrun list`.
 #[derive(Args, Debug)]
 pub struct List {
-    /// List those of all namespaces.
+    /// List the runs of all namespaces.
     #[arg(long, short = 'A', conflicts_with = "namespace", help_heading = HEADING)]
     pub all_namespaces: bool,
-    /// Where.
     #[command(flatten)]
     pub target: Target,
 }
@@ -74,15 +73,12 @@ pub struct Watch {
     /// Name of the PerfRun.
     #[arg(value_parser = run_name)]
     pub name: String,
-    /// Where what comes out goes.
     #[command(flatten)]
     pub output: Output,
-    /// Where it runs.
     #[command(flatten)]
     pub target: Target,
 }
 
-/// What to get.
 #[derive(Debug, Subcommand)]
 pub enum Get {
     /// Print the results of a run that has ended.
@@ -95,10 +91,9 @@ pub struct GetResults {
     /// Name of the PerfRun.
     #[arg(value_parser = run_name)]
     pub name: String,
-    /// What to print.
+    /// Format of the output.
     #[arg(long, short, value_enum, default_value_t = Format::Table)]
     pub output: Format,
-    /// Where it ran.
     #[command(flatten)]
     pub target: Target,
 }
@@ -109,10 +104,9 @@ pub struct Cancel {
     /// Name of the PerfRun.
     #[arg(value_parser = run_name)]
     pub name: String,
-    /// Do not wait until it has stopped.
+    /// Do not wait until the run has stopped.
     #[arg(long)]
     pub no_wait: bool,
-    /// Where it runs.
     #[command(flatten)]
     pub target: Target,
 }
@@ -123,13 +117,12 @@ pub struct Logs {
     /// Name of the PerfRun.
     #[arg(value_parser = run_name)]
     pub name: String,
-    /// Only those of this node, e.g. `client-0`.
+    /// Print only the log of this node, e.g. `client-0`.
     #[arg(long)]
     pub node: Option<String>,
-    /// Go on until the run ends.
+    /// Keep printing new lines until the run ends.
     #[arg(long, short)]
     pub follow: bool,
-    /// Where it runs.
     #[command(flatten)]
     pub target: Target,
 }
@@ -147,7 +140,7 @@ fn namespace(text: &str) -> Result<String, String> {
     label(text)
 }
 
-/// Anything else would become another path of the API.
+/// Any other text could change the path of an API request.
 fn label(text: &str) -> Result<String, String> {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let fits = (1..=63).contains(&text.len())
@@ -158,7 +151,7 @@ fn label(text: &str) -> Result<String, String> {
         Ok(text.to_owned())
     } else {
         Err(
-            "names are 1 to 63 lower-case letters, digits and '-', and begin and end with a letter or digit"
+            "names have 1 to 63 lower-case letters, digits and '-', and begin and end with a letter or digit"
                 .into(),
         )
     }
@@ -176,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_another_path_is_no_name() {
+    fn what_would_change_a_path_is_not_a_name() {
         for text in [
             "",
             "a/status",

@@ -8,57 +8,54 @@ use std::{
 };
 
 use clap::{Args, Parser, Subcommand};
-use perfrun_api::quantity::{BitRate, Percent};
+use perfrun_contract::quantity::{BitRate, Percent};
 use perfrun_link::{
     Backend, Chance, Distribution, Impairment, Jitter, Loss, Prefix, Ratio, Reorder, impairment,
 };
 
-/// What to do with a link.
 #[derive(Debug, Subcommand)]
 pub enum Link {
-    /// Impair what an interface sends to peers.
+    /// Impair the packets that an interface sends to peers.
     Set(Box<Set>),
-    /// Say what is at work on an interface, and how it is going.
+    /// Show how an interface is impaired, and its packet counts.
     Show(Show),
-    /// Measure a link from one end to the other, and compare it with what it should be.
+    /// Measure a link from one end to the other, and compare it with the expected impairment.
     Probe(Box<Probe>),
-    /// Remove an impairment, also one that a killed process has left behind.
+    /// Remove an impairment, including one left behind by a killed process.
     Clear(Clear),
 }
 
 const SET_NOTES: &str = "\
-What is sent to the peers is impaired; what comes from them is impaired by them. All peers share one link. What was set \
-before on this interface is replaced.
+Impairs packets sent to the peers; to impair packets from the peers, run the command there. All peers share one link. \
+The command replaces any impairment that perfrun has set on this interface.
 
-In the kernel the link stays as it is set until `perfrun link clear`; `tc qdisc` shows it. In user space it is impaired \
-while this command runs: Ctrl-C or SIGTERM ends both. If it is killed, nothing passes to the peers until the link is set \
-again or cleared.
+With the kernel backend, the impairment stays until `perfrun link clear`; `tc qdisc` shows it. In user space, it lasts \
+while this command runs; Ctrl-C or SIGTERM removes it. If the command is killed, no packets reach the peers until the \
+link is set again or cleared.
 
 Exit status:
-  0    the link was set, and in user space removed again
-  1    it could not be set, or its emulator has ended: standard error says why
-  2    the command line was not understood";
+  0    the impairment was set and, in user space, removed again
+  1    it could not be set, or its emulator stopped: see standard error
+  2    the command line is invalid";
 
 /// Options of `perfrun link set`.
 #[derive(Args, Debug)]
 #[command(after_help = SET_NOTES)]
 pub struct Set {
-    /// Where.
     #[command(flatten)]
     pub place: Place,
-    /// Interface that sends.
+    /// Interface that sends the packets.
     #[arg(long, short, default_value = "eth0")]
     pub interface: String,
-    /// Addresses or prefixes of peers.
+    /// Addresses or prefixes of the peers.
     #[arg(long, required = true, num_args = 1.., value_name = "PEER")]
     pub to: Vec<Prefix>,
-    /// What happens to packets.
     #[command(flatten)]
     pub figures: Figures,
-    /// Who impairs: the kernel, this process, or the kernel where it can.
+    /// What impairs the packets: the kernel, this process in user space, or the kernel if it can (auto).
     #[arg(long, default_value_t, value_name = "auto|kernel|userspace")]
     pub backend: Backend,
-    /// Print JSON: one object when the link is set, and in user space another one when it has ended.
+    /// Print JSON: one object when the impairment is set and, in user space, another when it is removed.
     #[arg(long)]
     pub json: bool,
 }
@@ -66,13 +63,12 @@ pub struct Set {
 /// Options of `perfrun link show`.
 #[derive(Args, Debug)]
 pub struct Show {
-    /// Where.
     #[command(flatten)]
     pub place: Place,
-    /// Interface that sends.
+    /// Interface that sends the packets.
     #[arg(long, short, default_value = "eth0")]
     pub interface: String,
-    /// Say what would work here, also if something is at work.
+    /// Show which backends work here, even if the interface is impaired.
     #[arg(long)]
     pub capabilities: bool,
     /// Print JSON.
@@ -81,56 +77,55 @@ pub struct Show {
 }
 
 const PROBE_NOTES: &str = "\
-One end answers, the other asks:
+One end answers, the other measures:
   perfrun link probe --netns b --serve
   perfrun link probe --netns a --to 10.0.0.2
-On one machine, one command can be both:
+On one machine, one command can be both ends:
   perfrun link probe --netns a --to-netns b --to 10.0.0.2
 
-What the link should be is written as options of `perfrun link set` without their dashes, joined by commas: \
---forward delay=25ms,loss=1%. A rate that should be there is measured by filling the link; one of --backward only if \
-this command is both ends.
+Write the expected impairment as options of `perfrun link set` without their dashes, separated by commas: \
+--forward delay=25ms,loss=1%. An expected rate is measured by filling the link; that of --backward only if this \
+command is both ends.
 
 Exit status:
-  0    measured, and as it should be if that was said
-  1    not as it should be, or not measured: standard error says why
-  2    the command line was not understood";
+  0    the link was measured, and behaves as expected if --forward or --backward was given
+  1    the link does not behave as expected, or could not be measured: see the output
+  2    the command line is invalid";
 
 /// Options of `perfrun link probe`.
 #[derive(Args, Debug)]
 #[command(after_help = PROBE_NOTES)]
 pub struct Probe {
-    /// Where this end is.
     #[command(flatten)]
     pub place: Place,
-    /// Be the end that answers, until Ctrl-C.
+    /// Answer measurements of the other end, until Ctrl-C.
     #[arg(long, conflicts_with_all = ["to", "to_netns", "to_pid", "forward", "backward", "fill", "json"])]
     pub serve: bool,
-    /// Address of the end that answers.
+    /// Address of the end that answers (default port: 7065).
     #[arg(long, required_unless_present = "serve", value_name = "ADDRESS[:PORT]")]
     pub to: Option<Peer>,
-    /// Be the end that answers as well, in this network namespace.
+    /// Also answer, in this network namespace.
     #[arg(long, value_name = "NAME|PATH", conflicts_with = "to_pid")]
     pub to_netns: Option<String>,
-    /// The same, in the network namespace of a process.
+    /// Also answer, in the network namespace of this process.
     #[arg(long, value_name = "PID")]
     pub to_pid: Option<u32>,
-    /// Address at this end [default: as routes have it].
+    /// Address of this end [default: chosen by the routing table].
     #[arg(long, value_name = "ADDRESS[:PORT]")]
     pub from: Option<Peer>,
-    /// What should happen to packets on the way there.
+    /// Expected impairment of packets to the other end.
     #[arg(long, value_name = "FIGURES")]
     pub forward: Option<Expected>,
-    /// What should happen to packets on the way back.
+    /// Expected impairment of packets from the other end.
     #[arg(long, value_name = "FIGURES")]
     pub backward: Option<Expected>,
-    /// Round trip without an impairment, as it was measured before one was set.
+    /// Round-trip time without impairment, measured before it was set.
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = time)]
     pub base: Duration,
-    /// How long to ask. Filling the link takes half as long.
+    /// How long to measure round trips. Filling the link takes half that time.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
     pub time: Duration,
-    /// Fill the link with this rate, and say how much of it arrives.
+    /// Fill the link at this rate, and measure the rate that arrives.
     #[arg(long, value_name = "RATE")]
     pub fill: Option<BitRate>,
     /// Print JSON.
@@ -141,77 +136,76 @@ pub struct Probe {
 /// Options of `perfrun link clear`.
 #[derive(Args, Debug)]
 pub struct Clear {
-    /// Where.
     #[command(flatten)]
     pub place: Place,
-    /// Interface that sends.
+    /// Interface that sends the packets.
     #[arg(long, short, default_value = "eth0")]
     pub interface: String,
 }
 
-/// A network namespace; by default the one that perfrun is in.
+/// A network namespace, by default that of perfrun.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Place {
-    /// Network namespace, as `ip netns` lists it, or a file that stands for it.
+    /// Network namespace: a name that `ip netns` lists, or the path of a namespace file.
     #[arg(long, value_name = "NAME|PATH", conflicts_with = "pid")]
     pub netns: Option<String>,
-    /// The network namespace of a process.
+    /// Use the network namespace of this process.
     #[arg(long, value_name = "PID")]
     pub pid: Option<u32>,
 }
 
-/// What happens to packets in one direction.
+/// How packets in one direction are impaired.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Impairment")]
 pub struct Figures {
-    /// How much later each packet arrives, e.g. 25ms.
+    /// Delay of each packet, e.g. 25ms.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub delay: Option<Duration>,
-    /// How much the delay varies from packet to packet, e.g. 2ms.
+    /// Variation of the delay from packet to packet, e.g. 2ms.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub jitter: Option<Duration>,
-    /// How delays spread.
+    /// Distribution of the delay [default: uniform].
     #[arg(long, requires = "jitter", value_name = "uniform|normal|pareto|paretonormal")]
     pub distribution: Option<Distribution>,
-    /// How much a delay resembles the last one, e.g. 25%.
+    /// Correlation of each delay with the previous one, e.g. 25%.
     #[arg(long, requires = "jitter", value_name = "SHARE")]
     pub correlation: Option<Percent>,
-    /// Packets that are lost, each for itself, e.g. 1%.
+    /// Share of packets that are lost, independently of each other, e.g. 1%.
     #[arg(long, value_name = "SHARE")]
     pub loss: Option<Percent>,
-    /// How much the fate of a packet resembles that of the last one; prefer --burst.
+    /// Correlation of each loss with the previous one. Prefer --burst.
     #[arg(long, requires = "loss", value_name = "SHARE")]
     pub loss_correlation: Option<Percent>,
-    /// Losses that come together: the chances of a packet to be the last before bad times and the last in them, then the
-    /// shares lost in bad [100%] and in good times [0%].
+    /// Losses in bursts: the probabilities that a packet begins and ends a bad period, then the shares of
+    /// packets lost in bad periods [100%] and in good ones [0%].
     #[arg(
         long,
         conflicts_with = "loss",
         value_name = "ENTER,LEAVE[,LOSS_IN_BAD[,LOSS_IN_GOOD]]"
     )]
     pub burst: Option<Burst>,
-    /// Packets that arrive twice.
+    /// Share of packets that arrive twice.
     #[arg(long, value_name = "SHARE")]
     pub duplicate: Option<Percent>,
-    /// Packets that arrive with one wrong bit; most are then discarded for their checksum.
+    /// Share of packets that arrive with one wrong bit. Most are then discarded because of their checksum.
     #[arg(long, value_name = "SHARE")]
     pub corrupt: Option<Percent>,
-    /// Packets that skip the delay, and so overtake others.
+    /// Share of packets that skip the delay and overtake others.
     #[arg(long, value_name = "SHARE")]
     pub reorder: Option<Percent>,
-    /// Only every so many packets one may overtake.
+    /// Let at most one in this number of packets overtake others.
     #[arg(long, requires = "reorder", value_name = "PACKETS")]
     pub reorder_gap: Option<NonZeroU32>,
-    /// What the link carries, whole Ethernet frames counted, e.g. 100Mbit.
+    /// Rate of the link, counting whole Ethernet frames, e.g. 100Mbit.
     #[arg(long, value_name = "RATE")]
     pub rate: Option<BitRate>,
-    /// Packets that the link holds, on their way and waiting [default: what rate and delay make of it].
+    /// Number of packets that the link holds, in transit and waiting [default: derived from rate and delay].
     #[arg(long, value_name = "PACKETS")]
     pub queue: Option<NonZeroU32>,
 }
 
 impl Figures {
-    /// The same, if there can be such a link.
+    /// The impairment that the options describe.
     pub fn impairment(&self) -> Result<Impairment, impairment::Problem> {
         let ratio = |share: Option<Percent>| share.map(Percent::ratio).filter(|ratio| !ratio.is_zero());
         let or_none = |share: Option<Percent>| ratio(share).unwrap_or_default();
@@ -256,7 +250,7 @@ impl Figures {
     }
 }
 
-/// A link that is good or bad for a while.
+/// Losses of a link that alternates between good and bad periods.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Burst {
     enter: Percent,
@@ -285,7 +279,7 @@ impl FromStr for Burst {
     }
 }
 
-/// What a link should be: `delay=25ms,loss=1%`.
+/// The expected impairment of a link: `delay=25ms,loss=1%`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expected(pub Impairment);
 
@@ -302,7 +296,7 @@ impl FromStr for Expected {
         let mut options: Vec<String> = Vec::new();
         for part in text.split(',').filter(|part| !part.is_empty()) {
             match options.last_mut() {
-                // Another share of a burst.
+                // The next share of --burst.
                 Some(last) if !part.contains('=') => *last = format!("{last},{part}"),
                 _ => options.push(format!("--{}", part.trim())),
             }
@@ -320,9 +314,7 @@ impl FromStr for Expected {
 /// An address with or without a port.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Peer {
-    /// The address.
     pub address: IpAddr,
-    /// The port.
     pub port: Option<u16>,
 }
 

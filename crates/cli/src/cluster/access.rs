@@ -1,4 +1,4 @@
-//! Which cluster, and calls to it.
+//! Finding the API server of a cluster, and calls to it.
 
 use std::{fmt::Write, future::Future, time::Duration};
 
@@ -12,66 +12,65 @@ use kube::{
 use perfrun_api::spec::PerfRun;
 use tokio::time::timeout;
 
-use super::error::{Act, Error};
+use super::error::{Call, Error};
 use crate::args::{Target, program};
 
-/// Objects are written by this name.
-pub const FIELD_MANAGER: &str = "kubectl-perfrun";
+/// The field manager of all objects that this program writes.
+pub(super) const FIELD_MANAGER: &str = "kubectl-perfrun";
 
 /// How long the API server may take to accept a connection, and to answer.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
-/// A PerfRun, or why what the cluster has is not one that this program can read.
-pub type MaybeRun = DeserializeGuard<PerfRun>;
+/// A PerfRun, or why this program cannot read it.
+pub(super) type MaybeRun = DeserializeGuard<PerfRun>;
 
-/// A cluster, and a namespace of it.
+/// A cluster, and a namespace in it.
 #[derive(Clone)]
-pub struct Cluster {
+pub(super) struct Cluster {
     client: Client,
     url: String,
     namespace: String,
     /// Whether the namespace was named on the command line.
     named: bool,
-    /// What to repeat on the command line to come here again, but the namespace.
-    place: String,
+    /// The options that select this cluster, for commands that messages suggest. Without the namespace.
+    options: String,
 }
 
 impl Cluster {
-    /// Finds out how the cluster is reached. Nothing is sent to it yet.
-    pub async fn find(target: &Target) -> anyhow::Result<Self> {
-        // Causes of kube's errors are part of their text.
+    /// Reads how to reach the cluster. Sends nothing to it yet.
+    pub(super) async fn find(target: &Target) -> anyhow::Result<Self> {
+        // The text of kube's errors includes their causes.
         let mut config = config(target).await.map_err(|error| {
             let error = match error {
                 KubeconfigError::LoadContext(context) => format!("the kubeconfig has no context {context}"),
                 other => other.to_string(),
             };
             anyhow!(
-                "found no cluster: {error}; name a kubeconfig by --kubeconfig or KUBECONFIG, and one of its contexts by \
-                 --context"
+                "no cluster found: {error}; set --kubeconfig or KUBECONFIG, and choose a context with --context"
             )
         })?;
         config.connect_timeout = Some(CONNECT_LIMIT);
         let url = config.cluster_url.to_string();
         let namespace = target.namespace.clone();
         let client = Client::try_from(config.clone())
-            .map_err(|error| anyhow!("unable to use what the kubeconfig says about {url}: {error}"))?;
+            .map_err(|error| anyhow!("unable to use the settings of the kubeconfig for {url}: {error}"))?;
         Ok(Self {
             client,
             url,
             named: namespace.is_some(),
             namespace: namespace.unwrap_or(config.default_namespace),
-            place: place(target),
+            options: options(target),
         })
     }
 
-    /// The namespace that commands are about.
-    pub fn namespace(&self) -> &str {
+    /// The namespace of the command.
+    pub(super) fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// The same cluster, another namespace.
-    pub fn in_namespace(&self, namespace: &str) -> Self {
+    /// Another namespace in this cluster.
+    pub(super) fn in_namespace(&self, namespace: &str) -> Self {
         Self {
             named: self.named || namespace != self.namespace,
             namespace: namespace.to_owned(),
@@ -80,43 +79,43 @@ impl Cluster {
     }
 
     /// Whether the namespace was named on the command line.
-    pub fn is_namespace_named(&self) -> bool {
+    pub(super) fn is_namespace_named(&self) -> bool {
         self.named
     }
 
-    /// Its PerfRuns.
-    pub fn runs(&self) -> Api<PerfRun> {
+    /// The PerfRuns of the namespace.
+    pub(super) fn runs(&self) -> Api<PerfRun> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// Its PerfRuns, each of which may be one that this program cannot read.
-    pub fn maybe_runs(&self) -> Api<MaybeRun> {
+    /// The PerfRuns of the namespace, some of which this program may be unable to read.
+    pub(super) fn maybe_runs(&self) -> Api<MaybeRun> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// The same of all namespaces.
-    pub fn all_maybe_runs(&self) -> Api<MaybeRun> {
+    /// The PerfRuns of all namespaces, some of which this program may be unable to read.
+    pub(super) fn all_maybe_runs(&self) -> Api<MaybeRun> {
         Api::all(self.client.clone())
     }
 
-    /// Its ConfigMaps.
-    pub fn config_maps(&self) -> Api<ConfigMap> {
+    /// The ConfigMaps of the namespace.
+    pub(super) fn config_maps(&self) -> Api<ConfigMap> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// Its pods.
-    pub fn pods(&self) -> Api<Pod> {
+    /// The pods of the namespace.
+    pub(super) fn pods(&self) -> Api<Pod> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// Waits for an answer, within limits; says what was tried if there is none.
-    pub async fn call<T>(
+    /// Waits for the answer to a call, up to a limit. Errors name the call.
+    pub(super) async fn call<T>(
         &self,
-        act: &Act<'_>,
+        call: &Call<'_>,
         answer: impl Future<Output = kube::Result<T>>,
     ) -> Result<T, Error> {
         match timeout(ANSWER_LIMIT, answer).await {
-            Ok(answer) => answer.map_err(|error| Error::of(error, act, &self.url)),
+            Ok(answer) => answer.map_err(|error| Error::of(error, call, &self.url)),
             Err(_) => Err(Error::Silent {
                 url: self.url.clone(),
                 limit: ANSWER_LIMIT,
@@ -124,41 +123,42 @@ impl Cluster {
         }
     }
 
-    /// A command to type next.
-    pub fn command(&self, command: &str) -> String {
+    /// A command that the user can type next, for this cluster and namespace.
+    pub(super) fn command(&self, command: &str) -> String {
         let namespace = if self.named {
             format!(" -n {}", self.namespace)
         } else {
             String::new()
         };
-        format!("{} {command}{namespace}{}", program(), self.place)
+        format!("{} {command}{namespace}{}", program(), self.options)
     }
 }
 
 async fn config(target: &Target) -> Result<Config, KubeconfigError> {
-    // Built together with the stacks under test rustls has two of these, and does not choose. Only the first call counts.
+    // Built together with the stacks under test, rustls has two providers and chooses neither. The first call
+    // decides.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let options = KubeConfigOptions {
+    let selected = KubeConfigOptions {
         context: target.context.clone(),
         ..KubeConfigOptions::default()
     };
     if let Some(file) = &target.kubeconfig {
-        return Config::from_custom_kubeconfig(Kubeconfig::read_from(file)?, &options).await;
+        return Config::from_custom_kubeconfig(Kubeconfig::read_from(file)?, &selected).await;
     }
-    match Config::from_kubeconfig(&options).await {
-        // In a pod, its service account; that knows no contexts.
+    match Config::from_kubeconfig(&selected).await {
+        // In a pod, use its service account, which has no contexts.
         Err(error) if target.context.is_none() => Config::incluster().map_err(|_| error),
         config => config,
     }
 }
 
-fn place(target: &Target) -> String {
-    let mut place = String::new();
+fn options(target: &Target) -> String {
+    let mut options = String::new();
     if let Some(context) = &target.context {
-        let _ = write!(place, " --context {context}");
+        let _ = write!(options, " --context {context}");
     }
     if let Some(file) = &target.kubeconfig {
-        let _ = write!(place, " --kubeconfig {}", file.display());
+        let _ = write!(options, " --kubeconfig {}", file.display());
     }
-    place
+    options
 }

@@ -1,7 +1,7 @@
 //! Ages as kubectl writes them.
 
-/// Seconds, in two units at most: what is old is told roughly.
-pub fn age(seconds: i64) -> String {
+/// Seconds, in at most two units: the higher the age, the coarser.
+pub(super) fn age(seconds: i64) -> String {
     const MINUTE: i64 = 60;
     const HOUR: i64 = 60 * MINUTE;
     const DAY: i64 = 24 * HOUR;
@@ -16,7 +16,7 @@ pub fn age(seconds: i64) -> String {
         format!("{}{}{rest}", seconds / great.0, great.1)
     };
     match seconds {
-        // This machine's clock may be behind the cluster's.
+        // The clock of this machine may be behind that of the cluster.
         ..=0 => "0s".to_owned(),
         _ if seconds < 2 * MINUTE => format!("{seconds}s"),
         _ if seconds < 10 * MINUTE => two((MINUTE, "m"), (1, "s")),

@@ -1,4 +1,4 @@
-//! Handing documents over.
+//! Creating a run from a document, or changing the run that already exists.
 
 use anyhow::{bail, ensure};
 use kube::{
@@ -10,32 +10,32 @@ use serde_json::{Value, json};
 
 use super::{
     access::{Cluster, FIELD_MANAGER},
-    error::{Act, RUNS},
-    stage::Stage,
+    error::{Call, RUNS},
+    status::StatusSummary,
 };
 
-/// What a document comes to, given what the cluster has.
+/// What to do with a document, given the run of its name on the cluster.
 #[derive(Debug, PartialEq)]
-pub enum Intent {
-    /// It is new.
+pub(super) enum Intent {
+    /// No run of this name exists.
     Create,
-    /// It is there, has not ended, and is left alone.
+    /// The same run exists and has not ended: leave it alone.
     Join(Box<PerfRun>),
-    /// The same, but what may change has.
+    /// The same run exists, and fields that can change differ.
     Change(Value),
 }
 
-/// What to do about a document.
-pub fn intent(wanted: &PerfRun, existing: Option<&PerfRun>) -> anyhow::Result<Intent> {
+/// What to do with a document.
+pub(super) fn intent(wanted: &PerfRun, existing: Option<&PerfRun>) -> anyhow::Result<Intent> {
     let Some(existing) = existing else {
         return Ok(Intent::Create);
     };
     let name = wanted.name_any();
-    let stage = Stage::of(existing);
+    let status = StatusSummary::of(existing);
     ensure!(
-        !stage.has_ended(),
-        "perfrun/{name} is there already and has ended ({}): delete it first, or use another name",
-        stage.phase()
+        !status.has_ended(),
+        "perfrun/{name} already exists and has ended ({}): delete it first, or use another name",
+        status.phase()
     );
     ensure!(
         existing.metadata.deletion_timestamp.is_none(),
@@ -49,23 +49,23 @@ pub fn intent(wanted: &PerfRun, existing: Option<&PerfRun>) -> anyhow::Result<In
     if !broken.is_empty() {
         let broken: String = broken.iter().map(|rule| format!("\n  - {rule}")).collect();
         bail!(
-            "perfrun/{name} is there already ({}) and is another run: delete it first, or use another name{broken}",
-            stage.phase()
+            "perfrun/{name} already exists ({}) and differs from the document: delete it first, or use another name{broken}",
+            status.phase()
         );
     }
-    let (spec, there) = (&wanted.spec, &existing.spec);
-    if spec.cleanup == there.cleanup && spec.suspend == there.suspend {
+    let (spec, current) = (&wanted.spec, &existing.spec);
+    if spec.cleanup == current.cleanup && spec.suspend == current.suspend {
         return Ok(Intent::Join(Box::new(existing.clone())));
     }
-    // Only that: what is equal may be written in another way, which counts as a change.
+    // Only these fields: equal values may be written differently, which would count as a change.
     let patch = json!({"spec": {"suspend": spec.suspend, "cleanup": spec.cleanup}});
     Ok(Intent::Change(patch))
 }
 
-/// Does what was intended; returns what the cluster has now.
-pub async fn apply(cluster: &Cluster, wanted: PerfRun, intent: Intent) -> anyhow::Result<PerfRun> {
+/// Carries out an intent. Returns the run as it is on the cluster now.
+pub(super) async fn apply(cluster: &Cluster, wanted: PerfRun, intent: Intent) -> anyhow::Result<PerfRun> {
     let name = wanted.name_any();
-    let act = Act {
+    let call = Call {
         verb: "patch",
         resource: RUNS,
         name: Some(&name),
@@ -73,26 +73,27 @@ pub async fn apply(cluster: &Cluster, wanted: PerfRun, intent: Intent) -> anyhow
     let runs = cluster.runs();
     let (params, patch) = match intent {
         Intent::Create => {
-            let document =
-                serde_json::to_value(handed_over(wanted)).expect("documents are read from JSON values");
+            let document = serde_json::to_value(without_cluster_fields(wanted))
+                .expect("documents are read from JSON values");
             (PatchParams::apply(FIELD_MANAGER), Patch::Apply(document))
         }
-        Intent::Change(change) => (written(), Patch::Merge(change)),
+        Intent::Change(change) => (patch_params(), Patch::Merge(change)),
         Intent::Join(existing) => return Ok(*existing),
     };
-    Ok(cluster.call(&act, runs.patch(&name, &params, &patch)).await?)
+    Ok(cluster.call(&call, runs.patch(&name, &params, &patch)).await?)
 }
 
-/// Parameters of a patch that is no apply.
-pub fn written() -> PatchParams {
+/// The parameters of a patch that is not an apply.
+pub(super) fn patch_params() -> PatchParams {
     PatchParams {
         field_manager: Some(FIELD_MANAGER.to_owned()),
         ..PatchParams::default()
     }
 }
 
-/// What of a document is the user's. The rest is the cluster's, and is in documents that came out of one.
-fn handed_over(run: PerfRun) -> PerfRun {
+/// The fields of a document that belong to the user. A document exported from a cluster also has the
+/// cluster's own.
+fn without_cluster_fields(run: PerfRun) -> PerfRun {
     let ObjectMeta {
         name,
         namespace,
@@ -117,14 +118,14 @@ fn handed_over(run: PerfRun) -> PerfRun {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::stage::tests::run, *};
+    use super::{super::status::tests::run, *};
 
     fn refusal(wanted: &PerfRun, existing: &PerfRun) -> String {
         intent(wanted, Some(existing)).unwrap_err().to_string()
     }
 
     #[test]
-    fn what_is_not_there_is_created_and_what_goes_on_is_joined() {
+    fn a_new_run_is_created_and_a_running_one_is_joined() {
         let wanted = run(None, (0, 0), &[]);
         assert_eq!(intent(&wanted, None).unwrap(), Intent::Create);
         let running = run(Some("Running"), (3, 0), &[]);
@@ -136,7 +137,7 @@ mod tests {
     fn what_has_ended_is_in_the_way_whatever_it_was() {
         let mut ended = run(Some("Succeeded"), (40, 0), &[]);
         let text =
-            "perfrun/tcp is there already and has ended (Succeeded): delete it first, or use another name";
+            "perfrun/tcp already exists and has ended (Succeeded): delete it first, or use another name";
         assert_eq!(refusal(&run(None, (0, 0), &[]), &ended), text);
         ended.spec.iterations += 1;
         assert_eq!(refusal(&run(None, (0, 0), &[]), &ended), text);
@@ -147,9 +148,9 @@ mod tests {
         let mut running = run(Some("Running"), (3, 0), &[]);
         running.spec.iterations += 1;
         let text = refusal(&run(None, (0, 0), &[]), &running);
-        assert!(text.contains("(Running) and is another run"), "{text}");
+        assert!(text.contains("(Running) and differs from the document"), "{text}");
         assert!(
-            text.contains("cannot change except suspend, cancel and cleanup"),
+            text.contains("only suspend, cancel and cleanup can change"),
             "{text}"
         );
     }
@@ -170,7 +171,7 @@ mod tests {
         let mut exported = run(Some("Failed"), (1, 0), &[]);
         exported.metadata.resource_version = Some("7".into());
         exported.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into());
-        let document = serde_json::to_value(handed_over(exported)).unwrap();
+        let document = serde_json::to_value(without_cluster_fields(exported)).unwrap();
         let metadata = json!({"name": "tcp", "namespace": "lab", "labels": {"a": "b"}});
         assert_eq!(document["metadata"], metadata);
         assert_eq!(document.get("status"), None);

@@ -3,40 +3,40 @@
 use std::io::{Write, stderr};
 
 use kube::{ResourceExt, api::Patch};
-use perfrun_api::spec::Phase;
+use perfrun_contract::run::Phase;
 use serde_json::json;
 
 use super::{
     access::Cluster,
-    apply::written,
-    error::{Act, RUNS},
+    apply::patch_params,
+    error::{Call, RUNS},
     find::find,
     follow::{Followed, follow},
     run::{screen, stop_on_signal},
-    stage::Stage,
+    status::StatusSummary,
 };
 use crate::{args, run::INTERRUPTED};
 
-/// Stops a run; returns the exit status.
+/// Cancels a run. Returns the exit status.
 pub async fn cancel(args: &args::Cancel) -> anyhow::Result<u8> {
     let stop = stop_on_signal();
     let cluster = Cluster::find(&args.target).await?;
     let run = find(&cluster, &args.name).await?;
     let name = run.name_any();
-    let stage = Stage::of(&run);
+    let status = StatusSummary::of(&run);
     let say = |text: &str| drop(writeln!(stderr(), "perfrun/{name} {text}"));
-    if stage.has_ended() {
-        say(&format!("has ended already ({})", stage.phase()));
+    if status.has_ended() {
+        say(&format!("has already ended ({})", status.phase()));
         return Ok(0);
     }
-    let act = Act {
+    let call = Call {
         verb: "patch",
         resource: RUNS,
         name: Some(&name),
     };
     let patch = Patch::Merge(json!({"spec": {"cancel": true}}));
     let run = cluster
-        .call(&act, cluster.runs().patch(&name, &written(), &patch))
+        .call(&call, cluster.runs().patch(&name, &patch_params(), &patch))
         .await?;
     if args.no_wait {
         say("will be cancelled");
@@ -47,10 +47,13 @@ pub async fn cancel(args: &args::Cancel) -> anyhow::Result<u8> {
     drop(screen);
     match followed {
         Followed::Ended(ended) => {
-            let stage = Stage::of(&ended);
-            match stage.phase {
-                Some(Phase::Cancelled) => say(&format!("was cancelled after {} trials", stage.progress())),
-                _ => say(&format!("ended before it could be cancelled ({})", stage.phase())),
+            let status = StatusSummary::of(&ended);
+            match status.phase {
+                Some(Phase::Cancelled) => say(&format!("was cancelled after {} trials", status.progress())),
+                _ => say(&format!(
+                    "ended before it could be cancelled ({})",
+                    status.phase()
+                )),
             }
             Ok(0)
         }
@@ -58,8 +61,8 @@ pub async fn cancel(args: &args::Cancel) -> anyhow::Result<u8> {
             say("was deleted");
             Ok(0)
         }
-        Followed::Left => {
-            say("will be cancelled, nobody waits for it");
+        Followed::Stopped => {
+            say("will be cancelled; no longer waiting for it");
             Ok(INTERRUPTED)
         }
     }

@@ -1,39 +1,40 @@
-//! What became of a run, and the exit status: pure.
+//! How a run ended, and the exit status: pure.
 
-use perfrun_api::spec::{PerfRun, Phase};
+use perfrun_api::spec::PerfRun;
+use perfrun_contract::run::Phase;
 
-use super::stage::{Stage, Why};
+use super::status::{Cause, StatusSummary};
 use crate::run::INCOMPLETE;
 
 /// The exit status of a run that has ended.
-pub fn exit_status(phase: Option<Phase>) -> u8 {
+pub(super) fn exit_status(phase: Option<Phase>) -> u8 {
     match phase {
         Some(Phase::Succeeded) => 0,
-        // Also a run with a failed trial is `Failed`.
+        // A run with a failed trial is `Failed`, too.
         _ => INCOMPLETE,
     }
 }
 
-/// What to say about a run that did not succeed.
-pub fn complaint(name: &str, run: &PerfRun) -> Option<String> {
-    let stage = Stage::of(run);
-    let outcome = match stage.phase {
+/// A message about a run that did not succeed.
+pub(super) fn complaint(name: &str, run: &PerfRun) -> Option<String> {
+    let status = StatusSummary::of(run);
+    let outcome = match status.phase {
         Some(Phase::Succeeded) => return None,
-        Some(Phase::Cancelled) => format!("was cancelled after {} trials", stage.progress()),
+        Some(Phase::Cancelled) => format!("was cancelled after {} trials", status.progress()),
         Some(Phase::Failed) => "failed".to_owned(),
-        _ => format!("has not ended: {}", stage.phase()),
+        _ => format!("has not ended: {}", status.phase()),
     };
-    let why = match stage.why {
-        Some(Why { reason, message }) if message.is_empty() => format!(" ({reason})"),
-        Some(Why { reason, message }) => format!(": {message} ({reason})"),
+    let cause = match status.cause {
+        Some(Cause { reason, message }) if message.is_empty() => format!(" ({reason})"),
+        Some(Cause { reason, message }) => format!(": {message} ({reason})"),
         None => String::new(),
     };
-    Some(format!("perfrun/{name} {outcome}{why}"))
+    Some(format!("perfrun/{name} {outcome}{cause}"))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{super::stage::tests::run, *};
+    use super::{super::status::tests::run, *};
 
     #[test]
     fn only_success_is_zero() {
@@ -49,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_run_says_why() {
+    fn the_message_about_a_failed_run_has_its_reason() {
         let failed = run(
             Some("Failed"),
             (3, 1),
@@ -64,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cancelled_run_says_how_far_it_came() {
+    fn the_message_about_a_cancelled_run_has_its_progress() {
         let cancelled = run(Some("Cancelled"), (11, 1), &["Complete=True Cancelled "]);
         assert_eq!(
             complaint("tcp", &cancelled).as_deref(),

@@ -1,177 +1,163 @@
-//! What can go wrong with a call to a cluster, and what to do about it.
+//! Why a call to a cluster fails, and what the user can do.
 
 use std::{error, fmt, time::Duration};
 
 use kube::core::Status;
 use thiserror::Error;
 
-/// What was tried, in the words of Kubernetes' roles.
+/// A call to the API server, in the words of Kubernetes roles.
 #[derive(Clone, Copy, Debug)]
-pub struct Act<'a> {
-    /// E.g. `get`.
+pub(super) struct Call<'a> {
+    /// For example `get`.
     pub verb: &'static str,
-    /// E.g. `perfruns`.
+    /// For example `perfruns`.
     pub resource: &'static str,
-    /// Of one object, its name.
+    /// The name of the object. `None` if the call is about all objects.
     pub name: Option<&'a str>,
 }
 
-impl fmt::Display for Act<'_> {
+impl fmt::Display for Call<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.verb, self.resource)?;
         self.name.map_or(Ok(()), |name| write!(f, " {name}"))
     }
 }
 
-/// Why a call came to nothing.
+/// Why a call failed.
 #[derive(Debug, Error)]
-pub enum Error {
-    /// No API server there, or none that we trust.
+pub(super) enum Error {
+    /// No API server answers at this address, or not one that the client trusts.
     #[error(
-        "failed to reach the cluster at {url}: {why}; is it up, and the right one (--context, --kubeconfig)?"
+        "failed to reach the cluster at {url}: {cause}; check that it is up and the right one \
+         (--context, --kubeconfig)"
     )]
     Reach {
-        /// Where.
         url: String,
         /// The innermost cause.
-        why: String,
+        cause: String,
     },
-    /// Connected, but no answer.
+    /// The server accepted the connection and did not answer.
     #[error("the cluster at {url} did not answer within {limit:?}; try again when its API server is up")]
-    Silent {
-        /// Where.
-        url: String,
-        /// How long was waited.
-        limit: Duration,
-    },
+    Silent { url: String, limit: Duration },
     /// The CRD is missing.
-    #[error("the cluster does not know PerfRuns yet; install them: kubectl apply -f crds/")]
-    Install,
-    /// The CRD has not all that documents have now.
     #[error(
-        "the cluster's PerfRuns are of another version: {message}; update them: kubectl apply -f crds/, \
-         or use the perfrun that belongs to the cluster's operator"
+        "the cluster does not know the resource PerfRun; install perfrun's Helm chart, which contains it"
+    )]
+    Install,
+    /// The CRD lacks a field of the document.
+    #[error(
+        "the cluster has another version of the resource PerfRun: {message}; upgrade perfrun's Helm chart, or use \
+         the perfrun that belongs to the cluster's operator"
     )]
     Update {
-        /// What the API server says.
+        /// From the API server.
         message: String,
     },
-    /// No such object.
-    #[error("failed to {act}: {message}")]
+    /// The object does not exist.
+    #[error("failed to {call}: {message}")]
     Find {
-        /// What was tried.
-        act: String,
-        /// What the API server says.
+        call: String,
+        /// From the API server.
         message: String,
     },
-    /// Not logged in.
     #[error(
-        "the cluster at {url} does not know who you are: log in again, or use another --context or --kubeconfig"
+        "the cluster at {url} does not accept your credentials; log in again, or use another --context or \
+         --kubeconfig"
     )]
-    LogIn {
-        /// Where.
-        url: String,
-    },
-    /// Logged in as somebody who may not.
-    #[error("not allowed to {act}: {message}; ask for a role that has the verb \"{verb}\" on {resource}")]
+    LogIn { url: String },
+    /// The user has no role that allows the call.
+    #[error("not allowed to {call}: {message}; ask for a role that has the verb \"{verb}\" on {resource}")]
     Allow {
-        /// What was tried.
-        act: String,
-        /// What the API server says.
+        call: String,
+        /// From the API server.
         message: String,
-        /// For the role.
         verb: &'static str,
-        /// For the role.
         resource: &'static str,
     },
-    /// The API server did not like it.
-    #[error("the cluster refused to {act}: {message}")]
+    /// The API server rejected the request.
+    #[error("the cluster refused to {call}: {message}")]
     Accept {
-        /// What was tried.
-        act: String,
-        /// What the API server says.
+        call: String,
+        /// From the API server.
         message: String,
     },
-    /// The API server is in trouble, which passes.
-    #[error("the cluster is not able to {act} now: {message}; try again later")]
+    /// The API server has a problem that may be temporary.
+    #[error("the cluster is unable to {call} now: {message}; try again later")]
     Serve {
-        /// What was tried.
-        act: String,
-        /// What the API server says.
+        call: String,
+        /// From the API server.
         message: String,
     },
-    /// Anything else.
-    #[error("failed to {act}: {why}")]
-    Call {
-        /// What was tried.
-        act: String,
-        /// Why; causes of kube's errors are part of their text.
-        why: String,
+    #[error("failed to {call}: {cause}")]
+    Other {
+        call: String,
+        /// The text of kube's error, which includes its causes.
+        cause: String,
     },
 }
 
 impl Error {
-    /// What an error of the client means.
-    pub fn of(error: kube::Error, act: &Act<'_>, url: &str) -> Self {
+    /// The meaning of an error of kube's client.
+    pub(super) fn of(error: kube::Error, call: &Call<'_>, url: &str) -> Self {
         match error {
-            kube::Error::Api(status) => Self::answered(&status, act, url),
+            kube::Error::Api(status) => Self::of_status(&status, call, url),
             kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_) => {
                 Self::Reach {
                     url: url.to_owned(),
-                    why: innermost(&error),
+                    cause: innermost(&error),
                 }
             }
-            other => Self::Call {
-                act: act.to_string(),
-                why: other.to_string(),
+            other => Self::Other {
+                call: call.to_string(),
+                cause: other.to_string(),
             },
         }
     }
 
-    fn answered(status: &Status, act: &Act<'_>, url: &str) -> Self {
+    fn of_status(status: &Status, call: &Call<'_>, url: &str) -> Self {
         let message = status.message.trim().to_owned();
-        let act_text = act.to_string();
+        let call_text = call.to_string();
         match status.code {
             401 => Self::LogIn { url: url.to_owned() },
             403 => Self::Allow {
-                act: act_text,
+                call: call_text,
                 message,
-                verb: act.verb,
-                resource: act.resource,
+                verb: call.verb,
+                resource: call.resource,
             },
-            // A missing object is reported as an object; of a resource that it does not know the server says nothing.
-            404 if act.resource == RUNS && status.details.is_none() => Self::Install,
+            // The server gives details about a missing object, and none about an unknown resource.
+            404 if call.resource == RUNS && status.details.is_none() => Self::Install,
             404 => Self::Find {
-                act: act_text,
+                call: call_text,
                 message,
             },
-            // Server-side apply reports this as a fault of its own.
+            // Server-side apply reports an unknown field as an error of the server.
             500 if message.contains(UNDECLARED) => Self::Update { message },
             429 | 500.. => Self::Serve {
-                act: act_text,
+                call: call_text,
                 message,
             },
             _ => Self::Accept {
-                act: act_text,
+                call: call_text,
                 message,
             },
         }
     }
 
-    /// Without what to do about it.
-    pub fn brief(&self) -> String {
+    /// The message without its advice.
+    pub(super) fn brief(&self) -> String {
         let text = self.to_string();
         text.split_once("; ")
-            .map_or(text.clone(), |(what, _)| what.to_owned())
+            .map_or(text.clone(), |(problem, _)| problem.to_owned())
     }
 
-    /// Whether the object is simply not there.
-    pub fn is_missing(&self) -> bool {
+    /// Whether the object does not exist.
+    pub(super) fn is_missing(&self) -> bool {
         matches!(self, Self::Find { .. })
     }
 
-    /// Whether it may pass without anybody doing anything about it.
-    pub fn may_pass(&self) -> bool {
+    /// Whether the problem may be temporary.
+    pub(super) fn is_temporary(&self) -> bool {
         matches!(
             self,
             Self::Reach { .. } | Self::Silent { .. } | Self::Serve { .. }
@@ -179,20 +165,20 @@ impl Error {
     }
 }
 
-/// A field of a document that the CRD does not have.
+/// How the API server reports a field that the CRD does not have.
 const UNDECLARED: &str = "field not declared in schema";
 
-/// PerfRuns, as roles call them.
-pub const RUNS: &str = "perfruns";
+/// The name of the resource in roles.
+pub(super) const RUNS: &str = "perfruns";
 
-/// The cause that has no cause: those around it only say that something went wrong.
+/// The innermost cause. The errors around it only say that something went wrong.
 fn innermost(error: &dyn error::Error) -> String {
     let mut error = error;
     while let Some(source) = error.source() {
         error = source;
     }
     match error.to_string().as_str() {
-        // In tokio's words.
+        // The text of tokio.
         "deadline has elapsed" => "it takes too long to answer".to_owned(),
         text => text.to_owned(),
     }
@@ -202,37 +188,40 @@ fn innermost(error: &dyn error::Error) -> String {
 mod tests {
     use super::*;
 
-    fn told(code: u16, message: &str, details: bool) -> Error {
+    fn error(code: u16, message: &str, details: bool) -> Error {
         let details = details.then(|| serde_json::json!({"name": "tcp", "kind": "perfruns"}));
         let status = serde_json::json!({
             "status": "Failure", "code": code, "message": message, "reason": "", "details": details
         });
         let status: Status = serde_json::from_value(status).unwrap();
-        let act = Act {
+        let call = Call {
             verb: "get",
             resource: RUNS,
             name: Some("tcp"),
         };
-        Error::of(kube::Error::Api(Box::new(status)), &act, "https://lab:6443/")
+        Error::of(kube::Error::Api(Box::new(status)), &call, "https://lab:6443/")
     }
 
     #[test]
     fn an_unknown_resource_is_not_an_unknown_object() {
-        assert!(matches!(told(404, "404 page not found\n", false), Error::Install));
-        assert!(told(404, "perfruns.perfrun.io \"tcp\" not found", true).is_missing());
+        assert!(matches!(
+            error(404, "404 page not found\n", false),
+            Error::Install
+        ));
+        assert!(error(404, "perfruns.perfrun.io \"tcp\" not found", true).is_missing());
     }
 
     #[test]
-    fn a_field_that_the_cluster_does_not_know_does_not_pass() {
+    fn an_unknown_field_is_not_a_temporary_problem() {
         let message =
             "failed to create typed patch object (/tcp; ..): .spec.new: field not declared in schema";
-        let error = told(500, message, true);
-        assert!(matches!(error, Error::Update { .. }) && !error.may_pass());
+        let error = error(500, message, true);
+        assert!(matches!(error, Error::Update { .. }) && !error.is_temporary());
     }
 
     #[test]
-    fn who_may_not_is_told_what_to_ask_for() {
-        let text = told(
+    fn a_missing_permission_comes_with_advice() {
+        let text = error(
             403,
             "perfruns.perfrun.io is forbidden: User \"ann\" cannot get",
             true,
@@ -245,12 +234,12 @@ mod tests {
     }
 
     #[test]
-    fn trouble_of_the_server_may_pass_and_that_of_the_user_does_not() {
+    fn only_problems_of_the_server_are_temporary() {
         for code in [429, 500, 503, 504] {
-            assert!(told(code, "etcd leader changed", true).may_pass());
+            assert!(error(code, "etcd leader changed", true).is_temporary());
         }
         for code in [400, 401, 403, 404, 409, 422] {
-            assert!(!told(code, "no", true).may_pass());
+            assert!(!error(code, "no", true).is_temporary());
         }
     }
 }

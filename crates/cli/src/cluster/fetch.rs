@@ -1,4 +1,4 @@
-//! The complete results of a run, out of the ConfigMaps that keep them.
+//! The complete results of a run, from the ConfigMaps that keep them.
 
 use anyhow::{Context, bail};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -10,26 +10,30 @@ use perfrun_api::{
 
 use super::{
     access::Cluster,
-    error::{Act, Error},
+    error::{Call, Error},
     follow::patiently,
 };
 use crate::ui::Screen;
 
-/// The results of a run that has ended; none, if none were kept. Waits for the API server if need be.
-pub async fn fetch(cluster: &Cluster, run: &PerfRun, screen: &Screen) -> anyhow::Result<Option<Results>> {
+/// The results of a run that has ended. `None` if the run has none. Waits until the API server is available.
+pub(super) async fn fetch(
+    cluster: &Cluster,
+    run: &PerfRun,
+    screen: &Screen,
+) -> anyhow::Result<Option<Results>> {
     let names = run.status.as_ref().map_or(&[][..], |status| &status.results);
     let mut parts = vec![];
     for name in names {
-        let Some(config_map) = patiently(Some(screen), || look(cluster, name)).await? else {
+        let Some(config_map) = patiently(Some(screen), || config_map(cluster, name)).await? else {
             bail!(
-                "configmap {name} is gone, and with it a part of the results; they are deleted together with their run, \
+                "configmap {name} with a part of the results no longer exists; it is deleted together with its run, \
                  see spec.cleanup"
             );
         };
         parts.extend(parts_of(config_map));
     }
     let results = results_from_parts(&parts)
-        .with_context(|| format!("unable to put the results together from {}", names.join(", ")))?;
+        .with_context(|| format!("unable to assemble the results from {}", names.join(", ")))?;
     if let Some(Results { schema_version, .. }) = results
         && schema_version != SCHEMA_VERSION
     {
@@ -41,19 +45,19 @@ pub async fn fetch(cluster: &Cluster, run: &PerfRun, screen: &Screen) -> anyhow:
     Ok(results)
 }
 
-async fn look(cluster: &Cluster, name: &str) -> Result<Option<ConfigMap>, Error> {
-    let act = Act {
+async fn config_map(cluster: &Cluster, name: &str) -> Result<Option<ConfigMap>, Error> {
+    let call = Call {
         verb: "get",
         resource: "configmaps",
         name: Some(name),
     };
-    match cluster.call(&act, cluster.config_maps().get_opt(name)).await {
+    match cluster.call(&call, cluster.config_maps().get_opt(name)).await {
         Err(error) if error.is_missing() => Ok(None),
         answer => answer,
     }
 }
 
-/// What a ConfigMap has of results; other keys are somebody else's.
+/// The parts of results in a ConfigMap. Other keys are ignored.
 fn parts_of(config_map: ConfigMap) -> Vec<Part> {
     let mut data = config_map.binary_data.unwrap_or_default();
     [TRIALS_KEY, RESULTS_KEY]

@@ -1,4 +1,4 @@
-//! One run of a cluster, or which one was meant.
+//! One run on a cluster by its name, or the most similar name.
 
 use anyhow::{anyhow, bail};
 use kube::{ResourceExt, api::ListParams};
@@ -6,51 +6,51 @@ use perfrun_api::spec::PerfRun;
 
 use super::{
     access::{Cluster, MaybeRun},
-    error::{Act, Error, RUNS},
+    error::{Call, Error, RUNS},
 };
 
-/// How alike names must be for one to be meant by the other, from 0 to 1.
-const ALIKE: f64 = 0.8;
+/// How similar a name must be to be suggested, from 0 to 1.
+const SIMILAR: f64 = 0.8;
 
-/// Most names that a message lists.
+/// The most names that a message lists.
 const LISTED: usize = 10;
 
-/// The run of that name; if there is none, the error says which there are.
-pub async fn find(cluster: &Cluster, name: &str) -> anyhow::Result<PerfRun> {
-    if let Some(run) = look(cluster, name).await? {
+/// The run with this name. If it does not exist, the error lists others.
+pub(super) async fn find(cluster: &Cluster, name: &str) -> anyhow::Result<PerfRun> {
+    if let Some(run) = get(cluster, name).await? {
         return readable(run);
     }
     let namespace = cluster.namespace();
-    let act = Act {
+    let call = Call {
         verb: "list",
         resource: RUNS,
         name: None,
     };
     let runs = cluster.maybe_runs();
-    // Who may not list them is not told them.
-    let known = match cluster.call(&act, runs.list(&ListParams::default())).await {
+    // A user without the permission to list runs gets no names.
+    let names = match cluster.call(&call, runs.list(&ListParams::default())).await {
         Ok(runs) => runs.iter().map(ResourceExt::name_any).collect(),
         Err(_) => bail!("there is no perfrun/{name} in namespace {namespace}"),
     };
-    bail!(unknown(name, namespace, known))
+    bail!(no_such_run(name, namespace, names))
 }
 
-/// The run of that name, if there is one.
-pub async fn look(cluster: &Cluster, name: &str) -> Result<Option<MaybeRun>, Error> {
-    let act = Act {
+/// The run with this name. `None` if it does not exist.
+pub(super) async fn get(cluster: &Cluster, name: &str) -> Result<Option<MaybeRun>, Error> {
+    let call = Call {
         verb: "get",
         resource: RUNS,
         name: Some(name),
     };
-    match cluster.call(&act, cluster.maybe_runs().get(name)).await {
+    match cluster.call(&call, cluster.maybe_runs().get(name)).await {
         Ok(run) => Ok(Some(run)),
         Err(error) if error.is_missing() => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// A run that this program understands.
-pub fn readable(run: MaybeRun) -> anyhow::Result<PerfRun> {
+/// The run, or an error if this program cannot read it.
+pub(super) fn readable(run: MaybeRun) -> anyhow::Result<PerfRun> {
     let name = run.name_any();
     run.0.map_err(|invalid| {
         anyhow!(
@@ -60,48 +60,48 @@ pub fn readable(run: MaybeRun) -> anyhow::Result<PerfRun> {
     })
 }
 
-fn unknown(name: &str, namespace: &str, mut known: Vec<String>) -> String {
-    let nothing = format!("there is no perfrun/{name} in namespace {namespace}");
-    let nearest = known
+fn no_such_run(name: &str, namespace: &str, mut names: Vec<String>) -> String {
+    let problem = format!("there is no perfrun/{name} in namespace {namespace}");
+    let nearest = names
         .iter()
-        .map(|known| (strsim::jaro_winkler(name, known), known))
-        .filter(|(likeness, _)| *likeness >= ALIKE)
+        .map(|other| (strsim::jaro_winkler(name, other), other))
+        .filter(|(similarity, _)| *similarity >= SIMILAR)
         .max_by(|(a, _), (b, _)| a.total_cmp(b));
     if let Some((_, nearest)) = nearest {
-        return format!("{nothing}; did you mean {nearest}?");
+        return format!("{problem}; did you mean {nearest}?");
     }
-    known.sort();
-    let others = match known.len() {
-        0 => return format!("{nothing}, nor any other: name another namespace with -n"),
+    names.sort();
+    let others = match names.len() {
+        0 => return format!("{problem}, nor any other: choose another namespace with -n"),
         count if count > LISTED => format!(" and {} others", count - LISTED),
         _ => String::new(),
     };
-    known.truncate(LISTED);
-    format!("{nothing}; it has {}{others}", known.join(", "))
+    names.truncate(LISTED);
+    format!("{problem}; it has {}{others}", names.join(", "))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn told(known: &[&str]) -> String {
-        let known = known.iter().map(|&name| name.to_owned()).collect();
-        let text = unknown("quikstart", "lab", known);
-        let nothing = "there is no perfrun/quikstart in namespace lab";
-        text.strip_prefix(nothing).unwrap().to_owned()
+    fn advice(names: &[&str]) -> String {
+        let names = names.iter().map(|&name| name.to_owned()).collect();
+        let text = no_such_run("quikstart", "lab", names);
+        let problem = "there is no perfrun/quikstart in namespace lab";
+        text.strip_prefix(problem).unwrap().to_owned()
     }
 
     #[test]
-    fn a_misspelt_name_is_told_the_right_one() {
-        assert_eq!(told(&["ping", "quickstart"]), "; did you mean quickstart?");
+    fn a_similar_name_is_suggested() {
+        assert_eq!(advice(&["ping", "quickstart"]), "; did you mean quickstart?");
     }
 
     #[test]
-    fn otherwise_all_names_are_told_unless_there_are_too_many() {
-        assert_eq!(told(&[]), ", nor any other: name another namespace with -n");
-        assert_eq!(told(&["tcp", "ping"]), "; it has ping, tcp");
+    fn otherwise_names_are_listed_up_to_a_limit() {
+        assert_eq!(advice(&[]), ", nor any other: choose another namespace with -n");
+        assert_eq!(advice(&["tcp", "ping"]), "; it has ping, tcp");
         let many: Vec<String> = (10..22).map(|number| format!("x{number}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
-        assert!(told(&many).ends_with(", x19 and 2 others"));
+        assert!(advice(&many).ends_with(", x19 and 2 others"));
     }
 }

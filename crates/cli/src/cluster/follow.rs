@@ -1,44 +1,44 @@
-//! Watching a run to its end, through outages of the API server.
+//! Following a run until it ends, even if the API server is unavailable for a while.
 
 use std::{future::Future, time::Duration};
 
-use anyhow::{anyhow, bail};
+use anyhow::bail;
+use backon::{ExponentialBuilder, Retryable};
 use futures::StreamExt;
 use kube::{ResourceExt, runtime::watcher::watch_object};
-use perfrun_api::spec::{PerfRun, Phase};
+use perfrun_api::spec::PerfRun;
+use perfrun_contract::run::Phase;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     access::{Cluster, MaybeRun},
     error::Error,
-    find::{look, readable},
-    stage::{Stage, count, news},
+    find::{self, readable},
+    status::{StatusSummary, changes, progress},
 };
 use crate::ui::Screen;
 
-/// An operator that is there has looked at a run by then.
+/// An operator that runs has set the status of a new run by then.
 const UNSEEN_LIMIT: Duration = Duration::from_secs(15);
 
-/// An API server that starts refuses those who are allowed, and knows no CRDs, for a while.
+/// For a while, an API server that starts refuses valid credentials and does not know CRDs.
 const STARTING_LIMIT: Duration = Duration::from_secs(60);
 
-/// Pauses between two calls of a server that does not answer.
+/// Pauses between two calls to a server that does not answer.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// How following ended.
-pub enum Followed {
-    /// The run ended.
+pub(super) enum Followed {
     Ended(Box<PerfRun>),
-    /// The run is no more.
     Deleted,
-    /// We were told to stop.
-    Left,
+    /// The user has stopped following.
+    Stopped,
 }
 
-/// Tells what a run does until it ends.
-pub async fn follow(
+/// Shows the progress of a run until it ends.
+pub(super) async fn follow(
     cluster: &Cluster,
     run: &PerfRun,
     screen: &Screen,
@@ -46,18 +46,18 @@ pub async fn follow(
 ) -> anyhow::Result<Followed> {
     tokio::select! {
         biased;
-        () = stop.cancelled() => Ok(Followed::Left),
+        () = stop.cancelled() => Ok(Followed::Stopped),
         followed = to_the_end(cluster, run, screen) => followed,
     }
 }
 
 async fn to_the_end(cluster: &Cluster, run: &PerfRun, screen: &Screen) -> anyhow::Result<Followed> {
     let name = run.name_any();
-    let mut told = Told {
+    let mut display = Display {
         screen,
-        stage: Stage::default(),
+        status: StatusSummary::default(),
     };
-    screen.start(u64::from(Stage::of(run).ended_trials()));
+    screen.start(u64::from(StatusSummary::of(run).ended_trials()));
     let unseen_until = Instant::now() + UNSEEN_LIMIT;
     let mut is_waiting = true;
     let watch = || watch_object(cluster.maybe_runs(), &name).boxed();
@@ -68,7 +68,7 @@ async fn to_the_end(cluster: &Cluster, run: &PerfRun, screen: &Screen) -> anyhow
                 Ok(event) => event,
                 Err(_) => {
                     is_waiting = false;
-                    if told.stage.phase.is_none() {
+                    if display.status.phase.is_none() {
                         screen.say(&unseen(cluster, &name));
                     }
                     continue;
@@ -77,98 +77,104 @@ async fn to_the_end(cluster: &Cluster, run: &PerfRun, screen: &Screen) -> anyhow
         } else {
             events.next().await
         };
-        let seen = match event {
-            Some(Ok(seen)) => seen,
-            // A watch ends for many reasons; what matters is whether the run can be seen. Where watching is not
-            // allowed, this amounts to asking now and then.
+        let observed = match event {
+            Some(Ok(observed)) => observed,
+            // A watch ends for many reasons; what matters is whether the run can be read. Where watching is
+            // not allowed, this amounts to polling.
             Some(Err(error)) => {
                 tracing::debug!(%error, "the watch ended");
                 sleep(FIRST_PAUSE).await;
-                let seen = patiently(Some(screen), || look(cluster, &name)).await?;
-                // The old one would go on with what was before that.
+                let observed = patiently(Some(screen), || find::get(cluster, &name)).await?;
+                // The old watch would continue with events from before.
                 events = watch();
-                seen
+                observed
             }
-            None => bail!("failed to watch perfrun/{name}: the client gave up; try again"),
+            None => bail!("failed to watch perfrun/{name}: the client stopped; try again"),
         };
-        let Some(now) = same(run, seen) else {
+        let Some(now) = same(run, observed) else {
             return Ok(Followed::Deleted);
         };
         let now = readable(now)?;
-        if told.tell(&now) {
+        if display.update(&now) {
             return Ok(Followed::Ended(Box::new(now)));
         }
     }
 }
 
 /// A run of the same name that was created later is another run.
-fn same(run: &PerfRun, seen: Option<MaybeRun>) -> Option<MaybeRun> {
-    seen.filter(|seen| run.uid().is_none() || seen.uid() == run.uid())
+fn same(run: &PerfRun, observed: Option<MaybeRun>) -> Option<MaybeRun> {
+    observed.filter(|observed| run.uid().is_none() || observed.uid() == run.uid())
 }
 
 fn unseen(cluster: &Cluster, name: &str) -> String {
     format!(
-        "no operator has looked at perfrun/{name} yet: is one running, and does it watch namespace {}?",
+        "no operator has reconciled perfrun/{name} yet: check that one is running and watches namespace {}",
         cluster.namespace()
     )
 }
 
-struct Told<'a> {
+/// What the user has been shown of a run.
+struct Display<'a> {
     screen: &'a Screen,
-    stage: Stage,
+    status: StatusSummary,
 }
 
-impl Told<'_> {
-    /// Tells what is new; returns whether the run has ended.
-    fn tell(&mut self, run: &PerfRun) -> bool {
-        let now = Stage::of(run);
-        let lines = news(&self.stage, &now);
+impl Display<'_> {
+    /// Shows what is new. Returns whether the run has ended.
+    fn update(&mut self, run: &PerfRun) -> bool {
+        let now = StatusSummary::of(run);
+        let lines = changes(&self.status, &now);
         lines.iter().for_each(|line| self.screen.mention(line));
         if self.screen.is_lines()
-            && let Some(line) = count(&self.stage, &now)
+            && let Some(line) = progress(&self.status, &now)
             && lines.is_empty()
         {
             self.screen.mention(&line);
         }
         let ended = now.ended_trials().into();
-        if now.phase == Some(Phase::Running) && self.stage.phase != now.phase {
-            // How long it waited says nothing about how long its trials take.
+        if now.phase == Some(Phase::Running) && self.status.phase != now.phase {
+            // The time spent waiting must not count in the estimate for its trials.
             self.screen.start(ended);
         }
         self.screen.advance(ended);
         self.screen.show(now.line());
-        self.stage = now;
-        self.stage.has_ended()
+        self.status = now;
+        self.status.has_ended()
     }
 }
 
-/// Asks until there is an answer. Says so when this takes a second attempt, and when it is over, if anybody listens.
-pub async fn patiently<T, A>(listener: Option<&Screen>, ask: impl Fn() -> A) -> anyhow::Result<T>
+/// Repeats a call until it is answered. Tells the listener when a first attempt fails, and when the cluster
+/// answers again.
+pub(super) async fn patiently<T, A>(listener: Option<&Screen>, call: impl FnMut() -> A) -> anyhow::Result<T>
 where
     A: Future<Output = Result<T, Error>>,
 {
-    let mut pause = FIRST_PAUSE;
-    let mut away: Option<Instant> = None;
-    loop {
-        match ask().await {
-            Ok(answer) => {
-                if let (Some(screen), Some(_)) = (listener, away) {
-                    screen.say("the cluster answers again");
-                }
-                return Ok(answer);
+    let backoff = ExponentialBuilder::default()
+        .with_min_delay(FIRST_PAUSE)
+        .with_max_delay(LONGEST_PAUSE)
+        .without_max_times();
+    let mut last_outage: Option<Instant> = None;
+    let mut is_announced = false;
+    let answer = call
+        .retry(backoff)
+        .when(|error: &Error| {
+            if error.is_temporary() {
+                last_outage = Some(Instant::now());
+                return true;
             }
-            Err(error) if error.may_pass() => {
-                if let (Some(screen), None) = (listener, away) {
-                    screen.say(&format!("{}; trying again until it answers", error.brief()));
-                }
-                away = Some(Instant::now());
+            last_outage.is_some_and(|outage| outage.elapsed() < STARTING_LIMIT)
+        })
+        .notify(|error, _| {
+            if let (Some(screen), false) = (listener, is_announced) {
+                screen.say(&format!("{}; trying again until it answers", error.brief()));
             }
-            Err(_) if away.is_some_and(|away| away.elapsed() < STARTING_LIMIT) => {}
-            Err(error) => return Err(anyhow!(error)),
-        }
-        sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+            is_announced = true;
+        })
+        .await?;
+    if let (Some(screen), true) = (listener, is_announced) {
+        screen.say("the cluster answers again");
     }
+    Ok(answer)
 }
 
 #[cfg(test)]
@@ -180,7 +186,7 @@ mod tests {
     fn unreachable() -> Error {
         Error::Reach {
             url: "https://lab:6443/".into(),
-            why: "Connection refused".into(),
+            cause: "Connection refused".into(),
         }
     }
 
@@ -198,32 +204,32 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_refused_at_once_is_not_asked_again() {
-        let asked = Cell::new(0);
+    async fn a_permanent_error_is_not_retried() {
+        let calls = Cell::new(0);
         let answer = patiently(None, || async {
-            asked.set(asked.get() + 1);
+            calls.set(calls.get() + 1);
             Err::<(), _>(Error::Install)
         });
         assert!(answer.await.is_err());
-        assert_eq!(asked.get(), 1);
+        assert_eq!(calls.get(), 1);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_starts_may_refuse_for_a_while_only() {
-        let asked = Cell::new(0);
-        let ask = |refusals: u32| {
-            let asked = &asked;
+    async fn a_starting_server_may_refuse_only_for_a_while() {
+        let calls = Cell::new(0);
+        let call = |refusals: u32| {
+            let calls = &calls;
             move || async move {
-                asked.set(asked.get() + 1);
-                match asked.get() {
+                calls.set(calls.get() + 1);
+                match calls.get() {
                     ..500 => Err(unreachable()),
                     count if count < 500 + refusals => Err(Error::Install),
                     _ => Ok(()),
                 }
             }
         };
-        assert!(patiently(None, ask(4)).await.is_ok());
-        asked.set(0);
-        assert!(patiently(None, ask(1000)).await.is_err());
+        assert!(patiently(None, call(4)).await.is_ok());
+        calls.set(0);
+        assert!(patiently(None, call(1000)).await.is_err());
     }
 }

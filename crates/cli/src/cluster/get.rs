@@ -4,31 +4,31 @@ use std::io::{Write, stderr};
 
 use anyhow::{Context, bail, ensure};
 
-use super::{access::Cluster, end::complaint, fetch::fetch, find::find, stage::Stage};
+use super::{access::Cluster, end::complaint, fetch::fetch, find::find, status::StatusSummary};
 use crate::{args, print, report::rendered, ui::Screen};
 
-/// Prints the results of a run that has ended; returns the exit status.
+/// Prints the results of a run that has ended. Returns the exit status.
 pub async fn get_results(args: &args::GetResults) -> anyhow::Result<u8> {
     let cluster = Cluster::find(&args.target).await?;
     let name = &args.name;
     let run = find(&cluster, name).await?;
-    let stage = Stage::of(&run);
+    let status = StatusSummary::of(&run);
     ensure!(
-        stage.has_ended(),
-        "perfrun/{name} has not ended yet ({}, {} trials), and has no results before; follow it by: {}",
-        stage.line(),
-        stage.progress(),
+        status.has_ended(),
+        "perfrun/{name} has not ended yet ({}, {} trials), so its results are not available; follow it with: {}",
+        status.line(),
+        status.progress(),
         cluster.command(&format!("watch {name}"))
     );
     let fetched = fetch(&cluster, &run, &Screen::new(true, 0)).await;
     let Some(results) = fetched.with_context(|| format!("perfrun/{name}"))? else {
         let complaint = complaint(name, &run).unwrap_or_else(|| format!("perfrun/{name} has ended"));
-        bail!("{complaint}; it kept no results");
+        bail!("{complaint}; it has no results");
     };
     print(&rendered(&results, args.output)?)?;
     if let Some(complaint) = complaint(name, &run) {
         let _ = writeln!(stderr(), "perfrun: {complaint}");
     }
-    // The results are what was asked for, and they are here; `perfrun watch` tells by its status how the run ended.
+    // The command has done its work. The exit status of `perfrun watch` reports how the run ended.
     Ok(0)
 }

@@ -8,15 +8,15 @@ use kube::{ResourceExt, api::ListParams};
 use super::{
     access::{Cluster, MaybeRun},
     age::age,
-    error::{Act, RUNS},
-    stage::Stage,
+    error::{Call, RUNS},
+    status::StatusSummary,
 };
 use crate::{args, print};
 
-/// Lists the runs of a namespace, or of all; returns the exit status.
+/// Lists the runs of one or all namespaces. Returns the exit status.
 pub async fn list(args: &args::List) -> anyhow::Result<u8> {
     let cluster = Cluster::find(&args.target).await?;
-    let act = Act {
+    let call = Call {
         verb: "list",
         resource: RUNS,
         name: None,
@@ -26,14 +26,17 @@ pub async fn list(args: &args::List) -> anyhow::Result<u8> {
     } else {
         cluster.maybe_runs()
     };
-    let runs = cluster.call(&act, runs.list(&ListParams::default())).await?.items;
+    let runs = cluster
+        .call(&call, runs.list(&ListParams::default()))
+        .await?
+        .items;
     if runs.is_empty() {
         let place = if args.all_namespaces {
             "in the cluster".to_owned()
         } else {
             format!("in namespace {}", cluster.namespace())
         };
-        let _ = writeln!(stderr(), "there is no PerfRun {place}");
+        let _ = writeln!(stderr(), "there are no PerfRuns {place}");
         return Ok(0);
     }
     let now = Timestamp::now();
@@ -48,25 +51,25 @@ type Row = [String; 6];
 const HEAD: [&str; 6] = ["NAMESPACE", "NAME", "PHASE", "TRIALS", "AGE", "REASON"];
 
 fn row(run: &MaybeRun, now: Timestamp) -> Row {
-    let stage = run.0.as_ref().map(Stage::of);
+    let status = run.0.as_ref().map(StatusSummary::of);
     let created = run.creation_timestamp();
     let or_dash = |text: String| if text.is_empty() { "-".to_owned() } else { text };
-    let (phase, trials, reason) = match &stage {
-        Ok(stage) => (
-            or_dash(stage.phase.as_ref().map(ToString::to_string).unwrap_or_default()),
-            match stage.trials.total {
+    let (phase, trials, reason) = match &status {
+        Ok(status) => (
+            or_dash(status.phase.as_ref().map(ToString::to_string).unwrap_or_default()),
+            match status.trials.total {
                 0 => "-".to_owned(),
-                _ => stage.progress(),
+                _ => status.progress(),
             },
             or_dash(
-                stage
-                    .why
+                status
+                    .cause
                     .as_ref()
-                    .map(|why| why.reason.clone())
+                    .map(|cause| cause.reason.clone())
                     .unwrap_or_default(),
             ),
         ),
-        // Of another version; the others can still be listed.
+        // The run has another version. The others can still be listed.
         Err(_) => ("?".to_owned(), "?".to_owned(), "Unreadable".to_owned()),
     };
     [
@@ -81,7 +84,7 @@ fn row(run: &MaybeRun, now: Timestamp) -> Row {
     ]
 }
 
-/// As kubectl would print it.
+/// A table in the format of kubectl.
 fn table(rows: &[Row], with_namespace: bool) -> String {
     let first = usize::from(!with_namespace);
     let head = HEAD.map(str::to_owned);
@@ -105,7 +108,7 @@ fn table(rows: &[Row], with_namespace: bool) -> String {
 mod tests {
     use serde_json::json;
 
-    use super::{super::stage::tests::run, *};
+    use super::{super::status::tests::run, *};
 
     fn now() -> Timestamp {
         "2026-01-01T12:03:05Z".parse().unwrap()
@@ -134,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_listed_all_the_same() {
+    fn an_unreadable_run_is_listed_too() {
         let odd: MaybeRun = serde_json::from_value(json!({
             "metadata": {"name": "new", "namespace": "lab"},
             "spec": {"workload": {"teleport": {}}},

@@ -9,7 +9,7 @@ use anyhow::anyhow;
 use kube::{ResourceExt, api::ListParams};
 use perfrun_api::{
     cluster::{NODE_LABEL, RUN_LABEL},
-    plan::plan,
+    planning::plan,
     spec::PerfRun,
 };
 use tokio::{
@@ -18,63 +18,63 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::{copy::Copy, source::Source};
+use self::{copy::Copy, source::LogSource};
 use super::{
     access::Cluster,
-    error::{Act, Error},
+    error::{Call, Error},
     find::find,
     follow::{follow, patiently},
     run::stop_on_signal,
-    stage::Stage,
+    status::StatusSummary,
 };
 use crate::{args, run::INTERRUPTED, ui::Screen};
 
-/// Between two looks for new pods.
+/// The pause between two searches for new pods.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// For the last lines after a run has ended: pods that are kept may never end.
+/// How long to wait for the last lines after a run has ended: pods that are kept may never end.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Prints what the nodes of a run log; returns the exit status.
+/// Prints the logs of a run's nodes. Returns the exit status.
 pub async fn logs(args: &args::Logs) -> anyhow::Result<u8> {
     let stop = stop_on_signal();
     let cluster = Cluster::find(&args.target).await?;
     let run = find(&cluster, &args.name).await?;
-    let command = Command {
+    let request = Request {
         cluster: &cluster,
         run: &run,
         node: args.node.as_deref(),
     };
     let copied = async {
         if args.follow {
-            command.follow().await
+            request.follow().await
         } else {
-            command.print().await
+            request.print().await
         }
     };
     tokio::select! {
         biased;
         () = stop.cancelled() => Ok(INTERRUPTED),
         copied = copied => match copied {
-            // A reader who has seen enough, as `head` has, is no error.
+            // A reader that closes the pipe early, such as `head`, is not an error.
             Err(error) if is_broken_pipe(&error) => Ok(0),
             copied => copied.map(|()| 0),
         },
     }
 }
 
-struct Command<'a> {
+struct Request<'a> {
     cluster: &'a Cluster,
     run: &'a PerfRun,
     node: Option<&'a str>,
 }
 
-impl Command<'_> {
-    /// Prints what there is, node by node.
+impl Request<'_> {
+    /// Prints the logs so far, node by node.
     async fn print(&self) -> anyhow::Result<()> {
         let sources = self.sources().await?;
         if sources.is_empty() {
-            return Err(self.nothing());
+            return Err(self.no_logs());
         }
         let width = self.width();
         for source in &sources {
@@ -88,9 +88,9 @@ impl Command<'_> {
         Ok(())
     }
 
-    /// Prints what there is and what comes, until the run ends.
+    /// Prints the logs so far and new lines, until the run ends.
     async fn follow(&self) -> anyhow::Result<()> {
-        if Stage::of(self.run).has_ended() {
+        if StatusSummary::of(self.run).has_ended() {
             return self.print().await;
         }
         let screen = Screen::new(true, 0);
@@ -101,7 +101,7 @@ impl Command<'_> {
             failed = self.copy_all(&mut copies) => failed?,
         }
         let last_lines = async {
-            // A short run may have begun and ended since the last look.
+            // A short run may have started and ended since the last search.
             self.copy_new(&mut copies).await?;
             while let Some(ended) = copies.tasks.join_next().await {
                 ended??;
@@ -111,12 +111,12 @@ impl Command<'_> {
         timeout(GRACE, last_lines).await.unwrap_or(Ok(()))
     }
 
-    /// Copies the logs of all pods, also of those that come later. Ends only by an error.
+    /// Copies the logs of all pods, including those created later. Returns only on an error.
     async fn copy_all(&self, copies: &mut Copies) -> anyhow::Result<()> {
         loop {
-            // Who follows the run says that the cluster cannot be reached.
+            // `follow` reports that the cluster is unreachable.
             let sources = patiently(None, || self.sources()).await?;
-            self.copy_those(sources, copies);
+            self.copy_started(sources, copies);
             let pause = sleep(PAUSE);
             tokio::pin!(pause);
             loop {
@@ -130,11 +130,11 @@ impl Command<'_> {
 
     async fn copy_new(&self, copies: &mut Copies) -> anyhow::Result<()> {
         let sources = self.sources().await?;
-        self.copy_those(sources, copies);
+        self.copy_started(sources, copies);
         Ok(())
     }
 
-    fn copy_those(&self, sources: Vec<Source>, copies: &mut Copies) {
+    fn copy_started(&self, sources: Vec<LogSource>, copies: &mut Copies) {
         let width = self.width();
         for source in sources.into_iter().filter(|source| source.has_started) {
             if copies.pods.insert(source.pod.clone()) {
@@ -148,8 +148,8 @@ impl Command<'_> {
         }
     }
 
-    async fn sources(&self) -> Result<Vec<Source>, Error> {
-        let act = Act {
+    async fn sources(&self) -> Result<Vec<LogSource>, Error> {
+        let call = Call {
             verb: "list",
             resource: "pods",
             name: None,
@@ -157,36 +157,39 @@ impl Command<'_> {
         let node = self.node.map(|node| format!(",{NODE_LABEL}={node}"));
         let selector = format!("{RUN_LABEL}={}{}", self.run.name_any(), node.unwrap_or_default());
         let params = ListParams::default().labels(&selector);
-        let pods = self.cluster.call(&act, self.cluster.pods().list(&params)).await?;
+        let pods = self
+            .cluster
+            .call(&call, self.cluster.pods().list(&params))
+            .await?;
         Ok(source::sources(&pods.items))
     }
 
-    /// Names of the run's nodes.
+    /// The names of the run's nodes.
     fn nodes(&self) -> Vec<String> {
         plan(&self.run.spec)
             .map(|plan| plan.nodes.into_iter().map(|node| node.name).collect())
             .unwrap_or_default()
     }
 
-    /// Of the column that says whose a line is.
+    /// The width of the column with the names of nodes.
     fn width(&self) -> usize {
         self.nodes().iter().map(String::len).max().unwrap_or(0)
     }
 
-    /// Why there is nothing to print.
-    fn nothing(&self) -> anyhow::Error {
+    /// Why there are no logs to print.
+    fn no_logs(&self) -> anyhow::Error {
         let name = self.run.name_any();
-        let stage = Stage::of(self.run);
+        let status = StatusSummary::of(self.run);
         let nodes = self.nodes();
         match self.node {
-            Some(node) if !nodes.iter().any(|known| known == node) => {
+            Some(node) if !nodes.iter().any(|other| other == node) => {
                 anyhow!("perfrun/{name} has no node {node}: it has {}", nodes.join(", "))
             }
-            _ if stage.has_ended() => anyhow!(
-                "perfrun/{name} has no pods any more, and logs go with them; spec.cleanup.keepPodsOnFailure keeps those \
-                 of a run that fails"
+            _ if status.has_ended() => anyhow!(
+                "perfrun/{name} no longer has pods, and their logs are deleted with them; \
+                 spec.cleanup.keepPodsOnFailure keeps the pods of a failed run"
             ),
-            _ => anyhow!("perfrun/{name} has no pods yet: {}", stage.line()),
+            _ => anyhow!("perfrun/{name} has no pods yet: {}", status.line()),
         }
     }
 }
@@ -195,7 +198,7 @@ impl Command<'_> {
 #[derive(Default)]
 struct Copies {
     tasks: JoinSet<anyhow::Result<()>>,
-    /// Those that are or were.
+    /// The names of pods whose logs are being copied, or were.
     pods: BTreeSet<String>,
 }
 

@@ -4,10 +4,8 @@ use std::io::{Write, stderr};
 
 use anyhow::{Context, ensure};
 use kube::ResourceExt;
-use perfrun_api::{
-    plan::{Plan, plan},
-    spec::PerfRun,
-};
+use perfrun_api::{planning::plan, spec::PerfRun};
+use perfrun_contract::plan::Plan;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -15,9 +13,9 @@ use super::{
     apply::{Intent, apply, intent},
     end::{complaint, exit_status},
     fetch::fetch,
-    find::{find, look, readable},
+    find::{self, find, readable},
     follow::{Followed, follow},
-    stage::Stage,
+    status::StatusSummary,
 };
 use crate::{
     args::{self, Output},
@@ -27,7 +25,7 @@ use crate::{
     ui::Screen,
 };
 
-/// Runs every document of a file on a cluster; returns the exit status.
+/// Runs every document of a file on a cluster. Returns the exit status.
 pub async fn run(args: &args::Run) -> anyhow::Result<u8> {
     let stop = stop_on_signal();
     let file = args.file.as_deref().context("name a file to run")?;
@@ -36,12 +34,12 @@ pub async fn run(args: &args::Run) -> anyhow::Result<u8> {
         runnable(document).with_context(|| label(file))?;
     }
     store::check_writable(&args.output.results)?;
-    let here = Cluster::find(&args.target).await?;
+    let default = Cluster::find(&args.target).await?;
     let (mut wanted, mut applied) = (vec![], vec![]);
-    // All are looked at before the first is applied: half of a file is harder to clean up than nothing.
+    // All documents are checked before the first is applied: it is hard to clean up after half of a file.
     for document in documents {
-        let cluster = place(&here, &document)?;
-        let existing = look(&cluster, &document.name_any()).await?;
+        let cluster = namespace_of(&default, &document)?;
+        let existing = find::get(&cluster, &document.name_any()).await?;
         let existing = existing.map(readable).transpose()?;
         let intent = intent(&document, existing.as_ref())?;
         wanted.push((cluster, document, intent));
@@ -56,17 +54,17 @@ pub async fn run(args: &args::Run) -> anyhow::Result<u8> {
         introduce(cluster, run, *is_new, &args.output)?;
         status = status.max(to_the_end(cluster, run, &args.output, &stop).await?);
         if stop.is_cancelled() {
-            // Those after it were not looked at yet.
+            // The runs after this one have not been followed yet.
             applied[index..]
                 .iter()
-                .for_each(|(cluster, run, _)| leave(cluster, run));
+                .for_each(|(cluster, run, _)| explain_return(cluster, run));
             return Ok(INTERRUPTED);
         }
     }
     Ok(status)
 }
 
-/// Follows a run to its end; returns the exit status.
+/// Follows a run until it ends. Returns the exit status.
 pub async fn watch(args: &args::Watch) -> anyhow::Result<u8> {
     let stop = stop_on_signal();
     store::check_writable(&args.output.results)?;
@@ -74,39 +72,39 @@ pub async fn watch(args: &args::Watch) -> anyhow::Result<u8> {
     let run = find(&cluster, &args.name).await?;
     let status = to_the_end(&cluster, &run, &args.output, &stop).await?;
     if stop.is_cancelled() {
-        leave(&cluster, &run);
+        explain_return(&cluster, &run);
     }
     Ok(status)
 }
 
-/// Cancelled by Ctrl-C; a second one ends at once.
-pub fn stop_on_signal() -> CancellationToken {
+/// A token that Ctrl-C cancels. A second Ctrl-C exits immediately.
+pub(super) fn stop_on_signal() -> CancellationToken {
     let stop = CancellationToken::new();
     tokio::spawn(cancel_on_signal(stop.clone()));
     stop
 }
 
-/// Progress of a run.
-pub fn screen(run: &PerfRun, quiet: bool) -> Screen {
-    // A run that cannot be planned has no trials, and ends soon.
+/// A display for the progress of a run.
+pub(super) fn screen(run: &PerfRun, quiet: bool) -> Screen {
+    // A run without a plan has no trials, and ends soon.
     let trials = plan(&run.spec).map_or(0, |plan| plan.trials.len());
     Screen::new(quiet, trials as u64)
 }
 
-/// The namespace of a document is its own, or that of the command.
-fn place(cluster: &Cluster, document: &PerfRun) -> anyhow::Result<Cluster> {
+/// The namespace that a document names, or the default one.
+fn namespace_of(cluster: &Cluster, document: &PerfRun) -> anyhow::Result<Cluster> {
     let Some(namespace) = document.metadata.namespace.as_deref() else {
         return Ok(cluster.clone());
     };
     ensure!(
         !cluster.is_namespace_named() || namespace == cluster.namespace(),
-        "perfrun/{} is for namespace {namespace}: run it without -n, or take metadata.namespace out",
+        "perfrun/{} is for namespace {namespace}: run it without -n, or remove metadata.namespace",
         document.name_any()
     );
     Ok(cluster.in_namespace(namespace))
 }
 
-/// Says what is about to be run, as a local run does.
+/// Prints what will be run, like a local run.
 fn introduce(cluster: &Cluster, run: &PerfRun, is_new: bool, output: &Output) -> anyhow::Result<()> {
     if output.quiet {
         return Ok(());
@@ -118,10 +116,10 @@ fn introduce(cluster: &Cluster, run: &PerfRun, is_new: bool, output: &Output) ->
         skipped,
         networks: _,
     } = plan(&run.spec)?;
-    let going = if is_new { "" } else { ", there already" };
+    let joined = if is_new { "" } else { ", already exists" };
     let _ = writeln!(
         stderr(),
-        "perfrun/{}: {} of {} on {}, each in a pod; namespace {}{going}",
+        "perfrun/{}: {} of {} on {}, each in a pod; namespace {}{joined}",
         run.name_any(),
         counted(trials.len(), "trial"),
         counted(cells.len(), "cell"),
@@ -134,7 +132,7 @@ fn introduce(cluster: &Cluster, run: &PerfRun, is_new: bool, output: &Output) ->
     Ok(())
 }
 
-/// Follows a run, and shows and keeps what comes out.
+/// Follows a run until it ends, then saves and shows its results.
 async fn to_the_end(
     cluster: &Cluster,
     run: &PerfRun,
@@ -150,9 +148,9 @@ async fn to_the_end(
             let _ = writeln!(stderr(), "perfrun: perfrun/{name} was deleted");
             return Ok(INCOMPLETE);
         }
-        Followed::Left => return Ok(INTERRUPTED),
+        Followed::Stopped => return Ok(INTERRUPTED),
     };
-    let stage = Stage::of(&ended);
+    let status = StatusSummary::of(&ended);
     if let Some(complaint) = complaint(&name, &ended) {
         screen.say(&format!("perfrun: {complaint}"));
     }
@@ -162,30 +160,30 @@ async fn to_the_end(
         fetched = fetch(cluster, &ended, &screen) => fetched,
     };
     drop(screen);
-    let phase = stage.phase();
-    let fetched =
-        fetched.with_context(|| format!("perfrun/{name} has ended ({phase}), but its results cannot be had"));
+    let phase = status.phase();
+    let fetched = fetched
+        .with_context(|| format!("perfrun/{name} has ended ({phase}), but its results could not be fetched"));
     let Some(results) = fetched? else {
-        let _ = writeln!(stderr(), "perfrun: perfrun/{name} kept no results");
+        let _ = writeln!(stderr(), "perfrun: perfrun/{name} has no results");
         return Ok(INCOMPLETE);
     };
-    let again = || {
+    let advice = || {
         format!(
             "they are still in the cluster: {}",
             cluster.command(&format!("get results {name}"))
         )
     };
-    let store = Store::keep(&output.results, results).with_context(again)?;
+    let store = Store::keep(&output.results, results).with_context(advice)?;
     report::show(&store, output.json)?;
-    Ok(exit_status(stage.phase))
+    Ok(exit_status(status.phase))
 }
 
-/// Says how to come back to a run.
-fn leave(cluster: &Cluster, run: &PerfRun) {
+/// Prints how to follow or cancel a run that continues.
+fn explain_return(cluster: &Cluster, run: &PerfRun) {
     let name = run.name_any();
     let _ = writeln!(
         stderr(),
-        "perfrun/{name} goes on in the cluster\n  follow it by: {}\n  cancel it by: {}",
+        "perfrun/{name} continues on the cluster\n  follow it with: {}\n  cancel it with: {}",
         cluster.command(&format!("watch {name}")),
         cluster.command(&format!("cancel {name}")),
     );

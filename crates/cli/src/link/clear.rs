@@ -6,12 +6,12 @@ use perfrun_link::Reason;
 use super::{place::check_interface, words};
 use crate::{args, print};
 
-/// Removes what is ours; returns the exit status.
+/// Removes the impairment that perfrun has set. Returns the exit status.
 pub(super) fn clear(args: &args::ClearLink) -> anyhow::Result<u8> {
     let interface = &args.interface;
     let (found, cleared) = args.place.enter(|| {
         check_interface(interface)?;
-        // Whatever cannot be understood can still be removed.
+        // An impairment that cannot be read can still be removed.
         let found = perfrun_emulator::inspect(interface).ok();
         let cleared = perfrun_emulator::clear(interface).map_err(|error| {
             let denied = error.is_denied();
@@ -24,25 +24,27 @@ pub(super) fn clear(args: &args::ClearLink) -> anyhow::Result<u8> {
         })?;
         Ok((found, cleared))
     })?;
-    print(&format!("{interface}: {}\n", told(found.as_ref(), cleared)))?;
+    print(&format!("{interface}: {}\n", text(found.as_ref(), cleared)))?;
     Ok(0)
 }
 
-fn told(found: Option<&Found>, cleared: bool) -> String {
+fn text(found: Option<&Found>, cleared: bool) -> String {
     match found {
         _ if !cleared => "nothing to remove".to_owned(),
-        Some(Found::Kernel(state)) => format!("removed netem towards {}", words::everybody(&state.link)),
+        Some(Found::Kernel(state)) => {
+            format!("removed netem from the link to {}", words::all_peers(&state.link))
+        }
         Some(Found::Closed { peers }) => format!(
-            "removed what a killed process has left; packets to {} pass again",
+            "removed the rules of a killed process; packets to {} pass again",
             words::peers(peers)
         ),
         Some(Found::Userspace { state, process }) => format!(
-            "removed the detour of packets to {}; {}, which impaired them, is still running and should be ended",
-            words::everybody(&state.link),
+            "removed the rules for packets to {}; {}, which impaired them, still runs: stop it",
+            words::all_peers(&state.link),
             words::process(*process)
         ),
         Some(Found::Silent { peers }) => format!(
-            "removed the detour of packets to {}; the process that impaired them is still running and should be ended",
+            "removed the rules for packets to {}; the process that impaired them still runs: stop it",
             words::peers(peers)
         ),
         Some(Found::Nothing) | None => "removed".to_owned(),

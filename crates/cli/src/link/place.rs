@@ -1,4 +1,4 @@
-//! Network namespaces of others.
+//! Entering network namespaces.
 
 use std::{
     fmt,
@@ -15,11 +15,11 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::args::Place;
 
-/// Where `ip netns` keeps them.
+/// The folder of the namespaces that `ip netns` lists.
 const NAMED: &str = "/run/netns";
 
 impl Place {
-    /// Runs something on a thread in this namespace; sockets that it opens stay there.
+    /// Runs a function on a thread in this namespace. Sockets that it opens stay in the namespace.
     pub(super) fn enter<T: Send>(&self, act: impl FnOnce() -> anyhow::Result<T> + Send) -> anyhow::Result<T> {
         let namespace = self.open()?;
         let inside = || {
@@ -53,7 +53,7 @@ impl Place {
         let name = match (&self.netns, self.pid) {
             (Some(name), _) if !name.contains('/') => name,
             (Some(path), _) => {
-                return anyhow!("there is no file {path}, which should be a network namespace");
+                return anyhow!("there is no network namespace file {path}");
             }
             (None, process) => return anyhow!("there is no process {}", process.unwrap_or_default()),
         };
@@ -64,14 +64,12 @@ impl Place {
             .filter_map(|entry| entry.file_name().into_string().ok())
             .collect();
         names.sort();
-        let known = if names.is_empty() {
-            format!(
-                "{NAMED} is empty; namespaces of containers have no name, name a process of theirs with --pid"
-            )
+        let advice = if names.is_empty() {
+            format!("{NAMED} is empty; for a container, choose one of its processes with --pid")
         } else {
-            format!("there are {}", names.join(", "))
+            format!("choose one of {}", names.join(", "))
         };
-        anyhow!("there is no network namespace {name:?}: {known}")
+        anyhow!("there is no network namespace {name:?}: {advice}")
     }
 }
 
@@ -85,14 +83,14 @@ impl fmt::Display for Place {
     }
 }
 
-/// Looks for an interface of the calling thread's network namespace, and says which there are.
+/// Checks that the calling thread's network namespace has an interface. The error lists those that it has.
 pub(super) fn check_interface(name: &str) -> anyhow::Result<()> {
     let names = perfrun_emulator::interfaces()?;
-    if names.iter().any(|known| known == name) {
+    if names.iter().any(|other| other == name) {
         return Ok(());
     }
     bail!(
-        "there is no interface {name:?} in this network namespace: name one of {} with --interface",
+        "there is no interface {name:?} in this network namespace: choose one of {} with --interface",
         names.join(", ")
     )
 }

@@ -23,16 +23,16 @@ use crate::{
     block_on, print,
 };
 
-/// Where the end that answers is, if nothing else is said.
+/// The default port of the end that answers.
 const PORT: u16 = 7065;
-/// Bytes of datagrams that fill a link of which only the rate to offer is known.
+/// Bytes of payload in each datagram of --fill.
 const FILL_PAYLOAD: usize = 1400;
 
-/// Answers, or measures; returns the exit status.
+/// Answers, or measures. Returns the exit status.
 pub(super) fn probe(args: &args::ProbeLink) -> anyhow::Result<u8> {
     match args.to {
         None => block_on(answer(args)),
-        Some(to) => block_on(ask(args, to)),
+        Some(to) => block_on(measure_link(args, to)),
     }
 }
 
@@ -41,12 +41,12 @@ async fn answer(args: &args::ProbeLink) -> anyhow::Result<u8> {
     let socket = match args.from {
         Some(from) => bind(&args.place, SocketAddr::new(from.address, port)),
         None => bind(&args.place, SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)))
-            // Where the kernel has no IPv6.
+            // The kernel may not support IPv6.
             .or_else(|_| bind(&args.place, SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)))),
     }?;
     let _ = writeln!(
         stderr(),
-        "perfrun: answering probes on port {} in {}; Ctrl-C ends it",
+        "perfrun: answering probes on port {} in {}; press Ctrl-C to stop",
         socket.local_addr()?.port(),
         args.place
     );
@@ -56,17 +56,17 @@ async fn answer(args: &args::ProbeLink) -> anyhow::Result<u8> {
     }
 }
 
-/// What was found in one direction or in both.
-struct Outcome {
+/// What was measured, and how it compares with what was expected.
+struct Report {
     measurement: Measurement,
-    /// Towards this end, if both are ours and it was asked for.
+    /// The rate towards this end. `None` unless this command is both ends and a rate is expected.
     rate_backward: Option<Rate>,
     verdict: Option<Verdict>,
 }
 
-async fn ask(args: &args::ProbeLink, to: Peer) -> anyhow::Result<u8> {
+async fn measure_link(args: &args::ProbeLink, to: Peer) -> anyhow::Result<u8> {
     let expected = |expected: &Option<args::Expected>| expected.clone().map(|expected| expected.0);
-    // What is measured is the link, and not how soon a CPU wakes up.
+    // The measurement is of the link, not of how fast a CPU wakes up.
     let _awake = Awake::keep();
     let (forward, backward) = (expected(&args.forward), expected(&args.backward));
     let is_judged = forward.is_some() || backward.is_some();
@@ -96,7 +96,7 @@ async fn ask(args: &args::ProbeLink, to: Peer) -> anyhow::Result<u8> {
     let mut rate_backward = None;
     if let Some(there) = there.filter(|_| backward.rate_bits_per_second.is_some()) {
         let (only_rate, measured) =
-            swapped(args, &there, SocketAddr::new(here, 0), to, &forward, &backward).await?;
+            measure_backward(args, &there, SocketAddr::new(here, 0), to, &forward, &backward).await?;
         let mut judged = judge(&backward, &forward, args.base, &only_rate, &measured);
         for finding in &mut judged.findings {
             finding.quantity = Quantity::RateBackward;
@@ -106,7 +106,7 @@ async fn ask(args: &args::ProbeLink, to: Peer) -> anyhow::Result<u8> {
         }
         rate_backward = measured.rate;
     }
-    let outcome = Outcome {
+    let outcome = Report {
         measurement,
         rate_backward,
         verdict,
@@ -132,8 +132,8 @@ fn plan(args: &args::ProbeLink, forward: &Impairment, backward: &Impairment) -> 
     plan
 }
 
-/// Fills the way back: this end answers, the other one asks.
-async fn swapped(
+/// Fills the link towards this end, which answers while the other end measures.
+async fn measure_backward(
     args: &args::ProbeLink,
     there: &Place,
     here: SocketAddr,
@@ -157,7 +157,9 @@ async fn swapped(
 /// The address that a socket sends from.
 async fn route_source(socket: &UdpSocket, to: SocketAddr) -> anyhow::Result<IpAddr> {
     socket.connect(to).await.with_context(|| {
-        format!("failed to find a way to {to}: is the address right, and are both ends of its family?")
+        format!(
+            "failed to find a route to {to}: check the address, and that both ends use its address family"
+        )
     })?;
     Ok(socket.local_addr()?.ip())
 }
@@ -172,7 +174,7 @@ fn bind(place: &Place, address: SocketAddr) -> anyhow::Result<UdpSocket> {
     Ok(UdpSocket::from_std(socket)?)
 }
 
-fn object(outcome: &Outcome) -> serde_json::Value {
+fn object(outcome: &Report) -> serde_json::Value {
     let mut object = json!({"measurement": outcome.measurement});
     if let Some(rate) = outcome.rate_backward {
         object["rateBackward"] = json!(rate);
@@ -184,7 +186,7 @@ fn object(outcome: &Outcome) -> serde_json::Value {
     object
 }
 
-fn text(outcome: &Outcome) -> String {
+fn text(outcome: &Report) -> String {
     let Measurement {
         round_trip,
         forward,
@@ -200,9 +202,9 @@ fn text(outcome: &Outcome) -> String {
                 row(&["", &min, &p50, &p99]),
             ])
         }
-        None => "No answer came back.\n".to_owned(),
+        None => "No answer arrived.\n".to_owned(),
     };
-    let mut rows = vec![row(&["WAY", "SENT", "LOST", "OFFERED", "ARRIVED"])];
+    let mut rows = vec![row(&["DIRECTION", "SENT", "LOST", "OFFERED", "ARRIVED"])];
     for (way, delivery, rate) in [
         ("there", forward, *rate),
         ("back", backward, outcome.rate_backward),

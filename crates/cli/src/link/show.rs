@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{place::check_interface, words};
 use crate::{args, print};
 
-/// Shows what is at work, and what could be; returns the exit status.
+/// Shows how an interface is impaired, or what could impair it. Returns the exit status.
 pub(super) fn show(args: &args::ShowLink) -> anyhow::Result<u8> {
     let interface = &args.interface;
     let (found, capabilities) = args.place.enter(|| {
@@ -28,7 +28,7 @@ pub(super) fn show(args: &args::ShowLink) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// What a program is told about an interface at work.
+/// The state of an impaired interface, for programs.
 pub(super) fn state_object(interface: &str, state: &State) -> Value {
     let concerns: Vec<String> = state.concerns().iter().map(ToString::to_string).collect();
     json!({"interface": interface, "found": state.backend, "state": state, "concerns": concerns})
@@ -39,7 +39,7 @@ fn object(interface: &str, found: &Found, capabilities: Option<&Capabilities>) -
         Found::Nothing => json!({"interface": interface, "found": "nothing"}),
         Found::Kernel(state) => {
             let mut object = state_object(interface, state);
-            // What the state says of it is only the default.
+            // The distribution in the state is only the default.
             if has_jitter(state) {
                 object["untold"] = json!(["distribution"]);
             }
@@ -68,21 +68,21 @@ fn text(interface: &str, found: &Found) -> String {
     match found {
         Found::Nothing => format!("{interface}: nothing is impaired\n"),
         Found::Kernel(state) => {
-            let untold = if has_jitter(state) {
-                "The kernel does not tell how a delay is distributed.\n"
+            let note = if has_jitter(state) {
+                "The kernel does not report the distribution of the delay.\n"
             } else {
                 ""
             };
-            words::state(interface, state, None) + untold
+            words::state(interface, state, None) + note
         }
         Found::Userspace { state, process } => words::state(interface, state, Some(*process)),
         Found::Silent { peers } => format!(
-            "{interface}: packets to {} are impaired by a process that does not say how\n",
+            "{interface}: packets to {} are impaired by a process that does not answer\n",
             words::peers(peers)
         ),
         Found::Closed { peers } => format!(
-            "{interface}: the process that impaired packets to {} has died: none of them pass. \
-             `perfrun link clear` lets them pass again, `perfrun link set` impairs them again\n",
+            "{interface}: the process that impaired packets to {} has died, and none of them pass: \
+             run `perfrun link clear` to let them pass, or `perfrun link set` to impair them again\n",
             words::peers(peers)
         ),
     }
@@ -99,7 +99,7 @@ fn abilities(capabilities: &Capabilities) -> String {
         Ability::Unavailable { reason, detail } => format!("  {name}: {reason} ({detail})\n"),
     };
     format!(
-        "Here could impair:\n{}{}{}",
+        "Backends that could impair this interface:\n{}{}{}",
         line(&format!("the {}", Kind::Kernel), kernel),
         line("user space", userspace),
         line("user space with real-time priority", real_time)
@@ -131,21 +131,21 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_emulator_is_named_with_what_to_do() {
+    fn a_dead_emulator_comes_with_advice() {
         let closed = Found::Closed {
             peers: vec!["10.0.0.2".parse().unwrap(), "10.0.0.3".parse().unwrap()],
         };
-        let told = text("eth0", &closed);
-        assert!(told.contains("10.0.0.2 and 10.0.0.3 has died"), "{told}");
-        assert!(told.contains("perfrun link clear"), "{told}");
+        let shown = text("eth0", &closed);
+        assert!(shown.contains("10.0.0.2 and 10.0.0.3 has died"), "{shown}");
+        assert!(shown.contains("perfrun link clear"), "{shown}");
         assert_eq!(object("eth0", &closed, None)["peers"][1], "10.0.0.3");
     }
 
     #[test]
     fn a_link_is_a_line() {
-        let told = text("eth0", &kernel());
+        let shown = text("eth0", &kernel());
         assert_eq!(
-            told,
+            shown,
             "eth0: impaired by the kernel; merged packets stay merged\n\
              TO         IMPAIRMENT   PACKETS OUT   DROPPED   HELD\n\
              10.0.0.2   delay 25ms   7             0         2\n"
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn what_does_not_work_has_its_reason() {
-        let told = abilities(&Capabilities {
+        let shown = abilities(&Capabilities {
             kernel: Ability::Unavailable {
                 reason: Reason::NoNetem,
                 detail: "tried".to_owned(),
@@ -167,9 +167,9 @@ mod tests {
             real_time: Ability::Available,
         });
         assert!(
-            told.contains("the kernel: this kernel has no netem: `modprobe sch_netem`"),
-            "{told}"
+            shown.contains("the kernel: this kernel has no netem: `modprobe sch_netem`"),
+            "{shown}"
         );
-        assert!(told.contains("user space: works\n"), "{told}");
+        assert!(shown.contains("user space: works\n"), "{shown}");
     }
 }

@@ -1,34 +1,34 @@
-//! Links in words.
+//! Text about links for people.
 
 use perfrun_link::{
     Link, Mode, Prefix, Scheduling, State,
     state::{Lateness, Traffic, Worker},
 };
 
-/// A link at work, with a line for each of its routes and one for each concern. In user space by a process, if it is not
-/// this one.
+/// An impaired link, with a line for each of its routes and each concern. `process` is the one that impairs
+/// it in user space, if that is not this process; its number may not be known.
 pub(super) fn state(interface: &str, state: &State, process: Option<Option<u32>>) -> String {
-    let who = match (&state.worker, process) {
+    let backend = match (&state.worker, process) {
         (None, _) => "by the kernel".to_owned(),
         (Some(_), Some(process)) => format!("in user space by {}", self::process(process)),
         (Some(_), None) => "in user space".to_owned(),
     };
     let mode = match state.mode {
-        Mode::PerPacket => "each packet for itself",
+        Mode::PerPacket => "every packet on its own",
         Mode::SuperPackets => "merged packets stay merged",
     };
-    let mut text = format!("{interface}: impaired {who}; {mode}\n");
+    let mut text = format!("{interface}: impaired {backend}; {mode}\n");
     text += &table(state);
     if let Some(worker) = &state.worker {
         text += &worker_line(worker);
     }
     for concern in state.concerns() {
-        text += &format!("Careful: {concern}\n");
+        text += &format!("Warning: {concern}\n");
     }
     text
 }
 
-/// A process of which perhaps only the existence is known.
+/// A process whose number may not be known.
 pub(super) fn process(process: Option<u32>) -> String {
     process.map_or_else(
         || "another process".to_owned(),
@@ -36,8 +36,8 @@ pub(super) fn process(process: Option<u32>) -> String {
     )
 }
 
-/// Everybody to whom a link leads.
-pub(super) fn everybody(link: &Link) -> String {
+/// All peers of a link.
+pub(super) fn all_peers(link: &Link) -> String {
     let all = link.routes().iter().flat_map(|route| &route.peers);
     peers(&all.copied().collect::<Vec<_>>())
 }
@@ -46,13 +46,13 @@ pub(super) fn everybody(link: &Link) -> String {
 pub(super) fn peers(peers: &[Prefix]) -> String {
     let names: Vec<String> = peers.iter().map(ToString::to_string).collect();
     match names.split_last() {
-        None => "nobody".to_owned(),
+        None => "no peer".to_owned(),
         Some((only, [])) => only.clone(),
         Some((last, others)) => format!("{} and {last}", others.join(", ")),
     }
 }
 
-/// Three digits that count, and a unit.
+/// A time with three significant digits and its unit.
 pub(super) fn short_time(nanoseconds: u64) -> String {
     let (value, unit) = match nanoseconds {
         0..1_000_000 => (nanoseconds as f64 / 1e3, "us"),
@@ -67,7 +67,7 @@ pub(super) fn short_time(nanoseconds: u64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// Rows in columns as wide as they need, as kubectl prints them.
+/// Rows in columns of the least width, in the format of kubectl.
 pub(super) fn columns(rows: &[Vec<String>]) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or_default();
     let width = |column: usize| {
@@ -114,7 +114,7 @@ fn worker_line(worker: &Worker) -> String {
     let scheduling = match worker.scheduling {
         Scheduling::RealTime => "with real-time priority",
         Scheduling::ShortSlice => "without real-time priority",
-        Scheduling::Ordinary => "without any priority",
+        Scheduling::Ordinary => "with ordinary priority",
     };
     let Lateness {
         frames,
@@ -127,7 +127,7 @@ fn worker_line(worker: &Worker) -> String {
     }
     let [p50, p99, max] = [p50_ns, p99_ns, max_ns].map(short_time);
     format!(
-        "Its thread runs {scheduling}; {frames} frames left late by {p50} (median), {p99} (p99), {max} (at most).\n"
+        "Its thread runs {scheduling}; {frames} frames left late by {p50} (median), {p99} (p99), {max} (maximum).\n"
     )
 }
 
@@ -138,9 +138,9 @@ mod tests {
     #[test]
     fn times_have_three_digits() {
         let times = [7, 999_000, 1_234_567, 50_160_000, 101_000_000, 2_500_000_000];
-        let told = times.map(short_time);
+        let texts = times.map(short_time);
         assert_eq!(
-            told,
+            texts,
             ["0.01 us", "999 us", "1.23 ms", "50.2 ms", "101 ms", "2.50 s"]
         );
     }

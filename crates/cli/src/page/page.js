@@ -1,4 +1,5 @@
-// Draws what perfrun sends, and opens the report when the run has ended. All text is set as text, never as markup.
+// Draws the view that perfrun sends, and opens the report when the run has ended. Text is always set as text,
+// never as markup.
 "use strict";
 
 const at = (id) => document.getElementById(id);

@@ -1,18 +1,17 @@
-//! What the page shows, and how it changes with what happens. Pure.
+//! What the page shows, and how events change it. Pure.
 
-use std::collections::HashSet;
-
-use perfrun_api::{
-    plan::{self, Plan},
-    results::{Metric, TrialRecord},
-};
 use perfrun_conductor::Event;
+use perfrun_contract::{
+    plan::{self, Plan},
+    record::{Metric, TrialRecord},
+    tally::{Tally, Verdict},
+};
 use perfrun_report::Statistics;
 use serde::Serialize;
 
 use crate::ui::headlines;
 
-/// Points of the curve of what goes on: some minutes.
+/// Points of the curve of the current rate: a few minutes.
 const POINTS: usize = 300;
 
 /// A run, as the page draws it.
@@ -24,24 +23,23 @@ pub(super) struct View {
     trials: usize,
     ended: usize,
     failed: usize,
-    /// What goes on, for people.
+    /// What is happening now, for people.
     now: String,
-    /// How much of the trial that goes on is done, from 0 to 1.
+    /// How the run ended.
+    verdict: Option<Verdict>,
+    /// How much of the current trial is done, from 0 to 1.
     fraction: Option<f64>,
     cells: Vec<Cell>,
-    /// Payload of the trials that went on, in bit/s, over seconds since the page was opened.
+    /// Payload of the trials, in bit/s, over seconds since the page was first served.
     curve: Vec<[f64; 2]>,
-    /// No other run comes after it.
+    /// Whether no other run follows.
     #[serde(skip)]
     is_last: bool,
-    /// When payload of the trial that goes on was last counted, and how much there was.
+    /// When the payload of the current trial was last counted, and its bytes then.
     #[serde(skip)]
     counted: (f64, u64),
-    /// Trials of an earlier session, and those of this one; one that was tried again is there once.
     #[serde(skip)]
-    ended_before: usize,
-    #[serde(skip)]
-    ended_now: HashSet<String>,
+    tally: Tally,
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -53,7 +51,7 @@ enum Stage {
     Ended,
 }
 
-/// A cell, and what its trials have given so far.
+/// A cell with the results of its trials so far.
 #[derive(Clone, Debug, Default, Serialize)]
 struct Cell {
     id: String,
@@ -61,17 +59,17 @@ struct Cell {
     series: Vec<Series>,
 }
 
-/// Values of one metric, of trials that are no warm-up.
+/// The values of one metric in the measured trials.
 #[derive(Clone, Debug, Serialize)]
 struct Series {
     metric: Metric,
     values: Vec<f64>,
-    /// The middle one, as it is written for people.
+    /// The median, formatted for people.
     median: String,
 }
 
 impl View {
-    /// Before anything has happened.
+    /// The view before any event.
     pub(super) fn new(name: &str, plan: &Plan, earlier: &[TrialRecord], is_last: bool) -> Self {
         let cell = |cell: &plan::Cell| Cell {
             id: cell.id.clone(),
@@ -82,12 +80,12 @@ impl View {
             name: name.to_owned(),
             trials: plan.trials.len(),
             cells: plan.cells.iter().map(cell).collect(),
+            tally: Tally::of(plan, []),
             ..Self::default()
         };
         for record in earlier {
             view.add(record);
         }
-        view.ended_now.clear();
         view
     }
 
@@ -95,29 +93,26 @@ impl View {
         self.is_last
     }
 
-    /// Nothing more will happen.
-    pub(super) fn end(&mut self) {
+    /// The run has ended.
+    pub(super) fn end(&mut self, verdict: Verdict) {
         self.stage = Stage::Ended;
-        self.going_on(String::new());
+        self.verdict = Some(verdict);
+        self.set_now(String::new());
     }
 
-    /// Takes in what happened, so many seconds after the page was opened.
+    /// Takes in an event, with the seconds since the page was first served.
     pub(super) fn on(&mut self, event: Event<'_>, seconds: f64) {
         match event {
-            Event::RunStarted { ended, .. } => {
-                self.stage = Stage::Running;
-                self.ended_before = ended;
-                self.ended = ended;
-            }
+            Event::RunStarted { .. } => self.stage = Stage::Running,
             Event::LinksChanging { network } => {
-                self.going_on(format!("setting and measuring links: {network}"));
+                self.set_now(format!("setting and measuring links: {network}"));
             }
-            Event::LinksChecked { check } => self.going_on(perfrun_report::links_line(check)),
+            Event::LinksChecked { check } => self.set_now(perfrun_report::links_line(check)),
             Event::TrialStarted {
                 trial, cell, attempt, ..
             } => {
                 let again = if attempt > 0 { ", again" } else { "" };
-                self.going_on(if trial.warmup {
+                self.set_now(if trial.warmup {
                     format!("{} warm-up{again}", cell.id)
                 } else {
                     format!("{} #{}{again}", cell.id, trial.iteration + 1)
@@ -135,28 +130,25 @@ impl View {
                 }
                 self.counted = (seconds, bytes);
             }
-            Event::TrialEnded { record } => {
-                self.add(record);
-                self.ended = self.ended_before + self.ended_now.len();
-            }
-            Event::NodeReplaced { name } => self.going_on(format!("{name} was started again")),
+            Event::TrialEnded { record } => self.add(record),
+            Event::NodeReplaced { name } => self.set_now(format!("{name} was restarted")),
         }
     }
 
-    fn going_on(&mut self, what: String) {
-        self.now = what;
+    fn set_now(&mut self, text: String) {
+        self.now = text;
         self.fraction = None;
     }
 
     fn add(&mut self, record: &TrialRecord) {
-        self.ended_now.insert(record.trial.id.clone());
+        self.tally.add(record);
+        let counts = self.tally.counts();
+        (self.ended, self.failed) = (counts.ended(), counts.failed);
         let Some(cell) = self.cells.get_mut(record.trial.cell) else {
             return;
         };
-        if record.failure.is_some() {
-            self.failed += 1;
-            cell.failed += 1;
-        } else if !record.trial.warmup {
+        cell.failed = self.tally.failed_of_cell(record.trial.cell);
+        if record.failure.is_none() && !record.trial.warmup {
             for (metric, value) in headlines(record) {
                 cell.add(metric, value);
             }
@@ -187,7 +179,8 @@ impl Cell {
 mod tests {
     use std::collections::BTreeMap;
 
-    use perfrun_api::{document, node::Reason, results::TrialFailure};
+    use perfrun_api::{document, planning};
+    use perfrun_contract::{node::Reason, record::TrialFailure, run::RunState};
     use serde_json::json;
 
     use super::*;
@@ -203,7 +196,7 @@ spec:
   iterations: 3
   warmup: 1
 ";
-        plan::plan(&document::parse(document).unwrap()[0].spec).unwrap()
+        planning::plan(&document::parse(document).unwrap()[0].spec).unwrap()
     }
 
     fn record(plan: &Plan, trial: usize, goodput: f64) -> TrialRecord {
@@ -239,7 +232,7 @@ spec:
     }
 
     #[test]
-    fn a_trial_that_is_tried_again_ends_once_and_its_failure_is_shown() {
+    fn a_trial_that_is_retried_counts_once_by_its_last_attempt() {
         let plan = plan();
         let mut failed = record(&plan, 1, 1e9);
         failed.metrics = BTreeMap::new();
@@ -252,13 +245,11 @@ spec:
         let mut view = View::new("shown", &plan, &[record(&plan, 0, 1e9)], true);
         view.on(Event::RunStarted { trials: 4, ended: 1 }, 0.0);
         view.on(Event::TrialEnded { record: &failed }, 1.0);
-        view.on(
-            Event::TrialEnded {
-                record: &record(&plan, 1, 2e9),
-            },
-            2.0,
-        );
         assert_eq!((view.ended, view.failed, view.cells[0].failed), (2, 1, 1));
+        let mut retried = record(&plan, 1, 2e9);
+        retried.attempt = 1;
+        view.on(Event::TrialEnded { record: &retried }, 2.0);
+        assert_eq!((view.ended, view.failed, view.cells[0].failed), (2, 0, 0));
         assert_eq!(view.cells[0].series[0].values, [2e9]);
     }
 
@@ -288,7 +279,8 @@ spec:
         }
         assert_eq!(view.curve, [[11.0, 8e6], [13.0, 4e6]]);
         assert_eq!(view.now, format!("{} #1", cell.id));
-        view.end();
+        let verdict = view.tally.verdict(RunState::Interrupted, None, None);
+        view.end(verdict);
         assert_eq!((view.now.as_str(), view.fraction), ("", None));
     }
 }

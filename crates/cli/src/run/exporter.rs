@@ -1,13 +1,14 @@
-//! `perfrun run --metrics-listen`: one target for Prometheus, with the metrics of all nodes and the results so far.
+//! `perfrun run --metrics-listen`: one target for Prometheus, with the metrics of all nodes and the results
+//! so far.
 //!
-//! Nodes are in network namespaces of their own, where no scraper reaches them. So their pages are fetched over their control
-//! sockets when somebody asks, and only then: without a scraper nothing of this costs a measurement anything.
+//! Nodes are in their own network namespaces, out of reach of scrapers. So the exporter fetches their pages
+//! over their control sockets, and only when it is scraped: without a scraper it costs a measurement nothing.
 
 use std::{
     collections::BTreeMap,
     io::{Write, stderr},
     net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -15,33 +16,36 @@ use anyhow::Context;
 use axum::{Router, http::header, routing::get};
 use futures::future::join_all;
 use jiff::Timestamp;
-use perfrun_api::{
-    plan::Plan,
-    results::{Results, RunState, TrialRecord},
-    spec::Phase,
-};
+use parking_lot::Mutex;
+use perfrun_api::results::Results;
 use perfrun_conductor::export::{LOCAL, RunView, page_of_runs};
-use perfrun_conductor::{Cause, Contact, Event};
+use perfrun_conductor::{Contact, Event};
+use perfrun_contract::{
+    plan::Plan,
+    record::TrialRecord,
+    run::Phase,
+    tally::{Counts, Tally, Verdict},
+};
 use perfrun_metrics::{CONTENT_TYPE, LONGEST_WAIT, Scrapes, merge};
 use tokio::{net::TcpListener, task::AbortHandle};
 use tokio_util::sync::CancellationToken;
 
-/// How long a user who has stopped the run is kept waiting for the scrape that says so.
+/// How long a user who has stopped the run waits for the scrape that reads its end.
 const LONGEST_WAIT_AFTER_STOP: Duration = Duration::from_secs(15);
 
-/// Serves until dropped; by default nothing, to nobody.
+/// Serves metrics until it is dropped. The default serves nothing.
 #[derive(Default)]
-pub struct Exporter(Option<Served>);
+pub(super) struct Exporter(Option<Server>);
 
-struct Served {
-    shared: Arc<Shared>,
+struct Server {
+    metrics: Arc<Metrics>,
     task: AbortHandle,
 }
 
 #[derive(Default)]
-struct Shared {
+struct Metrics {
     scrapes: Scrapes,
-    /// By the names of the run and the node: pages of an earlier run may still be there.
+    /// Keyed by the names of the run and the node: pages of an earlier run may still be unread.
     nodes: Mutex<BTreeMap<Name, Node>>,
     ended: Mutex<Vec<RunView>>,
     current: Mutex<Option<Current>>,
@@ -49,147 +53,146 @@ struct Shared {
 
 type Name = (String, String);
 
-/// A node's page.
+/// Where the page of a node comes from.
 #[derive(Clone)]
 enum Node {
-    /// It is asked for it.
-    There(Contact),
-    /// It had this one when it was last asked; kept until somebody has read it.
-    Gone(Arc<str>),
+    /// The node runs, and serves its page.
+    Running(Contact),
+    /// The node has stopped. Its last page is kept until a scraper has read it.
+    Stopped(Arc<str>),
 }
 
-/// The run that goes on.
+/// The run in progress.
 struct Current {
     plan: Plan,
-    /// What it said of itself when it began.
+    /// The run as it was when it began.
     view: RunView,
-    /// Without what nodes measured: that is not needed for statistics.
+    /// Without the nodes' measurements, which the statistics do not need.
     records: Vec<TrialRecord>,
 }
 
 impl Exporter {
-    /// Begins to serve.
-    pub async fn serve(address: SocketAddr) -> anyhow::Result<Self> {
+    /// Starts to serve metrics at the address.
+    pub(super) async fn serve(address: SocketAddr) -> anyhow::Result<Self> {
         let listener = TcpListener::bind(address).await.with_context(|| {
-            format!("failed to bind {address}: name another address with --metrics-listen")
+            format!("failed to listen at {address}: choose another address with --metrics-listen")
         })?;
-        let shared = Arc::<Shared>::default();
+        let metrics = Arc::<Metrics>::default();
         let page = {
-            let shared = shared.clone();
-            async move || ([(header::CONTENT_TYPE, CONTENT_TYPE)], shared.page().await)
+            let metrics = metrics.clone();
+            async move || ([(header::CONTENT_TYPE, CONTENT_TYPE)], metrics.page().await)
         };
         let router = Router::new().route("/metrics", get(page));
         let task = tokio::spawn(async { axum::serve(listener, router).await }).abort_handle();
-        Ok(Self(Some(Served { shared, task })))
+        Ok(Self(Some(Server { metrics, task })))
     }
 
-    /// A run begins, or goes on.
-    pub fn begin(&self, results: &Results) {
-        let Some(shared) = self.shared() else { return };
+    /// A run begins, or is resumed.
+    pub(super) fn begin(&self, results: &Results) {
+        let Some(metrics) = self.metrics() else { return };
         let current = Current {
             plan: results.plan.clone(),
             view: view(results),
-            records: results.trials.iter().map(without_nodes).collect(),
+            records: results.trials.iter().map(TrialRecord::brief).collect(),
         };
-        *lock(&shared.current) = Some(current);
+        *metrics.current.lock() = Some(current);
     }
 
-    /// Something happens in it.
-    pub fn on(&self, event: Event<'_>) {
-        if let (Some(shared), Event::TrialEnded { record }) = (self.shared(), event)
-            && let Some(current) = &mut *lock(&shared.current)
+    /// Takes in an event of the run in progress.
+    pub(super) fn on(&self, event: Event<'_>) {
+        if let (Some(metrics), Event::TrialEnded { record }) = (self.metrics(), event)
+            && let Some(current) = &mut *metrics.current.lock()
         {
-            current.records.push(without_nodes(record));
+            current.records.push(record.brief());
         }
     }
 
-    /// The run has ended.
-    pub fn end(&self, results: &Results, cause: Option<Cause>) {
-        let Some(shared) = self.shared() else { return };
+    /// The run in progress has ended.
+    pub(super) fn end(&self, results: &Results) {
+        let Some(metrics) = self.metrics() else { return };
         let mut view = view(results);
-        let (phase, reason) = match results.state {
-            RunState::Complete if view.failed == 0 => (Phase::Succeeded, "Succeeded"),
-            RunState::Complete => (Phase::Failed, "TrialsFailed"),
-            RunState::Interrupted => (Phase::Cancelled, "Cancelled"),
-            RunState::Failed => (Phase::Failed, cause.map_or("Internal", Into::into)),
-        };
+        let Verdict { phase, reason, .. } = results.verdict();
         view.phase = phase;
-        view.reason = Some(reason.to_owned());
+        view.reason = Some(reason.to_string());
         view.ended = Some(results.ended.as_millisecond() as f64 / 1e3);
         view.summary = results.summary.clone();
-        *lock(&shared.current) = None;
-        lock(&shared.ended).push(view);
-        shared.scrapes.changed();
+        *metrics.current.lock() = None;
+        metrics.ended.lock().push(view);
+        metrics.scrapes.changed();
     }
 
-    /// A node is there, perhaps in place of a lost one.
-    pub fn watch(&self, name: &str, contact: Contact) {
-        let Some(shared) = self.shared() else { return };
-        let current = lock(&shared.current);
+    /// A node was started, possibly in place of a lost one.
+    pub(super) fn watch(&self, name: &str, contact: Contact) {
+        let Some(metrics) = self.metrics() else { return };
+        let current = metrics.current.lock();
         let run = current.as_ref().map(|current| current.view.name.clone());
         let name = (run.unwrap_or_default(), name.to_owned());
-        lock(&shared.nodes).insert(name, Node::There(contact));
+        metrics.nodes.lock().insert(name, Node::Running(contact));
     }
 
-    /// Nodes will end now: what they counted last is not to be lost with them.
-    pub async fn keep_last_pages(&self) {
-        if let Some(shared) = self.shared() {
-            let pages = shared.pages().await;
-            let gone = |(name, page): (Name, String)| (name, Node::Gone(page.into()));
-            *lock(&shared.nodes) = pages.into_iter().map(gone).collect();
+    /// Keeps the pages of the nodes, which are about to stop.
+    pub(super) async fn keep_last_pages(&self) {
+        if let Some(metrics) = self.metrics() {
+            let pages = metrics.pages().await;
+            let stopped = |(name, page): (Name, String)| (name, Node::Stopped(page.into()));
+            *metrics.nodes.lock() = pages.into_iter().map(stopped).collect();
         }
     }
 
-    /// Waits until a scraper that has read the page before reads the last one, which says how the run ended; not for long after
-    /// the user has stopped it, and no longer when the user stops the wait.
-    pub async fn last_scrape(&self, quiet: bool, cancel: &CancellationToken) {
-        let Some(shared) = self.shared() else { return };
+    /// Waits until every scraper that has read the page before reads the last one, with the end of the run.
+    /// Waits for a shorter time if the user has stopped the run, and ends when the user stops the wait.
+    pub(super) async fn last_scrape(&self, quiet: bool, cancel: &CancellationToken) {
+        let Some(metrics) = self.metrics() else { return };
         let is_stopped = cancel.is_cancelled();
-        let most = if is_stopped {
+        let limit = if is_stopped {
             LONGEST_WAIT_AFTER_STOP
         } else {
             LONGEST_WAIT
         };
-        let seen = shared.scrapes.seen(most);
-        tokio::pin!(seen);
-        if futures::poll!(seen.as_mut()).is_ready() {
+        let scraped = metrics.scrapes.seen(limit);
+        tokio::pin!(scraped);
+        if futures::poll!(scraped.as_mut()).is_ready() {
             return;
         }
         if !quiet {
-            // Nobody may be there to read it.
+            // If standard error is closed, nobody can read the message.
             let _ = writeln!(
                 stderr(),
-                "waiting until the last metrics are scraped, at most {} s; Ctrl-C to end at once",
-                most.as_secs()
+                "waiting at most {} s for the final scrape of the metrics; press Ctrl-C to exit now",
+                limit.as_secs()
             );
         }
         tokio::select! {
-            () = seen => {}
+            () = scraped => {}
             // A second signal ends the program.
             () = cancel.cancelled(), if !is_stopped => {}
         }
     }
 
-    fn shared(&self) -> Option<&Shared> {
-        self.0.as_ref().map(|served| &*served.shared)
+    fn metrics(&self) -> Option<&Metrics> {
+        self.0.as_ref().map(|server| &*server.metrics)
     }
 }
 
-impl Drop for Served {
+impl Drop for Server {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl Shared {
+impl Metrics {
     async fn page(&self) -> String {
         self.scrapes.scraped();
         let nodes = self.pages().await;
-        lock(&self.nodes).retain(|_, node| matches!(node, Node::There(_)));
-        let runs = lock(&self.ended)
+        self.nodes
+            .lock()
+            .retain(|_, node| matches!(node, Node::Running(_)));
+        let runs = self
+            .ended
+            .lock()
             .iter()
             .cloned()
-            .chain(lock(&self.current).as_ref().map(Current::now))
+            .chain(self.current.lock().as_ref().map(Current::now))
             .collect();
         let runs = page_of_runs(runs, Timestamp::now().as_duration().as_secs_f64());
         merge(nodes.iter().map(|(_, page)| page.as_str()).chain([runs.as_str()]))
@@ -197,7 +200,7 @@ impl Shared {
 
     /// The pages of all nodes that answer.
     async fn pages(&self) -> Vec<(Name, String)> {
-        let nodes = lock(&self.nodes).clone();
+        let nodes = self.nodes.lock().clone();
         let pages = nodes
             .into_iter()
             .map(async |(name, node)| (name, page_of(node).await));
@@ -207,17 +210,19 @@ impl Shared {
 
 async fn page_of(node: Node) -> String {
     let contact = match node {
-        Node::There(contact) => contact,
-        Node::Gone(page) => return page.to_string(),
+        Node::Running(contact) => contact,
+        Node::Stopped(page) => return page.to_string(),
     };
     let agent = async { Some(contact.agent.as_ref()?.metrics().await) };
     let (node, agent) = futures::join!(contact.node.metrics(), agent);
     let pages = [Some(node), agent].into_iter().flatten();
-    // One that is just being started, or was lost, has a page the next time.
+    // A node that is starting, or was lost, has a page the next time.
     let pages: Vec<_> = pages
         .filter_map(|page| {
-            page.inspect_err(|error| tracing::debug!(error = error.describe(), "a node has no metrics now"))
-                .ok()
+            page.inspect_err(|error| {
+                tracing::debug!(error = error.describe(), "failed to fetch the metrics of a node");
+            })
+            .ok()
         })
         .collect();
     merge(pages.iter().map(String::as_str))
@@ -225,20 +230,25 @@ async fn page_of(node: Node) -> String {
 
 impl Current {
     fn now(&self) -> RunView {
-        let (completed, failed) = counts(&self.records);
+        let Counts {
+            completed, failed, ..
+        } = Tally::of(&self.plan, &self.records).counts();
         RunView {
-            completed,
-            failed,
+            completed: number(completed),
+            failed: number(failed),
             summary: perfrun_report::summarize(&self.plan, &self.records),
             ..self.view.clone()
         }
     }
 }
 
-/// A run as it is known when it goes on.
+/// The metrics of a run that has not ended.
 fn view(results: &Results) -> RunView {
-    let (completed, failed) = counts(&results.trials);
-    let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    let Counts {
+        planned,
+        completed,
+        failed,
+    } = results.tally().counts();
     RunView {
         namespace: LOCAL.to_owned(),
         name: results.name.clone(),
@@ -247,9 +257,9 @@ fn view(results: &Results) -> RunView {
         reason: None,
         started: Some(results.started.as_millisecond() as f64 / 1e3),
         ended: None,
-        planned: number(results.plan.trials.len()),
-        completed,
-        failed,
+        planned: number(planned),
+        completed: number(completed),
+        failed: number(failed),
         iterations: results.spec.iterations,
         cells: results.plan.cells.as_slice().into(),
         skipped: number(results.plan.skipped.len()),
@@ -257,29 +267,6 @@ fn view(results: &Results) -> RunView {
     }
 }
 
-/// Trials that completed, and those that failed in their last attempt.
-fn counts(records: &[TrialRecord]) -> (u32, u32) {
-    let last: BTreeMap<&str, bool> = records
-        .iter()
-        .map(|record| (record.trial.id.as_str(), record.failure.is_none()))
-        .collect();
-    let completed = last.values().filter(|completed| **completed).count();
-    let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-    (number(completed), number(last.len() - completed))
-}
-
-fn without_nodes(record: &TrialRecord) -> TrialRecord {
-    TrialRecord {
-        trial: record.trial.clone(),
-        failure: record.failure.clone(),
-        metrics: record.metrics.clone(),
-        flags: record.flags.clone(),
-        links: None,
-        nodes: BTreeMap::new(),
-        ..*record
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+fn number(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
 }

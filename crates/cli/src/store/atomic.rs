@@ -9,10 +9,10 @@ use std::{
 
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags};
 
-/// Writes a file, in place of the one that has its name.
+/// Writes a file, replacing any file of the same name.
 ///
-/// The data go to a file without a name, which vanishes with this process; the name is given at the end.
-pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// The data go to a file without a name, which disappears with this process. It gets its name at the end.
+pub(super) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let Ok(mut file) = unnamed(folder) else {
         return write_beside(path, bytes);
@@ -21,7 +21,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     match link(&file, path) {
         Err(rustix::io::Errno::EXIST) => {
             let beside = beside(path);
-            // One may be left from a process that was killed right before its last step.
+            // A process that was killed before its last step may have left one behind.
             let _ = fs::remove_file(&beside);
             link(&file, &beside)?;
             fs::rename(&beside, path)
@@ -30,7 +30,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// For file systems that have no files without a name: a named one beside it, renamed at the end.
+/// For file systems without unnamed files: writes a file beside the target and renames it at the end.
 fn write_beside(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let beside = beside(path);
     let written = fs::write(&beside, bytes).and_then(|()| fs::rename(&beside, path));
@@ -55,9 +55,9 @@ fn link(file: &File, path: &Path) -> rustix::io::Result<()> {
     rustix::fs::linkat(CWD, source, CWD, path, AtFlags::SYMLINK_FOLLOW)
 }
 
-/// Takes room for so many bytes in a folder, under no name; dropping the file gives it back. Nothing, where the file
-/// system cannot tell.
-pub fn reserve(folder: &Path, bytes: u64) -> io::Result<Option<File>> {
+/// Reserves space on the file system of a folder, in a file without a name. Dropping the file releases it.
+/// `None` if the file system cannot reserve space.
+pub(super) fn reserve(folder: &Path, bytes: u64) -> io::Result<Option<File>> {
     let Ok(file) = unnamed(folder) else {
         return Ok(None);
     };

@@ -1,4 +1,4 @@
-//! A bar on a terminal, plain lines elsewhere, nothing if asked; whatever it is that goes on.
+//! Progress of trials: a bar on a terminal, plain lines elsewhere, or neither.
 
 use std::{
     io::{IsTerminal, Write, stderr},
@@ -8,17 +8,17 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// The bar's clock goes on while a long trial does.
+/// How often the clock of the bar advances during a long trial.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Before the first trial ended, nobody knows how long the others will take.
+/// Before the first trial has ended, there is no estimate for the others.
 const AT_FIRST: &str = "{bar:20} {pos}/{len} trials, {elapsed}  {wide_msg}";
 const THEN: &str = "{bar:20} {pos}/{len} trials, {elapsed}, about {eta} left  {wide_msg}";
 
-/// Where progress goes.
+/// Where progress is shown.
 pub struct Screen {
     kind: Kind,
-    /// Trials that had ended when counting began.
+    /// The number of trials that had ended when counting began.
     earlier: AtomicU64,
 }
 
@@ -29,7 +29,7 @@ enum Kind {
 }
 
 impl Screen {
-    /// For so many trials.
+    /// Progress of this number of trials.
     pub fn new(quiet: bool, trials: u64) -> Self {
         let kind = match (quiet, stderr().is_terminal()) {
             (true, _) => Kind::Quiet,
@@ -42,9 +42,9 @@ impl Screen {
         }
     }
 
-    /// Says something that stays, warnings included.
+    /// Prints a line, even with --quiet.
     pub fn say(&self, text: &str) {
-        // Nobody is left to tell if standard error is closed, and the run goes on.
+        // If standard error is closed, nobody can read the line, and the run continues.
         let say = || drop(writeln!(stderr(), "{text}"));
         match &self.kind {
             Kind::Bar(bar) => bar.suspend(say),
@@ -52,19 +52,19 @@ impl Screen {
         }
     }
 
-    /// Says something that only matters to who watches.
+    /// Prints a line, unless --quiet is set.
     pub fn mention(&self, text: &str) {
         if !matches!(self.kind, Kind::Quiet) {
             self.say(text);
         }
     }
 
-    /// Whether every trial is to be told in a line of its own.
+    /// Whether every trial gets its own line.
     pub fn is_lines(&self) -> bool {
         matches!(self.kind, Kind::Lines)
     }
 
-    /// Shows the bar, if there is one, with the trials that ended before.
+    /// Shows the bar on a terminal, with the number of trials that ended in earlier sessions.
     pub fn start(&self, earlier: u64) {
         self.earlier.store(earlier, Ordering::Relaxed);
         if let Kind::Bar(bar) = &self.kind {
@@ -75,7 +75,7 @@ impl Screen {
         }
     }
 
-    /// So many trials have ended in all.
+    /// Sets the number of trials that have ended.
     pub fn advance(&self, ended: u64) {
         if let Kind::Bar(bar) = &self.kind {
             if ended > self.earlier.load(Ordering::Relaxed) {
@@ -85,7 +85,7 @@ impl Screen {
         }
     }
 
-    /// What the bar says is going on.
+    /// Shows the current activity beside the bar.
     pub fn show(&self, message: String) {
         if let Kind::Bar(bar) = &self.kind {
             bar.set_message(message);

@@ -12,7 +12,7 @@ use crate::{
     document,
     perfrun::{Mode, Place, entries, node_program, results},
 };
-use perfrun_test_kit::skip;
+use perfrun_test_kit::{Need, skip};
 
 #[test]
 fn nothing_that_measures_reads_a_wall_clock() {
@@ -54,7 +54,11 @@ fn a_node_whose_clock_is_an_hour_ahead_starts_with_the_others() {
     let unshare = ["--time", "--monotonic", "3600", "--fork", "--kill-child"];
     let possible = Command::new("unshare").args(unshare).arg("true").output();
     if !possible.is_ok_and(|output| output.status.success()) {
-        return skip("a monotonic clock of its own", "time namespaces cannot be had");
+        return skip(
+            Need::Namespaces,
+            "a monotonic clock of its own",
+            "time namespaces cannot be had",
+        );
     }
     for mode in Mode::available() {
         let place = Place::new();

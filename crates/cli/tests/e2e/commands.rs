@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use perfrun_api::plan::Plan;
+use perfrun_contract::plan::Plan;
 use serde_json::json;
 
 use crate::{
@@ -148,11 +148,11 @@ fn a_report_of_something_else_is_refused() {
     for (argument, sentence) in [
         (
             "nowhere",
-            "unable to read nowhere: name the folder of a run, or its results.json",
+            "unable to read nowhere: name the results folder of a run, or its results.json",
         ),
         (
             ".",
-            "unable to read ./results.json: name the folder of a run, or its results.json",
+            "unable to read ./results.json: name the results folder of a run, or its results.json",
         ),
         (
             "document.yaml",

@@ -9,7 +9,7 @@ const CONTROL: &str = "0100007F:";
 const ESTABLISHED: &str = "01";
 
 /// Whether a process has a TCP connection that is not one to or from a conductor.
-pub fn is_connected(process: u32) -> bool {
+pub(crate) fn is_connected(process: u32) -> bool {
     let sockets = sockets(process);
     // Of the whole network namespace, which on loopback others share.
     let all = fs::read_to_string(format!("/proc/{process}/net/tcp")).unwrap_or_default();

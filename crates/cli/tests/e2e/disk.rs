@@ -1,18 +1,20 @@
-//! Disks that are full, or become so. A small file system is mounted where only the test sees it, and goes with it.
+//! Disks that are full, or become so. A small file system is mounted where only the test sees it, and goes
+//! with it.
 
 use std::{fs, process::Command};
 
-use perfrun_api::results::RunState;
+use perfrun_contract::run::RunState;
+use perfrun_test_kit::skip;
 use serde_json::json;
 
 use crate::{
     document::{self, Document},
     perfrun::{Ended, Mode, Place, Running, entries, results},
 };
-use perfrun_test_kit::skip;
+use perfrun_test_kit::{Need, skip};
 
-/// Runs perfrun with results in a file system of so many bytes, beside a line of shell, and copies what is there at
-/// the end to `kept`. Nothing, where there cannot be such a file system.
+/// Runs perfrun with results in a file system of this size, together with a shell command, and copies the
+/// files left at the end to `kept`. `None` if this machine cannot make such a file system.
 fn with_disk(place: &Place, mode: Mode, document: &Document, bytes: u32, beside: &str) -> Option<Ended> {
     fs::create_dir(place.path().join("disk")).unwrap();
     fs::create_dir(place.path().join("kept")).unwrap();
@@ -32,7 +34,7 @@ fn with_disk(place: &Place, mode: Mode, document: &Document, bytes: u32, beside:
         .args(perfrun.get_args());
     let ended = Running::start(unshare).ended();
     if ended.code() == Some(77) || ended.stderr.starts_with("unshare: ") {
-        skip("a disk of its own", ended.stderr.trim());
+        skip(Need::Namespaces, "a disk of its own", ended.stderr.trim());
         return None;
     }
     Some(ended)
@@ -93,7 +95,7 @@ fn a_disk_that_becomes_full_fails_the_run_and_keeps_what_was_measured() {
             "{ended}"
         );
 
-        // With room again, it goes on.
+        // With room again, the run resumes.
         place
             .call(&["run", "--resume", runs[0].to_str().unwrap()])
             .expect(0);

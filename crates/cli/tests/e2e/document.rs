@@ -1,13 +1,13 @@
-//! PerfRun documents for tests: small and quick unless told otherwise.
+//! PerfRun documents for tests: small and quick by default.
 
 use serde_json::{Value, json};
 
 /// A document under construction.
 #[derive(Clone, Debug)]
-pub struct Document(Value);
+pub(crate) struct Document(Value);
 
 /// One trial of one ping between raw nodes over TCP.
-pub fn run(name: &str) -> Document {
+pub(crate) fn run(name: &str) -> Document {
     Document(json!({
         "apiVersion": "perfrun.io/v1alpha1",
         "kind": "PerfRun",
@@ -21,8 +21,8 @@ pub fn run(name: &str) -> Document {
     }))
 }
 
-/// One cell whose trials take so long each, and however slow the machine is not less.
-pub fn steady(name: &str, trial_milliseconds: u32, iterations: u32) -> Document {
+/// One cell whose trials take at least this long each, on any machine.
+pub(crate) fn steady(name: &str, trial_milliseconds: u32, iterations: u32) -> Document {
     run(name)
         .with(
             "workload",
@@ -32,19 +32,24 @@ pub fn steady(name: &str, trial_milliseconds: u32, iterations: u32) -> Document 
 }
 
 impl Document {
+    /// A document in JSON.
+    pub fn parsed(json: &str) -> Self {
+        Self(serde_json::from_str(json).unwrap())
+    }
+
     /// Replaces a field of the spec.
-    pub fn with(mut self, field: &str, value: Value) -> Self {
+    pub(crate) fn with(mut self, field: &str, value: Value) -> Self {
         self.0["spec"][field] = value;
         self
     }
 
-    /// All that the stacks can do on all transports, and the baseline.
-    pub fn all_stacks(self) -> Self {
+    /// All pairs of stacks on all transports, and the baseline.
+    pub(crate) fn all_stacks(self) -> Self {
         self.with("matrix", json!({ "transports": ["tcp", "tcp-tls", "quic-v1"] }))
     }
 
-    /// As a file has it: YAML understands JSON.
-    pub fn text(&self) -> String {
+    /// The text of a file: JSON is valid YAML.
+    pub(crate) fn text(&self) -> String {
         format!("---\n{:#}\n", self.0)
     }
 }

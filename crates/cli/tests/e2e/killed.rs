@@ -2,9 +2,11 @@
 
 use std::{path::Path, thread, time::Duration};
 
-use perfrun_api::{
+use perfrun_api::results::Results;
+use perfrun_contract::{
     node::Reason,
-    results::{Flag, Results, RunState, TrialRecord},
+    record::{Flag, TrialRecord},
+    run::RunState,
 };
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use rustix::process::Signal;
@@ -22,7 +24,7 @@ fn a_trial_whose_node_is_killed_is_run_once_more() {
         let mut perfrun = place.start(mode, &document::steady("mortal", 1500, 3));
         perfrun.says("[1/3]");
         send(perfrun.client_in_a_trial(None), Signal::KILL);
-        perfrun.says("client-0 was started again");
+        perfrun.says("client-0 was restarted");
         perfrun.says("[2/3] raw.raw.tcp.ping-150: ");
         perfrun.client_in_a_trial(None);
         send(perfrun.node("server", None), Signal::KILL);
@@ -32,7 +34,7 @@ fn a_trial_whose_node_is_killed_is_run_once_more() {
             "client-0 was lost: signal: 9 (SIGKILL)",
             "[3/3] raw.raw.tcp.ping-150 failed at server-0: server-0 is lost: ",
             "server-0 was lost: signal: 9 (SIGKILL)",
-            "server-0 was started again",
+            "server-0 was restarted",
             "[3/3] raw.raw.tcp.ping-150: ",
         ] {
             assert!(
@@ -62,7 +64,7 @@ fn a_trial_whose_node_is_killed_twice_has_failed_and_the_run_goes_on() {
         let mut perfrun = place.start(mode, &document::steady("doomed", 1500, 2));
         let first = perfrun.client_in_a_trial(None);
         send(first, Signal::KILL);
-        perfrun.says("client-0 was started again");
+        perfrun.says("client-0 was restarted");
         send(perfrun.client_in_a_trial(Some(first)), Signal::KILL);
         let ended = perfrun.ended().expect(1);
         assert!(ended.stdout.contains("1 trial of 2 failed"), "{ended}");

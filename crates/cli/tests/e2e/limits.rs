@@ -2,7 +2,7 @@
 
 use std::{thread, time::Duration};
 
-use perfrun_api::{node::Reason, results::RunState};
+use perfrun_contract::{node::Reason, run::RunState};
 use rustix::process::Signal;
 use serde_json::json;
 

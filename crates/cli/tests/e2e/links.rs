@@ -2,11 +2,14 @@
 
 use std::fs;
 
-use perfrun_api::{
+use perfrun_api::results::Results;
+use perfrun_contract::{
     node::Reason,
-    results::{LinkCheck, Metric, Results, RunState, TrialRecord},
+    record::{LinkCheck, Metric, TrialRecord},
+    run::RunState,
 };
 use perfrun_link::Kind;
+use perfrun_test_kit::skip;
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -14,10 +17,10 @@ use crate::{
     document::{self, Document},
     perfrun::{Ended, Mode, Place, Running, by_attempt, children, eventually, results, send},
 };
-use perfrun_test_kit::skip;
+use perfrun_test_kit::{Need, skip};
 
-/// The document's pings on these networks, of which it has three of its own. They are so long that the hundredth part of a
-/// round trip, which links may be off, is more than what a busy machine adds.
+/// The document's pings on these networks, of which it has three of its own. They are so long that the
+/// hundredth part of a round trip, which links may be off, is more than what a busy machine adds.
 fn on(document: Document, networks: &[&str]) -> Document {
     document
         .with(
@@ -41,7 +44,7 @@ fn is_impaired(ended: &Ended) -> bool {
         .lines()
         .find(|line| line.contains("links cannot be impaired here"));
     if let Some(refusal) = refusal {
-        skip("links with delay", refusal);
+        skip(Need::Links, "links with delay", refusal);
     }
     refusal.is_none()
 }
@@ -188,7 +191,7 @@ fn a_back_end_that_cannot_be_had_is_said_with_its_reason_before_anything_is_meas
     );
     let ended = place.run(Mode::Namespaces, &document, &[]);
     if ended.code() == Some(0) {
-        return skip("a kernel without netem", "this one has it");
+        return skip(Need::NoNetem, "a kernel without netem", "this one has it");
     }
     let ended = ended.expect(1);
     for words in ["network far on client-0: ", "failed: "] {

@@ -1,9 +1,10 @@
 //! The real `perfrun` and the real `perfrun-node`, from a command to files, tables and exit statuses.
 //!
-//! Every test runs in network namespaces where they can be had, and with `--loopback` everywhere. What a test starts
-//! and makes is gone when it ends, also if it fails.
+//! Every test runs in network namespaces where they are available, and with `--loopback` everywhere. A test
+//! removes everything that it starts and creates, even if it fails.
 
-// Helpers outside of `#[test]` functions fail a test by panicking, as those do; what they print is for its output.
+// Helpers outside of `#[test]` functions fail a test by panicking, as those do; what they print is for its
+// output.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod clocks;
@@ -23,7 +24,5 @@ mod refused;
 mod resumed;
 mod stopped;
 mod users;
+mod verdict;
 mod workloads;
-
-#[path = "../support/remains.rs"]
-mod remains;

@@ -5,7 +5,7 @@ use std::{net::TcpListener, time::Duration};
 use perfrun_test_kit::dashboards::{
     Prometheus, Scope, agrees_with, all, all_have_data, now, stays_when_targets_are_gone,
 };
-use perfrun_test_kit::skip;
+use perfrun_test_kit::{Need, skip};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -14,8 +14,8 @@ use crate::{
     perfrun::{Mode, Place, Running, entries, eventually, results},
 };
 
-/// Runs that together measure all that there is. Each takes six seconds or more on any machine, so that it is scraped
-/// several times: a rate needs two samples.
+/// Runs that together measure all that there is. Each takes six seconds or more on any machine, so that it is
+/// scraped several times: a rate needs two samples.
 fn documents() -> [Document; 6] {
     let libp2p = json!({ "clients": ["libp2p"], "servers": ["libp2p"], "rawBaseline": false });
     let far = json!({ "clients": ["libp2p"], "servers": ["litep2p"], "networks": ["far"] });
@@ -58,7 +58,7 @@ fn documents() -> [Document; 6] {
 #[test]
 fn every_query_of_the_dashboards_of_runs_has_data_of_local_runs_that_agree_with_their_results() {
     if let Some(obstacle) = Prometheus::obstacle() {
-        return skip("all of it", obstacle);
+        return skip(Need::Prometheus, "all of it", obstacle);
     }
     if !Mode::available().any(|mode| mode == Mode::Namespaces) {
         return;
@@ -78,7 +78,7 @@ fn every_query_of_the_dashboards_of_runs_has_data_of_local_runs_that_agree_with_
         .lines()
         .find(|line| line.contains("links cannot be impaired here"))
     {
-        return skip("links with delay", refusal);
+        return skip(Need::Links, "links with delay", refusal);
     }
     // It has waited until the last metrics were scraped, unless they had been before.
     ended.expect(0);
@@ -109,7 +109,7 @@ fn every_query_of_the_dashboards_of_runs_has_data_of_local_runs_that_agree_with_
     ]
     .map(|(run, workload)| scope(run, workload, from, to));
     let without = [(
-        "Time held back by CPU limits",
+        "Time throttled by CPU limits",
         "nobody limits the CPU of local nodes",
     )];
     runtime.block_on(async {
@@ -117,7 +117,8 @@ fn every_query_of_the_dashboards_of_runs_has_data_of_local_runs_that_agree_with_
             .await
             .unwrap();
         assert!(asked > 40, "only {asked} queries have data");
-        // perfrun is gone. When its last samples are older than Prometheus looks back, only the time shown has them.
+        // perfrun is gone. When its last samples are older than Prometheus looks back, only the time shown
+        // has them.
         for scope in &scopes {
             stays_when_targets_are_gone(&prometheus, &dashboards, scope, to + 600.0, "Succeeded")
                 .await
@@ -129,7 +130,7 @@ fn every_query_of_the_dashboards_of_runs_has_data_of_local_runs_that_agree_with_
 #[test]
 fn a_run_that_was_stopped_is_cancelled_in_prometheus_although_it_is_gone() {
     if let Some(obstacle) = Prometheus::obstacle() {
-        return skip("all of it", obstacle);
+        return skip(Need::Prometheus, "all of it", obstacle);
     }
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let address = free_address();
@@ -193,7 +194,7 @@ fn an_address_that_is_taken_is_refused_before_anything_runs() {
         ended.stderr.contains(&address)
             && ended
                 .stderr
-                .contains("name another address with --metrics-listen"),
+                .contains("choose another address with --metrics-listen"),
         "{ended}"
     );
     assert_eq!(entries(&place.results()), Vec::<std::path::PathBuf>::new());
@@ -217,7 +218,7 @@ fn scope<'a>(run: &'a str, workload: &'a str, from: f64, to: f64) -> Scope<'a> {
     }
 }
 
-fn free_address() -> String {
+pub fn free_address() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().to_string()
 }

@@ -2,14 +2,15 @@
 
 use std::{fs, process::Command};
 
-use perfrun_api::results::RunState;
+use perfrun_contract::run::RunState;
+use perfrun_test_kit::skip;
 use serde_json::json;
 
 use crate::{
     document,
     perfrun::{Mode, Place, Running, entries, parsed, results},
 };
-use perfrun_test_kit::skip;
+use perfrun_test_kit::{Need, skip};
 
 #[test]
 fn tables_go_to_standard_output_and_progress_to_standard_error() {
@@ -130,7 +131,11 @@ fn readers_that_leave_early_do_not_end_the_run() {
 #[test]
 fn a_terminal_gets_a_bar_with_the_time_that_is_left() {
     if Command::new("script").arg("--version").output().is_err() {
-        return skip("on a terminal", "there is no script(1) to make one");
+        return skip(
+            Need::Programs,
+            "on a terminal",
+            "there is no script(1) to make one",
+        );
     }
     for mode in Mode::available() {
         let place = Place::new();

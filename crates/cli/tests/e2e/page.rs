@@ -7,7 +7,7 @@ use std::{
 };
 
 use fantoccini::{Client, ClientBuilder, Locator};
-use perfrun_test_kit::skip;
+use perfrun_test_kit::{Need, skip};
 use serde_json::json;
 
 use crate::{
@@ -31,7 +31,11 @@ impl Driver {
             .stderr(Stdio::null())
             .spawn();
         let Ok(mut child) = spawned else {
-            skip("in a browser", "needs `apt-get install chromium chromium-driver`");
+            skip(
+                Need::Browser,
+                "in a browser",
+                "needs `apt-get install chromium chromium-driver`",
+            );
             return None;
         };
         let output = BufReader::new(child.stdout.take().unwrap());
@@ -137,5 +141,5 @@ fn the_page_is_for_this_machine_only() {
     let ended = place
         .run(Mode::Loopback, &document::run("open"), &["--ui=0.0.0.0:0"])
         .expect(1);
-    assert!(ended.stderr.contains("name a loopback address"), "{ended}");
+    assert!(ended.stderr.contains("use a loopback address"), "{ended}");
 }

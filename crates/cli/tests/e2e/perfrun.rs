@@ -13,7 +13,9 @@ use std::{
 };
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use perfrun_api::results::{Results, TrialRecord};
+use perfrun_api::results::Results;
+use perfrun_contract::record::TrialRecord;
+use perfrun_test_kit::skip;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -21,28 +23,27 @@ use tempfile::TempDir;
 use crate::{
     connections,
     document::{self, Document},
-    remains,
 };
-use perfrun_test_kit::skip;
+use perfrun_test_kit::{Need, remains, skip};
 
-/// However slow the machine, whatever takes longer hangs.
-pub const PATIENCE: Duration = Duration::from_secs(90);
+/// What takes longer hangs, even on a slow machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
 const PERFRUN: &str = env!("CARGO_BIN_EXE_perfrun");
 
-/// What perfrun says where namespaces cannot be had.
-pub const NO_NAMESPACES: &str = "nodes cannot be given network namespaces here";
+/// The error of perfrun if namespaces are not available.
+pub(crate) const NO_NAMESPACES: &str = "nodes cannot have network namespaces here";
 
 /// The two ways to keep nodes apart.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Mode {
+pub(crate) enum Mode {
     Namespaces,
     Loopback,
 }
 
 impl Mode {
-    /// Those that can be had here. A test that goes without one of them says so.
-    pub fn available() -> impl Iterator<Item = Self> {
+    /// The modes that are available here. A test that runs without one of them reports that.
+    pub(crate) fn available() -> impl Iterator<Item = Self> {
         static REFUSAL: OnceLock<Option<String>> = OnceLock::new();
         let refusal = REFUSAL.get_or_init(|| {
             let place = Place::new();
@@ -53,19 +54,19 @@ impl Mode {
             })
         });
         if let Some(refusal) = refusal {
-            skip("in network namespaces", refusal.trim());
+            skip(Need::Namespaces, "in network namespaces", refusal.trim());
         }
         let namespaces = refusal.is_none().then_some(Self::Namespaces);
         namespaces.into_iter().chain([Self::Loopback])
     }
 
-    pub fn flag(self) -> Option<&'static str> {
+    pub(crate) fn flag(self) -> Option<&'static str> {
         (self == Self::Loopback).then_some("--loopback")
     }
 }
 
 /// The program of the nodes, which tests do not build.
-pub fn node_program() -> PathBuf {
+pub(crate) fn node_program() -> PathBuf {
     let program = Path::new(PERFRUN).with_file_name("perfrun-node");
     assert!(
         program.is_file(),
@@ -75,8 +76,8 @@ pub fn node_program() -> PathBuf {
     program
 }
 
-/// A folder of a test's own, gone when the test ends.
-pub struct Place {
+/// The folder of a test, removed when the test ends.
+pub(crate) struct Place {
     folder: TempDir,
     _turn: Turn,
 }
@@ -91,13 +92,13 @@ enum Turn {
 }
 
 impl Place {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         // A test may have several.
         Self::with(Turn::Shared(MACHINE.read_recursive()))
     }
 
-    /// Waits until no other test has a place, and is the only one.
-    pub fn alone() -> Self {
+    /// Waits until no other test has a place, and keeps others from getting one.
+    pub(crate) fn alone() -> Self {
         // Also finds out what there is here, which takes a place.
         let _ = Mode::available().count();
         Self::with(Turn::Alone(MACHINE.write()))
@@ -110,44 +111,44 @@ impl Place {
         }
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Where runs keep their results, one folder each.
-    pub fn results(&self) -> PathBuf {
+    /// The results folders of the runs.
+    pub(crate) fn results(&self) -> PathBuf {
         self.path().join("results")
     }
 
-    /// The only run in it.
-    pub fn only_run(&self) -> PathBuf {
+    /// The results folder of the only run.
+    pub(crate) fn only_run(&self) -> PathBuf {
         let mut runs = entries(&self.results());
         assert_eq!(runs.len(), 1, "{runs:?}");
         runs.remove(0)
     }
 
-    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
         let file = self.path().join(name);
         fs::write(&file, text).unwrap();
         file
     }
 
     /// A program of a few lines.
-    pub fn script(&self, name: &str, lines: &str) -> PathBuf {
+    pub(crate) fn script(&self, name: &str, lines: &str) -> PathBuf {
         let file = self.write(name, &format!("#!/bin/sh\n{lines}\n"));
         fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
         file
     }
 
-    /// Perfrun in this folder, as a script would call it: no terminal, no input, no settings from outside.
-    pub fn perfrun(&self, args: &[&str]) -> Command {
+    /// perfrun in this folder, as a script would call it: no terminal, no input, no settings from outside.
+    pub(crate) fn perfrun(&self, args: &[&str]) -> Command {
         let mut command = Command::new(PERFRUN);
         command.args(args).current_dir(self.path()).env_remove("RUST_LOG");
         command
     }
 
     /// `perfrun run` of a document in this folder, with results in `results`.
-    pub fn command(&self, mode: Mode, document: &Document, args: &[&str]) -> Command {
+    pub(crate) fn command(&self, mode: Mode, document: &Document, args: &[&str]) -> Command {
         node_program();
         self.write("document.yaml", &document.text());
         let mut command = self.perfrun(&["run", "document.yaml"]);
@@ -158,27 +159,27 @@ impl Place {
         command
     }
 
-    pub fn run(&self, mode: Mode, document: &Document, args: &[&str]) -> Ended {
+    pub(crate) fn run(&self, mode: Mode, document: &Document, args: &[&str]) -> Ended {
         Running::start(self.command(mode, document, args)).ended()
     }
 
-    pub fn start(&self, mode: Mode, document: &Document) -> Running {
+    pub(crate) fn start(&self, mode: Mode, document: &Document) -> Running {
         Running::start(self.command(mode, document, &[]))
     }
 
     /// `perfrun run --resume` of the only run in this folder.
-    pub fn resume(&self) -> Ended {
+    pub(crate) fn resume(&self) -> Ended {
         let folder = self.only_run();
         self.call(&["run", "--resume", folder.to_str().unwrap()])
     }
 
     /// Any other command.
-    pub fn call(&self, args: &[&str]) -> Ended {
+    pub(crate) fn call(&self, args: &[&str]) -> Ended {
         Running::start(self.perfrun(args)).ended()
     }
 }
 
-pub fn entries(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn entries(folder: &Path) -> Vec<PathBuf> {
     let mut entries: Vec<_> = fs::read_dir(folder)
         .into_iter()
         .flatten()
@@ -189,14 +190,14 @@ pub fn entries(folder: &Path) -> Vec<PathBuf> {
     entries
 }
 
-/// What results.json of a run says, checked against the published schema.
-pub fn results(folder: &Path) -> Results {
+/// The content of results.json, checked against the published schema.
+pub(crate) fn results(folder: &Path) -> Results {
     let text = fs::read_to_string(folder.join("results.json")).unwrap();
     parsed(&text)
 }
 
-/// Results as JSON has them, checked against the published schema.
-pub fn parsed(json: &str) -> Results {
+/// Results in JSON, checked against the published schema.
+pub(crate) fn parsed(json: &str) -> Results {
     static SCHEMA: OnceLock<jsonschema::Validator> = OnceLock::new();
     let schema = SCHEMA.get_or_init(|| {
         let schema = include_str!("../../../../schema/results.schema.json");
@@ -212,7 +213,7 @@ pub fn parsed(json: &str) -> Results {
 }
 
 /// The records by trial and attempt.
-pub fn by_attempt(results: &Results) -> BTreeMap<(&str, u32), &TrialRecord> {
+pub(crate) fn by_attempt(results: &Results) -> BTreeMap<(&str, u32), &TrialRecord> {
     let records = results
         .trials
         .iter()
@@ -226,23 +227,23 @@ pub fn by_attempt(results: &Results) -> BTreeMap<(&str, u32), &TrialRecord> {
     by_attempt
 }
 
-/// A process that goes on; killed when dropped.
-pub struct Running {
+/// A running process, killed when dropped.
+pub(crate) struct Running {
     child: Child,
     stdout: Reader,
     stderr: Reader,
 }
 
-/// How a process ended, and what it said.
+/// How a process ended, and its output.
 #[derive(Debug)]
-pub struct Ended {
+pub(crate) struct Ended {
     pub status: ExitStatus,
     pub stdout: String,
     pub stderr: String,
 }
 
 impl Running {
-    pub fn start(mut command: Command) -> Self {
+    pub(crate) fn start(mut command: Command) -> Self {
         command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -250,7 +251,7 @@ impl Running {
         Self::watch(command.spawn().unwrap())
     }
 
-    pub fn start_with_input(mut command: Command, input: &str) -> Self {
+    pub(crate) fn start_with_input(mut command: Command, input: &str) -> Self {
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -268,16 +269,16 @@ impl Running {
         }
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    pub fn stderr(&self) -> String {
+    pub(crate) fn stderr(&self) -> String {
         self.stderr.text()
     }
 
     /// Waits until standard error has a text.
-    pub fn says(&mut self, text: &str) {
+    pub(crate) fn says(&mut self, text: &str) {
         let begun = Instant::now();
         while !self.stderr().contains(text) {
             let ended = self.child.try_wait().unwrap();
@@ -291,8 +292,8 @@ impl Running {
         }
     }
 
-    /// The nodes it has now, by name.
-    pub fn nodes(&self) -> BTreeMap<String, u32> {
+    /// The nodes that it has now, by name.
+    pub(crate) fn nodes(&self) -> BTreeMap<String, u32> {
         let arguments = |pid: u32| -> Option<String> {
             let cmdline = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
             let arguments: Vec<&[u8]> = cmdline.split(|&byte| byte == 0).collect();
@@ -305,23 +306,23 @@ impl Running {
             .collect()
     }
 
-    /// The node of this role, once there is one that is not `former`.
-    pub fn node(&self, role: &str, former: Option<u32>) -> u32 {
+    /// The node of this role, when it is not `former`.
+    pub(crate) fn node(&self, role: &str, former: Option<u32>) -> u32 {
         eventually(&format!("there is a {role}"), || {
             self.nodes().get(role).copied().filter(|pid| Some(*pid) != former)
         })
     }
 
     /// The client, once it is not `former` and has a connection to a server: it has none between trials.
-    pub fn client_in_a_trial(&self, former: Option<u32>) -> u32 {
+    pub(crate) fn client_in_a_trial(&self, former: Option<u32>) -> u32 {
         let client = self.node("client", former);
         eventually("the client has a connection", || {
             connections::is_connected(client).then_some(client)
         })
     }
 
-    /// Its processes and namespaces, all of which must go.
-    pub fn belongings(&self) -> Belongings {
+    /// Its processes and namespaces, none of which may be left at the end.
+    pub(crate) fn belongings(&self) -> Belongings {
         let own = remains::namespaces_of(std::process::id());
         let children = children(self.pid());
         let everyone = children.iter().copied().chain([self.pid()]);
@@ -334,17 +335,17 @@ impl Running {
         }
     }
 
-    pub fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         send(self.pid(), signal);
     }
 
     /// Whether it has ended already.
-    pub fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         !remains::is_alive(self.pid())
     }
 
     /// Waits until it has ended.
-    pub fn ended(mut self) -> Ended {
+    pub(crate) fn ended(mut self) -> Ended {
         let begun = Instant::now();
         let status = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -370,12 +371,12 @@ impl Drop for Running {
 
 impl Ended {
     /// The exit status; `None` after a signal.
-    pub fn code(&self) -> Option<i32> {
+    pub(crate) fn code(&self) -> Option<i32> {
         assert!(!self.status.core_dumped(), "{self}");
         self.status.code()
     }
 
-    pub fn expect(self, code: i32) -> Self {
+    pub(crate) fn expect(self, code: i32) -> Self {
         assert_eq!(self.code(), Some(code), "{self}");
         self
     }
@@ -424,7 +425,7 @@ impl Reader {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// All of it. Whoever holds the other end is gone.
+    /// All output. The process at the other end has exited.
     fn rest(&mut self) -> String {
         if let Some(thread) = self.thread.take() {
             eventually("nobody holds the pipe", || thread.is_finished().then_some(()));
@@ -435,14 +436,14 @@ impl Reader {
 
 /// Processes and namespaces.
 #[derive(Debug)]
-pub struct Belongings {
+pub(crate) struct Belongings {
     pub processes: BTreeSet<u32>,
     pub namespaces: BTreeSet<u64>,
 }
 
 impl Belongings {
-    /// Waits until nothing of it is left.
-    pub fn vanish(&self) {
+    /// Waits until none of them is left.
+    pub(crate) fn vanish(&self) {
         eventually("processes end with perfrun", || {
             (!self.processes.iter().any(|&pid| remains::is_alive(pid))).then_some(())
         });
@@ -452,8 +453,8 @@ impl Belongings {
     }
 }
 
-/// The children of a process, of whichever of its threads.
-pub fn children(pid: u32) -> BTreeSet<u32> {
+/// The children of all threads of a process.
+pub(crate) fn children(pid: u32) -> BTreeSet<u32> {
     entries(Path::new(&format!("/proc/{pid}/task")))
         .into_iter()
         .filter_map(|task| fs::read_to_string(task.join("children")).ok())
@@ -466,13 +467,13 @@ pub fn children(pid: u32) -> BTreeSet<u32> {
         .collect()
 }
 
-/// Sends a signal to a process that was seen a moment ago.
-pub fn send(pid: u32, signal: Signal) {
+/// Sends a signal to a process that has just been observed.
+pub(crate) fn send(pid: u32, signal: Signal) {
     let pid = Pid::from_raw(pid.try_into().unwrap()).unwrap();
     kill_process(pid, signal).unwrap();
 }
 
-pub fn eventually<T>(what: &str, mut holds: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn eventually<T>(what: &str, mut holds: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
         if let Some(value) = holds() {

@@ -1,8 +1,8 @@
-//! Stack variants with programs and settings of their own, and programs that are no nodes.
+//! Stack variants with their own programs and settings, and programs that are not nodes.
 
 use std::{fs, time::Instant};
 
-use perfrun_api::results::{NodeProgram, RunState};
+use perfrun_contract::run::{NodeProgram, RunState};
 use rustix::process::Signal;
 use serde_json::json;
 

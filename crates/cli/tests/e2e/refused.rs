@@ -8,9 +8,10 @@ use crate::{
     document::{self, Document},
     perfrun::{Ended, Mode, NO_NAMESPACES, Place, Running, entries},
 };
-use perfrun_test_kit::skip;
+use perfrun_test_kit::{Need, skip};
 
-/// Expects that a document is refused by `validate` and by `run`, with the same sentence, and that nothing is left.
+/// Expects that a document is refused by `validate` and by `run`, with the same sentence, and that nothing is
+/// left.
 fn refuse(text: &str, sentence: &str) {
     let place = Place::new();
     place.write("document.yaml", text);
@@ -74,8 +75,8 @@ fn no_cell_that_can_be_run() {
 #[test]
 fn more_than_can_be_run() {
     let text = include_str!("../../../api/tests/api/too-large.yaml");
-    let sentence = "perfrun/too-large: too much to run: 96768 cells with the raw baseline and those to skip, but a run has at most \
-                    4096: shorten the lists of matrix or workload\n";
+    let sentence = "perfrun/too-large: too many cells: 96768, with the raw baseline and skipped cells, but at \
+                    most 4096 are allowed; shorten the lists of matrix or workload\n";
     refuse(text, sentence);
     let place = Place::new();
     place.write("document.yaml", text);
@@ -142,7 +143,7 @@ fn a_folder_that_cannot_be_written() {
     place.write("file", "");
     for folder in ["file", "file/below", "/proc/perfrun-results", "/sys"] {
         let sentence = format!(
-            "unable to keep results in {folder}: make it writable, or name another folder with --results"
+            "unable to keep results in {folder}: make it writable, or choose another folder with --results"
         );
         refuse_to_run(&place, &document, &["--results", folder], &sentence);
     }
@@ -190,7 +191,7 @@ fn a_node_program_for_a_variant_that_does_not_exist() {
         &place,
         &document,
         &["--node", "/bin/true", "--node", "/bin/false"],
-        "--node is given twice for all nodes",
+        "--node was given twice for all nodes",
     );
 }
 
@@ -202,7 +203,8 @@ fn an_image_without_a_program() {
     let document = document::run("image")
         .with("stacks", stacks)
         .with("matrix", matrix);
-    let sentence = "stack next is an image, and a local run takes programs: name one with --node next=PATH";
+    let sentence =
+        "stack next is a container image, and a local run needs a program: name one with --node next=PATH";
     refuse_to_run(&place, &document, &[], sentence);
     // The program of the others is not that of the image.
     refuse_to_run(&place, &document, &["--node", "/bin/true"], sentence);
@@ -246,14 +248,18 @@ fn refused_namespaces_name_the_reason_and_the_way_without() {
         .output()
         .is_ok_and(|output| output.status.success())
     {
-        return skip("a limit of no namespaces", "user namespaces cannot be had");
+        return skip(
+            Need::Namespaces,
+            "a limit of no namespaces",
+            "user namespaces cannot be had",
+        );
     }
     let place = Place::new();
     let document = document::run("confined");
     let command = place.command(Mode::Namespaces, &document, &[]);
     let ended = Running::start(confined(&command)).ended().expect(1);
     assert!(ended.stderr.contains(NO_NAMESPACES), "{ended}");
-    assert!(ended.stderr.contains("or with --loopback"), "{ended}");
+    assert!(ended.stderr.contains("or use --loopback"), "{ended}");
     assert!(
         ended.stderr.contains("sysctl user.max_"),
         "what to change: {ended}"

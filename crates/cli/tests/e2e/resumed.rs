@@ -1,6 +1,6 @@
 //! `perfrun run --resume`.
 
-use perfrun_api::results::RunState;
+use perfrun_contract::run::RunState;
 use rustix::process::Signal;
 
 use crate::{
@@ -25,7 +25,7 @@ fn a_run_is_gone_on_with_where_it_was_stopped_or_killed() {
         // Two at the same time would write over each other.
         let second = place.call(&resume).expect(1);
         assert!(
-            second.stderr.contains("another perfrun is running it"),
+            second.stderr.contains("another perfrun process is using it"),
             "{second}"
         );
         perfrun.signal(Signal::KILL);
@@ -49,7 +49,7 @@ fn a_run_is_gone_on_with_where_it_was_stopped_or_killed() {
         assert_eq!(entries(&folder).len(), 4);
 
         let again = place.resume().expect(0);
-        assert!(again.stderr.contains("nothing is left to run"), "{again}");
+        assert!(again.stderr.contains("nothing left to run"), "{again}");
         assert!(again.stdout.contains("Round trips"), "{again}");
         assert_eq!(results(&folder).trials, last.trials);
     }
@@ -62,7 +62,7 @@ fn a_run_is_gone_on_with_as_it_was_begun() {
     perfrun.says("[1/3]");
     perfrun.signal(Signal::INT);
     perfrun.ended().expect(130);
-    // Without being told --loopback, and without a right to namespaces.
+    // Without --loopback, and without a right to namespaces.
     let ended = place.resume().expect(0);
     assert!(ended.stderr.contains("all on one loopback interface"), "{ended}");
 
@@ -78,7 +78,7 @@ fn a_run_is_gone_on_with_as_it_was_begun() {
     let ended = place
         .call(&["run", "--loopback", "--resume", folder.to_str().unwrap()])
         .expect(1);
-    assert!(ended.stderr.contains("go on without --loopback"), "{ended}");
+    assert!(ended.stderr.contains("resume it without --loopback"), "{ended}");
     place.resume().expect(0);
 }
 
@@ -87,7 +87,10 @@ fn something_else_than_a_run_is_refused() {
     let place = Place::new();
     for folder in [".", "nowhere"] {
         let ended = place.call(&["run", "--resume", folder]).expect(1);
-        assert!(ended.stderr.contains("name the folder of a run"), "{ended}");
+        assert!(
+            ended.stderr.contains("name the results folder of a run"),
+            "{ended}"
+        );
     }
     assert!(entries(place.path()).is_empty(), "nothing was made");
 }

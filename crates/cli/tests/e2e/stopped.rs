@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use perfrun_api::results::RunState;
+use perfrun_contract::run::RunState;
 use rustix::process::Signal;
 
 use crate::{
@@ -30,7 +30,7 @@ fn a_stopped_run_saves_and_shows_what_it_has_and_leaves_nothing_running() {
                 "the rest would take 50 s"
             );
             belongings.vanish();
-            let told = "stopping: what was measured is being saved; Ctrl-C again to end at once";
+            let told = "stopping and saving the results; press Ctrl-C again to exit now";
             assert!(ended.stderr.lines().any(|line| line == told), "{ended}");
             assert!(
                 ended.stdout.contains("This run was interrupted after "),
@@ -43,7 +43,7 @@ fn a_stopped_run_saves_and_shows_what_it_has_and_leaves_nothing_running() {
 
             let folder = place.only_run();
             let shown = folder.strip_prefix(place.path()).unwrap().display();
-            let advice = format!("go on with it by: perfrun run --resume {shown}\n");
+            let advice = format!("resume it with: perfrun run --resume {shown}\n");
             assert!(ended.stderr.ends_with(&advice), "{ended}");
             let results = results(&folder);
             assert_eq!((results.state, &results.reason), (RunState::Interrupted, &None));
@@ -68,7 +68,7 @@ fn a_second_ctrl_c_does_not_wait_for_a_node_that_hangs() {
         let client = perfrun.node("client", None);
         send(client, Signal::STOP);
         perfrun.signal(Signal::INT);
-        perfrun.says("stopping: ");
+        perfrun.says("stopping and saving");
         let begun = Instant::now();
         perfrun.signal(Signal::INT);
         let ended = perfrun.ended().expect(130);

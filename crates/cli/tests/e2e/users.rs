@@ -16,7 +16,7 @@ use crate::{
     document,
     perfrun::{NO_NAMESPACES, Place, Running, entries, node_program, results},
 };
-use perfrun_test_kit::skip;
+use perfrun_test_kit::{Need, skip};
 
 /// `nobody`, on every distribution.
 const NOBODY: u32 = 65534;
@@ -24,7 +24,7 @@ const NOBODY: u32 = 65534;
 #[test]
 fn an_ordinary_user_gets_namespaces_and_owns_the_results() {
     if !rustix::process::geteuid().is_root() {
-        return skip("as another user", "only root can become nobody");
+        return skip(Need::Root, "as another user", "only root can become nobody");
     }
     let place = Place::new();
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -57,7 +57,7 @@ fn an_ordinary_user_gets_namespaces_and_owns_the_results() {
 
     let ended = run(&[]);
     if ended.stderr.contains(NO_NAMESPACES) {
-        return skip("as nobody", ended.stderr.trim());
+        return skip(Need::Namespaces, "as nobody", ended.stderr.trim());
     }
     let ended = ended.expect(0);
     let runs = entries(&home.join("results"));

@@ -2,11 +2,14 @@
 
 use std::fs;
 
-use perfrun_api::{
+use perfrun_api::results::Results;
+use perfrun_contract::{
     matrix::Transport,
-    node::{Distribution, Measured},
-    plan::{Amount, Cell, Parameters, Role},
-    results::{Flag, Metric, Results, RunState, TrialRecord},
+    node::{Distribution, Measured, Role},
+    parameters::{Amount, Parameters},
+    plan::Cell,
+    record::{Flag, Metric, TrialRecord},
+    run::RunState,
     workload::Direction,
 };
 use serde_json::json;
@@ -24,7 +27,8 @@ fn every_byte_of_every_transfer_arrives() {
         json!({ "bandwidth": { "sizes": sizes, "directions": ["upload", "download", "both"] } }),
     );
     for results in in_all_modes(&document) {
-        // {libp2p, litep2p}² and raw on tcp and on quic, libp2p with itself on tcp-tls; 3 sizes, 3 directions.
+        // {libp2p, litep2p}² and raw on tcp and on quic, libp2p with itself on tcp-tls; 3 sizes, 3
+        // directions.
         assert_eq!(results.plan.cells.len(), 11 * 9);
         for (cell, record) in records(&results) {
             assert_exact(cell, record);
@@ -192,7 +196,7 @@ fn an_echo_is_written_in_the_published_columns() {
             .collect();
         assert!(rows.len() >= 3, "{}: {text}", file.display());
         assert!(rows.iter().all(|row| row.len() == 6), "{text}");
-        // Time goes on, there is memory, and whole lines went both ways.
+        // Time advances, memory is in use, and whole lines went both ways.
         assert!(rows.is_sorted_by(|a, b| a[0] < b[0]), "{text}");
         assert!(rows.iter().all(|row| row[3] > 0), "{text}");
         for column in [4, 5] {
@@ -277,7 +281,7 @@ fn many_clients_share_many_servers() {
     }
 }
 
-/// Runs a document and expects that all went well.
+/// Runs a document and expects success.
 #[test]
 fn transfers_go_through_a_relay_and_without_one() {
     let document = document::run("relayed").all_stacks().with(
@@ -402,7 +406,7 @@ fn direction(cell: &Cell) -> Direction {
     *direction
 }
 
-/// As many bytes as were asked for, by the count of either end, each way.
+/// Expects that both ends counted exactly the requested bytes in each direction.
 fn assert_exact(cell: &Cell, record: &TrialRecord) {
     let Parameters::Bandwidth {
         amount: Amount::Count(size),

@@ -17,20 +17,21 @@ use rustix::{
 };
 use serde_json::Value;
 
-use perfrun_test_kit::skip;
+use perfrun_test_kit::{Need, skip};
 
 /// Sends; its eth0 is impaired.
-pub const NEAR: &str = "10.78.0.1";
+pub(crate) const NEAR: &str = "10.78.0.1";
 /// The peer.
-pub const FAR: &str = "10.78.0.2";
+pub(crate) const FAR: &str = "10.78.0.2";
 
-/// How often something may be measured before it counts as wrong: other work on the machine disturbs, but not each time.
+/// How often a measurement may be repeated before it counts as wrong: other work on the machine disturbs some
+/// of them.
 const ATTEMPTS: usize = 4;
 
-/// Measurements of two links at once would be of neither.
+/// Two links measured at the same time would disturb each other.
 static ALONE: Mutex<()> = Mutex::new(());
 
-pub struct Lab {
+pub(crate) struct Lab {
     near: OwnedFd,
     far: OwnedFd,
     /// Round trip while nothing is impaired.
@@ -39,13 +40,13 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Absent, and noted as skipped, where there can be none.
-    pub fn new() -> Option<Self> {
+    /// `None`, and recorded as skipped, if this machine cannot have one.
+    pub(crate) fn new() -> Option<Self> {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let namespaces = namespace().and_then(|near| Ok((near, namespace()?)));
         let (near, far) = match namespaces {
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-                skip("all of it", "needs root, to make network namespaces");
+                skip(Need::Root, "all of it", "needs root, to make network namespaces");
                 return None;
             }
             namespaces => namespaces.unwrap(),
@@ -57,7 +58,7 @@ impl Lab {
             _alone: alone,
         };
         if !std::path::Path::new("/dev/net/tun").exists() {
-            skip("all of it", "needs /dev/net/tun");
+            skip(Need::Links, "all of it", "needs /dev/net/tun");
             return None;
         }
         let peer = path(&lab.far);
@@ -79,46 +80,46 @@ impl Lab {
     }
 
     /// perfrun about the near end.
-    pub fn perfrun(&self, arguments: &[&str]) -> Ended {
+    pub(crate) fn perfrun(&self, arguments: &[&str]) -> Ended {
         perfrun(&[arguments, &["--netns", &path(&self.near)]].concat())
     }
 
-    /// What it says to programs.
-    pub fn show(&self) -> Value {
+    /// Its JSON output.
+    pub(crate) fn show(&self) -> Value {
         let shown = self.perfrun(&["link", "show", "--json"]);
         assert!(shown.success, "{shown}");
         serde_json::from_str(&shown.stdout).unwrap()
     }
 
-    /// Impairs in user space what the near end sends to the far end.
-    pub fn set(&self, figures: &[&str]) -> Running {
+    /// Impairs in user space the packets from the near end to the far end.
+    pub(crate) fn set(&self, figures: &[&str]) -> Running {
         let fixed = ["link", "set", "--to", FAR, "--backend", "userspace", "--json"];
         let place = ["--netns", &path(&self.near)];
         Running::start(&[&fixed, figures, &place].concat())
     }
 
     /// Measures from the near end to the far end.
-    pub fn probe(&self, arguments: &[&str]) -> Ended {
+    pub(crate) fn probe(&self, arguments: &[&str]) -> Ended {
         let far = path(&self.far);
         let fixed = ["link", "probe", "--to", FAR, "--to-netns", &far];
         self.perfrun(&[&fixed, arguments].concat())
     }
 
     /// Whether the link towards the far end is like this.
-    pub fn is(&self, forward: &str) -> bool {
+    pub(crate) fn is(&self, forward: &str) -> bool {
         let arguments = ["--base", &self.base, "--forward", forward];
         (0..ATTEMPTS).any(|_| self.probe(&arguments).success)
     }
 
-    /// Whether nothing delays what goes to the far end.
-    pub fn is_open(&self) -> bool {
+    /// Whether nothing delays packets to the far end.
+    pub(crate) fn is_open(&self) -> bool {
         let probed = self.probe(&["--json"]);
         assert!(probed.success, "{probed}");
         round_trip(&probed) < Duration::from_millis(50)
     }
 
     /// Measures from the far end to the near end.
-    pub fn probe_back(&self, arguments: &[&str]) -> Ended {
+    pub(crate) fn probe_back(&self, arguments: &[&str]) -> Ended {
         let (near, far) = (path(&self.near), path(&self.far));
         let fixed = [
             "link",
@@ -134,7 +135,7 @@ impl Lab {
     }
 
     /// A process in the near namespace, and a name that `ip netns` has for that; both end with this value.
-    pub fn resident(&self) -> Resident {
+    pub(crate) fn resident(&self) -> Resident {
         let sleeping = inside(&self.near, || Command::new("sleep").arg("600").spawn().unwrap());
         let name = format!("perfrun-test-{}", sleeping.id());
         let resident = Resident { sleeping, name };
@@ -144,7 +145,7 @@ impl Lab {
     }
 
     /// perfrun about the near end, without the right to change anything there.
-    pub fn perfrun_without_rights(&self, arguments: &[&str]) -> Ended {
+    pub(crate) fn perfrun_without_rights(&self, arguments: &[&str]) -> Ended {
         let mut command = Command::new("setpriv");
         command
             .args(["--bounding-set=-net_admin", env!("CARGO_BIN_EXE_perfrun")])
@@ -154,13 +155,17 @@ impl Lab {
     }
 
     /// Answers at the far end.
-    pub fn serve(&self) -> Running {
+    pub(crate) fn serve(&self) -> Running {
         Running::start(&["link", "probe", "--serve", "--netns", &path(&self.far)])
     }
 }
 
-/// Measures until it is right, some times at most.
-pub fn eventually<T: fmt::Debug>(what: &str, mut measure: impl FnMut() -> T, is_right: impl Fn(&T) -> bool) {
+/// Measures until the result is right, up to a number of attempts.
+pub(crate) fn eventually<T: fmt::Debug>(
+    what: &str,
+    mut measure: impl FnMut() -> T,
+    is_right: impl Fn(&T) -> bool,
+) {
     let mut seen = Vec::new();
     for _ in 0..ATTEMPTS {
         let measured = measure();
@@ -172,21 +177,21 @@ pub fn eventually<T: fmt::Debug>(what: &str, mut measure: impl FnMut() -> T, is_
     panic!("{what}: {seen:?}");
 }
 
-/// The median that a probe has found.
-pub fn round_trip(probed: &Ended) -> Duration {
+/// The median that a probe has measured.
+pub(crate) fn round_trip(probed: &Ended) -> Duration {
     let found: Value = serde_json::from_str(&probed.stdout).unwrap();
     let nanoseconds = &found["measurement"]["roundTrip"]["p50Ns"];
     Duration::from_nanos(nanoseconds.as_u64().unwrap())
 }
 
 /// perfrun, to its end.
-pub fn perfrun(arguments: &[&str]) -> Ended {
+pub(crate) fn perfrun(arguments: &[&str]) -> Ended {
     let mut command = Command::new(env!("CARGO_BIN_EXE_perfrun"));
     command.args(arguments).env_remove("RUST_LOG");
     Ended::of(&command.output().unwrap())
 }
 
-pub struct Ended {
+pub(crate) struct Ended {
     pub success: bool,
     pub stdout: String,
     pub stderr: String,
@@ -210,7 +215,7 @@ impl fmt::Display for Ended {
 }
 
 /// perfrun in the foreground; killed with this value.
-pub struct Running {
+pub(crate) struct Running {
     child: Child,
     lines: BufReader<ChildStdout>,
 }
@@ -227,27 +232,27 @@ impl Running {
         Self { child, lines }
     }
 
-    pub fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    pub fn next_object(&mut self) -> Value {
+    pub(crate) fn next_object(&mut self) -> Value {
         let mut line = String::new();
         self.lines.read_line(&mut line).unwrap();
         serde_json::from_str(&line).unwrap()
     }
 
-    pub fn interrupt(&self) {
+    pub(crate) fn interrupt(&self) {
         kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
     }
 
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
     /// True if it succeeded.
-    pub fn ended(&mut self) -> bool {
+    pub(crate) fn ended(&mut self) -> bool {
         self.child.wait().unwrap().success()
     }
 }
@@ -261,13 +266,13 @@ impl Drop for Running {
 }
 
 /// A process that does nothing.
-pub struct Resident {
+pub(crate) struct Resident {
     sleeping: Child,
     pub name: String,
 }
 
 impl Resident {
-    pub fn id(&self) -> String {
+    pub(crate) fn id(&self) -> String {
         self.sleeping.id().to_string()
     }
 }

@@ -1,21 +1,22 @@
 //! `perfrun link` as a process, on a link between two network namespaces.
 //!
-//! All of it needs root, and is skipped by name elsewhere. What the kernel's back end does is tested where there is a
-//! kernel that has netem: by the tests of `perfrun-emulator`.
+//! All tests need root, and are skipped by name elsewhere. The tests of `perfrun-emulator` cover the kernel's
+//! back end, on kernels with netem.
 
-// Helpers outside of `#[test]` functions fail a test by panicking, as those do; what they print is for its output.
+// Helpers outside of `#[test]` functions fail a test by panicking, as those do; what they print is for its
+// output.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod lab;
 
-use perfrun_test_kit::skip;
+use perfrun_test_kit::{Need, skip};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use self::lab::{Ended, FAR, Lab, NEAR};
 
-/// So long that the hundredth part of it, which a link may be off, is more than what a busy machine adds.
+/// Long enough that a hundredth of it, the tolerance of a link, is more than what a busy machine adds.
 const DELAY: [&str; 2] = ["--delay", "100ms"];
 
 #[test]
@@ -66,11 +67,17 @@ fn a_killed_command_leaves_a_closed_link_that_says_so() {
     );
     let words = lab.perfrun(&["link", "show"]);
     assert!(words.success, "{words}");
-    assert!(words.stdout.contains("has died: none of them pass"), "{words}");
+    assert!(
+        words.stdout.contains("has died, and none of them pass"),
+        "{words}"
+    );
     assert!(words.stdout.contains("`perfrun link clear`"), "{words}");
 
     let cleared = lab.perfrun(&["link", "clear"]);
-    assert!(cleared.stdout.contains("a killed process has left"), "{cleared}");
+    assert!(
+        cleared.stdout.contains("the rules of a killed process"),
+        "{cleared}"
+    );
     assert_eq!(lab.show()["found"], "nothing");
     let again = lab.perfrun(&["link", "clear"]);
     assert!(
@@ -102,7 +109,7 @@ fn a_link_can_be_cleared_under_a_command_that_runs() {
         "{cleared}"
     );
     assert!(lab.is_open());
-    // What is to be removed is gone already, which is no failure.
+    // The impairment is already removed, which is not a failure.
     set.interrupt();
     assert!(set.ended());
     assert_eq!(lab.show()["found"], "nothing");
@@ -205,7 +212,10 @@ fn mistakes_are_answered_with_what_to_do() {
     }
     for (place, words) in [
         (["--netns", "perfrun-nowhere"], "there is no network namespace"),
-        (["--netns", "/perfrun/nowhere"], "there is no file"),
+        (
+            ["--netns", "/perfrun/nowhere"],
+            "there is no network namespace file",
+        ),
         (["--pid", "4194999"], "there is no process 4194999"),
     ] {
         let refused = lab::perfrun(&[&["link", "show"][..], &place].concat());
@@ -213,13 +223,17 @@ fn mistakes_are_answered_with_what_to_do() {
     }
 }
 
-/// Where this kernel has netem; elsewhere user-mode-linux shows the same of the crate below.
+/// Skipped unless this kernel has netem. The tests of `perfrun-emulator` cover it in user-mode-linux.
 #[test]
 fn a_link_in_the_kernel_stays_until_it_is_cleared() {
     let Some(lab) = Lab::new() else { return };
     let kernel = &lab.show()["capabilities"]["kernel"];
     if kernel["state"] != "available" {
-        skip("in the kernel", kernel["detail"].as_str().unwrap_or_default());
+        skip(
+            Need::Netem,
+            "in the kernel",
+            kernel["detail"].as_str().unwrap_or_default(),
+        );
         return;
     }
     let set = [&["link", "set", "--to", FAR, "--backend", "kernel"][..], &DELAY].concat();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use perfrun_api::{network::Conditions, results::Leg};
+use perfrun_contract::{network::Conditions, record::Leg};
 use perfrun_link::{
     Impairment,
     probe::{Plan, Rate},

@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use perfrun_api::{
+use perfrun_contract::{
     node::{LinkStatus, Reason},
-    results::{Flag, LinkRecord, TrialFailure, TrialRecord},
+    record::{Flag, LinkRecord, TrialFailure, TrialRecord},
 };
 use perfrun_link::{
     Link, Prefix, State,

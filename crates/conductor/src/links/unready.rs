@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use perfrun_api::{
+use perfrun_contract::{
     network::Conditions,
     node::Reason,
-    results::{LinkCheck, TrialFailure},
+    record::{LinkCheck, TrialFailure},
 };
 use perfrun_link::{Ability, Backend, Capabilities, Link};
 

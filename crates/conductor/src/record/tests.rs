@@ -1,12 +1,12 @@
 //! Whole records from whole facts.
 
-use perfrun_api::{
-    matrix::{Identity, Negotiation, Protocol, Stack, Transport},
+use perfrun_contract::{
+    matrix::{Identity, Negotiation, Protocol, Stack, StackName, Transport},
     node::{Failure, Measured, Plateau, Resources},
-    plan::{Amount, Echo, Names, Parameters},
+    parameters::{Amount, Echo, Parameters},
+    plan::Names,
     quantity::ByteSize,
-    results::Metric,
-    spec::StackName,
+    record::Metric,
     workload::{Direction, Timing},
 };
 
@@ -267,7 +267,7 @@ fn server(received: u64) -> Party {
 }
 
 fn client(sent: u64) -> Party {
-    let upload = Some(perfrun_api::node::Transfer {
+    let upload = Some(perfrun_contract::node::Transfer {
         bytes: sent,
         seconds: 2.0,
         ..Default::default()

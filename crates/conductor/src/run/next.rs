@@ -1,6 +1,6 @@
 //! What comes after a trial, as functions of values.
 
-use perfrun_api::{node::Reason, plan::Trial, results::TrialRecord};
+use perfrun_contract::{node::Reason, plan::Trial, tally::Tally};
 
 /// A trial in which a node was lost is tried once more.
 const ATTEMPTS: u32 = 2;
@@ -23,20 +23,13 @@ pub(super) fn after(lost: bool, attempt: u32) -> After {
     }
 }
 
-/// The attempt that a trial begins with, given what was recorded of it already; nothing: it has ended.
-pub(super) fn next_attempt(already: &[TrialRecord], trial: &Trial) -> Option<u32> {
-    let Some(last) = already
-        .iter()
-        .filter(|record| record.trial == *trial)
-        .max_by_key(|record| record.attempt)
-    else {
+/// The attempt that a trial begins with, given what was recorded of the run already. None if the trial has ended.
+pub(super) fn next_attempt(already: &Tally, trial: &Trial) -> Option<u32> {
+    let Some((attempt, failure)) = already.last_attempt(&trial.id) else {
         return Some(0);
     };
-    let lost = last
-        .failure
-        .as_ref()
-        .is_some_and(|failure| matches!(failure.reason, Reason::NodeLost | Reason::Stopped));
-    match after(lost, last.attempt) {
+    let was_lost = matches!(failure, Some(Reason::NodeLost | Reason::Stopped));
+    match after(was_lost, attempt) {
         After::Retry(attempt) => Some(attempt),
         After::GoOn => None,
     }
@@ -46,7 +39,10 @@ pub(super) fn next_attempt(already: &[TrialRecord], trial: &Trial) -> Option<u32
 mod tests {
     use std::collections::BTreeMap;
 
-    use perfrun_api::results::TrialFailure;
+    use perfrun_contract::{
+        plan::Plan,
+        record::{TrialFailure, TrialRecord},
+    };
 
     use super::*;
 
@@ -59,32 +55,36 @@ mod tests {
     #[test]
     fn a_resumed_run_goes_on_as_if_it_had_never_stopped() {
         let lost = record(0, Some(Reason::NodeLost));
-        assert_eq!(next_attempt(&[], &trial("c0.i0")), Some(0), "never begun");
+        assert_eq!(next_attempt(&tally(&[]), &trial("c0.i0")), Some(0), "never begun");
         assert_eq!(
-            next_attempt(&[record(0, None)], &trial("c0.i0")),
+            next_attempt(&tally(&[record(0, None)]), &trial("c0.i0")),
             None,
             "completed"
         );
         assert_eq!(
-            next_attempt(&[record(0, Some(Reason::Timeout))], &trial("c0.i0")),
+            next_attempt(&tally(&[record(0, Some(Reason::Timeout))]), &trial("c0.i0")),
             None,
             "failed for good"
         );
         assert_eq!(
-            next_attempt(std::slice::from_ref(&lost), &trial("c0.i0")),
+            next_attempt(&tally(std::slice::from_ref(&lost)), &trial("c0.i0")),
             Some(1),
             "one attempt is left"
         );
         assert_eq!(
-            next_attempt(&[lost, record(1, None)], &trial("c0.i0")),
+            next_attempt(&tally(&[lost, record(1, None)]), &trial("c0.i0")),
             None,
             "the second attempt completed"
         );
         assert_eq!(
-            next_attempt(&[record(0, None)], &trial("c0.i1")),
+            next_attempt(&tally(&[record(0, None)]), &trial("c0.i1")),
             Some(0),
             "another trial"
         );
+    }
+
+    fn tally(records: &[TrialRecord]) -> Tally {
+        Tally::of(&Plan::default(), records)
     }
 
     fn trial(id: &str) -> Trial {

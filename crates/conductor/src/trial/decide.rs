@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use perfrun_api::node::{TrialState, TrialStatus};
+use perfrun_contract::node::{TrialState, TrialStatus};
 
 /// The start is at least so far ahead.
 const LEAD: Duration = Duration::from_millis(3);
@@ -60,7 +60,7 @@ pub(super) fn judge(servers: &[Option<TrialStatus>], clients: &[Option<TrialStat
 
 #[cfg(test)]
 mod tests {
-    use perfrun_api::node::{Failure, Measured, Outcome, Reason};
+    use perfrun_contract::node::{Failure, Measured, Outcome, Reason};
 
     use super::*;
 

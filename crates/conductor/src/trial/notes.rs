@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use perfrun_api::node::{Reason, TrialState};
+use perfrun_contract::node::{Reason, TrialState};
 use tokio::time::Instant;
 
 use super::{Driver, Halt, Leftover};

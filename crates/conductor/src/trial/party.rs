@@ -6,14 +6,15 @@ use futures::{
     FutureExt,
     future::{BoxFuture, join_all},
 };
-use perfrun_api::{
+use perfrun_contract::{
     matrix::Stack,
-    node::{Side, TrialLabels, TrialRequest, TrialState, TrialStatus},
-    plan::{Cell, Role},
+    node::{Role, Side, TrialLabels, TrialRequest, TrialState, TrialStatus},
+    plan::Cell,
 };
 
-use super::{GRACE, Node, Task};
+use super::GRACE;
 use crate::{
+    attempt::{Attempt, Node},
     client::{Error, NodeClient, Prepared},
     clock::{self, LocalClock, RoundTrip},
 };
@@ -90,7 +91,7 @@ pub(super) async fn prepare_listeners(
     role: Role,
     side: &Side,
     id: &str,
-    task: &Task<'_>,
+    task: &Attempt<'_>,
 ) -> Vec<(usize, Result<Prepared, Error>)> {
     let listeners = parties.iter().enumerate().filter(|(_, party)| party.role == role);
     join_all(listeners.map(|(i, party)| async move {
@@ -103,7 +104,7 @@ pub(super) async fn prepare_listeners(
 pub(super) async fn prepare_clients(
     parties: &[Party],
     id: &str,
-    task: &Task<'_>,
+    task: &Attempt<'_>,
     addresses: impl Fn(usize) -> Vec<String>,
 ) -> Vec<(usize, Result<Prepared, Error>)> {
     let clients = parties
@@ -122,7 +123,7 @@ pub(super) async fn prepare_clients(
     .await
 }
 
-fn request(task: &Task<'_>, stack: Stack, side: Side) -> TrialRequest {
+fn request(task: &Attempt<'_>, stack: Stack, side: Side) -> TrialRequest {
     let timeout = match side {
         Side::Client { .. } | Side::Both { .. } => task.timeout,
         // Prepared before the clients they would end before them, which would find a broken stream and not a lack of time.

@@ -7,11 +7,11 @@ use std::{
 };
 
 use async_trait::async_trait;
-use perfrun_api::node::{LinkRequest, LinkStatus, ProbeRequest, Problem};
 use perfrun_conductor::{
     AgentClient,
     client::{BoxError, Method, Request, Response, Transport},
 };
+use perfrun_contract::node::{LinkRequest, LinkStatus, ProbeRequest, Problem};
 use perfrun_link::{
     Ability, Capabilities, Impairment, Kind, Link, Mode, Reason, Scheduling, State, Tally,
     probe::{Delivery, Measurement, Rate, RoundTrip},

@@ -8,13 +8,15 @@ use std::{
 };
 
 use async_trait::async_trait;
-use perfrun_api::{
-    matrix::{Stack, Transport},
-    plan::{Cell, Names, Parameters, Plan, PlannedNode, Role, Trial},
-    results::TrialRecord,
-    spec::{StackName, Timeouts},
-};
 use perfrun_conductor::{AgentClient, Conductor, Contact, Event, Kept, Nodes, Options, RunEnd, Sink};
+use perfrun_contract::{
+    matrix::{Stack, StackName, Transport},
+    node::Role,
+    parameters::Parameters,
+    plan::{Cell, Names, Plan, PlannedNode, Trial},
+    record::TrialRecord,
+    run::Limits,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -54,11 +56,11 @@ pub struct Out {
 
 /// One server and one client, and two trials of one cell.
 pub fn bench() -> Bench {
-    let timeouts = Timeouts {
-        trial: Duration::from_secs(20).into(),
-        ..Timeouts::default()
-    };
-    let mut options = Options::new(timeouts);
+    let mut options = Options::new(Limits {
+        provision: Duration::from_secs(300),
+        trial: Duration::from_secs(20),
+        run: Duration::from_secs(3600),
+    });
     options.run_id = "r".parse().unwrap();
     options.progress_interval = Duration::from_millis(50);
     let bench = Bench {
@@ -124,7 +126,7 @@ impl Bench {
     }
 
     pub fn trial_timeout(mut self, timeout: Duration) -> Self {
-        self.options.timeouts.trial = timeout.into();
+        self.options.limits.trial = timeout;
         self
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use perfrun_api::plan::Trial;
+use perfrun_contract::plan::Trial;
 
 use crate::{bench::bench, node::Script};
 

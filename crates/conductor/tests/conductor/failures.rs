@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use perfrun_api::{
+use perfrun_contract::{
     matrix::{Negotiation, Protocol},
     node::{Reason, TrialState},
-    plan::{Amount, Parameters},
+    parameters::{Amount, Parameters},
     quantity::ByteSize,
-    results::RunState,
+    run::RunState,
     workload::{Direction, Timing},
 };
 

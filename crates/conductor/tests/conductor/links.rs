@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use perfrun_api::{
-    network::{Conditions, preset},
+use perfrun_api::network::preset;
+use perfrun_contract::{
+    network::Conditions,
     node::{LinkRequest, Reason, TrialState},
     plan::{Cell, Names, Trial},
-    results::{Flag, RunState},
+    record::Flag,
+    run::{Cause, RunState},
 };
-use perfrun_conductor::Cause;
 use perfrun_link::{Backend, Link};
 
 use crate::{

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use perfrun_api::{
-    node::{Reason, TrialState},
-    results::{Flag, RunState},
-};
 use perfrun_conductor::Event;
+use perfrun_contract::{
+    node::{Reason, TrialState},
+    record::Flag,
+    run::RunState,
+};
 
 use crate::{bench::bench, node::Script};
 

@@ -10,8 +10,10 @@ use std::{
 };
 
 use axum::http::StatusCode;
-use perfrun_api::node::{Failure, Measured, Outcome, Reason, Side, TrialRequest, TrialState, TrialStatus};
 use perfrun_conductor::NodeClient;
+use perfrun_contract::node::{
+    Failure, Measured, Outcome, Reason, Side, TrialRequest, TrialState, TrialStatus,
+};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use perfrun_api::{
+use perfrun_contract::{
     node::{Side, Start, TrialLabels, TrialRequest, TrialState},
-    results::RunState,
+    run::RunState,
 };
 
 use crate::{
@@ -21,7 +21,7 @@ fn request(bench: &Bench, side: Side) -> TrialRequest {
     } else {
         cell.client_stack
     };
-    let mut timeout = Duration::from(bench.options.timeouts.trial);
+    let mut timeout = bench.options.limits.trial;
     if side == Side::Server {
         // Clients end first.
         timeout += Duration::from_millis(2500);

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use perfrun_api::results::RunState;
-use perfrun_conductor::{Cause, Event};
+use perfrun_conductor::Event;
+use perfrun_contract::run::{Cause, RunState};
 
 use crate::{bench::bench, node::Script};
 
@@ -50,7 +50,7 @@ async fn a_run_cancelled_between_trials_keeps_what_it_has() {
 #[tokio::test]
 async fn a_run_that_takes_too_long_fails_and_keeps_what_it_has() {
     let mut bench = bench().node("client-0", working());
-    bench.options.timeouts.run = Duration::from_millis(300).into();
+    bench.options.limits.run = Duration::from_millis(300);
     let out = bench.run().await;
     assert_eq!((out.end.state, out.records.len()), (RunState::Failed, 0));
     assert_eq!(out.end.reason.unwrap(), "not done within timeouts.run, 300ms");
@@ -96,7 +96,7 @@ async fn a_wrong_token_ends_the_run_before_it_starts() {
 #[tokio::test]
 async fn a_node_that_does_not_answer_any_more_is_replaced_before_the_first_trial() {
     let mut bench = bench().spare("client-0", Script::default());
-    bench.options.timeouts.provision = Duration::from_secs(1).into();
+    bench.options.limits.provision = Duration::from_secs(1);
     bench.nodes.get_mut("client-0").unwrap().address = "http://127.0.0.1:1".into();
     let out = bench.run().await;
     assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
@@ -106,7 +106,7 @@ async fn a_node_that_does_not_answer_any_more_is_replaced_before_the_first_trial
 #[tokio::test]
 async fn a_node_that_never_answers_and_cannot_be_replaced_ends_the_run() {
     let mut bench = bench();
-    bench.options.timeouts.provision = Duration::from_millis(100).into();
+    bench.options.limits.provision = Duration::from_millis(100);
     bench.nodes.get_mut("client-0").unwrap().address = "http://127.0.0.1:1".into();
     let out = bench.run().await;
     assert_eq!(out.end.state, RunState::Failed);

@@ -5,12 +5,8 @@ use std::{
     time::Duration,
 };
 
-use perfrun_api::{
-    matrix::Transport,
-    plan::{Role, Trial},
-    results::{Flag, RunState},
-};
 use perfrun_conductor::{Event, Kept};
+use perfrun_contract::{matrix::Transport, node::Role, plan::Trial, record::Flag, run::RunState};
 
 use crate::{
     bench::{Bench, bench},

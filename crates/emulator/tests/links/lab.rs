@@ -12,7 +12,7 @@ use perfrun_link::{Ability, Backend, Impairment, Link};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
 use crate::uml;
-use perfrun_test_kit::skip;
+use perfrun_test_kit::{Need, skip};
 
 /// Chance repeats itself, or a test would fail once in a hundred runs for no reason.
 const SEED: u64 = 7;
@@ -49,7 +49,11 @@ impl Lab {
         let namespaces = Namespace::new().and_then(|near| Ok((near, Namespace::new()?)));
         let (near, far) = match namespaces {
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-                skip(&backend.to_string(), "needs root, to make network namespaces");
+                skip(
+                    Need::Root,
+                    &backend.to_string(),
+                    "needs root, to make network namespaces",
+                );
                 return None;
             }
             namespaces => namespaces.unwrap(),
@@ -68,7 +72,14 @@ impl Lab {
             if backend == Backend::Kernel && uml::is_installed() {
                 println!("not here, but in user-mode-linux: {reason} ({detail})");
             } else {
-                skip(&backend.to_string(), &format!("{reason} ({detail})"));
+                skip(
+                    match backend {
+                        Backend::Kernel => Need::Netem,
+                        Backend::Auto | Backend::Userspace => Need::Links,
+                    },
+                    &backend.to_string(),
+                    &format!("{reason} ({detail})"),
+                );
             }
             return None;
         }

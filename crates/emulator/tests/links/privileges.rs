@@ -13,7 +13,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags, set_capabiliti
 use crate::lab::{FAR, Lab, address, to_far};
 use crate::role::{ARGUMENT, ROLE};
 use crate::traffic::{Echo, round_trips};
-use perfrun_test_kit::skip;
+use perfrun_test_kit::{Need, skip};
 
 /// Gives up everything else, for the calling thread and those that it starts.
 fn keep_only(capabilities: CapabilitySet) {
@@ -116,7 +116,7 @@ fn an_ordinary_users_namespaces_will_do() {
         .unwrap();
     let text = String::from_utf8(told.stdout).unwrap();
     if !told.status.success() {
-        skip("user namespace", "it cannot be made here");
+        skip(Need::Namespaces, "user namespace", "it cannot be made here");
         return;
     }
     let capabilities: Capabilities = serde_json::from_str(&text).unwrap();
@@ -124,7 +124,7 @@ fn an_ordinary_users_namespaces_will_do() {
     let device = fs::File::options().read(true).write(true).open("/dev/net/tun");
     if device.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied) {
         assert_eq!(reason(&capabilities.userspace), Some(Reason::TunForbidden));
-        skip("user space", "/dev/net/tun is root's alone here");
+        skip(Need::Links, "user space", "/dev/net/tun is root's alone here");
         return;
     }
     assert_eq!(capabilities.userspace, Ability::Available);

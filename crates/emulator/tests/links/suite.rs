@@ -22,7 +22,7 @@ use crate::role;
 use crate::traffic::{Arrivals, Echo, round_trips, stream, stream_merged, tcp_bytes_per_second};
 use crate::uml;
 use crate::witness::beside;
-use perfrun_test_kit::skip;
+use perfrun_test_kit::{Need, skip};
 
 /// The tests below, for one of the back ends.
 macro_rules! tests {
@@ -162,7 +162,7 @@ pub fn eventually_if_fit<T: std::fmt::Debug>(
         }
     }
     assert!(wrong.len() < ATTEMPTS, "{what}: {wrong:?}; void: {void:?}");
-    skip(what, &void.join("; "));
+    skip(Need::Speed, what, &void.join("; "));
 }
 
 pub fn median(round_trips: Vec<Option<f64>>) -> f64 {
@@ -206,7 +206,7 @@ pub fn round_trips_are_as_long_as_the_delay(backend: Backend) {
         );
         let latest = format!("round trip at the 99th percentile, {impairment}");
         if let Some(reason) = late_ones_say_nothing(&mut emulator) {
-            skip(&latest, reason);
+            skip(Need::Speed, &latest, reason);
             continue;
         }
         let limit = (expected * 0.05).max(2.0);
@@ -247,6 +247,7 @@ pub fn jitter_spreads_as_it_should(backend: Backend) {
     let mut emulator = lab.emulator(&to_far(delay(50)));
     if uml::is_here() {
         skip(
+            Need::Speed,
             "deviation of jitter",
             "user-mode-linux sleeps now and then for tens of milliseconds, and deviations square them",
         );
@@ -347,6 +348,7 @@ pub fn rates_are_as_set(backend: Backend) {
     for (megabits, per_millisecond, count) in [(10, 1, 2000), (50, 5, 7500), (100, 10, 15_000)] {
         if megabits == 100 && uml::is_here() {
             skip(
+                Need::Speed,
                 "100 Mbit/s of UDP",
                 "user-mode-linux cannot send as much in datagrams of a packet each",
             );
@@ -371,7 +373,7 @@ pub fn rates_are_as_set(backend: Backend) {
     // A slower link's queue is a good part of the time of measuring, and comes all at once after a loss in it.
     for megabits in [100, 1000] {
         if megabits == 1000 && uml::is_here() {
-            skip("1000 Mbit/s", "user-mode-linux carries some 600");
+            skip(Need::Speed, "1000 Mbit/s", "user-mode-linux carries some 600");
             continue;
         }
         emulator.set(&to_far(limited(megabits))).unwrap();

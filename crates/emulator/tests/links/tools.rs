@@ -11,7 +11,7 @@ use crate::lab::{FAR, Lab, to_far};
 use crate::suite::{DELAYS, TCP_SHARE, delay, eventually, eventually_if_fit, median, tolerance};
 use crate::uml;
 use crate::witness::beside;
-use perfrun_test_kit::skip;
+use perfrun_test_kit::{Need, skip};
 
 fn is_installed(tool: &str) -> bool {
     let found = Command::new(tool)
@@ -21,7 +21,7 @@ fn is_installed(tool: &str) -> bool {
         .status()
         .is_ok();
     if !found {
-        skip(tool, "it is not installed");
+        skip(Need::Programs, tool, "it is not installed");
     }
     found
 }

@@ -19,7 +19,7 @@ use rustix::system::{RebootCommand, finit_module, reboot, uname};
 use crate::lab::alone;
 use crate::role::{ARGUMENT, ROLE};
 use crate::suite;
-use perfrun_test_kit::skip;
+use perfrun_test_kit::{Need, skip};
 
 /// Set where everything is some ten times slower than on the machine itself.
 const SLOW: &str = "PERFRUN_TEST_IN_UML";
@@ -86,6 +86,7 @@ fn netem_impairs_links_of_a_kernel_that_has_it() {
     }
     if !is_installed() {
         skip(
+            Need::UserModeLinux,
             &Backend::Kernel.to_string(),
             "needs `apt-get install user-mode-linux`",
         );
@@ -134,7 +135,7 @@ fn run(tests: &str) -> String {
     assert!(ended, "not within {PATIENCE:?}:\n{}", read("console"));
     assert_eq!(verdict, "0", "{}", read("console"));
     for line in read(SKIPPED).lines() {
-        skip("in user-mode-linux", line);
+        skip(Need::Speed, "in user-mode-linux", line);
     }
     output
 }

@@ -1,6 +1,6 @@
 //! Ranges and ticks of axes.
 
-use perfrun_api::results::Unit;
+use perfrun_contract::units::Unit;
 
 use crate::units::Scale;
 

@@ -1,6 +1,6 @@
 //! Panels of horizontal bars with whiskers. Each bar has its name and its value beside it.
 
-use perfrun_api::results::Unit;
+use perfrun_contract::units::Unit;
 use plotters::style::{Color as _, text_anchor::HPos};
 
 use super::{

@@ -1,9 +1,10 @@
 //! From the rows of a summary to lines and bars.
 
-use perfrun_api::{
-    node::Sample,
-    plan::{Cell, Role},
-    results::{Metric, NodeRecord, SummaryRow, TrialRecord},
+use perfrun_contract::{
+    node::{Role, Sample},
+    plan::Cell,
+    record::{Metric, NodeRecord, TrialRecord},
+    summary::SummaryRow,
 };
 
 use super::{

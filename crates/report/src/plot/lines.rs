@@ -1,6 +1,6 @@
 //! Panels of lines: over a logarithmic axis, with bands for intervals, or over time.
 
-use perfrun_api::results::Unit;
+use perfrun_contract::units::Unit;
 use plotters::style::{Color as _, text_anchor::HPos};
 
 use super::{

@@ -1,8 +1,9 @@
 //! Which cells of a plan stand in which panel.
 
-use perfrun_api::{
-    plan::{Cell, Parameters},
-    results::Metric,
+use perfrun_contract::{
+    parameters::Parameters,
+    plan::Cell,
+    record::Metric,
     workload::{Direction, Timing},
 };
 

@@ -1,9 +1,10 @@
 //! Bandwidth in the shape of the published tables: operation and size down, pairs of stacks across.
 
-use perfrun_api::{
+use perfrun_contract::{
     matrix::Negotiation,
-    plan::{Amount, Cell, Parameters},
-    results::Metric,
+    parameters::{Amount, Parameters},
+    plan::Cell,
+    record::Metric,
     workload::{Direction, Timing},
 };
 
@@ -303,7 +304,7 @@ fn is_strict(parameters: &Parameters) -> bool {
 }
 
 fn is_small(parameters: &Parameters) -> bool {
-    let least = perfrun_api::node::LEAST_BYTES_FOR_A_RATE;
+    let least = perfrun_contract::node::LEAST_BYTES_FOR_A_RATE;
     matches!(parameters, Parameters::Bandwidth { amount: Amount::Count(bytes), streams, .. }
         if bytes.saturating_mul((*streams).into()) < least)
 }

@@ -1,8 +1,10 @@
 //! Paced echo: our own figures, and the published ones.
 
-use perfrun_api::{
-    plan::{Cell, Echo, Parameters},
-    results::{Metric, Unit},
+use perfrun_contract::{
+    parameters::{Echo, Parameters},
+    plan::Cell,
+    record::Metric,
+    units::Unit,
 };
 
 use super::source::{Column, Pair, Source, detail, push_new};

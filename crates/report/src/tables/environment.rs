@@ -1,10 +1,6 @@
 //! What a run ran on, and how precisely it was steered.
 
-use perfrun_api::{
-    node::Info,
-    results::{Results, TrialRecord, Unit},
-    spec::Order,
-};
+use perfrun_contract::{account::Account, node::Info, plan::Order, record::TrialRecord, units::Unit};
 
 use crate::{
     statistics::Statistics,
@@ -12,7 +8,7 @@ use crate::{
     units,
 };
 
-pub(super) fn table(results: &Results) -> Table {
+pub(super) fn table(results: &Account<'_>) -> Table {
     let environment = &results.environment;
     let mut rows: Vec<(&str, Option<String>)> = vec![
         ("perfrun", Some(environment.perfrun.clone())),
@@ -77,7 +73,7 @@ pub(super) fn table(results: &Results) -> Table {
 }
 
 /// What all nodes say; where they differ, who says what.
-fn agreed(results: &Results, of: impl Fn(&Info) -> Option<String>) -> Option<String> {
+fn agreed(results: &Account<'_>, of: impl Fn(&Info) -> Option<String>) -> Option<String> {
     let mut values: Vec<(Option<String>, Vec<&str>)> = vec![];
     for (name, info) in &results.environment.nodes {
         let value = of(info);
@@ -112,8 +108,8 @@ fn buffers([receive, send]: [u64; 2]) -> String {
     }
 }
 
-fn topology(results: &Results) -> String {
-    let topology = &results.spec.topology;
+fn topology(results: &Account<'_>) -> String {
+    let settings = results.settings;
     let count = |n: u32, thing: &str| {
         if n == 1 {
             format!("1 {thing}")
@@ -121,23 +117,23 @@ fn topology(results: &Results) -> String {
             format!("{n} {thing}s")
         }
     };
-    let peers = count(topology.peers_per_client, "peer");
+    let peers = count(settings.peers_per_client, "peer");
     format!(
         "{}, {} with {peers} each",
-        count(topology.servers, "server"),
-        count(topology.clients, "client")
+        count(settings.servers, "server"),
+        count(settings.clients, "client")
     )
 }
 
-fn order(results: &Results) -> String {
-    let spec = &results.spec;
-    let order = match spec.order {
+fn order(results: &Account<'_>) -> String {
+    let settings = results.settings;
+    let order = match settings.order {
         Order::Interleaved => "interleaved",
         Order::Sequential => "sequential",
     };
     format!(
         "{order}, {} measured and {} warm-up trials of each cell",
-        spec.iterations, spec.warmup
+        settings.iterations, settings.warmup
     )
 }
 

@@ -1,9 +1,6 @@
 //! New connections, phase by phase.
 
-use perfrun_api::{
-    plan::{Cell, Parameters},
-    results::Metric,
-};
+use perfrun_contract::{parameters::Parameters, plan::Cell, record::Metric};
 
 use super::source::{Column, Pair, Source, detail};
 use crate::{path::Path, table::Table};

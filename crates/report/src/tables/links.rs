@@ -1,6 +1,10 @@
 //! Links: what was asked for beside what was measured.
 
-use perfrun_api::results::{Leg, LinkCheck, Results, Unit};
+use perfrun_contract::{
+    account::Account,
+    record::{Leg, LinkCheck},
+    units::Unit,
+};
 use perfrun_link::probe::{Finding, Judgement, Quantity, Rate};
 
 use crate::{
@@ -9,7 +13,7 @@ use crate::{
 };
 
 /// A row for each network: the ranges of what was measured each time that links were set.
-pub(super) fn table(results: &Results) -> Option<Table> {
+pub(super) fn table(results: &Account<'_>) -> Option<Table> {
     let checks: Vec<&LinkCheck> = results
         .trials
         .iter()
@@ -157,7 +161,7 @@ fn rates(checks: &[&LinkCheck], quantity: Quantity, available: fn(&Leg) -> Optio
 }
 
 /// Who impaired links in trials on this network.
-fn backends(results: &Results, network: &str) -> String {
+fn backends(results: &Account<'_>, network: &str) -> String {
     let mut backends: Vec<String> = vec![];
     let cells = &results.plan.cells;
     let records = results.trials.iter().filter(|record| {

@@ -1,9 +1,6 @@
 //! Round trips.
 
-use perfrun_api::{
-    plan::{Cell, Parameters},
-    results::Metric,
-};
+use perfrun_contract::{parameters::Parameters, plan::Cell, record::Metric};
 
 use super::source::{Column, Pair, Source, detail};
 use crate::{path::Path, table::Table, units};
@@ -29,7 +26,7 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
         0.0 => "without a pause".to_owned(),
         seconds => format!(
             "every {}",
-            units::text(perfrun_api::results::Unit::Seconds, seconds)
+            units::text(perfrun_contract::units::Unit::Seconds, seconds)
         ),
     };
     let key = |cell: &Cell| vec![Path::of(cell).to_string().into(), Pair::of(cell).header().into()];

@@ -1,8 +1,6 @@
 //! What was not measured, and why.
 
-use std::collections::HashSet;
-
-use perfrun_api::results::{Results, TrialFailure, TrialRecord};
+use perfrun_contract::{account::Account, record::TrialFailure};
 
 use super::source::push_new;
 use crate::table::{Cell, Kind, Table};
@@ -10,41 +8,14 @@ use crate::table::{Cell, Kind, Table};
 /// Cells or trials named for one reason; results.json has all of them.
 const NAMED: usize = 4;
 
-pub(super) fn tables(results: &Results) -> Vec<Table> {
+pub(super) fn tables(results: &Account<'_>) -> Vec<Table> {
     [skipped(results), failures(results)]
         .into_iter()
         .flatten()
         .collect()
 }
 
-/// Trials of the plan that have an end, good or bad.
-pub(super) fn ended(results: &Results) -> usize {
-    results
-        .trials
-        .iter()
-        .map(|record| &record.trial.id)
-        .collect::<HashSet<_>>()
-        .len()
-}
-
-/// Trials of which no attempt completed.
-pub(super) fn failed(results: &Results) -> usize {
-    let completed: HashSet<&str> = ids(results, |record| record.failure.is_none());
-    ids(results, |record| record.failure.is_some())
-        .difference(&completed)
-        .count()
-}
-
-fn ids(results: &Results, filter: impl Fn(&TrialRecord) -> bool) -> HashSet<&str> {
-    results
-        .trials
-        .iter()
-        .filter(|record| filter(record))
-        .map(|record| record.trial.id.as_str())
-        .collect()
-}
-
-fn skipped(results: &Results) -> Option<Table> {
+fn skipped(results: &Account<'_>) -> Option<Table> {
     let skipped = &results.plan.skipped;
     let mut reasons: Vec<&str> = vec![];
     skipped
@@ -72,15 +43,14 @@ fn skipped(results: &Results) -> Option<Table> {
 }
 
 /// Trials that failed for the same reason in one line.
-fn failures(results: &Results) -> Option<Table> {
-    let completed = ids(results, |record| record.failure.is_none());
+fn failures(results: &Account<'_>) -> Option<Table> {
     let mut groups: Vec<(_, Vec<String>)> = vec![];
     for (record, failure) in results
         .trials
         .iter()
         .filter_map(|r| Some((r, r.failure.as_ref()?)))
     {
-        let again = completed.contains(record.trial.id.as_str());
+        let again = results.tally.has_completed(&record.trial.id);
         let warmup = if record.trial.warmup { " (warm-up)" } else { "" };
         let trial = format!("{}{warmup}", record.trial.id);
         match groups

@@ -2,11 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use perfrun_api::{
-    plan::{Cell, Parameters, Role},
-    results::Metric,
-    workload::RelayPath,
-};
+use perfrun_contract::{node::Role, parameters::Parameters, plan::Cell, record::Metric, workload::RelayPath};
 
 use super::source::{Column, Notes, Pair, Source, Style, detail, push_new};
 use crate::{
@@ -261,7 +257,7 @@ fn saturation(source: &Source<'_>, cells: &[&Cell]) -> Vec<String> {
         });
         match saturated {
             Some([(few, before, cpus), (many, after, _)]) => {
-                let goodput = |rate: f64| units::text(perfrun_api::results::Unit::BitsPerSecond, rate);
+                let goodput = |rate: f64| units::text(perfrun_contract::units::Unit::BitsPerSecond, rate);
                 let cpus = cpus.map(|cpus| format!(", its relay keeping {cpus:.2} CPUs busy"));
                 Some(format!(
                     "{whose}: saturated by {few:.0} sinks with {}{}; {many:.0} get {} together",

@@ -1,9 +1,6 @@
 //! What trials cost, of all workloads whose own tables do not say it.
 
-use perfrun_api::{
-    plan::{Cell, Parameters},
-    results::Metric,
-};
+use perfrun_contract::{parameters::Parameters, plan::Cell, record::Metric};
 
 use super::source::{Column, Pair, Source, detail};
 use crate::{

@@ -2,9 +2,14 @@
 
 use std::{borrow::Cow, collections::HashMap};
 
-use perfrun_api::{
-    plan::{Cell, Parameters, Plan, Role, cell_id},
-    results::{Flag, LATE_START_SECONDS, LEAST_ACHIEVED, Metric, Results, SummaryRow, TrialRecord, Unit},
+use perfrun_contract::{
+    account::Account,
+    node::Role,
+    parameters::Parameters,
+    plan::{Cell, Plan, cell_id},
+    record::{Flag, LATE_START_SECONDS, LEAST_ACHIEVED, Metric, TrialRecord},
+    summary::SummaryRow,
+    units::Unit,
 };
 
 use crate::{
@@ -16,7 +21,7 @@ use crate::{
 
 /// Results, indexed.
 pub(crate) struct Source<'a> {
-    pub(crate) results: &'a Results,
+    pub(crate) results: &'a Account<'a>,
     summary: Cow<'a, [SummaryRow]>,
     rows: HashMap<(String, Metric), usize>,
     planned: Vec<u32>,
@@ -71,12 +76,12 @@ pub(crate) enum Style {
 }
 
 impl<'a> Source<'a> {
-    pub(crate) fn new(results: &'a Results) -> Self {
+    pub(crate) fn new(results: &'a Account<'a>) -> Self {
         // A run that ended early may have left no summary, but its trials are there.
         let summary = if results.summary.is_empty() {
-            Cow::Owned(summarize(&results.plan, &results.trials))
+            Cow::Owned(summarize(results.plan, results.trials))
         } else {
-            Cow::Borrowed(results.summary.as_slice())
+            Cow::Borrowed(results.summary)
         };
         let rows = summary
             .iter()

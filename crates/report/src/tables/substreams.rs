@@ -1,10 +1,7 @@
 //! Opening of substreams.
 
-use perfrun_api::{
-    matrix::Negotiation,
-    plan::{Cell, Parameters},
-    results::Metric,
-    workload::OpenMode,
+use perfrun_contract::{
+    matrix::Negotiation, parameters::Parameters, plan::Cell, record::Metric, workload::OpenMode,
 };
 
 use super::source::{Column, Grid, Notes, Pair, Source, Style, detail, push_new};

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use insta::assert_snapshot;
-use perfrun_api::{
+use perfrun_contract::{
     node::Reason,
-    results::{Flag, Leg, LinkCheck},
+    record::{Flag, Leg, LinkCheck},
 };
 use perfrun_link::{
     Impairment,
@@ -24,8 +24,8 @@ const QUICKSTART: &str = "
 #[test]
 fn quickstart() {
     let results = run(QUICKSTART).results();
-    assert_snapshot!("quickstart.md", markdown(&results));
-    assert_snapshot!("quickstart.txt", terminal(&results, 100));
+    assert_snapshot!("quickstart.md", markdown(&results.account()));
+    assert_snapshot!("quickstart.txt", terminal(&results.account(), 100));
 }
 
 #[test]
@@ -46,8 +46,8 @@ fn a_sweep_with_everything_that_can_go_wrong() {
     .flagged("raw.raw.tcp.both-4Mi/c2.i1", Flag::LateStart)
     .flagged("raw.raw.tcp.both-4Mi/c2.i4", Flag::Throttled)
     .results();
-    assert_snapshot!("troubled.md", markdown(&results));
-    assert_snapshot!("troubled.txt", terminal(&results, 100));
+    assert_snapshot!("troubled.md", markdown(&results.account()));
+    assert_snapshot!("troubled.txt", terminal(&results.account(), 100));
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn the_published_sweep_fits_a_terminal() {
   iterations: 6
 ")
     .results();
-    let drawn = terminal(&results, 100);
+    let drawn = terminal(&results.account(), 100);
     assert!(drawn.lines().all(|line| line.chars().count() <= 100), "{drawn}");
     assert_snapshot!("sweep.txt", drawn);
 }
@@ -74,8 +74,8 @@ fn transfers_through_a_relay() {
   iterations: 6
 ")
     .results();
-    assert_snapshot!("relay.md", markdown(&results));
-    assert_snapshot!("relay.txt", terminal(&results, 120));
+    assert_snapshot!("relay.md", markdown(&results.account()));
+    assert_snapshot!("relay.txt", terminal(&results.account(), 120));
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn a_relay_under_stress() {
   iterations: 1
 ")
     .results();
-    let drawn = terminal(&results, 120);
+    let drawn = terminal(&results.account(), 120);
     assert!(drawn.contains("saturated by 500 sinks"), "{drawn}");
     assert_snapshot!("stress.txt", drawn);
 }
@@ -99,7 +99,7 @@ fn a_relay_that_carries_more_at_each_level_is_not_called_saturated() {
   iterations: 1
 ")
     .results();
-    let drawn = terminal(&results, 120);
+    let drawn = terminal(&results.account(), 120);
     assert!(
         drawn.contains("libp2p → libp2p, tcp: not saturated by any"),
         "{drawn}"
@@ -115,7 +115,7 @@ fn latency_of_one_byte_both_ways() {
   iterations: 100
 ")
     .results();
-    assert_snapshot!("latency.txt", terminal(&results, 100));
+    assert_snapshot!("latency.txt", terminal(&results.account(), 100));
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn a_duration_with_parallel_streams() {
   iterations: 5
 ")
     .results();
-    assert_snapshot!("duration.txt", terminal(&results, 100));
+    assert_snapshot!("duration.txt", terminal(&results.account(), 100));
 }
 
 #[test]
@@ -138,8 +138,8 @@ fn substreams() {
   matrix: {transports: [tcp, quic-v1]}
 ")
     .results();
-    assert_snapshot!("substreams.md", markdown(&results));
-    assert_snapshot!("substreams.txt", terminal(&results, 100));
+    assert_snapshot!("substreams.md", markdown(&results.account()));
+    assert_snapshot!("substreams.txt", terminal(&results.account(), 100));
 }
 
 #[test]
@@ -154,8 +154,8 @@ fn handshakes() {
         Flag::PartialFailures,
     )
     .results();
-    assert_snapshot!("handshakes.md", markdown(&results));
-    assert_snapshot!("handshakes.txt", terminal(&results, 100));
+    assert_snapshot!("handshakes.md", markdown(&results.account()));
+    assert_snapshot!("handshakes.txt", terminal(&results.account(), 100));
 }
 
 #[test]
@@ -166,8 +166,8 @@ fn ping() {
   matrix: {transports: [tcp, quic-v1]}
 ")
     .results();
-    assert_snapshot!("ping.md", markdown(&results));
-    assert_snapshot!("ping.txt", terminal(&results, 80));
+    assert_snapshot!("ping.md", markdown(&results.account()));
+    assert_snapshot!("ping.txt", terminal(&results.account(), 80));
 }
 
 #[test]
@@ -181,9 +181,9 @@ fn echo() {
 ")
     .flagged("litep2p.libp2p.tcp.echo-2x50/", Flag::BelowNominal)
     .results();
-    assert_snapshot!("echo.md", markdown(&results));
-    assert_snapshot!("echo.txt", terminal(&results, 100));
-    let files = echo_csv(&results);
+    assert_snapshot!("echo.md", markdown(&results.account()));
+    assert_snapshot!("echo.txt", terminal(&results.account(), 100));
+    let files = echo_csv(&results.account());
     assert_eq!(
         files.len(),
         results.plan.cells.len() * results.spec.iterations as usize * 2
@@ -205,7 +205,7 @@ fn long_names_are_wrapped() {
 ")
     .name("a-name-of-sixty-characters-that-some-generator-made-0123456x")
     .results();
-    let drawn = terminal(&results, 100);
+    let drawn = terminal(&results.account(), 100);
     assert!(drawn.lines().all(|line| line.chars().count() <= 100), "{drawn}");
     assert_snapshot!("long-names.txt", drawn);
 }
@@ -219,7 +219,7 @@ fn samples_are_one_line_for_each_interval_and_node() {
   iterations: 1
 ")
     .results();
-    assert_snapshot!("samples.csv", samples_csv(&results));
+    assert_snapshot!("samples.csv", samples_csv(&results.account()));
 }
 
 /// A run on three networks, the links of which were measured in every round.
@@ -299,8 +299,8 @@ fn networks() {
             }],
         });
     }
-    assert_snapshot!("networks.md", markdown(&results));
-    assert_snapshot!("networks.txt", terminal(&results, 100));
+    assert_snapshot!("networks.md", markdown(&results.account()));
+    assert_snapshot!("networks.txt", terminal(&results.account(), 100));
     let line = perfrun_report::links_line(results.trials[4].links.as_ref().unwrap());
     assert!(
         line.starts_with("links: lat10, median round trip (ms) 10.07"),

@@ -3,16 +3,19 @@
 use std::collections::BTreeMap;
 
 use perfrun_api::{
+    planning::plan,
+    results::{Results, SCHEMA_VERSION},
+    spec::PerfRunSpec,
+};
+use perfrun_contract::{
     histogram::{Histogram, recorder},
     matrix::{Stack, Transport},
     measure,
-    node::{Distribution, EchoSample, Info, Measured, Plateau, Reason, Resources, Sample, Transfer},
-    plan::{Amount, Cell, Parameters, Role, plan},
-    results::{
-        Environment, Flag, Isolation, NodeRecord, Results, RunState, SCHEMA_VERSION, TrialFailure,
-        TrialRecord,
-    },
-    spec::PerfRunSpec,
+    node::{Distribution, EchoSample, Info, Measured, Plateau, Reason, Resources, Role, Sample, Transfer},
+    parameters::{Amount, Parameters},
+    plan::Cell,
+    record::{Flag, NodeRecord, TrialFailure, TrialRecord},
+    run::{Environment, Isolation, RunState},
     workload::{Direction, RelayPath},
 };
 use perfrun_report::summarize;
@@ -176,6 +179,7 @@ impl Run {
                 RunState::Complete
             },
             reason: interrupted.then(|| "stopped by the user".to_owned()),
+            verdict: None,
             environment: Environment {
                 perfrun: "0.1.0".into(),
                 isolation: self.isolation,

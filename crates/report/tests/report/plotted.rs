@@ -17,7 +17,7 @@ const SWEEP: &str = "
 
 /// The names of the plots of a run, after looking over them.
 fn plotted(folder: &str, spec: &str) -> Vec<&'static str> {
-    let plots = plots(&run(spec).results());
+    let plots = plots(&run(spec).results().account());
     for (name, svg) in &plots {
         if let Some(all) = std::env::var_os("PERFRUN_PLOTS") {
             let folder = std::path::Path::new(&all).join(folder);
@@ -114,7 +114,7 @@ fn what_is_drawn_over_time_is_what_was_sampled() {
   matrix: {clients: [libp2p], servers: [libp2p], transports: [tcp], rawBaseline: false}
 ")
     .results();
-    let plots = plots(&results);
+    let plots = plots(&results.account());
     let (_, svg) = plots.iter().find(|(name, _)| *name == "echo-memory.svg").unwrap();
     // The first panel, of clients: labels of y end 8 pixels left of where x begins, at the height of their values.
     let ticks: Vec<(f64, f64)> = svg

@@ -1,6 +1,7 @@
 //! Results that are empty, end early or contradict themselves still make a report.
 
-use perfrun_api::results::{Metric, Results, RunState};
+use perfrun_api::results::Results;
+use perfrun_contract::{record::Metric, run::RunState};
 use perfrun_report::{html, markdown, plots, samples_csv, summarize, terminal};
 
 use crate::fixtures::run;
@@ -15,12 +16,12 @@ const WORKLOADS: [&str; 5] = [
 
 fn draw_all(results: &Results) {
     for width in [0, 79, 100_000] {
-        assert!(!terminal(results, width).is_empty());
+        assert!(!terminal(&results.account(), width).is_empty());
     }
-    assert!(markdown(results).starts_with("# "));
-    assert!(html(results).ends_with("</body></html>"));
-    assert!(samples_csv(results).starts_with("trial,cell,"));
-    for (name, svg) in plots(results) {
+    assert!(markdown(&results.account()).starts_with("# "));
+    assert!(html(&results.account()).ends_with("</body></html>"));
+    assert!(samples_csv(&results.account()).starts_with("trial,cell,"));
+    for (name, svg) in plots(&results.account()) {
         assert!(name.ends_with(".svg") && svg.starts_with("<svg"), "{name}");
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{name}");
     }
@@ -50,7 +51,7 @@ fn a_plan_without_cells_or_nodes() {
         draw_all(&results);
         results.trials.clear();
         draw_all(&results);
-        assert!(terminal(&results, 100).contains("Nothing was measured."));
+        assert!(terminal(&results.account(), 100).contains("Nothing was measured."));
     }
 }
 
@@ -91,9 +92,9 @@ fn numbers_that_are_none() {
 #[test]
 fn a_summary_that_is_missing_is_made_again() {
     let mut results = run(WORKLOADS[0]).results();
-    let drawn = markdown(&results);
+    let drawn = markdown(&results.account());
     results.summary.clear();
-    assert_eq!(markdown(&results), drawn);
+    assert_eq!(markdown(&results.account()), drawn);
 }
 
 #[test]
@@ -108,6 +109,6 @@ fn a_reader_of_json_gets_the_same_report() {
         );
         let read: Results = serde_json::from_str(&serde_json::to_string(&results).unwrap()).unwrap();
         assert_eq!(read, results);
-        assert_eq!(markdown(&read), markdown(&results));
+        assert_eq!(markdown(&read.account()), markdown(&results.account()));
     }
 }

@@ -1,8 +1,10 @@
 //! Which trials count, and against what.
 
-use perfrun_api::{
+use perfrun_api::results::Results;
+use perfrun_contract::{
     node::Reason,
-    results::{Flag, Metric, Results, SummaryRow},
+    record::{Flag, Metric},
+    summary::SummaryRow,
 };
 use perfrun_report::summarize;
 

@@ -4,6 +4,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use futures::future::join_all;
 use perfrun_contract::{
+    limits::SERVER_STREAMS_MAX,
     matrix::Protocol,
     node::{Distribution, Reason},
     parameters::Parameters,
@@ -28,7 +29,7 @@ const DRAIN: Duration = Duration::from_secs(2);
 const CLOSE: Duration = Duration::from_millis(20);
 
 /// Streams that are served at the same time; more are dropped. What peers can make the node hold must have an end.
-const MOST_STREAMS: usize = 65_536;
+const MOST_STREAMS: usize = SERVER_STREAMS_MAX as usize;
 
 /// The same where sinks are cut off in the middle of their transfers: there are many of them, and a relay between.
 const DRAIN_CUT_OFF: Duration = Duration::from_secs(10);

@@ -25,7 +25,11 @@ fn a_multiaddr_says_the_transport_to_both_sides() {
 #[test]
 fn a_server_listens_on_all_addresses_of_ipv6() {
     if let Err(error) = TcpListener::bind("[::1]:0") {
-        perfrun_test_kit::skip("::1", &format!("this machine has no IPv6: {error}"));
+        perfrun_test_kit::skip(
+            perfrun_test_kit::Need::Ipv6,
+            "::1",
+            &format!("this machine has no IPv6: {error}"),
+        );
         return;
     }
     for stack in ["libp2p", "litep2p", "raw"] {

@@ -16,6 +16,7 @@ fn on_a_terminal(args: &[&str]) -> Option<Vec<String>> {
         Ok(output) => output,
         Err(error) => {
             perfrun_test_kit::skip(
+                perfrun_test_kit::Need::Programs,
                 "terminal",
                 &format!("needs script(1), which could not be started: {error}"),
             );

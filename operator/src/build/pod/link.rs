@@ -11,7 +11,8 @@ use k8s_openapi::{
     },
     apimachinery::pkg::util::intstr::IntOrString,
 };
-use perfrun_api::{plan::Plan, spec::PerfRunSpec};
+use perfrun_api::spec::PerfRunSpec;
+use perfrun_contract::plan::Plan;
 use perfrun_link::Backend;
 
 use super::{environment, modest, named_port, token_mount};
@@ -138,7 +139,7 @@ mod tests {
     use kube::core::ObjectMeta;
     use perfrun_api::{
         document,
-        plan::plan,
+        planning::plan,
         spec::{PerfRun, PerfRunSpec},
     };
     use serde_json::json;

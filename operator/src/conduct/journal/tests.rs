@@ -1,8 +1,11 @@
 //! The journal against a scripted API server.
 
 use http::Method;
-use perfrun_api::{node::Reason, results::RunState};
-use perfrun_conductor::{Cause, RunEnd};
+use perfrun_conductor::RunEnd;
+use perfrun_contract::{
+    node::Reason,
+    tally::{EndReason, Verdict},
+};
 use serde_json::json;
 
 use super::*;
@@ -42,15 +45,6 @@ fn names(server: &TestServer) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-fn end() -> RunEnd {
-    RunEnd {
-        state: RunState::Complete,
-        cause: None,
-        reason: None,
-        nodes: BTreeMap::new(),
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn another_conductor_finds_the_records_and_adds_to_them() {
     let server = TestServer::new();
@@ -69,7 +63,7 @@ async fn another_conductor_finds_the_records_and_adds_to_them() {
     let mut journal = open(&job).await;
     assert_eq!(trials(&journal), ["a", "b"]);
     journal.record(&urgent("c")).await.unwrap();
-    let outcome = keep_results(&job, journal, end()).await;
+    let outcome = keep_results(&job, journal, RunEnd::complete()).await;
     assert_eq!(
         (outcome.progress.counts.completed, outcome.progress.counts.failed),
         (1, 2)
@@ -126,8 +120,8 @@ async fn an_outage_does_not_stop_the_measurements() {
         assert_eq!(kept, Kept::InMemory, "{answer:?}");
     }
     server.script_times(20, Method::POST, CONFIG_MAPS, Answer::Refuse(503, "etcd is away"));
-    let outcome = keep_results(&job, journal, end()).await;
-    assert_eq!((outcome.state, outcome.cause), (RunState::Complete, None));
+    let outcome = keep_results(&job, journal, RunEnd::complete()).await;
+    assert_eq!(outcome.verdict.reason, EndReason::TrialTimeout);
     assert_eq!(open(&job).await.records().len(), 3);
 }
 
@@ -139,15 +133,12 @@ async fn results_that_cannot_be_kept_end_the_run_in_time() {
     server.script(Method::POST, CONFIG_MAPS, Answer::Refuse(500, "no space"));
     journal.record(&urgent("a")).await.unwrap();
     let start = Instant::now();
-    let outcome = keep_results(&job, journal, end()).await;
-    assert_eq!(
-        (outcome.state, outcome.cause),
-        (RunState::Failed, Some(Cause::RecordNotKept))
-    );
-    let reason = outcome.reason.unwrap();
+    let outcome = keep_results(&job, journal, RunEnd::complete()).await;
+    let Verdict { reason, message, .. } = outcome.verdict;
+    assert_eq!(reason, EndReason::RecordNotKept);
     assert!(
-        reason.ends_with("the API server answered 500: no space"),
-        "{reason}"
+        message.contains("the API server answered 500: no space"),
+        "{message}"
     );
     let took = start.elapsed();
     assert!(
@@ -180,7 +171,7 @@ async fn a_part_that_cannot_be_read_is_left_out_and_reported() {
     assert_eq!(trials(&journal), ["a", "c"]);
     assert_eq!(server.event_reasons(), ["RecordsUnreadable"]);
     journal.record(&urgent("b")).await.unwrap();
-    let outcome = keep_results(&job, journal, end()).await;
+    let outcome = keep_results(&job, journal, RunEnd::complete()).await;
     let numbers = ["trials-0", "trials-2", "trials-3", "results-0"];
     assert_eq!(
         outcome.results,

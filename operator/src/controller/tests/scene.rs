@@ -98,8 +98,13 @@ impl Scene {
 
     /// The watches catch up.
     pub(super) fn sync(&mut self) {
-        refill(&mut self.runs, self.server.objects("/perfruns"));
+        self.sync_runs();
         self.sync_pods();
+    }
+
+    /// The watch of runs catches up.
+    pub(super) fn sync_runs(&mut self) {
+        refill(&mut self.runs, self.server.objects("/perfruns"));
     }
 
     /// The watch of pods catches up.
@@ -174,7 +179,9 @@ impl Scene {
         let run = self.watched(name);
         let run = crate::build::Identity::of(run.readable().unwrap()).unwrap();
         let (woken, mut wakes) = mpsc::unbounded_channel();
-        let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(move || drop(woken.send(())));
+        let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(move || {
+            let _ = woken.send(());
+        });
         let conductors = &self.context.conductors;
         conductors.spawn(&run, Progress::default(), wake, |_, _| async {
             panic!("out of order")

@@ -1,4 +1,4 @@
-//! How soon a run begins to measure.
+//! The time until a run begins to measure.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ warmup: 0
 ";
 const PODS: usize = 2;
 
-pub async fn run(scene: &Scene, rounds: u32) -> Result<()> {
+pub(super) async fn run(scene: &Scene, rounds: u32) -> Result<()> {
     let (mut from_ready, mut from_apply) = (vec![], vec![]);
     for round in 0..rounds {
         let [applied, ready, measured] = moments(scene, &format!("first-byte-{round}")).await?;
@@ -46,8 +46,9 @@ pub async fn run(scene: &Scene, rounds: u32) -> Result<()> {
     Ok(())
 }
 
-/// When kubectl was started, when the API server told that the last pod was ready, and when the client wrote down its
-/// first trial, which is later than that trial's first byte. Pods of a lab have the clock of this computer.
+/// When kubectl was started, when the API server reported that the last pod was ready, and when the client
+/// wrote its first trial, which is later than that trial's first byte. Pods of a lab have the clock of this
+/// computer.
 async fn moments(scene: &Scene, name: &str) -> Result<[Timestamp; 3]> {
     let applied = Timestamp::now();
     let (measured, ()) = tokio::try_join!(measured(scene, name), apply(scene, name, SPEC))?;
@@ -58,7 +59,7 @@ async fn moments(scene: &Scene, name: &str) -> Result<[Timestamp; 3]> {
 
 async fn measured(scene: &Scene, name: &str) -> Result<(Timestamp, Timestamp)> {
     let pods = scene.api::<Pod>();
-    // From now on: there is none yet.
+    // From now on: no pod of the run exists yet.
     let now = pods
         .list(&ListParams::default().limit(1))
         .await?
@@ -72,7 +73,7 @@ async fn measured(scene: &Scene, name: &str) -> Result<(Timestamp, Timestamp)> {
         let (WatchEvent::Added(pod) | WatchEvent::Modified(pod)) =
             events.try_next().await?.context("the watch of pods ended")?
         else {
-            bail!("a pod of {name} is gone before all were ready");
+            bail!("a pod of {name} was deleted before all were ready");
         };
         if is_ready(&pod) {
             if pod.labels().get(ROLE_LABEL).is_some_and(|role| role == "client") {
@@ -94,7 +95,7 @@ async fn measured(scene: &Scene, name: &str) -> Result<(Timestamp, Timestamp)> {
             return Ok((all_ready, at.parse()?));
         }
     }
-    bail!("the client has written down no trial");
+    bail!("the client has written no trial");
 }
 
 fn is_ready(pod: &Pod) -> bool {

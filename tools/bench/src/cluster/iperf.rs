@@ -8,18 +8,18 @@ use serde_json::json;
 
 use crate::iperf::{SAME, goodput};
 
-/// What `cargo xtask bench cluster` has loaded.
+/// The image that `cargo xtask bench cluster` has loaded.
 const IMAGE: &str = concat!("perfrun/iperf3:", env!("CARGO_PKG_VERSION"));
 
-/// Two pods: one that listens, and one that listens to nobody, for iperf3 to be started in.
-pub struct Pair {
+/// Two pods: a server, and one in which iperf3 is started as a client.
+pub(super) struct Pair {
     client: String,
     address: String,
 }
 
 impl Pair {
-    /// Starts them on two Kubernetes nodes, or on one.
-    pub async fn start(scene: &Scene, hosts: [&str; 2]) -> Result<Self> {
+    /// Starts the pods on these Kubernetes nodes, which may be the same.
+    pub(super) async fn start(scene: &Scene, hosts: [&str; 2]) -> Result<Self> {
         let [server, client] = ["server", "client"].map(|role| format!("iperf3-{role}-{}", hosts[1]));
         for (name, host) in [&server, &client].into_iter().zip(hosts) {
             let created = scene
@@ -34,7 +34,7 @@ impl Pair {
     }
 
     /// One upload, in bit/s at the receiver.
-    pub async fn measure(&self, scene: &Scene, seconds: f64) -> Result<f64> {
+    pub(super) async fn measure(&self, scene: &Scene, seconds: f64) -> Result<f64> {
         let seconds = seconds.ceil().to_string();
         let mut args = vec!["exec", &self.client, "--", "/usr/bin/iperf3", "-J"];
         args.extend(["-c", &self.address, "-t", &seconds]);
@@ -74,7 +74,7 @@ fn pod(name: &str, host: &str) -> Result<Pod> {
     serde_json::from_value(pod).context("the pod is well-formed")
 }
 
-/// Waits until a pod runs; its address.
+/// Waits until a pod runs. Returns its address.
 async fn running(scene: &Scene, name: &str) -> Result<String> {
     until(&format!("pod {name} runs"), seconds(60), async || {
         let pod: Pod = scene.api().get(name).await?;

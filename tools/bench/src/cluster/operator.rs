@@ -17,16 +17,16 @@ use tokio::time::sleep;
 
 use super::results;
 
-/// The operator's requests get a flow schema of their own, whose requests the API server counts.
+/// A flow schema for the operator's requests, so that the API server counts them separately.
 const FLOW: &str = "perfrun-bench";
 const COUNTER: &str = "apiserver_flowcontrol_dispatched_requests_total";
-/// Runs from which the requests of one are computed.
+/// The number of runs from which the requests of one are computed.
 const RUNS: u32 = 5;
 const IDLE: u64 = 30;
-/// Runs in the cluster when memory is looked at.
+/// The number of runs in the cluster when memory is measured.
 const MANY: u32 = 100;
 
-pub async fn run(scene: &Scene) -> Result<()> {
+pub(super) async fn run(scene: &Scene) -> Result<()> {
     let flows: Api<FlowSchema> = Api::all(scene.client());
     flows.create(&PostParams::default(), &flow()?).await?;
     let measured = measure(scene).await;
@@ -35,7 +35,7 @@ pub async fn run(scene: &Scene) -> Result<()> {
 }
 
 async fn measure(scene: &Scene) -> Result<()> {
-    // A new schema is not in force at once.
+    // A new schema takes some time to be in force.
     sleep(seconds(10)).await;
     for clients in [1, 5] {
         let before = requests(scene).await?;
@@ -67,7 +67,7 @@ async fn measure(scene: &Scene) -> Result<()> {
     }
     let leader = scene.operators().leader().await?;
     println!(
-        "resident memory of the leading operator with {MANY} PerfRuns more, all of which have run: {:.1} MiB, at most {:.1} MiB \
+        "resident memory of the leading operator with {MANY} more finished PerfRuns: {:.1} MiB, peak {:.1} MiB \
          (target ≤ 40 MiB)",
         memory(&leader, "VmRSS:")?,
         memory(&leader, "VmHWM:")?
@@ -84,7 +84,7 @@ fn spec(clients: u32, exclusive: bool) -> String {
     )
 }
 
-/// All of the operator's requests, but not those for its lease.
+/// All requests of the operator except those for its lease.
 fn flow() -> Result<FlowSchema> {
     let flow = json!({
         "metadata": { "name": FLOW },
@@ -126,7 +126,7 @@ async fn requests(scene: &Scene) -> Result<f64> {
     Ok(total)
 }
 
-/// What /proc says of a pod's process, in MiB.
+/// A line of /proc/PID/status of a pod's process, in MiB.
 fn memory(pod: &Pod, field: &str) -> Result<f64> {
     let processes = processes(pod, NAME)?;
     let process = processes

@@ -1,4 +1,4 @@
-//! How far apart client pods start: twenty, and as few as this computer has a chance to wake at once.
+//! How far apart client pods start: twenty pods, and so few that this computer can wake them together.
 
 use anyhow::Result;
 use perfrun_e2e::Scene;
@@ -8,7 +8,7 @@ use crate::testbed::median;
 
 const TRIALS: usize = 100;
 
-pub async fn run(scene: &Scene) -> Result<()> {
+pub(super) async fn run(scene: &Scene) -> Result<()> {
     skew(scene, 4, None).await?;
     skew(scene, 20, Some(20)).await
 }

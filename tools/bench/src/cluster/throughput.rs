@@ -1,9 +1,10 @@
-//! What pods reach: raw TCP against iperf3 in pods beside them, and the stacks against themselves without a cluster.
+//! The throughput of pods: raw TCP against iperf3 in pods beside them, and the stacks against themselves
+//! without a cluster.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, ResourceExt, api::ListParams};
-use perfrun_api::results::Metric;
+use perfrun_contract::record::Metric;
 use perfrun_e2e::Scene;
 
 use super::{iperf::Pair, results};
@@ -11,7 +12,7 @@ use crate::testbed::{Testbed, print_ratio};
 
 const TARGET: f64 = 0.95;
 
-pub async fn run(scene: &Scene, rounds: u32, seconds: f64) -> Result<()> {
+pub(super) async fn run(scene: &Scene, rounds: u32, seconds: f64) -> Result<()> {
     let nodes: Api<Node> = Api::all(scene.client());
     let nodes = nodes.list(&ListParams::default()).await?.items;
     let names: Vec<String> = nodes.iter().map(ResourceExt::name_any).collect();
@@ -54,7 +55,8 @@ async fn against_iperf3(
     Ok(())
 }
 
-/// What is lost to the longer way: each packet of a pod passes the node's bridge and its firewall.
+/// The loss from the longer path: each packet of a pod passes the bridge and the firewall of its Kubernetes
+/// node.
 async fn against_local(
     scene: &Scene,
     rounds: u32,

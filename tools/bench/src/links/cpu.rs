@@ -1,14 +1,14 @@
-//! What a thread of this process costs.
+//! The CPU time of a thread of this process.
 
 use std::fs;
 
 use anyhow::{Context, Result};
 
-/// The thread of this name.
-pub fn thread(name: &str) -> Result<u32> {
+/// The thread with this name.
+pub(super) fn thread(name: &str) -> Result<u32> {
     for entry in fs::read_dir("/proc/self/task")? {
         let entry = entry?;
-        // One may end meanwhile.
+        // A thread may end in the meantime.
         let comm = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
         if comm.trim_end() == name {
             let id = entry
@@ -22,8 +22,8 @@ pub fn thread(name: &str) -> Result<u32> {
     anyhow::bail!("there is no thread {name}")
 }
 
-/// How long it has run.
-pub fn seconds(thread: u32) -> Result<f64> {
+/// The CPU time of a thread so far.
+pub(super) fn seconds(thread: u32) -> Result<f64> {
     let file = format!("/proc/self/task/{thread}/schedstat");
     let text = fs::read_to_string(&file).with_context(|| format!("failed to read {file}"))?;
     let nanoseconds: f64 = text

@@ -12,21 +12,21 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
-/// Sends; its eth0 is impaired.
-pub const NEAR: &str = "10.79.0.1";
-/// Receives.
-pub const FAR: &str = "10.79.0.2";
+/// The address of the sender, whose eth0 is impaired.
+pub(super) const NEAR: &str = "10.79.0.1";
+/// The address of the receiver.
+pub(super) const FAR: &str = "10.79.0.2";
 
-/// Least, default and most bytes of a socket's buffer.
+/// The least, default and largest buffer of a socket, in bytes.
 const BUFFERS: &str = "4096 131072 268435456";
 
-pub struct Pair {
+pub(super) struct Pair {
     pub near: Namespace,
     pub far: Namespace,
 }
 
 impl Pair {
-    pub fn create() -> Result<Self> {
+    pub(super) fn create() -> Result<Self> {
         let (near, far) = (Namespace::new()?, Namespace::new()?);
         let peer = format!("/proc/{}/fd/{}", process::id(), far.0.as_raw_fd());
         near.ip(&[
@@ -46,8 +46,8 @@ impl Pair {
     }
 }
 
-/// A network namespace without a name, which ends with this value.
-pub struct Namespace(OwnedFd);
+/// A network namespace without a name, which exists as long as this value.
+pub(super) struct Namespace(OwnedFd);
 
 impl Namespace {
     fn new() -> Result<Self> {
@@ -58,14 +58,14 @@ impl Namespace {
         };
         let made = thread::scope(|scope| scope.spawn(make).join());
         made.unwrap_or_else(|panic| panic::resume_unwind(panic))
-            .context("failed to make a network namespace: run as root")
+            .context("failed to create a network namespace: run as root")
     }
 
-    /// Runs something on a thread in this namespace; sockets that it makes stay in it.
-    pub fn run<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
+    /// Runs a function on a thread in this namespace. Sockets that it opens stay there.
+    pub(super) fn run<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
         let inside = || {
             move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network))
-                .expect("whoever makes a namespace may enter it");
+                .expect("a process may enter a namespace that it has created");
             act()
         };
         thread::scope(|scope| scope.spawn(inside).join()).unwrap_or_else(|panic| panic::resume_unwind(panic))

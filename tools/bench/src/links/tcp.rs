@@ -18,35 +18,35 @@ use super::pair::{FAR, Pair};
 
 const CHUNK: usize = 256 << 10;
 
-/// From the near end to the far end, until it is dropped.
-pub struct Flow {
+/// A connection from the near end to the far end that sends until it is dropped.
+pub(super) struct Flow {
     received: Arc<AtomicU64>,
     stream: TcpStream,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What came in some time.
-pub struct Received {
+/// The bytes received in a time.
+pub(super) struct Received {
     pub bytes: u64,
     time: Duration,
 }
 
 impl Received {
-    pub fn bits_per_second(&self) -> f64 {
+    pub(super) fn bits_per_second(&self) -> f64 {
         self.bytes as f64 * 8.0 / self.time.as_secs_f64()
     }
 }
 
 impl Flow {
-    pub fn start(pair: &Pair) -> Result<Self> {
+    pub(super) fn start(pair: &Pair) -> Result<Self> {
         let listener = pair.far.run(|| TcpListener::bind((FAR, 0)))?;
         let address = listener.local_addr()?;
         let stream = pair
             .near
             .run(|| TcpStream::connect(address))
             .context("failed to connect over the link")?;
-        // Fills a link without loss. Others, BBR above all, find out what a link carries by sending less for a while, which
-        // would be a share of the ratio.
+        // Fills a link without loss. Others, BBR above all, find out what a link carries by sending less for
+        // a while, which would be a share of the ratio.
         set_tcp_congestion(&stream, "cubic")
             .context("failed to choose cubic (`modprobe tcp_cubic` as root)")?;
         let (mut receiving, _) = listener.accept()?;
@@ -54,7 +54,7 @@ impl Flow {
         let count = Arc::clone(&received);
         let receiver = thread::spawn(move || {
             let mut buffer = vec![0; CHUNK];
-            // Whatever ends the connection, nothing more is counted.
+            // Any end of the connection ends the count.
             while let Ok(length @ 1..) = receiving.read(&mut buffer) {
                 count.fetch_add(length as u64, Ordering::Relaxed);
             }
@@ -71,8 +71,8 @@ impl Flow {
         })
     }
 
-    /// What the receiver gets in this time.
-    pub fn carry(&self, time: Duration) -> Result<Received> {
+    /// Counts what the receiver gets in this time.
+    pub(super) fn carry(&self, time: Duration) -> Result<Received> {
         let begun = Instant::now();
         let before = self.received.load(Ordering::Relaxed);
         thread::sleep(time);
@@ -85,7 +85,7 @@ impl Flow {
 
 impl Drop for Flow {
     fn drop(&mut self) {
-        // Both threads see it.
+        // Ends both threads.
         let _ = self.stream.shutdown(Shutdown::Both);
         for thread in self.threads.drain(..) {
             let _ = thread.join();

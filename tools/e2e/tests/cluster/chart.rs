@@ -1,4 +1,4 @@
-//! The chart, with helm: what it makes, releases beside each other, and a release from its installation to its end.
+//! The chart with helm: its objects, releases in parallel, and a release from installation to removal.
 
 use std::{fs, path::Path};
 
@@ -15,8 +15,9 @@ use perfrun_e2e::{
     repository,
     results::check_every_trial_once,
     run::{ENDLESS, TINY, trials_ended},
-    seconds, skip, until,
+    seconds, until,
 };
+use perfrun_test_kit::{Need, skip};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -28,7 +29,7 @@ const RESTRICTED: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn the_api_server_takes_all_that_the_chart_can_make_without_a_warning() {
+fn the_api_server_accepts_all_objects_of_the_chart_without_a_warning() {
     admission(async |scene| {
         let Some([helm, _]) = helms(scene) else {
             return Ok(());
@@ -41,10 +42,11 @@ fn the_api_server_takes_all_that_the_chart_can_make_without_a_warning() {
             for variant in fs::read_dir(repository().join(CHART).join("ci"))? {
                 let variant = variant?.path();
                 let path = variant.to_str().context("the path is text")?;
-                // The test's pod would ask for a service account that a dry run does not make; it is run elsewhere.
+                // The test's pod needs a service account, which a dry run does not create. Another test runs
+                // it.
                 let mut args = vec!["template", "dry", CHART, "--skip-tests", "--namespace", &own];
                 args.extend(["--values", path]);
-                // In a namespace that is there, and without the kinds of an operator that is not.
+                // In an existing namespace, and without the kinds of an operator that is not installed.
                 let mut values = vec![
                     "metrics.serviceMonitor=false,metrics.podMonitor=false,metrics.prometheusRule=false"
                         .to_owned(),
@@ -55,7 +57,7 @@ fn the_api_server_takes_all_that_the_chart_can_make_without_a_warning() {
                 }
                 args.extend(values.iter().flat_map(|value| ["--set", value.as_str()]));
                 let file = folder.path().join("manifests.yaml");
-                fs::write(&file, helm.said(&args).await?)?;
+                fs::write(&file, helm.output(&args).await?)?;
                 let said = place
                     .kubectl(&[
                         "apply",
@@ -81,15 +83,15 @@ fn the_api_server_takes_all_that_the_chart_can_make_without_a_warning() {
 }
 
 #[test]
-fn releases_of_different_namespaces_need_no_right_beyond_them() {
+fn releases_of_different_namespaces_need_no_rights_outside_them() {
     e2e(async |scene| {
         let Some(helms) = helms(scene) else { return Ok(()) };
         let (first, second) = (scene.another(RESTRICTED).await?, scene.another(RESTRICTED).await?);
-        // They and the one of all namespaces would run each run twice.
+        // Together with the operator of all namespaces, each run would be run twice.
         let replicas = scene.operators().deployment().await?.spec.replicas;
         scene.operators().scale(0).await?;
         let ran = async {
-            // Each is in a namespace of its own. The first has another one besides.
+            // Each is in its own namespace. The first also watches another one.
             let watched = [vec![&first, scene], vec![&second]];
             for ((place, watched), helm) in [&first, &second].into_iter().zip(&watched).zip(&helms) {
                 install_for(helm, place, watched).await?;
@@ -103,7 +105,7 @@ fn releases_of_different_namespaces_need_no_right_beyond_them() {
                     check_every_trial_once(&run, &place.results(&run).await?)?;
                 }
                 leads_itself(place).await?;
-                go_on(helm, place).await?;
+                test_upgrade_and_uninstall(helm, place).await?;
             }
             Ok(())
         }
@@ -118,13 +120,14 @@ fn releases_of_different_namespaces_need_no_right_beyond_them() {
     });
 }
 
-/// Installs a release whose operator has rights in some namespaces only, with the images of the one that is there.
+/// Installs a release whose operator has rights in some namespaces only, with the images of the existing
+/// release.
 async fn install_for(helm: &Helm, place: &Scene, watched: &[&Scene]) -> Result<()> {
     let names: Vec<_> = watched.iter().map(|place| place.namespace.as_str()).collect();
     let namespaces = format!("watchNamespaces={{{}}}", names.join(","));
     let tags = values(helm).await?;
     let said = helm
-        .said(&[
+        .output(&[
             "install",
             "perfrun",
             CHART,
@@ -151,17 +154,17 @@ async fn leads_itself(place: &Scene) -> Result<()> {
     let pods = place.api::<Pod>().list(&Default::default()).await?;
     ensure!(
         pods.iter().any(|pod| holder.starts_with(&pod.name_any())),
-        "{holder} is no operator of {}",
+        "{holder} is not an operator of {}",
         place.namespace
     );
     Ok(())
 }
 
-/// The test, an upgrade, the way back, a rival, and the end of a release.
-async fn go_on(helm: &Helm, place: &Scene) -> Result<()> {
+/// Tests, upgrades, rolls back and uninstalls a release, with a conflicting one in between.
+async fn test_upgrade_and_uninstall(helm: &Helm, place: &Scene) -> Result<()> {
     let own = place.namespace.as_str();
     let tested = helm
-        .said(&["test", "perfrun", "--namespace", own, "--timeout=2m"])
+        .output(&["test", "perfrun", "--namespace", own, "--timeout=2m"])
         .await?;
     let succeeded = tested.lines().filter(|line| line.ends_with(" Succeeded")).count();
     ensure!(succeeded == 4, "the test and its rights: {tested}");
@@ -174,13 +177,13 @@ async fn go_on(helm: &Helm, place: &Scene) -> Result<()> {
             .chain(kinds.split(' '))
             .collect();
         let left = place.kubectl(&args).await?;
-        ensure!(!left.contains("test"), "the test has left {left}");
+        ensure!(!left.contains("test"), "the test left {left}");
     }
 
     let watched = format!("watchNamespaces={{{own}}}");
     let rival = ["install", "rival", CHART, "--namespace", own, "--dry-run=server"];
     for (values, whose) in [
-        // Another one for a namespace that has one, for all namespaces, and for all with the CRD.
+        // A second release for the same namespace, for all namespaces, and for all of them with the CRD.
         (
             &["--set", "crds.install=false", "--set", &watched][..],
             "perfrun-operator-runs",
@@ -188,7 +191,7 @@ async fn go_on(helm: &Helm, place: &Scene) -> Result<()> {
         (&["--set", "crds.install=false"], "perfrun-operator-runs"),
         (&[], "perfruns.perfrun.io"),
     ] {
-        let refused = helm.said(&[&rival[..], values].concat()).await.err();
+        let refused = helm.output(&[&rival[..], values].concat()).await.err();
         let refused = format!(
             "{:#}",
             refused.with_context(|| format!("{values:?} is accepted"))?
@@ -206,7 +209,7 @@ async fn go_on(helm: &Helm, place: &Scene) -> Result<()> {
             .await?;
         anyhow::Ok(deployment.contains("example.com/note: upgraded"))
     };
-    helm.said(&[
+    helm.output(&[
         "upgrade",
         "perfrun",
         CHART,
@@ -220,7 +223,7 @@ async fn go_on(helm: &Helm, place: &Scene) -> Result<()> {
     ])
     .await?;
     ensure!(annotated().await?, "it was not upgraded");
-    helm.said(&[
+    helm.output(&[
         "rollback",
         "perfrun",
         "--namespace",
@@ -230,7 +233,7 @@ async fn go_on(helm: &Helm, place: &Scene) -> Result<()> {
     ])
     .await?;
     ensure!(!annotated().await?, "it was not rolled back");
-    helm.said(&[
+    helm.output(&[
         "uninstall",
         "perfrun",
         "--namespace",
@@ -239,12 +242,12 @@ async fn go_on(helm: &Helm, place: &Scene) -> Result<()> {
         "--timeout=1m",
     ])
     .await?;
-    // The garbage collector is behind.
+    // The garbage collector takes some time.
     until("nothing of the release is left", seconds(30), async || {
         let all = "all,roles,rolebindings,serviceaccounts,networkpolicies,poddisruptionbudgets";
         let ours = "--selector=app.kubernetes.io/instance=perfrun";
         let left = place.kubectl(&["get", all, ours, "--output=name"]).await?;
-        ensure!(left.trim().is_empty(), "it has left {left}");
+        ensure!(left.trim().is_empty(), "objects remain: {left}");
         Ok(Some(()))
     })
     .await
@@ -258,8 +261,8 @@ fn runs_and_the_crd_outlive_an_upgrade_a_rollback_and_the_end_of_the_release() {
         };
         let values = values(&helm).await?;
         let ran = through_its_life(scene, &helm, &values).await;
-        // However far that came, the others find what they had.
-        let restored = helm.said(&installing(CHART, &values)).await;
+        // The release is restored for other tests, even after a failure.
+        let restored = helm.output(&installing(CHART, &values)).await;
         ran?;
         restored.map(drop)
     });
@@ -268,17 +271,17 @@ fn runs_and_the_crd_outlive_an_upgrade_a_rollback_and_the_end_of_the_release() {
 async fn through_its_life(scene: &Scene, helm: &Helm, values: &Values) -> Result<()> {
     let older = Older::pack(helm).await?;
     ensure!(takes_links(scene).await?, "the CRD is not the current one");
-    helm.said(&installing(&older.archive, values)).await?;
+    helm.output(&installing(&older.archive, values)).await?;
     ensure!(!takes_links(scene).await?, "the CRD is not the older one");
 
     scene.create("outlives", ENDLESS).await?;
     scene.measuring("outlives", 1, seconds(60)).await?;
-    // With something that replaces the operators, while one of them measures.
+    // The change replaces the operators while one of them conducts a run.
     let replacing = ["--set", "podAnnotations.example\\.com/note=upgraded"];
-    helm.said(&[&installing(CHART, values)[..], &replacing].concat())
+    helm.output(&[&installing(CHART, values)[..], &replacing].concat())
         .await?;
     ensure!(takes_links(scene).await?, "the CRD was not upgraded");
-    helm.said(&[
+    helm.output(&[
         "rollback",
         "perfrun",
         "--namespace",
@@ -290,7 +293,7 @@ async fn through_its_life(scene: &Scene, helm: &Helm, values: &Values) -> Result
     ensure!(!takes_links(scene).await?, "the CRD was not rolled back");
 
     let before = scene.pods("outlives").await?;
-    helm.said(&[
+    helm.output(&[
         "uninstall",
         "perfrun",
         "--namespace",
@@ -306,7 +309,7 @@ async fn through_its_life(scene: &Scene, helm: &Helm, values: &Values) -> Result
         "the run's pods are not the same"
     );
 
-    helm.said(&installing(CHART, values)).await?;
+    helm.output(&installing(CHART, values)).await?;
     ensure!(
         takes_links(scene).await?,
         "the CRD was not installed over the one that was kept"
@@ -321,7 +324,7 @@ fn names(pods: &[Pod]) -> Vec<String> {
     pods.iter().map(ResourceExt::name_any).collect()
 }
 
-/// Arguments that make the release be of a chart, whatever it was before.
+/// Arguments that install or upgrade the release to a chart.
 fn installing<'a>(chart: &'a str, values: &'a Values) -> Vec<&'a str> {
     let mut args = vec!["upgrade", "--install", "perfrun", chart];
     args.extend(["--namespace", NAMESPACE, "--values", values.path()]);
@@ -329,7 +332,7 @@ fn installing<'a>(chart: &'a str, values: &'a Values) -> Vec<&'a str> {
     args
 }
 
-/// Whether the CRD has `spec.template.link`, which the older one has not.
+/// Whether the CRD has `spec.template.link`, which the older one lacks.
 async fn takes_links(scene: &Scene) -> Result<bool> {
     let crds: Api<CustomResourceDefinition> = Api::all(scene.client());
     let crd = crds.get("perfruns.perfrun.io").await.context("the CRD is gone")?;
@@ -341,7 +344,8 @@ const VERSION: &str =
     "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/template/properties";
 const LINK: &str = "link";
 
-/// A chart as an older perfrun would have had it: of another version, with a CRD that lacks a field. None was published yet.
+/// A chart like that of an older perfrun, with another version and a CRD that lacks a field. None has been
+/// published yet.
 struct Older {
     archive: String,
     _folder: TempDir,
@@ -360,7 +364,7 @@ impl Older {
         fs::write(&file, crd.to_string())?;
         let to = folder.path().to_str().context("the path is text")?;
         let chart = chart.to_str().context("the path is text")?;
-        helm.said(&["package", chart, "--version=0.0.9", "--destination", to])
+        helm.output(&["package", chart, "--version=0.0.9", "--destination", to])
             .await?;
         Ok(Self {
             archive: format!("{to}/perfrun-0.0.9.tgz"),
@@ -383,7 +387,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The values that the release of the cluster was installed with, as a file.
+/// A file with the values of the installed release.
 struct Values(tempfile::NamedTempFile);
 
 impl Values {
@@ -397,7 +401,7 @@ impl Values {
 
 async fn values(helm: &Helm) -> Result<Values> {
     let values = helm
-        .said(&[
+        .output(&[
             "get",
             "values",
             "perfrun",
@@ -411,9 +415,9 @@ async fn values(helm: &Helm) -> Result<Values> {
     Ok(Values(file))
 }
 
-/// Both helms, or a word of why the test is skipped.
+/// Both versions of helm. Without them, the test is skipped.
 fn helms(scene: &Scene) -> Option<[Helm; 2]> {
     Helm::find(&scene.cluster)
-        .map_err(|reason| skip("all of it", &reason))
+        .map_err(|reason| skip(Need::Cluster, "all of it", &reason))
         .ok()
 }

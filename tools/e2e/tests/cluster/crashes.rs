@@ -1,5 +1,5 @@
-//! The operator, or the API server, is killed at the worst moments. Another operator takes over: no trial is lost,
-//! and none is measured twice.
+//! The operator, or the API server, is killed at the worst moments. Another operator takes over: no trial is
+//! lost, and none is measured twice.
 
 use anyhow::{Result, ensure};
 use perfrun_api::cluster::condition::PROVISIONED;
@@ -8,8 +8,9 @@ use perfrun_e2e::{
     lab::Lab,
     results::{check_every_trial_once, failures},
     run::{LONG, TINY, is},
-    seconds, skip,
+    seconds,
 };
+use perfrun_test_kit::{Need, skip};
 use tokio::time::sleep;
 
 #[test]
@@ -51,7 +52,8 @@ fn an_operator_killed_in_the_middle_of_a_trial_is_replaced() {
 #[test]
 fn an_operator_killed_while_it_collects_is_replaced() {
     e2e(async |scene| {
-        // Trials of no time: what remains is preparing and collecting. Three crashes meet different moments of it.
+        // Trials are very short, so that most of the time is preparing and collecting. Three crashes hit
+        // different moments of it.
         let busy = TINY
             .replace("sizes: [1Mi]", "sizes: [1]")
             .replace("iterations: 2", "iterations: 1000");
@@ -65,15 +67,16 @@ fn an_operator_killed_while_it_collects_is_replaced() {
 }
 
 #[test]
-fn an_operator_whose_process_is_killed_goes_on_when_it_is_back() {
+fn an_operator_whose_process_is_killed_continues_after_its_restart() {
     e2e(async |scene| {
         scene.create("sigkill", LONG).await?;
         scene.measuring("sigkill", 1, seconds(60)).await?;
         let before = scene.operators().holder().await?;
         if !scene.operators().kill_leader().await? {
             skip(
+                Need::Lab,
                 "all of it",
-                "needs to be root on the computer that the operator runs on, to kill its process",
+                "needs root on the operator's computer, to kill its process",
             );
             return Ok(());
         }
@@ -83,12 +86,12 @@ fn an_operator_whose_process_is_killed_goes_on_when_it_is_back() {
 }
 
 #[test]
-fn trials_go_on_while_the_api_server_is_away() {
+fn trials_continue_while_the_api_server_is_down() {
     e2e(async |scene| {
         let lab = match Lab::find() {
             Ok(lab) => lab,
             Err(reason) => {
-                skip("all of it", &reason);
+                skip(Need::Lab, "all of it", &reason);
                 return Ok(());
             }
         };
@@ -105,7 +108,7 @@ fn trials_go_on_while_the_api_server_is_away() {
     });
 }
 
-/// The leader goes without a word, and another leads.
+/// Deletes the leader without a grace period, and waits for the next one.
 async fn crash(scene: &Scene) -> Result<()> {
     let operators = scene.operators();
     let before = operators.holder().await?;
@@ -113,7 +116,7 @@ async fn crash(scene: &Scene) -> Result<()> {
     operators.await_another_than(&before).await
 }
 
-/// Nothing of what happened is to be seen in the results.
+/// Checks that the results show no trace of a crash.
 async fn ends_without_a_trace(scene: &Scene, name: &str) -> Result<()> {
     let run = scene.succeeded(name, seconds(240)).await?;
     let results = scene.results(&run).await?;

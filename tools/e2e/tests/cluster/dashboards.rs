@@ -1,23 +1,24 @@
-//! A real Prometheus finds operators and nodes by itself, and dashboards have something to show.
+//! A real Prometheus discovers operators and nodes, and dashboards show their data.
 
 use std::{env, ffi::OsStr};
 
 use anyhow::{Context, Result, ensure};
 use perfrun_api::spec::PerfRun;
-use perfrun_e2e::{Scene, e2e, run::TINY, seconds, skip, until};
+use perfrun_e2e::{Scene, e2e, run::TINY, seconds, until};
 use perfrun_test_kit::dashboards::{
     Prometheus, Scope, agrees_with, all, all_have_data, now, stays_when_targets_are_gone,
 };
+use perfrun_test_kit::{Need, skip};
 
-/// Names a Prometheus with Kubernetes service discovery. Debian builds its own without.
+/// Names a Prometheus with Kubernetes service discovery, which Debian's build lacks.
 const PROMETHEUS: &str = "PERFRUN_E2E_PROMETHEUS";
 
 /// The pods, by name, and the ports that are scraped.
 const EVERYBODY: &str = "perfrun-operator;admin|perfrun-node;metrics|perfrun-node;link-metrics";
 const OPERATORS: &str = "perfrun-operator;admin";
 
-/// Transfers over links with delay, of so many trials that there are intervals. Alone, as other runs would make links late;
-/// the delay is far more than what a busy machine adds.
+/// Transfers over links with delay, with enough trials for intervals. It is exclusive, since other runs would
+/// make links late. The delay is far more than what a busy machine adds.
 const BANDWIDTH: &str = "
 workload: {bandwidth: {duration: 700ms, directions: [upload, download]}}
 matrix: {clients: [libp2p], servers: [litep2p], networks: [near]}
@@ -28,7 +29,8 @@ topology: {placement: Any}
 template: {link: {realTime: true}}
 ";
 
-/// Workloads besides, each in a run of its own: name, workload. All take 12 seconds: Prometheus looks for new pods every five.
+/// Other workloads, each in its own run: name, workload. Each takes 12 seconds, since Prometheus looks for
+/// new pods every five.
 const OTHERS: [(&str, &str); 5] = [
     ("handshakes", "{handshakes: {duration: 2s}}"),
     ("pings", "{ping: {count: 100, interval: 20ms}}"),
@@ -41,7 +43,7 @@ const OTHERS: [(&str, &str); 5] = [
         "{echo: {loads: [{connections: 2, streamsPerConnection: 5}], connectionInterval: 100ms, streamInterval: 10ms, \
          pause: 100ms, duration: 2s, sampleInterval: 200ms}}",
     ),
-    // One sink more than the relay takes, so that it has something to refuse.
+    // One sink more than the relay accepts, so that it refuses one.
     (
         "stressed",
         "{relayStress: {sinks: [4], sinksPerSource: 4, sinkInterval: 10ms, plateau: 2s, transferBytes: 100k, \
@@ -54,12 +56,17 @@ fn every_query_of_every_dashboard_has_data_that_agree_with_results() {
     e2e(async |scene| {
         let Some(program) = env::var_os(PROMETHEUS) else {
             let reason = "needs a Prometheus that finds pods, which Debian's cannot";
-            skip("all of it", &format!("{reason}: {PROMETHEUS} is not set"));
+            skip(
+                Need::Prometheus,
+                "all of it",
+                &format!("{reason}: {PROMETHEUS} is not set"),
+            );
             return Ok(());
         };
         let from = now();
         let prometheus = scraping(scene, &program, 1, EVERYBODY).await?;
-        // Nodes wait for the next scrape, whoever comes: those of this one would be missed by the other.
+        // Nodes wait for the next scrape by any Prometheus, so that one would miss those that end for the
+        // other.
         let slow = scraping(scene, &program, 15, OPERATORS).await?;
         scene.create("bandwidth", BANDWIDTH).await?;
         for (name, workload) in OTHERS {
@@ -91,7 +98,7 @@ fn every_query_of_every_dashboard_has_data_that_agree_with_results() {
             to,
             interval: 1.0,
         };
-        // Nobody knows whether the pods of the short one were found in time.
+        // The pods of the short run may not have been discovered in time.
         runs.retain(|(name, _)| *name != "short");
         for (name, run) in &runs {
             agrees(scene, &prometheus, run, &scope(name, run.spec.workload.name())).await?;
@@ -101,18 +108,19 @@ fn every_query_of_every_dashboard_has_data_that_agree_with_results() {
             .map(|(name, run)| scope(name, run.spec.workload.name()))
             .collect();
         let without = [(
-            "Time held back by CPU limits",
+            "Time throttled by CPU limits",
             "pods of this cluster may see no cpu.stat",
         )];
         let mut dashboards = all()?;
         let asked = all_have_data(&prometheus, &dashboards, &scopes, &without).await?;
         ensure!(asked > 50, "only {asked} queries have data");
-        // As if the operator were gone by then. What it does is of no time but the present.
+        // As if the operator were gone by then. Panels about the operator show only the present.
         dashboards.retain(|dashboard| dashboard.uid != "perfrun-operator");
         for scope in &scopes {
             stays_when_targets_are_gone(&prometheus, &dashboards, scope, to + 600.0, "Succeeded").await?;
         }
-        // The pods of a run of some seconds were gone before they were looked at. Its result was not.
+        // The pods of a run of some seconds were gone before they were discovered, but its result was
+        // exported.
         has_result(&slow, scene, "short", 40).await
     });
 }
@@ -122,7 +130,7 @@ async fn agrees(scene: &Scene, prometheus: &Prometheus, run: &PerfRun, scope: &S
     agrees_with(prometheus, &results, scope).await
 }
 
-/// Waits until a Prometheus has a run's result, which the operator exports.
+/// Waits until Prometheus has the result of a run, which the operator exports.
 async fn has_result(prometheus: &Prometheus, scene: &Scene, run: &str, limit: u64) -> Result<()> {
     let namespace = &scene.namespace;
     let query = format!("count(perfrun_result_median{{run_namespace=\"{namespace}\", run=\"{run}\"}})");
@@ -136,7 +144,7 @@ async fn has_result(prometheus: &Prometheus, scene: &Scene, run: &str, limit: u6
     .with_context(|| prometheus.log())
 }
 
-/// Pods wait until they were scraped for the last time, and then are gone: far sooner than they would wait at most.
+/// Checks that pods end after their last scrape, long before the limit of that wait.
 async fn no_pods(scene: &Scene, run: &str) -> Result<()> {
     until(&format!("the pods of {run} are gone"), seconds(30), async || {
         Ok(scene.pods(run).await?.is_empty().then_some(()))
@@ -144,8 +152,8 @@ async fn no_pods(scene: &Scene, run: &str) -> Result<()> {
     .await
 }
 
-/// A Prometheus that finds the operators, and the nodes of this test, as one in the cluster would, and asks all of them through
-/// the API server, since pods' addresses lead nowhere from here.
+/// A Prometheus that discovers the operators, and the nodes of this test, as one in the cluster would. It
+/// scrapes them through the API server, since addresses of pods are not reachable from here.
 async fn scraping(scene: &Scene, program: &OsStr, interval: u32, whom: &str) -> Result<Prometheus> {
     let Login {
         server,
@@ -192,7 +200,7 @@ scrape_configs:
     Prometheus::start_this(program, &configuration, &files).await
 }
 
-/// How the administrator of the cluster is known to it.
+/// How the cluster authenticates its administrator.
 struct Login {
     server: String,
     authority: String,
@@ -202,7 +210,7 @@ struct Login {
 
 impl Login {
     async fn of(scene: &Scene) -> Result<Self> {
-        let server = said(scene, "(index .clusters 0).cluster.server").await?;
+        let server = kubeconfig_value(scene, "(index .clusters 0).cluster.server").await?;
         let user = "index (index .users 0).user";
         let cluster = "index (index .clusters 0).cluster";
         Ok(Self {
@@ -210,23 +218,23 @@ impl Login {
                 .trim_start_matches("https://")
                 .trim_end_matches('/')
                 .to_owned(),
-            authority: said(
+            authority: kubeconfig_value(
                 scene,
                 &format!("{cluster} \"certificate-authority-data\" | base64decode"),
             )
             .await?,
-            certificate: said(
+            certificate: kubeconfig_value(
                 scene,
                 &format!("{user} \"client-certificate-data\" | base64decode"),
             )
             .await?,
-            key: said(scene, &format!("{user} \"client-key-data\" | base64decode")).await?,
+            key: kubeconfig_value(scene, &format!("{user} \"client-key-data\" | base64decode")).await?,
         })
     }
 }
 
-/// What the file that names the cluster has at a place, as a template says it.
-async fn said(scene: &Scene, place: &str) -> Result<String> {
+/// The value of a template in the kubeconfig.
+async fn kubeconfig_value(scene: &Scene, place: &str) -> Result<String> {
     let template = format!("--output=go-template={{{{{place}}}}}");
     let view = ["config", "view", "--raw", "--flatten", "--minify", &template];
     scene.kubectl(&view).await

@@ -1,4 +1,4 @@
-//! Whenever a PerfRun is deleted, all that it made goes.
+//! Deleting a PerfRun, at any time, removes all of its objects.
 
 use std::time::Duration;
 
@@ -12,16 +12,15 @@ use kube::{
     api::{DeleteParams, ListParams},
     core::NamespaceResourceScope,
 };
-use perfrun_api::{
-    cluster::RUN_LABEL,
-    spec::{PerfRun, Phase},
-};
+use perfrun_api::{cluster::RUN_LABEL, spec::PerfRun};
+use perfrun_contract::run::Phase;
 use perfrun_e2e::{
     Scene, e2e,
     operators::{number_inside, processes},
     run::{LONG, TINY, phase},
-    seconds, shared, skip, until,
+    seconds, shared, until,
 };
+use perfrun_test_kit::{Need, skip};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
@@ -58,7 +57,7 @@ fn a_run_that_measures_over_impaired_links_can_be_deleted() {
         let impaired = LONG.replace("rawBaseline", "networks: [lat10], rawBaseline");
         scene.create("impaired", &impaired).await?;
         scene.measuring("impaired", 1, LIMIT).await?;
-        every_process_hears_early_signals(scene, "impaired").await?;
+        every_process_handles_early_signals(scene, "impaired").await?;
         is_deleted_in(scene, "impaired", Phase::Running).await
     });
 }
@@ -95,9 +94,9 @@ fn a_run_that_was_cancelled_can_be_deleted() {
     });
 }
 
-/// Checks that no program of a run is process 1 of its namespace: that one misses a SIGTERM that comes before it watches for
-/// one, and the pod of a run that is deleted meanwhile stays for its whole grace period.
-async fn every_process_hears_early_signals(scene: &Scene, run: &str) -> Result<()> {
+/// Checks that no program of a run is process 1 of its container. That process would miss a SIGTERM that
+/// arrives before it handles signals, and its pod would then remain for the whole grace period.
+async fn every_process_handles_early_signals(scene: &Scene, run: &str) -> Result<()> {
     let pods = scene.pods(run).await?;
     let mut found = vec![];
     for pod in &pods {
@@ -105,8 +104,9 @@ async fn every_process_hears_early_signals(scene: &Scene, run: &str) -> Result<(
     }
     if found.is_empty() {
         skip(
+            Need::Lab,
             "numbers of processes",
-            "needs to be on the computer that the pods run on, to see them",
+            "needs to run on the pods' computer, to see their processes",
         );
         return Ok(());
     }
@@ -114,7 +114,7 @@ async fn every_process_hears_early_signals(scene: &Scene, run: &str) -> Result<(
         let number = number_inside(process)?;
         ensure!(number != 1, "process {process} is process 1 of its container");
     }
-    // A node and a link agent each.
+    // Each pod has a node and a link agent.
     ensure!(
         found.len() == 2 * pods.len(),
         "{} pods have {found:?}",
@@ -143,7 +143,7 @@ async fn is_deleted_in(scene: &Scene, name: &str, wanted: Phase) -> Result<()> {
         left.extend(of_run::<ConfigMap>(scene, name).await?);
         left.extend(of_run::<Secret>(scene, name).await?);
         left.extend(of_run::<NetworkPolicy>(scene, name).await?);
-        ensure!(left.is_empty(), "there is still: {}", left.join(", "));
+        ensure!(left.is_empty(), "objects remain: {}", left.join(", "));
         Ok(Some(()))
     })
     .await

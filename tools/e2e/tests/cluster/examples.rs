@@ -1,19 +1,17 @@
-//! What users do first.
+//! The first steps of users.
 
 use std::{env, fs, process::Stdio};
 
 use anyhow::{Context, Result, ensure};
-use perfrun_api::{
-    document,
-    results::Results,
-    spec::{PerfRun, Phase},
-};
+use perfrun_api::{document, results::Results, spec::PerfRun};
+use perfrun_contract::run::Phase;
 use perfrun_e2e::{
     Scene, admission, e2e, repository,
     results::{check_every_trial_once, failures, shape},
-    run::{is, phase, told},
-    seconds, shared, skip,
+    run::{describe, is, phase},
+    seconds, shared,
 };
+use perfrun_test_kit::{Need, skip};
 use tokio::process::Command;
 
 #[test]
@@ -58,7 +56,7 @@ fn kubectl_explains_every_field() {
         for field in ["workload", "matrix", "iterations", "cleanup"] {
             ensure!(spec.contains(field), "{field} is missing in {spec}");
         }
-        ensure!(spec.contains("Measured repetitions of every cell"), "{spec}");
+        ensure!(spec.contains("Measured repetitions of each cell"), "{spec}");
         let short = scene.kubectl(&["explain", "pr.spec.topology.exclusive"]).await?;
         ensure!(short.contains("<boolean>"), "{short}");
         Ok(())
@@ -78,16 +76,16 @@ async fn runs_as_it_is(scene: &Scene, name: &str) -> Result<()> {
     ensure!(
         phase(&run) == Some(Phase::Succeeded),
         "it ended as {}",
-        told(&run)
+        describe(&run)
     );
     for condition in ["Accepted", "Provisioned", "Complete"] {
         ensure!(
             is(&run, condition, "True"),
             "{condition} is not true: {}",
-            told(&run)
+            describe(&run)
         );
     }
-    ensure!(is(&run, "Running", "False"), "{}", told(&run));
+    ensure!(is(&run, "Running", "False"), "{}", describe(&run));
 
     let table = scene.kubectl(&["get", "perfrun", name]).await?;
     let mut lines = table
@@ -121,12 +119,13 @@ async fn runs_as_it_is(scene: &Scene, name: &str) -> Result<()> {
 async fn looks_like_a_local_run(results: &Results, mut run: PerfRun) -> Result<()> {
     let Some(perfrun) = env::var_os("PERFRUN_E2E_PERFRUN") else {
         skip(
+            Need::Cluster,
             "the same tables as locally",
             "needs perfrun: PERFRUN_E2E_PERFRUN is not set",
         );
         return Ok(());
     };
-    // As many repetitions as decide about columns, which have an interval from six on.
+    // Enough repetitions for the columns with intervals, which need six.
     run.spec.iterations = run.spec.iterations.min(6);
     run.spec.warmup = 0;
     let folder = env::temp_dir().join(format!("perfrun-e2e-{}", rand::random::<u64>()));

@@ -1,16 +1,16 @@
-//! Runs that cannot begin say why within seconds, and fail in time.
+//! Runs that cannot start report why within seconds, and fail in time.
 
 use anyhow::{Context, Result, ensure};
 use kube::api::PostParams;
 use perfrun_api::{
     cluster::condition::{ACCEPTED, COMPLETE, PROVISIONED},
     document,
-    plan::plan,
-    spec::Phase,
+    planning::plan,
 };
+use perfrun_contract::run::Phase;
 use perfrun_e2e::{
     Scene, e2e,
-    run::{TINY, message, phase, reason, told},
+    run::{TINY, describe, message, phase, reason},
     seconds, shared, until,
 };
 
@@ -34,7 +34,7 @@ fn a_run_whose_image_does_not_exist_says_so() {
     });
 }
 
-/// It would fill the operator's memory, and that of the next one.
+/// Its plan would fill the memory of the operator, and of the next leader.
 const TOO_LARGE: &str = include_str!("../../../../crates/api/tests/api/too-large.yaml");
 
 #[test]
@@ -54,7 +54,7 @@ fn a_run_that_asks_for_too_much_is_refused_at_once_with_the_sentence_of_validate
                         .iter()
                         .all(|of| message(&ended, of) == sentence),
                 "it ended as {}",
-                told(&ended)
+                describe(&ended)
             );
             ensure!(scene.pods(name).await?.is_empty(), "it has pods");
         }
@@ -69,25 +69,25 @@ fn a_run_that_asks_for_too_much_is_refused_at_once_with_the_sentence_of_validate
 async fn fails_because_of(scene: &Scene, expected: &str, words: &str, spec: &str) -> Result<()> {
     scene.create("hopeless", spec).await?;
     let early = scene
-        .run_until("hopeless", &format!("says {expected}"), seconds(28), |run| {
+        .run_until("hopeless", &format!("reports {expected}"), seconds(28), |run| {
             reason(run, PROVISIONED) == expected
         })
         .await?;
     ensure!(
         message(&early, PROVISIONED).contains(words),
         "it is {}",
-        told(&early)
+        describe(&early)
     );
     let run = scene.ended("hopeless", seconds(60)).await?;
     ensure!(
         phase(&run) == Some(Phase::Failed) && reason(&run, COMPLETE) == expected,
         "it ended as {}",
-        told(&run)
+        describe(&run)
     );
     ensure!(
         message(&run, COMPLETE).contains("timeouts.provision"),
         "it ended as {}",
-        told(&run)
+        describe(&run)
     );
     until("its pods are gone", seconds(30), async || {
         Ok(scene.pods("hopeless").await?.is_empty().then_some(()))
@@ -96,6 +96,6 @@ async fn fails_because_of(scene: &Scene, expected: &str, words: &str, spec: &str
     let events = scene
         .kubectl(&["get", "events", "--output=jsonpath={.items[*].reason}"])
         .await?;
-    ensure!(events.contains(expected), "no event says {expected}: {events}");
+    ensure!(events.contains(expected), "no event reports {expected}: {events}");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The operator as it is installed: in a restricted namespace, and beside what others left.
+//! The installed operator: in a restricted namespace, and with objects that it cannot read.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
@@ -58,7 +58,7 @@ fn a_perfrun_that_cannot_be_read_does_not_stop_others() {
         let run = scene.succeeded("good", seconds(60)).await?;
         check_every_trial_once(&run, &scene.results(&run).await?)?;
         ensure!(is(&run, ACCEPTED, "True"), "it was accepted");
-        // Whoever stored it can see that it is not run, and remove it.
+        // Its author can see that it is not run, and delete it.
         let said = [
             "get",
             "perfrun",
@@ -74,9 +74,9 @@ fn a_perfrun_that_cannot_be_read_does_not_stop_others() {
     });
 }
 
-/// Changes what the API server takes for a PerfRun; returns what it was.
+/// Changes the schema of PerfRuns, and returns the previous one.
 ///
-/// As helm would, which is to work afterwards, with its marks on the object.
+/// It acts as helm does, keeping helm's field manager, so that helm works afterwards.
 async fn set_schema(scene: &Scene, schema: JSONSchemaProps) -> Result<JSONSchemaProps> {
     let crds: Api<CustomResourceDefinition> = Api::all(scene.client());
     let name = "perfruns.perfrun.io";

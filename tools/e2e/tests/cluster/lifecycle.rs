@@ -1,15 +1,15 @@
-//! Runs are held, stopped, cleaned up and kept apart, and keep to what was written.
+//! Runs are held, cancelled, cleaned up and kept apart, and cannot be changed.
 
 use anyhow::{Context, Result, ensure};
 use perfrun_api::{
     cluster::condition::{COMPLETE, PROVISIONED},
-    results::RunState,
-    spec::{PerfRun, Phase},
+    spec::PerfRun,
 };
+use perfrun_contract::run::{Phase, RunState};
 use perfrun_e2e::{
     Scene, e2e,
     results::check_every_trial_once,
-    run::{LONG, TINY, condition, message, phase, reason, told},
+    run::{LONG, TINY, condition, describe, message, phase, reason},
     seconds, shared, until,
 };
 use serde_json::json;
@@ -25,7 +25,7 @@ fn a_run_that_is_cancelled_keeps_what_was_measured() {
         ensure!(
             phase(&run) == Some(Phase::Cancelled) && reason(&run, COMPLETE) == "Cancelled",
             "it ended as {}",
-            told(&run)
+            describe(&run)
         );
         let results = scene.results(&run).await?;
         ensure!(
@@ -33,7 +33,7 @@ fn a_run_that_is_cancelled_keeps_what_was_measured() {
             "the results are {:?}",
             results.state
         );
-        ensure!(!results.trials.is_empty(), "what was measured is lost");
+        ensure!(!results.trials.is_empty(), "measurements are lost");
         ensure!(
             results.trials.iter().all(|record| record.failure.is_none()),
             "the trial that was cancelled counts as failed"
@@ -56,7 +56,7 @@ fn a_run_can_be_cancelled_before_it_begins() {
         ensure!(
             phase(&run) == Some(Phase::Cancelled),
             "it ended as {}",
-            told(&run)
+            describe(&run)
         );
         no_pods(scene, "early").await
     });
@@ -73,7 +73,7 @@ fn a_suspended_run_waits_and_then_runs() {
                 reason(run, PROVISIONED) == "Suspended"
             })
             .await?;
-        ensure!(phase(&held) == Some(Phase::Pending), "it is {}", told(&held));
+        ensure!(phase(&held) == Some(Phase::Pending), "it is {}", describe(&held));
         sleep(seconds(2)).await;
         no_pods(scene, "suspended").await?;
         scene.change("suspended", json!({"suspend": false})).await?;
@@ -105,7 +105,11 @@ fn a_run_goes_when_its_time_after_failure_is_over() {
                cleanup: {ttlSecondsAfterSuccess: 0, ttlSecondsAfterFailure: 4}\n";
         scene.create("ttl", &nowhere).await?;
         let run = scene.ended("ttl", seconds(60)).await?;
-        ensure!(phase(&run) == Some(Phase::Failed), "it ended as {}", told(&run));
+        ensure!(
+            phase(&run) == Some(Phase::Failed),
+            "it ended as {}",
+            describe(&run)
+        );
         is_gone(scene, "ttl").await
     });
 }
@@ -116,7 +120,8 @@ fn a_run_is_not_changed_after_it_was_created() {
         scene.create("fixed", &format!("{TINY}suspend: true\n")).await?;
         let refused = scene.change("fixed", json!({"iterations": 3})).await;
         let refused = refused.err().context("the change was accepted")?.to_string();
-        let sentence = "cannot change except suspend, cancel and cleanup: create a new PerfRun";
+        let sentence =
+            "only suspend, cancel and cleanup can change: create a new PerfRun for everything else";
         ensure!(refused.contains(sentence), "{refused}");
         scene
             .change("fixed", json!({"cleanup": {"ttlSecondsAfterSuccess": 1000}}))
@@ -129,7 +134,7 @@ fn a_run_is_not_changed_after_it_was_created() {
 fn a_name_of_63_characters_fits_everywhere() {
     shared(async |scene| {
         let name = "a".repeat(63);
-        // The longest name of a node: with the longest name of a variant.
+        // The longest name of a node includes the longest name of a variant.
         let spec = TINY.replace("clients: [libp2p]", &format!("clients: [{}]", "v".repeat(40)))
             + &format!("stacks: [{{name: {}, stack: libp2p}}]\n", "v".repeat(40));
         scene.create(&name, &spec).await?;
@@ -155,9 +160,9 @@ fn exclusive_runs_wait_for_one_another_and_say_so() {
         ensure!(
             message(&held, PROVISIONED).contains(&expected),
             "it is {}",
-            told(&held)
+            describe(&held)
         );
-        ensure!(phase(&held) == Some(Phase::Pending), "it is {}", told(&held));
+        ensure!(phase(&held) == Some(Phase::Pending), "it is {}", describe(&held));
         let first = scene.succeeded("first", seconds(60)).await?;
         let second = scene.succeeded("second", seconds(60)).await?;
         let ended = condition(&first, COMPLETE).map(|condition| &condition.last_transition_time);

@@ -1,4 +1,4 @@
-//! Runs whose links are impaired: what their pods get, what is measured, and what becomes of them when something breaks.
+//! Runs with impaired links: the rights of their pods, the measured links, and recovery from failures.
 
 use std::{fs, time::Duration};
 
@@ -10,23 +10,28 @@ use perfrun_api::{
         NODE_LABEL, ROLE_LABEL,
         condition::{COMPLETE, LINKS_VERIFIED},
     },
+    results::Results,
+    spec::PerfRun,
+};
+use perfrun_contract::{
     node::Reason,
-    results::{Metric, Results, TrialRecord},
-    spec::{PerfRun, Phase},
+    record::{Metric, TrialRecord},
+    run::Phase,
 };
 use perfrun_e2e::{
     Scene, e2e,
     lab::Lab,
     operators::kill_link_agent,
     results::{check_every_trial_once, failures},
-    run::{condition, is, message, phase, reason, told},
-    seconds, shared, skip, until,
+    run::{condition, describe, is, message, phase, reason},
+    seconds, shared, until,
 };
+use perfrun_test_kit::{Need, skip};
 use serde_json::json;
 use tokio::time::sleep;
 
-/// Four trials, two of them over links of 100 ms each way: long enough that the hundredth part of it, which links may be
-/// off, is more than what a busy machine adds.
+/// Four trials, two of them over links of 100 ms each way. The tolerance of links, 1 % of that, is more than
+/// what a busy machine adds.
 const TWO_NETWORKS: &str = "
 workload: {ping: {count: 3}}
 matrix: {clients: [libp2p], servers: [libp2p], networks: [none, far], rawBaseline: false}
@@ -49,10 +54,11 @@ timeouts: {provision: 1m}
 template: {link: {realTime: true}}
 ";
 
-/// What a lab lifts so that pods get real-time priority.
+/// The limit that a lab removes so that pods get real-time priority.
 const REAL_TIME_LIMIT: &str = "/proc/sys/kernel/sched_rt_runtime_us";
 
-/// Time for a run to say what is wrong, when that is known at once: far less than timeouts.provision.
+/// Time until the status of a run names a failure that is known immediately: far less than
+/// timeouts.provision.
 const AT_ONCE: Duration = seconds(30);
 
 #[test]
@@ -71,7 +77,7 @@ fn trials_are_run_over_links_that_were_set_and_measured() {
                 && message(&run, LINKS_VERIFIED).starts_with("2 of 2 networks")
                 && message(&run, LINKS_VERIFIED).contains("; impaired by: "),
             "it ended as {}",
-            told(&run)
+            describe(&run)
         );
         let results = scene.results(&run).await?;
         check_every_trial_once(&run, &results)?;
@@ -98,7 +104,7 @@ fn trials_are_run_over_links_that_were_set_and_measured() {
         let events = scene
             .kubectl(&["get", "events", "--output=jsonpath={.items[*].reason}"])
             .await?;
-        ensure!(events.contains("AsConfigured"), "no event says so: {events}");
+        ensure!(events.contains("AsConfigured"), "no event reports it: {events}");
         Ok(())
     });
 }
@@ -109,6 +115,7 @@ fn a_link_agent_that_is_killed_takes_its_link_over_and_the_trial_is_repeated() {
         let pod = in_a_trial(scene, "killed").await?;
         if !kill_link_agent(&pod).await? {
             skip(
+                Need::Lab,
                 "all of it",
                 "needs to be root on the computer that the pod runs on, to kill its process",
             );
@@ -120,7 +127,7 @@ fn a_link_agent_that_is_killed_takes_its_link_over_and_the_trial_is_repeated() {
             Ok(restarts(&pod).filter(|count| *count == 1).map(|_| pod))
         })
         .await?;
-        ensure!(again.uid() == pod.uid(), "the pod is another one");
+        ensure!(again.uid() == pod.uid(), "the pod was replaced");
         let run = scene.succeeded("killed", seconds(90)).await?;
         let results = scene.results(&run).await?;
         let repeated = repeated(&run, &results)?;
@@ -199,7 +206,7 @@ fn a_kernel_that_cannot_impair_is_named_at_once() {
         let run = scene.ended("by-kernel", AT_ONCE).await?;
         if phase(&run) == Some(Phase::Succeeded) {
             check_links(&scene.results(&run).await?)?;
-            skip("all of it", "needs a kernel without sch_netem");
+            skip(Need::NoNetem, "all of it", "needs a kernel without sch_netem");
             return Ok(());
         }
         is_unsupported(scene, "by-kernel", &["network far on ", "modprobe sch_netem"]).await
@@ -215,9 +222,9 @@ fn an_operator_that_takes_over_knows_which_links_were_measured() {
         operators.delete_leader().await?;
         operators.await_another_than(&before).await?;
         let run = scene.measuring("orphan", 2, seconds(60)).await?;
-        ensure!(is(&run, LINKS_VERIFIED, "True"), "it is {}", told(&run));
+        ensure!(is(&run, LINKS_VERIFIED, "True"), "it is {}", describe(&run));
         let run = scene.succeeded("orphan", seconds(60)).await?;
-        ensure!(is(&run, LINKS_VERIFIED, "True"), "it ended as {}", told(&run));
+        ensure!(is(&run, LINKS_VERIFIED, "True"), "it ended as {}", describe(&run));
         let results = scene.results(&run).await?;
         check_every_trial_once(&run, &results)?;
         ensure!(
@@ -225,7 +232,7 @@ fn an_operator_that_takes_over_knows_which_links_were_measured() {
             "a trial was lost: {:?}",
             failures(&results)
         );
-        // Whoever takes over does not touch links below a trial that goes on, and measures them before the next.
+        // The next leader does not touch links during a trial, and measures them before the next one.
         let last = results.trials.last().and_then(|record| record.links.as_ref());
         ensure!(
             last.is_some_and(|check| check.is_effective()),
@@ -244,7 +251,7 @@ fn a_run_that_is_cancelled_on_impaired_links_leaves_no_pod() {
         ensure!(
             phase(&run) == Some(Phase::Cancelled) && is(&run, LINKS_VERIFIED, "True"),
             "it ended as {}",
-            told(&run)
+            describe(&run)
         );
         let results = scene.results(&run).await?;
         ensure!(
@@ -256,11 +263,11 @@ fn a_run_that_is_cancelled_on_impaired_links_leaves_no_pod() {
     });
 }
 
-/// A client that is in the middle of the second trial.
+/// A client in the middle of the second trial.
 async fn in_a_trial(scene: &Scene, run: &str) -> Result<Pod> {
     scene.create(run, LONG).await?;
     scene.measuring(run, 1, seconds(90)).await?;
-    // The next one lasts for three seconds.
+    // A trial takes three seconds.
     sleep(Duration::from_millis(500)).await;
     scene.pod(run, ROLE_LABEL, "client").await
 }
@@ -269,7 +276,7 @@ async fn has_an_agent_with_few_rights(scene: &Scene, pod: &Pod) -> Result<()> {
     let name = pod.name_any();
     let spec = pod.spec.as_ref().context("a pod has a spec")?;
     let [agent] = spec.init_containers.as_deref().unwrap_or_default() else {
-        bail!("{name} has not one sidecar")
+        bail!("{name} does not have exactly one sidecar")
     };
     let rights = |context: Option<&k8s_openapi::api::core::v1::SecurityContext>| {
         json!(context.and_then(|context| context.capabilities.as_ref()))
@@ -293,7 +300,7 @@ async fn has_an_agent_with_few_rights(scene: &Scene, pod: &Pod) -> Result<()> {
     Ok(())
 }
 
-/// Checks that every trial that counts was run over links that were measured, and that somebody impaired those of `far`.
+/// Checks that every trial that counts ran over measured links, and that the links of `far` were impaired.
 fn check_links(results: &Results) -> Result<()> {
     let mut current = None;
     for record in &results.trials {
@@ -307,7 +314,7 @@ fn check_links(results: &Results) -> Result<()> {
             );
             current = check.is_effective().then_some(network);
             for leg in &check.legs {
-                let median = leg.measured.round_trip.context("nothing came back")?.p50_ns;
+                let median = leg.measured.round_trip.context("no echo came back")?.p50_ns;
                 let expected = if network == "far" {
                     200_000_000..210_000_000
                 } else {
@@ -345,7 +352,7 @@ fn check_links(results: &Results) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the link agents had the real-time priority that they asked for.
+/// Checks that the link agents had the requested real-time priority.
 fn check_priority(results: &Results) -> Result<()> {
     let nodes = results.trials.iter().flat_map(|record| record.nodes.values());
     let workers: Vec<_> = nodes
@@ -358,6 +365,7 @@ fn check_priority(results: &Results) -> Result<()> {
     if let Some(worker) = without {
         if Lab::find().is_err() || fs::File::options().write(true).open(REAL_TIME_LIMIT).is_err() {
             skip(
+                Need::RealTime,
                 "real-time priority",
                 "needs a cluster whose kernel gives it to pods, as a lab does where /proc/sys can be written",
             );
@@ -368,14 +376,14 @@ fn check_priority(results: &Results) -> Result<()> {
     Ok(())
 }
 
-/// The second attempt at the one trial that a node was lost in.
+/// The second attempt of the trial in which a node was lost.
 fn repeated<'a>(run: &PerfRun, results: &'a Results) -> Result<&'a TrialRecord> {
     check_every_trial_once(run, results)?;
     check_links(results)?;
-    ensure!(is(run, LINKS_VERIFIED, "True"), "it ended as {}", told(run));
+    ensure!(is(run, LINKS_VERIFIED, "True"), "it ended as {}", describe(run));
     let failed = failures(results);
     let [record] = failed[..] else {
-        bail!("not one trial failed: {failed:?}")
+        bail!("exactly one trial should have failed: {failed:?}")
     };
     let failure = record.failure.as_ref().context("it failed")?;
     ensure!(
@@ -395,11 +403,14 @@ async fn is_unsupported(scene: &Scene, name: &str, words: &[&str]) -> Result<()>
             && condition(&run, LINKS_VERIFIED)
                 .is_some_and(|links| links.status == "False" && links.reason == "ImpairmentUnsupported"),
         "it ended as {}",
-        told(&run)
+        describe(&run)
     );
-    let said = message(&run, LINKS_VERIFIED);
+    let message = message(&run, LINKS_VERIFIED);
     for expected in words {
-        ensure!(said.contains(expected), "it does not say {expected}: {said}");
+        ensure!(
+            message.contains(expected),
+            "the message lacks {expected}: {message}"
+        );
     }
     no_pods(scene, name).await
 }

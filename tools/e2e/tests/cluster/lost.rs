@@ -1,4 +1,4 @@
-//! Pods and Kubernetes nodes are lost in the middle of a trial.
+//! Pods and Kubernetes nodes that are lost in the middle of a trial.
 
 use std::time::Duration;
 
@@ -10,51 +10,52 @@ use k8s_openapi::api::{
 use kube::{Api, ResourceExt, api::DeleteParams};
 use perfrun_api::{
     cluster::{ROLE_LABEL, condition::COMPLETE},
-    node::Reason,
     results::Results,
-    spec::Phase,
 };
+use perfrun_contract::{node::Reason, run::Phase};
 use perfrun_e2e::{
     Scene, e2e,
     lab::Lab,
     operators::kill,
     results::{check_every_trial_once, failures},
-    run::{LONG, phase, reason, told},
-    seconds, shared, skip, until,
+    run::{LONG, describe, phase, reason},
+    seconds, shared, until,
 };
+use perfrun_test_kit::{Need, skip};
 use serde_json::json;
 use tokio::time::sleep;
 
 #[test]
-fn a_client_pod_that_is_deleted_is_replaced_and_its_trial_tried_again() {
+fn a_client_pod_that_is_deleted_is_replaced_and_its_trial_retried() {
     shared(async |scene| {
         let pod = in_a_trial(scene, "client-deleted", "client").await?;
         delete(scene, &pod).await?;
-        ends_with_one_trial_tried_again(scene, "client-deleted", &pod).await
+        ends_with_one_trial_retried(scene, "client-deleted", &pod).await
     });
 }
 
 #[test]
-fn a_server_pod_that_is_deleted_is_replaced_and_its_trial_tried_again() {
+fn a_server_pod_that_is_deleted_is_replaced_and_its_trial_retried() {
     shared(async |scene| {
         let pod = in_a_trial(scene, "server-deleted", "server").await?;
         delete(scene, &pod).await?;
-        ends_with_one_trial_tried_again(scene, "server-deleted", &pod).await
+        ends_with_one_trial_retried(scene, "server-deleted", &pod).await
     });
 }
 
 #[test]
-fn a_server_whose_process_is_killed_is_replaced_and_its_trial_tried_again() {
+fn a_server_whose_process_is_killed_is_replaced_and_its_trial_retried() {
     shared(async |scene| {
         let pod = in_a_trial(scene, "server-killed", "server").await?;
         if !kill(&pod, "perfrun-node").await? {
             skip(
+                Need::Lab,
                 "all of it",
-                "needs to be root on the computer that the pod runs on, to kill its process",
+                "needs root on the pod's computer, to kill its process",
             );
             return Ok(());
         }
-        ends_with_one_trial_tried_again(scene, "server-killed", &pod).await
+        ends_with_one_trial_retried(scene, "server-killed", &pod).await
     });
 }
 
@@ -70,7 +71,7 @@ fn a_kubernetes_node_that_dies_costs_one_trial() {
             "the node that died was not that of {leader}, and yet {still} leads"
         );
         let [record] = failures(&results)[..] else {
-            anyhow::bail!("not one trial failed: {:?}", failures(&results))
+            anyhow::bail!("exactly one trial should have failed: {:?}", failures(&results))
         };
         let failure = record.failure.as_ref().context("it failed")?;
         ensure!(
@@ -91,9 +92,10 @@ fn a_kubernetes_node_can_die_with_a_client_and_the_operator_on_it() {
     });
 }
 
-/// Kills the Kubernetes node of a client, which is or is not that of the leader. The client prefers its place with these
-/// weights: if it does so more than the operator wishes to avoid a dead node (100), its next pod goes there, too, and is
-/// replaced when the cluster has noticed, more than 40 s later. `provision` is what may be spent on that.
+/// Kills the Kubernetes node of a client, which either is or is not that of the leader. The client prefers
+/// this node with these weights. If they exceed the weight with which the operator avoids a dead node (100),
+/// the next pod is placed on it, too, and replaced when the cluster has noticed, more than 40 s later.
+/// `provision` is the timeout for that.
 async fn survives_the_client_s_host(
     scene: &Scene,
     lab: &Lab,
@@ -108,14 +110,14 @@ async fn survives_the_client_s_host(
     };
     let prefer = |weight: &u8| json!({ "weight": weight, "preference": on_leader_s(operator) });
     let prefers: Vec<_> = weights.iter().map(prefer).collect();
-    // The server must not take the client's place first.
+    // The server must not occupy the client's node first.
     let template = json!({
         "client": { "affinity": { "nodeAffinity": { "preferredDuringSchedulingIgnoredDuringExecution": prefers } } },
         "server": { "affinity": { "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": {
             "nodeSelectorTerms": [on_leader_s("NotIn")],
         } } } },
     });
-    // Trials so long that killing a Kubernetes node, which takes seconds, hits one and not the moment between two.
+    // Trials are long, because killing a Kubernetes node takes seconds and has to hit a trial.
     let spec = format!(
         "workload: {{bandwidth: {{duration: 8s, directions: [upload]}}}}\n\
          matrix: {{clients: [libp2p], servers: [litep2p], rawBaseline: false}}\n\
@@ -148,7 +150,7 @@ async fn survives_the_client_s_host(
 fn a_run_with_nowhere_else_to_go_fails_in_time() {
     e2e(async |scene| {
         let Some(lab) = lab() else { return Ok(()) };
-        // A node that the operator is not on: this is about the run.
+        // A Kubernetes node without the operator, which would be lost, too.
         let leader = scene.operators().leader().await?;
         let away = leader.spec.and_then(|spec| spec.node_name);
         let nodes: Api<Node> = Api::all(scene.client());
@@ -170,7 +172,7 @@ fn a_run_with_nowhere_else_to_go_fails_in_time() {
                 ensure!(
                     phase(&run) == Some(Phase::Failed) && reason(&run, COMPLETE) == "NodeLost",
                     "it ended as {}",
-                    told(&run)
+                    describe(&run)
                 );
                 let results = scene.results(&run).await?;
                 let measured = results
@@ -188,14 +190,16 @@ fn a_run_with_nowhere_else_to_go_fails_in_time() {
 }
 
 fn lab() -> Option<Lab> {
-    Lab::find().map_err(|reason| skip("all of it", &reason)).ok()
+    Lab::find()
+        .map_err(|reason| skip(Need::Lab, "all of it", &reason))
+        .ok()
 }
 
-/// A pod that is in the middle of a trial.
+/// A pod in the middle of a trial.
 async fn in_a_trial(scene: &Scene, run: &str, role: &str) -> Result<Pod> {
     scene.create(run, LONG).await?;
     scene.measuring(run, 1, seconds(60)).await?;
-    // The next one lasts for three seconds.
+    // A trial takes three seconds.
     sleep(Duration::from_millis(500)).await;
     scene.pod(run, ROLE_LABEL, role).await
 }
@@ -209,13 +213,13 @@ async fn delete(scene: &Scene, pod: &Pod) -> Result<()> {
     Ok(())
 }
 
-async fn ends_with_one_trial_tried_again(scene: &Scene, name: &str, lost: &Pod) -> Result<()> {
+async fn ends_with_one_trial_retried(scene: &Scene, name: &str, lost: &Pod) -> Result<()> {
     let run = scene.succeeded(name, seconds(120)).await?;
     let results = scene.results(&run).await?;
     check_every_trial_once(&run, &results)?;
     let failed = failures(&results);
     let [record] = failed[..] else {
-        anyhow::bail!("not one trial failed: {failed:?}")
+        anyhow::bail!("exactly one trial should have failed: {failed:?}")
     };
     let failure = record.failure.as_ref().context("it failed")?;
     ensure!(
@@ -234,7 +238,7 @@ fn host(pod: &Pod) -> Result<String> {
     host.context("the pod is on a node")
 }
 
-/// Waits until a Kubernetes node is heard of. That it is ready may have been said before it died.
+/// Waits until a Kubernetes node reports again. Its condition Ready may be from before it died.
 async fn host_is_back(scene: &Scene, host: &str) -> Result<()> {
     let leases: Api<Lease> = Api::namespaced(scene.client(), "kube-node-lease");
     let renewed = async || {

@@ -1,4 +1,4 @@
-//! The operator on a real cluster: from `kubectl apply` to results, and through whatever may go wrong on the way.
+//! The operator on a real cluster, from `kubectl apply` to results, including failures on the way.
 
 mod chart;
 mod crashes;
@@ -13,3 +13,4 @@ mod lost;
 mod plugin;
 mod refused;
 mod relay;
+mod verdict;

@@ -1,4 +1,4 @@
-//! `kubectl perfrun`: from a document to results, for whoever is at a terminal.
+//! `kubectl perfrun`: from a document to results at a terminal.
 
 use std::{
     env, fs,
@@ -7,13 +7,15 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use perfrun_api::{results::Results, spec::Phase};
+use perfrun_api::results::Results;
+use perfrun_contract::run::Phase;
 use perfrun_e2e::{
     Scene,
     results::check_every_trial_once,
     run::{LONG, TINY, in_yaml, phase},
-    seconds, shared, skip,
+    seconds, shared,
 };
+use perfrun_test_kit::{Need, skip};
 
 #[test]
 fn kubectl_perfrun_runs_a_document_and_brings_its_results_home() {
@@ -36,7 +38,7 @@ fn kubectl_perfrun_runs_a_document_and_brings_its_results_home() {
         let got = succeeded(plugin.run(&["get", "results", "tiny", "-o", "json"]).await?)?;
         ensure!(
             serde_json::from_str::<Results>(&got)? == kept,
-            "get results gives others: {got}"
+            "get results differs: {got}"
         );
         let list = succeeded(plugin.run(&["list"]).await?)?;
         let row = list.lines().find(|line| line.contains("tiny"));
@@ -67,25 +69,25 @@ fn kubectl_perfrun_shows_logs_cancels_and_says_so() {
             .run(&["watch", "long", "--results", &plugin.results()])
             .await?;
         ensure!(
-            watched.status.code() == Some(1) && said(&watched).to_lowercase().contains("cancelled"),
+            watched.status.code() == Some(1) && printed(&watched).to_lowercase().contains("cancelled"),
             "{}: {}",
             watched.status,
-            said(&watched)
+            printed(&watched)
         );
         let table = succeeded(plugin.run(&["get", "results", "long"]).await?)?;
-        ensure!(table.contains("litep2p"), "what was measured is kept: {table}");
+        ensure!(table.contains("litep2p"), "measurements should be kept: {table}");
 
         let missing = plugin.run(&["get", "results", "other"]).await?;
         ensure!(
-            missing.status.code() == Some(1) && said(&missing).contains("long"),
-            "which runs there are is missing: {}",
-            said(&missing)
+            missing.status.code() == Some(1) && printed(&missing).contains("long"),
+            "the list of runs is missing: {}",
+            printed(&missing)
         );
         Ok(())
     });
 }
 
-/// perfrun where kubectl finds it.
+/// perfrun on kubectl's path for plugins.
 struct Plugin<'a> {
     scene: &'a Scene,
     folder: tempfile::TempDir,
@@ -95,7 +97,11 @@ struct Plugin<'a> {
 impl<'a> Plugin<'a> {
     fn install(scene: &'a Scene) -> Result<Option<Self>> {
         let Some(perfrun) = env::var_os("PERFRUN_E2E_PERFRUN") else {
-            skip("all of it", "needs perfrun: PERFRUN_E2E_PERFRUN is not set");
+            skip(
+                Need::Cluster,
+                "all of it",
+                "needs perfrun: PERFRUN_E2E_PERFRUN is not set",
+            );
             return Ok(None);
         };
         let folder = tempfile::tempdir()?;
@@ -126,14 +132,14 @@ fn text(path: &Path) -> Result<&str> {
     path.to_str().context("the path is text")
 }
 
-/// All that it printed.
-fn said(output: &Output) -> String {
+/// All output of a program.
+fn printed(output: &Output) -> String {
     [&output.stdout, &output.stderr]
         .map(|bytes| String::from_utf8_lossy(bytes))
         .concat()
 }
 
 fn succeeded(output: Output) -> Result<String> {
-    ensure!(output.status.success(), "{}: {}", output.status, said(&output));
+    ensure!(output.status.success(), "{}: {}", output.status, printed(&output));
     Ok(String::from_utf8(output.stdout)?)
 }

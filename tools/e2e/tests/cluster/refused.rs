@@ -1,11 +1,11 @@
-//! What `perfrun validate` refuses, the API server refuses.
+//! The API server refuses the documents that `perfrun validate` refuses.
 
 use anyhow::{Context, Result, bail, ensure};
 use perfrun_e2e::{Scene, admission};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// What `perfrun validate` says to documents, from its own tests.
+/// Documents with the messages of `perfrun validate`, from its own tests.
 const CASES: &str = include_str!("../../../../crates/api/tests/api/refused.yaml");
 
 #[derive(Deserialize)]
@@ -16,12 +16,12 @@ struct Case {
 }
 
 #[test]
-fn what_validate_refuses_the_api_server_refuses_in_the_same_words() {
+fn the_api_server_refuses_the_same_documents_as_validate_with_the_same_messages() {
     admission(async |scene| {
         let cases: Vec<Case> = serde_saphyr::from_str(CASES)?;
         let (mut same, mut wrong) = (0, vec![]);
         for case in &cases {
-            // Whole documents are about YAML, kind and metadata: kubectl's business.
+            // Cases with a whole document are about YAML, kind and metadata, which kubectl checks.
             let Some(spec) = &case.spec else { continue };
             let said = match dry_run(scene, spec).await {
                 Ok(None) => {
@@ -41,8 +41,11 @@ fn what_validate_refuses_the_api_server_refuses_in_the_same_words() {
             }
         }
         ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
-        ensure!(same >= 50, "only {same} documents are refused in the same words");
-        eprintln!("{same} documents are refused in the same words");
+        ensure!(
+            same >= 50,
+            "only {same} documents are refused with the same messages"
+        );
+        eprintln!("{same} documents are refused with the same messages");
         Ok(())
     });
 }
@@ -63,7 +66,7 @@ fn kubectl_refuses_a_misspelt_field() {
     });
 }
 
-/// What the API server says to a document that is right but for its spec; `None`, if it would take it.
+/// The message of the API server for a document with this spec; `None` if it accepts the document.
 async fn dry_run(scene: &Scene, spec: &str) -> Result<Option<String>> {
     let spec: String = spec.lines().map(|line| format!("  {line}\n")).collect();
     let text =
@@ -83,16 +86,16 @@ async fn dry_run(scene: &Scene, spec: &str) -> Result<Option<String>> {
     }
 }
 
-/// What was said of each fault, without its path.
+/// The message of each problem, without its path.
 fn sentences(refused: &str) -> impl Iterator<Item = &str> {
     let faults = refused.lines().filter_map(|line| line.strip_prefix("  - "));
     faults.map(|fault| fault.split_once(": ").map_or(fault, |(_, sentence)| sentence))
 }
 
-/// Whether a fault is one of structure, for which Kubernetes has words of its own.
+/// Whether a problem concerns the structure, for which Kubernetes has its own messages.
 fn is_structural(refused: &str) -> bool {
     [
-        "there is no such field",
+        "unknown field",
         "is missing",
         "is out of range",
         ", not ",

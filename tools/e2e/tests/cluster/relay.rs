@@ -1,19 +1,17 @@
 //! Runs in which peers meet through a relay.
 
 use anyhow::{Context, Result, ensure};
-use perfrun_api::{
-    cluster::condition::LINKS_VERIFIED,
-    results::{Metric, Results},
-};
+use perfrun_api::{cluster::condition::LINKS_VERIFIED, results::Results};
+use perfrun_contract::record::Metric;
 use perfrun_e2e::{
     e2e,
     results::check_every_trial_once,
-    run::{is, told},
+    run::{describe, is},
     seconds,
 };
 
-/// A relay with a round trip of 200 ms to sinks and of 100 ms to the source, which are 200 ms from each other. The hundredth part
-/// of it, which links may be off, is more than what a busy machine adds.
+/// A relay with a round trip of 200 ms to sinks and of 100 ms to the source, which are 200 ms apart. The
+/// tolerance of links, 1 % of that, is more than what a busy machine adds.
 const FAR: &str = "
 workload: {relay: {sizes: [100k], pings: 2}}
 matrix: {clients: [libp2p], servers: [libp2p], networks: [far], rawBaseline: false}
@@ -33,7 +31,7 @@ fn a_relay_far_away_costs_its_links() {
     e2e(async |scene| {
         scene.create("relayed", FAR).await?;
         let run = scene.succeeded("relayed", seconds(120)).await?;
-        ensure!(is(&run, LINKS_VERIFIED, "True"), "it ended as {}", told(&run));
+        ensure!(is(&run, LINKS_VERIFIED, "True"), "it ended as {}", describe(&run));
         let results = scene.results(&run).await?;
         check_every_trial_once(&run, &results)?;
         for (cell, metric, least, most) in [
@@ -48,7 +46,7 @@ fn a_relay_far_away_costs_its_links() {
     });
 }
 
-/// More sinks than pods, and two pods of them.
+/// More sinks than pods: two client pods.
 const STRESS: &str = "
 workload:
   relayStress: {sinks: [20], sinksPerSource: 10, sinkInterval: 50ms, plateau: 3s, transferBytes: 100k}
@@ -67,7 +65,8 @@ fn many_peers_of_few_pods_fetch_through_one_relay() {
         check_every_trial_once(&run, &results)?;
         ensure!(results.plan.nodes.len() == 5, "{:?}", results.plan.nodes);
         let circuits = median(&results, "sinks-20", Metric::Circuits)?;
-        // A sink between two transfers has none, so that at no moment all 20 need to be there. A peer for each pod would be two.
+        // Between two transfers a sink has no circuit, so that there may never be 20 of them. With one peer
+        // per pod, there would be two.
         ensure!(circuits > 10.0, "there were {circuits} circuits");
         let goodput = median(&results, "sinks-20", Metric::DownloadGoodput)?;
         ensure!(goodput > 0.0, "nothing was carried");

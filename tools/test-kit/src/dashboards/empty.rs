@@ -1,16 +1,16 @@
-//! Panels that are empty for some runs, each with the reason. All others must show something of every run.
+//! Panels that are empty for some runs, each with the reason. All others must show data of every run.
 
 use std::collections::BTreeSet;
 
 use super::Answer;
 
-/// Queries of panels of one dashboard that have data only of some runs.
+/// Queries of panels of one dashboard that have data of some runs only.
 struct Only {
     dashboard: &'static str,
     titles: &'static [&'static str],
-    /// All of them, if there are none.
+    /// Letters of the queries; empty for all of them.
     letters: &'static [&'static str],
-    /// The workloads of runs that they must have data of; none, if chance or the metric decides.
+    /// Workloads of which these queries must have data; empty if it depends on chance or on the metric.
     workloads: &'static [&'static str],
     why: &'static str,
 }
@@ -56,7 +56,7 @@ const ONLY: &[Only] = &[
         titles: &[
             "Delay: configured and measured",
             "Loss: configured and measured",
-            "Packets by what became of them",
+            "Packets by fate",
             "Lateness of packets",
         ],
         letters: &[],
@@ -115,14 +115,14 @@ const ONLY: &[Only] = &[
     },
     Only {
         dashboard: OVERVIEW,
-        titles: &["What limits the trust in results"],
+        titles: &["Flags that limit trust in results"],
         letters: &[],
         workloads: &[],
         why: "nothing may limit it",
     },
 ];
 
-/// Why a query may have no data of a run with this workload, if it may.
+/// Why a query may have no data of a run with this workload; `None` if it must have some.
 pub fn reason(answer: &Answer, workload: &str) -> Option<&'static str> {
     let only = ONLY.iter().find(|only| {
         only.dashboard == answer.dashboard
@@ -132,7 +132,7 @@ pub fn reason(answer: &Answer, workload: &str) -> Option<&'static str> {
     (!only.workloads.contains(&workload)).then_some(only.why)
 }
 
-/// Reasons that no query had of runs with all workloads, although chance has no part in them.
+/// Reasons that applied to no query of runs with all workloads, without those that depend on chance.
 pub fn unused(used: &BTreeSet<&str>) -> Vec<&'static str> {
     let certain = ONLY.iter().filter(|only| !only.workloads.is_empty());
     certain

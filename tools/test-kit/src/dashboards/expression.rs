@@ -1,13 +1,15 @@
-//! What is in an expression, as far as it takes no parser of PromQL: Prometheus itself says whether it is right.
+//! The metrics, labels and variables in an expression, without a parser of PromQL: Prometheus itself checks
+//! the syntax.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Values of variables, those that Grafana gives to every dashboard included.
+/// Values of variables, including those that Grafana defines for every dashboard.
 #[derive(Clone, Debug, Default)]
 pub struct Variables(BTreeMap<String, String>);
 
 impl Variables {
-    /// What Grafana would put in for a panel whose points are `step` apart, over data scraped every `interval`, in seconds.
+    /// Grafana's variables for a panel with points `step` apart, over data scraped every `interval`, all in
+    /// seconds.
     pub fn of_time(range: f64, step: f64, interval: f64) -> Self {
         let mut variables = Self::default();
         let seconds = |seconds: f64| format!("{}s", seconds.ceil());
@@ -17,12 +19,11 @@ impl Variables {
         variables
     }
 
-    /// Sets one.
     pub fn set(&mut self, name: &str, value: &str) {
         self.0.insert(name.to_owned(), value.to_owned());
     }
 
-    /// The expression with values in place of variables; of unknown ones, their names.
+    /// The expression with values in place of variables, or a message that names an unknown variable.
     pub fn substitute(&self, expression: &str) -> Result<String, String> {
         let mut text = String::new();
         let mut rest = expression;
@@ -30,7 +31,7 @@ impl Variables {
             let length = after.find(|c: char| !is_word(c)).unwrap_or(after.len());
             let (name, after) = after.split_at(length);
             let value = self.0.get(name);
-            let value = value.ok_or_else(|| format!("nothing is called ${name} in {expression}"))?;
+            let value = value.ok_or_else(|| format!("unknown variable ${name} in {expression}"))?;
             text += before;
             text += value;
             rest = after;
@@ -43,7 +44,7 @@ fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// Names of our metrics in a text.
+/// Names of perfrun's metrics in a text.
 pub fn metrics_of(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !is_word(c));
     words

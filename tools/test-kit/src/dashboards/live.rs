@@ -1,44 +1,44 @@
-//! Every query of a dashboard, asked as Grafana would ask it.
+//! Every query of a dashboard, sent as Grafana would send it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use perfrun_api::{metrics::run, node::Measured, plan::Cell, results::Results};
+use perfrun_api::results::Results;
+use perfrun_contract::{metrics::run, node::Measured, plan::Cell};
 
 use super::{Dashboard, Panel, Prometheus, Series, Target, Variable, Variables, empty, labels_of_legend};
 
-/// Points of a panel.
+/// Number of points of a panel.
 const POINTS: f64 = 60.0;
 
-/// What is chosen on a dashboard.
+/// The choices on a dashboard.
 #[derive(Clone, Debug)]
 pub struct Scope<'a> {
-    /// The run.
     pub run: &'a str,
-    /// What it measures.
+    /// Workload of the run.
     pub workload: &'a str,
-    /// Its namespace.
+    /// Namespace of the run.
     pub namespace: &'a str,
-    /// The time shown, in seconds of Unix time.
+    /// Start of the time range, in seconds of Unix time.
     pub from: f64,
-    /// Its end.
+    /// End of the time range, in seconds of Unix time.
     pub to: f64,
     /// Seconds between two scrapes.
     pub interval: f64,
 }
 
-/// What came of a query.
+/// The answer to a query.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// The dashboard's address.
+    /// Identifier of the dashboard.
     pub dashboard: String,
-    /// The panel's title, or the annotation's name.
+    /// Title of the panel, or name of the annotation.
     pub panel: String,
-    /// The query's letter.
+    /// Letter of the query.
     pub letter: String,
-    /// Of a panel that is repeated, the value that it is there for.
+    /// The value for which a repeated panel is shown.
     pub of: Option<String>,
-    /// As it was asked.
+    /// The expression that was sent.
     pub expression: String,
     /// Whether the query is for the end of the time range only.
     pub instant: bool,
@@ -47,21 +47,21 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// What it is called, whatever it was repeated for.
+    /// The name in messages, the same for all repetitions.
     pub fn name(&self) -> String {
         format!("{}, {}, {}", self.dashboard, self.panel, self.letter)
     }
 }
 
-/// What can be chosen of a variable, and what is.
+/// The options of a variable, and the chosen ones.
 struct Choice {
     options: Vec<String>,
     value: String,
 }
 
-/// Asks all queries of a dashboard, those of its variables and annotations included; of panels that are repeated, for each
-/// value. Fails, if one is refused, if a variable has nothing to choose from, or if series lack labels that their names are
-/// made of.
+/// Sends all queries of a dashboard, including those of variables and annotations, and those of repeated
+/// panels for each value. Fails if a query is refused, if a variable has no options, or if series lack labels
+/// that their names use.
 async fn ask(prometheus: &Prometheus, dashboard: &Dashboard, scope: &Scope<'_>) -> Result<Vec<Answer>> {
     let range = scope.to - scope.from;
     let step = (range / POINTS).max(1.0).ceil();
@@ -81,7 +81,7 @@ async fn ask(prometheus: &Prometheus, dashboard: &Dashboard, scope: &Scope<'_>) 
         let values = match repeat {
             Some(name) => options
                 .get(name)
-                .with_context(|| format!("nothing is called ${name}"))?,
+                .with_context(|| format!("unknown variable ${name}"))?,
             None => &vec![String::new()],
         };
         for value in values {
@@ -131,7 +131,7 @@ async fn ask(prometheus: &Prometheus, dashboard: &Dashboard, scope: &Scope<'_>) 
     Ok(answers)
 }
 
-/// What a user would choose: the run and its namespace, and all or the first of everything else.
+/// The choices of a user: the run and its namespace, and "All" or the first option of all other variables.
 async fn choose(
     prometheus: &Prometheus,
     variable: &Variable,
@@ -156,7 +156,7 @@ async fn choose(
             asked.to_owned()
         }
         None => {
-            let first = options.first().context("there is nothing to choose from")?;
+            let first = options.first().context("the variable has no options")?;
             match &variable.all_value {
                 Some(all) if variable.include_all => all.clone(),
                 None if variable.include_all => format!("({})", options.join("|")),
@@ -167,7 +167,8 @@ async fn choose(
     Ok(Choice { options, value })
 }
 
-/// The values of `label_values(SELECTOR, LABEL)`, or of a label in what `query_result(EXPRESSION)` returns, in this order.
+/// The values of `label_values(SELECTOR, LABEL)`, or of a label in the result of `query_result(EXPRESSION)`,
+/// in order.
 async fn options(
     prometheus: &Prometheus,
     variable: &Variable,
@@ -198,14 +199,14 @@ async fn options(
         .await
 }
 
-/// Names of series, and columns of tables, are made of labels that at least one of them has.
+/// Checks that at least one series has the labels that names of series and columns of tables use.
 fn are_named(panel: &Panel, target: &Target, series: &[Series]) -> Result<()> {
     if series.is_empty() {
         return Ok(());
     }
     for label in labels_of_legend(&target.legend_format) {
         let has = series.iter().any(|series| series.labels.contains_key(label));
-        // Why it failed, while it goes on, and what did, when nothing does.
+        // A run in progress has no `reason`, and without failures there is no `category`.
         let may_lack = matches!(label, "reason" | "category");
         ensure!(
             has || may_lack,
@@ -216,9 +217,9 @@ fn are_named(panel: &Panel, target: &Target, series: &[Series]) -> Result<()> {
     Ok(())
 }
 
-/// Asks everything of these dashboards for each of several runs, which together measure all that there is. Fails with the
-/// queries that have no data for a run that should have them, and with those that have none for any; of panels in `without`,
-/// titles with reasons, none are expected here. Returns how many have data.
+/// Sends all queries of dashboards for several runs, which together measure everything. Fails with the
+/// queries that have no data of a run that should have some, and with those that have none of any run. Panels
+/// in `without`, titles with reasons, may be empty. Returns the number of queries with data.
 pub async fn all_have_data(
     prometheus: &Prometheus,
     dashboards: &[Dashboard],
@@ -271,8 +272,9 @@ async fn ask_all(
     Ok(answers)
 }
 
-/// Fails, unless dashboards of a run say `later` what they said at the end of the time shown, and that it is in this phase.
-/// `later`, in seconds of Unix time, may be in the future: what exported the run is gone then, as after every local run.
+/// Checks that dashboards of a run show the same data `later` as at the end of the time range, and the given
+/// phase. `later`, in seconds of Unix time, may be in the future: the exporter of the run is gone then, as
+/// after every local run.
 pub async fn stays_when_targets_are_gone(
     prometheus: &Prometheus,
     dashboards: &[Dashboard],
@@ -291,13 +293,14 @@ pub async fn stays_when_targets_are_gone(
     let after = ask_all(prometheus, dashboards, &scope).await?;
     ensure!(before.len() == after.len(), "panels that are repeated are others");
     let mut phases = 0;
-    // Graphs over time have their points, however long the time shown; of a longer one there are fewer.
+    // A graph has the same number of points for every time range, so that a longer range has fewer for the
+    // run.
     for (before, after) in before.iter().zip(&after).filter(|(_, after)| after.instant) {
         let name = after.name();
         let [was, is] = [said(before), said(after)];
         ensure!(
             was == is,
-            "{name} said {was:?}, and says {is:?}: {}",
+            "{name} showed {was:?}, and now shows {is:?}: {}",
             after.expression
         );
         let said: Vec<_> = after
@@ -310,12 +313,12 @@ pub async fn stays_when_targets_are_gone(
             phases += 1;
         }
     }
-    ensure!(phases > 0, "no panel says where the run stands");
+    ensure!(phases > 0, "no panel shows the phase of the run");
     Ok(())
 }
 
-/// What a query says, whatever the order. When a run was last seen is left out: an exporter that is still there at the end of
-/// the time shown is scraped again after it.
+/// The data of an answer, sorted. The time when a run was last seen is left out: an exporter that is still up
+/// at the end of the time range is scraped again later.
 fn said(answer: &Answer) -> Vec<String> {
     let is_moment = answer.expression.starts_with("topk ") && answer.expression.contains(run::SEEN.name);
     let lines = answer.series.iter().map(|series| match is_moment {
@@ -327,7 +330,7 @@ fn said(answer: &Answer) -> Vec<String> {
     lines
 }
 
-/// Fails, unless Prometheus has seen what results say: all payload, to one part in a hundred, and every median.
+/// Checks that Prometheus has the same data as the results: all payload, to within 1 %, and every median.
 pub async fn agrees_with(prometheus: &Prometheus, results: &Results, scope: &Scope<'_>) -> Result<()> {
     let of_run = format!("run_namespace=\"{}\", run=\"{}\"", scope.namespace, scope.run);
     let window = (scope.to - scope.from).ceil();

@@ -1,4 +1,4 @@
-//! What of a dashboard's JSON is looked at.
+//! The parts of a dashboard's JSON that tests read.
 
 use std::{
     fs,
@@ -9,60 +9,54 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// A dashboard.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Dashboard {
-    /// What links to it name.
+    /// The identifier that links to the dashboard use.
     pub uid: String,
-    /// For people.
     pub title: String,
-    /// For people.
     #[serde(default)]
     pub description: String,
-    /// Version of the format.
+    /// Version of Grafana's format.
     pub schema_version: u32,
-    /// What the links between dashboards go by.
+    /// Tags, by which dashboards link to each other.
     pub tags: Vec<String>,
-    /// What can be chosen.
+    /// Variables that users choose.
     pub templating: List<Variable>,
-    /// Marks on the time axis.
     pub annotations: List<Value>,
-    /// What is shown, rows included.
+    /// Panels, including rows.
     pub panels: Vec<Panel>,
-    /// Links to others.
+    /// Links to other dashboards.
     pub links: Vec<Value>,
-    /// The file.
     #[serde(skip)]
     pub file: PathBuf,
 }
 
-/// Grafana puts some lists into objects.
+/// An object around a list, as Grafana writes some of them.
 #[derive(Clone, Debug, Deserialize)]
 pub struct List<T> {
-    /// The list.
     pub list: Vec<T>,
 }
 
-/// Something that can be chosen at the top of a dashboard.
+/// A variable that users choose at the top of a dashboard.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Variable {
-    /// `$name` in expressions.
+    /// The name, `$name` in expressions.
     pub name: String,
     /// `datasource` or `query`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The query, of one that has one.
+    /// The query, if the variable has one.
     #[serde(default)]
     pub definition: String,
-    /// What of an answer of `query_result` is a choice.
+    /// The part of an answer of `query_result` that is an option.
     #[serde(default)]
     pub regex: String,
     /// Whether "All" can be chosen.
     #[serde(default)]
     pub include_all: bool,
-    /// What "All" is.
+    /// The value of "All".
     #[serde(default)]
     pub all_value: Option<String>,
 }
@@ -73,37 +67,32 @@ pub struct Variable {
 pub struct Panel {
     /// Unique in the dashboard.
     pub id: u32,
-    /// What kind of picture it is.
+    /// Kind of visualization.
     #[serde(rename = "type")]
     pub kind: String,
-    /// For people.
     #[serde(default)]
     pub title: String,
-    /// The variable for each of whose values it is there once.
+    /// The variable that repeats the panel for each of its values.
     #[serde(default)]
     pub repeat: Option<String>,
-    /// For people.
     #[serde(default)]
     pub description: String,
-    /// Where it is.
     pub grid_pos: Place,
-    /// Where its data come from.
+    /// Data source.
     #[serde(default)]
     pub datasource: Value,
-    /// Its queries.
     #[serde(default)]
     pub targets: Vec<Target>,
-    /// How values are written and drawn.
+    /// Options of fields: units, colours, limits.
     #[serde(default)]
     pub field_config: Value,
-    /// What is done to the data before they are drawn.
+    /// Transformations of the data.
     #[serde(default)]
     pub transformations: Vec<Value>,
 }
 
 /// A place on the grid, 24 wide.
 #[derive(Clone, Copy, Debug, Deserialize)]
-#[allow(missing_docs)]
 pub struct Place {
     pub x: u32,
     pub y: u32,
@@ -111,7 +100,6 @@ pub struct Place {
     pub h: u32,
 }
 
-/// A query.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Target {
@@ -119,10 +107,10 @@ pub struct Target {
     pub ref_id: String,
     /// PromQL, with variables.
     pub expr: String,
-    /// What series are called.
+    /// Template for the names of series.
     #[serde(default)]
     pub legend_format: String,
-    /// Whether only the end of the time range is asked for.
+    /// Whether the query is for the end of the time range only.
     #[serde(default)]
     pub instant: bool,
 }

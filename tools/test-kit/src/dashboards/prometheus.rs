@@ -1,4 +1,4 @@
-//! A real Prometheus: started for a test, and asked.
+//! A real Prometheus, started for a test, and queries to it.
 
 use std::{
     collections::BTreeMap,
@@ -19,15 +19,15 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// How long it may take to start.
+/// Timeout of the start.
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A Prometheus on loopback. Dropped, it is killed, and its data are removed.
+/// A Prometheus on loopback. Dropping it kills the process and removes its data.
 pub struct Prometheus {
     client: Client,
     base: String,
-    /// Before the folder that it writes to.
+    /// Declared before the folder, so that the process ends first.
     process: Child,
     folder: TempDir,
 }
@@ -35,13 +35,12 @@ pub struct Prometheus {
 /// A series of an answer.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Series {
-    /// Its labels.
     #[serde(rename = "metric")]
     pub labels: BTreeMap<String, String>,
-    /// One value.
+    /// Value of an instant query.
     #[serde(default)]
     value: Option<Point>,
-    /// Values over time.
+    /// Values of a range query.
     #[serde(default)]
     values: Vec<Point>,
 }
@@ -61,7 +60,7 @@ struct Found {
 }
 
 impl Series {
-    /// Its values in the order of time, those that are no numbers left out.
+    /// The values in order of time, without those that are not numbers.
     pub fn numbers(&self) -> Vec<f64> {
         let points = self.value.iter().chain(&self.values);
         points
@@ -72,12 +71,12 @@ impl Series {
 }
 
 impl Prometheus {
-    /// Starts the one on PATH with this configuration, in YAML.
+    /// Starts the Prometheus on PATH with this configuration in YAML.
     pub async fn start(configuration: &str) -> Result<Self> {
         Self::start_this(OsStr::new("prometheus"), configuration, &[]).await
     }
 
-    /// Starts a certain one. Files, by name, are in the folder that it is started in.
+    /// Starts a given program. `files` are names and contents of files in its working directory.
     pub async fn start_this(program: &OsStr, configuration: &str, files: &[(&str, &str)]) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         fs::write(folder.path().join("prometheus.yml"), configuration)?;
@@ -106,14 +105,14 @@ impl Prometheus {
         Ok(this)
     }
 
-    /// Why there is none on this machine, if there is none.
+    /// Why Prometheus cannot be started here; `None` if it can.
     pub fn obstacle() -> Option<&'static str> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let found = std::env::split_paths(&path).any(|folder| folder.join("prometheus").is_file());
         (!found).then_some("needs prometheus on PATH: Debian's package of that name")
     }
 
-    /// The values of an expression at a moment, in seconds of Unix time.
+    /// The values of an expression at a time, in seconds of Unix time.
     pub async fn at(&self, expression: &str, time: f64) -> Result<Vec<Series>> {
         let parameters = [("query", expression), ("time", &time.to_string())];
         self.get::<Found>("query", &parameters)
@@ -121,7 +120,7 @@ impl Prometheus {
             .map(|found| found.result)
     }
 
-    /// Its values over a time.
+    /// The values of an expression over a time range.
     pub async fn over(&self, expression: &str, from: f64, to: f64, step: f64) -> Result<Vec<Series>> {
         let [from, to, step] = [from, to, step].map(|number| number.to_string());
         let parameters = [
@@ -135,14 +134,14 @@ impl Prometheus {
             .map(|found| found.result)
     }
 
-    /// Values that a label has in series of a selector.
+    /// Values of a label in the series of a selector.
     pub async fn label_values(&self, label: &str, selector: &str, from: f64, to: f64) -> Result<Vec<String>> {
         let [from, to] = [from, to].map(|number| number.to_string());
         let parameters = [("match[]", selector), ("start", &from), ("end", &to)];
         self.get(&format!("label/{label}/values"), &parameters).await
     }
 
-    /// The only number that an expression has now, if it has one.
+    /// The current number of an expression; `None` if it does not have exactly one.
     pub async fn number(&self, expression: &str) -> Result<Option<f64>> {
         let series = self.at(expression, now()).await?;
         ensure!(series.len() < 2, "{expression} has {} values", series.len());
@@ -151,7 +150,7 @@ impl Prometheus {
             .and_then(|series| series.numbers().first().copied()))
     }
 
-    /// What it has logged.
+    /// The log of the process.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
@@ -186,19 +185,19 @@ impl Prometheus {
     }
 }
 
-/// Now, in seconds of Unix time.
+/// The current time in seconds of Unix time.
 pub fn now() -> f64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0.0, |since| since.as_secs_f64())
 }
 
-/// An address that nobody listens on now. Prometheus does not tell which one it was given.
+/// An address that is free now. Prometheus does not report the port that the system assigns.
 fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?)
 }
 
-/// The program that checks rules, of the same package.
+/// Runs promtool, which checks rules and comes with Prometheus.
 pub fn promtool(arguments: &[&str], folder: &Path) -> Result<std::process::Output> {
     let output = std::process::Command::new("promtool")
         .args(arguments)

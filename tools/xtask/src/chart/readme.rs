@@ -1,7 +1,7 @@
-//! The chart's README, from the comments of its values.
+//! Generates the chart's README from the comments in values.yaml.
 //!
-//! This reads our own values.yaml and no other: keys with their comment right above them, lists and maps that are values on
-//! one line, a comment at the top that ends with an empty line.
+//! The parser reads only our values.yaml: keys with their comment directly above, lists and maps of values on
+//! one line, and a comment at the top that ends with an empty line.
 
 use std::{collections::BTreeSet, fmt::Write};
 
@@ -11,12 +11,12 @@ use serde_json::Value;
 /// A key with its comment.
 struct Entry {
     path: String,
-    /// `None` of a key that only has others below it.
+    /// `None` if the key only has keys below it.
     default: Option<String>,
     comment: String,
 }
 
-/// Writes it. Refuses values without a comment, and a schema with values that are not there.
+/// Generates the README. Fails if a value has no comment, or if the schema names a value that does not exist.
 pub(super) fn readme(values: &str, schema: &str) -> Result<String> {
     let (top, values) = values
         .split_once("\n\n")
@@ -81,7 +81,8 @@ fn uncommented(line: &str) -> &str {
     text.strip_prefix(' ').unwrap_or(text)
 }
 
-/// Values that a schema allows by name. `resources` and its like have fields of Kubernetes, and one value here.
+/// Values that the schema allows by name. `resources` and similar values have fields of Kubernetes and count
+/// as one value.
 fn paths(schema: &Value, prefix: &str) -> Vec<String> {
     const KUBERNETES: &[&str] = &["resources", "affinity"];
     let properties = schema["properties"].as_object().into_iter().flatten();

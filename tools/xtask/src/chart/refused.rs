@@ -1,10 +1,10 @@
-//! Mistakes in values, and words that helm must say of each.
+//! Mistakes in values, with the words that helm's error for each must contain.
 
-/// A mistake.
+/// A mistake in the values.
 pub(super) struct Case {
-    /// As `--set-json` takes it.
+    /// The mistake as `--set-json` takes it.
     value: &'static str,
-    /// With the value's path among them.
+    /// Words of the error, the path of the value among them.
     words: &'static [&'static str],
 }
 
@@ -14,7 +14,7 @@ impl Case {
         ["--set-json", self.value]
     }
 
-    /// What is wrong with what helm said.
+    /// Returns what is wrong with helm's error.
     pub(super) fn problem(&self, said: Result<String, String>) -> Option<String> {
         let Self { value, words } = self;
         match said {
@@ -32,7 +32,7 @@ const fn case(value: &'static str, words: &'static [&'static str]) -> Case {
 }
 
 pub(super) const CASES: &[Case] = &[
-    // Misspelt, at the top and below.
+    // Misspelt keys, at the top level and below.
     case(
         "replicaCount=3",
         &["additional properties", "'replicaCount' not allowed"],
@@ -53,7 +53,7 @@ pub(super) const CASES: &[Case] = &[
         r#"grafana.datasource={"URL":"http://x"}"#,
         &["'/grafana/datasource'", "'URL' not allowed"],
     ),
-    // Of another kind.
+    // Values of the wrong type.
     case(r#"replicas="two""#, &["'/replicas'", "got string, want integer"]),
     case("replicas=0", &["'/replicas'", "minimum: got 0, want 1"]),
     case(
@@ -104,7 +104,7 @@ pub(super) const CASES: &[Case] = &[
         r#"extraEnv=[{"value":"x"}]"#,
         &["'/extraEnv/0'", "missing property 'name'"],
     ),
-    // What belongs together.
+    // Values that only make sense together.
     case(
         r#"image.repository="registry.example/perfrun/operator:1""#,
         &["put what comes after the name into image.tag"],
@@ -115,11 +115,11 @@ pub(super) const CASES: &[Case] = &[
     ),
     case(
         "serviceAccount.create=false",
-        &["serviceAccount.name must name one"],
+        &["serviceAccount.name must name an existing service account"],
     ),
     case(
         r#"watchNamespaces=["a"],test.namespace="b""#,
-        &["test.namespace is \"b\", which is none of watchNamespaces"],
+        &["test.namespace is \"b\", which is not in watchNamespaces"],
     ),
     case(
         r#"extraEnv=[{"name":"PERFRUN_WATCH_NAMESPACES","value":"x"}]"#,

@@ -1,7 +1,7 @@
-//! Other versions of dependencies: a workspace that is this one but for a `[patch]` section.
+//! Other versions of dependencies: a copy of this workspace with a `[patch]` section.
 //!
-//! Cargo writes what it resolved to Cargo.lock, and a patch must not end up in the committed one. So the patched
-//! workspace is a folder of links to this one's, with a manifest and a lock file of its own.
+//! Cargo writes resolved versions to Cargo.lock, and a patch must not change the committed file. So the
+//! patched workspace is a folder of links into this one, with its own manifest and lock file.
 
 use std::{
     fs,
@@ -27,7 +27,7 @@ enum Source {
     Folder(PathBuf),
     Git {
         url: String,
-        /// What to check out: `branch`, `tag` or `rev`, and its name.
+        /// The kind of Git reference (`branch`, `tag` or `rev`) and its name.
         at: Option<(String, String)>,
     },
 }
@@ -69,7 +69,7 @@ impl FromStr for Patch {
 }
 
 impl Patch {
-    /// Crate and version, in letters that a tag may have.
+    /// Crate and version, in characters that a tag may contain.
     pub(super) fn label(&self) -> String {
         let version = match &self.source {
             Source::Folder(folder) => folder.file_name().map(|name| name.to_string_lossy().into_owned()),
@@ -106,7 +106,7 @@ impl Patch {
     }
 }
 
-/// Makes the patched workspace, lets cargo resolve it, and returns its folder.
+/// Creates the patched workspace, lets cargo resolve it, and returns its folder.
 pub(super) fn workspace(original: &Workspace, patches: &[Patch]) -> Result<PathBuf> {
     let folder = original.scratch()?.join("patched");
     let manifest =
@@ -166,7 +166,7 @@ fn create(original: &Path, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Names and versions of patches that a lock file says are not used.
+/// Names and versions of patches that a lock file marks as unused.
 fn unused(lock: &str) -> impl Iterator<Item = (&str, &str)> {
     lock.split("[[patch.unused]]").skip(1).map(|entry| {
         let field = |key: &str| {

@@ -1,10 +1,10 @@
-//! What echoes achieve.
+//! Metrics of echoes.
 
-use perfrun_api::{
+use perfrun_contract::{
     measure::{count_mismatch, metrics},
     node::{Distribution, EchoSample, Measured, Plateau, Resources, Sample},
     plan::Cell,
-    results::Metric,
+    record::Metric,
 };
 
 use super::{MIB, assert_metrics, cell, cpu, histogram, nodes};
@@ -16,7 +16,7 @@ fn echo(clients: u32) -> Cell {
     )
 }
 
-/// A client of fifty streams that echoed on the plateau, from 5 s to 20 s.
+/// A client with fifty streams that echoed on the plateau, from 5 s to 20 s.
 fn echoed(round_trips: u64) -> Measured {
     let sample = |at_seconds: f64, echoing_streams: u64| Sample {
         at_seconds,
@@ -39,7 +39,7 @@ fn echoed(round_trips: u64) -> Measured {
             seconds: 15.0,
             round_trips,
         }),
-        // The first lies on the ramp in part, the last beyond the end.
+        // The first sample is partly on the ramp, the last one after the end.
         samples: vec![sample(5.5, 3), sample(6.5, 50), sample(7.5, 49), sample(20.5, 2)],
         resources: Resources {
             allocated_peak_bytes: Some(6000),
@@ -108,7 +108,7 @@ fn every_byte_that_was_sent_comes_back() {
     assert_eq!(mismatch(server(2 * MIB, 2 * MIB)), None);
     let words = mismatch(server(2 * MIB, 2 * MIB - 1)).expect("a byte is missing");
     assert!(words.contains("sent 2097151 back"), "{words}");
-    // A stream that failed may have lost some.
+    // A failed stream may have lost bytes.
     let failed = Measured {
         failures: 1,
         ..server(2 * MIB, 0)

@@ -1,12 +1,11 @@
-//! Transfers through a relay, and what it carries under stress.
+//! Metrics of transfers through a relay, and of stress tests.
 
 use std::collections::BTreeMap;
 
-use perfrun_api::{
+use perfrun_contract::{
     measure::{count_mismatch, metrics},
-    node::{Distribution, Measured, Resources, Sample},
-    plan::Role,
-    results::{Metric, NodeRecord},
+    node::{Distribution, Measured, Resources, Role, Sample},
+    record::{Metric, NodeRecord},
 };
 
 use super::{MIB, assert_metrics, cell, cpu, histogram, nodes, received};
@@ -109,7 +108,7 @@ fn what_a_relay_carries_under_stress_is_that_of_the_plateau() {
         "{relayStress: {sinks: [4], sinksPerSource: 4, sinkInterval: 1s, plateau: 2s}}",
         "{}",
     );
-    // Three seconds of ramp, two of plateau.
+    // Three seconds of ramp, two seconds of plateau.
     let samples = |bytes: [u64; 5], cpu: [f64; 5]| {
         let each = bytes.into_iter().zip(cpu).enumerate();
         each.map(|(i, (bytes_received, cpu_seconds))| Sample {

@@ -1,4 +1,4 @@
-//! The log of one pod, line by line, to standard output.
+//! Copies the log of one pod to standard output, line by line.
 
 use std::io::{self, Write, stderr, stdout};
 use std::time::Duration;
@@ -11,34 +11,32 @@ use tokio::time::sleep;
 use super::{
     super::{
         access::Cluster,
-        error::{Act, Error},
+        error::{Call, Error},
     },
-    source::{CONTAINER, Source, sources},
+    source::{CONTAINER, LogSource, sources},
 };
 
-/// Before a log that broke off is opened again.
+/// The pause before a log is opened again after its connection broke.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// A log to copy.
-pub struct Copy {
-    /// Where.
+pub(super) struct Copy {
     pub cluster: Cluster,
-    /// Whose.
-    pub source: Source,
-    /// What begins each line, if there are other logs.
+    pub source: LogSource,
+    /// Text before each line. `None` if there are no other logs.
     pub prefix: Option<String>,
 }
 
 impl Copy {
-    /// Copies what there is.
-    pub async fn once(&self) -> anyhow::Result<()> {
+    /// Copies the log so far.
+    pub(super) async fn once(&self) -> anyhow::Result<()> {
         let params = LogParams {
             container: Some(CONTAINER.to_owned()),
             ..LogParams::default()
         };
         let log = match self.open(&params).await {
             Ok(log) => log,
-            // Its image may still be pulled, or it is gone since it was listed. The others have their logs.
+            // The pod may still be pulling its image, or has been deleted. Other pods have their logs.
             Err(error @ (Error::Accept { .. } | Error::Find { .. })) => {
                 let _ = writeln!(stderr(), "perfrun: {}: {error}", self.source.label);
                 return Ok(());
@@ -52,11 +50,11 @@ impl Copy {
         Ok(())
     }
 
-    /// Copies until the container has ended; goes on where it was when the connection breaks.
-    pub async fn until_it_ends(self) -> anyhow::Result<()> {
+    /// Copies until the container has ended. Continues at the last line when the connection breaks.
+    pub(super) async fn until_it_ends(self) -> anyhow::Result<()> {
         let mut last: Option<Timestamp> = None;
         loop {
-            // Asked first, so that what was logged before the end is not missed.
+            // Checked first, so that lines logged before the end are not missed.
             let is_last = self.has_ended().await;
             let params = LogParams {
                 container: Some(CONTAINER.to_owned()),
@@ -77,13 +75,13 @@ impl Copy {
         }
     }
 
-    /// Copies what is newer than the last line that was copied, until the log ends or breaks off.
+    /// Copies the lines after the last one copied, until the log ends or the connection breaks.
     async fn copy_from(&self, log: impl AsyncRead + Unpin, last: &mut Option<Timestamp>) -> io::Result<()> {
         let mut lines = Lines::of(log);
         let before = *last;
         while let Ok(Some(line)) = lines.next().await {
             let (at, text) = stamped(&line);
-            // `since` is by the second only.
+            // `since_time` has a resolution of one second.
             if at.is_some() && at <= before {
                 continue;
             }
@@ -94,30 +92,30 @@ impl Copy {
     }
 
     async fn open(&self, params: &LogParams) -> Result<impl AsyncRead + use<>, Error> {
-        let act = Act {
+        let call = Call {
             verb: "get",
             resource: "pods/log",
             name: Some(&self.source.pod),
         };
         let pods = self.cluster.pods();
         let opened = pods.log_stream(&self.source.pod, params);
-        Ok(Box::pin(self.cluster.call(&act, opened).await?))
+        Ok(Box::pin(self.cluster.call(&call, opened).await?))
     }
 
     async fn has_ended(&self) -> bool {
-        let act = Act {
+        let call = Call {
             verb: "get",
             resource: "pods",
             name: Some(&self.source.pod),
         };
         let pods = self.cluster.pods();
-        match self.cluster.call(&act, pods.get(&self.source.pod)).await {
+        match self.cluster.call(&call, pods.get(&self.source.pod)).await {
             Ok(pod) => sources(&[pod]).iter().all(|source| source.has_ended),
             Err(error) => error.is_missing(),
         }
     }
 
-    /// A line as a whole, so that those of several nodes do not mix.
+    /// Writes a whole line, so that lines of several nodes do not mix.
     fn write(&self, line: &[u8]) -> io::Result<()> {
         let mut out = stdout().lock();
         out.write_all(self.prefix.as_deref().unwrap_or_default().as_bytes())?;
@@ -127,7 +125,7 @@ impl Copy {
     }
 }
 
-/// Lines of bytes: what nodes log need not be text.
+/// Lines of bytes: the log of a node need not be valid UTF-8.
 struct Lines<R> {
     log: BufReader<R>,
 }
@@ -151,7 +149,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     }
 }
 
-/// A line and when it was logged.
+/// The time at which a line was logged, and its text.
 fn stamped(line: &[u8]) -> (Option<Timestamp>, &[u8]) {
     let mut parts = line.splitn(2, |byte| *byte == b' ');
     let stamp = parts.next().and_then(|stamp| std::str::from_utf8(stamp).ok());
@@ -166,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stamps_are_taken_off() {
+    fn timestamps_are_removed() {
         let at = "2026-01-01T12:00:00.123456789Z".parse().ok();
         assert_eq!(
             stamped(b"2026-01-01T12:00:00.123456789Z a b"),

@@ -1,34 +1,34 @@
-//! Which pods log, and what their lines are marked with: pure.
+//! The pods that have logs, and the prefixes of their lines: pure.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use perfrun_api::cluster::{INCARNATION_LABEL, NODE_LABEL};
 
-/// The container that is the node.
-pub const CONTAINER: &str = "node";
+/// The name of a pod's container that runs the node.
+pub(super) const CONTAINER: &str = "node";
 
-/// A pod of a run.
+/// A pod of a run that has a log.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Source {
-    /// Its name.
+pub(super) struct LogSource {
+    /// The name of the pod.
     pub pod: String,
-    /// The name that the plan has for its node; if the node was replaced, also the number of the pod.
+    /// The name of the node in the plan. For a replaced node, the number of the pod follows.
     pub label: String,
-    /// Whether its container has begun to log, and may have ended.
+    /// Whether its container has started. It may have ended since.
     pub has_started: bool,
-    /// Whether its container has ended, so that nothing will be added.
+    /// Whether its container has ended, and its log is complete.
     pub has_ended: bool,
 }
 
-impl Source {
-    /// What begins its lines.
-    pub fn prefix(&self, width: usize) -> String {
+impl LogSource {
+    /// The text before each of its lines.
+    pub(super) fn prefix(&self, width: usize) -> String {
         format!("{:<width$} | ", self.label)
     }
 }
 
 /// The pods of a run, in the order of their nodes.
-pub fn sources(pods: &[Pod]) -> Vec<Source> {
+pub(super) fn sources(pods: &[Pod]) -> Vec<LogSource> {
     let mut sorted: Vec<(String, u32, &Pod)> = pods
         .iter()
         .map(|pod| {
@@ -46,7 +46,7 @@ pub fn sources(pods: &[Pod]) -> Vec<Source> {
         .into_iter()
         .map(|(node, incarnation, pod)| {
             let (has_started, has_ended) = state(pod);
-            Source {
+            LogSource {
                 pod: pod.name_any(),
                 label: match incarnation {
                     0 => node,
@@ -101,12 +101,12 @@ mod tests {
             pod("client-0", 1, json!({"waiting": {"reason": "ContainerCreating"}})),
             pod("client-0", 0, json!({"terminated": {"exitCode": 1}})),
         ];
-        let told: Vec<(String, bool, bool)> = sources(&pods)
+        let listed: Vec<(String, bool, bool)> = sources(&pods)
             .into_iter()
             .map(|source| (source.prefix(10), source.has_started, source.has_ended))
             .collect();
         assert_eq!(
-            told,
+            listed,
             [
                 ("client-0   | ".to_owned(), true, true),
                 ("client-0/1 | ".to_owned(), false, false),
@@ -119,7 +119,7 @@ mod tests {
     fn a_pod_without_labels_or_status_goes_by_its_name() {
         let mut bare = Pod::default();
         bare.metadata.name = Some("odd".into());
-        let source = Source {
+        let source = LogSource {
             pod: "odd".into(),
             label: "odd".into(),
             has_started: false,

@@ -10,7 +10,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, put},
 };
-use perfrun_api::node::{Clock, Info, Problem, Side, Start, TrialRequest, TrialState, TrialStatus};
+use perfrun_contract::node::{Clock, Info, Problem, Side, Start, TrialRequest, TrialState, TrialStatus};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 

@@ -46,7 +46,7 @@ pub fn neighbours_are_found_at_once(backend: Backend) {
     if lab.has_v6 {
         families.push((FAR_V6, "-6"));
     } else {
-        skip("IPv6", "this kernel has none");
+        skip(Need::Ipv6, "IPv6", "this kernel has none");
     }
     for (far, family) in families {
         let echo = Echo::start(&lab, address(far));

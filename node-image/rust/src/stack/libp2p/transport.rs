@@ -19,13 +19,16 @@ use libp2p::{
     multiaddr::Multiaddr,
     noise, quic, tcp, tls, websocket, yamux,
 };
-use perfrun_contract::matrix::{Stack, Transport};
+use perfrun_contract::{
+    limits::STREAMS_MAX,
+    matrix::{Stack, Transport},
+};
 
 use super::setup;
 use crate::stack::{DIAL_TIMEOUT, Error};
 
 /// yamux reserves 256 KiB for each stream it may have, out of at most 1 GiB per connection that libp2p grants.
-const YAMUX_STREAMS_MAX: usize = 4096;
+const YAMUX_STREAMS_MAX: usize = STREAMS_MAX as usize;
 const YAMUX_STREAMS_DEFAULT: usize = 512;
 /// The identifiers of SCTP streams that one side has (RFC 8832, 6).
 const WEBRTC_STREAMS_MAX: usize = 1 << 15;

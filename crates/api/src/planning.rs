@@ -1,0 +1,325 @@
+//! From a document to its plan: a pure function, the same for local runs and clusters.
+
+mod bounds;
+mod loads;
+mod names;
+mod points;
+mod support;
+
+use std::collections::{BTreeSet, HashSet};
+
+use perfrun_contract::{
+    matrix::{Stack, StackName},
+    network::Conditions,
+    node::Role,
+    parameters::Parameters,
+    plan::{Cell, Names, Order, Plan, PlannedNode, Skipped, Trial, cell_id},
+};
+use thiserror::Error;
+
+pub use self::bounds::{CELLS_MAX, MEASUREMENTS_MAX, NODES_MAX, TRIALS_MAX};
+use self::{
+    bounds::Size,
+    loads::loads,
+    names::{Sides, side},
+    points::{Axes, Point},
+    support::unsupported,
+};
+use crate::{
+    network::{Impossible, preset},
+    spec::PerfRunSpec,
+};
+
+/// Why a document has no plan.
+#[derive(Debug, Error, PartialEq)]
+pub enum Error {
+    /// Every cell is skipped.
+    #[error("nothing to run: every cell of the matrix is skipped: {}", reasons(.0))]
+    NoRunnableCell(Vec<Skipped>),
+    /// The matrix has no cells.
+    #[error("nothing to run: matrix.exclude removes every cell")]
+    NoCell,
+    /// More cells than [`CELLS_MAX`].
+    #[error(
+        "too many cells: {0}, with the raw baseline and skipped cells, but at most {CELLS_MAX} are allowed; \
+         shorten the lists of matrix or workload"
+    )]
+    TooManyCells(u64),
+    /// More nodes than [`NODES_MAX`].
+    #[error(
+        "too many nodes: {0}, but at most {NODES_MAX} are allowed; lower topology.clients or \
+         topology.servers, or name fewer variants in matrix"
+    )]
+    TooManyNodes(u64),
+    /// More trials than [`TRIALS_MAX`].
+    #[error(
+        "too many trials: {0}, but at most {TRIALS_MAX} are allowed; lower iterations, or shorten the lists \
+         of matrix or workload"
+    )]
+    TooManyTrials(u64),
+    /// More measurements than [`MEASUREMENTS_MAX`].
+    #[error(
+        "too many measurements, one by each node in each trial: {0}, but at most {MEASUREMENTS_MAX} are \
+         allowed; lower iterations, topology.clients or topology.servers, or shorten the lists of matrix or \
+         workload"
+    )]
+    TooManyMeasurements(u64),
+    /// The matrix names a stack that is neither built in nor listed. Validation refuses such documents.
+    #[error("the matrix names the stack {0}, which is neither built in nor listed in stacks")]
+    UnknownStack(StackName),
+    /// The matrix names a network that is neither a preset nor listed. Validation refuses such documents.
+    #[error("the matrix names the network {0}, which is neither a preset nor listed in networks")]
+    UnknownNetwork(String),
+    /// A network has figures that contradict each other.
+    #[error(transparent)]
+    ImpossibleNetwork(#[from] Impossible),
+    /// An echo would end before all of its streams are open.
+    #[error(
+        "workload.echo.duration is too short: {load} takes {ramp_seconds} s to open all streams, one after the \
+         other, but the duration is {duration_seconds} s"
+    )]
+    NoPlateau {
+        /// The load in short.
+        load: String,
+        /// Duration of the ramp.
+        ramp_seconds: f64,
+        /// Duration of the echo, including the ramp.
+        duration_seconds: f64,
+    },
+    /// No workload is set. Validation refuses such documents.
+    #[error("nothing to run: set a workload")]
+    NoWorkload,
+}
+
+fn reasons(skipped: &[Skipped]) -> String {
+    let distinct: BTreeSet<&str> = skipped.iter().map(|cell| cell.reason.as_str()).collect();
+    distinct.into_iter().collect::<Vec<_>>().join("; ")
+}
+
+/// The plan of a valid document. A document that exceeds the bounds is refused before any part of its plan is
+/// made.
+pub fn plan(spec: &PerfRunSpec) -> Result<Plan, Error> {
+    let Content {
+        networks,
+        cells,
+        skipped,
+    } = content(spec)?;
+    Ok(Plan {
+        nodes: nodes(spec, &cells),
+        networks: if networks.iter().all(Conditions::is_none) {
+            vec![]
+        } else {
+            networks
+        },
+        trials: trials(spec, cells.len()),
+        cells,
+        skipped,
+    })
+}
+
+/// The cells of the plan of a valid document.
+pub fn cells(spec: &PerfRunSpec) -> Result<Vec<Cell>, Error> {
+    content(spec).map(|content| content.cells)
+}
+
+/// The part of a plan without nodes and trials.
+struct Content {
+    networks: Vec<Conditions>,
+    cells: Vec<Cell>,
+    skipped: Vec<Skipped>,
+}
+
+fn content(spec: &PerfRunSpec) -> Result<Content, Error> {
+    let loads = loads(&spec.workload, spec.topology.clients);
+    if loads.is_empty() {
+        return Err(Error::NoWorkload);
+    }
+    check_plateaus(&loads)?;
+    let axes = Axes::of(&spec.matrix);
+    let networks = networks(spec, &axes)?;
+    Size::of(spec, &axes, &loads).check()?;
+    let mut sides = Sides::of(spec);
+    let (mut cells, mut skipped) = (vec![], vec![]);
+    // Cells of one network follow each other, so that links change as rarely as possible.
+    for network in axes.networks() {
+        let mut measured = vec![];
+        for point in axes.points(network) {
+            for load in &loads {
+                let cell = cell(spec, &mut sides, &point, load.clone())?;
+                match unsupported(&cell) {
+                    Some(reason) => skipped.push(Skipped { id: cell.id, reason }),
+                    None => measured.push(cell),
+                }
+            }
+        }
+        if spec.matrix.raw_baseline {
+            measured = with_baseline(spec, &mut sides, measured)?;
+        }
+        cells.append(&mut measured);
+    }
+    if cells.is_empty() {
+        return Err(if skipped.is_empty() {
+            Error::NoCell
+        } else {
+            Error::NoRunnableCell(skipped)
+        });
+    }
+    let used: HashSet<&str> = cells.iter().map(|cell| cell.network.as_str()).collect();
+    let networks = networks.into_iter();
+    let networks = networks.filter(|network| used.contains(network.name.as_str()));
+    Ok(Content {
+        networks: networks.collect(),
+        cells,
+        skipped,
+    })
+}
+
+/// Checks that all streams of an echo are open before it ends. Otherwise there is no plateau to compare with
+/// the nominal rate.
+fn check_plateaus(loads: &[Parameters]) -> Result<(), Error> {
+    for load in loads {
+        if let Parameters::Echo(echo) = load
+            && echo.ramp_seconds() >= echo.duration_seconds
+        {
+            return Err(Error::NoPlateau {
+                load: load.to_string(),
+                ramp_seconds: echo.ramp_seconds(),
+                duration_seconds: echo.duration_seconds,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// The networks that the matrix names, each once.
+fn networks(spec: &PerfRunSpec, axes: &Axes<'_>) -> Result<Vec<Conditions>, Error> {
+    let names = axes.networks().into_iter();
+    names
+        .map(|name| {
+            let listed = spec.networks.iter().find(|network| network.name == name).cloned();
+            let network = listed
+                .or_else(|| preset(name))
+                .ok_or_else(|| Error::UnknownNetwork(name.to_owned()))?;
+            Ok(network.conditions()?)
+        })
+        .collect()
+}
+
+/// Puts the raw baseline of some cells before them: their workloads without a peer-to-peer stack, once for
+/// each kind of transport. Baselines that raw does not support are left out, not skipped: no document
+/// requests them.
+fn with_baseline(spec: &PerfRunSpec, sides: &mut Sides<'_>, cells: Vec<Cell>) -> Result<Vec<Cell>, Error> {
+    let raw = StackName(Stack::Raw.to_string());
+    let mut baseline = vec![];
+    let mut ids = BTreeSet::new();
+    for measured in &cells {
+        let transport = measured.transport.raw();
+        let point = Point {
+            client: &raw,
+            server: &raw,
+            transport,
+            network: &measured.network,
+        };
+        let cell = cell(spec, sides, &point, measured.parameters.clone())?;
+        if unsupported(&cell).is_none() && ids.insert(cell.id.clone()) {
+            baseline.push(cell);
+        }
+    }
+    // The matrix may name raw as well.
+    let others = cells.into_iter().filter(|cell| !ids.contains(&cell.id));
+    Ok(baseline.into_iter().chain(others).collect())
+}
+
+fn cell(
+    spec: &PerfRunSpec,
+    sides: &mut Sides<'_>,
+    point: &Point<'_>,
+    parameters: Parameters,
+) -> Result<Cell, Error> {
+    let Point {
+        client,
+        server,
+        transport,
+        network,
+    } = *point;
+    Ok(Cell {
+        id: cell_id(&client.0, &server.0, transport, &parameters, network),
+        client_stack: stack(spec, client)?,
+        server_stack: stack(spec, server)?,
+        clients: sides.names(Role::Client, client),
+        servers: match transport.is_in_process() {
+            // Client nodes are their own servers.
+            true => Names::default(),
+            false => sides.names(Role::Server, server),
+        },
+        // The relay has the build of the servers.
+        relays: match parameters.is_relayed() {
+            true => sides.names(Role::Relay, server),
+            false => Names::default(),
+        },
+        peers_per_client: match &parameters {
+            Parameters::RelayStress { sinks, .. } => sinks / spec.topology.clients.max(1),
+            _ => spec.topology.peers_per_client,
+        },
+        client: client.clone(),
+        server: server.clone(),
+        transport,
+        network: network.to_owned(),
+        parameters,
+    })
+}
+
+/// The stack that a name stands for.
+fn stack(spec: &PerfRunSpec, name: &StackName) -> Result<Stack, Error> {
+    let listed = spec.stacks.iter().find(|listed| listed.name == name.0);
+    listed
+        .map(|listed| listed.stack)
+        .or_else(|| name.0.parse().ok())
+        .ok_or_else(|| Error::UnknownStack(name.clone()))
+}
+
+/// All nodes of the cells. A cell has all nodes of a side, or none.
+fn nodes(spec: &PerfRunSpec, cells: &[Cell]) -> Vec<PlannedNode> {
+    let mut seen = HashSet::new();
+    let mut nodes = vec![];
+    let sides = cells.iter().flat_map(|cell| {
+        [
+            (Role::Relay, &cell.server, &cell.relays),
+            (Role::Server, &cell.server, &cell.servers),
+            (Role::Client, &cell.client, &cell.clients),
+        ]
+    });
+    for (role, stack, names) in sides {
+        let (role, variant) = side(spec, role, stack);
+        if !names.is_empty() && seen.insert((role, variant)) {
+            nodes.extend(names.iter().map(|name| PlannedNode {
+                name: name.clone(),
+                role,
+                variant: variant.map(str::to_owned),
+            }));
+        }
+    }
+    nodes
+}
+
+fn trials(spec: &PerfRunSpec, cells: usize) -> Vec<Trial> {
+    let rounds: Vec<(bool, u32)> = (0..spec.warmup)
+        .map(|i| (true, i))
+        .chain((0..spec.iterations).map(|i| (false, i)))
+        .collect();
+    let trial = |cell: usize, (warmup, iteration): (bool, u32)| Trial {
+        id: format!("c{cell}.{}{iteration}", if warmup { 'w' } else { 'i' }),
+        cell,
+        iteration,
+        warmup,
+    };
+    match spec.order {
+        Order::Interleaved => rounds
+            .iter()
+            .flat_map(|round| (0..cells).map(move |cell| trial(cell, *round)))
+            .collect(),
+        Order::Sequential => (0..cells)
+            .flat_map(|cell| rounds.iter().map(move |r| trial(cell, *r)))
+            .collect(),
+    }
+}

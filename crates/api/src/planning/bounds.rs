@@ -1,0 +1,124 @@
+//! Bounds of a plan.
+//!
+//! Everybody can write documents for an operator that all namespaces share. So the size of a plan is counted
+//! before any part of it is made: the cost of refusing a document does not depend on the size that it
+//! requests.
+
+use std::collections::{BTreeSet, HashSet};
+
+use perfrun_contract::{
+    matrix::{Stack, StackName},
+    node::Role,
+    parameters::Parameters,
+};
+
+use crate::{
+    planning::{
+        Error,
+        names::{self, side},
+        points::{Axes, Point},
+    },
+    spec::PerfRunSpec,
+};
+
+/// Most cells of a run, including skipped cells and the raw baseline. Nobody reads a larger table, and
+/// results hold each cell.
+pub const CELLS_MAX: u64 = 4096;
+
+/// Most nodes of a run. Each is a process or a pod.
+pub const NODES_MAX: u64 = 512;
+
+/// Most trials of a run. More would take days.
+pub const TRIALS_MAX: u64 = 100_000;
+
+/// Most measurements of a run: each node measures each of its trials. Without samples, each takes about 1 KiB
+/// in results.json and in memory, and a quarter of that in ConfigMaps: 0.5 GiB and 0.125 GiB in total.
+pub const MEASUREMENTS_MAX: u64 = 500_000;
+
+/// The size of the plan that a document requests, including cells that will be skipped.
+#[derive(Debug, Default, Eq, PartialEq)]
+pub(super) struct Size {
+    cells: u64,
+    nodes: u64,
+    trials: u64,
+    measurements: u64,
+}
+
+impl Size {
+    /// Counts in a time that depends only on the length of the document.
+    pub fn of(spec: &PerfRunSpec, axes: &Axes<'_>, loads: &[Parameters]) -> Self {
+        let relayed = loads.iter().filter(|load| load.is_relayed()).count() as u64;
+        let (mut cells, mut measurements) = (0_u64, 0_u64);
+        let mut sides = HashSet::new();
+        let mut add = |point: &Point<'_>| {
+            let mut measured_by = |role, stack, loads: u64| {
+                if loads > 0 {
+                    sides.insert(side(spec, role, stack));
+                }
+                loads * u64::from(names::count(&spec.topology, role))
+            };
+            // In memory, client nodes are their own servers.
+            let served = match point.transport.is_in_process() {
+                true => 0,
+                false => loads.len() as u64,
+            };
+            cells += loads.len() as u64;
+            measurements += measured_by(Role::Client, point.client, loads.len() as u64)
+                + measured_by(Role::Server, point.server, served)
+                + measured_by(Role::Relay, point.server, relayed);
+        };
+        let raw = StackName(Stack::Raw.to_string());
+        for network in axes.networks() {
+            let (mut baseline, mut named) = (BTreeSet::new(), BTreeSet::new());
+            for point in axes.points(network) {
+                add(&point);
+                if (point.client, point.server) == (&raw, &raw) {
+                    named.insert(point.transport);
+                }
+                baseline.insert(point.transport.raw());
+            }
+            let needed = baseline
+                .difference(&named)
+                .filter(|transport| spec.matrix.raw_baseline && !transport.is_in_process());
+            needed.for_each(|transport| {
+                add(&Point {
+                    client: &raw,
+                    server: &raw,
+                    transport: *transport,
+                    network,
+                });
+            });
+        }
+        let rounds = u64::from(spec.warmup) + u64::from(spec.iterations);
+        let nodes = sides
+            .into_iter()
+            .map(|(role, _)| names::count(&spec.topology, role));
+        Self {
+            cells,
+            nodes: nodes.map(u64::from).sum(),
+            trials: cells.saturating_mul(rounds),
+            measurements: measurements.saturating_mul(rounds),
+        }
+    }
+
+    /// Refuses a plan that exceeds a bound.
+    pub fn check(&self) -> Result<(), Error> {
+        let Self {
+            cells,
+            nodes,
+            trials,
+            measurements,
+        } = *self;
+        if cells > CELLS_MAX {
+            Err(Error::TooManyCells(cells))
+        } else if nodes > NODES_MAX {
+            Err(Error::TooManyNodes(nodes))
+        } else if trials > TRIALS_MAX {
+            Err(Error::TooManyTrials(trials))
+        } else if measurements > MEASUREMENTS_MAX {
+            Err(Error::TooManyMeasurements(measurements))
+        } else {
+            Ok(())
+        }
+    }
+}

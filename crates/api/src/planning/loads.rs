@@ -1,0 +1,146 @@
+//! The loads of a document: every set of parameters that its workload requests.
+
+use std::{hash::Hash, time::Duration};
+
+use perfrun_contract::parameters::{Amount, Echo as EchoParameters, Parameters};
+
+use crate::{
+    planning::points::distinct,
+    workload::{Bandwidth, Echo, Handshakes, Ping, Relay, RelayStress, Substreams, Workload},
+};
+
+/// Every set of parameters that the workload requests, each once and in the order of the document. The CRD
+/// bounds the lists, so that there are at most three thousand sets.
+pub(super) fn loads(workload: &Workload, clients: u32) -> Vec<Parameters> {
+    let Workload {
+        bandwidth: bulk,
+        substreams: opens,
+        handshakes: connections,
+        ping: pings,
+        relay: transfers,
+        relay_stress: stress,
+        echo: echoes,
+    } = workload;
+    let mut loads = vec![];
+    loads.extend(bulk.iter().flat_map(bandwidth));
+    loads.extend(opens.iter().flat_map(substreams));
+    loads.extend(connections.iter().flat_map(handshakes));
+    loads.extend(pings.iter().map(ping));
+    loads.extend(transfers.iter().flat_map(relay));
+    loads.extend(stress.iter().flat_map(|stress| relay_stress(stress, clients)));
+    loads.extend(echoes.iter().flat_map(echo));
+    loads
+}
+
+fn bandwidth(bandwidth: &Bandwidth) -> Vec<Parameters> {
+    let amounts = match bandwidth.duration {
+        Some(duration) => vec![Amount::Seconds(seconds(duration))],
+        None => each(bandwidth.sizes.iter().map(|size| size.0), Amount::Count),
+    };
+    let mut loads = vec![];
+    for direction in distinct(bandwidth.directions.iter().copied()) {
+        for streams in distinct(bandwidth.streams.iter().copied()) {
+            loads.extend(amounts.iter().map(|amount| Parameters::Bandwidth {
+                protocol: bandwidth.protocol.into(),
+                direction,
+                amount: *amount,
+                streams,
+                chunk_bytes: bandwidth.chunk_bytes,
+                timing: bandwidth.timing,
+                negotiation: bandwidth.negotiation,
+            }));
+        }
+    }
+    loads
+}
+
+fn substreams(substreams: &Substreams) -> Vec<Parameters> {
+    each(substreams.counts.iter().copied(), |count| {
+        Parameters::Substreams {
+            count,
+            mode: substreams.mode,
+            rate: substreams.rate,
+            negotiation: substreams.negotiation,
+        }
+    })
+}
+
+fn handshakes(handshakes: &Handshakes) -> Vec<Parameters> {
+    let amount = match (handshakes.duration, handshakes.count) {
+        (Some(duration), _) => Amount::Seconds(seconds(duration)),
+        (None, count) => Amount::Count(count.unwrap_or(1).into()),
+    };
+    each(handshakes.in_flight.iter().copied(), |in_flight| {
+        Parameters::Handshakes { amount, in_flight }
+    })
+}
+
+fn ping(ping: &Ping) -> Parameters {
+    Parameters::Ping {
+        count: ping.count,
+        interval_seconds: seconds(ping.interval),
+    }
+}
+
+fn relay(relay: &Relay) -> Vec<Parameters> {
+    let sizes = distinct(relay.sizes.iter().map(|size| size.0));
+    let mut loads = vec![];
+    for path in distinct(relay.paths.iter().copied()) {
+        loads.extend(sizes.iter().map(|bytes| Parameters::Relay {
+            path,
+            bytes: *bytes,
+            chunk_bytes: relay.chunk_bytes,
+            pings: relay.pings,
+            limits: relay.limits,
+        }));
+    }
+    loads
+}
+
+/// The levels of a stress test. All sources start with their first sinks, and with the next ones after
+/// `sink_interval`. Client nodes share these starts evenly.
+fn relay_stress(stress: &RelayStress, clients: u32) -> Vec<Parameters> {
+    each(stress.sinks.iter().copied(), |sinks| {
+        let sources = sinks.div_ceil(stress.sinks_per_source.max(1));
+        let start_interval_seconds =
+            seconds(stress.sink_interval) * f64::from(clients) / f64::from(sources.max(1));
+        let starts = sinks / clients.max(1);
+        Parameters::RelayStress {
+            sinks,
+            sources,
+            start_interval_seconds,
+            ramp_seconds: start_interval_seconds * f64::from(starts.saturating_sub(1)),
+            plateau_seconds: seconds(stress.plateau),
+            bytes: stress.transfer_bytes.0,
+            chunk_bytes: stress.chunk_bytes,
+            limits: stress.limits,
+        }
+    })
+}
+
+fn echo(echo: &Echo) -> Vec<Parameters> {
+    let sizes = echo.loads.iter().map(|load| load.size());
+    each(sizes, |(connections, streams_per_connection)| {
+        Parameters::Echo(EchoParameters {
+            connections,
+            streams_per_connection,
+            connection_interval_seconds: seconds(echo.connection_interval),
+            stream_interval_seconds: seconds(echo.stream_interval),
+            message_bytes: echo.message_bytes,
+            pause_seconds: seconds(echo.pause),
+            deadline_seconds: seconds(echo.deadline),
+            duration_seconds: seconds(echo.duration),
+            identity: echo.identity,
+            sample_interval_seconds: seconds(echo.sample_interval),
+        })
+    })
+}
+
+/// One item for each distinct value.
+fn each<T: Copy + Eq + Hash, U>(values: impl IntoIterator<Item = T>, item: impl FnMut(T) -> U) -> Vec<U> {
+    distinct(values).into_iter().map(item).collect()
+}
+
+fn seconds(duration: kube::core::Duration) -> f64 {
+    Duration::from(duration).as_secs_f64()
+}

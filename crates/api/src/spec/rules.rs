@@ -1,0 +1,291 @@
+//! Rules on a PerfRun as a whole and on its matrix, each of which reads several fields.
+
+use kube::core::Rule;
+use perfrun_contract::{matrix::Stack, network::NONE};
+use strum::IntoEnumIterator;
+
+use crate::{
+    network,
+    rule::{self, list},
+};
+
+/// Keys of labels and annotations that begin with this are perfrun's; pod templates cannot set them.
+const RESERVED_PREFIX: &str = "perfrun.io/";
+
+/// Fields that define what is measured. A run whose fields changed on the way would have results of two
+/// documents.
+const FROZEN: [&str; 10] = [
+    "workload",
+    "matrix",
+    "stacks",
+    "networks",
+    "iterations",
+    "warmup",
+    "order",
+    "topology",
+    "template",
+    "timeouts",
+];
+
+/// The name of the resource is part of the names of its pods, which have at most 63 characters and no dot.
+pub(super) fn resource_name() -> Rule {
+    Rule::new("self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')").message(
+        "metadata.name must be 1 to 63 lower-case letters, digits or '-', and begin and end with a letter or \
+         digit",
+    )
+}
+
+/// Most fields cannot change once the resource exists.
+pub(super) fn immutable() -> Rule {
+    let unchanged: Vec<_> = FROZEN
+        .iter()
+        .map(|field| format!("self.{field} == oldSelf.{field}"))
+        .collect();
+    Rule::new(unchanged.join(" && "))
+        .message("only suspend, cancel and cleanup can change: create a new PerfRun for everything else")
+}
+
+/// The matrix uses stacks that exist. A misspelt name would otherwise fail only when the run is planned.
+pub(super) fn known_stacks() -> Rule {
+    let built_in: Vec<&str> = Stack::iter().map(Into::into).collect();
+    Rule::new(format!(
+        "(self.matrix.clients + self.matrix.servers + self.matrix.include.map(c, c.client) \
+         + self.matrix.include.map(c, c.server) \
+         + self.matrix.exclude.filter(c, has(c.client)).map(c, c.client) \
+         + self.matrix.exclude.filter(c, has(c.server)).map(c, c.server))\
+         .all(n, n in {} || self.stacks.exists(s, s.name == n))",
+        list(&built_in)
+    ))
+    .message(
+        format!(
+            "must name only built-in stacks ({}) or stacks listed in spec.stacks",
+            built_in.join(", ")
+        )
+        .as_str(),
+    )
+    .field_path(".matrix")
+}
+
+/// The matrix uses networks that exist.
+pub(super) fn known_networks() -> Rule {
+    let presets = network::preset_names();
+    Rule::new(format!(
+        "(self.matrix.networks + self.matrix.include.filter(c, has(c.network)).map(c, c.network) \
+         + self.matrix.exclude.filter(c, has(c.network)).map(c, c.network))\
+         .all(n, n in {} || (has(self.networks) && self.networks.exists(s, s.name == n)))",
+        list(&presets)
+    ))
+    .message(
+        format!(
+            "must name only presets ({}) or networks listed in spec.networks",
+            presets.join(", ")
+        )
+        .as_str(),
+    )
+    .field_path(".matrix")
+}
+
+/// The loads of an echo already set the number of peers: each of their connections is one.
+pub(super) fn echo_sets_peers() -> Rule {
+    Rule::new("!has(self.workload.echo) || self.topology.peersPerClient == 1")
+        .message(
+            "must be 1 with workload.echo: each connection is a peer of its own, and loads sets their number",
+        )
+        .field_path(".topology.peersPerClient")
+}
+
+/// An impaired link is the interface of a pod. With the host's network it would be the machine's, with all
+/// its traffic.
+pub(super) fn host_network_unimpaired() -> Rule {
+    Rule::new(format!(
+        "!self.topology.hostNetwork || (self.matrix.networks.all(n, n == '{NONE}') \
+         && self.matrix.include.all(c, !has(c.network) || c.network == '{NONE}'))"
+    ))
+    .message("must be false if matrix.networks impairs links: the Kubernetes node itself would be impaired")
+    .field_path(".topology.hostNetwork")
+}
+
+/// A selector without a field would match every cell.
+pub(super) fn selects_something() -> Rule {
+    Rule::new("has(self.client) || has(self.server) || has(self.transport) || has(self.network)")
+        .message("must set at least one of client, server, transport and network")
+}
+
+/// The name of a variant must not be that of a built-in stack, which the matrix would then mean.
+pub(super) fn variant_name() -> Rule {
+    let built_in: Vec<&str> = Stack::iter().map(Into::into).collect();
+    rule::own_name(
+        &list(&built_in),
+        &format!("a built-in stack ({})", built_in.join(", ")),
+    )
+}
+
+/// Labels or annotations without those that the operator finds its pods by.
+pub(super) fn no_reserved_key() -> Rule {
+    Rule::new(format!("self.all(key, !key.startsWith('{RESERVED_PREFIX}'))")).message(
+        format!("must not have keys that begin with {RESERVED_PREFIX}, which are reserved for the operator")
+            .as_str(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::CustomResourceExt;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::{
+        network::PRESETS,
+        rule::evaluation::{judges, refusal},
+        spec::PerfRun,
+    };
+
+    /// A spec with this matrix, completed by what the rules read.
+    fn with_matrix(mut matrix: Value) -> Value {
+        for field in ["clients", "servers", "networks", "include", "exclude"] {
+            matrix.as_object_mut().unwrap().entry(field).or_insert(json!([]));
+        }
+        json!({"matrix": matrix, "stacks": [{"name": "next"}], "networks": [{"name": "far"}]})
+    }
+
+    #[test]
+    fn a_resource_has_the_name_of_a_label() {
+        let named = |name: &str| json!({"metadata": {"name": name}});
+        judges(
+            &resource_name(),
+            &named("a-1"),
+            &named("a.1"),
+            "metadata.name must be 1 to 63 lower-case letters, digits or '-', and begin and end with a \
+             letter or digit",
+        );
+    }
+
+    #[test]
+    fn what_is_measured_cannot_change() {
+        let before: serde_json::Map<_, _> = FROZEN.iter().map(|field| ((*field).into(), json!(1))).collect();
+        let before = Value::Object(before);
+        let change = |field: &str| {
+            let mut after = before.clone();
+            after[field] = json!(2);
+            refusal(&immutable(), Some(&before), &after)
+        };
+        assert_eq!(change("suspend"), None);
+        for field in FROZEN {
+            assert_eq!(
+                change(field).as_deref(),
+                Some("only suspend, cancel and cleanup can change: create a new PerfRun for everything else"),
+                "{field}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_field_is_frozen_or_may_change() {
+        let crd = serde_json::to_value(PerfRun::crd()).unwrap();
+        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        let mut fields: Vec<_> = schema["properties"]["spec"]["properties"]
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str)
+            .collect();
+        fields.retain(|field| !FROZEN.contains(field));
+        fields.sort_unstable();
+        assert_eq!(fields, ["cancel", "cleanup", "suspend"]);
+    }
+
+    #[test]
+    fn stacks_of_the_matrix_exist() {
+        let message = "must name only built-in stacks (libp2p, litep2p, raw) or stacks listed in spec.stacks";
+        judges(
+            &known_stacks(),
+            &with_matrix(json!({"clients": ["raw", "next"]})),
+            &with_matrix(json!({"clients": ["other"]})),
+            message,
+        );
+        judges(
+            &known_stacks(),
+            &with_matrix(json!({"exclude": [{"transport": "tcp"}]})),
+            &with_matrix(json!({"exclude": [{"server": "other"}]})),
+            message,
+        );
+    }
+
+    #[test]
+    fn networks_of_the_matrix_exist() {
+        let presets: Vec<_> = PRESETS.iter().map(|preset| preset.name).collect();
+        let message = format!(
+            "must name only presets (none, {}) or networks listed in spec.networks",
+            presets.join(", ")
+        );
+        judges(
+            &known_networks(),
+            &with_matrix(json!({"networks": ["none", "wan", "far"]})),
+            &with_matrix(json!({"networks": ["moon"]})),
+            &message,
+        );
+        judges(
+            &known_networks(),
+            &with_matrix(json!({"include": [{"network": "far"}, {}]})),
+            &with_matrix(json!({"include": [{"network": "moon"}]})),
+            &message,
+        );
+    }
+
+    #[test]
+    fn an_echo_sets_its_own_number_of_peers() {
+        let spec = |workload: &str, peers: u32| json!({"workload": {workload: {}}, "topology": {"peersPerClient": peers}});
+        judges(
+            &echo_sets_peers(),
+            &spec("ping", 2),
+            &spec("echo", 2),
+            "must be 1 with workload.echo: each connection is a peer of its own, and loads sets their number",
+        );
+    }
+
+    #[test]
+    fn the_network_of_a_kubernetes_node_is_not_impaired() {
+        let spec = |network: &str| {
+            let mut spec = with_matrix(json!({"networks": [network]}));
+            spec["topology"] = json!({"hostNetwork": true});
+            spec
+        };
+        judges(
+            &host_network_unimpaired(),
+            &spec("none"),
+            &spec("wan"),
+            "must be false if matrix.networks impairs links: the Kubernetes node itself would be impaired",
+        );
+    }
+
+    #[test]
+    fn a_selector_names_something() {
+        judges(
+            &selects_something(),
+            &json!({"network": "wan"}),
+            &json!({}),
+            "must set at least one of client, server, transport and network",
+        );
+    }
+
+    #[test]
+    fn a_variant_has_another_name_than_a_built_in_stack() {
+        judges(
+            &variant_name(),
+            &json!("libp2p-next"),
+            &json!("litep2p"),
+            "must be 1 to 40 lower-case letters, digits or '-', begin and end with a letter or digit, and \
+             not be a built-in stack (libp2p, litep2p, raw)",
+        );
+    }
+
+    #[test]
+    fn the_operators_keys_are_reserved() {
+        judges(
+            &no_reserved_key(),
+            &json!({"example.com/run": "a"}),
+            &json!({"perfrun.io/run": "a"}),
+            "must not have keys that begin with perfrun.io/, which are reserved for the operator",
+        );
+    }
+}

@@ -1,0 +1,147 @@
+//! One document that is run on this machine.
+
+use std::io::{Write, stderr};
+
+use perfrun_api::results::Results;
+use perfrun_conductor::{Conductor, Event, Options, Progress, RunEnd};
+use perfrun_contract::run::{Cause, Phase, RunState};
+use perfrun_local::{
+    Isolation, LocalNodes,
+    nodes::{self, NodeEvent, Programs, Settings},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{INCOMPLETE, INTERRUPTED, counted, watchers::Watchers};
+use crate::{args, report, store::Store, ui::Ui};
+
+/// A run and everything that it needs.
+pub(super) struct LocalRun<'a> {
+    pub store: Store,
+    pub programs: Programs,
+    pub isolation: Isolation,
+    pub watchers: &'a Watchers,
+    pub output: &'a args::Output,
+    /// Whether no other run follows.
+    pub is_last: bool,
+    pub cancel: &'a CancellationToken,
+}
+
+impl LocalRun<'_> {
+    /// Runs the trials that are left, then saves and shows the results. Returns the exit status.
+    pub(super) async fn run(mut self) -> anyhow::Result<u8> {
+        let ui = self.announce();
+        let cancel = self.cancel;
+        let end = {
+            let conducted = self.conduct(&ui);
+            tokio::pin!(conducted);
+            tokio::select! {
+                biased;
+                end = &mut conducted => end,
+                () = cancel.cancelled() => {
+                    ui.mention("stopping and saving the results; press Ctrl-C again to exit now");
+                    conducted.await
+                }
+            }
+        };
+        self.close(end, ui).await
+    }
+
+    /// Tells the user, and those who watch, which run begins.
+    fn announce(&self) -> Ui {
+        self.watchers.begin(self.store.results(), self.is_last);
+        let Results { name, plan, .. } = self.store.results();
+        let ui = Ui::new(self.output.quiet, plan);
+        ui.mention(&format!(
+            "perfrun/{name}: {} of {} on {}, {}; results in {}",
+            counted(plan.trials.len(), "trial"),
+            counted(plan.cells.len(), "cell"),
+            counted(plan.nodes.len(), "node"),
+            match self.isolation {
+                Isolation::Namespaces => "each in a network namespace",
+                Isolation::Loopback => "all on one loopback interface",
+            },
+            self.store.folder().display(),
+        ));
+        for skipped in &plan.skipped {
+            ui.mention(&format!("skipped {}: {}", skipped.id, skipped.reason));
+        }
+        ui
+    }
+
+    /// Starts the nodes, runs the trials that are left, stops the nodes.
+    async fn conduct(&mut self, ui: &Ui) -> RunEnd {
+        let settings = Settings {
+            run: self.store.results().name.clone(),
+            programs: self.programs.clone(),
+            isolation: self.isolation,
+            provision_timeout: self.store.results().spec.timeouts.provision.into(),
+            logs: self.store.logs_folder(),
+        };
+        let watchers = self.watchers;
+        let watch = |event: NodeEvent<'_>| match event {
+            NodeEvent::Started { name, contact } => watchers.node_started(name, contact),
+            NodeEvent::Lost { name, reason } => ui.say(&format!("{name} was lost: {reason}")),
+        };
+        let nodes = match LocalNodes::start(settings, watch).await {
+            Ok(nodes) => nodes,
+            Err(error) => return failed(Cause::Internal, error),
+        };
+        let ready = self.cancel.run_until_cancelled(nodes.ready()).await;
+        let end = match ready {
+            None => RunEnd::interrupted(),
+            Some(Err(error)) => failed(Cause::NodeNotReady, error),
+            Some(Ok(contacts)) => {
+                let Results {
+                    spec, plan, trials, ..
+                } = self.store.results().clone();
+                let conductor = Conductor {
+                    plan: &plan,
+                    options: Options {
+                        already: trials,
+                        ..Options::new(spec.timeouts.limits())
+                    },
+                    sink: &mut self.store,
+                    spares: &nodes,
+                    progress: &|event: Event<'_>| {
+                        watchers.on(event);
+                        ui.on(event);
+                    },
+                    cancel: self.cancel.clone(),
+                };
+                conductor.run(contacts).await
+            }
+        };
+        watchers.nodes_stop().await;
+        nodes.stop().await;
+        end
+    }
+
+    /// Saves and shows the results. Returns the exit status.
+    async fn close(mut self, end: RunEnd, ui: Ui) -> anyhow::Result<u8> {
+        let (state, reason) = (end.state, end.reason.clone());
+        let saved = self.store.finish(end);
+        let results = self.store.results();
+        self.watchers.end(results);
+        drop(ui);
+        if let (RunState::Failed, Some(reason)) = (state, &reason) {
+            let _ = writeln!(stderr(), "perfrun: perfrun/{} failed: {reason}", results.name);
+        }
+        // Even if they could not be saved: it may have taken hours to measure them.
+        report::show(&self.store, self.output.json)?;
+        self.watchers.show_report(results).await;
+        saved?;
+        if state != RunState::Complete && !self.output.quiet {
+            let folder = self.store.folder().display();
+            let _ = writeln!(stderr(), "resume it with: perfrun run --resume {folder}");
+        }
+        Ok(match results.verdict().phase {
+            Phase::Succeeded => 0,
+            Phase::Cancelled => INTERRUPTED,
+            _ => INCOMPLETE,
+        })
+    }
+}
+
+fn failed(cause: Cause, error: nodes::Error) -> RunEnd {
+    RunEnd::failed(cause, format!("{:#}", anyhow::Error::from(error)))
+}

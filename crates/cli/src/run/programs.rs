@@ -1,0 +1,132 @@
+//! Which program each node of a local run executes: named on the command line, or the one beside this
+//! program.
+
+use std::{
+    collections::BTreeSet,
+    io,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, anyhow, bail, ensure};
+use perfrun_api::spec::PerfRunSpec;
+use perfrun_contract::{plan::Plan, run::NodeProgram};
+use perfrun_local::{
+    Isolation,
+    nodes::{Program, Programs},
+};
+use rustix::fs::Access;
+
+use crate::args;
+
+/// The programs of `--node`, as results record them. Each of them is an executable file.
+pub(super) fn resolve(named: &[args::NodeProgram]) -> anyhow::Result<Vec<NodeProgram>> {
+    named
+        .iter()
+        .map(|program| {
+            let path = executable(&program.path)
+                .with_context(|| format!("unable to run --node {} as a node", program.path.display()))?;
+            let path = path.into_os_string().into_string();
+            Ok(NodeProgram {
+                variant: program.variant.clone(),
+                path: path.map_err(|path| anyhow!("unable to record --node {path:?}: it is not UTF-8"))?,
+            })
+        })
+        .collect()
+}
+
+fn executable(path: &Path) -> io::Result<PathBuf> {
+    let path = path.canonicalize()?;
+    if path.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    rustix::fs::access(&path, Access::EXEC_OK)?;
+    Ok(path)
+}
+
+/// The programs of a plan.
+pub(super) fn of_plan(
+    plan: &Plan,
+    spec: &PerfRunSpec,
+    isolation: Isolation,
+    given: &[NodeProgram],
+) -> anyhow::Result<Programs> {
+    ensure!(
+        isolation == Isolation::Namespaces || plan.tcp_window_bytes().is_none(),
+        "matrix.networks impairs links, but with --loopback all nodes share one interface and there are no links: \
+         run it without --loopback, or with networks: [none]"
+    );
+    Programs::of(plan, |variant| {
+        let stack = spec
+            .stacks
+            .iter()
+            .find(|stack| Some(stack.name.as_str()) == variant);
+        let own = path(given, variant);
+        if let (None, Some(stack)) = (&own, stack.filter(|stack| stack.image.is_some())) {
+            bail!(
+                "stack {0} is a container image, and a local run needs a program: name one with --node {0}=PATH",
+                stack.name
+            );
+        }
+        Ok(Program {
+            path: own
+                .or_else(|| path(given, None))
+                .map_or_else(Program::beside_this_one, Ok)?,
+            env: stack.map(|stack| stack.env.clone()).unwrap_or_default(),
+        })
+    })
+}
+
+/// The program given for a variant, or for all nodes without one of their own.
+fn path(given: &[NodeProgram], variant: Option<&str>) -> Option<PathBuf> {
+    let program = given.iter().find(|program| program.variant.as_deref() == variant);
+    program.map(|program| program.path.as_str().into())
+}
+
+/// The programs named on the command line, and those named when the run started that the command line does
+/// not replace.
+pub(super) fn named_now_or_before(
+    now: &[args::NodeProgram],
+    before: &[NodeProgram],
+) -> Vec<args::NodeProgram> {
+    let still_used = before
+        .iter()
+        .filter(|before| now.iter().all(|program| program.variant != before.variant))
+        .map(|before| args::NodeProgram {
+            variant: before.variant.clone(),
+            path: before.path.as_str().into(),
+        });
+    now.iter().cloned().chain(still_used).collect()
+}
+
+/// Checks that --node names only variants that exist, each once. A misspelt variant would otherwise run the
+/// default program, and nobody would notice.
+pub(super) fn check_variants<'a>(
+    given: &[args::NodeProgram],
+    specs: impl IntoIterator<Item = &'a PerfRunSpec>,
+) -> anyhow::Result<()> {
+    let variants: BTreeSet<&str> = specs
+        .into_iter()
+        .flat_map(|spec| &spec.stacks)
+        .map(|stack| stack.name.as_str())
+        .collect();
+    let mut checked = BTreeSet::new();
+    for program in given {
+        let variant = program.variant.as_deref();
+        if let Some(name) = variant.filter(|name| !variants.contains(name)) {
+            let has = match variants.len() {
+                0 => "it has none".to_owned(),
+                _ => format!(
+                    "it has {}",
+                    variants.iter().copied().collect::<Vec<_>>().join(", ")
+                ),
+            };
+            bail!("--node {name}=..: the document has no stack variant {name}, {has}");
+        }
+        ensure!(
+            checked.insert(variant),
+            "--node was given twice for {}",
+            variant.unwrap_or("all nodes")
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! One account of a run: everything that shows a run gives the same reason and the same numbers. The end-to-end tests of
+//! the operator run the same document and expect the same.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpStream,
+    thread,
+    time::Duration,
+};
+
+use perfrun_contract::{
+    run::Phase,
+    tally::{Counts, EndReason},
+};
+use perfrun_test_kit::documents::TIMES_OUT;
+
+use crate::{
+    document::Document,
+    metrics::free_address,
+    perfrun::{Mode, Place, Running, eventually, results},
+};
+
+#[test]
+fn results_report_page_and_metrics_have_one_reason() {
+    for mode in Mode::available() {
+        let place = Place::new();
+        let metrics = free_address();
+        let command = place.command(
+            mode,
+            &Document::parsed(TIMES_OUT),
+            &["--ui", "--metrics-listen", &metrics],
+        );
+        let mut perfrun = Running::start(command);
+        perfrun.says("watch it at http://");
+        let stderr = perfrun.stderr();
+        let (_, page) = stderr.split_once("watch it at http://").unwrap();
+        let (page, _) = page.split_once('/').unwrap();
+        let page = page.to_owned();
+        let events = thread::spawn(move || read(&page, "/events").unwrap());
+        // perfrun waits for a last scrape by those who have scraped before.
+        eventually("metrics of the run", || {
+            read(&metrics, "/metrics")
+                .ok()
+                .filter(|page| page.contains("perfrun_run_info{"))
+        });
+        let exported = eventually("metrics of the end", || {
+            let page = read(&metrics, "/metrics").ok()?;
+            page.contains("phase=\"Failed\"").then_some(page)
+        });
+        let ended = perfrun.ended().expect(1);
+        let events = events.join().unwrap();
+
+        let folder = place.only_run();
+        let results = results(&folder);
+        let counts = Counts {
+            planned: 2,
+            completed: 1,
+            failed: 1,
+        };
+        assert_eq!(results.tally().counts(), counts, "{ended}");
+        let verdict = results.verdict.expect("a run that has ended has a verdict");
+        assert_eq!(
+            (verdict.phase, verdict.reason),
+            (Phase::Failed, EndReason::TrialTimeout)
+        );
+        assert!(
+            verdict.message.starts_with("1 of 2 trials failed; the first: "),
+            "{}",
+            verdict.message
+        );
+        let account = format!("TrialTimeout: {}.", verdict.message);
+        for report in ["report.md", "report.html"] {
+            let report = fs::read_to_string(folder.join(report)).unwrap();
+            assert!(report.contains(&account), "{report}");
+        }
+        assert!(
+            ended.stdout.contains("TrialTimeout: 1 of 2 trials failed"),
+            "{ended}"
+        );
+        let info = exported
+            .lines()
+            .find(|line| line.starts_with("perfrun_run_info{"));
+        assert!(info.unwrap().contains("reason=\"TrialTimeout\""), "{info:?}");
+        for (state, count) in [("planned", 2), ("completed", 1), ("failed", 1)] {
+            let sample = format!("state=\"{state}\"}} {count}");
+            let is_there = |line: &str| line.starts_with("perfrun_run_trials{") && line.contains(&sample);
+            assert!(exported.lines().any(is_there), "{sample} in {exported}");
+        }
+        assert!(
+            events.contains(r#""verdict":{"phase":"Failed","reason":"TrialTimeout""#),
+            "{events}"
+        );
+        assert!(events.contains(r#""trials":2,"ended":2,"failed":1"#), "{events}");
+    }
+}
+
+/// The answer to a GET request, until the server closes the connection.
+fn read(address: &str, path: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+    )?;
+    let mut answer = vec![];
+    stream.read_to_end(&mut answer)?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}

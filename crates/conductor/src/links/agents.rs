@@ -1,0 +1,161 @@
+//! The agents of a run's nodes: what they can do, and what they are to do.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+    net::IpAddr,
+};
+
+use futures::future::join_all;
+use perfrun_contract::{
+    network::Conditions,
+    node::{LinkRequest, LinkStatus, Role},
+};
+use perfrun_link::{Link, Prefix, Route};
+
+use super::{
+    Links,
+    legs::{self, Pair, pairs},
+    unready::{NotMet, Unready, all, unsupported},
+};
+use crate::{attempt::Node, client::AgentClient};
+
+/// A node's agent.
+#[derive(Clone, Debug)]
+pub(super) struct Agent {
+    pub(super) client: AgentClient,
+    pub(super) role: Role,
+    pub(super) ip: IpAddr,
+    /// Of its process, as last heard; another has not been measured.
+    pub(super) instance: u64,
+    pub(super) probe_port: u16,
+}
+
+/// What agents are to do, by node.
+pub(super) type Requests = BTreeMap<String, LinkRequest>;
+
+impl Links<'_> {
+    /// Gets to know the agents of nodes that are new, and whether they can do what the plan asks for. The error says which
+    /// cannot, why, and what to do.
+    pub(crate) async fn meet(&mut self, nodes: &BTreeMap<String, Node>) -> Result<(), NotMet> {
+        if self.plan.networks.is_empty() {
+            return Ok(());
+        }
+        // Others are known, and whether they still answer shows when they are needed.
+        let new = nodes.iter().filter(|(name, _)| !self.agents.contains_key(*name));
+        let met = join_all(new.map(|(name, node)| async move {
+            let Some(client) = &node.agent else {
+                return Err(NotMet::Unsupported(format!(
+                    "{name} has no link agent, which is a fault of this program: report it, with the document"
+                )));
+            };
+            let status = client.link().await.map_err(|error| {
+                NotMet::Unready(format!("the link agent of {name}: {}", error.describe()))
+            })?;
+            Ok((name, client.clone(), node.info.listen_ip, status))
+        }))
+        .await;
+        for answer in met {
+            let (name, client, ip, status) = answer?;
+            for conditions in self.plan.networks.iter().filter(|network| !network.is_none()) {
+                unsupported(name, conditions, &status.capabilities).map_or(Ok(()), Err)?;
+            }
+            // Links of a node that nobody planned are nobody's.
+            let Some(planned) = self.plan.nodes.iter().find(|node| node.name == *name) else {
+                continue;
+            };
+            let agent = Agent {
+                client,
+                role: planned.role,
+                ip,
+                instance: status.instance,
+                probe_port: status.probe_port,
+            };
+            self.agents.insert(name.clone(), agent);
+        }
+        Ok(())
+    }
+
+    /// Hears from all agents where they answer probes.
+    pub(super) async fn look(&mut self) -> Result<(), Unready> {
+        let answers = join_all(self.agents.iter().map(|(name, agent)| async move {
+            let status = agent.client.link().await;
+            let status = status.map_err(|error| Unready::of_call(name, "say what its links are", &error))?;
+            Ok((name.clone(), status))
+        }))
+        .await;
+        for (name, status) in answers.into_iter().collect::<Result<Vec<_>, _>>()? {
+            self.was_started_again(&name, &status);
+        }
+        Ok(())
+    }
+
+    /// Takes in what an agent says of itself; whether it is another process than before, which answers elsewhere.
+    pub(super) fn was_started_again(&mut self, name: &str, status: &LinkStatus) -> bool {
+        let Some(agent) = self.agents.get_mut(name) else {
+            return false;
+        };
+        agent.probe_port = status.probe_port;
+        mem::replace(&mut agent.instance, status.instance) != status.instance
+    }
+
+    pub(super) fn pairs(&self) -> Vec<Pair> {
+        let of = |role| {
+            let agents = self.agents.iter().filter(move |(_, agent)| agent.role == role);
+            agents.map(|(name, _)| name.clone()).collect::<Vec<_>>()
+        };
+        let (clients, servers, relays) = (of(Role::Client), of(Role::Server), of(Role::Relay));
+        let mut pairs = pairs(&clients, &servers);
+        pairs.extend(legs::pairs(&clients, &relays));
+        pairs.extend(legs::pairs(&relays, &servers));
+        pairs
+    }
+
+    /// What agents are to do to what their nodes send.
+    pub(super) fn requests(&self, conditions: &Conditions) -> Result<Requests, String> {
+        let request = |(name, agent): (&String, &Agent)| {
+            let link = self.link(agent.role, conditions);
+            let link = link.map_err(|why| format!("network {} at {name}: {why}", conditions.name))?;
+            Ok((
+                name.clone(),
+                LinkRequest {
+                    link,
+                    backend: conditions.backend,
+                },
+            ))
+        };
+        self.agents.iter().map(request).collect()
+    }
+
+    /// What happens to what a node of this role sends. Peers to whom the same happens share a link.
+    fn link(&self, role: Role, conditions: &Conditions) -> Result<Link, String> {
+        let ips: BTreeSet<(IpAddr, Role)> = self.agents.values().map(|peer| (peer.ip, peer.role)).collect();
+        let mut routes: Vec<Route> = vec![];
+        for (ip, peer) in ips {
+            let Some(impairment) = conditions.between(role, peer).filter(|way| !way.is_none()) else {
+                continue;
+            };
+            let peer = Prefix::try_from(ip).map_err(|bad| bad.to_string())?;
+            match routes.iter_mut().find(|route| route.impairment == *impairment) {
+                Some(route) => route.peers.push(peer),
+                None => routes.push(Route {
+                    peers: vec![peer],
+                    impairment: impairment.clone(),
+                }),
+            }
+        }
+        Link::new(routes).map_err(|bad| bad.to_string())
+    }
+
+    pub(super) async fn set(&self, requests: &Requests) -> Result<(), Unready> {
+        let set = requests
+            .iter()
+            .filter_map(|(name, request)| Some((name, self.agents.get(name)?, request)));
+        let answers = join_all(set.map(|(name, agent, request)| async move {
+            let set = agent.client.impair(request).await;
+            set.map_err(|error| Unready::of_call(name, "set its links", &error))
+        }))
+        .await;
+        all(answers).map(drop)
+    }
+}

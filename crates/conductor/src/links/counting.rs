@@ -1,0 +1,114 @@
+//! Counting what happens to the packets of a trial.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use futures::future::join_all;
+use perfrun_contract::{
+    node::{LinkRequest, Role},
+    record::TrialRecord,
+};
+
+use super::{
+    Links,
+    agents::Agent,
+    evidence::{fail, note},
+    unready::{Unready, all},
+};
+
+/// Agents that count what becomes of a trial's packets, by node, with their instances; nothing, of those that began to in
+/// an earlier session.
+#[derive(Debug, Default)]
+pub(crate) struct Counting(BTreeMap<String, Option<u64>>);
+
+impl Counting {
+    /// Of agents that began to count in an earlier session.
+    pub(crate) fn taken_over(names: &[&String]) -> Self {
+        Self(names.iter().map(|name| ((*name).clone(), None)).collect())
+    }
+}
+
+impl Links<'_> {
+    /// Begins to count what becomes of a trial's packets; `None`, if links are to be prepared once more: they were measured
+    /// with an agent that was started again since.
+    pub(crate) async fn count(&mut self, names: &[&String]) -> Result<Option<Counting>, Unready> {
+        let answers = join_all(self.current_of(names).map(|(name, agent, request)| async move {
+            // The same request again changes nothing else.
+            let counted = match agent.client.impair(request).await {
+                Ok(()) => agent.client.link().await,
+                Err(error) => Err(error),
+            };
+            let status =
+                counted.map_err(|error| Unready::of_call(name, "count packets on its links", &error))?;
+            Ok((name.clone(), status))
+        }))
+        .await;
+        let statuses = all(answers)?;
+        let (mut counting, mut again) = (Counting::default(), false);
+        for (name, status) in statuses {
+            again |= self.was_started_again(&name, &status);
+            counting.0.insert(name, Some(status.instance));
+        }
+        if again {
+            self.current = None;
+            return Ok(None);
+        }
+        Ok(Some(counting))
+    }
+
+    /// Adds to a trial's record what became of its packets, and what that says of its numbers. Returns nodes whose agents
+    /// do not answer any more.
+    pub(crate) async fn add_to(&mut self, record: &mut TrialRecord, counting: &Counting) -> BTreeSet<String> {
+        let names: Vec<&String> = counting.0.keys().collect();
+        let answers = join_all(self.current_of(&names).map(|(name, agent, request)| async move {
+            (name.clone(), request.clone(), agent.client.link().await)
+        }))
+        .await;
+        let mut lost = BTreeSet::new();
+        for (name, request, answer) in answers {
+            match answer {
+                Ok(status) => {
+                    if self.was_started_again(&name, &status) {
+                        // What it does now has not been measured.
+                        self.current = None;
+                    }
+                    let before = counting.0.get(&name).copied().flatten();
+                    let peers = self.peers(&name, &names);
+                    note(record, &name, before, &request.link, &peers, status);
+                }
+                Err(error) => {
+                    let unready = Unready::of_call(&name, "tell what became of packets", &error);
+                    fail(record, unready.failure);
+                    lost.extend(unready.lost);
+                }
+            }
+        }
+        lost
+    }
+
+    /// Addresses of those of these nodes that a node talks to: where there is a relay, clients and servers talk to it alone.
+    fn peers(&self, name: &str, names: &[&String]) -> Vec<IpAddr> {
+        let role = |name: &str| self.agents.get(name).map(|agent| agent.role);
+        let is_relay = |role| role == Some(Role::Relay);
+        let has_relay = names.iter().any(|name| is_relay(role(name)));
+        let own = role(name);
+        let others = names.iter().filter_map(|name| self.agents.get(*name));
+        let talks = |other: &&Agent| {
+            let other = Some(other.role);
+            other != own && (!has_relay || is_relay(own) || is_relay(other))
+        };
+        others.filter(talks).map(|agent| agent.ip).collect()
+    }
+
+    /// Agents of these nodes, and what they were asked for.
+    fn current_of<'b>(
+        &'b self,
+        names: &'b [&String],
+    ) -> impl Iterator<Item = (&'b String, &'b Agent, &'b LinkRequest)> {
+        let requests = self.current.iter().flat_map(|current| &current.requests);
+        let of_these = requests.filter(|(name, _)| names.contains(name));
+        of_these.filter_map(|(name, request)| Some((name, self.agents.get(name)?, request)))
+    }
+}

@@ -1,0 +1,234 @@
+//! Setting links and measuring whether they are as configured.
+
+use std::{net::SocketAddr, time::Duration};
+
+use futures::{StreamExt, future::try_join, stream};
+use perfrun_contract::{
+    network::Conditions,
+    node::{LinkRequest, ProbeRequest},
+    record::{Leg, LinkCheck},
+};
+use perfrun_link::{
+    Impairment,
+    probe::{self, Measurement, Quantity, Verdict},
+};
+use tokio::time::{Instant, sleep};
+
+use super::{
+    Links,
+    agents::Requests,
+    legs::{Pair, rounds},
+    unready::Unready,
+};
+
+/// A link that is right is judged wrong once in a hundred measurements of each quantity; three times in a row, in a
+/// million. What is wrong stays wrong.
+const ATTEMPTS: u32 = 3;
+/// Time for echoes, where one round of measurements covers all nodes.
+const ECHO_TIME: Duration = Duration::from_secs(1);
+/// The least, where many rounds are needed.
+const ECHO_TIME_MIN: Duration = Duration::from_millis(100);
+/// Time for echoes over links that are not impaired, which have no loss to find.
+const BASE_ECHO_TIME: Duration = Duration::from_millis(200);
+/// Pairs that are measured at the same time: more would be measured by how busy the machine is, if it is one.
+const AT_ONCE: usize = 4;
+
+impl Links<'_> {
+    pub(super) async fn change(
+        &mut self,
+        conditions: &Conditions,
+        requests: &Requests,
+    ) -> Result<LinkCheck, Unready> {
+        self.look().await?;
+        let pairs = self.pairs();
+        if pairs.iter().any(|pair| !self.bases.contains_key(pair)) {
+            self.measure_bases(&pairs).await?;
+        }
+        let began = Instant::now();
+        self.set(requests).await?;
+        let set = began.elapsed();
+        let rounds = rounds(&pairs);
+        let echo_time = (ECHO_TIME / rounds.len().max(1) as u32).max(ECHO_TIME_MIN);
+        let mut legs = vec![];
+        for round in rounds {
+            let measured = stream::iter(
+                round
+                    .into_iter()
+                    .map(|pair| self.leg(pair, conditions, echo_time)),
+            );
+            let measured: Vec<_> = measured.buffered(AT_ONCE).collect().await;
+            for leg in measured {
+                legs.push(leg?);
+            }
+        }
+        let mut check = LinkCheck {
+            network: conditions.name.clone(),
+            set_seconds: set.as_secs_f64(),
+            probe_seconds: (began.elapsed() - set).as_secs_f64(),
+            legs,
+        };
+        let Some((leg, finding)) = check.outside().next() else {
+            self.add_available(&mut check.legs, conditions).await;
+            check.probe_seconds = (began.elapsed() - set).as_secs_f64();
+            return Ok(check);
+        };
+        // The path itself may have changed since: it is measured again with the next try.
+        self.bases.clear();
+        let message = format!(
+            "network {}, {} to {}: {finding}, in {} measurements: is the machine busy, or the path between the nodes slower \
+             than the network?",
+            conditions.name, leg.client, leg.server, leg.attempts
+        );
+        Err(Unready::ineffective(message, Some(check)))
+    }
+
+    /// What round trips take without any impairment.
+    async fn measure_bases(&mut self, pairs: &[Pair]) -> Result<(), Unready> {
+        let open = |name: &String| (name.clone(), LinkRequest::default());
+        self.set(&self.agents.keys().map(open).collect()).await?;
+        let none = Impairment::default();
+        let plan = probe::Plan::within(&none, &none, BASE_ECHO_TIME);
+        for round in rounds(pairs) {
+            let measured = stream::iter(round.into_iter().map(|pair| {
+                let (links, plan) = (&*self, plan.clone());
+                async move {
+                    let measured = links.measure(&pair.client, &pair.server, plan).await;
+                    (pair, measured)
+                }
+            }));
+            let measured: Vec<_> = measured.buffered(AT_ONCE).collect().await;
+            for (pair, measured) in measured {
+                let Some(round_trip) = measured?.round_trip else {
+                    let Pair { client, server } = pair;
+                    let message = format!("{client} to {server}: no answer over a link that is not impaired");
+                    return Err(Unready::ineffective(message, None));
+                };
+                self.bases.insert(pair, Duration::from_nanos(round_trip.p50_ns));
+            }
+        }
+        Ok(())
+    }
+
+    /// What happens to packets from a client to a server, and back.
+    pub(super) fn ways<'b>(
+        &self,
+        client: &str,
+        server: &str,
+        conditions: &'b Conditions,
+    ) -> Result<(&'b Impairment, &'b Impairment), Unready> {
+        let role = |name| self.agents.get(name).map(|agent| agent.role);
+        let between = |from, to| conditions.between(role(from)?, role(to)?);
+        between(client, server)
+            .zip(between(server, client))
+            .ok_or_else(|| no_link(client, server))
+    }
+
+    /// Measures a pair until it is as asked for, or often enough to believe that it is not.
+    async fn leg(&self, pair: Pair, conditions: &Conditions, echo_time: Duration) -> Result<Leg, Unready> {
+        let (to_server, to_client) = self.ways(&pair.client, &pair.server, conditions)?;
+        let base = self.bases.get(&pair).copied().unwrap_or_default();
+        let plan = probe::Plan::within(to_server, to_client, echo_time);
+        // The rate in the other direction: the roles swapped, and nothing but filling the link.
+        let back = probe::Plan {
+            echoes: 0,
+            ..probe::Plan::within(to_client, to_server, echo_time)
+        };
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            // Who is measured again may be late: then one after the other.
+            let beside = plan
+                .fills_beside(&back, to_server, base)
+                .filter(|_| attempts == 1);
+            let (measured, filled) = self.measure_both_ways(&pair, &plan, &back, beside).await?;
+            let mut verdict = judge(to_server, to_client, base, &plan, &measured).await?;
+            let mut rate_to_client = None;
+            if let Some(filled) = filled {
+                rate_to_client = filled.rate;
+                let back = judge(to_client, to_server, base, &back, &filled).await?;
+                let rates = back
+                    .findings
+                    .into_iter()
+                    .filter(|finding| finding.quantity == Quantity::RateForward);
+                verdict.findings.extend(rates.map(|finding| probe::Finding {
+                    quantity: Quantity::RateBackward,
+                    ..finding
+                }));
+            }
+            if verdict.is_effective() || attempts == ATTEMPTS {
+                return Ok(Leg {
+                    client: pair.client,
+                    server: pair.server,
+                    base_round_trip_seconds: base.as_secs_f64(),
+                    attempts,
+                    measured,
+                    rate_to_client,
+                    findings: verdict.findings,
+                });
+            }
+        }
+    }
+
+    /// The link to the server and, if it is to be measured, the rate in the other direction: so much later, or afterwards.
+    async fn measure_both_ways(
+        &self,
+        Pair { client, server }: &Pair,
+        plan: &probe::Plan,
+        back: &probe::Plan,
+        beside: Option<Duration>,
+    ) -> Result<(Measurement, Option<Measurement>), Unready> {
+        let there = self.measure(client, server, plan.clone());
+        let filled = async {
+            match back.fill {
+                None => Ok(None),
+                Some(_) => self.measure(server, client, back.clone()).await.map(Some),
+            }
+        };
+        let Some(later) = beside else {
+            return Ok((there.await?, filled.await?));
+        };
+        let filled = async {
+            sleep(later).await;
+            filled.await
+        };
+        try_join(there, filled).await
+    }
+
+    pub(super) async fn measure(
+        &self,
+        from: &str,
+        to: &str,
+        plan: probe::Plan,
+    ) -> Result<Measurement, Unready> {
+        let (Some(near), Some(far)) = (self.agents.get(from), self.agents.get(to)) else {
+            return Err(no_link(from, to));
+        };
+        let request = ProbeRequest {
+            server: SocketAddr::new(far.ip, far.probe_port),
+            plan,
+        };
+        let measured = near.client.probe(&request).await;
+        measured.map_err(|error| Unready::of_call(from, &format!("measure the link to {to}"), &error))
+    }
+}
+
+fn no_link(from: &str, to: &str) -> Unready {
+    Unready::ineffective(format!("there is no link from {from} to {to}"), None)
+}
+
+/// Simulations take some ten milliseconds. A judge that fails has judged nothing, least of all that a link is right.
+async fn judge(
+    forward: &Impairment,
+    backward: &Impairment,
+    base: Duration,
+    plan: &probe::Plan,
+    measured: &Measurement,
+) -> Result<Verdict, Unready> {
+    let (forward, backward, plan, measured) =
+        (forward.clone(), backward.clone(), plan.clone(), measured.clone());
+    let judged =
+        tokio::task::spawn_blocking(move || probe::judge(&forward, &backward, base, &plan, &measured));
+    judged
+        .await
+        .map_err(|error| Unready::ineffective(format!("failed to judge a measured link: {error}"), None))
+}

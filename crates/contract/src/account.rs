@@ -1,0 +1,55 @@
+//! What a report needs of a run.
+
+use jiff::Timestamp;
+
+use crate::{
+    plan::{Order, Plan},
+    record::TrialRecord,
+    run::{Environment, RunState},
+    summary::SummaryRow,
+    tally::{Tally, Verdict},
+};
+
+/// The results of a run, without the document that it was made from.
+#[derive(Clone, Debug)]
+pub struct Account<'a> {
+    /// Name of the run.
+    pub name: &'a str,
+    /// When it started.
+    pub started: Timestamp,
+    /// When it ended.
+    pub ended: Timestamp,
+    /// Whether it ran to its end.
+    pub state: RunState,
+    /// Which trials completed and failed.
+    pub tally: Tally,
+    /// How it ended.
+    pub verdict: Verdict,
+    /// The numbers of nodes and repetitions.
+    pub settings: Settings,
+    /// The plan.
+    pub plan: &'a Plan,
+    /// What it ran on.
+    pub environment: &'a Environment,
+    /// Every attempt of every trial, in running order.
+    pub trials: &'a [TrialRecord],
+    /// Statistics of the measured trials.
+    pub summary: &'a [SummaryRow],
+}
+
+/// The numbers of nodes and repetitions that a run was configured with.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Settings {
+    /// Server nodes.
+    pub servers: u32,
+    /// Client nodes.
+    pub clients: u32,
+    /// Peers in each client node.
+    pub peers_per_client: u32,
+    /// Measured repetitions of each cell.
+    pub iterations: u32,
+    /// Repetitions of each cell before the measured ones.
+    pub warmup: u32,
+    /// Running order of the trials.
+    pub order: Order,
+}

@@ -1,0 +1,16 @@
+//! Bounds that documents, requests to a node and the stacks have in common.
+
+use crate::quantity::ByteSize;
+
+/// Most streams of a connection. yamux reserves 256 KiB for each stream, and libp2p grants a connection 1
+/// GiB.
+pub const STREAMS_MAX: u32 = 4096;
+
+/// Most streams that a server serves at the same time, over all connections.
+pub const SERVER_STREAMS_MAX: u32 = 65_536;
+
+/// Most bytes of one write or read. A node has a buffer of this size for each stream.
+pub const CHUNK_MAX: ByteSize = ByteSize(16 << 20);
+
+/// Most bytes of the line that a stream echoes.
+pub const ECHO_LINE_MAX: ByteSize = ByteSize(1 << 20);

@@ -1,0 +1,76 @@
+//! From what both ends of a trial measured to the metrics of the trial: one module for each workload.
+
+mod bandwidth;
+mod bytes;
+mod cost;
+mod echo;
+mod ends;
+mod handshakes;
+mod ping;
+mod relay;
+mod relay_stress;
+mod substreams;
+
+use std::collections::BTreeMap;
+
+pub use self::bytes::count_mismatch;
+use self::ends::Ends;
+use crate::{
+    node::Distribution,
+    parameters::Parameters,
+    plan::Cell,
+    record::{Metric, NodeRecord},
+};
+
+/// Metrics with their values, in the units of [`Metric`].
+type Metrics = BTreeMap<Metric, f64>;
+
+/// The metrics of a completed trial.
+pub fn metrics(cell: &Cell, nodes: &BTreeMap<String, NodeRecord>) -> BTreeMap<Metric, f64> {
+    let ends = Ends::new(cell, nodes);
+    let mut metrics = match &cell.parameters {
+        Parameters::Bandwidth {
+            direction,
+            timing,
+            amount,
+            ..
+        } => bandwidth::metrics(&ends, *direction, *timing, *amount),
+        Parameters::Substreams { mode, .. } => substreams::metrics(&ends, *mode),
+        Parameters::Handshakes { .. } => handshakes::metrics(&ends),
+        Parameters::Ping { .. } => ping::metrics(&ends),
+        Parameters::Relay { .. } => relay::metrics(&ends),
+        Parameters::RelayStress {
+            ramp_seconds,
+            plateau_seconds,
+            ..
+        } => relay_stress::metrics(&ends, *ramp_seconds..ramp_seconds + plateau_seconds),
+        Parameters::Echo(echo) => echo::metrics(&ends, echo),
+    };
+    metrics.extend(cost::metrics(&ends, payload(&ends, &cell.parameters)));
+    metrics.extend(operation(&cell.parameters).and_then(|operation| cost::per_operation(&ends, operation)));
+    metrics
+}
+
+/// The bytes that a workload delivers, as their receivers count them; 0 for workloads that do not measure a
+/// transfer.
+fn payload(ends: &Ends<'_>, parameters: &Parameters) -> u64 {
+    match parameters {
+        Parameters::Bandwidth { direction, .. } => bandwidth::payload(ends, *direction),
+        Parameters::Relay { .. } => relay::payload(ends),
+        Parameters::RelayStress { .. } => relay_stress::payload(ends),
+        Parameters::Substreams { .. }
+        | Parameters::Handshakes { .. }
+        | Parameters::Ping { .. }
+        | Parameters::Echo(_) => 0,
+    }
+}
+
+/// The operation that a workload repeats; `None` for workloads that are measured by their bytes.
+fn operation(parameters: &Parameters) -> Option<Distribution> {
+    match parameters {
+        Parameters::Substreams { .. } => Some(Distribution::Open),
+        Parameters::Handshakes { .. } => Some(Distribution::HandshakeFirstByte),
+        Parameters::Ping { .. } | Parameters::Echo(_) => Some(Distribution::RoundTrip),
+        Parameters::Bandwidth { .. } | Parameters::Relay { .. } | Parameters::RelayStress { .. } => None,
+    }
+}

@@ -1,0 +1,148 @@
+//! Both ends of a trial, and arithmetic on what they measured.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    histogram::{Recorder, recorder},
+    node::{Distribution, Measured, Role, Transfer},
+    plan::Cell,
+    record::NodeRecord,
+};
+
+/// The nodes of a trial by role.
+pub(super) struct Ends<'a> {
+    pub(super) clients: Vec<&'a Measured>,
+    pub(super) servers: Vec<&'a Measured>,
+    /// Servers that are processes of their own: those within a client's process share its CPU and memory.
+    pub(super) server_processes: Vec<&'a Measured>,
+    pub(super) relays: Vec<&'a Measured>,
+}
+
+impl<'a> Ends<'a> {
+    pub(super) fn new(cell: &Cell, nodes: &'a BTreeMap<String, NodeRecord>) -> Self {
+        let in_role = |role| -> Vec<&Measured> {
+            nodes
+                .values()
+                .filter(|node| node.role == role)
+                .map(|node| &node.measured)
+                .collect()
+        };
+        Self {
+            clients: in_role(Role::Client),
+            servers: in_role(Role::Server),
+            server_processes: match cell.has_process(Role::Server) {
+                true => in_role(Role::Server),
+                false => vec![],
+            },
+            relays: in_role(Role::Relay),
+        }
+    }
+
+    /// The nodes that are processes.
+    pub(super) fn processes(&self) -> impl Iterator<Item = &'a Measured> {
+        let all = self
+            .clients
+            .iter()
+            .chain(&self.server_processes)
+            .chain(&self.relays);
+        all.copied()
+    }
+
+    /// The time of the client that took longest, in seconds.
+    pub(super) fn slowest(&self) -> f64 {
+        self.clients
+            .iter()
+            .map(|client| client.seconds)
+            .fold(0.0, f64::max)
+    }
+
+    /// Failures that clients counted.
+    pub(super) fn failures(&self) -> f64 {
+        sum(&self.clients, |client| client.failures) as f64
+    }
+
+    /// The downloads of all clients.
+    pub(super) fn downloads(&self) -> Vec<Transfer> {
+        self.clients.iter().filter_map(|client| client.download).collect()
+    }
+
+    /// The clients' recordings of a distribution as one; `None` if it is empty, or if a recording cannot be
+    /// read. The node that wrote it is then faulty, and no number is better than one that leaves a client
+    /// out.
+    pub(super) fn merged(&self, distribution: Distribution) -> Option<Recorder> {
+        // A decoded recorder covers only the range it was made for; this one covers any.
+        let mut all = recorder();
+        let recordings = self
+            .clients
+            .iter()
+            .filter_map(|client| client.histograms.get(&distribution));
+        for recording in recordings {
+            all.add(recording.decode().ok()?).ok()?;
+        }
+        Some(all).filter(|all| !all.is_empty())
+    }
+}
+
+/// A count of all nodes together.
+pub(super) fn sum(nodes: &[&Measured], count: fn(&Measured) -> u64) -> u64 {
+    nodes.iter().map(|node| count(node)).sum()
+}
+
+/// Bytes of all transfers together.
+pub(super) fn bytes(transfers: &[Transfer]) -> u64 {
+    transfers.iter().map(|transfer| transfer.bytes).sum()
+}
+
+/// The rate of the receivers in bit/s: the bytes after the first read, over the time since then. `None` below
+/// `least` bytes.
+///
+/// All receivers together take as long as the slowest one. They start together, and their clocks can be
+/// compared no better than the start skew in the record.
+pub(super) fn receiver_rate(transfers: &[Transfer], least: u64) -> Option<f64> {
+    if bytes(transfers) < least {
+        return None;
+    }
+    let after_first: u64 = transfers
+        .iter()
+        .filter_map(|transfer| transfer.bytes_after_first)
+        .sum();
+    let seconds = transfers
+        .iter()
+        .filter_map(|transfer| transfer.first_to_last_seconds);
+    per_second(after_first as f64 * 8.0, seconds.fold(0.0, f64::max))
+}
+
+/// The rate that the published tools print, in bit/s.
+pub(super) fn sender_rate(transfers: &[Transfer]) -> Option<f64> {
+    per_second(bytes(transfers) as f64 * 8.0, longest(transfers)?)
+}
+
+/// The duration of the longest transfer, in seconds.
+pub(super) fn longest(transfers: &[Transfer]) -> Option<f64> {
+    transfers.iter().map(|transfer| transfer.seconds).reduce(f64::max)
+}
+
+/// An amount divided by a time. `None` without time: infinity is not a measurement, and JSON cannot hold it.
+pub(super) fn per_second(amount: f64, seconds: f64) -> Option<f64> {
+    (seconds > 0.0).then(|| amount / seconds)
+}
+
+/// A quantile in seconds.
+pub(super) fn quantile(recorder: &Recorder, quantile: f64) -> f64 {
+    seconds(recorder.value_at_quantile(quantile))
+}
+
+/// The mean in seconds.
+pub(super) fn mean(recorder: &Recorder) -> f64 {
+    recorder.mean() / 1e9
+}
+
+/// The maximum in seconds.
+pub(super) fn max(recorder: &Recorder) -> f64 {
+    seconds(recorder.max())
+}
+
+/// Nanoseconds in seconds.
+pub(super) fn seconds(nanoseconds: u64) -> f64 {
+    nanoseconds as f64 / 1e9
+}

@@ -1,0 +1,32 @@
+//! Opening substreams: how long each takes, and how many open per second.
+
+use super::{
+    Metrics,
+    ends::{Ends, max, mean, per_second, quantile},
+};
+use crate::{node::Distribution, record::Metric, workload::OpenMode};
+
+/// Times to open a substream, and the rate at which they open.
+pub(super) fn metrics(ends: &Ends<'_>, mode: OpenMode) -> Metrics {
+    let mut metrics = Metrics::from([(Metric::Failures, ends.failures())]);
+    if let Some(open) = ends.merged(Distribution::Open) {
+        metrics.extend([
+            (Metric::OpenMean, mean(&open)),
+            (Metric::OpenP50, quantile(&open, 0.5)),
+            (Metric::OpenP90, quantile(&open, 0.9)),
+            (Metric::OpenP99, quantile(&open, 0.99)),
+            (Metric::OpenMax, max(&open)),
+        ]);
+        let seconds = match mode {
+            OpenMode::Burst => max(&open),
+            // Each substream is timed from its own request, so that the longest time is not the time of all
+            // of them.
+            OpenMode::Paced => ends.slowest(),
+        };
+        let rate = per_second(open.len() as f64, seconds);
+        metrics.extend(rate.map(|rate| (Metric::OpensPerSecond, rate)));
+    }
+    let compat = ends.merged(Distribution::OpenCompat);
+    metrics.extend(compat.map(|open| (Metric::OpenMeanCompat, mean(&open))));
+    metrics
+}

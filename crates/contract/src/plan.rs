@@ -1,0 +1,230 @@
+//! What a run does: nodes, cells, and trials in running order.
+
+use std::{num::NonZeroU64, ops::Deref, sync::Arc};
+
+use perfrun_link::UNLIMITED_BITS_PER_SECOND;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::{
+    matrix::{Stack, StackName, Transport},
+    network::{Conditions, NONE},
+    node::Role,
+    parameters::Parameters,
+};
+
+/// Linux' own default for receiving.
+const TCP_WINDOW_MIN: u64 = 6 << 20;
+
+/// The most that TCP can announce (RFC 7323: 65535 × 2^14).
+const TCP_WINDOW_MAX: u64 = 65_535 << 14;
+
+/// What a run does: its nodes, its cells, and its trials in running order.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Plan {
+    /// Nodes to start.
+    pub nodes: Vec<PlannedNode>,
+    /// Conditions of the links; none at all, if links are left as they are throughout the run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub networks: Vec<Conditions>,
+    /// Cells to measure.
+    pub cells: Vec<Cell>,
+    /// Cells of the matrix that cannot be measured.
+    pub skipped: Vec<Skipped>,
+    /// Trials in running order.
+    pub trials: Vec<Trial>,
+}
+
+/// A node to start.
+#[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlannedNode {
+    /// Unique name, e.g. `client-0` or `server-0-next`.
+    pub name: String,
+    /// What the node does.
+    pub role: Role,
+    /// The stack variant whose image and environment the node has; none: the default ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variant: Option<String>,
+}
+
+/// One point of the matrix: a pair of stacks, a transport, a network and the workload's parameters.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Cell {
+    /// Unique in the plan and stable for a document, e.g. `libp2p.litep2p.tcp.upload-64Mi`, or with a network other than
+    /// `none` at its end, `libp2p.litep2p.tcp.upload-64Mi.wan`.
+    pub id: String,
+    /// The stack that dials, and the one that listens, by the names of the matrix.
+    pub client: StackName,
+    /// The stack that listens.
+    pub server: StackName,
+    /// What `client` is, or is a variant of.
+    pub client_stack: Stack,
+    /// What `server` is, or is a variant of.
+    pub server_stack: Stack,
+    /// The transport.
+    pub transport: Transport,
+    /// The name of the conditions of its links.
+    #[serde(default = "unimpaired", skip_serializing_if = "is_unimpaired")]
+    pub network: String,
+    /// What is done.
+    pub parameters: Parameters,
+    /// Names of the client nodes.
+    pub clients: Names,
+    /// Names of the server nodes; none, if each client node is its own server.
+    pub servers: Names,
+    /// Names of the relay nodes; none, unless clients reach servers through one.
+    #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
+    pub relays: Names,
+    /// Peers in each client node.
+    pub peers_per_client: u32,
+}
+
+impl Cell {
+    /// The pair as tables head it, e.g. `libp2p → litep2p`, or `raw` for the baseline.
+    pub fn pair(&self) -> String {
+        if self.is_raw() && self.client == self.server {
+            self.client.to_string()
+        } else {
+            format!("{} → {}", self.client, self.server)
+        }
+    }
+
+    /// Whether this is the baseline without a peer-to-peer stack.
+    pub fn is_raw(&self) -> bool {
+        self.client_stack == Stack::Raw && self.server_stack == Stack::Raw
+    }
+
+    /// Whether nodes of this role are processes of their own, with CPU time and memory of their own. A server in memory is in its
+    /// client's.
+    pub fn has_process(&self, role: Role) -> bool {
+        !(self.transport.is_in_process() && role == Role::Server)
+    }
+
+    /// Peers in each server node, where clients reach them through a relay; otherwise a server node is one peer.
+    pub fn sources_per_server(&self) -> u32 {
+        match &self.parameters {
+            Parameters::RelayStress { sources, .. } => sources / (self.servers.len().max(1) as u32),
+            _ => 1,
+        }
+    }
+
+    /// Names of all its nodes, in the order in which they are prepared.
+    pub fn nodes(&self) -> impl Iterator<Item = &String> {
+        [&self.relays, &self.servers, &self.clients]
+            .into_iter()
+            .flat_map(|names| names.iter())
+    }
+}
+
+impl Plan {
+    /// The largest TCP window that its networks call for, in bytes; nothing, if links are left as they are. Twice the
+    /// bandwidth-delay product, of 10 Gbit/s where a network has no rate: the kernel counts headers, too.
+    pub fn tcp_window_bytes(&self) -> Option<u64> {
+        let bytes = |network: &Conditions| {
+            let rate = network
+                .all()
+                .map(|way| {
+                    way.rate_bits_per_second
+                        .map_or(UNLIMITED_BITS_PER_SECOND, NonZeroU64::get)
+                })
+                .fold(0, u64::max);
+            let product = rate as f64 / 8.0 * network.round_trip().as_secs_f64();
+            ((2.0 * product) as u64).clamp(TCP_WINDOW_MIN, TCP_WINDOW_MAX)
+        };
+        self.networks.iter().map(bytes).max()
+    }
+}
+
+fn unimpaired() -> String {
+    NONE.to_owned()
+}
+
+fn is_unimpaired(network: &String) -> bool {
+    network == NONE
+}
+
+/// A cell that cannot be measured, and why.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Skipped {
+    /// What the cell would have been called.
+    pub id: String,
+    /// Why it cannot be measured.
+    pub reason: String,
+}
+
+/// One execution of a cell.
+#[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Trial {
+    /// Unique in the run, e.g. `c3.w0` or `c3.i7`.
+    pub id: String,
+    /// Index of the cell in the plan.
+    pub cell: usize,
+    /// Number of the repetition, from 0.
+    pub iteration: u32,
+    /// Recorded, but left out of all statistics.
+    pub warmup: bool,
+}
+
+/// Running order of the trials.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    /// One iteration of every cell, then the next.
+    #[default]
+    Interleaved,
+    /// All iterations of a cell, then the next cell.
+    Sequential,
+}
+
+/// Names of nodes. Copies share them.
+#[derive(Clone, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq)]
+#[schemars(inline)]
+#[serde(from = "Vec<String>")]
+pub struct Names(Arc<[String]>);
+
+impl Deref for Names {
+    type Target = [String];
+
+    fn deref(&self) -> &[String] {
+        &self.0
+    }
+}
+
+impl From<Vec<String>> for Names {
+    fn from(names: Vec<String>) -> Self {
+        Self(names.into())
+    }
+}
+
+impl FromIterator<String> for Names {
+    fn from_iter<I: IntoIterator<Item = String>>(names: I) -> Self {
+        Self(names.into_iter().collect())
+    }
+}
+
+impl Serialize for Names {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.as_ref().serialize(serializer)
+    }
+}
+
+/// What a cell of these is called.
+pub fn cell_id(
+    client: &str,
+    server: &str,
+    transport: Transport,
+    parameters: &Parameters,
+    network: &str,
+) -> String {
+    let id = format!("{client}.{server}.{transport}.{parameters}");
+    if network == NONE {
+        id
+    } else {
+        format!("{id}.{network}")
+    }
+}

@@ -1,0 +1,111 @@
+//! A whole run: where it stands, what ends it, and what it runs on.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use strum::{AsRefStr, Display};
+
+use crate::node::Info;
+
+/// State of a run.
+#[derive(
+    AsRefStr, Clone, Copy, Debug, Default, Deserialize, Display, Eq, Hash, JsonSchema, PartialEq, Serialize,
+)]
+pub enum Phase {
+    /// Accepted or waiting: nothing is running yet.
+    #[default]
+    Pending,
+    /// Nodes are being started.
+    Provisioning,
+    /// Trials are in progress.
+    Running,
+    /// Ended: every trial was measured, or skipped for a stated reason.
+    Succeeded,
+    /// Ended: the conditions give the reason.
+    Failed,
+    /// Stopped on request.
+    Cancelled,
+}
+
+/// Whether a run ran to its end.
+#[derive(Clone, Copy, Debug, Deserialize, Display, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum RunState {
+    /// Every trial of the plan was run.
+    Complete,
+    /// Stopped by the user; the trials until then are here.
+    Interrupted,
+    /// Ended by an error; the trials until then are here.
+    Failed,
+}
+
+/// What ended a run early.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Cause {
+    /// The run did not end within `timeouts.run`.
+    RunTimeout,
+    /// A node was lost, and no other took its place.
+    NodeLost,
+    /// A node did not become ready, or it is not one of the run's.
+    NodeNotReady,
+    /// Links cannot be impaired as the plan asks.
+    ImpairmentUnsupported,
+    /// A record could not be kept.
+    RecordNotKept,
+    /// The plan does not fit itself or the nodes, or perfrun is at fault otherwise.
+    Internal,
+}
+
+/// What a run ran on.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Environment {
+    /// Version of perfrun.
+    pub perfrun: String,
+    /// How nodes were kept apart.
+    pub isolation: Isolation,
+    /// What each node said of itself.
+    pub nodes: BTreeMap<String, Info>,
+    /// Node programs that the user named, instead of the one that belongs to perfrun.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub programs: Vec<NodeProgram>,
+}
+
+/// A program that nodes ran.
+#[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeProgram {
+    /// The stack variant whose nodes ran it; none: all others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variant: Option<String>,
+    /// Its absolute path on the machine of the run.
+    pub path: String,
+}
+
+/// How nodes are kept apart.
+#[derive(Clone, Copy, Debug, Deserialize, Display, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Isolation {
+    /// A network namespace each, joined by veth pairs and a bridge, on one machine.
+    #[strum(serialize = "network namespaces on one machine, joined by veth and a bridge")]
+    Namespaces,
+    /// Only processes: all share the loopback interface.
+    #[strum(serialize = "one loopback interface shared by all nodes (no network namespaces)")]
+    Loopback,
+    /// Pods of a Kubernetes cluster.
+    #[strum(serialize = "pods of a Kubernetes cluster")]
+    Pods,
+}
+
+/// How long things may take.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Limits {
+    /// Until all nodes are ready.
+    pub provision: Duration,
+    /// One trial. A workload with a duration has that much more.
+    pub trial: Duration,
+    /// The whole run, from the start of its first node.
+    pub run: Duration,
+}

@@ -1,0 +1,268 @@
+//! One account of a run: which attempt of a trial counts, how many trials completed and failed, and how the run ended.
+//!
+//! Whoever shows or counts the trials of a run takes the numbers from a [`Tally`], and the words for its end from a
+//! [`Verdict`]. So a run has the same reason in its results, its report, its status and its metrics.
+
+use std::collections::{BTreeMap, HashMap};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use strum::{AsRefStr, Display, IntoStaticStr};
+
+use crate::{
+    node::Reason,
+    plan::Plan,
+    record::{TrialFailure, TrialRecord},
+    run::{Cause, Phase, RunState},
+};
+
+/// The trials of a run so far. Of each trial the last attempt counts.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    planned: usize,
+    trials: HashMap<String, Last>,
+    /// By cell.
+    failed: HashMap<usize, usize>,
+    recorded: usize,
+}
+
+/// The last attempt at a trial.
+#[derive(Clone, Debug)]
+struct Last {
+    attempt: u32,
+    cell: usize,
+    /// Its place among all records.
+    place: usize,
+    failure: Option<TrialFailure>,
+}
+
+/// Numbers of trials, warm-up included.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Counts {
+    /// Trials of the plan.
+    pub planned: usize,
+    /// Trials whose last attempt completed.
+    pub completed: usize,
+    /// Trials whose last attempt failed.
+    pub failed: usize,
+}
+
+impl Counts {
+    /// Trials that were run, with either end.
+    pub fn ended(self) -> usize {
+        self.completed + self.failed
+    }
+}
+
+/// The record that counts of each trial, in running order.
+pub fn counting(records: &[TrialRecord]) -> impl Iterator<Item = &TrialRecord> {
+    let tally = Tally::of(&Plan::default(), records);
+    let counts = move |(place, record): &(usize, &TrialRecord)| {
+        let last = tally.trials.get(&record.trial.id);
+        last.is_some_and(|last| last.place == *place)
+    };
+    let numbered = records.iter().enumerate();
+    numbered.filter(counts).map(|(_, record)| record)
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Verdict {
+    /// Succeeded, Failed or Cancelled.
+    pub phase: Phase,
+    /// Why, for programs.
+    pub reason: EndReason,
+    /// Why, for people.
+    pub message: String,
+}
+
+/// Why a run ended, for programs.
+#[derive(
+    AsRefStr,
+    Clone,
+    Copy,
+    Debug,
+    Deserialize,
+    Display,
+    Eq,
+    Hash,
+    IntoStaticStr,
+    JsonSchema,
+    PartialEq,
+    Serialize,
+)]
+pub enum EndReason {
+    /// All trials completed.
+    Succeeded,
+    /// The run was stopped on request.
+    Cancelled,
+    /// All trials were run. Those that failed took longer than `timeouts.trial`.
+    TrialTimeout,
+    /// A node was lost: in all trials that failed, or without another in its place.
+    NodeLost,
+    /// All trials were run. Those that failed had links that were not as configured.
+    ImpairmentNotEffective,
+    /// All trials were run. Some failed, for several reasons or for one that has no name here.
+    TrialsFailed,
+    /// The run did not end within `timeouts.run`.
+    RunTimeout,
+    /// A node did not become ready.
+    NodeNotReady,
+    /// Links cannot be impaired as the plan asks.
+    ImpairmentUnsupported,
+    /// A record or the results could not be kept.
+    RecordNotKept,
+    /// perfrun itself is at fault.
+    Internal,
+}
+
+impl From<Cause> for EndReason {
+    fn from(cause: Cause) -> Self {
+        match cause {
+            Cause::RunTimeout => Self::RunTimeout,
+            Cause::NodeLost => Self::NodeLost,
+            Cause::NodeNotReady => Self::NodeNotReady,
+            Cause::ImpairmentUnsupported => Self::ImpairmentUnsupported,
+            Cause::RecordNotKept => Self::RecordNotKept,
+            Cause::Internal => Self::Internal,
+        }
+    }
+}
+
+impl Tally {
+    /// Counts the records of a run of this plan.
+    pub fn of<'a>(plan: &Plan, records: impl IntoIterator<Item = &'a TrialRecord>) -> Self {
+        let mut tally = Self {
+            planned: plan.trials.len(),
+            ..Self::default()
+        };
+        records.into_iter().for_each(|record| tally.add(record));
+        tally
+    }
+
+    /// Counts one more record.
+    pub fn add(&mut self, record: &TrialRecord) {
+        let last = Last {
+            attempt: record.attempt,
+            cell: record.trial.cell,
+            place: self.recorded,
+            failure: record.failure.clone(),
+        };
+        self.recorded += 1;
+        let id = &record.trial.id;
+        if self
+            .trials
+            .get(id)
+            .is_some_and(|before| before.attempt > last.attempt)
+        {
+            return;
+        }
+        let failed = self.failed.entry(last.cell).or_default();
+        *failed += usize::from(last.failure.is_some());
+        if let Some(before) = self.trials.insert(id.clone(), last) {
+            *failed -= usize::from(before.failure.is_some());
+        }
+    }
+
+    /// The number of a trial's last attempt, and why it failed. None if there was no attempt.
+    pub fn last_attempt(&self, trial: &str) -> Option<(u32, Option<Reason>)> {
+        let last = self.trials.get(trial)?;
+        Some((last.attempt, last.failure.as_ref().map(|failure| failure.reason)))
+    }
+
+    /// Whether a trial's last attempt completed.
+    pub fn has_completed(&self, trial: &str) -> bool {
+        self.trials.get(trial).is_some_and(|last| last.failure.is_none())
+    }
+
+    /// How many trials have completed and failed.
+    pub fn counts(&self) -> Counts {
+        let failed = self.failed.values().sum();
+        Counts {
+            planned: self.planned,
+            completed: self.trials.len() - failed,
+            failed,
+        }
+    }
+
+    /// How many trials of a cell have failed.
+    pub fn failed_of_cell(&self, cell: usize) -> usize {
+        self.failed.get(&cell).copied().unwrap_or(0)
+    }
+
+    /// Why trials failed, and how many for each reason.
+    pub fn failures(&self) -> BTreeMap<Reason, usize> {
+        let mut reasons = BTreeMap::new();
+        for (_, failure) in self.failures_by_trial() {
+            *reasons.entry(failure.reason).or_insert(0) += 1;
+        }
+        reasons
+    }
+
+    /// How a run with these trials ended, given its state, what ended it early, and the same for people.
+    pub fn verdict(&self, state: RunState, cause: Option<Cause>, why: Option<&str>) -> Verdict {
+        let counts = self.counts();
+        let Counts {
+            planned,
+            completed,
+            failed,
+        } = counts;
+        let (phase, reason, message) = match state {
+            RunState::Complete if failed == 0 => (
+                Phase::Succeeded,
+                EndReason::Succeeded,
+                format!("all {planned} trials were measured"),
+            ),
+            RunState::Complete => (
+                Phase::Failed,
+                self.reason_of_failures(),
+                format!(
+                    "{failed} of {planned} trials failed; the first: {}",
+                    self.first_failure().unwrap_or_default()
+                ),
+            ),
+            RunState::Interrupted => (
+                Phase::Cancelled,
+                EndReason::Cancelled,
+                match why {
+                    Some(why) => format!("{why}; {completed} of {planned} trials completed"),
+                    None => format!("stopped on request after {} of {planned} trials", counts.ended()),
+                },
+            ),
+            RunState::Failed => (
+                Phase::Failed,
+                cause.map_or(EndReason::Internal, EndReason::from),
+                format!(
+                    "{}; {completed} of {planned} trials completed",
+                    why.unwrap_or("for an unknown reason")
+                ),
+            ),
+        };
+        Verdict {
+            phase,
+            reason,
+            message,
+        }
+    }
+
+    /// The reason that all failed trials share, if it has a name of its own.
+    fn reason_of_failures(&self) -> EndReason {
+        match self.failures().keys().collect::<Vec<_>>()[..] {
+            [Reason::Timeout] => EndReason::TrialTimeout,
+            [Reason::NodeLost] => EndReason::NodeLost,
+            [Reason::ImpairmentNotEffective] => EndReason::ImpairmentNotEffective,
+            _ => EndReason::TrialsFailed,
+        }
+    }
+
+    fn first_failure(&self) -> Option<&str> {
+        let (_, first) = self.failures_by_trial().min_by_key(|(last, _)| last.place)?;
+        Some(&first.message)
+    }
+
+    fn failures_by_trial(&self) -> impl Iterator<Item = (&Last, &TrialFailure)> {
+        let trials = self.trials.values();
+        trials.filter_map(|last| Some((last, last.failure.as_ref()?)))
+    }
+}

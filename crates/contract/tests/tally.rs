@@ -1,0 +1,252 @@
+//! One account of a run: every place that counts trials or names an end takes it from here.
+
+use perfrun_contract::{
+    node::Reason,
+    record::TrialRecord,
+    run::{
+        Cause,
+        Phase::{Cancelled, Failed, Succeeded},
+        RunState::{self, Complete, Interrupted},
+    },
+    tally::{Counts, EndReason, Tally, Verdict, counting},
+};
+use perfrun_test_kit::records::{completed, failed, plan_of, retried};
+
+const TRIALS: [&str; 4] = ["c0.w0", "c1.w0", "c0.i0", "c1.i0"];
+
+fn all_but(others: impl IntoIterator<Item = TrialRecord>) -> Vec<TrialRecord> {
+    let others: Vec<_> = others.into_iter().collect();
+    let is_among = |id: &str| others.iter().any(|record| record.trial.id == id);
+    let rest: Vec<_> = TRIALS
+        .into_iter()
+        .filter(|id| !is_among(id))
+        .map(completed)
+        .collect();
+    rest.into_iter().chain(others).collect()
+}
+
+#[test]
+fn every_sequence_of_records_has_one_verdict() {
+    let lost_twice = |id| {
+        [
+            failed(id, Reason::NodeLost),
+            retried(failed(id, Reason::NodeLost)),
+        ]
+    };
+    let lost_once = |id| [failed(id, Reason::NodeLost), retried(completed(id))];
+    let cases: Vec<(&str, Vec<TrialRecord>, RunState, _)> = vec![
+        (
+            "all trials completed",
+            all_but([]),
+            Complete,
+            (
+                4,
+                0,
+                Succeeded,
+                EndReason::Succeeded,
+                "all 4 trials were measured",
+            ),
+        ),
+        (
+            "a retry completed",
+            all_but(lost_once("c0.i0")),
+            Complete,
+            (
+                4,
+                0,
+                Succeeded,
+                EndReason::Succeeded,
+                "all 4 trials were measured",
+            ),
+        ),
+        (
+            "an earlier attempt is read later",
+            all_but(lost_once("c0.i0").into_iter().rev()),
+            Complete,
+            (
+                4,
+                0,
+                Succeeded,
+                EndReason::Succeeded,
+                "all 4 trials were measured",
+            ),
+        ),
+        (
+            "a retry was lost too",
+            all_but(lost_twice("c1.w0")),
+            Complete,
+            (
+                3,
+                1,
+                Failed,
+                EndReason::NodeLost,
+                "1 of 4 trials failed; the first: c1.w0: NodeLost",
+            ),
+        ),
+        (
+            "a retry failed for another reason",
+            all_but([
+                failed("c0.i0", Reason::NodeLost),
+                retried(failed("c0.i0", Reason::DialFailed)),
+            ]),
+            Complete,
+            (
+                3,
+                1,
+                Failed,
+                EndReason::TrialsFailed,
+                "1 of 4 trials failed; the first: c0.i0: DialFailed",
+            ),
+        ),
+        (
+            "all failures are time-outs",
+            all_but([failed("c0.i0", Reason::Timeout), failed("c1.i0", Reason::Timeout)]),
+            Complete,
+            (
+                2,
+                2,
+                Failed,
+                EndReason::TrialTimeout,
+                "2 of 4 trials failed; the first: c0.i0: Timeout",
+            ),
+        ),
+        (
+            "all failures are of links",
+            all_but([failed("c1.i0", Reason::ImpairmentNotEffective)]),
+            Complete,
+            (
+                3,
+                1,
+                Failed,
+                EndReason::ImpairmentNotEffective,
+                "1 of 4 trials failed; the first: c1.i0: ImpairmentNotEffective",
+            ),
+        ),
+        (
+            "failures differ",
+            all_but([
+                failed("c1.w0", Reason::Timeout),
+                failed("c0.i0", Reason::StreamFailed),
+            ]),
+            Complete,
+            (
+                2,
+                2,
+                Failed,
+                EndReason::TrialsFailed,
+                "2 of 4 trials failed; the first: c1.w0: Timeout",
+            ),
+        ),
+        (
+            "a retried trial is no failure beside a real one",
+            all_but(
+                lost_once("c0.i0")
+                    .into_iter()
+                    .chain([failed("c1.i0", Reason::Timeout)]),
+            ),
+            Complete,
+            (
+                3,
+                1,
+                Failed,
+                EndReason::TrialTimeout,
+                "1 of 4 trials failed; the first: c1.i0: Timeout",
+            ),
+        ),
+        (
+            "stopped before the first trial",
+            vec![],
+            Interrupted,
+            (
+                0,
+                0,
+                Cancelled,
+                EndReason::Cancelled,
+                "stopped on request after 0 of 4 trials",
+            ),
+        ),
+        (
+            "stopped after a failure",
+            vec![completed("c0.w0"), failed("c1.w0", Reason::Timeout)],
+            Interrupted,
+            (
+                1,
+                1,
+                Cancelled,
+                EndReason::Cancelled,
+                "stopped on request after 2 of 4 trials",
+            ),
+        ),
+    ];
+    for (case, records, state, (completed, failed, phase, reason, message)) in cases {
+        let tally = Tally::of(&plan_of(&TRIALS), &records);
+        let counts = Counts {
+            planned: 4,
+            completed,
+            failed,
+        };
+        assert_eq!(tally.counts(), counts, "{case}");
+        let verdict = Verdict {
+            phase,
+            reason,
+            message: message.to_owned(),
+        };
+        assert_eq!(tally.verdict(state, None, None), verdict, "{case}");
+    }
+}
+
+#[test]
+fn what_ends_a_run_early_is_its_reason_whatever_its_trials_did() {
+    let records = [completed("c0.w0"), failed("c1.w0", Reason::Timeout)];
+    let tally = Tally::of(&plan_of(&TRIALS), &records);
+    for (cause, reason) in [
+        (Some(Cause::RunTimeout), EndReason::RunTimeout),
+        (Some(Cause::NodeLost), EndReason::NodeLost),
+        (Some(Cause::NodeNotReady), EndReason::NodeNotReady),
+        (
+            Some(Cause::ImpairmentUnsupported),
+            EndReason::ImpairmentUnsupported,
+        ),
+        (Some(Cause::RecordNotKept), EndReason::RecordNotKept),
+        (Some(Cause::Internal), EndReason::Internal),
+        (None, EndReason::Internal),
+    ] {
+        let verdict = tally.verdict(RunState::Failed, cause, Some("it stopped there"));
+        assert_eq!((verdict.phase, verdict.reason), (Failed, reason));
+        assert_eq!(verdict.message, "it stopped there; 1 of 4 trials completed");
+    }
+}
+
+#[test]
+fn a_run_that_was_killed_says_so() {
+    let tally = Tally::of(&plan_of(&TRIALS), &[completed("c0.w0")]);
+    let verdict = tally.verdict(Interrupted, None, Some("perfrun ended before the run did"));
+    assert_eq!(
+        (verdict.reason, verdict.message.as_str()),
+        (
+            EndReason::Cancelled,
+            "perfrun ended before the run did; 1 of 4 trials completed"
+        )
+    );
+}
+
+#[test]
+fn of_each_trial_one_record_counts() {
+    let records = [
+        completed("c0.w0"),
+        failed("c0.i0", Reason::NodeLost),
+        retried(completed("c0.i0")),
+        failed("c1.i0", Reason::NodeLost),
+        retried(failed("c1.i0", Reason::Timeout)),
+    ];
+    let counted: Vec<_> = counting(&records)
+        .map(|record| (record.trial.id.as_str(), record.attempt))
+        .collect();
+    assert_eq!(counted, [("c0.w0", 0), ("c0.i0", 1), ("c1.i0", 1)]);
+    let tally = Tally::of(&plan_of(&TRIALS), &records);
+    assert_eq!([tally.failed_of_cell(0), tally.failed_of_cell(1)], [0, 1]);
+    assert_eq!(tally.failures(), [(Reason::Timeout, 1)].into());
+    assert_eq!(tally.last_attempt("c1.i0"), Some((1, Some(Reason::Timeout))));
+    assert_eq!(tally.last_attempt("c0.i0"), Some((1, None)));
+    assert_eq!(tally.last_attempt("c1.w0"), None);
+}

@@ -1,0 +1,522 @@
+//! The network between local nodes: a bridge in its own namespace, and a namespace per node, joined to the
+//! bridge.
+//!
+//! ```text
+//!   perfrun's own namespace        "switch"                    a node's
+//!   (untouched)                    bridge0 ── port1 ════════ eth0  10.99.0.1/24, fd70:6572:6672::1/64
+//!                                        └─── port2 ════════ eth0  10.99.0.2/24, fd70:6572:6672::2/64
+//! ```
+
+use std::borrow::Cow;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, AsRawFd};
+use std::thread;
+
+use futures::TryStreamExt;
+use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags};
+use rtnetlink::packet_route::link::{BridgeStpState, InfoBridge, InfoData, InfoKind, InfoVeth};
+use rtnetlink::{Handle, LinkBridge, LinkMessageBuilder, LinkUnspec, LinkVeth};
+use strum::{Display, EnumString};
+use thiserror::Error;
+use tokio::sync::oneshot;
+
+use super::namespace::Namespace;
+
+/// The most nodes of a network: limited by the addresses, and well below the 1023 ports of a bridge.
+pub const NODES_MAX: usize = 250;
+
+/// The MTU of Ethernet, so that packet counts are comparable with real networks.
+const MTU: u32 = 1500;
+
+/// The index that the kernel gives the loopback link of every namespace.
+const LOOPBACK_INDEX: u32 = 1;
+
+/// What separates the nodes of a local run from each other.
+#[derive(Clone, Copy, Debug, Display, EnumString, Eq, PartialEq)]
+#[strum(serialize_all = "lowercase")]
+pub enum Isolation {
+    /// A network namespace each, joined by veth pairs and a bridge.
+    Namespaces,
+    /// Only their addresses, 127.0.1.N. Results record this: such a run measures the loopback device.
+    Loopback,
+}
+
+/// Why a network could not be created.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// More nodes than one bridge and one /24 are meant for.
+    #[error("unable to place {0} nodes on one machine: the limit is {NODES_MAX}")]
+    Place(usize),
+    /// The thread or runtime that creates the namespaces failed.
+    #[error("failed to start creating the network")]
+    Start(#[source] io::Error),
+    /// `unshare` failed, see [`super::privilege::acquire`].
+    #[error("failed to create the network namespace of {place}")]
+    MakeNamespace {
+        /// The namespace.
+        place: Place,
+        /// The error of the kernel.
+        source: io::Error,
+    },
+    /// The socket for configuring links could not be opened.
+    #[error("failed to open a netlink socket in the network namespace of {place}")]
+    OpenNetlink {
+        /// The namespace.
+        place: Place,
+        /// The error of the kernel.
+        source: io::Error,
+    },
+    /// The bridge driver may be missing: a user namespace cannot load it.
+    #[error("failed to add a bridge (`modprobe bridge` as root, if the driver is a module)")]
+    AddBridge(#[source] io::Error),
+    /// The veth driver may be missing: a user namespace cannot load it.
+    #[error("failed to add the veth pair of {place} (`modprobe veth` as root, if the driver is a module)")]
+    AddPair {
+        /// The namespace.
+        place: Place,
+        /// The error of the kernel.
+        source: io::Error,
+    },
+    /// A link that was just created does not appear.
+    #[error("failed to find link {link} of {place}")]
+    FindLink {
+        /// The name of the link.
+        link: &'static str,
+        /// The namespace.
+        place: Place,
+        /// The error of the kernel.
+        source: io::Error,
+    },
+    /// `lo` or `eth0` could not be set up.
+    #[error("failed to set up a link of {place}")]
+    SetUp {
+        /// The namespace.
+        place: Place,
+        /// The error of the kernel.
+        source: io::Error,
+    },
+    /// An IPv4 address was refused. IPv6 is left out where it does not work.
+    #[error("failed to add address {address} to {place}")]
+    AddAddress {
+        /// The refused address.
+        address: Ipv4Addr,
+        /// The namespace.
+        place: Place,
+        /// The error of the kernel.
+        source: io::Error,
+    },
+}
+
+/// A namespace of the network.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Place {
+    /// The namespace of the bridge.
+    Switch,
+    /// The namespace of a node, counted from 0.
+    Node(usize),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Switch => write!(f, "the switch"),
+            Self::Node(index) => write!(f, "node {index}"),
+        }
+    }
+}
+
+/// A kernel setting that could not be changed.
+#[derive(Debug, Error)]
+#[error("failed to set {key} = {value} for {place}")]
+pub struct Unset {
+    /// The namespace of the setting.
+    pub place: Place,
+    /// The name of the setting for sysctl(8).
+    pub key: &'static str,
+    /// The value that the kernel did not accept.
+    pub value: Cow<'static, str>,
+    /// The error of the kernel.
+    pub source: io::Error,
+}
+
+/// The place of one node in a network.
+#[derive(Debug)]
+pub struct Slot {
+    addresses: Addresses,
+    namespace: Option<Namespace>,
+}
+
+/// The addresses at which a node listens, and which others dial.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Addresses {
+    /// 10.99.0.N, or 127.0.1.N on loopback.
+    pub v4: Ipv4Addr,
+    /// `None` if the kernel has no IPv6, and on loopback, which has only one IPv6 address.
+    pub v6: Option<Ipv6Addr>,
+}
+
+/// The network of one run. It is removed when this value is dropped and the nodes in it have exited.
+#[derive(Debug)]
+pub struct Network {
+    isolation: Isolation,
+    slots: Vec<Slot>,
+    unset: Vec<Unset>,
+    /// Keeps the bridge and its ports. Nodes must not hold it, or one of them could keep it alive after
+    /// perfrun.
+    _switch: Option<Namespace>,
+}
+
+impl Network {
+    /// Creates a network with a slot for each node. TCP windows may grow to `tcp_window_bytes`, or up to the
+    /// default of the kernel if `None`.
+    pub async fn create(
+        isolation: Isolation,
+        nodes: usize,
+        tcp_window_bytes: Option<u64>,
+    ) -> Result<Self, Error> {
+        if nodes > NODES_MAX {
+            return Err(Error::Place(nodes));
+        }
+        match isolation {
+            Isolation::Loopback => Ok(Self::on_loopback(nodes)),
+            Isolation::Namespaces => {
+                let (done, network) = oneshot::channel();
+                // A dedicated thread: it moves from namespace to namespace and never has to return.
+                thread::Builder::new()
+                    .name("perfrun-network".to_owned())
+                    .spawn(move || done.send(Self::in_namespaces(nodes, tcp_window_bytes)))
+                    .map_err(Error::Start)?;
+                let panicked = |_| Error::Start(io::Error::other("the thread that creates it panicked"));
+                network.await.map_err(panicked)?
+            }
+        }
+    }
+
+    /// What separates the nodes.
+    pub fn isolation(&self) -> Isolation {
+        self.isolation
+    }
+
+    /// The slot of a node, counted from 0. A slot can be used again after its node has exited.
+    pub fn slot(&self, index: usize) -> Option<&Slot> {
+        self.slots.get(index)
+    }
+
+    /// All slots in order.
+    pub fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
+    /// Settings that the kernel did not accept. The network works without them.
+    pub fn unset(&self) -> &[Unset] {
+        &self.unset
+    }
+
+    fn on_loopback(nodes: usize) -> Self {
+        let slots = (0..nodes)
+            .map(|index| Slot {
+                addresses: loopback(index),
+                namespace: None,
+            })
+            .collect();
+        Self {
+            isolation: Isolation::Loopback,
+            slots,
+            unset: Vec::new(),
+            _switch: None,
+        }
+    }
+
+    /// Leaves the calling thread in the last namespace that it creates.
+    fn in_namespaces(nodes: usize, tcp_window_bytes: Option<u64>) -> Result<Self, Error> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build()
+            .map_err(Error::Start)?;
+        runtime.block_on(async {
+            let mut unset = Vec::new();
+            let switch = Site::make(Place::Switch, SWITCH_SETTINGS, &mut unset)?;
+            let bridge = switch.add_bridge().await?;
+            let mut slots = Vec::with_capacity(nodes);
+            for index in 0..nodes {
+                let mut node_settings = NODE_SETTINGS.to_vec();
+                node_settings.extend(tcp_window_bytes.into_iter().flat_map(tcp_windows));
+                let node = Site::make(Place::Node(index), &node_settings, &mut unset)?;
+                switch.join(bridge, &node, index).await?;
+                node.set_up(LOOPBACK_INDEX).await?;
+                let eth0 = node.index_of("eth0").await?;
+                node.set_up(eth0).await?;
+                let addresses = node.add_addresses(eth0, in_run_subnet(index)).await?;
+                slots.push(Slot {
+                    addresses,
+                    namespace: Some(node.namespace),
+                });
+            }
+            Ok(Self {
+                isolation: Isolation::Namespaces,
+                slots,
+                unset,
+                _switch: Some(switch.namespace),
+            })
+        })
+    }
+}
+
+impl Slot {
+    /// The addresses at which other nodes reach the node of this slot.
+    pub fn addresses(&self) -> Addresses {
+        self.addresses
+    }
+
+    /// The namespace of this slot. `None` on loopback.
+    pub fn namespace(&self) -> Option<&Namespace> {
+        self.namespace.as_ref()
+    }
+}
+
+fn loopback(index: usize) -> Addresses {
+    Addresses {
+        v4: Ipv4Addr::new(127, 0, 1, host(index)),
+        v6: None,
+    }
+}
+
+fn in_run_subnet(index: usize) -> Addresses {
+    let v6 = Ipv6Addr::new(0xfd70, 0x6572, 0x6672, 0, 0, 0, 0, host(index).into());
+    Addresses {
+        v4: Ipv4Addr::new(10, 99, 0, host(index)),
+        v6: Some(v6),
+    }
+}
+
+/// The last byte of an address: hosts count from 1.
+fn host(index: usize) -> u8 {
+    u8::try_from(index + 1).expect("NODES_MAX fits the last byte of an address")
+}
+
+const _: () = assert!(NODES_MAX < 255);
+
+/// A namespace under construction, with its settings written and a netlink socket open in it.
+struct Site {
+    place: Place,
+    namespace: Namespace,
+    netlink: Handle,
+}
+
+impl Site {
+    /// Moves the calling thread into the new namespace. Sockets and settings that it opens then belong there.
+    fn make(place: Place, settings: &[Setting], unset: &mut Vec<Unset>) -> Result<Self, Error> {
+        let namespace = Namespace::enter_new().map_err(|source| Error::MakeNamespace { place, source })?;
+        unset.extend(settings.iter().filter_map(|setting| setting.write(place).err()));
+        let (connection, netlink, _) =
+            rtnetlink::new_connection().map_err(|source| Error::OpenNetlink { place, source })?;
+        tokio::spawn(connection);
+        Ok(Self {
+            place,
+            namespace,
+            netlink,
+        })
+    }
+
+    async fn add_bridge(&self) -> Result<u32, Error> {
+        let bridge = LinkBridge::new("bridge0")
+            .mtu(MTU)
+            .stp_state(BridgeStpState::Disabled) // no loops here, and ports forward immediately
+            .append_info_data(InfoBridge::MulticastSnooping(false)) // needs a querier to work
+            .build();
+        let added = self.netlink.link().add(bridge).execute().await;
+        added.map_err(|error| Error::AddBridge(kernel_error(error)))?;
+        self.index_of("bridge0").await
+    }
+
+    /// One message creates both ends, each in its namespace and with its name. The end of the node is set up
+    /// later.
+    async fn join(&self, bridge: u32, node: &Self, index: usize) -> Result<(), Error> {
+        let eth0 = LinkMessageBuilder::<LinkUnspec>::new()
+            .name("eth0")
+            .mtu(MTU)
+            .setns_by_fd(node.namespace.as_fd().as_raw_fd())
+            .build(); // not up yet: veth refuses that before the other end exists
+        let pair = LinkMessageBuilder::<LinkVeth>::new_with_info_kind(InfoKind::Veth)
+            .name(format!("port{}", index + 1))
+            .mtu(MTU)
+            .controller(bridge)
+            .set_info_data(InfoData::Veth(InfoVeth::Peer(eth0)))
+            .up()
+            .build();
+        let added = self.netlink.link().add(pair).execute().await;
+        added.map_err(|error| Error::AddPair {
+            place: node.place,
+            source: kernel_error(error),
+        })
+    }
+
+    async fn set_up(&self, link: u32) -> Result<(), Error> {
+        let up = LinkUnspec::new_with_index(link).up().build();
+        let set = self.netlink.link().set(up).execute().await;
+        set.map_err(|error| Error::SetUp {
+            place: self.place,
+            source: kernel_error(error),
+        })
+    }
+
+    /// Adds the addresses to eth0. Returns those that it has accepted.
+    async fn add_addresses(&self, eth0: u32, wanted: Addresses) -> Result<Addresses, Error> {
+        let Addresses { v4, v6 } = wanted;
+        let added = self.netlink.address().add(eth0, v4.into(), 24).execute().await;
+        added.map_err(|error| Error::AddAddress {
+            address: v4,
+            place: self.place,
+            source: kernel_error(error),
+        })?;
+
+        let Some(v6) = v6 else { return Ok(wanted) };
+        let mut request = self.netlink.address().add(eth0, v6.into(), 64);
+        // Usable immediately: duplicates are impossible here, and detecting them takes a second.
+        let message = request.message_mut();
+        message.header.flags |= AddressHeaderFlags::Nodad;
+        message.attributes.push(AddressAttribute::Flags(
+            AddressFlags::Nodad | AddressFlags::Permanent,
+        ));
+        match request.execute().await {
+            Ok(()) => Ok(wanted),
+            Err(error) => {
+                tracing::debug!(place = %self.place, error = %kernel_error(error), "this network has no IPv6");
+                Ok(Addresses { v6: None, ..wanted })
+            }
+        }
+    }
+
+    async fn index_of(&self, name: &'static str) -> Result<u32, Error> {
+        let mut links = self.netlink.link().get().match_name(name.to_owned()).execute();
+        let source = match links.try_next().await {
+            Ok(Some(link)) => return Ok(link.header.index),
+            Ok(None) => io::ErrorKind::NotFound.into(),
+            Err(error) => kernel_error(error),
+        };
+        Err(Error::FindLink {
+            link: name,
+            place: self.place,
+            source,
+        })
+    }
+}
+
+/// The error of the kernel, without the bytes of the message that it refers to.
+fn kernel_error(error: rtnetlink::Error) -> io::Error {
+    match error {
+        rtnetlink::Error::NetlinkError(message) => message.to_io(),
+        other => io::Error::other(other),
+    }
+}
+
+/// A kernel setting that every network namespace has for itself.
+#[derive(Clone)]
+struct Setting {
+    key: &'static str,
+    value: Cow<'static, str>,
+    /// Whether the setting is unnecessary on a kernel that does not have it.
+    optional: bool,
+}
+
+const fn required(key: &'static str, value: &'static str) -> Setting {
+    Setting {
+        key,
+        value: Cow::Borrowed(value),
+        optional: false,
+    }
+}
+
+const fn optional(key: &'static str, value: &'static str) -> Setting {
+    Setting {
+        key,
+        value: Cow::Borrowed(value),
+        optional: true,
+    }
+}
+
+/// A handshake benchmark opens thousands of connections to one address, and must not run out of ports in
+/// TIME_WAIT.
+const NODE_SETTINGS: &[Setting] = &[
+    required("net.ipv4.ip_local_port_range", "1024 65535"),
+    required("net.ipv4.tcp_tw_reuse", "1"),
+    // A connection must not start with what an earlier trial learned about the path.
+    optional("net.ipv4.tcp_no_metrics_save", "1"),
+    // Detecting duplicates and searching for routers would send packets during the first trials.
+    optional("net.ipv6.conf.default.accept_dad", "0"),
+    optional("net.ipv6.conf.default.router_solicitations", "0"),
+];
+
+/// Sets the largest TCP windows, in bytes. The least and the initial size keep the defaults of the kernel.
+fn tcp_windows(max: u64) -> [Setting; 2] {
+    let window = |key, initial| Setting {
+        key,
+        value: Cow::Owned(format!("4096 {initial} {max}")),
+        optional: false,
+    };
+    [
+        window("net.ipv4.tcp_rmem", 131_072),
+        window("net.ipv4.tcp_wmem", 16_384),
+    ]
+}
+
+/// The switch only forwards: it needs no address and no firewall.
+const SWITCH_SETTINGS: &[Setting] = &[
+    optional("net.ipv6.conf.default.disable_ipv6", "1"),
+    // If br_netfilter is loaded, it would pass each forwarded packet through the IP hooks of netfilter.
+    optional("net.bridge.bridge-nf-call-arptables", "0"),
+    optional("net.bridge.bridge-nf-call-ip6tables", "0"),
+    optional("net.bridge.bridge-nf-call-iptables", "0"),
+];
+
+impl Setting {
+    /// Writes the setting for the namespace of the calling thread.
+    fn write(&self, place: Place) -> Result<(), Unset> {
+        match fs::write(
+            format!("/proc/sys/{}", self.key.replace('.', "/")),
+            self.value.as_bytes(),
+        ) {
+            Err(source) if !(self.optional && source.kind() == io::ErrorKind::NotFound) => Err(Unset {
+                place,
+                key: self.key,
+                value: self.value.clone(),
+                source,
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn loopback_gives_each_node_its_own_address() {
+        let network = Network::create(Isolation::Loopback, NODES_MAX, None)
+            .await
+            .unwrap();
+        let addresses: Vec<_> = network
+            .slots()
+            .iter()
+            .map(|slot| slot.addresses().v4.to_string())
+            .collect();
+        assert_eq!(addresses[..2], ["127.0.1.1", "127.0.1.2"]);
+        assert_eq!(addresses[NODES_MAX - 1], "127.0.1.250");
+        assert!(network.slot(NODES_MAX).is_none());
+    }
+
+    #[tokio::test]
+    async fn more_nodes_than_addresses_are_refused() {
+        let error = Network::create(Isolation::Namespaces, 251, None)
+            .await
+            .unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "unable to place 251 nodes on one machine: the limit is 250"
+        );
+    }
+}

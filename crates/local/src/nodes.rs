@@ -1,0 +1,426 @@
+//! The nodes of a plan as processes of this machine, each with a link agent if the plan impairs links.
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    fs::{File, OpenOptions},
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use backon::{ConstantBuilder, Retryable};
+use futures::future::{join_all, try_join_all};
+use perfrun_conductor::{
+    AgentClient, Contact, NodeClient, Nodes,
+    client::{self, BoxError},
+    export::LOCAL,
+};
+use perfrun_contract::plan::{Plan, PlannedNode};
+use thiserror::Error;
+use tokio::{sync::Mutex, time::timeout};
+
+use crate::{Exit, Isolation, Launcher, Network, NodeCommand, NodeProcess, Slot, network, process};
+
+/// How long a node may take to exit after SIGTERM.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// The pause between two attempts to reach a node that is starting.
+const READY_PAUSE: Duration = Duration::from_millis(20);
+
+/// Why the nodes of a plan do not run.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The kernel does not report the path of this program.
+    #[error("failed to find this program")]
+    FindFolder(#[source] io::Error),
+    /// There is no `perfrun-node` beside this program.
+    #[error(
+        "there is no {}: build it by `cargo build --release -p perfrun-node`, or name one with --node",
+        .0.display()
+    )]
+    FindNode(PathBuf),
+    /// The network between the nodes could not be created.
+    #[error(transparent)]
+    Network(#[from] network::Error),
+    /// The launcher or a process could not be started.
+    #[error(transparent)]
+    Process(#[from] process::Error),
+    /// The log file of a process could not be opened.
+    #[error("failed to open {}", .file.display())]
+    OpenLog {
+        /// The log file.
+        file: PathBuf,
+        /// The error of the kernel.
+        source: io::Error,
+    },
+    /// The HTTP client for a control port could not be created.
+    #[error("failed to create a client for {name}")]
+    MakeClient {
+        /// The name of the process.
+        name: String,
+        /// The error of the HTTP client.
+        source: BoxError,
+    },
+    /// A process exited before it was ready.
+    #[error("{name} ended before it was ready: {exit}")]
+    EndedEarly {
+        /// The name of the process.
+        name: String,
+        /// How the process exited.
+        exit: Exit,
+    },
+    /// A process does not answer in time.
+    #[error("{name} was not ready within timeouts.provision, {limit:?}; the end of its log:{log}")]
+    NotReady {
+        /// The name of the process.
+        name: String,
+        /// How long the process may take.
+        limit: Duration,
+        /// The end of the log, each line after a line break.
+        log: String,
+    },
+    /// The plan has no node of this name.
+    #[error("the plan has no node {0}")]
+    UnknownNode(String),
+}
+
+/// A change of the processes of a run.
+#[derive(Clone, Debug)]
+pub enum NodeEvent<'a> {
+    /// A node was started, possibly in place of a lost one. It may not be ready yet.
+    Started {
+        /// The name of the node.
+        name: &'a str,
+        /// How to reach the node.
+        contact: Contact,
+    },
+    /// A node was lost, and the rest of its processes have been killed.
+    Lost {
+        /// The name of the node.
+        name: &'a str,
+        /// How its processes ended, for people.
+        reason: String,
+    },
+}
+
+/// The program of each node of a plan, and that of the link agents.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    nodes: Vec<(PlannedNode, Program)>,
+    agents: Option<LinkAgents>,
+}
+
+/// A program that can run as a node.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Program {
+    /// The executable file.
+    pub path: PathBuf,
+    /// Environment variables, set in addition to those of this process.
+    pub env: BTreeMap<String, String>,
+}
+
+/// How the link agents of a run are started.
+#[derive(Clone, Debug)]
+struct LinkAgents {
+    path: PathBuf,
+    /// The TCP windows that the impaired links need, in bytes.
+    tcp_window_bytes: u64,
+}
+
+impl Program {
+    /// The `perfrun-node` in the folder of the running program.
+    pub fn beside_this_one() -> Result<PathBuf, Error> {
+        let program = std::env::current_exe().map_err(Error::FindFolder)?;
+        let node = program.with_file_name("perfrun-node");
+        if node.is_file() {
+            Ok(node)
+        } else {
+            Err(Error::FindNode(node))
+        }
+    }
+}
+
+impl Programs {
+    /// Finds a program for each node of the plan with `find`, which takes the name of the node's stack
+    /// variant. `None` stands for nodes without a variant, and for link agents.
+    pub fn of<E>(plan: &Plan, find: impl Fn(Option<&str>) -> Result<Program, E>) -> Result<Self, E> {
+        let nodes = plan
+            .nodes
+            .iter()
+            .map(|node| Ok((node.clone(), find(node.variant.as_deref())?)))
+            .collect::<Result<_, E>>()?;
+        let agents = plan
+            .tcp_window_bytes()
+            .map(|tcp_window_bytes| {
+                Ok(LinkAgents {
+                    path: find(None)?.path,
+                    tcp_window_bytes,
+                })
+            })
+            .transpose()?;
+        Ok(Self { nodes, agents })
+    }
+}
+
+/// How to start the nodes of a run.
+#[derive(Debug)]
+pub struct Settings {
+    /// The name of the run, a label of the nodes' metrics.
+    pub run: String,
+    /// The programs to start.
+    pub programs: Programs,
+    /// What separates the nodes from each other.
+    pub isolation: Isolation,
+    /// How long a node may take to become ready.
+    pub provision_timeout: Duration,
+    /// The folder for the nodes' logs.
+    pub logs: PathBuf,
+}
+
+/// The running nodes of a plan. Dropping them kills them.
+pub struct LocalNodes<'a> {
+    // In the order in which they are dropped: processes before the network that they are in.
+    processes: Mutex<BTreeMap<String, Processes>>,
+    settings: Settings,
+    launcher: Launcher,
+    network: Network,
+    watch: Box<dyn Fn(NodeEvent<'_>) + Send + Sync + 'a>,
+}
+
+/// A node and its link agent.
+struct Processes {
+    node: NodeProcess,
+    agent: Option<NodeProcess>,
+}
+
+impl Processes {
+    fn contact(&self) -> Result<Contact, Error> {
+        Ok(Contact {
+            node: connect(&self.node, NodeClient::new)?,
+            agent: self
+                .agent
+                .as_ref()
+                .map(|agent| connect(agent, AgentClient::new))
+                .transpose()?,
+        })
+    }
+}
+
+impl<'a> LocalNodes<'a> {
+    /// Starts the nodes of a run. They are not ready yet.
+    pub async fn start(
+        settings: Settings,
+        watch: impl Fn(NodeEvent<'_>) + Send + Sync + 'a,
+    ) -> Result<Self, Error> {
+        let Programs { nodes, agents } = &settings.programs;
+        let window = agents.as_ref().map(|agents| agents.tcp_window_bytes);
+        let count = nodes.len();
+        let network = Network::create(settings.isolation, count, window).await?;
+        for unset in network.unset() {
+            tracing::info!("{unset}");
+        }
+        let this = Self {
+            processes: Mutex::default(),
+            settings,
+            launcher: Launcher::start()?,
+            network,
+            watch: Box::new(watch),
+        };
+        for index in 0..count {
+            let processes = this.spawn(index).await?;
+            this.keep(processes).await?;
+        }
+        Ok(this)
+    }
+
+    /// Waits until all nodes answer. If a node exits instead, the error contains the end of its log.
+    ///
+    /// The conductor then makes the same call again: nodes that it meets may have been ready for a long time,
+    /// or lost since. Only the parent of a process sees that it exits before it answers.
+    pub async fn ready(&self) -> Result<BTreeMap<String, Contact>, Error> {
+        let processes = self.processes.lock().await;
+        let ready = try_join_all(
+            processes
+                .values()
+                .map(|processes| self.contact_when_ready(processes)),
+        );
+        Ok(processes.keys().cloned().zip(ready.await?).collect())
+    }
+
+    /// The place in the network of the plan's node number `index`.
+    pub fn slot(&self, index: usize) -> Option<&Slot> {
+        self.network.slot(index)
+    }
+
+    /// The process id of a node, for observing it from outside.
+    pub async fn pid(&self, name: &str) -> Option<u32> {
+        let processes = self.processes.lock().await;
+        processes.get(name).map(|processes| processes.node.pid())
+    }
+
+    /// Stops all nodes: SIGTERM first, SIGKILL for those that do not exit in time.
+    pub async fn stop(&self) {
+        let processes = std::mem::take(&mut *self.processes.lock().await);
+        // Nodes first: what they still send must be impaired.
+        join_all(processes.values().map(|processes| processes.node.stop(GRACE))).await;
+        let agents = processes
+            .values()
+            .filter_map(|processes| processes.agent.as_ref());
+        join_all(agents.map(|agent| agent.stop(GRACE))).await;
+    }
+
+    async fn contact_when_ready(&self, processes: &Processes) -> Result<Contact, Error> {
+        let contact = processes.contact()?;
+        // Any answer will do: the conductor repeats the call and checks what it returns.
+        self.until_reachable(&processes.node, || contact.node.info())
+            .await?;
+        if let (Some(process), Some(agent)) = (&processes.agent, &contact.agent) {
+            self.until_reachable(process, || agent.link()).await?;
+        }
+        Ok(contact)
+    }
+
+    /// Repeats a call until the process answers.
+    async fn until_reachable<T, C>(&self, process: &NodeProcess, call: impl Fn() -> C) -> Result<(), Error>
+    where
+        C: Future<Output = Result<T, client::Error>>,
+    {
+        let pauses = ConstantBuilder::default()
+            .with_delay(READY_PAUSE)
+            .without_max_times();
+        let answer = call
+            .retry(pauses)
+            .when(|error| matches!(error, client::Error::Unreachable(_)));
+        let limit = self.settings.provision_timeout;
+        let name = || process.name().to_owned();
+        tokio::select! {
+            exit = process.exited() => Err(Error::EndedEarly { name: name(), exit }),
+            answer = timeout(limit, answer) => answer.map(drop).map_err(|_| Error::NotReady {
+                name: name(),
+                limit,
+                log: process.log_tail().iter().map(|line| format!("\n  {line}")).collect(),
+            }),
+        }
+    }
+
+    async fn keep(&self, started: Processes) -> Result<(), Error> {
+        let name = started.node.name().to_owned();
+        let contact = started.contact()?;
+        (self.watch)(NodeEvent::Started { name: &name, contact });
+        self.processes.lock().await.insert(name, started);
+        Ok(())
+    }
+
+    /// Starts the link agent of a node, if the plan impairs links, and the node.
+    async fn spawn(&self, index: usize) -> Result<Processes, Error> {
+        let agent = match &self.settings.programs.agents {
+            Some(agents) => Some(self.spawn_agent(agents, index).await?),
+            None => None,
+        };
+        let node = self.spawn_node(index).await?;
+        Ok(Processes { node, agent })
+    }
+
+    async fn spawn_agent(&self, agents: &LinkAgents, index: usize) -> Result<NodeProcess, Error> {
+        let (node, _) = &self.settings.programs.nodes[index];
+        let slot = &self.network.slots()[index];
+        let mut command = NodeCommand::new(format!("{}-link", node.name), &agents.path);
+        let listen_ip = slot.addresses().v4.to_string();
+        command.args = [
+            "link-agent",
+            "--listen-ip",
+            &listen_ip,
+            "--run",
+            &self.settings.run,
+        ]
+        .map(Into::into)
+        .to_vec();
+        command.env = labels(node).into();
+        self.launch(command, slot).await
+    }
+
+    async fn spawn_node(&self, index: usize) -> Result<NodeProcess, Error> {
+        let (node, Program { path, env }) = &self.settings.programs.nodes[index];
+        let slot = &self.network.slots()[index];
+        let mut command = NodeCommand::new(&node.name, path);
+        let listen_ip = slot.addresses().v4.to_string();
+        let role = node.role.to_string();
+        command.args = [
+            "control",
+            "--listen-ip",
+            &listen_ip,
+            "--role",
+            &role,
+            "--run",
+            &self.settings.run,
+        ]
+        .map(Into::into)
+        .to_vec();
+        command.env = env
+            .iter()
+            .map(|(name, value)| (name.into(), value.into()))
+            .chain(labels(node))
+            .collect();
+        self.launch(command, slot).await
+    }
+
+    /// Starts a process that logs to a file of its name.
+    async fn launch(&self, mut command: NodeCommand, slot: &Slot) -> Result<NodeProcess, Error> {
+        let log = self.settings.logs.join(format!("{}.log", command.name));
+        command.log = Some(open_log(&log)?);
+        Ok(self.launcher.spawn(command, slot).await?)
+    }
+
+    async fn restart(&self, name: &str) -> Result<Contact, Error> {
+        let nodes = &self.settings.programs.nodes;
+        let index = nodes.iter().position(|(node, _)| node.name == name);
+        let index = index.ok_or_else(|| Error::UnknownNode(name.to_owned()))?;
+        let lost = self.processes.lock().await.remove(name);
+        if let Some(Processes { node, agent }) = lost {
+            let mut reason = node.kill().await.to_string();
+            if let Some(agent) = agent {
+                reason += &format!("; its link agent: {}", agent.kill().await);
+            }
+            (self.watch)(NodeEvent::Lost { name, reason });
+        }
+        let processes = self.spawn(index).await?;
+        let contact = self.contact_when_ready(&processes).await?;
+        self.keep(processes).await?;
+        Ok(contact)
+    }
+}
+
+#[async_trait]
+impl Nodes for LocalNodes<'_> {
+    async fn replace(&self, name: &str) -> Result<Contact, String> {
+        let restarted = self.restart(name).await;
+        restarted.map_err(|error| format!("{:#}", anyhow::Error::from(error)))
+    }
+}
+
+/// What distinguishes a node from others in metrics. Not arguments, which nodes of older versions would
+/// refuse.
+fn labels(node: &PlannedNode) -> [(OsString, OsString); 2] {
+    [
+        ("PERFRUN_RUN_NAMESPACE".into(), LOCAL.into()),
+        ("PERFRUN_RUN_NODE".into(), node.name.clone().into()),
+    ]
+}
+
+fn connect<C>(process: &NodeProcess, client: impl Fn(&str, &str) -> Result<C, BoxError>) -> Result<C, Error> {
+    let base = format!("http://{}", process.control_addr());
+    client(&base, process.token().as_str()).map_err(|source| Error::MakeClient {
+        name: process.name().to_owned(),
+        source,
+    })
+}
+
+fn open_log(file: &Path) -> Result<File, Error> {
+    let opened = OpenOptions::new().create(true).append(true).open(file);
+    opened.map_err(|source| Error::OpenLog {
+        file: file.to_owned(),
+        source,
+    })
+}

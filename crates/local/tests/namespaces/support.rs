@@ -1,0 +1,22 @@
+//! Waiting.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future)
+        .await
+        .expect("it takes no longer than PATIENCE")
+}

@@ -1,0 +1,46 @@
+//! How far a run is: its trials and its links.
+
+use perfrun_contract::{plan::Plan, record::TrialRecord, tally::Tally};
+
+use crate::{links::Links, stage::Progress};
+
+/// What the records of a run amount to so far.
+#[derive(Debug, Default)]
+pub(super) struct Account {
+    trials: Tally,
+    links: Links,
+    /// The network of each cell. Empty if the run does not impair links.
+    networks: Vec<String>,
+}
+
+impl Account {
+    /// The account of a plan without any record.
+    pub(super) fn new(plan: &Plan) -> Self {
+        let impairs = !plan.networks.is_empty();
+        let cells = plan.cells.iter().filter(|_| impairs);
+        Self {
+            trials: Tally::of(plan, []),
+            links: Links::default(),
+            networks: cells.map(|cell| cell.network.clone()).collect(),
+        }
+    }
+
+    /// Adds an attempt. Attempts are added in the order in which they ended.
+    pub(super) fn add(&mut self, record: &TrialRecord) {
+        self.trials.add(record);
+        if let Some(network) = self.networks.get(record.trial.cell) {
+            self.links.add(network, record);
+        }
+    }
+
+    pub(super) fn trials(&self) -> &Tally {
+        &self.trials
+    }
+
+    pub(super) fn progress(&self) -> Progress {
+        Progress {
+            counts: self.trials.counts(),
+            links: self.links.clone(),
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! docs/ARCHITECTURE.md says which crate depends on which. Manifests must say the same.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    env, fs,
+    path::Path,
+    process::Command,
+};
+
+use serde_json::Value;
+
+const PICTURE: &str = "An arrow means \"depends on\"";
+/// Starts the line of dependencies that only tests have.
+const TESTS: &str = "only in tests:";
+
+type Arrows = BTreeMap<String, BTreeSet<String>>;
+
+/// The crates of the workspace.
+struct Crates {
+    normal: Arrows,
+    /// Only those of tests.
+    dev: Arrows,
+    /// All normal dependencies, those outside the workspace included.
+    all: Arrows,
+}
+
+impl Crates {
+    fn read() -> Self {
+        let output = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+            .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let packages = metadata["packages"].as_array().unwrap();
+        let names: BTreeSet<_> = packages.iter().map(|package| text(&package["name"])).collect();
+        let arrows = |kind: &Value, of_workspace: bool| -> Arrows {
+            let dependencies = |package: &Value| {
+                package["dependencies"]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .filter(|dependency| dependency["kind"] == *kind)
+                    .map(|dependency| text(&dependency["name"]))
+                    .filter(|name| !of_workspace || names.contains(name))
+                    .map(|name| short(&name))
+                    .collect()
+            };
+            packages
+                .iter()
+                .map(|package| (short(&text(&package["name"])), dependencies(package)))
+                .collect()
+        };
+        let normal = arrows(&Value::Null, true);
+        let mut dev = arrows(&Value::from("dev"), true);
+        for (name, tests) in &mut dev {
+            tests.retain(|dependency| !normal[name].contains(dependency) && dependency != name);
+        }
+        Self {
+            all: arrows(&Value::Null, false),
+            normal,
+            dev,
+        }
+    }
+
+    /// Whether a crate has a dependency, perhaps through others of the workspace.
+    fn reaches(&self, name: &str, dependency: &str) -> bool {
+        self.all[name].contains(dependency)
+            || self.normal[name]
+                .iter()
+                .any(|below| self.reaches(below, dependency))
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap().to_owned()
+}
+
+fn short(name: &str) -> String {
+    name.strip_prefix("perfrun-").unwrap_or(name).to_owned()
+}
+
+/// The two lists of arrows in the document: those of programs and libraries, and those of tests.
+fn drawn(document: &str) -> (Arrows, Arrows) {
+    let (_, rest) = document.split_once(PICTURE).unwrap();
+    let block = rest.split("```").nth(1).unwrap();
+    let (mut normal, mut dev) = (Arrows::new(), Arrows::new());
+    for line in block.lines().filter(|line| line.contains('►')) {
+        let (from, to) = line.split_once('►').unwrap();
+        let (arrows, from) = match from.trim().strip_prefix(TESTS) {
+            Some(from) => (&mut dev, from),
+            None => (&mut normal, from),
+        };
+        let to: BTreeSet<_> = list(to).filter(|name| name != "none").collect();
+        for name in list(from) {
+            let before = arrows.insert(name.clone(), to.clone());
+            assert_eq!(before, None, "{name} has two lines");
+        }
+    }
+    (normal, dev)
+}
+
+fn list(names: &str) -> impl Iterator<Item = String> {
+    names
+        .trim_end_matches([' ', '─'])
+        .split(',')
+        .map(|name| name.trim().to_owned())
+}
+
+#[test]
+fn the_picture_of_crates_is_that_of_the_manifests() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/ARCHITECTURE.md");
+    let (normal, dev) = drawn(&fs::read_to_string(file).unwrap());
+    let crates = Crates::read();
+    assert_eq!(
+        normal, crates.normal,
+        "left: docs/ARCHITECTURE.md, right: Cargo.toml"
+    );
+    let with_tests = crates.dev.into_iter().filter(|(_, tests)| !tests.is_empty());
+    assert_eq!(
+        dev,
+        with_tests.collect(),
+        "left: docs/ARCHITECTURE.md, right: Cargo.toml"
+    );
+}
+
+#[test]
+fn what_measures_does_not_know_kubernetes() {
+    let crates = Crates::read();
+    for name in ["contract", "conductor", "report", "node", "local"] {
+        for kubernetes in ["kube", "k8s-openapi"] {
+            assert!(
+                !crates.reaches(name, kubernetes),
+                "{name} depends on {kubernetes}"
+            );
+        }
+    }
+    // The check itself must see what is there.
+    assert!(crates.reaches("operator", "kube"));
+}
+
+#[test]
+fn a_node_does_not_know_who_drives_it() {
+    assert!(!Crates::read().reaches("node", "conductor"));
+}
+
+#[test]
+fn xtask_builds_alone() {
+    let crates = Crates::read();
+    assert_eq!(crates.normal["xtask"], BTreeSet::new());
+    assert_eq!(crates.dev["xtask"], BTreeSet::new());
+}

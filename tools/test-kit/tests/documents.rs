@@ -1,0 +1,180 @@
+//! Documents name files, folders and headings of the repository. All of them must exist.
+
+// Helpers outside of `#[test]` functions fail a test by panicking, as those do.
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    fs,
+    path::{Component, Path, PathBuf},
+};
+
+/// The repository as documents see it.
+struct Repository {
+    root: PathBuf,
+    /// Files and folders, relative to the root.
+    paths: Vec<String>,
+}
+
+impl Repository {
+    fn read() -> Self {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let mut paths = vec![];
+        let mut folders = vec![PathBuf::new()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(root.join(&folder)).unwrap() {
+                let entry = entry.unwrap();
+                let path = folder.join(entry.file_name());
+                let name = path.to_str().unwrap().to_owned();
+                // What builds and runs write, and what git keeps, is not part of the repository.
+                if ["target", "results", ".git"].contains(&name.as_str()) {
+                    continue;
+                }
+                if entry.file_type().unwrap().is_dir() {
+                    folders.push(path);
+                }
+                paths.push(name);
+            }
+        }
+        Self { root, paths }
+    }
+
+    fn documents(&self) -> impl Iterator<Item = (&str, String)> {
+        self.paths
+            .iter()
+            .filter(|path| Path::new(path).extension().is_some_and(|ending| ending == "md"))
+            .map(|path| (path.as_str(), fs::read_to_string(self.root.join(path)).unwrap()))
+    }
+
+    fn has(&self, path: &str) -> bool {
+        self.paths.iter().any(|known| known == path)
+    }
+
+    /// Whether a path is that of a file, or the end of one: tables shorten paths after the first of a folder.
+    fn has_end(&self, path: &str) -> bool {
+        let end = format!("/{path}");
+        self.has(path) || self.paths.iter().any(|known| known.ends_with(&end))
+    }
+}
+
+/// The text outside of code blocks, line by line.
+fn prose(document: &str) -> impl Iterator<Item = &str> {
+    let mut code = false;
+    document.lines().filter(move |line| {
+        let fence = line.trim_start().starts_with("```");
+        code ^= fence;
+        !code && !fence
+    })
+}
+
+/// The targets of links in a line.
+fn links(line: &str) -> impl Iterator<Item = &str> {
+    line.split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split([')', ' ']).next())
+}
+
+/// What a line has in backticks.
+fn quotes(line: &str) -> impl Iterator<Item = &str> {
+    line.split('`').skip(1).step_by(2)
+}
+
+/// The address that GitHub gives to a heading.
+fn anchor(heading: &str) -> String {
+    heading
+        .trim_start_matches('#')
+        .trim()
+        .to_lowercase()
+        .chars()
+        .filter(|character| character.is_alphanumeric() || " -_".contains(*character))
+        .map(|character| if character == ' ' { '-' } else { character })
+        .collect()
+}
+
+/// A path relative to the folder of a document, as one relative to the root.
+fn resolve(document: &str, target: &str) -> String {
+    let mut path = PathBuf::from(document);
+    path.pop();
+    for component in Path::new(target).components() {
+        match component {
+            Component::ParentDir => _ = path.pop(),
+            Component::Normal(name) => path.push(name),
+            _ => {}
+        }
+    }
+    path.to_str().unwrap().to_owned()
+}
+
+/// Whether something in backticks claims to be a path of the repository: a source file, or a path whose first
+/// folder is one of the root. Names with placeholders do not.
+fn is_path(quote: &str, repository: &Repository) -> bool {
+    let plain = quote
+        .chars()
+        .all(|character| character.is_ascii_alphanumeric() || "._-/".contains(character));
+    let placeholder = quote.contains("NAME");
+    let below_the_root = quote
+        .split_once('/')
+        .is_some_and(|(first, _)| repository.has(first));
+    plain && !placeholder && (below_the_root || quote.ends_with(".rs"))
+}
+
+#[test]
+fn every_link_between_documents_leads_to_a_file_and_a_heading() {
+    let repository = Repository::read();
+    let mut broken = vec![];
+    let mut checked = 0;
+    for (document, text) in repository.documents() {
+        for target in prose(&text).flat_map(links) {
+            if target.contains("://") || target.starts_with("mailto:") {
+                continue;
+            }
+            checked += 1;
+            let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+            let file = match file {
+                "" => document.to_owned(),
+                file => resolve(document, file),
+            };
+            let has_heading = || {
+                let text = fs::read_to_string(repository.root.join(&file)).unwrap_or_default();
+                prose(&text).any(|line| line.starts_with('#') && anchor(line) == heading)
+            };
+            if !repository.has(&file) || (!heading.is_empty() && !has_heading()) {
+                broken.push(format!("{document}: {target}"));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "links to nowhere:\n{}", broken.join("\n"));
+    assert!(checked > 50, "only {checked} links were found");
+}
+
+#[test]
+fn every_path_that_a_document_names_exists() {
+    let repository = Repository::read();
+    let mut missing = vec![];
+    let mut checked = 0;
+    for (document, text) in repository.documents() {
+        for quote in prose(&text).flat_map(quotes) {
+            if !is_path(quote, &repository) {
+                continue;
+            }
+            checked += 1;
+            if !repository.has_end(quote.trim_end_matches('/')) {
+                missing.push(format!("{document}: {quote}"));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "no such path:\n{}", missing.join("\n"));
+    assert!(checked > 100, "only {checked} paths were found");
+}
+
+#[test]
+fn headings_have_the_addresses_that_github_gives_them() {
+    assert_eq!(
+        anchor("## rust-libp2p's perf, and more"),
+        "rust-libp2ps-perf-and-more"
+    );
+    assert_eq!(resolve("docs/how-to/a.md", "../b.md"), "docs/b.md");
+    assert_eq!(
+        links("[a](b.md#c) and [d](e)").collect::<Vec<_>>(),
+        ["b.md#c", "e"]
+    );
+}
