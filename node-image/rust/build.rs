@@ -1,4 +1,4 @@
-//! Tells the node which versions of the stacks it was built with: the lock file is the only place that knows.
+//! Passes the versions of the stacks to the build of the node. Only the lock file has them.
 
 use std::{env, fs, path::PathBuf};
 
@@ -21,7 +21,7 @@ fn main() {
     }
 }
 
-/// The version of a package; of several, the one that begins with `generation`.
+/// The version of a package that starts with `generation`, of which the lock file may have several.
 fn version<'a>(lock: &'a str, name: &str, generation: &str) -> Option<&'a str> {
     lock.split("[[package]]").find_map(|package| {
         let field = |key: &str| {

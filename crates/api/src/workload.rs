@@ -5,9 +5,9 @@ mod rules;
 use kube::{KubeSchema, core::Duration};
 use perfrun_contract::{
     limits::STREAMS_MAX,
-    matrix::{Identity, Negotiation, Protocol},
+    matrix::{Identity, Negotiation},
     quantity::ByteSize,
-    workload::{Direction, OpenMode, RelayLimits, RelayPath, Timing},
+    workload::{BandwidthProtocol, Direction, OpenMode, RelayLimits, RelayPath, Timing},
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
@@ -116,26 +116,6 @@ pub struct Bandwidth {
     /// (libp2p only): together with the first bytes.
     #[serde(default)]
     pub negotiation: Negotiation,
-}
-
-/// The wire protocol of a bandwidth run.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum BandwidthProtocol {
-    /// `/perf/1.0.0`
-    #[default]
-    Perf,
-    /// `/litep2p-perf/1.0.0`
-    Litep2pPerf,
-}
-
-impl From<BandwidthProtocol> for Protocol {
-    fn from(protocol: BandwidthProtocol) -> Self {
-        match protocol {
-            BandwidthProtocol::Perf => Self::Perf,
-            BandwidthProtocol::Litep2pPerf => Self::Litep2pPerf,
-        }
-    }
 }
 
 /// Time to open many substreams on one connection. They carry no data, and stay open until all are open.

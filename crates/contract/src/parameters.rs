@@ -1,4 +1,5 @@
-//! What a trial does.
+//! What a trial does, and what its workload needs of nodes. A new workload is a variant of [`Parameters`],
+//! with its arms in the methods below.
 
 use std::{fmt, time::Duration};
 
@@ -11,7 +12,7 @@ use crate::{
     workload::{Direction, OpenMode, RelayLimits, RelayPath, Timing},
 };
 
-/// What a trial does, all defaults filled in.
+/// What a trial does, with all defaults filled in.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "workload")]
 pub enum Parameters {
@@ -20,11 +21,11 @@ pub enum Parameters {
     Bandwidth {
         /// The protocol on the streams.
         protocol: Protocol,
-        /// Which way bytes go.
+        /// The direction of the payload.
         direction: Direction,
-        /// How much is transferred.
+        /// How much each stream transfers, or for how long.
         amount: Amount,
-        /// Parallel streams.
+        /// Parallel streams of each connection.
         streams: u32,
         /// Bytes of one write or read call.
         chunk_bytes: ByteSize,
@@ -33,10 +34,10 @@ pub enum Parameters {
         /// How the protocol is negotiated.
         negotiation: Negotiation,
     },
-    /// Opening of many substreams.
+    /// Many substreams opened on one connection.
     #[serde(rename_all = "camelCase")]
     Substreams {
-        /// Substreams to open.
+        /// Substreams of each connection.
         count: u32,
         /// How they are requested.
         mode: OpenMode,
@@ -49,7 +50,7 @@ pub enum Parameters {
     /// New connections.
     #[serde(rename_all = "camelCase")]
     Handshakes {
-        /// How many, or for how long.
+        /// How many handshakes, or for how long.
         amount: Amount,
         /// Connections being set up at the same time.
         in_flight: u32,
@@ -57,9 +58,9 @@ pub enum Parameters {
     /// Round trips on one stream.
     #[serde(rename_all = "camelCase")]
     Ping {
-        /// Round trips.
+        /// Number of round trips.
         count: u32,
-        /// Pause between two, in seconds.
+        /// Pause between two round trips, in seconds.
         interval_seconds: f64,
     },
     /// One transfer from a source to each sink.
@@ -76,18 +77,18 @@ pub enum Parameters {
         /// What the relay grants.
         limits: RelayLimits,
     },
-    /// Many sinks that fetch through one relay, over and over.
+    /// Many sinks that fetch repeatedly through one relay.
     #[serde(rename_all = "camelCase")]
     RelayStress {
         /// Sinks of all client nodes.
         sinks: u32,
         /// Sources of all server nodes.
         sources: u32,
-        /// A client node begins another of its sinks every so many seconds.
+        /// Time between the starts of two sinks of a client node, in seconds.
         start_interval_seconds: f64,
-        /// From the first start until all sinks have begun, in seconds.
+        /// Time from the start of the first sink until all have started, in seconds.
         ramp_seconds: f64,
-        /// How long they fetch from then on, in seconds.
+        /// Time for which all sinks then fetch, in seconds.
         plateau_seconds: f64,
         /// Bytes of a transfer.
         bytes: u64,
@@ -108,22 +109,22 @@ pub struct Echo {
     pub connections: u32,
     /// Streams of each connection.
     pub streams_per_connection: u32,
-    /// From the start of one connection to the start of the next, in seconds.
+    /// Time between the starts of two connections, in seconds.
     pub connection_interval_seconds: f64,
-    /// From the start of one stream to the start of the next on a connection, in seconds.
+    /// Time between the starts of two streams on one connection, in seconds.
     pub stream_interval_seconds: f64,
-    /// Bytes of a line, its end included.
+    /// Bytes of a line, including the line feed.
     pub message_bytes: ByteSize,
-    /// Pause after each round trip, in seconds.
+    /// Pause of a stream after each round trip, in seconds.
     pub pause_seconds: f64,
-    /// Longest time of a round trip, in seconds.
+    /// Longest time that a round trip may take, in seconds.
     pub deadline_seconds: f64,
-    /// All of it, the ramp included, in seconds.
+    /// Duration of the whole load, including the ramp, in seconds.
     pub duration_seconds: f64,
     /// The keys of all peers.
     #[serde(default)]
     pub identity: Identity,
-    /// From one sample to the next, in seconds.
+    /// Time between two samples, in seconds.
     pub sample_interval_seconds: f64,
 }
 
@@ -133,21 +134,21 @@ impl Echo {
         u64::from(self.connections) * u64::from(self.streams_per_connection)
     }
 
-    /// From the start to that of the last stream, if nothing takes any time, in seconds.
+    /// Time until the last stream starts if nothing takes any time, in seconds.
     pub fn ramp_seconds(&self) -> f64 {
         let gaps = |count: u32| f64::from(count.saturating_sub(1));
         gaps(self.connections) * self.connection_interval_seconds
             + gaps(self.streams_per_connection) * self.stream_interval_seconds
     }
 
-    /// Round trips per second of a client all of whose streams echo, if a round trip takes no time.
+    /// Round trips per second of a client if all of its streams echo and a round trip takes no time.
     pub fn nominal_rate(&self) -> f64 {
         self.streams() as f64 / self.pause_seconds
     }
 }
 
 impl Parameters {
-    /// What is spoken on the streams.
+    /// The protocol on the streams.
     pub fn protocol(&self) -> Protocol {
         match self {
             Self::Bandwidth { protocol, .. } => *protocol,
@@ -158,7 +159,7 @@ impl Parameters {
         }
     }
 
-    /// How the dialler negotiates it.
+    /// How the dialler negotiates the protocol.
     pub fn negotiation(&self) -> Negotiation {
         match self {
             Self::Bandwidth { negotiation, .. } | Self::Substreams { negotiation, .. } => *negotiation,
@@ -170,7 +171,7 @@ impl Parameters {
         }
     }
 
-    /// The keys of its peers.
+    /// The keys of all peers.
     pub fn identity(&self) -> Identity {
         match self {
             Self::Echo(echo) => echo.identity,
@@ -202,44 +203,146 @@ impl Parameters {
         )
     }
 
-    /// The measuring time that is asked for, where it is: a trial may last that much longer.
+    /// The measuring time that the parameters request, by which a trial may last longer. Zero if they request
+    /// none.
     pub fn duration(&self) -> Duration {
-        let seconds = match self {
-            Self::Bandwidth {
-                amount: Amount::Seconds(seconds),
-                ..
+        match self {
+            Self::Bandwidth { amount, .. } | Self::Handshakes { amount, .. } => {
+                amount.duration().unwrap_or_default()
             }
-            | Self::Handshakes {
-                amount: Amount::Seconds(seconds),
-                ..
-            } => *seconds,
             Self::Substreams {
                 count,
                 mode: OpenMode::Paced,
                 rate: Some(rate),
                 ..
-            } => f64::from(*count) / f64::from(*rate),
+            } => duration(f64::from(*count) / f64::from(*rate)),
             Self::Ping {
                 count,
                 interval_seconds,
-            } => f64::from(*count) * interval_seconds,
+            } => duration(f64::from(*count) * interval_seconds),
             Self::RelayStress {
                 ramp_seconds,
                 plateau_seconds,
                 ..
-            } => ramp_seconds + plateau_seconds,
-            Self::Echo(echo) => echo.duration_seconds,
-            _ => 0.0,
+            } => duration(ramp_seconds + plateau_seconds),
+            Self::Echo(echo) => duration(echo.duration_seconds),
+            Self::Substreams { .. } | Self::Relay { .. } => Duration::ZERO,
+        }
+    }
+
+    /// Bytes of one write or read call.
+    pub fn chunk_bytes(&self) -> ByteSize {
+        match self {
+            Self::Bandwidth { chunk_bytes, .. }
+            | Self::Relay { chunk_bytes, .. }
+            | Self::RelayStress { chunk_bytes, .. } => *chunk_bytes,
+            Self::Substreams { .. } | Self::Handshakes { .. } | Self::Ping { .. } | Self::Echo(_) => {
+                ByteSize(1024)
+            }
+        }
+    }
+
+    /// Bytes of a transfer that the server alone knows: the client fetches without a size. Zero without such
+    /// transfers.
+    pub fn served_bytes(&self) -> u64 {
+        match self {
+            Self::Relay { bytes, .. } | Self::RelayStress { bytes, .. } => *bytes,
+            _ => 0,
+        }
+    }
+
+    /// What the relay grants. Without a relay, the limits are empty.
+    pub fn limits(&self) -> RelayLimits {
+        match self {
+            Self::Relay { limits, .. } | Self::RelayStress { limits, .. } => *limits,
+            _ => RelayLimits::default(),
+        }
+    }
+
+    /// Whether the workload has a path through a relay. [`Self::is_relayed`] says whether this trial takes
+    /// it.
+    pub fn has_relayed_path(&self) -> bool {
+        matches!(self, Self::Relay { .. } | Self::RelayStress { .. })
+    }
+
+    /// Whether a client opens its connections before the start. Otherwise, opening them is part of the
+    /// workload.
+    pub fn connects_before_start(&self) -> bool {
+        match self {
+            Self::Handshakes { .. } | Self::RelayStress { .. } | Self::Echo(_) => false,
+            Self::Bandwidth { .. } | Self::Substreams { .. } | Self::Ping { .. } | Self::Relay { .. } => true,
+        }
+    }
+
+    /// Whether the end of a trial cuts off transfers in progress. Such a trial continues without servers that
+    /// a relay refused.
+    pub fn may_be_cut_off(&self) -> bool {
+        matches!(self, Self::RelayStress { .. })
+    }
+
+    /// Identities that a client with `peers` peers uses at the same time.
+    pub fn hosts(&self, peers: u32) -> u64 {
+        let each = match self {
+            Self::Handshakes { in_flight, .. } => *in_flight,
+            // Each connection is a peer.
+            Self::Echo(load) => load.connections,
+            _ => 1,
         };
-        // Parameters also come over the network, where nobody has checked them: this must not panic.
-        Duration::try_from_secs_f64(seconds.min(LONGEST_SECONDS)).unwrap_or_default()
+        u64::from(peers) * u64::from(each)
+    }
+
+    /// Open files that a client with `hosts` hosts needs. With `stream_is_connection`, each stream takes a
+    /// socket.
+    pub fn client_files(&self, hosts: u64, stream_is_connection: bool) -> u64 {
+        match self {
+            Self::Echo(load) if stream_is_connection => load.streams() + FILES_BESIDES,
+            Self::RelayStress { .. } => hosts + FILES_BESIDES,
+            _ if stream_is_connection => hosts * u64::from(self.streams()) + FILES_BESIDES,
+            _ => FILES_OF_HOST * hosts,
+        }
+    }
+
+    /// Open files that a server needs: with `sources`, for that number of hosts behind a relay, otherwise for
+    /// one that peers dial. With `stream_is_connection`, each stream takes a socket.
+    pub fn server_files(&self, sources: Option<u32>, stream_is_connection: bool) -> u64 {
+        let hosts = match sources.map(u64::from) {
+            None if matches!(self, Self::Echo(_)) => self.hosts(1),
+            None => 1,
+            // A listener, and a connection with the relay for each sink, or one for all.
+            Some(sources) if stream_is_connection => sources * (1 + u64::from(self.streams())),
+            Some(sources) => sources * 2,
+        };
+        self.client_files(hosts, stream_is_connection)
+    }
+
+    /// Open files that a relay needs. With `stream_is_connection`, it has a connection with a source for each
+    /// sink.
+    pub fn relay_files(&self, stream_is_connection: bool) -> u64 {
+        match self {
+            Self::RelayStress { sinks, sources, .. } => {
+                let onward = if stream_is_connection { sinks } else { sources };
+                u64::from(*sinks) + u64::from(*onward) + FILES_BESIDES
+            }
+            _ => FILES_BESIDES,
+        }
     }
 }
 
-/// More than any valid document asks for.
+/// Open files that a node needs besides those of the load.
+const FILES_BESIDES: u64 = 64;
+
+/// Open files of a host, with room for those of its dials.
+const FILES_OF_HOST: u64 = 4;
+
+/// More seconds than any valid document requests.
 const LONGEST_SECONDS: f64 = 1e9;
 
-/// The parameters in short, e.g. `upload-64Mi`: the last part of a cell's id.
+/// Parameters also arrive over the network, unchecked: this must not panic.
+fn duration(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds.min(LONGEST_SECONDS)).unwrap_or_default()
+}
+
+/// The parameters in short, e.g. `upload-64Mi`, as the last part of a cell's id.
 impl fmt::Display for Parameters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -283,14 +386,22 @@ impl fmt::Display for Parameters {
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Amount {
-    /// So many bytes of each stream, or connections.
+    /// A number of bytes on each stream, or of connections.
     Count(u64),
-    /// For so many seconds.
+    /// A time, in seconds.
     Seconds(f64),
 }
 
 impl Amount {
-    /// The amount with its unit, when it counts bytes.
+    /// The time. `None` if the amount is a number.
+    pub fn duration(self) -> Option<Duration> {
+        match self {
+            Self::Count(_) => None,
+            Self::Seconds(seconds) => Some(duration(seconds)),
+        }
+    }
+
+    /// The amount with its unit if it counts bytes.
     pub fn of_bytes(self) -> String {
         match self {
             Self::Count(bytes) => ByteSize(bytes).to_string(),
@@ -298,7 +409,7 @@ impl Amount {
         }
     }
 
-    /// The amount with its unit, when it counts things.
+    /// The amount with its unit if it counts anything but bytes.
     pub fn of_items(self) -> String {
         match self {
             Self::Count(count) => count.to_string(),

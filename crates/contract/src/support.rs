@@ -1,4 +1,4 @@
-//! What stacks cannot do. The facts are those of the stacks' current releases.
+//! What stacks cannot do, in their current releases.
 
 use crate::{
     matrix::{Identity, Negotiation, Protocol, Stack, Transport},
@@ -6,16 +6,16 @@ use crate::{
     workload::{Direction, OpenMode},
 };
 
-/// quinn's default stream credit, which litep2p does not change.
-const LITEP2P_QUIC_STREAMS: u32 = 100;
+/// Streams that litep2p's QUIC lets a peer open: quinn's default, which litep2p does not change.
+pub const LITEP2P_QUIC_STREAMS: u32 = 100;
 
-/// Data channels that libp2p holds for a connection that has not taken them yet; it closes further ones.
+/// Data channels that libp2p holds until its connection takes them. libp2p closes any more.
 const LIBP2P_WEBRTC_BURST: u32 = 10;
 
-/// Connections that a server has with peers at the same time.
+/// Connections that a server accepts at the same time.
 const MOST_CONNECTIONS: u64 = 8192;
 
-/// Why a pair, client first, cannot do something over a transport, if so.
+/// Why a pair of stacks cannot run a workload over a transport. `None` if it can.
 pub fn unsupported(
     client: Stack,
     server: Stack,
@@ -55,16 +55,16 @@ pub fn unsupported(
     // The client opens all streams, and the server grants the credit for them.
     match (transport, server) {
         (Transport::QuicV1, Stack::Litep2p) if parameters.streams() > LITEP2P_QUIC_STREAMS => Some(format!(
-            "litep2p as a server allows {LITEP2P_QUIC_STREAMS} streams on a QUIC connection, fixed"
+            "litep2p as a server allows {LITEP2P_QUIC_STREAMS} streams on a QUIC connection, which is not configurable"
         )),
         (Transport::WebrtcDirect, Stack::Litep2p) => unsupported_by_litep2p_webrtc(parameters),
         (Transport::WebrtcDirect, _) if is_cut_off(parameters) => {
-            let reason = "libp2p as a server on webrtc-direct does not notice that a download is cut off at its time: give sizes \
-                          instead of a duration";
+            let reason = "libp2p as a server on webrtc-direct does not notice that a download is cut off at its time: set \
+                          sizes instead of a duration";
             Some(reason.into())
         }
         (Transport::WebrtcDirect, _) if burst(parameters) > LIBP2P_WEBRTC_BURST => Some(format!(
-            "libp2p as a server closes streams beyond {LIBP2P_WEBRTC_BURST} that are opened at once on webrtc-direct"
+            "libp2p as a server on webrtc-direct closes all but {LIBP2P_WEBRTC_BURST} streams that are opened at the same time"
         )),
         _ => None,
     }
@@ -74,31 +74,28 @@ fn unsupported_in_process(pair: [Stack; 2], parameters: &Parameters) -> Option<S
     if pair.contains(&Stack::Litep2p) {
         return Some("litep2p has no transport in memory".into());
     }
-    let of_relay = matches!(
-        parameters,
-        Parameters::Relay { .. } | Parameters::RelayStress { .. }
-    );
-    of_relay.then(|| {
-        "peers that meet through a relay are in processes of their own, which memory does not join".into()
-    })
+    parameters
+        .has_relayed_path()
+        .then(|| "peers of a relay are separate processes, which memory cannot connect".into())
 }
 
 fn unsupported_by_litep2p_webrtc(parameters: &Parameters) -> Option<String> {
     let protocol = parameters.protocol();
     if matches!(protocol, Protocol::Perf | Protocol::TestData) {
         return Some(format!(
-            "litep2p acknowledges the end of a webrtc-direct stream, which libp2p takes for an error (rust-libp2p issue 4600): \
-             {} needs that end, litep2p-perf does not",
+            "litep2p acknowledges the end of a webrtc-direct stream, which libp2p treats as an error (rust-libp2p issue \
+             4600): {} needs that end, litep2p-perf does not",
             protocol.as_ref()
         ));
     }
     let many = matches!(parameters, Parameters::Bandwidth { streams: 2.., direction, .. } if *direction != Direction::Upload);
     many.then(|| {
-        "litep2p as a server on webrtc-direct gets stuck when it sends on several streams at once".into()
+        "litep2p as a server on webrtc-direct gets stuck when it sends on several streams at the same time"
+            .into()
     })
 }
 
-/// Whether the client stops the server while that sends.
+/// Whether the client stops the server while the server sends.
 fn is_cut_off(parameters: &Parameters) -> bool {
     match parameters {
         Parameters::Bandwidth {
@@ -110,7 +107,7 @@ fn is_cut_off(parameters: &Parameters) -> bool {
     }
 }
 
-/// Streams that are opened at once on one connection.
+/// Streams that are opened at the same time on one connection.
 fn burst(parameters: &Parameters) -> u32 {
     match parameters {
         Parameters::Substreams {
@@ -124,19 +121,21 @@ fn burst(parameters: &Parameters) -> u32 {
 
 fn unsupported_by_raw(transport: Transport, parameters: &Parameters) -> Option<String> {
     let reason = match (transport, parameters) {
-        (Transport::Memory, _) => "raw has nothing in memory: bytes that nobody carries need no baseline",
+        (Transport::Memory, _) => {
+            "raw has no transport in memory: without a link there is nothing to compare with"
+        }
         (Transport::TcpTls, _) => "raw has no TLS over TCP: its baseline is plain tcp",
         (Transport::Ws, _) => "raw has no WebSocket: its baseline is plain tcp",
         (Transport::WebrtcDirect, _) => "raw has no WebRTC: its baseline is quic-v1",
         (_, Parameters::Substreams { .. }) => {
-            "raw opens streams without a round trip: there is nothing to compare with"
+            "raw opens streams without a round trip, so its opens cannot be compared"
         }
-        (Transport::QuicV1, Parameters::Relay { .. } | Parameters::RelayStress { .. }) => {
-            "raw has no baseline for this on QUIC: its server would not learn of a stream on which the client sends nothing"
+        (Transport::QuicV1, parameters) if parameters.has_relayed_path() => {
+            "raw has no baseline for this on QUIC: its server does not notice a stream on which the client sends nothing"
         }
         (Transport::Tcp, Parameters::Echo(echo)) if echo.streams() > MOST_CONNECTIONS => {
             return Some(format!(
-                "raw has a TCP connection for each stream, and a server takes {MOST_CONNECTIONS}"
+                "raw has a TCP connection for each stream, and a server accepts {MOST_CONNECTIONS}"
             ));
         }
         _ => return None,

@@ -1,12 +1,35 @@
-//! What a document and a trial's parameters say with the same words.
+//! Types of parameters that documents share.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use strum::{AsRefStr, Display, EnumString};
+use strum::{AsRefStr, Display, EnumString, VariantNames};
 
-use crate::quantity::ByteSize;
+use crate::{matrix::Protocol, quantity::ByteSize};
 
-/// Which way bytes go.
+/// The protocol of a bulk transfer.
+#[derive(
+    Clone, Copy, Debug, Default, Deserialize, EnumString, Eq, JsonSchema, PartialEq, Serialize, VariantNames,
+)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+pub enum BandwidthProtocol {
+    /// `/perf/1.0.0`
+    #[default]
+    Perf,
+    /// `/litep2p-perf/1.0.0`
+    Litep2pPerf,
+}
+
+impl From<BandwidthProtocol> for Protocol {
+    fn from(protocol: BandwidthProtocol) -> Self {
+        match protocol {
+            BandwidthProtocol::Perf => Self::Perf,
+            BandwidthProtocol::Litep2pPerf => Self::Litep2pPerf,
+        }
+    }
+}
+
+/// The direction of a bulk transfer.
 #[derive(
     AsRefStr, Clone, Copy, Debug, Deserialize, Display, EnumString, Eq, Hash, JsonSchema, PartialEq, Serialize,
 )]
@@ -43,7 +66,7 @@ pub enum Timing {
     /// When the receiver has consumed the bytes.
     #[default]
     Strict,
-    /// When the sender's last call returned, as the published tools time it.
+    /// When the sender's last call has returned, as in the published tools.
     Compat,
 }
 
@@ -54,7 +77,7 @@ pub enum Timing {
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum OpenMode {
-    /// All at once.
+    /// All at the same time.
     #[default]
     Burst,
     /// At a steady rate.

@@ -101,7 +101,8 @@ fn size_sweep(results: &Account<'_>) -> Option<String> {
     })
 }
 
-/// Goodput of all pairs, the baseline first: a panel for each transport and direction. Of a sweep, the largest size.
+/// Goodput of all pairs, the baseline first: a panel for each transport and direction. Of a sweep, the
+/// largest size.
 fn comparison_bars(results: &Account<'_>) -> Option<String> {
     let source = Source::new(results);
     let mut rows: Vec<(Path<'_>, Vec<bars::Panel>)> = vec![];
@@ -141,7 +142,8 @@ fn comparison_bars(results: &Account<'_>) -> Option<String> {
     )
 }
 
-/// Time to open substreams over their number: a panel for the mean and one for the maximum, of each transport.
+/// Time to open substreams over their number: a panel for the mean and one for the maximum, of each
+/// transport.
 fn substreams(results: &Account<'_>) -> Option<String> {
     let source = Source::new(results);
     let cells = cells(&source, |parameters| {
@@ -201,7 +203,8 @@ fn relay(results: &Account<'_>) -> Option<String> {
     )
 }
 
-/// A metric over the number of sinks: a panel for each transport, a line for each pair. None below two levels.
+/// A metric over the number of sinks: a panel for each transport, a line for each pair. None below two
+/// levels.
 fn stress(results: &Account<'_>, metric: Metric, y_title: &'static str, unit: Unit) -> Option<String> {
     let source = Source::new(results);
     let cells = cells(&source, |parameters| {

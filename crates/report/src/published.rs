@@ -81,7 +81,7 @@ fn rows(results: &Account<'_>, record: &TrialRecord, name: &str) -> Vec<Row> {
             Row {
                 timestamp_ms: begun + (sample.at_seconds * 1e3) as i64,
                 active_streams: sample.echo.map_or(0, |echo| echo.active_streams),
-                // No CPU time in no time is no number, and becomes 0.
+                // CPU time over an empty interval is not a number, and becomes 0.
                 cpu_percent: (share * 100.0) as u64,
                 heap_bytes: sample.allocated_bytes.unwrap_or(0),
                 bytes_read: sample.bytes_received,
@@ -102,8 +102,9 @@ pub(crate) fn spread(values: impl Iterator<Item = u64> + Clone) -> [u64; 3] {
     [least, mean, most]
 }
 
-/// A file for each side of each measured echo, with its name: the published CSV, which has no header. Its columns are
-/// `timestamp_ms`, `active_streams`, `cpu_percent`, `heap_bytes`, `bytes_read` and `bytes_written`.
+/// A file for each side of each measured echo, with its name: the published CSV, which has no header. Its
+/// columns are `timestamp_ms`, `active_streams`, `cpu_percent`, `heap_bytes`, `bytes_read` and
+/// `bytes_written`.
 pub fn echo_csv(results: &Account<'_>) -> Vec<(String, String)> {
     series(results)
         .map(|series| {

@@ -13,7 +13,8 @@ use perfrun_contract::{
 
 use crate::statistics::Statistics;
 
-/// Statistics of the completed trials that are not warm-up, in the order of the plan's cells, then of the metrics.
+/// Statistics of the completed trials that are not warm-up, in the order of the plan's cells, then of the
+/// metrics.
 ///
 /// A cell without such a trial has no row, and a metric that no trial of the cell has, has none either.
 pub fn summarize(plan: &Plan, trials: &[TrialRecord]) -> Vec<SummaryRow> {
@@ -81,8 +82,8 @@ pub(crate) fn baseline(plan: &Plan, cell: &Cell) -> Option<usize> {
         .position(|other| other.is_raw() && load(other, other.transport) == wanted)
 }
 
-/// What is asked of the link: equal for cells that can be held against each other. How the protocol is negotiated is
-/// no part of it, raw streams have nothing to negotiate.
+/// The load on the link: equal for cells that can be compared with each other. It does not include how the
+/// protocol is negotiated, since raw streams have nothing to negotiate.
 fn load(cell: &Cell, transport: Transport) -> impl PartialEq {
     let mut parameters = cell.parameters.clone();
     if let Parameters::Bandwidth { negotiation, .. } | Parameters::Substreams { negotiation, .. } =

@@ -22,7 +22,7 @@ pub struct Table {
 /// What a table is to the report.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Kind {
-    /// The values that were asked for.
+    /// The values that the workload requests.
     #[default]
     Main,
     /// More about the same cells: may be left out as a whole.
@@ -92,7 +92,7 @@ pub fn mark(note: usize) -> String {
 }
 
 impl Table {
-    /// The same without the rows of which no field beyond the keys satisfies the condition.
+    /// The table without the rows in which no field beyond the keys satisfies the condition.
     pub fn with_rows_where_any(mut self, condition: impl Fn(&Cell) -> bool) -> Self {
         let keys = self.keys;
         self.rows.retain(|row| row.iter().skip(keys).any(&condition));

@@ -1,4 +1,5 @@
-//! The tables at the end of a run, for a terminal of a given width. No colours: the text goes to files and logs, too.
+//! The tables at the end of a run, for a terminal of a given width. No colours: the text goes to files and
+//! logs, too.
 
 use comfy_table::{CellAlignment, ContentArrangement, ContentLineStyle, LineStyle, TableStyle};
 use perfrun_contract::account::Account;
@@ -23,8 +24,8 @@ const STYLE: TableStyle = TableStyle::new()
     .header_separator(LineStyle::none().fill('─').junction('─'))
     .content_lines(ContentLineStyle::none());
 
-/// What `perfrun run` prints at its end: the tables of `report.md` without the environment, and of long tables only
-/// what was asked for.
+/// What `perfrun run` prints at its end: the tables of `report.md` without the environment. Long tables show
+/// only what the workload requests.
 pub fn terminal(results: &Account<'_>, width: usize) -> String {
     let width = width.max(LEAST_WIDTH);
     let document = document(results);
@@ -165,7 +166,7 @@ fn field(cell: &Cell, intervals: bool) -> String {
     text
 }
 
-/// Text that cannot steer the terminal, whoever wrote it.
+/// Text that cannot control the terminal, no matter who wrote it.
 fn plain(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() && c != '\n' { ' ' } else { c })

@@ -1,9 +1,9 @@
 //! The link agent: impairs what its network namespace sends to peers, and measures links to other agents.
 //!
-//! It is a process of its own beside the node, so that the node needs no capability, and what an emulated link costs is
-//! not charged to the stack under test. The link is set over the control port, see [`perfrun_contract::node`]. On exit
-//! everything is removed. Of an agent that was killed, the interface stays closed or impaired, and the next one takes
-//! over: at once, if it has a file that says what was set.
+//! The agent is a separate process beside the node, so that the node needs no capability, and the cost of an
+//! impaired link is not charged to the stack under test. A conductor sets the link over the control port, see
+//! [`perfrun_contract::node`]. On exit the agent removes everything. If it is killed, the interface stays
+//! closed or impaired until the next agent takes over, which happens immediately if it has a state file.
 
 mod emulation;
 mod metrics;
@@ -17,14 +17,11 @@ use axum::{
     http::StatusCode,
     routing::{get, put},
 };
+use parking_lot::Mutex;
 use perfrun_contract::node::{LinkRequest, LinkStatus, ProbeRequest};
 use perfrun_emulator::probe;
 use perfrun_link::{Capabilities, probe::Measurement};
-use tokio::{
-    net::UdpSocket,
-    sync::{Mutex, oneshot},
-    task::spawn_blocking,
-};
+use tokio::{net::UdpSocket, sync::oneshot, task::spawn_blocking};
 use tokio_util::sync::CancellationToken;
 
 use self::{emulation::Emulation, metrics::Metrics};
@@ -35,23 +32,23 @@ use crate::{
     serve::{listen, metrics_listener, read_token, serve_metrics, stop_signal},
 };
 
-/// A conductor holds a connection or two, a scraper one.
+/// A conductor has one or two connections, a scraper has one.
 const LIMITS: Limits = Limits {
     connections: 64,
     head: Duration::from_secs(60),
 };
-/// How long calls may take that are under way when the agent stops.
+/// How long calls in progress may take when the agent stops.
 const LAST_CALLS: Duration = Duration::from_secs(1);
 
-/// What calls work on.
+/// The state that calls work on.
 struct Agent {
     interface: String,
     capabilities: Capabilities,
-    emulation: Arc<std::sync::Mutex<Emulation>>,
+    emulation: Arc<Mutex<Emulation>>,
     listen_ip: std::net::IpAddr,
     probe_port: u16,
-    /// One measurement at a time: two would be each other's traffic.
-    probing: Arc<Mutex<()>>,
+    /// One measurement at a time: a second one would be traffic for the first.
+    probing: Arc<tokio::sync::Mutex<()>>,
     metrics: Metrics,
 }
 
@@ -76,7 +73,7 @@ pub async fn serve(args: args::LinkAgent) -> anyhow::Result<()> {
     .await?;
     let emulation = Emulation::new(&interface, capabilities.clone(), args.state_file);
     let emulation = spawn_blocking(move || emulation.restored()).await??;
-    let emulation = Arc::new(std::sync::Mutex::new(emulation));
+    let emulation = Arc::new(Mutex::new(emulation));
     let agent = Arc::new(Agent {
         interface,
         capabilities,
@@ -86,18 +83,18 @@ pub async fn serve(args: args::LinkAgent) -> anyhow::Result<()> {
         probe_port,
         probing: Arc::default(),
     });
-    // For `perfrun link show` in this network namespace. Without it, that only sees the filters.
+    // For `perfrun link show` in this network namespace, which otherwise only sees the filters.
     let shown = emulation.clone();
     let _status =
-        perfrun_emulator::Status::serve(&args.interface, move || lock(&shown).state().ok().flatten())
-            .inspect_err(|error| tracing::info!(%error, "perfrun link show cannot ask this agent"));
+        perfrun_emulator::Status::serve(&args.interface, move || shown.lock().state().ok().flatten())
+            .inspect_err(|error| tracing::info!(%error, "perfrun link show cannot query this agent"));
     let stop = CancellationToken::new();
     let signalled = stop_signal().context("failed to watch for signals")?;
     let extra = metrics_listener(&args.observed)?;
     let page = agent.clone();
     let graceful = async {
         signalled.await;
-        // Nothing says which packet is the last.
+        // The counters may have changed until now, since no packet is known to be the last.
         agent.metrics.scrapes.changed();
         agent.metrics.scrapes.seen(args.observed.linger_seconds).await;
         stop.cancel();
@@ -119,7 +116,7 @@ pub async fn serve(args: args::LinkAgent) -> anyhow::Result<()> {
             ended.context("the thread that answers probes has ended")?.context("failed to answer probes")?;
         }
     }
-    spawn_blocking(move || lock(&emulation).remove()).await?
+    spawn_blocking(move || emulation.lock().remove()).await?
 }
 
 fn router(agent: Arc<Agent>, token: Arc<str>) -> Router {
@@ -128,7 +125,7 @@ fn router(agent: Arc<Agent>, token: Arc<str>) -> Router {
         .route("/v1/link/probe", put(put_probe));
     let open = Router::new()
         .route("/healthz", get(async || "ok\n"))
-        // Whoever is answered finds the link as it was set, if it ever was.
+        // The agent answers calls only after it has restored its link, so it is always ready.
         .route("/readyz", get(async || "ok\n"));
     let page = agent.clone();
     open.merge(guard(guarded, token))
@@ -138,7 +135,7 @@ fn router(agent: Arc<Agent>, token: Arc<str>) -> Router {
 
 async fn get_link(State(agent): State<Arc<Agent>>) -> Result<Json<LinkStatus>, Refused> {
     let emulation = agent.emulation.clone();
-    let (instance, state) = blocking(move || Ok(lock(&emulation).look())).await?;
+    let (instance, state) = blocking(move || Ok(emulation.lock().verified())).await?;
     Ok(Json(LinkStatus {
         instance,
         interface: agent.interface.clone(),
@@ -154,7 +151,7 @@ async fn put_link(
 ) -> Result<StatusCode, Refused> {
     let Json(request) = request.map_err(unreadable)?;
     let emulation = agent.emulation.clone();
-    blocking(move || lock(&emulation).set(request)).await?;
+    blocking(move || emulation.lock().set(request)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -168,10 +165,10 @@ async fn put_probe(
     let Ok(alone) = agent.probing.clone().try_lock_owned() else {
         return Err(Refused::new(
             StatusCode::LOCKED,
-            "another measurement goes on: ask again when it has ended".into(),
+            "another measurement is in progress: retry when it has ended".into(),
         ));
     };
-    // No status of a gateway: the agent was reached, its peer was not.
+    // Not a status of a gateway: the call reached the agent, but the agent did not reach its peer.
     let failed = |why: String| Refused::new(StatusCode::UNPROCESSABLE_ENTITY, why);
     let from = SocketAddr::new(agent.listen_ip, 0);
     let measuring = on_time(async move {
@@ -186,8 +183,8 @@ async fn put_probe(
     Ok(Json(measured))
 }
 
-/// Runs something on a thread of its own that wakes up as punctually as the emulator does, so that the link is measured
-/// and not how busy the machine is.
+/// Runs work on its own thread, which wakes up as punctually as the emulator, so that the result describes
+/// the link and not how busy the machine is.
 fn on_time<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
 ) -> std::io::Result<oneshot::Receiver<T>> {
@@ -199,13 +196,13 @@ fn on_time<T: Send + 'static>(
         .name("probe".to_owned())
         .spawn(move || {
             perfrun_emulator::realtime::acquire();
-            // Nobody may wait any more.
+            // The caller may no longer wait.
             let _ = done.send(runtime.block_on(work));
         })?;
     Ok(outcome)
 }
 
-/// Work that may block for some milliseconds.
+/// Runs work that may block for some milliseconds.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
 ) -> Result<T, Refused> {
@@ -215,14 +212,8 @@ async fn blocking<T: Send + 'static>(
         .map_err(|error| Refused::new(StatusCode::NOT_IMPLEMENTED, format!("{error:#}")))
 }
 
-fn lock(emulation: &std::sync::Mutex<Emulation>) -> std::sync::MutexGuard<'_, Emulation> {
-    emulation
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-/// Containers have no /dev/net/tun, and those with CAP_MKNOD can make it. Where that fails, or is not needed, what works
-/// here is found out afterwards, and said with its reason.
+/// Creates /dev/net/tun, which containers do not have. If that fails, the agent later reports that impairing
+/// in user space is not available, with the reason.
 fn make_tun_device() {
     let path = Path::new("/dev/net/tun");
     if path.exists() {
@@ -239,6 +230,6 @@ fn make_tun_device() {
         )?)
     });
     if let Err(error) = made {
-        tracing::info!(%error, "there is no /dev/net/tun, and it cannot be made");
+        tracing::info!(%error, "/dev/net/tun does not exist and cannot be created");
     }
 }

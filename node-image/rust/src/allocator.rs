@@ -1,4 +1,5 @@
-//! The allocator of the node: jemalloc, because it tells how much is allocated. Tests of this crate have it, too.
+//! The allocator of the node: jemalloc, because it reports how much is allocated. Tests of this crate use it,
+//! too.
 
 use std::ptr;
 
@@ -8,18 +9,19 @@ use tikv_jemallocator::Jemalloc;
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
 
-/// Bytes that the program has allocated and not freed.
+/// Bytes that the program has allocated and not freed. `None` without statistics.
 pub fn allocated() -> Option<u64> {
-    // Statistics are those of the last epoch.
+    // Statistics are of the last epoch, so start a new one.
     epoch::advance().ok()?;
     Some(stats::allocated::read().ok()? as u64)
 }
 
-/// Gives free pages back to the kernel.
+/// Returns free pages to the kernel.
 pub fn purge() {
     /// 4096 is `MALLCTL_ARENAS_ALL`.
     const PURGE: &std::ffi::CStr = c"arena.4096.purge";
-    // SAFETY: the name ends with a zero, and this control takes and returns nothing; any thread may use it at any time.
+    // SAFETY: the name ends with a zero, and this control takes and returns nothing; any thread may use it at
+    // any time.
     unsafe {
         tikv_jemalloc_sys::mallctl(
             PURGE.as_ptr(),
@@ -36,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_allocated_is_counted_and_what_is_freed_is_given_back() {
+    fn allocated_memory_is_counted_and_freed_memory_is_returned() {
         const SIZE: usize = 64 << 20;
         let before = allocated().expect("jemalloc has statistics");
         let memory = std::hint::black_box(vec![1_u8; SIZE]);

@@ -6,23 +6,27 @@ use std::{
     time::Duration,
 };
 
-use clap::{Args, Parser, Subcommand};
+use clap::{
+    Args, Parser, Subcommand,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 use perfrun_contract::{
     limits::{CHUNK_MAX, STREAMS_MAX},
     matrix::{Negotiation, Stack, Transport},
     node::Role,
     quantity::ByteSize,
-    workload::Timing,
+    workload::{BandwidthProtocol, Timing},
 };
+use strum::VariantNames;
 
 /// The benchmark node of perfrun.
 ///
-/// Under a conductor (`perfrun run`, or the operator) it is controlled over HTTP. From a shell it runs one benchmark
-/// between two of its kind, or with a published tool: litep2p-perf, or one that speaks the libp2p perf protocol.
+/// Under a conductor (`perfrun run`, or the operator) it is controlled over HTTP. From a shell it runs one
+/// benchmark with another perfrun-node, or with a published tool: litep2p-perf, or one that speaks the libp2p
+/// perf protocol.
 #[derive(Debug, Parser)]
 #[command(version, name = "perfrun-node")]
 pub struct Cli {
-    /// What to do.
     #[command(subcommand)]
     pub command: Command,
     /// Log filter, e.g. `info` or `perfrun_node=debug,litep2p=trace`; logs go to standard error.
@@ -35,12 +39,11 @@ pub struct Cli {
     pub log: String,
 }
 
-/// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Wait for a conductor's trials on the control port.
+    /// Run the trials that a conductor sends to the control port.
     Control(Control),
-    /// Impair what this network namespace sends to peers, as a conductor says on the control port.
+    /// Impair what this network namespace sends to peers, as a conductor requests on the control port.
     LinkAgent(LinkAgent),
     /// Serve a benchmark until stopped.
     Server(Server),
@@ -62,30 +65,31 @@ pub struct Control {
     /// File with the token that calls must carry.
     #[arg(long, env = "PERFRUN_TOKEN_FILE")]
     pub token_file: PathBuf,
-    /// Role, for metrics' labels.
+    /// Role of the node, for the labels of metrics.
     #[arg(long, default_value = "server", value_parser = role)]
     pub role: Role,
-    /// Who looks at its metrics.
     #[command(flatten)]
     pub observed: Observed,
 }
 
-/// What a controlled program is called in its metrics, and how these are collected.
+/// The labels of a controlled program's metrics, and how the metrics are collected.
 #[derive(Args, Debug, Default)]
 pub struct Observed {
-    /// Name of the run, for metrics' labels.
+    /// Name of the run, for the labels of metrics.
     #[arg(long, env = "PERFRUN_RUN", default_value = "")]
     pub run: String,
-    /// Namespace of the run, for the same.
+    /// Namespace of the run, for the labels of metrics.
     #[arg(long, env = "PERFRUN_RUN_NAMESPACE", default_value = "")]
     pub run_namespace: String,
-    /// Name of the node in the plan of the run, for the same.
+    /// Name of the node in the run's plan, for the labels of metrics.
     #[arg(long, env = "PERFRUN_RUN_NODE", default_value = "")]
     pub run_node: String,
-    /// Serve /metrics there, too, and nothing else: the control port is not for everybody.
+    /// Also serve /metrics, and nothing else, at this address. Scrapers then need no access to the control
+    /// port.
     #[arg(long, env = "PERFRUN_METRICS")]
     pub metrics: Option<SocketAddr>,
-    /// When told to stop, wait for so many seconds at most until whoever has read /metrics before has done so again.
+    /// On a stop signal, wait up to this many seconds until everything that scraped /metrics before has done
+    /// so again.
     #[arg(long, env = "PERFRUN_LINGER_SECONDS", default_value = "0", value_parser = seconds)]
     pub linger_seconds: Duration,
 }
@@ -102,21 +106,22 @@ pub struct LinkAgent {
     /// File with the token that calls must carry.
     #[arg(long, env = "PERFRUN_TOKEN_FILE")]
     pub token_file: PathBuf,
-    /// The interface that leads to peers.
+    /// The network interface that leads to peers.
     #[arg(long, default_value = "eth0")]
     pub interface: String,
-    /// Where to keep what is set, so that an agent that is started in place of this one sets it again before it answers.
+    /// File for the current link. An agent that replaces this one restores the link from it before it answers
+    /// calls.
     #[arg(long)]
     pub state_file: Option<PathBuf>,
-    /// Make /dev/net/tun if it is missing, as it is in containers, and CAP_MKNOD permits it. It is not removed.
+    /// Create /dev/net/tun if it is missing, as in most containers. Needs CAP_MKNOD. The device is not
+    /// removed on exit.
     #[arg(long)]
     pub make_tun_device: bool,
-    /// Who looks at its metrics.
     #[command(flatten)]
     pub observed: Observed,
 }
 
-/// Where the control port is.
+/// Address of the control port.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ControlAddress {
     /// An address to bind.
@@ -137,13 +142,15 @@ impl std::str::FromStr for ControlAddress {
     }
 }
 
-/// What both sides of a stand-alone benchmark must agree on.
+/// The stack and transport of one side of a stand-alone benchmark.
 #[derive(Args, Clone, Copy, Debug)]
-pub struct Link {
-    /// The stack to speak: libp2p, litep2p or raw. The sides may differ: libp2p and litep2p speak to each other.
+pub struct StackArgs {
+    /// The stack: libp2p, litep2p or raw. The two sides may differ, because libp2p and litep2p can talk to
+    /// each other.
     #[arg(long, default_value = "litep2p")]
     pub stack: Stack,
-    /// tcp, tcp-tls, quic-v1, ws or webrtc-direct. Without it, what the multiaddr says; for ADDRESS:PORT, tcp.
+    /// tcp, tcp-tls, quic-v1, ws or webrtc-direct. The default is that of the multiaddr, or tcp for
+    /// ADDRESS:PORT.
     #[arg(long, value_parser = between_processes)]
     pub transport: Option<Transport>,
 }
@@ -152,9 +159,9 @@ pub struct Link {
 #[derive(Args, Clone, Copy, Debug)]
 pub struct Exchange {
     /// The protocol to speak, the same on both sides.
-    #[arg(long, default_value = "litep2p-perf")]
+    #[arg(long, default_value = "litep2p-perf", value_parser = protocol())]
     pub protocol: BandwidthProtocol,
-    /// Bytes of one write or read, up to 16Mi; the published Rust tools use 1Ki.
+    /// Bytes of one write or read, up to 16Mi. The published Rust tools use 1Ki.
     #[arg(long, default_value = "64Ki", value_parser = chunk)]
     pub chunk_bytes: ByteSize,
 }
@@ -162,7 +169,7 @@ pub struct Exchange {
 /// How results are printed.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct Output {
-    /// Print JSON lines on a terminal too. Pipes and files always get them.
+    /// Print JSON lines on a terminal, too. Pipes and files always get JSON lines.
     #[arg(long)]
     pub json: bool,
 }
@@ -170,44 +177,37 @@ pub struct Output {
 fn between_processes(text: &str) -> Result<Transport, String> {
     match text.parse::<Transport>() {
         Ok(transport) if transport.is_in_process() => Err(format!(
-            "{transport} joins peers of one process, and these are two: measure it with a PerfRun document, which can"
+            "{transport} connects peers of one process, not of two: measure it with a PerfRun document"
         )),
         parsed => parsed.map_err(|error| error.to_string()),
     }
 }
 
-/// The protocol of bandwidth.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-pub enum BandwidthProtocol {
-    /// /litep2p-perf/1.0.0
-    Litep2pPerf,
-    /// /perf/1.0.0
-    Perf,
+fn protocol() -> impl TypedValueParser<Value = BandwidthProtocol> {
+    PossibleValuesParser::new(BandwidthProtocol::VARIANTS).try_map(|name| name.parse())
 }
 
 /// A stand-alone server.
 #[derive(Args, Debug)]
 pub struct Server {
     #[command(flatten)]
-    #[allow(missing_docs)]
-    pub link: Link,
+    pub stack: StackArgs,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub exchange: Exchange,
-    /// Where to listen: `ADDRESS:PORT`, or a multiaddr, which also says the transport (`/ip4/0.0.0.0/udp/33333/quic-v1`).
+    /// Where to listen: `ADDRESS:PORT`, or a multiaddr with its transport, e.g.
+    /// `/ip4/0.0.0.0/udp/33333/quic-v1`.
     #[arg(long, visible_alias = "listen-address", default_value = "0.0.0.0:33333")]
     pub listen: String,
-    /// Identity from a text, as in litep2p-perf: its bytes, cut or zero-padded to 32, are the Ed25519 secret. Without
-    /// this and --node-key-seed, each server has a new identity.
+    /// Identity from a text, as in litep2p-perf: its bytes, cut or zero-padded to 32, are the Ed25519 secret.
+    /// The default is a new identity for each server.
     #[arg(long, value_name = "TEXT")]
     pub node_key: Option<String>,
-    /// Identity from a number, 0 to 255, as in rust-libp2p's examples: the Ed25519 secret is this byte, then 31 zeros. 0 is
-    /// the identity that go-libp2p's published perf client expects of a server,
-    /// 12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN. Not together with --node-key.
+    /// Identity from a number, 0 to 255, as in rust-libp2p's examples: the Ed25519 secret is this byte and 31
+    /// zeros. go-libp2p's published perf client expects the identity of 0,
+    /// 12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN. Cannot be combined with --node-key.
     #[arg(long, value_name = "N", conflicts_with = "node_key")]
     pub node_key_seed: Option<u8>,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub output: Output,
 }
 
@@ -215,12 +215,10 @@ pub struct Server {
 #[derive(Args, Debug)]
 pub struct Client {
     #[command(flatten)]
-    #[allow(missing_docs)]
-    pub link: Link,
+    pub stack: StackArgs,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub exchange: Exchange,
-    /// The address that the server printed, or `ADDRESS:PORT`, which neither litep2p nor webrtc-direct can dial.
+    /// The address that the server printed. Also `ADDRESS:PORT`, but not with litep2p or webrtc-direct.
     #[arg(long, visible_alias = "server-address")]
     pub server: String,
     /// Bytes to upload on each stream.
@@ -232,21 +230,22 @@ pub struct Client {
     /// Parallel streams, up to 1024.
     #[arg(long, default_value_t = 1, value_parser = streams)]
     pub streams: u32,
-    /// When an upload ends: `strict` (without this option) when the server has read it, `compat` when it is written, as the
-    /// published tools time it. Only the transfers have this time: with it, the final JSON line has its --details.
+    /// When an upload ends: `strict` (the default) when the server has read it, `compat` when the client has
+    /// written it, as in the published tools. Implies --details for the final JSON line, because only the
+    /// transfers have this time.
     #[arg(long)]
     pub timing: Option<Timing>,
     /// How the protocol is negotiated: v1, or v1lazy (libp2p only).
     #[arg(long, default_value = "v1")]
     pub negotiation: Negotiation,
-    /// Print JSON with more in the final line than the published tools print: timing, connect time, each transfer.
+    /// Print JSON lines, with more in the final line than the published tools print: timing, connect time,
+    /// transfers.
     #[arg(long)]
     pub details: bool,
     /// Give up after this many seconds.
     #[arg(long, default_value = "300", value_name = "SECONDS", value_parser = timeout)]
     pub timeout: Duration,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub output: Output,
 }
 
@@ -254,8 +253,7 @@ pub struct Client {
 #[derive(Args, Debug)]
 pub struct ClientSubstream {
     #[command(flatten)]
-    #[allow(missing_docs)]
-    pub link: Link,
+    pub stack: StackArgs,
     /// The address that the server printed.
     #[arg(long, visible_alias = "server-address")]
     pub server: String,
@@ -269,11 +267,11 @@ pub struct ClientSubstream {
     #[arg(long, default_value = "60", value_name = "SECONDS", value_parser = timeout)]
     pub timeout: Duration,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub output: Output,
 }
 
-/// Streams that a connection of a stand-alone server holds. More would keep yamux from growing the windows of fewer.
+/// Streams of one connection to a stand-alone server. With a higher limit, yamux could not grow the windows
+/// of a few.
 pub const MOST_STREAMS: u32 = 1024;
 
 fn streams(text: &str) -> Result<u32, String> {
@@ -283,8 +281,8 @@ fn streams(text: &str) -> Result<u32, String> {
         .filter(|streams| (1..=MOST_STREAMS).contains(streams));
     streams.ok_or_else(|| {
         format!(
-            "give 1 to {MOST_STREAMS}, which is what `perfrun-node server` holds on a connection; `perfrun run` measures up to \
-             {STREAMS_MAX} substreams"
+            "must be 1 to {MOST_STREAMS}, the limit of `perfrun-node server` for one connection; `perfrun run` measures up \
+             to {STREAMS_MAX} substreams"
         )
     })
 }
@@ -294,13 +292,13 @@ fn chunk(text: &str) -> Result<ByteSize, String> {
     if (1..=CHUNK_MAX.0).contains(&bytes.0) {
         Ok(bytes)
     } else {
-        Err(format!("give 1 to {CHUNK_MAX}"))
+        Err(format!("must be 1 to {CHUNK_MAX}"))
     }
 }
 
 fn timeout(text: &str) -> Result<Duration, String> {
     match seconds(text)? {
-        Duration::ZERO => Err("give more than 0 seconds".into()),
+        Duration::ZERO => Err("must be more than 0 seconds".into()),
         timeout => Ok(timeout),
     }
 }
@@ -310,13 +308,13 @@ fn role(text: &str) -> Result<Role, String> {
         "server" => Ok(Role::Server),
         "client" => Ok(Role::Client),
         "relay" => Ok(Role::Relay),
-        _ => Err("a role is server, client or relay".into()),
+        _ => Err("must be server, client or relay".into()),
     }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text
         .parse()
-        .map_err(|_| "a number of seconds, e.g. 2.5".to_owned())?;
+        .map_err(|_| "must be a number of seconds, e.g. 2.5".to_owned())?;
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }

@@ -1,29 +1,29 @@
-//! The node's monotonic clock, and waiting for a moment of it.
+//! The node's monotonic clock, and waiting for one of its moments.
 
 use std::{
     sync::LazyLock,
     time::{Duration, Instant},
 };
 
-/// The zero of this node's clock: the first time that anybody asks. Wall clocks step, so no time of ours is of one.
+/// The zero of this node's clock: its first reading. Wall clocks step, so the node never uses one.
 static ZERO: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// Nanoseconds of the node's clock now.
-pub fn now() -> u64 {
+/// The current time of the node's clock, in nanoseconds.
+pub(crate) fn now() -> u64 {
     nanoseconds(Instant::now())
 }
 
-/// A moment in nanoseconds of the node's clock; moments before its zero are 0.
-pub fn nanoseconds(at: Instant) -> u64 {
+/// A moment by the node's clock, in nanoseconds. Moments before its zero are 0.
+pub(crate) fn nanoseconds(at: Instant) -> u64 {
     u64::try_from(at.saturating_duration_since(*ZERO).as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Waits until the node's clock shows `nanoseconds`; returns at once if it did.
+/// Waits until the node's clock shows `nanoseconds`. Returns immediately if that is in the past.
 ///
-/// Timers of the async runtime tick in milliseconds, rounded up, so the last stretch is slept through on this very thread:
-/// another one would have to wake this one, and on a busy machine each wakes late. Others of the runtime go on meanwhile;
-/// one of several threads is what it needs.
-pub async fn wait_until(nanoseconds: u64) {
+/// Timers of the async runtime have a resolution of a millisecond and round up, so this thread sleeps through
+/// the last few milliseconds itself. A second thread would have to wake this one, and on a busy machine each
+/// of them wakes late. Other tasks continue on the runtime's other threads.
+pub(crate) async fn wait_until(nanoseconds: u64) {
     const LAST_STRETCH: Duration = Duration::from_millis(5);
     let at = *ZERO + Duration::from_nanos(nanoseconds);
     if let Some(early) = at.checked_sub(LAST_STRETCH) {

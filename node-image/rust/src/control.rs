@@ -27,25 +27,22 @@ use crate::{
     trial::{Refusal, Trial, Trials},
 };
 
-/// The longest that a call may wait; a client asks again.
+/// The longest time that a call may wait, in seconds. After that, the client repeats the call.
 const LONGEST_WAIT: f64 = 60.0;
-/// The largest body that a call may have: a request with thousands of addresses fits.
+/// The largest body of a call, in bytes: a request with thousands of addresses fits.
 const LARGEST_BODY: usize = 4 << 20;
 
-/// What calls work on.
-pub struct Node {
-    /// What the node says of itself.
-    pub info: Info,
-    /// Its trials.
-    pub trials: Trials,
-    /// Its metrics.
-    pub metrics: Arc<Metrics>,
+/// The state that calls work on.
+pub(crate) struct Node {
+    pub(crate) info: Info,
+    pub(crate) trials: Trials,
+    pub(crate) metrics: Arc<Metrics>,
     /// The token that calls must carry.
-    pub token: Arc<str>,
+    pub(crate) token: Arc<str>,
 }
 
-/// The routes.
-pub fn router(node: Arc<Node>) -> Router {
+/// All routes of the control port.
+pub(crate) fn router(node: Arc<Node>) -> Router {
     let token = node.token.clone();
     let guarded = Router::new()
         .route(
@@ -75,18 +72,18 @@ pub fn router(node: Arc<Node>) -> Router {
         .merge(metrics_router(move || metrics.encode()))
 }
 
-/// The page of metrics, which needs no token.
+/// The route of the metrics, which needs no token.
 pub(crate) fn metrics_router(encode: impl Fn() -> String + Clone + Send + Sync + 'static) -> Router {
     let page = move || std::future::ready(([(header::CONTENT_TYPE, CONTENT_TYPE)], encode()));
     Router::new().route("/metrics", get(page))
 }
 
-/// Lets only calls with the token pass, also to where there is nothing.
+/// Lets only calls with the token pass, even to unknown routes.
 pub(crate) fn guard<S: Clone + Send + Sync + 'static>(routes: Router<S>, token: Arc<str>) -> Router<S> {
     routes
-        .fallback(async || Refused::new(StatusCode::NOT_FOUND, "there is no such call".into()))
+        .fallback(async || Refused::new(StatusCode::NOT_FOUND, "unknown call".into()))
         .method_not_allowed_fallback(async || {
-            let message = "this call has no such method";
+            let message = "this call does not have this method";
             Refused::new(StatusCode::METHOD_NOT_ALLOWED, message.into())
         })
         .layer(DefaultBodyLimit::max(LARGEST_BODY))
@@ -108,7 +105,7 @@ impl IntoResponse for Refused {
     }
 }
 
-/// Only calls with the token pass; what is behind it stays unknown, even whether a path exists.
+/// Refuses calls without the token, which learn nothing, not even whether a path exists.
 async fn authorize(State(token): State<Arc<str>>, request: Request, next: Next) -> Response {
     if carries_token(request.headers(), &token) {
         next.run(request).await
@@ -119,7 +116,7 @@ async fn authorize(State(token): State<Arc<str>>, request: Request, next: Next) 
     }
 }
 
-/// Either header suffices: what a proxy puts into the first is not for us.
+/// Either header suffices: a proxy may put its own token into the first.
 fn carries_token(headers: &HeaderMap, token: &str) -> bool {
     let has = |given: Option<&HeaderValue>, expected: &str| {
         given.is_some_and(|given| given.as_bytes().ct_eq(expected.as_bytes()).into())
@@ -127,7 +124,7 @@ fn carries_token(headers: &HeaderMap, token: &str) -> bool {
     has(headers.get(AUTHORIZATION), &format!("Bearer {token}")) || has(headers.get(TOKEN_HEADER), token)
 }
 
-/// A node that was told to stop takes no trials.
+/// A stopping node is not ready, because it accepts no trials.
 async fn ready(State(node): State<Arc<Node>>) -> (StatusCode, &'static str) {
     if node.trials.is_stopping() {
         (StatusCode::SERVICE_UNAVAILABLE, "stopping\n")
@@ -158,7 +155,7 @@ async fn put_trial(
     }
 }
 
-/// How long to wait for which state.
+/// The time to wait, and the state to wait for.
 #[derive(Deserialize)]
 struct Wait {
     #[serde(default)]
@@ -215,7 +212,7 @@ fn find(node: &Node, id: &str) -> Result<Arc<Trial>, Refused> {
 }
 
 fn unknown(id: &str) -> Refused {
-    Refused::new(StatusCode::NOT_FOUND, format!("there is no trial {id:?}"))
+    Refused::new(StatusCode::NOT_FOUND, format!("unknown trial {id:?}"))
 }
 
 pub(crate) fn unreadable(rejection: JsonRejection) -> Refused {

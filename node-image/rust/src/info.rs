@@ -1,4 +1,4 @@
-//! What a node is and what it runs on.
+//! What a node reports about itself and its machine.
 
 use std::{collections::BTreeMap, fs, net::IpAddr, thread};
 
@@ -6,12 +6,12 @@ use perfrun_contract::{matrix::Stack, node::Info};
 
 use crate::process;
 
-/// Asks the kernel and the build.
-pub fn info(listen_ip: IpAddr) -> Info {
+/// Reads the properties of the build and of the machine.
+pub(crate) fn info(listen_ip: IpAddr) -> Info {
     let uname = rustix::system::uname();
     let line = |path: &str| fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
     let buffer = |path: &str| line(path)?.parse().ok();
-    // The least, the initial and the largest.
+    // The file has the smallest, the initial and the largest window.
     let window = |path: &str| line(path)?.split_whitespace().nth(2)?.parse().ok();
     Info {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -40,7 +40,7 @@ pub fn info(listen_ip: IpAddr) -> Info {
     }
 }
 
-/// Versions of the stacks in this program, from the lock file it was built with.
+/// Versions of the stacks in this program, from the lock file of its build.
 fn stacks() -> BTreeMap<Stack, String> {
     BTreeMap::from([
         (

@@ -1,4 +1,4 @@
-//! Durations counted by many tasks at once, without a lock.
+//! Durations that many tasks count at the same time, without a lock.
 
 use std::{
     array,
@@ -8,14 +8,14 @@ use std::{
 
 use perfrun_contract::histogram::{Recorder, recorder};
 
-/// Buckets of an octave, as a power of two: each is less than 0.8 % of its value wide.
+/// Buckets of an octave, as a power of two. The width of each is less than 0.8 % of its value.
 const BITS: u32 = 7;
 /// The largest value, as a power of two: 2^43 ns are more than two hours.
 const LARGEST: u32 = 43;
 const BUCKETS: usize = ((LARGEST - BITS) as usize + 1) << BITS;
 
-/// Counts of durations by size; 19 KiB, however many there are.
-pub struct Latencies(Box<[AtomicU32; BUCKETS]>);
+/// Counts of durations by size, which take 19 KiB for any number of durations.
+pub(crate) struct Latencies(Box<[AtomicU32; BUCKETS]>);
 
 impl Default for Latencies {
     fn default() -> Self {
@@ -30,14 +30,14 @@ impl std::fmt::Debug for Latencies {
 }
 
 impl Latencies {
-    /// Counts one.
-    pub fn record(&self, time: Duration) {
+    /// Counts a duration.
+    pub(crate) fn record(&self, time: Duration) {
         let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.0[bucket(nanoseconds)].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// All that were counted since the last call.
-    pub fn take(&self) -> Recorder {
+    /// The durations since the last call.
+    pub(crate) fn take(&self) -> Recorder {
         let mut taken = recorder();
         for (bucket, count) in self.0.iter().enumerate() {
             if count.load(Ordering::Relaxed) > 0 {
@@ -50,7 +50,8 @@ impl Latencies {
     }
 }
 
-/// Values of one octave have one shift: what is left after it are the bucket's number in the octave, and a one before it.
+/// All values of an octave have the same shift, which leaves a one and the number of the bucket within the
+/// octave.
 fn bucket(nanoseconds: u64) -> usize {
     let nanoseconds = nanoseconds.min((1 << LARGEST) - 1);
     let shift = (u64::BITS - nanoseconds.leading_zeros()).saturating_sub(BITS + 1);
@@ -68,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_duration_is_found_again_within_a_hundredth() {
+    fn every_duration_is_kept_within_a_hundredth() {
         let latencies = Latencies::default();
         let mut value = 1_u64;
         while value < 1 << LARGEST {

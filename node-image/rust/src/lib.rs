@@ -1,7 +1,7 @@
 //! The benchmark node: serves and measures p2p stacks.
 //!
-//! A [`stack`] delivers streams, [`wire`] says what is sent on them, `workload` does and times it, `probe` watches
-//! what it costs. `trial` and `control` put that under a conductor, [`standalone`] under a shell.
+//! A [`stack`] delivers streams, [`wire`] says what is sent on them, `workload` does and times it, `observer`
+//! watches what it costs. `trial` and `control` put that under a conductor, [`standalone`] under a shell.
 
 pub mod agent;
 pub mod allocator;
@@ -12,7 +12,7 @@ mod control;
 mod info;
 mod latencies;
 mod metrics;
-mod probe;
+mod observer;
 pub mod process;
 mod record;
 mod request;

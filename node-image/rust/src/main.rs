@@ -17,7 +17,7 @@ fn main() -> anyhow::Result<()> {
         .with_writer(std::io::stderr)
         .init();
     process::raise_descriptor_limit();
-    // While there is one thread.
+    // While the process has only one thread.
     process::count_cycles();
     let runtime = tokio::runtime::Runtime::new().context("failed to start the async runtime")?;
     let result = runtime.block_on(async {
@@ -29,7 +29,7 @@ fn main() -> anyhow::Result<()> {
             Command::ClientSubstream(args) => standalone::client_substream(args).await,
         }
     });
-    // Whatever still sleeps on a thread must not hold up the exit.
+    // Without waiting for blocking tasks, which must not delay the exit.
     runtime.shutdown_background();
     result
 }

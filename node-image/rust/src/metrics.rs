@@ -1,12 +1,11 @@
-//! Prometheus metrics of the node, as [`perfrun_contract::metrics`] describes them. Labels are words of the plan, never a peer.
+//! Prometheus metrics of the node, as [`perfrun_contract::metrics`] describes them. Labels have values of the
+//! plan, and never name a peer.
 
-pub mod process;
+pub(crate) mod process;
 
-use std::{
-    borrow::Cow,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{borrow::Cow, sync::Arc};
 
+use parking_lot::Mutex;
 use perfrun_contract::{
     histogram::Recorder,
     matrix::{Stack, Transport},
@@ -29,10 +28,9 @@ use prometheus_client::{
 use self::process::ProcessCollector;
 use crate::{args::Observed, stack::StackMetrics};
 
-/// Everything the node exports.
-pub struct Metrics {
-    /// Who has read it.
-    pub scrapes: Arc<Scrapes>,
+/// All metrics of the node.
+pub(crate) struct Metrics {
+    pub(crate) scrapes: Arc<Scrapes>,
     registry: Mutex<Registry>,
     families: Families,
     stacks: Arc<StackMetrics>,
@@ -94,7 +92,7 @@ struct Families {
     refused: Family<RefusedLabels, Counter>,
 }
 
-/// The cell of the last trial.
+/// The cell of the last trial. `None` before the first.
 #[derive(Clone, Debug, Default)]
 struct LastCell(Arc<Mutex<Option<Last>>>);
 
@@ -102,21 +100,21 @@ struct LastCell(Arc<Mutex<Option<Last>>>);
 struct Last {
     cell: Arc<str>,
     of: Labels,
-    goes_on: bool,
+    in_progress: bool,
 }
 
-/// 10 µs to 40 s, each bucket twice the last.
+/// Buckets from 10 µs to 40 s, each twice the one before.
 fn latency_histogram() -> Histogram {
     Histogram::new(exponential_buckets(10e-6, 2.0, 23))
 }
 
-/// 1 ms to an hour, each bucket twice the last.
+/// Buckets from 1 ms to an hour, each twice the one before.
 fn transfer_histogram() -> Histogram {
     Histogram::new(exponential_buckets(1e-3, 2.0, 23))
 }
 
-/// A registry whose samples all carry the labels of the node that this process is or belongs to.
-pub fn registry(observed: &Observed, role: &str) -> Registry {
+/// A registry that adds the labels of a node to all samples. The process is the node, or its link agent.
+pub(crate) fn registry(observed: &Observed, role: &str) -> Registry {
     Registry::with_labels(labels(observed, role))
 }
 
@@ -133,17 +131,17 @@ fn labels(observed: &Observed, role: &str) -> impl Iterator<Item = (Cow<'static,
         ("run_node", run_node),
         ("role", role),
     ];
-    // An empty label is as good as none.
+    // Prometheus treats an empty label like a missing one.
     let labels = labels.map(|(name, value)| (name, value.to_owned()));
     let labels = labels.into_iter().filter(|(_, value)| !value.is_empty());
     labels.map(|(name, value)| (name.into(), value.into()))
 }
 
 impl Metrics {
-    /// Metrics that all carry the labels of the node.
-    pub fn new(observed: &Observed, role: Role) -> Self {
+    /// Registers all metrics, with the labels of the node.
+    pub(crate) fn new(observed: &Observed, role: Role) -> Self {
         let mut root = Registry::default();
-        // libp2p has a label `role` of its own, and Prometheus refuses a whole page for a label that is there twice.
+        // libp2p has its own label `role`, and Prometheus refuses a page with a duplicate label.
         let libp2p = root.sub_registry_with_labels(labels(observed, ""));
         let stacks = Arc::new(StackMetrics::new(libp2p.sub_registry_with_prefix("perfrun")));
         let registry = root.sub_registry_with_labels(labels(observed, &role.to_string()));
@@ -186,20 +184,20 @@ impl Metrics {
         }
     }
 
-    /// What stacks register with.
-    pub fn stacks(&self) -> Arc<StackMetrics> {
+    /// Metrics that stacks keep of themselves.
+    pub(crate) fn stacks(&self) -> Arc<StackMetrics> {
         self.stacks.clone()
     }
 
     /// The metrics of one trial.
-    pub fn trial(&self, stack: Stack, transport: Transport, labels: &TrialLabels) -> TrialMetrics {
+    pub(crate) fn trial(&self, stack: Stack, transport: Transport, labels: &TrialLabels) -> TrialMetrics {
         let of = Labels {
             stack: name(stack),
             transport: name(transport),
             network: labels.network.as_str().into(),
         };
         self.families.cell.set(&labels.cell, &of);
-        // Also where nothing echoes: a panel of no series would look like a fault.
+        // For all workloads: a panel without a series would look like a fault.
         self.families.echoing.get_or_create(&of).set(0);
         TrialMetrics(Some(Labelled {
             of,
@@ -208,55 +206,56 @@ impl Metrics {
     }
 
     /// All metrics in OpenMetrics text.
-    pub fn encode(&self) -> String {
+    pub(crate) fn encode(&self) -> String {
         self.scrapes.scraped();
-        perfrun_metrics::encode(&self.registry.lock().unwrap_or_else(PoisonError::into_inner))
+        perfrun_metrics::encode(&self.registry.lock())
     }
 }
 
 impl LastCell {
     fn set(&self, cell: &str, of: &Labels) {
-        *self.lock() = Some(Last {
+        *self.0.lock() = Some(Last {
             cell: cell.into(),
             of: of.clone(),
-            goes_on: true,
+            in_progress: true,
         });
     }
 
     fn ended(&self) {
-        if let Some(last) = &mut *self.lock() {
-            last.goes_on = false;
+        if let Some(last) = &mut *self.0.lock() {
+            last.in_progress = false;
         }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Last>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Collector for LastCell {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let last = self.lock().clone().map(|Last { cell, of, goes_on }| {
+        let last = self.0.lock().clone().map(|last| {
+            let Last {
+                cell,
+                of,
+                in_progress,
+            } = last;
             let labels = [
                 ("cell", cell.to_string()),
                 ("stack", of.stack.to_owned()),
                 ("transport", of.transport.to_owned()),
                 ("network", of.network.to_string()),
             ];
-            (labels, f64::from(u8::from(goes_on)))
+            (labels, f64::from(u8::from(in_progress)))
         });
         encode_samples(&mut encoder, &node::CELL_RUNNING, last)
     }
 }
 
-/// The static name behind an enum's label.
+/// The name of a value as a label.
 fn name<T: Into<&'static str>>(value: T) -> &'static str {
     value.into()
 }
 
-/// Where one trial's counts go; by default nowhere.
+/// The metrics of one trial. The default discards everything.
 #[derive(Clone, Default)]
-pub struct TrialMetrics(Option<Labelled>);
+pub(crate) struct TrialMetrics(Option<Labelled>);
 
 #[derive(Clone)]
 struct Labelled {
@@ -265,8 +264,8 @@ struct Labelled {
 }
 
 impl TrialMetrics {
-    /// Adds what was counted since the last call.
-    pub fn add(&self, sent: u64, received: u64, connections: u64, streams: u64, failures: u64) {
+    /// Adds the counts since the last call.
+    pub(crate) fn add(&self, sent: u64, received: u64, connections: u64, streams: u64, failures: u64) {
         let Some(to) = &self.0 else { return };
         for (direction, bytes) in [("sent", sent), ("received", received)] {
             let labels = ByteLabels {
@@ -280,30 +279,30 @@ impl TrialMetrics {
         to.families.failures.get_or_create(&to.of).inc_by(failures);
     }
 
-    /// Sets how many circuits are up.
-    pub fn circuits(&self, count: u64) {
+    /// Sets the number of open circuits.
+    pub(crate) fn circuits(&self, count: u64) {
         let Some(to) = &self.0 else { return };
         let circuits = to.families.circuits.get_or_create(&to.of);
         circuits.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// Counts something that a relay refused.
-    pub fn refused(&self, what: &'static str, status: &'static str) {
+    /// Counts a refusal by a relay.
+    pub(crate) fn refused(&self, what: &'static str, status: &'static str) {
         let Some(to) = &self.0 else { return };
         let of = to.of.clone();
         let labels = RefusedLabels { of, what, status };
         to.families.refused.get_or_create(&labels).inc();
     }
 
-    /// So many streams echoed in the last interval.
-    pub fn echoing(&self, streams: u64) {
+    /// Sets the number of streams that echoed in the last interval.
+    pub(crate) fn echoing(&self, streams: u64) {
         let Some(to) = &self.0 else { return };
         let streams = i64::try_from(streams).unwrap_or(i64::MAX);
         to.families.echoing.get_or_create(&to.of).set(streams);
     }
 
     /// Adds a trial's distribution.
-    pub fn observe(&self, distribution: Distribution, recorder: &Recorder) {
+    pub(crate) fn observe(&self, distribution: Distribution, recorder: &Recorder) {
         let Some(to) = &self.0 else { return };
         let phase = |phase| PhaseLabels {
             of: to.of.clone(),
@@ -317,7 +316,7 @@ impl TrialMetrics {
             Distribution::Reservation => to.families.handshake.get_or_create(&phase("reservation")),
             Distribution::Transfer => to.families.transfer.get_or_create(&to.of),
             Distribution::Open => to.families.open.get_or_create(&to.of),
-            // The same opens by another clock, and what only the record is for.
+            // `OpenCompat` times the opens of `Open` by another clock. The others are for the record only.
             Distribution::OpenCompat
             | Distribution::RelayRoundTrip
             | Distribution::FirstByte
@@ -332,7 +331,7 @@ impl TrialMetrics {
     }
 
     /// Counts the trial as ended.
-    pub fn ended(&self, failure: Option<Reason>) {
+    pub(crate) fn ended(&self, failure: Option<Reason>) {
         let Some(to) = &self.0 else { return };
         let outcome = failure.map_or("Completed", name);
         let labels = TrialOutcome {

@@ -1,22 +1,19 @@
-//! What this process uses, read from the kernel.
+//! The usage of this process, read from the kernel.
 
-use std::{
-    fs,
-    sync::{Mutex, OnceLock, PoisonError},
-    time::Duration,
-};
+use std::{fs, sync::OnceLock, time::Duration};
 
 use nix::sys::{
     resource::{UsageWho, getrusage},
     time::TimeValLike,
 };
+use parking_lot::Mutex;
 use perf_event::{Builder, Counter, events::Hardware};
 use perfrun_contract::node::Resources;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::allocator;
 
-/// A reading of everything that only grows; [`Usage::since`] gives what was used between two.
+/// A reading of counters that only grow. [`Usage::since`] gives the usage between two readings.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
     user: f64,
@@ -33,8 +30,8 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Reads the kernel's counters: CPU time and context switches of the process, throttling of its control group, TCP
-    /// retransmits of its network namespace.
+    /// Reads the kernel's counters: CPU time and context switches of the process, throttling of its control
+    /// group, TCP retransmissions of its network namespace.
     pub fn now() -> Self {
         let (user, system, voluntary, involuntary) = match getrusage(UsageWho::RUSAGE_SELF) {
             Ok(usage) => (
@@ -64,7 +61,7 @@ impl Usage {
         self.rss
     }
 
-    /// Memory that the program has allocated, in bytes.
+    /// Memory that the program has allocated, in bytes. `None` without statistics of the allocator.
     pub fn allocated(&self) -> Option<u64> {
         self.allocated
     }
@@ -74,28 +71,28 @@ impl Usage {
         [("user", self.user), ("system", self.system)]
     }
 
-    /// Context switches, voluntary and not.
+    /// Voluntary and involuntary context switches.
     pub fn context_switches(&self) -> [(&'static str, u64); 2] {
         [("voluntary", self.voluntary), ("involuntary", self.involuntary)]
     }
 
-    /// Time for which the control group held the process back, in seconds.
+    /// Time for which the control group throttled the process, in seconds.
     pub fn throttled(&self) -> Option<f64> {
         self.throttled
     }
 
-    /// Bytes that interfaces sent and received, loopback left out.
+    /// Bytes that interfaces except loopback sent and received.
     pub fn interfaces(&self) -> Option<[(&'static str, u64); 2]> {
         let (received, sent) = self.interfaces?;
         Some([("sent", sent), ("received", received)])
     }
 
-    /// TCP segments sent again.
+    /// Retransmitted TCP segments.
     pub fn retransmits(&self) -> Option<u64> {
         self.retransmits
     }
 
-    /// What was used since an earlier reading; peaks are those seen in between.
+    /// The usage since an earlier reading, with the peaks of the time between.
     pub fn since(&self, start: &Self, peak: u64, allocated_peak: Option<u64>) -> Resources {
         let interfaces = self
             .interfaces
@@ -121,7 +118,7 @@ impl Usage {
     }
 }
 
-/// CPU time of the process so far, user and system together, in seconds.
+/// CPU time of the process, user and system together, in seconds.
 pub fn cpu() -> f64 {
     getrusage(UsageWho::RUSAGE_SELF).map_or(0.0, |usage| {
         (usage.user_time().num_microseconds() + usage.system_time().num_microseconds()) as f64 / 1e6
@@ -131,8 +128,8 @@ pub fn cpu() -> f64 {
 /// Cycles that this process has spent in user mode.
 static CYCLES: OnceLock<Option<Mutex<Counter>>> = OnceLock::new();
 
-/// Counts CPU cycles from now on, of the calling thread and of all that it will start: call it before there are others.
-/// Many machines, most virtual ones among them, do not let a program do that.
+/// Starts to count the CPU cycles of the calling thread and of the threads that it starts, so call it before
+/// it starts any. Many machines, among them most virtual ones, do not allow a program to count cycles.
 pub fn count_cycles() {
     CYCLES.get_or_init(|| {
         let mut counter = Builder::new(Hardware::CPU_CYCLES).inherit(true).build();
@@ -141,7 +138,7 @@ pub fn count_cycles() {
             .map_err(|error| error.to_string())
             .and_then(|counter| counter.enable().map_err(|error| error.to_string()));
         if let Err(error) = enabled {
-            tracing::debug!(error, "CPU cycles cannot be counted here");
+            tracing::debug!(error, "CPU cycles cannot be counted on this machine");
         }
         counter.ok().map(Mutex::new)
     });
@@ -149,12 +146,11 @@ pub fn count_cycles() {
 
 fn cycles() -> Option<u64> {
     let counter = CYCLES.get()?.as_ref()?;
-    let mut counter = counter.lock().unwrap_or_else(PoisonError::into_inner);
-    counter.read().ok()
+    counter.lock().read().ok()
 }
 
-/// Allows this process as many open files as the system lets it have: every connection is one, and the usual limit of
-/// 1024 would end a run with many peers.
+/// Raises the limit of open files to the most that the system allows: every connection is an open file, and
+/// the default of 1024 would end a run with many peers.
 pub fn raise_descriptor_limit() {
     let limits = getrlimit(Resource::Nofile);
     let raised = Rlimit {
@@ -166,13 +162,13 @@ pub fn raise_descriptor_limit() {
     }
 }
 
-/// How many open files this process may have.
+/// The limit of open files of this process. `None` if there is no limit.
 pub fn descriptor_limit() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }
 
-/// Gives free memory back and forgets the peak, so that one trial's memory is not charged to the next. Returns whether
-/// the kernel could forget: if not, the peak comes from samples.
+/// Returns free memory and resets the peak, so that a trial's memory is not charged to the next. `false` if
+/// the kernel cannot reset the peak, which then comes from samples.
 pub fn reset_peak() -> bool {
     allocator::purge();
     fs::write("/proc/self/clear_refs", "5").is_ok()
@@ -183,7 +179,8 @@ pub fn peak() -> Option<u64> {
     status_field("VmHWM:")
 }
 
-/// Resident memory, in bytes: exact, unlike `statm`, which the kernel updates in batches of pages for each thread.
+/// Resident memory, in bytes. `statm` would be less exact, because the kernel updates it in batches for each
+/// thread.
 pub fn resident() -> u64 {
     status_field("VmRSS:").unwrap_or(0)
 }
@@ -207,8 +204,8 @@ fn control_group(controller: &str) -> Option<String> {
         .find(|folder| fs::metadata(folder).is_ok())
 }
 
-/// Folders where the control group may be, by what `/proc/self/cgroup` says; a container sees its own group at the root
-/// of the mount, so that comes last.
+/// Folders in which the control group may be, according to `/proc/self/cgroup`. The root of the mount comes
+/// last, where a container sees its own group.
 fn group_folders(groups: &str, controller: &str) -> Vec<String> {
     let mut folders = vec![];
     for line in groups.lines() {
@@ -228,7 +225,8 @@ fn group_folders(groups: &str, controller: &str) -> Vec<String> {
     folders
 }
 
-/// Time for which the control group held its processes back (cgroup v2 `throttled_usec`, v1 `throttled_time` in ns).
+/// Time for which the control group throttled its processes (cgroup v2 `throttled_usec`, v1 `throttled_time`
+/// in ns).
 fn throttled() -> Option<Duration> {
     let stat = fs::read_to_string(format!("{}/cpu.stat", control_group("cpu")?)).ok()?;
     parse_throttled(&stat)
@@ -246,7 +244,7 @@ fn parse_throttled(stat: &str) -> Option<Duration> {
     })
 }
 
-/// CPUs that the control group grants, if it limits them.
+/// CPUs that the control group allows. `None` without a limit.
 pub fn cpu_limit() -> Option<f64> {
     let folder = control_group("cpu")?;
     let number = |file: &str| {
@@ -264,9 +262,9 @@ pub fn cpu_limit() -> Option<f64> {
     Some(quota / number("cpu.cfs_period_us")?)
 }
 
-/// Memory that the control group grants, if it limits it, in bytes.
+/// Memory that the control group allows, in bytes. `None` without a limit.
 pub fn memory_limit() -> Option<u64> {
-    /// Version 1 says "no limit" by a number near 2^63.
+    /// Version 1 has a number near 2^63 for no limit.
     const NO_LIMIT: u64 = 1 << 60;
     let folder = control_group("memory")?;
     ["memory.max", "memory.limit_in_bytes"]
@@ -281,7 +279,7 @@ pub fn memory_limit() -> Option<u64> {
         .filter(|bytes| *bytes < NO_LIMIT)
 }
 
-/// TCP segments sent again in this network namespace (`RetransSegs` of RFC 4022).
+/// TCP segments retransmitted in this network namespace (`RetransSegs` of RFC 4022).
 fn retransmits() -> Option<u64> {
     parse_snmp(
         &fs::read_to_string("/proc/self/net/snmp").ok()?,
@@ -290,19 +288,19 @@ fn retransmits() -> Option<u64> {
     )
 }
 
-/// Bytes that the interfaces of the network namespace received and sent so far, loopback left out.
+/// Bytes that the interfaces of the network namespace except loopback have received and sent.
 pub fn interfaces() -> Option<(u64, u64)> {
     parse_interfaces(&fs::read_to_string("/proc/self/net/dev").ok()?)
 }
 
-/// Bytes received and sent by all interfaces of `/proc/net/dev` but loopback and the one through which packets pass once more
-/// where links are impaired in user space; nothing, if there is no other.
+/// Bytes received and sent by the interfaces of `/proc/net/dev`, except loopback and the emulator's device,
+/// through which packets pass a second time. `None` if there are no others.
 fn parse_interfaces(text: &str) -> Option<(u64, u64)> {
     let counted = text.lines().filter_map(|line| {
         let (name, numbers) = line.split_once(':')?;
         let mut numbers = numbers.split_whitespace();
         let received: u64 = numbers.next()?.parse().ok()?;
-        // The first of the eight that follow what was received.
+        // The first number after the eight of the receiving side.
         let sent: u64 = numbers.nth(7)?.parse().ok()?;
         (!["lo", perfrun_emulator::DEVICE].contains(&name.trim())).then_some((received, sent))
     });
@@ -340,14 +338,14 @@ mod tests {
     }
 
     #[test]
-    fn retransmits_are_found_by_name() {
+    fn retransmissions_are_read_by_name() {
         let text = "Ip: Forwarding\nIp: 1\nTcp: RtoMin RetransSegs InErrs\nTcp: 200 17 3\n";
         assert_eq!(parse_snmp(text, "Tcp:", "RetransSegs"), Some(17));
         assert_eq!(parse_snmp("Udp: A\nUdp: 1\n", "Tcp:", "RetransSegs"), None);
     }
 
     #[test]
-    fn bytes_of_interfaces_leave_loopback_out() {
+    fn bytes_of_interfaces_do_not_include_loopback() {
         let heading = "Inter-|   Receive   |  Transmit\n face |bytes packets errs |bytes packets\n";
         let lo = "    lo: 900 9 0 0 0 0 0 0 900 9 0 0 0 0 0 0\n";
         let eth0 = "  eth0: 100 1 0 0 0 0 0 0 30 1 0 0 0 0 0 0\n";
@@ -361,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn usage_of_work_is_seen() {
+    fn usage_includes_work() {
         let start = Usage::now();
         let mut sum = 0u64;
         let begun = std::time::Instant::now();

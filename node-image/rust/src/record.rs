@@ -4,14 +4,14 @@ use std::io::{Write, stdout};
 
 use serde::Serialize;
 
-/// Writes a record. A reader that is gone loses it; the measurement goes on.
-pub fn write(record: &impl Serialize) {
+/// Writes a record. Without a reader, the record is lost and the measurement continues.
+pub(crate) fn write(record: &impl Serialize) {
     if let Ok(json) = serde_json::to_string(record) {
         write_line(&json);
     }
 }
 
-/// Writes a record that is JSON already.
-pub fn write_line(json: &str) {
+/// Writes a record that is already JSON.
+pub(crate) fn write_line(json: &str) {
     let _ = writeln!(stdout().lock(), "{json}");
 }

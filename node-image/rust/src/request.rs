@@ -1,5 +1,5 @@
-//! What a trial's request must be to make sense. The conductor's document was checked more strictly; this keeps a node
-//! from a panic, or from memory it does not have, whoever asks.
+//! What a request for a trial must be. The conductor's document was checked more strictly. These checks keep
+//! any request from making a node panic or run out of memory.
 
 use std::time::Duration;
 
@@ -12,54 +12,49 @@ use perfrun_contract::{
     workload::Direction,
 };
 
-/// Shortest and longest time between samples, in seconds.
+/// Shortest and longest time between two samples, in seconds.
 const SAMPLING: std::ops::RangeInclusive<f64> = 0.01..=3600.0;
-/// Identities of a node: its peers, times their connections in flight.
+/// Most identities of a node: its peers, times their connections in flight.
 const MOST_HOSTS: u64 = 16_384;
-/// A label of metrics.
+/// Longest label of a metric, in bytes.
 const LONGEST_LABEL: usize = 512;
-/// A year, in seconds: more is a mistake, and far beyond it lies what a clock can hold.
+/// A year, in seconds. More is a mistake, and much more would overflow a clock.
 const LONGEST: f64 = 366.0 * 86_400.0;
 
-/// What is wrong with a request, and what would be right.
-pub fn check(request: &TrialRequest) -> Result<(), String> {
+/// Checks a request. The error says what must be true of it.
+pub(crate) fn check(request: &TrialRequest) -> Result<(), String> {
     ensure(positive(request.timeout_seconds), || {
-        "timeoutSeconds is a number above 0, and at most a year".into()
+        "timeoutSeconds must be more than 0 and at most a year".into()
     })?;
     parameters(&request.parameters)?;
     let TrialLabels { cell, network } = &request.labels;
     ensure(cell.len().max(network.len()) <= LONGEST_LABEL, || {
-        format!("labels have at most {LONGEST_LABEL} bytes")
+        format!("labels must have at most {LONGEST_LABEL} bytes")
     })?;
     if let Side::Source { peers, .. } = &request.side {
         ensure((1..=MOST_HOSTS).contains(&u64::from(*peers)), || {
-            format!("peers is from 1 to {MOST_HOSTS}: it is {peers}")
+            format!("peers must be 1 to {MOST_HOSTS}, not {peers}")
         })?;
     }
     if let Side::Client { servers, .. } = &request.side {
         ensure(!servers.is_empty(), || {
-            "servers names at least one address to dial".into()
+            "servers must have at least one address to dial".into()
         })?;
     }
     if let Side::Client { peers, .. } | Side::Both { peers } = request.side {
-        let in_flight = match request.parameters {
-            Parameters::Handshakes { in_flight, .. } => in_flight,
-            Parameters::Echo(load) => load.connections,
-            _ => 1,
-        };
-        let hosts = u64::from(peers) * u64::from(in_flight);
+        let hosts = request.parameters.hosts(peers);
         ensure((1..=MOST_HOSTS).contains(&hosts), || {
-            format!("peers, times inFlight or connections, is from 1 to {MOST_HOSTS}: it is {hosts}")
+            format!("peers, times inFlight or connections, must be 1 to {MOST_HOSTS}, not {hosts}")
         })?;
         let of_echo = matches!(request.parameters, Parameters::Echo(_));
         ensure(!of_echo || peers == 1, || {
-            "peers is 1 in an echo: its connections are peers of their own".into()
+            "peers must be 1 in an echo: each of its connections is a peer".into()
         })?;
     }
     let is_both = matches!(request.side, Side::Both { .. });
     ensure(is_both == request.transport.is_in_process(), || {
         format!(
-            "side is both with memory, and with memory only: it joins peers of one process, {} does not",
+            "side must be both for memory, which connects peers of one process, and for no other transport: it is {}",
             request.transport
         )
     })?;
@@ -90,7 +85,7 @@ fn parameters(parameters: &Parameters) -> Result<(), String> {
                     )
                 })?;
                 ensure(*direction != Direction::Both, || {
-                    "a time-bounded transfer goes one way".into()
+                    "a transfer for a time must have one direction".into()
                 })?;
             }
             Ok(())
@@ -102,7 +97,7 @@ fn parameters(parameters: &Parameters) -> Result<(), String> {
         } => {
             count("count", *substreams)?;
             ensure(*rate != Some(0), || {
-                "rate is at least 1 substream per second".into()
+                "rate must be at least 1 substream per second".into()
             })
         }
         Parameters::Handshakes {
@@ -112,7 +107,7 @@ fn parameters(parameters: &Parameters) -> Result<(), String> {
         Parameters::Handshakes { .. } => Ok(()),
         Parameters::Ping { interval_seconds, .. } => {
             ensure(*interval_seconds == 0.0 || positive(*interval_seconds), || {
-                "intervalSeconds is 0 or more, and at most a year".into()
+                "intervalSeconds must be 0 or more, and at most a year".into()
             })
         }
         Parameters::Relay { chunk_bytes, .. } => chunk(*chunk_bytes),
@@ -127,12 +122,14 @@ fn parameters(parameters: &Parameters) -> Result<(), String> {
         } => {
             chunk(*chunk_bytes)?;
             ensure(*sources > 0 && sinks >= sources, || {
-                format!("there is a source, and a sink for each: there are {sources} and {sinks}")
+                format!(
+                    "a stress test needs a source, and a sink for each source: it has {sources} and {sinks}"
+                )
             })?;
             let times = [start_interval_seconds, plateau_seconds];
             let right = times.into_iter().all(|seconds| positive(*seconds));
             ensure(right && (0.0..LONGEST).contains(ramp_seconds), || {
-                "times of a stress test are numbers above 0, and at most a year".into()
+                "times of a stress test must be more than 0 and at most a year".into()
             })
         }
         Parameters::Echo(load) => echo(load),
@@ -141,7 +138,7 @@ fn parameters(parameters: &Parameters) -> Result<(), String> {
 
 fn chunk(bytes: ByteSize) -> Result<(), String> {
     ensure((1..=CHUNK_MAX.0).contains(&bytes.0), || {
-        format!("chunkBytes is from 1 to {CHUNK_MAX}")
+        format!("chunkBytes must be 1 to {CHUNK_MAX}")
     })
 }
 
@@ -149,7 +146,7 @@ fn echo(load: &Echo) -> Result<(), String> {
     count("connections", load.connections)?;
     count("streamsPerConnection", load.streams_per_connection)?;
     ensure((2..=ECHO_LINE_MAX.0).contains(&load.message_bytes.0), || {
-        format!("messageBytes is from 2 to {ECHO_LINE_MAX}")
+        format!("messageBytes must be 2 to {ECHO_LINE_MAX}")
     })?;
     for (name, seconds) in [
         ("durationSeconds", load.duration_seconds),
@@ -157,24 +154,24 @@ fn echo(load: &Echo) -> Result<(), String> {
         ("deadlineSeconds", load.deadline_seconds),
     ] {
         ensure(positive(seconds), || {
-            format!("{name} is a number above 0, and at most a year")
+            format!("{name} must be more than 0 and at most a year")
         })?;
     }
     ensure(load.pause_seconds < load.deadline_seconds, || {
-        "pauseSeconds is less than deadlineSeconds".into()
+        "pauseSeconds must be less than deadlineSeconds".into()
     })?;
     for (name, seconds) in [
         ("connectionIntervalSeconds", load.connection_interval_seconds),
         ("streamIntervalSeconds", load.stream_interval_seconds),
     ] {
-        // Times thousands of streams, it must still be a time.
+        // For thousands of streams together, this must still be a valid time.
         ensure((0.0..=3600.0).contains(&seconds), || {
-            format!("{name} is from 0 to 3600")
+            format!("{name} must be 0 to 3600")
         })?;
     }
     ensure(SAMPLING.contains(&load.sample_interval_seconds), || {
         format!(
-            "sampleIntervalSeconds is from {} to {}",
+            "sampleIntervalSeconds must be {} to {}",
             SAMPLING.start(),
             SAMPLING.end()
         )
@@ -183,17 +180,17 @@ fn echo(load: &Echo) -> Result<(), String> {
 
 fn count(name: &str, value: u32) -> Result<(), String> {
     ensure((1..=STREAMS_MAX).contains(&value), || {
-        format!("{name} is from 1 to {STREAMS_MAX}: it is {value}")
+        format!("{name} must be 1 to {STREAMS_MAX}, not {value}")
     })
 }
 
 fn duration(seconds: f64) -> Result<(), String> {
     ensure(positive(seconds), || {
-        "amount.seconds is a number above 0, and at most a year".into()
+        "amount.seconds must be more than 0 and at most a year".into()
     })
 }
 
-/// Whether it is a time that [`Duration`] and the clock can hold.
+/// Whether a time is more than 0 and does not overflow [`Duration`] or the clock.
 fn positive(seconds: f64) -> bool {
     seconds > 0.0 && seconds <= LONGEST && Duration::try_from_secs_f64(seconds).is_ok()
 }
@@ -269,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_sense_is_taken() {
+    fn valid_requests_are_accepted() {
         let right = [
             bandwidth(Protocol::Perf, Direction::Upload, Amount::Seconds(0.2), 1, 1),
             bandwidth(
@@ -296,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_panic_or_never_end_is_refused_with_a_reason() {
+    fn parameters_that_would_panic_or_never_end_are_refused_with_a_reason() {
         let (both, up, perf) = (Direction::Both, Direction::Upload, Protocol::Perf);
         let wrong = [
             (
@@ -307,21 +304,21 @@ mod tests {
                 bandwidth(Protocol::Litep2pPerf, up, Amount::Seconds(1.0), 1, 1),
                 "cannot run for a time",
             ),
-            (bandwidth(perf, both, Amount::Seconds(1.0), 1, 1), "one way"),
-            (bandwidth(perf, up, Amount::Seconds(-1.0), 1, 1), "above 0"),
+            (bandwidth(perf, both, Amount::Seconds(1.0), 1, 1), "one direction"),
+            (bandwidth(perf, up, Amount::Seconds(-1.0), 1, 1), "more than 0"),
             (bandwidth(perf, up, Amount::Seconds(1e300), 1, 1), "a year"),
-            (bandwidth(perf, up, Amount::Count(1), 0, 1), "streams is from 1"),
+            (bandwidth(perf, up, Amount::Count(1), 0, 1), "streams must be 1"),
             (bandwidth(perf, up, Amount::Count(1), 1, 0), "chunkBytes"),
             (bandwidth(perf, up, Amount::Count(1), 1, u64::MAX), "chunkBytes"),
-            (substreams(0, None), "count is from 1"),
-            (substreams(u32::MAX, None), "count is from 1"),
+            (substreams(0, None), "count must be 1"),
+            (substreams(u32::MAX, None), "count must be 1"),
             (substreams(1, Some(0)), "rate"),
             (
                 Parameters::Handshakes {
                     amount: Amount::Seconds(0.0),
                     in_flight: 1,
                 },
-                "above 0",
+                "more than 0",
             ),
             (
                 Parameters::Handshakes {
@@ -351,10 +348,10 @@ mod tests {
             Parameters::Echo(load)
         };
         let wrong_echoes = [
-            (wrong_echo(|load| load.connections = 0), "connections is from 1"),
+            (wrong_echo(|load| load.connections = 0), "connections must be 1"),
             (
                 wrong_echo(|load| load.streams_per_connection = u32::MAX),
-                "streamsPerConnection is from 1",
+                "streamsPerConnection must be 1",
             ),
             (wrong_echo(|load| load.message_bytes.0 = 1), "messageBytes"),
             (wrong_echo(|load| load.message_bytes.0 = u64::MAX), "messageBytes"),
@@ -381,20 +378,20 @@ mod tests {
             ),
         ];
         for (parameters, words) in wrong.into_iter().chain(wrong_echoes) {
-            let refusal = check(&request(parameters.clone())).expect_err("it makes no sense");
+            let refusal = check(&request(parameters.clone())).expect_err("an invalid request");
             assert!(refusal.contains(words), "{parameters:?}: {refusal}");
         }
         for (transport, side) in [
             (Transport::Memory, Side::Server),
             (Transport::Tcp, Side::Both { peers: 1 }),
         ] {
-            let asked = TrialRequest {
+            let request = TrialRequest {
                 transport,
                 side,
                 ..request(Parameters::Echo(echo()))
             };
-            let refusal = check(&asked).expect_err("it makes no sense");
-            assert!(refusal.contains("side is both with memory"), "{refusal}");
+            let refusal = check(&request).expect_err("an invalid request");
+            assert!(refusal.contains("side must be both for memory"), "{refusal}");
         }
         for timeout_seconds in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e300] {
             let ping = Parameters::Ping {

@@ -1,11 +1,12 @@
-//! Interval samples of a running trial, taken beside the data path.
+//! Samples of a running trial at intervals, taken outside of the data path.
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use perfrun_contract::{
     histogram::{Recorder, recorder},
     node::{EchoSample, Reason, Sample},
@@ -18,14 +19,15 @@ use crate::{allocator, metrics::TrialMetrics, process, wire::Counters};
 
 /// How samples of a trial are taken.
 #[derive(Clone, Copy, Debug)]
-pub struct Sampling {
-    /// The first interval. It doubles whenever there are `most` samples, so a long trial does not fill memory.
+pub(crate) struct Sampling {
+    /// The first interval. It doubles whenever `most` samples are kept, so that a long trial does not fill
+    /// memory.
     interval: Duration,
-    /// Samples that are kept.
+    /// The most samples to keep.
     most: usize,
-    /// Whether streams echo.
+    /// Whether the workload is an echo.
     echo: bool,
-    /// Whether what interfaces carry is looked at: the payload of a relay is not counted.
+    /// Whether to read the counters of interfaces: a relay does not count its payload.
     interfaces: bool,
 }
 
@@ -45,7 +47,7 @@ impl From<&Parameters> for Sampling {
         match parameters {
             Parameters::Echo(load) => Self {
                 interval: Duration::from_secs_f64(load.sample_interval_seconds),
-                // Those of an hour, one each second.
+                // A sample per second for an hour.
                 most: 4096,
                 echo: true,
                 interfaces: false,
@@ -59,15 +61,20 @@ impl From<&Parameters> for Sampling {
     }
 }
 
-/// A running sampler; stops when dropped.
-pub struct Sampler {
+/// A running sampler, which stops when dropped.
+pub(crate) struct Sampler {
     shared: Arc<Mutex<Series>>,
     task: JoinHandle<()>,
 }
 
 impl Sampler {
-    /// Samples `counters` from a reading on, and passes on to the Prometheus metrics what they count.
-    pub fn start(from: Reading, counters: Arc<Counters>, metrics: TrialMetrics, sampling: Sampling) -> Self {
+    /// Samples `counters` from a reading on, and adds the differences to the Prometheus metrics.
+    pub(crate) fn start(
+        from: Reading,
+        counters: Arc<Counters>,
+        metrics: TrialMetrics,
+        sampling: Sampling,
+    ) -> Self {
         let shared = Arc::new(Mutex::new(Series::new(from, counters.clone(), metrics, sampling)));
         let series = shared.clone();
         let task = tokio::spawn(async move {
@@ -76,7 +83,7 @@ impl Sampler {
             loop {
                 ticks.tick().await;
                 // Read under the lock, so that readings are in order.
-                let mut series = series.lock().expect("no holder panics");
+                let mut series = series.lock();
                 if series.ended {
                     return;
                 }
@@ -86,10 +93,10 @@ impl Sampler {
         Self { shared, task }
     }
 
-    /// Ends sampling.
-    pub fn finish(&self, counters: &Counters) -> Sampled {
+    /// Ends sampling with a last reading.
+    pub(crate) fn finish(&self, counters: &Counters) -> Sampled {
         self.task.abort();
-        let mut series = self.shared.lock().expect("no holder panics");
+        let mut series = self.shared.lock();
         series.ended = true;
         let last = Reading::now(counters);
         series.add(last);
@@ -103,17 +110,18 @@ impl Sampler {
     }
 }
 
-/// What was sampled.
-pub struct Sampled {
+/// The result of sampling.
+pub(crate) struct Sampled {
     /// The last reading.
-    pub last: Reading,
+    pub(crate) last: Reading,
     /// The samples up to it.
-    pub samples: Vec<Sample>,
-    /// The most resident memory in a reading, and the most that was allocated.
-    pub rss_peak: u64,
-    pub allocated_peak: Option<u64>,
-    /// All round trips of an echo.
-    pub round_trips: Option<Recorder>,
+    pub(crate) samples: Vec<Sample>,
+    /// The most resident memory in any reading, in bytes.
+    pub(crate) rss_peak: u64,
+    /// The most allocated memory in any reading, in bytes.
+    pub(crate) allocated_peak: Option<u64>,
+    /// All round trips of an echo. `None` for other workloads.
+    pub(crate) round_trips: Option<Recorder>,
 }
 
 impl Drop for Sampler {
@@ -124,17 +132,16 @@ impl Drop for Sampler {
 
 /// All counters at a moment.
 #[derive(Clone, Copy)]
-pub struct Reading {
-    pub at: Instant,
-    /// [`Counters::sent`], and so on.
-    pub sent: u64,
-    pub received: u64,
+pub(crate) struct Reading {
+    pub(crate) at: Instant,
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
     operations: u64,
-    pub connections: u64,
-    pub streams: u64,
-    pub failures: u64,
+    pub(crate) connections: u64,
+    pub(crate) streams: u64,
+    pub(crate) failures: u64,
     circuits: u64,
-    pub errors: [u64; Reason::COUNT],
+    pub(crate) errors: [u64; Reason::COUNT],
     active: u64,
     cpu: f64,
     rss: u64,
@@ -142,8 +149,7 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Reads all.
-    pub fn now(counters: &Counters) -> Self {
+    pub(crate) fn now(counters: &Counters) -> Self {
         Self {
             at: Instant::now(),
             sent: counters.sent.load(Ordering::Relaxed),
@@ -162,8 +168,8 @@ impl Reading {
     }
 }
 
-/// Failures by kind; `then` are those of an earlier reading.
-pub fn errors(now: &[u64; Reason::COUNT], then: &[u64; Reason::COUNT]) -> BTreeMap<Reason, u64> {
+/// Failures by reason since the reading `then`.
+pub(crate) fn errors(now: &[u64; Reason::COUNT], then: &[u64; Reason::COUNT]) -> BTreeMap<Reason, u64> {
     Reason::iter()
         .map(|reason| (reason, now[reason as usize] - then[reason as usize]))
         .filter(|(_, count)| *count > 0)
@@ -174,10 +180,11 @@ struct Series {
     counters: Arc<Counters>,
     sampling: Sampling,
     begun: Instant,
-    /// End of the last sample that was kept, and of the last reading passed to the metrics.
+    /// The reading at the end of the last sample.
     kept: Reading,
+    /// The last reading that was added to the metrics.
     passed: Reading,
-    /// What interfaces had received and sent by then.
+    /// Bytes that interfaces had received and sent at the end of the last sample.
     carried: Option<(u64, u64)>,
     interval: Duration,
     samples: Vec<Sample>,
@@ -200,7 +207,7 @@ impl Series {
             interval: sampling.interval,
             samples: vec![],
             rss_peak: first.rss,
-            // Not that of the first reading: hosts of the last trial may still be closing.
+            // Without the first reading: hosts of the last trial may still be closing.
             allocated_peak: None,
             round_trips: sampling.echo.then(recorder),
             ended: false,
@@ -208,7 +215,7 @@ impl Series {
         }
     }
 
-    /// Takes a reading; keeps a sample when the interval is over, or at the end, so that no byte is lost.
+    /// Adds a reading. Keeps a sample when the interval is over and at the end, so that no byte is lost.
     fn add(&mut self, now: Reading) {
         self.rss_peak = self.rss_peak.max(now.rss);
         self.allocated_peak = self.allocated_peak.max(now.allocated);
@@ -234,7 +241,7 @@ impl Series {
             interface_sent_bytes: since(|(_, sent)| sent),
             ..sample(self.begun, &self.kept, &now)
         });
-        // A moment after the last interval is a part of it: a rate over no time says nothing.
+        // A moment after the last interval becomes part of it: a rate over almost no time is meaningless.
         if now.at - self.kept.at < self.interval / 2
             && let [.., before, last] = self.samples.as_slice()
         {
@@ -249,16 +256,16 @@ impl Series {
         }
     }
 
-    /// What streams did since the last sample that was kept.
+    /// The echo since the last sample.
     fn echo(&mut self, now: &Reading) -> Option<EchoSample> {
         let all = self.round_trips.as_mut()?;
-        let lately = self.counters.round_trips.take();
-        all.add(&lately)
+        let recent = self.counters.round_trips.take();
+        all.add(&recent)
             .expect("a recorder that resizes takes every value");
-        let echoing_streams = self.counters.echoing.look();
+        let echoing_streams = self.counters.echoing.take();
         self.metrics.echoing(echoing_streams);
         let quantile = |quantile| {
-            let nanoseconds = (!lately.is_empty()).then(|| lately.value_at_quantile(quantile));
+            let nanoseconds = (!recent.is_empty()).then(|| recent.value_at_quantile(quantile));
             nanoseconds.map(|nanoseconds| nanoseconds as f64 / 1e9)
         };
         Some(EchoSample {
@@ -292,7 +299,7 @@ fn sample(begun: Instant, before: &Reading, now: &Reading) -> Sample {
     }
 }
 
-/// Neighbouring samples as one.
+/// Merges neighbouring samples into one.
 fn merge(samples: &[Sample]) -> Sample {
     samples
         .iter()
@@ -311,7 +318,8 @@ fn merge(samples: &[Sample]) -> Sample {
             interface_sent_bytes: sum(a.interface_sent_bytes, b.interface_sent_bytes),
             echo: a.echo.zip(b.echo).map(|(a, b)| EchoSample {
                 active_streams: a.active_streams.max(b.active_streams),
-                // At least so many; and of percentiles the worse.
+                // At least the larger number echoed in the whole interval. Of percentiles, the worse one
+                // counts.
                 echoing_streams: a.echoing_streams.max(b.echoing_streams),
                 round_trip_p50_seconds: worse(a.round_trip_p50_seconds, b.round_trip_p50_seconds),
                 round_trip_p99_seconds: worse(a.round_trip_p99_seconds, b.round_trip_p99_seconds),
@@ -347,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn merged_samples_have_the_sum_of_what_was_carried_if_all_of_it_is_known() {
+    fn merged_samples_have_the_sum_of_interface_bytes_if_both_are_known() {
         let carried = |received, sent| Sample {
             interface_received_bytes: received,
             interface_sent_bytes: sent,

@@ -1,4 +1,4 @@
-//! The controlled node as a whole: control port, trials, graceful stop.
+//! The controlled node: its control port, its trials, and its graceful stop.
 
 use std::{
     net::TcpListener,
@@ -22,23 +22,24 @@ use crate::{
     trial::Trials,
 };
 
-/// A conductor holds a few connections, and leaves them idle while a trial runs; a scraper holds one.
+/// A conductor has a few connections, which are idle during a trial. A scraper has one.
 const LIMITS: Limits = Limits {
     connections: 256,
     head: Duration::from_secs(60),
 };
-/// Scrapers hold a connection each.
+/// Each scraper has a connection.
 const METRICS_LIMITS: Limits = Limits {
     connections: 16,
-    // More than they leave between two scrapes.
+    // Longer than the usual time between two scrapes.
     head: Duration::from_secs(150),
 };
 /// How long a stopping node waits until its outcomes are collected.
 const LAST_COLLECTION: Duration = Duration::from_secs(3);
-/// How long calls may take that are under way after that.
+/// How long calls in progress may then take.
 const LAST_CALLS: Duration = Duration::from_secs(1);
 
-/// Serves a conductor until SIGTERM or SIGINT; a trial that runs then ends with a reason that can still be collected.
+/// Serves a conductor until SIGTERM or SIGINT. A running trial then ends with a reason that can still be
+/// collected.
 pub async fn serve(args: Control) -> anyhow::Result<()> {
     clock::now();
     let token = read_token(&args.token_file)?;
@@ -54,7 +55,7 @@ pub async fn serve(args: Control) -> anyhow::Result<()> {
         token: token.into(),
     });
     let stop = CancellationToken::new();
-    // Before the first answer: whoever got one may send a signal.
+    // Before the first answer, because a peer that received one may send a signal.
     let signalled = stop_signal().context("failed to watch for signals")?;
     let graceful = async {
         signalled.await;
@@ -70,7 +71,7 @@ pub async fn serve(args: Control) -> anyhow::Result<()> {
         stop.cancel();
         tokio::time::sleep(LAST_CALLS).await;
     };
-    // Both, so that the last scrape has its answer before this ends.
+    // Waits for both, so that the last scrape has its answer before this ends.
     let serving = futures::future::join(
         connections::serve(listener, router(node.clone()), LIMITS, stop.clone()),
         serve_metrics(extra, move || page.encode(), stop.clone()),
@@ -82,13 +83,13 @@ pub async fn serve(args: Control) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The socket for those who may see metrics only, if there is to be one.
+/// The additional socket for metrics. `None` if none is configured.
 pub(crate) fn metrics_listener(observed: &Observed) -> anyhow::Result<Option<tokio::net::TcpListener>> {
     let address = observed.metrics.map(ControlAddress::Bind);
     address.map(|address| listen(&address)).transpose()
 }
 
-/// Serves them. Ends when it is told to stop.
+/// Serves metrics on the additional socket, if there is one, until `stop`.
 pub(crate) async fn serve_metrics(
     listener: Option<tokio::net::TcpListener>,
     encode: impl Fn() -> String + Clone + Send + Sync + 'static,
@@ -99,7 +100,7 @@ pub(crate) async fn serve_metrics(
     }
 }
 
-/// Watches for SIGTERM and SIGINT from now on; the future waits for one.
+/// Starts to watch for SIGTERM and SIGINT. The future resolves with the first.
 pub fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -118,7 +119,7 @@ pub(crate) fn read_token(file: &Path) -> anyhow::Result<String> {
     let token = token.trim().to_owned();
     ensure!(
         !token.is_empty(),
-        "the token in {shown} is empty: put a secret of the run there"
+        "the token in {shown} is empty: write a secret of the run to this file"
     );
     Ok(token)
 }
@@ -129,7 +130,8 @@ pub(crate) fn listen(address: &ControlAddress) -> anyhow::Result<tokio::net::Tcp
             .with_context(|| format!("failed to bind {address}: is another node running?"))?,
         ControlAddress::Inherited(fd) => {
             ensure!(*fd > 2, "fd:{fd} is a standard stream, not a listening socket");
-            // SAFETY: the parent passed this descriptor for us to own, and nothing else in this process knows it.
+            // SAFETY: the parent passed this descriptor to this process, and nothing else in the process uses
+            // it.
             let fd = unsafe { OwnedFd::from_raw_fd(*fd) };
             rustix::net::getsockname(&fd).context("the inherited descriptor is not a socket")?;
             TcpListener::from(fd)

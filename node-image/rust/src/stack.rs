@@ -1,7 +1,7 @@
 //! The stacks under test, behind one small interface.
 //!
-//! An adapter only sets up a host, dials, and delivers streams. What is sent on a stream, what is timed and what is
-//! counted is written once, in `crate::workload`, and is the same for every stack.
+//! An adapter only sets up a host, dials, and delivers streams. `crate::workload` defines for all stacks what
+//! is sent on a stream, what is timed and what is counted.
 
 mod address;
 mod interfaces;
@@ -31,18 +31,18 @@ use tokio::{
 
 pub use self::metrics::StackMetrics;
 
-/// How long a dial may take. The default of libp2p and litep2p on TCP, given to all stacks and transports alike.
+/// How long a dial may take, with all stacks and transports: the default of libp2p and litep2p on TCP.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long opening a stream may take. The stacks' defaults differ (libp2p 10 s, litep2p 5 s), so that a burst of
-/// opens on a slow link would fail on one of them only.
+/// How long opening a stream may take. With their different defaults (libp2p 10 s, litep2p 5 s), a burst of
+/// opens on a slow link would fail on one stack only.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long an unused connection is kept: a workload may pause, and only it decides when a connection ends.
+/// How long an unused connection is kept. Workloads may pause, and only they decide when a connection ends.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// Connections that peers may have with a listening host at the same time, established or not; more are refused. Ten
-/// times what a large run needs, and less than would fill memory.
+/// Connections that a listening host accepts at the same time, whether established or not. Ten times the
+/// number of a large run, and few enough not to fill memory.
 const MOST_INBOUND: usize = 8192;
 
 /// How long a graceful close may take before what is left is dropped.
@@ -50,16 +50,19 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A bidirectional byte stream of any stack.
 ///
-/// What the exchange has to know, because stacks differ in it:
+/// Stacks differ in what an exchange has to know:
 ///
-/// - A write that returned is queued, not delivered, and `flush` does not change that. Shutting down waits for the
-///   peer's acknowledgement on litep2p's QUIC only. Delivery is proved by a reply or by the peer's end of stream.
-/// - Dropping a stream that was not shut down *resets* it on yamux, where the peer reads that as a plain end of
-///   stream (0 bytes, no error), and *finishes* it on QUIC. So an end of stream never proves completeness: count
-///   bytes. On raw TCP, dropping a socket with unread data resets the connection and destroys what was sent.
-/// - Dropping the reading half of a QUIC stream before its end makes the peer's writes and litep2p's shutdown fail.
+/// - A write that returned is queued, not delivered, and `flush` does not change that. A shutdown waits for
+///   the peer's acknowledgement on litep2p's QUIC only. Only a reply or the peer's end of stream proves
+///   delivery.
+/// - Dropping a stream that was not shut down *resets* it on yamux, where the peer reads a plain end of
+///   stream (0 bytes, no error), and *finishes* it on QUIC. An end of stream therefore never proves
+///   completeness: count bytes. On raw TCP, dropping a socket with unread data resets the connection and
+///   destroys what was sent.
+/// - Dropping the reading half of a QUIC stream before its end makes the peer's writes and litep2p's shutdown
+///   fail.
 /// - Read and write from one task: litep2p's yamux loses wake-ups when two tasks poll one stream.
-/// - Write in chunks of any size; a stack takes what fits (yamux 16 KiB at a time).
+/// - Write in chunks of any size: a stack takes what fits (yamux 16 KiB at a time).
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
@@ -70,22 +73,20 @@ pub type BoxStream = Box<dyn Stream>;
 /// Everything a host needs to know before it starts.
 #[derive(Clone)]
 pub struct HostConfig {
-    /// What carries connections.
     pub transport: Transport,
-    /// The one protocol that streams of this host speak.
+    /// The protocol of this host's streams.
     pub protocol: Protocol,
-    /// How the dialler negotiates [`Self::protocol`]. litep2p refuses what it cannot do; raw negotiates nothing, so that it
-    /// is the baseline of either way.
+    /// How the dialler negotiates [`Self::protocol`]. litep2p refuses what it cannot do. raw negotiates
+    /// nothing and is the baseline of both ways.
     pub negotiation: Negotiation,
-    /// Address and port to listen on; port 0 takes a free one. `None`: this host only dials.
+    /// Address and port to listen on; port 0 takes a free one. `None` if the host only dials.
     pub listen: Option<(IpAddr, u16)>,
-    /// Who it is.
     pub identity: Keys,
-    /// Streams that one connection must be able to hold open.
+    /// Streams that one connection must be able to have open.
     pub max_streams: usize,
-    /// Its part where peers meet through a relay.
+    /// The host's part in a workload with a relay.
     pub relaying: Relaying,
-    /// Where stacks that keep metrics of their own register events.
+    /// Metrics that stacks keep of themselves.
     pub metrics: Arc<StackMetrics>,
 }
 
@@ -98,19 +99,19 @@ pub enum Keys {
     Seeded([u8; 32]),
 }
 
-/// A host's part where peers meet through a relay.
+/// A host's part in a workload with a relay.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Relaying {
-    /// None.
+    /// No part.
     #[default]
     No,
-    /// It is the relay, and grants so much. The raw stack's, a plain proxy, grants all.
+    /// The host is the relay, with these limits. The raw stack's relay, a plain proxy, has none.
     Relay(RelayLimits),
-    /// It may [reserve](Host::reserve) a place at a relay, and dial others through one.
+    /// The host may [reserve](Host::reserve) a place at a relay, and dial others through a relay.
     Peer,
 }
 
-/// What happens at a listening host.
+/// An event at a listening host.
 pub enum Inbound {
     /// A peer's connection is established, secured and multiplexed.
     Connection,
@@ -118,39 +119,39 @@ pub enum Inbound {
     Stream(BoxStream),
     /// A peer opened a stream of `/ipfs/ping/1.0.0` beside the host's own protocol.
     Ping(BoxStream),
-    /// What happened at a relay.
+    /// An event at a relay.
     Relay(RelayEvent),
 }
 
-/// What happens at a relay.
+/// An event at a relay.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum RelayEvent {
-    /// A circuit is up.
+    /// A circuit was opened.
     CircuitOpened,
-    /// A circuit is gone.
+    /// A circuit was closed.
     CircuitClosed,
-    /// Something was refused; in the words of the circuit relay v2 specification, with its number.
+    /// The relay refused a request.
     Refused {
         /// `reservation` or `circuit`.
         what: &'static str,
-        /// The status.
+        /// The name and number of the status in the circuit relay v2 specification.
         status: &'static str,
     },
 }
 
-/// A place at a relay; it ends when this is dropped.
+/// A place at a relay, which ends when this value is dropped.
 pub struct Reservation {
     /// The address under which peers reach the host through the relay.
     pub address: String,
-    /// Until the connection with the relay was established, if there is one.
+    /// Time until the connection with the relay was established. `None` without such a connection.
     pub relay_connected: Option<Duration>,
-    /// From then on until the relay granted the reservation.
+    /// Time from that moment until the relay granted the reservation.
     pub granted: Duration,
-    /// The connection with the relay.
+    /// The connection with the relay. `None` for a proxy, which needs none.
     pub connection: Option<Box<dyn Connection>>,
 }
 
-/// Whom to ask for a round trip.
+/// The other end of a ping.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Whom {
     /// The peer that was dialled.
@@ -159,12 +160,13 @@ pub enum Whom {
     Relay,
 }
 
-/// One peer: an identity, a transport and, when it listens, a socket.
+/// A peer: an identity, a transport and, if it listens, a socket.
 ///
 /// Dropping a host ends its tasks; [`Host::close`] also waits for them.
 #[async_trait]
 pub trait Host: Send + Sync {
-    /// The addresses peers can dial, complete with `/p2p/<peer id>` where the stack has one. Empty for a dialler.
+    /// The addresses peers can dial, complete with `/p2p/<peer id>` where the stack has one. Empty for a
+    /// dialler.
     fn addresses(&self) -> &[String];
 
     /// Opens a connection and waits until it is established, secured and multiplexed.
@@ -175,41 +177,41 @@ pub trait Host: Send + Sync {
 
     /// Closes listeners and connections, and waits until sockets and tasks are gone.
     ///
-    /// Streams are the caller's: drop them first. A raw TCP stream is its own connection, and a QUIC connection
-    /// lives on while one of its streams is held.
+    /// Drop all streams first. A raw TCP stream is its own connection, and a QUIC connection stays open while
+    /// one of its streams is held.
     async fn close(self: Box<Self>);
 }
 
 /// An established connection, on the dialling side. Dropping it closes it, without waiting.
 #[async_trait]
 pub trait Connection: Send + Sync {
-    /// How long each step of the dial took, as far as the stack lets one see.
+    /// How long each step of the dial took, as far as the stack reports it.
     fn phases(&self) -> DialPhases;
 
     /// Opens a stream and negotiates its protocol. May be called concurrently.
     async fn open(&self) -> Result<BoxStream, Error>;
 
-    /// Opens a stream of `/ipfs/ping/1.0.0`; nothing, where the stack has none or there is no relay.
+    /// Opens a stream of `/ipfs/ping/1.0.0`. `None` if the stack does not speak it, or without a relay.
     async fn ping(&self, _: Whom) -> Result<Option<BoxStream>, Error> {
         Ok(None)
     }
 
-    /// Closes the connection and waits until the stack says that it is closed.
+    /// Closes the connection and waits until the stack reports that it is closed.
     async fn close(self: Box<Self>);
 }
 
-/// The steps of a dial, each measured from its beginning.
+/// The steps of a dial, each measured from the beginning of the dial.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DialPhases {
-    /// Until the transport's socket is connected (TCP only: QUIC secures while it connects).
+    /// Until the transport's socket is connected. `None` except on TCP: QUIC secures while it connects.
     pub transport: Option<Duration>,
-    /// Until the connection with the relay is established, where there is one.
+    /// Until the connection with the relay is established. `None` without a relay.
     pub relay: Option<Duration>,
     /// Until the connection is established, secured and multiplexed.
     pub established: Duration,
 }
 
-/// Starts a host; what peers do at a listening host is sent to `inbound`.
+/// Starts a host. A listening host sends its events to `inbound`.
 pub async fn start(
     stack: Stack,
     config: HostConfig,
@@ -227,31 +229,31 @@ pub fn socket_address(transport: Transport, socket: SocketAddr) -> String {
     address::multiaddr(transport, socket).to_string()
 }
 
-/// Why a stack could not do what it was asked.
+/// Why a stack failed.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// This stack has no such transport or negotiation; the plan should have skipped it.
+    /// The stack does not have such a transport or negotiation. The plan should have skipped the cell.
     #[error("{stack} cannot do {what}")]
     Unsupported {
         /// The stack.
         stack: Stack,
-        /// What it lacks.
+        /// What the stack lacks.
         what: String,
     },
     /// The listener could not be bound.
     #[error("failed to listen on {address}: {reason}")]
     Listen {
-        /// The address asked for.
+        /// The requested address.
         address: String,
-        /// What the stack said.
+        /// The stack's error.
         reason: String,
     },
-    /// The address is not one that this stack can dial.
+    /// The stack cannot dial such an address.
     #[error("unable to dial {address}: {reason}")]
     Address {
-        /// The address asked for.
+        /// The requested address.
         address: String,
-        /// What is wrong with it.
+        /// What is wrong with the address.
         reason: String,
     },
     /// The peer could not be reached, or the handshake failed.
@@ -259,7 +261,7 @@ pub enum Error {
     Dial {
         /// The address dialled.
         address: String,
-        /// What the stack said.
+        /// The stack's error.
         reason: String,
     },
     /// A relay refused a reservation or a circuit.
@@ -269,7 +271,7 @@ pub enum Error {
         relay: String,
         /// `reservation` or `circuit`.
         what: &'static str,
-        /// In the words of the circuit relay v2 specification, with its number.
+        /// The name and number of the status in the circuit relay v2 specification.
         status: &'static str,
     },
     /// A stream could not be opened.

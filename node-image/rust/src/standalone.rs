@@ -1,4 +1,4 @@
-//! One benchmark between two shells, without a conductor.
+//! A benchmark between two shells, without a conductor.
 
 mod address;
 mod advice;
@@ -13,31 +13,32 @@ use std::{
 
 use anyhow::{Context, bail};
 use perfrun_contract::{
-    matrix::{Negotiation, Protocol, Stack, Transport},
+    matrix::{Negotiation, Stack, Transport},
     node::{Distribution, Reason, Role, TrialLabels},
     parameters::{Amount, Parameters},
+    support::LITEP2P_QUIC_STREAMS,
     workload::{Direction, OpenMode, Timing},
 };
 
 use self::output::{Form, Interval, Listening, Measured, Substreams};
 use crate::{
-    args::{self, BandwidthProtocol, Exchange, MOST_STREAMS, Observed, Output},
+    args::{self, MOST_STREAMS, Observed, Output},
     metrics::Metrics,
-    probe::Probe,
+    observer::Observer,
     sampler::Sampling,
     workload::{self, Client, Failed, Findings, Setup},
 };
 
-/// Serves until a signal; prints the addresses to dial.
+/// Serves until a signal. Prints the addresses to dial.
 pub async fn server(args: args::Server) -> anyhow::Result<()> {
-    let (transport, listen) = address::listen(&args.listen, args.link.transport)?;
-    let stack = args.link.stack;
+    let (transport, listen) = address::listen(&args.listen, args.stack.transport)?;
+    let stack = args.stack.stack;
     let identity = identity(args.node_key.as_deref(), args.node_key_seed);
     if stack == Stack::Raw && identity.is_some() {
-        bail!("raw has no identity: leave out --node-key and --node-key-seed, or use another --stack");
+        bail!("raw has no identity: omit --node-key and --node-key-seed, or use another --stack");
     }
     let parameters = Parameters::Bandwidth {
-        protocol: protocol(&args.exchange),
+        protocol: args.exchange.protocol.into(),
         direction: Direction::Both,
         amount: Amount::Count(0),
         streams: 1,
@@ -66,7 +67,7 @@ pub async fn server(args: args::Server) -> anyhow::Result<()> {
     )
     .await
     {
-        // One client's bad stream was logged when it ended, and is nothing to the server.
+        // A client's bad stream was logged when it ended, and does not concern the server.
         Err(Failed(failure)) if !is_of_a_stream(failure.reason) => {
             Err(advice::explain(&setup, Failed(failure)))
         }
@@ -81,10 +82,10 @@ fn is_of_a_stream(reason: Reason) -> bool {
     )
 }
 
-/// Streams that one connection to a stand-alone server may hold open.
+/// Streams that one connection to a stand-alone server may have open.
 fn most_streams(stack: Stack, transport: Transport) -> usize {
     match (stack, transport) {
-        (Stack::Litep2p, Transport::QuicV1) => advice::LITEP2P_QUIC_STREAMS as usize,
+        (Stack::Litep2p, Transport::QuicV1) => LITEP2P_QUIC_STREAMS as usize,
         _ => MOST_STREAMS as usize,
     }
 }
@@ -93,15 +94,15 @@ fn most_streams(stack: Stack, transport: Transport) -> usize {
 pub async fn client(args: args::Client) -> anyhow::Result<()> {
     let (up, down) = (args.upload_bytes.0, args.download_bytes.0);
     let direction = match (up, down) {
-        (0, 0) => bail!("nothing to measure: give --upload-bytes or --download-bytes"),
+        (0, 0) => bail!("nothing to measure: set --upload-bytes or --download-bytes"),
         (_, 0) => Direction::Upload,
         (0, _) => Direction::Download,
         _ => Direction::Both,
     };
     let timing = args.timing.unwrap_or_default();
-    let (transport, server) = address::dial(&args.server, args.link.transport)?;
+    let (transport, server) = address::dial(&args.server, args.stack.transport)?;
     let parameters = Parameters::Bandwidth {
-        protocol: protocol(&args.exchange),
+        protocol: args.exchange.protocol.into(),
         direction,
         amount: Amount::Count(if up > 0 { up } else { down }),
         streams: args.streams,
@@ -109,13 +110,13 @@ pub async fn client(args: args::Client) -> anyhow::Result<()> {
         timing,
         negotiation: args.negotiation,
     };
-    advice::check_client(args.link.stack, transport, &parameters)?;
-    let mut setup = setup(args.link.stack, transport, parameters);
+    advice::check_client(args.stack.stack, transport, &parameters)?;
+    let mut setup = setup(args.stack.stack, transport, parameters);
     setup.download = (down > 0).then_some(Amount::Count(down));
     let form = form(&Output {
         json: args.output.json || args.details,
     });
-    let probe = setup.probe.clone();
+    let observer = setup.observer.clone();
     let begun = Instant::now();
     let mut findings = Findings::default();
     let (took, client) = {
@@ -128,7 +129,7 @@ pub async fn client(args: args::Client) -> anyhow::Result<()> {
             tokio::select! {
                 client = &mut measure => break (begun.elapsed(), client?),
                 _ = seconds.tick() => {
-                    let (now, up, down) = (Instant::now(), load(&probe.counters.sent), load(&probe.counters.received));
+                    let (now, up, down) = (Instant::now(), load(&observer.counters.sent), load(&observer.counters.received));
                     let interval = Interval {
                         after_seconds: (now - begun).as_secs_f64(),
                         seconds: (now - last).as_secs_f64(),
@@ -141,20 +142,20 @@ pub async fn client(args: args::Client) -> anyhow::Result<()> {
             }
         }
     };
-    // Outside of the time given: what was measured is not lost to a peer that keeps a connection from closing.
+    // Outside of --timeout: a peer that delays the close of its connection must not cost the measurement.
     client.close().await;
     let connect = findings.recorders.get(&Distribution::HandshakeEstablished);
     let measured = Measured {
         seconds: took.as_secs_f64(),
-        uploaded: load(&probe.counters.sent),
-        downloaded: load(&probe.counters.received),
+        uploaded: load(&observer.counters.sent),
+        downloaded: load(&observer.counters.received),
         streams: args.streams,
         timing,
         connect_seconds: connect.map(|recorder| recorder.max() as f64 / 1e9),
         upload: findings.upload,
         download: findings.download,
     };
-    // In the published line nothing depends on the timing.
+    // Nothing in the published line depends on the timing.
     let with_details = args.details || args.timing.is_some();
     form.print(|| measured.line(with_details), || measured.sentences());
     Ok(())
@@ -162,17 +163,17 @@ pub async fn client(args: args::Client) -> anyhow::Result<()> {
 
 /// Opens substreams.
 pub async fn client_substream(args: args::ClientSubstream) -> anyhow::Result<()> {
-    let (transport, server) = address::dial(&args.server, args.link.transport)?;
+    let (transport, server) = address::dial(&args.server, args.stack.transport)?;
     let parameters = Parameters::Substreams {
         count: args.substreams,
         mode: OpenMode::Burst,
         rate: None,
         negotiation: args.negotiation,
     };
-    advice::check_client(args.link.stack, transport, &parameters)?;
-    let setup = setup(args.link.stack, transport, parameters);
+    advice::check_client(args.stack.stack, transport, &parameters)?;
+    let setup = setup(args.stack.stack, transport, parameters);
     let form = form(&args.output);
-    let probe = setup.probe.clone();
+    let observer = setup.observer.clone();
     let advice = advice::on_opening(&setup);
     let mut findings = Findings::default();
     let client = measure(setup, server, args.timeout, &mut findings).await?;
@@ -186,7 +187,7 @@ pub async fn client_substream(args: args::ClientSubstream) -> anyhow::Result<()>
     let measured = Substreams {
         r#type: "substreams",
         substreams: args.substreams,
-        failures: load(&probe.counters.failures),
+        failures: load(&observer.counters.failures),
         mean_seconds: seconds(Distribution::Open, |r| r.mean()),
         p50_seconds: seconds(Distribution::Open, |r| r.value_at_quantile(0.5) as f64),
         p99_seconds: seconds(Distribution::Open, |r| r.value_at_quantile(0.99) as f64),
@@ -206,24 +207,17 @@ async fn measure(
     time: Duration,
     findings: &mut Findings,
 ) -> anyhow::Result<Client<'_>> {
-    let asked = setup.clone();
+    let requested = setup.clone();
     let run = async {
         let mut client = Client::prepare(setup, &[server], 1, findings).await?;
         client.run().await?;
         Ok(client)
     };
     let ran = tokio::time::timeout(time, run).await.unwrap_or_else(|_| {
-        let message = format!("not done after {time:?}: --timeout allows more");
+        let message = format!("not completed after {time:?}: increase --timeout");
         Err(Failed(workload::failure(Reason::Timeout, message)))
     });
-    ran.map_err(|failed| advice::explain(&asked, failed))
-}
-
-fn protocol(exchange: &Exchange) -> Protocol {
-    match exchange.protocol {
-        BandwidthProtocol::Litep2pPerf => Protocol::Litep2pPerf,
-        BandwidthProtocol::Perf => Protocol::Perf,
-    }
+    ran.map_err(|failed| advice::explain(&requested, failed))
 }
 
 fn form(output: &Output) -> Form {
@@ -235,7 +229,7 @@ fn setup(stack: Stack, transport: Transport, parameters: Parameters) -> Setup {
     Setup {
         stack,
         transport,
-        probe: Arc::new(Probe::new(
+        observer: Arc::new(Observer::new(
             metrics.trial(stack, transport, &TrialLabels::default()),
             Sampling::from(&parameters),
         )),
@@ -252,7 +246,7 @@ fn load(counter: &std::sync::atomic::AtomicU64) -> u64 {
     counter.load(std::sync::atomic::Ordering::Relaxed)
 }
 
-/// The Ed25519 secret of a text, as litep2p-perf reads it, or of a number, as rust-libp2p's examples do.
+/// The Ed25519 secret of a text, as in litep2p-perf, or of a number, as in rust-libp2p's examples.
 fn identity(text: Option<&str>, number: Option<u8>) -> Option<[u8; 32]> {
     let bytes = match (text, number) {
         (Some(text), _) => text.as_bytes(),

@@ -1,15 +1,16 @@
-//! Trials of a controlled node: their states, and the tasks behind them.
+//! Trials of a controlled node: their states, and the tasks that run them.
 
 use std::{
     collections::HashMap,
     net::IpAddr,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use perfrun_contract::node::{
     Distribution, Failure, Measured, Outcome, Reason, Resources, Side, TrialRequest, TrialState, TrialStatus,
 };
@@ -20,65 +21,66 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use crate::{
     clock,
     metrics::{Metrics, TrialMetrics},
-    probe::{Probe, Seen},
+    observer::{Observations, Observer},
     record, request,
     sampler::{self, Sampling},
     workload::{self, Client, Failed, Findings, Listening, Setup, failure},
 };
 
-/// Records a node keeps until somebody drops them.
+/// Trials that a node holds until the conductor deletes them.
 const MOST_RECORDS: usize = 1024;
-/// How long the hosts of a client may take to close after a failure: its peer may be the reason, and not answer.
+/// How long the hosts of a client may take to close after a failure, which may mean that its peer no longer
+/// answers.
 const CLOSE_AFTER_FAILURE: Duration = Duration::from_secs(2);
 
 /// All trials of a node.
-pub struct Trials {
+pub(crate) struct Trials {
     listen_ip: IpAddr,
     metrics: Arc<Metrics>,
     trials: Mutex<HashMap<String, Arc<Trial>>>,
     stopping: CancellationToken,
 }
 
-/// Why a trial was not taken.
+/// Why a node refuses a trial.
 #[derive(Debug, thiserror::Error, PartialEq)]
-pub enum Refusal {
-    /// The request makes no sense.
+pub(crate) enum Refusal {
+    /// The request is not valid.
     #[error("unable to run this trial: {0}")]
     Invalid(String),
-    /// The id is known with another request.
+    /// The id belongs to another request.
     #[error("trial {0:?} exists with other parameters: use a new id")]
     Different(String),
-    /// One trial at a time: two would disturb each other's numbers.
+    /// A trial is in progress: a second one would distort the numbers of both.
     #[error("the node is busy with trial {0:?}: wait for it, or cancel it by DELETE")]
     Busy(String),
-    /// Nobody drops records.
-    #[error("the node holds {MOST_RECORDS} trials: drop those that were collected, by DELETE")]
+    /// The conductor deletes no trials.
+    #[error("the node holds {MOST_RECORDS} trials: delete those that were collected, by DELETE")]
     Full,
-    /// The node was told to stop.
+    /// The node is stopping.
     #[error("the node is stopping")]
     Stopping,
 }
 
 /// One trial.
-pub struct Trial {
+pub(crate) struct Trial {
     id: String,
     request: TrialRequest,
-    probe: Arc<Probe>,
+    observer: Arc<Observer>,
     progress: watch::Sender<Progress>,
     start: watch::Sender<Option<u64>>,
     finish: CancellationToken,
     cancel: CancellationToken,
-    /// What the request allows, from now on.
+    /// The time that the request allows.
     time: Allowance,
-    /// When a client's workload began, in the node's clock and in the runtime's.
+    /// Start of a client's workload, by the node's clock and by the runtime's.
     begun: OnceLock<(u64, Instant)>,
-    /// How long it took, if it completed.
+    /// Duration of the workload, if it completed.
     took: OnceLock<Duration>,
-    /// Whether somebody has seen the outcome.
+    /// Whether the outcome was collected.
     collected: AtomicBool,
 }
 
-/// What is written to standard output when a trial ends.
+/// The record that is written to standard output when a trial ends.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Record<'a> {
@@ -96,8 +98,8 @@ struct Progress {
 }
 
 impl Trials {
-    /// No trials yet; servers will listen on `listen_ip`.
-    pub fn new(listen_ip: IpAddr, metrics: Arc<Metrics>) -> Self {
+    /// No trials. Servers will listen on `listen_ip`.
+    pub(crate) fn new(listen_ip: IpAddr, metrics: Arc<Metrics>) -> Self {
         Self {
             listen_ip,
             metrics,
@@ -106,13 +108,12 @@ impl Trials {
         }
     }
 
-    /// Takes a trial; `true` if it is new, `false` if it was known with the same request.
-    pub fn put(&self, id: &str, request: TrialRequest) -> Result<bool, Refusal> {
+    /// Accepts a trial. Returns `true` if it is new, and `false` if the node has it with the same request.
+    pub(crate) fn put(&self, id: &str, request: TrialRequest) -> Result<bool, Refusal> {
         request::check(&request).map_err(Refusal::Invalid)?;
-        let mut trials = self.lock();
-        if let Some(known) = trials.get(id) {
-            let same = known.request == request;
-            return if same {
+        let mut trials = self.trials.lock();
+        if let Some(existing) = trials.get(id) {
+            return if existing.request == request {
                 Ok(false)
             } else {
                 Err(Refusal::Different(id.to_owned()))
@@ -137,7 +138,7 @@ impl Trials {
             max_streams: None,
             download: None,
             stack_metrics: self.metrics.stacks(),
-            probe: trial.probe.clone(),
+            observer: trial.observer.clone(),
         };
         tokio::spawn(trial.clone().run(setup, self.stopping.clone()));
         trials.insert(id.to_owned(), trial);
@@ -145,13 +146,13 @@ impl Trials {
     }
 
     /// A trial by its id.
-    pub fn get(&self, id: &str) -> Option<Arc<Trial>> {
-        self.lock().get(id).cloned()
+    pub(crate) fn get(&self, id: &str) -> Option<Arc<Trial>> {
+        self.trials.lock().get(id).cloned()
     }
 
-    /// Cancels a trial that runs, forgets one that ended; `false` if there is none.
-    pub fn delete(&self, id: &str) -> bool {
-        let mut trials = self.lock();
+    /// Cancels a running trial, or forgets one that has ended. `false` if the trial does not exist.
+    pub(crate) fn delete(&self, id: &str) -> bool {
+        let mut trials = self.trials.lock();
         let Some(trial) = trials.get(id) else { return false };
         if trial.is_finished() {
             trials.remove(id);
@@ -161,29 +162,26 @@ impl Trials {
         true
     }
 
-    /// Ends what runs, takes nothing new, and waits until everything has an outcome.
-    pub async fn stop(&self) {
+    /// Ends running trials, accepts no new ones, and waits until all have an outcome.
+    pub(crate) async fn stop(&self) {
         self.stopping.cancel();
-        let running: Vec<Arc<Trial>> = self.lock().values().cloned().collect();
+        let running: Vec<Arc<Trial>> = self.trials.lock().values().cloned().collect();
         for trial in running {
             trial.status(Duration::MAX, TrialState::Running).await;
         }
     }
 
-    /// Whether there is an outcome that nobody has seen.
-    pub fn has_uncollected(&self) -> bool {
-        self.lock()
+    /// Whether an outcome was not collected yet.
+    pub(crate) fn has_uncollected(&self) -> bool {
+        self.trials
+            .lock()
             .values()
             .any(|trial| !trial.collected.load(Ordering::Relaxed))
     }
 
-    /// Whether the node was told to stop.
-    pub fn is_stopping(&self) -> bool {
+    /// Whether the node is stopping.
+    pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.is_cancelled()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Trial>>> {
-        self.trials.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -196,18 +194,18 @@ struct Allowance {
 
 impl Allowance {
     fn exceeded(self) -> String {
-        format!("not done after {:?}", self.whole)
+        format!("not completed after {:?}", self.whole)
     }
 
-    /// What a failure is called that is noticed `now`. A process that stood still, or its machine, finds that its
-    /// connections broke meanwhile, perhaps before it finds that its time is up.
-    fn judge(self, Failed(noticed): Failed, now: Instant) -> Failed {
+    /// Turns a failure at `now` into a timeout if the time is up. After its process or machine was suspended,
+    /// a trial may find that its connections are broken before it finds that its time is up.
+    fn judge(self, Failed(original): Failed, now: Instant) -> Failed {
         Failed(if now.saturating_duration_since(self.begun) < self.whole {
-            noticed
+            original
         } else {
             failure(
                 Reason::Timeout,
-                format!("{}: {}", self.exceeded(), noticed.message),
+                format!("{}: {}", self.exceeded(), original.message),
             )
         })
     }
@@ -216,7 +214,7 @@ impl Allowance {
 impl Trial {
     fn new(id: String, request: TrialRequest, metrics: &Metrics) -> Self {
         let labelled = metrics.trial(request.stack, request.transport, &request.labels);
-        let probe = Arc::new(Probe::new(labelled, Sampling::from(&request.parameters)));
+        let observer = Arc::new(Observer::new(labelled, Sampling::from(&request.parameters)));
         let progress = Progress {
             state: TrialState::Preparing,
             addresses: vec![],
@@ -230,7 +228,7 @@ impl Trial {
                 whole,
                 begun: Instant::now(),
             },
-            probe,
+            observer,
             progress: watch::Sender::new(progress),
             start: watch::Sender::new(None),
             finish: CancellationToken::new(),
@@ -241,18 +239,18 @@ impl Trial {
         }
     }
 
-    /// What is known; waits up to `wait` until the state is later than `after`.
-    pub async fn status(&self, wait: Duration, after: TrialState) -> TrialStatus {
+    /// The current status. Waits up to `wait` until the state is later than `after`.
+    pub(crate) async fn status(&self, wait: Duration, after: TrialState) -> TrialStatus {
         let mut progress = self.progress.subscribe();
         let later = progress.wait_for(|progress| progress.state > after);
-        // Whether it came or not, the current state is the answer.
+        // After a timeout, too, the current state is the answer.
         let _ = tokio::time::timeout(wait, later).await;
         let Progress {
             state,
             addresses,
             outcome,
         } = self.progress.borrow().clone();
-        let counters = &self.probe.counters;
+        let counters = &self.observer.counters;
         let (bytes_sent, bytes_received) = match &outcome {
             Some(Outcome { measured, .. }) => (measured.bytes_sent, measured.bytes_received),
             None => (
@@ -269,19 +267,20 @@ impl Trial {
         }
     }
 
-    /// Its outcome was handed over.
-    pub fn collected(&self) {
+    /// Marks the outcome as collected.
+    pub(crate) fn collected(&self) {
         self.collected.store(true, Ordering::Relaxed);
     }
 
-    /// A client begins when the node's clock shows so many nanoseconds. The first call counts.
-    pub fn start(&self, at_nanoseconds: u64) {
+    /// Starts a client when the node's clock shows this number of nanoseconds. Only the first call has an
+    /// effect.
+    pub(crate) fn start(&self, at_nanoseconds: u64) {
         self.start
             .send_if_modified(|start| start.is_none() && start.replace(at_nanoseconds).is_none());
     }
 
-    /// A server's clients are done.
-    pub fn finish(&self) {
+    /// Lets a server end: its clients are done.
+    pub(crate) fn finish(&self) {
         self.finish.cancel();
     }
 
@@ -289,7 +288,7 @@ impl Trial {
         self.progress.borrow().state == TrialState::Finished
     }
 
-    /// Runs the trial to its outcome, whatever happens in it.
+    /// Runs the trial until it has an outcome.
     async fn run(self: Arc<Self>, setup: Setup, stopping: CancellationToken) {
         let side = self.clone();
         let (cut, is_cut) = oneshot::channel();
@@ -297,7 +296,7 @@ impl Trial {
         let mut task = tokio::spawn(async move {
             let mut findings = Findings::default();
             let mut served = None;
-            // Of both sides the server still has to end.
+            // With both sides in this process, the server still has to end.
             let is_both = matches!(side.request.side, Side::Both { .. });
             let completed = || side.took.get().is_some() && !is_both;
             let ran = side.run_side(setup, &mut findings, &mut served);
@@ -307,8 +306,8 @@ impl Trial {
         let ended = tokio::select! {
             ended = &mut task => ended,
             cut_short = self.cut_short(stopping) => {
-                self.probe.finish();
-                // If nobody hears it, the task has just ended by itself.
+                self.observer.finish();
+                // Without a receiver, the task has just ended on its own.
                 let _ = cut.send(cut_short);
                 task.await
             }
@@ -318,20 +317,20 @@ impl Trial {
         self.end(failure, &findings, served).await;
     }
 
-    /// Waits for what ends a trial from outside.
+    /// Waits until the trial is ended from outside.
     async fn cut_short(&self, stopping: CancellationToken) -> Failure {
         tokio::select! {
             () = tokio::time::sleep(self.time.whole) => failure(Reason::Timeout, self.time.exceeded()),
             () = self.cancel.cancelled() => failure(Reason::Cancelled, "cancelled on request"),
-            () = stopping.cancelled() => failure(Reason::Stopped, "the node was told to stop"),
+            () = stopping.cancelled() => failure(Reason::Stopped, "the node was stopped"),
         }
     }
 
     async fn end(&self, failure: Option<Failure>, findings: &Findings, served: Option<Served>) {
         let measured = self.measured(findings);
         let served = served.map(Served::measured);
-        // After all that it counts: who scrapes from now on has seen everything.
-        self.probe
+        // After all counts, so that the next scrape includes everything.
+        self.observer
             .metrics
             .ended(failure.as_ref().map(|failure| failure.reason));
         let outcome = Outcome {
@@ -349,81 +348,107 @@ impl Trial {
             progress.state = TrialState::Finished;
             progress.outcome = Some(outcome);
         });
-        // Last, and on a thread: a full pipe that nobody reads must hold up neither a trial nor the next.
+        // Last, and on a thread: a full pipe without a reader must not delay this trial or the next.
         if let Ok(record) = record {
             let _ = tokio::task::spawn_blocking(move || record::write_line(&record)).await;
         }
     }
 
-    /// Runs this node's side; `served` is for what a server finds that is beside the client.
+    /// Runs this node's side. `served` is for the findings of a server in the client's process.
     async fn run_side(
         &self,
         setup: Setup,
         findings: &mut Findings,
         served: &mut Option<Served>,
     ) -> Result<(), Failed> {
-        let judge = |failed| self.time.judge(failed, Instant::now());
         match &self.request.side {
-            Side::Server | Side::Source { .. } | Side::Relay => {
-                let ready = |addresses| {
-                    self.progress.send_modify(|progress| {
-                        progress.state = TrialState::Ready;
-                        progress.addresses = addresses;
-                    });
-                };
-                let finish = self.finish.cancelled();
-                let listening = match &self.request.side {
-                    Side::Source { relay, peers } => Listening::Behind { relay, peers: *peers },
-                    Side::Relay => {
-                        let served = workload::serve_relay(&setup, ready, finish, findings).await;
-                        return served.map_err(judge);
-                    }
-                    _ => Listening::Here,
-                };
-                let served = workload::serve(&setup, listening, ready, finish, findings).await;
-                served.map_err(judge)
-            }
-            Side::Client { servers, peers } => self.run_client(setup, servers, *peers, findings).await,
-            Side::Both { peers } => {
-                let sampling = Sampling::from(&self.request.parameters);
-                // The client's metrics are those of this node.
-                let probe = Arc::new(Probe::new(TrialMetrics::default(), sampling));
-                let served = served.insert(Served {
-                    probe: probe.clone(),
-                    findings: Findings::default(),
-                });
-                let server = Setup {
-                    probe,
-                    ..setup.clone()
-                };
-                let (listening, addresses) = oneshot::channel();
-                let done = CancellationToken::new();
-                let finish = done.clone().cancelled_owned();
-                // A task of its own: polled inside the client's it would share its core.
-                let serve = AbortOnDropHandle::new(tokio::spawn(async move {
-                    let mut findings = Findings::default();
-                    let ready = |addresses| {
-                        let _ = listening.send(addresses);
-                    };
-                    let ended = workload::serve(&server, Listening::Here, ready, finish, &mut findings).await;
-                    (ended, findings)
-                }));
-                // Nothing: the server says why there are no addresses.
-                let ran = match addresses.await {
-                    Ok(addresses) => self.run_client(setup, &addresses, *peers, findings).await,
-                    Err(_) => Ok(()),
-                };
-                done.cancel();
-                let (ended, found) = serve
+            Side::Server => self.run_server(&setup, Listening::Here, findings).await,
+            Side::Source { relay, peers } => {
+                let peers = *peers;
+                self.run_server(&setup, Listening::Behind { relay, peers }, findings)
                     .await
-                    .map_err(|panic| Failed(failure(Reason::Internal, panic)))?;
-                served.findings = found;
-                let failures = [ran.err(), ended.map_err(judge).err()];
-                let root = failures.into_iter().flatten();
-                root.min_by_key(|Failed(failure)| failure.reason.remoteness())
-                    .map_or(Ok(()), Err)
             }
+            Side::Relay => self.run_relay(&setup, findings).await,
+            Side::Client { servers, peers } => self.run_client(setup, servers, *peers, findings).await,
+            Side::Both { peers } => self.run_both(setup, *peers, findings, served).await,
         }
+    }
+
+    async fn run_server(
+        &self,
+        setup: &Setup,
+        listening: Listening<'_>,
+        findings: &mut Findings,
+    ) -> Result<(), Failed> {
+        let ready = |addresses| self.listens(addresses);
+        let served = workload::serve(setup, listening, ready, self.finish.cancelled(), findings).await;
+        served.map_err(|failed| self.judge(failed))
+    }
+
+    async fn run_relay(&self, setup: &Setup, findings: &mut Findings) -> Result<(), Failed> {
+        let ready = |addresses| self.listens(addresses);
+        let relayed = workload::serve_relay(setup, ready, self.finish.cancelled(), findings).await;
+        relayed.map_err(|failed| self.judge(failed))
+    }
+
+    fn listens(&self, addresses: Vec<String>) {
+        self.progress.send_modify(|progress| {
+            progress.state = TrialState::Ready;
+            progress.addresses = addresses;
+        });
+    }
+
+    /// Runs a client, and a server in the same process.
+    async fn run_both(
+        &self,
+        setup: Setup,
+        peers: u32,
+        findings: &mut Findings,
+        served: &mut Option<Served>,
+    ) -> Result<(), Failed> {
+        // The node's metrics are those of the client.
+        let sampling = Sampling::from(&self.request.parameters);
+        let observer = Arc::new(Observer::new(TrialMetrics::default(), sampling));
+        let served = served.insert(Served {
+            observer: observer.clone(),
+            findings: Findings::default(),
+        });
+        let server = Setup {
+            observer,
+            ..setup.clone()
+        };
+        let (listening, addresses) = oneshot::channel();
+        let done = CancellationToken::new();
+        let finish = done.clone().cancelled_owned();
+        // A task of its own: inside the client's task, both would share one core.
+        let serve = AbortOnDropHandle::new(tokio::spawn(async move {
+            let mut findings = Findings::default();
+            let ready = |addresses| {
+                let _ = listening.send(addresses);
+            };
+            let ended = workload::serve(&server, Listening::Here, ready, finish, &mut findings).await;
+            (ended, findings)
+        }));
+        let ran = match addresses.await {
+            Ok(addresses) => self.run_client(setup, &addresses, peers, findings).await,
+            // The server's failure says why there are no addresses.
+            Err(_) => Ok(()),
+        };
+        done.cancel();
+        let (ended, server_findings) = serve
+            .await
+            .map_err(|panic| Failed(failure(Reason::Internal, panic)))?;
+        served.findings = server_findings;
+        let failures = [ran.err(), ended.map_err(|failed| self.judge(failed)).err()];
+        let root = failures
+            .into_iter()
+            .flatten()
+            .min_by_key(|Failed(failure)| failure.reason.remoteness());
+        root.map_or(Ok(()), Err)
+    }
+
+    fn judge(&self, failed: Failed) -> Failed {
+        self.time.judge(failed, Instant::now())
     }
 
     async fn run_client(
@@ -433,7 +458,7 @@ impl Trial {
         peers: u32,
         findings: &mut Findings,
     ) -> Result<(), Failed> {
-        let judge = |failed| self.time.judge(failed, Instant::now());
+        let judge = |failed| self.judge(failed);
         let mut client = Client::prepare(setup, servers, peers, findings)
             .await
             .map_err(judge)?;
@@ -448,28 +473,36 @@ impl Trial {
         clock::wait_until(at).await;
         self.progress
             .send_modify(|progress| progress.state = TrialState::Running);
-        self.probe.begin();
+        self.observer.begin();
         let begun = Instant::now();
         // Both are set once: a trial runs once.
         let _ = self.begun.set((clock::nanoseconds(begun), begun));
         let ran = client.run().await.map_err(judge).map(|took| {
             let _ = self.took.set(took);
         });
-        self.probe.finish();
+        self.observer.finish();
         if ran.is_ok() {
             client.close().await;
         } else {
-            // What does not close in time is dropped.
+            // Hosts that do not close in time are dropped.
             let _ = tokio::time::timeout(CLOSE_AFTER_FAILURE, client.close()).await;
         }
         ran
     }
 
-    /// What was counted, found and used.
+    /// The measurements of this node's side.
     fn measured(&self, findings: &Findings) -> Measured {
         let begun = self.begun.get();
-        let measured = measured(&self.probe, findings);
-        let until_the_failure = || Some(self.probe.finish().totals.at.saturating_duration_since(begun?.1));
+        let measured = measured(&self.observer, findings);
+        let until_the_failure = || {
+            Some(
+                self.observer
+                    .finish()
+                    .totals
+                    .at
+                    .saturating_duration_since(begun?.1),
+            )
+        };
         let took = self.took.get().copied().or_else(until_the_failure);
         Measured {
             started_nanoseconds: begun.map(|(nanoseconds, _)| *nanoseconds),
@@ -479,18 +512,18 @@ impl Trial {
     }
 }
 
-/// What a probe saw and a side found.
-fn measured(probe: &Probe, findings: &Findings) -> Measured {
-    let Seen {
+/// What an observer counted and a side found.
+fn measured(observer: &Observer, findings: &Findings) -> Measured {
+    let Observations {
         totals,
         resources,
         samples,
         round_trips,
-    } = probe.finish();
+    } = observer.finish();
     let echoed = round_trips.iter().map(|all| (&Distribution::RoundTrip, all));
     let recorders = || findings.recorders.iter().chain(echoed.clone());
     for (distribution, recorder) in recorders() {
-        probe.metrics.observe(*distribution, recorder);
+        observer.metrics.observe(*distribution, recorder);
     }
     Measured {
         bytes_sent: totals.sent,
@@ -516,15 +549,15 @@ fn measured(probe: &Probe, findings: &Findings) -> Measured {
 
 /// A server in its client's process.
 struct Served {
-    probe: Arc<Probe>,
+    observer: Arc<Observer>,
     findings: Findings,
 }
 
 impl Served {
-    /// What it counted and found. What the process used is the client's to tell: half of it would be a guess, and all of it
-    /// twice as much as there was.
+    /// The measurements of the server, without the usage of the process. The client reports that: half of it
+    /// would be a guess, and all of it would count twice.
     fn measured(self) -> Measured {
-        let mut measured = measured(&self.probe, &self.findings);
+        let mut measured = measured(&self.observer, &self.findings);
         measured.resources = Resources::default();
         for sample in &mut measured.samples {
             (sample.cpu_seconds, sample.rss_bytes, sample.allocated_bytes) = (0.0, 0, None);
@@ -533,8 +566,8 @@ impl Served {
     }
 }
 
-/// Runs a side of a trial until it ends or is cut short; then it is dropped, with its hosts. If it was only closing
-/// them, it has completed.
+/// Runs a side of a trial until it ends or is cut short, which drops it and its hosts. A side that was only
+/// closing its hosts has completed.
 async fn unless_cut(
     side: impl Future<Output = Result<(), Failed>>,
     is_cut: oneshot::Receiver<Failure>,
@@ -559,7 +592,7 @@ mod tests {
         completed: bool,
     ) -> Option<Reason> {
         let (sender, is_cut) = oneshot::channel();
-        // Otherwise nobody will ever cut it, as after a trial that ended by itself.
+        // Otherwise the sender is dropped, as after a trial that ended on its own.
         if let Some(reason) = cut {
             sender.send(failure(reason, "cut short")).unwrap();
         }
@@ -576,7 +609,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_noticed_after_the_time_is_up_is_a_timeout() {
+    fn a_failure_after_the_time_is_up_is_a_timeout() {
         let begun = Instant::now();
         let whole = Duration::from_secs(2);
         let judged = |after| {
@@ -588,12 +621,12 @@ mod tests {
         assert_eq!(early, (Reason::StreamFailed, "broken".into()));
         assert_eq!(
             judged(whole),
-            (Reason::Timeout, "not done after 2s: broken".into())
+            (Reason::Timeout, "not completed after 2s: broken".into())
         );
     }
 
     #[tokio::test]
-    async fn a_trial_that_ended_by_itself_says_how() {
+    async fn a_trial_that_ended_on_its_own_keeps_its_result() {
         let broken = || ready(Err(Failed(failure(Reason::StreamFailed, "broken"))));
         for cut in [None, Some(Reason::Timeout)] {
             assert_eq!(reason(ready(Ok(())), cut, true).await, None);

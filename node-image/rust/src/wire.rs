@@ -1,8 +1,8 @@
-//! What is sent on a stream. Written once for all stacks, generic over the stream.
+//! What is sent on a stream, written once for all stacks and generic over the stream.
 //!
-//! Integers are big-endian u64, payload is zeros, no framing. A declared length is only ever counted down: nothing is
-//! allocated for it. Every loop reads and writes in turn in one task, because litep2p's yamux loses a waker when the
-//! two halves of a stream are polled from two tasks (rust-yamux issue 232).
+//! Integers are big-endian u64, payload is zeros, and messages have no frames. A declared length is only
+//! counted down; nothing is allocated for it. Every loop reads and writes in turn in one task: litep2p's
+//! yamux loses a waker when two tasks poll the two halves of a stream (rust-yamux issue 232).
 
 pub mod echo;
 pub mod litep2p_perf;
@@ -31,7 +31,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use crate::latencies::Latencies;
 
-/// What a trial counts while it runs. Only atomics: the data path never waits for a reader.
+/// What a trial counts while it runs. All counters are atomics, so that the data path never waits for a
+/// reader.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Payload bytes handed to the stack.
@@ -46,16 +47,16 @@ pub struct Counters {
     pub operations: AtomicU64,
     /// Dials, opens, handshakes and round trips that failed.
     pub failures: AtomicU64,
-    /// Circuits that are up, at a relay.
-    pub circuits: AtomicU64,
-    /// The same by [`Reason`].
+    /// [`Self::failures`] by [`Reason`].
     pub errors: [AtomicU64; Reason::COUNT],
-    /// Streams of an echo that were begun and have not ended.
+    /// Open circuits of a relay.
+    pub circuits: AtomicU64,
+    /// Streams of an echo that have started and not ended.
     pub active: AtomicU64,
-    /// Streams of an echo that had a round trip lately.
+    /// Streams of an echo with a recent round trip.
     pub echoing: Echoing,
     /// Round trips of an echo.
-    pub round_trips: Latencies,
+    pub(crate) round_trips: Latencies,
 }
 
 impl Counters {
@@ -71,59 +72,58 @@ impl Counters {
     }
 }
 
-/// Streams that did something since somebody looked, each counted once: the upper half is the number of looks so far.
+/// Counts the streams that were active in the current window, each once. The upper half of the number is the
+/// window, the lower half the count.
 #[derive(Debug)]
 pub struct Echoing(AtomicU64);
 
 impl Default for Echoing {
     fn default() -> Self {
-        // Streams begin with 0, which is no look.
+        // Streams start with window 0, so the first window is 1.
         Self(AtomicU64::new(1 << 32))
     }
 }
 
 impl Echoing {
-    /// A stream did something; `seen` is its memory of the last look, 0 at first.
-    pub fn count(&self, seen: &mut u32) {
-        let look = |state: u64| (state >> 32) as u32;
-        if look(self.0.load(Ordering::Relaxed)) != *seen {
-            *seen = look(self.0.fetch_add(1, Ordering::Relaxed));
+    /// Counts a stream as active. `last` is the window in which that stream was last counted, 0 at first.
+    pub fn count(&self, last: &mut u32) {
+        let window = |state: u64| (state >> 32) as u32;
+        if window(self.0.load(Ordering::Relaxed)) != *last {
+            *last = window(self.0.fetch_add(1, Ordering::Relaxed));
         }
     }
 
-    /// How many did since the last look. Only one task may look.
-    pub fn look(&self) -> u64 {
-        let looks = self.0.load(Ordering::Relaxed) >> 32;
-        self.0.swap((looks + 1) << 32, Ordering::Relaxed) & u64::from(u32::MAX)
+    /// Returns the count and starts the next window. Only one task may call this.
+    pub fn take(&self) -> u64 {
+        let window = self.0.load(Ordering::Relaxed) >> 32;
+        self.0.swap((window + 1) << 32, Ordering::Relaxed) & u64::from(u32::MAX)
     }
 }
 
 /// Why an exchange ended early.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The peer ended the stream before everything was sent.
+    /// The peer ended the stream early.
     #[error("the peer ended the stream after {got} of {due} bytes of {what}")]
     TooFewBytes {
-        /// Of what.
         what: &'static str,
         /// Bytes that arrived.
         got: u64,
         /// Bytes that were due.
         due: u64,
     },
-    /// The peer sent something that was not due.
+    /// The peer sent more than was due.
     #[error("the peer sent more than the {due} bytes of {what} that were due")]
     UnexpectedBytes {
-        /// Of what.
         what: &'static str,
         /// Bytes that were due.
         due: u64,
     },
-    /// The peer echoed other bytes than it was sent.
-    #[error("the peer echoed other bytes than were sent")]
+    /// The peer echoed other bytes than it received.
+    #[error("the peer echoed other bytes than it was sent")]
     WrongEcho,
-    /// The peer sent something else than the line that it is asked to send.
-    #[error("the peer sent another line than both ends were asked to use")]
+    /// The peer sent another line than the one that both ends use.
+    #[error("the peer sent another line than the one that both ends use")]
     WrongLine,
     /// The stream broke.
     #[error("the stream broke: {0}")]
@@ -131,7 +131,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The kind of failure, as results name it.
+    /// The reason in the results.
     pub fn reason(&self) -> Reason {
         match self {
             Self::TooFewBytes { .. } => Reason::TooFewBytes,
@@ -145,9 +145,9 @@ impl Error {
 /// How much a sender sends.
 #[derive(Clone, Copy, Debug)]
 pub enum Volume {
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(u64),
-    /// Until this moment.
+    /// As much as possible until a moment.
     Until(Instant),
 }
 
@@ -170,22 +170,22 @@ impl Arrival {
         self.last = Some(now);
     }
 
-    /// When the first bytes were there.
+    /// When the first bytes arrived.
     pub fn first(&self) -> Option<Instant> {
         self.first.map(|(at, _)| at)
     }
 
-    /// When the last bytes were there.
+    /// When the last bytes arrived.
     pub fn last(&self) -> Option<Instant> {
         self.last
     }
 
-    /// The receiver was ready until then: a stall at the end counts, too.
+    /// Extends the arrival to `at`: the receiver was ready until then, so that a stall at the end counts.
     fn lasts_until(&mut self, at: Instant) {
         self.last = self.last.map(|last| last.max(at));
     }
 
-    /// Arrivals on several streams as one.
+    /// Merges the arrival on another stream into this one.
     pub fn merge(&mut self, other: &Self) {
         self.bytes += other.bytes;
         self.first = [self.first, other.first]
@@ -195,7 +195,7 @@ impl Arrival {
         self.last = self.last.max(other.last);
     }
 
-    /// As the receiver reports it; `seconds` is from the first read to the last.
+    /// The transfer as the receiver reports it: `seconds` is from the first read until the last.
     pub fn transfer(&self) -> Option<Transfer> {
         let ((first, first_bytes), last) = (self.first?, self.last?);
         let seconds = (last - first).as_secs_f64();
@@ -217,15 +217,16 @@ pub struct Exchange {
     pub begun: Instant,
     /// When the last write, or the half-close, returned.
     pub written: Instant,
-    /// When the peer had proved that it consumed everything: its first byte or its end of stream.
+    /// When the peer proved that it had consumed everything, by its first byte or its end of stream.
     pub consumed: Instant,
-    /// When the download was asked for.
-    pub asked: Instant,
-    /// The download.
+    /// When the download was requested.
+    pub requested: Instant,
+    /// The arrival of the download.
     pub arrival: Arrival,
 }
 
-/// What a stream writes from and reads into: zeros that all streams of a trial share, and a buffer of its own.
+/// What a stream writes from and reads into: zeros that all streams of a trial share, and its own read
+/// buffer.
 pub struct Buffers {
     zeros: Arc<[u8]>,
     /// Allocated by the first read, so that a stream which is only opened costs nothing.
@@ -233,7 +234,7 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    /// Buffers that write and read as many bytes at once as there are zeros.
+    /// Buffers for writes and reads of as many bytes as `zeros` has.
     pub fn new(zeros: &Arc<[u8]>) -> Self {
         Self {
             zeros: zeros.clone(),
@@ -241,7 +242,7 @@ impl Buffers {
         }
     }
 
-    /// Sends payload; counts what the stack took.
+    /// Sends payload and counts what the stack accepts.
     async fn send<S: AsyncWrite + Unpin>(
         &self,
         stream: &mut S,
@@ -268,7 +269,7 @@ impl Buffers {
         }
     }
 
-    /// Reads once, at most `due` bytes; 0 is the end of the stream.
+    /// Reads once, at most `due` bytes. Returns 0 at the end of the stream.
     async fn receive<S: AsyncRead + Unpin>(
         &mut self,
         stream: &mut S,
@@ -286,9 +287,9 @@ impl Buffers {
         Ok(n)
     }
 
-    /// Half-closes and, at the same time, waits for the first bytes or the end of the stream. Returns when the
-    /// half-close was done: litep2p's QUIC waits in it for the peer's acknowledgement, and a download that is only read
-    /// after that would have waited in buffers, and seem faster than it was.
+    /// Half-closes and, at the same time, waits for the first bytes or the end of the stream. Returns the
+    /// moment of the half-close. litep2p's QUIC waits there for the peer's acknowledgement: a download read
+    /// only after that would have waited in buffers, and would seem faster than it was.
     async fn shutdown_and_receive<S: AsyncRead + AsyncWrite + Unpin>(
         &mut self,
         stream: &mut S,
@@ -297,7 +298,7 @@ impl Buffers {
         counters: &Counters,
     ) -> io::Result<Instant> {
         self.read.resize(self.zeros.len(), 0);
-        // At least one: even without a download, the end of the stream is waited for.
+        // At least one, to wait for the end of the stream even without a download.
         let most = self
             .read
             .len()
@@ -316,11 +317,11 @@ impl Buffers {
             arrival.add(n);
             Counters::add(&counters.received, n);
         }
-        // A peer that answers has seen our end of stream, whether or not the stack knows it yet.
+        // A peer that answers has received our end of stream, even if the stack has not reported it yet.
         Ok(written.unwrap_or_else(Instant::now))
     }
 
-    /// Reads until `due` bytes of `what` have arrived, and no more.
+    /// Reads exactly `due` bytes of `what`.
     async fn receive_exactly<S: AsyncRead + Unpin>(
         &mut self,
         stream: &mut S,
@@ -346,7 +347,7 @@ fn ready_or_pending(poll: Poll<io::Result<()>>) -> io::Result<bool> {
     }
 }
 
-/// Reads a header; `None` if the stream ended before its first byte.
+/// Reads a header. `None` if the stream ended before its first byte.
 async fn read_header<S: AsyncRead + Unpin>(stream: &mut S, what: &'static str) -> Result<Option<u64>, Error> {
     let mut header = [0; 8];
     Ok(read_whole(stream, &mut header, what)
@@ -354,7 +355,7 @@ async fn read_header<S: AsyncRead + Unpin>(stream: &mut S, what: &'static str) -
         .then(|| u64::from_be_bytes(header)))
 }
 
-/// Reads exactly `into`; `false` if the stream ended before its first byte.
+/// Fills `into`. `false` if the stream ended before its first byte.
 async fn read_whole<S: AsyncRead + Unpin>(
     stream: &mut S,
     into: &mut [u8],
@@ -377,12 +378,12 @@ async fn read_whole<S: AsyncRead + Unpin>(
     Ok(true)
 }
 
-/// Writes a header and gets it on its way.
+/// Writes a header.
 async fn write_header<S: AsyncWrite + Unpin>(stream: &mut S, value: u64) -> io::Result<()> {
     stream.write_all(&value.to_be_bytes()).await
 }
 
-/// Whether an error only says that the peer dropped the stream, which is how several protocols end.
+/// Whether an error means that the peer dropped the stream, which is how several protocols end.
 pub(crate) fn is_dropped(error: &io::Error) -> bool {
     use io::ErrorKind::{
         BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, UnexpectedEof, WriteZero,
@@ -409,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn arrivals_on_several_streams_are_one_from_the_first_read_to_the_last() {
+    fn arrivals_on_several_streams_merge_into_one_from_the_first_read_to_the_last() {
         let base = Instant::now();
         let mut all = Arrival::default();
         assert!(all.transfer().is_none());
@@ -428,20 +429,20 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_counts_once_between_two_looks() {
+    fn a_stream_counts_once_in_a_window() {
         let echoing = Echoing::default();
         let mut streams = [0; 3];
-        assert_eq!(echoing.look(), 0);
+        assert_eq!(echoing.take(), 0);
         for (round, busy) in [3, 1, 0, 2].into_iter().enumerate() {
             for _ in 0..=round {
-                streams[..busy].iter_mut().for_each(|seen| echoing.count(seen));
+                streams[..busy].iter_mut().for_each(|last| echoing.count(last));
             }
-            assert_eq!(echoing.look(), busy as u64, "round {round}");
+            assert_eq!(echoing.take(), busy as u64, "window {round}");
         }
     }
 
     #[test]
-    fn one_read_is_no_rate() {
+    fn one_read_gives_no_rate() {
         let transfer = arrival(Instant::now(), &[(0, 10)]).transfer().unwrap();
         assert_eq!(
             (transfer.bytes_after_first, transfer.first_to_last_seconds),

@@ -1,6 +1,6 @@
-//! Link agents as processes, each in a network namespace of its own: what becomes of links when something breaks.
+//! Link agents as processes, each in its own network namespace: what happens to links when something breaks.
 //!
-//! All of it needs root, and is skipped by name elsewhere.
+//! All tests need root, and are skipped by name without it.
 
 // Helpers outside of `#[test]` functions fail a test by panicking, as those do.
 #![allow(clippy::unwrap_used)]
@@ -39,7 +39,7 @@ fn the_successor_of_a_killed_agent_impairs_before_it_is_asked() {
         let after = successor.get().await;
         assert_eq!(after.state.unwrap().link, asked.link);
         assert_ne!(after.instance, before.instance);
-        // What was impaired is not impaired again once that has ended.
+        // After the end of a link, a restart does not restore it.
         successor.put(&LinkRequest::default()).await;
         assert!(!detour_is_set());
         drop(successor);
@@ -64,7 +64,7 @@ fn an_emulator_that_failed_is_another_instance_and_makes_room() {
         assert_eq!(again.state.unwrap().link, delay(25).link);
         assert_eq!(again.instance, failed.instance);
 
-        // As well if it is next asked to let packets pass.
+        // Also if the next request is to let packets pass.
         ip("link delete netem0");
         agent.put(&LinkRequest::default()).await;
         assert_ne!(agent.get().await.instance, again.instance);
@@ -99,7 +99,7 @@ fn delay(milliseconds: u64) -> LinkRequest {
     }
 }
 
-/// On a thread in a network namespace with an interface eth0, which ends with it.
+/// Runs a test on a thread in a new network namespace with an interface eth0.
 fn in_namespace(test: impl AsyncFnOnce(&Path) + Send) {
     let inside = || {
         // SAFETY: only the network namespace changes; the file descriptor table stays shared.
@@ -116,7 +116,7 @@ fn in_namespace(test: impl AsyncFnOnce(&Path) + Send) {
         ip("link add eth0 type veth peer name far");
         ip("link set eth0 up");
         let folder = tempfile::tempdir().unwrap();
-        // All of it on this thread: another one would be elsewhere.
+        // On this thread only: other threads are in another namespace.
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -130,7 +130,7 @@ fn in_namespace(test: impl AsyncFnOnce(&Path) + Send) {
     }
 }
 
-/// Whether packets to the peer are led away from eth0, to an emulator or to nowhere.
+/// Whether packets to the peer do not leave eth0 directly, but go to an emulator or are dropped.
 fn detour_is_set() -> bool {
     said("tc", "filter show dev eth0 egress").contains("mirred")
 }
@@ -153,7 +153,7 @@ struct Agent {
 }
 
 impl Agent {
-    /// Started and answering. What it keeps is in the folder.
+    /// Starts an agent with its state file in `folder`, and waits until it answers.
     async fn start(folder: &Path) -> Self {
         let token = folder.join("token");
         std::fs::write(&token, TOKEN).unwrap();

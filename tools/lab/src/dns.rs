@@ -97,7 +97,7 @@ pub(crate) fn answers(subnet: Subnet) -> Result<bool> {
     let socket = UdpSocket::bind((subnet.host(), 0)).context("failed to open a socket towards the lab")?;
     socket
         .set_read_timeout(Some(Duration::from_millis(500)))
-        .context("failed to set a time limit on a socket")?;
+        .context("failed to set the timeout of a socket")?;
     let server = SocketAddr::from((subnet.control_plane(), 53));
     let mut answer = [0; 512];
     let length = socket

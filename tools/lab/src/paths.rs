@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 
 use crate::{name::Name, part::Part};
 
-/// The folder of labs is persistent, unlike /run: a few hundred megabytes of programs and images do not
+/// The folder of labs is persistent, unlike /run: a few hundred MiB of programs and images do not
 /// belong in memory.
 const LABS: &str = "/var/lib/perfrun/lab";
 

@@ -1,5 +1,5 @@
-// Command coredns is CoreDNS with the plugins that the lab's Corefile names, and without the clients of clouds, which are
-// most of what it is otherwise built from.
+// Command coredns is CoreDNS with the plugins that the lab's Corefile names, and without the clients of
+// clouds, which are most of what it is otherwise built from.
 package main
 
 import (
@@ -13,7 +13,7 @@ import (
 )
 
 func main() {
-	// In the order in which they are asked, that of CoreDNS's own list.
+	// In the order in which they handle a query, as in CoreDNS's own list.
 	dnsserver.Directives = []string{"bind", "errors", "template", "kubernetes"}
 	coremain.Run()
 }

@@ -91,7 +91,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     ensure!(
         is_tag(&tag),
         "unable to tag an image as {tag:?}: a tag is up to 128 letters, digits, '_', '.' and '-', and begins \
-         with none of the last two; pass another one by --tag"
+         with none of the last two; pass another one with --tag"
     );
     let output = match &args.output {
         Some(file) => env::current_dir()

@@ -1,8 +1,8 @@
-//! Programs of the lab that distributions do not have, or have only in old versions. They are built from Go modules,
-//! once for each user.
+//! Programs of the lab that distributions do not have, or have only in old versions. They are built from Go
+//! modules, once for each user.
 //!
-//! `tools/xtask/{kubernetes,coredns,prometheus}` are Go modules of ours that pin Kubernetes, CoreDNS and Prometheus
-//! with their dependencies. The others are programs of modules that can be built unchanged.
+//! `tools/xtask/{kubernetes,coredns,prometheus}` are Go modules of ours that pin Kubernetes, CoreDNS and
+//! Prometheus with their dependencies. The others are programs of modules that can be built unchanged.
 
 use std::{
     fs::{self, File},

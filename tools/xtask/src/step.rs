@@ -28,7 +28,7 @@ impl Outcome {
         }
     }
 
-    /// Both, as one: what did not pass is told.
+    /// Both as one: the outcome that did not pass wins.
     pub(crate) fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Passed, other) => other,

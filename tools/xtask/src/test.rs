@@ -25,8 +25,7 @@ use crate::{
 /// The variable that names the file to which skipped tests append `name: reason`.
 const SKIP_LOG: &str = "PERFRUN_SKIP_LOG";
 
-/// The time limit in seconds for fetching the advisory database. Without network access the fetch has no
-/// limit.
+/// The timeout in seconds for fetching the advisory database. Without network access the fetch has none.
 const FETCH_LIMIT: &str = "60";
 
 /// The test that takes the longest. It boots a kernel and mostly waits.

@@ -4,12 +4,12 @@
 use perfrun_api::{
     document::{Error, parse},
     spec::{PerfRun, Placement},
-    workload::BandwidthProtocol,
 };
 use perfrun_contract::{
     matrix::{Negotiation, Transport},
     plan::Order,
     quantity::ByteSize,
+    workload::BandwidthProtocol,
     workload::{Direction, Timing},
 };
 use serde::Deserialize;

@@ -4,17 +4,18 @@ use crate::fixtures::plan;
 
 const NO_TLS: &str = "litep2p secures TCP by Noise only, it has no TLS";
 const NO_LAZY: &str = "litep2p cannot negotiate v1lazy as a client";
-const QUIC_STREAMS: &str = "litep2p as a server allows 100 streams on a QUIC connection, fixed";
+const QUIC_STREAMS: &str =
+    "litep2p as a server allows 100 streams on a QUIC connection, which is not configurable";
 const WEBRTC_LISTENS: &str = "litep2p listens on webrtc-direct, but cannot dial";
 const WEBRTC_BURST: &str =
-    "libp2p as a server closes streams beyond 10 that are opened at once on webrtc-direct";
+    "libp2p as a server on webrtc-direct closes all but 10 streams that are opened at the same time";
 const WEBRTC_STUCK: &str =
-    "litep2p as a server on webrtc-direct gets stuck when it sends on several streams at once";
+    "litep2p as a server on webrtc-direct gets stuck when it sends on several streams at the same time";
 const LITEP2P_MEMORY: &str = "litep2p has no transport in memory";
 const LITEP2P_RSA: &str = "litep2p has Ed25519 identities only";
-const RAW_MEMORY: &str = "raw has nothing in memory: bytes that nobody carries need no baseline";
+const RAW_MEMORY: &str = "raw has no transport in memory: without a link there is nothing to compare with";
 const RAW_ALONE: &str = "raw speaks only to raw: it has no peer-to-peer handshake";
-const RAW_OPENS: &str = "raw opens streams without a round trip: there is nothing to compare with";
+const RAW_OPENS: &str = "raw opens streams without a round trip, so its opens cannot be compared";
 const RAW_WS: &str = "raw has no WebSocket: its baseline is plain tcp";
 const RAW_WEBRTC: &str = "raw has no WebRTC: its baseline is quic-v1";
 const RAW_TLS: &str = "raw has no TLS over TCP: its baseline is plain tcp";
@@ -91,10 +92,7 @@ fn memory_is_for_libp2p_without_a_relay() {
         "{relayStress: {sinks: [1]}}",
     ] {
         let refused = reason(workload, "libp2p", "libp2p", "memory").unwrap();
-        assert!(
-            refused.contains("processes of their own"),
-            "{workload}: {refused}"
-        );
+        assert!(refused.contains("separate processes"), "{workload}: {refused}");
     }
 }
 
@@ -142,7 +140,7 @@ fn raw_echoes_on_as_many_connections_as_a_server_takes() {
     assert_eq!(reason(&slow(load(2)), "raw", "raw", "tcp"), None);
     assert_eq!(
         reason(&slow(load(3)), "raw", "raw", "tcp").as_deref(),
-        Some("raw has a TCP connection for each stream, and a server takes 8192")
+        Some("raw has a TCP connection for each stream, and a server accepts 8192")
     );
     assert_eq!(reason(&slow(load(3)), "raw", "raw", "quic-v1"), None);
 }
@@ -251,7 +249,7 @@ fn a_download_on_webrtc_has_a_size_and_no_duration() {
     };
     assert_eq!(reason("upload"), None);
     let cut_off = reason("download").unwrap_or_default();
-    assert!(cut_off.ends_with("give sizes instead of a duration"), "{cut_off}");
+    assert!(cut_off.ends_with("set sizes instead of a duration"), "{cut_off}");
 }
 
 #[test]

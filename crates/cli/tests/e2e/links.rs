@@ -9,7 +9,6 @@ use perfrun_contract::{
     run::RunState,
 };
 use perfrun_link::Kind;
-use perfrun_test_kit::skip;
 use rustix::process::Signal;
 use serde_json::json;
 

@@ -3,7 +3,6 @@
 use std::{fs, process::Command};
 
 use perfrun_contract::run::RunState;
-use perfrun_test_kit::skip;
 use serde_json::json;
 
 use crate::{

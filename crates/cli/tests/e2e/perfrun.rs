@@ -15,7 +15,6 @@ use std::{
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use perfrun_api::results::Results;
 use perfrun_contract::record::TrialRecord;
-use perfrun_test_kit::skip;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;

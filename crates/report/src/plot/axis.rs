@@ -86,7 +86,7 @@ impl Axis {
     pub(super) fn place(&self, value: f64) -> f64 {
         let scale = |value: f64| if self.is_log { value.ln() } else { value };
         let place = (scale(value) - scale(self.low)) / (scale(self.high) - scale(self.low));
-        // Also what is no number, such as the logarithm of a negative one, has to be somewhere.
+        // A value that is not a number, such as the logarithm of a negative one, needs a place, too.
         if place.is_finite() {
             place.clamp(0.0, 1.0)
         } else {

@@ -76,7 +76,8 @@ pub(super) fn line_panel(
     (panel.x.len() > 1).then_some(panel)
 }
 
-/// What nodes of a role measured over time, in the first trial that counts: a line for each node, alike for each pair.
+/// What nodes of a role measured over time, in the first trial that counts: a line for each node, alike for
+/// each pair.
 pub(super) fn time_panel(
     source: &Source<'_>,
     cells: &[&Cell],
@@ -145,7 +146,7 @@ pub(super) fn bars(source: &Source<'_>, cells: &[&Cell], metric: Metric, up_to: 
     cells.iter().filter_map(bar).collect()
 }
 
-/// A pair's name in so many characters. What one side does not need, the other gets.
+/// A pair's name in at most `longest` characters. What one side does not need, the other gets.
 fn name(pair: Pair<'_>, longest: usize) -> String {
     if pair.raw {
         return theme::shortened(&pair.label(), longest);

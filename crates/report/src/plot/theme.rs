@@ -5,12 +5,13 @@ use plotters::style::{
     text_anchor::{HPos, Pos, VPos},
 };
 
-/// Plots have no background. Text of this grey has a contrast of at least 4.2 to white and to GitHub's dark page.
+/// Plots have no background. Text of this grey has a contrast of at least 4.2 to white and to GitHub's dark
+/// page.
 pub(super) const TEXT: RGBColor = RGBColor(0x77, 0x7b, 0x83);
 /// What others are held against.
 const RAW: RGBColor = RGBColor(0x7d, 0x85, 0x90);
-/// Distinguishable with the common kinds of colour blindness (after Okabe and Ito), each with a contrast of at least 3
-/// to white and to dark pages. Markers tell series apart where colours repeat.
+/// Distinguishable with the common kinds of colour blindness (after Okabe and Ito), each with a contrast of
+/// at least 3 to white and to dark pages. Markers tell series apart where colours repeat.
 const SERIES: [RGBColor; 8] = [
     RGBColor(0x00, 0x72, 0xb2),
     RGBColor(0xd5, 0x5e, 0x00),

@@ -123,7 +123,8 @@ impl<'a> Source<'a> {
             .filter(move |record| !record.trial.warmup && is_of(record))
     }
 
-    /// The cell of a table's row and column. The baseline stands beside every transport that it is held against.
+    /// The cell of a table's row and column. The baseline stands beside every transport that it is held
+    /// against.
     pub(crate) fn cell(&self, pair: Pair<'_>, path: Path<'_>, parameters: &Parameters) -> Option<&'a Cell> {
         let path = if pair.raw { path.raw() } else { path };
         self.plan()
@@ -172,8 +173,8 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// What the client used and what the server did, in one unit, without intervals, as `a / b`; one value where one process
-    /// is both.
+    /// What the client used and what the server did, in one unit, without intervals, as `a / b`; one value
+    /// where one process is both.
     pub(crate) fn both(&self, notes: &mut Notes, cell: &Cell, metrics: [Metric; 2]) -> Option<table::Cell> {
         let [client, server] = metrics.map(|metric| self.row(cell, metric));
         let client = client?;
@@ -227,7 +228,7 @@ impl<'a> Source<'a> {
             };
             format!("{} of {planned} trials{interval}", row.count)
         });
-        // That a build was a debug build is said once, at the top.
+        // The note at the top already reports a debug build.
         let flags = row
             .flags
             .iter()
@@ -244,7 +245,7 @@ fn explained(flag: Flag) -> String {
     match flag {
         Flag::LateStart => {
             format!(
-                "a client started more than {:.0} ms after the moment asked for",
+                "a client started more than {:.0} ms after the requested moment",
                 LATE_START_SECONDS * 1e3
             )
         }
@@ -290,7 +291,8 @@ pub(crate) struct Grid<'a> {
 }
 
 impl<'a> Grid<'a> {
-    /// Pairs in the plan's order, which begins with the baseline; a line for each set of parameters and transport.
+    /// Pairs in the plan's order, which begins with the baseline; a line for each set of parameters and
+    /// transport.
     pub(crate) fn new(cells: &[&'a Cell]) -> Self {
         let (mut pairs, mut parameters) = (vec![], vec![]);
         for cell in cells {
@@ -340,8 +342,8 @@ pub(crate) struct Column {
     pub(crate) metric: Metric,
 }
 
-/// A table with a row for each cell: what tells the cells apart, then metrics. Pairs that can be compared stand
-/// together; columns without any value, or without any failure, are left out.
+/// A table with a row for each cell: what tells the cells apart, then metrics. Pairs that can be compared
+/// stand together; columns without any value, or without any failure, are left out.
 pub(crate) fn detail<'a>(
     source: &Source<'a>,
     cells: &[&'a Cell],

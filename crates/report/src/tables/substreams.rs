@@ -50,7 +50,7 @@ fn caption(parameters: &Parameters) -> String {
         return String::new();
     };
     let mode = match (mode, rate) {
-        (OpenMode::Burst, _) => "all requested at once".to_owned(),
+        (OpenMode::Burst, _) => "all requested at the same time".to_owned(),
         (OpenMode::Paced, Some(rate)) => format!("{rate} requested per second"),
         (OpenMode::Paced, None) => "requested at a steady rate".to_owned(),
     };

@@ -52,7 +52,7 @@ impl Run {
         self
     }
 
-    /// Ctrl-C after so many trials.
+    /// Ctrl-C after this number of trials.
     pub fn interrupted_after(mut self, trials: usize) -> Self {
         self.ended_after = Some(trials);
         self
@@ -437,7 +437,7 @@ fn gigabits(stack: Stack, transport: Transport) -> f64 {
     }
 }
 
-/// So many values around a mean, in nanoseconds: most of them near it, some far above.
+/// `count` values around a mean, in nanoseconds: most of them near it, some far above.
 fn spread(count: u32, mean: f64) -> Histogram {
     let mut all = recorder();
     for i in 0..count {

@@ -116,7 +116,8 @@ fn what_is_drawn_over_time_is_what_was_sampled() {
     .results();
     let plots = plots(&results.account());
     let (_, svg) = plots.iter().find(|(name, _)| *name == "echo-memory.svg").unwrap();
-    // The first panel, of clients: labels of y end 8 pixels left of where x begins, at the height of their values.
+    // The first panel, of clients: labels of y end 8 pixels left of where x begins, at the height of their
+    // values.
     let ticks: Vec<(f64, f64)> = svg
         .split("<text x=\"100\" y=\"")
         .skip(1)

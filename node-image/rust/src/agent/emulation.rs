@@ -1,4 +1,5 @@
-//! What is impaired now, what was done since the agent began, and what a killed agent's successor reads of it.
+//! The current link, the packet counts since the agent started, and the state file for the successor of a
+//! killed agent.
 
 use std::{
     fs,
@@ -13,17 +14,19 @@ use perfrun_emulator::{Emulator, Options};
 use perfrun_link::{Ability, Backend, Capabilities, Kind, State, Tally, state::Traffic};
 
 /// The links of one interface.
-pub struct Emulation {
-    /// Who impairs: another number than that of an agent before this one, and another one after an emulator has failed.
+pub(crate) struct Emulation {
+    /// Identifies the emulation: it differs from that of an earlier agent, and changes after an emulator has
+    /// failed.
     instance: u64,
     interface: String,
     capabilities: Capabilities,
-    /// Where what is set is kept, for an agent that is started in place of this one.
+    /// The state file, for an agent that replaces this one. `None` without such a file.
     file: Option<PathBuf>,
     active: Option<Active>,
-    /// Whether all that there is on the interface is known: not what a killed agent or a failed emulator has left there.
-    known: bool,
-    /// What was done under links that are gone, or was counted before.
+    /// Whether the state of the interface is known: a killed agent or a failed emulator may have left
+    /// something on it.
+    is_known: bool,
+    /// Counts of earlier links, and of the current link before its last reset.
     before: Totals,
 }
 
@@ -33,31 +36,30 @@ struct Active {
     emulator: Emulator,
 }
 
-/// What was done since the agent began, over all links.
+/// Counts since the agent started, over all links.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Totals {
-    /// What was done to packets.
-    pub tally: Tally,
-    /// Packets that the emulator lost on its own account.
-    pub overflowed: u64,
+pub(crate) struct Totals {
+    pub(crate) tally: Tally,
+    /// Packets that the emulator dropped because it could not keep up.
+    pub(crate) overflowed: u64,
 }
 
 impl Emulation {
-    /// Nothing is impaired yet.
-    pub fn new(interface: &str, capabilities: Capabilities, file: Option<PathBuf>) -> Self {
+    /// An emulation without a link.
+    pub(crate) fn new(interface: &str, capabilities: Capabilities, file: Option<PathBuf>) -> Self {
         Self {
             instance: instance(),
             interface: interface.to_owned(),
             capabilities,
             file,
             active: None,
-            known: false,
+            is_known: false,
             before: Totals::default(),
         }
     }
 
-    /// Impairs what an agent before this one was asked to, if the file says so.
-    pub fn restored(mut self) -> anyhow::Result<Self> {
+    /// Restores the link of an earlier agent from the state file, if it exists.
+    pub(crate) fn restored(mut self) -> anyhow::Result<Self> {
         let Some(file) = &self.file else { return Ok(self) };
         let text = match fs::read(file) {
             Ok(text) => text,
@@ -65,13 +67,13 @@ impl Emulation {
             Err(error) => return Err(error).with_context(|| format!("failed to read {}", file.display())),
         };
         let request = serde_json::from_slice(&text)
-            .with_context(|| format!("{} is not what an agent wrote: delete it", file.display()))?;
+            .with_context(|| format!("{} was not written by an agent: delete it", file.display()))?;
         self.set(request)?;
         Ok(self)
     }
 
-    /// Impairs as asked from now on; what is asked again only begins to be counted anew.
-    pub fn set(&mut self, request: LinkRequest) -> anyhow::Result<()> {
+    /// Sets the link. Setting the current link again only resets its counts.
+    pub(crate) fn set(&mut self, request: LinkRequest) -> anyhow::Result<()> {
         if !request.link.impairs() {
             return self.rest(request);
         }
@@ -81,7 +83,7 @@ impl Emulation {
         {
             return Ok(());
         }
-        // First, so that a successor does what was asked for last, however little of it was done.
+        // First, so that a successor restores the last requested link, even if this agent fails to set it.
         self.keep(&request)?;
         let kind = self.choose(&request)?;
         if let Some(active) = self.active.as_mut().filter(|active| active.kind == kind) {
@@ -91,7 +93,7 @@ impl Emulation {
                     return Ok(());
                 }
                 Err(error) => {
-                    // It may be as sound as before, and what it has set in the way of what is asked for.
+                    // The emulator may still work, and its settings may be in the way of the requested link.
                     let refused = self.active.take();
                     self.fail(&explained(&error));
                     drop(refused);
@@ -111,12 +113,13 @@ impl Emulation {
             kind,
             emulator,
         });
-        self.known = true;
+        self.is_known = true;
         Ok(())
     }
 
-    /// Who impairs, and how it goes; nothing, if packets pass as they are, or the emulator has failed.
-    pub fn look(&mut self) -> (u64, Option<State>) {
+    /// The instance and its verified state. The state is `None` if the link does not impair, or the emulator
+    /// has failed.
+    pub(crate) fn verified(&mut self) -> (u64, Option<State>) {
         let state = self.verified_state().unwrap_or_else(|error| {
             self.fail(&error);
             None
@@ -124,8 +127,8 @@ impl Emulation {
         (self.instance, state)
     }
 
-    /// How it goes; nothing, if packets pass as they are.
-    pub fn state(&mut self) -> anyhow::Result<Option<State>> {
+    /// The state of the emulator. `None` if the link does not impair.
+    pub(crate) fn state(&mut self) -> anyhow::Result<Option<State>> {
         let Some(active) = self
             .active
             .as_mut()
@@ -143,12 +146,12 @@ impl Emulation {
         self.state()
     }
 
-    /// What was done since the agent began, of which this is the last.
-    pub fn totals(&self, state: Option<&State>) -> Totals {
+    /// The counts since the agent started, with those of the current state.
+    pub(crate) fn totals(&self, state: Option<&State>) -> Totals {
         self.before.plus(state.map(Totals::of).unwrap_or_default())
     }
 
-    /// Lets packets pass as they are, ready to impair again.
+    /// Lets packets pass unchanged, and keeps the emulator for the next link.
     fn rest(&mut self, request: LinkRequest) -> anyhow::Result<()> {
         self.count();
         let Some(active) = &mut self.active else {
@@ -166,18 +169,18 @@ impl Emulation {
         }
     }
 
-    /// Lets packets pass as they are.
-    pub fn remove(&mut self) -> anyhow::Result<()> {
+    /// Removes the emulator, so that packets pass unchanged.
+    pub(crate) fn remove(&mut self) -> anyhow::Result<()> {
         self.count();
         match self.active.take() {
             Some(active) => active.emulator.remove().map_err(|error| explained(&error))?,
-            // Who may not impair may not remove either, and has nothing to.
-            None if !self.known && self.can_impair() => {
+            // An agent that cannot impair has nothing to remove, and must not try.
+            None if !self.is_known && self.can_impair() => {
                 perfrun_emulator::clear(&self.interface).map_err(|error| explained(&error))?;
             }
             None => {}
         }
-        self.known = true;
+        self.is_known = true;
         self.forget()
     }
 
@@ -206,7 +209,7 @@ impl Emulation {
         }
     }
 
-    /// Takes what was counted into account before it is lost.
+    /// Adds the counts of the current link to the totals before they are reset.
     fn count(&mut self) {
         match self.verified_state() {
             Ok(state) => self.before = self.totals(state.as_ref()),
@@ -214,14 +217,15 @@ impl Emulation {
         }
     }
 
-    /// An emulator that has failed makes room for another, whose links nobody has measured. What it counted is lost, and until
-    /// then nothing passes unimpaired, unless somebody else has seen to that.
+    /// Gives up a failed emulator and its counts. Its links must be measured again, hence the new instance.
+    /// Until the next emulator starts, packets do not pass unimpaired, unless another program has changed the
+    /// interface.
     fn fail(&mut self, error: &anyhow::Error) {
         tracing::warn!(%error, "the emulator has failed");
         if let Some(active) = self.active.take() {
             active.emulator.abandon();
         }
-        self.known = false;
+        self.is_known = false;
         self.instance = instance();
     }
 
@@ -283,12 +287,12 @@ fn explained(error: &perfrun_emulator::Error) -> anyhow::Error {
     anyhow::Error::msg(error.explained())
 }
 
-/// The process' number does not do: in a container it may be that of the process before it.
+/// A random number. A process id would not do: in a container it may be that of the process before.
 fn instance() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// Complete or not at all, whenever this process is killed.
+/// Writes a file completely or not at all, even if this process is killed.
 fn write_whole(file: &Path, bytes: &[u8]) -> io::Result<()> {
     let draft = file.with_extension("new");
     fs::write(&draft, bytes)?;

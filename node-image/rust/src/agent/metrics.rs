@@ -1,7 +1,8 @@
-//! Metrics of a link agent: what was asked of the link, what was done, and what was measured.
+//! Metrics of a link agent: the requested link, the packets, and the measurements.
 
-use std::sync::{Arc, Mutex, PoisonError, atomic::AtomicU64};
+use std::sync::{Arc, atomic::AtomicU64};
 
+use parking_lot::Mutex;
 use perfrun_contract::metrics::link;
 use perfrun_link::{State, probe::Measurement, state::Lateness};
 use perfrun_metrics::{Described, NO_LABELS, Scrapes, encode_samples};
@@ -12,19 +13,15 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::{
-    emulation::{Emulation, Totals},
-    lock,
-};
+use super::emulation::{Emulation, Totals};
 use crate::{
     args::Observed,
     metrics::{self, process::ProcessCollector},
 };
 
-/// Everything that an agent exports.
-pub struct Metrics {
-    /// Who has read it.
-    pub scrapes: Scrapes,
+/// All metrics of an agent.
+pub(crate) struct Metrics {
+    pub(crate) scrapes: Scrapes,
     registry: Mutex<Registry>,
     round_trip: Family<Quantile, RatioGauge>,
     lost: Family<Direction, RatioGauge>,
@@ -43,8 +40,8 @@ struct Direction {
 }
 
 impl Metrics {
-    /// Metrics that all carry the labels of the node beside the agent.
-    pub fn new(observed: &Observed, emulation: Arc<Mutex<Emulation>>) -> Self {
+    /// Registers all metrics, with the labels of the node beside the agent.
+    pub(crate) fn new(observed: &Observed, emulation: Arc<Mutex<Emulation>>) -> Self {
         let mut registry = metrics::registry(observed, "link");
         registry.register_collector(Box::new(LinkCollector(emulation)));
         registry.register_collector(Box::new(ProcessCollector));
@@ -59,8 +56,8 @@ impl Metrics {
         }
     }
 
-    /// Takes note of a measurement.
-    pub fn measured(&self, measured: &Measurement) {
+    /// Records a measurement.
+    pub(crate) fn measured(&self, measured: &Measurement) {
         if let Some(round_trip) = &measured.round_trip {
             for (quantile, nanoseconds) in [
                 ("0", round_trip.min_ns),
@@ -80,13 +77,13 @@ impl Metrics {
     }
 
     /// All metrics in OpenMetrics text.
-    pub fn encode(&self) -> String {
+    pub(crate) fn encode(&self) -> String {
         self.scrapes.scraped();
-        perfrun_metrics::encode(&self.registry.lock().unwrap_or_else(PoisonError::into_inner))
+        perfrun_metrics::encode(&self.registry.lock())
     }
 }
 
-/// What is read when scraped.
+/// Metrics that are read at each scrape.
 struct LinkCollector(Arc<Mutex<Emulation>>);
 
 impl std::fmt::Debug for LinkCollector {
@@ -97,9 +94,9 @@ impl std::fmt::Debug for LinkCollector {
 
 impl Collector for LinkCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let mut emulation = lock(&self.0);
+        let mut emulation = self.0.lock();
         let Ok(state) = emulation.state() else {
-            // The counters come back with the next scrape; a page without them beats no page.
+            // A page without these counters is better than none. The next scrape has them again.
             return Ok(());
         };
         let totals = emulation.totals(state.as_ref());

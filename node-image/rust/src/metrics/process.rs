@@ -1,4 +1,4 @@
-//! What the process uses, read when scraped.
+//! The usage of the process, read at each scrape.
 
 use perfrun_contract::metrics::process;
 use perfrun_metrics::{NO_LABELS, encode_samples};
@@ -6,9 +6,8 @@ use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 
 use crate::process::Usage;
 
-/// Exports it.
 #[derive(Debug)]
-pub struct ProcessCollector;
+pub(crate) struct ProcessCollector;
 
 impl Collector for ProcessCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {

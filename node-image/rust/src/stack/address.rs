@@ -1,4 +1,4 @@
-//! Addresses as text, the only form in which they cross from one stack to another.
+//! Addresses as text, the only form that all stacks share.
 
 use std::{
     io,
@@ -11,7 +11,8 @@ use perfrun_contract::matrix::Transport;
 
 use super::{CLOSE_TIMEOUT, Error};
 
-/// The multiaddr of a socket, for example `/ip4/127.0.0.1/udp/4001/quic-v1`. In memory there are only ports.
+/// The multiaddr of a socket, for example `/ip4/127.0.0.1/udp/4001/quic-v1`. An address in memory only has a
+/// port.
 pub(super) fn multiaddr(transport: Transport, socket: SocketAddr) -> Multiaddr {
     let address = Multiaddr::from(socket.ip());
     match transport {
@@ -27,7 +28,7 @@ pub(super) fn multiaddr(transport: Transport, socket: SocketAddr) -> Multiaddr {
     }
 }
 
-/// The socket behind an address of the raw stack, which has no peer; the inverse of [`multiaddr`].
+/// The socket of an address of the raw stack, which has no peer id. The inverse of [`multiaddr`].
 pub(super) fn socket(transport: Transport, address: &str) -> Result<SocketAddr, Error> {
     let refuse = |reason: &str| Error::Address {
         address: address.to_owned(),
@@ -38,7 +39,7 @@ pub(super) fn socket(transport: Transport, address: &str) -> Result<SocketAddr, 
     let ip = match parts.next() {
         Some(Protocol::Ip4(ip)) => IpAddr::from(ip),
         Some(Protocol::Ip6(ip)) => IpAddr::from(ip),
-        _ => return Err(refuse("it does not begin with /ip4 or /ip6")),
+        _ => return Err(refuse("it does not start with /ip4 or /ip6")),
     };
     let port = match (transport, parts.next(), parts.next(), parts.next()) {
         (Transport::Tcp, Some(Protocol::Tcp(port)), None, None) => port,
@@ -49,7 +50,7 @@ pub(super) fn socket(transport: Transport, address: &str) -> Result<SocketAddr, 
     Ok(SocketAddr::new(ip, port))
 }
 
-/// Any multiaddr.
+/// Parses any multiaddr.
 pub(super) fn parse(address: &str) -> Result<Multiaddr, Error> {
     address.parse().map_err(|error| Error::Address {
         address: address.to_owned(),
@@ -57,10 +58,10 @@ pub(super) fn parse(address: &str) -> Result<Multiaddr, Error> {
     })
 }
 
-/// Checks that a socket can be bound, in the words of the operating system.
+/// Checks that a socket can be bound, with the error of the operating system.
 ///
-/// Asked before a stack listens: litep2p drops the reason, and libp2p shares a TCP port with any other process that
-/// also sets `SO_REUSEPORT`, so that two nodes would each see half of the peers.
+/// Call it before a stack listens. litep2p drops the error, and libp2p shares a TCP port with any other
+/// process that also sets `SO_REUSEPORT`, so that two nodes would each get half of the peers.
 pub(super) fn check_free(transport: Transport, listen: (IpAddr, u16)) -> Result<(), Error> {
     bind(transport, listen.into()).map_err(|error| Error::Listen {
         address: text(transport, listen),
@@ -70,8 +71,8 @@ pub(super) fn check_free(transport: Transport, listen: (IpAddr, u16)) -> Result<
 
 /// Waits until a listener's port can be bound again.
 ///
-/// A QUIC socket outlives its host while its connections drain (three probe timeouts, RFC 9000 §10.2), and no stack
-/// offers to wait for that. The next trial may listen on the same port.
+/// A QUIC socket outlives its host while its connections drain (three probe timeouts, RFC 9000 §10.2), and no
+/// stack waits for that. The next trial may listen on the same port.
 pub(super) async fn until_free(transport: Transport, listen: (IpAddr, u16)) {
     let free = async {
         while bind(transport, listen.into()).is_err() {
@@ -90,7 +91,7 @@ fn bind(transport: Transport, socket: SocketAddr) -> io::Result<()> {
     match transport {
         Transport::Tcp | Transport::TcpTls | Transport::Ws => TcpListener::bind(socket).map(drop),
         Transport::QuicV1 | Transport::WebrtcDirect => UdpSocket::bind(socket).map(drop),
-        // It has no socket.
+        // Memory has no sockets.
         Transport::Memory => Ok(()),
     }
 }
@@ -108,7 +109,7 @@ pub(super) fn port(address: &Multiaddr) -> Option<u16> {
     })
 }
 
-/// An error and its sources in one line. Stacks hide the operating system's words several levels deep.
+/// An error and its sources in one line. Stacks hide the operating system's error several levels deep.
 pub(super) fn describe(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -127,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_survives_the_way_through_text() {
+    fn a_socket_is_the_same_after_conversion_to_text_and_back() {
         for transport in [Transport::Tcp, Transport::QuicV1] {
             for given in ["127.0.0.1:4001", "[::1]:4002"] {
                 let given: SocketAddr = given.parse().expect("a socket address");

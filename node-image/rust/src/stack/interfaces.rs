@@ -9,8 +9,8 @@ use perfrun_contract::matrix::Transport;
 
 use crate::stack::address;
 
-/// What peers can dial to reach a socket bound to `bound`: itself, or one address per interface when it is bound to
-/// all of them. libp2p and litep2p's TCP report that themselves.
+/// The addresses at which peers reach a socket: `bound`, or one address per interface if it is bound to all
+/// of them. libp2p and litep2p's TCP report them themselves.
 pub(super) fn dialable(transport: Transport, bound: SocketAddr) -> io::Result<Vec<String>> {
     let ips = match bound.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => v4(&std::fs::read_to_string("/proc/net/fib_trie")?),
@@ -23,7 +23,7 @@ pub(super) fn dialable(transport: Transport, bound: SocketAddr) -> io::Result<Ve
         .collect())
 }
 
-/// The local addresses in the kernel's routing trie: each stands above a line `/32 host LOCAL`.
+/// The local addresses in the kernel's routing trie, each above a line `/32 host LOCAL`.
 fn v4(trie: &str) -> Vec<IpAddr> {
     let mut ips = Vec::new();
     let mut last = None;
@@ -33,7 +33,7 @@ fn v4(trie: &str) -> Vec<IpAddr> {
             last = leaf.parse::<IpAddr>().ok();
         } else if line == "/32 host LOCAL"
             && let Some(ip) = last
-            // The trie is printed once per routing table.
+            // The kernel prints the trie once per routing table.
             && !ips.contains(&ip)
         {
             ips.push(ip);
@@ -42,8 +42,8 @@ fn v4(trie: &str) -> Vec<IpAddr> {
     ips
 }
 
-/// The addresses in `if_inet6`, each 32 hexadecimal digits at the start of a line. Link-local ones need a scope, for
-/// which a multiaddr has no place.
+/// The addresses in `if_inet6`, each with 32 hexadecimal digits at the start of a line. Link-local addresses
+/// need a scope, which a multiaddr cannot have.
 fn v6(interfaces: &str) -> Vec<IpAddr> {
     interfaces
         .lines()
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_local_addresses_of_the_trie_count_and_each_once() {
+    fn local_addresses_of_the_trie_count_once_and_others_do_not() {
         let table = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 0.0.0.0\n        /0 universe UNICAST\n     +-- 10.1.2.0/24 2 0 2\n        \
                      |-- 10.1.2.0\n           /24 link UNICAST\n        |-- 10.1.2.3\n           /32 host LOCAL\n        \
                      |-- 10.1.2.255\n           /32 link BROADCAST\n     |-- 127.0.0.1\n        /32 host LOCAL\n";

@@ -1,4 +1,4 @@
-//! rust-libp2p: a swarm in its own task, streams in the tasks of their users.
+//! rust-libp2p: a swarm in its own task, and streams in the tasks of their users.
 
 mod behaviour;
 mod driver;
@@ -42,11 +42,12 @@ use super::{
     Inbound, Keys, Relaying, Reservation, Whom, address, tasks::Tasks,
 };
 
-/// Interfaces report their addresses one by one; this long without another one means that all have.
+/// Interfaces report their addresses one by one. After this time without another address, all have reported.
 const ADDRESSES_SETTLED: Duration = Duration::from_millis(100);
 
-/// Resets of streams that were just dropped leave a WebRTC connection within this time. Neither does closing it wait for
-/// them, nor does a libp2p peer end the streams of a connection that was closed: without them its streams would stay.
+/// How long resets of dropped streams take to leave a WebRTC connection. Its close does not wait for them,
+/// and a libp2p peer does not end the streams of a closed connection: without the resets they would stay
+/// open.
 const RESETS_LEAVE: Duration = Duration::from_millis(50);
 
 pub(super) async fn start(
@@ -70,17 +71,19 @@ pub(super) async fn start(
         tasks: tasks.clone(),
     };
     let (transport, local) = (parts.config.transport, keypair.public().to_peer_id());
-    let ours = Behaviour::new(transport, protocol, parts.pings, inbound);
+    let behaviour = Behaviour::new(transport, protocol, parts.pings, inbound);
     let (addresses, listening) = match parts.config.relaying {
-        Relaying::No => parts.run(carrier, ours, local).await?,
+        Relaying::No => parts.run(carrier, behaviour, local).await?,
         Relaying::Relay(limits) => {
-            let relay = relay::Relay::new(ours, local, limits);
+            let relay = relay::Relay::new(behaviour, local, limits);
             parts.run(carrier, relay, local).await?
         }
         Relaying::Peer => {
             let (circuits, client) = libp2p::relay::client::new(local);
             let both = relay::with_circuits(carrier, circuits, &keypair, limits)?;
-            parts.run(both, relay::Peer::new(ours, client), local).await?
+            parts
+                .run(both, relay::Peer::new(behaviour, client), local)
+                .await?
         }
     };
     Ok(Box::new(Libp2p {
@@ -93,7 +96,7 @@ pub(super) async fn start(
     }))
 }
 
-/// What a swarm is made of, besides its transport and behaviour.
+/// The parts of a swarm, besides its transport and behaviour.
 struct Parts {
     config: HostConfig,
     pings: bool,
@@ -104,7 +107,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// Runs a swarm in a task of its own; returns the addresses that peers can dial, and where it listens.
+    /// Runs a swarm in its own task. Returns the addresses that peers can dial, and where the swarm listens.
     async fn run<B: Speaks>(
         self,
         transport: Boxed<(PeerId, StreamMuxerBox)>,
@@ -131,7 +134,7 @@ impl Parts {
             listening = bound.first().and_then(address::port).map(|port| (ip, port));
             listener = Some(id);
             if let Relaying::Relay(_) = config.relaying {
-                // A reservation without an address of the relay is none.
+                // libp2p's relay refuses reservations while it has no external address.
                 bound
                     .iter()
                     .for_each(|bound| swarm.add_external_address(bound.clone()));
@@ -157,7 +160,7 @@ impl Parts {
 struct Libp2p {
     transport: Transport,
     addresses: Vec<String>,
-    /// What [`HostConfig::listen`] asked for, with the real port.
+    /// [`HostConfig::listen`] with the port that was bound.
     listening: Option<(IpAddr, u16)>,
     commands: mpsc::UnboundedSender<Command>,
     tasks: Tasks,
@@ -176,12 +179,13 @@ impl Host for Libp2p {
         if self.transport == Transport::WebrtcDirect && !has_certificate {
             return Err(Error::Address {
                 address: address.to_owned(),
-                reason: "it has no /certhash/…, the server's certificate: give the address that the server printed"
-                    .to_owned(),
+                reason:
+                    "it has no /certhash/…, the server's certificate: use the address that the server printed"
+                        .to_owned(),
             });
         }
         let started = Instant::now();
-        // The relay first: so the time until it is connected is known, and the circuit takes this connection.
+        // The relay first, to measure the time of its connection, which the circuit then uses.
         let relay = match relay_of(&target) {
             Some(relay) => Some(self.establish(&relay).await?),
             None => None,
@@ -211,7 +215,7 @@ impl Host for Libp2p {
             established: relay_connected,
             ..DialPhases::default()
         };
-        // From here on, so that a refusal closes it.
+        // Already here, so that a refusal closes the connection.
         let connection = Dialled {
             transport: self.transport,
             established,
@@ -230,7 +234,7 @@ impl Host for Libp2p {
             .map_err(|_| failed("the host is closed".to_owned()))?;
         let answer = tokio::time::timeout(DIAL_TIMEOUT, reserved)
             .await
-            .map_err(|_| failed("it did not answer a reservation in time".to_owned()))?
+            .map_err(|_| failed("the relay did not answer a reservation in time".to_owned()))?
             .map_err(|_| failed("the host was closed".to_owned()))?;
         let address = answer.map_err(|failure| match failure.refused {
             Some(status) => Error::Refused {
@@ -251,7 +255,7 @@ impl Host for Libp2p {
     async fn close(self: Box<Self>) {
         let (reply, closed) = oneshot::channel();
         if self.commands.send(Command::Shutdown { reply }).is_ok() {
-            // An unresponsive peer must not hold up the next trial; what is still open is dropped.
+            // An unresponsive peer must not delay the next trial: what is still open is dropped.
             let _ = tokio::time::timeout(CLOSE_TIMEOUT, closed).await;
         }
         self.tasks.end().await;
@@ -262,7 +266,7 @@ impl Host for Libp2p {
 }
 
 impl Libp2p {
-    /// Dials; also tells when the socket was connected, where there is one.
+    /// Dials. Also returns when the socket was connected, if the transport has one.
     async fn establish(&self, target: &Multiaddr) -> Result<(Established, Option<Instant>), Error> {
         let failed = |reason: String| Error::Dial {
             address: target.to_string(),
@@ -275,7 +279,7 @@ impl Libp2p {
             connected: Arc::clone(&connected),
             reply,
         };
-        // The swarm ends only with the host, so a lost reply means that.
+        // The swarm ends only with the host, so a lost reply means that the host is closed.
         self.commands
             .send(command)
             .map_err(|_| failed("the host is closed".to_owned()))?;
@@ -294,7 +298,7 @@ impl Libp2p {
     }
 }
 
-/// The relay in an address that goes through one.
+/// The relay of an address. `None` if the address is direct.
 fn relay_of(address: &Multiaddr) -> Option<Multiaddr> {
     let is_circuit = |part: &Protocol<'_>| *part == Protocol::P2pCircuit;
     address
@@ -303,15 +307,15 @@ fn relay_of(address: &Multiaddr) -> Option<Multiaddr> {
         .then(|| address.iter().take_while(|part| !is_circuit(part)).collect())
 }
 
-/// What the swarm tells about a connection that it has dialled.
+/// A connection that the swarm has dialled.
 struct Established {
     id: ConnectionId,
-    /// Straight to the connection's handler: opening a stream does not pass through the swarm.
+    /// Leads directly to the connection's handler: opening a stream does not pass through the swarm.
     opener: mpsc::UnboundedSender<OpenRequest>,
 }
 
 impl Established {
-    /// Opens a stream; nothing, if the peer does not speak ping.
+    /// Opens a stream. `None` if the peer does not speak the protocol.
     async fn open(&self, speak: Speak) -> Result<Option<BoxStream>, Error> {
         let closed = || Error::Open("the connection is closed".to_owned());
         let (reply, opened) = oneshot::channel();
@@ -329,7 +333,7 @@ impl Established {
 struct Dialled {
     transport: Transport,
     established: Established,
-    /// The connection that carries it, if it goes through a relay.
+    /// The connection with the relay. `None` without a relay.
     relay: Option<Established>,
     phases: DialPhases,
     commands: mpsc::UnboundedSender<Command>,
@@ -343,7 +347,7 @@ impl Connection for Dialled {
 
     async fn open(&self) -> Result<BoxStream, Error> {
         let opened = self.established.open(Speak::Own).await?;
-        opened.ok_or_else(|| Error::Open("the peer does not speak its protocol".to_owned()))
+        opened.ok_or_else(|| Error::Open("the peer does not speak the protocol".to_owned()))
     }
 
     async fn ping(&self, whom: Whom) -> Result<Option<BoxStream>, Error> {
@@ -378,7 +382,7 @@ impl Drop for Dialled {
             .into_iter()
             .flatten()
         {
-            // Harmless after `close`, and when the host is gone.
+            // This has no effect after `close`, or when the host is gone.
             let _ = self.commands.send(Command::Close {
                 id: connection.id,
                 reply: None,
@@ -391,7 +395,7 @@ async fn identity(keys: Keys) -> Result<Keypair, Error> {
     match keys {
         Keys::Seeded(seed) => Keypair::ed25519_from_bytes(seed).map_err(setup),
         Keys::New(Identity::Ed25519) => Ok(Keypair::generate_ed25519()),
-        // Prime numbers take a while to find.
+        // Finding prime numbers takes a while.
         Keys::New(Identity::Rsa2048) => tokio::task::spawn_blocking(|| {
             let made = rsa::KeyPair::generate(KeySize::Rsa2048).map_err(setup)?;
             let encoded: Pkcs8V1Der<'_> = made.as_der().map_err(setup)?;
@@ -402,7 +406,7 @@ async fn identity(keys: Keys) -> Result<Keypair, Error> {
     }
 }
 
-/// Listens, and waits until the swarm has said where.
+/// Listens, and waits until the swarm has reported its addresses.
 async fn listen<B: Speaks>(
     swarm: &mut Swarm<B>,
     transport: Transport,

@@ -1,9 +1,11 @@
-//! litep2p: one driver task for its connections, one task for our protocol, streams in the tasks of their users.
+//! litep2p: a driver task for its connections, a task for the protocol, and streams in the tasks of their
+//! users.
 //!
-//! litep2p knows peers, not connections: a host has at most two connections with a peer and uses the first. Diallers
-//! that want a connection each need a host, and so an identity, each.
+//! litep2p knows peers, not connections: a host has at most two connections with a peer and uses the first.
+//! Each connection of a workload therefore needs its own host and identity.
 //!
-//! Its QUIC has no keep-alive and gives up after 10 s of silence, whatever is configured; a libp2p peer keeps it alive.
+//! Its QUIC has no keep-alive and gives up after 10 s of silence, which is not configurable. A libp2p peer
+//! keeps the connection alive.
 
 mod driver;
 mod protocol;
@@ -22,7 +24,10 @@ use ::litep2p::{
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use libp2p::Multiaddr;
-use perfrun_contract::matrix::{Identity, Negotiation, Stack, Transport};
+use perfrun_contract::{
+    matrix::{Identity, Negotiation, Stack, Transport},
+    support::LITEP2P_QUIC_STREAMS,
+};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::DropGuard;
 
@@ -35,8 +40,6 @@ use super::{
     Inbound, Keys, MOST_INBOUND, OPEN_TIMEOUT, Relaying, Reservation, address, interfaces, tasks::Tasks,
 };
 
-/// Streams that litep2p's QUIC lets a peer open; not configurable.
-const QUIC_STREAMS: usize = 100;
 const YAMUX_STREAMS_DEFAULT: usize = 512;
 const YAMUX_WINDOWS_DEFAULT: usize = 1 << 30;
 
@@ -56,12 +59,13 @@ pub(super) async fn start(
         .with_keypair(identity(config.identity)?)
         .with_user_protocol(Box::new(protocol))
         .with_keep_alive_timeout(IDLE_TIMEOUT)
-        // Established ones; those that are not are dropped after `DIAL_TIMEOUT`, and litep2p has no limit for them.
+        // This limits established connections. litep2p drops others after `DIAL_TIMEOUT` and has no limit for
+        // them.
         .with_connection_limits(
             ConnectionLimitsConfig::default().max_incoming_connections(Some(MOST_INBOUND)),
         )
         .with_executor(Arc::new(TasksExecutor(tasks.clone())));
-    // The default configurations would make a dialler listen, too.
+    // With the default configurations, a dialler would listen, too.
     let listen_addresses: Vec<_> = config
         .listen
         .map(|listen| translate(&address::multiaddr(config.transport, listen.into())))
@@ -74,12 +78,12 @@ pub(super) async fn start(
             connection_open_timeout: DIAL_TIMEOUT,
             substream_open_timeout: OPEN_TIMEOUT,
         }),
-        // The others are refused by now.
+        // `check_supported` has refused the others.
         Transport::Tcp | Transport::TcpTls | Transport::Memory => builder.with_tcp(tcp::config::Config {
             listen_addresses,
-            // A port that another process listens on must be an error, not a share of its peers.
+            // If another process listens on the port, that must be an error and not share its peers.
             reuse_port: false,
-            // Off by default, which stalls each message by a delayed acknowledgement.
+            // By default, a delayed acknowledgement stalls each message.
             nodelay: true,
             yamux_config: yamux_config(config.max_streams),
             connection_open_timeout: DIAL_TIMEOUT,
@@ -88,7 +92,7 @@ pub(super) async fn start(
         }),
         Transport::Ws => builder.with_websocket(websocket::config::Config {
             listen_addresses,
-            // As on TCP, for the same reasons.
+            // `reuse_port` and `nodelay` as on TCP, for the reasons given there.
             reuse_port: false,
             nodelay: true,
             yamux_config: yamux_config(config.max_streams),
@@ -102,7 +106,7 @@ pub(super) async fn start(
     let mut addresses: Vec<_> = litep2p.listen_addresses().map(ToString::to_string).collect();
     let mut listening = None;
     if let Some((ip, port)) = config.listen {
-        // litep2p only logs that it could not listen.
+        // litep2p only logs that it failed to listen.
         let Some(bound) = addresses.first() else {
             let reason = "litep2p did not listen".to_owned();
             return Err(Error::Listen {
@@ -113,7 +117,7 @@ pub(super) async fn start(
         listening = address::port(&address::parse(bound)?).map(|port| (ip, port));
         if let (Transport::QuicV1, true, Some(listening)) = (config.transport, ip.is_unspecified(), listening)
         {
-            // Its QUIC reports the wildcard address, which nobody can dial.
+            // Its QUIC reports the wildcard address, which peers cannot dial.
             let dialable =
                 interfaces::dialable(config.transport, listening.into()).map_err(|error| Error::Listen {
                     address: address::text(config.transport, listening),
@@ -141,7 +145,7 @@ pub(super) async fn start(
 
 #[cfg(feature = "webrtc")]
 fn with_webrtc(builder: ConfigBuilder, listen_addresses: Vec<LiteMultiaddr>) -> Result<ConfigBuilder, Error> {
-    // Its certificate is a new one, as libp2p's is. It has no timeouts to set.
+    // Its certificate is new for each host, as with libp2p. Its timeouts are not configurable.
     Ok(builder.with_webrtc(::litep2p::transport::webrtc::config::Config {
         listen_addresses,
         ..Default::default()
@@ -172,11 +176,14 @@ fn check_supported(config: &HostConfig) -> Result<(), Error> {
     if config.transport == Transport::WebrtcDirect && config.listen.is_none() {
         return unsupported("dials on webrtc-direct".to_owned());
     }
-    // A lazy dialler is served like any other: only the order of its messages differs.
+    // A server accepts lazy diallers: only the order of their messages differs.
     if config.negotiation == Negotiation::V1Lazy && config.listen.is_none() {
         return unsupported("lazy negotiation".to_owned());
     }
-    if config.transport == Transport::QuicV1 && config.listen.is_some() && config.max_streams > QUIC_STREAMS {
+    if config.transport == Transport::QuicV1
+        && config.listen.is_some()
+        && config.max_streams > LITEP2P_QUIC_STREAMS as usize
+    {
         return unsupported(format!("{} streams on one QUIC connection", config.max_streams));
     }
     Ok(())
@@ -184,10 +191,10 @@ fn check_supported(config: &HostConfig) -> Result<(), Error> {
 
 fn yamux_config(max_streams: usize) -> yamux::Config {
     let mut config = yamux::Config::default();
-    // A quarter more than asked for: a stream counts until both sides have seen its end.
+    // A quarter more than requested: a stream counts until both sides have seen its end.
     let streams = max_streams.saturating_add(max_streams / 4);
     if streams > YAMUX_STREAMS_DEFAULT {
-        // yamux panics when windows cannot hold all streams, and takes the reserve from the growth of windows.
+        // yamux panics if windows cannot hold all streams, and takes the reserve from the growth of windows.
         let reserved = streams.saturating_mul(yamux::DEFAULT_CREDIT as usize);
         config.set_max_connection_receive_window(Some(reserved.saturating_add(YAMUX_WINDOWS_DEFAULT)));
         config.set_max_num_streams(streams);
@@ -198,7 +205,7 @@ fn yamux_config(max_streams: usize) -> yamux::Config {
 struct Lite {
     transport: Transport,
     addresses: Vec<String>,
-    /// What [`HostConfig::listen`] asked for, with the real port.
+    /// [`HostConfig::listen`] with the port that was bound.
     listening: Option<(IpAddr, u16)>,
     commands: mpsc::UnboundedSender<Command>,
     dials: mpsc::UnboundedSender<Dial>,
@@ -216,7 +223,7 @@ impl Host for Lite {
         let target = translate(&address::parse(address)?)?;
         let Some(peer) = PeerId::try_from_multiaddr(&target) else {
             let reason =
-                "it has no /p2p/<peer id>, which litep2p needs: give the address that the server printed"
+                "it has no /p2p/<peer id>, which litep2p needs: use the address that the server printed"
                     .to_owned();
             return Err(Error::Address {
                 address: address.to_owned(),
@@ -231,7 +238,7 @@ impl Host for Lite {
         let (connected, established) = oneshot::channel();
         let (failure, not_established) = oneshot::channel();
         let started = Instant::now();
-        // In this order: the protocol has to expect the connection before it can come up.
+        // In this order: the protocol must expect the connection before it is established.
         self.commands
             .send(Command::Expect {
                 peer,
@@ -252,7 +259,7 @@ impl Host for Lite {
                 else => Err(closed()),
             }
         };
-        // Longer than litep2p's own timeout: it is the one that knows the reason.
+        // Longer than litep2p's own timeout, whose error has the reason.
         match tokio::time::timeout(2 * DIAL_TIMEOUT, outcome).await {
             Ok(outcome) => outcome?,
             Err(_) => return Err(failed("litep2p reported no outcome")),
@@ -278,7 +285,7 @@ impl Host for Lite {
     async fn close(self: Box<Self>) {
         let (reply, closed) = oneshot::channel();
         if self.commands.send(Command::Shutdown { reply }).is_ok() {
-            // An unresponsive peer must not hold up the next trial; what is still open is dropped.
+            // An unresponsive peer must not delay the next trial: what is still open is dropped.
             let _ = tokio::time::timeout(CLOSE_TIMEOUT, closed).await;
         }
         self.tasks.end().await;
@@ -309,7 +316,7 @@ impl Connection for Dialled {
                 reply,
             })
             .map_err(|_| closed())?;
-        // Longer than litep2p's own timeout, which its QUIC transport lets pass without a word.
+        // Longer than litep2p's own timeout, which its QUIC transport does not report.
         match tokio::time::timeout(OPEN_TIMEOUT + DIAL_TIMEOUT, opened).await {
             Ok(opened) => opened.map_err(|_| closed())?.map_err(Error::Open),
             Err(_) => Err(Error::Open("timed out".to_owned())),
@@ -333,7 +340,7 @@ impl Connection for Dialled {
 
 impl Drop for Dialled {
     fn drop(&mut self) {
-        // Harmless after `close`, and when the host is gone.
+        // This has no effect after `close`, or when the host is gone.
         let _ = self.commands.send(Command::Close {
             peer: self.peer,
             reply: None,
@@ -341,7 +348,7 @@ impl Drop for Dialled {
     }
 }
 
-/// Runs litep2p's tasks as tasks of the host, so that they end with it.
+/// Runs litep2p's tasks as tasks of the host, so that they end with the host.
 struct TasksExecutor(Tasks);
 
 impl Executor for TasksExecutor {
@@ -362,7 +369,7 @@ fn identity(keys: Keys) -> Result<Keypair, Error> {
     }
 }
 
-/// litep2p's multiaddr is that of another version of the crate.
+/// Converts an address: litep2p uses another version of the multiaddr crate.
 fn translate(address: &Multiaddr) -> Result<LiteMultiaddr, Error> {
     let text = address.to_string();
     text.parse()

@@ -1,19 +1,20 @@
-//! What stacks count about themselves.
+//! Metrics that stacks keep of themselves.
 
 use libp2p::{metrics::Recorder, swarm::SwarmEvent};
 use prometheus_client::registry::Registry;
 
-/// The metrics that a stack keeps itself. Only libp2p has any: connections, dials and listeners, prefix `libp2p_`.
+/// The metrics that a stack keeps of itself. Only libp2p has any: connections, dials and listeners, with
+/// prefix `libp2p_`.
 ///
-/// Fed by events about connections, never by data, so that it costs nothing where a measurement runs.
+/// They count events of connections, never data, so that they cost a measurement nothing.
 pub struct StackMetrics {
     libp2p: libp2p::metrics::Metrics,
 }
 
 impl StackMetrics {
-    /// Registers the metrics of all stacks, each stack in a sub-registry of its own.
+    /// Registers the metrics of all stacks, each in its own sub-registry.
     pub fn new(registry: &mut Registry) -> Self {
-        // `Metrics` makes its sub-registry, with the prefix `libp2p`, itself.
+        // `Metrics` makes its own sub-registry with the prefix `libp2p`.
         Self {
             libp2p: libp2p::metrics::Metrics::new(registry),
         }

@@ -1,4 +1,4 @@
-//! No peer-to-peer stack: plain TCP, and QUIC by quinn. What a link and the kernel give.
+//! The baseline without a peer-to-peer stack: plain TCP, and QUIC by quinn.
 
 mod proxy;
 mod quic;

@@ -9,9 +9,10 @@ use tokio_util::{
 
 use super::CLOSE_TIMEOUT;
 
-/// Every task that a host or its stack starts, so that all of them end with the host.
+/// All tasks that a host or its stack starts, so that they end with the host.
 ///
-/// Stacks spawn tasks for connections and forget them. A process that starts a host per trial would collect them.
+/// Stacks spawn tasks for connections and never end them. A process that starts a host per trial would
+/// accumulate them.
 #[derive(Clone, Default)]
 pub(super) struct Tasks {
     tracker: TaskTracker,
@@ -19,7 +20,7 @@ pub(super) struct Tasks {
 }
 
 impl Tasks {
-    /// Runs `task` until it ends or the host does.
+    /// Runs `task` until it or the host ends.
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let stop = self.stop.clone();
         self.tracker.spawn(async move {
@@ -27,7 +28,7 @@ impl Tasks {
         });
     }
 
-    /// Stops the tasks when it is dropped.
+    /// A guard that stops the tasks when it is dropped.
     pub(super) fn stop_on_drop(&self) -> DropGuard {
         self.stop.clone().drop_guard()
     }

@@ -1,4 +1,4 @@
-//! Streams on WebRTC, made to behave like those on other transports.
+//! Makes streams on WebRTC behave like those on other transports.
 
 use std::{
     io,
@@ -11,11 +11,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{BoxStream, Stream};
 
-/// libp2p agrees on messages of 16 KiB and sends them, and cannot receive more than 8 KiB: a longer one ends the stream
-/// and blocks the connection (rust-libp2p issue 4049). The rest is room for its frame, and for a flag behind it.
+/// libp2p negotiates and sends messages of 16 KiB, but cannot receive more than 8 KiB: a longer message ends
+/// the stream and blocks the connection (rust-libp2p issue 4049). The 32 bytes are room for its frame and a
+/// flag.
 const LONGEST_MESSAGE: usize = 8192 - 32;
 
-/// The stream as this transport needs it.
+/// Wraps a stream as its transport requires.
 pub(super) fn boxed(transport: Transport, stream: impl Stream + 'static) -> BoxStream {
     match transport {
         Transport::WebrtcDirect => Box::new(WebrtcStream { stream, ended: false }),
@@ -25,7 +26,7 @@ pub(super) fn boxed(transport: Transport, stream: impl Stream + 'static) -> BoxS
 
 struct WebrtcStream<S> {
     stream: S,
-    /// Whether the peer's end was read. libp2p's answers a further read with an error.
+    /// Whether the peer's end was read. libp2p answers another read with an error.
     ended: bool,
 }
 
@@ -46,7 +47,7 @@ impl<S: Stream> AsyncRead for WebrtcStream<S> {
 
 impl<S: Stream> AsyncWrite for WebrtcStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        // libp2p would join what it has not sent to a longer message.
+        // Otherwise libp2p would join this write and unsent bytes into a longer message.
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
         let short = buf.get(..LONGEST_MESSAGE).unwrap_or(buf);
         Pin::new(&mut self.stream).poll_write(cx, short)

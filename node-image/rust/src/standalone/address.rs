@@ -1,4 +1,4 @@
-//! Addresses as people type them, and the transport that they name.
+//! Addresses as people type them, and their transports.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,17 +8,17 @@ use perfrun_contract::matrix::Transport;
 
 use crate::stack;
 
-/// What `ADDRESS:PORT` and addresses of an unknown kind are dialled and listened on by.
+/// The transport of `ADDRESS:PORT` and of addresses of an unknown form.
 const DEFAULT: Transport = Transport::Tcp;
 
-/// Where a server listens: `ADDRESS:PORT`, or a multiaddr, which names the transport, too.
+/// Parses where a server listens: `ADDRESS:PORT`, or a multiaddr, which also names the transport.
 pub(super) fn listen(text: &str, given: Option<Transport>) -> anyhow::Result<(Transport, SocketAddr)> {
     if let Ok(socket) = text.parse() {
         return Ok((given.unwrap_or(DEFAULT), socket));
     }
     let wrong = || {
         format!(
-            "unable to listen on {text:?}: give ADDRESS:PORT, or a multiaddr that ends with its transport, such as \
+            "unable to listen on {text:?}: use ADDRESS:PORT, or a multiaddr that ends with its transport, such as \
              /ip4/0.0.0.0/tcp/33333 or /ip4/0.0.0.0/udp/33333/quic-v1"
         )
     };
@@ -38,39 +38,38 @@ pub(super) fn listen(text: &str, given: Option<Transport>) -> anyhow::Result<(Tr
     let plain = stack::socket_address(transport, socket);
     ensure!(
         plain == address.to_string(),
-        "unable to listen on {text:?}: the server adds its peer id and certificate itself, give {plain}"
+        "unable to listen on {text:?}: the server adds its peer id and certificate, use {plain}"
     );
     Ok((transport, socket))
 }
 
-/// The address to dial: a multiaddr, or `ADDRESS:PORT`, as the published perf tools take it.
+/// Parses the address to dial: a multiaddr, or `ADDRESS:PORT` as in the published perf tools.
 pub(super) fn dial(text: &str, given: Option<Transport>) -> anyhow::Result<(Transport, String)> {
     if let Ok(socket) = text.parse() {
         let transport = given.unwrap_or(DEFAULT);
         return Ok((transport, stack::socket_address(transport, socket)));
     }
     let address: Multiaddr = text.parse().with_context(|| {
-        format!("unable to dial {text:?}: give the address that the server printed, or ADDRESS:PORT")
+        format!("unable to dial {text:?}: use the address that the server printed, or ADDRESS:PORT")
     })?;
     let transport = agree(text, &address, given)?.or(given).unwrap_or(DEFAULT);
     Ok((transport, text.to_owned()))
 }
 
-/// The transport that an address names, if we know it; it must not contradict the one that was given.
+/// The transport that an address names, which must not contradict `given`. `None` if the form is unknown.
 fn agree(text: &str, address: &Multiaddr, given: Option<Transport>) -> anyhow::Result<Option<Transport>> {
     let named = transports(address);
     if let (Some(given), Some(first)) = (given, named.first()) {
         ensure!(
             named.contains(&given),
-            "--transport {given} contradicts {text}, an address of {first}: leave out --transport, or give an address of \
-             {given}"
+            "--transport {given} contradicts {text}, an address of {first}: omit --transport, or use an address of {given}"
         );
         return Ok(Some(given));
     }
     Ok(named.first().copied())
 }
 
-/// Transports that have addresses of this form, the usual one first.
+/// Transports with addresses of this form, the default first.
 fn transports(address: &Multiaddr) -> &'static [Transport] {
     let after_host: Vec<_> = address
         .iter()
@@ -136,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_cannot_listen_on_is_refused_with_an_example() {
+    fn a_listen_address_without_a_transport_is_refused_with_an_example() {
         for text in [
             "/dns/host/tcp/1",
             "/ip4/127.0.0.1/udp/1",
@@ -149,13 +148,13 @@ mod tests {
         }
         let refused = listen(&format!("/ip4/127.0.0.1/tcp/1/p2p/{PEER}"), None).unwrap_err();
         assert!(
-            refused.to_string().ends_with("give /ip4/127.0.0.1/tcp/1"),
+            refused.to_string().ends_with("use /ip4/127.0.0.1/tcp/1"),
             "{refused}"
         );
     }
 
     #[test]
-    fn servers_are_dialled_by_what_their_address_says() {
+    fn servers_are_dialled_by_the_transport_of_their_address() {
         use Transport::{QuicV1, Tcp, TcpTls};
         let quic = format!("/ip4/10.1.2.3/udp/7/quic-v1/p2p/{PEER}");
         for (text, given, transport, address) in [
@@ -164,7 +163,7 @@ mod tests {
             ("/dns4/host/tcp/7", None, Tcp, "/dns4/host/tcp/7"),
             ("/dns4/host/tcp/7", Some(TcpTls), TcpTls, "/dns4/host/tcp/7"),
             (&quic, None, QuicV1, &quic),
-            // Unknown forms are for the stack to judge.
+            // The stack decides about unknown forms.
             ("/dnsaddr/host", Some(QuicV1), QuicV1, "/dnsaddr/host"),
         ] {
             let expected = (transport, address.to_owned());

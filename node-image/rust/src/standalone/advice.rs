@@ -1,22 +1,19 @@
-//! What cannot be measured between two shells, and what to do when something failed: sentences for people.
+//! What cannot be measured between two shells, and advice after failures.
 
 use anyhow::{anyhow, bail};
 use perfrun_contract::{
     matrix::{Negotiation, Protocol, Stack, Transport},
     node::Reason,
     parameters::{Amount, Parameters},
-    support::unsupported,
+    support::{LITEP2P_QUIC_STREAMS, unsupported},
 };
 
 use crate::workload::{Failed, Setup};
 
-/// Streams that a litep2p server holds on a QUIC connection, fixed.
-pub(super) const LITEP2P_QUIC_STREAMS: u32 = 100;
-
-/// What the published litep2p-perf servers count in.
+/// The unit in which the published litep2p-perf servers count.
 const PUBLISHED_BLOCK: u64 = 1024;
 
-/// Refuses what this stack can serve to no client.
+/// Refuses parameters that this stack cannot serve to any client.
 pub(super) fn check_server(
     stack: Stack,
     transport: Transport,
@@ -25,7 +22,7 @@ pub(super) fn check_server(
     refuse(peers(stack).map(|client| unsupported(client, stack, transport, parameters)))
 }
 
-/// Refuses what this stack can do with no server, and what has no effect.
+/// Refuses parameters that this stack cannot use with any server, and options without an effect.
 pub(super) fn check_client(
     stack: Stack,
     transport: Transport,
@@ -33,22 +30,20 @@ pub(super) fn check_client(
 ) -> anyhow::Result<()> {
     match (stack, parameters.negotiation()) {
         (Stack::Raw, Negotiation::V1Lazy) => {
-            bail!("raw negotiates no protocol: leave out --negotiation, or use --stack libp2p")
+            bail!("raw negotiates no protocol: omit --negotiation, or use --stack libp2p")
         }
         (Stack::Litep2p, Negotiation::V1Lazy) => {
-            bail!(
-                "litep2p cannot negotiate v1lazy as a client: leave out --negotiation, or use --stack libp2p"
-            )
+            bail!("litep2p cannot negotiate v1lazy as a client: omit --negotiation, or use --stack libp2p")
         }
         _ => {}
     }
     if let (Stack::Raw, Parameters::Substreams { .. }) = (stack, parameters) {
-        bail!("raw opens streams without a round trip, so there is nothing to time: use another --stack");
+        bail!("raw opens streams without a round trip, so its opens cannot be timed: use another --stack");
     }
     refuse(peers(stack).map(|server| unsupported(stack, server, transport, parameters)))
 }
 
-/// Stacks that may be at the other end.
+/// Stacks that the other side may use.
 fn peers(stack: Stack) -> impl Iterator<Item = Stack> {
     let peers: &[Stack] = match stack {
         Stack::Raw => &[Stack::Raw],
@@ -57,7 +52,7 @@ fn peers(stack: Stack) -> impl Iterator<Item = Stack> {
     peers.iter().copied()
 }
 
-/// Fails with the first reason if there is one with every peer.
+/// Fails with the first reason if every peer has one.
 fn refuse(reasons: impl Iterator<Item = Option<String>>) -> anyhow::Result<()> {
     let reasons: Option<Vec<String>> = reasons.collect();
     match reasons.and_then(|reasons| reasons.into_iter().next()) {
@@ -66,7 +61,7 @@ fn refuse(reasons: impl Iterator<Item = Option<String>>) -> anyhow::Result<()> {
     }
 }
 
-/// A failure, and what to do about it where that is known.
+/// A failure, with advice if there is any.
 pub(super) fn explain(setup: &Setup, Failed(failure): Failed) -> anyhow::Error {
     let advice = match failure.reason {
         Reason::OpenFailed => on_opening(setup),
@@ -79,15 +74,14 @@ pub(super) fn explain(setup: &Setup, Failed(failure): Failed) -> anyhow::Error {
     anyhow!("{} ({}){advice}", failure.message, failure.reason)
 }
 
-/// For streams that did not open.
+/// Advice for streams that did not open.
 pub(super) fn on_opening(setup: &Setup) -> Option<&'static str> {
     let may_be_too_many =
         setup.transport == Transport::QuicV1 && setup.parameters.streams() > LITEP2P_QUIC_STREAMS;
-    may_be_too_many
-        .then_some("A litep2p server holds 100 streams on a QUIC connection: open no more than that")
+    may_be_too_many.then_some("A litep2p server allows 100 streams on a QUIC connection: open at most 100")
 }
 
-/// For exchanges that failed or did not end.
+/// Advice for exchanges that failed or did not end.
 fn on_sizes(parameters: &Parameters, download: Option<Amount>) -> Option<&'static str> {
     let Parameters::Bandwidth {
         protocol: Protocol::Litep2pPerf,
@@ -101,7 +95,7 @@ fn on_sizes(parameters: &Parameters, download: Option<Amount>) -> Option<&'stati
         |amount: &Amount| matches!(amount, Amount::Count(bytes) if bytes.is_multiple_of(PUBLISHED_BLOCK));
     let all_whole = [Some(*amount), download].iter().flatten().all(is_whole);
     (!all_whole).then_some(
-        "If this is a server of the published litep2p-perf: it rounds sizes up to 1 KiB, give multiples of 1Ki",
+        "If the server is the published litep2p-perf, use multiples of 1Ki: it rounds sizes up to 1 KiB",
     )
 }
 
@@ -157,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_peer_can_do_is_refused_with_the_reason() {
+    fn parameters_that_suit_no_peer_are_refused_with_the_reason() {
         use Transport::{QuicV1, Tcp, TcpTls, WebrtcDirect, Ws};
         let both = &bandwidth(Protocol::Litep2pPerf, 1);
         for (refused, words) in [
@@ -172,22 +166,22 @@ mod tests {
             ),
             (
                 check_client(Stack::Raw, Tcp, &substreams(Negotiation::V1)),
-                "nothing to time",
+                "cannot be timed",
             ),
             (
                 check_client(Stack::Raw, Tcp, &substreams(Negotiation::V1Lazy)),
-                "leave out --negotiation",
+                "omit --negotiation",
             ),
             (
                 check_client(Stack::Litep2p, Tcp, &substreams(Negotiation::V1Lazy)),
-                "leave out --negotiation",
+                "omit --negotiation",
             ),
         ] {
             let refused = refused.unwrap_err().to_string();
             assert!(refused.contains(words), "{words}: {refused}");
         }
         for possible in [
-            // The server may be libp2p, which holds more of them than litep2p.
+            // The server may be libp2p, which allows more streams than litep2p.
             check_client(Stack::Litep2p, QuicV1, &substreams(Negotiation::V1)),
             check_client(Stack::Libp2p, Tcp, &substreams(Negotiation::V1Lazy)),
             check_client(Stack::Libp2p, WebrtcDirect, both),

@@ -1,7 +1,7 @@
-//! What the commands print: JSON lines for programs, sentences for people.
+//! The output of the commands: JSON lines for programs, sentences for people.
 //!
-//! JSON lines of a bandwidth client are those of the published perf tools: `intermediate` once a second with what was
-//! moved in that interval, `final` at the end with everything, its time counted from before the dial.
+//! A bandwidth client prints the JSON lines of the published perf tools: `intermediate` once a second with
+//! the bytes of that interval, and `final` at the end with all bytes and the time since before the dial.
 
 use perfrun_contract::{
     matrix::Negotiation,
@@ -13,18 +13,16 @@ use serde::Serialize;
 
 use crate::record;
 
-/// For whom lines are.
+/// The form of the output.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Form {
-    /// Programs.
     Json,
-    /// People.
     Sentences,
 }
 
 impl Form {
-    /// People read terminals, programs read everything else.
-    pub fn new(json: bool, is_terminal: bool) -> Self {
+    /// JSON if `json` is set or the output is not a terminal.
+    pub(crate) fn new(json: bool, is_terminal: bool) -> Self {
         if json || !is_terminal {
             Self::Json
         } else {
@@ -32,8 +30,8 @@ impl Form {
         }
     }
 
-    /// Prints one of the two.
-    pub fn print<J: Serialize>(self, json: impl FnOnce() -> J, sentences: impl FnOnce() -> String) {
+    /// Prints one of the two forms.
+    pub(crate) fn print<J: Serialize>(self, json: impl FnOnce() -> J, sentences: impl FnOnce() -> String) {
         match self {
             Self::Json => record::write(&json()),
             Self::Sentences => record::write_line(&sentences()),
@@ -41,7 +39,7 @@ impl Form {
     }
 }
 
-/// Where a server listens.
+/// The addresses of a server.
 #[derive(Serialize)]
 pub(super) struct Listening {
     r#type: &'static str,
@@ -49,14 +47,14 @@ pub(super) struct Listening {
 }
 
 impl Listening {
-    pub fn new(addresses: Vec<String>) -> Self {
+    pub(crate) fn new(addresses: Vec<String>) -> Self {
         Self {
             r#type: "listening",
             addresses,
         }
     }
 
-    pub fn sentences(&self) -> String {
+    pub(crate) fn sentences(&self) -> String {
         let each = self
             .addresses
             .iter()
@@ -65,7 +63,7 @@ impl Listening {
     }
 }
 
-/// A line of the published perf tools; `time_seconds` of an intermediate one is the interval.
+/// A line of the published perf tools. `time_seconds` of an intermediate line is the interval.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Line {
@@ -73,7 +71,7 @@ pub(super) struct Line {
     time_seconds: f64,
     upload_bytes: u64,
     download_bytes: u64,
-    /// More than the published tools say, in the final line only, and only on request: a consumer may be strict.
+    /// Fields that the published tools do not print. Only on request, because a consumer may be strict.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     details: Option<Details>,
 }
@@ -90,18 +88,18 @@ struct Details {
     download: Option<Transfer>,
 }
 
-/// What was moved since the last interval.
+/// The bytes of an interval.
 pub(super) struct Interval {
-    /// Since before the dial.
-    pub after_seconds: f64,
-    /// Since the last interval.
-    pub seconds: f64,
-    pub uploaded: u64,
-    pub downloaded: u64,
+    /// Time since before the dial.
+    pub(crate) after_seconds: f64,
+    /// Length of the interval.
+    pub(crate) seconds: f64,
+    pub(crate) uploaded: u64,
+    pub(crate) downloaded: u64,
 }
 
 impl Interval {
-    pub fn line(&self) -> Line {
+    pub(crate) fn line(&self) -> Line {
         Line {
             r#type: "intermediate",
             time_seconds: self.seconds,
@@ -111,7 +109,7 @@ impl Interval {
         }
     }
 
-    pub fn sentence(&self) -> String {
+    pub(crate) fn sentence(&self) -> String {
         let moved = [("uploaded", self.uploaded), ("downloaded", self.downloaded)]
             .into_iter()
             .filter(|(_, bytes)| *bytes > 0)
@@ -121,7 +119,7 @@ impl Interval {
             });
         let moved = moved.collect::<Vec<_>>();
         let what = if moved.is_empty() {
-            "nothing moved".to_owned()
+            "no data".to_owned()
         } else {
             moved.join("; ")
         };
@@ -129,21 +127,21 @@ impl Interval {
     }
 }
 
-/// What a bandwidth client measured.
+/// The result of a bandwidth client.
 pub(super) struct Measured {
-    /// From before the dial to the end.
-    pub seconds: f64,
-    pub uploaded: u64,
-    pub downloaded: u64,
-    pub streams: u32,
-    pub timing: Timing,
-    pub connect_seconds: Option<f64>,
-    pub upload: Option<Transfer>,
-    pub download: Option<Transfer>,
+    /// Time from before the dial until the end.
+    pub(crate) seconds: f64,
+    pub(crate) uploaded: u64,
+    pub(crate) downloaded: u64,
+    pub(crate) streams: u32,
+    pub(crate) timing: Timing,
+    pub(crate) connect_seconds: Option<f64>,
+    pub(crate) upload: Option<Transfer>,
+    pub(crate) download: Option<Transfer>,
 }
 
 impl Measured {
-    pub fn line(&self, with_details: bool) -> Line {
+    pub(crate) fn line(&self, with_details: bool) -> Line {
         Line {
             r#type: "final",
             time_seconds: self.seconds,
@@ -158,8 +156,8 @@ impl Measured {
         }
     }
 
-    /// Time and bandwidth of each direction, and what they are counted from and to.
-    pub fn sentences(&self) -> String {
+    /// Time and bandwidth of each direction, with the start and the end of the time.
+    pub(crate) fn sentences(&self) -> String {
         let mut lines = vec![];
         if let Some(seconds) = self.connect_seconds {
             lines.push(format!("Connected in {}.", time(seconds)));
@@ -190,8 +188,8 @@ impl Measured {
         }
         if without_a_rate {
             lines.push(
-                "Below 1 MiB a strict time is mostly one round trip and gives no bandwidth; --timing compat prints what the \
-                 published tools print."
+                "Below 1 MiB, a strict time is mostly one round trip and gives no bandwidth; --timing compat prints what \
+                 the published tools print."
                     .to_owned(),
             );
         }
@@ -213,8 +211,8 @@ impl Measured {
         }
     }
 
-    /// With the upload before it, the request waits until that is read, which is not the download's: a strict time
-    /// begins with its first bytes, so these do not count for the rate.
+    /// After an upload, the request waits until the server has read that. A strict time therefore begins with
+    /// the first bytes of the download, which do not count for the rate.
     fn download(&self, download: Transfer) -> Way {
         let whole = Way {
             bytes: download.bytes,
@@ -246,36 +244,36 @@ impl Measured {
     }
 }
 
-/// One direction, as it is told.
+/// One direction of a result.
 struct Way {
     bytes: u64,
     seconds: f64,
     rate: Option<String>,
-    /// What the time is counted from and to.
+    /// The start and the end of the time.
     span: &'static str,
 }
 
-/// What a substreams client measured; nothing where no substream was opened.
+/// The result of a substreams client. Times are `None` if no substream was opened.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Substreams {
     pub r#type: &'static str,
-    pub substreams: u32,
-    pub failures: u64,
-    pub mean_seconds: Option<f64>,
+    pub(crate) substreams: u32,
+    pub(crate) failures: u64,
+    pub(crate) mean_seconds: Option<f64>,
     pub p50_seconds: Option<f64>,
     pub p99_seconds: Option<f64>,
-    pub max_seconds: Option<f64>,
-    pub mean_compat_seconds: Option<f64>,
+    pub(crate) max_seconds: Option<f64>,
+    pub(crate) mean_compat_seconds: Option<f64>,
     #[serde(skip)]
-    pub negotiation: Negotiation,
-    /// What to do if some did not open.
+    pub(crate) negotiation: Negotiation,
+    /// Advice if some substreams did not open.
     #[serde(skip)]
-    pub advice: Option<&'static str>,
+    pub(crate) advice: Option<&'static str>,
 }
 
 impl Substreams {
-    pub fn sentences(&self) -> String {
+    pub(crate) fn sentences(&self) -> String {
         let mut lines = vec![];
         let opened = u64::from(self.substreams).saturating_sub(self.failures);
         let count = if self.failures == 0 {
@@ -322,7 +320,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sentences_are_for_terminals_unless_json_is_asked_for() {
+    fn sentences_are_for_terminals_unless_json_is_requested() {
         assert_eq!(Form::new(false, true), Form::Sentences);
         assert_eq!(Form::new(true, true), Form::Json);
         assert_eq!(Form::new(false, false), Form::Json);
@@ -381,14 +379,14 @@ mod tests {
     }
 
     #[test]
-    fn little_has_a_bandwidth_only_as_the_published_tools_time_it() {
+    fn a_small_transfer_has_a_bandwidth_only_as_the_published_tools_time_it() {
         assert_eq!(
             measured(Timing::Strict, 1500).sentences(),
             "Connected in 1.23 ms.\n\
              Uploaded 1500 B in 2.00 s (strict, until the server had read everything).\n\
              Downloaded 1500 B in 4.00 s (strict, from the request to the last byte).\n\
-             Below 1 MiB a strict time is mostly one round trip and gives no bandwidth; --timing compat prints what the \
-             published tools print."
+             Below 1 MiB, a strict time is mostly one round trip and gives no bandwidth; --timing compat prints what \
+             the published tools print."
         );
         assert_eq!(
             measured(Timing::Compat, 1024).sentences(),
@@ -399,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_says_what_moved_in_it() {
+    fn an_interval_shows_its_bytes_and_rates() {
         let mut interval = Interval {
             after_seconds: 3.004,
             seconds: 1.0,
@@ -414,7 +412,7 @@ mod tests {
             "3.0 s: uploaded 49.1 MiB, 824 Mbit/s; downloaded 1.00 MiB, 16.8 Mbit/s"
         );
         (interval.uploaded, interval.downloaded) = (0, 0);
-        assert_eq!(interval.sentence(), "3.0 s: nothing moved");
+        assert_eq!(interval.sentence(), "3.0 s: no data");
     }
 
     fn substreams(failures: u64, negotiation: Negotiation) -> Substreams {

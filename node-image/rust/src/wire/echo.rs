@@ -1,7 +1,8 @@
-//! `/echo/1.0.0` (WebRTC transport benchmarks): a line there and the same line back, over and over on one stream.
+//! `/echo/1.0.0` (WebRTC transport benchmarks): a line there and the same line back, repeatedly on one
+//! stream.
 //!
-//! The line is zeros in ASCII and a line feed. Both ends know it, so they compare what arrives with the one copy that all
-//! streams share: a stream of ten thousand needs no buffer of its own.
+//! The line is zeros in ASCII and a line feed. Both ends know it and compare what arrives with one copy that
+//! all streams share, so that ten thousand streams need no buffers.
 
 use std::{
     future::poll_fn,
@@ -16,19 +17,19 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use super::{Counters, Error, is_dropped};
 
-/// What errors call it.
+/// The name in errors.
 const LINE: &str = "the line";
-/// Bytes of one read; on the stack of the call.
+/// Bytes of one read, into the stack of the call.
 const CHUNK: usize = 4096;
 
-/// The line of so many bytes, its end included.
+/// The line with this number of bytes, including the line feed.
 pub fn line(bytes: usize) -> Arc<[u8]> {
     let mut line = vec![b'0'; bytes.max(1)];
     *line.last_mut().expect("it has at least one byte") = b'\n';
     line.into()
 }
 
-/// Echoes one line; `false` if the peer ended the stream, or dropped it, instead of another one.
+/// Echoes one line. `false` if the peer ended or dropped the stream instead.
 pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut S,
     line: &[u8],
@@ -49,7 +50,7 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     Ok(true)
 }
 
-/// One round trip.
+/// Sends the line and waits for its echo.
 pub async fn round_trip<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut S,
     line: &[u8],
@@ -77,12 +78,12 @@ async fn send<S: AsyncWrite + Unpin>(stream: &mut S, line: &[u8], counters: &Cou
     Ok(())
 }
 
-/// What came instead of, or as, a line.
+/// What arrived for a line.
 enum Received {
     Whole,
-    /// Bytes that are not those of the line.
+    /// Other bytes than those of the line.
     Other,
-    /// The end, after so many bytes.
+    /// The end of the stream, after this number of bytes.
     Ended(u64),
 }
 
@@ -90,7 +91,7 @@ async fn receive<S: AsyncRead + Unpin>(stream: &mut S, line: &[u8]) -> io::Resul
     let mut got = 0;
     while got < line.len() {
         let due = &line[got..];
-        // Bytes, or nothing if they were others.
+        // The number of bytes, or `None` if they differ from the line.
         let read = poll_fn(|cx| {
             let mut chunk = [MaybeUninit::uninit(); CHUNK];
             let mut into = ReadBuf::uninit(&mut chunk[..due.len().min(CHUNK)]);
@@ -116,7 +117,7 @@ mod tests {
         PIPES, against_a_peer_that_ends, against_a_peer_that_leaves, counted, too_few,
     };
 
-    /// Awkward lengths of a line: its end only, one read, and around it.
+    /// Awkward lengths of a line: only the line feed, one read, and around one read.
     const LENGTHS: [usize; 6] = [1, 2, 1024, CHUNK - 1, CHUNK, CHUNK + 1];
 
     #[test]

@@ -5,8 +5,9 @@
 //! server → client : D bytes
 //! ```
 //!
-//! There is no half-close and no acknowledgement in it. Our server closes its side after the last byte rather than
-//! dropping the stream, so that a reset cannot overtake data; to a client both look like the end of the stream.
+//! The protocol has no half-close and no acknowledgement. This server closes its side after the last byte
+//! instead of dropping the stream, so that a reset cannot overtake data. To a client both look like the end
+//! of the stream.
 
 use std::time::{Duration, Instant};
 
@@ -14,11 +15,12 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::{Arrival, Buffers, Counters, Error, Exchange, Volume, is_dropped, read_header, write_header};
 
-/// How long a client looks for bytes beyond the download, and a server for the client's end. Not timed.
+/// How long a client waits for bytes beyond the download, and a server for the client's end. Not part of any
+/// time.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Serves one exchange; returns what arrived. A stream that ends before its first byte was only opened (the substreams
-/// workload).
+/// Serves one exchange and returns the arrival. A stream that ends before its first byte was only opened (the
+/// substreams workload).
 pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     buffers: &mut Buffers,
@@ -67,7 +69,7 @@ pub async fn run<S: AsyncRead + AsyncWrite + Unpin>(
     let written = Instant::now();
     write_header(&mut stream, download).await?;
     stream.flush().await?;
-    let asked = Instant::now();
+    let requested = Instant::now();
 
     let mut arrival = Arrival::default();
     buffers
@@ -75,8 +77,8 @@ pub async fn run<S: AsyncRead + AsyncWrite + Unpin>(
         .await?;
     let mut excess = Arrival::default();
     let end = buffers.receive(&mut stream, u64::MAX, &mut excess, counters);
-    // With a download, its first byte has proved that the upload was consumed, and the rest is only a check; without
-    // one, the end of the stream is the proof, and it must come.
+    // The first byte of a download proves that the upload was consumed, so the end is only a check. Without a
+    // download, the end of the stream is the proof, and it must arrive.
     let end = if download > 0 {
         tokio::time::timeout(LINGER, end).await.unwrap_or(Ok(0))
     } else {
@@ -99,7 +101,7 @@ pub async fn run<S: AsyncRead + AsyncWrite + Unpin>(
         begun,
         written,
         consumed,
-        asked,
+        requested,
         arrival,
     })
 }

@@ -11,19 +11,19 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 use super::{Arrival, Buffers, Counters, Error, Exchange, Volume, is_dropped, read_header, write_header};
 
-/// The announced length of a download that the client will cut off: the specification allows it.
+/// The announced length of a download that the client will cut off, as the specification allows.
 const ENDLESS: u64 = u64::MAX;
 
-/// What the client wants to receive.
+/// The download that a client requests.
 #[derive(Clone, Copy, Debug)]
 pub enum Download {
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(u64),
-    /// As much as comes until this moment; then the stream is reset.
+    /// As much as arrives until a moment, when the client resets the stream.
     Until(Instant),
 }
 
-/// Serves one exchange; returns what arrived.
+/// Serves one exchange and returns the arrival.
 pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     buffers: &mut Buffers,
@@ -47,7 +47,7 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         Err(error) if download == ENDLESS && is_dropped(&error) => return Ok(arrival),
         Err(error) => return Err(error.into()),
     }
-    // Everything is sent. A peer that has it all may be gone before our end of stream is.
+    // Everything is sent. A peer that has received all of it may be gone before the end of stream.
     let _ = stream.shutdown().await;
     Ok(arrival)
 }
@@ -67,7 +67,7 @@ pub async fn run<S: AsyncRead + AsyncWrite + Unpin>(
     write_header(&mut stream, announced).await?;
     let begun = Instant::now();
     let sent = buffers.send(&mut stream, upload, counters).await?;
-    let asked = Instant::now();
+    let requested = Instant::now();
     let mut arrival = Arrival::default();
     let mut written = None;
     match download {
@@ -114,7 +114,7 @@ pub async fn run<S: AsyncRead + AsyncWrite + Unpin>(
         begun,
         written: written.unwrap_or(consumed),
         consumed,
-        asked,
+        requested,
         arrival,
     })
 }
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_sends_exactly_what_was_asked_for_and_ends() {
+    async fn a_server_sends_exactly_what_was_requested_and_ends() {
         for pipe in PIPES {
             for (up, down) in SIZES.into_iter().zip(SIZES.into_iter().rev()) {
                 let counters = Counters::default();
@@ -280,7 +280,7 @@ mod tests {
             );
             let exchange = ran.unwrap();
             assert_eq!(served.unwrap().bytes, exchange.sent);
-            // What was under way when the client cut it off is lost.
+            // Bytes in flight when the client cut the download off are lost.
             let ((got, sent), (arrived, answered)) = (counted(&client), counted(&server));
             assert_eq!(sent, arrived);
             assert!(got <= answered && answered <= got + 100, "{got} of {answered}");

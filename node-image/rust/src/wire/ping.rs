@@ -1,4 +1,4 @@
-//! `/ipfs/ping/1.0.0` (libp2p specs, `ping/ping.md`): 32 bytes there and back, over and over on one stream.
+//! `/ipfs/ping/1.0.0` (libp2p specs, `ping/ping.md`): 32 bytes there and back, repeatedly on one stream.
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
@@ -6,7 +6,7 @@ use super::{Counters, Error, is_dropped, read_whole};
 
 /// Bytes of a ping.
 pub const SIZE: usize = 32;
-/// What errors call it.
+/// The name in errors.
 const PAYLOAD: &str = "the ping";
 
 /// Echoes until the peer ends the stream.
@@ -28,7 +28,7 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// One round trip.
+/// Sends a ping and waits for its echo.
 pub async fn round_trip<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut S,
     payload: [u8; SIZE],

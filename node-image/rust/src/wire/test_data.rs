@@ -1,5 +1,5 @@
-//! `/libp2p/test/data`, of the published relay test (libp2p-relay-test): the client opens a stream and sends nothing; the
-//! server writes all it has and closes; the client reads to the end.
+//! `/libp2p/test/data` of the published relay test (libp2p-relay-test): the client opens a stream and sends
+//! nothing, the server writes all data and closes, and the client reads to the end.
 
 use std::time::Instant;
 
@@ -7,11 +7,11 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::{Arrival, Buffers, Counters, Error, Volume, is_dropped};
 
-/// What errors call it.
+/// The name in errors.
 const PAYLOAD: &str = "the transfer";
 
-/// Writes `bytes`, closes, and waits until the client has gone: a stream that is dropped before takes what is still queued
-/// with it.
+/// Writes `bytes`, closes, and waits until the client is gone: dropping the stream earlier would discard
+/// queued data.
 pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     bytes: u64,
@@ -36,13 +36,12 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
 /// A fetched transfer.
 #[derive(Clone, Copy, Debug)]
 pub struct Fetched {
-    /// What arrived.
     pub arrival: Arrival,
-    /// When the end was there.
+    /// When the end of the stream arrived.
     pub ended: Instant,
 }
 
-/// Reads to the end, which comes after `bytes`.
+/// Reads to the end of the stream, which must follow after `bytes`.
 pub async fn fetch<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     bytes: u64,
@@ -50,7 +49,7 @@ pub async fn fetch<S: AsyncRead + AsyncWrite + Unpin>(
     counters: &Counters,
 ) -> Result<Fetched, Error> {
     let mut arrival = Arrival::default();
-    // More than is due, so that the end is read, or what should not be there.
+    // One byte more than is due, to read the end or a byte too many.
     while buffers
         .receive(
             &mut stream,
@@ -76,7 +75,7 @@ pub async fn fetch<S: AsyncRead + AsyncWrite + Unpin>(
         });
     }
     let ended = Instant::now();
-    // The server waits for it. Whether it arrives is not part of the transfer.
+    // The server waits for this end. Whether it arrives is not part of the transfer.
     let _ = stream.shutdown().await;
     Ok(Fetched { arrival, ended })
 }

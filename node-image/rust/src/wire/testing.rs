@@ -7,18 +7,18 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use super::{Buffers, Counters, Error};
 
 /// Bytes of a write or read in these tests.
-pub const CHUNK: usize = 16;
-/// Awkward sizes for it.
-pub const SIZES: [u64; 6] = [0, 1, 15, 16, 17, 100];
-/// Sizes of the pipe: one byte at a time, less than a header, everything at once.
-pub const PIPES: [usize; 3] = [1, 7, 1 << 16];
+pub(crate) const CHUNK: usize = 16;
+/// Awkward sizes of a transfer with such chunks.
+pub(crate) const SIZES: [u64; 6] = [0, 1, 15, 16, 17, 100];
+/// Sizes of the pipe: one byte, less than a header, and everything.
+pub(crate) const PIPES: [usize; 3] = [1, 7, 1 << 16];
 
-pub fn buffers() -> Buffers {
+pub(crate) fn buffers() -> Buffers {
     Buffers::new(&Arc::from([0; CHUNK]))
 }
 
 /// Big-endian headers and zeros, in the order given.
-pub fn bytes(parts: &[Part]) -> Vec<u8> {
+pub(crate) fn bytes(parts: &[Part]) -> Vec<u8> {
     parts
         .iter()
         .flat_map(|part| match *part {
@@ -28,14 +28,14 @@ pub fn bytes(parts: &[Part]) -> Vec<u8> {
         .collect()
 }
 
-/// What is on the wire.
-pub enum Part {
+/// A part of a message.
+pub(crate) enum Part {
     Header(u64),
     Zeros(u64),
 }
 
-/// What a protocol's side makes of a peer that sends `bytes` and is gone, reading nothing.
-pub async fn against_a_peer_that_leaves<T>(
+/// Runs one side against a peer that sends `bytes` and leaves without reading.
+pub(crate) async fn against_a_peer_that_leaves<T>(
     bytes: &[u8],
     side: impl AsyncFnOnce(DuplexStream) -> Result<T, Error>,
 ) -> Result<T, Error> {
@@ -45,8 +45,9 @@ pub async fn against_a_peer_that_leaves<T>(
     side(ours).await
 }
 
-/// What a protocol's side makes of a peer that sends `bytes`, says so, and reads to the end; and what that peer read.
-pub async fn against_a_peer_that_ends<T>(
+/// Runs one side against a peer that sends `bytes`, ends its stream, and reads to the end. Also returns what
+/// it read.
+pub(crate) async fn against_a_peer_that_ends<T>(
     pipe: usize,
     bytes: &[u8],
     side: impl AsyncFnOnce(DuplexStream) -> Result<T, Error>,
@@ -56,7 +57,7 @@ pub async fn against_a_peer_that_ends<T>(
         let (mut read, mut write) = tokio::io::split(theirs);
         let mut heard = vec![];
         let say = async {
-            // A side that has read enough may be gone.
+            // The other side may be gone when it has read enough.
             let _ = write.write_all(bytes).await;
             let _ = write.shutdown().await;
         };
@@ -67,16 +68,16 @@ pub async fn against_a_peer_that_ends<T>(
     tokio::join!(side(ours), peer)
 }
 
-pub fn too_few<T: Debug>(result: &Result<T, Error>) -> bool {
+pub(crate) fn too_few<T: Debug>(result: &Result<T, Error>) -> bool {
     matches!(result, Err(Error::TooFewBytes { .. }))
 }
 
-pub fn unexpected<T: Debug>(result: &Result<T, Error>) -> bool {
+pub(crate) fn unexpected<T: Debug>(result: &Result<T, Error>) -> bool {
     matches!(result, Err(Error::UnexpectedBytes { .. }))
 }
 
 /// Bytes counted as received, and as sent.
-pub fn counted(counters: &Counters) -> (u64, u64) {
+pub(crate) fn counted(counters: &Counters) -> (u64, u64) {
     use std::sync::atomic::Ordering::Relaxed;
     (counters.received.load(Relaxed), counters.sent.load(Relaxed))
 }

@@ -1,4 +1,4 @@
-//! Bulk transfer over parallel streams of every peer's connection.
+//! Bulk transfer over parallel streams of each peer's connection.
 
 use std::time::Instant;
 
@@ -11,16 +11,17 @@ use perfrun_contract::{
 };
 
 use super::{
-    Failed, Findings, Setup,
-    client::{Peer, deadline},
-    failure,
+    failed::{Failed, failure},
+    findings::Findings,
+    peer::Peer,
+    setup::Setup,
 };
 use crate::{
     stack::BoxStream,
     wire::{Arrival, Buffers, Counters, Exchange, Volume, litep2p_perf, perf},
 };
 
-/// Opens all streams, then exchanges on all of them at once.
+/// Opens all streams, then exchanges on all of them at the same time.
 pub(super) async fn run(setup: &Setup, peers: &[Peer], findings: &mut Findings) -> Result<(), Failed> {
     let Parameters::Bandwidth {
         protocol,
@@ -40,20 +41,29 @@ pub(super) async fn run(setup: &Setup, peers: &[Peer], findings: &mut Findings) 
             .map_err(Failed::from)
     });
     let opened: Vec<BoxStream> = try_join_all(opens).await?.into_iter().flatten().collect();
-    Counters::add(&setup.probe.counters.streams, opened.len() as u64);
+    Counters::add(&setup.observer.counters.streams, opened.len() as u64);
 
     let up = (direction != Direction::Download).then_some(amount);
     let down = (direction != Direction::Upload).then_some(setup.download.unwrap_or(amount));
-    // A transfer for a time lasts that long, however long the streams took to open.
+    // The time of a transfer begins when all streams are open.
     let begun = Instant::now();
     let zeros = setup.zeros();
     let mut tasks = tokio::task::JoinSet::new();
     for stream in opened {
-        let probe = setup.probe.clone();
+        let observer = setup.observer.clone();
         let mut buffers = Buffers::new(&zeros);
-        // A task for each stream: polled inside another task, streams would share one core.
+        // A task for each stream: inside one task, all streams would share one core.
         tasks.spawn(async move {
-            exchange(stream, protocol, up, down, begun, &mut buffers, &probe.counters).await
+            exchange(
+                stream,
+                protocol,
+                up,
+                down,
+                begun,
+                &mut buffers,
+                &observer.counters,
+            )
+            .await
         });
     }
     let mut exchanges = vec![];
@@ -79,7 +89,7 @@ async fn exchange(
         Some(Amount::Count(bytes)) => bytes,
         _ => 0,
     };
-    let until = |amount: Option<Amount>| deadline(amount?, begun);
+    let until = |amount: Option<Amount>| Some(begun + amount?.duration()?);
     let exchange = match protocol {
         Protocol::Litep2pPerf => litep2p_perf::run(stream, bytes(up), bytes(down), buffers, counters).await?,
         Protocol::Perf => {
@@ -90,14 +100,14 @@ async fn exchange(
         Protocol::Ping | Protocol::TestData | Protocol::Echo => {
             return Err(Failed(failure(
                 Reason::Unsupported,
-                format!("{} carries no such transfer", protocol.as_ref()),
+                format!("{} carries no bulk transfer", protocol.as_ref()),
             )));
         }
     };
     Ok(exchange)
 }
 
-/// The upload of all streams as one, from the first byte written to the end that `timing` defines.
+/// The upload of all streams as one, from the first byte written until the end that `timing` defines.
 fn upload(exchanges: &[Exchange], timing: Timing) -> Transfer {
     let end = |e: &Exchange| match timing {
         Timing::Strict => e.consumed,
@@ -114,16 +124,16 @@ fn upload(exchanges: &[Exchange], timing: Timing) -> Transfer {
     }
 }
 
-/// The download of all streams as one, from the moment it was asked for to the last byte.
+/// The download of all streams as one, from the first request until the last byte.
 fn download(exchanges: &[Exchange]) -> Transfer {
     let mut all = Arrival::default();
     for exchange in exchanges {
         all.merge(&exchange.arrival);
     }
-    let asked = exchanges.iter().map(|e| e.asked).min();
-    let seconds = asked
+    let requested = exchanges.iter().map(|e| e.requested).min();
+    let seconds = requested
         .zip(all.last())
-        .map_or(0.0, |(asked, last)| (last - asked).as_secs_f64());
+        .map_or(0.0, |(requested, last)| (last - requested).as_secs_f64());
     Transfer {
         seconds,
         ..all.transfer().unwrap_or_default()

@@ -3,42 +3,35 @@
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use perfrun_contract::{
-    matrix::Transport,
-    node::Reason,
-    parameters::{Amount, Parameters},
-};
-use tokio::sync::mpsc;
+use perfrun_contract::{node::Reason, parameters::Parameters};
 
-use super::{Failed, Findings, Setup, bandwidth, echo, failure, handshakes, ping, relay, substreams};
-use crate::{
-    stack::{self, Connection, Host},
-    wire::Counters,
+use super::{
+    bandwidth, echo,
+    failed::{Failed, failure},
+    findings::Findings,
+    handshakes,
+    peer::{Peer, dial, dialler},
+    ping, relay,
+    setup::Setup,
+    substreams,
 };
+use crate::wire::Counters;
 
 /// A client that is ready to begin.
-pub struct Client<'a> {
+pub(crate) struct Client<'a> {
     setup: Setup,
     peers: Vec<Peer>,
     /// Addresses to dial, in turn.
     servers: Vec<String>,
-    /// Handshakes, or sinks of a stress test, at the same time, where the workload is about them.
+    /// Peers that are active at the same time, if the workload itself starts them.
     slots: usize,
-    /// The caller's: what was found until then outlives a client that is given up half-way.
+    /// The caller's, so that findings outlive a client that is cut short.
     findings: &'a mut Findings,
 }
 
-/// One identity and what it talks to.
-pub(super) struct Peer {
-    pub host: Box<dyn Host>,
-    pub server: String,
-    /// Open, unless the workload is about opening it.
-    pub connection: Option<Box<dyn Connection>>,
-}
-
 impl<'a> Client<'a> {
-    /// Starts hosts and, where the workload is not about that, opens connections.
-    pub async fn prepare(
+    /// Starts hosts and, unless the workload does that itself, opens connections.
+    pub(crate) async fn prepare(
         setup: Setup,
         servers: &[String],
         peers: u32,
@@ -50,19 +43,16 @@ impl<'a> Client<'a> {
                 "there is no server address to dial",
             )));
         }
-        let mut slots = peers as usize;
-        let (hosts, connect) = match setup.parameters {
-            Parameters::Handshakes { in_flight, amount } => {
-                slots = slots.saturating_mul(in_flight as usize);
-                (slots.max(handshakes::stock(amount)), false)
-            }
-            // Beginning one after the other is the workload.
-            Parameters::RelayStress { .. } => (0, false),
-            // Each of its connections is a peer.
-            Parameters::Echo(load) => (load.connections as usize, false),
-            _ => (slots, true),
+        let slots = usize::try_from(setup.parameters.hosts(peers)).unwrap_or(usize::MAX);
+        let hosts = match setup.parameters {
+            Parameters::Handshakes { amount, .. } => slots.max(handshakes::stock(amount)),
+            // Its sinks start one after the other.
+            Parameters::RelayStress { .. } => 0,
+            _ => slots,
         };
-        setup.check_descriptors(u32::try_from(hosts.max(slots)).unwrap_or(u32::MAX))?;
+        setup.check_files(|parameters, stream_is_connection| {
+            parameters.client_files(hosts.max(slots) as u64, stream_is_connection)
+        })?;
         let mut client = Self {
             setup,
             peers: vec![],
@@ -71,19 +61,19 @@ impl<'a> Client<'a> {
             findings,
         };
         for i in 0..hosts {
-            client.add_peer(&servers[i % servers.len()], connect).await?;
+            client.add_peer(&servers[i % servers.len()]).await?;
         }
         Ok(client)
     }
 
-    async fn add_peer(&mut self, server: &str, connect: bool) -> Result<(), Failed> {
+    async fn add_peer(&mut self, server: &str) -> Result<(), Failed> {
         let mut host = dialler(&self.setup).await?;
         let mut connection = None;
-        if connect {
+        if self.setup.parameters.connects_before_start() {
             let dialled = dial(&self.setup, &mut host, server)
                 .await
                 .inspect_err(|error| self.findings.refusal(error))?;
-            Counters::add(&self.setup.probe.counters.connections, 1);
+            Counters::add(&self.setup.observer.counters.connections, 1);
             self.findings.record_dial(dialled.phases());
             connection = Some(dialled);
         }
@@ -95,8 +85,8 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    /// Runs the workload; returns how long it took.
-    pub async fn run(&mut self) -> Result<Duration, Failed> {
+    /// Runs the workload and returns how long it took.
+    pub(crate) async fn run(&mut self) -> Result<Duration, Failed> {
         let begun = Instant::now();
         let (setup, peers, findings) = (&self.setup, &mut self.peers, &mut *self.findings);
         match &setup.parameters {
@@ -124,7 +114,7 @@ impl<'a> Client<'a> {
     }
 
     /// Closes connections and hosts.
-    pub async fn close(self) {
+    pub(crate) async fn close(self) {
         let close = self.peers.into_iter().map(|peer| async {
             if let Some(connection) = peer.connection {
                 connection.close().await;
@@ -132,63 +122,5 @@ impl<'a> Client<'a> {
             peer.host.close().await;
         });
         join_all(close).await;
-    }
-}
-
-/// How often a connection that a workload only needs is dialled.
-///
-/// libp2p's WebRTC loses one dial of forty or so, after 10 s: webrtc-rs gives up when the peer's first message is there
-/// before the channel is open (its issue 821). Each is counted as a failure; the workload is about something else.
-fn dials(transport: Transport) -> u32 {
-    match transport {
-        Transport::WebrtcDirect => 3,
-        _ => 1,
-    }
-}
-
-/// A host that only dials, with an identity of its own.
-pub(super) async fn dialler(setup: &Setup) -> Result<Box<dyn Host>, stack::Error> {
-    // It receives no inbound events; the receiver may go.
-    let (inbound, _) = mpsc::unbounded_channel();
-    stack::start(setup.stack, setup.host(None), inbound).await
-}
-
-/// Dials a connection that a workload only needs. Where one is lost another host takes the place of `host` and tries again.
-pub(super) async fn dial(
-    setup: &Setup,
-    host: &mut Box<dyn Host>,
-    server: &str,
-) -> Result<Box<dyn Connection>, stack::Error> {
-    let mut left = dials(setup.transport);
-    loop {
-        left -= 1;
-        match host.dial(server).await {
-            Err(error @ stack::Error::Dial { .. }) if left > 0 => {
-                tracing::warn!(%error, "a dial failed, another host tries again");
-                setup.probe.counters.failed(Reason::DialFailed);
-                std::mem::replace(host, dialler(setup).await?).close().await;
-            }
-            dialled => return dialled,
-        }
-    }
-}
-
-impl Peer {
-    /// The open connection; [`Client::prepare`] opened it for every workload that asks.
-    pub(super) fn connection(&self) -> Result<&dyn Connection, Failed> {
-        self.connection.as_deref().ok_or_else(|| {
-            Failed(failure(
-                Reason::Internal,
-                "this workload was prepared without a connection",
-            ))
-        })
-    }
-}
-
-/// The deadline behind an amount of time, counted from `begun`.
-pub(super) fn deadline(amount: Amount, begun: Instant) -> Option<Instant> {
-    match amount {
-        Amount::Count(_) => None,
-        Amount::Seconds(seconds) => Some(begun + Duration::from_secs_f64(seconds)),
     }
 }

@@ -1,4 +1,4 @@
-//! Many streams on many connections, each echoing a line at a pace.
+//! Many streams on many connections, each of which echoes a line at a steady pace.
 
 use std::{
     pin::pin,
@@ -21,23 +21,24 @@ use tokio::{
 };
 
 use super::{
-    Failed, Findings, Setup,
-    client::{self, Peer},
-    failure,
+    failed::{Failed, failure},
+    findings::Findings,
+    peer::{self, Peer},
+    setup::Setup,
 };
 use crate::{
-    probe::Probe,
+    observer::Observer,
     stack::{BoxStream, Connection, DialPhases},
     wire::{self, Arrival, Counters, echo},
 };
 
-/// What all streams of one side share.
+/// The state that all streams of one side share.
 pub(super) struct Terms {
     line: Arc<[u8]>,
     pause: Duration,
     deadline: Duration,
-    probe: Arc<Probe>,
-    /// A permit for each stream that had its first round trip, or never will.
+    observer: Arc<Observer>,
+    /// A permit for each stream that has completed its first round trip or failed.
     settled: Semaphore,
     first_failure: OnceLock<Failure>,
 }
@@ -48,20 +49,20 @@ impl Terms {
             line: echo::line(load.message_bytes.0 as usize),
             pause: Duration::from_secs_f64(load.pause_seconds),
             deadline: Duration::from_secs_f64(load.deadline_seconds),
-            probe: setup.probe.clone(),
+            observer: setup.observer.clone(),
             settled: Semaphore::new(0),
             first_failure: OnceLock::new(),
         }
     }
 
-    /// The trial goes on without whatever failed.
+    /// Counts a failure. The trial continues without the stream or connection.
     fn failed(&self, Failed(failure): Failed) {
         tracing::debug!(failure = failure.message, "an echo failed");
-        self.probe.counters.failed(failure.reason);
+        self.observer.counters.failed(failure.reason);
         let _ = self.first_failure.set(failure);
     }
 
-    /// So many streams of a server did not end with their clients.
+    /// Counts streams of a server that did not end with their clients.
     pub(super) fn left(&self, count: usize) {
         for _ in 0..count {
             self.failed(Failed(failure(
@@ -72,12 +73,12 @@ impl Terms {
     }
 
     fn missed_deadline(&self) -> Failed {
-        let message = format!("a line did not come within {:?}", self.deadline);
+        let message = format!("a line did not arrive within {:?}", self.deadline);
         Failed(failure(Reason::Timeout, message))
     }
 }
 
-/// Opens connections and streams by schedule, and has them echo until the load's time is over.
+/// Opens connections and streams on schedule, and makes them echo until the load's time is over.
 pub(super) async fn run(
     setup: &Setup,
     peers: &mut [Peer],
@@ -96,11 +97,11 @@ pub(super) async fn run(
     let plateau = pin!(plateau(&terms, load, begun, end));
     let (plateau, connections) = match select(plateau, connections).await {
         Either::Left((plateau, connections)) => (plateau?, connections.await?),
-        // The very last moment may be noticed by streams first.
+        // Streams may notice the end of the load before the plateau does.
         Either::Right((connections, plateau)) if Instant::now() >= end => (plateau.await?, connections?),
         Either::Right((connections, _)) => {
             connections?;
-            let none = || failure(Reason::Internal, "all streams ended before their time");
+            let none = || failure(Reason::Internal, "all streams ended early");
             let Failure { reason, message } = terms.first_failure.get().cloned().unwrap_or_else(none);
             return Err(Failed(failure(
                 reason,
@@ -120,23 +121,23 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// Counts round trips from the moment on at which no stream is missing any more.
+/// Counts round trips from the moment at which all streams have settled.
 async fn plateau(terms: &Terms, load: &Echo, begun: Instant, end: Instant) -> Result<Plateau, Failed> {
     let streams = load.connections * load.streams_per_connection;
-    // What is measured must not be the last moment only.
+    // At least half of the time after the scheduled ramp is for the plateau.
     let latest = end - (end - begun).saturating_sub(Duration::from_secs_f64(load.ramp_seconds())) / 2;
     let settled = terms.settled.acquire_many(streams);
     if timeout_at(latest.into(), settled).await.is_err() {
         let missing = streams as usize - terms.settled.available_permits();
         let message = format!(
-            "{missing} of {streams} streams had neither echoed nor failed {:?} after the start, where the ramp should take \
-             {} s: make duration longer, or the load smaller",
+            "{missing} of {streams} streams had neither echoed nor failed {:?} after the start, although the ramp \
+             should take {} s: make duration longer, or the load smaller",
             latest - begun,
             load.ramp_seconds()
         );
         return Err(Failed(failure(Reason::Timeout, message)));
     }
-    let round_trips = || terms.probe.counters.operations.load(Ordering::Relaxed);
+    let round_trips = || terms.observer.counters.operations.load(Ordering::Relaxed);
     let (from, before) = (Instant::now(), round_trips());
     sleep_until(end.into()).await;
     Ok(Plateau {
@@ -147,8 +148,8 @@ async fn plateau(terms: &Terms, load: &Echo, begun: Instant, end: Instant) -> Re
     })
 }
 
-/// One connection with its streams, from the moment `at` on: how it was dialled, and how late anything was begun. Nothing,
-/// if it could not be dialled.
+/// Dials one connection at `at` and runs its streams. Returns how it was dialled, and by how much the
+/// connection or a stream was late at most. `None` if the dial failed.
 async fn connection(
     setup: &Setup,
     peer: &mut Peer,
@@ -159,7 +160,7 @@ async fn connection(
 ) -> Result<Option<(DialPhases, Duration)>, Failed> {
     let streams = load.streams_per_connection;
     let mut late = lateness(at).await;
-    let connection: Arc<dyn Connection> = match client::dial(setup, &mut peer.host, &peer.server).await {
+    let connection: Arc<dyn Connection> = match peer::dial(setup, &mut peer.host, &peer.server).await {
         Ok(connection) => connection.into(),
         Err(error) => {
             terms.failed(error.into());
@@ -167,9 +168,9 @@ async fn connection(
             return Ok(None);
         }
     };
-    // From here: what dialling takes must not make a burst of the first streams.
+    // Counted from here, so that a slow dial does not turn the first streams into a burst.
     let up = Instant::now();
-    Counters::add(&terms.probe.counters.connections, 1);
+    Counters::add(&terms.observer.counters.connections, 1);
     let interval = Duration::from_secs_f64(load.stream_interval_seconds);
     let mut tasks = JoinSet::new();
     for i in 0..streams {
@@ -183,13 +184,13 @@ async fn connection(
     Ok(Some((phases, late)))
 }
 
-/// Waits for a moment; returns by how much it was missed.
+/// Waits for a moment and returns by how much it was missed.
 async fn lateness(at: Instant) -> Duration {
     sleep_until(at.into()).await;
     at.elapsed()
 }
 
-/// One stream of a client. Only wrong bytes end the trial.
+/// Runs one stream of a client. Only wrong bytes end the trial.
 async fn stream(connection: Arc<dyn Connection>, terms: Arc<Terms>, end: Instant) -> Result<(), Failed> {
     let _active = Active::new(&terms);
     let first = Settles(&terms.settled);
@@ -197,7 +198,7 @@ async fn stream(connection: Arc<dyn Connection>, terms: Arc<Terms>, end: Instant
     drop(connection);
     let echoed = match opened {
         Ok(stream) => {
-            Counters::add(&terms.probe.counters.streams, 1);
+            Counters::add(&terms.observer.counters.streams, 1);
             echo_until(stream, &terms, end, first).await
         }
         Err(error) => Err(error.into()),
@@ -220,7 +221,7 @@ async fn echo_until(
 ) -> Result<(), Failed> {
     let mut first = Some(first);
     let mut window = 0;
-    let counters = &terms.probe.counters;
+    let counters = &terms.observer.counters;
     loop {
         let begun = Instant::now();
         if begun >= end {
@@ -241,11 +242,11 @@ async fn echo_until(
     }
 }
 
-/// One stream of a server. Only wrong bytes fail the trial; whatever else happens is counted.
+/// Serves one stream. Only wrong bytes fail the trial; other failures are counted.
 pub(super) async fn serve(mut stream: BoxStream, terms: Arc<Terms>) -> Result<Arrival, wire::Error> {
     let _active = Active::new(&terms);
     let mut window = 0;
-    let counters = &terms.probe.counters;
+    let counters = &terms.observer.counters;
     loop {
         let line = echo::serve(&mut stream, &terms.line, counters);
         match timeout(terms.deadline, line).await {
@@ -268,12 +269,12 @@ pub(super) async fn serve(mut stream: BoxStream, terms: Arc<Terms>) -> Result<Ar
     Ok(Arrival::default())
 }
 
-/// Counts a stream as long as it is there.
+/// Counts a stream while it exists.
 struct Active<'a>(&'a AtomicU64);
 
 impl<'a> Active<'a> {
     fn new(terms: &'a Terms) -> Self {
-        let active = &terms.probe.counters.active;
+        let active = &terms.observer.counters.active;
         Counters::add(active, 1);
         Self(active)
     }
@@ -285,7 +286,7 @@ impl Drop for Active<'_> {
     }
 }
 
-/// Says when dropped that the ramp need not wait for this stream any more.
+/// Settles a stream when dropped: the ramp no longer waits for it.
 struct Settles<'a>(&'a Semaphore);
 
 impl Drop for Settles<'_> {
@@ -312,7 +313,7 @@ mod tests {
     const LINE: usize = 16 << 10;
     const STREAMS: usize = 2000;
 
-    /// A stream that holds next to nothing: what is written can be read again.
+    /// A stream that returns what is written to it and holds no buffer.
     struct Echoing {
         line: Arc<[u8]>,
         due: usize,
@@ -377,20 +378,20 @@ mod tests {
             line: echo::line(LINE),
             pause: Duration::from_secs(1000),
             deadline: Duration::from_secs(2000),
-            probe: Arc::new(Probe::new(TrialMetrics::default(), Sampling::default())),
+            observer: Arc::new(Observer::new(TrialMetrics::default(), Sampling::default())),
             settled: Semaphore::new(0),
             first_failure: OnceLock::new(),
         })
     }
 
-    /// Bytes that this thread holds; a test's runtime has no other.
+    /// Bytes that this thread holds. The runtime of a test has no other thread.
     fn held() -> u64 {
         let allocated = thread::allocatedp::read().expect("jemalloc counts").get();
         allocated - thread::deallocatedp::read().expect("jemalloc counts").get()
     }
 
     async fn until_all_have_echoed(terms: &Terms) {
-        while terms.probe.counters.operations.load(Ordering::Relaxed) < STREAMS as u64 {
+        while terms.observer.counters.operations.load(Ordering::Relaxed) < STREAMS as u64 {
             tokio::task::yield_now().await;
         }
     }
@@ -411,7 +412,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_does_too() {
+    async fn a_server_holds_less_than_a_kibibyte_for_each_stream_too() {
         let terms = terms();
         let before = held();
         let mut tasks = JoinSet::new();

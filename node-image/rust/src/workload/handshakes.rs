@@ -1,4 +1,4 @@
-//! New connections: dial, first byte there and back, close.
+//! New connections: dial, send the first bytes there and back, close.
 
 use std::{
     sync::atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -12,28 +12,31 @@ use perfrun_contract::{
 };
 
 use super::{
-    Failed, Findings, Setup,
-    client::{Peer, deadline, dialler},
-    failure,
+    failed::{Failed, failure},
+    findings::Findings,
+    peer::{Peer, dialler},
+    setup::Setup,
 };
 use crate::{
     stack::{DialPhases, Host},
     wire::{Counters, ping},
 };
 
-/// A peer that fails so often in a row, or more than once over so long, gives up and ends the trial: the server is
-/// gone, and nothing is gained by hammering on.
+/// Failures in a row after which a slot gives up and ends the trial: the server is gone.
 const MOST_FAILURES_IN_A_ROW: u32 = 10;
+
+/// Time of repeated failures after which a slot gives up, even with fewer of them.
 const LONGEST_FAILURE: Duration = Duration::from_secs(15);
 
-/// Hosts that are started before the trial, at most.
+/// Most hosts to start before the trial.
 ///
-/// Every handshake is that of a new peer: litep2p, on either side, takes a connection for closed later than the peer
-/// that closed it, and until then refuses to dial the same identity again, or holds its connection for a second one.
+/// Each handshake is that of a new peer. litep2p, on either side, notices later than its peer that a
+/// connection is closed. Until then it refuses to dial the same identity again, or counts its connection as a
+/// second one.
 const MOST_IN_STOCK: u64 = 128;
 
-/// Hosts to start before a trial of `amount` handshakes. When they are used up others are started in between; that is
-/// in no handshake's time, but in the rate and in the CPU time.
+/// Hosts to start before a trial of `amount` handshakes. Further hosts start during the trial, which is in
+/// the rate and in the CPU time, but not in the time of any handshake.
 pub(super) fn stock(amount: Amount) -> usize {
     match amount {
         Amount::Count(count) => count.min(MOST_IN_STOCK) as usize,
@@ -41,7 +44,7 @@ pub(super) fn stock(amount: Amount) -> usize {
     }
 }
 
-/// Opens connections one after the other in each of `slots`, until all together have done `amount`.
+/// Opens connections one after the other in each of `slots`, until all slots together have made `amount`.
 pub(super) async fn run(
     setup: &Setup,
     peers: &[Peer],
@@ -49,7 +52,7 @@ pub(super) async fn run(
     amount: Amount,
     findings: &mut Findings,
 ) -> Result<(), Failed> {
-    let deadline = deadline(amount, Instant::now());
+    let deadline = amount.duration().map(|time| Instant::now() + time);
     let tickets = AtomicU64::new(match amount {
         Amount::Count(count) => count,
         Amount::Seconds(_) => u64::MAX,
@@ -83,7 +86,7 @@ pub(super) async fn run(
         Some(failure) if gave_up || !succeeded => Err(failure),
         None if !succeeded => Err(Failed(failure(
             Reason::Timeout,
-            "no connection was established in the time given",
+            "no connection was established within the duration",
         ))),
         _ => Ok(()),
     }
@@ -91,20 +94,20 @@ pub(super) async fn run(
 
 type Handshake = (DialPhases, Duration);
 
-/// What all slots share.
+/// The state that all slots share.
 struct Work<'a> {
     setup: &'a Setup,
     stock: &'a [Peer],
-    /// Hosts of the stock that were used.
+    /// Number of hosts of the stock in use, or used.
     used: AtomicUsize,
-    /// Handshakes that nobody has begun.
+    /// Handshakes that no slot has begun.
     tickets: AtomicU64,
     deadline: Option<Instant>,
 }
 
 impl Work<'_> {
-    /// Whether there is another handshake to do.
-    fn take(&self) -> bool {
+    /// Claims a handshake. `false` if none is left.
+    fn claim(&self) -> bool {
         let left = |left: u64| left.checked_sub(1);
         self.deadline.is_none_or(|deadline| Instant::now() < deadline)
             && self
@@ -114,7 +117,7 @@ impl Work<'_> {
     }
 }
 
-/// What came of all slots; the handshakes reach the findings even if the trial is cut short.
+/// The results of all slots. Their handshakes reach the findings even if the trial is cut short.
 struct Slots<'a> {
     findings: &'a mut Findings,
     all: Vec<Slot>,
@@ -130,7 +133,6 @@ impl Drop for Slots<'_> {
     }
 }
 
-/// What came of one slot.
 #[derive(Default)]
 struct Slot {
     done: Vec<Handshake>,
@@ -140,10 +142,10 @@ struct Slot {
 
 impl Slot {
     async fn fill(&mut self, work: &Work<'_>, server: &str) {
-        let counters = &work.setup.probe.counters;
-        // The failures since the last success, and when the first of them began.
+        let counters = &work.setup.observer.counters;
+        // Failures since the last success, and the start of the first of them.
         let (mut in_a_row, mut failing_since) = (0, None);
-        while !self.gave_up && work.take() {
+        while !self.gave_up && work.claim() {
             let begun = Instant::now();
             match with_new_host(work, server).await {
                 Ok(handshake) => {
@@ -166,7 +168,7 @@ impl Slot {
 }
 
 async fn with_new_host(work: &Work<'_>, server: &str) -> Result<Handshake, Failed> {
-    let counters = &work.setup.probe.counters;
+    let counters = &work.setup.observer.counters;
     match work.stock.get(work.used.fetch_add(1, Ordering::Relaxed)) {
         Some(peer) => handshake(&*peer.host, server, counters).await,
         None => handshake(&*dialler(work.setup).await?, server, counters).await,

@@ -1,4 +1,4 @@
-//! Application round trips, one after the other on one open stream of every peer.
+//! Round trips of an application, one after the other on one open stream of each peer.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,15 @@ use perfrun_contract::{
     node::Distribution,
 };
 
-use super::{Failed, Findings, Setup, client::Peer, record};
+use super::{
+    failed::Failed,
+    findings::{Findings, record},
+    peer::Peer,
+    setup::Setup,
+};
 use crate::wire::{Counters, ping};
 
-/// `count` round trips of every peer.
+/// Makes `count` round trips with each peer.
 pub(super) async fn run(
     setup: &Setup,
     peers: &[Peer],
@@ -19,7 +24,7 @@ pub(super) async fn run(
     interval: Duration,
     findings: &mut Findings,
 ) -> Result<(), Failed> {
-    let counters = &setup.probe.counters;
+    let counters = &setup.observer.counters;
     let mut trips = Trips {
         findings,
         of_peers: peers.iter().map(|_| recorder()).collect(),
@@ -31,7 +36,7 @@ pub(super) async fn run(
             .map(|(peer, trips)| async move {
                 let mut stream = peer.connection()?.open().await?;
                 Counters::add(&counters.streams, 1);
-                // The first round trip also completes what the stack left for the first bytes; it is not counted.
+                // The first round trip also completes the negotiation on some stacks, and is not counted.
                 ping::round_trip(&mut stream, [0; ping::SIZE], counters).await?;
                 let mut payload = [0; ping::SIZE];
                 for i in 0..count {
@@ -51,7 +56,7 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// What the peers recorded; it reaches the findings even if the trial is cut short.
+/// The recorders of all peers. They reach the findings even if the trial is cut short.
 struct Trips<'a> {
     findings: &'a mut Findings,
     of_peers: Vec<Recorder>,

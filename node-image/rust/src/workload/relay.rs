@@ -1,17 +1,16 @@
-//! Transfers from sources to sinks, through a relay or without one, and the relay between.
+//! Transfers from sources to sinks, directly or through a relay, and the relay itself.
 
 use std::{
     future::Future,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
 use futures::future::try_join_all;
+use parking_lot::Mutex;
 use perfrun_contract::{
-    matrix::Stack,
     node::{Distribution, Reason, Transfer},
     parameters::Parameters,
-    workload::RelayLimits,
 };
 use tokio::{
     sync::mpsc,
@@ -21,9 +20,10 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    Failed, Findings, Setup,
-    client::{Peer, dialler},
-    failure,
+    failed::{Failed, failure},
+    findings::Findings,
+    peer::{Peer, dialler},
+    setup::Setup,
 };
 use crate::{
     stack::{self, BoxStream, HostConfig, Inbound, RelayEvent, Relaying, Whom},
@@ -33,32 +33,28 @@ use crate::{
 /// How long a trial waits for the relay's host to close.
 const CLOSE: Duration = Duration::from_millis(20);
 
-/// How long a sink waits before it asks again a relay that refused, or could not be reached.
+/// How long a sink waits after a failure before it connects again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Pings of peers that a relay answers at the same time.
+/// Pings that a relay answers at the same time.
 const MOST_PINGS: usize = 65_536;
 
-/// Relays until `finish`.
-pub async fn serve(
+/// Relays until `finish` resolves.
+pub(crate) async fn serve(
     setup: &Setup,
     ready: impl FnOnce(Vec<String>),
     finish: impl Future<Output = ()>,
     findings: &mut Findings,
 ) -> Result<(), Failed> {
-    if let Parameters::RelayStress { sinks, sources, .. } = setup.parameters {
-        // A proxy has a connection with the source for each sink.
-        let onward = if setup.stack == Stack::Raw { sinks } else { sources };
-        setup.check_descriptors(sinks.saturating_add(onward))?;
-    }
+    setup.check_files(Parameters::relay_files)?;
     let (inbound, mut events) = mpsc::unbounded_channel();
     let config = HostConfig {
-        relaying: Relaying::Relay(limits(&setup.parameters)),
+        relaying: Relaying::Relay(setup.parameters.limits()),
         ..setup.host(Some(setup.listen))
     };
     let host = stack::start(setup.stack, config, inbound).await?;
     ready(host.addresses().to_vec());
-    let counters = &setup.probe.counters;
+    let counters = &setup.observer.counters;
     let mut pings = JoinSet::new();
     let mut has_begun = false;
     tokio::pin!(finish);
@@ -66,30 +62,30 @@ pub async fn serve(
         tokio::select! {
             event = events.recv() => match event {
                 Some(Inbound::Connection) => Counters::add(&counters.connections, 1),
-                // Nobody has anything to say to the relay itself.
+                // No peer has a reason to open a stream to the relay itself.
                 Some(Inbound::Stream(_)) => {}
                 Some(Inbound::Ping(stream)) => if pings.len() < MOST_PINGS {
                     pings.spawn(async move { ping::serve(stream, &Counters::default()).await });
                 },
                 Some(Inbound::Relay(RelayEvent::CircuitOpened)) => {
-                    // Circuits are made before the start, but where making them is part of the workload: then the first
-                    // one tells that it has begun.
-                    if !(has_begun && matches!(setup.parameters, Parameters::RelayStress { .. })) {
-                        setup.probe.begin();
+                    // Where circuits are opened before the start, the workload begins after the last one.
+                    // Otherwise it begins with the first one.
+                    if !has_begun || setup.parameters.connects_before_start() {
+                        setup.observer.begin();
                     }
                     has_begun = true;
                     Counters::add(&counters.streams, 1);
                     let live = counters.circuits.fetch_add(1, Ordering::Relaxed) + 1;
                     findings.most_circuits = findings.most_circuits.max(live);
-                    setup.probe.metrics.circuits(live);
+                    setup.observer.metrics.circuits(live);
                 }
                 Some(Inbound::Relay(RelayEvent::CircuitClosed)) => {
                     let live = counters.circuits.fetch_sub(1, Ordering::Relaxed) - 1;
-                    setup.probe.metrics.circuits(live);
+                    setup.observer.metrics.circuits(live);
                 }
                 Some(Inbound::Relay(RelayEvent::Refused { what, status })) => {
                     counters.failed(Reason::Refused);
-                    setup.probe.metrics.refused(what, status);
+                    setup.observer.metrics.refused(what, status);
                     findings.refused(what, status);
                 }
                 None => return Err(Failed(failure(Reason::Internal, "the stack stopped listening"))),
@@ -98,22 +94,15 @@ pub async fn serve(
             () = &mut finish => break,
         }
     }
-    setup.probe.finish();
-    setup.probe.metrics.circuits(0);
+    setup.observer.finish();
+    setup.observer.metrics.circuits(0);
     pings.shutdown().await;
-    // It goes on by itself if it takes longer.
+    // A close that takes longer continues in the background.
     let _ = timeout(CLOSE, tokio::spawn(host.close())).await;
     Ok(())
 }
 
-fn limits(parameters: &Parameters) -> RelayLimits {
-    match parameters {
-        Parameters::Relay { limits, .. } | Parameters::RelayStress { limits, .. } => *limits,
-        _ => RelayLimits::default(),
-    }
-}
-
-/// Round trips, then one transfer, of every peer.
+/// Round trips of each peer, then one transfer.
 pub(super) async fn run(
     setup: &Setup,
     peers: &[Peer],
@@ -136,29 +125,29 @@ pub(super) async fn run(
     }
     let zeros = setup.zeros();
     let fetches = peers.iter().map(|peer| async {
-        let asked = Instant::now();
+        let requested = Instant::now();
         let stream = peer.connection()?.open().await?;
         let opened = Instant::now();
-        Counters::add(&setup.probe.counters.streams, 1);
-        let probe = setup.probe.clone();
+        Counters::add(&setup.observer.counters.streams, 1);
+        let observer = setup.observer.clone();
         let mut buffers = Buffers::new(&zeros);
-        // A task for each stream: polled inside another task, streams would share one core. It ends with the trial, also one
-        // that is cut short: a stream of raw TCP would go on by itself.
+        // A task for each stream: inside one task, all streams would share one core. The task is aborted with
+        // the trial, because a raw TCP stream would continue after a trial that is cut short.
         let fetch = AbortOnDropHandle::new(tokio::spawn(async move {
-            test_data::fetch(stream, bytes, &mut buffers, &probe.counters).await
+            test_data::fetch(stream, bytes, &mut buffers, &observer.counters).await
         }));
         let fetched = fetch
             .await
             .map_err(|error| Failed(failure(Reason::Internal, error)))??;
-        Ok::<_, Failed>((asked, opened, fetched))
+        Ok::<_, Failed>((requested, opened, fetched))
     });
     let mut all = Arrival::default();
     let mut seconds = 0.0_f64;
-    for (asked, opened, fetched) in try_join_all(fetches).await? {
-        Counters::add(&setup.probe.counters.operations, 1);
-        findings.record(Distribution::Open, opened - asked);
+    for (requested, opened, fetched) in try_join_all(fetches).await? {
+        Counters::add(&setup.observer.counters.operations, 1);
+        findings.record(Distribution::Open, opened - requested);
         if let Some(first) = fetched.arrival.first() {
-            findings.record(Distribution::FirstByte, first - asked);
+            findings.record(Distribution::FirstByte, first - requested);
         }
         findings.record(Distribution::Transfer, fetched.ended - opened);
         seconds = seconds.max((fetched.ended - opened).as_secs_f64());
@@ -171,8 +160,8 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// Round trips with the peer or the relay; none, where the stack has no ping beside its own protocol. The first one also
-/// completes what the stack left for the first bytes, and is not counted. Their bytes are no payload.
+/// Round trips with the peer or the relay; empty if the stack has no ping beside its own protocol. The first
+/// round trip also completes the negotiation on some stacks, and is not counted. Pings are not payload.
 async fn round_trips(peer: &Peer, whom: Whom, count: u32) -> Result<Vec<Duration>, Failed> {
     if count == 0 {
         return Ok(vec![]);
@@ -192,7 +181,7 @@ async fn round_trips(peer: &Peer, whom: Whom, count: u32) -> Result<Vec<Duration
     Ok(trips)
 }
 
-/// `sinks` peers that begin one after the other and fetch over and over until the time is over.
+/// Starts `sinks` peers one after the other, which fetch repeatedly until the time is over.
 pub(super) async fn stress(
     setup: &Setup,
     servers: &[String],
@@ -212,7 +201,7 @@ pub(super) async fn stress(
     let begun = Instant::now();
     let plateau = begun + Duration::from_secs_f64(ramp_seconds);
     let end = plateau + Duration::from_secs_f64(plateau_seconds);
-    let seen = Arc::new(Mutex::new(Seen::default()));
+    let shared = Arc::new(Mutex::new(SinkFindings::default()));
     let mut tasks = JoinSet::new();
     let zeros = setup.zeros();
     for i in 0..sinks {
@@ -222,40 +211,42 @@ pub(super) async fn stress(
             bytes,
             plateau,
             buffers: Buffers::new(&zeros),
-            seen: seen.clone(),
+            shared: shared.clone(),
         };
         let at = begun + Duration::from_secs_f64(start_interval_seconds * i as f64);
         tasks.spawn(async move {
             sleep_until(at.into()).await;
-            sink.lock().late(at.elapsed());
-            sink.fetch_over_and_over().await;
+            sink.shared.lock().late(at.elapsed());
+            sink.fetch_repeatedly().await;
         });
     }
     sleep_until(end.into()).await;
-    // What was counted until here is the trial's; ending a thousand connections takes a while.
-    let fetched = setup.probe.finish().totals.received > 0;
+    // The trial ends here, because closing a thousand connections takes a while.
+    let fetched = setup.observer.finish().totals.received > 0;
     tasks.shutdown().await;
-    let mut seen = std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner));
-    let last_failure = seen.last_failure.take();
-    findings.merge(seen.findings);
+    let SinkFindings {
+        findings: of_sinks,
+        last_failure,
+    } = std::mem::take(&mut *shared.lock());
+    findings.merge(of_sinks);
     match last_failure {
         Some(failed) if !fetched => Err(failed),
         None if !fetched => Err(Failed(failure(
             Reason::Timeout,
-            "no transfer brought anything in the time given",
+            "no transfer delivered a byte within the duration",
         ))),
         _ => Ok(()),
     }
 }
 
-/// What the sinks of a node have seen.
+/// What the sinks of a node have measured.
 #[derive(Default)]
-struct Seen {
+struct SinkFindings {
     findings: Findings,
     last_failure: Option<Failed>,
 }
 
-impl Seen {
+impl SinkFindings {
     fn late(&mut self, by: Duration) {
         self.findings.record(Distribution::Lateness, by);
     }
@@ -267,16 +258,16 @@ struct Sink {
     bytes: u64,
     plateau: Instant,
     buffers: Buffers,
-    seen: Arc<Mutex<Seen>>,
+    shared: Arc<Mutex<SinkFindings>>,
 }
 
 impl Sink {
-    async fn fetch_over_and_over(&mut self) {
+    async fn fetch_repeatedly(&mut self) {
         loop {
             let Err(failed) = self.connect_and_fetch().await;
-            self.setup.probe.counters.failed(failed.0.reason);
+            self.setup.observer.counters.failed(failed.0.reason);
             tracing::debug!(failure = failed.0.message, "a sink failed");
-            self.lock().last_failure = Some(failed);
+            self.shared.lock().last_failure = Some(failed);
             sleep(RETRY).await;
         }
     }
@@ -287,30 +278,28 @@ impl Sink {
         let connection = host
             .dial(&self.server)
             .await
-            .inspect_err(|error| self.lock().findings.refusal(error))?;
-        let probe = self.setup.probe.clone();
-        Counters::add(&probe.counters.connections, 1);
-        self.lock().findings.record_dial(connection.phases());
+            .inspect_err(|error| self.shared.lock().findings.refusal(error))?;
+        let observer = self.setup.observer.clone();
+        Counters::add(&observer.counters.connections, 1);
+        self.shared.lock().findings.record_dial(connection.phases());
         loop {
             let stream = connection.open().await?;
-            Counters::add(&probe.counters.streams, 1);
+            Counters::add(&observer.counters.streams, 1);
             self.fetch(stream).await?;
-            Counters::add(&probe.counters.operations, 1);
+            Counters::add(&observer.counters.operations, 1);
         }
     }
 
     async fn fetch(&mut self, stream: BoxStream) -> Result<(), Failed> {
         let opened = Instant::now();
-        let counters = &self.setup.probe.counters;
+        let counters = &self.setup.observer.counters;
         let fetched = test_data::fetch(stream, self.bytes, &mut self.buffers, counters).await?;
         if opened >= self.plateau {
-            let findings = &mut self.lock().findings;
-            findings.record(Distribution::Transfer, fetched.ended - opened);
+            let mut shared = self.shared.lock();
+            shared
+                .findings
+                .record(Distribution::Transfer, fetched.ended - opened);
         }
         Ok(())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

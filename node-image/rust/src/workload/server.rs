@@ -12,9 +12,10 @@ use perfrun_contract::{
 use tokio::{sync::mpsc, task::JoinSet};
 
 use super::{
-    Failed, Findings, Setup,
     echo::{self, Terms},
-    failure,
+    failed::{Failed, failure},
+    findings::Findings,
+    setup::Setup,
 };
 use crate::{
     stack::{self, BoxStream, Host, Inbound, Reservation},
@@ -24,46 +25,46 @@ use crate::{
 /// How long streams may take to end once the clients are done.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// How long a trial waits for its host to close. A QUIC socket drains for three probe timeouts, 80 ms on loopback, in
-/// which it does nothing; the next trial has another port and need not wait.
-const CLOSE: Duration = Duration::from_millis(20);
-
-/// Streams that are served at the same time; more are dropped. What peers can make the node hold must have an end.
-const MOST_STREAMS: usize = SERVER_STREAMS_MAX as usize;
-
-/// The same where sinks are cut off in the middle of their transfers: there are many of them, and a relay between.
+/// How long streams may take to end that were cut off during their transfers: many of them, through a relay.
 const DRAIN_CUT_OFF: Duration = Duration::from_secs(10);
 
-/// Where peers find a server.
+/// How long a trial waits for its host to close. A QUIC socket drains for three probe timeouts, 80 ms on
+/// loopback, in which it does nothing; the next trial has another port and need not wait.
+const CLOSE: Duration = Duration::from_millis(20);
+
+/// Streams served at the same time; the server drops the rest, so that peers cannot make it hold any number
+/// of them.
+const MOST_STREAMS: usize = SERVER_STREAMS_MAX as usize;
+
+/// Where peers reach a server.
 #[derive(Clone, Copy, Debug)]
-pub enum Listening<'a> {
+pub(crate) enum Listening<'a> {
     /// At an address of its own.
     Here,
-    /// Behind a relay: so many peers, each with a reservation there.
+    /// Behind a relay.
     Behind {
         /// The relay's address.
         relay: &'a str,
-        /// Peers.
+        /// Number of hosts, each with a reservation at the relay.
         peers: u32,
     },
 }
 
-/// Listens, tells `ready` its addresses, and serves until `finish`; streams that are still open then may end. A stream
-/// that fails ends alone; the first failure is reported at the end.
-pub async fn serve(
+/// Listens, passes its addresses to `ready`, and serves until `finish` resolves; open streams may then end. A
+/// stream that fails does not disturb the others; the first failure is reported at the end.
+pub(crate) async fn serve(
     setup: &Setup,
     listening: Listening<'_>,
     ready: impl FnOnce(Vec<String>),
     finish: impl Future<Output = ()>,
     findings: &mut Findings,
 ) -> Result<(), Failed> {
-    setup.check_descriptors(match listening {
-        Listening::Here => 1,
-        // A listener, and a connection with the relay for each sink, or one for all.
-        Listening::Behind { peers, .. } if setup.has_a_connection_for_each_stream() => {
-            peers.saturating_mul(1 + setup.parameters.streams())
-        }
-        Listening::Behind { peers, .. } => peers.saturating_mul(2),
+    setup.check_files(|parameters, stream_is_connection| {
+        let sources = match listening {
+            Listening::Here => None,
+            Listening::Behind { peers, .. } => Some(peers),
+        };
+        parameters.server_files(sources, stream_is_connection)
     })?;
     let (inbound, mut events) = mpsc::unbounded_channel();
     let Hosts {
@@ -78,42 +79,40 @@ pub async fn serve(
     loop {
         tokio::select! {
             event = events.recv() => match event {
-                Some(Inbound::Connection) => streams.connected(),
-                Some(Inbound::Stream(stream)) => streams.serve(stream),
-                Some(Inbound::Ping(stream)) => streams.echo(stream),
-                Some(Inbound::Relay(_)) => {}
+                Some(event) => streams.take(event),
                 None => return Err(Failed(failure(Reason::Internal, "the stack stopped listening"))),
             },
             Some(ended) = streams.tasks.join_next() => streams.ended(ended),
             () = &mut finish => break,
         }
     }
-    while let Ok(Inbound::Stream(stream)) = events.try_recv() {
-        streams.serve(stream);
+    while let Ok(event) = events.try_recv() {
+        streams.take(event);
     }
     let drain = async {
         while let Some(ended) = streams.tasks.join_next().await {
             streams.ended(ended);
         }
     };
-    let patience = match setup.parameters {
-        Parameters::RelayStress { .. } => DRAIN_CUT_OFF,
-        _ => DRAIN,
+    let patience = if setup.parameters.may_be_cut_off() {
+        DRAIN_CUT_OFF
+    } else {
+        DRAIN
     };
     if tokio::time::timeout(patience, drain).await.is_err() {
         streams.left();
-        // Before the host, which could not close while its streams are held.
+        // Before the host, which cannot close while its streams are held.
         streams.tasks.shutdown().await;
     }
     findings.upload = streams.arrival.transfer();
     drop(reservations);
-    // It goes on by itself if it takes longer.
+    // A close that takes longer continues in the background.
     let close = join_all(hosts.into_iter().map(Host::close));
     let _ = tokio::time::timeout(CLOSE, tokio::spawn(close)).await;
     streams.failed.map_or(Ok(()), Err)
 }
 
-/// What peers of this server find.
+/// The hosts of a server.
 struct Hosts {
     all: Vec<Box<dyn Host>>,
     reservations: Vec<Reservation>,
@@ -139,42 +138,52 @@ impl Hosts {
                 hosts.all.push(host);
             }
             Listening::Behind { relay, peers } => {
-                // What a relay refuses is what a stress test looks for: it goes on with those that have a place.
-                let goes_on = matches!(setup.parameters, Parameters::RelayStress { .. });
                 for _ in 0..peers {
-                    let host =
-                        stack::start(setup.stack, setup.host(Some(setup.listen)), inbound.clone()).await?;
-                    let reservation = match host.reserve(relay).await {
-                        Ok(reservation) => reservation,
-                        Err(error) => {
-                            findings.refusal(&error);
-                            if !(goes_on && matches!(error, stack::Error::Refused { .. })) {
-                                return Err(error.into());
-                            }
-                            setup.probe.counters.failed(Reason::Refused);
-                            host.close().await;
-                            continue;
-                        }
-                    };
-                    if let Some(connected) = reservation.relay_connected {
-                        findings.record(Distribution::RelayConnected, connected);
-                        findings.record(Distribution::Reservation, reservation.granted);
-                    }
-                    hosts.addresses.push(reservation.address.clone());
-                    hosts.reservations.push(reservation);
-                    hosts.all.push(host);
+                    hosts.reserve(setup, relay, inbound.clone(), findings).await?;
                 }
             }
         }
         Ok(hosts)
     }
+
+    /// Starts a host with a reservation at a relay.
+    async fn reserve(
+        &mut self,
+        setup: &Setup,
+        relay: &str,
+        inbound: mpsc::UnboundedSender<Inbound>,
+        findings: &mut Findings,
+    ) -> Result<(), Failed> {
+        let host = stack::start(setup.stack, setup.host(Some(setup.listen)), inbound).await?;
+        let reservation = match host.reserve(relay).await {
+            Ok(reservation) => reservation,
+            Err(error) => {
+                findings.refusal(&error);
+                // Such a load measures what a relay refuses, and continues with the hosts that have a place.
+                if !(setup.parameters.may_be_cut_off() && matches!(error, stack::Error::Refused { .. })) {
+                    return Err(error.into());
+                }
+                setup.observer.counters.failed(Reason::Refused);
+                host.close().await;
+                return Ok(());
+            }
+        };
+        if let Some(connected) = reservation.relay_connected {
+            findings.record(Distribution::RelayConnected, connected);
+            findings.record(Distribution::Reservation, reservation.granted);
+        }
+        self.addresses.push(reservation.address.clone());
+        self.reservations.push(reservation);
+        self.all.push(host);
+        Ok(())
+    }
 }
 
-/// The streams being served, and what came of those that ended.
+/// The streams being served, and the results of those that ended.
 struct Streams<'a> {
     setup: &'a Setup,
     zeros: Arc<[u8]>,
-    /// Of an echo.
+    /// `None` unless the workload is an echo.
     terms: Option<Arc<Terms>>,
     tasks: JoinSet<Result<Arrival, wire::Error>>,
     begun: bool,
@@ -186,29 +195,37 @@ impl<'a> Streams<'a> {
     fn new(setup: &'a Setup) -> Self {
         // Where the workload is not about connecting, what the server used for that is not charged to it.
         let begun = matches!(setup.parameters, Parameters::Handshakes { .. });
-        let (zeros, tasks) = (setup.zeros(), JoinSet::new());
         let terms = match &setup.parameters {
             Parameters::Echo(load) => Some(Arc::new(Terms::new(setup, load))),
             _ => None,
         };
         Self {
             setup,
-            zeros,
+            zeros: setup.zeros(),
             terms,
-            tasks,
+            tasks: JoinSet::new(),
             begun,
             arrival: Arrival::default(),
             failed: None,
         }
     }
 
-    /// A peer's connection is up. Clients connect before they start, so what was used until here is not charged to
-    /// the workload, and reading it takes none of the workload's time.
+    fn take(&mut self, event: Inbound) {
+        match event {
+            Inbound::Connection => self.connected(),
+            Inbound::Stream(stream) => self.serve(stream),
+            Inbound::Ping(stream) => self.echo(stream),
+            Inbound::Relay(_) => {}
+        }
+    }
+
+    /// Counts a connection. Clients connect before they start, so the usage until here is not charged to the
+    /// workload, and reading it takes none of the workload's time.
     fn connected(&mut self) {
         if !self.begun {
-            self.setup.probe.begin();
+            self.setup.observer.begin();
         }
-        Counters::add(&self.setup.probe.counters.connections, 1);
+        Counters::add(&self.setup.observer.counters.connections, 1);
     }
 
     fn serve(&mut self, stream: BoxStream) {
@@ -219,40 +236,37 @@ impl<'a> Streams<'a> {
             return;
         }
         self.begun = true;
-        let probe = self.setup.probe.clone();
-        Counters::add(&probe.counters.streams, 1);
+        let observer = self.setup.observer.clone();
+        Counters::add(&observer.counters.streams, 1);
         if let Some(terms) = &self.terms {
             self.tasks.spawn(echo::serve(stream, terms.clone()));
             return;
         }
-        let protocol = self.setup.parameters.protocol();
+        let parameters = &self.setup.parameters;
+        let (protocol, bytes) = (parameters.protocol(), parameters.served_bytes());
+        let may_be_cut_off = parameters.may_be_cut_off();
         let mut buffers = Buffers::new(&self.zeros);
-        let (bytes, may_be_cut_off) = match self.setup.parameters {
-            Parameters::Relay { bytes, .. } => (bytes, false),
-            Parameters::RelayStress { bytes, .. } => (bytes, true),
-            _ => (0, false),
-        };
         self.tasks.spawn(async move {
             match protocol {
                 Protocol::TestData => {
-                    let served = test_data::serve(stream, bytes, &buffers, &probe.counters).await;
+                    let served = test_data::serve(stream, bytes, &buffers, &observer.counters).await;
                     match served {
                         Err(wire::Error::Stream(error)) if may_be_cut_off && wire::is_dropped(&error) => {}
                         served => served?,
                     }
                     Ok(Arrival::default())
                 }
-                Protocol::Perf => perf::serve(stream, &mut buffers, &probe.counters).await,
-                Protocol::Litep2pPerf => litep2p_perf::serve(stream, &mut buffers, &probe.counters).await,
+                Protocol::Perf => perf::serve(stream, &mut buffers, &observer.counters).await,
+                Protocol::Litep2pPerf => litep2p_perf::serve(stream, &mut buffers, &observer.counters).await,
                 // An echo has terms.
-                Protocol::Ping | Protocol::Echo => ping::serve(stream, &probe.counters)
+                Protocol::Ping | Protocol::Echo => ping::serve(stream, &observer.counters)
                     .await
                     .map(|()| Arrival::default()),
             }
         });
     }
 
-    /// A ping beside the workload. Its bytes are no payload, and how it ends is of no account.
+    /// Serves a ping beside the workload. Its bytes are not payload, and its end does not matter.
     fn echo(&mut self, stream: BoxStream) {
         if self.tasks.len() < MOST_STREAMS {
             self.tasks.spawn(async move {
@@ -263,11 +277,12 @@ impl<'a> Streams<'a> {
         }
     }
 
-    /// Streams did not end with their clients.
+    /// Records streams that did not end with their clients.
     fn left(&mut self) {
         let count = self.tasks.len();
         if let Some(terms) = &self.terms {
-            // As whatever else becomes of one of many streams. On webrtc-direct, ends get lost when their connection closes.
+            // An echo only counts streams that fail. On webrtc-direct, ends get lost when their connection
+            // closes.
             terms.left(count);
         } else {
             let message = format!("{count} streams did not end with their clients");
@@ -276,7 +291,8 @@ impl<'a> Streams<'a> {
         }
     }
 
-    /// Keeps what a stream brought, or the first failure: one bad peer ends its stream, not the others'.
+    /// Adds the arrival of a stream, or keeps the first failure: one bad peer ends its stream, not those of
+    /// others.
     fn ended(&mut self, ended: Result<Result<Arrival, wire::Error>, tokio::task::JoinError>) {
         match ended {
             Ok(Ok(arrival)) => self.arrival.merge(&arrival),

@@ -1,4 +1,4 @@
-//! Time to open many substreams on one connection; nothing is exchanged on them.
+//! Time to open many substreams on one connection. Nothing is exchanged on them.
 
 use std::{
     future::Future,
@@ -13,7 +13,12 @@ use perfrun_contract::{
     parameters::Parameters,
 };
 
-use super::{Failed, Findings, Setup, client::Peer, failure};
+use super::{
+    failed::{Failed, failure},
+    findings::Findings,
+    peer::Peer,
+    setup::Setup,
+};
 use crate::{
     stack::{self, BoxStream, Connection},
     wire::Counters,
@@ -21,7 +26,7 @@ use crate::{
 
 type Opened = (Instant, Result<BoxStream, stack::Error>);
 
-/// Opens the substreams of all peers; holds them until all are open.
+/// Opens the substreams of all peers and holds them until all are open.
 pub(super) async fn run(setup: &Setup, peers: &[Peer], findings: &mut Findings) -> Result<(), Failed> {
     let Parameters::Substreams { count, rate, .. } = setup.parameters else {
         return Err(Failed(failure(Reason::Internal, "not a substreams trial")));
@@ -37,7 +42,7 @@ pub(super) async fn run(setup: &Setup, peers: &[Peer], findings: &mut Findings) 
 
     let mut held = vec![];
     let mut last_error = None;
-    let counters = &setup.probe.counters;
+    let counters = &setup.observer.counters;
     for opens in all {
         for (from_first, after_last, opened) in opens {
             match opened {
@@ -63,13 +68,13 @@ pub(super) async fn run(setup: &Setup, peers: &[Peer], findings: &mut Findings) 
     }
 }
 
-/// A substream with its time by both clocks: since before the first request, and since after the last.
+/// A substream with its time since before the first request, and since after the last.
 type Timed = (Duration, Option<Duration>, Result<BoxStream, stack::Error>);
 
-/// Requests all at once.
+/// Requests all substreams immediately.
 async fn burst(connection: &dyn Connection, count: u32) -> Vec<Timed> {
     let first = Instant::now();
-    // The first poll of an open queues its request, so polling each once is what "requested" means.
+    // The first poll of an open queues its request: an open that was polled once is requested.
     let mut pending = FuturesUnordered::new();
     let mut opened: Vec<Opened> = vec![];
     for _ in 0..count {
@@ -92,7 +97,7 @@ async fn burst(connection: &dyn Connection, count: u32) -> Vec<Timed> {
         .collect()
 }
 
-/// Requests one every `pace`; each is timed from its own request.
+/// Requests a substream every `pace`. Each is timed from its own request.
 async fn paced(connection: &dyn Connection, count: u32, pace: Duration) -> Vec<Timed> {
     let begun = Instant::now();
     let opens = (0..count).map(|i| async move {

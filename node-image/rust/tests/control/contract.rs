@@ -11,7 +11,7 @@ use reqwest::{Method, StatusCode};
 use crate::support::*;
 
 #[tokio::test]
-async fn without_the_token_no_call_says_anything() {
+async fn without_the_token_calls_reveal_nothing() {
     let node = Node::start();
     let known = server(Stack::Raw, Transport::Tcp, endless_ping());
     assert_eq!(node.put("known", &known).await, StatusCode::CREATED);
@@ -19,7 +19,7 @@ async fn without_the_token_no_call_says_anything() {
     let wrong = ["", "wrong", "a token of this tes", "a token of this test2"];
     let bearer = wrong.map(|token| Some(("authorization", format!("Bearer {token}"))));
     let plain = wrong.map(|token| Some((TOKEN_HEADER, token.to_owned())));
-    // Each header has its own form.
+    // Each header has its own format.
     let swapped = [
         Some(("authorization", TOKEN.to_owned())),
         Some((TOKEN_HEADER, format!("Bearer {TOKEN}"))),
@@ -86,7 +86,7 @@ async fn probes_and_metrics_need_no_token() {
 }
 
 #[tokio::test]
-async fn a_node_says_what_it_is_and_its_clock_only_grows() {
+async fn a_node_reports_its_properties_and_its_clock_only_grows() {
     let node = Node::start();
     let info: Info = node
         .call(Method::GET, "/v1/info")
@@ -114,7 +114,7 @@ async fn a_node_says_what_it_is_and_its_clock_only_grows() {
 }
 
 #[tokio::test]
-async fn a_request_that_makes_no_sense_is_refused_with_a_sentence() {
+async fn an_invalid_request_is_refused_with_the_reason() {
     let node = Node::start();
     let right = serde_json::to_value(server(Stack::Raw, Transport::Tcp, ping(1, 0.0))).unwrap();
     let with = |pointer: &str, value: serde_json::Value| {
@@ -189,7 +189,7 @@ async fn a_request_that_makes_no_sense_is_refused_with_a_sentence() {
 }
 
 #[tokio::test]
-async fn a_trial_is_taken_once_and_forgotten_on_request() {
+async fn a_trial_is_accepted_once_and_forgotten_on_request() {
     let node = Node::start();
     let request = server(Stack::Raw, Transport::Tcp, ping(1, 0.0));
     let other = server(Stack::Raw, Transport::Tcp, ping(2, 0.0));
@@ -205,14 +205,14 @@ async fn a_trial_is_taken_once_and_forgotten_on_request() {
     assert_eq!(node.finish("a").await, StatusCode::NO_CONTENT);
     assert_eq!(node.finish("a").await, StatusCode::NO_CONTENT);
     assert!(node.outcome("a").await.failure.is_none());
-    // The record stays, and still answers for its id, until it is dropped.
+    // The record stays available under its id until it is deleted.
     assert_eq!(node.put("a", &request).await, StatusCode::OK);
     assert_eq!(node.put("a", &other).await, StatusCode::CONFLICT);
     assert_eq!(node.put("b", &other).await, StatusCode::CREATED);
     assert_eq!(node.delete("a").await, StatusCode::NO_CONTENT);
     assert_eq!(node.delete("a").await, StatusCode::NOT_FOUND);
     assert_eq!(node.finish("a").await, StatusCode::NOT_FOUND);
-    // Deleting one that runs cancels it, and keeps its record.
+    // Deleting a running trial cancels it and keeps its record.
     assert_eq!(node.delete("b").await, StatusCode::NO_CONTENT);
     assert_eq!(reason(&node.outcome("b").await), Some(Reason::Cancelled));
     assert_eq!(node.delete("b").await, StatusCode::NO_CONTENT);

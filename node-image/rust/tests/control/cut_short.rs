@@ -47,7 +47,7 @@ async fn a_trial_cut_short_keeps_what_it_measured() {
         pair.server.moved("a").await;
         pair.client.delete("a").await;
         let client = pair.client.outcome("a").await;
-        // The server learns from its conductor that the client failed.
+        // The conductor finishes the server after the client has failed.
         pair.server.delete("a").await;
         let server = pair.server.outcome("a").await;
         assert_eq!(reason(&client), Some(Reason::Cancelled), "{stack} {transport}");
@@ -86,7 +86,7 @@ async fn a_trial_cut_short_keeps_what_it_measured() {
 }
 
 #[tokio::test]
-async fn what_was_timed_until_the_cut_is_kept() {
+async fn times_until_the_cut_are_kept() {
     let pair = Pair::start();
     let handshakes = Parameters::Handshakes {
         amount: Amount::Seconds(1000.0),

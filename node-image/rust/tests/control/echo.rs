@@ -1,4 +1,4 @@
-//! Paced echo: what streams do, and what is made of peers that do not.
+//! Paced echo: what streams do, and how peers that violate the protocol are counted.
 
 use std::collections::BTreeMap;
 
@@ -81,7 +81,7 @@ async fn every_stream_of_every_connection_echoes_whole_lines() {
                     "{what}"
                 );
             }
-            // What it lasts is what was asked for, and its parts are the whole.
+            // The trial lasts as long as requested, and ramp and plateau are all of it.
             assert!(client.seconds >= 2.0, "{what}: {}", client.seconds);
             let parts = plateau.ramp_seconds + plateau.seconds;
             assert!((2.0..3.0).contains(&parts), "{what}: {plateau:?}");
@@ -90,15 +90,29 @@ async fn every_stream_of_every_connection_echoes_whole_lines() {
     }
 }
 
-/// A dial that is lost takes 10 s, and another host tries again: this leaves the time for one.
-const WITH_A_LOST_DIAL: f64 = 24.0;
+/// The ramp may last half of a load's time, and a lost dial fails after 10 s: in this time a dial that is
+/// still pending when the ramp ends is a lost one, not a slow one.
+const UNLESS_A_DIAL_IS_LOST: f64 = 16.0;
+
+/// Runs a load on libp2p's WebRTC, which loses one dial in forty or so (webrtc-rs issue 821). A trial with a
+/// lost dial says nothing about echoes, so another trial takes its place. `workload::peer` tests that a lost
+/// dial is repeated.
+async fn echoed_on_webrtc(stacks: (Stack, Stack, Transport), load: Echo) -> (Measured, Measured) {
+    for _ in 0..5 {
+        let ends = Pair::start().trial(stacks, &Parameters::Echo(load), 1).await;
+        let dialled = ends.client.measured.connections;
+        if reason(&ends.client) != Some(Reason::Timeout) || dialled == u64::from(load.connections) {
+            return ends.completed(&format!("{stacks:?}"));
+        }
+    }
+    panic!("{stacks:?}: each of five trials lost a dial");
+}
 
 async fn all_echo_on_webrtc(load: Echo) {
     let on_webrtc = |stacks: &(Stack, Stack, Transport)| stacks.2 == Transport::WebrtcDirect;
     for stacks in all_pairs().filter(on_webrtc) {
         let what = format!("{stacks:?}");
-        let ends = Pair::start().trial(stacks, &Parameters::Echo(load), 1).await;
-        let (client, server) = ends.completed(&what);
+        let (client, server) = echoed_on_webrtc(stacks, load).await;
         let all = load.streams();
         assert_eq!((client.streams, server.streams), (all, all), "{what}");
         assert_eq!(
@@ -116,11 +130,11 @@ async fn all_echo_on_webrtc(load: Echo) {
 }
 
 #[tokio::test]
-async fn every_stream_echoes_on_webrtc_even_if_a_dial_is_lost() {
-    all_echo_on_webrtc(echo(3, 8, WITH_A_LOST_DIAL)).await;
+async fn every_stream_echoes_on_webrtc() {
+    all_echo_on_webrtc(echo(3, 8, UNLESS_A_DIAL_IS_LOST)).await;
 }
 
-/// WebRTC's messages are 16 KiB at most.
+/// WebRTC's messages have at most 16 KiB.
 #[tokio::test]
 async fn lines_longer_than_a_message_of_webrtc_go_in_several() {
     let longest = Echo {
@@ -128,7 +142,7 @@ async fn lines_longer_than_a_message_of_webrtc_go_in_several() {
         pause_seconds: 1.0,
         deadline_seconds: 20.0,
         sample_interval_seconds: 5.0,
-        ..echo(2, 1, WITH_A_LOST_DIAL)
+        ..echo(2, 1, UNLESS_A_DIAL_IS_LOST)
     };
     all_echo_on_webrtc(longest).await;
 }
@@ -165,14 +179,14 @@ async fn peers_with_rsa_keys_echo_too() {
         assert_eq!((client.streams, server.streams), (4, 4), "{what}");
         assert_eq!(client.bytes_received, server.bytes_sent, "{what}");
     }
-    // A stack without them says so: whatever becomes of the wish, it gets there.
+    // A stack without RSA keys refuses the request, so the identity reaches the stack.
     let request = server(Stack::Litep2p, Transport::Tcp, Parameters::Echo(load));
     assert_eq!(pair.server.put("a", &request).await, StatusCode::CREATED);
     let refused = pair.server.outcome("a").await;
     assert_eq!(reason(&refused), Some(Reason::Unsupported), "{refused:?}");
 }
 
-/// Answers each of the first `good` lines of each connection by what `answer` makes of it, the others never.
+/// A peer that answers the first `good` lines of each connection with the result of `answer`, and no others.
 async fn peer(good: usize, answer: fn(usize, Vec<u8>) -> Option<Vec<u8>>) -> (String, JoinSet<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("/ip4/127.0.0.1/tcp/{}", listener.local_addr().unwrap().port());
@@ -192,7 +206,7 @@ async fn peer(good: usize, answer: fn(usize, Vec<u8>) -> Option<Vec<u8>>) -> (St
                     };
                     let _ = stream.write_all(&answer).await;
                 }
-                // Held, and silent.
+                // Keeps the connection open, and stays silent.
                 std::future::pending::<()>().await;
             });
         }
@@ -216,7 +230,7 @@ async fn against(address: String, load: Echo) -> perfrun_contract::node::Outcome
 #[tokio::test]
 async fn a_peer_that_answers_wrong_bytes_fails_the_trial() {
     let (address, _peer) = peer(usize::MAX, |number, mut line| {
-        // One byte on one stream.
+        // One wrong byte on one stream.
         line[700] += u8::from(number == 2);
         Some(line)
     })
@@ -226,7 +240,7 @@ async fn a_peer_that_answers_wrong_bytes_fails_the_trial() {
 }
 
 #[tokio::test]
-async fn streams_that_miss_their_deadline_are_counted_and_the_others_go_on() {
+async fn streams_that_miss_their_deadline_are_counted_and_the_others_continue() {
     let (address, _peer) = peer(usize::MAX, |number, line| (number != 1).then_some(line)).await;
     let load = Echo {
         deadline_seconds: 0.3,
@@ -244,7 +258,7 @@ async fn streams_that_miss_their_deadline_are_counted_and_the_others_go_on() {
         outcome.measured
     };
     assert_eq!((failures, errors), (1, BTreeMap::from([(Reason::Timeout, 1)])));
-    // Well after the one has failed, and before the others end.
+    // Long after one stream has failed, and before the others end.
     let late = samples.iter().rfind(|s| s.at_seconds < 1.7).unwrap();
     assert_eq!(late.echo.unwrap().active_streams, 2, "{samples:?}");
     assert!(samples.iter().any(|s| s.errors.get(&Reason::Timeout) == Some(&1)));
@@ -285,13 +299,13 @@ async fn a_server_counts_what_its_peers_do_wrong_by_kind() {
         .serve("a", Stack::Raw, Transport::Tcp, &Parameters::Echo(load))
         .await;
     let port: u16 = addresses[0].rsplit('/').next().unwrap().parse().unwrap();
-    // One stalls within a line, one leaves within it.
+    // One peer stalls within a line, the other leaves within a line.
     let mut stalled = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     stalled.write_all(&[b'0'; 10]).await.unwrap();
     let mut left = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     left.write_all(&[b'0'; 10]).await.unwrap();
     drop(left);
-    // It is given up: the stream ends.
+    // The server gives up and ends the stream.
     assert_eq!(stalled.read_to_end(&mut vec![]).await.unwrap_or(0), 0);
     assert_eq!(node.finish("a").await, StatusCode::NO_CONTENT);
     let outcome = node.outcome("a").await;
@@ -336,7 +350,7 @@ async fn a_server_that_is_sent_another_line_fails() {
     let port: u16 = addresses[0].rsplit('/').next().unwrap().parse().unwrap();
     let mut other = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     other.write_all(b"hello\n").await.unwrap();
-    // It ends the stream; with what it has not read, perhaps by a reset.
+    // The server ends the stream, perhaps with a reset if it has not read everything.
     let _ = other.read_to_end(&mut vec![]).await;
     node.finish("a").await;
     let outcome = node.outcome("a").await;
@@ -344,7 +358,7 @@ async fn a_server_that_is_sent_another_line_fails() {
 }
 
 #[tokio::test]
-async fn too_few_open_files_are_said_before_anything_starts() {
+async fn too_few_open_files_are_reported_before_anything_starts() {
     for stack in [Stack::Libp2p, Stack::Litep2p] {
         let Pair { client, server } = Pair::start();
         let parameters = Parameters::Echo(echo(100, 1, 60.0));
@@ -373,7 +387,7 @@ async fn too_few_open_files_are_said_before_anything_starts() {
 }
 
 #[tokio::test]
-async fn a_connection_for_each_stream_needs_a_file_each_and_no_more_than_is_said() {
+async fn a_connection_for_each_stream_needs_as_many_files_as_reported() {
     let parameters = bandwidth(Protocol::Perf, Direction::Upload, Amount::Count(1000), 200);
     let Pair { client, server } = Pair::start();
     let addresses = server.serve("a", Stack::Raw, Transport::Tcp, &parameters).await;

@@ -1,4 +1,4 @@
-//! Peers that die, and nodes that go on.
+//! Peers that die, and nodes that survive.
 
 use std::time::Duration;
 
@@ -89,7 +89,7 @@ async fn a_server_survives_a_client_that_was_killed() {
             .await
             .expect("it does not hang");
         let ended = reason(&outcome).expect("the transfer was not complete");
-        // QUIC has not noticed yet when the server is told to finish.
+        // QUIC has not noticed yet when the server finishes.
         let expected = [Reason::TooFewBytes, Reason::StreamFailed, Reason::Timeout];
         assert!(expected.contains(&ended), "{stack} {transport}: {outcome:?}");
         assert!(outcome.measured.bytes_received > 0, "{stack} {transport}");
@@ -126,7 +126,7 @@ async fn a_dial_to_a_dead_server_fails() {
 }
 
 #[tokio::test]
-async fn what_a_stack_cannot_do_is_said_and_nothing_else_happens() {
+async fn an_unsupported_cell_is_reported_and_nothing_else_happens() {
     let node = Node::start();
     for (id, stack, transport, parameters) in [
         ("tls", Stack::Litep2p, Transport::TcpTls, ping(1, 0.0)),
@@ -155,7 +155,7 @@ async fn what_a_stack_cannot_do_is_said_and_nothing_else_happens() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_told_to_finish_times_out() {
+async fn a_server_without_a_finish_times_out() {
     let node = Node::start();
     for (stack, transport) in SAME {
         let mut request = server(stack, transport, ping(1, 0.0));

@@ -1,4 +1,4 @@
-//! More connections than anybody needs.
+//! Floods of connections.
 
 use std::io::ErrorKind;
 
@@ -9,15 +9,15 @@ use tokio::net::TcpStream;
 
 use crate::support::*;
 
-/// What the node states as its limit, and how far the flood goes beyond it.
+/// The node's limit, and the size of the flood beyond it.
 const LIMIT: usize = 8192;
 const BEYOND: usize = 200;
 
-/// Whether the other end holds on to a connection, as far as is known by now.
+/// Whether the other end still keeps a connection open.
 fn is_open(stream: &TcpStream) -> bool {
     loop {
         match stream.try_read(&mut [0; 64]) {
-            // libp2p may speak first.
+            // libp2p may send the first bytes.
             Ok(1..) => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
             _ => return false,
@@ -51,8 +51,8 @@ async fn a_flood_of_connections_is_cut_off_at_the_limit() {
             streams.extend(join_all((0..100).map(|_| TcpStream::connect(&target))).await);
         }
         let streams: Vec<TcpStream> = streams.into_iter().map(Result::unwrap).collect();
-        // Those beyond the limit end, all others stay. Of libp2p's, those that came first may have timed out, and made
-        // room: its limit is on both, and is never exceeded.
+        // Connections beyond the limit end, all others stay. On libp2p, the first ones may have timed out and
+        // made room: its limit includes both kinds, and is never exceeded.
         eventually("the end of those beyond the limit", async || {
             streams.iter().filter(|stream| is_open(stream)).count() <= LIMIT
         })
@@ -65,7 +65,7 @@ async fn a_flood_of_connections_is_cut_off_at_the_limit() {
         node.delete("a").await;
         node.outcome("a").await;
         node.delete("a").await;
-        // It serves again.
+        // The node serves again.
         node.serve("b", stack, Transport::Tcp, &ping(1, 0.0)).await;
         node.finish("b").await;
         assert!(node.outcome("b").await.failure.is_none());

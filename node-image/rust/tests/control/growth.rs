@@ -1,4 +1,4 @@
-//! What many trials leave behind in one node: nothing.
+//! Many trials in one node leave nothing behind.
 
 use std::net::{TcpListener, UdpSocket};
 
@@ -49,7 +49,8 @@ async fn a_hundred_trials_leave_no_file_no_thread_and_no_memory() {
     let (files_before, memory_before) = (held(&pair), memory());
     round().await;
     round().await;
-    // QUIC sockets of diallers linger until their connection is drained; threads for blocking calls end after 10 s idle.
+    // QUIC sockets of diallers stay open until their connection is drained. Idle threads for blocking calls
+    // end after 10 s.
     eventually("as many files and threads as before", async || {
         held(&pair)
             .iter()
@@ -102,7 +103,7 @@ async fn a_node_may_open_as_many_files_as_the_system_allows() {
 }
 
 #[tokio::test]
-async fn records_that_nobody_drops_have_an_end() {
+async fn the_number_of_records_is_limited() {
     let node = Node::start();
     let invalid = dialler(
         Stack::Raw,

@@ -1,4 +1,4 @@
-//! Many connections, one after the other and several at a time. In a healthy run none fails, but on WebRTC.
+//! Many connections, one after the other and several at a time. None may fail, except on WebRTC.
 
 use perfrun_contract::{
     matrix::{Stack, Transport},
@@ -49,7 +49,7 @@ async fn handshakes(
     client.connections
 }
 
-/// More for a longer look: `PERFRUN_TEST_HANDSHAKES=500`.
+/// `PERFRUN_TEST_HANDSHAKES=500` runs more.
 fn sequential() -> u64 {
     std::env::var("PERFRUN_TEST_HANDSHAKES").map_or(40, |count| count.parse().unwrap())
 }
@@ -90,7 +90,8 @@ async fn connections_are_made_several_at_a_time_and_for_a_time() {
     }
 }
 
-/// libp2p's WebRTC loses some dials (webrtc-rs issue 821); what is lost is counted, and not in the times.
+/// libp2p's WebRTC loses some dials (webrtc-rs issue 821), which are counted as failures and are not in the
+/// times.
 #[tokio::test]
 async fn each_handshake_on_webrtc_is_measured_or_counted_as_a_failure() {
     let pair = Pair::start();

@@ -1,4 +1,4 @@
-//! Peers that do not keep to the protocol.
+//! Peers that violate the protocol.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn socket(address: &str) -> String {
     format!("{}:{}", parts[2], parts[4])
 }
 
-/// The node still does what it should.
+/// Checks that the node still works.
 async fn is_fine(node: &Node) {
     let other = Node::start();
     for (stack, transport) in SAME {
@@ -52,7 +52,7 @@ async fn connections(node: &Node) -> f64 {
         .sum()
 }
 
-/// What a raw server makes of what one connection says and then does.
+/// The outcome of a raw server whose only connection sends `bytes` and then behaves in one way.
 async fn served<F: Future<Output = ()>>(
     node: &Node,
     protocol: Protocol,
@@ -75,7 +75,7 @@ async fn served<F: Future<Output = ()>>(
 }
 
 #[tokio::test]
-async fn a_server_says_how_a_peer_broke_the_protocol() {
+async fn a_server_reports_how_a_peer_violated_the_protocol() {
     let node = Node::start();
     let leave = async |stream: TcpStream| drop(stream);
     let too_few = [
@@ -105,7 +105,7 @@ async fn a_server_does_not_wait_for_a_peer_that_neither_reads_nor_ends() {
     let node = Node::start();
     let before = node.proc_status("VmRSS");
     let mut held = vec![];
-    // It asks for everything there is, in one protocol and the other, and reads nothing.
+    // In both protocols, the client requests an endless download and reads nothing.
     let endless = [&[0; 8][..], &ENDLESS].concat();
     for (protocol, says) in [
         (Protocol::Litep2pPerf, &endless[..]),
@@ -120,7 +120,7 @@ async fn a_server_does_not_wait_for_a_peer_that_neither_reads_nor_ends() {
         assert_eq!(reason(&outcome), Some(Reason::Timeout), "{outcome:?}");
         assert!(outcome.measured.bytes_sent > 0);
     }
-    // It announces an endless upload, and then says nothing more.
+    // The client announces an endless upload, and then sends nothing.
     let outcome = served(&node, Protocol::Litep2pPerf, &ENDLESS, async |stream| {
         held.push(stream);
     })
@@ -149,7 +149,7 @@ async fn garbage_does_not_disturb_a_trial() {
         } else {
             for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 5000], &[0; 5000]] {
                 let mut stream = TcpStream::connect(&target).await.unwrap();
-                // It may be thrown out before it has said everything.
+                // The node may close the connection before everything is sent.
                 let _ = stream.write_all(garbage).await;
             }
             for _ in 0..50 {
@@ -173,7 +173,7 @@ async fn garbage_does_not_disturb_a_trial() {
     }
 }
 
-/// What a raw client makes of a server that does this with its one connection.
+/// The outcome of a raw client whose server treats its only connection in one way.
 async fn dialled<F: Future<Output = ()>>(
     node: &Node,
     parameters: Parameters,
@@ -194,7 +194,7 @@ async fn dialled<F: Future<Output = ()>>(
 }
 
 #[tokio::test]
-async fn a_client_says_how_a_peer_broke_the_protocol() {
+async fn a_client_reports_how_a_peer_violated_the_protocol() {
     let node = Node::start();
     let both = |protocol, bytes| bandwidth(protocol, Direction::Both, Amount::Count(bytes), 1);
     let answer = |header: usize, bytes: usize| {
@@ -239,7 +239,7 @@ async fn a_client_whose_server_stops_reading_times_out() {
 }
 
 #[tokio::test]
-async fn a_dial_that_nobody_answers_fails() {
+async fn a_dial_without_an_answer_fails() {
     let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let peer = "12D3KooWBpZHDZu7YSbvPaPXKhkRNJvR7MkTJMQQAVBKx9mCqz3q";

@@ -1,4 +1,4 @@
-//! What a node exports.
+//! The metrics of a node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use perfrun_metrics::undescribed;
 
 use crate::support::*;
 
-/// OpenMetrics text, taken apart strictly enough to notice what Prometheus would refuse.
+/// OpenMetrics text, parsed strictly enough to refuse what Prometheus would refuse.
 struct Exposition {
     units: BTreeMap<String, String>,
     helps: BTreeMap<String, String>,
@@ -69,7 +69,7 @@ fn parse(text: &str) -> Exposition {
 }
 
 impl Exposition {
-    /// Sum of the samples of a name that have all these labels.
+    /// The sum of the samples of a name with all these labels.
     fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let has = |series: &str| {
             labels
@@ -182,7 +182,7 @@ async fn metrics_are_open_metrics_with_a_unit_and_a_help() {
 }
 
 #[tokio::test]
-async fn counters_say_what_the_trials_say_also_of_those_that_failed() {
+async fn counters_agree_with_trials_even_with_failed_ones() {
     let pair = Pair::start();
     let labels = |direction| {
         [

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::support::*;
 
-/// Everything that has a relay.
+/// All stacks and transports with a relay.
 const RELAYED: [(Stack, Transport); 5] = [
     (Stack::Libp2p, Transport::Tcp),
     (Stack::Libp2p, Transport::TcpTls),
@@ -44,7 +44,7 @@ fn transfer(path: RelayPath, bytes: u64, limits: RelayLimits) -> Parameters {
     }
 }
 
-/// Two sources, and sinks that begin within a quarter of a second and fetch for another one.
+/// Two sources, and sinks that start within a quarter of a second and then fetch for a second.
 fn stress(sinks: u32, limits: RelayLimits) -> Parameters {
     Parameters::RelayStress {
         sinks,
@@ -92,7 +92,7 @@ impl Three {
         addresses
     }
 
-    /// Of those sources that got a place at the relay.
+    /// The addresses of the sources that the relay accepted.
     async fn serves_if_it_may(&self, parameters: &Parameters, relay: String, peers: u32) -> Vec<String> {
         let request = self.request(parameters, Side::Source { relay, peers });
         assert_eq!(self.source.put("a", &request).await, StatusCode::CREATED);
@@ -110,7 +110,7 @@ impl Three {
         dialler(self.stack, self.transport, parameters.clone(), servers, peers)
     }
 
-    /// All three: so many sources, and so many sinks that begin.
+    /// Starts all three, with these numbers of sources and sinks.
     async fn fetches(&self, parameters: &Parameters, sources: u32, sinks: u32) {
         let relay = self.relays(parameters).await;
         let addresses = self.serves(parameters, relay, sources).await;
@@ -118,7 +118,8 @@ impl Three {
         self.sink.run("a", &request).await;
     }
 
-    /// Ends the trial at the others, once the sink's has ended: sink, source, relay.
+    /// Ends the trial at the other nodes when the sink has ended. Returns the outcomes of sink, source and
+    /// relay.
     async fn outcomes(&self) -> [Outcome; 3] {
         let sink = self.sink.outcome("a").await;
         for node in [&self.source, &self.relay] {
@@ -179,7 +180,7 @@ async fn a_transfer_goes_through_a_relay_and_all_of_it_arrives() {
 }
 
 #[tokio::test]
-async fn the_same_goes_without_a_relay_between_all_pairs() {
+async fn a_transfer_without_a_relay_works_between_all_pairs() {
     let pair = Pair::start();
     for stacks in all_pairs() {
         let what = format!("{stacks:?}");
@@ -312,19 +313,19 @@ async fn a_source_that_is_gone_is_not_reached() {
         let sources = three.serves(&parameters, relay, 1).await;
         three.source.signal(Signal::KILL);
         three.source.exit().await;
-        // A proxy only learns where to when a stream is asked for; libp2p's sink while it prepares.
+        // A proxy dials the source when a stream is requested, libp2p's sink while it prepares.
         let request = three.fetching(&parameters, sources, 1);
         assert_eq!(three.sink.put("a", &request).await, StatusCode::CREATED);
         three.sink.begin("a").await;
         let outcome = timeout(NOTICED, three.sink.outcome("a")).await.unwrap();
-        let said = [
+        let reasons = [
             Reason::Refused,
             Reason::DialFailed,
             Reason::TooFewBytes,
             Reason::StreamFailed,
         ];
         let why = reason(&outcome).unwrap();
-        assert!(said.contains(&why), "{kind:?}: {outcome:?}");
+        assert!(reasons.contains(&why), "{kind:?}: {outcome:?}");
     }
 }
 
@@ -354,7 +355,7 @@ async fn sinks_begin_one_after_the_other_and_fetch_until_the_end() {
 }
 
 #[tokio::test]
-async fn sinks_that_are_refused_are_counted_by_kind_and_the_others_go_on() {
+async fn sinks_that_are_refused_are_counted_by_kind_and_the_others_continue() {
     let three = Three::start(RELAYED[0]);
     let one = RelayLimits {
         circuits: Some(1),
@@ -382,12 +383,12 @@ async fn sinks_that_are_refused_are_counted_by_kind_and_the_others_go_on() {
 async fn a_transfer_that_is_cancelled_leaves_no_connection() {
     for (stack, transport) in SAME {
         if (stack, transport) == (Stack::Raw, Transport::QuicV1) {
-            // The plan skips it, and says why.
+            // The plan skips this pair, with the reason.
             continue;
         }
         let pair = Pair::start();
         let what = format!("{stack} on {transport}");
-        // What stays open from the first trial on is no leftover.
+        // What stays open after the first trial is not a leftover.
         let little = transfer(RelayPath::Direct, 1, UNLIMITED);
         pair.trial((stack, stack, transport), &little, 1)
             .await
@@ -408,7 +409,7 @@ async fn a_transfer_that_is_cancelled_leaves_no_connection() {
 }
 
 #[tokio::test]
-async fn too_few_open_files_for_a_stress_test_are_said_before_anything_starts() {
+async fn too_few_open_files_for_a_stress_test_are_reported_before_anything_starts() {
     for stacks in [(Stack::Libp2p, Transport::Tcp), (Stack::Raw, Transport::Tcp)] {
         let parameters = stress(200, UNLIMITED);
         let three = Three::start(stacks);
@@ -430,7 +431,7 @@ async fn too_few_open_files_for_a_stress_test_are_said_before_anything_starts() 
         three.sink.run("a", &request).await;
         too_low(three.sink.outcome("a").await, 200 + 64);
 
-        // Its sources; a proxy has a connection with them for each sink.
+        // The sources. A proxy has a connection with a source for each sink.
         let (of_source, onward) = if stacks.0 == Stack::Raw {
             (101, 200)
         } else {
@@ -444,7 +445,7 @@ async fn too_few_open_files_for_a_stress_test_are_said_before_anything_starts() 
         assert_eq!(three.source.put("b", &request).await, StatusCode::CREATED);
         too_low(three.source.outcome("b").await, needed);
 
-        // Both, at the relay.
+        // The relay, with the connections of both.
         three.relay.delete("a").await;
         three.relay.outcome("a").await;
         let needed = 200 + onward + 64;

@@ -1,4 +1,4 @@
-//! What the tests ask of nodes.
+//! The requests of the tests.
 
 use perfrun_contract::{
     matrix::{Identity, Negotiation, Protocol, Stack, Transport},
@@ -44,7 +44,7 @@ pub fn both(stack: Stack, transport: Transport, parameters: Parameters, peers: u
     }
 }
 
-/// What the trials of tests are called in metrics.
+/// The labels of the tests' trials in metrics.
 fn labels() -> TrialLabels {
     TrialLabels {
         cell: "a-cell".to_owned(),

@@ -1,4 +1,4 @@
-//! SIGTERM.
+//! Nodes that receive SIGTERM.
 
 use std::{process::Stdio, time::Duration};
 
@@ -14,11 +14,12 @@ use tokio::time::timeout;
 
 use crate::support::*;
 
-/// A stop must end well within the grace that a pod has; much more than it should take, for loaded machines.
+/// A stop must take much less than the grace period of a pod. This is much more than it takes on an idle
+/// machine.
 const GRACE: Duration = Duration::from_secs(10);
 
 #[tokio::test]
-async fn an_idle_node_stops_at_once() {
+async fn an_idle_node_stops_immediately() {
     for signal in [Signal::TERM, Signal::INT] {
         let node = Node::start();
         assert_eq!(
@@ -45,7 +46,7 @@ async fn the_outcome_of_a_stopped_trial_can_be_collected() {
         )
         .await;
     pair.client.moved("a").await;
-    // One call hangs already, another comes afterwards.
+    // One call waits before the signal, another arrives after it.
     let hanging = pair.client.outcome("a");
     let stop = async {
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -80,7 +81,7 @@ async fn the_outcome_of_a_stopped_trial_can_be_collected() {
 }
 
 #[tokio::test]
-async fn calls_that_hang_and_outcomes_that_nobody_wants_do_not_hold_up_a_stop() {
+async fn waiting_calls_and_uncollected_outcomes_do_not_delay_a_stop() {
     let node = Node::start_as("server", Stdio::piped());
     node.serve("a", Stack::Litep2p, Transport::QuicV1, &endless_ping())
         .await;
@@ -94,7 +95,7 @@ async fn calls_that_hang_and_outcomes_that_nobody_wants_do_not_hold_up_a_stop() 
     };
     let (_, code) = tokio::join!(hang, stop);
     assert_eq!(code, Some(0));
-    // The record went to standard output all the same.
+    // The record is on standard output nevertheless.
     let output = node.output();
     let record: serde_json::Value = serde_json::from_str(output.trim()).unwrap();
     assert_eq!(record["type"], "trial");

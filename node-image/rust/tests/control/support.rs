@@ -24,7 +24,7 @@ pub use crate::requests::*;
 
 pub const TOKEN: &str = "a token of this test";
 
-/// Every stack with itself on every transport it has.
+/// Every stack with itself on all of its transports.
 pub const SAME: [(Stack, Transport); 9] = [
     (Stack::Libp2p, Transport::Tcp),
     (Stack::Libp2p, Transport::TcpTls),
@@ -37,7 +37,7 @@ pub const SAME: [(Stack, Transport); 9] = [
     (Stack::Raw, Transport::QuicV1),
 ];
 
-/// All that can talk to each other in every way: client, server, transport.
+/// Client, server and transport of all pairs that support all workloads.
 pub const PAIRS: [(Stack, Stack, Transport); 16] = [
     (Stack::Libp2p, Stack::Libp2p, Transport::Tcp),
     (Stack::Libp2p, Stack::Litep2p, Transport::Tcp),
@@ -57,19 +57,19 @@ pub const PAIRS: [(Stack, Stack, Transport); 16] = [
     (Stack::Raw, Stack::Raw, Transport::QuicV1),
 ];
 
-/// These, and those on WebRTC, which do not do everything.
+/// [`PAIRS`], and the pairs on WebRTC, which do not support all workloads.
 pub fn all_pairs() -> impl Iterator<Item = (Stack, Stack, Transport)> {
     let listeners = [Stack::Libp2p, Stack::Litep2p];
     let webrtc = listeners.map(|server| (Stack::Libp2p, server, Transport::WebrtcDirect));
     PAIRS.into_iter().chain(webrtc)
 }
 
-/// Whether a plan would have it measured.
+/// Whether a plan would not skip a pair.
 pub fn can((client, server, transport): (Stack, Stack, Transport), parameters: &Parameters) -> bool {
     unsupported(client, server, transport, parameters).is_none()
 }
 
-/// A node process; killed when dropped.
+/// A node process, which is killed when dropped.
 pub struct Node {
     child: Mutex<Child>,
     url: String,
@@ -78,13 +78,13 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node on a control socket of ours, listening for trials on loopback.
+    /// A node with an inherited control socket, which listens for trials on loopback.
     pub fn start() -> Self {
         Self::start_as("server", Stdio::null())
     }
 
     pub fn start_as(role: &str, stdout: Stdio) -> Self {
-        /// One at a time: a socket that is being handed over must not be inherited by another child as well.
+        /// One start at a time, so that only one child inherits a socket.
         static HANDING_OVER: Mutex<()> = Mutex::new(());
         let folder = tempfile::tempdir().unwrap();
         let token = folder.path().join("token");
@@ -136,7 +136,7 @@ impl Node {
         kill_process(Pid::from_raw(self.pid() as i32).unwrap(), signal).unwrap();
     }
 
-    /// Waits for the process to end; its exit code.
+    /// Waits until the process ends, and returns its exit code.
     pub async fn exit(&self) -> Option<i32> {
         loop {
             if let Some(status) = self.child.lock().unwrap().try_wait().unwrap() {
@@ -146,7 +146,7 @@ impl Node {
         }
     }
 
-    /// What the child wrote to its standard output, if that is a pipe, once it has ended.
+    /// The standard output of a child that has ended, if it is a pipe.
     pub fn output(&self) -> String {
         let mut text = String::new();
         let mut stdout = self.child.lock().unwrap().stdout.take().unwrap();
@@ -221,7 +221,7 @@ impl Node {
         self.later_than(id, TrialState::Running).await.outcome.unwrap()
     }
 
-    /// Puts a server trial and waits until it listens; its addresses.
+    /// Puts a server trial, waits until it listens, and returns its addresses.
     pub async fn serve(
         &self,
         id: &str,
@@ -264,7 +264,7 @@ impl Node {
             .unwrap()
     }
 
-    /// Lets the node have so many open files.
+    /// Limits the number of the node's open files.
     pub fn limit_descriptors(&self, most: u64) {
         let limit = Rlimit {
             current: Some(most),
@@ -320,7 +320,8 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Both ends, which completed, and on which nothing failed, but for libp2p's dials on WebRTC (webrtc-rs issue 821).
+    /// Both ends of a trial that completed without failures, except for libp2p's dials on WebRTC (webrtc-rs
+    /// issue 821).
     pub fn completed(self, what: &str) -> (Measured, Measured) {
         assert!(self.client.failure.is_none(), "{what}: {:?}", self.client.failure);
         assert!(self.server.failure.is_none(), "{what}: {:?}", self.server.failure);
@@ -339,7 +340,7 @@ impl Pair {
         }
     }
 
-    /// A whole trial, from the listener to the last record dropped.
+    /// Runs a whole trial, from the start of the listener until both records are deleted.
     pub async fn trial(
         &self,
         (client, server, transport): (Stack, Stack, Transport),
@@ -371,7 +372,7 @@ impl Pair {
 }
 
 impl Pair {
-    /// A trial with both sides at the client.
+    /// Runs a trial with both sides at the client.
     async fn trial_in_process(
         &self,
         stack: Stack,
@@ -402,13 +403,13 @@ pub fn reason(outcome: &Outcome) -> Option<Reason> {
     outcome.failure.as_ref().map(|failure| failure.reason)
 }
 
-/// Waits until `holds`, for as long as a loaded machine may need.
+/// Waits until `holds` returns true, as long as a loaded machine may need.
 pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !holds().await {
         assert!(
             begun.elapsed() < Duration::from_secs(30),
-            "{what} did not come true"
+            "{what} did not become true"
         );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

@@ -17,7 +17,7 @@ fn check_samples(what: &str, ends: [&Measured; 2]) {
         });
         assert_eq!(sums, (measured.bytes_sent, measured.bytes_received), "{what}");
     }
-    // In one process they would count the same memory twice.
+    // In one process, both ends would count the same memory.
     let [client, server] = ends.map(|measured| measured.resources.rss_peak_bytes);
     assert!(client > 1 << 20, "{what}");
     assert_eq!(server > 1 << 20, !what.contains("Memory"), "{what}");
@@ -40,7 +40,7 @@ async fn exact(protocol: Protocol) {
         ] {
             let what = format!("{stacks:?} {direction} {bytes} x{streams} of {peers}");
             let parameters = bandwidth(protocol, direction, Amount::Count(bytes), streams);
-            // Now and then libp2p's WebRTC stops in the middle of several downloads; a run records such a trial as failed.
+            // libp2p's WebRTC sometimes stops during several downloads. A run records such a trial as failed.
             let may_stop =
                 stacks.2 == Transport::WebrtcDirect && streams > 1 && direction != Direction::Upload;
             if may_stop || !can(stacks, &parameters) {
@@ -63,7 +63,7 @@ async fn exact(protocol: Protocol) {
             assert_eq!((client.streams, server.streams), (all, all), "{what}");
             assert_eq!(client.connections, u64::from(peers), "{what}");
             if stacks.0 != Stack::Raw || stacks.2 != Transport::Tcp {
-                // A stream of raw TCP is a connection. Of a dial that the client lost, the server may have heard.
+                // A stream of raw TCP is a connection. The server may count a dial that the client lost.
                 let most = u64::from(peers) + client.failures;
                 assert!((u64::from(peers)..=most).contains(&server.connections), "{what}");
             }
@@ -78,12 +78,12 @@ async fn exact(protocol: Protocol) {
 }
 
 #[tokio::test]
-async fn perf_moves_exactly_what_was_asked_for() {
+async fn perf_moves_exactly_what_was_requested() {
     exact(Protocol::Perf).await;
 }
 
 #[tokio::test]
-async fn litep2p_perf_moves_exactly_what_was_asked_for() {
+async fn litep2p_perf_moves_exactly_what_was_requested() {
     exact(Protocol::Litep2pPerf).await;
 }
 
@@ -142,19 +142,21 @@ async fn all_substreams_open() {
         }
         let what = format!("{stacks:?} paced");
         let negotiation = substreams(1).negotiation();
+        // No more than a burst may have: a server that is late holds them as if they were one.
+        let opens = most.min(20);
         let paced = Parameters::Substreams {
-            count: 20,
+            count: opens,
             mode: OpenMode::Paced,
             rate: Some(200),
             negotiation,
         };
         let (client, _) = pair.trial(stacks, &paced, 1).await.completed(&what);
-        assert_eq!(count(&client, Distribution::Open), 20, "{what}");
+        assert_eq!(count(&client, Distribution::Open), u64::from(opens), "{what}");
         assert!(
             !client.histograms.contains_key(&Distribution::OpenCompat),
             "{what}"
         );
-        assert!(client.seconds >= 19.0 / 200.0, "{what}");
+        assert!(client.seconds >= f64::from(opens - 1) / 200.0, "{what}");
     }
 }
 
@@ -170,7 +172,7 @@ async fn pings_come_back() {
                 .completed(&what);
             let all = u64::from(pings * peers);
             assert_eq!(count(&client, Distribution::RoundTrip), all, "{what}");
-            // And one of each peer that is not counted as an operation.
+            // And a first round trip of each peer, which is not counted as an operation.
             let bytes = (all + u64::from(peers)) * 32;
             assert_eq!(
                 (client.bytes_sent, client.bytes_received),

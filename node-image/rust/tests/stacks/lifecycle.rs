@@ -193,7 +193,7 @@ async fn fifty_hosts_of_each_stack_leave_no_descriptor_and_no_task() {
             }
             let mut after = (descriptors(), tasks());
             let began = Instant::now();
-            // QUIC sockets of diallers linger until their connection is drained.
+            // QUIC sockets of diallers stay open until their connection is drained.
             while (after.0 > before.0 || after.1 > before.1) && began.elapsed() < Duration::from_secs(15) {
                 sleep(Duration::from_millis(50)).await;
                 after = (descriptors(), tasks());

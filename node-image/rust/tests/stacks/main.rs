@@ -1,4 +1,4 @@
-//! Every stack on every transport it has, over loopback, with real bytes.
+//! Every stack on all of its transports, over loopback, with real bytes.
 #![allow(clippy::unwrap_used)]
 
 mod lifecycle;
@@ -75,7 +75,7 @@ pairs! {
     raw_talks_to_raw_on_quic: Raw to Raw on QuicV1, V1;
 }
 
-/// Opens `streams` at once, keeps all of them, then uses each.
+/// Opens `streams` at the same time, keeps all of them, and then uses each.
 async fn burst(client: Stack, server: Stack, transport: Transport, streams: usize) {
     let _shared = DESCRIPTORS.read().await;
     let server = echo_server(
@@ -128,7 +128,8 @@ async fn libp2p_opens_more_streams_than_its_defaults_allow() {
 async fn litep2p_opens_more_streams_than_its_queue_and_yamux_hold_by_default() {
     for transport in [Transport::Tcp, Transport::Ws] {
         burst(Stack::Litep2p, Stack::Litep2p, transport, 1000).await;
-        // libp2p acknowledges later than litep2p, so that litep2p alone would get stuck here every time.
+        // libp2p acknowledges later than litep2p, so that litep2p without the adapter's limit would always
+        // get stuck.
         burst(Stack::Litep2p, Stack::Libp2p, transport, 1000).await;
         burst(Stack::Libp2p, Stack::Litep2p, transport, 1000).await;
     }
@@ -259,7 +260,7 @@ async fn libp2p_with_rsa_keys_is_known_by_them() {
     {
         let server = start(Stack::Libp2p, rsa(listener(transport))).await;
         let address = &server.addresses()[0];
-        // The hash of the key: it is too long to be the id itself, as an Ed25519 key is.
+        // The id is the hash of the key, which is too long to be the id itself, unlike an Ed25519 key.
         assert!(address.contains("/p2p/Qm"), "{address}");
         let client = start(Stack::Libp2p, rsa(host(transport))).await;
         client.dial(address).await.unwrap();
@@ -286,7 +287,8 @@ async fn tcp_but_not_litep2p_tells_when_the_socket_was_connected() {
     }
 }
 
-/// What the documentation of `Stream` warns of: only counting bytes tells a whole stream from a torn one.
+/// The documentation of `Stream` warns of this: only counting bytes distinguishes a whole stream from a torn
+/// one.
 #[tokio::test]
 async fn a_stream_dropped_before_its_end_reads_as_a_complete_one() {
     let _shared = DESCRIPTORS.read().await;

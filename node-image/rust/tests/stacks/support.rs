@@ -21,7 +21,7 @@ use tokio::{
 pub const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 pub const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 pub const AWKWARD: [usize; 6] = [0, 1, 65535, 65536, 65537, 1 << 20];
-/// Every stack with itself on every transport that has sockets, but for WebRTC, which is less even.
+/// Every stack with itself on all transports with sockets, except for WebRTC, which differs between stacks.
 pub const ALL: [(Stack, Transport); 9] = [
     (Stack::Libp2p, Transport::Tcp),
     (Stack::Libp2p, Transport::TcpTls),
@@ -34,7 +34,7 @@ pub const ALL: [(Stack, Transport); 9] = [
     (Stack::Raw, Transport::QuicV1),
 ];
 
-/// Tests that count file descriptors hold it for writing, all others for reading.
+/// Tests that count file descriptors hold this lock for writing, all others for reading.
 pub static DESCRIPTORS: RwLock<()> = RwLock::const_new(());
 
 pub fn host(transport: Transport) -> HostConfig {
@@ -63,7 +63,7 @@ pub async fn start(stack: Stack, config: HostConfig) -> Box<dyn Host> {
         .unwrap()
 }
 
-/// A listener that answers each stream, once it has ended, with what it said.
+/// A listener that reads each stream to its end and then echoes it.
 pub async fn echo_server(stack: Stack, config: HostConfig) -> Box<dyn Host> {
     let (inbound, mut events) = mpsc::unbounded_channel();
     let host = stack::start(stack, config, inbound).await.unwrap();
@@ -95,7 +95,7 @@ pub async fn echo(mut stream: BoxStream, size: usize) {
     assert!(heard == said, "the answer differs");
 }
 
-/// Half-closes with every awkward size, one after the other and then all at once.
+/// Half-closes with every awkward size, first one after the other and then all at the same time.
 pub async fn exchange(dialler: &dyn Host, address: &str) -> Box<dyn Connection> {
     let connection = dialler.dial(address).await.unwrap();
     exchange_over(&*connection).await;

@@ -1,4 +1,4 @@
-//! WebRTC, which libp2p dials and both accept, as far as they agree.
+//! WebRTC: libp2p dials and both stacks accept, as far as they are compatible.
 
 use std::{
     io::ErrorKind,
@@ -20,7 +20,8 @@ use crate::support::*;
 const WEBRTC: Transport = Transport::WebrtcDirect;
 const SERVERS: [Stack; 2] = [Stack::Libp2p, Stack::Litep2p];
 
-/// A connection of a new host. libp2p loses some dials (webrtc-rs issue 821), of which the node tells in its failures.
+/// A connection of a new host. libp2p loses some dials (webrtc-rs issue 821), which a node counts as
+/// failures.
 async fn connect(config: HostConfig, address: &str) -> (Box<dyn Host>, Box<dyn Connection>) {
     let mut failures = vec![];
     for _ in 0..3 {
@@ -34,7 +35,7 @@ async fn connect(config: HostConfig, address: &str) -> (Box<dyn Host>, Box<dyn C
     panic!("three dials failed: {failures:#?}");
 }
 
-/// A listener that answers each stream with as many bytes as its first eight say, once it has read so many.
+/// A listener that reads and then echoes the number of bytes that the first eight bytes of a stream declare.
 async fn counting_server(stack: Stack, config: HostConfig) -> Box<dyn Host> {
     let (inbound, mut events) = mpsc::unbounded_channel();
     let host = stack::start(stack, config, inbound).await.unwrap();
@@ -55,7 +56,7 @@ async fn counting_server(stack: Stack, config: HostConfig) -> Box<dyn Host> {
     host
 }
 
-/// There and back without a half-close.
+/// An echo without a half-close.
 async fn counted(mut stream: BoxStream, size: usize) {
     let said: Vec<u8> = (0..size).map(|i| (i % 251) as u8).collect();
     stream.write_u64(size as u64).await.unwrap();
@@ -101,7 +102,7 @@ async fn libp2p_talks_to_both_one_stream_at_a_time_without_half_closes() {
                 ..host(WEBRTC)
             };
             let (client, connection) = connect(config, &server.addresses()[0]).await;
-            // litep2p sends in messages of 16 KiB, unless it is kept from it, and libp2p does not receive those.
+            // By default, litep2p sends messages of 16 KiB, which libp2p does not receive.
             for size in AWKWARD {
                 counted(connection.open().await.unwrap(), size).await;
             }
@@ -128,7 +129,8 @@ async fn libp2p_cannot_half_close_towards_litep2p() {
     assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
 }
 
-/// Opens `streams` at once, keeps all of them, then uses each, the ones of litep2p one after the other.
+/// Opens `streams` at the same time, keeps all of them, and then uses each. litep2p's are used one after the
+/// other.
 async fn burst(server: Stack, streams: usize) {
     let limits = |config: HostConfig| HostConfig {
         max_streams: streams,
@@ -152,14 +154,14 @@ async fn burst(server: Stack, streams: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn libp2p_accepts_ten_streams_at_once_and_litep2p_256() {
+async fn libp2p_accepts_a_burst_of_ten_streams_and_litep2p_of_256() {
     let _shared = DESCRIPTORS.read().await;
     burst(Stack::Libp2p, 10).await;
     burst(Stack::Litep2p, 256).await;
 }
 
 #[tokio::test]
-async fn both_report_what_can_be_dialled_when_they_listen_on_all_interfaces() {
+async fn both_report_addresses_that_peers_can_dial_when_they_listen_on_all_interfaces() {
     let _shared = DESCRIPTORS.read().await;
     for stack in SERVERS {
         let any = HostConfig {
@@ -206,7 +208,7 @@ async fn a_port_is_refused_while_it_is_used_and_free_once_its_host_is_closed() {
 }
 
 #[tokio::test]
-async fn an_address_without_the_hash_of_a_certificate_is_refused_with_what_to_do() {
+async fn an_address_without_the_hash_of_a_certificate_is_refused_with_advice() {
     let client = start(Stack::Libp2p, host(WEBRTC)).await;
     let error = client
         .dial("/ip4/127.0.0.1/udp/1/webrtc-direct")
@@ -217,7 +219,7 @@ async fn an_address_without_the_hash_of_a_certificate_is_refused_with_what_to_do
     assert!(
         error
             .to_string()
-            .contains("give the address that the server printed"),
+            .contains("use the address that the server printed"),
         "{error}"
     );
 }
@@ -235,7 +237,7 @@ async fn a_dial_to_nobody_fails_within_the_time_of_a_dial() {
     assert!(matches!(dialled.err(), Some(Error::Dial { .. })));
 }
 
-/// Of dials that succeed: webrtc-rs keeps tasks and sockets of one that it loses.
+/// Only after successful dials: webrtc-rs keeps tasks and sockets of a dial that it loses.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hosts_that_are_closed_leave_no_descriptor_and_no_task() {
     let _alone = DESCRIPTORS.write().await;
@@ -282,7 +284,7 @@ async fn ten_connections(stack: Stack) -> bool {
     true
 }
 
-/// An address of this machine, as a document or a shell gives it.
+/// An address of this machine, as in a document or a shell.
 #[test]
 fn a_socket_is_written_as_a_multiaddr() {
     let socket = (IpAddr::from(Ipv4Addr::LOCALHOST), 7).into();

@@ -20,11 +20,10 @@ fn node(args: &[&str]) -> Command {
     command
 }
 
-/// A server process; killed when dropped.
+/// A server process, which is killed when dropped.
 struct Server {
     child: Child,
     stdout: BufReader<ChildStdout>,
-    /// The first of them.
     address: String,
     addresses: Vec<String>,
 }
@@ -55,7 +54,7 @@ impl Server {
         }
     }
 
-    /// Stops it as a supervisor does; its exit code, and what else it wrote.
+    /// Stops the server with SIGTERM. Returns its exit code and the rest of its output.
     fn stop(mut self) -> (Option<i32>, String) {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
         let code = self.child.wait().unwrap().code();
@@ -89,7 +88,7 @@ fn lines(args: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// Keys of a flat JSON object in the order in which they were written.
+/// Keys of a flat JSON object, in their order in the text.
 fn keys(line: &str) -> Vec<&str> {
     line.split('"')
         .skip(1)
@@ -116,7 +115,7 @@ fn clients_and_servers_speak_both_protocols_with_each_other() {
         for protocol in ["perf", "litep2p-perf"] {
             let link = ["--transport", transport, "--protocol", protocol];
             let serving = Server::start(&[&["--stack", server][..], &link].concat());
-            // Different sizes in one run, as the published tools allow; and one way only.
+            // Different sizes in one run, as in the published tools, and one direction only.
             for (up, down) in [("100001", "70003"), ("1", "1Mi"), ("64Ki", "0"), ("0", "3")] {
                 let sizes = [
                     "--server",
@@ -160,9 +159,9 @@ fn lines_have_exactly_the_published_keys_and_come_once_a_second() {
         "3.5",
     ];
     let output = run(&[&["client", "--stack", "raw", "--protocol", "perf"][..], &sizes].concat());
-    // It cannot be done in time, which is a failure; until then, each second has its line.
+    // The transfer cannot complete in time, which is a failure. Until then, there is a line for each second.
     assert!(!output.status.success());
-    assert!(String::from_utf8_lossy(&output.stderr).contains("not done after"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("not completed after"));
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(text.lines().count(), 3, "{text}");
     for line in text.lines() {
@@ -190,7 +189,7 @@ fn lines_have_exactly_the_published_keys_and_come_once_a_second() {
         (&details["upload"]["bytes"], &details["download"]["bytes"]),
         (&5.into(), &6.into())
     );
-    // With --timing the line has its details: only the transfers show the timing.
+    // With --timing, the line has its details, because only the transfers depend on the timing.
     let timed = lines(&[&client[..], &both, &["--timing", "compat"]].concat());
     let timed: Value = serde_json::from_str(&timed[0]).unwrap();
     assert_eq!(timed["timing"], "compat", "{timed}");
@@ -254,7 +253,7 @@ fn substreams_are_opened_and_timed() {
         ("libp2p", "tcp", "256"),
         ("litep2p", "tcp", "256"),
         ("litep2p", "quic-v1", "100"),
-        // The most that clients ask for, and that servers hold.
+        // The most that clients request and servers hold.
         ("libp2p", "tcp", "1024"),
         ("litep2p", "tcp", "1024"),
     ] {

@@ -1,4 +1,4 @@
-//! A client against a server that counts as those of the published litep2p-perf do.
+//! A client against a server that counts bytes like the published litep2p-perf.
 
 use std::{io, net::Ipv4Addr, sync::Arc, time::Duration};
 
@@ -13,9 +13,9 @@ use tokio::{
 
 use crate::{lines, run};
 
-/// Reads and writes whole blocks of 1 KiB, whatever sizes say.
+/// Reads and writes whole blocks of 1 KiB, regardless of the declared sizes.
 async fn serve(mut stream: BoxStream) -> io::Result<()> {
-    // Until everything has arrived, so that a block surely takes in what follows the upload.
+    // Until everything has arrived, so that a block certainly includes what follows the upload.
     tokio::time::sleep(Duration::from_millis(200)).await;
     let mut block = [0; 1024];
     let (upload, mut read) = (stream.read_u64().await?, 0);
@@ -76,7 +76,7 @@ fn sizes_that_the_published_servers_round_up_get_the_advice() {
         );
         for (option, words) in [
             // The header of the download is in the last block of the upload.
-            ("--upload-bytes", "not done after 4s"),
+            ("--upload-bytes", "not completed after 4s"),
             // The last block holds more bytes than the client requested.
             ("--download-bytes", "(UnexpectedBytes)"),
         ] {
@@ -85,7 +85,7 @@ fn sizes_that_the_published_servers_round_up_get_the_advice() {
             assert!(!output.status.success(), "{stack} {option}");
             assert!(stderr.contains(words), "{stack} {option}: {stderr}");
             assert!(
-                stderr.contains("give multiples of 1Ki"),
+                stderr.contains("use multiples of 1Ki"),
                 "{stack} {option}: {stderr}"
             );
         }

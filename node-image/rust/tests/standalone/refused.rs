@@ -3,7 +3,7 @@
 use crate::run;
 
 #[test]
-fn what_would_have_no_effect_is_refused_with_what_to_do() {
+fn options_without_effect_are_refused_with_advice() {
     const CLIENT: [&str; 5] = ["client", "--server", "127.0.0.1:1", "--upload-bytes", "1"];
     const SUBSTREAMS: [&str; 3] = ["client-substream", "--server", "127.0.0.1:1"];
     const QUIC: &str = "/ip4/127.0.0.1/udp/0/quic-v1";
@@ -11,7 +11,7 @@ fn what_would_have_no_effect_is_refused_with_what_to_do() {
         (
             &["server"][..],
             &["--transport", "tcp", "--listen", QUIC][..],
-            "leave out --transport",
+            "omit --transport",
         ),
         (
             &["server"],
@@ -21,12 +21,12 @@ fn what_would_have_no_effect_is_refused_with_what_to_do() {
         (
             &["server"],
             &["--stack", "raw", "--node-key", "secret"],
-            "leave out --node-key",
+            "omit --node-key",
         ),
         (
             &["server"],
             &["--stack", "raw", "--node-key-seed", "0"],
-            "leave out --node-key",
+            "omit --node-key",
         ),
         (
             &["server"],
@@ -34,18 +34,18 @@ fn what_would_have_no_effect_is_refused_with_what_to_do() {
             "cannot be used with",
         ),
         (&["server"], &["--node-key-seed", "256"], "256"),
-        (&["server"], &["--chunk-bytes", "0"], "give 1 to 16Mi"),
-        (&CLIENT, &["--chunk-bytes", "0"], "give 1 to 16Mi"),
-        (&CLIENT, &["--chunk-bytes", "17Mi"], "give 1 to 16Mi"),
-        (&CLIENT, &["--streams", "1025"], "give 1 to 1024"),
-        (&CLIENT, &["--timeout", "0"], "give more than 0"),
+        (&["server"], &["--chunk-bytes", "0"], "must be 1 to 16Mi"),
+        (&CLIENT, &["--chunk-bytes", "0"], "must be 1 to 16Mi"),
+        (&CLIENT, &["--chunk-bytes", "17Mi"], "must be 1 to 16Mi"),
+        (&CLIENT, &["--streams", "1025"], "must be 1 to 1024"),
+        (&CLIENT, &["--timeout", "0"], "must be more than 0"),
         (
             &CLIENT,
             &["--stack", "raw", "--negotiation", "v1lazy"],
-            "leave out --negotiation",
+            "omit --negotiation",
         ),
         (&CLIENT, &["--negotiation", "v1lazy"], "use --stack libp2p"),
-        (&SUBSTREAMS, &["--substreams", "1025"], "give 1 to 1024"),
+        (&SUBSTREAMS, &["--substreams", "1025"], "must be 1 to 1024"),
         (&SUBSTREAMS, &["--chunk-bytes", "1Ki"], "--chunk-bytes"),
         (&SUBSTREAMS, &["--stack", "raw"], "use another --stack"),
     ] {

@@ -1,10 +1,10 @@
-//! What people see: standard output is a terminal, which script(1) makes.
+//! The output for people, on a terminal that script(1) provides.
 
 use std::process::{Command, Stdio};
 
 use crate::Server;
 
-/// The lines that a command prints on a terminal, or nothing where that cannot be tried.
+/// The lines that a command prints on a terminal. `None` without script(1).
 fn on_a_terminal(args: &[&str]) -> Option<Vec<String>> {
     let command = [&[env!("CARGO_BIN_EXE_perfrun-node")], args].concat().join(" ");
     let script = Command::new("script")

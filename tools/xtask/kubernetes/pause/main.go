@@ -1,4 +1,4 @@
-// Command pause waits until it is told to end and, as process 1, buries the orphans of its namespace.
+// Command pause waits for a signal to end and, as process 1, reaps the orphans of its namespace.
 //
 // It holds the namespaces of the lab's machines, and those of the pods on them as their sandbox image.
 package main

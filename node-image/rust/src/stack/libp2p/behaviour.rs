@@ -1,7 +1,7 @@
-//! One protocol, and ping beside it where asked for, whose streams are handed on as they are.
+//! One protocol, and ping beside it if requested, whose streams are passed on unchanged.
 //!
-//! `libp2p-stream` is not used: it drops inbound streams while their receiver lags and negotiates one outbound stream
-//! at a time, so that a burst of opens would measure it instead of the stack.
+//! Not `libp2p-stream`, which drops inbound streams while their receiver lags and negotiates one outbound
+//! stream at a time: a burst of opens would measure it instead of the stack.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -29,56 +29,56 @@ use tokio_util::compat::FuturesAsyncReadCompatExt;
 
 use crate::stack::{BoxStream, Inbound, MOST_INBOUND, OPEN_TIMEOUT, RelayEvent, webrtc};
 
-/// The protocol that is spoken beside a host's own.
+/// The protocol beside a host's own.
 const PING: StreamProtocol = StreamProtocol::new("/ipfs/ping/1.0.0");
 
-/// Which of a host's protocols.
+/// A protocol of a host.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Speak {
     Own,
     Ping,
 }
 
-/// A request for a stream; whoever asked waits for it here.
+/// A request for a stream, with the channel for the stream.
 pub(super) struct OpenRequest {
     pub speak: Speak,
     pub reply: oneshot::Sender<Result<BoxStream, Unopened>>,
 }
 
-/// Why there is no stream.
+/// Why a stream was not opened.
 pub(super) enum Unopened {
     /// The peer does not speak the protocol.
     NotSpoken,
     Failed(String),
 }
 
-/// A behaviour that has ours in it.
+/// A behaviour that contains [`Behaviour`].
 pub(super) trait Speaks: NetworkBehaviour<ToSwarm: Send> + Send {
-    fn ours(&mut self) -> &mut Behaviour;
+    fn inner(&mut self) -> &mut Behaviour;
 
-    /// Takes note of what the others in it said.
-    fn heard(&mut self, event: Self::ToSwarm);
+    /// Handles an event of the other behaviours.
+    fn on_event(&mut self, event: Self::ToSwarm);
 }
 
 impl Speaks for Behaviour {
-    fn ours(&mut self) -> &mut Behaviour {
+    fn inner(&mut self) -> &mut Behaviour {
         self
     }
 
-    fn heard(&mut self, event: Infallible) {
+    fn on_event(&mut self, event: Infallible) {
         match event {}
     }
 }
 
-/// Speaks one protocol with every peer, or that and ping.
+/// Speaks one protocol with every peer, and ping if requested.
 pub(super) struct Behaviour {
     transport: Transport,
     protocol: StreamProtocol,
     pings: bool,
     inbound: mpsc::UnboundedSender<Inbound>,
-    /// Dialled connections whose dialler has not been told yet.
+    /// Dialled connections that were not reported to their dialler yet.
     openers: HashMap<ConnectionId, mpsc::UnboundedSender<OpenRequest>>,
-    /// Connections of peers, from their acceptance on.
+    /// Accepted connections, whether established or not.
     accepted: HashSet<ConnectionId>,
 }
 
@@ -99,13 +99,13 @@ impl Behaviour {
         }
     }
 
-    /// The way to the handler of a connection that was just dialled.
+    /// The channel to the handler of a connection that was just dialled.
     pub(super) fn take_opener(&mut self, id: ConnectionId) -> Option<mpsc::UnboundedSender<OpenRequest>> {
         self.openers.remove(&id)
     }
 
-    /// Tells whoever listens what happened at a relay. A receiver that is gone no longer wants to know.
-    pub(super) fn tell(&self, event: RelayEvent) {
+    /// Reports an event at a relay. Without a receiver, the event is of no use.
+    pub(super) fn report(&self, event: RelayEvent) {
         let _ = self.inbound.send(Inbound::Relay(event));
     }
 
@@ -121,7 +121,7 @@ impl Behaviour {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("there are {MOST_INBOUND} inbound connections already")]
+#[error("the host already has {MOST_INBOUND} inbound connections")]
 struct TooManyConnections;
 
 impl NetworkBehaviour for Behaviour {
@@ -148,8 +148,8 @@ impl NetworkBehaviour for Behaviour {
         _: &Multiaddr,
         _: &Multiaddr,
     ) -> Result<Handler, ConnectionDenied> {
-        // Here, before the connection runs, so that it is always reported before its first stream. A receiver that
-        // is gone no longer wants to know.
+        // Before the connection runs, so that it is always reported before its first stream. Without a
+        // receiver, the event is of no use.
         let _ = self.inbound.send(Inbound::Connection);
         Ok(self.handler(None))
     }
@@ -189,14 +189,14 @@ impl NetworkBehaviour for Behaviour {
     }
 }
 
-/// The protocol on one connection; runs in the task of that connection.
+/// The protocol on one connection, in the task of that connection.
 pub(super) struct Handler {
     transport: Transport,
     protocol: StreamProtocol,
     pings: bool,
-    /// Unbounded, but not without a bound: the muxer limits the streams a peer may have open.
+    /// An unbounded channel, because the muxer limits the streams that a peer may have open.
     inbound: mpsc::UnboundedSender<Inbound>,
-    /// `None` on an inbound connection, and once the dialler has dropped its side.
+    /// `None` on an inbound connection, and after the dialler has dropped its side.
     requests: Option<mpsc::UnboundedReceiver<OpenRequest>>,
 }
 
@@ -217,7 +217,7 @@ impl ConnectionHandler for Handler {
     }
 
     fn connection_keep_alive(&self) -> bool {
-        // Only the workload decides when a connection ends.
+        // Only workloads decide when a connection ends.
         true
     }
 
@@ -227,7 +227,7 @@ impl ConnectionHandler for Handler {
     ) -> Poll<ConnectionHandlerEvent<Self::OutboundProtocol, OpenRequest, Infallible>> {
         while let Some(requests) = &mut self.requests {
             match requests.poll_recv(cx) {
-                // Nobody waits for it any more.
+                // The opener no longer waits.
                 Poll::Ready(Some(request)) if request.reply.is_closed() => {}
                 Poll::Ready(Some(request)) => {
                     let name = match request.speak {
@@ -253,7 +253,7 @@ impl ConnectionHandler for Handler {
         &mut self,
         event: ConnectionEvent<'_, Self::InboundProtocol, Self::OutboundProtocol, (), OpenRequest>,
     ) {
-        // A receiver that is gone drops the stream, which tells the peer.
+        // Without a receiver, the stream is dropped, which the peer notices.
         match event {
             ConnectionEvent::FullyNegotiatedInbound(FullyNegotiatedInbound {
                 protocol: (speak, stream),
@@ -284,7 +284,7 @@ impl ConnectionHandler for Handler {
     }
 }
 
-/// The protocols that peers may ask for.
+/// The protocols that a host accepts.
 pub(super) struct Spoken {
     own: StreamProtocol,
     pings: bool,

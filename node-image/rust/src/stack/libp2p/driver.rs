@@ -26,33 +26,32 @@ use super::{
 };
 use crate::stack::{StackMetrics, address};
 
-/// What a host or a connection asks of the swarm.
+/// A request of a host or a connection to the swarm.
 pub(super) enum Command {
-    /// Dial, and note when the socket is connected.
+    /// Dial, and record when the socket is connected.
     Dial {
         address: Multiaddr,
         connected: Connected,
         reply: oneshot::Sender<Result<Established, Failure>>,
     },
-    /// Reserve a place at a relay; answered with the address that it gives.
+    /// Reserve a place at a relay. The reply is the address behind that relay.
     Reserve {
         relay: Multiaddr,
         reply: oneshot::Sender<Result<Multiaddr, Failure>>,
     },
-    /// Close a connection; answered when it is closed.
+    /// Close a connection. The reply follows when it is closed.
     Close {
         id: ConnectionId,
         reply: Option<oneshot::Sender<()>>,
     },
-    /// Close listeners and connections; answered when they are.
+    /// Close listeners and connections. The reply follows when they are closed.
     Shutdown { reply: oneshot::Sender<()> },
 }
 
 /// Why a dial or a reservation failed.
 pub(super) struct Failure {
-    /// In words.
     pub reason: String,
-    /// What the relay said, if it refused.
+    /// The status of a refusal by a relay. `None` for other failures.
     pub refused: Option<&'static str>,
 }
 
@@ -121,7 +120,7 @@ impl<B: Speaks> Driver<B> {
             let _ = reply.send(Err(failure(&error)));
             return;
         }
-        // Every dial is a connection of its own, also to a peer that already has one.
+        // Every dial makes a new connection, even if the peer already has one.
         let options = DialOpts::unknown_peer_id().address(address).build();
         let id = options.connection_id();
         self.clock.expect(Some(connected));
@@ -149,7 +148,7 @@ impl<B: Speaks> Driver<B> {
         }
     }
 
-    /// libp2p's WebRTC dials from the socket of a listener, which has to be there and of the same family.
+    /// libp2p's WebRTC dials from the socket of a listener, which must exist and have the same family.
     fn listen_to_dial(&mut self, peer: &Multiaddr) -> Result<(), TransportError<io::Error>> {
         if self.transport == Transport::WebrtcDirect && self.listeners.is_empty() {
             let any = match peer.iter().next() {
@@ -163,7 +162,7 @@ impl<B: Speaks> Driver<B> {
     }
 
     fn close(&mut self, id: ConnectionId, reply: Option<oneshot::Sender<()>>) {
-        // A connection that is already closed answers by the drop of `reply`.
+        // For a connection that is already closed, dropping `reply` is the answer.
         if self.swarm.close_connection(id)
             && let Some(reply) = reply
         {
@@ -177,12 +176,12 @@ impl<B: Speaks> Driver<B> {
             SwarmEvent::ConnectionEstablished {
                 connection_id: id, ..
             } => {
-                let Some(opener) = self.swarm.behaviour_mut().ours().take_opener(id) else {
+                let Some(opener) = self.swarm.behaviour_mut().inner().take_opener(id) else {
                     return;
                 };
                 let reply = self.dialling.remove(&id);
                 if reply.is_none_or(|reply| reply.send(Ok(Established { id, opener })).is_err()) {
-                    // The dialler gave up waiting.
+                    // The dialler no longer waits.
                     self.swarm.close_connection(id);
                 }
             }
@@ -208,13 +207,13 @@ impl<B: Speaks> Driver<B> {
                     let _ = reply.send(Err(match reason {
                         Err(error) => failure(&error),
                         Ok(()) => Failure {
-                            reason: "the relay ended it".to_owned(),
+                            reason: "the relay ended the reservation".to_owned(),
                             refused: None,
                         },
                     }));
                 }
             }
-            SwarmEvent::Behaviour(event) => self.swarm.behaviour_mut().heard(event),
+            SwarmEvent::Behaviour(event) => self.swarm.behaviour_mut().on_event(event),
             SwarmEvent::ConnectionClosed {
                 connection_id: id,
                 cause,
@@ -228,7 +227,8 @@ impl<B: Speaks> Driver<B> {
     }
 
     async fn shut_down(&mut self) {
-        // First, so that nobody connects while the others are told to go; WebRTC tells them by the listener's socket.
+        // First, so that no peer connects while the others are disconnected. WebRTC needs the listener's
+        // socket to disconnect them.
         let listeners = std::mem::take(&mut self.listeners);
         for listener in listeners
             .into_iter()
@@ -247,7 +247,7 @@ impl<B: Speaks> Driver<B> {
     }
 }
 
-/// A dial's failure; the swarm wraps what transports said, and hides it from `source`.
+/// The failure of a dial. The swarm wraps the errors of transports and hides them from `source`.
 fn dial_failure(error: &DialError) -> Failure {
     let refused = match error {
         DialError::Transport(attempts) => attempts.iter().find_map(|(_, error)| match error {
@@ -269,7 +269,7 @@ fn failure<E: Error + 'static>(error: &E) -> Failure {
     }
 }
 
-/// What a relay said, if that is what an error comes from.
+/// The status of a relay's refusal. `None` if the error has another cause.
 fn refusal(error: &(dyn Error + 'static)) -> Option<&'static str> {
     let inner = match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
         Some(inner) => Some(inner as &(dyn Error + 'static)),

@@ -1,4 +1,4 @@
-//! Circuit relay v2 (libp2p specs, `relay/circuit-v2.md`): the relay, and peers that meet through one.
+//! Circuit relay v2 (libp2p specs, `relay/circuit-v2.md`): the relay, and peers that connect through a relay.
 
 use std::{convert::Infallible, error::Error, time::Duration};
 
@@ -23,95 +23,95 @@ use super::{
 };
 use crate::stack::{self, DIAL_TIMEOUT, IDLE_TIMEOUT, RelayEvent};
 
-/// A host that relays.
+/// The behaviour of a relay.
 #[derive(NetworkBehaviour)]
-#[behaviour(to_swarm = "Heard", prelude = "libp2p::swarm::derive_prelude")]
+#[behaviour(to_swarm = "Event", prelude = "libp2p::swarm::derive_prelude")]
 pub(super) struct Relay {
-    ours: Behaviour,
+    inner: Behaviour,
     relay: relay::Behaviour,
 }
 
-/// A host that is reached, or dials, through a relay.
+/// The behaviour of a host that others dial, or that dials others, through a relay.
 #[derive(NetworkBehaviour)]
-#[behaviour(to_swarm = "Heard", prelude = "libp2p::swarm::derive_prelude")]
+#[behaviour(to_swarm = "Event", prelude = "libp2p::swarm::derive_prelude")]
 pub(super) struct Peer {
-    ours: Behaviour,
+    inner: Behaviour,
     client: client::Behaviour,
 }
 
-/// What behaviours of a relay say.
+/// An event of a relay's behaviours.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum Event {
     Relay(relay::Event),
-    /// It has nothing to say that nobody else says.
+    /// Events of the client are of no use: the swarm reports connections, too.
     Client,
 }
 
-impl From<Infallible> for Heard {
+impl From<Infallible> for Event {
     fn from(never: Infallible) -> Self {
         match never {}
     }
 }
 
-impl From<relay::Event> for Heard {
+impl From<relay::Event> for Event {
     fn from(event: relay::Event) -> Self {
         Self::Relay(event)
     }
 }
 
-impl From<client::Event> for Heard {
+impl From<client::Event> for Event {
     fn from(_: client::Event) -> Self {
         Self::Client
     }
 }
 
 impl Relay {
-    pub(super) fn new(ours: Behaviour, local: PeerId, limits: RelayLimits) -> Self {
+    pub(super) fn new(inner: Behaviour, local: PeerId, limits: RelayLimits) -> Self {
         let mut relay = relay::Behaviour::new(local, config(limits));
-        // It need not find out first whether it can be reached.
+        // Without waiting until libp2p has found out whether others can reach it.
         relay.set_status(Some(relay::Status::Enable));
-        Self { ours, relay }
+        Self { inner, relay }
     }
 }
 
 impl Peer {
-    pub(super) fn new(ours: Behaviour, client: client::Behaviour) -> Self {
-        Self { ours, client }
+    pub(super) fn new(inner: Behaviour, client: client::Behaviour) -> Self {
+        Self { inner, client }
     }
 }
 
 impl Speaks for Relay {
-    fn ours(&mut self) -> &mut Behaviour {
-        &mut self.ours
+    fn inner(&mut self) -> &mut Behaviour {
+        &mut self.inner
     }
 
-    fn heard(&mut self, event: Heard) {
-        let Heard::Relay(event) = event else { return };
+    fn on_event(&mut self, event: Event) {
+        let Event::Relay(event) = event else { return };
         let refused = |what, status| RelayEvent::Refused {
             what,
             status: words(status),
         };
-        let told = match event {
+        let event = match event {
             relay::Event::CircuitReqAccepted { .. } => RelayEvent::CircuitOpened,
             relay::Event::CircuitClosed { .. } => RelayEvent::CircuitClosed,
             relay::Event::CircuitReqDenied { status, .. } => refused("circuit", status),
             relay::Event::ReservationReqDenied { status, .. } => refused("reservation", status),
             _ => return,
         };
-        self.ours.tell(told);
+        self.inner.report(event);
     }
 }
 
 impl Speaks for Peer {
-    fn ours(&mut self) -> &mut Behaviour {
-        &mut self.ours
+    fn inner(&mut self) -> &mut Behaviour {
+        &mut self.inner
     }
 
-    fn heard(&mut self, _: Heard) {}
+    fn on_event(&mut self, _: Event) {}
 }
 
-/// No limit but those asked for. libp2p's own would end every benchmark: 128 KiB or two minutes for a circuit, 16 circuits,
-/// and a reservation per minute for all peers behind one address.
+/// Only the requested limits. libp2p's own would end every benchmark: 128 KiB or two minutes for a circuit,
+/// 16 circuits, and one reservation per minute for all peers behind one address.
 fn config(limits: RelayLimits) -> relay::Config {
     let most = |limit: Option<u32>| limit.map_or(usize::MAX, |limit| limit as usize);
     relay::Config {
@@ -122,13 +122,14 @@ fn config(limits: RelayLimits) -> relay::Config {
         max_circuits: most(limits.circuits),
         max_circuits_per_peer: most(limits.circuits_per_peer),
         max_circuit_duration: Duration::from_secs(24 * 3600),
-        // 0 is no limit.
+        // 0 means no limit.
         max_circuit_bytes: limits.circuit_bytes.map_or(0, |bytes| bytes.0),
         circuit_src_rate_limiters: vec![],
     }
 }
 
-/// Circuits beside what carries them. They are secured and multiplexed like a TCP connection, once more.
+/// Adds circuits to the transport that carries them. Circuits are secured and multiplexed again, like TCP
+/// connections.
 pub(super) fn with_circuits(
     carrier: Boxed<(PeerId, StreamMuxerBox)>,
     circuits: client::Transport,
@@ -149,7 +150,7 @@ pub(super) fn with_circuits(
         .boxed())
 }
 
-/// What a relay said, if this error is that.
+/// The status of a relay's refusal. `None` for other errors.
 pub(super) fn status(error: &(dyn Error + 'static)) -> Option<&'static str> {
     if let Some(refused) = error.downcast_ref::<ConnectError>() {
         return match refused {

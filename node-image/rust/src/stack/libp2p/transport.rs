@@ -1,8 +1,8 @@
-//! Transports, their limits, and the moment at which a TCP connection is up.
+//! Transports, their limits, and the moment at which a TCP connection is established.
 
 use std::{
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
     task::{Context, Poll},
     time::Instant,
 };
@@ -19,6 +19,7 @@ use libp2p::{
     multiaddr::Multiaddr,
     noise, quic, tcp, tls, websocket, yamux,
 };
+use parking_lot::Mutex;
 use perfrun_contract::{
     limits::STREAMS_MAX,
     matrix::{Stack, Transport},
@@ -27,16 +28,17 @@ use perfrun_contract::{
 use super::setup;
 use crate::stack::{DIAL_TIMEOUT, Error};
 
-/// yamux reserves 256 KiB for each stream it may have, out of at most 1 GiB per connection that libp2p grants.
+/// yamux reserves 256 KiB for each stream that it may have, of the 1 GiB that libp2p grants a connection at
+/// most.
 const YAMUX_STREAMS_MAX: usize = STREAMS_MAX as usize;
 const YAMUX_STREAMS_DEFAULT: usize = 512;
-/// The identifiers of SCTP streams that one side has (RFC 8832, 6).
+/// The number of identifiers for SCTP streams of one side (RFC 8832, 6).
 const WEBRTC_STREAMS_MAX: usize = 1 << 15;
 const QUIC_STREAMS_DEFAULT: usize = 256;
 const NEGOTIATING_STREAMS_DEFAULT: usize = 128;
 
-/// How many streams a connection may have. Each default is a cap that libp2p does not report: beyond it streams
-/// wait, are reset, or end the connection.
+/// The number of streams that a connection may have. Each default is a limit that libp2p does not report:
+/// streams above it wait, are reset, or end the connection.
 #[derive(Clone, Copy)]
 pub(super) struct Limits {
     streams: usize,
@@ -45,7 +47,7 @@ pub(super) struct Limits {
 
 impl Limits {
     pub(super) fn new(transport: Transport, max_streams: usize) -> Result<Self, Error> {
-        // A quarter more than asked for: a stream counts until both sides have seen its end.
+        // A quarter more than requested: a stream counts until both sides have seen its end.
         let streams = max_streams.saturating_add(max_streams / 4);
         let most = match transport {
             Transport::Tcp | Transport::TcpTls | Transport::Ws | Transport::Memory => YAMUX_STREAMS_MAX,
@@ -67,7 +69,7 @@ impl Limits {
 
     pub(super) fn yamux(self) -> yamux::Config {
         let mut config = yamux::Config::default();
-        // Only when needed: what is reserved for streams is lost to the growth of their windows.
+        // Only if needed: yamux takes the reserve for streams from the growth of their windows.
         if self.streams > YAMUX_STREAMS_DEFAULT {
             config.set_max_num_streams(self.streams);
         }
@@ -76,7 +78,7 @@ impl Limits {
 
     fn quic(self, keypair: &Keypair) -> quic::Config {
         let mut config = quic::Config::new(keypair);
-        // `Limits::new` has checked that it fits.
+        // `Limits::new` has checked that the number fits.
         config.max_concurrent_stream_limit =
             u32::try_from(self.streams.max(QUIC_STREAMS_DEFAULT)).unwrap_or(u32::MAX);
         config.handshake_timeout = DIAL_TIMEOUT;
@@ -84,14 +86,14 @@ impl Limits {
     }
 }
 
-/// Builds what carries connections. The choices are those of libp2p's own `SwarmBuilder`.
+/// Builds a transport, with the choices of libp2p's own `SwarmBuilder`.
 pub(super) fn build(
     transport: Transport,
     keypair: &Keypair,
     limits: Limits,
 ) -> Result<Boxed<(PeerId, StreamMuxerBox)>, Error> {
     let tcp = || Timed(tcp::tokio::Transport::new(tcp::Config::new().nodelay(true)));
-    // It saves a round trip per upgrade; it is not the negotiation of streams, which the run chooses.
+    // This saves a round trip per upgrade. The run chooses the negotiation of streams, which is another one.
     let version = Version::V1Lazy;
     Ok(match transport {
         Transport::Tcp => tcp()
@@ -129,7 +131,8 @@ pub(super) fn build(
 fn webrtc(keypair: &Keypair) -> Result<Boxed<(PeerId, StreamMuxerBox)>, Error> {
     use libp2p_webrtc::tokio as webrtc;
 
-    // Its DTLS takes the process's choice of ciphers, and panics without one; an earlier host may have chosen.
+    // Its DTLS uses the default ciphers of the process and panics without them. An earlier host may have set
+    // them.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let certificate = webrtc::Certificate::generate(&mut rand::rng()).map_err(setup)?;
     Ok(webrtc::Transport::new(keypair.clone(), certificate)
@@ -146,37 +149,34 @@ fn webrtc(_: &Keypair) -> Result<Boxed<(PeerId, StreamMuxerBox)>, Error> {
 pub(super) type Connected = Arc<OnceLock<Instant>>;
 
 tokio::task_local! {
-    /// Of the dial whose task this is.
+    /// Belongs to the dial of the current task.
     static CONNECTED: Connected;
 }
 
-/// Hands the [`Connected`] of a dial to the task that dials.
+/// Passes the [`Connected`] of a dial to the task that dials.
 ///
-/// The swarm numbers connections but does not tell the number to its transports. It does spawn a task for each dial
-/// before `dial` returns, so that a value left here just before is for that task.
+/// The swarm numbers connections but does not pass the number to its transports. It spawns a task for each
+/// dial before `dial` returns, so that a value stored here immediately before belongs to that task.
 #[derive(Clone, Default)]
 pub(super) struct DialClock(Arc<Mutex<Option<Connected>>>);
 
 impl DialClock {
-    /// Sets, or with `None` clears, what the next dial will fill.
+    /// Sets the value that the next dial will fill, or clears it.
     pub(super) fn expect(&self, connected: Option<Connected>) {
-        *self.lock() = connected;
+        *self.0.lock() = connected;
     }
 
-    /// Runs a task of the swarm; within the next dial's, [`Timed`] finds what it fills.
+    /// Runs a task of the swarm. In the task of the next dial, [`Timed`] finds the value to fill.
     pub(super) fn run(&self, task: BoxFuture<'static, ()>) -> BoxFuture<'static, ()> {
-        match self.lock().take() {
+        let expected = self.0.lock().take();
+        match expected {
             Some(connected) => CONNECTED.scope(connected, task).boxed(),
             None => task,
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Connected>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-/// A transport that notes when a dial has connected, also below another transport.
+/// A transport that records when a dial has connected, also below another transport.
 struct Timed<T>(T);
 
 impl<T> libp2p::Transport for Timed<T>
@@ -201,7 +201,7 @@ where
 
     fn dial(&mut self, address: Multiaddr, opts: DialOpts) -> Result<Self::Dial, TransportError<T::Error>> {
         let dial = self.0.dial(address, opts)?;
-        // A dial has one address here, so nobody set it before.
+        // A dial has one address here, so the value is set once.
         Ok(dial
             .inspect_ok(|_| {
                 let _ = CONNECTED.try_with(|connected| connected.set(Instant::now()));

@@ -7,17 +7,17 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::stack::address::describe;
 
-/// A dial; its success is reported by the protocol, which sees the connection.
+/// A dial. The protocol sees the connection and reports success; this task reports failures.
 pub(super) struct Dial {
     pub(super) address: Multiaddr,
     pub(super) peer: PeerId,
     pub(super) failed: oneshot::Sender<String>,
 }
 
-/// Polls litep2p, without which nothing moves, until the host ends.
+/// Polls litep2p until the host ends.
 ///
-/// Dials pass through here and not through the protocol: there litep2p reports neither why a dial failed nor that it
-/// was refused.
+/// Dials pass through here and not through the protocol, to which litep2p reports neither why a dial failed
+/// nor that it was refused.
 pub(super) async fn run(mut litep2p: Litep2p, mut dials: mpsc::UnboundedReceiver<Dial>) {
     let mut dialling: HashMap<PeerId, oneshot::Sender<String>> = HashMap::new();
     loop {
@@ -26,7 +26,7 @@ pub(super) async fn run(mut litep2p: Litep2p, mut dials: mpsc::UnboundedReceiver
                 let Some(Dial { address, peer, failed }) = dial else { return };
                 dialling.retain(|_, failed| !failed.is_closed());
                 match dialling.entry(peer) {
-                    // litep2p would say yes and report one of the two.
+                    // litep2p would accept both dials and report only one of them.
                     Entry::Occupied(_) => {
                         let _ = failed.send("a dial to this peer is already in progress".to_owned());
                     }

@@ -1,4 +1,4 @@
-//! Our protocol inside litep2p: hands on substreams as they are.
+//! The protocol inside litep2p, which passes on substreams unchanged.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -17,30 +17,31 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::stack::{BoxStream, HostConfig, Inbound, webrtc};
 
-/// Opens that may be under way at once on a yamux connection; the others wait here.
+/// Most opens in progress on a yamux connection. The others wait here.
 ///
-/// yamux has at most 256 streams that the peer has not acknowledged. litep2p 0.16 asks it for one more and, until it
-/// gets that, does not read the connection (`yamux/control.rs`, `OpeningNewStream`): the acknowledgements never arrive
-/// and the connection is stuck for good. Negotiation acknowledges, so that opens under way are all that counts.
+/// yamux allows 256 streams that the peer has not acknowledged. litep2p 0.16 requests one more and does not
+/// read the connection until it gets that (`yamux/control.rs`, `OpeningNewStream`): the acknowledgements
+/// never arrive and the connection is stuck for ever. Negotiation acknowledges a stream, so only opens in
+/// progress count.
 const YAMUX_OPENS: usize = 256;
 
 type OpenReply = oneshot::Sender<Result<BoxStream, String>>;
 
-/// What a host or a connection asks of the protocol.
+/// A request of a host or a connection to the protocol.
 pub(super) enum Command {
-    /// A dial to `peer` begins; answered when the connection is up.
+    /// Expect a dial to `peer`. The reply follows when the connection is established.
     Expect {
         peer: PeerId,
         reply: oneshot::Sender<()>,
     },
     /// Open a substream.
     Open { peer: PeerId, reply: OpenReply },
-    /// Close the connections with a peer; answered when they are closed.
+    /// Close the connections with a peer. The reply follows when they are closed.
     Close {
         peer: PeerId,
         reply: Option<oneshot::Sender<()>>,
     },
-    /// Close all connections; answered when they are.
+    /// Close all connections. The reply follows when they are closed.
     Shutdown { reply: oneshot::Sender<()> },
 }
 
@@ -72,7 +73,7 @@ impl UserProtocol for RawProtocol {
         self.name.clone()
     }
 
-    /// None: the codec only serves `Sink` and `Stream`; `AsyncRead` and `AsyncWrite` carry bytes as they are.
+    /// No codec, which only serves `Sink` and `Stream`: `AsyncRead` and `AsyncWrite` carry bytes unchanged.
     fn codec(&self) -> ProtocolCodec {
         ProtocolCodec::Unspecified
     }
@@ -91,7 +92,7 @@ impl UserProtocol for RawProtocol {
                 return Ok(());
             }
             tokio::select! {
-                // Requests first: a dial must be expected before its connection is reported.
+                // Requests first, so that a dial is expected before its connection is reported.
                 biased;
                 request = requests.recv() => match request {
                     Some(request) => peers.on_request(request),
@@ -101,7 +102,7 @@ impl UserProtocol for RawProtocol {
                     Some(event) => peers.on_event(event),
                     None => return Ok(()),
                 },
-                // Until the connection's task has taken something off its queue.
+                // Until the connection's task has taken something from its queue.
                 () = tokio::task::yield_now(), if clogged => {}
             }
         }
@@ -111,18 +112,18 @@ impl UserProtocol for RawProtocol {
 /// The opens of one peer.
 #[derive(Default)]
 struct Opens {
-    under_way: usize,
+    in_progress: usize,
     waiting: VecDeque<OpenReply>,
 }
 
 struct Peers {
     service: TransportService,
     transport: Transport,
-    opens_at_once: usize,
+    most_opens: usize,
     inbound: mpsc::UnboundedSender<Inbound>,
     connected: HashSet<PeerId>,
     dialling: HashMap<PeerId, oneshot::Sender<()>>,
-    /// Only of peers that have any.
+    /// Only of peers with opens.
     opens: HashMap<PeerId, Opens>,
     opening: HashMap<SubstreamId, (PeerId, OpenReply)>,
     to_close: VecDeque<(PeerId, Option<oneshot::Sender<()>>)>,
@@ -135,7 +136,7 @@ impl Peers {
         Self {
             service,
             transport,
-            opens_at_once: match transport {
+            most_opens: match transport {
                 Transport::QuicV1 | Transport::WebrtcDirect => usize::MAX,
                 _ => YAMUX_OPENS,
             },
@@ -153,7 +154,7 @@ impl Peers {
     fn on_request(&mut self, request: Command) {
         match request {
             Command::Expect { peer, reply } => {
-                // The driver refuses a second dial to a peer, so the first one must stay.
+                // The driver refuses a second dial to a peer, so the first must stay.
                 self.dialling.retain(|_, reply| !reply.is_closed());
                 self.dialling.entry(peer).or_insert(reply);
             }
@@ -167,20 +168,20 @@ impl Peers {
         }
     }
 
-    /// Passes on what waits. Returns whether litep2p's queue to a connection, of 256, had no room for it.
+    /// Passes on waiting requests. `true` if litep2p's queue of 256 to a connection was full.
     fn proceed(&mut self) -> bool {
         let mut clogged = false;
         for (peer, opens) in &mut self.opens {
-            while opens.under_way < self.opens_at_once
+            while opens.in_progress < self.most_opens
                 && let Some(reply) = opens.waiting.pop_front()
             {
                 if reply.is_closed() {
-                    // Nobody waits for it any more.
+                    // The opener no longer waits.
                     continue;
                 }
                 match self.service.open_substream(*peer) {
                     Ok(id) => {
-                        opens.under_way += 1;
+                        opens.in_progress += 1;
                         self.opening.insert(id, (*peer, reply));
                     }
                     Err(SubstreamError::ChannelClogged) => {
@@ -195,7 +196,7 @@ impl Peers {
             }
         }
         self.opens
-            .retain(|_, opens| opens.under_way > 0 || !opens.waiting.is_empty());
+            .retain(|_, opens| opens.in_progress > 0 || !opens.waiting.is_empty());
         for _ in 0..self.to_close.len() {
             let Some((peer, reply)) = self.to_close.pop_front() else {
                 break;
@@ -210,25 +211,25 @@ impl Peers {
                     self.to_close.push_back((peer, reply));
                     clogged = true;
                 }
-                // It is closed already; `reply` answers by its drop.
+                // The connection is already closed; dropping `reply` is the answer.
                 Err(_) => {}
             }
         }
         clogged
     }
 
-    /// Whether a shutdown was asked for and is complete. It is answered by the drop of the reply.
+    /// Whether a requested shutdown is complete. Dropping the reply is the answer.
     fn shut_down(&self) -> bool {
         self.shutdown.is_some() && self.connected.is_empty()
     }
 
     fn on_event(&mut self, event: TransportEvent) {
-        // A receiver that is gone drops the substream, which tells the peer.
+        // Without a receiver, the substream is dropped, which the peer notices.
         match event {
             TransportEvent::ConnectionEstablished { peer, endpoint } => self.on_established(peer, &endpoint),
             TransportEvent::ConnectionClosed { peer } => {
                 self.connected.remove(&peer);
-                // Answers whoever waits for it.
+                // Dropping the reply is the answer.
                 self.closing.remove(&peer);
             }
             TransportEvent::SubstreamOpened {
@@ -250,7 +251,7 @@ impl Peers {
             TransportEvent::SubstreamOpenFailure { substream: id, error } => {
                 self.answer(id, Err(error.to_string()));
             }
-            // The driver knows why, and says so.
+            // The driver reports the failure with its reason.
             TransportEvent::DialFailure { peer, .. } => {
                 self.dialling.remove(&peer);
             }
@@ -269,7 +270,7 @@ impl Peers {
             Endpoint::Dialer { .. } => {
                 let reply = self.dialling.remove(&peer);
                 if reply.is_none_or(|reply| reply.send(()).is_err()) {
-                    // The dialler gave up waiting.
+                    // The dialler no longer waits.
                     self.to_close.push_back((peer, None));
                 }
             }
@@ -281,7 +282,7 @@ impl Peers {
             return;
         };
         if let Some(opens) = self.opens.get_mut(&peer) {
-            opens.under_way = opens.under_way.saturating_sub(1);
+            opens.in_progress = opens.in_progress.saturating_sub(1);
         }
         let _ = reply.send(opened);
     }

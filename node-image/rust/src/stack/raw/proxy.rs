@@ -1,7 +1,7 @@
-//! A plain TCP proxy: what a relay costs without a peer-to-peer stack.
+//! A plain TCP proxy, the baseline of a relay without a peer-to-peer stack.
 //!
-//! Whoever connects first says in 18 bytes where to go: an IPv6 address, or an IPv4 address mapped into one, and a port,
-//! both in network order. From then on bytes pass both ways as they are.
+//! A connection starts with 18 bytes for its target: an IPv6 address, or an IPv4 address mapped into one, and
+//! a port, both in network order. After that, bytes pass unchanged in both directions.
 
 use std::{
     io,
@@ -26,10 +26,10 @@ use crate::stack::{
     address, interfaces, tasks::Tasks,
 };
 
-/// An address and a port.
-const ASKED: usize = 18;
+/// Bytes of an address and a port.
+const TARGET: usize = 18;
 
-/// Bytes that pass at once in one direction: what nodes write and read at once.
+/// Bytes that pass in one read and write: the chunk of nodes.
 const BUFFER: usize = 64 << 10;
 
 pub(super) fn start(
@@ -56,24 +56,24 @@ pub(super) fn start(
     }))
 }
 
-/// Tells a proxy where to go.
-pub(super) async fn ask(stream: &mut TcpStream, target: SocketAddr) -> io::Result<()> {
-    let mut asked = [0; ASKED];
+/// Sends a proxy the target of a connection.
+pub(super) async fn write_target(stream: &mut TcpStream, target: SocketAddr) -> io::Result<()> {
+    let mut bytes = [0; TARGET];
     let ip = match target.ip() {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
         IpAddr::V6(ip) => ip,
     };
-    asked[..16].copy_from_slice(&ip.octets());
-    asked[16..].copy_from_slice(&target.port().to_be_bytes());
-    stream.write_all(&asked).await
+    bytes[..16].copy_from_slice(&ip.octets());
+    bytes[16..].copy_from_slice(&target.port().to_be_bytes());
+    stream.write_all(&bytes).await
 }
 
-async fn asked(stream: &mut TcpStream) -> io::Result<SocketAddr> {
-    let mut asked = [0; ASKED];
-    stream.read_exact(&mut asked).await?;
+async fn read_target(stream: &mut TcpStream) -> io::Result<SocketAddr> {
+    let mut bytes = [0; TARGET];
+    stream.read_exact(&mut bytes).await?;
     let mut ip = [0; 16];
-    ip.copy_from_slice(&asked[..16]);
-    let port = u16::from_be_bytes([asked[16], asked[17]]);
+    ip.copy_from_slice(&bytes[..16]);
+    let port = u16::from_be_bytes([bytes[16], bytes[17]]);
     Ok(SocketAddr::new(Ipv6Addr::from(ip).to_canonical(), port))
 }
 
@@ -83,7 +83,7 @@ async fn accept(listener: TcpListener, inbound: mpsc::UnboundedSender<Inbound>, 
         match listener.accept().await {
             Ok((stream, _)) => {
                 let Ok(counted) = Arc::clone(&room).try_acquire_owned() else {
-                    tracing::debug!("a connection too many was refused");
+                    tracing::debug!("refused a connection above the limit");
                     continue;
                 };
                 let inbound = inbound.clone();
@@ -95,7 +95,7 @@ async fn accept(listener: TcpListener, inbound: mpsc::UnboundedSender<Inbound>, 
                 });
             }
             Err(error) => {
-                // Out of file descriptors, usually; they come back when connections close.
+                // Usually the process is out of file descriptors, which closing connections return.
                 tracing::warn!(%error, "failed to accept a connection");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -106,17 +106,17 @@ async fn accept(listener: TcpListener, inbound: mpsc::UnboundedSender<Inbound>, 
 /// Passes bytes until both sides have ended.
 async fn pass(mut near: TcpStream, inbound: &mpsc::UnboundedSender<Inbound>) -> io::Result<()> {
     near.set_nodelay(true)?;
-    // A receiver that is gone no longer wants to know.
-    let tell = |event| {
+    // Without a receiver, the event is of no use.
+    let report = |event| {
         let _ = inbound.send(event);
     };
-    tell(Inbound::Connection);
-    let target = timeout(DIAL_TIMEOUT, asked(&mut near)).await??;
+    report(Inbound::Connection);
+    let target = timeout(DIAL_TIMEOUT, read_target(&mut near)).await??;
     let mut far = timeout(DIAL_TIMEOUT, TcpStream::connect(target)).await??;
     far.set_nodelay(true)?;
-    tell(Inbound::Relay(RelayEvent::CircuitOpened));
+    report(Inbound::Relay(RelayEvent::CircuitOpened));
     let passed = copy_bidirectional_with_sizes(&mut near, &mut far, BUFFER, BUFFER).await;
-    tell(Inbound::Relay(RelayEvent::CircuitClosed));
+    report(Inbound::Relay(RelayEvent::CircuitClosed));
     passed.map(drop)
 }
 

@@ -1,4 +1,4 @@
-//! QUIC by quinn, which libp2p builds on too, with libp2p's settings: what libp2p adds shows in the difference.
+//! QUIC by quinn, with the settings of libp2p, which also uses quinn: the difference is the cost of libp2p.
 
 mod tls;
 
@@ -20,14 +20,15 @@ use crate::stack::{
     MOST_INBOUND, OPEN_TIMEOUT, Reservation, address, interfaces, tasks::Tasks,
 };
 
-/// All are the values of libp2p-quic; the first is raised when a run needs more.
+/// The value of libp2p-quic, raised when a run needs more streams.
 const STREAMS_DEFAULT: usize = 256;
+// These are the values of libp2p-quic.
 const STREAM_WINDOW: u32 = 10_000_000;
 const CONNECTION_WINDOW: u32 = 15_000_000;
 const IDLE: u32 = 10_000;
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
-/// Certificates are not checked, so the name in them is of no account; quinn wants one.
+/// quinn needs a name in certificates, although the client does not check them.
 const SERVER_NAME: &str = "perfrun";
 
 pub(super) fn start(
@@ -63,7 +64,7 @@ pub(super) fn start(
 }
 
 fn transport(max_streams: usize) -> Result<TransportConfig, Error> {
-    // A quarter more than asked for: a stream counts until both sides have seen its end.
+    // A quarter more than requested: a stream counts until both sides have seen its end.
     let streams = max_streams.saturating_add(max_streams / 4).max(STREAMS_DEFAULT);
     let streams = u32::try_from(streams).map_err(|_| Error::Unsupported {
         stack: Stack::Raw,
@@ -88,21 +89,21 @@ async fn accept(endpoint: Endpoint, inbound: mpsc::UnboundedSender<Inbound>, tas
             incoming.refuse();
             continue;
         }
-        // Each in its own task: a slow handshake must not hold up the others.
+        // Each in its own task, so that a slow handshake does not delay the others.
         tasks.spawn(serve(incoming, inbound.clone()));
     }
 }
 
 async fn serve(incoming: quinn::Incoming, inbound: mpsc::UnboundedSender<Inbound>) {
-    // Ended by quinn's idle timeout when the peer falls silent.
+    // quinn's idle timeout ends this when the peer falls silent.
     let connection = match incoming.await {
         Ok(connection) => connection,
         Err(error) => {
-            tracing::debug!(%error, "inbound connection failed");
+            tracing::debug!(%error, "an inbound connection failed");
             return;
         }
     };
-    // A receiver that is gone drops the stream, which tells the peer.
+    // Without a receiver, the stream is dropped, which the peer notices.
     let _ = inbound.send(Inbound::Connection);
     while let Ok((send, receive)) = connection.accept_bi().await {
         let _ = inbound.send(Inbound::Stream(Box::new(tokio::io::join(receive, send))));
@@ -135,7 +136,7 @@ impl Host for Quic {
             reason,
         };
         let started = Instant::now();
-        // A socket per connection, as on TCP: connections of one host must not share a socket's buffer.
+        // A socket per connection, as on TCP: connections of one host must not share the buffer of a socket.
         let local: IpAddr = if peer.is_ipv4() {
             Ipv4Addr::UNSPECIFIED.into()
         } else {
@@ -154,7 +155,7 @@ impl Host for Quic {
             established: started.elapsed(),
             ..DialPhases::default()
         };
-        // The endpoint lives on in its driver's task until the connection is closed and drained.
+        // The endpoint stays alive in its driver's task until the connection is closed and drained.
         Ok(Box::new(Dialled { connection, phases }))
     }
 
@@ -189,7 +190,7 @@ impl Connection for Dialled {
         self.phases
     }
 
-    /// Returns before the peer knows of the stream, which it does with the first bytes.
+    /// Returns before the peer notices the stream, which it does with the first bytes.
     async fn open(&self) -> Result<BoxStream, Error> {
         match timeout(OPEN_TIMEOUT, self.connection.open_bi()).await {
             Ok(Ok((send, receive))) => Ok(Box::new(tokio::io::join(receive, send))),
@@ -198,18 +199,19 @@ impl Connection for Dialled {
         }
     }
 
-    /// Does not wait until the connection is drained, three probe timeouts later: the other stacks do not either.
+    /// Does not wait until the connection is drained, three probe timeouts later, and neither do the other
+    /// stacks.
     async fn close(self: Box<Self>) {}
 }
 
 impl Drop for Dialled {
     fn drop(&mut self) {
-        // Streams that are still held would keep it open.
+        // Otherwise streams that are still held would keep the connection open.
         self.connection.close(VarInt::from_u32(0), &[]);
     }
 }
 
-/// Closes all connections of an endpoint and waits, not for ever, until peers had the time to hear of it.
+/// Closes all connections of an endpoint and waits, for a limited time, until peers could notice.
 async fn close(endpoint: &Endpoint) {
     endpoint.close(VarInt::from_u32(0), &[]);
     let _ = timeout(CLOSE_TIMEOUT, endpoint.wait_idle()).await;

@@ -1,15 +1,16 @@
-//! Plain TCP: a stream is a connection.
+//! Plain TCP, where each stream is a connection.
 
 use std::{
     io,
     net::SocketAddr,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     task::{Context, Poll},
     time::{Duration, Instant},
 };
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use perfrun_contract::matrix::{Stack, Transport};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
@@ -49,8 +50,8 @@ pub(super) async fn start(
     }))
 }
 
-/// Connections that may wait to be accepted. What libp2p and litep2p allow; tokio's 128 make a burst of connections wait
-/// a second, until their first packet is sent again.
+/// Connections that may wait until they are accepted, as with libp2p and litep2p. With tokio's 128, a burst
+/// of connections would wait a second, until its first packets are retransmitted.
 const BACKLOG: u32 = 1024;
 
 pub(super) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
@@ -70,15 +71,15 @@ async fn accept(listener: TcpListener, inbound: mpsc::UnboundedSender<Inbound>) 
         match listener.accept().await {
             Ok((stream, _)) => {
                 let Ok(counted) = Arc::clone(&room).try_acquire_owned() else {
-                    tracing::debug!("a connection too many was refused");
+                    tracing::debug!("refused a connection above the limit");
                     continue;
                 };
                 if let Err(error) = stream.set_nodelay(true) {
-                    // The peer has gone again.
+                    // The peer is already gone.
                     tracing::debug!(%error, "failed to set up an accepted connection");
                     continue;
                 }
-                // A receiver that is gone drops the connection, which tells the peer.
+                // Without a receiver, the connection is dropped, which the peer notices.
                 let _ = inbound.send(Inbound::Connection);
                 let _ = inbound.send(Inbound::Stream(Box::new(Accepted {
                     stream,
@@ -86,7 +87,7 @@ async fn accept(listener: TcpListener, inbound: mpsc::UnboundedSender<Inbound>) 
                 })));
             }
             Err(error) => {
-                // Out of file descriptors, usually; they come back when connections close.
+                // Usually the process is out of file descriptors, which closing connections return.
                 tracing::warn!(%error, "failed to accept a connection");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -94,7 +95,7 @@ async fn accept(listener: TcpListener, inbound: mpsc::UnboundedSender<Inbound>) 
     }
 }
 
-/// An accepted connection, counted as long as somebody holds it.
+/// An accepted connection, which counts against the limit until it is dropped.
 struct Accepted {
     stream: TcpStream,
     _counted: OwnedSemaphorePermit,
@@ -158,11 +159,11 @@ impl Host for Tcp {
         }))
     }
 
-    /// A proxy keeps no reservations: whoever dials it says where to go.
+    /// A proxy keeps no reservations, because each connection names its target.
     async fn reserve(&self, relay: &str) -> Result<Reservation, Error> {
         let own = self.addresses.first().ok_or_else(|| Error::Setup {
             stack: Stack::Raw,
-            reason: "a host behind a relay has to listen".to_owned(),
+            reason: "a host behind a relay must listen".to_owned(),
         })?;
         Ok(Reservation {
             address: format!("{relay}{CIRCUIT}{own}"),
@@ -177,14 +178,14 @@ impl Host for Tcp {
     }
 }
 
-/// Between the address of a proxy and that of the peer behind it.
+/// Separates the address of a proxy and that of the peer behind it.
 const CIRCUIT: &str = "/p2p-circuit";
 
-/// Where to connect to.
+/// The target of a connection.
 #[derive(Clone, Copy)]
 struct Peer {
     socket: SocketAddr,
-    /// The socket is a proxy's, and this is the peer behind it.
+    /// The peer behind the proxy at `socket`. `None` without a proxy.
     behind: Option<SocketAddr>,
 }
 
@@ -203,7 +204,7 @@ impl Peer {
 
 struct Dialled {
     peer: Peer,
-    /// The dialled connection until a stream is asked for.
+    /// The dialled connection, until it becomes the first stream.
     first: Mutex<Option<TcpStream>>,
     phases: DialPhases,
 }
@@ -214,10 +215,11 @@ impl Connection for Dialled {
         self.phases
     }
 
-    /// The first stream is the dialled connection, each further one a connection more: parallel streams of a stack
-    /// compare with parallel connections.
+    /// The first stream is the dialled connection, and each further stream a new connection: parallel streams
+    /// of a stack compare with parallel connections.
     async fn open(&self) -> Result<BoxStream, Error> {
-        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // Not in the condition itself, which would hold the lock.
+        let first = self.first.lock().take();
         if let Some(first) = first {
             return Ok(Box::new(first));
         }
@@ -228,7 +230,7 @@ impl Connection for Dialled {
         }
     }
 
-    /// Closes the dialled connection if it was not used. Streams are closed by their users.
+    /// Closes the dialled connection if it was not used. The users of streams close them.
     async fn close(self: Box<Self>) {}
 }
 
@@ -237,7 +239,7 @@ async fn connect(peer: Peer) -> Result<TcpStream, String> {
         let mut stream = TcpStream::connect(peer.socket).await?;
         stream.set_nodelay(true)?;
         if let Some(behind) = peer.behind {
-            proxy::ask(&mut stream, behind).await?;
+            proxy::write_target(&mut stream, behind).await?;
         }
         Ok(stream)
     };

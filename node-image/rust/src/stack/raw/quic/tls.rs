@@ -1,4 +1,4 @@
-//! TLS for a baseline: everything is encrypted, as QUIC demands, and nobody is authenticated.
+//! TLS for a baseline: all traffic is encrypted, as QUIC requires, and peers are not authenticated.
 
 use std::{error::Error, fmt, sync::Arc};
 
@@ -13,7 +13,7 @@ use rustls::{
 
 const ALPN: &[u8] = b"perfrun";
 
-/// What failed, in words; the libraries' own errors are of three kinds.
+/// The text of an error. The libraries have three types of errors.
 #[derive(Debug)]
 pub(super) struct SetupError(String);
 
@@ -29,7 +29,7 @@ fn setup(error: impl Error) -> SetupError {
     SetupError(error.to_string())
 }
 
-/// A server with a certificate that it has just signed itself.
+/// A server with a new self-signed certificate.
 pub(super) fn server(name: &str) -> Result<QuicServerConfig, SetupError> {
     let certified = rcgen::generate_simple_self_signed([name.to_owned()]).map_err(setup)?;
     let key = PrivateKeyDer::try_from(certified.signing_key.serialize_der())
@@ -56,13 +56,13 @@ pub(super) fn client() -> Result<QuicClientConfig, SetupError> {
     QuicClientConfig::try_from(config).map_err(setup)
 }
 
-/// Named, not the process's default: which one that is depends on the crates that are linked.
+/// A fixed provider: the default of the process depends on the linked crates.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-/// Accepts every certificate: a benchmark sends nothing worth protecting and knows its server by address. The
-/// handshake's signature is still checked, because the stacks under test pay for that, too.
+/// Accepts every certificate: a benchmark sends no secrets and knows its server by address. The handshake's
+/// signature is still checked, because the stacks under test also do that.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

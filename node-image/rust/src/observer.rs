@@ -1,7 +1,8 @@
-//! Watches what a trial counts and what it costs.
+//! Observes what a trial counts and what it costs.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use perfrun_contract::{
     histogram::Recorder,
     node::{Resources, Sample},
@@ -16,40 +17,39 @@ use crate::{
 };
 
 /// The observer of one trial.
-pub struct Probe {
-    /// What the trial counts.
-    pub counters: Arc<Counters>,
-    /// Where it shows in Prometheus.
-    pub metrics: TrialMetrics,
-    /// Whether the kernel forgot the peak of earlier trials.
+pub(crate) struct Observer {
+    pub(crate) counters: Arc<Counters>,
+    /// The trial's Prometheus metrics.
+    pub(crate) metrics: TrialMetrics,
+    /// Whether the kernel has reset the peak of earlier trials.
     peak_is_ours: bool,
     sampling: Sampling,
     watch: Mutex<Watch>,
 }
 
 enum Watch {
-    /// What was used when the workload began, and its sampler.
+    /// The usage when the workload began, and its sampler.
     Running(Usage, Sampler),
-    Finished(Box<Seen>),
+    Finished(Box<Observations>),
 }
 
-/// What a probe saw of a trial. Bytes counted later, by a stream that was just cut off, are in none of its parts, so
-/// that totals, samples and metrics always agree.
+/// What an observer measured of a trial. Bytes that a stream counts after it was cut off are in none of the
+/// parts, so that totals, samples and metrics always agree.
 #[derive(Clone)]
-pub struct Seen {
-    /// What was counted.
-    pub totals: Reading,
-    /// What was used while the workload ran.
-    pub resources: Resources,
-    /// What happened in each interval of it.
-    pub samples: Vec<Sample>,
-    /// Round trips of an echo.
-    pub round_trips: Option<Recorder>,
+pub(crate) struct Observations {
+    /// The last reading of the counters.
+    pub(crate) totals: Reading,
+    /// The usage while the workload ran.
+    pub(crate) resources: Resources,
+    /// The intervals of the workload.
+    pub(crate) samples: Vec<Sample>,
+    /// Round trips of an echo. `None` for other workloads.
+    pub(crate) round_trips: Option<Recorder>,
 }
 
-impl Probe {
-    /// Cleans up after earlier trials and begins to watch.
-    pub fn new(metrics: TrialMetrics, sampling: Sampling) -> Self {
+impl Observer {
+    /// Resets what earlier trials left behind and starts to observe.
+    pub(crate) fn new(metrics: TrialMetrics, sampling: Sampling) -> Self {
         let peak_is_ours = process::reset_peak();
         let counters = Arc::<Counters>::default();
         let sampler = Sampler::start(
@@ -68,11 +68,12 @@ impl Probe {
         }
     }
 
-    /// The workload begins now: what was used until here is not charged to it.
-    pub fn begin(&self) {
-        let mut watch = self.lock();
+    /// Marks the beginning of the workload: earlier usage is not charged to it.
+    pub(crate) fn begin(&self) {
+        let mut watch = self.watch.lock();
         if let Watch::Running(usage, sampler) = &mut *watch {
-            // The one passes on to the metrics what it has, the other continues from there.
+            // The old sampler passes its last reading on to the metrics, and the new one continues from
+            // there.
             let reading = sampler.finish(&self.counters).last;
             *sampler = Sampler::start(
                 reading,
@@ -84,11 +85,11 @@ impl Probe {
         }
     }
 
-    /// The workload ended with the first call; what was seen until then.
-    pub fn finish(&self) -> Seen {
-        let mut watch = self.lock();
-        let seen = match &*watch {
-            Watch::Finished(seen) => return Seen::clone(seen),
+    /// The observations until the first call, which marks the end of the workload.
+    pub(crate) fn finish(&self) -> Observations {
+        let mut watch = self.watch.lock();
+        let observations = match &*watch {
+            Watch::Finished(observations) => return Observations::clone(observations),
             Watch::Running(start, sampler) => {
                 let end = Usage::now();
                 let Sampled {
@@ -99,7 +100,7 @@ impl Probe {
                     round_trips,
                 } = sampler.finish(&self.counters);
                 let rss_peak = process::peak().filter(|_| self.peak_is_ours).unwrap_or(rss_peak);
-                Seen {
+                Observations {
                     totals,
                     resources: end.since(start, rss_peak, allocated_peak),
                     samples,
@@ -107,11 +108,7 @@ impl Probe {
                 }
             }
         };
-        *watch = Watch::Finished(Box::new(seen.clone()));
-        seen
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Watch> {
-        self.watch.lock().unwrap_or_else(PoisonError::into_inner)
+        *watch = Watch::Finished(Box::new(observations.clone()));
+        observations
     }
 }

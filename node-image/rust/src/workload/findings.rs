@@ -1,0 +1,80 @@
+//! What a side of a trial measured, besides what its observer counted.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use perfrun_contract::{
+    histogram::{Recorder, recorder},
+    node::{Distribution, Plateau, Transfer},
+};
+
+use crate::stack::{self, DialPhases};
+
+/// What a side of a trial measured. It outlives a side that is cut short.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    /// The transfer from client to server.
+    pub(crate) upload: Option<Transfer>,
+    /// The transfer from server to client.
+    pub(crate) download: Option<Transfer>,
+    /// The time in which all streams were open.
+    pub(crate) plateau: Option<Plateau>,
+    /// Distributions, in nanoseconds.
+    pub(crate) recorders: BTreeMap<Distribution, Recorder>,
+    /// Number of refusals by a relay, by their text.
+    pub(crate) refused: BTreeMap<String, u64>,
+    /// Most circuits at the same time.
+    pub(crate) most_circuits: u64,
+}
+
+impl Findings {
+    /// Counts a refusal by a relay.
+    pub(super) fn refused(&mut self, what: &str, status: &str) {
+        *self.refused.entry(format!("{what}: {status}")).or_default() += 1;
+    }
+
+    /// Counts an error if it is a refusal by a relay.
+    pub(super) fn refusal(&mut self, error: &stack::Error) {
+        if let stack::Error::Refused { what, status, .. } = error {
+            self.refused(what, status);
+        }
+    }
+
+    pub(super) fn record(&mut self, distribution: Distribution, time: Duration) {
+        record(self.recorders.entry(distribution).or_insert_with(recorder), time);
+    }
+
+    pub(super) fn record_dial(&mut self, phases: DialPhases) {
+        self.record(Distribution::HandshakeEstablished, phases.established);
+        if let Some(transport) = phases.transport {
+            self.record(Distribution::HandshakeTransport, transport);
+        }
+        if let Some(relay) = phases.relay {
+            self.record(Distribution::RelayConnected, relay);
+        }
+    }
+
+    /// Adds the values of another recorder.
+    pub(super) fn add(&mut self, distribution: Distribution, recorded: &Recorder) {
+        let all = self.recorders.entry(distribution).or_insert_with(recorder);
+        all.add(recorded)
+            .expect("a recorder that resizes takes every value");
+    }
+
+    /// Adds the distributions and relay counts of other findings.
+    pub(super) fn merge(&mut self, others: Self) {
+        for (distribution, recorded) in &others.recorders {
+            self.add(*distribution, recorded);
+        }
+        for (what, count) in others.refused {
+            *self.refused.entry(what).or_default() += count;
+        }
+        self.most_circuits += others.most_circuits;
+    }
+}
+
+pub(super) fn record(recorder: &mut Recorder, time: Duration) {
+    let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    recorder
+        .record(nanoseconds)
+        .expect("a recorder that resizes takes every value");
+}

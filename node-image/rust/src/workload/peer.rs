@@ -1,0 +1,163 @@
+//! A peer of a client: one identity and its connection.
+
+use perfrun_contract::{matrix::Transport, node::Reason};
+use tokio::sync::mpsc;
+
+use super::{
+    failed::{Failed, failure},
+    setup::Setup,
+};
+use crate::stack::{self, Connection, Host};
+
+/// One identity of a client, and the server that it talks to.
+pub(super) struct Peer {
+    pub(super) host: Box<dyn Host>,
+    pub(super) server: String,
+    /// `None` if opening connections is part of the workload.
+    pub(super) connection: Option<Box<dyn Connection>>,
+}
+
+impl Peer {
+    /// The open connection, which `Client::prepare` opened for every workload that needs it.
+    pub(super) fn connection(&self) -> Result<&dyn Connection, Failed> {
+        self.connection.as_deref().ok_or_else(|| {
+            Failed(failure(
+                Reason::Internal,
+                "this workload was prepared without a connection",
+            ))
+        })
+    }
+}
+
+/// Starts a host that only dials, with an identity of its own.
+pub(super) async fn dialler(setup: &Setup) -> Result<Box<dyn Host>, stack::Error> {
+    // A dialler has no inbound events, so the receiver may go.
+    let (inbound, _) = mpsc::unbounded_channel();
+    stack::start(setup.stack, setup.host(None), inbound).await
+}
+
+/// Dials a connection that a workload needs but does not measure. After a lost dial, a new host replaces
+/// `host` and dials again.
+pub(super) async fn dial(
+    setup: &Setup,
+    host: &mut Box<dyn Host>,
+    server: &str,
+) -> Result<Box<dyn Connection>, stack::Error> {
+    dial_up_to(dials(setup.transport), setup, host, server).await
+}
+
+/// Number of dials for a connection that a workload needs but does not measure.
+///
+/// libp2p's WebRTC loses one dial in forty or so, after 10 s: webrtc-rs gives up when the peer's first
+/// message arrives before the channel is open (webrtc-rs issue 821). Each lost dial counts as a failure.
+fn dials(transport: Transport) -> u32 {
+    match transport {
+        Transport::WebrtcDirect => 3,
+        _ => 1,
+    }
+}
+
+async fn dial_up_to(
+    mut left: u32,
+    setup: &Setup,
+    host: &mut Box<dyn Host>,
+    server: &str,
+) -> Result<Box<dyn Connection>, stack::Error> {
+    loop {
+        left -= 1;
+        match host.dial(server).await {
+            Err(error @ stack::Error::Dial { .. }) if left > 0 => {
+                tracing::warn!(%error, "a dial failed, another host tries again");
+                setup.observer.counters.failed(Reason::DialFailed);
+                std::mem::replace(host, dialler(setup).await?).close().await;
+            }
+            dialled => return dialled,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, net::Ipv4Addr, sync::Arc};
+
+    use async_trait::async_trait;
+    use perfrun_contract::{matrix::Stack, parameters::Parameters};
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+    use crate::{
+        metrics::TrialMetrics,
+        observer::Observer,
+        sampler::{self, Sampling},
+        stack::{Reservation, StackMetrics},
+    };
+
+    /// A host whose dials are all lost.
+    struct Losing;
+
+    #[async_trait]
+    impl Host for Losing {
+        fn addresses(&self) -> &[String] {
+            &[]
+        }
+
+        async fn dial(&self, address: &str) -> Result<Box<dyn Connection>, stack::Error> {
+            Err(stack::Error::Dial {
+                address: address.to_owned(),
+                reason: "the dial is lost".to_owned(),
+            })
+        }
+
+        async fn reserve(&self, _: &str) -> Result<Reservation, stack::Error> {
+            unreachable!("a dialler reserves nothing")
+        }
+
+        async fn close(self: Box<Self>) {}
+    }
+
+    fn setup(stack: Stack) -> Setup {
+        Setup {
+            stack,
+            transport: Transport::Tcp,
+            parameters: Parameters::Ping {
+                count: 1,
+                interval_seconds: 0.0,
+            },
+            listen: (Ipv4Addr::LOCALHOST.into(), 0),
+            identity: None,
+            max_streams: None,
+            download: None,
+            stack_metrics: Arc::new(StackMetrics::new(&mut Registry::default())),
+            observer: Arc::new(Observer::new(TrialMetrics::default(), Sampling::default())),
+        }
+    }
+
+    /// Dials a live server from a host whose own dial is lost; returns whether that succeeded, and the
+    /// failures.
+    async fn after_a_lost_dial(stack: Stack, most: u32) -> (bool, BTreeMap<Reason, u64>) {
+        let setup = setup(stack);
+        let (inbound, _events) = mpsc::unbounded_channel();
+        let server = stack::start(stack, setup.host(Some(setup.listen)), inbound)
+            .await
+            .unwrap();
+        let mut host: Box<dyn Host> = Box::new(Losing);
+        let dialled = dial_up_to(most, &setup, &mut host, &server.addresses()[0]).await;
+        let errors = setup.observer.finish().totals.errors;
+        (dialled.is_ok(), sampler::errors(&errors, &Default::default()))
+    }
+
+    #[tokio::test]
+    async fn another_host_repeats_a_lost_dial_which_counts_as_a_failure() {
+        for stack in [Stack::Libp2p, Stack::Litep2p, Stack::Raw] {
+            let one = BTreeMap::from([(Reason::DialFailed, 1)]);
+            assert_eq!(after_a_lost_dial(stack, 3).await, (true, one), "{stack}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_last_lost_dial_is_the_callers_failure() {
+        let (connected, counted) = after_a_lost_dial(Stack::Libp2p, 1).await;
+        assert!(!connected);
+        assert_eq!(counted, BTreeMap::new());
+    }
+}
