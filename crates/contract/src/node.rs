@@ -567,7 +567,7 @@ pub struct ProbeRequest {
     /// Where the other agent answers probes.
     pub server: std::net::SocketAddr,
     /// What is sent, and when.
-    pub plan: probe::Plan,
+    pub plan: probe::ProbePlan,
 }
 
 /// Why a call was refused.

@@ -1,4 +1,4 @@
-//! CPUs that do not sleep while something is measured.
+//! CPUs that do not sleep during a measurement.
 
 use std::{
     io,
@@ -9,22 +9,23 @@ use std::{
     thread,
 };
 
-/// Keeps all CPUs from sleeping until it is dropped, by threads that run only where nothing else would.
+/// Keeps all CPUs from sleeping until it is dropped, by threads that run only when nothing else does.
 ///
-/// A CPU that sleeps takes its time to wake up: on a virtual machine whose host is busy, a timer and each packet that somebody
-/// waits for come 0.1 ms late at the median, and milliseconds now and then. That is in every round trip over a link that
-/// is idle otherwise, and says nothing of the link. It costs all CPU time that is left: for measurements of seconds.
+/// A sleeping CPU takes time to wake up. On a virtual machine whose host is busy, a timer or a packet that a
+/// thread waits for is 0.1 ms late at the median, and sometimes milliseconds. Every round trip over an
+/// otherwise idle link would include that, which says nothing about the link. Keeping CPUs awake costs all
+/// CPU time that is left: use it for measurements of seconds.
 pub struct Awake(Arc<AtomicBool>);
 
 impl Awake {
-    /// From now on. Where threads cannot be had, or cannot step back behind all others, CPUs sleep as ever.
+    /// Starts the threads. If none can be started, or none can get the lowest priority, CPUs sleep as usual.
     pub fn keep() -> Self {
         let ended = Arc::new(AtomicBool::new(false));
         for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
             let ended = ended.clone();
             let turning = move || {
                 if step_back().is_ok() {
-                    // Without a pause: hypervisors take one for a reason to let another machine run.
+                    // Without a pause instruction: hypervisors take one as a reason to run another machine.
                     while !ended.load(Ordering::Relaxed) {}
                 }
             };
@@ -40,7 +41,7 @@ impl Drop for Awake {
     }
 }
 
-/// Lets the calling thread run only when no other wants to.
+/// Lets the calling thread run only when no other thread wants to.
 fn step_back() -> io::Result<()> {
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: 0 is the calling thread, and the parameters outlive the call.

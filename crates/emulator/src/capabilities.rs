@@ -1,38 +1,42 @@
-//! What this machine, container or namespace lets us do, found out by doing it on a device that nobody uses.
+//! What this machine, container or namespace permits, found by trying it on a device that nobody uses.
 
 use std::io;
 
 use perfrun_link::{Ability, Capabilities, Reason};
-use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_EXCL};
-use rtnetlink::packet_route::RouteNetlinkMessage;
-use rtnetlink::{LinkDummy, LinkMessageBuilder, LinkUnspec, LinkVeth};
+use rtnetlink::{
+    LinkDummy, LinkMessageBuilder, LinkUnspec, LinkVeth,
+    packet_core::{NLM_F_CREATE, NLM_F_EXCL},
+    packet_route::RouteNetlinkMessage,
+};
 use rustix::io::Errno;
 
-use crate::kernel;
-use crate::netlink::{self, Netlink};
-use crate::realtime;
-use crate::tap::{self, Tap};
-use crate::tc::{EGRESS, Filter, INGRESS, Match, Then};
+use crate::{
+    kernel,
+    netlink::{self, Netlink},
+    realtime,
+    tap::{self, Tap},
+    tc::{EGRESS, Filter, INGRESS, Match, Then},
+};
 
-/// The kernel puts a number in.
+/// The kernel replaces `%d` by a number.
 const SCRATCH_TAP: &str = "netemtry%d";
 /// For containers without /dev/net/tun.
 const SCRATCH: &str = "netemtry";
 const SCRATCH_PEER: &str = "netemtrypeer";
 
-/// Tries, in the network namespace of the calling thread, and looks if something on this interface is in the way. Takes some
-/// milliseconds and leaves nothing.
+/// Tries each back end in the network namespace of the calling thread, and checks that nothing on this
+/// interface is in the way. Takes some milliseconds and leaves nothing.
 pub fn probe(interface: &str) -> Capabilities {
-    let found = find(interface);
+    let index = find(interface);
     let kernel = |index| try_kernel().and_then(|()| find_root_free(interface, index));
     Capabilities {
-        kernel: ability(found.clone().and_then(kernel)),
-        userspace: ability(found.and_then(|_| try_userspace())),
+        kernel: ability(index.clone().and_then(kernel)),
+        userspace: ability(index.and_then(|_| try_userspace())),
         real_time: ability(realtime::probe().map_err(Refusal::of_priority)),
     }
 }
 
-/// A reason and its circumstances.
+/// A reason with its details.
 #[derive(Clone, Debug)]
 struct Refusal {
     reason: Reason,
@@ -51,9 +55,9 @@ impl Refusal {
         let errno = error.errno();
         let reason = match (error, errno) {
             (netlink::Error::Garbled | netlink::Error::Overrun, _) => Reason::Unreadable,
-            // Without the capability everything is refused alike, whatever was tried.
+            // Without the capability the kernel refuses every step in the same way.
             (_, Some(Errno::PERM | Errno::ACCESS)) => Reason::NotPermitted,
-            // What a missing module looks like: an unknown kind, or no such family of filters.
+            // A missing module shows as an unknown kind, or as an unknown family of filters.
             (_, Some(Errno::NOENT | Errno::OPNOTSUPP | Errno::AFNOSUPPORT)) => reason,
             _ => Reason::Other,
         };
@@ -142,17 +146,17 @@ fn try_userspace() -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The number of the interface.
+/// The index of the interface.
 fn find(interface: &str) -> Result<u32, Refusal> {
-    let found = connect()?.device(interface);
-    let found = found.map_err(|error| match error.errno() {
+    let device = connect()?.device(interface);
+    let device = device.map_err(|error| match error.errno() {
         Some(Errno::NODEV) => Refusal {
             reason: Reason::NoInterface,
             detail: interface.to_owned(),
         },
         _ => Refusal::of_netlink(Reason::Other, "interface")(error),
     })?;
-    Ok(found.index)
+    Ok(device.index)
 }
 
 fn find_root_free(interface: &str, index: u32) -> Result<(), Refusal> {
@@ -170,11 +174,11 @@ fn connect() -> Result<Netlink, Refusal> {
     Netlink::open().map_err(Refusal::of_netlink(Reason::Other, "netlink"))
 }
 
-/// A device to try things on.
+/// A device for trying things out.
 struct Scratch {
     netlink: Netlink,
     index: u32,
-    /// Takes the device with it.
+    /// Dropping it removes the device.
     tap: Option<Tap>,
 }
 
@@ -185,7 +189,8 @@ impl Scratch {
             Ok((tap, name)) => (Some(tap), name),
             Err(_) => {
                 let dummy = LinkMessageBuilder::<LinkDummy>::new(SCRATCH).build();
-                // Networks of containers are made of these: where there is nothing else, there are they.
+                // The networks of containers consist of veth pairs, so a machine without any other device has
+                // these.
                 let pair = LinkMessageBuilder::<LinkVeth>::new(SCRATCH, SCRATCH_PEER).build();
                 let mut add =
                     |link| netlink.execute(RouteNetlinkMessage::NewLink(link), NLM_F_CREATE | NLM_F_EXCL);
@@ -209,9 +214,9 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         if self.tap.is_none() {
-            // Its peer goes with it, if it has one.
+            // Removing one end of a pair removes the other.
             let link = LinkUnspec::new_with_index(self.index).build();
-            // It carries nothing; at worst the next attempt finds its name taken, and says so.
+            // The device carries nothing. At worst the next attempt reports that its name is taken.
             let _ = self.netlink.execute(RouteNetlinkMessage::DelLink(link), 0);
         }
     }

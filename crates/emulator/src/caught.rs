@@ -1,12 +1,14 @@
-//! Whom filters of ours catch, read back from the kernel.
+//! The peers that this crate's filters catch, read back from the kernel.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use perfrun_link::route::Prefix;
 use rtnetlink::packet_route::tc::TcHandle;
 
-use crate::netlink::{Error, Netlink, Reply, attribute};
-use crate::tc::{self, CLASS_ID, OURS, TCA_KIND, TCA_OPTIONS};
-use perfrun_link::route::Prefix;
+use crate::{
+    netlink::{Error, Netlink, Reply, attribute},
+    tc::{self, CLASS_ID, OWN_MAJOR, TCA_KIND, TCA_OPTIONS},
+};
 
 /// Options of u32 and flower, see linux/pkt_cls.h.
 const U32_SELECTOR: u16 = 5;
@@ -17,15 +19,15 @@ const FLOWER_IPV6_DESTINATION: (u16, u16) = (16, 17);
 const SELECTOR_HEADER: usize = 16;
 const KEY: usize = 16;
 
-/// A filter of ours for packets to peers.
+/// A filter of this crate for packets to a peer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Caught {
     pub(crate) peer: Prefix,
-    /// The class they are led to, by its minor number.
+    /// The class of these packets, by its minor number.
     pub(crate) class: u16,
 }
 
-/// Each peer once, in the order of filters.
+/// The peers, each once, in the order of the filters.
 pub(crate) fn caught(netlink: &mut Netlink, interface: u32, parent: TcHandle) -> Result<Vec<Caught>, Error> {
     let replies = netlink.filter_replies(interface, parent)?;
     let mut all: Vec<Caught> = Vec::new();
@@ -41,7 +43,7 @@ fn parse(reply: &Reply, parent: TcHandle) -> Option<Caught> {
     let parsed = tc::parse(reply).filter(|parsed| parsed.parent == parent)?;
     let options = attribute(parsed.attributes, TCA_OPTIONS)?;
     let class = TcHandle::from(u32::from_ne_bytes(attribute(options, CLASS_ID)?.try_into().ok()?));
-    if class.major != OURS {
+    if class.major != OWN_MAJOR {
         return None;
     }
     let ether_type = u16::from_be(parsed.info as u16);
@@ -67,8 +69,9 @@ fn parse(reply: &Reply, parent: TcHandle) -> Option<Caught> {
 const ETHER_TYPE_V4: u16 = libc::ETH_P_IP as u16;
 const ETHER_TYPE_V6: u16 = libc::ETH_P_IPV6 as u16;
 
-/// Bits and mask of an address of so many words, from keys of u32, the first of which is so far behind the IP header's
-/// begin. Words of which nothing counts have no key. None if it is about something else.
+/// The bits and the mask of an address of `N` words, from the keys of u32, the first of which is `first`
+/// bytes behind the start of the IP header. Words with an empty mask have no key. None if the keys are about
+/// something else.
 fn words<const N: usize>(selector: &[u8], first: i32) -> Option<(u128, u128)> {
     let count = usize::from(*selector.get(2)?);
     let keys = selector.get(SELECTOR_HEADER..SELECTOR_HEADER + count * KEY)?;

@@ -1,4 +1,4 @@
-//! The links of an interface at work, whoever does it.
+//! An interface whose links are impaired, by either back end.
 
 use std::{error, iter};
 
@@ -6,30 +6,33 @@ use perfrun_link::{Backend, Kind, Link, State, Unsupported};
 use rustix::io::Errno;
 use thiserror::Error;
 
-use crate::capabilities;
-use crate::kernel::{self, Kernel};
-use crate::netlink::{Device, Netlink};
-use crate::userspace::{self, Userspace};
+use crate::{
+    capabilities,
+    kernel::{self, Kernel},
+    netlink::{Device, Netlink},
+    userspace::{self, Userspace},
+};
 
-/// Choices that have nothing to do with the link.
+/// Options that are not part of the link.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Who shall impair.
+    /// The back end to use.
     pub backend: Backend,
-    /// Makes chance repeat itself in the user-space back end, whenever links are set. netem has its own.
+    /// Makes the random decisions of the user-space back end repeat themselves each time links are set. netem
+    /// has its own randomness.
     pub seed: Option<u64>,
 }
 
-/// Why a link is not as it was asked for.
+/// Why a link is not as configured.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// Neither back end works here, or not the one that was asked for.
+    /// No back end works here, or the requested one does not.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
-    /// netem.
+    /// The kernel back end failed.
     #[error("the link in the kernel")]
     Kernel(#[from] kernel::Error),
-    /// A thread of this process.
+    /// The user-space back end failed.
     #[error("the link in user space")]
     Userspace(#[from] userspace::Error),
 }
@@ -41,13 +44,13 @@ impl Error {
             .any(|cause| cause.downcast_ref() == Some(&Errno::PERM))
     }
 
-    /// The whole story in one line, for people.
+    /// This error and its causes in one line, for people.
     pub fn explained(&self) -> String {
         let words: Vec<_> = self.causes().map(ToString::to_string).collect();
         words.join(": ")
     }
 
-    /// This error, and what it came from.
+    /// This error and its causes.
     fn causes(&self) -> impl Iterator<Item = &(dyn error::Error + 'static)> {
         iter::successors(Some(self as &(dyn error::Error + 'static)), |error| {
             error.source()
@@ -55,10 +58,10 @@ impl Error {
     }
 }
 
-/// An interface whose links are impaired. Dropped, they are as they were.
+/// An interface whose links are impaired. Dropping it restores them.
 ///
-/// All calls block for some milliseconds at most. After [`Emulator::start`] they can come from any thread, in whichever
-/// network namespace it is.
+/// All calls block for some milliseconds at most. After [`Emulator::start`] they can come from any thread,
+/// whatever its network namespace.
 #[derive(Debug)]
 pub struct Emulator(Inner);
 
@@ -68,53 +71,72 @@ enum Inner {
     Userspace(Userspace),
 }
 
-/// An interface of the calling thread's network namespace, and a socket to talk about it.
+/// Looks up an interface of the calling thread's network namespace, and opens a netlink socket there.
 pub(crate) fn find(interface: &str) -> Result<(Netlink, Device), Error> {
     let mut netlink = Netlink::open().map_err(kernel::Error::Connect)?;
-    let found = netlink
+    let device = netlink
         .device(interface)
         .map_err(|source| kernel::Error::FindInterface {
             name: interface.to_owned(),
             source,
         })?;
-    Ok((netlink, found))
+    Ok((netlink, device))
 }
 
-/// Removes what an emulator that was killed has left on this interface of the calling thread's network namespace; true
-/// if there was something. Also opens the link of one that is alive.
+/// Removes what a killed emulator has left on this interface of the calling thread's network namespace.
+/// Returns whether there was anything. Also removes the impairment of an emulator that still runs.
 pub fn clear(interface: &str) -> Result<bool, Error> {
-    let (mut netlink, found) = find(interface)?;
-    let kernel = kernel::clear(&mut netlink, found.index).map_err(|source| kernel::Error::Remove {
+    let (mut netlink, device) = find(interface)?;
+    let kernel = clear_kernel(&mut netlink, interface, device)?;
+    let userspace = clear_userspace(&mut netlink, interface, device)?;
+    Ok(kernel || userspace)
+}
+
+fn clear_kernel(netlink: &mut Netlink, interface: &str, device: Device) -> Result<bool, Error> {
+    let cleared = kernel::clear(netlink, device.index).map_err(|source| kernel::Error::Remove {
         device: interface.to_owned(),
         source,
-    })?;
-    let detour =
-        userspace::clear(&mut netlink, found.index).map_err(|source| userspace::Error::SetFilters {
-            device: interface.to_owned(),
-            source,
-        })?;
-    Ok(kernel || detour)
+    });
+    Ok(cleared?)
+}
+
+fn clear_userspace(netlink: &mut Netlink, interface: &str, device: Device) -> Result<bool, Error> {
+    let cleared = userspace::clear(netlink, device.index).map_err(|source| userspace::Error::SetFilters {
+        device: interface.to_owned(),
+        source,
+    });
+    Ok(cleared?)
 }
 
 impl Emulator {
-    /// Impairs what leaves this interface of the calling thread's network namespace. Of an emulator that was killed,
-    /// what it left behind is taken over.
+    /// Impairs what leaves this interface of the calling thread's network namespace. Takes over what a killed
+    /// emulator has left there.
     pub fn start(interface: &str, link: &Link, options: Options) -> Result<Self, Error> {
         let kind = match options.backend {
             Backend::Kernel => Kind::Kernel,
             Backend::Userspace => Kind::Userspace,
             Backend::Auto => capabilities::probe(interface).choose(link)?,
         };
+        let (mut netlink, device) = find(interface)?;
+        // What the other back end has left is removed last, so that no packet passes unimpaired in between.
         Ok(Self(match kind {
-            Kind::Kernel => Inner::Kernel(Kernel::start(interface, link)?),
-            Kind::Userspace => Inner::Userspace(Userspace::start(interface, link, options.seed)?),
+            Kind::Kernel => {
+                let kernel = Kernel::start(interface, link)?;
+                clear_userspace(&mut netlink, interface, device)?;
+                Inner::Kernel(kernel)
+            }
+            Kind::Userspace => {
+                let userspace = Userspace::start(interface, link, options.seed)?;
+                clear_kernel(&mut netlink, interface, device)?;
+                Inner::Userspace(userspace)
+            }
         }))
     }
 
-    /// Other links from now on, without an interruption. Packets on their way arrive as it was decided when they were
-    /// sent, unless the mode changes in the kernel: then they are lost.
+    /// Replaces the links without an interruption. Packets in flight arrive as decided when they were sent,
+    /// unless the mode changes in the kernel: then they are lost.
     ///
-    /// Links that impair nothing leave nothing on the interface, which is as it would be without an emulator.
+    /// Links that impair nothing leave nothing on the interface.
     pub fn set(&mut self, link: &Link) -> Result<(), Error> {
         match &mut self.0 {
             Inner::Kernel(kernel) => Ok(kernel.set(link)?),
@@ -122,8 +144,7 @@ impl Emulator {
         }
     }
 
-    /// Begins to count anew, so that [`Emulator::state`] is about what comes from now on. The links stay as they are, and
-    /// so does what is on its way.
+    /// Resets the counts of [`Emulator::state`]. The links and the packets in flight stay as they are.
     pub fn recount(&mut self) -> Result<(), Error> {
         match &mut self.0 {
             Inner::Kernel(kernel) => Ok(kernel.recount()?),
@@ -131,7 +152,7 @@ impl Emulator {
         }
     }
 
-    /// Whether what was set is still there: somebody else may have changed the interface.
+    /// Checks that the configured links are still in place: another program may have changed the interface.
     pub fn verify(&mut self) -> Result<(), Error> {
         match &mut self.0 {
             Inner::Kernel(kernel) => Ok(kernel.verify()?),
@@ -139,7 +160,7 @@ impl Emulator {
         }
     }
 
-    /// How it is going since the links were last set, or since the last recount.
+    /// The state of the links. Counts begin when the links are set, or at the last [`Emulator::recount`].
     pub fn state(&mut self) -> Result<State, Error> {
         match &mut self.0 {
             Inner::Kernel(kernel) => Ok(kernel.state()?),
@@ -147,9 +168,9 @@ impl Emulator {
         }
     }
 
-    /// Leaves the links impaired, for whoever comes next to inspect, change or [`clear`] them. Only the kernel goes on by
-    /// itself: an emulator in user space is handed back, and goes on as long as it is kept.
-    #[must_use = "what is handed back and dropped no longer impairs anything"]
+    /// Leaves the links impaired, to be inspected, changed or [`clear`]ed later. The kernel continues on its
+    /// own. An emulator in user space is returned, and impairs the links as long as it is kept.
+    #[must_use = "dropping the returned emulator ends the impairment"]
     pub fn leave(self) -> Option<Self> {
         match self.0 {
             Inner::Kernel(kernel) => {
@@ -160,7 +181,8 @@ impl Emulator {
         }
     }
 
-    /// Ends it as if its process had been killed: the link stays impaired, or closed where that takes a process.
+    /// Ends the emulator as if its process had been killed: the kernel keeps impairing the link; in user
+    /// space the link is closed.
     pub fn abandon(self) {
         match self.0 {
             Inner::Kernel(kernel) => kernel.leave(),
@@ -168,7 +190,7 @@ impl Emulator {
         }
     }
 
-    /// Ends the impairment, as dropping does, and says if something could not be removed.
+    /// Ends the impairment, as dropping does, and reports what could not be removed.
     pub fn remove(mut self) -> Result<(), Error> {
         match &mut self.0 {
             Inner::Kernel(kernel) => Ok(kernel.remove()?),

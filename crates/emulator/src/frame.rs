@@ -1,30 +1,30 @@
-//! Frames as a TAP hands them out: a virtio header, then Ethernet.
+//! Frames in the format of a TAP: a virtio header, then Ethernet.
 //!
-//! The header says what the sender has left to the device: a checksum to be finished, a large segment to be cut. See
-//! `struct virtio_net_hdr` in linux/virtio_net.h; fields are in the byte order of the machine.
+//! The virtio header says what the sender leaves to the device: to finish a checksum, to split a large
+//! segment. See `struct virtio_net_hdr` in linux/virtio_net.h; fields are in the byte order of the machine.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use perfrun_link::emulation::Packet;
+use perfrun_link::fate::Packet;
 
-/// Bytes of the virtio header.
+/// The bytes of the virtio header.
 pub(crate) const HEADER: usize = 10;
-/// Bytes of an Ethernet header.
+/// The bytes of an Ethernet header.
 const ETHERNET: usize = 14;
-/// The largest frame: header, Ethernet, and what IP can say the length of.
+/// The bytes of the largest frame: virtio header, Ethernet, and the largest IP packet.
 pub(crate) const LARGEST: usize = HEADER + ETHERNET + 65_536;
 
 const NEEDS_CHECKSUM: u8 = 1;
 const GSO_NONE: u8 = 0;
-/// Explicit congestion notification, a flag on the type.
+/// Explicit congestion notification, a flag of the type.
 const GSO_ECN: u8 = 0x80;
 const GSO_TCP_V4: u8 = 1;
 const GSO_TCP_V6: u8 = 4;
 
-/// Where in a UDP header the checksum is, which tells it from TCP's.
+/// The position of the checksum in a UDP header, which differs from TCP's.
 const UDP_CHECKSUM_OFFSET: u16 = 6;
 
-/// What the virtio header says.
+/// The virtio header.
 #[derive(Clone, Copy, Debug)]
 struct Offload {
     flags: u8,
@@ -41,14 +41,14 @@ impl Offload {
         Some(Self {
             flags: header[0],
             gso_type: header[1],
-            gso_size: word(4), // bytes 2 and 3 are a hint of little use: the linear part, not the headers
+            gso_size: word(4), // bytes 2 and 3 are the length of the linear part, not of the headers
             checksum_start: word(6),
             checksum_offset: word(8),
         })
     }
 }
 
-/// What the link has to carry.
+/// The load that a frame puts on the link.
 pub(crate) fn measure(frame: &[u8]) -> Packet {
     let ethernet = frame.len().saturating_sub(HEADER);
     let single = Packet {
@@ -78,7 +78,7 @@ fn merged(frame: &[u8]) -> Option<Packet> {
     })
 }
 
-/// Who the frame is for, if it is IP.
+/// The destination of the frame. None if it is not IP.
 pub(crate) fn destination(frame: &[u8]) -> Option<IpAddr> {
     let ethernet = frame.get(HEADER..)?;
     let ether_type = ethernet.get(12..14)?;
@@ -95,10 +95,12 @@ pub(crate) fn destination(frame: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// Makes one bit of the packet wrong, behind the Ethernet header: a frame with a wrong one would reach nobody.
+/// Flips one bit of the packet behind the Ethernet header: a frame with a wrong Ethernet header would reach
+/// nobody.
 ///
-/// If the checksum was left to the device, it is computed first. Otherwise it would be computed over the wrong bit, and
-/// the application would get it (measured: a tenth of the packets of a link with 10 % corruption).
+/// If the checksum was left to the device, it is computed first. Otherwise it would be computed over the
+/// wrong bit, and the application would receive the packet (measured: a tenth of the packets of a link with
+/// 10 % corruption).
 pub(crate) fn corrupt(frame: &mut [u8], random: u32) {
     finish_checksum(frame);
     let first = HEADER + ETHERNET;
@@ -116,7 +118,7 @@ pub(crate) fn corrupt(frame: &mut [u8], random: u32) {
 
 fn finish_checksum(frame: &mut [u8]) {
     let Some(offload) = Offload::of(frame) else { return };
-    // The checksums of a super-packet's packets are made when it is cut.
+    // The checksums of a super-packet's packets are computed when it is split.
     if offload.flags & NEEDS_CHECKSUM == 0 || offload.gso_type != GSO_NONE {
         return;
     }
@@ -125,7 +127,7 @@ fn finish_checksum(frame: &mut [u8]) {
     if at + 2 > frame.len() {
         return;
     }
-    // The field holds the sum of the pseudo header, which belongs to it.
+    // The field holds the sum of the pseudo header, which is part of the checksum.
     let mut sum = !ones_complement_sum(&frame[start..]);
     if sum == 0 && offload.checksum_offset == UDP_CHECKSUM_OFFSET {
         sum = 0xffff; // 0 would mean "no checksum"
@@ -134,7 +136,7 @@ fn finish_checksum(frame: &mut [u8]) {
     frame[0] &= !NEEDS_CHECKSUM;
 }
 
-/// The Internet checksum (RFC 1071) before it is complemented.
+/// The Internet checksum (RFC 1071) before the complement.
 fn ones_complement_sum(bytes: &[u8]) -> u16 {
     let mut words = bytes.chunks_exact(2);
     let mut sum: u64 = words
@@ -201,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn corruption_is_one_bit_that_the_checksum_knows() {
+    fn corruption_is_one_bit_that_the_checksum_detects() {
         let mut clean = udp(b"payload");
         finish_checksum(&mut clean);
         for random in (0..10_000).step_by(7) {
@@ -233,8 +235,8 @@ mod tests {
     }
 
     #[test]
-    fn super_packets_count_the_headers_they_will_have() {
-        // 66 bytes of headers (12 of TCP's are options), 10000 of payload in pieces of 1448.
+    fn super_packets_count_the_headers_of_their_packets() {
+        // 66 bytes of headers (12 of TCP's are options), 10000 of payload in segments of 1448.
         let mut frame = vec![NEEDS_CHECKSUM, GSO_TCP_V4 | GSO_ECN, 0, 0];
         frame.extend(1448u16.to_ne_bytes());
         frame.extend(34u16.to_ne_bytes());
@@ -246,7 +248,7 @@ mod tests {
 
         let single = measure(&udp(b"12345678"));
         assert_eq!((single.packets, single.wire_bytes), (1, 50));
-        // Whatever else comes is one packet, and no reason to panic.
+        // Anything else counts as one packet, and does not panic.
         for length in 0..HEADER + 70 {
             assert_eq!(measure(&frame[..length.min(frame.len())]).packets, 1, "{length}");
         }

@@ -1,66 +1,70 @@
-//! What is at work on an interface, whoever has set it up.
+//! The impairment of an interface, by any process.
 
-use perfrun_link::State;
-use perfrun_link::route::Prefix;
+use perfrun_link::{State, route::Prefix};
 
-use crate::caught::caught;
-use crate::emulator::{Error, find};
-use crate::netlink::Netlink;
-use crate::tc::EGRESS;
-use crate::{kernel, status, userspace};
+use crate::{
+    caught::caught,
+    emulator::{Error, find},
+    kernel,
+    netlink::Netlink,
+    status,
+    tc::EGRESS,
+    userspace,
+};
 
-/// What was found.
+/// The impairment of an interface.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Found {
-    /// Packets leave as they are, as far as this crate has a hand in it.
-    Nothing,
-    /// netem, as it was read back. It does not tell the distribution of a jitter, which is given as the default one;
-    /// counted is since it was set up.
+pub enum Inspection {
+    /// Packets leave unimpaired, as far as this crate can tell.
+    Unimpaired,
+    /// netem, as read back from the kernel. The kernel does not report the distribution of a jitter, which is
+    /// given as the default one. Counts begin when the link was set up.
     Kernel(State),
-    /// Another process, or this one, which was asked.
+    /// A process, this one or another, which reported its state.
     Userspace {
-        /// What it said.
+        /// The state that the process reported.
         state: State,
-        /// Which, if it is visible from here.
+        /// The process. None if it is not visible from here.
         process: Option<u32>,
     },
-    /// A process that does not answer when it is asked.
+    /// A process that does not reply.
     Silent {
-        /// Who is impaired.
+        /// The impaired peers.
         peers: Vec<Prefix>,
     },
-    /// The process has died, and the link is closed: nothing passes until it is cleared or set up again.
+    /// The process has ended, and the link is closed: nothing passes until the link is cleared or set up
+    /// again.
     Closed {
-        /// To whom nothing passes.
+        /// The peers that no packet reaches.
         peers: Vec<Prefix>,
     },
 }
 
-/// Looks at an interface of the calling thread's network namespace.
-pub fn inspect(interface: &str) -> Result<Found, Error> {
-    let (mut netlink, found) = find(interface)?;
-    // Filters of user space are looked at before netem is reached.
-    if userspace::is_at(&mut netlink, found.index).map_err(|source| userspace::Error::SetFilters {
+/// Inspects an interface of the calling thread's network namespace.
+pub fn inspect(interface: &str) -> Result<Inspection, Error> {
+    let (mut netlink, device) = find(interface)?;
+    // The filters of the user-space back end come before netem.
+    if userspace::is_at(&mut netlink, device.index).map_err(|source| userspace::Error::SetFilters {
         device: interface.to_owned(),
         source,
     })? {
         if let Ok((state, process)) = status::ask(interface) {
-            return Ok(Found::Userspace { state, process });
+            return Ok(Inspection::Userspace { state, process });
         }
-        let caught = caught(&mut netlink, found.index, EGRESS).map_err(kernel::Error::Connect)?;
+        let caught = caught(&mut netlink, device.index, EGRESS).map_err(kernel::Error::Connect)?;
         let peers = caught.into_iter().map(|caught| caught.peer).collect();
-        // The device lives as long as the process that serves it.
+        // The device exists as long as the process that serves it.
         return Ok(if netlink.device(userspace::DEVICE).is_ok() {
-            Found::Silent { peers }
+            Inspection::Silent { peers }
         } else {
-            Found::Closed { peers }
+            Inspection::Closed { peers }
         });
     }
-    let state = kernel::inspect(&mut netlink, interface, found)?;
-    Ok(state.map_or(Found::Nothing, Found::Kernel))
+    let state = kernel::inspect(&mut netlink, interface, device)?;
+    Ok(state.map_or(Inspection::Unimpaired, Inspection::Kernel))
 }
 
-/// The interfaces of the calling thread's network namespace.
+/// The names of all interfaces of the calling thread's network namespace.
 pub fn interfaces() -> Result<Vec<String>, Error> {
     let mut netlink = Netlink::open().map_err(kernel::Error::Connect)?;
     Ok(netlink.devices().map_err(kernel::Error::Connect)?)

@@ -1,155 +1,163 @@
 //! Impairment by the kernel's own netem.
 //!
 //! ```text
-//!   prio 7065:  ── class 1: everybody else, a plain queue
-//!               ── class 2: netem of the first route                           (super-packets pass as one)
-//!               ── class 3: tbf, which cuts super-packets ── netem             (netem decides about packets)
+//! prio 7065: ── class 1: all other traffic, a plain queue ── class 2: netem of the first route
+//! (super-packets pass as one) ── class 3: tbf, which splits super-packets ─ netem (netem decides about
+//! packets)
 //! ```
 //!
-//! `prio` is the one queueing discipline that has classes, lets a class hold packets back, and leaves unclassified
-//! packets as they are. `tbf` has no limit to speak of: it is there because it cuts super-packets before netem sees them.
-//! Nothing of this needs the process: if it is killed, the link stays impaired, and the next one takes it over.
+//! `prio` is the only queueing discipline that has classes, lets a class hold packets back, and leaves
+//! unclassified packets as they are. `tbf` limits nothing: it is there because it splits super-packets before
+//! netem sees them. None of this needs the process: if it is killed, the link stays impaired, and the next
+//! emulator takes it over.
 
 mod inspect;
 mod netem;
 
 use std::fmt;
 
-use rtnetlink::packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_REPLACE};
-use rtnetlink::packet_route::RouteNetlinkMessage;
-use rtnetlink::packet_route::tc::{TcHandle, TcMessage};
+use perfrun_link::{
+    Kind,
+    ability::KERNEL_ROUTES_MAX,
+    impairment::{Impairment, Mode},
+    route::{BadLink, Link, Prefix},
+    state::{State, Traffic},
+};
+use rtnetlink::{
+    packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_REPLACE},
+    packet_route::{
+        RouteNetlinkMessage,
+        tc::{TcHandle, TcMessage},
+    },
+};
 use thiserror::Error;
 
-use crate::netlink::{self, Netlink};
-use crate::rules::{self, Rules};
-use crate::tc::{self, Classifier, OURS, Qdisc, QdiscStats, Then};
-use crate::userspace;
-pub(crate) use inspect::inspect;
-use netem::Netem;
-use perfrun_link::Kind;
-use perfrun_link::ability::KERNEL_ROUTES_MAX;
-use perfrun_link::impairment::{Impairment, Mode};
-use perfrun_link::route::{BadLink, Link, Prefix};
-use perfrun_link::state::{State, Traffic};
+pub(crate) use self::inspect::inspect;
+use self::netem::Netem;
+use crate::{
+    netlink::{self, Netlink},
+    rules::{self, Rules},
+    tc::{self, Classifier, OWN_MAJOR, Qdisc, QdiscStats, Then},
+};
 
 const ROOT: TcHandle = TcHandle {
-    major: OURS,
+    major: OWN_MAJOR,
     minor: 0,
 };
 
-/// Bands of prio, and 16 priorities that all lead to the first.
+/// The number of bands of prio, and 16 priorities that all map to the first.
 const BANDS: u32 = 16;
 
-/// Major numbers of qdiscs below, counted from these by route. They are unique on an interface.
+/// Major numbers of the qdiscs below the root, counted from these by route. They are unique on an interface.
 const TBF: u16 = 0x7100;
 const NETEM_BELOW_TBF: u16 = 0x7200;
 const NETEM: u16 = 0x7300;
 
-/// 1 Tbit/s, which is no limit.
+/// 1 Tbit/s, which limits nothing.
 const TBF_BYTES_PER_SECOND: u64 = 125_000_000_000;
 const TCA_TBF_PARMS: u16 = 1;
 const TCA_TBF_RATE64: u16 = 4;
 const TCA_TBF_BURST: u16 = 6;
 
-/// Link header, and a tag.
+/// The link header and a VLAN tag.
 const ETHERNET: u32 = 14 + 4;
 
-/// Why the kernel does not impair.
+/// Why the kernel does not impair a link.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// Opening a socket, or asking.
+    /// The netlink socket failed.
     #[error("failed to reach the kernel's network settings")]
     Connect(#[source] netlink::Error),
-    /// A mistake in its name, or the wrong network namespace.
+    /// The name is wrong, or the network namespace is.
     #[error("failed to find interface {name:?} in this network namespace")]
     FindInterface {
         /// The name.
         name: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: netlink::Error,
     },
-    /// prio has sixteen classes, and everybody else needs one.
+    /// prio has sixteen classes, and all other traffic needs one.
     #[error(
-        "unable to impair {0} routes differently in the kernel, {KERNEL_ROUTES_MAX} is the limit: merge some, or use the user-space back end"
+        "unable to impair {0} routes differently in the kernel, which supports {KERNEL_ROUTES_MAX}: merge some, or use the user-space back end"
     )]
     TooManyRoutes(usize),
-    /// Somebody has configured the interface.
+    /// Another program has configured the interface.
     #[error(
-        "{device} has a queueing discipline already ({kind}): remove it (`tc qdisc del dev {device} root`), or use the user-space back end"
+        "{device} already has a queueing discipline ({kind}): remove it (`tc qdisc del dev {device} root`), or use the user-space back end"
     )]
     RootTaken {
-        /// Which interface.
+        /// The interface.
         device: String,
-        /// What it has.
+        /// The kind of its queueing discipline.
         kind: String,
     },
-    /// sch_prio, sch_tbf, sch_netem.
+    /// The queueing disciplines prio, tbf and netem.
     #[error("failed to add {kind} to {device} (`modprobe sch_{kind}` as root, if it is a module)")]
     Add {
-        /// Its kind.
+        /// The kind of queueing discipline.
         kind: &'static str,
-        /// Where.
+        /// The interface.
         device: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: netlink::Error,
     },
-    /// See [`rules::Error`].
+    /// The filters failed.
     #[error("failed to set the filters of {device}")]
     SetFilters {
-        /// Where.
+        /// The interface.
         device: String,
-        /// Which.
+        /// Which step failed.
         source: rules::Error,
     },
-    /// An old kernel overlooks what it does not know; or somebody else has changed it since.
+    /// An old kernel ignores parameters that it does not know, or another program has changed the qdisc.
     #[error(
-        "the kernel has another link to {peer} than was set ({has}, not {wanted}): has somebody changed it? If not, use the \
-         user-space back end, or a later kernel"
+        "the kernel's link to {peer} is {has}, but {wanted} was set: if no other program has changed it, use the user-space \
+         back end or a newer kernel"
     )]
     NotAsSet {
-        /// The first of its peers.
+        /// The first peer of the link.
         peer: Prefix,
-        /// What was set.
+        /// The parameters that were set.
         wanted: String,
-        /// What there is.
+        /// The parameters that the kernel has.
         has: String,
     },
-    /// By hand, or by another program.
-    #[error("somebody has removed filters of {device}: packets pass unimpaired")]
+    /// A person or another program has removed the filters.
+    #[error("filters of {device} were removed by another program: packets pass unimpaired")]
     Removed {
-        /// Where.
+        /// The interface.
         device: String,
     },
-    /// By hand, or by another version.
+    /// A person or another version of perfrun has changed the queueing disciplines.
     #[error(
-        "the queueing disciplines of {device} are not as perfrun has set them: remove them with `perfrun link clear`"
+        "the queueing disciplines of {device} are not those that perfrun sets: remove them with `perfrun link clear`"
     )]
     Altered {
-        /// Which interface.
+        /// The interface.
         device: String,
-        /// What is impossible about them.
+        /// Why they are impossible.
         source: BadLink,
     },
-    /// The root.
+    /// Removing the root failed.
     #[error("failed to remove the impairment of {device}")]
     Remove {
-        /// Where.
+        /// The interface.
         device: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: netlink::Error,
     },
 }
 
-/// netem at work. Dropped, it is gone.
+/// Impairment by netem. Dropping it removes the impairment.
 pub(crate) struct Kernel {
     netlink: Netlink,
     device: String,
     mtu: u32,
     rules: Rules,
     link: Link,
-    /// What netem had counted, for each of the routes, when counting began: it never goes back itself.
+    /// The counts of netem when counting began, for each of the routes: netem never resets them.
     before: Vec<QdiscStats>,
-    /// Whether the root is ours; if so, it is removed with this value.
+    /// Whether this emulator has set the root. If so, the root is removed with this value.
     rooted: bool,
 }
 
@@ -176,15 +184,10 @@ impl Kernel {
         };
         kernel.root()?;
         kernel.set(link)?;
-        let cleared = userspace::clear(&mut kernel.netlink, interface.index);
-        cleared.map_err(|source| Error::SetFilters {
-            device: device.to_owned(),
-            source,
-        })?;
         Ok(kernel)
     }
 
-    /// Makes the root ready for routes, or takes over that of an emulator which was killed.
+    /// Prepares the root for routes, or takes over that of a killed emulator.
     fn root(&mut self) -> Result<(), Error> {
         let qdiscs = self.qdiscs()?;
         if let Some(kind) = foreign_root(&qdiscs) {
@@ -196,23 +199,24 @@ impl Kernel {
         if qdiscs.iter().any(|qdisc| qdisc.handle == ROOT) {
             tracing::warn!(
                 device = self.device,
-                "taking over the link that another emulator has left behind"
+                "taking over the link of an emulator that was killed"
             );
         } else {
             let interface = self.rules.interface;
             let prio = tc::qdisc(interface, TcHandle::ROOT, ROOT, "prio", Some(prio_options()));
             add(&mut self.netlink, &self.device, "prio", prio)?;
         }
-        // From here on, what was added is removed if something fails.
+        // From here on, what was added is removed if a later step fails.
         self.rooted = true;
         self.rules.classifier = self.filters(|rules, netlink| {
-            let found = netlink.classifier(rules.interface, rules.parent);
-            found.map_err(rules::Error::Add)
+            netlink
+                .classifier(rules.interface, rules.parent)
+                .map_err(rules::Error::Add)
         })?;
         self.filters(|rules, netlink| rules.set_passes(netlink, None))
     }
 
-    /// Other links from now on. Where only figures change, what is on its way arrives as it was decided.
+    /// Replaces the links. If only parameters change, packets in flight arrive as decided.
     pub(crate) fn set(&mut self, link: &Link) -> Result<(), Error> {
         let routes = link.routes();
         if routes.len() > KERNEL_ROUTES_MAX {
@@ -239,10 +243,13 @@ impl Kernel {
             (peer, Then::Class(class))
         });
         self.filters(|rules, netlink| rules.set_peers(netlink, peers))?;
-        // Nobody is led there any more.
+        // No filter leads to these classes now.
         for qdisc in &before {
             let number = qdisc.parent.minor.wrapping_sub(class(0));
-            if qdisc.parent.major == OURS && usize::from(number) >= routes.len() && qdisc.handle.major != 0 {
+            if qdisc.parent.major == OWN_MAJOR
+                && usize::from(number) >= routes.len()
+                && qdisc.handle.major != 0
+            {
                 self.remove_route(number)?;
             }
         }
@@ -251,17 +258,17 @@ impl Kernel {
         self.recount()
     }
 
-    /// Counts from nought; nothing else changes.
+    /// Resets the counts; nothing else changes.
     pub(crate) fn recount(&mut self) -> Result<(), Error> {
         self.before = self.stats()?;
         Ok(())
     }
 
-    /// How it is going since counting began.
+    /// The state of the links since counting began.
     pub(crate) fn state(&mut self) -> Result<State, Error> {
         let traffic = |(stats, before): (QdiscStats, &QdiscStats)| Traffic::Kernel {
             packets_out: stats.packets.saturating_sub(before.packets),
-            // 32 bits are few.
+            // The counter has only 32 bits and wraps.
             dropped: stats.dropped.wrapping_sub(before.dropped).into(),
             held: stats.queued,
         };
@@ -274,22 +281,23 @@ impl Kernel {
         })
     }
 
-    /// What netem has counted since it was added, for each of the routes.
+    /// The counts of netem since it was added, for each of the routes.
     fn stats(&mut self) -> Result<Vec<QdiscStats>, Error> {
         let qdiscs = self.qdiscs()?;
         let stats = |number| {
-            let found = find(&qdiscs, number, mode(&self.link));
-            found.and_then(|qdisc| qdisc.stats).unwrap_or_default()
+            find(&qdiscs, number, mode(&self.link))
+                .and_then(|qdisc| qdisc.stats)
+                .unwrap_or_default()
         };
         Ok((0..).take(self.link.routes().len()).map(stats).collect())
     }
 
-    /// Nothing of it needs this process.
+    /// Keeps the impairment, which does not need this process.
     pub(crate) fn leave(mut self) {
         self.rooted = false;
     }
 
-    /// Ends the impairment; what is on its way is lost.
+    /// Ends the impairment. Packets in flight are lost.
     pub(crate) fn remove(&mut self) -> Result<(), Error> {
         if !std::mem::take(&mut self.rooted) {
             return Ok(());
@@ -308,7 +316,7 @@ impl Kernel {
             return Ok(());
         }
         let parent = TcHandle {
-            major: OURS,
+            major: OWN_MAJOR,
             minor: class(number),
         };
         let interface = self.rules.interface;
@@ -350,7 +358,7 @@ impl Kernel {
 
     fn remove_route(&mut self, number: u16) -> Result<(), Error> {
         let parent = TcHandle {
-            major: OURS,
+            major: OWN_MAJOR,
             minor: class(number),
         };
         let mut message = TcMessage::with_index(self.rules.interface as i32);
@@ -358,7 +366,7 @@ impl Kernel {
         self.delete(message)
     }
 
-    /// Compares what the kernel has with what it was asked for.
+    /// Compares the kernel's parameters with the configured ones.
     pub(crate) fn verify(&mut self) -> Result<(), Error> {
         if self.link.impairs() && !self.filters(|rules, netlink| rules.catch(netlink))? {
             return Err(Error::Removed {
@@ -425,7 +433,7 @@ impl fmt::Debug for Kernel {
     }
 }
 
-/// netem's limit counts packets that the sender has merged as one, and would make a queue of as many times the length.
+/// netem's limit counts merged packets as one, and would make the queue as many times as long.
 fn mode(link: &Link) -> Mode {
     let mut routes = link.routes().iter();
     if routes.any(|route| route.impairment.rate_bits_per_second.is_some()) {
@@ -434,22 +442,22 @@ fn mode(link: &Link) -> Mode {
     link.mode()
 }
 
-/// The kind of the queueing discipline that somebody else has given the interface, if so.
+/// The kind of the queueing discipline that another program has given the interface. None if there is none.
 pub(crate) fn root_taken(netlink: &mut Netlink, interface: u32) -> Result<Option<String>, netlink::Error> {
     Ok(foreign_root(&netlink.qdiscs(interface)?))
 }
 
 fn foreign_root(qdiscs: &[Qdisc]) -> Option<String> {
-    // The kernel's own choice has no number.
+    // The kernel's default qdisc has no number.
     let is_foreign =
         |qdisc: &&Qdisc| qdisc.parent == TcHandle::ROOT && qdisc.handle != ROOT && qdisc.handle.major != 0;
     qdiscs.iter().find(is_foreign).map(|qdisc| qdisc.kind.clone())
 }
 
-/// Removes what an emulator that was killed has left behind; true if it did.
+/// Removes what a killed emulator has left. Returns whether there was anything.
 pub(crate) fn clear(netlink: &mut Netlink, interface: u32) -> Result<bool, netlink::Error> {
-    let is_ours = |qdisc: &Qdisc| qdisc.parent == TcHandle::ROOT && qdisc.handle == ROOT;
-    if !netlink.qdiscs(interface)?.iter().any(is_ours) {
+    let is_own = |qdisc: &Qdisc| qdisc.parent == TcHandle::ROOT && qdisc.handle == ROOT;
+    if !netlink.qdiscs(interface)?.iter().any(is_own) {
         return Ok(false);
     }
     netlink.execute(RouteNetlinkMessage::DelQueueDiscipline(root(interface)), 0)?;
@@ -460,7 +468,7 @@ fn root(interface: u32) -> TcMessage {
     tc::qdisc(interface, TcHandle::ROOT, ROOT, "prio", None)
 }
 
-/// Adds a queueing discipline, or changes the one that has this handle.
+/// Adds a queueing discipline, or changes the one with this handle.
 fn add(netlink: &mut Netlink, device: &str, kind: &'static str, message: TcMessage) -> Result<(), Error> {
     let added = netlink.execute(
         RouteNetlinkMessage::NewQueueDiscipline(message),
@@ -473,7 +481,7 @@ fn add(netlink: &mut Netlink, device: &str, kind: &'static str, message: TcMessa
     })
 }
 
-/// The class of a route. The first class is that of everybody else, and classes count from 1.
+/// The class of a route. Classes count from 1, and the first is that of all other traffic.
 fn class(route: u16) -> u16 {
     route + 2
 }
@@ -493,33 +501,33 @@ fn prio_options() -> Vec<u8> {
     options
 }
 
-/// `struct tc_tbf_qopt` and what has replaced most of its fields.
+/// `struct tc_tbf_qopt` and the attributes that replace most of its fields.
 fn tbf_options(largest_frame: u32) -> Vec<u8> {
     const RATE_FIELD: usize = 8;
     const LIMIT_FIELD: usize = 24;
     const LINK_LAYER_FIELD: usize = 1;
     let mut parameters = vec![0; 36];
-    parameters[LINK_LAYER_FIELD] = 1; // Ethernet; otherwise a table of times is expected
+    parameters[LINK_LAYER_FIELD] = 1; // Ethernet; otherwise the kernel expects a table of times
     parameters[RATE_FIELD..RATE_FIELD + 4].copy_from_slice(&u32::MAX.to_ne_bytes());
-    // Room in the queue that netem replaces at once: for nothing.
+    // The queue's size, which does not matter: netem replaces the queue immediately.
     parameters[LIMIT_FIELD..LIMIT_FIELD + 4].copy_from_slice(&1u32.to_ne_bytes());
     netem::emitted(&[
         DefaultNla::new(TCA_TBF_PARMS, parameters),
         DefaultNla::new(TCA_TBF_RATE64, TBF_BYTES_PER_SECOND.to_ne_bytes().to_vec()),
-        // What is larger than the burst is cut. One frame, or pairs would stay merged.
+        // Whatever is larger than the burst is split. One frame, or pairs would stay merged.
         DefaultNla::new(TCA_TBF_BURST, largest_frame.to_ne_bytes().to_vec()),
     ])
 }
 
-/// Whether this kernel has netem, tried on a device of one's own.
+/// Checks that this kernel has netem, on a device that nobody uses.
 pub(crate) fn probe(netlink: &mut Netlink, interface: u32) -> Result<(), Error> {
     let impairment = Impairment {
         delay: std::time::Duration::from_millis(1),
         ..Impairment::default()
     };
-    let device = "a device made for trying";
+    let device = "a test device";
     let options = Netem::of(&impairment).encode(&impairment);
-    // First by itself: a kernel that lacks netem and what it needs around it lacks netem.
+    // First on its own, so that a kernel that lacks netem and the other modules is reported to lack netem.
     let handle = TcHandle {
         major: NETEM,
         minor: 0,
@@ -543,7 +551,10 @@ pub(crate) fn probe(netlink: &mut Netlink, interface: u32) -> Result<(), Error> 
         })?;
     let prio = tc::qdisc(interface, TcHandle::ROOT, ROOT, "prio", Some(prio_options()));
     add(netlink, device, "prio", prio)?;
-    let parent = |minor| TcHandle { major: OURS, minor };
+    let parent = |minor| TcHandle {
+        major: OWN_MAJOR,
+        minor,
+    };
     add(
         netlink,
         device,

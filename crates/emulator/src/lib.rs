@@ -1,18 +1,19 @@
 //! Links as bad as real ones, for benchmarks: delay, loss and other impairments of what leaves an interface.
 //!
-//! An [`Emulator`] impairs what an interface sends to the peers named in a [`Link`](perfrun_link::Link), and nothing else. It does so by
-//! the kernel's netem, or, where there is none, in a thread of this process; [`capabilities`] says what works here. Both
-//! ends of a connection impair what they send, so nobody needs more than CAP_NET_ADMIN in his own network namespace.
+//! An [`Emulator`] impairs what an interface sends to the peers named in a [`Link`](perfrun_link::Link), and
+//! nothing else. It uses the kernel's netem, or, where there is none, a thread of this process;
+//! [`capabilities`] reports which is available. Each end of a connection impairs what it sends, so
+//! CAP_NET_ADMIN in the own network namespace is enough.
 //!
 //! | module | owns | must not |
 //! |---|---|---|
 //! | `frame` | the bytes of frames | decide about them |
-//! | `kernel`, `userspace` | the two back ends | be seen from outside, but for their errors |
-//! | `rules`, `tc`, `netlink`, `tap`, `realtime`, [`awake`] | what is asked of the kernel | touch what belongs to others |
-//! | [`mod@inspect`], `caught`, [`status`] | what is at work already, told by the kernel or by who does it | change it |
-//! | [`probe`] | measuring a link from one peer to the other | know who impairs it |
+//! | `kernel`, `userspace` | the two back ends | be public, except for their errors; know each other |
+//! | `rules`, `tc`, `netlink`, `tap`, `realtime`, [`awake`] | requests to the kernel | touch what belongs to others |
+//! | [`mod@inspect`], `caught`, [`status`] | the existing impairment, read from the kernel or from the process that serves it | change it |
+//! | [`probe`] | measuring a link from one peer to the other | know which back end impairs it |
 //!
-//! What can be asked for, what becomes of each packet, and what to think of a measured link is the subject of
+//! The parameters of links, the fate of each packet, and the judgement of a measured link are the subject of
 //! [`perfrun_link`], which does no I/O.
 //!
 //! ```no_run
@@ -49,7 +50,7 @@ mod tc;
 mod userspace;
 
 pub use emulator::{Emulator, Error, Options, clear};
-pub use inspect::{Found, inspect, interfaces};
+pub use inspect::{Inspection, inspect, interfaces};
 pub use kernel::Error as KernelError;
 pub use netlink::Error as NetlinkError;
 pub use rules::Error as RulesError;

@@ -1,30 +1,30 @@
 //! Requests to the kernel about links, queueing disciplines and filters.
 //!
-//! Synchronous, on a socket of its own: the kernel answers within the call, what was set up must be undone in `drop`,
-//! and a socket stays in the network namespace it was opened in, whichever thread uses it.
+//! rtnetlink's own client, with which `perfrun run` creates its interfaces, is asynchronous and decodes every
+//! reply. This one is synchronous, because an emulator undoes its changes in `drop`, where nothing can be
+//! awaited. It returns replies undecoded, because rtnetlink lacks the options of netem. Its socket stays in
+//! the network namespace where it was opened, whichever thread uses it.
 
-use std::io;
+use std::{io, num::NonZeroI32};
 
-use rtnetlink::packet_core::{
-    NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NlasIterator,
+use rtnetlink::{
+    packet_core::{
+        DoneBuffer, ErrorBuffer, NLM_F_ACK, NLM_F_ACK_TLVS, NLM_F_CAPPED, NLM_F_DUMP, NLM_F_REQUEST,
+        NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP, NLMSG_OVERRUN, NetlinkBuffer, NetlinkHeader, NetlinkMessage,
+        NlasIterator,
+    },
+    packet_route::{
+        RouteNetlinkMessage,
+        link::{LinkAttribute, LinkMessage},
+    },
+    sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE},
 };
-use rtnetlink::packet_route::RouteNetlinkMessage;
-use rtnetlink::packet_route::link::LinkMessage;
-use rtnetlink::sys::protocols::NETLINK_ROUTE;
-use rtnetlink::sys::{Socket, SocketAddr};
 use rustix::io::Errno;
 use thiserror::Error;
 
+/// `struct nlmsghdr`
 const MESSAGE_HEADER: usize = 16;
-const NLMSG_NOOP: u16 = 1;
-const NLMSG_ERROR: u16 = 2;
-const NLMSG_DONE: u16 = 3;
-const NLMSG_OVERRUN: u16 = 4;
-/// The request that was refused is not repeated in the answer.
-const NLM_F_CAPPED: u16 = 0x100;
-/// The answer carries attributes.
-const NLM_F_ACK_TLVS: u16 = 0x200;
-/// Why, in words of the kernel.
+/// The attribute of a refusal that explains it in words.
 const NLMSGERR_ATTR_MSG: u16 = 1;
 
 /// `struct ifinfomsg`
@@ -35,33 +35,33 @@ const IFLA_STATS64: u16 = 23;
 /// In `struct rtnl_link_stats64`.
 const TX_DROPPED: usize = 7 * 8;
 
-/// Why the kernel did not do it.
+/// Why a request to the kernel failed.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// socket, bind.
+    /// socket or bind failed.
     #[error("failed to open a netlink socket")]
     Open(#[source] io::Error),
-    /// send, recv.
+    /// send or recv failed.
     #[error("failed to talk to the kernel")]
     Talk(#[source] io::Error),
-    /// An answer with an error code, and since Linux 4.12 often with the reason.
+    /// A reply with an error code and, since Linux 4.12, often an explanation.
     #[error("the kernel refused{}", explanation.as_deref().map(|words| format!(": {words}")).unwrap_or_default())]
     Refused {
-        /// The reason, in words of the kernel.
+        /// The kernel's explanation.
         explanation: Option<String>,
-        /// What the kernel said.
+        /// The kernel's error.
         source: Errno,
     },
-    /// Too short, or lengths that do not add up.
-    #[error("unable to read the kernel's answer: it is garbled")]
+    /// A reply that is too short, or whose lengths do not add up.
+    #[error("unable to read the kernel's reply: it is malformed")]
     Garbled,
-    /// Answers were lost because they came faster than they were read.
-    #[error("the kernel's answer did not fit its buffer: try again")]
+    /// Replies were lost because they came faster than they were read.
+    #[error("the kernel's reply did not fit its buffer: try again")]
     Overrun,
 }
 
 impl Error {
-    /// The code, if the kernel gave one.
+    /// The error code. None if the kernel gave none.
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Self::Refused { source, .. } => Some(*source),
@@ -77,16 +77,17 @@ pub(crate) struct Netlink {
     sequence: u32,
 }
 
-/// One message of an answer, undecoded: what the kernel has may be from others, and newer than this program.
+/// One message of a reply, undecoded: what the kernel has may come from others, and be newer than this
+/// program.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Reply(pub(crate) Vec<u8>);
 
-/// What is known of a network device.
+/// A network device.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Device {
     pub(crate) index: u32,
     pub(crate) mtu: u32,
-    /// Frames that it did not take, for want of room.
+    /// The number of frames that it dropped because it had no room.
     pub(crate) tx_dropped: u64,
 }
 
@@ -99,20 +100,20 @@ impl Netlink {
         Ok(Self { socket, sequence: 0 })
     }
 
-    /// Has something done, with flags such as `NLM_F_CREATE`.
+    /// Sends a request that changes something, with flags such as `NLM_F_CREATE`.
     pub(crate) fn execute(&mut self, message: RouteNetlinkMessage, flags: u16) -> Result<(), Error> {
         self.request(message, NLM_F_ACK | flags).map(drop)
     }
 
-    /// Asks for everything of a kind.
+    /// Requests everything of a kind.
     pub(crate) fn dump(&mut self, message: RouteNetlinkMessage) -> Result<Vec<Reply>, Error> {
         self.request(message, NLM_F_DUMP)
     }
 
-    /// Asks for a device.
+    /// Requests a device by name.
     pub(crate) fn device(&mut self, name: &str) -> Result<Device, Error> {
         let mut message = LinkMessage::default();
-        let name = rtnetlink::packet_route::link::LinkAttribute::IfName(name.to_owned());
+        let name = LinkAttribute::IfName(name.to_owned());
         message.attributes.push(name);
         let replies = self.request(RouteNetlinkMessage::GetLink(message), NLM_F_ACK)?;
         replies.first().and_then(device).ok_or(Error::Garbled)
@@ -145,54 +146,62 @@ impl Netlink {
         loop {
             let (datagram, sender) = self.socket.recv_from_full().map_err(Error::Talk)?;
             // Port 0 is the kernel; other processes can write to this socket as well.
-            if sender.port_number() == 0 && take(&datagram, self.sequence, &mut replies)? {
+            if sender.port_number() == 0 && collect(&datagram, self.sequence, &mut replies)? {
                 return Ok(replies);
             }
         }
     }
 }
 
-/// Takes the messages of a datagram that answer the request; true after the last.
-fn take(datagram: &[u8], sequence: u32, replies: &mut Vec<Reply>) -> Result<bool, Error> {
+/// Collects the messages of a datagram that reply to the request. Returns whether the last one was among
+/// them.
+fn collect(datagram: &[u8], sequence: u32, replies: &mut Vec<Reply>) -> Result<bool, Error> {
     let mut rest = datagram;
     while !rest.is_empty() {
-        let header = rest.first_chunk::<MESSAGE_HEADER>().ok_or(Error::Garbled)?;
-        let long =
-            |at: usize| u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-        let short = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
-        let length = long(0) as usize;
-        let payload = rest.get(MESSAGE_HEADER..length).ok_or(Error::Garbled)?;
-        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
-        if long(8) != sequence {
-            continue; // the rest of an answer that was given up
+        let message = NetlinkBuffer::new_checked(rest).map_err(|_| Error::Garbled)?;
+        rest = rest
+            .get((message.length() as usize).next_multiple_of(4)..)
+            .unwrap_or_default();
+        if message.sequence_number() != sequence {
+            continue; // the rest of a reply that was given up
         }
-        match short(4) {
+        let payload = message.payload();
+        match message.message_type() {
             NLMSG_NOOP => {}
             NLMSG_OVERRUN => return Err(Error::Overrun),
-            NLMSG_DONE => return outcome(payload, 0).map(|()| true),
-            NLMSG_ERROR => return outcome(payload, short(6)).map(|()| true),
+            NLMSG_DONE => {
+                let done = DoneBuffer::new_checked(payload).map_err(|_| Error::Garbled)?;
+                let carries_attributes = message.flags() & NLM_F_ACK_TLVS != 0;
+                let attributes = carries_attributes.then(|| done.extended_ack());
+                return outcome(done.code(), attributes).map(|()| true);
+            }
+            NLMSG_ERROR => {
+                let error = ErrorBuffer::new_checked(payload).map_err(|_| Error::Garbled)?;
+                let attributes = behind_request(message.flags(), error.payload());
+                return outcome(error.code().map_or(0, NonZeroI32::get), attributes).map(|()| true);
+            }
             _ => replies.push(Reply(payload.to_vec())),
         }
     }
     Ok(false)
 }
 
-/// What `struct nlmsgerr`, or the end of a dump, says.
-fn outcome(payload: &[u8], flags: u16) -> Result<(), Error> {
-    let (code, rest) = payload.split_first_chunk::<4>().ok_or(Error::Garbled)?;
-    let code = i32::from_ne_bytes(*code);
+/// The attributes of an error message, which follow the refused request: the whole of it, or only its header.
+/// None if there are no attributes.
+fn behind_request(flags: u16, request: &[u8]) -> Option<&[u8]> {
+    let length = match (flags & NLM_F_ACK_TLVS != 0, flags & NLM_F_CAPPED != 0) {
+        (false, _) => return None,
+        (true, true) => MESSAGE_HEADER,
+        (true, false) => NetlinkBuffer::new_checked(request).ok()?.length() as usize,
+    };
+    request.get(length.next_multiple_of(4)..)
+}
+
+/// The error of a code that is not 0, with the explanation among the attributes.
+fn outcome(code: i32, attributes: Option<&[u8]>) -> Result<(), Error> {
     if code == 0 {
         return Ok(());
     }
-    let attributes = if flags & NLM_F_ACK_TLVS == 0 {
-        None
-    } else if flags & NLM_F_CAPPED != 0 {
-        rest.get(MESSAGE_HEADER..)
-    } else {
-        // The refused request comes first, whole.
-        rest.first_chunk::<4>()
-            .and_then(|length| rest.get((u32::from_ne_bytes(*length) as usize).next_multiple_of(4)..))
-    };
     let explanation = attributes
         .and_then(|attributes| attribute(attributes, NLMSGERR_ATTR_MSG))
         .map(|words| String::from_utf8_lossy(words).trim_end_matches('\0').to_owned());
@@ -202,9 +211,9 @@ fn outcome(payload: &[u8], flags: u16) -> Result<(), Error> {
     })
 }
 
-/// The value of the first attribute of a kind.
+/// The value of the first attribute of a kind. None if there is none.
 pub(crate) fn attribute(attributes: &[u8], kind: u16) -> Option<&[u8]> {
-    // The iterator owns nothing, but its items borrow from the iteration; positions do not.
+    // The iterator's items borrow from the iteration, so positions are counted instead.
     let mut at = 0;
     for attribute in NlasIterator::new(attributes) {
         let attribute = attribute.ok()?;
@@ -257,27 +266,27 @@ mod tests {
         message(NLMSG_ERROR, NLM_F_CAPPED | NLM_F_ACK_TLVS, &payload)
     }
 
-    fn taken(datagram: &[u8]) -> Result<(bool, Vec<Reply>), Error> {
+    fn collected(datagram: &[u8]) -> Result<(bool, Vec<Reply>), Error> {
         let mut replies = Vec::new();
-        take(datagram, SEQUENCE, &mut replies).map(|done| (done, replies))
+        collect(datagram, SEQUENCE, &mut replies).map(|done| (done, replies))
     }
 
     #[test]
-    fn answers_end_with_done_or_with_an_acknowledgement() {
+    fn replies_end_with_done_or_with_an_acknowledgement() {
         let mut dump = message(36, 2, b"first");
         dump.extend(message(36, 2, b"second!!"));
         let replies = vec![Reply(b"first".to_vec()), Reply(b"second!!".to_vec())];
-        assert_eq!(taken(&dump).unwrap(), (false, replies.clone()));
+        assert_eq!(collected(&dump).unwrap(), (false, replies.clone()));
         dump.extend(message(NLMSG_DONE, 2, &[0; 4]));
-        assert_eq!(taken(&dump).unwrap(), (true, replies));
+        assert_eq!(collected(&dump).unwrap(), (true, replies));
         let acknowledged = message(NLMSG_ERROR, NLM_F_CAPPED, &[0; 20]);
-        assert_eq!(taken(&acknowledged).unwrap(), (true, Vec::new()));
+        assert_eq!(collected(&acknowledged).unwrap(), (true, Vec::new()));
     }
 
     #[test]
     fn refusals_keep_their_code_and_words() {
         for errno in [Errno::PERM, Errno::OPNOTSUPP, Errno::NOBUFS, Errno::NOENT] {
-            let error = taken(&refusal(errno, "Specified qdisc kind is unknown")).unwrap_err();
+            let error = collected(&refusal(errno, "Specified qdisc kind is unknown")).unwrap_err();
             assert_eq!(error.errno(), Some(errno));
             assert_eq!(
                 error.to_string(),
@@ -285,7 +294,7 @@ mod tests {
             );
         }
         let wordless = message(NLMSG_ERROR, NLM_F_CAPPED, &(-1i32).to_ne_bytes());
-        let error = taken(&wordless).unwrap_err();
+        let error = collected(&wordless).unwrap_err();
         assert_eq!(
             (error.errno(), error.to_string().as_str()),
             (Some(Errno::PERM), "the kernel refused")
@@ -293,26 +302,29 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_are_cut_off_are_told_from_refusals() {
+    fn truncated_replies_are_not_refusals() {
         let whole = refusal(Errno::PERM, "no");
         for length in 1..MESSAGE_HEADER + 4 {
-            assert!(matches!(taken(&whole[..length]), Err(Error::Garbled)), "{length}");
+            assert!(
+                matches!(collected(&whole[..length]), Err(Error::Garbled)),
+                "{length}"
+            );
         }
-        // Lengths below that of a header would be read for ever.
+        // Lengths below that of a header would never end.
         let mut endless = whole;
         endless[..4].copy_from_slice(&3u32.to_ne_bytes());
-        assert!(matches!(taken(&endless), Err(Error::Garbled)));
+        assert!(matches!(collected(&endless), Err(Error::Garbled)));
         assert!(matches!(
-            taken(&message(NLMSG_OVERRUN, 0, &[])),
+            collected(&message(NLMSG_OVERRUN, 0, &[])),
             Err(Error::Overrun)
         ));
     }
 
     #[test]
-    fn answers_to_others_are_passed_over() {
+    fn replies_to_other_requests_are_skipped() {
         let mut foreign = message(36, 0, b"foreign");
         foreign[8] = 99;
-        assert_eq!(taken(&foreign).unwrap(), (false, Vec::new()));
+        assert_eq!(collected(&foreign).unwrap(), (false, Vec::new()));
     }
 
     #[test]

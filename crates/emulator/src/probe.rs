@@ -1,8 +1,8 @@
-//! Proof that a link is what it was set to be: measured over the link itself, from one peer to the other.
+//! The probe: measures a link from one peer to the other.
 //!
-//! One peer [`serve`]s, the other [`measure`]s: round trips, loss in each direction, and the rate that is available
-//! towards the server. [`perfrun_link::probe::judge`] compares that with what was asked for. For the rate in the other
-//! direction, peers swap roles. Datagrams are described in `wire`.
+//! One peer [`serve`]s, the other [`measure`]s round trips, loss in each direction, and the rate towards the
+//! server. [`perfrun_link::probe::judge`] compares the result with the configured link. To measure the rate
+//! in the other direction, peers swap roles. `wire` describes the datagrams.
 
 mod client;
 mod server;

@@ -1,20 +1,20 @@
-//! Waking up on time.
+//! Threads that wake up on time.
 
-use std::io;
-use std::num::NonZeroU64;
+use std::{io, num::NonZeroU64};
 
 use perfrun_link::Scheduling;
 
-/// Above everything ordinary, below what the kernel itself needs.
+/// Above every normal thread, below those of the kernel itself.
 const PRIORITY: libc::c_int = 10;
-/// How long a thread may be kept waiting by others of its kind, since Linux 6.12: the least that the kernel takes.
+/// The slice of a thread since Linux 6.12, in nanoseconds: how long others may keep it waiting. The least
+/// that the kernel accepts.
 const SLICE_NANOSECONDS: u64 = 100_000;
-/// By how much the kernel may postpone a timer to join it with others. Its default is 50 µs.
+/// How long the kernel may postpone a timer to join it with others. The default is 50 µs.
 const TIMER_SLACK: NonZeroU64 = NonZeroU64::new(1_000).expect("1000 is not 0");
 
-/// Gives the calling thread what it may have.
+/// Gives the calling thread the best scheduling that is permitted.
 pub fn acquire() -> Scheduling {
-    // Without it timers are later, not wrong.
+    // Without this, timers are later but not wrong.
     let _ = rustix::thread::set_current_timer_slack(Some(TIMER_SLACK));
     if set_real_time().is_ok() {
         Scheduling::RealTime
@@ -25,7 +25,7 @@ pub fn acquire() -> Scheduling {
     }
 }
 
-/// Whether a thread could have real-time priority, tried on one of its own.
+/// Whether real-time priority is permitted, tried on a new thread.
 pub(crate) fn probe() -> io::Result<()> {
     std::thread::Builder::new()
         .name("netem-probe".to_owned())
@@ -38,8 +38,8 @@ fn set_real_time() -> io::Result<()> {
     let parameters = libc::sched_param {
         sched_priority: PRIORITY,
     };
-    // SAFETY: 0 is the calling thread, and the parameters outlive the call. Processes that it starts, it starts none,
-    // would be ordinary again (SCHED_RESET_ON_FORK).
+    // SAFETY: 0 is the calling thread, and the parameters outlive the call. Processes that it starts, it
+    // starts none, would be ordinary again (SCHED_RESET_ON_FORK).
     let outcome = unsafe {
         libc::sched_setscheduler(
             0,

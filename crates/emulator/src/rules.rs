@@ -1,39 +1,42 @@
-//! Filters that pick out the packets to peers, the same for both back ends.
+//! Filters that select the packets to peers, the same for both back ends.
 //!
-//! They are exchanged without a gap: new ones are in place before old ones are removed. Whatever kills the process in
-//! between, packets to peers are caught by one set or the other.
+//! Filters are replaced without a gap: new ones are in place before old ones are removed. If the process is
+//! killed in between, one set or the other still catches packets to peers.
 
+use perfrun_link::route::{Link, Prefix};
 use rtnetlink::packet_route::tc::TcHandle;
 use thiserror::Error;
 
-use crate::netlink::{self, Netlink};
-use crate::tc::{Classifier, Filter, Match, Present, Then};
-use perfrun_link::route::{Link, Prefix};
+use crate::{
+    netlink::{self, Netlink},
+    tc::{Classifier, Filter, Match, Present, Then},
+};
 
-/// Priorities of filters; the lowest is looked at first, and each is for one protocol. What passes, whoever it is for:
+/// Priorities of filters. The lowest comes first, and each is for one protocol. This one is for packets that
+/// pass unimpaired, whatever their destination.
 const PASS: u16 = 100;
-/// Neighbour discovery passes, too.
+/// The priority of neighbour discovery, which also passes unimpaired.
 const DISCOVERY: u16 = 101;
-/// Sets of filters for peers take turns: IPv4, and IPv6 at the next priority. The third is for the successor of a process
-/// that was killed while it exchanged the other two.
+/// Sets of filters for peers, used in turn: IPv4, and IPv6 at the next priority. The third set is for the
+/// successor of a process that was killed while it replaced one of the other two.
 const SETS: [u16; 3] = [110, 120, 130];
 
 /// Why filters are not as they should be.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// A dump.
+    /// Listing filters failed.
     #[error("failed to list filters")]
     List(#[source] netlink::Error),
-    /// cls_u32 or cls_flower, act_mirred.
+    /// Adding a filter failed: cls_u32, cls_flower or act_mirred may be missing.
     #[error("failed to add a filter (`modprobe -a cls_u32 act_mirred` as root, if they are modules)")]
     Add(#[source] netlink::Error),
-    /// Of ours.
+    /// Removing a filter of this crate failed.
     #[error("failed to remove a filter")]
     Remove(#[source] netlink::Error),
 }
 
 impl Error {
-    /// What the kernel said.
+    /// The kernel's error.
     pub fn cause(&self) -> &netlink::Error {
         match self {
             Self::List(cause) | Self::Add(cause) | Self::Remove(cause) => cause,
@@ -50,25 +53,25 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    /// Those of ours that are there.
-    pub(crate) fn ours(&self, netlink: &mut Netlink) -> Result<Vec<Present>, Error> {
+    /// The existing filters of this crate.
+    pub(crate) fn own_filters(&self, netlink: &mut Netlink) -> Result<Vec<Present>, Error> {
         let mut filters = netlink
             .filters(self.interface, self.parent)
             .map_err(Error::List)?;
-        filters.retain(|present| present.ours);
+        filters.retain(|present| present.own);
         Ok(filters)
     }
 
     /// Whether any peer is caught.
     pub(crate) fn catch(&self, netlink: &mut Netlink) -> Result<bool, Error> {
         let is_catch = |present: &Present| present.priority >= SETS[0];
-        Ok(self.ours(netlink)?.iter().any(is_catch))
+        Ok(self.own_filters(netlink)?.iter().any(is_catch))
     }
 
-    /// Lets through what is not to be impaired, whatever peer it is for: neighbour discovery, and what came in through
-    /// the device.
+    /// Lets packets pass that are never impaired, whatever their destination: neighbour discovery, and
+    /// packets that came in through the device.
     pub(crate) fn set_passes(&self, netlink: &mut Netlink, device: Option<&str>) -> Result<(), Error> {
-        for present in self.ours(netlink)? {
+        for present in self.own_filters(netlink)? {
             if present.priority < SETS[0] {
                 self.remove_one(netlink, present)?;
             }
@@ -81,18 +84,18 @@ impl Rules {
         Ok(())
     }
 
-    /// Has exactly these peers caught, longer prefixes first.
+    /// Replaces the caught peers by these, longer prefixes first.
     pub(crate) fn set_peers(
         &self,
         netlink: &mut Netlink,
         peers: impl IntoIterator<Item = (Prefix, Then)>,
     ) -> Result<(), Error> {
-        let mut before = self.ours(netlink)?;
+        let mut before = self.own_filters(netlink)?;
         before.retain(|present| present.priority >= SETS[0]);
         let set = match free_set(&before) {
             Some(set) => set,
             None => {
-                // The other two still catch.
+                // The other two sets still catch.
                 let (oldest, others) = before
                     .into_iter()
                     .partition(|present| set_of(*present) == SETS[0]);
@@ -101,7 +104,7 @@ impl Rules {
                 SETS[0]
             }
         };
-        // Filters of one priority are looked at in the order in which they were added.
+        // Filters of one priority apply in the order in which they were added.
         for (peer, then) in peers {
             let priority = set + u16::from(peer.address().is_ipv6());
             self.add(netlink, priority, Match::To(peer), then)?;
@@ -109,12 +112,12 @@ impl Rules {
         self.remove_all(netlink, before)
     }
 
-    /// Removes all that are ours.
+    /// Removes all filters of this crate.
     pub(crate) fn remove(&self, netlink: &mut Netlink) -> Result<(), Error> {
-        // Those that catch first: what they have caught must still pass.
-        let mut ours = self.ours(netlink)?;
-        ours.sort_by_key(|present| std::cmp::Reverse(present.priority));
-        self.remove_all(netlink, ours)
+        // First those that catch: packets that they have caught must still pass.
+        let mut filters = self.own_filters(netlink)?;
+        filters.sort_by_key(|present| std::cmp::Reverse(present.priority));
+        self.remove_all(netlink, filters)
     }
 
     fn add(&self, netlink: &mut Netlink, priority: u16, matches: Match, then: Then) -> Result<(), Error> {
@@ -144,7 +147,7 @@ impl Rules {
 
 /// Peers with an impairment, longer prefixes first, and the number of their route.
 ///
-/// One without may be an exception to a shorter prefix with one, and is then named, too.
+/// A peer without an impairment is included if it is an exception to a shorter prefix with one.
 pub(crate) fn impaired(link: &Link) -> Vec<(Prefix, usize)> {
     let peers = link.peers();
     let has_impairment = |route: usize| !link.routes()[route].impairment.is_none();
@@ -169,16 +172,16 @@ fn free_set(present: &[Present]) -> Option<u16> {
 mod tests {
     use std::time::Duration;
 
+    use perfrun_link::{impairment::Impairment, route::Route};
+
     use super::*;
-    use perfrun_link::impairment::Impairment;
-    use perfrun_link::route::Route;
 
     #[test]
     fn sets_take_turns() {
         let present = |priority| Present {
             priority,
             ether_type: 0x0800,
-            ours: true,
+            own: true,
         };
         assert_eq!(free_set(&[]), Some(110));
         assert_eq!(free_set(&[present(110)]), Some(120));

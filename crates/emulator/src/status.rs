@@ -1,30 +1,36 @@
-//! Telling other processes how a link is doing that is impaired in user space.
+//! The state of a link that is impaired in user space, published to other processes.
 //!
-//! In the link's own network namespace a socket without a file is listened on, `perfrun-link-INTERFACE`. Whoever connects
-//! gets one [`State`] as JSON and is not listened to: there is nothing to ask for, and nobody can change anything.
+//! The process listens in the link's network namespace on an abstract socket, `perfrun-link-INTERFACE`. Each
+//! connection receives one [`State`] as JSON. Nothing is read from it, so that no other process can change
+//! anything.
 
-use std::io::{self, Read, Write};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::sync::Arc;
-use std::thread;
-use std::time::Duration;
+use std::{
+    io::{self, Read, Write},
+    os::{
+        linux::net::SocketAddrExt,
+        unix::net::{SocketAddr, UnixListener, UnixStream},
+    },
+    sync::Arc,
+    thread,
+    time::Duration,
+};
 
 use perfrun_link::State;
 use rustix::net::Shutdown;
 
-/// Nobody waits longer for the other.
+/// How long either side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// More than any link has to say.
+/// More bytes than any state has.
 const LENGTH_MAX: u64 = 64 << 20;
 
-/// Answers as long as this value lives.
+/// Publishes the state until it is dropped.
 #[derive(Debug)]
 pub struct Status(Arc<UnixListener>);
 
 impl Status {
-    /// Answers for an interface of the calling thread's network namespace, from a thread of its own. The state is that of
-    /// the [`Emulator`](crate::Emulator); without one, whoever asks is sent away.
+    /// Publishes the state of an interface of the calling thread's network namespace, from a thread of its
+    /// own. `state` reads it from the [`Emulator`](crate::Emulator); if it returns None, connections are
+    /// closed without a reply.
     pub fn serve(
         interface: &str,
         mut state: impl FnMut() -> Option<State> + Send + 'static,
@@ -34,9 +40,9 @@ impl Status {
         thread::Builder::new()
             .name("netem-status".to_owned())
             .spawn(move || {
-                // It ends when the other end of the value is dropped.
+                // The loop ends when `Status` is dropped.
                 while let Ok((stream, _)) = listening.accept() {
-                    // Whoever does not wait for the answer does not need it.
+                    // A client that has stopped waiting does not need the reply.
                     let _ = answer(stream, state());
                 }
             })?;
@@ -46,13 +52,13 @@ impl Status {
 
 impl Drop for Status {
     fn drop(&mut self) {
-        // Wakes the thread, which may be answering, and is not waited for.
+        // Wakes the thread. It may be replying, and is not waited for.
         let _ = rustix::net::shutdown(&*self.0, Shutdown::Both);
     }
 }
 
-/// What the emulator of an interface in the calling thread's network namespace says, and its process, if that can be seen
-/// from here.
+/// The state that the emulator of an interface in the calling thread's network namespace publishes, and its
+/// process. None for the process if it is not visible from here.
 pub(crate) fn ask(interface: &str) -> io::Result<(State, Option<u32>)> {
     let stream = UnixStream::connect_addr(&address(interface)?)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -93,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_is_told_until_it_ends() {
+    fn the_state_is_published_until_it_is_dropped() {
         let interface = format!("test{}", std::process::id());
         let status = Status::serve(&interface, || Some(state())).unwrap();
         for _ in 0..3 {
@@ -110,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn an_emulator_that_has_ended_has_nothing_to_say() {
+    fn an_emulator_that_has_ended_publishes_nothing() {
         let interface = format!("gone{}", std::process::id());
         let _status = Status::serve(&interface, || None).unwrap();
         assert!(ask(&interface).is_err());

@@ -1,17 +1,23 @@
-//! A TAP device: frames that are sent out through it are read from a file descriptor, and the other way round.
+//! A TAP device: a program reads the frames that are sent through it from a file descriptor, and writes those
+//! that it receives.
 //!
-//! See linux/if_tun.h and Documentation/networking/tuntap.rst of the kernel. The device lives as long as its descriptor.
+//! See linux/if_tun.h and Documentation/networking/tuntap.rst of the kernel. The device exists as long as its
+//! descriptor.
 
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+};
 
-use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
+use rustix::{
+    fs::{Mode, OFlags},
+    io::Errno,
+};
 use thiserror::Error;
 
 use crate::frame;
 
-/// Where TAPs come from.
+/// The device file that creates TAPs.
 const CLONE_DEVICE: &str = "/dev/net/tun";
 
 const TUNSETIFF: libc::Ioctl = 0x4004_54ca as libc::Ioctl;
@@ -27,32 +33,32 @@ const TUN_F_CSUM: u32 = 0x01;
 const TUN_F_TSO: u32 = 0x02 | 0x04 | 0x08; // TSO4, TSO6, TSO_ECN
 const TUN_F_USO: u32 = 0x20 | 0x40; // USO4, USO6: since Linux 6.2
 
-/// Why there is no TAP.
+/// Why a TAP could not be created.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The device file.
+    /// Opening the device file failed.
     #[error("failed to open {CLONE_DEVICE}")]
     Open(#[source] Errno),
-    /// TUNSETIFF.
-    #[error("failed to make the TAP {name}")]
+    /// TUNSETIFF failed.
+    #[error("failed to create the TAP {name}")]
     Create {
-        /// Its name.
+        /// The name of the device.
         name: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: Errno,
     },
-    /// The other ioctls.
+    /// Another ioctl failed.
     #[error("failed to set up the TAP: {setting}")]
     SetUp {
-        /// Which.
+        /// The setting that failed.
         setting: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: Errno,
     },
 }
 
 impl Error {
-    /// What the kernel said.
+    /// The kernel's error.
     pub fn errno(&self) -> Errno {
         match self {
             Self::Open(source) | Self::Create { source, .. } | Self::SetUp { source, .. } => *source,
@@ -65,7 +71,8 @@ impl Error {
 pub(crate) struct Tap(OwnedFd);
 
 impl Tap {
-    /// Makes the device in the network namespace of the calling thread, and says its name: the kernel replaces `%d`.
+    /// Creates the device in the network namespace of the calling thread, and returns its name: the kernel
+    /// replaces `%d`.
     pub(crate) fn create(name: &str) -> Result<(Self, String), Error> {
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::open(CLONE_DEVICE, flags, Mode::empty()).map_err(Error::Open)?;
@@ -104,7 +111,7 @@ impl Tap {
         Ok((tap, name.map(char::from).collect()))
     }
 
-    /// Whether super-packets are handed out as they are, or cut into packets by the kernel before.
+    /// Whether super-packets are read as they are, or split into packets by the kernel before.
     pub(crate) fn keep_super_packets(&self, keep: bool) -> Result<(), Error> {
         let offloads = if keep {
             [TUN_F_CSUM | TUN_F_TSO | TUN_F_USO, TUN_F_CSUM | TUN_F_TSO].as_slice()
@@ -125,12 +132,12 @@ impl Tap {
         })
     }
 
-    /// Takes one frame into the buffer; `WouldBlock` if there is none.
+    /// Reads one frame into the buffer; `WouldBlock` if there is none.
     pub(crate) fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         Ok(rustix::io::read(&self.0, buffer)?)
     }
 
-    /// Hands on one frame, as if it had been received by the device.
+    /// Writes one frame, as if the device had received it.
     pub(crate) fn write(&self, frame: &[u8]) -> Result<(), Errno> {
         rustix::io::write(&self.0, frame).map(drop)
     }
@@ -141,14 +148,14 @@ impl Tap {
         mut value: libc::c_int,
         setting: &'static str,
     ) -> Result<(), Error> {
-        // SAFETY: both requests that come here read an `int`.
+        // SAFETY: both requests that use this function read an `int`.
         unsafe { self.ioctl(request, (&raw mut value).cast()) }
             .map_err(|source| Error::SetUp { setting, source })
     }
 
     /// # Safety
     ///
-    /// The argument must be what the request takes.
+    /// The argument must be what the request expects.
     unsafe fn ioctl(&self, request: libc::Ioctl, argument: *mut libc::c_void) -> Result<(), Errno> {
         // SAFETY: the descriptor is open; the caller vouches for the argument.
         match unsafe { libc::ioctl(self.0.as_raw_fd(), request, argument) } {

@@ -1,31 +1,35 @@
 //! Queueing disciplines and filters as messages to the kernel.
 //!
-//! Everything that this crate adds to an interface bears [`OURS`], so that what a killed process has left behind can be
-//! told from what belongs to others.
+//! Everything that this crate adds to an interface bears [`OWN_MAJOR`], which tells what a killed process has
+//! left from what belongs to others.
 
 use std::net::IpAddr;
 
-use rtnetlink::packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_EXCL};
-use rtnetlink::packet_route::RouteNetlinkMessage;
-use rtnetlink::packet_route::tc::{
-    TcAction, TcActionAttribute, TcActionGeneric, TcActionMirrorOption, TcActionOption, TcActionType,
-    TcAttribute, TcFilterFlowerOption, TcFilterU32Option, TcHandle, TcMessage, TcMirror, TcMirrorActionType,
-    TcOption, TcU32Key, TcU32Selector, TcU32SelectorFlags,
+use perfrun_link::route::{Prefix, mask_v4, mask_v6};
+use rtnetlink::{
+    packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_EXCL},
+    packet_route::{
+        RouteNetlinkMessage,
+        tc::{
+            TcAction, TcActionAttribute, TcActionGeneric, TcActionMirrorOption, TcActionOption, TcActionType,
+            TcAttribute, TcFilterFlowerOption, TcFilterU32Option, TcHandle, TcMessage, TcMirror,
+            TcMirrorActionType, TcOption, TcU32Key, TcU32Selector, TcU32SelectorFlags,
+        },
+    },
 };
 use rustix::io::Errno;
 
 use crate::netlink::{Error, Netlink, Reply, attribute};
-use perfrun_link::route::{Prefix, mask_v4, mask_v6};
 
-/// The major number of our handles and classes, "pe" in ASCII.
-pub(crate) const OURS: u16 = 0x7065;
+/// The major number of this crate's handles and classes, "pe" in ASCII.
+pub(crate) const OWN_MAJOR: u16 = 0x7065;
 
-/// Where filters of clsact are.
+/// The parent of clsact's filters for incoming packets.
 pub(crate) const INGRESS: TcHandle = TcHandle {
     major: 0xffff,
     minor: TcHandle::MIN_INGRESS,
 };
-/// Where filters of clsact are.
+/// The parent of clsact's filters for outgoing packets.
 pub(crate) const EGRESS: TcHandle = TcHandle {
     major: 0xffff,
     minor: TcHandle::MIN_EGRESS,
@@ -35,19 +39,20 @@ const MESSAGE_HEADER: usize = 20;
 pub(crate) const TCA_KIND: u16 = 1;
 pub(crate) const TCA_OPTIONS: u16 = 2;
 const TCA_STATS2: u16 = 7;
-/// In `TCA_STATS2`.
+/// An attribute in `TCA_STATS2`.
 const TCA_STATS_BASIC: u16 = 1;
-/// In `TCA_STATS2`.
+/// An attribute in `TCA_STATS2`.
 const TCA_STATS_QUEUE: u16 = 3;
-/// In `TCA_STATS2`.
+/// An attribute in `TCA_STATS2`.
 const TCA_STATS_PKT64: u16 = 8;
-/// The same for u32 and flower.
+/// The attribute of a filter's class, in both u32 and flower.
 pub(crate) const CLASS_ID: u16 = 1;
 
 /// The priority of a filter that is only tried: behind all others.
 const TRIAL: u16 = 0x7065;
 
-/// The kinds of filters that can do what is needed. Kernels of clouds and desktops lack one or the other.
+/// The kinds of filters that can select packets to peers. Kernels of clouds and desktops lack one or the
+/// other.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Classifier {
     U32,
@@ -55,7 +60,7 @@ pub(crate) enum Classifier {
 }
 
 impl Classifier {
-    /// The one that is tried first has been in kernels the longest.
+    /// The first to be tried has been in kernels the longest.
     pub(crate) const ALL: [Self; 2] = [Self::U32, Self::Flower];
 
     pub(crate) fn kind(self) -> &'static str {
@@ -66,16 +71,16 @@ impl Classifier {
     }
 }
 
-/// Which packets.
+/// The packets that a filter matches.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Match {
     Everything,
-    /// What came in through this device.
+    /// Packets that came in through this device.
     From(String),
-    /// What is sent to one of these addresses.
+    /// Packets to one of these addresses.
     To(Prefix),
-    /// ICMPv6 types from 133 to 137, on which the link itself depends: as with ARP, an impaired answer would be taken
-    /// for an absent neighbour.
+    /// ICMPv6 types from 133 to 137, on which the link itself depends: as with ARP, a delayed reply would
+    /// look like an absent neighbour.
     NeighbourDiscovery {
         icmp_type: u8,
         mask: u8,
@@ -83,7 +88,7 @@ pub(crate) enum Match {
 }
 
 impl Match {
-    /// Together all types of neighbour discovery.
+    /// Matches that together cover all types of neighbour discovery.
     pub(crate) fn neighbour_discovery() -> [Self; 3] {
         [(133, 0xff), (134, 0xfe), (136, 0xfe)]
             .map(|(icmp_type, mask)| Self::NeighbourDiscovery { icmp_type, mask })
@@ -99,16 +104,17 @@ impl Match {
     }
 }
 
-/// What then.
+/// What a filter does with a packet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Then {
-    /// To a class of ours, by its minor number; where there are no classes: go on, and look at no other filter.
+    /// Leads it to a class of this crate, by its minor number. Where there are no classes, it lets the packet
+    /// pass without looking at other filters.
     Class(u16),
-    /// Out through another device.
+    /// Sends it out through another device.
     Redirect { to: u32 },
 }
 
-/// A filter of ours.
+/// A filter of this crate.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Filter {
     pub(crate) parent: TcHandle,
@@ -124,10 +130,10 @@ impl Filter {
         message.header.info = filter_info(self.priority, self.matches.ether_type());
         let class = match self.then {
             Then::Class(minor) => minor,
-            Then::Redirect { .. } => 1, // no class, only our mark
+            Then::Redirect { .. } => 1, // not a class, only a mark
         };
         let class = TcHandle {
-            major: OURS,
+            major: OWN_MAJOR,
             minor: class,
         };
         let actions = match self.then {
@@ -146,7 +152,7 @@ impl Filter {
     }
 }
 
-/// Priority and protocol as `tcm_info` has them.
+/// Priority and protocol in the format of `tcm_info`.
 fn filter_info(priority: u16, ether_type: u16) -> u32 {
     u32::from(priority) << 16 | u32::from(ether_type.to_be())
 }
@@ -238,7 +244,7 @@ fn redirect(to: u32) -> TcAction {
     action
 }
 
-/// A queueing discipline, with options as its kind wants them.
+/// A message about a queueing discipline, with options in the format of its kind.
 pub(crate) fn qdisc(
     interface: u32,
     parent: TcHandle,
@@ -256,7 +262,7 @@ pub(crate) fn qdisc(
     message
 }
 
-/// A queueing discipline that the kernel has.
+/// A queueing discipline of the kernel.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Qdisc {
     pub(crate) handle: TcHandle,
@@ -266,7 +272,7 @@ pub(crate) struct Qdisc {
     pub(crate) stats: Option<QdiscStats>,
 }
 
-/// What a queueing discipline counted.
+/// The counts of a queueing discipline.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct QdiscStats {
     pub(crate) packets: u64,
@@ -274,12 +280,12 @@ pub(crate) struct QdiscStats {
     pub(crate) queued: u32,
 }
 
-/// A filter that the kernel has.
+/// A filter of the kernel.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Present {
     pub(crate) priority: u16,
     pub(crate) ether_type: u16,
-    pub(crate) ours: bool,
+    pub(crate) own: bool,
 }
 
 impl Netlink {
@@ -296,13 +302,13 @@ impl Netlink {
         )
     }
 
-    /// Adds a filter of whichever kind this kernel has, and says which that is.
+    /// Adds a filter of the first kind that this kernel has, and returns that kind.
     pub(crate) fn add_first(&mut self, interface: u32, filter: &Filter) -> Result<Classifier, Error> {
         let [preferred, other] = Classifier::ALL;
         let Err(refused) = self.add_filter(interface, filter, preferred) else {
             return Ok(preferred);
         };
-        // If there is none at all, the first refusal says what is expected of a kernel.
+        // If the kernel has neither, the first refusal names the module that is usually there.
         self.add_filter(interface, filter, other)
             .map_or(Err(refused), |()| Ok(other))
     }
@@ -319,7 +325,7 @@ impl Netlink {
         let present = Present {
             priority: TRIAL,
             ether_type: trial.matches.ether_type(),
-            ours: true,
+            own: true,
         };
         self.remove_filters(interface, parent, present)?;
         Ok(classifier)
@@ -338,7 +344,7 @@ impl Netlink {
         self.execute(RouteNetlinkMessage::DelTrafficFilter(message), 0)
     }
 
-    /// The filters of a parent, by priority, each once. None if there is no such parent.
+    /// The filters of a parent, each priority once. Empty if there is no such parent.
     pub(crate) fn filters(&mut self, interface: u32, parent: TcHandle) -> Result<Vec<Present>, Error> {
         let replies = self.filter_replies(interface, parent)?;
         Ok(by_priority(
@@ -346,7 +352,7 @@ impl Netlink {
         ))
     }
 
-    /// The same, undecoded.
+    /// The filters of a parent, undecoded. Empty if there is no such parent.
     pub(crate) fn filter_replies(&mut self, interface: u32, parent: TcHandle) -> Result<Vec<Reply>, Error> {
         let mut message = TcMessage::with_index(interface as i32);
         message.header.parent = parent;
@@ -360,14 +366,14 @@ impl Netlink {
     pub(crate) fn qdiscs(&mut self, interface: u32) -> Result<Vec<Qdisc>, Error> {
         let message = TcMessage::with_index(interface as i32);
         let replies = self.dump(RouteNetlinkMessage::GetQueueDiscipline(message))?;
-        // Old kernels list those of all interfaces.
+        // Old kernels list the qdiscs of all interfaces.
         Ok(replies
             .iter()
             .filter_map(|reply| parse_qdisc(reply, interface))
             .collect())
     }
 
-    /// Adds the place where filters of ingress and egress are; true if it was not there before.
+    /// Adds clsact, the parent of filters. Returns false if it already exists.
     pub(crate) fn add_clsact(&mut self, interface: u32) -> Result<bool, Error> {
         let message = clsact(interface);
         match self.execute(
@@ -379,7 +385,7 @@ impl Netlink {
         }
     }
 
-    /// Removes it, with all filters in it, if it is there.
+    /// Removes clsact with all its filters, if it exists.
     pub(crate) fn remove_clsact(&mut self, interface: u32) -> Result<(), Error> {
         match self.execute(RouteNetlinkMessage::DelQueueDiscipline(clsact(interface)), 0) {
             Err(error) if error.errno().is_some_and(is_absent) => Ok(()),
@@ -401,7 +407,7 @@ fn clsact(interface: u32) -> TcMessage {
     )
 }
 
-/// What the kernel says about filters of a parent that does not exist depends on its age.
+/// The error for filters of a parent that does not exist depends on the kernel's age.
 fn is_absent(errno: Errno) -> bool {
     matches!(errno, Errno::NOENT | Errno::INVAL | Errno::OPNOTSUPP)
 }
@@ -445,7 +451,7 @@ fn parse_stats(stats: &[u8]) -> Option<QdiscStats> {
     let basic = attribute(stats, TCA_STATS_BASIC)?;
     let queue = attribute(stats, TCA_STATS_QUEUE)?;
     let long = |bytes: &[u8], at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
-    // Kernels since 5.5 have a wider count, if the other has overflowed.
+    // Kernels since 5.5 have a wider count, in case the other one has overflowed.
     let packets = match attribute(stats, TCA_STATS_PKT64) {
         Some(packets) => u64::from_ne_bytes(packets.try_into().ok()?),
         None => long(basic, 8)?.into(),
@@ -465,16 +471,17 @@ fn filter(reply: &Reply, parent: TcHandle) -> Option<Present> {
     Some(Present {
         priority: (parsed.info >> 16) as u16,
         ether_type: u16::from_be(parsed.info as u16),
-        ours: class.is_some_and(|class| class.major == OURS),
+        own: class.is_some_and(|class| class.major == OWN_MAJOR),
     })
 }
 
-/// A priority is ours if one of its filters is: tables of u32 bear no mark, and nobody else writes to our priorities.
+/// A priority belongs to this crate if one of its filters does: the tables of u32 bear no mark, and nobody
+/// else writes to these priorities.
 fn by_priority(filters: impl Iterator<Item = Present>) -> Vec<Present> {
     let mut merged: Vec<Present> = Vec::new();
     for filter in filters {
         match merged.iter_mut().find(|known| known.priority == filter.priority) {
-            Some(known) => known.ours |= filter.ours,
+            Some(known) => known.own |= filter.own,
             None => merged.push(filter),
         }
     }
@@ -517,7 +524,8 @@ mod tests {
         found.unwrap()
     }
 
-    /// Everything that decides where a packet goes, as `tc -s filter add … u32 match ip dst 10.99.0.0/24` sends it.
+    /// Everything that decides where a packet goes, as `tc -s filter add … u32 match ip dst 10.99.0.0/24`
+    /// sends it.
     #[test]
     fn a_filter_of_ipv4_has_the_bytes_that_tc_sends() {
         let bytes = bytes(&filter_to("10.99.0.0/24").message(5, Classifier::U32));
@@ -587,34 +595,31 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ours_is_recognised_in_what_the_kernel_lists() {
+    fn own_filters_are_recognised_among_those_of_the_kernel() {
         for classifier in Classifier::ALL {
-            let ours = Reply(bytes(&filter_to("10.0.0.1").message(5, classifier)));
-            let present = filter(&ours, EGRESS).unwrap();
+            let own = Reply(bytes(&filter_to("10.0.0.1").message(5, classifier)));
+            let present = filter(&own, EGRESS).unwrap();
             assert_eq!(
                 present,
                 Present {
                     priority: 10,
                     ether_type: 0x0800,
-                    ours: true
+                    own: true
                 }
             );
-            assert_eq!(filter(&ours, INGRESS), None);
+            assert_eq!(filter(&own, INGRESS), None);
         }
         let mut foreign = filter_to("10.0.0.1").message(5, Classifier::U32);
         foreign.attributes[1] = TcAttribute::Options(Vec::new());
         let foreign = filter(&Reply(bytes(&foreign)), EGRESS).unwrap();
-        assert!(!foreign.ours);
+        assert!(!foreign.own);
         // u32 lists its table before the filters in it.
-        let ours = Present {
-            ours: true,
-            ..foreign
-        };
-        assert_eq!(by_priority([foreign, ours].into_iter()), [ours]);
+        let own = Present { own: true, ..foreign };
+        assert_eq!(by_priority([foreign, own].into_iter()), [own]);
     }
 
     #[test]
-    fn answers_that_are_cut_off_name_nothing() {
+    fn truncated_replies_name_nothing() {
         let whole = bytes(&filter_to("10.0.0.1").message(5, Classifier::U32));
         for length in 0..whole.len() {
             let cut = Reply(whole[..length].to_vec());

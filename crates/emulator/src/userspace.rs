@@ -1,133 +1,147 @@
-//! Impairment without netem: what is sent to peers makes a detour through a thread of this process.
+//! Impairment without netem: packets to peers make a detour through a thread of this process.
 //!
 //! ```text
-//!   eth0, egress:   to a peer? ── redirect ──► netem0 (a TAP) ──► thread, holds it until its time
+//!   eth0, egress:   to a peer? ── redirect ──► netem0 (a TAP) ──► thread, holds it until it is due
 //!                       ▲                                            │
 //!                       └── redirect ◄── netem0, ingress ◄───────────┘
-//!   and out, since what came in through netem0 is let pass
+//!   and out: filters let packets from netem0 pass
 //! ```
 //!
-//! Filters of tc decide who makes the detour, so everything else never leaves the kernel. Filters stay when the process
-//! dies and its TAP with it: then they lead nowhere, and the link is closed rather than unimpaired. The next emulator
-//! takes it over. Needs CAP_NET_ADMIN and /dev/net/tun, nothing else.
+//! Filters of tc decide which packets make the detour, so all others never leave the kernel. If the process
+//! dies, its TAP goes and the filters stay: they then lead nowhere, and the link is closed rather than
+//! unimpaired. The next emulator takes it over. This needs CAP_NET_ADMIN and /dev/net/tun, nothing else.
 
 mod engine;
 
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::mpsc::{self, Sender};
-use std::thread::JoinHandle;
-use std::time::Duration;
-use std::{fmt, io, thread};
+use std::{
+    fmt, io,
+    os::fd::OwnedFd,
+    sync::{
+        Arc,
+        mpsc::{self, Sender},
+    },
+    thread,
+    thread::JoinHandle,
+    time::Duration,
+};
 
-use rtnetlink::LinkUnspec;
-use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
-use rtnetlink::packet_route::RouteNetlinkMessage;
-use rtnetlink::packet_route::link::{AfSpecInet6, AfSpecUnspec, In6AddrGenMode, LinkAttribute, LinkMessage};
-use rtnetlink::packet_route::tc::TcHandle;
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::io::Errno;
+use perfrun_link::{
+    Kind,
+    impairment::Mode,
+    route::Link,
+    state::{Lateness, State, Traffic, Worker},
+};
+use rtnetlink::{
+    LinkUnspec,
+    packet_core::{NLM_F_CREATE, NLM_F_REPLACE},
+    packet_route::{
+        RouteNetlinkMessage,
+        link::{AfSpecInet6, AfSpecUnspec, In6AddrGenMode, LinkAttribute, LinkMessage},
+        tc::TcHandle,
+    },
+};
+use rustix::{
+    event::{EventfdFlags, eventfd},
+    io::Errno,
+};
 use thiserror::Error;
 
-use crate::kernel;
-use crate::netlink::{self, Device, Netlink};
-use crate::rules::{self, Rules};
-use crate::tap::{self, Tap};
-use crate::tc::{self, Classifier, EGRESS, Filter, INGRESS, Match, Then};
-use engine::{Command, Engine, Links, Report};
-use perfrun_link::Kind;
-use perfrun_link::impairment::Mode;
-use perfrun_link::route::Link;
-use perfrun_link::state::{Lateness, State, Traffic, Worker};
+use self::engine::{Command, Engine, Links, Report};
+use crate::{
+    netlink::{self, Device, Netlink},
+    rules::{self, Rules},
+    tap::{self, Tap},
+    tc::{self, Classifier, EGRESS, Filter, INGRESS, Match, Then},
+};
 
-/// The TAP's name. There is one in a network namespace.
+/// The name of the TAP. There is one in a network namespace.
 pub const DEVICE: &str = "netem0";
 
-/// Frames that the TAP holds until the thread reads them: some 50 ms of small packets.
+/// The number of frames that the TAP holds until the thread reads them: about 50 ms of small packets.
 const RING_FRAMES: u32 = 10_000;
 
-/// Longer than any wake-up; a thread that takes longer to answer is gone.
+/// How long the thread may take to reply: longer than any wake-up. A thread that takes longer has ended.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why packets cannot make the detour.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// Opening a socket.
+    /// The netlink socket failed.
     #[error("failed to reach the kernel's network settings")]
     Connect(#[source] netlink::Error),
-    /// A mistake in its name, or the wrong network namespace.
+    /// The name is wrong, or the network namespace is.
     #[error("failed to find interface {name:?} in this network namespace")]
     FindInterface {
-        /// The name.
+        /// The name of the interface.
         name: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: netlink::Error,
     },
-    /// See [`tap::Error`].
-    #[error("failed to make a TAP")]
+    /// Creating the TAP failed.
+    #[error("failed to create a TAP")]
     MakeTap(#[source] tap::Error),
-    /// Another process, or another emulator in this one.
-    #[error("another emulator is at work in this network namespace ({DEVICE} is taken): stop it first")]
+    /// Another process, or another emulator in this one, uses the TAP.
+    #[error("another emulator is running in this network namespace ({DEVICE} is taken): stop it first")]
     Taken,
-    /// MTU, queue length, up.
+    /// Setting the MTU, the queue length or the state of the TAP failed.
     #[error("failed to set up {DEVICE}")]
     SetUpTap(#[source] netlink::Error),
-    /// CONFIG_NET_CLS_ACT, sch_ingress.
+    /// Adding clsact failed: CONFIG_NET_CLS_ACT or sch_ingress may be missing.
     #[error("failed to add clsact to {device} (`modprobe sch_ingress` as root, if it is a module)")]
     AddClsact {
-        /// Where.
+        /// The interface.
         device: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: netlink::Error,
     },
-    /// Nothing is left of it but this.
+    /// Removing clsact failed. Everything else has been removed.
     #[error("failed to remove clsact from {device}")]
     RemoveClsact {
-        /// Where.
+        /// The interface.
         device: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: netlink::Error,
     },
-    /// See [`rules::Error`].
+    /// The filters failed.
     #[error("failed to set the filters of {device}")]
     SetFilters {
-        /// Where.
+        /// The interface.
         device: String,
-        /// Which.
+        /// Which step failed.
         source: rules::Error,
     },
-    /// Out of threads or descriptors.
+    /// The machine is out of threads or descriptors.
     #[error("failed to start the thread that serves the link")]
     Start(#[source] io::Error),
-    /// The TAP was taken away, or the thread panicked. The link is closed.
+    /// The TAP was removed, or the thread panicked. The link is closed.
     #[error(
         "the thread that serves the link has ended: nothing passes until the link is set up again, or cleared (`perfrun link clear`)"
     )]
     Ended(#[source] io::Error),
-    /// By hand, or by another program.
-    #[error("somebody has removed filters of {device}: packets pass unimpaired")]
+    /// A person or another program has removed the filters.
+    #[error("filters of {device} were removed by another program: packets pass unimpaired")]
     Removed {
-        /// Where.
+        /// The interface.
         device: String,
     },
 }
 
-/// A detour at work. Dropped, it is gone.
+/// Impairment by a detour. Dropping it removes the impairment.
 pub(crate) struct Userspace {
     netlink: Netlink,
     device: String,
     rules: Rules,
-    clsact_is_ours: bool,
+    clsact_is_own: bool,
     tap: Arc<Tap>,
     tap_index: u32,
     link: Link,
     seed: Option<u64>,
-    /// The TAP's count when counting began.
+    /// The TAP's count of dropped frames when counting began.
     overflowed_before: u64,
     worker: Option<Thread>,
 }
 
-/// The thread, and how it is told.
+/// The thread, and the means to send it commands.
 struct Thread {
     commands: Sender<Command>,
     wake: OwnedFd,
@@ -157,7 +171,7 @@ impl Userspace {
                 parent: EGRESS,
                 classifier,
             },
-            clsact_is_ours: false,
+            clsact_is_own: false,
             tap,
             tap_index,
             link: link.clone(),
@@ -165,24 +179,23 @@ impl Userspace {
             overflowed_before: 0,
             worker: Some(worker),
         };
-        // Redirects last: if anything fails before, packets still find their way.
+        // Redirects last: if an earlier step fails, packets still pass.
         detour.take_over()?;
         detour.lead(link)?;
-        kernel::clear(&mut detour.netlink, interface.index).map_err(Error::Connect)?;
         Ok(detour)
     }
 
-    /// Other links from now on. What is on its way arrives as it was decided.
+    /// Replaces the links. Packets in flight arrive as decided.
     ///
-    /// Where nothing is impaired any more the TAP and the thread rest: to remove a device takes the kernel longer than all
-    /// the rest.
+    /// If the new links impair nothing, the TAP and the thread stay idle: removing a device takes the kernel
+    /// longer than everything else.
     pub(crate) fn set(&mut self, link: &Link) -> Result<(), Error> {
         let keep = link.mode() == Mode::SuperPackets;
         if !keep {
             self.tap.keep_super_packets(false).map_err(Error::MakeTap)?;
         }
-        self.tell(Command::Set(Box::new(links(link, self.seed))))?;
-        // The answer comes after the links have been exchanged.
+        self.send(Command::Set(Box::new(links(link, self.seed))))?;
+        // The reply comes after the links have been replaced.
         self.report()?;
         if keep {
             self.tap.keep_super_packets(true).map_err(Error::MakeTap)?;
@@ -196,16 +209,16 @@ impl Userspace {
         Ok(())
     }
 
-    /// Counts from nought; nothing else changes.
+    /// Resets the counts; nothing else changes.
     pub(crate) fn recount(&mut self) -> Result<(), Error> {
-        self.tell(Command::Recount)?;
-        // The answer comes after counting has begun.
+        self.send(Command::Recount)?;
+        // The reply comes after the counts have been reset.
         self.report()?;
         self.overflowed_before = find(&mut self.netlink, DEVICE)?.tx_dropped;
         Ok(())
     }
 
-    /// How it is going since counting began.
+    /// The state of the links since counting began.
     pub(crate) fn state(&mut self) -> Result<State, Error> {
         let report = self.report()?;
         let tap = find(&mut self.netlink, DEVICE)?;
@@ -229,7 +242,7 @@ impl Userspace {
         })
     }
 
-    /// Whether packets are still led here.
+    /// Checks that the filters are still in place.
     pub(crate) fn verify(&mut self) -> Result<(), Error> {
         if self.link.impairs() && !self.filters(|rules, netlink| rules.catch(netlink))? {
             return Err(Error::Removed {
@@ -239,33 +252,33 @@ impl Userspace {
         Ok(())
     }
 
-    /// Ends the detour; what is on its way is lost.
+    /// Ends the detour. Packets in flight are lost.
     pub(crate) fn remove(&mut self) -> Result<(), Error> {
         let Some(worker) = self.worker.take() else {
             return Ok(());
         };
         let removed = self.remove_rules();
-        // Also if rules stay: then the link is closed, as it would be had the process been killed.
+        // Also if filters stay: then the link is closed, as if the process had been killed.
         worker.stop();
         removed
     }
 
-    /// Ends the thread, and leaves redirects that lead nowhere.
+    /// Ends the thread, and leaves filters that lead nowhere.
     pub(crate) fn abandon(mut self) {
         if let Some(worker) = self.worker.take() {
             worker.stop();
         }
     }
 
-    /// Makes the interface ready for redirects. Those of a predecessor stay, and keep the link closed.
+    /// Prepares the interface for redirects. Those of a predecessor stay, and keep the link closed.
     fn take_over(&mut self) -> Result<(), Error> {
         let added = self.netlink.add_clsact(self.rules.interface);
         let added = added.map_err(|source| Error::AddClsact {
             device: self.device.clone(),
             source,
         })?;
-        let left_behind = self.filters(|rules, netlink| rules.ours(netlink))?;
-        self.clsact_is_ours = added || !left_behind.is_empty();
+        let left_behind = self.filters(|rules, netlink| rules.own_filters(netlink))?;
+        self.clsact_is_own = added || !left_behind.is_empty();
         if !left_behind.is_empty() {
             tracing::warn!(
                 device = self.device,
@@ -275,7 +288,7 @@ impl Userspace {
         self.filters(|rules, netlink| rules.set_passes(netlink, Some(DEVICE)))
     }
 
-    /// Has exactly what is impaired make the detour.
+    /// Redirects exactly the packets that the links impair.
     fn lead(&mut self, link: &Link) -> Result<(), Error> {
         if !link.impairs() {
             return self.remove_rules();
@@ -289,7 +302,7 @@ impl Userspace {
 
     fn remove_rules(&mut self) -> Result<(), Error> {
         self.filters(|rules, netlink| rules.remove(netlink))?;
-        if self.clsact_is_ours {
+        if self.clsact_is_own {
             let removed = remove_unused_clsact(&mut self.netlink, self.rules.interface);
             removed.map_err(|source| Error::RemoveClsact {
                 device: self.device.clone(),
@@ -311,16 +324,16 @@ impl Userspace {
 
     fn report(&mut self) -> Result<Report, Error> {
         let (sender, receiver) = mpsc::sync_channel(1);
-        self.tell(Command::Report(sender))?;
+        self.send(Command::Report(sender))?;
         receiver.recv_timeout(ANSWER_TIMEOUT).map_err(|_| self.ended())
     }
 
-    fn tell(&mut self, command: Command) -> Result<(), Error> {
-        let told = self.worker.as_ref().is_some_and(|worker| worker.tell(command));
-        if told { Ok(()) } else { Err(self.ended()) }
+    fn send(&mut self, command: Command) -> Result<(), Error> {
+        let sent = self.worker.as_ref().is_some_and(|worker| worker.send(command));
+        if sent { Ok(()) } else { Err(self.ended()) }
     }
 
-    /// Why the thread does not answer.
+    /// Why the thread does not reply.
     fn ended(&mut self) -> Error {
         let finished = self.worker.take_if(|worker| worker.handle.is_finished());
         Error::Ended(match finished.map(|worker| worker.handle.join()) {
@@ -363,41 +376,42 @@ impl Thread {
         })
     }
 
-    /// False if it has ended.
-    fn tell(&self, command: Command) -> bool {
+    /// Returns false if the thread has ended.
+    fn send(&self, command: Command) -> bool {
         self.commands.send(command).is_ok() && rustix::io::write(&self.wake, &1u64.to_ne_bytes()).is_ok()
     }
 
     fn stop(self) {
-        self.tell(Command::Stop);
-        // How it ended, if before, was to be seen in its state.
+        self.send(Command::Stop);
+        // If it had ended before, its state has already shown why.
         let _ = self.handle.join();
     }
 }
 
-/// Links that have seen no packet. Other dice each time: repetitions that lose the same packets would be one.
+/// Links that no packet has passed yet. The seed differs each time: repetitions that lose the same packets
+/// would count as one.
 fn links(link: &Link, seed: Option<u64>) -> Links {
     Links::new(link, seed.unwrap_or_else(rand::random))
 }
 
-/// Whether somebody's packets are to make a detour.
+/// Whether packets that leave the interface make a detour.
 pub(crate) fn is_at(netlink: &mut Netlink, interface: u32) -> Result<bool, rules::Error> {
-    Ok(!rules_of(interface).ours(netlink)?.is_empty())
+    Ok(!rules_of(interface).own_filters(netlink)?.is_empty())
 }
 
-/// To look at, or to remove.
+/// The filters of an interface, to list or to remove.
 fn rules_of(interface: u32) -> Rules {
     Rules {
         interface,
         parent: EGRESS,
-        classifier: Classifier::U32, // for adding, and nothing is added
+        classifier: Classifier::U32, // only used to add filters, and none is added
     }
 }
 
-/// Removes what an emulator that was killed has left behind; true if it did.
+/// Removes what a killed emulator has left. Returns whether there was anything.
 pub(crate) fn clear(netlink: &mut Netlink, interface: u32) -> Result<bool, rules::Error> {
     let rules = rules_of(interface);
-    if rules.ours(netlink)?.is_empty() {
+    if rules.own_filters(netlink)?.is_empty() {
         return Ok(false);
     }
     rules.remove(netlink)?;
@@ -405,7 +419,7 @@ pub(crate) fn clear(netlink: &mut Netlink, interface: u32) -> Result<bool, rules
     Ok(true)
 }
 
-/// Others may have put filters of their own beside ours.
+/// Other programs may have added filters of their own.
 fn remove_unused_clsact(netlink: &mut Netlink, interface: u32) -> Result<(), netlink::Error> {
     let unused =
         netlink.filters(interface, EGRESS)?.is_empty() && netlink.filters(interface, INGRESS)?.is_empty();
@@ -423,12 +437,13 @@ fn find(netlink: &mut Netlink, name: &str) -> Result<Device, Error> {
     })
 }
 
-/// Readies the TAP; returns its index.
+/// Prepares the TAP; returns its index.
 fn set_up(netlink: &mut Netlink, mtu: u32) -> Result<u32, Error> {
     let index = find(netlink, DEVICE)?.index;
-    // Without an address of its own it has nothing to say on the link. Refused where the kernel has no IPv6.
+    // Without an address, the TAP sends nothing of its own. The request is refused where the kernel has no
+    // IPv6.
     let _ = netlink.execute(RouteNetlinkMessage::SetLink(without_addresses(index)), 0);
-    // Full means lost: nothing may wait in front of the ring.
+    // A frame that does not fit the ring is lost: nothing may queue in front of the ring.
     let no_queue = tc::qdisc(index, TcHandle::ROOT, TcHandle::UNSPEC, "noqueue", None);
     netlink
         .execute(
@@ -458,7 +473,7 @@ fn without_addresses(index: u32) -> LinkMessage {
     message
 }
 
-/// Leads what the thread writes to the interface; returns the kind of filters that this kernel has.
+/// Redirects what the thread writes to the interface; returns the kind of filters that this kernel has.
 pub(crate) fn add_return(netlink: &mut Netlink, tap: u32, interface: u32) -> Result<Classifier, Error> {
     netlink.add_clsact(tap).map_err(|source| Error::AddClsact {
         device: DEVICE.to_owned(),

@@ -1,130 +1,131 @@
-//! What a machine, container or namespace lets one do, and why not.
+//! What a machine, container or namespace permits, and why not.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 use thiserror::Error;
 
-use crate::route::Link;
-use crate::state::Kind;
+use crate::{route::Link, state::Kind};
 
-/// Routes that the kernel's netem can impair differently: bands of a prio qdisc, less one for everybody else.
+/// The number of routes that the kernel's netem can impair differently: the bands of a prio qdisc, minus one
+/// for all other traffic.
 pub const KERNEL_ROUTES_MAX: usize = 15;
 
-/// What works here.
+/// What is available in one place.
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Capabilities {
-    /// netem, and what it needs around it.
+    /// netem and the modules that it needs.
     pub kernel: Ability,
-    /// A TAP, and the filters that lead to it and back.
+    /// A TAP device, and the filters that redirect packets to it and back.
     pub userspace: Ability,
     /// Real-time priority. Without it the user-space back end is late when other processes are busy.
     pub real_time: Ability,
 }
 
-/// Whether something works.
+/// Whether something is available.
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "state")]
 pub enum Ability {
-    /// It does.
+    /// It is available.
     Available,
-    /// It does not.
+    /// It is not available.
     Unavailable {
-        /// Why, and what to do.
+        /// Why it is not available, and what to do.
         reason: Reason,
-        /// What exactly was refused, and what the kernel said.
+        /// Which step was refused, and the kernel's message.
         detail: String,
     },
 }
 
-/// Why something does not work, and what to do.
+/// Why something is not available, and what to do.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Error, IntoStaticStr, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[allow(clippy::enum_variant_names, reason = "most reasons are an absence")]
 pub enum Reason {
     /// CAP_NET_ADMIN is missing.
     #[error(
-        "network settings may not be changed here: run as root, or add the capability NET_ADMIN with uid 0"
+        "changing network settings is not permitted here: run as root, or add the capability NET_ADMIN with uid 0"
     )]
     NotPermitted,
-    /// CAP_SYS_NICE is missing, or it is of a user namespace.
+    /// CAP_SYS_NICE is missing, or belongs to a user namespace.
     #[error(
         "real-time priority is not permitted: add the capability SYS_NICE, or leave a core to the emulator"
     )]
     NoRealTime,
     /// sch_netem is missing.
-    #[error(
-        "this kernel has no netem: `modprobe sch_netem` on the machine itself, or use the user-space back end"
-    )]
+    #[error("this kernel has no netem: run `modprobe sch_netem` on the host, or use the user-space back end")]
     NoNetem,
     /// sch_prio or sch_tbf is missing.
     #[error(
-        "this kernel has netem, but not what it needs around it: `modprobe -a sch_prio sch_tbf` on the machine itself, or use the user-space back end"
+        "this kernel has netem, but not the modules that it needs: run `modprobe -a sch_prio sch_tbf` on the host, or use the user-space back end"
     )]
     NoClasses,
     /// sch_ingress is missing.
-    #[error("this kernel has no clsact: `modprobe sch_ingress` on the machine itself")]
+    #[error("this kernel has no clsact: run `modprobe sch_ingress` on the host")]
     NoClsact,
-    /// Neither cls_u32 nor cls_flower, or no act_mirred.
-    #[error("this kernel has no filters for this: `modprobe -a cls_u32 act_mirred` on the machine itself")]
-    NoFilters,
-    /// The file is missing.
+    /// cls_u32 and cls_flower are missing, or act_mirred is.
     #[error(
-        "there is no /dev/net/tun: `modprobe tun` on the machine itself; in a container make it (`mkdir -p /dev/net; mknod /dev/net/tun c 10 200`, capability MKNOD)"
+        "this kernel has no filters that can select packets: run `modprobe -a cls_u32 act_mirred` on the host"
+    )]
+    NoFilters,
+    /// The device file is missing.
+    #[error(
+        "/dev/net/tun does not exist: run `modprobe tun` on the host; in a container create it (`mkdir -p /dev/net; mknod /dev/net/tun c 10 200`, capability MKNOD)"
     )]
     NoTunDevice,
-    /// The file is there, and may not be opened.
+    /// The device file exists, but opening it is not permitted.
     #[error(
-        "/dev/net/tun may not be opened: run as root; in a container its device rules may forbid it (those of runc 1.2.0 to 1.2.3 and of older crun do): update the runtime, or use a device plugin"
+        "opening /dev/net/tun is not permitted: run as root; a container's device rules may forbid it (those of runc 1.2.0 to 1.2.3 and of older crun do): update the runtime, or use a device plugin"
     )]
     TunForbidden,
-    /// The file is there, and nothing is behind it.
-    #[error("/dev/net/tun leads nowhere: `modprobe tun` on the machine itself")]
+    /// The device file exists, but no driver is behind it.
+    #[error("/dev/net/tun exists but no driver is behind it: run `modprobe tun` on the host")]
     NoTunDriver,
-    /// Neither a TAP nor a dummy.
+    /// Neither a TAP nor a dummy device can be created.
     #[error(
-        "there is no device to try netem on: `modprobe dummy` on the machine itself, or provide /dev/net/tun"
+        "no device can be created to try netem on: run `modprobe dummy` on the host, or provide /dev/net/tun"
     )]
     NoScratchDevice,
-    /// The interface is another's, or its name is wrong.
+    /// The interface is in another network namespace, or its name is wrong.
     #[error(
-        "there is no such interface here: `ip link` lists those that there are, --interface says which leads to peers"
+        "the interface does not exist here: `ip link` lists the existing ones, --interface selects the one that leads to peers"
     )]
     NoInterface,
-    /// Somebody has configured the interface.
+    /// Another program has configured the interface.
     #[error(
-        "the interface has a queueing discipline already: remove it (`tc qdisc del dev INTERFACE root`), or use the user-space back end"
+        "the interface already has a queueing discipline: remove it (`tc qdisc del dev INTERFACE root`), or use the user-space back end"
     )]
     RootTaken,
-    /// Its answer was cut short or lost, or is of another kind.
+    /// The kernel's answer was truncated or lost, or has another format.
     #[error("the kernel's answer could not be read: try again, or use the other back end")]
     Unreadable,
-    /// None of the known ones.
-    #[error("the kernel refused for a reason of its own: try again, or use the other back end")]
+    /// Any other reason.
+    #[error("the kernel refused for another reason: try again, or use the other back end")]
     Other,
 }
 
-/// Links cannot be impaired here.
+/// No back end can impair links here.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[error(
     "links cannot be impaired here; by the kernel: {kernel} ({kernel_detail}); in user space: {userspace} ({userspace_detail})"
 )]
 pub struct Unsupported {
-    /// Why not by the kernel.
+    /// Why the kernel cannot.
     pub kernel: Reason,
-    /// In detail.
+    /// The kernel's message.
     pub kernel_detail: String,
-    /// Why not in user space.
+    /// Why user space cannot.
     pub userspace: Reason,
-    /// In detail.
+    /// The message of the user-space back end.
     pub userspace_detail: String,
 }
 
 impl Capabilities {
-    /// The kernel where it can do it, this process otherwise.
+    /// Chooses the kernel if it can impair the link, otherwise this process.
     pub fn choose(&self, link: &Link) -> Result<Kind, Unsupported> {
-        // Some kernels (6.12.50, 6.18) refuse a netem that duplicates beside another, lest they feed each other.
+        // Some kernels (6.12.50, 6.18) refuse a netem that duplicates beside another one, because two could
+        // feed each other.
         let routes = || link.routes().iter().map(|route| &route.impairment);
         let duplicates = routes().any(|impairment| impairment.duplicate.is_some());
         let alone = routes().filter(|impairment| !impairment.is_none()).count() <= 1;
@@ -132,7 +133,7 @@ impl Capabilities {
         match (&self.kernel, &self.userspace) {
             (Ability::Available, _) if fits => Ok(Kind::Kernel),
             (_, Ability::Available) => Ok(Kind::Userspace),
-            // The kernel then says why it cannot.
+            // The kernel back end then reports why it cannot.
             (Ability::Available, _) => Ok(Kind::Kernel),
             (
                 Ability::Unavailable {
@@ -158,12 +159,14 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::impairment::{Chance, Impairment};
-    use crate::ratio::Ratio;
-    use crate::route::Route;
+    use crate::{
+        impairment::{Chance, Impairment},
+        ratio::Ratio,
+        route::Route,
+    };
 
     #[test]
-    fn the_kernel_is_preferred_where_it_can() {
+    fn the_kernel_is_preferred_if_it_can_impair_the_link() {
         let unavailable = |reason| Ability::Unavailable {
             reason,
             detail: "tried".to_owned(),

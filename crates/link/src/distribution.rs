@@ -1,15 +1,16 @@
 //! Tables of delays, as netem takes them.
 //!
-//! netem does not compute distributions: it draws an entry of a table that holds 4096 quantiles, in units of the jitter.
-//! The tables that come with tc are made by `netem/normal.c`, `pareto.c` and `paretonormal.c` of iproute2; here are the
-//! same from their formulas, so that both back ends draw from one table and no file of tc is needed.
+//! netem does not compute distributions. It draws an entry of a table of 4096 quantiles, in units of the
+//! jitter. iproute2 makes tc's tables with `netem/normal.c`, `pareto.c` and `paretonormal.c`. This module
+//! computes the same tables from their formulas, so that both back ends draw from one table and need no file
+//! of tc.
 
 use crate::impairment::Distribution;
 
-/// Entries of a table.
+/// The number of entries of a table.
 pub const SIZE: usize = 4096;
 
-/// What an entry of one jitter is (`NETEM_DIST_SCALE`).
+/// The entry that stands for one jitter (`NETEM_DIST_SCALE`).
 pub const SCALE: i32 = 8192;
 
 /// The quantiles of a distribution around 0, ascending, in 1/8192 of the jitter.
@@ -23,7 +24,7 @@ pub fn table(distribution: Distribution) -> Vec<i16> {
         Distribution::ParetoNormal => normal_quantiles()
             .into_iter()
             .zip(pareto_quantiles())
-            // The Pareto part is cut off as it is in a table of its own.
+            // The Pareto part is cut off as in its own table.
             .map(|(normal, pareto)| (normal + 3.0 * pareto.min(LARGEST)) / 4.0)
             .collect(),
     };
@@ -37,8 +38,8 @@ pub fn table(distribution: Distribution) -> Vec<i16> {
 /// The largest entry, in jitters.
 const LARGEST: f64 = i16::MAX as f64 / SCALE as f64;
 
-/// iproute2 notes at each of 16384 steps of the distribution function the last value that is rounded to it, and keeps
-/// every fourth.
+/// iproute2 records, at each of 16384 steps of the distribution function, the last value that rounds to the
+/// step, and keeps every fourth.
 fn normal_quantiles() -> Vec<f64> {
     const STEP: f64 = 1e-4;
     let density = |x: f64| (-x * x / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt();
@@ -47,7 +48,7 @@ fn normal_quantiles() -> Vec<f64> {
         .map(|i| {
             let wanted = (4.0 * i as f64 + 0.5) / 16_384.0;
             loop {
-                // The trapezoid's error over the whole range is some 1e-10.
+                // The error of the trapezoids over the whole range is about 1e-10.
                 let next = below + STEP * (density(x) + density(x + STEP)) / 2.0;
                 if next >= wanted {
                     return x + STEP * (wanted - below) / (next - below);
@@ -58,7 +59,7 @@ fn normal_quantiles() -> Vec<f64> {
         .collect()
 }
 
-/// Shape 3, moved to mean 0 and stretched by 4/3; iproute2 begins with the least.
+/// Shape 3, shifted to mean 0 and stretched by 4/3; iproute2 begins with the smallest value.
 fn pareto_quantiles() -> Vec<f64> {
     (0..SIZE)
         .map(|i| {
@@ -95,7 +96,8 @@ mod tests {
             mean.abs() < 1e-2 && (deviation - 1.0).abs() < 1e-2,
             "{mean} {deviation}"
         );
-        // Without the cut at four jitters they would be 0 and √(3/4) · 4/3 = 1.15: the tail is most of the deviation.
+        // Without the cut at four jitters they would be 0 and √(3/4) · 4/3 = 1.15: the tail is most of the
+        // deviation.
         let (mean, deviation) = mean_and_deviation(Distribution::Pareto);
         assert!(
             (-0.04..-0.03).contains(&mean) && (0.81..0.83).contains(&deviation),

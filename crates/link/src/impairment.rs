@@ -1,13 +1,15 @@
-//! What a link does to the packets in one direction: figures, and the rules that they must keep.
+//! What a link does to packets in one direction: the parameters, and the rules that they must keep.
 //!
-//! Terms and meaning are those of tc-netem(8), so that figures from elsewhere can be used as they are. Both back ends
-//! follow the order in which `net/sched/sch_netem.c` decides: duplicate, lose, corrupt, queue limit, reorder, delay,
-//! rate.
+//! Terms and meaning are those of tc-netem(8), so that parameters from elsewhere can be used as they are.
+//! Both back ends follow the order in which `net/sched/sch_netem.c` decides: duplicate, lose, corrupt, queue
+//! limit, reorder, delay, rate.
 
 mod words;
 
-use std::num::{NonZeroU32, NonZeroU64};
-use std::time::Duration;
+use std::{
+    num::{NonZeroU32, NonZeroU64},
+    time::Duration,
+};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,28 +18,32 @@ use thiserror::Error;
 
 use crate::ratio::Ratio;
 
-/// Longer delays than to the moon and back are mistakes of a unit, and packets are held in memory.
+/// The longest delay. A longer one, more than a round trip to the moon, is a mistake of a unit, and packets
+/// are held in memory.
 pub const DELAY_MAX: Duration = Duration::from_secs(60);
 
-/// netem keeps jitter in 32 bits of nanoseconds.
+/// The largest jitter: netem keeps it in 32 bits of nanoseconds.
 pub const JITTER_MAX: Duration = Duration::from_secs(2);
 
-/// netem counts whole bytes per second in its rate, and 0 means no limit.
+/// The lowest rate: netem counts whole bytes per second, and 0 means no limit.
 pub const RATE_MIN_BITS_PER_SECOND: u64 = 8_000;
 
-/// A full Ethernet frame, as the rate counts it: 1500 bytes and the link header, without preamble and checksum.
+/// The bits of a full Ethernet frame, as the rate counts them: 1500 bytes and the link header, without
+/// preamble and checksum.
 const FULL_FRAME_BITS: u64 = 1514 * 8;
 
-/// The rate for which queues and windows are sized if no rate is set, in bit/s: more than one core forwards.
+/// The rate in bits per second that queues and TCP windows are sized for if a link has none. More than one
+/// core forwards.
 pub const UNLIMITED_BITS_PER_SECOND: u64 = 10_000_000_000;
 
-/// The least time that a default queue holds at the link's rate, as much as buffers of home routers.
+/// The shortest time that a default queue holds at the link's rate, like the buffers of home routers.
 const QUEUE_MIN: Duration = Duration::from_millis(50);
 
-/// The fewest packets that a default queue holds; a burst of a congestion window must fit on the slowest link.
+/// The fewest packets that a default queue holds. A burst of a congestion window must fit on the slowest
+/// link.
 const QUEUE_MIN_PACKETS: u64 = 100;
 
-/// A 64 KiB super-packet must leave within a millisecond to be nearly as smooth as its packets would be.
+/// At this rate a 64 KiB super-packet leaves within a millisecond, nearly as smoothly as its packets would.
 const SMOOTH_BITS_PER_SECOND: u64 = 65_536 * 8 * 1_000;
 
 /// What happens to packets in one direction. The default does nothing.
@@ -55,23 +61,24 @@ pub struct Impairment {
     /// How the delay varies from packet to packet. Packets overtake each other, unless there is a rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter: Option<Jitter>,
-    /// Which packets never arrive.
+    /// Which packets are lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<Loss>,
     /// Packets that arrive twice. Copies can be lost, corrupted and delayed on their own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duplicate: Option<Chance>,
-    /// Packets in which one bit is wrong. Most are then discarded by their checksum.
+    /// Packets in which one bit is wrong. The receiver discards most of them because of their checksum.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub corrupt: Option<Chance>,
-    /// Packets that skip the delay, and so overtake.
+    /// Packets that skip the delay and so overtake others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reorder: Option<Reorder>,
-    /// Bits per second, decimal, counting whole Ethernet frames without preamble and checksum, as netem does.
+    /// The rate in bits per second, decimal. It counts whole Ethernet frames without preamble and checksum,
+    /// as netem does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_bits_per_second: Option<NonZeroU64>,
-    /// Packets that the link holds, on their way and waiting; more are dropped. By default what fits the rate and the
-    /// delay, see [`Impairment::limit_packets`] and [`Impairment::longest_wait`].
+    /// The number of packets that the link holds, in flight and queued; more are dropped. By default what
+    /// fits the rate and the delay, see [`Impairment::limit_packets`] and [`Impairment::longest_wait`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit_packets: Option<NonZeroU32>,
 }
@@ -80,20 +87,20 @@ pub struct Impairment {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Jitter {
-    /// The half width of a uniform distribution, the standard deviation of a normal one, and the scale of the others.
-    /// Milliseconds in JSON.
+    /// The half width of a uniform distribution, the standard deviation of a normal one, and the scale of the
+    /// others. Milliseconds in JSON.
     #[serde(rename = "amountMs", with = "milliseconds")]
     #[schemars(with = "f64")]
     pub amount: Duration,
-    /// Its shape.
+    /// The shape of the distribution.
     #[serde(default)]
     pub distribution: Distribution,
-    /// How much a delay resembles the last one. netem's way of correlating narrows the distribution, too.
+    /// How much a delay resembles the previous one. netem's correlation also narrows the distribution.
     #[serde(default, skip_serializing_if = "Ratio::is_zero")]
     pub correlation: Ratio,
 }
 
-/// The shapes that come with tc.
+/// The distributions that come with tc.
 #[derive(
     Clone,
     Copy,
@@ -112,12 +119,13 @@ pub struct Jitter {
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Distribution {
-    /// All values from `delay - amount` to `delay + amount` alike; the standard deviation is amount / √3.
+    /// All values from `delay - amount` to `delay + amount` are equally likely; the standard deviation is
+    /// amount / √3.
     #[default]
     Uniform,
-    /// A bell, cut off at four standard deviations.
+    /// A normal distribution, cut off at four standard deviations.
     Normal,
-    /// A Pareto distribution with shape 3: few packets are very late.
+    /// A Pareto distribution with shape 3: a few packets are very late.
     Pareto,
     /// One part normal, three parts Pareto.
     ParetoNormal,
@@ -132,20 +140,21 @@ pub enum Distribution {
     deny_unknown_fields
 )]
 pub enum Loss {
-    /// Each packet for itself.
+    /// Each packet is lost independently of the others.
     Random {
-        /// The share that is lost.
+        /// The share of packets that is lost.
         ratio: Ratio,
-        /// How much a draw resembles the last one. netem's way of correlating also changes the share: for bursts,
-        /// prefer [`Loss::GilbertElliott`], which keeps what it promises.
+        /// How much a draw resembles the previous one. netem's correlation also changes the share that is
+        /// lost. For bursts, use [`Loss::GilbertElliott`], which keeps its configured share.
         #[serde(default, skip_serializing_if = "Ratio::is_zero")]
         correlation: Ratio,
     },
-    /// A link that is good or bad for a while; `loss gemodel` of tc.
+    /// A link that alternates between a good and a bad state; `loss gemodel` of tc.
     GilbertElliott {
-        /// p: the chance of a packet in the good state to be the last in it.
+        /// p: the probability that a packet in the good state is the last one in it.
         enter_bad: Ratio,
-        /// r: the chance of a packet in the bad state to be the last in it. Bad times last 1/r packets on average.
+        /// r: the probability that a packet in the bad state is the last one in it. The bad state lasts 1/r
+        /// packets on average.
         leave_bad: Ratio,
         /// 1-h: the share lost in the bad state.
         #[serde(default = "always")]
@@ -160,13 +169,13 @@ fn always() -> Ratio {
     Ratio::ONE
 }
 
-/// Something that happens to a share of packets.
+/// An event that happens to a share of packets.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Chance {
-    /// The share.
+    /// The share of packets.
     pub ratio: Ratio,
-    /// How much a draw resembles the last one. netem's way of correlating also changes the share.
+    /// How much a draw resembles the previous one. netem's correlation also changes the share.
     #[serde(default, skip_serializing_if = "Ratio::is_zero")]
     pub correlation: Ratio,
 }
@@ -175,12 +184,12 @@ pub struct Chance {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Reorder {
-    /// The share, of every `gap`-th packets.
+    /// The share of the packets that can skip the delay, see `gap`.
     pub ratio: Ratio,
-    /// How much a draw resembles the last one.
+    /// How much a draw resembles the previous one.
     #[serde(default, skip_serializing_if = "Ratio::is_zero")]
     pub correlation: Ratio,
-    /// Only the `gap`-th packet after the last one that skipped can skip. 1: any can.
+    /// Only the `gap`-th packet after the last one that skipped the delay can skip it. 1: any packet can.
     #[serde(default = "every_packet")]
     pub gap: NonZeroU32,
 }
@@ -191,28 +200,30 @@ fn every_packet() -> NonZeroU32 {
 
 /// Whether packets that the sender has merged (GSO, up to 64 KiB) pass the link as one.
 ///
-/// A link that decides about packets (loses some, for instance) must see those of the wire: decisions about merged ones
-/// come in bursts of 45, and were measured to make TCP 3.5 times faster at the same share of loss.
+/// A link that decides about packets, for instance loses some, must see the packets of the wire. Decisions
+/// about merged packets come in bursts of 45, and made TCP 3.5 times faster at the same share of loss
+/// (measured).
 #[derive(Clone, Copy, Debug, Deserialize, Display, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[strum(serialize_all = "camelCase")]
 pub enum Mode {
-    /// Each packet of the wire for itself.
+    /// Each packet of the wire passes on its own.
     PerPacket,
     /// Merged packets stay merged, which takes a fifth of the CPU time.
     SuperPackets,
 }
 
-/// A figure that no link can have.
+/// A parameter that no link can have.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum Problem {
-    /// See [`DELAY_MAX`].
+    /// The delay is longer than [`DELAY_MAX`].
     #[error("a delay of {0:?} is too long: set at most {DELAY_MAX:?}")]
     DelayTooLong(Duration),
-    /// See [`JITTER_MAX`].
+    /// The jitter is larger than [`JITTER_MAX`].
     #[error("a jitter of {0:?} is too large: set at most {JITTER_MAX:?}")]
     JitterTooLarge(Duration),
-    /// It would be cut off at 0, with another mean than the delay.
+    /// The jitter is larger than the delay. Delays would be cut off at 0, and their mean would not be the
+    /// delay.
     #[error(
         "a jitter of {jitter:?} would make packets arrive before they are sent: set a delay of at least as much (it is {delay:?})"
     )]
@@ -222,26 +233,26 @@ pub enum Problem {
         /// [`Impairment::delay`].
         delay: Duration,
     },
-    /// Skipping no delay changes nothing.
-    #[error("packets overtake by skipping the delay, and there is none: set a delay, or leave reorder out")]
+    /// Packets are to skip a delay that is not set.
+    #[error("packets overtake by skipping the delay, but no delay is set: set a delay, or remove reorder")]
     ReorderWithoutDelay,
-    /// See [`RATE_MIN_BITS_PER_SECOND`].
+    /// The rate is lower than [`RATE_MIN_BITS_PER_SECOND`].
     #[error("a rate of {0} bit/s is too low: set at least {RATE_MIN_BITS_PER_SECOND} (is the unit right?)")]
     RateTooLow(u64),
     /// The link could never be full.
     #[error(
-        "a limit of {limit} packets cannot hold what is on its way at this rate and delay: set at least {least}, or leave it out"
+        "a limit of {limit} packets cannot hold the packets in flight at this rate and delay: set at least {least}, or remove the limit"
     )]
     LimitTooLow {
         /// [`Impairment::limit_packets`].
         limit: u32,
-        /// Full packets on their way.
+        /// The number of full packets in flight.
         least: u64,
     },
 }
 
 impl Impairment {
-    /// Looks for figures that no link can have.
+    /// Rejects parameters that no link can have.
     pub fn check(&self) -> Result<(), Problem> {
         if self.delay > DELAY_MAX {
             return Err(Problem::DelayTooLong(self.delay));
@@ -277,7 +288,7 @@ impl Impairment {
         Ok(())
     }
 
-    /// Whether packets pass as if there was no impairment.
+    /// Whether packets pass as if there were no impairment.
     pub fn is_none(&self) -> bool {
         let Self {
             delay,
@@ -287,7 +298,7 @@ impl Impairment {
             corrupt,
             reorder,
             rate_bits_per_second,
-            limit_packets: _, // nothing is ever held
+            limit_packets: _, // nothing is ever queued
         } = self;
         delay.is_zero()
             && jitter.is_none()
@@ -298,11 +309,11 @@ impl Impairment {
             && rate_bits_per_second.is_none()
     }
 
-    /// Packets that the link holds: what was set, else what is on its way at most, and the queue of
-    /// [`Impairment::longest_wait`], all of it in full frames.
+    /// The number of packets that the link holds: the configured limit, otherwise the packets in flight and a
+    /// queue of [`Impairment::longest_wait`], counted in full frames.
     ///
-    /// A link without a rate is held to be 10 Gbit/s. netem's own default of 1000 packets would silently turn 100 ms at 1
-    /// Gbit/s into 120 Mbit/s.
+    /// A link without a rate counts as one of 10 Gbit/s. netem's own default of 1000 packets would silently
+    /// turn 100 ms at 1 Gbit/s into 120 Mbit/s.
     pub fn limit_packets(&self) -> u32 {
         if let Some(limit) = self.limit_packets {
             return limit.get();
@@ -315,15 +326,15 @@ impl Impairment {
         u32::try_from(held + queue).unwrap_or(u32::MAX)
     }
 
-    /// The latest that a packet comes to the other end, if it waits for no other.
+    /// The longest time that a packet takes to the other end if it does not queue.
     pub fn longest_way(&self) -> Duration {
         // Tables of distributions end at four times the amount.
         let jitter = self.jitter.as_ref().map(|jitter| 4 * jitter.amount);
         self.delay + jitter.unwrap_or_default()
     }
 
-    /// How long packets wait for the rate, where no limit is set: two delays (a round trip, if both directions are alike), at
-    /// least 50 ms, at least 100 full frames.
+    /// How long packets queue for the rate. None if there is no rate, or if a limit is set. Otherwise two
+    /// delays (a round trip, if both directions are alike), but at least 50 ms and at least 100 full frames.
     pub fn longest_wait(&self) -> Option<Duration> {
         let rate = self
             .rate_bits_per_second
@@ -336,7 +347,7 @@ impl Impairment {
         (2 * self.delay).max(QUEUE_MIN)
     }
 
-    /// How packets pass.
+    /// Whether merged packets stay merged.
     pub fn mode(&self) -> Mode {
         let decides = self.jitter.is_some()
             || self.loss.is_some()
@@ -355,14 +366,14 @@ impl Impairment {
     }
 }
 
-/// Full Ethernet frames that are sent in this time at this rate, rounded up.
+/// The number of full Ethernet frames sent in this time at this rate, rounded up.
 fn full_frames(bits_per_second: u64, time: Duration) -> u64 {
     let bits = u128::from(bits_per_second) * time.as_nanos() / 1_000_000_000;
     u64::try_from(bits.div_ceil(u128::from(FULL_FRAME_BITS))).unwrap_or(u64::MAX)
 }
 
 impl Loss {
-    /// The share of packets that is lost in the long run; absent where netem's correlation leaves it open.
+    /// The share of packets lost in the long run. None if netem's correlation leaves it open.
     pub fn ratio(&self) -> Option<f64> {
         match self {
             Self::Random { ratio, correlation } => correlation.is_zero().then(|| ratio.get()),
@@ -373,7 +384,7 @@ impl Loss {
                 loss_in_good,
             } => {
                 let (p, r) = (enter_bad.get(), leave_bad.get());
-                // A link begins good, and stays so if it cannot become bad.
+                // A link starts in the good state, and stays there if it cannot become bad.
                 let bad = if p == 0.0 { 0.0 } else { p / (p + r) };
                 Some(bad * loss_in_bad.get() + (1.0 - bad) * loss_in_good.get())
             }
@@ -381,7 +392,7 @@ impl Loss {
     }
 }
 
-/// Durations as milliseconds, the unit of links.
+/// Durations as milliseconds, the unit of links in JSON.
 pub(crate) mod milliseconds {
     use std::time::Duration;
 
@@ -393,9 +404,10 @@ pub(crate) mod milliseconds {
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
         let milliseconds = f64::deserialize(deserializer)?;
-        // Rounded to nanoseconds, or 0.1 ms would not be what was written.
-        Duration::try_from_secs_f64((milliseconds * 1e6).round() / 1e9)
-            .map_err(|error| Error::custom(format!("{milliseconds} is no number of milliseconds: {error}")))
+        // Rounded to nanoseconds: otherwise 0.1 ms would not be read back as written.
+        Duration::try_from_secs_f64((milliseconds * 1e6).round() / 1e9).map_err(|error| {
+            Error::custom(format!("{milliseconds} is not a number of milliseconds: {error}"))
+        })
     }
 }
 
@@ -423,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_figures_are_refused_with_what_to_change() {
+    fn impossible_parameters_are_refused_with_what_to_change() {
         let cases = [
             (delayed(60_001), "set at most 60s"),
             (
@@ -449,7 +461,7 @@ mod tests {
                     }),
                     ..Impairment::default()
                 },
-                "set a delay, or leave reorder out",
+                "set a delay, or remove reorder",
             ),
             (
                 Impairment {
@@ -464,7 +476,7 @@ mod tests {
                     limit_packets: NonZeroU32::new(1000),
                     ..delayed(100)
                 },
-                "set at least 8257, or leave it out",
+                "set at least 8257, or remove the limit",
             ),
         ];
         for (impairment, words) in cases {
@@ -488,7 +500,7 @@ mod tests {
             rate_bits_per_second: rate(1_000_000_000),
             ..delayed(100)
         };
-        // 100 ms on their way, 200 ms waiting, 12112 bits each.
+        // 100 ms in flight, 200 ms queued, 12112 bits each.
         assert_eq!(gigabit.limit_packets(), 8257 + 16_513);
         let slow = Impairment {
             rate_bits_per_second: rate(1_000_000),
@@ -527,7 +539,7 @@ mod tests {
             correlation: Ratio::ZERO,
         };
         for deciding in [
-            // Were it to count what is merged, a queue would be as many times as long.
+            // If the limit counted merged packets, the queue would be many times as long.
             Impairment {
                 limit_packets: NonZeroU32::new(1000),
                 ..delayed(10)

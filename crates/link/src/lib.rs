@@ -1,21 +1,24 @@
-//! What a link may do to packets: figures, rules, the fate of each packet, and whether a measured link is the one that
-//! was asked for. Functions of values: no clock, no socket, no chance without a seed.
+//! What a link does to packets: the parameters of an impairment, their rules, the fate of each packet, and
+//! whether a measured link behaves as configured. Functions of values: no clock, no socket, no randomness
+//! without a seed.
 //!
 //! | module | owns |
 //! |---|---|
-//! | [`impairment`], [`ratio`] | what can happen in one direction, and the rules that its figures must keep |
+//! | [`impairment`], [`ratio`] | what can happen in one direction, and the rules of its parameters |
 //! | [`route`] | which peers are reached over which link |
-//! | [`emulation`] | what becomes of each packet |
+//! | [`fate`] | what happens to each packet |
 //! | [`distribution`] | tables of delays |
-//! | [`ability`] | who could impair links in some place, and why not |
+//! | [`binomial`] | how many of a number of draws succeed |
+//! | [`ability`] | which back ends are available in one place, and why not |
 //! | [`state`] | what happened on a link, and whether to trust it |
-//! | [`probe`] | how a link is measured, and what to think of what was measured |
+//! | [`probe`] | how a link is measured, and how the result is judged |
 
 #![warn(missing_docs)]
 
 pub mod ability;
+pub mod binomial;
 pub mod distribution;
-pub mod emulation;
+pub mod fate;
 pub mod impairment;
 pub mod probe;
 pub mod ratio;
@@ -23,7 +26,7 @@ pub mod route;
 pub mod state;
 
 pub use ability::{Ability, Capabilities, Reason, Unsupported};
-pub use emulation::Tally;
+pub use fate::Tally;
 pub use impairment::{
     Chance, Distribution, Impairment, Jitter, Loss, Mode, Reorder, UNLIMITED_BITS_PER_SECOND,
 };

@@ -1,31 +1,34 @@
-//! Proof that a link is what it was set to be: what is measured over the link itself, from one peer to the other, and what
-//! to think of it.
+//! Proof that a link behaves as configured: how the link is measured from one peer to the other, and how the
+//! result is judged.
 //!
-//! One peer answers, the other asks, as a [`Plan`] says: round trips, loss in each direction, and the rate that is available
-//! towards the one that answers. [`judge()`] compares that with what was asked for. For the rate in the other direction,
-//! peers swap roles.
+//! One peer is the server and replies, the other is the client and sends what a [`ProbePlan`] says. They
+//! measure round trips, loss in each direction, and the rate towards the server. [`judge()`] compares that
+//! with the impairments. To measure the rate towards the client, peers swap roles: see
+//! [`ProbePlan::rate_back`] and [`judge_rate_back`].
 
 mod judge;
 mod plan;
 
-pub use judge::{Finding, Judgement, Quantity, Verdict, judge};
-pub use plan::{BadPlan, DATAGRAM_BYTES, ECHOES_MAX, Fill, HEADER_BYTES, Plan, QUESTIONS};
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What was measured.
+pub use self::{
+    judge::{Finding, Judgement, Quantity, Verdict, judge, judge_rate_back},
+    plan::{BadPlan, DATAGRAM_BYTES, ECHOES_MAX, Fill, HEADER_BYTES, ProbePlan, QUERIES},
+};
+
+/// What a probe measured.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Measurement {
-    /// There and back. Absent if nothing came back.
+    /// Round trips. Absent if no reply came back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub round_trip: Option<RoundTrip>,
-    /// Towards the server.
+    /// Datagrams towards the server.
     pub forward: Delivery,
-    /// Towards the client.
+    /// Datagrams towards the client.
     pub backward: Delivery,
-    /// Towards the server, if it was to be measured.
+    /// The rate towards the server. Absent if the plan does not measure it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
 }
@@ -34,11 +37,11 @@ pub struct Measurement {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RoundTrip {
-    /// The shortest.
+    /// The shortest round trip.
     pub min_ns: u64,
-    /// Half took longer.
+    /// The median.
     pub p50_ns: u64,
-    /// One of a hundred took longer.
+    /// The 99th percentile.
     pub p99_ns: u64,
 }
 
@@ -46,34 +49,36 @@ pub struct RoundTrip {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Delivery {
-    /// Left one end.
+    /// The number of datagrams sent.
     pub sent: u32,
-    /// Came to the other.
+    /// The number of datagrams that arrived.
     pub received: u32,
 }
 
 impl Delivery {
-    /// Datagrams that never came.
+    /// The number of datagrams that never arrived.
     pub fn lost(&self) -> u32 {
         self.sent.saturating_sub(self.received)
     }
 }
 
-/// How fast a link was that was filled, counted in whole Ethernet frames as [`crate::Impairment::rate_bits_per_second`] is.
+/// The rate of a link that was filled, in whole Ethernet frames as
+/// [`crate::Impairment::rate_bits_per_second`] counts.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rate {
-    /// Was sent.
+    /// The rate at which datagrams were sent.
     pub offered_bits_per_second: u64,
-    /// Arrived.
+    /// The rate at which datagrams arrived.
     pub received_bits_per_second: u64,
 }
 
-/// The least share of what was sent that arrives over a link that carries more.
+/// A link that carries more than is offered delivers at least this share of it.
 const UNLIMITED_SHARE: f64 = 0.9;
 
 impl Rate {
-    /// Whether the link was the limit. Otherwise about as much arrived as could be sent, and the link carries that or more.
+    /// Whether the link was the bottleneck. Otherwise nearly everything that was sent arrived, and the link
+    /// carries that rate or more.
     pub fn is_limit(&self) -> bool {
         (self.received_bits_per_second as f64) < self.offered_bits_per_second as f64 * UNLIMITED_SHARE
     }
@@ -91,7 +96,7 @@ mod tests {
         };
         assert!(received(899).is_limit());
         assert!(!received(900).is_limit());
-        // What the sender was late to count is no limit either.
+        // A sender that counts late is not a limit either.
         assert!(!received(1001).is_limit());
     }
 }

@@ -1,4 +1,4 @@
-//! A share of packets, or of the past.
+//! Ratios: the share of packets that something happens to, or a correlation.
 
 use std::fmt;
 
@@ -6,47 +6,47 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// A number from 0 to 1: a chance, or a correlation. In JSON a plain number, 0.01 for one in a hundred.
+/// A number from 0 to 1: a probability, or a correlation. In JSON a plain number, 0.01 for one in a hundred.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, PartialOrd, Serialize)]
 #[serde(try_from = "f64", into = "f64")]
 pub struct Ratio(f64);
 
-/// Not a share of anything.
+/// A number that is not from 0 to 1.
 #[derive(Clone, Copy, Debug, Error, PartialEq)]
 #[error("unable to use {0} as a ratio: it must be from 0 to 1, where 0.01 is one per cent")]
 pub struct NotARatio(f64);
 
 impl Ratio {
-    /// Never.
+    /// The ratio 0.
     pub const ZERO: Self = Self(0.0);
-    /// Always.
+    /// The ratio 1.
     pub const ONE: Self = Self(1.0);
 
-    /// Takes a number from 0 to 1.
+    /// Accepts a number from 0 to 1.
     pub fn new(value: f64) -> Result<Self, NotARatio> {
-        // A NaN is in no range.
+        // NaN is not in any range.
         (0.0..=1.0)
             .contains(&value)
             .then_some(Self(value))
             .ok_or(NotARatio(value))
     }
 
-    /// Takes a number from 0 to 100.
+    /// Accepts a number from 0 to 100.
     pub fn from_percent(percent: f64) -> Result<Self, NotARatio> {
         Self::new(percent / 100.0)
     }
 
-    /// From 0 to 1.
+    /// The number, from 0 to 1.
     pub fn get(self) -> f64 {
         self.0
     }
 
-    /// Whether it is never.
+    /// Whether the ratio is 0.
     pub fn is_zero(&self) -> bool {
         self.0 == 0.0
     }
 
-    /// What `struct tc_netem_*` calls a probability: 0 is never, [`u32::MAX`] is always.
+    /// The ratio in the scale of `struct tc_netem_*`: 0 is 0, and 1 is [`u32::MAX`].
     pub fn to_scaled(self) -> u32 {
         (self.0 * f64::from(u32::MAX)).round() as u32
     }
@@ -67,7 +67,7 @@ impl From<Ratio> for f64 {
 }
 
 impl fmt::Display for Ratio {
-    /// In per cent, as people say it.
+    /// Formats the ratio in per cent.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} %", self.0 * 100.0)
     }

@@ -1,8 +1,10 @@
 //! Which peers are reached over which link.
 
-use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::str::FromStr;
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    str::FromStr,
+};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,20 +12,20 @@ use thiserror::Error;
 
 use crate::impairment::{Impairment, Mode, Problem};
 
-/// All links that begin at one interface: what is sent to the peers named here is impaired, everything else is not.
+/// All links that begin at one interface. Packets to the peers named here are impaired, all others are not.
 ///
-/// That a `Link` exists means that its figures are possible.
+/// A `Link` can only be built from parameters that are possible.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(try_from = "Vec<Route>", into = "Vec<Route>")]
 pub struct Link(Vec<Route>);
 
-/// Peers that share a link: its rate, its queue, its good and bad times.
+/// Peers that share a link: its rate, its queue, its good and bad states.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Route {
-    /// Destinations of packets. Of two prefixes that hold an address, the longer one counts.
+    /// The destinations of packets. If two prefixes contain an address, the longer one counts.
     pub peers: Vec<Prefix>,
-    /// What happens on the way to them.
+    /// What happens to packets on the way to these peers.
     pub impairment: Impairment,
 }
 
@@ -35,59 +37,60 @@ pub struct Prefix {
     length: u8,
 }
 
-/// No prefix that peers can have.
+/// A text or address that is not a prefix of peers.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum BadPrefix {
-    /// Neither an address nor one with a length.
+    /// The text is neither an address nor an address with a length.
     #[error("unable to read {0:?} as peers: write an address, or a prefix such as 10.0.0.0/24")]
     Unreadable(String),
-    /// More bits than an address has.
+    /// The length is more than the bits of an address.
     #[error("{address}/{length} is longer than an address: write at most /{}", bits(*.address))]
     TooLong {
         /// The address.
         address: IpAddr,
-        /// Its bits that count.
+        /// The length of the prefix in bits.
         length: u8,
     },
-    /// The length or the address is a mistake.
+    /// Bits behind the length are set: the length or the address is a mistake.
     #[error("{address}/{length} has bits set behind its length: write {prefix}, or a longer prefix")]
     BitsBehindLength {
         /// The address.
         address: IpAddr,
-        /// Its bits that count.
+        /// The length of the prefix in bits.
         length: u8,
-        /// Without those bits.
+        /// The prefix without those bits.
         prefix: Prefix,
     },
-    /// Control traffic, DNS and probes of the kubelet would be impaired, too.
-    #[error("{0}/0 is everybody: name the peers, so that control traffic is not impaired")]
+    /// The prefix contains every address: control traffic, DNS and the kubelet's probes would be impaired,
+    /// too.
+    #[error("{0}/0 contains every address: name the peers, so that control traffic is not impaired")]
     Everybody(IpAddr),
-    /// Never sent through an interface to one peer.
-    #[error("{0} is no address of a peer: name a unicast address that is not loopback")]
+    /// The address is not a unicast address of a peer.
+    #[error("{0} is not the address of a peer: name a unicast address that is not loopback")]
     NotAPeer(IpAddr),
 }
 
-/// Links that contradict themselves.
+/// Links that cannot be put together.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum BadLink {
-    /// A figure.
+    /// An impairment has an impossible parameter.
     #[error("unable to impair the link to {peer}")]
     Impairment {
-        /// The first of its peers.
+        /// The first peer of the link.
         peer: Prefix,
-        /// What is wrong.
+        /// What is wrong with the impairment.
         source: Problem,
     },
-    /// A link to nobody.
-    #[error("an impairment without peers changes nothing: name peers, or leave it out")]
+    /// A link names no peers.
+    #[error("an impairment without peers changes nothing: name peers, or remove the impairment")]
     NoPeers,
-    /// Which of the two would count is anybody's guess.
-    #[error("{0} is reached over two links: name it once")]
+    /// Two links name the same peers.
+    #[error("{0} is named by two links: name it once")]
     TwoLinks(Prefix),
 }
 
 impl Link {
-    /// Puts links together, if they are possible. None at all impair nothing.
+    /// Puts links together if they are possible. An empty list impairs nothing.
     pub fn new(routes: Vec<Route>) -> Result<Self, BadLink> {
         let mut seen = std::collections::HashSet::new();
         for Route { peers, impairment } in &routes {
@@ -102,7 +105,7 @@ impl Link {
         Ok(Self(routes))
     }
 
-    /// One link that all of the peers share.
+    /// Makes one link that all peers share.
     pub fn to(peers: impl IntoIterator<Item = Prefix>, impairment: Impairment) -> Result<Self, BadLink> {
         Self::new(vec![Route {
             peers: peers.into_iter().collect(),
@@ -110,17 +113,18 @@ impl Link {
         }])
     }
 
-    /// Whether anything happens to packets to anybody.
+    /// Whether packets to any peer are impaired.
     pub fn impairs(&self) -> bool {
         self.0.iter().any(|route| !route.impairment.is_none())
     }
 
-    /// The links, as they were given.
+    /// The links, in the order in which they were given.
     pub fn routes(&self) -> &[Route] {
         &self.0
     }
 
-    /// Peers and the number of their link, longer prefixes first: the first that holds an address is the one.
+    /// Peers and the number of their link, longer prefixes first: the first prefix that contains an address
+    /// counts.
     pub fn peers(&self) -> Vec<(Prefix, usize)> {
         let mut peers: Vec<_> = self
             .0
@@ -132,7 +136,8 @@ impl Link {
         peers
     }
 
-    /// How packets pass: an interface has one mode, so one link that decides about packets decides for all.
+    /// Whether merged packets stay merged. An interface has one mode, so one link that decides about packets
+    /// decides for all.
     pub fn mode(&self) -> Mode {
         let per_packet = self
             .0
@@ -161,7 +166,7 @@ impl From<Link> for Vec<Route> {
 }
 
 impl Prefix {
-    /// The addresses that share the first `length` bits with this one.
+    /// The addresses that share the first `length` bits with this address.
     pub fn new(address: IpAddr, length: u8) -> Result<Self, BadPrefix> {
         if length > bits(address) {
             return Err(BadPrefix::TooLong { address, length });
@@ -186,22 +191,22 @@ impl Prefix {
         Ok(prefix)
     }
 
-    /// Its first address.
+    /// The first address of the prefix.
     pub fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// Bits that its addresses have in common.
+    /// The number of bits that the addresses have in common.
     pub fn length(&self) -> u8 {
         self.length
     }
 
-    /// Whether it is a single address.
+    /// Whether the prefix is a single address.
     pub fn is_host(&self) -> bool {
         self.length == bits(self.address)
     }
 
-    /// Whether the address is one of them.
+    /// Whether the prefix contains the address.
     pub fn contains(&self, address: IpAddr) -> bool {
         address.is_ipv4() == self.address.is_ipv4() && masked(address, self.length) == self.address
     }
@@ -268,12 +273,12 @@ fn masked(address: IpAddr, length: u8) -> IpAddr {
     }
 }
 
-/// A netmask.
+/// The netmask of an IPv4 prefix of this length.
 pub fn mask_v4(length: u8) -> u32 {
     u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0)
 }
 
-/// A netmask.
+/// The netmask of an IPv6 prefix of this length.
 pub fn mask_v6(length: u8) -> u128 {
     u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0)
 }
@@ -299,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_peer_is_refused_with_what_to_write() {
+    fn what_is_not_a_peer_is_refused_with_what_to_write() {
         let cases = [
             ("10.99.0.1/33", "write at most /32"),
             ("10.99.0.1/24", "write 10.99.0.0/24"),

@@ -1,4 +1,4 @@
-//! How a link does: what was asked for, what happened, and whether it can be trusted.
+//! The state of a link: what is configured, what happened, and whether measurements over it can be trusted.
 
 use std::time::Duration;
 
@@ -7,41 +7,43 @@ use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString};
 use thiserror::Error;
 
-use crate::emulation::Tally;
-use crate::impairment::{Impairment, Mode};
-use crate::route::Link;
+use crate::{
+    fate::Tally,
+    impairment::{Impairment, Mode},
+    route::Link,
+};
 
-/// A delay that is wrong by this much at the 99th percentile still is that delay.
+/// A delay that is wrong by this much at the 99th percentile still counts as correct.
 const LATENESS_TOLERANCE: Duration = Duration::from_micros(500);
-/// The same as a share of the delay.
+/// A delay that is wrong by this share of itself still counts as correct.
 const LATENESS_TOLERANCE_RATIO: f64 = 0.05;
 
-/// A link at work. Counted is what happened since it was last set, or since counting began anew. Packets that were on
-/// their way at that moment count when they leave, unless they left from a link that was set before.
+/// The state of an impaired link. Counts begin when the link is set or when they are reset. Packets in flight
+/// at that moment count when they leave, unless they left over a link that was set before.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct State {
-    /// What was asked for.
+    /// The configured link.
     pub link: Link,
-    /// Who impairs.
+    /// The back end that impairs the link.
     pub backend: Kind,
-    /// How packets pass.
+    /// Whether merged packets stay merged.
     pub mode: Mode,
-    /// What was done, for each of the routes, in their order.
+    /// The traffic of each route, in the order of the routes.
     pub traffic: Vec<Traffic>,
-    /// The thread, if the kernel does it not alone.
+    /// The thread that impairs the link. Absent if the kernel does it alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<Worker>,
 }
 
-/// Who shall impair.
+/// The back end that is requested.
 #[derive(
     Clone, Copy, Debug, Default, Deserialize, Display, EnumString, Eq, JsonSchema, PartialEq, Serialize,
 )]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Backend {
-    /// The kernel where it can, this process otherwise.
+    /// The kernel if it can impair the link, otherwise this process.
     #[default]
     Auto,
     /// netem, or an error.
@@ -61,20 +63,21 @@ pub enum Kind {
     Userspace,
 }
 
-/// What was done to the packets of a route.
+/// What happened to the packets of a route.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "countedBy")]
 pub enum Traffic {
-    /// By this process.
+    /// Counted by this process.
     Userspace(Tally),
-    /// By netem, which counts less, and counts packets that left from a link that was set before, too.
+    /// Counted by netem, which has fewer counters and also counts packets that left over a link that was set
+    /// before.
     #[serde(rename_all = "camelCase")]
     Kernel {
-        /// Left the link.
+        /// The number of packets that left the link.
         packets_out: u64,
-        /// Lost as was asked for, or over the limit.
+        /// The number of packets lost as configured, or dropped because the queue was full.
         dropped: u64,
-        /// On their way.
+        /// The number of packets in flight or queued.
         held: u32,
     },
 }
@@ -83,43 +86,43 @@ pub enum Traffic {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Worker {
-    /// How it is scheduled.
+    /// How the thread is scheduled.
     pub scheduling: Scheduling,
-    /// How late it was.
+    /// How late frames left.
     pub lateness: Lateness,
-    /// Frames that came faster than it took them, and are lost.
+    /// The number of frames lost because they arrived faster than the thread read them.
     pub overflowed: u64,
-    /// Packets that came to it and are for nobody impaired; a few when peers change.
+    /// The number of packets for peers that are not impaired. A few are normal when peers change.
     pub unmatched: u64,
-    /// Frames that the kernel did not take back.
+    /// The number of frames that the kernel did not accept back.
     pub refused: u64,
 }
 
-/// How the thread that serves a link is scheduled. Without real-time priority packets are late by as much as other
-/// processes keep the cores busy.
+/// How the thread that serves a link is scheduled. Without real-time priority packets are late by as long as
+/// other processes keep the cores busy.
 #[derive(Clone, Copy, Debug, Deserialize, Display, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[strum(serialize_all = "camelCase")]
 pub enum Scheduling {
-    /// SCHED_FIFO. Needs CAP_SYS_NICE in the first user namespace, or RLIMIT_RTPRIO.
+    /// SCHED_FIFO. Needs CAP_SYS_NICE in the initial user namespace, or RLIMIT_RTPRIO.
     RealTime,
-    /// Ordinary, with a short slice, which needs no privilege and halves the longest delays.
+    /// Normal scheduling with a short slice, which needs no privilege and halves the longest delays.
     ShortSlice,
-    /// Ordinary: the kernel is older than 6.12 and has no other.
+    /// Normal scheduling: the kernel is older than 6.12 and has no short slices.
     Ordinary,
 }
 
-/// How much after their time frames left.
+/// How long after their due time frames left.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Lateness {
-    /// Frames that left.
+    /// The number of frames that left.
     pub frames: u64,
-    /// Half of them were later, in nanoseconds.
+    /// The median lateness, in nanoseconds.
     pub p50_ns: u64,
-    /// One of a hundred was later, in nanoseconds.
+    /// The 99th percentile of the lateness, in nanoseconds.
     pub p99_ns: u64,
-    /// The latest, in nanoseconds.
+    /// The largest lateness, in nanoseconds.
     pub max_ns: u64,
 }
 
@@ -128,35 +131,35 @@ pub struct Lateness {
 pub enum Concern {
     /// The machine is too busy, or the thread has no priority.
     #[error(
-        "one packet of a hundred was late by more than {late:?}, and at most {tolerated:?} would be fair: leave a core to the emulator, or give it SYS_NICE"
+        "1 % of the packets left more than {late:?} late; up to {tolerated:?} is acceptable: leave a core to the emulator, or give it SYS_NICE"
     )]
     Late {
-        /// The 99th percentile.
+        /// The 99th percentile of the lateness.
         late: Duration,
-        /// What would be fair.
+        /// The largest acceptable lateness.
         tolerated: Duration,
     },
-    /// The emulator lost packets on its own account.
+    /// The emulator dropped packets because it could not keep up.
     #[error(
-        "{0} packets came faster than the emulator could take them and were lost, which nobody asked for: lower the rate, or leave a core to the emulator"
+        "{0} packets were dropped because the emulator could not keep up: lower the rate, or leave a core to the emulator"
     )]
     Overflowed(u64),
-    /// The emulator held as many as it holds where neither a rate nor a limit was set.
+    /// The emulator's own limit dropped packets: neither a rate nor a limit is configured.
     #[error(
-        "{0} packets were more than the link holds on its own account and were lost, which nobody asked for: set a rate, or a limit of packets"
+        "{0} packets were dropped because they exceeded the emulator's own limit: set a rate, or a limit of packets"
     )]
     OverLimit(u64),
-    /// The kernel did not take frames back.
-    #[error("{0} frames could not be sent on, which nobody asked for: is the interface up?")]
+    /// The kernel did not accept frames back.
+    #[error("{0} frames could not be forwarded: is the interface up?")]
     Refused(u64),
 }
 
 impl State {
-    /// What limits the trust in measurements over this link.
+    /// Reasons not to trust measurements over this link.
     pub fn concerns(&self) -> Vec<Concern> {
         let mut concerns = Vec::new();
         if let Some(worker) = &self.worker {
-            // The shortest delay suffers the most.
+            // Lateness distorts the shortest delay most.
             let delays = self.link.routes().iter().map(|route| route.impairment.delay);
             let shortest = delays.filter(|delay| !delay.is_zero()).min().unwrap_or_default();
             let tolerated = shortest.mul_f64(LATENESS_TOLERANCE_RATIO).max(LATENESS_TOLERANCE);
@@ -184,15 +187,15 @@ impl State {
 }
 
 impl Traffic {
-    /// Packets over a limit that is the emulator's own. One that was set is asked for, and so is the queue of a rate: a
-    /// sender that is faster is to lose.
+    /// The number of packets dropped by the emulator's own limit. A configured limit drops on purpose, and so
+    /// does the queue of a rate: a sender that is faster must lose packets.
     fn over_own_limit(&self, impairment: &Impairment) -> u64 {
         if impairment.rate_bits_per_second.is_some() || impairment.limit_packets.is_some() {
             return 0;
         }
         match self {
             Self::Userspace(tally) => tally.over_limit,
-            // Where losses are asked for, netem counts them together with the others.
+            // Where losses are configured, netem counts both kinds together.
             Self::Kernel { .. } if impairment.loss.is_some() => 0,
             Self::Kernel { dropped, .. } => *dropped,
         }
@@ -204,8 +207,7 @@ mod tests {
     use std::num::{NonZeroU32, NonZeroU64};
 
     use super::*;
-    use crate::impairment::Loss;
-    use crate::ratio::Ratio;
+    use crate::{impairment::Loss, ratio::Ratio};
 
     fn state(delay_milliseconds: u64, p99_ns: u64) -> State {
         let impairment = Impairment {
@@ -244,13 +246,13 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_the_emulator_lost_itself_are_a_concern() {
+    fn packets_that_the_emulator_cannot_keep_up_with_are_a_concern() {
         let mut state = state(10, 0);
         state.worker.as_mut().unwrap().overflowed = 3;
         assert_eq!(state.concerns(), [Concern::Overflowed(3)]);
     }
 
-    /// Concerns of 5 packets that were over the limit of a link like this, in user space and in the kernel.
+    /// The concerns about 5 packets over the limit of such a link, in user space and in the kernel.
     fn over_limit(impairment: Impairment) -> [Vec<Concern>; 2] {
         let tally = Tally {
             lost: 7,
@@ -274,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_over_a_limit_that_nobody_set_are_a_concern() {
+    fn packets_over_the_emulators_own_limit_are_a_concern() {
         let delayed = Impairment {
             delay: Duration::from_millis(10),
             ..Impairment::default()
@@ -294,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_that_were_asked_for_are_no_concern() {
+    fn configured_losses_are_not_a_concern() {
         let lossy = Impairment {
             loss: Some(Loss::Random {
                 ratio: Ratio::from_percent(1.0).unwrap(),
@@ -302,7 +304,7 @@ mod tests {
             }),
             ..Impairment::default()
         };
-        // netem does not tell them from those over the limit.
+        // netem counts losses and packets over the limit together.
         assert_eq!(over_limit(lossy), [vec![Concern::OverLimit(5)], vec![]]);
     }
 

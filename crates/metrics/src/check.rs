@@ -57,7 +57,7 @@ pub fn undescribed(page: &str) -> Vec<String> {
 /// The name of a sample, and the names of its labels.
 fn sample(line: &str) -> (&str, BTreeSet<&str>) {
     let (name, labels) = line.split_once(['{', ' ']).unwrap_or((line, ""));
-    // What is before `="` and after the last `,` or `{`: no value of ours has both.
+    // What is before `="` and after the last `,` or `{`: none of our values has both.
     let labels = labels
         .split("=\"")
         .map(|before| before.rsplit([',', '{']).next().unwrap_or_default());

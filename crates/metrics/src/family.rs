@@ -28,7 +28,7 @@ impl Described for Registry {
 /// The labels of a value that has none of its own.
 pub const NO_LABELS: [(&str, &str); 0] = [];
 
-/// Writes a family whose values are read when they are asked for; nothing, if there are none.
+/// Writes a family whose values are read on request. Writes nothing if there are none.
 pub fn encode_samples<L: EncodeLabelSet>(
     encoder: &mut DescriptorEncoder<'_>,
     family: &Family,

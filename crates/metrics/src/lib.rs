@@ -1,4 +1,5 @@
-//! What programs that export metrics share. The families themselves are described in [`perfrun_contract::metrics`].
+//! What programs that export metrics share. The families themselves are described in
+//! [`perfrun_contract::metrics`].
 
 #![warn(missing_docs)]
 

@@ -17,8 +17,8 @@ pub fn encode(registry: &Registry) -> String {
     page
 }
 
-/// Several pages as one. Their samples must differ by labels; what is said of a family is taken from the first page that
-/// has it, since a family may be there only once.
+/// Several pages as one. Their samples must differ by labels; the description of a family is that of the
+/// first page that has it, since a family may be there only once.
 pub fn merge<'a>(pages: impl IntoIterator<Item = &'a str>) -> String {
     let mut order: Vec<&str> = vec![];
     let mut families: HashMap<&str, Merged<'_>> = HashMap::new();

@@ -1,17 +1,15 @@
 //! Who reads a page, and whether they have seen its last values: what is not scraped is lost.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::{
     sync::Notify,
     time::{Instant, timeout_at},
 };
 
-/// The longest that a program which was told to end waits for a scraper to come back: what Prometheus leaves between two
-/// scrapes unless it is told otherwise, a minute, and a little more.
+/// The longest time that a program in its end waits for a scraper to come back: what Prometheus leaves
+/// between two scrapes by default, a minute, and a little more.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(65);
 
 /// A scraper that comes every second may be late by more than that on a busy machine.
@@ -48,13 +46,13 @@ impl Default for Scrapes {
 impl Scrapes {
     /// Values have changed for the last time, as far as is known.
     pub fn changed(&self) {
-        self.lock().changed = Instant::now();
+        self.seen.lock().changed = Instant::now();
     }
 
     /// The page is read now; called before it is made.
     pub fn scraped(&self) {
         let now = Instant::now();
-        let mut seen = self.lock();
+        let mut seen = self.seen.lock();
         if let Some(last) = seen.scraped.replace(now) {
             let since = now - last;
             seen.interval = Some(seen.interval.map_or(since, |longest| longest.max(since)));
@@ -63,8 +61,8 @@ impl Scrapes {
         self.scraped.notify_waiters();
     }
 
-    /// Waits until the page was read after its values changed, or nobody will come in time: nobody ever did, whoever did
-    /// has not come back for twice as long as it used to, or `most` is over.
+    /// Waits until the page was read after its values changed, or nobody will come in time: nobody ever did,
+    /// a scraper that did has not come back for twice as long as it used to, or `most` is over.
     pub async fn seen(&self, most: Duration) {
         let end = Instant::now() + most;
         loop {
@@ -73,7 +71,7 @@ impl Scrapes {
                 changed,
                 scraped,
                 interval,
-            } = *self.lock();
+            } = *self.seen.lock();
             let Some(scraped) = scraped.filter(|scraped| *scraped <= changed) else {
                 return;
             };
@@ -82,10 +80,6 @@ impl Scrapes {
                 return;
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,24 +1,26 @@
-//! Order statistics of a few repetitions, without assuming how they are distributed.
+//! Order statistics of a few repetitions, without assumptions about their distribution.
 
-/// What is said of the repetitions of one measurement.
+use perfrun_link::binomial::probabilities;
+
+/// Summary of the repetitions of one measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Statistics {
-    /// How many there are.
+    /// The number of values.
     pub count: usize,
-    /// The middle one, or the mean of the middle two.
+    /// The middle value, or the mean of the two middle values.
     pub median: f64,
-    /// Arithmetic mean.
+    /// The arithmetic mean.
     pub mean: f64,
-    /// Smallest.
+    /// The smallest value.
     pub min: f64,
-    /// Largest.
+    /// The largest value.
     pub max: f64,
-    /// Ends of the 95 % confidence interval of the median; none below six values.
+    /// The ends of the 95 % confidence interval of the median. None below six values.
     pub ci95: Option<(f64, f64)>,
 }
 
 impl Statistics {
-    /// Statistics of the finite values; none, if there is none.
+    /// Summarises the finite values. None if there is no finite value.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut sorted: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         sorted.sort_by(f64::total_cmp);
@@ -39,27 +41,23 @@ impl Statistics {
 }
 
 /// Ranks (from 1) of the two order statistics that enclose the median of the distribution with at least 95 %
-/// confidence, as close to each other as that allows; none below six values, where even the smallest and the largest
-/// do not.
+/// confidence, as close to each other as possible. None below six values, where even the smallest and the
+/// largest do not.
 ///
-/// The number of values below the median is binomial with p = 1/2 whatever the distribution, so the interval between
-/// the order statistics j and n + 1 − j covers it with probability 1 − 2 P(B ≤ j − 1), exactly for continuous
-/// distributions and at least so for others. David and Nagaraja, *Order Statistics*, 3rd ed. (2003), §7.1; tabulated in
-/// Le Boudec, *Performance Evaluation of Computer and Communication Systems* (2010), appendix A. Ten repetitions give
-/// the ranks 2 and 9, with 97.9 %.
+/// The number of values below the median is binomial with p = 1/2, whatever the distribution. So the interval
+/// between the order statistics j and n + 1 − j covers the median with probability 1 − 2 P(B ≤ j − 1):
+/// exactly for continuous distributions, and at least with that for others. Sources: David and Nagaraja,
+/// *Order Statistics*, 3rd ed. (2003), §7.1. Le Boudec, *Performance Evaluation of Computer and Communication
+/// Systems* (2010), tabulates it in appendix A. Ten repetitions give the ranks 2 and 9, with 97.9 %.
 pub(crate) fn median_interval_ranks(count: usize) -> Option<(usize, usize)> {
-    // In logarithms, because 2^-n leaves the range of f64 at n = 1075.
-    let mut log_term = -(count as f64) * std::f64::consts::LN_2;
     let mut below = 0.0;
-    let mut rank = 0;
-    while rank < count {
-        below += log_term.exp();
-        if 1.0 - 2.0 * below < CONFIDENCE {
-            break;
-        }
-        log_term += ((count - rank) as f64).ln() - ((rank + 1) as f64).ln();
-        rank += 1;
-    }
+    let rank = probabilities(u32::try_from(count).ok()?, 0.5)
+        .take(count)
+        .take_while(|probability| {
+            below += probability;
+            1.0 - 2.0 * below >= CONFIDENCE
+        })
+        .count();
     (rank > 0).then(|| (rank, count + 1 - rank))
 }
 
@@ -148,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_no_numbers_do_not_count() {
+    fn values_that_are_not_numbers_do_not_count() {
         let statistics = Statistics::of([f64::NAN, 2.0, f64::INFINITY]).unwrap();
         assert_eq!(
             (statistics.count, statistics.median, statistics.max),

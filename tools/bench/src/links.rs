@@ -6,10 +6,10 @@
 //! the thread writes a frame, the peer's TCP receives it. Sender, receiver and emulator share the cores of
 //! the machine, so a ratio depends as much on their number as on the emulator.
 //!
-//! `cargo xtask bench netem` compares netem in the kernel with netem set by tc. It is separate, because
-//! machines without netem can run it only in user-mode-linux.
+//! [`netem`] compares netem as perfrun sets it with netem set by tc.
 
 mod cpu;
+pub(crate) mod netem;
 mod pair;
 mod tcp;
 
@@ -26,7 +26,7 @@ use perfrun_emulator::{
 };
 use perfrun_link::{
     Backend, Chance, Impairment, Link, Ratio,
-    probe::{Measurement, Plan},
+    probe::{Measurement, ProbePlan},
 };
 use tokio::net::UdpSocket;
 
@@ -257,7 +257,7 @@ async fn probes(pair: &Pair) -> Result<()> {
         ..Impairment::default()
     };
     let emulator = start(pair, &delayed)?;
-    let plan = Plan::of(&delayed, &Impairment::default());
+    let plan = ProbePlan::new(&delayed, &Impairment::default());
     let mut times = vec![];
     let mut medians = vec![];
     for _ in 0..PROBES {
@@ -278,7 +278,7 @@ async fn probes(pair: &Pair) -> Result<()> {
     Ok(())
 }
 
-async fn probe(pair: &Pair, plan: &Plan) -> Result<Measurement> {
+async fn probe(pair: &Pair, plan: &ProbePlan) -> Result<Measurement> {
     let bind = |address: &str| -> Result<std::net::UdpSocket> {
         let socket = std::net::UdpSocket::bind((address, 0))?;
         socket.set_nonblocking(true)?;

@@ -23,7 +23,7 @@ use perfrun_local::privilege;
 #[derive(Parser)]
 #[command(name = "perfrun-bench")]
 struct Args {
-    /// Benchmarks to run [default: all but `cluster`, `echo` and `stress`].
+    /// Benchmarks to run [default: all but `cluster`, `echo`, `netem` and `stress`].
     names: Vec<Name>,
     /// Number of pairs of measurements, each pair back to back.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
@@ -49,6 +49,8 @@ enum Name {
     Plans,
     /// Impaired links against plain ones: TCP throughput, CPU time, time to set them up, to probe them.
     Links,
+    /// netem set by perfrun against netem set by tc, in user-mode-linux if this kernel has no netem.
+    Netem,
     /// Transfers through a relay against direct ones.
     Relay,
     /// Ten thousand streams that echo: the share of echoes that arrive, and their cost.
@@ -60,6 +62,9 @@ enum Name {
 }
 
 fn main() -> Result<()> {
+    if perfrun_test_kit::uml::is_first_process() {
+        links::netem::first_process();
+    }
     if let Some(role) = quic::role() {
         return tokio::runtime::Runtime::new()?.block_on(quic::end(&role));
     }
@@ -90,6 +95,9 @@ fn main() -> Result<()> {
         }
         if wanted(Name::Links) {
             links::run(args.rounds, args.seconds).await?;
+        }
+        if args.names.contains(&Name::Netem) {
+            links::netem::run(args.rounds, args.seconds)?;
         }
         if wanted(Name::Relay) {
             relay::run(args.rounds).await?;

@@ -1,9 +1,10 @@
-//! What tests of several crates share. Only tests depend on this crate.
+//! What tests of several crates share. Only tests and benchmarks depend on this crate.
 
 pub mod dashboards;
 pub mod documents;
 pub mod records;
 pub mod remains;
 mod skip;
+pub mod uml;
 
 pub use skip::{LOG, Need, REQUIRE, skip};

@@ -16,9 +16,6 @@ use crate::{
 };
 
 pub(crate) fn run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> {
-    if args == ["netem"] {
-        return netem(workspace);
-    }
     let needs_cluster = args.iter().any(|arg| arg == "cluster");
     if let Some(obstacle) = e2e::obstacle()
         && needs_cluster
@@ -26,6 +23,10 @@ pub(crate) fn run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> 
         bail!(obstacle);
     }
     install::packages(workspace, install::BENCH)?;
+    if args.iter().any(|arg| arg == "netem") {
+        // A kernel that has netem.
+        install::test(workspace)?;
+    }
     // perfrun-bench starts the other two programs, so all three must be built from the same source.
     workspace.build(Profile::Release, &["perfrun", "perfrun-node", "perfrun-bench"])?;
 
@@ -36,16 +37,6 @@ pub(crate) fn run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> 
     } else {
         Err(shell::become_program(&mut bench))
     }
-}
-
-/// Measures netem as perfrun configures it against netem configured by tc. If the kernel has no netem, the
-/// tests of links boot user-mode-linux, which has one. So the benchmark is among those tests.
-fn netem(workspace: &Workspace) -> Result<ExitCode> {
-    install::packages(workspace, install::BUILD)?;
-    install::test(workspace)?;
-    let mut benchmark = workspace.cargo(["test", "--package", "perfrun-emulator", "--test", "links"]);
-    shell::succeed(benchmark.env("PERFRUN_TEST_ROLE", "benchmark"))?;
-    Ok(ExitCode::SUCCESS)
 }
 
 fn on_cluster(workspace: &Workspace, bench: &mut Command) -> Result<ExitCode> {

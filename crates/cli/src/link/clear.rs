@@ -1,6 +1,6 @@
 //! `perfrun link clear`.
 
-use perfrun_emulator::Found;
+use perfrun_emulator::Inspection;
 use perfrun_link::Reason;
 
 use super::{place::check_interface, words};
@@ -28,25 +28,25 @@ pub(super) fn clear(args: &args::ClearLink) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-fn text(found: Option<&Found>, cleared: bool) -> String {
+fn text(found: Option<&Inspection>, cleared: bool) -> String {
     match found {
         _ if !cleared => "nothing to remove".to_owned(),
-        Some(Found::Kernel(state)) => {
+        Some(Inspection::Kernel(state)) => {
             format!("removed netem from the link to {}", words::all_peers(&state.link))
         }
-        Some(Found::Closed { peers }) => format!(
+        Some(Inspection::Closed { peers }) => format!(
             "removed the rules of a killed process; packets to {} pass again",
             words::peers(peers)
         ),
-        Some(Found::Userspace { state, process }) => format!(
+        Some(Inspection::Userspace { state, process }) => format!(
             "removed the rules for packets to {}; {}, which impaired them, still runs: stop it",
             words::all_peers(&state.link),
             words::process(*process)
         ),
-        Some(Found::Silent { peers }) => format!(
+        Some(Inspection::Silent { peers }) => format!(
             "removed the rules for packets to {}; the process that impaired them still runs: stop it",
             words::peers(peers)
         ),
-        Some(Found::Nothing) | None => "removed".to_owned(),
+        Some(Inspection::Unimpaired) | None => "removed".to_owned(),
     }
 }

@@ -12,7 +12,7 @@ use perfrun_emulator::{
 };
 use perfrun_link::{
     Impairment,
-    probe::{Delivery, Fill, Measurement, Plan, Quantity, Rate, Verdict, judge},
+    probe::{Delivery, Fill, Measurement, ProbePlan, Rate, Verdict, judge, judge_rate_back},
 };
 use serde_json::json;
 use tokio::net::UdpSocket;
@@ -97,12 +97,9 @@ async fn measure_link(args: &args::ProbeLink, to: Peer) -> anyhow::Result<u8> {
     if let Some(there) = there.filter(|_| backward.rate_bits_per_second.is_some()) {
         let (only_rate, measured) =
             measure_backward(args, &there, SocketAddr::new(here, 0), to, &forward, &backward).await?;
-        let mut judged = judge(&backward, &forward, args.base, &only_rate, &measured);
-        for finding in &mut judged.findings {
-            finding.quantity = Quantity::RateBackward;
-        }
         if let Some(verdict) = &mut verdict {
-            verdict.findings.extend(judged.findings);
+            let finding = judge_rate_back(&backward, &only_rate, &measured);
+            verdict.findings.extend(finding);
         }
         rate_backward = measured.rate;
     }
@@ -120,8 +117,8 @@ async fn measure_link(args: &args::ProbeLink, to: Peer) -> anyhow::Result<u8> {
     Ok(u8::from(!is_right))
 }
 
-fn plan(args: &args::ProbeLink, forward: &Impairment, backward: &Impairment) -> Plan {
-    let mut plan = Plan::within(forward, backward, args.time);
+fn plan(args: &args::ProbeLink, forward: &Impairment, backward: &Impairment) -> ProbePlan {
+    let mut plan = ProbePlan::within(forward, backward, args.time);
     if let Some(fill) = args.fill {
         plan.fill = Some(Fill {
             bits_per_second: fill.bits_per_second().get(),
@@ -140,15 +137,12 @@ async fn measure_backward(
     to: Peer,
     forward: &Impairment,
     backward: &Impairment,
-) -> anyhow::Result<(Plan, Measurement)> {
+) -> anyhow::Result<(ProbePlan, Measurement)> {
     let socket = bind(&args.place, here)?;
     let server = socket.local_addr()?;
     let serving = tokio::spawn(serve(socket));
     let client = bind(there, SocketAddr::new(to.address, 0))?;
-    let plan = Plan {
-        echoes: 0,
-        ..Plan::within(backward, forward, args.time)
-    };
+    let plan = ProbePlan::rate_back(forward, backward, args.time);
     let measured = measure(client, server, &plan).await;
     serving.abort();
     Ok((plan, measured?))

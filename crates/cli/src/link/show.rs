@@ -1,6 +1,6 @@
 //! `perfrun link show`.
 
-use perfrun_emulator::{Found, capabilities};
+use perfrun_emulator::{Inspection, capabilities};
 use perfrun_link::{Ability, Capabilities, Kind, State};
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ pub(super) fn show(args: &args::ShowLink) -> anyhow::Result<u8> {
     let (found, capabilities) = args.place.enter(|| {
         check_interface(interface)?;
         let found = perfrun_emulator::inspect(interface)?;
-        let wants_capabilities = args.capabilities || found == Found::Nothing;
+        let wants_capabilities = args.capabilities || found == Inspection::Unimpaired;
         Ok((found, wants_capabilities.then(|| capabilities::probe(interface))))
     })?;
     if args.json {
@@ -34,10 +34,10 @@ pub(super) fn state_object(interface: &str, state: &State) -> Value {
     json!({"interface": interface, "found": state.backend, "state": state, "concerns": concerns})
 }
 
-fn object(interface: &str, found: &Found, capabilities: Option<&Capabilities>) -> Value {
+fn object(interface: &str, found: &Inspection, capabilities: Option<&Capabilities>) -> Value {
     let mut object = match found {
-        Found::Nothing => json!({"interface": interface, "found": "nothing"}),
-        Found::Kernel(state) => {
+        Inspection::Unimpaired => json!({"interface": interface, "found": "nothing"}),
+        Inspection::Kernel(state) => {
             let mut object = state_object(interface, state);
             // The distribution in the state is only the default.
             if has_jitter(state) {
@@ -45,13 +45,13 @@ fn object(interface: &str, found: &Found, capabilities: Option<&Capabilities>) -
             }
             object
         }
-        Found::Userspace { state, process } => {
+        Inspection::Userspace { state, process } => {
             let mut object = state_object(interface, state);
             object["process"] = json!(process);
             object
         }
-        Found::Silent { peers } => json!({"interface": interface, "found": "silent", "peers": peers}),
-        Found::Closed { peers } => json!({"interface": interface, "found": "closed", "peers": peers}),
+        Inspection::Silent { peers } => json!({"interface": interface, "found": "silent", "peers": peers}),
+        Inspection::Closed { peers } => json!({"interface": interface, "found": "closed", "peers": peers}),
     };
     if let Some(capabilities) = capabilities {
         object["capabilities"] = json!(capabilities);
@@ -64,10 +64,10 @@ fn has_jitter(state: &State) -> bool {
     routes.any(|route| route.impairment.jitter.is_some())
 }
 
-fn text(interface: &str, found: &Found) -> String {
+fn text(interface: &str, found: &Inspection) -> String {
     match found {
-        Found::Nothing => format!("{interface}: nothing is impaired\n"),
-        Found::Kernel(state) => {
+        Inspection::Unimpaired => format!("{interface}: nothing is impaired\n"),
+        Inspection::Kernel(state) => {
             let note = if has_jitter(state) {
                 "The kernel does not report the distribution of the delay.\n"
             } else {
@@ -75,12 +75,12 @@ fn text(interface: &str, found: &Found) -> String {
             };
             words::state(interface, state, None) + note
         }
-        Found::Userspace { state, process } => words::state(interface, state, Some(*process)),
-        Found::Silent { peers } => format!(
+        Inspection::Userspace { state, process } => words::state(interface, state, Some(*process)),
+        Inspection::Silent { peers } => format!(
             "{interface}: packets to {} are impaired by a process that does not answer\n",
             words::peers(peers)
         ),
-        Found::Closed { peers } => format!(
+        Inspection::Closed { peers } => format!(
             "{interface}: the process that impaired packets to {} has died, and none of them pass: \
              run `perfrun link clear` to let them pass, or `perfrun link set` to impair them again\n",
             words::peers(peers)
@@ -112,12 +112,12 @@ mod tests {
 
     use super::*;
 
-    fn kernel() -> Found {
+    fn kernel() -> Inspection {
         let impairment = Impairment {
             delay: std::time::Duration::from_millis(25),
             ..Impairment::default()
         };
-        Found::Kernel(State {
+        Inspection::Kernel(State {
             link: Link::to(["10.0.0.2".parse().unwrap()], impairment).unwrap(),
             backend: Kind::Kernel,
             mode: Mode::SuperPackets,
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_dead_emulator_comes_with_advice() {
-        let closed = Found::Closed {
+        let closed = Inspection::Closed {
             peers: vec!["10.0.0.2".parse().unwrap(), "10.0.0.3".parse().unwrap()],
         };
         let shown = text("eth0", &closed);

@@ -127,7 +127,7 @@ fn round_trips_take_as_long_as_the_network_says_and_results_prove_it() {
     );
     assert!(results.trials[2].nodes["server-0"].link.is_some());
     assert!(ended.stdout.contains("Links: what a probe measured"), "{ended}");
-    assert!(ended.stdout.contains("as asked for"), "{ended}");
+    assert!(ended.stdout.contains("as configured"), "{ended}");
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn a_link_in_user_space_is_impaired_while_the_command_runs() {
     assert!((100..120).contains(&milliseconds), "{right}");
     let wrong = lab.probe(&["--forward", "delay=5ms"]);
     assert!(
-        !wrong.success && wrong.stdout.contains("not as asked for"),
+        !wrong.success && wrong.stdout.contains("not as configured"),
         "{wrong}"
     );
 

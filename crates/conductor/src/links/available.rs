@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use perfrun_contract::{network::Conditions, record::Leg};
 use perfrun_link::{
     Impairment,
-    probe::{Plan, Rate},
+    probe::{ProbePlan, Rate},
 };
 
 use super::Links;
@@ -45,7 +45,7 @@ impl Links<'_> {
         forward: &Impairment,
         backward: &Impairment,
     ) -> Option<Rate> {
-        let plan = Plan::available(forward, backward)?;
+        let plan = ProbePlan::available(forward, backward)?;
         match self.measure(from, to, plan).await {
             Ok(measured) => measured.rate,
             Err(unready) => {

@@ -10,7 +10,7 @@ use perfrun_contract::{
 };
 use perfrun_link::{
     Impairment,
-    probe::{self, Measurement, Quantity, Verdict},
+    probe::{self, Measurement, Verdict},
 };
 use tokio::time::{Instant, sleep};
 
@@ -87,7 +87,7 @@ impl Links<'_> {
         let open = |name: &String| (name.clone(), LinkRequest::default());
         self.set(&self.agents.keys().map(open).collect()).await?;
         let none = Impairment::default();
-        let plan = probe::Plan::within(&none, &none, BASE_ECHO_TIME);
+        let plan = probe::ProbePlan::within(&none, &none, BASE_ECHO_TIME);
         for round in rounds(pairs) {
             let measured = stream::iter(round.into_iter().map(|pair| {
                 let (links, plan) = (&*self, plan.clone());
@@ -127,12 +127,8 @@ impl Links<'_> {
     async fn leg(&self, pair: Pair, conditions: &Conditions, echo_time: Duration) -> Result<Leg, Unready> {
         let (to_server, to_client) = self.ways(&pair.client, &pair.server, conditions)?;
         let base = self.bases.get(&pair).copied().unwrap_or_default();
-        let plan = probe::Plan::within(to_server, to_client, echo_time);
-        // The rate in the other direction: the roles swapped, and nothing but filling the link.
-        let back = probe::Plan {
-            echoes: 0,
-            ..probe::Plan::within(to_client, to_server, echo_time)
-        };
+        let plan = probe::ProbePlan::within(to_server, to_client, echo_time);
+        let back = probe::ProbePlan::rate_back(to_server, to_client, echo_time);
         let mut attempts = 0;
         loop {
             attempts += 1;
@@ -141,20 +137,16 @@ impl Links<'_> {
                 .fills_beside(&back, to_server, base)
                 .filter(|_| attempts == 1);
             let (measured, filled) = self.measure_both_ways(&pair, &plan, &back, beside).await?;
-            let mut verdict = judge(to_server, to_client, base, &plan, &measured).await?;
-            let mut rate_to_client = None;
-            if let Some(filled) = filled {
-                rate_to_client = filled.rate;
-                let back = judge(to_client, to_server, base, &back, &filled).await?;
-                let rates = back
-                    .findings
-                    .into_iter()
-                    .filter(|finding| finding.quantity == Quantity::RateForward);
-                verdict.findings.extend(rates.map(|finding| probe::Finding {
-                    quantity: Quantity::RateBackward,
-                    ..finding
-                }));
-            }
+            let rate_to_client = filled.as_ref().and_then(|filled| filled.rate);
+            let filled = filled.map(|filled| (back.clone(), filled));
+            let verdict = judge(
+                to_server,
+                to_client,
+                base,
+                (plan.clone(), measured.clone()),
+                filled,
+            )
+            .await?;
             if verdict.is_effective() || attempts == ATTEMPTS {
                 return Ok(Leg {
                     client: pair.client,
@@ -173,8 +165,8 @@ impl Links<'_> {
     async fn measure_both_ways(
         &self,
         Pair { client, server }: &Pair,
-        plan: &probe::Plan,
-        back: &probe::Plan,
+        plan: &probe::ProbePlan,
+        back: &probe::ProbePlan,
         beside: Option<Duration>,
     ) -> Result<(Measurement, Option<Measurement>), Unready> {
         let there = self.measure(client, server, plan.clone());
@@ -198,7 +190,7 @@ impl Links<'_> {
         &self,
         from: &str,
         to: &str,
-        plan: probe::Plan,
+        plan: probe::ProbePlan,
     ) -> Result<Measurement, Unready> {
         let (Some(near), Some(far)) = (self.agents.get(from), self.agents.get(to)) else {
             return Err(no_link(from, to));
@@ -216,18 +208,23 @@ fn no_link(from: &str, to: &str) -> Unready {
     Unready::ineffective(format!("there is no link from {from} to {to}"), None)
 }
 
-/// Simulations take some ten milliseconds. A judge that fails has judged nothing, least of all that a link is right.
+/// Judges what was measured, each with its plan, and the rate to the client if that was measured, too. Simulations take
+/// about ten milliseconds. A judge that fails has judged nothing, least of all that a link is right.
 async fn judge(
-    forward: &Impairment,
-    backward: &Impairment,
+    to_server: &Impairment,
+    to_client: &Impairment,
     base: Duration,
-    plan: &probe::Plan,
-    measured: &Measurement,
+    (plan, measured): (probe::ProbePlan, Measurement),
+    back: Option<(probe::ProbePlan, Measurement)>,
 ) -> Result<Verdict, Unready> {
-    let (forward, backward, plan, measured) =
-        (forward.clone(), backward.clone(), plan.clone(), measured.clone());
-    let judged =
-        tokio::task::spawn_blocking(move || probe::judge(&forward, &backward, base, &plan, &measured));
+    let (to_server, to_client) = (to_server.clone(), to_client.clone());
+    let judged = tokio::task::spawn_blocking(move || {
+        let mut verdict = probe::judge(&to_server, &to_client, base, &plan, &measured);
+        let rate_back =
+            back.and_then(|(plan, measured)| probe::judge_rate_back(&to_client, &plan, &measured));
+        verdict.findings.extend(rate_back);
+        verdict
+    });
     judged
         .await
         .map_err(|error| Unready::ineffective(format!("failed to judge a measured link: {error}"), None))

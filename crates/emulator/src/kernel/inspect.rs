@@ -1,30 +1,39 @@
-//! Links that are at work in the kernel, read back from it: the process that has set them may be gone.
+//! Links in the kernel, read back from it: the process that set them may have ended.
 
+use perfrun_link::{
+    Kind,
+    ability::KERNEL_ROUTES_MAX,
+    impairment::Mode,
+    route::{Link, Route},
+    state::{State, Traffic},
+};
 use rtnetlink::packet_route::tc::TcHandle;
 
 use super::{Error, NETEM, NETEM_BELOW_TBF, ROOT, class, find};
-use crate::caught::caught;
-use crate::kernel::netem::Netem;
-use crate::netlink::{Device, Netlink};
-use perfrun_link::Kind;
-use perfrun_link::ability::KERNEL_ROUTES_MAX;
-use perfrun_link::impairment::Mode;
-use perfrun_link::route::{Link, Route};
-use perfrun_link::state::{State, Traffic};
+use crate::{
+    caught::caught,
+    kernel::netem::Netem,
+    netlink::{Device, Netlink},
+};
 
-/// What netem does to what leaves an interface; nothing if it is not ours. Counted is since it was set up.
+/// Reads what netem does to packets that leave an interface. None if this crate did not set it up. Counts
+/// begin when it was set up.
 ///
-/// The kernel does not tell everything: a jitter's distribution is given as the default. Peers that are an exception to a
-/// link are not listed.
-pub(crate) fn inspect(netlink: &mut Netlink, device: &str, found: Device) -> Result<Option<State>, Error> {
-    let qdiscs = netlink.qdiscs(found.index).map_err(Error::Connect)?;
-    let is_ours = qdiscs
+/// The kernel does not report the distribution of a jitter, which is given as the default one. Peers that are
+/// an exception to a link are not listed.
+pub(crate) fn inspect(
+    netlink: &mut Netlink,
+    interface: &str,
+    device: Device,
+) -> Result<Option<State>, Error> {
+    let qdiscs = netlink.qdiscs(device.index).map_err(Error::Connect)?;
+    let is_own = qdiscs
         .iter()
         .any(|qdisc| qdisc.parent == TcHandle::ROOT && qdisc.handle == ROOT);
-    if !is_ours {
+    if !is_own {
         return Ok(None);
     }
-    let caught = caught(netlink, found.index, ROOT).map_err(Error::Connect)?;
+    let caught = caught(netlink, device.index, ROOT).map_err(Error::Connect)?;
     let is_cut = |qdisc: &crate::tc::Qdisc| {
         (NETEM_BELOW_TBF..NETEM).contains(&qdisc.handle.major) && qdisc.kind == "netem"
     };
@@ -42,9 +51,9 @@ pub(crate) fn inspect(netlink: &mut Netlink, device: &str, found: Device) -> Res
         let Some(netem) = Netem::decode(&qdisc.options) else {
             continue;
         };
-        let led_there = caught.iter().filter(|caught| caught.class == class(number));
+        let led_to_class = caught.iter().filter(|caught| caught.class == class(number));
         routes.push(Route {
-            peers: led_there.map(|caught| caught.peer).collect(),
+            peers: led_to_class.map(|caught| caught.peer).collect(),
             impairment: netem.impairment(),
         });
         let stats = qdisc.stats.unwrap_or_default();
@@ -55,7 +64,7 @@ pub(crate) fn inspect(netlink: &mut Netlink, device: &str, found: Device) -> Res
         });
     }
     let link = Link::new(routes).map_err(|source| Error::Altered {
-        device: device.to_owned(),
+        device: interface.to_owned(),
         source,
     })?;
     Ok(Some(State {

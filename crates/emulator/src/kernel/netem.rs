@@ -1,17 +1,21 @@
 //! The options of `sch_netem`, to bytes and back.
 //!
-//! Layouts are those of linux/pkt_sched.h, in the byte order of the machine. All attributes are sent even if they say
-//! nothing: netem keeps what a change does not mention.
+//! Layouts are those of linux/pkt_sched.h, in the byte order of the machine. All attributes are sent, even if
+//! they change nothing: netem keeps what a change does not mention.
 
-use std::num::{NonZeroU32, NonZeroU64};
-use std::time::Duration;
+use std::{
+    num::{NonZeroU32, NonZeroU64},
+    time::Duration,
+};
 
+use perfrun_link::{
+    distribution,
+    impairment::{Chance, Distribution, Impairment, Jitter, Loss, Reorder},
+    ratio::Ratio,
+};
 use rtnetlink::packet_core::{DefaultNla, Emitable, NLA_F_NESTED};
 
 use crate::netlink::attribute;
-use perfrun_link::distribution;
-use perfrun_link::impairment::{Chance, Distribution, Impairment, Jitter, Loss, Reorder};
-use perfrun_link::ratio::Ratio;
 
 const CORRELATIONS: u16 = 1;
 const DELAY_DISTRIBUTION: u16 = 2;
@@ -22,15 +26,15 @@ const RATE: u16 = 6;
 const RATE64: u16 = 8;
 const LATENCY64: u16 = 10;
 const JITTER64: u16 = 11;
-/// In `LOSS`, by its model.
+/// The attribute in `LOSS` of its model.
 const LOSS_GILBERT_ELLIOTT: u16 = 2;
 
 /// `struct tc_netem_qopt`
 const FIXED: usize = 24;
-/// netem's clock before it had nanoseconds.
+/// The resolution of netem's clock before it had nanoseconds.
 const NANOSECONDS_PER_TICK_SHIFT: u32 = 6;
 
-/// netem's own figures. Probabilities are scaled to 32 bits, times are nanoseconds.
+/// netem's own parameters. Probabilities are scaled to 32 bits, times are nanoseconds.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Netem {
     latency: i64,
@@ -41,9 +45,9 @@ pub(crate) struct Netem {
     gilbert_elliott: Option<[u32; 4]>,
     duplicate: u32,
     gap: u32,
-    /// Of delay, loss and duplication.
+    /// The correlations of delay, loss and duplication.
     correlations: [u32; 3],
-    /// Probability and correlation.
+    /// Each as probability and correlation.
     reorder: [u32; 2],
     corrupt: [u32; 2],
     bytes_per_second: u64,
@@ -67,7 +71,7 @@ impl Netem {
                 loss_in_bad,
                 loss_in_good,
             }) => {
-                // The kernel wants h, the share that passes in the bad state.
+                // The kernel expects h, the share that passes in the bad state.
                 let passes = u32::MAX - loss_in_bad.to_scaled();
                 let model = [
                     enter_bad.to_scaled(),
@@ -105,7 +109,7 @@ impl Netem {
         }
     }
 
-    /// The value of TCA_OPTIONS.
+    /// Encodes the value of TCA_OPTIONS.
     pub(crate) fn encode(&self, impairment: &Impairment) -> Vec<u8> {
         let ticks =
             |nanoseconds: i64| u32::try_from(nanoseconds >> NANOSECONDS_PER_TICK_SHIFT).unwrap_or(u32::MAX);
@@ -121,7 +125,7 @@ impl Netem {
             DefaultNla::new(CORRELATIONS, longs(&self.correlations)),
             DefaultNla::new(REORDER, longs(&self.reorder)),
             DefaultNla::new(CORRUPT, longs(&self.corrupt)),
-            // Overheads and cells, which follow the rate, are not used.
+            // The overheads and cells behind the rate are not used.
             DefaultNla::new(
                 RATE,
                 longs(&[u32::try_from(self.bytes_per_second).unwrap_or(u32::MAX), 0, 0, 0]),
@@ -140,7 +144,8 @@ impl Netem {
             attributes.push(DefaultNla::new(LOSS | NLA_F_NESTED, emitted(&[model])));
         }
         if let Some(jitter) = &impairment.jitter {
-            // Also if it is uniform, which netem is without a table: a former table can only be replaced.
+            // Also for a uniform distribution, which is netem's behaviour without a table: an earlier table
+            // can only be replaced.
             let table = distribution::table(jitter.distribution);
             let bytes = table.into_iter().flat_map(i16::to_ne_bytes).collect();
             attributes.push(DefaultNla::new(DELAY_DISTRIBUTION, bytes));
@@ -150,7 +155,8 @@ impl Netem {
         options
     }
 
-    /// From the value of TCA_OPTIONS that the kernel has. It does not tell which table it uses.
+    /// Decodes the value of TCA_OPTIONS that the kernel reports, which does not say which table is used. None
+    /// if it is malformed.
     pub(crate) fn decode(options: &[u8]) -> Option<Self> {
         let (fixed, attributes) = options.split_at_checked(FIXED)?;
         let [latency, limit, loss, gap, duplicate, jitter] = parsed(fixed)?;
@@ -187,8 +193,8 @@ impl Netem {
 }
 
 impl Netem {
-    /// The figures in our terms. Shares are as exact as the kernel's 32 bits are; from which table a delay is drawn is not
-    /// known.
+    /// The parameters as an impairment. Shares are as exact as the kernel's 32 bits. The distribution of a
+    /// delay is not known.
     pub(super) fn impairment(&self) -> Impairment {
         let ratio = |scaled: u32| {
             let share = f64::from(scaled) / f64::from(u32::MAX);
@@ -239,7 +245,7 @@ fn longs(values: &[u32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_ne_bytes()).collect()
 }
 
-/// The first values of a structure, which later kernels may have made longer.
+/// The first values of a structure, which newer kernels may have made longer. None if it is shorter.
 fn parsed<const N: usize>(bytes: &[u8]) -> Option<[u32; N]> {
     let mut values = [0; N];
     for (value, bytes) in values.iter_mut().zip(bytes.get(..4 * N)?.chunks_exact(4)) {
@@ -325,8 +331,8 @@ mod tests {
         percent(ratio).to_scaled()
     }
 
-    /// What `tc qdisc add dev X root netem limit 4321 delay 100ms 10ms 25% distribution normal loss 1% 5% duplicate 2% 6%
-    /// corrupt 3% 7% reorder 4% 8% gap 5 rate 20mbit` sends, attribute by attribute.
+    /// What `tc qdisc add dev X root netem limit 4321 delay 100ms 10ms 25% distribution normal loss 1% 5%
+    /// duplicate 2% 6% corrupt 3% 7% reorder 4% 8% gap 5 rate 20mbit` sends, attribute by attribute.
     #[test]
     fn options_have_the_bytes_that_tc_sends() {
         let impairment = everything();
@@ -365,7 +371,7 @@ mod tests {
             model,
             longs(&[scaled(1.0), scaled(25.0), u32::MAX - scaled(70.0), scaled(0.1)])
         );
-        assert_eq!(options[8..12], [0; 4]); // the other model loses nothing
+        assert_eq!(options[8..12], [0; 4]); // the other loss model loses nothing
     }
 
     #[test]

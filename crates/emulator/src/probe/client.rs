@@ -1,48 +1,52 @@
-//! The end that asks.
+//! The client of a probe: the end that measures.
 
-use std::io;
-use std::net::SocketAddr;
-use std::time::Duration;
+use std::{io, net::SocketAddr, time::Duration};
 
 use perfrun_link::probe::{
-    BadPlan, Delivery, Fill, HEADER_BYTES, Measurement, Plan, QUESTIONS, Rate, RoundTrip,
+    BadPlan, Delivery, Fill, HEADER_BYTES, Measurement, ProbePlan, QUERIES, Rate, RoundTrip,
 };
 use thiserror::Error;
-use tokio::net::UdpSocket;
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
+use tokio::{
+    net::UdpSocket,
+    time::{Instant, MissedTickBehavior, interval, timeout_at},
+};
 
-use super::server::enlarge;
-use super::wire::{Counts, Datagram, LENGTH, Message, Seen};
+use super::{
+    server::enlarge,
+    wire::{Counts, Datagram, LENGTH, Message, NumberSet},
+};
 
-/// How often datagrams that fill are sent. They are counted by time, so that lateness is made up for.
+/// The interval at which datagrams that fill the link are sent. Their number follows from the time, so that
+/// lateness is made up for.
 const FILL_TICK: Duration = Duration::from_millis(1);
 
 /// Why a link could not be measured.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// It may come from another process.
-    #[error("the plan of the probe is not to be carried out")]
+    /// The plan, which may come from another process, cannot be carried out.
+    #[error("unable to carry out the probe's plan")]
     Plan(#[source] BadPlan),
-    /// No route, or another family of addresses.
-    #[error("failed to direct the probe to {server}")]
+    /// There is no route, or the addresses are of different families.
+    #[error("failed to connect the probe to {server}")]
     Connect {
-        /// To where.
+        /// The address of the server.
         server: SocketAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The socket.
+    /// The socket failed.
     #[error("failed to send or receive datagrams of the probe")]
     Talk(#[source] io::Error),
-    /// The server is not there, or everything is lost.
-    #[error("nobody answers at {0}: is the other peer's probe running, and does the link let anything pass?")]
+    /// The server does not run, or everything is lost.
+    #[error("no reply from {0}: is the other peer's probe running, and does the link let anything pass?")]
     NoAnswer(SocketAddr),
 }
 
-/// Measures the link to a peer that serves, from a socket that is bound where the measured traffic will come from.
+/// Measures the link to a peer that serves. `socket` must be bound to the address that the measured traffic
+/// will come from.
 ///
-/// Of a plan without echoes, only the rate is measured.
-pub async fn measure(socket: UdpSocket, server: SocketAddr, plan: &Plan) -> Result<Measurement, Error> {
+/// A plan without echoes measures only the rate.
+pub async fn measure(socket: UdpSocket, server: SocketAddr, plan: &ProbePlan) -> Result<Measurement, Error> {
     plan.check().map_err(Error::Plan)?;
     let connected = socket.connect(server).await;
     connected.map_err(|source| Error::Connect { server, source })?;
@@ -51,19 +55,19 @@ pub async fn measure(socket: UdpSocket, server: SocketAddr, plan: &Plan) -> Resu
         socket,
         session: rand::random(),
         start: Instant::now(),
-        answered: Seen::default(),
+        answered: NumberSet::default(),
         round_trips: Vec::new(),
-        told: None,
+        reported: None,
     };
     let offered = client.echo_and_fill(plan).await.map_err(Error::Talk)?;
-    // What all has come back of has all arrived, be it that nothing was sent.
+    // If every echo has come back, every echo has arrived. This includes a plan without echoes.
     let counts = if offered.is_none() && client.answered.count() == plan.echoes {
         Counts {
             echoes: plan.echoes,
             ..Counts::default()
         }
     } else {
-        let counts = client.ask(plan).await.map_err(Error::Talk)?;
+        let counts = client.query(plan).await.map_err(Error::Talk)?;
         counts.ok_or(Error::NoAnswer(server))?
     };
     let rate = offered.map(|offered_bits_per_second| Rate {
@@ -71,7 +75,7 @@ pub async fn measure(socket: UdpSocket, server: SocketAddr, plan: &Plan) -> Resu
         received_bits_per_second: counts.fill_bits_per_second(),
     });
     let answered = client.answered.count();
-    // What has come back has arrived, be it after the answer was on its way.
+    // An echo that came back has arrived, even if it did so after the server had counted.
     let echoed = counts.echoes.max(answered);
     Ok(Measurement {
         round_trip: quantiles(client.round_trips),
@@ -91,14 +95,14 @@ struct Client {
     socket: UdpSocket,
     session: u64,
     start: Instant,
-    answered: Seen,
+    answered: NumberSet,
     round_trips: Vec<u64>,
-    told: Option<Counts>,
+    reported: Option<Counts>,
 }
 
 impl Client {
-    /// Bits per second that filled the link, if it was to be filled.
-    async fn echo_and_fill(&mut self, plan: &Plan) -> io::Result<Option<u64>> {
+    /// Returns the bits per second that were sent to fill the link. None if it is not filled.
+    async fn echo_and_fill(&mut self, plan: &ProbePlan) -> io::Result<Option<u64>> {
         let sent = self.echo(plan).await?;
         let Some(fill) = &plan.fill else {
             self.wait(plan, sent, true).await?;
@@ -115,13 +119,13 @@ impl Client {
         Ok(Some(offered))
     }
 
-    /// Sends echoes, and takes in what comes back meanwhile. When the last one was sent.
-    async fn echo(&mut self, plan: &Plan) -> io::Result<Instant> {
+    /// Sends echoes, and reads replies in the meantime. Returns when the last echo was sent.
+    async fn echo(&mut self, plan: &ProbePlan) -> io::Result<Instant> {
         if plan.echoes == 0 {
             return Ok(Instant::now());
         }
         let mut ticks = interval(plan.echo_interval);
-        // Late ones are sent late, not together, and those after them on time.
+        // Late echoes are sent late, not together, and the following ones on time.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut sent = 0;
         while sent < plan.echoes {
@@ -142,32 +146,33 @@ impl Client {
         Ok(Instant::now())
     }
 
-    /// Until all echoes, the last of which was sent then, have come back, or for as long as there is patience. If nothing else
-    /// will be sent, the server is asked meanwhile what it has counted: so late that echoes may be as late on the way there as
-    /// they may be altogether.
-    async fn wait(&mut self, plan: &Plan, sent: Instant, is_all_sent: bool) -> io::Result<()> {
+    /// Waits until all echoes have come back, or until the patience ends; the last echo was sent at `sent`.
+    /// If nothing else will be sent, it requests the server's counts in the meantime, so late that echoes may
+    /// be as late on the way there as they may be altogether.
+    async fn wait(&mut self, plan: &ProbePlan, sent: Instant, is_all_sent: bool) -> io::Result<()> {
         let deadline = sent + plan.patience;
-        let mut is_asked = !is_all_sent;
+        let mut is_queried = !is_all_sent;
         while self.answered.count() < plan.echoes {
             let shortest = self.round_trips.iter().min().copied().unwrap_or_default();
-            let ask_at = sent + plan.patience.saturating_sub(Duration::from_nanos(shortest));
-            let until = if is_asked { deadline } else { ask_at };
+            let query_at = sent + plan.patience.saturating_sub(Duration::from_nanos(shortest));
+            let until = if is_queried { deadline } else { query_at };
             match timeout_at(until, self.socket.readable()).await {
                 Ok(readable) => {
                     readable?;
                     self.take_all()?;
                 }
-                Err(_) if is_asked => break,
+                Err(_) if is_queried => break,
                 Err(_) => {
-                    self.send(0, Message::Ask, LENGTH).await?;
-                    is_asked = true;
+                    self.send(0, Message::Query, LENGTH).await?;
+                    is_queried = true;
                 }
             }
         }
         Ok(())
     }
 
-    /// Bits per second that were sent, after the first datagram, as arrivals are counted. Takes in what comes meanwhile.
+    /// Fills the link, and reads replies in the meantime. Returns the bits per second sent after the first
+    /// datagram, as the server counts arrivals.
     async fn fill(&mut self, fill: &Fill) -> io::Result<u64> {
         let begin = Instant::now();
         let due = fill.due(fill.duration);
@@ -175,7 +180,7 @@ impl Client {
         loop {
             let now_due = fill.due(begin.elapsed());
             while sent < now_due {
-                // A number is of no use here, and would overflow.
+                // The server does not use the number, which would overflow.
                 self.send(0, Message::Fill, fill.payload_bytes).await?;
                 sent += 1;
             }
@@ -192,23 +197,23 @@ impl Client {
         Ok((bits as f64 / begin.elapsed().as_secs_f64()) as u64)
     }
 
-    /// What the server has counted; nothing if it does not answer.
-    async fn ask(&mut self, plan: &Plan) -> io::Result<Option<Counts>> {
-        for _ in 0..QUESTIONS {
-            // The first answer that comes: a later one counts no less.
-            if self.told.is_some() {
+    /// Requests the server's counts. None if it does not reply.
+    async fn query(&mut self, plan: &ProbePlan) -> io::Result<Option<Counts>> {
+        for _ in 0..QUERIES {
+            // The first reply is enough: a later one counts no less.
+            if self.reported.is_some() {
                 break;
             }
-            self.send(0, Message::Ask, LENGTH).await?;
+            self.send(0, Message::Query, LENGTH).await?;
             let deadline = Instant::now() + plan.patience;
-            while self.told.is_none()
+            while self.reported.is_none()
                 && let Ok(readable) = timeout_at(deadline, self.socket.readable()).await
             {
                 readable?;
                 self.take_all()?;
             }
         }
-        Ok(self.told)
+        Ok(self.reported)
     }
 
     async fn send(&self, number: u32, message: Message, length: usize) -> io::Result<()> {
@@ -220,13 +225,14 @@ impl Client {
         let mut bytes = [0; 1500];
         bytes[..LENGTH].copy_from_slice(&datagram.encode());
         match self.socket.send(&bytes[..length]).await {
-            // A server that is not there yet, or a full device: both look like loss, as they would to others.
+            // A server that does not run yet, or a device that is full: both look like loss, as they would to
+            // any program.
             Err(error) if is_loss(&error) => Ok(()),
             sent => sent.map(drop),
         }
     }
 
-    /// Takes in everything that has come.
+    /// Reads everything that has arrived.
     fn take_all(&mut self) -> io::Result<()> {
         let mut buffer = [0; 2048];
         loop {
@@ -243,7 +249,7 @@ impl Client {
                 Some((number, Message::Echoed { clock })) if self.answered.insert(number) => {
                     self.round_trips.push(now.saturating_sub(clock));
                 }
-                Some((_, Message::Tell(counts))) => self.told = Some(counts),
+                Some((_, Message::Report(counts))) => self.reported = Some(counts),
                 _ => {}
             }
         }
@@ -282,16 +288,14 @@ fn quantiles(mut round_trips: Vec<u64>) -> Option<RoundTrip> {
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroU64;
-    use std::sync::Arc;
+    use std::{num::NonZeroU64, sync::Arc};
 
     use perfrun_link::Impairment;
     use tokio::time::sleep;
 
-    use super::super::serve;
-    use super::*;
+    use super::{super::serve, *};
 
-    async fn measured(plan: &Plan) -> Result<Measurement, Error> {
+    async fn measured(plan: &ProbePlan) -> Result<Measurement, Error> {
         let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let address = server.local_addr().unwrap();
         let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
@@ -307,13 +311,13 @@ mod tests {
             rate_bits_per_second: NonZeroU64::new(20_000_000),
             ..Impairment::default()
         };
-        let plan = Plan::within(&limited, &Impairment::default(), Duration::from_millis(200));
+        let plan = ProbePlan::within(&limited, &Impairment::default(), Duration::from_millis(200));
         let both = measured(&plan).await.unwrap();
         assert!(both.round_trip.is_some() && both.rate.is_some(), "{both:?}");
-        let only_rate = Plan { echoes: 0, ..plan };
+        let only_rate = ProbePlan { echoes: 0, ..plan };
         let begun = Instant::now();
         let measured = measured(&only_rate).await.unwrap();
-        // Nobody waits for answers that do not come.
+        // Nothing waits for replies that do not come.
         assert!(begun.elapsed() < only_rate.patience, "{:?}", begun.elapsed());
         let rate = measured.rate.unwrap();
         assert!(rate.received_bits_per_second > 15_000_000, "{rate:?}");
@@ -325,11 +329,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_sent_nothing_is_not_asked() {
+    async fn counts_are_not_requested_if_nothing_was_sent() {
         let none = Impairment::default();
-        let nothing = Plan {
+        let nothing = ProbePlan {
             echoes: 0,
-            ..Plan::of(&none, &none)
+            ..ProbePlan::new(&none, &none)
         };
         let nobody = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
@@ -338,8 +342,8 @@ mod tests {
         assert_eq!((measured.round_trip, measured.rate), (None, None));
     }
 
-    /// Half of the echoes come, and all answers take their time. What was measured, and how long it took.
-    async fn over_a_long_link(plan: &Plan, way: Duration) -> (Measurement, Duration) {
+    /// Half of the echoes arrive, and all replies take `way`. Returns the measurement and how long it took.
+    async fn over_a_long_link(plan: &ProbePlan, way: Duration) -> (Measurement, Duration) {
         let server = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
         let address = server.local_addr().unwrap();
         let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
@@ -356,7 +360,7 @@ mod tests {
                 let datagram = Datagram::decode(&buffer[..length]).unwrap();
                 let message = match datagram.message {
                     Message::Echo { clock } if datagram.number < half => Message::Echoed { clock },
-                    Message::Ask => Message::Tell(counts),
+                    Message::Query => Message::Report(counts),
                     Message::Fill => {
                         counts.fill_bytes += length as u64;
                         continue;
@@ -374,7 +378,7 @@ mod tests {
         let begun = Instant::now();
         let measured = tokio::select! {
             measured = measure(client, address, plan) => measured.unwrap(),
-            () = serve => unreachable!("it serves on"),
+            () = serve => unreachable!("it never ends"),
         };
         let delivery = |sent| Delivery { sent, received: half };
         assert_eq!(
@@ -385,12 +389,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_count_is_asked_for_while_echoes_may_still_come() {
+    async fn the_count_is_queried_for_while_echoes_may_still_come() {
         let way = Duration::from_millis(600);
         let none = Impairment::default();
-        let plan = Plan {
+        let plan = ProbePlan {
             patience: way + Duration::from_millis(300),
-            ..Plan::within(&none, &none, Duration::from_millis(20))
+            ..ProbePlan::within(&none, &none, Duration::from_millis(20))
         };
         let (_, took) = over_a_long_link(&plan, way).await;
         // One after the other they would take the way once more.
@@ -404,9 +408,9 @@ mod tests {
             rate_bits_per_second: NonZeroU64::new(1_000_000),
             ..Impairment::default()
         };
-        let plan = Plan {
+        let plan = ProbePlan {
             patience: way + Duration::from_millis(300),
-            ..Plan::within(&slow, &Impairment::default(), Duration::from_millis(600))
+            ..ProbePlan::within(&slow, &Impairment::default(), Duration::from_millis(600))
         };
         let (measured, took) = over_a_long_link(&plan, way).await;
         assert!(measured.rate.unwrap().received_bits_per_second > 0);
@@ -421,8 +425,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_plan_that_would_never_end_is_refused() {
-        let plan = Plan::of(&Impairment::default(), &Impairment::default());
-        let endless = Plan {
+        let plan = ProbePlan::new(&Impairment::default(), &Impairment::default());
+        let endless = ProbePlan {
             echoes_at_once: 0,
             ..plan
         };

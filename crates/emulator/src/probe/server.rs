@@ -1,29 +1,25 @@
-//! The end that answers.
+//! The server of a probe: the end that replies.
 
-use std::collections::HashMap;
-use std::convert::Infallible;
-use std::io;
-use std::net::SocketAddr;
-use std::time::Instant;
+use std::{collections::HashMap, convert::Infallible, io, net::SocketAddr, time::Instant};
 
 use perfrun_link::probe::HEADER_BYTES;
 use tokio::net::UdpSocket;
 
-use super::wire::{Counts, Datagram, Message, Seen};
+use super::wire::{Counts, Datagram, Message, NumberSet};
 
-/// Clients that are remembered. The one that was silent the longest makes room.
+/// The number of clients that are remembered. The one that was silent the longest makes room.
 const SESSIONS_MAX: usize = 512;
 
-/// IPv6 headers are longer than those of IPv4 by this.
+/// How much longer IPv6 headers are than those of IPv4.
 const V6_EXCESS: u64 = 20;
 
-/// Larger than any datagram of the probe.
+/// More bytes than any datagram of the probe.
 const DATAGRAM_MAX: usize = 2048;
 
-/// Room for datagrams that come while this task waits for its turn.
+/// The bytes of datagrams that may arrive while this task waits for its turn.
 pub(super) const SOCKET_BUFFER: usize = 8 << 20;
 
-/// Answers probes until it is dropped.
+/// Replies to probes until it is dropped.
 pub async fn serve(socket: UdpSocket) -> io::Result<Infallible> {
     enlarge(&socket);
     let is_v6 = socket.local_addr()?.is_ipv6();
@@ -35,14 +31,14 @@ pub async fn serve(socket: UdpSocket) -> io::Result<Infallible> {
             let (length, from) = match socket.try_recv_from(&mut buffer) {
                 Ok(received) => received,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // What an unreachable client sends back.
+                // An unreachable client causes this.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => continue,
                 Err(error) => return Err(error),
             };
             let Some(datagram) = Datagram::decode(&buffer[..length]) else {
                 continue;
             };
-            // Addresses of IPv4 on a socket of IPv6 are written as such.
+            // A socket of IPv6 reports IPv4 addresses as mapped ones.
             let v6_excess = if is_v6 && from.ip().to_canonical().is_ipv6() {
                 V6_EXCESS
             } else {
@@ -50,14 +46,14 @@ pub async fn serve(socket: UdpSocket) -> io::Result<Infallible> {
             };
             let wire_bytes = length as u64 + HEADER_BYTES + v6_excess;
             if let Some(answer) = sessions.answer(from, datagram, wire_bytes, Instant::now()) {
-                // An answer that cannot be sent is as good as lost, and is counted as that.
+                // A reply that cannot be sent counts as lost.
                 let _ = socket.try_send_to(&answer.encode(), from);
             }
         }
     }
 }
 
-/// As large as is permitted: what does not fit looks like loss of the link.
+/// As large as is permitted: datagrams that do not fit look like loss of the link.
 pub(super) fn enlarge(socket: &UdpSocket) {
     if rustix::net::sockopt::set_socket_recv_buffer_size_force(socket, SOCKET_BUFFER).is_err() {
         let _ = rustix::net::sockopt::set_socket_recv_buffer_size(socket, SOCKET_BUFFER);
@@ -69,11 +65,11 @@ struct Sessions(HashMap<(SocketAddr, u64), Session>);
 
 #[derive(Debug)]
 struct Session {
-    heard: Instant,
-    echoes: Seen,
+    last_received: Instant,
+    echoes: NumberSet,
     fills: u32,
     fill_bytes: u64,
-    /// The first and the last.
+    /// The arrival of the first and of the last.
     filled: Option<(Instant, Instant)>,
 }
 
@@ -87,7 +83,7 @@ impl Sessions {
     ) -> Option<Datagram> {
         let session = self.session((from, datagram.session), now);
         let message = match datagram.message {
-            // A second time it is a duplicate, and answering it would hide a loss on the way back.
+            // A second time it is a duplicate, and replying would hide a loss on the way back.
             Message::Echo { clock } => session
                 .echoes
                 .insert(datagram.number)
@@ -103,8 +99,8 @@ impl Sessions {
                 }
                 return None;
             }
-            Message::Ask => Message::Tell(session.counts()),
-            Message::Echoed { .. } | Message::Tell(_) => return None,
+            Message::Query => Message::Report(session.counts()),
+            Message::Echoed { .. } | Message::Report(_) => return None,
         };
         Some(Datagram { message, ..datagram })
     }
@@ -115,19 +111,19 @@ impl Sessions {
             && let Some(silent) = self
                 .0
                 .iter()
-                .min_by_key(|(_, session)| session.heard)
+                .min_by_key(|(_, session)| session.last_received)
                 .map(|(key, _)| *key)
         {
             self.0.remove(&silent);
         }
         let session = self.0.entry(key).or_insert_with(|| Session {
-            heard: now,
-            echoes: Seen::default(),
+            last_received: now,
+            echoes: NumberSet::default(),
             fills: 0,
             fill_bytes: 0,
             filled: None,
         });
-        session.heard = now;
+        session.last_received = now;
         session
     }
 }
@@ -170,17 +166,17 @@ mod tests {
         let answer = sessions.answer(from(1), echo, 86, now);
         assert_eq!(answer, Some(datagram(7, Message::Echoed { clock: 42 })));
         assert_eq!(sessions.answer(from(1), echo, 86, now), None);
-        let told = sessions
-            .answer(from(1), datagram(0, Message::Ask), 86, now)
+        let reported = sessions
+            .answer(from(1), datagram(0, Message::Query), 86, now)
             .unwrap();
         assert_eq!(
-            told.message,
-            Message::Tell(Counts {
+            reported.message,
+            Message::Report(Counts {
                 echoes: 1,
                 ..Counts::default()
             })
         );
-        // Another client has another count.
+        // Another client has its own count.
         assert!(sessions.answer(from(2), echo, 86, now).is_some());
     }
 
@@ -195,8 +191,8 @@ mod tests {
                 None
             );
         }
-        let told = sessions
-            .answer(from(1), datagram(0, Message::Ask), 86, start)
+        let reported = sessions
+            .answer(from(1), datagram(0, Message::Query), 86, start)
             .unwrap();
         let counts = Counts {
             echoes: 0,
@@ -204,7 +200,7 @@ mod tests {
             fill_bytes: 4 * 1442,
             fill_nanoseconds: 40_000_000,
         };
-        assert_eq!(told.message, Message::Tell(counts));
+        assert_eq!(reported.message, Message::Report(counts));
     }
 
     #[test]

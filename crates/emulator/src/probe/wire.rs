@@ -1,4 +1,4 @@
-//! Datagrams of the probe. Numbers are big-endian, and what follows a datagram's fields is padding.
+//! Datagrams of the probe. Numbers are big-endian, and padding follows the fields.
 //!
 //! | bytes | field | |
 //! |---|---|---|
@@ -7,28 +7,27 @@
 //! | 5 | kind | see [`Message`] |
 //! | 6..8 | | 0 |
 //! | 8..16 | session | chosen by the client |
-//! | 16..20 | number | of the datagram among its kind, from 0; of `Fill`, `Ask` and `Tell`: 0 |
+//! | 16..20 | number | of the datagram among its kind, from 0; of `Fill`, `Query` and `Report`: 0 |
 //! | 20.. | fields of the kind | |
 //!
 //! | kind | from | fields |
 //! |---|---|---|
 //! | 1 echo | client | 20..28: the client's clock, which the server does not interpret |
-//! | 2 echoed | server | the same |
+//! | 2 echoed | server | 20..28: the clock of the echo |
 //! | 3 fill | client | none |
-//! | 4 ask | client | none |
-//! | 5 tell | server | 20..24: echoes received, each counted once; 24..28: fills received; 28..36: bytes of all but the first; 36..44: nanoseconds from the first to the last |
+//! | 4 query | client | none |
+//! | 5 report | server | 20..24: echoes received, each counted once; 24..28: fills received; 28..36: bytes of all but the first; 36..44: nanoseconds from the first to the last |
 //!
-//! The server sends one datagram for one that it got, never a larger one, and only to where that came from.
+//! The server sends one datagram for each one that it receives, never a larger one, and only to its sender.
 
 use perfrun_link::probe::{DATAGRAM_BYTES, ECHOES_MAX};
 
-/// The shortest that the server answers: as long as the longest answer.
+/// The shortest datagram that the server replies to: as long as the longest reply.
 pub(super) const LENGTH: usize = DATAGRAM_BYTES as usize;
 
 const MAGIC: [u8; 4] = *b"pfLP";
 const VERSION: u8 = 1;
 
-/// A datagram.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Datagram {
     pub(super) session: u64,
@@ -36,22 +35,22 @@ pub(super) struct Datagram {
     pub(super) message: Message,
 }
 
-/// What it says.
+/// The content of a datagram.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Message {
     Echo { clock: u64 },
     Echoed { clock: u64 },
     Fill,
-    Ask,
-    Tell(Counts),
+    Query,
+    Report(Counts),
 }
 
-/// What the server counted.
+/// The server's counts.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Counts {
     pub(super) echoes: u32,
     pub(super) fills: u32,
-    /// Bytes on the wire, except for those of the first.
+    /// Bytes on the wire, without those of the first datagram.
     pub(super) fill_bytes: u64,
     pub(super) fill_nanoseconds: u64,
 }
@@ -73,8 +72,8 @@ impl Datagram {
                 2
             }
             Message::Fill => 3,
-            Message::Ask => 4,
-            Message::Tell(counts) => {
+            Message::Query => 4,
+            Message::Report(counts) => {
                 bytes[20..24].copy_from_slice(&counts.echoes.to_be_bytes());
                 bytes[24..28].copy_from_slice(&counts.fills.to_be_bytes());
                 bytes[28..36].copy_from_slice(&counts.fill_bytes.to_be_bytes());
@@ -96,8 +95,8 @@ impl Datagram {
             1 => Message::Echo { clock: long(20) },
             2 => Message::Echoed { clock: long(20) },
             3 => Message::Fill,
-            4 => Message::Ask,
-            5 => Message::Tell(Counts {
+            4 => Message::Query,
+            5 => Message::Report(Counts {
                 echoes: short(20),
                 fills: short(24),
                 fill_bytes: long(28),
@@ -113,17 +112,17 @@ impl Datagram {
     }
 }
 
-/// Which numbers came, each counted once: links may duplicate.
+/// The numbers that have arrived, each counted once: links may duplicate.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct NumberSet {
     bits: Vec<u64>,
     count: u32,
 }
 
-impl Seen {
-    /// True the first time.
+impl NumberSet {
+    /// Returns true the first time.
     pub(super) fn insert(&mut self, number: u32) -> bool {
-        // A peer must not decide how much memory is used.
+        // A peer must not determine how much memory is used.
         if number >= ECHOES_MAX {
             return false;
         }
@@ -158,8 +157,8 @@ mod tests {
             Message::Echo { clock: 5 << 40 },
             Message::Echoed { clock: 6 },
             Message::Fill,
-            Message::Ask,
-            Message::Tell(counts),
+            Message::Query,
+            Message::Report(counts),
         ];
         for message in messages {
             let datagram = Datagram {
@@ -187,11 +186,11 @@ mod tests {
     }
 
     #[test]
-    fn strangers_are_not_understood() {
+    fn other_datagrams_are_rejected() {
         let bytes = Datagram {
             session: 1,
             number: 2,
-            message: Message::Ask,
+            message: Message::Query,
         }
         .encode();
         for (at, value) in [(0, b'x'), (4, 2), (5, 0), (5, 6)] {
@@ -203,7 +202,7 @@ mod tests {
 
     #[test]
     fn numbers_count_once_and_memory_is_bounded() {
-        let mut seen = Seen::default();
+        let mut seen = NumberSet::default();
         assert!(seen.insert(3) && seen.insert(64) && !seen.insert(3));
         assert!(!seen.insert(u32::MAX));
         assert_eq!(seen.count(), 2);

@@ -1,63 +1,69 @@
-//! The thread that holds the frames: reads them, has their fate decided, and writes them when their time has come.
+//! The thread that holds frames: it reads them, decides their fate, and writes them when they are due.
 
 mod alarm;
 
-use std::collections::HashMap;
-use std::net::IpAddr;
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender};
-use std::{fmt, io};
+use std::{
+    collections::HashMap,
+    fmt, io,
+    net::IpAddr,
+    os::fd::{AsFd, OwnedFd},
+    sync::{
+        Arc,
+        mpsc::{Receiver, SyncSender},
+    },
+};
 
 use hdrhistogram::Histogram;
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
-use rustix::time::{ClockId, Timespec, clock_gettime};
+use perfrun_link::{
+    Scheduling,
+    fate::{Departure, DueQueue, LinkState, Nanos, Packet, Random, Tally},
+    route::{Link, Prefix},
+};
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    io::Errno,
+    time::{ClockId, Timespec, clock_gettime},
+};
 
-use crate::frame;
-use crate::realtime;
-use crate::tap::Tap;
-use alarm::Alarm;
-use perfrun_link::Scheduling;
-use perfrun_link::emulation::{Departure, DueQueue, LinkState, Nanos, Packet, Random, Tally};
-use perfrun_link::route::{Link, Prefix};
+use self::alarm::Alarm;
+use crate::{frame, realtime, tap::Tap};
 
-/// Frames that are read or written before the other is looked at again.
+/// The number of frames read or written before the other direction gets its turn.
 const BATCH: usize = 64;
 
-/// From this size on, a frame keeps the buffer that it was read into, and is not copied. Smaller ones would waste most of
-/// it.
+/// From this size on, a frame keeps the buffer that it was read into, and is not copied. Smaller frames would
+/// waste most of the buffer.
 const KEEPS_BUFFER: usize = 16 << 10;
 
-/// Buffers that are kept for the next frames.
+/// The number of buffers kept for later frames.
 const SPARE_BUFFERS_MAX: usize = 1024;
 
-/// Lateness beyond this counts as this, in nanoseconds.
+/// The largest lateness that is counted, in nanoseconds.
 const LATENESS_MAX: u64 = 60_000_000_000;
 
-/// Two digits are enough to judge a percentile.
+/// The significant digits of a lateness: two are enough to judge a percentile.
 const LATENESS_DIGITS: u8 = 2;
 
-/// Neither frames nor commands.
+/// No frames and no commands.
 const NOTHING: (bool, bool) = (false, false);
 
-/// What the thread is told.
+/// A command to the thread.
 pub(super) enum Command {
-    /// Other links from now on. What is on its way arrives as it was decided.
+    /// Replaces the links. Packets in flight arrive as decided.
     Set(Box<Links>),
-    /// Counts from nought.
+    /// Resets the counts.
     Recount,
-    /// Says how it is going.
+    /// Requests a report.
     Report(SyncSender<Report>),
-    /// Drops what it holds and ends.
+    /// Drops the frames that it holds, and ends.
     Stop,
 }
 
-/// Links, ready to decide.
+/// Links, ready to decide about packets.
 pub(super) struct Links {
     states: Vec<LinkState>,
     by_address: HashMap<IpAddr, usize>,
-    /// Longer ones first.
+    /// Longer prefixes first.
     by_prefix: Vec<(Prefix, usize)>,
 }
 
@@ -82,14 +88,16 @@ impl Links {
 
     fn towards(&self, address: IpAddr) -> Option<usize> {
         let by_prefix = || {
-            let found = self.by_prefix.iter().find(|(peer, _)| peer.contains(address));
-            found.map(|(_, link)| *link)
+            let mut peers = self.by_prefix.iter();
+            peers
+                .find(|(peer, _)| peer.contains(address))
+                .map(|(_, link)| *link)
         };
         self.by_address.get(&address).copied().or_else(by_prefix)
     }
 }
 
-/// How it is going, since counting began.
+/// The counts since counting began.
 pub(super) struct Report {
     pub(super) tallies: Vec<Tally>,
     pub(super) unmatched: u64,
@@ -98,15 +106,15 @@ pub(super) struct Report {
     pub(super) scheduling: Scheduling,
 }
 
-/// A frame on its way.
+/// A frame in flight.
 struct Held {
-    /// May be longer than the frame.
+    /// The buffer, which may be longer than the frame.
     buffer: Box<[u8]>,
     length: usize,
     packet: Packet,
-    /// Absent for frames to nobody who is impaired.
+    /// None for frames to peers that are not impaired.
     link: Option<usize>,
-    /// Which links were set when it came.
+    /// The generation of the links when the frame arrived.
     generation: u64,
 }
 
@@ -119,7 +127,7 @@ pub(super) struct Engine {
     generation: u64,
     queue: DueQueue<Held>,
     alarm: Alarm,
-    /// What is read into.
+    /// The buffer for the next frame.
     buffer: Box<[u8]>,
     spare_buffers: Vec<Box<[u8]>>,
     unmatched: u64,
@@ -136,7 +144,7 @@ impl fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// Takes what it works on; `wake` becomes readable when there are commands.
+    /// Makes an engine. `wake` becomes readable when there are commands.
     pub(super) fn new(tap: Arc<Tap>, wake: OwnedFd, commands: Receiver<Command>, links: Links) -> Self {
         Self {
             tap,
@@ -155,7 +163,7 @@ impl Engine {
         }
     }
 
-    /// Serves the links until it is told to stop, or the TAP is gone.
+    /// Serves the links until the request to stop, or until the TAP is gone.
     pub(super) fn run(mut self) -> io::Result<()> {
         self.scheduling = realtime::acquire();
         loop {
@@ -170,7 +178,7 @@ impl Engine {
         }
     }
 
-    /// Until a frame comes, one has to leave, or there are commands.
+    /// Waits until a frame arrives, a frame is due, or there are commands.
     fn wait(&mut self) -> io::Result<(bool, bool)> {
         let Some(due) = self.queue.next_due() else {
             return self.sleep(None);
@@ -179,7 +187,7 @@ impl Engine {
         let alarm = self.alarm.before(due, began);
         let mut happened = self.sleep(Some(alarm.saturating_sub(began)))?;
         let woke = now();
-        // Or a signal woke it, long before it is time.
+        // Or a signal has woken the thread, long before the frame is due.
         if happened != NOTHING || woke < alarm {
             return Ok(happened);
         }
@@ -192,7 +200,7 @@ impl Engine {
         Ok(happened)
     }
 
-    /// Until a frame comes or there are commands, for as many nanoseconds at most.
+    /// Sleeps until a frame arrives or there are commands, for `at_most` nanoseconds.
     fn sleep(&self, at_most: Option<Nanos>) -> io::Result<(bool, bool)> {
         let timeout = at_most.map(|nanoseconds| Timespec {
             tv_sec: (nanoseconds / 1_000_000_000) as i64,
@@ -206,12 +214,12 @@ impl Engine {
             Err(Errno::INTR) => return Ok(NOTHING),
             polled => polled?,
         };
-        // Errors are readable, too: reading says which.
+        // Errors also make a descriptor readable: reading reports them.
         let [readable, woken] = fds.map(|fd| !fd.revents().is_empty());
         Ok((readable, woken))
     }
 
-    /// True if it shall end.
+    /// Carries out the commands. Returns true if the thread is to end.
     fn obey(&mut self) -> io::Result<bool> {
         let mut count = [0; 8];
         match rustix::io::read(self.wake.as_fd(), &mut count) {
@@ -229,7 +237,7 @@ impl Engine {
                 }
                 Command::Recount => self.recount(),
                 Command::Report(to) => {
-                    // Whoever asked may have stopped waiting.
+                    // The requester may have stopped waiting.
                     let _ = to.try_send(Report {
                         tallies: self.links.states.iter().map(LinkState::tally).collect(),
                         unmatched: self.unmatched,
@@ -266,13 +274,13 @@ impl Engine {
     /// Decides about the frame in the buffer.
     fn accept(&mut self, length: usize, now: Nanos) {
         let frame = &self.buffer[..length];
-        // What the kernel sends through the TAP of its own accord, multicast, is not ours to spread.
+        // The kernel sends multicast through the TAP of its own accord, which must not reach the link.
         let Some(destination) = frame::destination(frame).filter(|address| !address.is_multicast()) else {
             return;
         };
         let packet = frame::measure(frame);
         let Some(link) = self.links.towards(destination) else {
-            // Filters and links change one after the other; a peer that has just ceased to be one is not impaired.
+            // Filters and links change one after the other; a peer that was just removed is not impaired.
             self.unmatched += u64::from(packet.packets);
             let buffer = frame.into();
             self.hold(buffer, length, packet, None, now);
@@ -323,7 +331,7 @@ impl Engine {
             };
             let written = match self.tap.write(&held.buffer[..held.length]) {
                 Ok(()) => true,
-                // The device is gone, or was set down by somebody.
+                // The device is gone, or another program has set it down.
                 Err(error @ (Errno::BADFD | Errno::IO | Errno::NODEV)) => return Err(error.into()),
                 Err(_) => false,
             };
@@ -334,7 +342,7 @@ impl Engine {
                 continue;
             }
             self.refused += u64::from(!written);
-            // What passes unimpaired at once has no time to be late against.
+            // A frame that passes unimpaired immediately has no due time to compare with.
             if let Some(link) = held.link {
                 self.lateness.saturating_record(now - due);
                 let state = &mut self.links.states[link];

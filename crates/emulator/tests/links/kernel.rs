@@ -1,4 +1,4 @@
-//! The back end of kernels that have netem. Where this one has not, `uml` brings one that has.
+//! The back end of kernels that have netem. Where this kernel has none, `uml` boots one that has.
 
 use perfrun_link::Backend;
 

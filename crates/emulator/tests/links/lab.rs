@@ -1,36 +1,37 @@
 //! Two network namespaces and a link between them.
 
-use std::io::{self, ErrorKind};
-use std::net::IpAddr;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::process::{Command, Output};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::{fs::File, thread};
+use std::{
+    fs::File,
+    io::{self, ErrorKind},
+    net::IpAddr,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    process::{Command, Output},
+    thread,
+};
 
+use parking_lot::{Mutex, MutexGuard};
 use perfrun_emulator::{Emulator, Options, awake::Awake};
 use perfrun_link::{Ability, Backend, Impairment, Link};
+use perfrun_test_kit::{Need, skip, uml};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
-use crate::uml;
-use perfrun_test_kit::{Need, skip};
-
-/// Chance repeats itself, or a test would fail once in a hundred runs for no reason.
+/// Randomness repeats itself, or a test would fail once in a hundred runs for no reason.
 const SEED: u64 = 7;
 
-/// Sends; its eth0 is impaired.
+/// The address of the sender, whose eth0 is impaired.
 pub const NEAR: &str = "10.77.0.1";
-/// The peer.
+/// The address of the peer.
 pub const FAR: &str = "10.77.0.2";
 pub const FAR_V6: &str = "fd77::2";
-/// The same machine by another address, which is nobody's peer.
+/// Another address of the peer's machine, which no link names.
 pub const FAR_UNIMPAIRED: &str = "10.77.0.3";
 
-/// Measurements of two links at once would be of neither.
+/// Two links that are measured at the same time would disturb each other.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Until it is dropped, nobody else measures.
+/// While it is held, no other test measures.
 pub fn alone() -> MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    ALONE.lock()
 }
 
 pub struct Lab {
@@ -43,7 +44,7 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Absent, and noted as skipped, where there can be none or the back end does not work.
+    /// Returns None, and logs a skip, where namespaces cannot be made or the back end does not work.
     pub fn new(backend: Backend) -> Option<Self> {
         let alone = alone();
         let namespaces = Namespace::new().and_then(|near| Ok((near, Namespace::new()?)));
@@ -64,7 +65,7 @@ impl Lab {
             Backend::Userspace | Backend::Auto => capabilities.userspace,
         };
         if let Ability::Unavailable { reason, detail } = ability {
-            // It is there for nothing else: tests that are skipped in it would pass for having tested netem.
+            // That kernel exists for these tests: if they were skipped there, netem would not be tested.
             assert!(
                 backend != Backend::Kernel || !uml::is_here(),
                 "no netem in user-mode-linux: {reason} ({detail})"
@@ -121,7 +122,7 @@ impl Lab {
         started.unwrap_or_else(|error| panic!("{}", error.explained()))
     }
 
-    /// Runs tc in the near namespace; what it says.
+    /// Runs tc in the near namespace; returns its output.
     pub fn tc(&self, arguments: &str) -> String {
         let mut tc = Command::new("tc");
         tc.args(arguments.split(' '));
@@ -129,7 +130,7 @@ impl Lab {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// What tc and ip say that the near namespace has beyond its addresses.
+    /// Everything that tc and ip show in the near namespace beyond its addresses.
     pub fn traces(&self) -> String {
         let mut traces: String = [
             "qdisc show",

@@ -1,10 +1,11 @@
-//! Links between two network namespaces, impaired by either back end and measured by sockets of our own and by others'
-//! tools.
+//! Links between two network namespaces, impaired by either back end and measured by sockets of these tests
+//! and by other programs.
 //!
-//! The same tests run for both back ends. Where the kernel has no netem, `uml` boots one that has, in which this binary
-//! runs those of the kernel's back end. All need root; one link is measured at a time.
+//! The same tests run for both back ends. Where the kernel has no netem, `uml` boots a kernel that has it, in
+//! which this binary runs the tests of the kernel back end. All tests need root; one link is measured at a
+//! time.
 
-// Helpers outside of `#[test]` functions fail a test by panicking, as those do; what they print is for its output.
+// Helpers outside of `#[test]` functions panic to fail a test, and print for its output.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod kernel;

@@ -1,21 +1,24 @@
-//! What works with how much privilege, and what is said where it does not.
+//! Which back ends work with which privileges, and the reasons given where they do not.
 
-use std::env;
-use std::fs;
-use std::io::ErrorKind;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::{
+    env, fs,
+    io::ErrorKind,
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use perfrun_emulator::{Emulator, Options, capabilities::probe};
 use perfrun_link::{Ability, Backend, Capabilities, Impairment, Reason};
+use perfrun_test_kit::{Need, skip};
 use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags, set_capabilities, unshare_unsafe};
 
-use crate::lab::{FAR, Lab, address, to_far};
-use crate::role::{ARGUMENT, ROLE};
-use crate::traffic::{Echo, round_trips};
-use perfrun_test_kit::{Need, skip};
+use crate::{
+    lab::{FAR, Lab, address, to_far},
+    role::{ARGUMENT, ROLE},
+    traffic::{Echo, round_trips},
+};
 
-/// Gives up everything else, for the calling thread and those that it starts.
+/// Gives up all other capabilities, for the calling thread and those that it starts.
 fn keep_only(capabilities: CapabilitySet) {
     let sets = CapabilitySets {
         effective: capabilities,
@@ -131,7 +134,7 @@ fn an_ordinary_users_namespaces_will_do() {
 }
 
 /// In a user namespace and a network namespace in it, as perfrun runs for an ordinary user.
-pub fn tell_capabilities() {
+pub fn print_capabilities() {
     let user = rustix::process::geteuid().as_raw();
     // SAFETY: this process has one thread, and its file descriptor table stays as it is.
     unsafe { unshare_unsafe(UnshareFlags::NEWUSER | UnshareFlags::NEWNET) }.unwrap();

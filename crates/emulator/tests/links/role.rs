@@ -1,19 +1,23 @@
-//! This binary as something else than a list of tests: an emulator that can be killed, the first process of a kernel, or
-//! a benchmark.
+//! This binary in another role than a list of tests: an emulator that can be killed, or the first process of
+//! a kernel.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
-use std::{env, panic, process, thread};
+use std::{
+    env,
+    io::{BufRead, BufReader},
+    panic, process,
+    process::{Child, Command, Stdio},
+    thread,
+};
 
 use perfrun_emulator::{Emulator, Options};
 use perfrun_link::{Backend, Link};
+use perfrun_test_kit::uml::is_first_process;
 
-use crate::lab::Lab;
-use crate::{privileges, uml};
+use crate::{lab::Lab, privileges, uml};
 
-/// What this binary is to be.
+/// The variable that names the role of this binary.
 pub const ROLE: &str = "PERFRUN_TEST_ROLE";
-/// What it needs to know for that.
+/// The variable with the argument of the role.
 pub const ARGUMENT: &str = "PERFRUN_TEST_ARGUMENT";
 
 const READY: &str = "ready";
@@ -23,17 +27,18 @@ const READY: &str = "ready";
 // SAFETY: the section is an array of functions without arguments that matter, and this is one.
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = {
-    extern "C" fn act_if_asked() {
+    extern "C" fn play_role() {
+        if is_first_process() {
+            uml::init();
+        }
         let play = match env::var(ROLE).as_deref() {
             Ok("emulator") => emulate,
-            Ok("capabilities") => privileges::tell_capabilities,
-            Ok("init") => uml::init,
-            Ok("benchmark") => uml::benchmark,
+            Ok("capabilities") => privileges::print_capabilities,
             _ => return,
         };
         process::exit(panic::catch_unwind(play).map_or(101, |()| 0));
     }
-    act_if_asked
+    play_role
 };
 
 /// Impairs eth0 of the lab's near end in a process of its own.

@@ -1,17 +1,20 @@
-//! Links measured by tools that others have written, where they are installed.
+//! Links measured by other programs, where they are installed.
 
-use std::num::NonZeroU64;
-use std::process::{Command, Stdio};
-use std::thread;
-use std::time::Duration;
+use std::{
+    num::NonZeroU64,
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
 
 use perfrun_link::{Backend, Impairment};
+use perfrun_test_kit::{Need, skip, uml};
 
-use crate::lab::{FAR, Lab, to_far};
-use crate::suite::{DELAYS, TCP_SHARE, delay, eventually, eventually_if_fit, median, tolerance};
-use crate::uml;
-use crate::witness::beside;
-use perfrun_test_kit::{Need, skip};
+use crate::{
+    lab::{FAR, Lab, to_far},
+    suite::{DELAYS, TCP_SHARE, delay, eventually, eventually_if_fit, median, tolerance},
+    witness::beside,
+};
 
 fn is_installed(tool: &str) -> bool {
     let found = Command::new(tool)
@@ -60,7 +63,7 @@ pub fn iperf3_gets_the_rate(backend: Backend) {
     let Some(lab) = Lab::new(backend).filter(|_| is_installed("iperf3")) else {
         return;
     };
-    // Of more, user-mode-linux measures something else each time.
+    // At higher rates user-mode-linux measures something else each time.
     let megabits = if uml::is_here() { 20 } else { 200 };
     let limited = Impairment {
         rate_bits_per_second: NonZeroU64::new(megabits * 1_000_000),

@@ -1,20 +1,24 @@
-//! Datagrams of our own, counted and timed by nothing of the crate under test.
+//! Datagrams of these tests, counted and timed without the crate under test.
 
-use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::AsRawFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr, UdpSocket},
+    os::fd::AsRawFd,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
 
 use crate::lab::Lab;
 
-/// Long enough for whatever is still on its way behind the delay.
+/// Long enough for packets that are still in flight behind the delay.
 const SILENCE: Duration = Duration::from_millis(400);
 const RECEIVE_BUFFER: usize = 64 << 20;
 
-/// Has the calling thread go first, if it may: what is to be measured is the link, not who else wants the core.
+/// Gives the calling thread priority, if permitted: the link is measured, not the competition for a core.
 pub fn go_first() {
     // Below the emulator's own.
     let parameters = libc::sched_param { sched_priority: 5 };
@@ -22,7 +26,7 @@ pub fn go_first() {
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };
 }
 
-/// Sends everything back.
+/// Sends every datagram back.
 pub struct Echo {
     pub address: SocketAddr,
     stop: Arc<AtomicBool>,
@@ -60,7 +64,7 @@ impl Drop for Echo {
     }
 }
 
-/// Round trips in milliseconds, in the order of sending; absent for what was lost.
+/// Round trips in milliseconds, in the order of sending; None for lost datagrams.
 pub fn round_trips(lab: &Lab, echo: &Echo, count: usize, interval: Duration) -> Vec<Option<f64>> {
     let any = if echo.address.is_ipv4() {
         "0.0.0.0:0"
@@ -112,16 +116,17 @@ pub fn round_trips(lab: &Lab, echo: &Echo, count: usize, interval: Duration) -> 
     })
 }
 
-/// What came of a stream of datagrams.
+/// What arrived of a stream of datagrams.
 #[derive(Debug, Default)]
 pub struct Arrivals {
-    /// Numbers in the order in which they came, with repetitions.
+    /// Numbers in the order of arrival, with repetitions.
     pub numbers: Vec<u32>,
-    /// Had another payload than was sent.
+    /// The number of datagrams with a wrong payload.
     pub wrong: usize,
-    /// Bits per second in whole Ethernet frames, from the first to the last.
+    /// The bits per second of arrival in whole Ethernet frames, from the first to the last.
     pub bits_per_second: f64,
-    /// The same as they were sent. No link holds a sender up: what a machine sends too slowly, it has no time for.
+    /// The bits per second of sending. A link never holds a sender up: if a machine sends too slowly, it has
+    /// no time for more.
     pub sent_bits_per_second: f64,
 }
 
@@ -140,7 +145,7 @@ pub fn stream(lab: &Lab, to: IpAddr, count: u32, bytes: usize, per_millisecond: 
     stream_merged(lab, to, count, bytes, per_millisecond, 1)
 }
 
-/// The same, so many of them in each super-packet, which the kernel cuts where it must.
+/// Datagrams, several of them in each super-packet, which the kernel cuts where it must.
 pub fn stream_merged(
     lab: &Lab,
     to: IpAddr,
@@ -183,7 +188,7 @@ pub fn stream_merged(
     })
 }
 
-/// Of so many datagrams, in whole Ethernet frames.
+/// The bytes of these datagrams, in whole Ethernet frames.
 fn bits_per_second(datagrams: usize, bytes: usize, time: Duration) -> f64 {
     const HEADERS: usize = 14 + 20 + 8;
     (datagrams * (bytes + HEADERS) * 8) as f64 / time.as_secs_f64()
@@ -238,8 +243,10 @@ fn payload(number: u32, bytes: usize) -> Vec<u8> {
 
 /// Bytes per second that a TCP connection carries after its start, as its receiver sees them.
 pub fn tcp_bytes_per_second(lab: &Lab, to: IpAddr, warm_up: Duration, time: Duration) -> f64 {
-    use std::io::{Read, Write};
-    use std::net::{TcpListener, TcpStream};
+    use std::{
+        io::{Read, Write},
+        net::{TcpListener, TcpStream},
+    };
 
     let listener = lab.far.run(|| TcpListener::bind((to, 0))).unwrap();
     let address = listener.local_addr().unwrap();

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use perfrun_emulator::{Emulator, Options};
-use perfrun_link::state::Traffic;
-use perfrun_link::{Backend, Impairment, Loss, Mode, Ratio};
+use perfrun_link::{Backend, Impairment, Loss, Mode, Ratio, state::Traffic};
 
-use crate::lab::{FAR, Lab, address, to_far};
-use crate::suite;
-use crate::traffic::{stream, tcp_bytes_per_second};
+use crate::{
+    lab::{FAR, Lab, address, to_far},
+    suite,
+    traffic::{stream, tcp_bytes_per_second},
+};
 
 suite::tests!(Backend::Userspace);
 

@@ -1,23 +1,26 @@
 //! How late this machine is, whatever is measured on it.
 //!
-//! The tests hold links to tenths of a millisecond. On a machine whose CPUs somebody else uses, too, threads are woken later
-//! than that, and a figure that is wrong then says nothing of the link: such a measurement is void, neither right nor wrong.
+//! The tests hold links to tenths of a millisecond. On a machine whose CPUs others also use, threads wake up
+//! later than that, and a wrong result then says nothing about the link: such a measurement is void.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
 
 use crate::traffic::go_first;
 
 const PERIOD: Duration = Duration::from_millis(2);
 
-/// How often somebody must be woken for a round trip: the emulator by the packet and by its clock, the peer, and who waits.
+/// The number of threads that must wake up for a round trip: the emulator for the packet and for its clock,
+/// the peer, and the receiver.
 const WAITS: u32 = 4;
 
-/// By how much threads that slept were late.
+/// How late a sleeping thread woke up, each time.
 pub struct Lateness(Vec<Duration>);
 
-/// Measures, and what a thread that only sleeps has seen meanwhile.
+/// Measures while a thread does nothing but sleep; returns both results.
 pub fn beside<T>(measure: impl FnOnce() -> T) -> (T, Lateness) {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -50,17 +53,19 @@ impl Lateness {
         self.0.iter().sum::<Duration>() / count.max(1)
     }
 
-    /// Whether medians of round trips can be held to so many milliseconds, or are off by more than lateness explains.
+    /// Whether the machine allows medians of round trips to be held to `tolerance` milliseconds, or whether
+    /// they are off by more than lateness explains.
     pub fn allows_median(&self, tolerance: f64, off: f64) -> Result<(), String> {
         self.allows(self.quantile(0.5), WAITS, (tolerance, off), "at the median")
     }
 
-    /// The same of averages.
+    /// Like [`Self::allows_median`], for averages.
     pub fn allows_mean(&self, tolerance: f64, off: f64) -> Result<(), String> {
         self.allows(self.mean(), WAITS, (tolerance, off), "on average")
     }
 
-    /// The same of the latest of a hundred round trips: one wait of theirs that is late is enough.
+    /// Like [`Self::allows_median`], for the 99th percentile of round trips: one late wake-up of a round trip
+    /// is enough.
     pub fn allows_p99(&self, tolerance: f64, off: f64) -> Result<(), String> {
         let late = self.quantile(1.0 - 0.01 / f64::from(WAITS));
         self.allows(late, 1, (tolerance, off), "in the worst moments")
@@ -74,7 +79,7 @@ impl Lateness {
         at: &str,
     ) -> Result<(), String> {
         let late = milliseconds(late);
-        // What is off by more than the worst moments could make it is wrong on any machine.
+        // A result that is off by more than the worst moments explain is wrong on any machine.
         let worst = milliseconds(self.quantile(0.99)).max(late);
         let most = tolerance + worst * f64::from(WAITS);
         if late * f64::from(waits) <= tolerance || off > most {

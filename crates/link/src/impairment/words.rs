@@ -1,4 +1,4 @@
-//! An impairment in words: those of `perfrun link set`, which are those of tc-netem(8).
+//! An impairment as text, in the words of `perfrun link set`, which are those of tc-netem(8).
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use super::{Impairment, Loss};
 use crate::ratio::Ratio;
 
 impl fmt::Display for Impairment {
-    /// In the words of `perfrun link set`, which are those of tc-netem(8).
+    /// Formats the impairment in the words of `perfrun link set`, which are those of tc-netem(8).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Impairment {
             delay,
@@ -85,12 +85,12 @@ impl fmt::Display for Impairment {
     }
 }
 
-/// Without the digits that 64 bits add.
+/// A percentage without the digits that a 64-bit float adds.
 fn percent(ratio: Ratio) -> String {
     format!("{}%", (ratio.get() * 1e11).round() / 1e9)
 }
 
-/// In the largest unit that needs no digits behind a point.
+/// The rate in the largest unit that needs no fraction.
 fn bit_rate(bits_per_second: u64) -> String {
     let units = [("Gbit", 1_000_000_000), ("Mbit", 1_000_000), ("kbit", 1_000)];
     let whole = units
@@ -107,8 +107,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_impairment_is_told_in_the_words_that_set_it() {
-        for (json, told) in [
+    fn an_impairment_is_shown_in_the_words_that_set_it() {
+        for (json, expected) in [
             ("{}", "none"),
             (r#"{"limitPackets": 7}"#, "none"),
             (
@@ -133,7 +133,7 @@ mod tests {
             ),
         ] {
             let impairment: Impairment = serde_json::from_str(json).unwrap();
-            assert_eq!(impairment.to_string(), told);
+            assert_eq!(impairment.to_string(), expected);
         }
     }
 }

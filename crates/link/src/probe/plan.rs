@@ -1,7 +1,6 @@
-//! How a link is probed: enough datagrams to judge it, few enough not to fill it.
+//! The plan of a probe: enough datagrams to judge a link, few enough not to fill it.
 
-use std::num::NonZeroU64;
-use std::time::Duration;
+use std::{num::NonZeroU64, time::Duration};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,84 +8,88 @@ use thiserror::Error;
 
 use crate::impairment::{Impairment, milliseconds};
 
-/// Bytes around a payload on the wire: Ethernet, IPv4 and UDP. With IPv6 it is 20 more, which the server sees.
+/// Bytes around a payload on the wire: Ethernet, IPv4 and UDP. IPv6 adds 20 more, which the server counts.
 pub const HEADER_BYTES: u64 = 14 + 20 + 8;
 
-/// Bytes of an echo, and of its answer.
+/// Bytes of an echo request and of its reply.
 pub const DATAGRAM_BYTES: u64 = 44;
 
-/// Echoes that ends keep count of, which takes memory.
+/// The most echoes of one probe. Both ends keep a bit for each.
 pub const ECHOES_MAX: u32 = 1 << 20;
 
-/// How often an end is asked what it counted: on a link that loses nine of ten, one of a hundred askers gives up.
-pub const QUESTIONS: u32 = 40;
-/// Fewer echoes say nothing about a link that loses some.
+/// How often the client requests the server's counts. On a link that loses 90 % of packets, one client of a
+/// hundred gives up.
+pub const QUERIES: u32 = 40;
+
+/// With fewer echoes, the loss of one says nothing about a link.
 const ECHOES_MIN: u32 = 10;
 
-/// How long echoes are sent, if there is time.
+/// How long echoes are sent, unless the caller sets another time.
 const ECHO_TIME: Duration = Duration::from_secs(1);
-/// Timers of tokio are not finer.
+/// The resolution of tokio's timers.
 const TICK: Duration = Duration::from_millis(1);
-/// Echoes in a tick, if the link can carry them.
+const ECHO_BITS: u64 = (DATAGRAM_BYTES + HEADER_BYTES) * 8;
 const ECHOES_PER_TICK_MAX: u64 = 4;
-/// As many, to tell a little loss from none.
+/// The limit where more echoes tell a small loss from none.
 const ECHOES_PER_TICK_LOSSY: u64 = 8;
-/// Where so many are expected, none at all is beyond the interval of 99 %: e^-5.3 is half of the rest.
+/// If this many losses are expected, losing none is outside the 99 % interval: e^-5.3 is 0.5 %.
 const LOSSES_THAT_TELL: f64 = 5.3;
-/// The share of the link that echoes may take, so that they measure its delay and not its queue.
+/// Echoes take at most a quarter of the rate, so that they measure the link's delay and not its queue.
 const ECHO_SHARE: u64 = 4;
-
-/// The share of what a link can hold that echoes may be.
+/// Echoes take at most half of the packets that a link can hold.
 const ECHO_ROOM: u128 = 2;
 
-/// How much later than the link allows an answer may come: a busy machine's turn.
+/// How much later than the link allows a reply may come: a busy machine may take this long to schedule a
+/// process.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// The link is filled for so much of the time of echoes.
+/// A link is filled for half of the time that echoes take.
 const FILL_TIME_SHARE: u32 = 2;
-/// Time between fewer datagrams says too little of a slow link's rate.
+/// The time between fewer datagrams says too little about the rate of a slow link.
 const FILL_DATAGRAMS_MIN: u64 = 4;
-/// Bytes of a datagram that fills.
 const FILL_PAYLOAD: u64 = 1400;
-/// With more, datagrams would be fragmented by most links.
+/// Most links would fragment larger datagrams.
 const FILL_PAYLOAD_MAX: usize = 1472;
-/// How much more than the rate is sent.
+/// How much more than its rate a link is offered.
 const FILL_EXCESS: f64 = 1.15;
-/// Above this, sending is the limit, not the link: faster links, and those without a rate, are filled with so much.
+/// Above this rate sending is the bottleneck, not the link. Faster links and those without a rate are offered
+/// this much.
 const FILL_MAX_BITS_PER_SECOND: u64 = 2_000_000_000;
 
-/// Up to this, filling is little work even for a machine that has both ends: it disturbs neither echoes that are on their way
-/// nor the other direction.
+/// Up to this rate, filling is little work even for a machine that runs both ends. It disturbs neither echoes
+/// in flight nor the other direction.
 const FILL_TOGETHER_MAX_BITS_PER_SECOND: u64 = 100_000_000;
 
-/// Where no rate is set, a link is filled for so long: enough to see that the network is slower, too little to disturb others.
+/// How long a link without a rate is filled: enough to see that the network is slower, too little to disturb
+/// others.
 const AVAILABLE_TIME: Duration = Duration::from_millis(20);
 
-/// How much later than those who measure back echoes may begin, and end.
+/// How much later than the probe that measures the way back the echoes may begin and end.
 const START_SLACK: Duration = Duration::from_millis(100);
 
-/// The longest that any part of a probe may take. Answers over the slowest links that can be set come sooner.
+/// The longest that any part of a probe may take. Replies over the slowest links that can be set arrive
+/// sooner.
 const TIME_MAX: Duration = Duration::from_secs(300);
 
-/// The most that a link is filled with: a machine that sends less would go on for as much longer.
+/// The highest rate that a plan may request. A machine that sends more slowly would take as much longer.
 const FILL_SANE_BITS_PER_SECOND: u64 = 100_000_000_000;
 
-/// What is sent, and when.
+/// What a probe sends, and when.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Plan {
-    /// How often echoes are asked for. Milliseconds in JSON.
+pub struct ProbePlan {
+    /// The interval between two groups of echoes. Milliseconds in JSON.
     #[serde(rename = "echoIntervalMs", with = "milliseconds")]
     #[schemars(with = "f64")]
     pub echo_interval: Duration,
-    /// How many each time.
+    /// The number of echoes sent together.
     pub echoes_at_once: u32,
-    /// How many altogether. None: only the rate is measured.
+    /// The total number of echoes. 0: only the rate is measured.
     pub echoes: u32,
-    /// The link's rate, if it is to be measured.
+    /// How the link is filled to measure its rate. None if the rate is not measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fill: Option<Fill>,
-    /// How long the last answer may take. Milliseconds in JSON.
+    /// How long the last reply may take. Milliseconds in JSON.
     #[serde(rename = "patienceMs", with = "milliseconds")]
     #[schemars(with = "f64")]
     pub patience: Duration,
@@ -96,93 +99,75 @@ pub struct Plan {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Fill {
-    /// Sent per second, in whole Ethernet frames.
+    /// The rate that is offered, in bits per second of whole Ethernet frames.
     pub bits_per_second: u64,
-    /// For how long. Milliseconds in JSON.
+    /// How long the link is filled. Milliseconds in JSON.
     #[serde(rename = "durationMs", with = "milliseconds")]
     #[schemars(with = "f64")]
     pub duration: Duration,
-    /// Bytes of each datagram.
+    /// Payload bytes of each datagram.
     pub payload_bytes: usize,
 }
 
-/// A plan that cannot be carried out, or not in a time that anybody would wait.
+/// Why a plan cannot be carried out, or would take longer than anybody waits.
 #[derive(Clone, Copy, Debug, Error, PartialEq)]
 pub enum BadPlan {
-    /// Ends must count them.
-    #[error("unable to send {0} echoes: ask for at most {ECHOES_MAX}")]
+    /// More echoes than the ends can count.
+    #[error("unable to send {0} echoes: request at most {ECHOES_MAX}")]
     TooManyEchoes(u32),
-    /// Nothing would ever be sent.
-    #[error("unable to send echoes without an interval between them, or none at once: set both")]
+    /// A plan with echoes that never sends one.
+    #[error("unable to send echoes with an interval of zero, or in groups of zero: set both")]
     NoPace,
-    /// Longer than five minutes.
+    /// A part of the probe takes longer than five minutes.
     #[error("unable to wait {0:?} for a part of the probe: plan at most {TIME_MAX:?}")]
     TooLong(Duration),
-    /// More than any machine sends.
-    #[error("unable to send {0} bit/s: ask for at most {FILL_SANE_BITS_PER_SECOND}")]
+    /// A rate that no machine reaches.
+    #[error("unable to send {0} bit/s: request at most {FILL_SANE_BITS_PER_SECOND}")]
     TooFast(u64),
-    /// Shorter ones are not told from others, longer ones do not fit.
+    /// Datagrams too short to carry the fields of the probe, or too long for a frame.
     #[error(
         "unable to fill a link with datagrams of {0} bytes: use {DATAGRAM_BYTES} to {FILL_PAYLOAD_MAX} bytes"
     )]
     PayloadSize(usize),
 }
 
-impl Plan {
-    /// For a link that should be impaired like this: towards the server, and towards the client.
-    pub fn of(forward: &Impairment, backward: &Impairment) -> Self {
+impl ProbePlan {
+    /// Plans a probe of a link with these impairments towards the server and towards the client.
+    pub fn new(forward: &Impairment, backward: &Impairment) -> Self {
         Self::within(forward, backward, ECHO_TIME)
     }
 
-    /// The same in less time, if many links are to be probed, and with that much less to judge by. Filling the link takes
-    /// half as long as echoes do, and longer where it would take less than some datagrams.
+    /// Plans a probe that sends echoes for `echo_time`: less time means that many links can be probed, with
+    /// that much less to judge each by. Filling the link takes half as long as the echoes, and longer on
+    /// links where that would be only a few datagrams.
     pub fn within(forward: &Impairment, backward: &Impairment, echo_time: Duration) -> Self {
-        let bits = (DATAGRAM_BYTES + HEADER_BYTES) * 8;
-        let rates = [forward, backward].map(|way| way.rate_bits_per_second.map_or(u64::MAX, NonZeroU64::get));
-        let budget = rates[0].min(rates[1]) / ECHO_SHARE;
-        // What is on its way is small and takes room like any other packet.
-        let rooms = [forward, backward].map(|way| {
-            let held = u128::from(way.limit_packets()) * u128::from(bits) / ECHO_ROOM;
-            let per_second = (held * 1_000_000_000).checked_div(way.longest_way().as_nanos());
-            per_second
-                .and_then(|bits| u64::try_from(bits).ok())
-                .unwrap_or(u64::MAX)
-        });
-        let budget = budget.min(rooms[0]).min(rooms[1]);
-        let ticks = echo_time.as_secs_f64() / TICK.as_secs_f64();
-        let ratios = [forward, backward].map(|way| way.loss.as_ref().and_then(|loss| loss.ratio()));
-        let telling = ratios
-            .into_iter()
-            .flatten()
-            .map(|ratio| (LOSSES_THAT_TELL / ratio / ticks).ceil() as u64);
-        // In vain, if it takes more.
-        let per_tick_max = telling
-            .filter(|echoes| (ECHOES_PER_TICK_MAX..=ECHOES_PER_TICK_LOSSY).contains(echoes))
-            .fold(ECHOES_PER_TICK_MAX, u64::max);
-        let per_tick = (u128::from(budget) * TICK.as_nanos() / u128::from(bits) / 1_000_000_000)
-            .min(per_tick_max.into()) as u32;
-        // Below one in a tick, one in as many ticks as it takes.
-        let echo_interval = if per_tick == 0 {
-            let nanoseconds = (bits * 1_000_000_000).div_ceil(budget.max(1));
-            Duration::from_nanos(nanoseconds).max(TICK)
-        } else {
-            TICK
-        };
-        let times = (echo_time.min(TIME_MAX).as_nanos() / echo_interval.as_nanos()).max(1) as u32;
-        let times = times.max(ECHOES_MIN.div_ceil(per_tick.max(1)));
+        let budget = echo_budget(forward).min(echo_budget(backward));
+        let (echo_interval, echoes_at_once) =
+            echo_pace(budget, echoes_per_tick_max([forward, backward], echo_time));
+        let groups = (echo_time.min(TIME_MAX).as_nanos() / echo_interval.as_nanos()).max(1) as u32;
+        let groups = groups.max(ECHOES_MIN.div_ceil(echoes_at_once));
         Self {
             echo_interval,
-            echoes_at_once: per_tick.max(1),
-            echoes: (times * per_tick.max(1)).min(ECHOES_MAX),
+            echoes_at_once,
+            echoes: (groups * echoes_at_once).min(ECHOES_MAX),
             fill: forward
                 .rate_bits_per_second
-                .and_then(|rate| Fill::of(rate.get(), forward, echo_time / FILL_TIME_SHARE)),
+                .and_then(|rate| Fill::new(rate.get(), forward, echo_time / FILL_TIME_SHARE)),
             patience: forward.longest_way() + backward.longest_way() + PATIENCE,
         }
     }
 
-    /// For what a link carries on which no rate is set, or one that is more than can be sent. Nothing where packets overtake one
-    /// another: the time from the first to the last would be the jitter's.
+    /// Plans the measurement of the rate towards the client: the peers swap roles, and the link is only
+    /// filled. Judge the result by [`judge_rate_back`](super::judge_rate_back).
+    pub fn rate_back(forward: &Impairment, backward: &Impairment, echo_time: Duration) -> Self {
+        Self {
+            echoes: 0,
+            ..Self::within(backward, forward, echo_time)
+        }
+    }
+
+    /// Plans how to measure what a link carries that has no rate, or a rate above what can be sent. None if
+    /// packets overtake each other: the time from the first to the last would be that of the jitter.
     pub fn available(forward: &Impairment, backward: &Impairment) -> Option<Self> {
         let in_order = forward.jitter.is_none() && forward.reorder.is_none();
         in_order.then(|| Self {
@@ -192,7 +177,7 @@ impl Plan {
                 duration: AVAILABLE_TIME,
                 payload_bytes: FILL_PAYLOAD as usize,
             }),
-            ..Self::of(forward, backward)
+            ..Self::new(forward, backward)
         })
     }
 
@@ -202,31 +187,33 @@ impl Plan {
             .saturating_mul(self.echoes.div_ceil(self.echoes_at_once.max(1)))
     }
 
-    /// How long it takes when hardly anything comes back.
+    /// How long the probe takes when hardly any datagram comes back.
     pub fn longest(&self) -> Duration {
         let fill = self.fill.as_ref().map_or(Duration::ZERO, |fill| fill.duration);
-        // For the last echoes, and for each answer.
-        let asking = self.patience.saturating_mul(QUESTIONS + 1);
-        self.echoing().saturating_add(fill).saturating_add(asking)
+        // The client waits once for the last echoes, and once for each request of the counts.
+        let waiting = self.patience.saturating_mul(QUERIES + 1);
+        self.echoing().saturating_add(fill).saturating_add(waiting)
     }
 
-    /// Whether the link is filled behind the last echo, while answers still come: they share no rate, but the work.
+    /// Whether the link is filled right after the last echo, while replies are still in flight. The two
+    /// directions share no rate, but the machine does the work of both.
     pub fn fills_early(&self) -> bool {
         self.fill
             .as_ref()
             .is_some_and(|fill| fill.bits_per_second <= FILL_TOGETHER_MAX_BITS_PER_SECOND)
     }
 
-    /// When the other direction can be filled, after this one's beginning: behind the last answer, and without waiting for the
-    /// end of this one. Nothing if only one of them is to be filled, or both would be too much work at once.
+    /// How long after the start of this probe the other direction can be filled: after the last reply,
+    /// without waiting for this probe to end. None if only one direction is filled, or if filling both is too
+    /// much work.
     pub fn fills_beside(&self, back: &Self, forward: &Impairment, base: Duration) -> Option<Duration> {
-        let (there, other) = (self.fill.as_ref()?, back.fill.as_ref()?);
-        let together = there.bits_per_second.saturating_add(other.bits_per_second);
+        let (there, back) = (self.fill.as_ref()?, back.fill.as_ref()?);
+        let together = there.bits_per_second.saturating_add(back.bits_per_second);
         (together <= FILL_TOGETHER_MAX_BITS_PER_SECOND)
             .then(|| self.echoing() + base + forward.longest_way() + START_SLACK)
     }
 
-    /// Looks for what cannot be carried out: plans come from other processes, too.
+    /// Rejects a plan that cannot be carried out: plans also come from other processes.
     pub fn check(&self) -> Result<(), BadPlan> {
         if self.echoes > ECHOES_MAX {
             return Err(BadPlan::TooManyEchoes(self.echoes));
@@ -235,10 +222,10 @@ impl Plan {
             if self.echo_interval.is_zero() || self.echoes_at_once == 0 {
                 return Err(BadPlan::NoPace);
             }
-            not_too_long(self.echoing())?;
+            check_time(self.echoing())?;
         }
         if let Some(fill) = &self.fill {
-            not_too_long(fill.duration)?;
+            check_time(fill.duration)?;
             if fill.bits_per_second > FILL_SANE_BITS_PER_SECOND {
                 return Err(BadPlan::TooFast(fill.bits_per_second));
             }
@@ -246,11 +233,46 @@ impl Plan {
                 return Err(BadPlan::PayloadSize(fill.payload_bytes));
             }
         }
-        not_too_long(self.patience)
+        check_time(self.patience)
     }
 }
 
-fn not_too_long(time: Duration) -> Result<(), BadPlan> {
+/// The bits per second of echoes that one direction carries without a queue, and without filling what the
+/// link holds.
+fn echo_budget(way: &Impairment) -> u64 {
+    let rate = way.rate_bits_per_second.map_or(u64::MAX, NonZeroU64::get);
+    // A packet in flight counts towards the limit, whatever its size.
+    let held = u128::from(way.limit_packets()) * u128::from(ECHO_BITS) / ECHO_ROOM;
+    let room = (held * 1_000_000_000)
+        .checked_div(way.longest_way().as_nanos())
+        .and_then(|bits| u64::try_from(bits).ok());
+    (rate / ECHO_SHARE).min(room.unwrap_or(u64::MAX))
+}
+
+/// The most echoes in a tick: more than usual if that tells the loss of one of the ways from none.
+fn echoes_per_tick_max(ways: [&Impairment; 2], echo_time: Duration) -> u64 {
+    let ticks = echo_time.as_secs_f64() / TICK.as_secs_f64();
+    ways.into_iter()
+        .filter_map(|way| way.loss.as_ref()?.ratio())
+        .map(|ratio| (LOSSES_THAT_TELL / ratio / ticks).ceil() as u64)
+        // A loss that needs still more echoes cannot be distinguished from none anyway.
+        .filter(|echoes| (ECHOES_PER_TICK_MAX..=ECHOES_PER_TICK_LOSSY).contains(echoes))
+        .fold(ECHOES_PER_TICK_MAX, u64::max)
+}
+
+/// The interval between groups of echoes and the size of a group, within this many bits per second.
+fn echo_pace(bits_per_second: u64, per_tick_max: u64) -> (Duration, u32) {
+    let per_tick = u128::from(bits_per_second) * TICK.as_nanos() / u128::from(ECHO_BITS) / 1_000_000_000;
+    match per_tick.min(per_tick_max.into()) as u32 {
+        0 => {
+            let nanoseconds = (ECHO_BITS * 1_000_000_000).div_ceil(bits_per_second.max(1));
+            (Duration::from_nanos(nanoseconds).max(TICK), 1)
+        }
+        per_tick => (TICK, per_tick),
+    }
+}
+
+fn check_time(time: Duration) -> Result<(), BadPlan> {
     if time > TIME_MAX {
         return Err(BadPlan::TooLong(time));
     }
@@ -258,11 +280,12 @@ fn not_too_long(time: Duration) -> Result<(), BadPlan> {
 }
 
 impl Fill {
-    fn of(bits_per_second: u64, forward: &Impairment, time: Duration) -> Option<Self> {
+    /// None if the link is faster than what can be sent.
+    fn new(bits_per_second: u64, forward: &Impairment, time: Duration) -> Option<Self> {
         if bits_per_second > FILL_MAX_BITS_PER_SECOND {
             return None;
         }
-        // What is lost before the link's queue does not fill it.
+        // Packets that are lost before the link's queue do not fill it.
         let lost = forward
             .loss
             .as_ref()
@@ -270,7 +293,7 @@ impl Fill {
             .unwrap_or_default()
             .min(0.5);
         let bits_per_second = (bits_per_second as f64 * FILL_EXCESS / (1.0 - lost)).round() as u64;
-        // The first is sent at once.
+        // The first datagram leaves at time 0.
         let least_bits = (FILL_DATAGRAMS_MIN - 1) * (FILL_PAYLOAD + HEADER_BYTES) * 8;
         let least = Duration::from_nanos((least_bits * 1_000_000_000).div_ceil(bits_per_second));
         Some(Self {
@@ -280,10 +303,10 @@ impl Fill {
         })
     }
 
-    /// How many datagrams are due after some time.
+    /// The number of datagrams that are due after some time.
     pub fn due(&self, elapsed: Duration) -> u64 {
         let bits = u128::from(self.bits_per_second) * elapsed.min(self.duration).as_nanos() / 1_000_000_000;
-        // The first at once.
+        // The first one is due at time 0.
         (bits / (u128::from(self.payload_bytes as u64 + HEADER_BYTES) * 8)) as u64 + 1
     }
 }
@@ -293,8 +316,10 @@ mod tests {
     use std::num::NonZeroU32;
 
     use super::*;
-    use crate::impairment::{Distribution, Jitter, Loss};
-    use crate::ratio::Ratio;
+    use crate::{
+        impairment::{Distribution, Jitter, Loss},
+        ratio::Ratio,
+    };
 
     fn rate(bits_per_second: u64) -> Impairment {
         Impairment {
@@ -305,14 +330,14 @@ mod tests {
 
     #[test]
     fn echoes_leave_most_of_the_link_free() {
-        let plan = Plan::of(&Impairment::default(), &Impairment::default());
+        let plan = ProbePlan::new(&Impairment::default(), &Impairment::default());
         assert_eq!((plan.echoes, plan.echoes_at_once, plan.fill), (4000, 4, None));
         for bits_per_second in [64_000, 1_000_000, 10_000_000, 1_000_000_000] {
             for (forward, backward) in [
                 (rate(bits_per_second), rate(u64::MAX)),
                 (rate(u64::MAX), rate(bits_per_second)),
             ] {
-                let plan = Plan::of(&forward, &backward);
+                let plan = ProbePlan::new(&forward, &backward);
                 let bits = f64::from(plan.echoes_at_once) * (DATAGRAM_BYTES as f64 + 42.0) * 8.0;
                 let used = bits / plan.echo_interval.as_secs_f64();
                 assert!(
@@ -350,7 +375,7 @@ mod tests {
             };
             assert_eq!(way.check(), Ok(()));
             let none = Impairment::default();
-            for plan in [Plan::of(&way, &none), Plan::of(&none, &way)] {
+            for plan in [ProbePlan::new(&way, &none), ProbePlan::new(&none, &way)] {
                 let at_once = way.delay.div_duration_f64(plan.echo_interval) * f64::from(plan.echoes_at_once);
                 assert!(at_once <= f64::from(way.limit_packets()) / 2.0, "{way}: {plan:?}");
                 assert!(plan.echoes >= 50, "{way}: {plan:?}");
@@ -369,7 +394,7 @@ mod tests {
                 loss: Some(loss),
                 ..Impairment::default()
             };
-            Plan::of(&Impairment::default(), &lossy).echoes
+            ProbePlan::new(&Impairment::default(), &lossy).echoes
         };
         assert_eq!(
             [5.0, 0.2, 0.1, 0.07, 0.05, 0.0].map(echoes),
@@ -380,12 +405,12 @@ mod tests {
     #[test]
     fn a_shorter_plan_is_as_gentle() {
         let limited = rate(10_000_000);
-        let plan = Plan::of(&limited, &Impairment::default());
-        let short = Plan::within(&limited, &Impairment::default(), Duration::from_millis(200));
+        let plan = ProbePlan::new(&limited, &Impairment::default());
+        let short = ProbePlan::within(&limited, &Impairment::default(), Duration::from_millis(200));
         assert_eq!(short.echoes * 5, plan.echoes);
-        let fill = |plan: &Plan| plan.fill.clone().unwrap().duration;
+        let fill = |plan: &ProbePlan| plan.fill.clone().unwrap().duration;
         assert_eq!((fill(&plan), fill(&short)).0, 5 * fill(&short));
-        let pace = |plan: &Plan| (plan.echo_interval, plan.echoes_at_once, plan.patience);
+        let pace = |plan: &ProbePlan| (plan.echo_interval, plan.echoes_at_once, plan.patience);
         assert_eq!(pace(&short), pace(&plan));
     }
 
@@ -395,16 +420,16 @@ mod tests {
             delay: Duration::from_millis(300),
             ..rate(megabits * 1_000_000)
         };
-        let plan = |megabits: u64| Plan::of(&far(megabits), &Impairment::default());
+        let plan = |megabits: u64| ProbePlan::new(&far(megabits), &Impairment::default());
         let base = Duration::from_millis(20);
-        let beside = |plan: &Plan, back: &Plan| plan.fills_beside(back, &far(5), base);
+        let beside = |plan: &ProbePlan, back: &ProbePlan| plan.fills_beside(back, &far(5), base);
         // All echoes, which take about a second, the last one's way, and slack.
         let echoing = plan(5).echo_interval * plan(5).echoes;
         assert!(echoing.abs_diff(Duration::from_secs(1)) < Duration::from_millis(5));
         let after = echoing + Duration::from_millis(20 + 300 + 100);
         assert_eq!(beside(&plan(5), &plan(50)), Some(after));
         assert_eq!(beside(&plan(5), &plan(100)), None);
-        let none = Plan::of(&Impairment::default(), &Impairment::default());
+        let none = ProbePlan::new(&Impairment::default(), &Impairment::default());
         assert_eq!((beside(&plan(5), &none), beside(&none, &plan(5))), (None, None));
         assert!(plan(5).fills_early() && !plan(100).fills_early() && !none.fills_early());
     }
@@ -412,27 +437,27 @@ mod tests {
     #[test]
     fn plans_travel_as_json() {
         for bits_per_second in [8_000, 64_000, 10_000_000] {
-            let plan = Plan::of(&rate(bits_per_second), &Impairment::default());
+            let plan = ProbePlan::new(&rate(bits_per_second), &Impairment::default());
             let text = serde_json::to_string(&plan).unwrap();
-            assert_eq!(serde_json::from_str::<Plan>(&text).unwrap(), plan, "{text}");
+            assert_eq!(serde_json::from_str::<ProbePlan>(&text).unwrap(), plan, "{text}");
             assert_eq!(plan.check(), Ok(()));
         }
-        let none = Plan::of(&Impairment::default(), &Impairment::default());
+        let none = ProbePlan::new(&Impairment::default(), &Impairment::default());
         let expected = r#"{"echoIntervalMs":1.0,"echoesAtOnce":4,"echoes":4000,"patienceMs":300.0}"#;
         assert_eq!(serde_json::to_string(&none).unwrap(), expected);
-        assert_eq!(serde_json::from_str::<Plan>(expected).unwrap(), none);
+        assert_eq!(serde_json::from_str::<ProbePlan>(expected).unwrap(), none);
     }
 
     #[test]
     fn what_cannot_be_carried_out_is_refused() {
-        let plan = Plan::of(&rate(10_000_000), &Impairment::default());
+        let plan = ProbePlan::new(&rate(10_000_000), &Impairment::default());
         let day = Duration::from_secs(86_400);
         let with_fill = |change: fn(&mut Fill)| {
             let mut plan = plan.clone();
             change(plan.fill.as_mut().unwrap());
             plan.check().unwrap_err()
         };
-        let with = |change: fn(&mut Plan)| {
+        let with = |change: fn(&mut ProbePlan)| {
             let mut plan = plan.clone();
             change(&mut plan);
             plan.check()
@@ -464,7 +489,7 @@ mod tests {
             BadPlan::PayloadSize(9000)
         );
         // Without echoes their pace is of no importance.
-        let only_rate = |plan: &mut Plan| (plan.echoes, plan.echo_interval) = (0, Duration::ZERO);
+        let only_rate = |plan: &mut ProbePlan| (plan.echoes, plan.echo_interval) = (0, Duration::ZERO);
         assert_eq!(with(only_rate), Ok(()));
     }
 
@@ -477,13 +502,13 @@ mod tests {
             }),
             ..rate(100_000_000)
         };
-        let fill = Plan::of(&lossy, &Impairment::default()).fill.unwrap();
+        let fill = ProbePlan::new(&lossy, &Impairment::default()).fill.unwrap();
         assert_eq!(fill.bits_per_second, 143_750_000);
         assert_eq!(fill.due(Duration::ZERO), 1);
         assert_eq!(fill.due(Duration::from_secs(9)), 143_750_000 / 2 / (1442 * 8) + 1);
         // Time between few datagrams says little, and of one nothing.
         for bits_per_second in [8_000, 64_000, 1_000_000] {
-            let short = Plan::within(
+            let short = ProbePlan::within(
                 &rate(bits_per_second),
                 &Impairment::default(),
                 Duration::from_millis(10),
@@ -493,8 +518,8 @@ mod tests {
         }
         // Not what cannot be sent: that is only what is available.
         let fast = rate(10_000_000_000);
-        assert_eq!(Plan::of(&fast, &Impairment::default()).fill, None);
-        let available = Plan::available(&fast, &Impairment::default()).unwrap();
+        assert_eq!(ProbePlan::new(&fast, &Impairment::default()).fill, None);
+        let available = ProbePlan::available(&fast, &Impairment::default()).unwrap();
         assert_eq!((available.echoes, available.check()), (0, Ok(())));
         let fill = available.fill.unwrap();
         // 2 Gbit/s for 20 ms.
@@ -507,7 +532,7 @@ mod tests {
             }),
             ..Impairment::default()
         };
-        assert_eq!(Plan::available(&jumbled, &fast), None);
-        assert!(Plan::available(&fast, &jumbled).is_some());
+        assert_eq!(ProbePlan::available(&jumbled, &fast), None);
+        assert!(ProbePlan::available(&fast, &jumbled).is_some());
     }
 }

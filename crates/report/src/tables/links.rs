@@ -1,4 +1,4 @@
-//! Links: what was asked for beside what was measured.
+//! Links: their configuration beside their measurements.
 
 use perfrun_contract::{
     account::Account,
@@ -12,7 +12,7 @@ use crate::{
     units,
 };
 
-/// A row for each network: the ranges of what was measured each time that links were set.
+/// A row for each network: the ranges of the values measured each time the links were set.
 pub(super) fn table(results: &Account<'_>) -> Option<Table> {
     let checks: Vec<&LinkCheck> = results
         .trials
@@ -39,8 +39,8 @@ pub(super) fn table(results: &Account<'_>) -> Option<Table> {
             let outside = checks.iter().filter(|check| !check.is_effective()).count();
             let verdict = match (checks.len(), outside) {
                 (0, _) => "not set".to_owned(),
-                (_, 0) => as_asked_for(&checks).to_owned(),
-                (all, outside) => format!("{outside} of {all} times not as asked for"),
+                (_, 0) => as_configured(&checks).to_owned(),
+                (all, outside) => format!("{outside} of {all} times not as configured"),
             };
             vec![
                 network.name.as_str().into(),
@@ -59,7 +59,7 @@ pub(super) fn table(results: &Account<'_>) -> Option<Table> {
         .collect();
     let header = [
         "Network",
-        "Asked for",
+        "Configured",
         "Round trip\np50",
         "Lost\nto server",
         "Lost\nto client",
@@ -70,7 +70,7 @@ pub(super) fn table(results: &Account<'_>) -> Option<Table> {
     ];
     (!rows.is_empty()).then(|| Table {
         title: "Links".to_owned(),
-        caption: "what a probe measured over the links, least to most, each time that they were set; ≥: as much arrived as was sent"
+        caption: "what a probe measured each time the links were set, lowest to highest; ≥: nearly everything that was sent arrived"
             .to_owned(),
         keys: 1,
         header: header.map(str::to_owned).to_vec(),
@@ -80,7 +80,7 @@ pub(super) fn table(results: &Account<'_>) -> Option<Table> {
     })
 }
 
-/// What was measured, in a line.
+/// The measurements of a check in one line.
 pub fn line(check: &LinkCheck) -> String {
     let findings: Vec<String> = check
         .legs
@@ -91,8 +91,8 @@ pub fn line(check: &LinkCheck) -> String {
         .map(|finding| format!("{} {:.2}", finding.quantity, finding.measured))
         .collect();
     let verdict = match check.outside().next() {
-        None => as_asked_for(&[check]).to_owned(),
-        Some((leg, finding)) => format!("not as asked for ({} to {}: {finding})", leg.client, leg.server),
+        None => as_configured(&[check]).to_owned(),
+        Some((leg, finding)) => format!("not as configured ({} to {}: {finding})", leg.client, leg.server),
     };
     let took = check.set_seconds + check.probe_seconds;
     format!(
@@ -102,18 +102,18 @@ pub fn line(check: &LinkCheck) -> String {
     )
 }
 
-fn as_asked_for(checks: &[&LinkCheck]) -> &'static str {
+fn as_configured(checks: &[&LinkCheck]) -> &'static str {
     let losses = [Quantity::LossForward, Quantity::LossBackward];
     let mut losses = losses.into_iter().flat_map(|quantity| findings(checks, quantity));
     if losses.any(|(_, finding)| finding.judgement == Judgement::NotJudged) {
-        "as asked for, loss too little to judge"
+        "as configured, too little loss to judge"
     } else {
-        "as asked for"
+        "as configured"
     }
 }
 
-/// A quantity, each time that it was measured, and how many datagrams were sent for it. Losses that were too few to judge were
-/// measured all the same.
+/// The values of a quantity, each with the number of datagrams sent to measure it. Losses too small to judge
+/// are included.
 fn findings<'a>(checks: &'a [&LinkCheck], quantity: Quantity) -> impl Iterator<Item = (f64, &'a Finding)> {
     let legs = checks.iter().flat_map(|check| &check.legs);
     legs.flat_map(move |leg| {
@@ -121,11 +121,11 @@ fn findings<'a>(checks: &'a [&LinkCheck], quantity: Quantity) -> impl Iterator<I
             Quantity::LossBackward => leg.measured.backward.sent,
             _ => leg.measured.forward.sent,
         };
-        let of_quantity = leg.findings.iter().filter(move |finding| {
+        let matching = leg.findings.iter().filter(move |finding| {
             let is_loss = matches!(quantity, Quantity::LossForward | Quantity::LossBackward);
             finding.quantity == quantity && (finding.judgement != Judgement::NotJudged || is_loss && sent > 0)
         });
-        of_quantity.map(move |finding| (f64::from(sent), finding))
+        matching.map(move |finding| (f64::from(sent), finding))
     })
 }
 
@@ -140,7 +140,8 @@ fn range(values: impl Iterator<Item = f64>, text: fn(f64) -> String) -> String {
     }
 }
 
-/// Rates of links as they were judged. Where none is set, what they carried, or the least that they did if none was full.
+/// The judged rates. Without a configured rate, the rate that the link carried, or a lower bound if no link
+/// was full.
 fn rates(checks: &[&LinkCheck], quantity: Quantity, available: fn(&Leg) -> Option<Rate>) -> String {
     let text = |bits| units::text(Unit::BitsPerSecond, bits);
     let judged = range(
@@ -160,7 +161,7 @@ fn rates(checks: &[&LinkCheck], quantity: Quantity, available: fn(&Leg) -> Optio
     format!("≥ {}", text(received.fold(f64::INFINITY, f64::min)))
 }
 
-/// Who impaired links in trials on this network.
+/// The back ends that impaired links in trials on this network.
 fn backends(results: &Account<'_>, network: &str) -> String {
     let mut backends: Vec<String> = vec![];
     let cells = &results.plan.cells;

@@ -65,9 +65,8 @@ fn times(source: &Source<'_>, cells: &[&Cell]) -> Table {
     .map(|(name, metric)| Column { name, metric });
     Table {
         title: "Transfers".to_owned(),
-        caption: "from a source to a sink: time until the relay is connected and until the source is (Connect); from the \
-                  request of the stream until it is open, until its first byte, and until its end (Transfer); round \
-                  trips with the relay and with the source"
+        caption: "from a source to a sink: dial to connection with the relay (Relay conn.) and with the source (Connect); request \
+                  of the stream to open, first byte, and end (Transfer); round trips with the relay and the source"
             .to_owned(),
         kind: Kind::Main,
         ..detail(source, cells, &WAY, way, &columns)

@@ -9,7 +9,7 @@ use perfrun_contract::{
 };
 use perfrun_link::{
     Impairment,
-    probe::{Delivery, Measurement, Plan, Rate, RoundTrip, judge},
+    probe::{Delivery, Measurement, ProbePlan, Rate, RoundTrip, judge},
 };
 use perfrun_report::{echo_csv, markdown, samples_csv, terminal};
 
@@ -276,7 +276,13 @@ fn networks() {
             },
             rate: arrived(there, 1_980_000_000 - round as u64 * 1_000_000),
         };
-        let verdict = judge(there, back, Duration::ZERO, &Plan::of(there, back), &measured);
+        let verdict = judge(
+            there,
+            back,
+            Duration::ZERO,
+            &ProbePlan::new(there, back),
+            &measured,
+        );
         record.links = Some(LinkCheck {
             network: network.to_owned(),
             set_seconds: 0.002,

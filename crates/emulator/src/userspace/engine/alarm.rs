@@ -1,34 +1,34 @@
-//! Waking up in time where CPUs that sleep take their time.
+//! Alarms that compensate for CPUs that are slow to wake up.
 
-use perfrun_link::emulation::Nanos;
+use perfrun_link::fate::Nanos;
 
-/// Above it a CPU was busy with others, and an earlier alarm would not have helped.
+/// Above this lateness the CPU was busy with other threads, and an earlier alarm would not have helped.
 const SLEEPY: Nanos = 250_000;
 
-/// An alarm counts as one part of so many, what was learnt before as the others.
+/// One alarm contributes one part of this number to the average, the earlier ones the rest.
 const MEMORY: Nanos = 8;
 
-/// At most this part of the time is spent awake and waiting. A thread with real-time priority that turns all the time is
-/// stopped by the kernel for 5 % of it.
+/// The part of the time that may be spent busy-waiting. The kernel stops a thread with real-time priority
+/// that never sleeps for 5 % of the time.
 const TURNING: Nanos = 8;
 
-/// An alarm that is set earlier by what it usually is late.
+/// An alarm that is set earlier by its usual lateness.
 ///
-/// On a virtual machine whose host is busy a timer that finds its CPU asleep is 0.1 ms late, and so is each frame that waits
-/// for it, on either side of a link. Whoever wakes up too early turns until it is time. While CPUs do not sleep alarms are
-/// hardly late, and hardly early either.
+/// On a virtual machine whose host is busy, a timer that finds its CPU asleep is 0.1 ms late, and so is each
+/// frame that waits for it, on either side of a link. A thread that wakes up too early busy-waits until the
+/// frame is due. While CPUs do not sleep, alarms are hardly late, and hardly early either.
 #[derive(Debug, Default)]
 pub(super) struct Alarm {
     usually_late: Nanos,
 }
 
 impl Alarm {
-    /// When to be woken for what is due.
+    /// When to wake up for a frame that is due at `due`.
     pub(super) fn before(&self, due: Nanos, now: Nanos) -> Nanos {
         due - self.usually_late.min(due.saturating_sub(now) / TURNING)
     }
 
-    /// Learns from an alarm how late it was.
+    /// Learns how late an alarm was.
     pub(super) fn was_late_by(&mut self, late: Nanos) {
         if late <= SLEEPY {
             self.usually_late = (self.usually_late * (MEMORY - 1) + late) / MEMORY;

@@ -1,4 +1,4 @@
-//! Whom a link concerns, how it is changed, seen and removed, and what a killed emulator leaves.
+//! Which peers a link impairs, how it is changed, inspected and removed, and what a killed emulator leaves.
 
 use super::*;
 
@@ -14,7 +14,7 @@ pub fn others_are_not_impaired(backend: Backend) {
         |time| *time < 5.0,
     );
 
-    // Peers have links of their own, and addresses exceptions.
+    // Peers with their own links, and an address that is an exception.
     let route = |peer: &str, impairment| Route {
         peers: vec![peer.parse().unwrap()],
         impairment,
@@ -30,7 +30,7 @@ pub fn others_are_not_impaired(backend: Backend) {
         || time_to(FAR_UNIMPAIRED),
         |time| *time < 5.0,
     );
-    // With what the network is set to, it would be 100 at least.
+    // With the link of the network, it would be 100 at least.
     eventually(
         "round trip of the peer",
         || time_to(FAR),
@@ -38,8 +38,8 @@ pub fn others_are_not_impaired(backend: Backend) {
     );
 }
 
-/// If the question who has the address were impaired, the first packet would pay twice.
-pub fn neighbours_are_found_at_once(backend: Backend) {
+/// If address resolution were impaired, the first packet would pay twice.
+pub fn neighbours_are_found_without_the_delay(backend: Backend) {
     let Some(lab) = Lab::new(backend) else { return };
     let _emulator = lab.emulator(&to_far(delay(200)));
     let mut families = vec![(FAR, "-4")];
@@ -50,7 +50,7 @@ pub fn neighbours_are_found_at_once(backend: Backend) {
     }
     for (far, family) in families {
         let echo = Echo::start(&lab, address(far));
-        // If the peer has forgotten us, it is our answer that could be impaired.
+        // If the peer has forgotten this end, this end's reply could be impaired.
         for (forgets, whose) in [(&lab.near, "our"), (&lab.far, "the peer's")] {
             median(round_trips(&lab, &echo, 1, Duration::ZERO));
             eventually(
@@ -87,7 +87,7 @@ pub fn changing_a_link_loses_nothing(backend: Backend) {
     eventually(
         "round trip after the last change",
         || median(round_trips(&lab, &echo, 20, Duration::from_millis(5))),
-        // With what was set before, it would be 60 at least.
+        // With the previous link, it would be 60 at least.
         |time| (40.0..60.0).contains(time),
     );
 }
@@ -99,7 +99,7 @@ pub fn counting_begins_anew(backend: Backend) {
         loss: lossy(20.0).loss,
         ..delay(5)
     }));
-    // What left, and what was dropped.
+    // The packets that left, and those that were dropped.
     let counts = |emulator: &mut Emulator| match emulator.state().unwrap().traffic[0] {
         Traffic::Userspace(tally) => (tally.packets_out, tally.lost),
         Traffic::Kernel {
@@ -116,19 +116,19 @@ pub fn counting_begins_anew(backend: Backend) {
             assert_eq!((worker.lateness.frames, worker.lateness.max_ns), (0, 0));
         }
     }
-    // The link is as it was.
+    // The link itself has not changed.
     let echo = Echo::start(&lab, address(FAR));
     assert!(median(round_trips(&lab, &echo, 50, Duration::from_millis(2))) >= 5.0);
-    // A link that is set is counted from nought, too.
+    // Setting a link also resets the counts.
     emulator.set(&to_far(lossy(1.0))).unwrap();
     assert_eq!(counts(&mut emulator), (0, 0));
 }
 
-pub fn what_is_at_work_can_be_seen_by_others(backend: Backend) {
+pub fn other_processes_see_the_impairment(backend: Backend) {
     let Some(lab) = Lab::new(backend) else { return };
     let before = lab.traces();
     let inspect = || lab.near.run(|| perfrun_emulator::inspect("eth0")).unwrap();
-    assert_eq!(inspect(), Found::Nothing);
+    assert_eq!(inspect(), Inspection::Unimpaired);
     let route = |peer: &str, impairment| Route {
         peers: vec![peer.parse().unwrap()],
         impairment,
@@ -145,12 +145,12 @@ pub fn what_is_at_work_can_be_seen_by_others(backend: Backend) {
     ];
     let link = Link::new(routes).unwrap();
     let mut emulator = lab.emulator(&link);
-    let told = emulator.state().unwrap();
-    if told.backend == Kind::Kernel {
-        assert_eq!(inspect(), Found::Kernel(told));
-        // Without the process it goes on, and is no less seen.
+    let state = emulator.state().unwrap();
+    if state.backend == Kind::Kernel {
+        assert_eq!(inspect(), Inspection::Kernel(state));
+        // Without the process, the link stays impaired and visible.
         assert!(emulator.leave().is_none());
-        let Found::Kernel(state) = inspect() else {
+        let Inspection::Kernel(state) = inspect() else {
             panic!("{:?}", inspect())
         };
         assert_eq!(state.link, link);
@@ -159,25 +159,25 @@ pub fn what_is_at_work_can_be_seen_by_others(backend: Backend) {
         assert!(lab.near.run(|| perfrun_emulator::clear("eth0")).unwrap());
     } else {
         let peers = link.peers().into_iter().map(|(peer, _)| peer);
-        let Found::Silent { peers: seen } = inspect() else {
+        let Inspection::Silent { peers: silent } = inspect() else {
             panic!("{:?}", inspect())
         };
         assert_eq!(
-            seen.into_iter().collect::<HashSet<_>>(),
+            silent.into_iter().collect::<HashSet<_>>(),
             peers.collect::<HashSet<_>>()
         );
         let emulator = Arc::new(Mutex::new(emulator));
-        let asked = Arc::clone(&emulator);
+        let served = Arc::clone(&emulator);
         let status = lab
             .near
-            .run(|| Status::serve("eth0", move || asked.lock().unwrap().state().ok()));
-        let Found::Userspace { state, process } = inspect() else {
+            .run(|| Status::serve("eth0", move || served.lock().unwrap().state().ok()));
+        let Inspection::Userspace { state, process } = inspect() else {
             panic!("{:?}", inspect())
         };
         assert_eq!((state.link, process), (link, Some(std::process::id())));
         drop(status);
         emulator.lock().unwrap().set(&Link::default()).unwrap();
-        // Dropped with the last of those who ask.
+        // The emulator is dropped with its last owner.
         eventually(
             "the emulator's owners",
             || {
@@ -188,7 +188,7 @@ pub fn what_is_at_work_can_be_seen_by_others(backend: Backend) {
         );
         drop(emulator);
     }
-    assert_eq!(inspect(), Found::Nothing);
+    assert_eq!(inspect(), Inspection::Unimpaired);
     assert_eq!(lab.traces(), before);
 }
 
@@ -208,7 +208,7 @@ pub fn what_impairs_nothing_leaves_nothing(backend: Backend) {
     let Some(lab) = Lab::new(backend) else { return };
     let echo = Echo::start(&lab, address(FAR));
     let few = Duration::from_millis(5);
-    // A TAP without a way to it may stay.
+    // A TAP to which no filter leads may stay.
     let traces = || {
         let all = lab.traces();
         let kept = all.lines().filter(|line| !line.contains("netem0"));
@@ -229,7 +229,7 @@ pub fn what_impairs_nothing_leaves_nothing(backend: Backend) {
     assert_eq!(traces(), before);
 }
 
-/// `is_closed`: nothing passes while there is no emulator, instead of being impaired further.
+/// `is_closed`: without an emulator nothing passes; otherwise the link stays impaired.
 pub fn a_killed_emulator_is_succeeded(backend: Backend, is_closed: bool) {
     let Some(lab) = Lab::new(backend) else { return };
     let before = lab.traces();
@@ -246,7 +246,7 @@ pub fn a_killed_emulator_is_succeeded(backend: Backend, is_closed: bool) {
         } else {
             assert!(median(alone) >= 30.0);
         }
-        // Others never noticed.
+        // Other peers are not affected.
         let other = Echo::start(&lab, address(FAR_UNIMPAIRED));
         assert!(round_trips(&lab, &other, 5, few).iter().all(Option::is_some));
     }
@@ -267,18 +267,17 @@ pub fn a_killed_emulator_is_succeeded(backend: Backend, is_closed: bool) {
     let mut killed = role::start_emulator(&lab, &to_far(delay(30)), backend);
     killed.kill().unwrap();
     killed.wait().unwrap();
-    let seen = lab.near.run(|| perfrun_emulator::inspect("eth0")).unwrap();
-    match seen {
-        Found::Closed { peers } => assert!(is_closed && peers.len() == 2, "{peers:?}"),
-        Found::Kernel(state) => assert!(!is_closed && state.link.routes().len() == 1, "{state:?}"),
-        seen => panic!("{seen:?}"),
+    match lab.near.run(|| perfrun_emulator::inspect("eth0")).unwrap() {
+        Inspection::Closed { peers } => assert!(is_closed && peers.len() == 2, "{peers:?}"),
+        Inspection::Kernel(state) => assert!(!is_closed && state.link.routes().len() == 1, "{state:?}"),
+        other => panic!("{other:?}"),
     }
     assert!(lab.near.run(|| perfrun_emulator::clear("eth0")).unwrap());
     assert!(!lab.near.run(|| perfrun_emulator::clear("eth0")).unwrap());
     assert_eq!(lab.traces(), before);
 }
 
-/// Known before anything is asked for, and left alone.
+/// Detected before the emulator starts, and left alone.
 pub fn a_root_of_somebody_else_is_left_alone() {
     let Some(lab) = Lab::new(Backend::Kernel) else {
         return;

@@ -1,4 +1,4 @@
-//! What is lost, and what is not.
+//! Which packets are lost, and which are not.
 
 use super::*;
 
@@ -12,7 +12,7 @@ pub fn loss_is_the_share_that_was_set(backend: Backend) {
         eventually(
             &format!("lost of {PACKETS} at {ratio} %"),
             || {
-                // Chance begins anew.
+                // Randomness starts again.
                 emulator.set(&to_far(lossy(ratio))).unwrap();
                 PACKETS as usize - stream(&lab, address(FAR), PACKETS, 200, 25).distinct()
             },
@@ -33,7 +33,7 @@ pub fn bursts() -> Impairment {
     }
 }
 
-/// How many packets were lost one after the other, each time.
+/// The lengths of runs of lost packets.
 pub fn runs_of_losses(lab: &Lab, packets: u32) -> Vec<f64> {
     runs_of_missing(&stream(lab, address(FAR), packets, 200, 25).numbers)
 }
@@ -43,7 +43,7 @@ fn runs_of_missing(numbers: &[u32]) -> Vec<f64> {
     gaps.filter(|gap| *gap > 0.0).collect()
 }
 
-pub fn losses_come_in_bursts_if_asked_to(backend: Backend) {
+pub fn losses_come_in_bursts_if_configured(backend: Backend) {
     const PACKETS: u32 = 50_000;
     let Some(lab) = Lab::new(backend) else { return };
     let _emulator = lab.emulator(&to_far(bursts()));
@@ -54,12 +54,12 @@ pub fn losses_come_in_bursts_if_asked_to(backend: Backend) {
             let lost: f64 = runs.iter().sum();
             (lost / runs.len() as f64, lost / f64::from(PACKETS))
         },
-        // Some 480 runs whose lengths deviate by 3.5: 2.576 of their means' deviations.
+        // About 480 runs whose lengths deviate by 3.5: 2.576 standard deviations of their mean.
         |(length, share)| (length - 4.0).abs() < 0.41 && (share - 0.01 / 0.26).abs() < 0.006,
     );
 }
 
-/// As QUIC sends: were chance to decide about what passes as one, all of it would be lost at a time.
+/// Sends like QUIC. If the link decided about merged packets, it would lose all of them together.
 pub fn packets_of_super_packets_are_lost_one_by_one(backend: Backend) {
     const DATAGRAMS: u32 = 40;
     const PACKETS: u32 = 500 * DATAGRAMS;
@@ -70,7 +70,7 @@ pub fn packets_of_super_packets_are_lost_one_by_one(backend: Backend) {
     eventually(
         "mean length of runs of lost packets, and how many were lost",
         || {
-            // Chance begins anew.
+            // Randomness starts again.
             emulator.set(&to_far(lossy(RATIO * 100.0))).unwrap();
             let arrivals = stream_merged(&lab, address(FAR), PACKETS, 1200, DATAGRAMS, DATAGRAMS);
             let runs = runs_of_missing(&arrivals.numbers);
@@ -82,11 +82,11 @@ pub fn packets_of_super_packets_are_lost_one_by_one(backend: Backend) {
     );
 }
 
-/// The queue of the kernel's default, 1000 packets, would be full after 25 ms.
-pub fn nothing_is_lost_that_was_not_to_be(backend: Backend) {
+/// The kernel's default queue of 1000 packets would be full after 25 ms.
+pub fn a_link_without_loss_loses_nothing(backend: Backend) {
     let Some(lab) = Lab::new(backend) else { return };
     let mut emulator = lab.emulator(&to_far(delay(100)));
-    // Half the link for a second, on any machine.
+    // Half of the link's rate for a second, on any machine.
     let link = long_and_fat(100);
     eventually(
         "lost",
@@ -100,12 +100,12 @@ pub fn nothing_is_lost_that_was_not_to_be(backend: Backend) {
     nothing_is_lost_of_a_full_link(&lab, &mut emulator);
 }
 
-/// With many times on its way what the kernel's default queue holds.
+/// With many times the packets in flight that the kernel's default queue holds.
 fn nothing_is_lost_of_a_full_link(lab: &Lab, emulator: &mut Emulator) {
     const BYTES: usize = 1400;
     const FRAME_BITS: f64 = (BYTES + 14 + 20 + 8) as f64 * 8.0;
-    // 923 of 1000 Mbit/s, and 8000 packets on their way: to netem, which counts super-packets, 2000. User-mode-linux is too
-    // slow for as many, and is to have 2000 on their way, each for itself.
+    // 923 of 1000 Mbit/s, and 8000 packets in flight, which netem counts as 2000 because they are merged.
+    // User-mode-linux is too slow for that rate: there 2000 single packets are in flight.
     let (milliseconds, per_millisecond, enough, count, merged) = if uml::is_here() {
         (1000, 5, 2.0, 12_500, 1)
     } else {
@@ -122,7 +122,7 @@ fn nothing_is_lost_of_a_full_link(lab: &Lab, emulator: &mut Emulator) {
             let traffic = emulator.state().unwrap().traffic;
             let lost = count as usize - arrivals.distinct();
             let came = each_millisecond(&arrivals);
-            // To who is not delayed.
+            // To an address without delay.
             let control = sent_to(FAR_UNIMPAIRED);
             let lost_otherwise = count as usize - control.distinct();
             let offered = each_millisecond(&control);
@@ -131,7 +131,7 @@ fn nothing_is_lost_of_a_full_link(lab: &Lab, emulator: &mut Emulator) {
             let fit = least >= enough && lost_otherwise == 0;
             let reason = || {
                 format!(
-                    "this machine carries {came:.1} packets in a millisecond with the delay, {offered:.1} without, of which it loses \
+                    "this machine carries {came:.1} packets per millisecond with the delay and {offered:.1} without, where it loses \
                      {lost_otherwise}"
                 )
             };
@@ -148,7 +148,7 @@ fn long_and_fat(milliseconds: u64) -> Impairment {
     }
 }
 
-/// Packets that were too many for the link.
+/// The number of packets dropped because the link was full.
 fn dropped(traffic: Traffic) -> u64 {
     match traffic {
         Traffic::Userspace(tally) => tally.over_limit,

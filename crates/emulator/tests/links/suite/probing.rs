@@ -1,11 +1,11 @@
-//! Measuring links with what the crate has for it.
+//! Links measured by the crate's own probe.
 
 use super::*;
 
-/// The crate's own probe, and that it finds out what is not as claimed.
-pub fn the_probe_tells_what_is_from_what_is_not(backend: Backend) {
+/// The crate's own probe, which also detects that a link is not as claimed.
+pub fn the_probe_tells_a_correct_link_from_a_wrong_one(backend: Backend) {
     use perfrun_emulator::probe::{measure, serve};
-    use perfrun_link::probe::{Measurement, Plan, judge};
+    use perfrun_link::probe::{Measurement, ProbePlan, judge};
 
     let Some(lab) = Lab::new(backend) else { return };
     let bind = |address: &str| {
@@ -24,7 +24,7 @@ pub fn the_probe_tells_what_is_from_what_is_not(backend: Backend) {
         let _inside = runtime.enter();
         serve(tokio::net::UdpSocket::from_std(server).unwrap())
     });
-    let probe = |plan: &Plan| -> Measurement {
+    let probe = |plan: &ProbePlan| -> Measurement {
         let client = lab.near.run(|| bind("0.0.0.0"));
         runtime.block_on(async {
             let client = tokio::net::UdpSocket::from_std(client).unwrap();
@@ -37,19 +37,19 @@ pub fn the_probe_tells_what_is_from_what_is_not(backend: Backend) {
         ..lossy(2.0)
     };
     let planned = |impairment: &Impairment| {
-        let mut plan = Plan::of(impairment, &none);
+        let mut plan = ProbePlan::new(impairment, &none);
         if uml::is_here() {
-            // A datagram takes it as long as ten take here.
+            // One datagram takes as long there as ten do here.
             (plan.echo_interval, plan.echoes_at_once, plan.echoes) = (Duration::from_millis(5), 1, 400);
         }
         plan
     };
-    // What there is without an impairment, as it is between machines.
+    // The round trip without an impairment, as it is between machines.
     let base = || Duration::from_nanos(probe(&planned(&none)).round_trip.unwrap().p50_ns);
     let bases: Vec<_> = (0..3).map(|_| base()).collect();
     let base = *bases.iter().min().unwrap();
     let mut emulator = lab.emulator(&to_far(delay(20)));
-    // What a slow and long link holds is few packets, and echoes are no fewer for being small.
+    // A slow and long link holds few packets, and echoes count like any other although they are small.
     let narrow = Impairment {
         rate_bits_per_second: NonZeroU64::new(10_000_000),
         ..delay(100)
@@ -72,7 +72,7 @@ pub fn the_probe_tells_what_is_from_what_is_not(backend: Backend) {
             },
             |verdict| verdict.is_effective(),
         );
-        // The same link, claimed to be another one.
+        // The measurement of this link, judged as another one.
         let other_loss = impairment.loss.is_none().then(|| Loss::Random {
             ratio: percent(3.0),
             correlation: Ratio::ZERO,

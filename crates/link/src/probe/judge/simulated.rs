@@ -1,35 +1,37 @@
-//! What the emulator's own rules make of the datagrams of a plan: when they arrive, and how fast.
+//! What the emulator's own rules do to the datagrams of a plan: when each arrives, and at which rate.
 
 use std::time::Duration;
 
-use crate::emulation::{DueQueue, LinkState, Nanos, Packet, Random};
-use crate::impairment::{Impairment, Loss};
-use crate::probe::{DATAGRAM_BYTES, HEADER_BYTES, Plan};
+use crate::{
+    fate::{DueQueue, LinkState, Nanos, Packet, Random},
+    impairment::{Impairment, Loss},
+    probe::{DATAGRAM_BYTES, HEADER_BYTES, ProbePlan},
+};
 
-/// A clock that begins at 0 would make the link busy from before the beginning.
+/// The start of the simulated clock. With a clock that starts at 0 the link would count as busy from before
+/// the start.
 const BEGIN: Nanos = 1_000_000_000;
-/// What the excess with which links are filled makes up for.
+/// The excess with which links are filled makes up for this much loss.
 const LITTLE_LOSS: f64 = 0.05;
-/// So many datagrams that one of them is not seen in the rate.
+/// With this many datagrams the loss of one does not show in the rate.
 const MANY_DATAGRAMS: u64 = 200;
 
-/// Runs that show how far medians spread.
+/// The number of runs that show how far medians spread.
 const ROUND_TRIP_RUNS: u64 = 30;
-/// Runs that show how far rates spread where delays vary, or losses come together: both leave gaps.
+/// The number of runs that show how far rates spread where delays vary or losses cluster: both leave gaps.
 const RATE_RUNS: u64 = 30;
 
-/// What as many round trips as the plan has come to.
+/// Quantiles of a simulated run with as many round trips as the plan has.
 pub(super) struct Simulated {
     pub(super) median: Duration,
-    /// How much longer one of a hundred takes.
+    /// How much longer than the median one round trip of a hundred takes.
     pub(super) spread: Duration,
 }
 
-/// Some times over.
 pub(super) fn simulated_round_trips(
     forward: &Impairment,
     backward: &Impairment,
-    plan: &Plan,
+    plan: &ProbePlan,
 ) -> Vec<Simulated> {
     let runs = 0..ROUND_TRIP_RUNS;
     runs.filter_map(|run| simulated_round_trip(forward, backward, plan, run))
@@ -39,11 +41,11 @@ pub(super) fn simulated_round_trips(
 pub(super) fn simulated_round_trip(
     forward: &Impairment,
     backward: &Impairment,
-    plan: &Plan,
+    plan: &ProbePlan,
     run: u64,
 ) -> Option<Simulated> {
     let there = arrivals(forward, echoes(plan), 2 * run);
-    // The server answers in the order in which echoes come.
+    // The server replies in the order in which echoes arrive.
     let mut there: Vec<_> = there.collect();
     there.sort_unstable_by_key(|(_, arrival)| *arrival);
     let back = arrivals(backward, there.into_iter(), 2 * run + 1);
@@ -61,7 +63,7 @@ pub(super) fn simulated_round_trip(
     })
 }
 
-/// The least and the greatest of a figure.
+/// The smallest and the largest value of a quantile over all runs.
 pub(super) fn ends(simulated: &[Simulated], figure: impl Fn(&Simulated) -> Duration) -> (Duration, Duration) {
     let figures = || simulated.iter().map(&figure);
     (
@@ -70,12 +72,12 @@ pub(super) fn ends(simulated: &[Simulated], figure: impl Fn(&Simulated) -> Durat
     )
 }
 
-/// The least and the greatest share of the rate that a link delivers while it is filled.
-pub(super) fn shares_of_rate(impairment: &Impairment, plan: &Plan) -> (f64, f64) {
+/// The smallest and the largest share of the rate that a link delivers while it is filled.
+pub(super) fn shares_of_rate(impairment: &Impairment, plan: &ProbePlan) -> (f64, f64) {
     let (Some(rate), Some(fill)) = (impairment.rate_bits_per_second, &plan.fill) else {
         return (1.0, 1.0);
     };
-    // Some more than the link carries is sent, so that a little loss leaves no gap.
+    // More is sent than the link carries, so that a little loss leaves no gap.
     let leaves_gaps = match &impairment.loss {
         None => false,
         Some(Loss::Random { ratio, correlation }) => {
@@ -83,7 +85,7 @@ pub(super) fn shares_of_rate(impairment: &Impairment, plan: &Plan) -> (f64, f64)
         }
         Some(Loss::GilbertElliott { .. }) => true,
     };
-    // What overtakes takes nothing of the rate.
+    // Packets that overtake do not use up the rate.
     if impairment.jitter.is_none() && impairment.reorder.is_none() && !leaves_gaps {
         return (1.0, 1.0);
     }
@@ -124,8 +126,8 @@ pub(super) fn shares_of_rate(impairment: &Impairment, plan: &Plan) -> (f64, f64)
     ends.unwrap_or((1.0, 1.0))
 }
 
-/// When echoes are sent, twice: as what they are known by, and as when they come to the link.
-pub(super) fn echoes(plan: &Plan) -> impl Iterator<Item = (Nanos, Nanos)> {
+/// The times at which echoes are sent, twice: as their identity, and as the times when they reach the link.
+pub(super) fn echoes(plan: &ProbePlan) -> impl Iterator<Item = (Nanos, Nanos)> {
     let interval = plan.echo_interval.as_nanos() as Nanos;
     let at_once = u64::from(plan.echoes_at_once);
     (0..plan.echoes.into())
@@ -133,7 +135,7 @@ pub(super) fn echoes(plan: &Plan) -> impl Iterator<Item = (Nanos, Nanos)> {
         .map(|time| (time, time))
 }
 
-/// Those of the datagrams that arrive, and when: each once, and only if no bit of it is wrong.
+/// The datagrams that arrive, and when: each once, and only if no bit of it is corrupted.
 pub(super) fn arrivals(
     impairment: &Impairment,
     datagrams: impl Iterator<Item = (Nanos, Nanos)>,
@@ -147,7 +149,7 @@ pub(super) fn arrivals(
     datagrams.filter_map(move |(sent, time)| {
         let mut first: Option<Nanos> = None;
         for departure in link.decide(packet, time).into_iter().flatten() {
-            // Echoes are too few to fill the link's queue, and so are not kept in it.
+            // Echoes are too few to fill the link's queue, so they are not kept in it.
             link.released(packet);
             if departure.corrupt.is_none() {
                 first = Some(first.map_or(departure.due, |first| first.min(departure.due)));

@@ -1,13 +1,17 @@
-//! Links as they should be, and not.
+//! Correct links and wrong ones.
 
 use std::num::{NonZeroU32, NonZeroU64};
 
-use super::losses::{binomial_interval, bursts_interval};
-use super::simulated::{arrivals, echoes, simulated_round_trip};
-use super::*;
-use crate::impairment::{Chance, Distribution, Jitter, Loss, Reorder};
-use crate::probe::Rate;
-use crate::ratio::Ratio;
+use super::{
+    losses::{bursts_interval, random_interval},
+    simulated::{arrivals, echoes, simulated_round_trip},
+    *,
+};
+use crate::{
+    impairment::{Chance, Distribution, Jitter, Loss, Reorder},
+    probe::Rate,
+    ratio::Ratio,
+};
 
 fn percent(percent: f64) -> Ratio {
     Ratio::from_percent(percent).unwrap()
@@ -51,19 +55,15 @@ fn measured(p50_ns: u64, lost_forward: u32) -> Measurement {
 }
 
 fn outside(forward: &Impairment, backward: &Impairment, measured: &Measurement) -> Vec<Quantity> {
-    let plan = Plan::of(forward, backward);
+    let plan = ProbePlan::new(forward, backward);
     let verdict = judge(forward, backward, Duration::ZERO, &plan, measured);
     verdict.outside().map(|finding| finding.quantity).collect()
 }
 
 #[test]
-fn intervals_are_those_of_the_binomial_distribution() {
-    // Of scipy.stats.binom.ppf([0.005, 0.995], n, p).
-    assert_eq!(binomial_interval(4000, 0.01), (25, 57));
-    assert_eq!(binomial_interval(50_000, 0.05), (2375, 2626));
-    assert_eq!(binomial_interval(1000, 0.001), (0, 4));
-    assert_eq!(binomial_interval(10, 0.0), (0, 0));
-    assert_eq!(binomial_interval(10, 1.0), (10, 10));
+fn a_link_that_loses_nothing_or_everything_has_one_count() {
+    assert_eq!(random_interval(10, 0.0), (0, 0));
+    assert_eq!(random_interval(10, 1.0), (10, 10));
 }
 
 #[test]
@@ -80,8 +80,8 @@ fn a_round_trip_is_both_delays_within_its_tolerance() {
         [Quantity::RoundTripMedian]
     );
     assert_eq!(outside(&delay(100), &delay(100), &measured(201_900_000, 0)), []);
-    // What lies between machines without any impairment is not the impairment's.
-    let plan = Plan::of(&there, &back);
+    // The delay between the machines does not count against the impairment.
+    let plan = ProbePlan::new(&there, &back);
     let base = Duration::from_millis(2);
     assert!(judge(&there, &back, base, &plan, &measured(27_100_000, 0)).is_effective());
 }
@@ -105,11 +105,11 @@ fn loss_that_is_missing_or_too_much_is_found() {
 
 #[test]
 fn intervals_of_bursts_are_exact() {
-    // The same in good and in bad times is no burst.
+    // The same loss in both states is not a burst.
     assert_eq!(bursts_interval(4000, [0.3, 0.2, 0.01, 0.01]), (25, 57));
     assert_eq!(bursts_interval(4000, [0.0, 0.5, 1.0, 0.01]), (25, 57));
     assert_eq!(bursts_interval(10, [1.0, 0.0, 1.0, 0.0]), (9, 9));
-    // Against as many simulated links as it takes to find the ends to a few counts.
+    // Compared with enough simulated links to find the ends to a few counts.
     let chain = [0.002, 0.2, 1.0, 0.0].map(|ratio| Ratio::new(ratio).unwrap());
     let [enter_bad, leave_bad, loss_in_bad, loss_in_good] = chain;
     let bursts = Impairment {
@@ -121,7 +121,7 @@ fn intervals_of_bursts_are_exact() {
         }),
         ..Impairment::default()
     };
-    let plan = Plan::of(&bursts, &bursts);
+    let plan = ProbePlan::new(&bursts, &bursts);
     let (least, most) = bursts_interval(4000, chain.map(Ratio::get));
     let within = (0..4000).filter(|seed| {
         let lost = 4000 - arrivals(&bursts, echoes(&plan), *seed).count() as u32;
@@ -149,7 +149,7 @@ fn rates_of_links_with_jitter_are_judged_by_what_jitter_leaves_of_them() {
         }),
         ..steady.clone()
     };
-    let of = |way: &Impairment| shares_of_rate(way, &Plan::of(way, way));
+    let of = |way: &Impairment| shares_of_rate(way, &ProbePlan::new(way, way));
     assert_eq!(of(&steady), (1.0, 1.0));
     let (least, most) = of(&jittery);
     assert!((0.8..0.99).contains(&least) && most < 1.1, "{least} {most}");
@@ -167,7 +167,7 @@ fn what_overtakes_takes_nothing_of_the_rate() {
         ..delay(10)
     };
     // What is sent is 1.15 of the rate, of which three quarters fit.
-    let (least, most) = shares_of_rate(&overtaking, &Plan::of(&overtaking, &overtaking));
+    let (least, most) = shares_of_rate(&overtaking, &ProbePlan::new(&overtaking, &overtaking));
     assert!(least > 1.03 && most < 1.2, "{least} {most}");
 }
 
@@ -175,7 +175,7 @@ fn what_overtakes_takes_nothing_of_the_rate() {
 fn too_few_to_tell_a_loss_from_none_are_not_judged() {
     let judged = |ratio, lost| {
         let link = lossy(ratio);
-        let plan = Plan::of(&link, &delay(0));
+        let plan = ProbePlan::new(&link, &delay(0));
         let verdict = judge(&link, &delay(0), Duration::ZERO, &plan, &measured(0, lost));
         let mut losses = verdict.findings.iter();
         losses
@@ -183,12 +183,12 @@ fn too_few_to_tell_a_loss_from_none_are_not_judged() {
             .unwrap()
             .judgement
     };
-    // None at all happens to one of seven such links.
+    // One of seven such links loses nothing.
     assert_eq!(judged(0.05, 0), Judgement::NotJudged);
     assert_eq!(judged(0.05, 2), Judgement::NotJudged);
     assert_eq!(judged(0.05, 20), Judgement::Outside);
     assert_eq!(judged(1.0, 40), Judgement::Within);
-    // None was asked for, and none is what there is.
+    // No loss is configured, and none is measured.
     assert_eq!(judged(0.0, 0), Judgement::Within);
 }
 
@@ -203,9 +203,9 @@ fn bursts_have_a_wider_interval_than_single_losses() {
         }),
         ..Impairment::default()
     };
-    let plan = Plan::of(&bursts, &bursts);
+    let plan = ProbePlan::new(&bursts, &bursts);
     let (least, most) = loss_interval(&bursts, &plan, 4000);
-    let single = binomial_interval(4000, 0.001 / 0.101);
+    let single = random_interval(4000, 0.001 / 0.101);
     assert!(least < single.0 && most > single.1, "{least} {most} {single:?}");
     assert_eq!(outside(&bursts, &delay(0), &measured(0, 40)), []);
     assert_eq!(
@@ -224,7 +224,7 @@ fn corruption_looks_like_loss() {
         ..delay(0)
     };
     assert_eq!(outside(&corrupt, &delay(0), &measured(0, 400)), []);
-    // Of the kernel's, 6 of 86 bytes harm nobody.
+    // Where netem corrupts, 6 of 86 bytes are harmless.
     assert_eq!(outside(&corrupt, &delay(0), &measured(0, 340)), []);
     assert_eq!(
         outside(&corrupt, &delay(0), &measured(0, 0)),
@@ -259,9 +259,9 @@ fn jitter_that_does_nothing_is_found() {
     assert_eq!(outside(&link, 61_600_000), []);
     assert_eq!(outside(&link, 50_000_000), [Quantity::RoundTripSpread]);
     assert_eq!(outside(&link, 53_000_000), [Quantity::RoundTripSpread]);
-    // The machine's, which jitter is not blamed for.
+    // A spread that the machine adds is not the fault of the jitter.
     assert_eq!(outside(&link, 200_000_000), []);
-    // Too little to tell, and none.
+    // Too little jitter to tell, and no jitter.
     let hardly = Impairment {
         jitter: Some(Jitter {
             amount: Duration::from_micros(500),
@@ -287,8 +287,8 @@ fn jitter_as_it_should_be_is_never_found_missing() {
             rate_bits_per_second: NonZeroU64::new(megabits * 1_000_000),
             ..jittery(jitter, delay(milliseconds))
         });
-        // Few vary the most.
-        let plan = Plan::within(&forward, &backward, Duration::from_millis(200));
+        // Few round trips vary most.
+        let plan = ProbePlan::within(&forward, &backward, Duration::from_millis(200));
         let simulated = simulated_round_trips(&forward, &backward, &plan);
         for run in 1000..1200 {
             let Simulated { median, spread } = simulated_round_trip(&forward, &backward, &plan, run).unwrap();
@@ -346,7 +346,7 @@ fn a_rate_is_judged_if_enough_was_offered() {
             rate: Some(rate),
             ..measured(0, 0)
         };
-        let plan = Plan::of(&slow, &delay(0));
+        let plan = ProbePlan::new(&slow, &delay(0));
         let verdict = judge(&slow, &delay(0), Duration::ZERO, &plan, &measured);
         verdict
             .findings
@@ -363,7 +363,7 @@ fn a_rate_is_judged_if_enough_was_offered() {
 
 #[test]
 fn findings_are_sentences() {
-    let finding = Finding::of(Quantity::LossForward, 3.0, 25.0, 57.0);
-    let expected = "datagrams lost on the way there: 3.000, expected 25.000 to 57.000: not as asked for";
+    let finding = Finding::new(Quantity::LossForward, 3.0, 25.0, 57.0);
+    let expected = "datagrams lost on the way there: 3.000, expected 25.000 to 57.000: not as configured";
     assert_eq!(finding.to_string(), expected);
 }

@@ -1,13 +1,16 @@
-//! What waits for its time.
+//! Items that wait for their time.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, VecDeque},
+};
 
 use super::Nanos;
 
-/// Items in the order of their times; those of the same time in the order in which they came.
+/// A queue of items in the order of their times; items of the same time are in the order in which they came.
 ///
-/// Nearly all come in the order in which they leave, and wait in a ring. Only those that overtake cost a heap.
+/// Nearly all items come in the order in which they leave, and wait in a ring. Only those that overtake cost
+/// a heap.
 #[derive(Debug)]
 pub struct DueQueue<T> {
     in_order: VecDeque<Entry<T>>,
@@ -33,7 +36,7 @@ impl<T> Default for DueQueue<T> {
 }
 
 impl<T> DueQueue<T> {
-    /// Puts an item in its place.
+    /// Adds an item that leaves at `due`.
     pub fn push(&mut self, due: Nanos, item: T) {
         let entry = Entry {
             due,
@@ -48,13 +51,13 @@ impl<T> DueQueue<T> {
         }
     }
 
-    /// The time of the first.
+    /// The time at which the first item leaves. None if the queue is empty.
     pub fn next_due(&self) -> Option<Nanos> {
         let [in_order, overtaking] = self.firsts();
         in_order.into_iter().chain(overtaking).min().map(|(due, _)| due)
     }
 
-    /// The first and its time, if that has come.
+    /// Takes the first item and its time, if it is due.
     pub fn pop_due(&mut self, now: Nanos) -> Option<(Nanos, T)> {
         let [in_order, overtaking] = self.firsts();
         let overtakes = match (in_order, overtaking) {

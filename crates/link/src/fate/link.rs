@@ -1,30 +1,32 @@
-//! One link: its settings, its memory, and the fate of the next packet.
+//! One link: its configuration, its memory, and the fate of the next packet.
 
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Nanos;
-use super::random::{Coin, Delays, Losses, Random};
-use super::rate::RateClock;
+use super::{
+    Nanos,
+    random::{Coin, Delays, Losses, Random},
+    rate::RateClock,
+};
 use crate::impairment::{Impairment, Reorder};
 
 /// A packet, or a super-packet that passes as one.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet {
-    /// Bytes on the wire: for a super-packet with the headers that each of its packets will have.
+    /// The bytes on the wire. A super-packet counts with the headers that each of its packets will have.
     pub wire_bytes: u64,
-    /// Packets on the wire.
+    /// The number of packets on the wire.
     pub packets: u32,
 }
 
 /// One copy of a packet that will arrive.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Departure {
-    /// When.
+    /// The time at which the copy leaves the link.
     pub due: Nanos,
-    /// Which of its bits is wrong, as a random number.
+    /// Which bit is corrupted, as a random number. None if the copy is intact.
     pub corrupt: Option<u32>,
 }
 
@@ -32,24 +34,24 @@ pub struct Departure {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Tally {
-    /// Came to the link.
+    /// Packets that reached the link.
     pub packets_in: u64,
-    /// Left it, copies included. What is missing is lost, over the limit, or on its way; what is too much was on its way
-    /// when counting began.
+    /// Packets that left the link, copies included. If fewer left than came, the rest is lost, over the limit
+    /// or in flight; if more left, they were in flight when counting began.
     pub packets_out: u64,
-    /// Lost, as was asked for.
+    /// Packets lost, as configured.
     pub lost: u64,
-    /// Came twice, as was asked for.
+    /// Packets duplicated, as configured.
     pub duplicated: u64,
-    /// Have a wrong bit, as was asked for.
+    /// Packets corrupted, as configured.
     pub corrupted: u64,
-    /// Skipped the delay, as was asked for.
+    /// Packets that skipped the delay, as configured.
     pub reordered: u64,
-    /// Dropped because the link held as many as it can.
+    /// Packets dropped because the link was full.
     pub over_limit: u64,
 }
 
-/// A link at work.
+/// A link while packets pass over it.
 #[derive(Debug)]
 pub struct LinkState {
     random: Random,
@@ -64,13 +66,13 @@ pub struct LinkState {
     tally: Tally,
 }
 
-/// When a link takes no more.
+/// When a link is full.
 #[derive(Debug)]
 enum Room {
-    /// With so many packets on it, as netem.
+    /// With this number of packets on it, as in netem.
     Packets(u32),
-    /// When packets would have to wait for so long. What is on its way takes no room, which small packets would otherwise take
-    /// from one another: acknowledgements, echoes.
+    /// When a packet would have to queue for longer than `longest`. Packets in flight take no room: otherwise
+    /// small packets (acknowledgements, echoes) would take it from each other.
     Wait { longest_way: Nanos, longest: Nanos },
 }
 
@@ -82,7 +84,7 @@ struct Overtaking {
 }
 
 impl LinkState {
-    /// A link that has seen no packet yet.
+    /// A link that no packet has passed yet.
     pub fn new(impairment: &Impairment, mut random: Random) -> Self {
         Self {
             delays: Delays::new(impairment.delay, impairment.jitter.as_ref(), &mut random),
@@ -118,9 +120,10 @@ impl LinkState {
         }
     }
 
-    /// What becomes of a packet that comes now: none, one or two copies of it arrive.
+    /// Decides about a packet that arrives now: none, one or two copies of it leave the link.
     ///
-    /// The order of decisions is that of `netem_enqueue`. A copy makes its own way, and is not copied again.
+    /// The order of decisions is that of `netem_enqueue`. A copy is delayed on its own, and is not copied
+    /// again.
     pub fn decide(&mut self, packet: Packet, now: Nanos) -> [Option<Departure>; 2] {
         self.tally.packets_in += u64::from(packet.packets);
         let twice = self
@@ -132,7 +135,7 @@ impl LinkState {
         }
         let lost = self.is_lost(packet);
         let copy = twice && !lost && !self.is_lost(packet);
-        // One that is copied and lost passes once, as in the kernel.
+        // A packet that is both copied and lost passes once, as in the kernel.
         let original = twice || !lost;
         [
             copy.then(|| self.pass(packet, now)).flatten(),
@@ -140,23 +143,23 @@ impl LinkState {
         ]
     }
 
-    /// One copy has left, and makes room.
+    /// A copy has left the link, and makes room.
     pub fn released(&mut self, packet: Packet) {
         self.held -= packet.packets;
         self.tally.packets_out += u64::from(packet.packets);
     }
 
-    /// One copy could not be handed on.
+    /// A copy could not be forwarded.
     pub fn discarded(&mut self, packet: Packet) {
         self.held -= packet.packets;
     }
 
-    /// Counts from nought. What is on its way stays there, and counts when it leaves.
+    /// Resets the counts. Packets in flight stay there, and count when they leave.
     pub fn recount(&mut self) {
         self.tally = Tally::default();
     }
 
-    /// What it did until now.
+    /// What the link did since counting began.
     pub fn tally(&self) -> Tally {
         self.tally
     }
@@ -240,8 +243,10 @@ mod tests {
     use std::num::{NonZeroU32, NonZeroU64};
 
     use super::*;
-    use crate::impairment::{Chance, Distribution, Jitter, Loss};
-    use crate::ratio::Ratio;
+    use crate::{
+        impairment::{Chance, Distribution, Jitter, Loss},
+        ratio::Ratio,
+    };
 
     const START: Nanos = 1_000_000_000;
     const DELAY: Nanos = 20_000_000;
@@ -329,7 +334,7 @@ mod tests {
         assert_eq!((link.tally().packets_in, link.tally().over_limit), (3, 1));
         link.recount();
         assert_eq!(link.tally(), Tally::default());
-        // It is as full as it was.
+        // The link is still full.
         assert_eq!(link.decide(PACKET, START), [None; 2]);
         link.released(PACKET);
         let expected = Tally {
@@ -342,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn each_gets_its_share_and_is_counted() {
+    fn each_kind_of_impairment_gets_its_share_and_is_counted() {
         const PACKETS: u64 = 100_000;
         let mut link = link(Impairment {
             loss: Some(Loss::Random {
@@ -369,7 +374,7 @@ mod tests {
         };
         assert!(near(tally.duplicated, 0.1, PACKETS), "{tally:?}");
         assert!(near(corrupt, 0.03, arrived), "{tally:?}");
-        // Copies that are not doomed with their original are exposed as well.
+        // A copy can be lost as well, unless its original was.
         assert!(near(tally.lost, 0.05, PACKETS + tally.duplicated), "{tally:?}");
         assert_eq!(arrived, PACKETS + tally.duplicated - tally.lost);
     }
@@ -389,7 +394,7 @@ mod tests {
             .filter(|_| link.decide(PACKET, START)[1] == clean(START))
             .collect();
         assert!(overtook.windows(2).all(|pair| pair[1] - pair[0] >= 5));
-        // Four that cannot, then half of each: 1 / (4 + 2) of all; 0.003 is four standard deviations.
+        // Four packets that cannot, then half of each: 1 / (4 + 2) of all; 0.003 is four standard deviations.
         let share = overtook.len() as f64 / 20_000.0;
         assert!((share - 1.0 / 6.0).abs() < 0.003, "{share}");
         assert_eq!(link.tally().reordered, overtook.len() as u64);
@@ -397,7 +402,7 @@ mod tests {
 
     #[test]
     fn without_a_limit_of_its_own_a_link_holds_its_way() {
-        // 100 ms at 1 Gbit/s, all of it sent at its rate: nothing may be dropped.
+        // 100 ms at 1 Gbit/s, all of it sent at the link's rate: nothing may be dropped.
         let mut link = link(Impairment {
             delay: Duration::from_millis(100),
             rate_bits_per_second: NonZeroU64::new(1_000_000_000),
@@ -455,7 +460,7 @@ mod tests {
             link.decide(acknowledgement, START + number * 485_000);
         }
         assert_eq!(link.tally().over_limit, 0);
-        // At three times the rate all of it waits for two delays at most.
+        // At three times the rate every packet queues for two delays at most.
         let full = Packet {
             wire_bytes: 1514,
             packets: 1,

@@ -1,11 +1,12 @@
-//! When a packet has left a link of limited rate.
+//! When a packet has left a link with a rate.
 
 use super::Nanos;
 
-/// How late packets may come without the link counting as idle in between.
+/// How late packets may arrive before the link counts as idle in between.
 ///
-/// The thread that serves the link wakes up late by some tens of microseconds. If each time cost capacity, a link of
-/// 1 Gbit/s would carry 0.8 (measured). It bounds bursts, too: no interval carries more than its length and this.
+/// The thread that serves the link wakes up some tens of microseconds late. If each wake-up cost capacity, a
+/// link of 1 Gbit/s would carry 0.8 Gbit/s (measured). The credit also bounds bursts: no interval carries
+/// more than its length plus the credit.
 const LATENESS_CREDIT: Nanos = 1_000_000;
 
 /// The time at which the link has sent everything that it was given.
@@ -23,17 +24,18 @@ impl RateClock {
         }
     }
 
-    /// How long a packet that comes to the link at `arrival` has to wait before its first bit is sent.
+    /// How long a packet that reaches the link at `arrival` queues before its first bit is sent.
     pub(super) fn wait(&self, arrival: Nanos) -> Nanos {
         self.free_at.saturating_sub(arrival)
     }
 
-    /// When the last bit of a packet that comes to the link at `arrival` has been sent; never before its arrival.
+    /// When the last bit of a packet that reaches the link at `arrival` has been sent; never before its
+    /// arrival.
     pub(super) fn send(&mut self, arrival: Nanos, wire_bytes: u64) -> Nanos {
         let busy = self.free_at + LATENESS_CREDIT >= arrival;
         let start = if busy { self.free_at } else { arrival };
         let duration = u128::from(wire_bytes) * 8 * 1_000_000_000 / u128::from(self.bits_per_second);
-        // The slowest link sends the largest super-packet in little more than a minute.
+        // The slowest link sends the largest super-packet in a little more than a minute.
         self.free_at = start + u64::try_from(duration).expect("rates have a minimum and packets a maximum");
         self.free_at.max(arrival)
     }
@@ -57,7 +59,7 @@ mod tests {
         for number in 1..=100 {
             assert_eq!(clock.send(START, 1250), START + number * DURATION);
         }
-        // An idle link sends at once, and owes nothing for its idle time.
+        // An idle link sends immediately, and earns nothing for its idle time.
         let later = START + 1_000_000_000;
         assert_eq!(clock.send(later, 1250), later + DURATION);
     }
@@ -65,7 +67,7 @@ mod tests {
     #[test]
     fn lateness_costs_no_capacity() {
         let mut clock = gigabit();
-        // What had to come every 10 µs comes in lumps of five, 50 µs apart and with some delay.
+        // Packets that should arrive every 10 µs arrive in groups of five, 50 µs apart and with some delay.
         let last = (0..1000u64)
             .map(|number| clock.send(START + (number / 5 + 1) * 5 * DURATION + 13_000, 1250))
             .last();

@@ -1,21 +1,22 @@
-//! netem's dice, which remember.
+//! netem's random decisions, which can depend on the previous ones.
 
 use std::time::Duration;
 
-use rand::rngs::Xoshiro256PlusPlus;
-use rand::{Rng, SeedableRng};
+use rand::{Rng, SeedableRng, rngs::Xoshiro256PlusPlus};
 
 use super::Nanos;
-use crate::distribution;
-use crate::impairment::{Chance, Distribution, Jitter, Loss};
-use crate::ratio::Ratio;
+use crate::{
+    distribution,
+    impairment::{Chance, Distribution, Jitter, Loss},
+    ratio::Ratio,
+};
 
-/// Where chance comes from. The same seed gives the same fate to the same packets.
+/// A source of random numbers. The same seed gives the same fate to the same packets.
 #[derive(Clone, Debug)]
 pub struct Random(Xoshiro256PlusPlus);
 
 impl Random {
-    /// From the beginning.
+    /// Starts the sequence of this seed.
     pub fn new(seed: u64) -> Self {
         Self(Xoshiro256PlusPlus::seed_from_u64(seed))
     }
@@ -25,7 +26,7 @@ impl Random {
     }
 }
 
-/// Draws that resemble the last one (`get_crandom`).
+/// Draws that resemble the previous one (`get_crandom`).
 #[derive(Clone, Debug)]
 struct Correlated {
     rho: u32,
@@ -53,7 +54,7 @@ impl Correlated {
     }
 }
 
-/// Yes to a share of questions.
+/// A yes-or-no decision that is yes for a share of draws.
 #[derive(Clone, Debug)]
 pub(super) struct Coin {
     threshold: u32,
@@ -73,12 +74,12 @@ impl Coin {
     }
 
     pub(super) fn toss(&mut self, random: &mut Random) -> bool {
-        // No draw if the answer is known, as in the kernel.
+        // If the result is certain, nothing is drawn, as in the kernel.
         self.threshold > 0 && self.threshold >= self.draws.draw(random)
     }
 }
 
-/// Which packets are lost (`loss_event`).
+/// Decides which packets are lost (`loss_event`).
 #[derive(Clone, Debug)]
 pub(super) enum Losses {
     Random(Coin),
@@ -120,7 +121,7 @@ impl Losses {
                 loss_in_bad,
                 loss_in_good,
             } => {
-                // The state changes after the packet, whose fate is that of the state before.
+                // The state changes after the packet, which is decided by the state before.
                 let (leave, loss) = if *bad {
                     (*leave_bad, *loss_in_bad)
                 } else {
@@ -129,7 +130,7 @@ impl Losses {
                 if random.next_u32() < leave {
                     *bad = !*bad;
                 }
-                // 100 % is the one threshold that `<` would miss.
+                // `<` would miss only the threshold of 100 %.
                 loss == u32::MAX || random.next_u32() < loss
             }
         }
@@ -147,7 +148,7 @@ pub(super) struct Delays {
 struct Spread {
     amount: i64,
     draws: Correlated,
-    /// Absent for a uniform distribution, which is computed to the nanosecond.
+    /// None for a uniform distribution, which is computed to the nanosecond.
     table: Option<Box<[i16]>>,
 }
 
@@ -169,7 +170,7 @@ impl Delays {
         }
     }
 
-    /// Not below 0: nothing arrives before it is sent.
+    /// A delay, not below 0: nothing arrives before it is sent.
     pub(super) fn next(&mut self, random: &mut Random) -> Nanos {
         let Some(Spread { amount, draws, table }) = &mut self.spread else {
             return self.mean.unsigned_abs();
@@ -196,7 +197,7 @@ mod tests {
         Ratio::from_percent(percent).unwrap()
     }
 
-    /// The half width of the interval that holds a binomial count all but once in ten thousand times.
+    /// Half the width of the interval that contains a binomial count, except once in ten thousand times.
     fn tolerance(ratio: f64, draws: usize) -> f64 {
         3.9 * (ratio * (1.0 - ratio) / draws as f64).sqrt()
     }
@@ -246,7 +247,8 @@ mod tests {
         }
         let lost: u32 = runs.iter().sum();
         let ratio = f64::from(lost) / DRAWS as f64;
-        // Packets of one bad time share their fate, which multiplies the variance by (2 - p - r) / (p + r) ≈ 6.7.
+        // The packets of one bad state share their fate, which multiplies the variance by (2 - p - r) / (p +
+        // r) ≈ 6.7.
         let expected = 0.01 / 0.26;
         assert!(
             (ratio - expected).abs() < tolerance(expected, DRAWS) * 6.7f64.sqrt(),
@@ -315,7 +317,7 @@ mod tests {
         assert!((deviation(&normal) - 10.0).abs() < 0.1);
         let mut pareto = delays(jitter(Distribution::Pareto, Ratio::ZERO));
         pareto.sort_by(f64::total_cmp);
-        // The least is 10 · (1 - 1.5) · 4/3 below, the largest is cut off at four jitters.
+        // The smallest delay is 10 · (1 - 1.5) · 4/3 below the mean, the largest is cut off at four jitters.
         assert!((pareto[0] - 43.333).abs() < 0.01, "{}", pareto[0]);
         assert!((pareto[DRAWS - 1] - 90.0).abs() < 0.1);
     }
@@ -329,7 +331,7 @@ mod tests {
         };
         let alone = correlation(&delays(jitter(Distribution::Uniform, Ratio::ZERO)));
         assert!(alone.abs() < 0.01, "{alone}");
-        // Uniform delays are the draws themselves, and those are an autoregression of first order.
+        // Uniform delays are the draws themselves, which are a first-order autoregression.
         let mut random = Random::new(5);
         let mut draws = Correlated::new(percent(25.0), &mut random);
         let values: Vec<_> = (0..DRAWS).map(|_| f64::from(draws.draw(&mut random))).collect();
@@ -339,7 +341,7 @@ mod tests {
 
     #[test]
     fn what_resembles_the_last_one_begins_anywhere() {
-        // From 0 on all of these would lose their first packet.
+        // If they all started at 0, all of these would lose their first packet.
         let first = |seed| {
             let mut random = Random::new(seed);
             let mut coin = Coin::new(percent(1.0), percent(99.0), &mut random);
