@@ -1,4 +1,5 @@
-//! Reaches nodes and their link agents: directly by pod IP, or through the API server's pod proxy where pod IPs lead nowhere.
+//! Reaches nodes and their link agents: by pod IP, or through the API server's pod proxy where pod IPs are
+//! not routable.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,39 +9,37 @@ use perfrun_conductor::{
     AgentClient, NodeClient,
     client::{BoxError, Request, Response, Transport},
 };
+use perfrun_contract::node::TOKEN_HEADER;
 
 use crate::args::NodeAccess;
 
-/// The header that carries the token where a proxy takes `Authorization` for itself.
-const TOKEN_HEADER: &str = "x-perfrun-token";
-
-/// A way to nodes.
+/// How nodes are reached.
 #[derive(Clone)]
-pub enum Access {
+pub(crate) enum Access {
     /// By pod IP.
     Direct,
-    /// Through the API server.
+    /// Through the API server's pod proxy.
     Proxy(Client),
 }
 
 impl Access {
-    /// What was asked for; `auto` looks at where this process runs.
-    pub fn new(asked: NodeAccess, client: Client) -> Self {
+    /// The configured access; `auto` depends on whether this process runs in a pod.
+    pub(crate) fn new(configured: NodeAccess, client: Client) -> Self {
         let inside = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
-        match asked {
+        match configured {
             NodeAccess::Direct => Self::Direct,
             NodeAccess::Auto if inside => Self::Direct,
             NodeAccess::Auto | NodeAccess::Proxy => Self::Proxy(client),
         }
     }
 
-    /// Whether calls come from the API server, and not from an operator's pod.
-    pub fn is_proxy(&self) -> bool {
+    /// Whether nodes see the API server as their caller, instead of an operator's pod.
+    pub(crate) fn is_proxy(&self) -> bool {
         matches!(self, Self::Proxy(_))
     }
 
     /// The node in a pod.
-    pub fn node(&self, pod: &Address<'_>, port: u16, token: &str) -> Result<NodeClient, BoxError> {
+    pub(crate) fn node(&self, pod: &Address<'_>, port: u16, token: &str) -> Result<NodeClient, BoxError> {
         match self {
             Self::Direct => NodeClient::new(&pod.base(port), token),
             Self::Proxy(client) => Ok(NodeClient::over(PodProxy::new(client, pod, port, token))),
@@ -48,7 +47,7 @@ impl Access {
     }
 
     /// The link agent in a pod.
-    pub fn agent(&self, pod: &Address<'_>, port: u16, token: &str) -> Result<AgentClient, BoxError> {
+    pub(crate) fn agent(&self, pod: &Address<'_>, port: u16, token: &str) -> Result<AgentClient, BoxError> {
         match self {
             Self::Direct => AgentClient::new(&pod.base(port), token),
             Self::Proxy(client) => Ok(AgentClient::over(PodProxy::new(client, pod, port, token))),
@@ -56,15 +55,12 @@ impl Access {
     }
 }
 
-/// Where a pod is.
+/// The address of a pod, by either way.
 #[derive(Clone, Copy, Debug)]
-pub struct Address<'a> {
-    /// Its namespace.
-    pub namespace: &'a str,
-    /// Its name.
-    pub name: &'a str,
-    /// Its IP address.
-    pub ip: IpAddr,
+pub(crate) struct Address<'a> {
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) ip: IpAddr,
 }
 
 impl Address<'_> {

@@ -12,15 +12,15 @@ use tokio::net::TcpListener;
 
 use crate::metrics::Metrics;
 
-/// Binds the port: two operators on one address are better found out at once.
-pub async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
+/// Binds the port. Two operators with one address fail early.
+pub(crate) async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address)
         .await
-        .with_context(|| format!("failed to bind {address}: name another address with --admin"))
+        .with_context(|| format!("failed to bind {address}: choose another address with --admin"))
 }
 
 /// Serves until the process ends.
-pub async fn serve(listener: TcpListener, metrics: Arc<Metrics>) -> std::io::Result<()> {
+pub(crate) async fn serve(listener: TcpListener, metrics: Arc<Metrics>) -> std::io::Result<()> {
     let ready = metrics.clone();
     let router = Router::new()
         .route("/livez", get(|| async { "ok" }))
@@ -34,7 +34,7 @@ pub async fn serve(listener: TcpListener, metrics: Arc<Metrics>) -> std::io::Res
     axum::serve(listener, router).await
 }
 
-/// An operator is ready when it has spoken with the API server: as the leader, or waiting to be.
+/// An operator is ready when the API server has answered it, whether it leads or waits to lead.
 fn readiness(metrics: &Metrics) -> (StatusCode, &'static str) {
     if metrics.is_ready() {
         (StatusCode::OK, "ok")

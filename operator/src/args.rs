@@ -6,16 +6,18 @@ use anyhow::Context;
 use clap::{Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
-/// The operator of perfrun: reconciles PerfRuns of a cluster.
+/// The operator of perfrun: reconciles the PerfRuns of a cluster.
 ///
-/// Finds its cluster as kubectl does: by KUBECONFIG or ~/.kube/config, and inside a pod by its service account.
+/// It finds the cluster as kubectl does: by KUBECONFIG or ~/.kube/config, and in a pod by its service
+/// account.
 #[derive(Clone, Debug, Parser)]
 #[command(version, name = "perfrun-operator")]
 pub struct Args {
     /// What to do instead of reconciling.
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// Reconcile the PerfRuns of these namespaces only, separated by commas, instead of those of all.
+    /// Reconcile only the PerfRuns of these namespaces, separated by commas. Without it, those of all
+    /// namespaces.
     #[arg(
         long,
         env = "PERFRUN_WATCH_NAMESPACES",
@@ -26,11 +28,12 @@ pub struct Args {
     /// Image of nodes whose stack variant names none.
     #[arg(long, env = "PERFRUN_NODE_IMAGE", default_value_t = default_image())]
     pub node_image: String,
-    /// When to pull images of nodes: `Always`, `IfNotPresent` or `Never`; otherwise as Kubernetes does by their tag.
+    /// When to pull images of nodes: `Always`, `IfNotPresent` or `Never`. Without it, Kubernetes decides by
+    /// their tag.
     #[arg(long, env = "PERFRUN_NODE_IMAGE_PULL_POLICY", value_name = "POLICY")]
     pub node_image_pull_policy: Option<String>,
-    /// Secrets to pull images of nodes with, separated by commas, in each namespace that has runs. Those of a run's
-    /// template are added.
+    /// Names of Secrets for pulling images of nodes, separated by commas. They must exist in each namespace
+    /// that has runs. The template of a run can add more.
     #[arg(
         long,
         env = "PERFRUN_NODE_IMAGE_PULL_SECRETS",
@@ -38,22 +41,23 @@ pub struct Args {
         value_delimiter = ','
     )]
     pub node_image_pull_secrets: Vec<String>,
-    /// How nodes are reached: `direct` by pod IP, `proxy` through the API server; `auto` is `direct` inside the cluster.
+    /// How to reach nodes: `direct` by pod IP, `proxy` through the API server. `auto` is `direct` inside the
+    /// cluster.
     #[arg(long, env = "PERFRUN_NODE_ACCESS", value_enum, default_value_t = NodeAccess::Auto)]
     pub node_access: NodeAccess,
-    /// Runs that may be active together; exclusive ones (spec.topology.exclusive) are alone anyway.
+    /// How many runs may be active together. Exclusive runs (spec.topology.exclusive) never share.
     #[arg(long, env = "PERFRUN_MAX_CONCURRENT_RUNS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     pub max_concurrent_runs: u32,
-    /// Namespace of the Lease and of the operator's key: its own.
+    /// Namespace of the operator's Lease and key: that of its pods.
     #[arg(long, env = "PERFRUN_NAMESPACE", default_value = "perfrun-system")]
     pub lease_namespace: String,
     /// Name of the Lease. Operators that watch different namespaces need different names.
     #[arg(long, env = "PERFRUN_LEASE_NAME", default_value = "perfrun-operator")]
     pub lease_name: String,
-    /// Where to serve /livez, /readyz and /metrics.
+    /// Address that serves /livez, /readyz and /metrics.
     #[arg(long, env = "PERFRUN_ADMIN", default_value = "0.0.0.0:8080")]
     pub admin: SocketAddr,
-    /// Log filter, e.g. `info` or `perfrun_operator=debug`; logs are JSON lines on standard error.
+    /// Log filter, for example `info` or `perfrun_operator=debug`. Logs are JSON lines on standard error.
     #[arg(
         long,
         env = "RUST_LOG",
@@ -62,28 +66,28 @@ pub struct Args {
     pub log: String,
 }
 
-/// What the operator's program does besides reconciling.
+/// What the program does instead of reconciling.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// Apply a PerfRun of some seconds, wait until it has ended, and remove it; exits with 0 if it succeeded.
+    /// Create a short PerfRun, wait until it has ended, and delete it. Exits with 0 if the run succeeded.
     SelfTest(SelfTest),
 }
 
 /// See [`Command::SelfTest`].
 #[derive(Clone, Debug, clap::Args)]
 pub struct SelfTest {
-    /// Where to apply it: a namespace that an operator watches.
+    /// Namespace of the PerfRun. An operator must watch it.
     #[arg(long)]
     pub namespace: String,
-    /// How long it may take. It waits for exclusive runs that are there already.
+    /// Timeout in seconds. It includes the wait for exclusive runs.
     #[arg(long, default_value_t = 240)]
     pub timeout_seconds: u64,
 }
 
-/// How nodes are reached.
+/// See [`Args::node_access`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum NodeAccess {
-    /// Directly inside the cluster, through the API server outside.
+    /// `direct` inside the cluster, `proxy` outside.
     Auto,
     /// By pod IP.
     Direct,
@@ -96,7 +100,7 @@ fn default_image() -> String {
 }
 
 impl Args {
-    /// Logs as asked, from here on.
+    /// Starts logging with the filter of the arguments.
     pub fn start_logging(&self) -> anyhow::Result<()> {
         let filter = EnvFilter::try_new(&self.log).context("unable to read --log")?;
         tracing_subscriber::fmt()

@@ -1,9 +1,9 @@
-//! The objects of a run, as they are to be. Pure.
+//! Builds the objects of a run. Pure.
 
-pub mod part;
-pub mod pod;
-pub mod policy;
-pub mod secret;
+pub(crate) mod part;
+pub(crate) mod pod;
+pub(crate) mod policy;
+pub(crate) mod secret;
 
 use std::collections::BTreeMap;
 
@@ -14,44 +14,43 @@ use perfrun_api::{
     spec::{PerfRun, PerfRunSpec},
 };
 
-/// The port that nodes are controlled on; with the host's network, that of the first node.
-pub const CONTROL_PORT: u16 = 9090;
-/// The port that link agents are controlled on. Links are not impaired on the host's network, so that pods never share it.
-pub const LINK_PORT: u16 = 9091;
-/// The port that link agents serve their metrics on, and nothing else.
-pub const LINK_METRICS_PORT: u16 = 9400;
-/// The port that nodes serve their metrics on, and nothing else; with the host's network, that of the first node. Far
-/// enough from the control ports of as many nodes as a run may have.
-pub const METRICS_PORT: u16 = 9401;
+/// The control port of nodes. On the host's network, that of the first node.
+pub(crate) const CONTROL_PORT: u16 = 9090;
+/// The control port of link agents. Links are never impaired on the host's network, so that pods do not share
+/// it.
+pub(crate) const LINK_PORT: u16 = 9091;
+/// The port of link agents that serves metrics only.
+pub(crate) const LINK_METRICS_PORT: u16 = 9400;
+/// The port of nodes that serves metrics only. On the host's network, that of the first node: far enough from
+/// the control ports of the largest run.
+pub(crate) const METRICS_PORT: u16 = 9401;
 
-/// What the operator and its cluster give to pods, whatever the run.
+/// The settings of pods that depend on the operator and its cluster, and not on the run.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Site {
-    /// Image of nodes whose variant names none, and of all link agents.
-    pub node_image: String,
-    /// When these are pulled; none, if Kubernetes decides.
-    pub pull_policy: Option<String>,
-    /// Secrets that all images of pods are pulled with, by name.
-    pub pull_secrets: Vec<String>,
-    /// Whether pods may set the sizes of TCP's windows: Kubernetes counts these among the safe sysctls since 1.32.
-    pub tcp_sysctls: bool,
+pub(crate) struct Site {
+    /// The image of nodes whose variant names none, and of all link agents.
+    pub(crate) node_image: String,
+    /// When images are pulled. `None` if Kubernetes decides.
+    pub(crate) pull_policy: Option<String>,
+    /// Names of the Secrets for pulling the images of all pods.
+    pub(crate) pull_secrets: Vec<String>,
+    /// Whether pods may set the sizes of TCP windows: Kubernetes counts them among the safe sysctls since
+    /// 1.32.
+    pub(crate) tcp_sysctls: bool,
 }
 
-/// What every object of a run says of it.
+/// Identifies a run in all its objects.
 #[derive(Clone, Debug)]
-pub struct Identity {
-    /// The namespace.
-    pub namespace: String,
-    /// The run's name.
-    pub name: String,
-    /// The run's UID.
-    pub uid: String,
+pub(crate) struct Identity {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
     owner: OwnerReference,
 }
 
 impl Identity {
-    /// Of a run as the API server knows it; `None` of one that it does not know.
-    pub fn of(run: &PerfRun) -> Option<Self> {
+    /// Identifies a run of the API server. `None` if the run is not from there.
+    pub(crate) fn of(run: &PerfRun) -> Option<Self> {
         let metadata = run.meta();
         Some(Self {
             namespace: metadata.namespace.clone()?,
@@ -62,11 +61,11 @@ impl Identity {
     }
 
     /// `namespace/name`, for people.
-    pub fn label(&self) -> String {
+    pub(crate) fn label(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// Metadata of an object of the run. It goes when the run goes.
+    /// Metadata of an object of the run. Kubernetes deletes the object together with the run.
     fn metadata(&self, name: String) -> ObjectMeta {
         ObjectMeta {
             name: Some(name),
@@ -86,14 +85,14 @@ impl Identity {
     }
 }
 
-/// The port that node number `index` of the plan is controlled on. Pods have addresses of their own; on the host's
-/// network they share them.
-pub fn control_port(spec: &PerfRunSpec, index: usize) -> u16 {
+/// The control port of node number `index` of the plan. Ports differ only on the host's network, where pods
+/// share addresses.
+pub(crate) fn control_port(spec: &PerfRunSpec, index: usize) -> u16 {
     port_of(CONTROL_PORT, spec, index)
 }
 
-/// The port that it serves its metrics on.
-pub fn metrics_port(spec: &PerfRunSpec, index: usize) -> u16 {
+/// The metrics port of node number `index` of the plan.
+pub(crate) fn metrics_port(spec: &PerfRunSpec, index: usize) -> u16 {
     port_of(METRICS_PORT, spec, index)
 }
 

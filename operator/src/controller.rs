@@ -1,526 +1,229 @@
-//! One pass over one run, and what wakes it.
+//! The driver: one pass over one run, stage by stage.
+//!
+//! | stage | does | reaches the API server |
+//! |---|---|---|
+//! | [`observe`] | collects what is known of the run | no |
+//! | [`decide`] | decides what to do, and where the run stands | no |
+//! | [`apply`] | creates and deletes objects, commands the conductor | yes |
+//! | [`publish`] | writes the status and its events | yes |
+//!
+//! Every pass applies once and writes the status once. The status is written even if applying failed:
+//! whatever the API server answers becomes a condition, and with the condition the time that the run may take
+//! begins.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use error_reporter::Report;
+use k8s_openapi::api::core::v1::Pod;
 use kube::{
-    Api, Client, Resource, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
-    core::{DeserializeGuard, NamespaceResourceScope, error_boundary::InvalidObject},
+    Client, Resource, ResourceExt,
     runtime::{
         controller::Action,
         events::Recorder,
         reflector::{ObjectRef, Store},
     },
 };
-use perfrun_api::{
-    cluster::{MANAGER, RUN_LABEL},
-    spec::{PerfRun, PerfRunStatus},
-};
-use perfrun_contract::plan::Plan;
-use serde::{Serialize, de::DeserializeOwned};
-use serde_json::json;
+use perfrun_api::spec::PerfRun;
 use strum::IntoStaticStr;
 use thiserror::Error;
 use tokio::sync::mpsc;
 
 use crate::{
     access::Access,
-    build::{self, Identity, Site},
-    decide::{self, Command, Decision, Facts, NewPod, Stage, decide},
-    measure::{Job, Tasks},
+    apply::{self, apply},
+    build::Site,
+    clock::Clock,
+    conduct::Conductors,
+    decide::{after_failure, decide},
+    ledger::Ledger,
     metrics::Metrics,
-    observe::{self, NodePod, Trouble},
+    observe::{self, observe},
     plans::Plans,
-    refusal::refusal,
+    publish::{self, Published, publish, report_unreadable},
+    stage::Stage,
     status,
     token::TokenKey,
-    turn::{self, Contender},
+    watched::WatchedRun,
 };
 
-/// A run as it is watched: what does not parse must not stop the others.
-pub type Guarded = DeserializeGuard<PerfRun>;
+/// Pause after a pass that failed.
+const RETRY: Duration = Duration::from_secs(2);
 
-/// After an error of the API server.
-const TRY_AGAIN: Duration = Duration::from_secs(2);
+/// Pause after a status was written by somebody else. The watch usually wakes the run sooner.
+const CONFLICT_RETRY: Duration = Duration::from_secs(1);
 
 /// What all passes share.
-pub struct Context {
-    /// To the API server.
-    pub client: Client,
-    /// To nodes.
-    pub access: Access,
-    /// What tokens are derived from.
-    pub key: TokenKey,
-    /// What all pods are given.
-    pub site: Site,
-    /// Where operators' pods are, for the NetworkPolicy.
-    pub operators: String,
-    /// Runs that may be active together.
-    pub max_concurrent_runs: usize,
-    /// What runs come to.
-    pub plans: Plans,
-    /// Conductors.
-    pub tasks: Tasks,
-    /// Publishes events.
-    pub recorder: Recorder,
-    /// What is counted.
-    pub metrics: Arc<Metrics>,
-    /// Pods of runs, as they are.
-    pub pods: Store<Pod>,
-    /// Runs, as they are.
-    pub runs: Store<Guarded>,
-    /// Wakes a run's reconciler.
-    pub wake: mpsc::UnboundedSender<ObjectRef<Guarded>>,
-    /// Wakes those of all runs, since another may begin now.
-    pub wake_all: mpsc::UnboundedSender<()>,
-    /// UIDs of runs that have begun, before their status says so.
-    pub begun: Begun,
+pub(crate) struct Context {
+    pub(crate) client: Client,
+    pub(crate) clock: Clock,
+    /// How nodes are reached.
+    pub(crate) access: Access,
+    /// The key that tokens of runs are derived from.
+    pub(crate) key: TokenKey,
+    pub(crate) site: Site,
+    /// The namespace of operators' pods, for the NetworkPolicy.
+    pub(crate) operators: String,
+    pub(crate) max_concurrent_runs: usize,
+    pub(crate) plans: Plans,
+    pub(crate) conductors: Conductors,
+    pub(crate) ledger: Ledger,
+    pub(crate) recorder: Recorder,
+    pub(crate) metrics: Arc<Metrics>,
+    /// Pods of runs, as the watch shows them.
+    pub(crate) pods: Store<Pod>,
+    /// Runs, as the watch shows them.
+    pub(crate) runs: Store<WatchedRun>,
+    /// Wakes one run.
+    pub(crate) wake: mpsc::UnboundedSender<ObjectRef<WatchedRun>>,
+    /// Wakes all runs, because another may start now.
+    pub(crate) wake_all: mpsc::UnboundedSender<()>,
 }
 
-/// UIDs of the runs that this process let begin.
-pub type Begun = Mutex<BTreeSet<String>>;
-
-/// Why a pass failed.
+/// Why a pass failed, by stage.
 #[derive(Debug, Error, IntoStaticStr)]
-pub enum Error {
-    /// The object is not a PerfRun of this version; its author must act.
-    #[error("unable to read the PerfRun")]
-    InvalidRun(#[source] Box<InvalidObject>),
-    /// The API server sent an object without a name, namespace or UID.
-    #[error("the PerfRun has no name, namespace or UID")]
-    Anonymous,
-    /// The API server refused or never received an object of the run.
-    #[error("failed to apply {kind} {name:?}")]
-    Apply {
-        /// Its kind.
-        kind: String,
-        /// Its name.
-        name: String,
-        /// Why.
-        source: kube::Error,
-    },
-    /// Pods could not be deleted.
-    #[error("failed to delete the run's pods")]
-    DeletePods(#[source] kube::Error),
-    /// The run could not be deleted after its time.
-    #[error("failed to delete the run after its time to live")]
-    DeleteRun(#[source] kube::Error),
-    /// The status could not be written.
-    #[error("failed to write the status")]
-    Status(#[source] kube::Error),
+pub(crate) enum Error {
+    #[error("failed to observe the run")]
+    Observe(#[from] observe::Error),
+    #[error("failed to publish the run's state")]
+    Publish(#[from] publish::Error),
 }
 
 impl Error {
-    /// Bounded value for metric labels, e.g. `Apply`.
-    pub fn category(&self) -> &'static str {
-        self.into()
+    /// A bounded value for metric labels, e.g. `Status`.
+    fn category(&self) -> &'static str {
+        match self {
+            Self::Observe(_) => self.into(),
+            Self::Publish(error) => error.category(),
+        }
     }
 }
 
 /// One pass over one run.
-pub async fn reconcile(guarded: Arc<Guarded>, context: Arc<Context>) -> Result<Action, Error> {
+pub(crate) async fn reconcile(watched: Arc<WatchedRun>, context: Arc<Context>) -> Result<Action, Error> {
     let began = tokio::time::Instant::now();
-    let result = match &guarded.0 {
-        Ok(run) => pass(run, &context).await,
-        Err(invalid) => reject(invalid, &context).await,
+    let result = match &*watched {
+        WatchedRun::Readable(run) => pass(run, &context).await,
+        WatchedRun::Unreadable(run) => {
+            context.metrics.failed("Unreadable");
+            // Nobody knows what such a run would do, so that it is in nobody's way.
+            context.forget(run.metadata.uid.as_deref().unwrap_or_default());
+            let published = report_unreadable(run, &watched.object_ref(&()), &context).await;
+            published
+                .map(|published| after(published, None))
+                .map_err(Error::from)
+        }
     };
-    context
-        .metrics
-        .reconciled(began.elapsed(), result.as_ref().err().map(Error::category));
+    context.metrics.reconciled(began.elapsed());
+    if let Err(error) = &result {
+        context.metrics.failed(error.category());
+    }
     result
 }
 
 /// What to do after a pass that failed.
-pub fn after_error(run: Arc<Guarded>, error: &Error, _: Arc<Context>) -> Action {
-    let cause = std::error::Error::source(error).map(ToString::to_string);
-    tracing::warn!(run = run.name_any(), namespace = run.namespace(), %error, cause, "reconciling failed");
-    match error {
-        Error::InvalidRun(_) | Error::Anonymous => Action::await_change(),
-        _ => Action::requeue(TRY_AGAIN),
-    }
+pub(crate) fn after_error(run: Arc<WatchedRun>, error: &Error, _: Arc<Context>) -> Action {
+    let (name, namespace) = (run.name_any(), run.namespace());
+    let error = Report::new(error);
+    tracing::warn!(run = name, namespace, %error, "reconciling failed");
+    Action::requeue(RETRY)
 }
 
-/// Only the lines that mention `context` reach beyond this process.
 async fn pass(run: &PerfRun, context: &Context) -> Result<Action, Error> {
-    let identity = Identity::of(run).ok_or(Error::Anonymous)?;
-    if run.meta().deletion_timestamp.is_some() {
-        context.forget(&identity.uid);
-        return Ok(Action::await_change());
-    }
     let previous = run.status.clone().unwrap_or_default();
-    let (task, lost_on) = context.tasks.look(&identity.uid);
-    let turn = context.turn(run, &identity, &previous);
-    let need = decide::need(&run.spec, &previous, &task, turn);
-    let planned = context.plans.look(&identity.uid, run, need);
-    let now = Timestamp::now();
-    let pods = context.observe(&identity);
-    let facts = Facts {
-        spec: &run.spec,
-        status: &previous,
-        planned: &planned,
-        pods: &pods,
-        task,
-        lost_on: &lost_on,
-        now,
+    let observed = match observe(run, &previous, context) {
+        // The watch wakes the run when it is up to date.
+        Err(observe::Error::Stale) => return Ok(Action::await_change()),
+        observed => observed?,
     };
-    let plan = planned.plan();
-    let generation = run.meta().generation;
-    let said =
-        |decision: &Decision| status::next(&previous, generation, planned.outline(), &decision.stage, now);
-    let mut decision = decide(&facts);
-    let mut next = said(&decision);
-    if !decision.ends()
-        && let Some(trouble) = context.act(run, &identity, plan, &decision, &next).await?
-    {
-        tracing::warn!(
-            run = identity.label(),
-            reason = trouble.message,
-            "the API server refuses a pod"
-        );
-        decision = decide::refused(decision, trouble, &facts);
-        next = said(&decision);
+    let (identity, inputs) = (&observed.identity, &observed.inputs);
+    let mut decision = decide(inputs);
+    if let Err(error) = apply(run, &observed, &decision, context).await {
+        context.metrics.failed(error.category());
+        report(&error, &identity.label());
+        let plan = inputs.planned.plan().map(AsRef::as_ref);
+        let refusal = error.refusal(&identity.namespace, plan);
+        decision = after_failure(decision, refusal, inputs);
     }
-    if decision.delete_run {
-        return context
-            .delete(run, &identity)
-            .await
-            .map(|()| Action::await_change());
-    }
-    if context.publish(run, &identity, &previous, &next).await? == Written::No {
-        return Ok(Action::await_change());
-    }
-    // Only now: before its status says so, another pass would take the pods of a run that has ended for lost.
-    if decision.ends() {
-        context.act(run, &identity, plan, &decision, &next).await?;
-    }
-    if status::has_ended(&next) {
-        context.forget(&identity.uid);
-    } else if matches!(decision.stage, Stage::Held(_)) {
-        context.stand_back(&identity.uid);
-    }
-    Ok(decision.wake.map_or_else(Action::await_change, Action::requeue))
-}
-
-/// Says at the object that it cannot be read.
-async fn reject(invalid: &InvalidObject, context: &Context) -> Result<Action, Error> {
-    let metadata = &invalid.metadata;
-    let (Some(name), Some(namespace)) = (&metadata.name, &metadata.namespace) else {
-        return Err(Error::Anonymous);
-    };
-    let stage = Stage::Rejected(Trouble {
-        reason: "Malformed",
-        message: format!(
-            "written for another version of perfrun, or by hand: {}",
-            invalid.error
-        ),
-    });
-    // The time is left out of the comparison: the object's own status cannot be read.
-    let since = metadata
-        .creation_timestamp
-        .as_ref()
-        .map_or(Timestamp::UNIX_EPOCH, |time| time.0);
-    let status = status::next(
-        &PerfRunStatus::default(),
-        metadata.generation,
-        None,
-        &stage,
-        since,
+    let outline = inputs.planned.outline();
+    let next = status::next(
+        &previous,
+        run.metadata.generation,
+        outline,
+        &decision.stage,
+        inputs.now,
     );
-    let api: Api<PerfRun> = Api::namespaced(context.client.clone(), namespace);
-    write_status(&api, name, metadata.resource_version.as_deref(), &status).await?;
-    Err(Error::InvalidRun(Box::new(invalid.clone())))
+    let published = publish(run, identity, &previous, &next, context).await?;
+    if published == Published::Yes {
+        if status::has_ended(&next) && !status::has_ended(&previous) {
+            context.end(&identity.uid);
+        } else if inputs.deleting || status::has_ended(&next) {
+            context.forget(&identity.uid);
+        } else if matches!(decision.stage, Stage::Held(_)) {
+            context.stand_back(&identity.uid);
+        }
+    }
+    Ok(after(published, decision.wake))
 }
 
-/// Whether a status was written.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Written {
-    /// It was, or there was nothing to write.
-    Yes,
-    /// The run has changed since this version of it was read. The change wakes its reconciler.
-    No,
+fn report(error: &apply::Error, run: &str) {
+    let category = error.category();
+    let error = Report::new(error);
+    tracing::warn!(run, category, %error, "the decision was not carried out");
 }
 
-/// Writes the status, unless the run is no longer at the resource version that the status was decided on.
-async fn write_status(
-    api: &Api<PerfRun>,
-    name: &str,
-    version: Option<&str>,
-    status: &PerfRunStatus,
-) -> Result<Written, Error> {
-    let patch = json!({
-        "apiVersion": PerfRun::api_version(&()),
-        "kind": PerfRun::kind(&()),
-        "metadata": { "resourceVersion": version },
-        "status": status,
-    });
-    let params = PatchParams::apply(MANAGER).force();
-    match api.patch_status(name, &params, &Patch::Apply(&patch)).await {
-        Ok(_) => Ok(Written::Yes),
-        Err(kube::Error::Api(status)) if status.is_conflict() => Ok(Written::No),
-        // It was deleted meanwhile, or cannot be read: both are no news.
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Written::Yes),
-        Err(kube::Error::SerdeError(_)) => Ok(Written::Yes),
-        Err(error) => Err(Error::Status(error)),
+fn after(published: Published, wake: Option<Duration>) -> Action {
+    match (published, wake) {
+        (Published::Conflict, _) => Action::requeue(CONFLICT_RETRY),
+        (Published::Yes, Some(wake)) => Action::requeue(wake),
+        (Published::Yes, None) => Action::await_change(),
     }
 }
 
 impl Context {
-    fn observe(&self, run: &Identity) -> Vec<NodePod> {
-        self.pods
-            .state()
-            .iter()
-            .filter(|pod| observe::is_of(pod, &run.namespace, &run.name, &run.uid))
-            .filter_map(|pod| observe::look(pod))
-            .collect()
-    }
-
-    /// Whether a run may begin beside the others; if so, others know at once.
-    fn turn(&self, run: &PerfRun, identity: &Identity, status: &PerfRunStatus) -> Result<(), String> {
-        if run.spec.suspend || run.spec.cancel || status::has_ended(status) {
-            return Ok(());
-        }
-        let mut begun = self.begun();
-        let (mut active, mut waiting) = (vec![], vec![]);
-        for other in self.runs.state() {
-            let Ok(other) = &other.0 else { continue };
-            let status = other.status.clone().unwrap_or_default();
-            if other.spec.suspend && !status::is_active(&status) || status::has_ended(&status) {
-                continue;
-            }
-            let other = contender(other);
-            if status::is_active(&status) || begun.contains(&other.uid) {
-                active.push(other);
-            } else {
-                waiting.push(other);
-            }
-        }
-        turn::may_begin(&contender(run), &active, &waiting, self.max_concurrent_runs)?;
-        begun.insert(identity.uid.clone());
-        Ok(())
-    }
-
-    /// Does what was decided, all but the status. Returns why the API server refuses a pod, if it does.
-    async fn act(
-        &self,
-        run: &PerfRun,
-        identity: &Identity,
-        plan: Option<&Arc<Plan>>,
-        decision: &Decision,
-        next: &PerfRunStatus,
-    ) -> Result<Option<Trouble>, Error> {
-        let Decision {
-            stage: _,
-            create,
-            delete_pods,
-            command,
-            delete_run: _,
-            wake: _,
-        } = decision;
-        // Pods last: they mount the token, and must not be open to everybody for a moment.
-        if create.iter().any(|pod| pod.incarnation == 0) {
-            self.create_token(identity).await?;
-            let operators = (!self.access.is_proxy()).then_some(self.operators.as_str());
-            self.apply(identity, build::policy::policy(identity, operators))
-                .await?;
-        }
-        let mut refused = None;
-        if let Some(plan) = plan {
-            for new in create {
-                refused = self.create(run, identity, plan, new).await?;
-                if refused.is_some() {
-                    break;
-                }
-            }
-        }
-        match command {
-            Command::None => {}
-            Command::Cancel => self.tasks.cancel(&identity.uid),
-            Command::Drop => self.tasks.forget(&identity.uid),
-            Command::Start | Command::Conclude => {
-                if let Some(plan) = plan {
-                    self.tasks.start(self.job(
-                        run,
-                        identity,
-                        plan.clone(),
-                        next,
-                        *command == Command::Conclude,
-                    ));
-                }
-            }
-        }
-        if *delete_pods {
-            let api: Api<Pod> = Api::namespaced(self.client.clone(), &identity.namespace);
-            let ours = ListParams::default().labels(&format!("{RUN_LABEL}={}", identity.name));
-            let deleted = api.delete_collection(&DeleteParams::default(), &ours).await;
-            deleted.map_err(Error::DeletePods)?;
-        }
-        Ok(refused)
-    }
-
-    /// Creates a pod, or returns why the API server refuses it.
-    async fn create(
-        &self,
-        run: &PerfRun,
-        identity: &Identity,
-        plan: &Plan,
-        new: &NewPod,
-    ) -> Result<Option<Trouble>, Error> {
-        let pod = build::pod::pod(identity, &run.spec, plan, new, &self.site);
-        match self.apply(identity, pod).await {
-            Ok(()) => Ok(None),
-            Err(error) => match &error {
-                Error::Apply { source, .. } => {
-                    let impairs = !plan.networks.is_empty();
-                    refusal(source, &identity.namespace, impairs)
-                        .map(Some)
-                        .ok_or(error)
-                }
-                _ => Err(error),
-            },
+    /// The run has ended, and its status shows it. The watch may not: the ledger remembers it before others
+    /// are woken.
+    fn end(&self, uid: &str) {
+        self.plans.forget(uid);
+        self.conductors.forget(uid);
+        if self.ledger.end(uid) {
+            self.wake_others();
         }
     }
 
-    fn job(
-        &self,
-        run: &PerfRun,
-        identity: &Identity,
-        plan: Arc<Plan>,
-        next: &PerfRunStatus,
-        conclude: bool,
-    ) -> Job {
-        let (wake, object) = (
-            self.wake.clone(),
-            ObjectRef::<Guarded>::new(&identity.name).within(&identity.namespace),
-        );
-        Job {
-            run: identity.clone(),
-            spec: run.spec.clone(),
-            plan,
-            since: status::since(next, perfrun_api::cluster::condition::RUNNING, "True")
-                .unwrap_or_else(Timestamp::now),
-            conclude,
-            token: self.key.token(&identity.uid),
-            client: self.client.clone(),
-            access: self.access.clone(),
-            pods: self.pods.clone(),
-            // Nobody is left to wake when the operator ends.
-            wake: Arc::new(move || drop(wake.send(object.clone()))),
-        }
-    }
-
-    async fn apply<K>(&self, run: &Identity, object: K) -> Result<(), Error>
-    where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-            + Clone
-            + std::fmt::Debug
-            + DeserializeOwned
-            + Serialize,
-    {
-        let api: Api<K> = Api::namespaced(self.client.clone(), &run.namespace);
-        let name = object.name_any();
-        let params = PatchParams::apply(MANAGER).force();
-        let applied = api.patch(&name, &params, &Patch::Apply(&object)).await;
-        applied.map(drop).map_err(|source| Error::Apply {
-            kind: K::kind(&()).into_owned(),
-            name,
-            source,
-        })
-    }
-
-    /// Created and never changed: the operator may create Secrets, and neither read nor change any.
-    async fn create_token(&self, run: &Identity) -> Result<(), Error> {
-        let api: Api<Secret> = Api::namespaced(self.client.clone(), &run.namespace);
-        let secret = build::secret::secret(run, self.key.token(&run.uid));
-        match api.create(&PostParams::default(), &secret).await {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
-            Err(source) => Err(Error::Apply {
-                kind: "Secret".to_owned(),
-                name: secret.name_any(),
-                source,
-            }),
-        }
-    }
-
-    /// The one write of the status, and then the events that tell of it.
-    async fn publish(
-        &self,
-        run: &PerfRun,
-        identity: &Identity,
-        previous: &PerfRunStatus,
-        next: &PerfRunStatus,
-    ) -> Result<Written, Error> {
-        if previous == next {
-            return Ok(Written::Yes);
-        }
-        let api: Api<PerfRun> = Api::namespaced(self.client.clone(), &identity.namespace);
-        let version = run.metadata.resource_version.as_deref();
-        if write_status(&api, &identity.name, version, next).await? == Written::No {
-            tracing::debug!(run = identity.label(), "it has changed meanwhile");
-            return Ok(Written::No);
-        }
-        for event in status::events(previous, next) {
-            if let Err(error) = self.recorder.publish(&event, &run.object_ref(&())).await {
-                tracing::debug!(run = identity.label(), %error, "failed to publish an event");
-            }
-        }
-        Ok(Written::Yes)
-    }
-
-    async fn delete(&self, run: &PerfRun, identity: &Identity) -> Result<(), Error> {
-        let api: Api<PerfRun> = Api::namespaced(self.client.clone(), &identity.namespace);
-        let this = DeleteParams::background().preconditions(Preconditions {
-            uid: run.uid(),
-            resource_version: None,
-        });
-        match api.delete(&identity.name, &this).await {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-            Err(error) => Err(Error::DeleteRun(error)),
-        }
-    }
-
-    fn begun(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A run has ended, or is gone.
-    pub fn forget(&self, uid: &str) {
+    /// The run has ended before, is being deleted, or cannot be read.
+    fn forget(&self, uid: &str) {
         self.plans.forget(uid);
         self.stand_back(uid);
     }
 
-    /// Forgets runs that are gone, given the UIDs of all that there are.
-    pub fn forget_others(&self, there: &BTreeSet<String>) {
-        for uid in self.plans.others_than(there) {
-            self.forget(&uid);
+    /// The run no longer exists.
+    pub(crate) fn remove(&self, uid: &str) {
+        self.forget(uid);
+        self.ledger.end_is_visible(uid);
+    }
+
+    /// Removes runs that no longer exist, given the UIDs of all that do.
+    pub(crate) fn remove_others(&self, existing: &BTreeSet<String>) {
+        let others = [
+            self.plans.others_than(existing),
+            self.ledger.others_than(existing),
+        ];
+        for uid in others.iter().flatten() {
+            self.remove(uid);
         }
     }
 
-    /// A run is not active any more: others may begin.
+    /// The run is no longer active: others may start.
     fn stand_back(&self, uid: &str) {
-        self.tasks.forget(uid);
-        if self.begun().remove(uid) {
-            // Nobody is left to wake when the operator ends.
-            let _ = self.wake_all.send(());
+        self.conductors.forget(uid);
+        if self.ledger.stand_back(uid) {
+            self.wake_others();
         }
     }
-}
 
-fn contender(run: &PerfRun) -> Contender {
-    Contender {
-        created: run
-            .creation_timestamp()
-            .map_or(i64::MAX, |time| time.0.as_second()),
-        name: format!("{}/{}", run.namespace().unwrap_or_default(), run.name_any()),
-        uid: run.uid().unwrap_or_default(),
-        exclusive: run.spec.topology.exclusive,
+    fn wake_others(&self) {
+        // Nobody listens when the operator ends.
+        let _ = self.wake_all.send(());
     }
 }
 

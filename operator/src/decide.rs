@@ -1,4 +1,4 @@
-//! What is to be done with a run now: a function of what is asked for, what is there, and the time.
+//! What happens to a run now: a function of its document, of what was observed, and of the time.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,149 +11,130 @@ use perfrun_contract::{
     node::Role,
     plan::{Plan, PlannedNode},
     run::Phase,
-    summary::SummaryRow,
-    tally::{Counts, Verdict},
+    tally::EndReason,
 };
 
 use crate::{
     links::Links,
-    observe::{NodePod, PodState, Trouble},
+    observe::pod::{NodePod, PodState},
     plans::Planned,
-    refusal::{REFUSED, UNSUPPORTED},
+    refusal::{REFUSALS, Refusal},
+    stage::{Progress, RunOutcome, Stage, Trouble},
     status,
 };
 
-/// So often a node may end before all nodes were ready once; then it will not do better the next time.
+/// How often a node may exit before all nodes have been ready. After that, another attempt is unlikely to
+/// succeed.
 const STARTS_MAX: u32 = 3;
 
-/// Between two attempts to create a pod that the API server refuses: a quota may be raised, a namespace be relabelled.
-const REFUSED_PAUSE: Duration = Duration::from_secs(5);
+/// How often a run's conductor may panic in one process. After that, another attempt is unlikely to succeed.
+const PANICS_MAX: u32 = 3;
 
-/// What is known when it is decided.
-pub struct Facts<'a> {
-    /// What is asked for.
-    pub spec: &'a PerfRunSpec,
-    /// What was said of the run before.
-    pub status: &'a PerfRunStatus,
-    /// What it comes to, as far as it is needed.
-    pub planned: &'a Planned,
-    /// Its pods.
-    pub pods: &'a [NodePod],
-    /// Its conductor in this process.
-    pub task: Task,
-    /// The Kubernetes nodes that nodes of the run were lost on.
-    pub lost_on: &'a BTreeMap<String, String>,
-    /// Now.
-    pub now: Timestamp,
+/// Pause before an object that was not created is requested again. It doubles: the run waits as long as it
+/// has waited.
+const RETRY_FIRST: Duration = Duration::from_secs(2);
+const RETRY_LAST: Duration = Duration::from_secs(15);
+
+/// Pause between passes over a run whose `timeouts.run` is over while its conductor still keeps the results.
+const OVERTIME_PAUSE: Duration = Duration::from_secs(30);
+
+/// What a decision depends on.
+pub(crate) struct Inputs<'a> {
+    pub(crate) spec: &'a PerfRunSpec,
+    /// The status as the API server has it.
+    pub(crate) status: &'a PerfRunStatus,
+    /// Whether the run is being deleted, and waits for somebody's finalizer.
+    pub(crate) deleting: bool,
+    pub(crate) planned: Planned,
+    pub(crate) pods: Vec<NodePod>,
+    pub(crate) conductor: ConductorState,
+    /// The Kubernetes nodes on which nodes of the run were lost, by node of the run.
+    pub(crate) lost_on: BTreeMap<String, String>,
+    /// When to check again whether the run may start. `None` if whatever prevents it wakes the run.
+    pub(crate) recheck: Option<Duration>,
+    pub(crate) now: Timestamp,
 }
 
-/// A run's conductor in this process.
+impl Inputs<'_> {
+    /// Since when trials have been in progress.
+    pub(crate) fn running_since(&self) -> Option<Timestamp> {
+        status::since(self.status, condition::RUNNING, "True")
+    }
+
+    /// The time that is left of `timeouts.run`.
+    fn left_of_run(&self) -> Duration {
+        let since = self.running_since().unwrap_or(self.now);
+        Duration::from(self.spec.timeouts.run).saturating_sub(elapsed(since, self.now))
+    }
+
+    /// How long nodes have been starting.
+    fn provisioning(&self) -> Duration {
+        let since = status::since(self.status, condition::PROVISIONED, "False");
+        elapsed(since.unwrap_or(self.now), self.now)
+    }
+
+    /// The time that is left of `timeouts.provision`.
+    fn left_of_provision(&self) -> Duration {
+        Duration::from(self.spec.timeouts.provision).saturating_sub(self.provisioning())
+    }
+}
+
+/// The state of a run's conductor in this process.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Task {
-    /// There is none.
+pub(crate) enum ConductorState {
+    /// No conductor was started.
     None,
-    /// It drives the nodes.
-    Going(Progress),
-    /// It has ended, and kept the results.
-    Ended(Box<Outcome>),
-}
-
-/// How far a run's trials are.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Progress {
-    /// Trials.
-    pub counts: Counts,
-    /// What is known of the links; nothing, if nobody here has looked yet.
-    pub links: Links,
-}
-
-/// How a run's conductor ended.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
-    /// How the run ended.
-    pub verdict: Verdict,
-    /// How far it came.
-    pub progress: Progress,
-    /// Statistics.
-    pub summary: Vec<SummaryRow>,
-    /// Names of the ConfigMaps with the results.
-    pub results: Vec<String>,
-}
-
-/// What is to be done, and what is to be said.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Decision {
-    /// Where the run stands.
-    pub stage: Stage,
-    /// Pods to create; before the first, what they need is made.
-    pub create: Vec<NewPod>,
-    /// Whether no pods are to be left.
-    pub delete_pods: bool,
-    /// What its conductor is to do.
-    pub command: Command,
-    /// Whether the run itself is to go.
-    pub delete_run: bool,
-    /// When to look again, if nothing changes.
-    pub wake: Option<Duration>,
-}
-
-/// Where a run stands.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Stage {
-    /// It cannot be run as it is written.
-    Rejected(Trouble),
-    /// It may not begin yet.
-    Held(Trouble),
-    /// Its nodes are being started.
-    Provisioning {
-        /// Nodes that are ready.
-        ready: usize,
-        /// What keeps others from being so.
-        trouble: Option<Trouble>,
-    },
-    /// Trials are being run.
+    /// The conductor drives the nodes, or keeps the results.
     Running(Progress),
-    /// It has ended.
-    Ended {
-        /// For programs: the reason of the condition Complete.
-        reason: &'static str,
-        /// For people.
+    /// The conductor has ended and kept the results.
+    Ended(Box<RunOutcome>),
+    /// The conductor has panicked.
+    Panicked {
+        /// How often, in this process.
+        times: u32,
+        /// The message of the last panic.
         message: String,
-        /// What came out, if its conductor was ever there.
-        outcome: Option<Box<Outcome>>,
     },
-    /// It had ended before.
-    Over,
+}
+
+/// What to do, and where the run stands.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Decision {
+    pub(crate) stage: Stage,
+    /// Pods to create. The objects that pods need are created before the first incarnations.
+    pub(crate) create: Vec<NewPod>,
+    pub(crate) delete_pods: bool,
+    pub(crate) command: Command,
+    pub(crate) delete_run: bool,
+    /// When to decide again if nothing changes.
+    pub(crate) wake: Option<Duration>,
 }
 
 /// A pod to create.
 #[derive(Clone, Debug, PartialEq)]
-pub struct NewPod {
-    /// The node that it is to be.
-    pub node: PlannedNode,
-    /// How many pods were this node before.
-    pub incarnation: u32,
-    /// The Kubernetes node that the one before was lost on, better not to be used.
-    pub avoid: Option<String>,
+pub(crate) struct NewPod {
+    pub(crate) node: PlannedNode,
+    /// How many pods the node has had before.
+    pub(crate) incarnation: u32,
+    /// The Kubernetes node on which the previous pod was lost. The new pod prefers another.
+    pub(crate) avoid: Option<String>,
 }
 
-/// What a run's conductor is to do.
+/// What a run's conductor has to do.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Command {
-    /// Go on.
+pub(crate) enum Command {
+    /// Continue.
     None,
-    /// Begin, or take over.
+    /// Start, or resume what another process began.
     Start,
-    /// Keep the results as they are.
+    /// Run no trials; keep the results that the journal has.
     Conclude,
-    /// Stop, and keep the results.
+    /// Stop the trials, and keep the results.
     Cancel,
-    /// Not be there any more.
-    Drop,
 }
 
 impl Decision {
-    fn say(stage: Stage) -> Self {
+    fn new(stage: Stage) -> Self {
         Self {
             stage,
             create: vec![],
@@ -164,193 +145,182 @@ impl Decision {
         }
     }
 
-    /// Whether the run ends with it.
-    pub fn ends(&self) -> bool {
-        matches!(self.stage, Stage::Ended { .. })
-    }
-
+    /// The end of the run. Its pods are deleted once the status shows it, see [`over`]: until then another
+    /// pass would take them for lost.
     fn end(reason: &'static str, message: impl Into<String>) -> Self {
-        Self {
-            delete_pods: true,
-            command: Command::Drop,
-            ..Self::say(Stage::Ended {
-                reason,
-                message: message.into(),
-                outcome: None,
-            })
-        }
+        Self::new(Stage::Ended {
+            reason,
+            message: message.into(),
+            outcome: None,
+        })
     }
 }
 
 /// How much of its plan a run needs now.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Need {
-    /// It has ended.
+pub(crate) enum Need {
+    /// The run has ended or is being deleted.
     Nothing,
-    /// It may not begin yet, and why: only its status tells of the plan.
+    /// The run may not start yet, for this reason. Its status shows the size of the plan.
     Outline(Trouble),
-    /// It is active, or may be.
+    /// The run is active, or may start.
     Whole,
 }
 
-/// Decides how much of its plan a run needs; `turn` says whether it may begin beside the other runs, or what it waits for.
-pub fn need(spec: &PerfRunSpec, status: &PerfRunStatus, task: &Task, turn: Result<(), String>) -> Need {
-    let has_begun = *task != Task::None || status::since(status, condition::RUNNING, "True").is_some();
+/// Decides how much of its plan a run needs. `turn` says whether the run may start beside the others, or what
+/// it waits for.
+pub(crate) fn need(
+    spec: &PerfRunSpec,
+    status: &PerfRunStatus,
+    conductor: &ConductorState,
+    turn: Result<(), String>,
+) -> Need {
+    let has_begun =
+        *conductor != ConductorState::None || status::since(status, condition::RUNNING, "True").is_some();
     let held = |reason, message| Need::Outline(Trouble { reason, message });
     match turn {
         _ if status::has_ended(status) => Need::Nothing,
         _ if has_begun || spec.cancel => Need::Whole,
-        _ if spec.suspend => held("Suspended", "set spec.suspend to false to begin".to_owned()),
+        _ if spec.suspend => held("Suspended", "set spec.suspend to false to start".to_owned()),
         Err(why) => held("WaitingForOtherRuns", why),
         Ok(()) => Need::Whole,
     }
 }
 
 /// Decides.
-pub fn decide(facts: &Facts<'_>) -> Decision {
-    let Facts {
-        spec, status, task, ..
-    } = facts;
-    let plan = match facts.planned {
-        Planned::Over => return over(facts),
+pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
+    let spec = inputs.spec;
+    if inputs.deleting {
+        return Decision {
+            delete_pods: any_to_delete(&inputs.pods),
+            ..Decision::new(Stage::Over)
+        };
+    }
+    let plan = match &inputs.planned {
+        Planned::Over => return over(inputs),
         Planned::Refused(why) => {
-            return Decision::say(Stage::Rejected(Trouble {
-                reason: "Invalid",
-                message: why.clone(),
-            }));
+            return Decision::new(Stage::Rejected(Trouble::new("Invalid", why.clone())));
         }
         Planned::Held(_, trouble) => {
             return Decision {
-                delete_pods: any_to_delete(facts.pods),
-                ..Decision::say(Stage::Held(trouble.clone()))
+                delete_pods: any_to_delete(&inputs.pods),
+                wake: inputs.recheck,
+                ..Decision::new(Stage::Held(trouble.clone()))
             };
         }
         Planned::Whole(_, plan) => plan,
     };
-    let running_since = status::since(status, condition::RUNNING, "True");
-    match task {
-        Task::Ended(outcome) => ended(outcome, facts),
-        Task::Going(progress) => Decision {
+    match &inputs.conductor {
+        ConductorState::Ended(outcome) => ended(outcome),
+        ConductorState::Running(progress) => Decision {
             command: if spec.cancel {
                 Command::Cancel
             } else {
                 Command::None
             },
-            create: missing(plan, facts),
-            ..Decision::say(Stage::Running(progress.clone()))
+            create: missing(plan, inputs),
+            // The conductor ends in time. Should it not wake the run, this does.
+            wake: Some(inputs.left_of_run().max(OVERTIME_PAUSE)),
+            ..Decision::new(Stage::Running(progress.clone()))
         },
-        Task::None => match running_since {
+        ConductorState::Panicked { times, message } if *times >= PANICS_MAX => Decision::end(
+            EndReason::Internal.into(),
+            format!("the conductor panicked {times} times, which is a fault of perfrun: {message}"),
+        ),
+        ConductorState::Panicked { .. } | ConductorState::None => match inputs.running_since() {
             Some(_) if spec.cancel => Decision {
                 command: Command::Conclude,
-                ..Decision::say(Stage::Running(counted(status)))
+                ..Decision::new(Stage::Running(last_progress(inputs.status)))
             },
-            Some(since) => take_over(plan, facts, since),
-            None if spec.cancel => Decision::end("Cancelled", "cancelled before it began"),
-            None => begin(plan, facts),
+            Some(_) => take_over(plan, inputs),
+            None if spec.cancel => Decision::end(EndReason::Cancelled.into(), "cancelled before it started"),
+            None => begin(plan, inputs),
         },
     }
 }
 
-/// What becomes of a decision whose pods the API server refuses.
-pub fn refused(decision: Decision, trouble: Trouble, facts: &Facts<'_>) -> Decision {
-    let again = |stage| Decision {
-        wake: Some(
-            decision
-                .wake
-                .map_or(REFUSED_PAUSE, |wake| wake.min(REFUSED_PAUSE)),
-        ),
-        ..Decision::say(stage)
-    };
-    match decision.stage {
-        // Waiting would not help: the same pods would be refused for the same rights.
-        Stage::Provisioning { .. } if trouble.reason == UNSUPPORTED => {
-            failed(facts, UNSUPPORTED, trouble.message)
+/// The decision after the API server did not do all of it. `refusal` says why an object of the run was not
+/// created; `None` if something else failed.
+pub(crate) fn after_failure(decision: Decision, refusal: Option<Refusal>, inputs: &Inputs<'_>) -> Decision {
+    let pause = inputs.provisioning().clamp(RETRY_FIRST, RETRY_LAST);
+    match (decision.stage, refusal) {
+        (Stage::Provisioning { .. }, Some(Refusal::Final(trouble))) => {
+            Decision::end(trouble.reason, trouble.message)
         }
-        Stage::Provisioning { ready, .. } => again(Stage::Provisioning {
-            ready,
-            trouble: Some(trouble),
-        }),
-        // The conductor waits for the pod, and says so in the end.
-        stage => again(stage),
+        (Stage::Provisioning { ready, .. }, Some(Refusal::Temporary(Some(trouble)))) => Decision {
+            wake: Some(pause.min(inputs.left_of_provision())),
+            ..Decision::new(Stage::Provisioning {
+                ready,
+                trouble: Some(trouble),
+            })
+        },
+        // A conductor that waits for the pod gives up in time.
+        (stage, _) => Decision {
+            wake: Some(decision.wake.map_or(pause, |wake| wake.min(pause))),
+            ..Decision::new(stage)
+        },
     }
 }
 
-/// A run that has ended needs nothing, but perhaps to be cleaned up.
-fn over(facts: &Facts<'_>) -> Decision {
-    let Facts { spec, status, .. } = facts;
+/// A run that has ended needs nothing, except to be cleaned up.
+fn over(inputs: &Inputs<'_>) -> Decision {
+    let Inputs { spec, status, .. } = inputs;
     let cleanup = &spec.cleanup;
-    let failed = status.phase == Some(Phase::Failed);
+    let keeps_pods = cleanup.keep_pods_on_failure && status.phase == Some(Phase::Failed);
     let ttl = if status.phase == Some(Phase::Succeeded) {
         cleanup.ttl_seconds_after_success
     } else {
         cleanup.ttl_seconds_after_failure
     };
     let left = ttl.map(|ttl| {
-        let ended = status.completion_time.as_ref().map_or(facts.now, |time| time.0);
-        Duration::from_secs(ttl.into()).saturating_sub(elapsed(ended, facts.now))
+        let ended = status.completion_time.as_ref().map_or(inputs.now, |time| time.0);
+        Duration::from_secs(ttl.into()).saturating_sub(elapsed(ended, inputs.now))
     });
     Decision {
-        delete_pods: !(failed && cleanup.keep_pods_on_failure) && any_to_delete(facts.pods),
-        command: Command::Drop,
+        delete_pods: !keeps_pods && any_to_delete(&inputs.pods),
         delete_run: left.is_some_and(|left| left.is_zero()),
         wake: left,
-        ..Decision::say(Stage::Over)
+        ..Decision::new(Stage::Over)
     }
 }
 
 /// The conductor's end is the run's.
-fn ended(outcome: &Outcome, facts: &Facts<'_>) -> Decision {
-    let Verdict {
-        phase,
-        reason,
-        message,
-    } = &outcome.verdict;
-    let keep = facts.spec.cleanup.keep_pods_on_failure && *phase == Phase::Failed;
-    Decision {
-        delete_pods: !keep,
-        command: Command::Drop,
-        ..Decision::say(Stage::Ended {
-            reason: reason.into(),
-            message: message.clone(),
-            outcome: Some(Box::new(outcome.clone())),
-        })
-    }
+fn ended(outcome: &RunOutcome) -> Decision {
+    let verdict = &outcome.verdict;
+    Decision::new(Stage::Ended {
+        reason: verdict.reason.into(),
+        message: verdict.message.clone(),
+        outcome: Some(Box::new(outcome.clone())),
+    })
 }
 
-/// Trials have been run, and whoever ran them is gone.
-fn take_over(plan: &Plan, facts: &Facts<'_>, since: Timestamp) -> Decision {
-    let limit = Duration::from(facts.spec.timeouts.run);
-    let left = limit.saturating_sub(elapsed(since, facts.now));
-    let all_ready = ready(plan, facts.pods) == plan.nodes.len();
+/// Trials were in progress, and their conductor no longer exists.
+fn take_over(plan: &Plan, inputs: &Inputs<'_>) -> Decision {
+    let left = inputs.left_of_run();
+    let all_ready = ready(plan, &inputs.pods) == plan.nodes.len();
     Decision {
-        create: missing(plan, facts),
+        create: missing(plan, inputs),
         command: match (all_ready, left.is_zero()) {
             (true, false) => Command::Start,
             (_, true) => Command::Conclude,
             (false, false) => Command::None,
         },
-        wake: Some(left),
-        ..Decision::say(Stage::Running(counted(facts.status)))
+        wake: Some(if left.is_zero() { OVERTIME_PAUSE } else { left }),
+        ..Decision::new(Stage::Running(last_progress(inputs.status)))
     }
 }
 
-/// Nothing was run yet.
-fn begin(plan: &Plan, facts: &Facts<'_>) -> Decision {
-    let Facts {
-        spec,
-        status,
-        pods,
-        now,
-        ..
-    } = facts;
+/// No trial has been run yet.
+fn begin(plan: &Plan, inputs: &Inputs<'_>) -> Decision {
+    let pods = &inputs.pods;
     let ready = ready(plan, pods);
     if ready == plan.nodes.len() {
         return Decision {
             command: Command::Start,
-            ..Decision::say(Stage::Running(Progress::default()))
+            wake: Some(inputs.left_of_run()),
+            ..Decision::new(Stage::Running(Progress::default()))
         };
     }
-    let trouble = trouble(plan, pods);
     let hopeless = pods
         .iter()
         .filter(|pod| pod.incarnation + 1 >= STARTS_MAX)
@@ -359,48 +329,41 @@ fn begin(plan: &Plan, facts: &Facts<'_>) -> Decision {
             _ => None,
         });
     if let Some(Trouble { reason, message }) = hopeless {
-        return failed(facts, reason, format!("{message} (tried {STARTS_MAX} times)"));
+        return Decision::end(reason, format!("{message} (tried {STARTS_MAX} times)"));
     }
-    let limit = Duration::from(spec.timeouts.provision);
-    let since = status::since(status, condition::PROVISIONED, "False").unwrap_or(*now);
-    let left = limit.saturating_sub(elapsed(since, *now));
+    let trouble = trouble(plan, pods);
+    let left = inputs.left_of_provision();
     if left.is_zero() {
-        let trouble = trouble.or_else(|| last_refusal(status));
-        let (reason, why) = trouble.map_or(("ProvisionTimeout", String::new()), |trouble| {
-            (trouble.reason, format!(": {}", trouble.message))
-        });
-        let message = format!(
-            "{ready} of {} nodes were ready within timeouts.provision, {limit:?}{why}",
-            plan.nodes.len()
-        );
-        return failed(facts, reason, message);
+        return provision_timeout(plan, ready, trouble, inputs);
     }
     Decision {
-        create: missing(plan, facts),
+        create: missing(plan, inputs),
         wake: Some(left),
-        ..Decision::say(Stage::Provisioning { ready, trouble })
+        ..Decision::new(Stage::Provisioning { ready, trouble })
     }
 }
 
-/// What the status says of pods that the API server refused: there are none that could say it.
+fn provision_timeout(plan: &Plan, ready: usize, trouble: Option<Trouble>, inputs: &Inputs<'_>) -> Decision {
+    let trouble = trouble.or_else(|| last_refusal(inputs.status));
+    let (reason, why) = trouble.map_or(("ProvisionTimeout", String::new()), |trouble| {
+        (trouble.reason, format!(": {}", trouble.message))
+    });
+    let (nodes, limit) = (plan.nodes.len(), Duration::from(inputs.spec.timeouts.provision));
+    let message = format!("{ready} of {nodes} nodes were ready within timeouts.provision, {limit:?}{why}");
+    Decision::end(reason, message)
+}
+
+/// The refusal in the status: an object that was not created cannot report it.
 fn last_refusal(status: &PerfRunStatus) -> Option<Trouble> {
-    let mut conditions = status.conditions.iter();
-    let said = conditions.find(|said| said.type_ == condition::PROVISIONED && said.reason == REFUSED)?;
-    Some(Trouble {
-        reason: REFUSED,
-        message: said.message.clone(),
-    })
+    let provisioned = status::find(status, condition::PROVISIONED)?;
+    let reason = REFUSALS
+        .into_iter()
+        .find(|reason| provisioned.reason == *reason)?;
+    Some(Trouble::new(reason, provisioned.message.clone()))
 }
 
-fn failed(facts: &Facts<'_>, reason: &'static str, message: String) -> Decision {
-    Decision {
-        delete_pods: !facts.spec.cleanup.keep_pods_on_failure,
-        ..Decision::end(reason, message)
-    }
-}
-
-/// The pod that is a node now: the latest that is alive.
-pub fn alive<'a>(pods: &'a [NodePod], node: &str) -> Option<&'a NodePod> {
+/// The latest pod of a node, unless it is gone.
+pub(crate) fn alive<'a>(pods: &'a [NodePod], node: &str) -> Option<&'a NodePod> {
     pods.iter()
         .filter(|pod| pod.node == node && pod.is_alive())
         .max_by_key(|pod| pod.incarnation)
@@ -417,7 +380,7 @@ fn ready(plan: &Plan, pods: &[NodePod]) -> usize {
     plan.nodes.iter().filter(is_ready).count()
 }
 
-/// The first thing that keeps a node from being ready.
+/// Why the first node that is not ready is not.
 fn trouble(plan: &Plan, pods: &[NodePod]) -> Option<Trouble> {
     plan.nodes.iter().find_map(|node| {
         match &pods
@@ -432,37 +395,37 @@ fn trouble(plan: &Plan, pods: &[NodePod]) -> Option<Trouble> {
     })
 }
 
-/// Pods for the nodes that have none. Clients come last: they are to find the place that others leave, see
-/// `build::pod`.
-fn missing(plan: &Plan, facts: &Facts<'_>) -> Vec<NewPod> {
+/// Pods for the nodes that have none. Clients come last, because they are scheduled where the other nodes
+/// leave room, see `build::pod`.
+fn missing(plan: &Plan, inputs: &Inputs<'_>) -> Vec<NewPod> {
     let new = |node: &PlannedNode| {
-        let before = facts.pods.iter().filter(|pod| pod.node == node.name);
+        let before = inputs.pods.iter().filter(|pod| pod.node == node.name);
         let last = before.max_by_key(|pod| pod.incarnation);
         NewPod {
             node: node.clone(),
             incarnation: last.map_or(0, |pod| pod.incarnation + 1),
-            avoid: facts.lost_on.get(&node.name).cloned(),
+            avoid: inputs.lost_on.get(&node.name).cloned(),
         }
     };
     let mut missing: Vec<_> = plan
         .nodes
         .iter()
-        .filter(|node| alive(facts.pods, &node.name).is_none())
+        .filter(|node| alive(&inputs.pods, &node.name).is_none())
         .map(new)
         .collect();
     missing.sort_by_key(|pod| pod.node.role == Role::Client);
     missing
 }
 
-/// What the status last said of trials.
-fn counted(status: &PerfRunStatus) -> Progress {
+/// The progress in the status. A conductor that resumes the run reports newer.
+pub(crate) fn last_progress(status: &PerfRunStatus) -> Progress {
     Progress {
         counts: status::counts(status),
         links: Links::default(),
     }
 }
 
-/// Clocks of API servers differ a little: a moment in the future has just been.
+/// The time since a moment. Clocks of API servers differ a little, so that the moment may be in the future.
 fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
     now.duration_since(since).max(SignedDuration::ZERO).unsigned_abs()
 }

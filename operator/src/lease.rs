@@ -1,9 +1,11 @@
 //! Leadership by a Lease: of several operators, one acts.
 //!
-//! Own code, since the libraries that exist are for other versions of kube or write without looking at the resource
-//! version, so that two operators can both believe to lead. The rules are those of client-go's leader election: a
-//! holder counts as gone when its Lease has not changed for the Lease's duration by *our* clock, and every write names
-//! the version that it replaces.
+//! This is own code, because the available libraries need other versions of kube or write without checking
+//! the resource version, so that two operators can both believe to lead. The rules are those of client-go's
+//! leader election. A holder counts as gone when its Lease has not changed for the Lease's duration by the
+//! *local* clock, and every write names the version that it replaces.
+//!
+//! [`Claim`] has the rules, without a clock or a request; [`Leadership`] has the loops.
 
 use std::time::Duration;
 
@@ -18,108 +20,180 @@ use kube::{
 };
 use tokio::time::{Instant, sleep, timeout};
 
-/// After so long without a sign of the holder, another may lead.
+use crate::refusal::CallError;
+
+/// A holder whose Lease has not changed for this long counts as gone.
 const DURATION: Duration = Duration::from_secs(15);
-/// Between two signs.
+/// Pause between two renewals.
 const RENEW: Duration = Duration::from_secs(2);
-/// A holder that could not give a sign for so long no longer acts: well before another may.
+/// A holder that could not renew for this long stops acting: well before another operator may begin.
 const GIVE_UP: Duration = Duration::from_secs(10);
 
-/// An operator's claim to lead.
-pub struct Leadership {
+/// An operator that leads, or waits to lead.
+pub(crate) struct Leadership {
     api: Api<Lease>,
-    name: String,
-    holder: String,
-    /// The Lease as it was last seen, and when it was first seen so.
-    seen: Option<(Lease, Instant)>,
+    claim: Claim,
 }
 
 impl Leadership {
-    /// A claim in a namespace, under a name that is this process's own.
-    pub fn new(client: Client, namespace: &str, name: &str, holder: String) -> Self {
+    /// Leadership by the Lease of this name. `holder` must be unique to this process.
+    pub(crate) fn new(client: Client, namespace: &str, name: &str, holder: String) -> Self {
         Self {
             api: Api::namespaced(client, namespace),
-            name: name.to_owned(),
-            holder,
-            seen: None,
+            claim: Claim {
+                name: name.to_owned(),
+                holder,
+                seen: None,
+            },
         }
     }
 
     /// Waits until this operator leads.
-    pub async fn acquire(&mut self) {
+    pub(crate) async fn acquire(&mut self) {
         loop {
-            match self.attempt().await {
-                Ok(true) => return,
-                Ok(false) => {}
-                Err(error) => tracing::warn!(lease = self.name, %error, "failed to ask for the lease"),
+            match self.attempt(GIVE_UP).await {
+                Ok(Attempt::Leads) => return,
+                Ok(Attempt::Waits | Attempt::Lost) => {}
+                Err(error) => tracing::warn!(lease = self.claim.name, %error, "failed to acquire the lease"),
             }
             sleep(RENEW).await;
         }
     }
 
-    /// Goes on leading; returns when that cannot be made sure any more.
-    pub async fn keep(&mut self) {
+    /// Renews the Lease. Returns when this operator may no longer be the only one that leads.
+    pub(crate) async fn keep(&mut self) {
         let mut renewed = Instant::now();
         while renewed.elapsed() < GIVE_UP {
             sleep(RENEW).await;
-            match timeout(GIVE_UP.saturating_sub(renewed.elapsed()), self.attempt()).await {
-                Ok(Ok(true)) => renewed = Instant::now(),
-                Ok(Ok(false)) => return,
-                Ok(Err(error)) => tracing::warn!(lease = self.name, %error, "failed to renew the lease"),
-                Err(_) => return,
+            match self.attempt(GIVE_UP.saturating_sub(renewed.elapsed())).await {
+                Ok(Attempt::Leads) => renewed = Instant::now(),
+                Ok(Attempt::Waits | Attempt::Lost) => return,
+                Err(error) => tracing::warn!(lease = self.claim.name, %error, "failed to renew the lease"),
             }
         }
     }
 
-    /// Lets another lead at once.
-    pub async fn release(mut self) {
-        if let Some((mut lease, _)) = self.seen.take().filter(|(lease, _)| holder(lease) == self.holder) {
-            lease.spec.get_or_insert_default().holder_identity = Some(String::new());
-            if let Err(error) = self.api.replace(&self.name, &PostParams::default(), &lease).await {
-                tracing::warn!(lease = self.name, %error, "failed to release the lease; others wait until it expires");
-            }
-        }
+    /// Lets another operator lead immediately.
+    pub(crate) async fn release(self) {
+        let Some(lease) = self.claim.released() else {
+            return;
+        };
+        let name = &self.claim.name;
+        let params = PostParams::default();
+        let released = self.api.replace(name, &params, &lease);
+        let error = match timeout(GIVE_UP, released).await {
+            Ok(Ok(_)) => return,
+            Ok(Err(error)) => CallError::Api(error),
+            Err(_) => CallError::TimedOut,
+        };
+        tracing::warn!(lease = name, %error, "failed to release the lease; others wait until it expires");
     }
 
-    /// Takes the Lease if it is free, renews it if it is ours; whether it is ours now.
-    async fn attempt(&mut self) -> Result<bool, kube::Error> {
-        let current = self.api.get_opt(&self.name).await?;
-        let written = match current {
-            None => self.api.create(&PostParams::default(), &self.lease(None)).await,
-            Some(current) => {
-                self.look(&current);
-                let expired = self
-                    .seen
-                    .as_ref()
-                    .is_some_and(|(_, since)| since.elapsed() >= DURATION);
-                let held = holder(&current);
-                if !(held == self.holder || held.is_empty() || expired) {
-                    return Ok(false);
+    /// Reads the Lease, and writes it if this operator may lead.
+    async fn attempt(&mut self, limit: Duration) -> Result<Attempt, CallError> {
+        let Self { api, claim } = self;
+        let attempt = async {
+            let current = api.get_opt(&claim.name).await?;
+            let exists = current.is_some();
+            let lease = match claim.step(current, Instant::now(), Timestamp::now()) {
+                Step::Write(lease) => lease,
+                Step::Wait => return Ok(Attempt::Waits),
+                Step::Lost => return Ok(Attempt::Lost),
+            };
+            let written = if exists {
+                api.replace(&claim.name, &PostParams::default(), &lease).await
+            } else {
+                api.create(&PostParams::default(), &lease).await
+            };
+            match written {
+                Ok(lease) => {
+                    claim.see(lease, Instant::now());
+                    Ok(Attempt::Leads)
                 }
-                let lease = self.lease(Some(current));
-                self.api.replace(&self.name, &PostParams::default(), &lease).await
+                // Another operator was faster.
+                Err(kube::Error::Api(status)) if status.code == 409 => Ok(Attempt::Lost),
+                Err(error) => Err(error),
             }
         };
-        match written {
-            Ok(lease) => {
-                self.look(&lease);
-                Ok(true)
-            }
-            // Another was quicker.
-            Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => Ok(false),
-            Err(error) => Err(error),
+        match timeout(limit, attempt).await {
+            Ok(attempt) => attempt.map_err(CallError::Api),
+            Err(_) => Err(CallError::TimedOut),
+        }
+    }
+}
+
+/// How an attempt to lead ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Attempt {
+    Leads,
+    Waits,
+    Lost,
+}
+
+/// What a claim knows of the Lease.
+struct Claim {
+    name: String,
+    holder: String,
+    /// The Lease as it was last read or written, and since when it has been so.
+    seen: Option<(Lease, Instant)>,
+}
+
+/// What to do about the Lease as it was read.
+#[derive(Clone, Debug, PartialEq)]
+enum Step {
+    /// Write this: the Lease is free, has expired, or is held by this claim.
+    Write(Box<Lease>),
+    /// Another operator holds the Lease.
+    Wait,
+    /// Another operator took the Lease from this claim.
+    Lost,
+}
+
+impl Claim {
+    /// Decides about the Lease. `now` is the local clock, `time` is for people who read the Lease.
+    fn step(&mut self, current: Option<Lease>, now: Instant, time: Timestamp) -> Step {
+        let Some(current) = current else {
+            return Step::Write(Box::new(self.lease(None, time)));
+        };
+        let held_before = self.holds();
+        self.see(current.clone(), now);
+        let since = self.seen.as_ref().map_or(now, |(_, since)| *since);
+        let expired = now.duration_since(since) >= DURATION;
+        let current_holder = holder(&current);
+        if current_holder == self.holder || current_holder.is_empty() || expired {
+            Step::Write(Box::new(self.lease(Some(current), time)))
+        } else if held_before {
+            Step::Lost
+        } else {
+            Step::Wait
         }
     }
 
-    fn look(&mut self, lease: &Lease) {
-        if self.seen.as_ref().is_none_or(|(seen, _)| seen != lease) {
-            self.seen = Some((lease.clone(), Instant::now()));
+    /// Remembers the Lease, and since when it has been so.
+    fn see(&mut self, lease: Lease, now: Instant) {
+        if self.seen.as_ref().is_none_or(|(seen, _)| *seen != lease) {
+            self.seen = Some((lease, now));
         }
     }
 
-    /// The Lease as ours.
-    fn lease(&self, current: Option<Lease>) -> Lease {
-        let now = MicroTime(Timestamp::now());
+    /// Whether this claim held the Lease when it was last seen.
+    fn holds(&self) -> bool {
+        self.seen
+            .as_ref()
+            .is_some_and(|(lease, _)| holder(lease) == self.holder)
+    }
+
+    /// The Lease without a holder. `None` if another operator holds it.
+    fn released(&self) -> Option<Lease> {
+        let (lease, _) = self.seen.as_ref().filter(|_| self.holds())?;
+        let mut lease = lease.clone();
+        lease.spec.get_or_insert_default().holder_identity = Some(String::new());
+        Some(lease)
+    }
+
+    /// The Lease, held by this claim.
+    fn lease(&self, current: Option<Lease>, time: Timestamp) -> Lease {
+        let now = MicroTime(time);
         let (metadata, before) = match current {
             Some(lease) => (lease.metadata, lease.spec.unwrap_or_default()),
             None => {
@@ -130,15 +204,15 @@ impl Leadership {
                 (metadata, LeaseSpec::default())
             }
         };
-        let ours = before.holder_identity.as_ref() == Some(&self.holder);
+        let renews = before.holder_identity.as_ref() == Some(&self.holder);
         let transitions = before.lease_transitions.unwrap_or(0);
         Lease {
             metadata,
             spec: Some(LeaseSpec {
-                acquire_time: before.acquire_time.filter(|_| ours).or(Some(now.clone())),
+                acquire_time: before.acquire_time.filter(|_| renews).or(Some(now.clone())),
                 holder_identity: Some(self.holder.clone()),
                 lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
-                lease_transitions: Some(if ours { transitions } else { transitions + 1 }),
+                lease_transitions: Some(if renews { transitions } else { transitions + 1 }),
                 renew_time: Some(now),
                 ..before
             }),
@@ -146,7 +220,11 @@ impl Leadership {
     }
 }
 
-fn holder(lease: &Lease) -> String {
-    let spec = lease.spec.clone().unwrap_or_default();
-    spec.holder_identity.unwrap_or_default()
+fn holder(lease: &Lease) -> &str {
+    let spec = lease.spec.as_ref();
+    spec.and_then(|spec| spec.holder_identity.as_deref())
+        .unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests;

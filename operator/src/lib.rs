@@ -1,45 +1,59 @@
 //! The operator: reconciles `PerfRun` objects of a cluster.
 //!
-//! A pass over one run is a pipeline (`controller`): observe → validate → decide → build → apply → status. Everything
-//! between observing and applying takes values and returns values: no client, no clock, no environment.
+//! A pass over one run is a pipeline: observe → decide → apply → publish. Deciding takes values and returns
+//! values: no client, no clock, no environment.
 //!
 //! | module | subject |
 //! |---|---|
 //! | [`args`] | the command line |
-//! | [`operator`] | the process: leadership, controllers, graceful end |
-//! | `controller` | one pass over one run, and what wakes it |
-//! | `observe` | what is there: pods of a run, as the decision needs them |
+//! | [`operator`] | the process: leadership, watches, graceful end |
+//! | `controller` | the driver of a pass over one run |
+//! | `observe` | what is known of a run: its pods, its turn, its conductor |
+//! | `decide` | what to do now: pure |
+//! | `apply` | creates and deletes the objects of a run, and commands its conductor |
+//! | `publish` | the one write of the status, and events |
+//! | `stage`, `status` | where a run stands, and its conditions, phase and events: pure |
+//! | `refusal` | what an error of the API server means for a run: pure |
+//! | `watched` | a PerfRun as it is watched, readable or not |
 //! | `plans` | plans of runs, each made once |
-//! | `decide` | what is to be done now: pure |
-//! | `status` | conditions, phase and events that follow from a decision: pure |
 //! | `build` | the objects of a run: pure |
 //! | `names` | names of objects, which fit and do not collide |
-//! | `turn` | which runs may be active together: pure |
-//! | `measure` | a run's conductor as a task of this process, its journal, and replacing lost pods |
+//! | `turn`, `ledger` | which runs may be active together, and what the watches do not show yet |
+//! | `conduct` | a run's conductor as a task of this process, its journal, and its nodes |
+//! | `links` | the state of a run's links: pure |
 //! | `access` | reaches nodes directly, or through the API server |
 //! | `token` | tokens of runs |
+//! | `clock` | the time of day, which tests replace |
 //! | `lease` | leadership |
 //! | `watch` | objects of some namespaces as one watch |
-//! | [`self_test`] | a run that says whether the installation works |
+//! | [`self_test`] | a run that shows whether the installation works |
 //! | `admin`, `metrics` | `/livez`, `/readyz`, `/metrics` |
 
 mod access;
 mod admin;
+mod apply;
 pub mod args;
 mod build;
+mod clock;
+mod conduct;
 mod controller;
 mod decide;
 mod lease;
+mod ledger;
 mod links;
-mod measure;
 mod metrics;
 mod names;
 mod observe;
 pub mod operator;
 mod plans;
+mod publish;
 mod refusal;
 pub mod self_test;
+mod stage;
 mod status;
+#[cfg(test)]
+mod test_server;
 mod token;
 mod turn;
 mod watch;
+mod watched;

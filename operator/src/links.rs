@@ -1,5 +1,5 @@
-//! What is known of a run's links, from the records of its trials: which networks were measured, and whether each was as
-//! asked for the last time.
+//! The state of a run's links according to the records of its trials: which networks were measured, and
+//! whether each was as configured the last time.
 
 use std::{
     borrow::Cow,
@@ -8,26 +8,26 @@ use std::{
 
 use perfrun_contract::{node::Reason, record::TrialRecord};
 
-/// Reason of a condition about links that are as asked for.
-pub const AS_ASKED_FOR: &str = "AsAskedFor";
-/// Reason of a condition about links that are not as asked for.
-pub const NOT_EFFECTIVE: &str = "ImpairmentNotEffective";
+/// Reason of the condition about links that are as configured.
+pub(crate) const AS_CONFIGURED: &str = "AsConfigured";
+/// Reason of the condition about links that are not as configured.
+pub(crate) const NOT_EFFECTIVE: &str = "ImpairmentNotEffective";
 
 /// The networks of a run that were measured.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Links {
-    /// By name: what was wrong the last time, if anything was.
+pub(crate) struct Links {
+    /// By name: why the network was not as configured the last time. `None` if it was.
     networks: BTreeMap<String, Option<String>>,
-    /// Who impaired, in any trial.
+    /// The backends that impaired links in any trial.
     backends: BTreeSet<String>,
 }
 
 impl Links {
-    /// Takes in the record of a trial on a network, after those before it.
-    pub fn add(&mut self, network: &str, record: &TrialRecord) {
+    /// Adds the record of a trial on a network. Records are added in the order of the trials.
+    pub(crate) fn add(&mut self, network: &str, record: &TrialRecord) {
         let failure = record.failure.as_ref();
         let wrong = failure.filter(|failure| failure.reason == Reason::ImpairmentNotEffective);
-        // Other records say nothing new: links were measured with one before them, or not at all.
+        // Other records hold no measurement of links.
         if wrong.is_some() || record.links.is_some() {
             let wrong = wrong.map(|failure| failure.message.clone());
             self.networks.insert(network.to_owned(), wrong);
@@ -36,8 +36,9 @@ impl Links {
         self.backends.extend(links.map(|link| link.backend.to_string()));
     }
 
-    /// Status, reason and message of the condition, of a run with so many networks; `None`, if none was measured.
-    pub fn said(&self, of: usize) -> Option<(&'static str, &'static str, Cow<'static, str>)> {
+    /// Status, reason and message of the condition of a run with this number of networks. `None` if none was
+    /// measured.
+    pub(crate) fn condition(&self, of: usize) -> Option<(&'static str, &'static str, Cow<'static, str>)> {
         if self.networks.is_empty() {
             return None;
         }
@@ -51,8 +52,8 @@ impl Links {
                     Vec::from_iter(self.backends.iter().cloned()).join(", ")
                 ),
             };
-            let message = format!("{verified} of {of} networks were measured, and are as asked for{by}");
-            return Some(("True", AS_ASKED_FOR, message.into()));
+            let message = format!("{verified} of {of} networks were measured and are as configured{by}");
+            return Some(("True", AS_CONFIGURED, message.into()));
         };
         let others = match wrong.count() {
             0 => String::new(),
@@ -76,21 +77,21 @@ mod tests {
     #[test]
     fn networks_are_counted_as_they_are_measured() {
         let mut links = Links::default();
-        assert_eq!(links.said(2), None);
+        assert_eq!(links.condition(2), None);
         links.add("none", &measured("none", None));
-        let first = links.said(2).unwrap();
+        let first = links.condition(2).unwrap();
         assert_eq!(
             first,
             (
                 "True",
-                "AsAskedFor",
-                "1 of 2 networks were measured, and are as asked for".into()
+                "AsConfigured",
+                "1 of 2 networks were measured and are as configured".into()
             )
         );
         links.add("wan", &measured("wan", None));
         links.add("wan", &completed("c1.i1"));
         links.add("wan", &failed("c1.i2", Reason::Timeout));
-        assert!(links.said(2).unwrap().2.starts_with("2 of 2"));
+        assert!(links.condition(2).unwrap().2.starts_with("2 of 2"));
     }
 
     #[test]
@@ -110,9 +111,9 @@ mod tests {
         record.nodes = [("client-0".to_owned(), node)].into();
         let mut links = Links::default();
         links.add("wan", &record);
-        let message = links.said(1).unwrap().2;
+        let message = links.condition(1).unwrap().2;
         assert!(
-            message.ends_with("as asked for; impaired by: userspace"),
+            message.ends_with("as configured; impaired by: userspace"),
             "{message}"
         );
     }
@@ -125,7 +126,7 @@ mod tests {
             &measured("wan", Some("wan, client-0 to server-0: too fast")),
         );
         links.add("none", &measured("none", None));
-        let wrong = links.said(2).unwrap();
+        let wrong = links.condition(2).unwrap();
         assert_eq!(
             wrong,
             (
@@ -136,9 +137,9 @@ mod tests {
         );
         // Not measured again, and not to be used.
         links.add("wan", &failed("c1.i0", Reason::ImpairmentNotEffective));
-        assert_eq!(links.said(2).unwrap().0, "False");
+        assert_eq!(links.condition(2).unwrap().0, "False");
         links.add("wan", &measured("wan", None));
-        assert_eq!(links.said(2).unwrap().0, "True");
+        assert_eq!(links.condition(2).unwrap().0, "True");
     }
 
     fn measured(network: &str, wrong: Option<&str>) -> TrialRecord {

@@ -10,10 +10,10 @@ use perfrun_operator::{
 async fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     args.start_logging()?;
-    // Built together with the stacks it has two, and rustls does not choose.
+    // A build together with the stacks has two providers, and rustls does not choose one.
     let _ = rustls::crypto::ring::default_provider().install_default();
     match &args.command {
         None => operator::run(args).await,
-        Some(Command::SelfTest(asked)) => self_test::run(asked).await,
+        Some(Command::SelfTest(settings)) => self_test::run(settings).await,
     }
 }

@@ -1,4 +1,4 @@
-//! What the operator counts, and what it says of runs.
+//! The metrics of the operator and of its runs.
 
 mod runs;
 
@@ -22,10 +22,9 @@ use prometheus_client::{
 };
 
 use self::runs::Runs;
-use crate::controller::Guarded;
+use crate::watched::WatchedRun;
 
-/// The operator's metrics.
-pub struct Metrics {
+pub(crate) struct Metrics {
     registry: Registry,
     reconciles: Counter,
     errors: Family<ErrorLabels, Counter>,
@@ -35,20 +34,19 @@ pub struct Metrics {
     ready: AtomicBool,
 }
 
-/// Labels of failed passes.
+/// The labels of errors.
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 struct ErrorLabels {
     category: &'static str,
 }
 
 impl Metrics {
-    /// New ones.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut registry = Registry::default();
         let (reconciles, errors) = (Counter::default(), Family::default());
         registry.add(&operator::RECONCILES, reconciles.clone());
         registry.add(&operator::ERRORS, errors.clone());
-        // From 0.5 ms to 8 s.
+        // Buckets from 0.5 ms to 8 s.
         let duration = Histogram::new(exponential_buckets(0.0005, 2.0, 15));
         registry.add(&operator::DURATION, duration.clone());
         let leader = Gauge::default();
@@ -66,37 +64,39 @@ impl Metrics {
         }
     }
 
-    /// A pass has ended, in vain if there is a category of errors.
-    pub fn reconciled(&self, took: Duration, failed: Option<&'static str>) {
+    /// Counts a pass.
+    pub(crate) fn reconciled(&self, took: Duration) {
         self.reconciles.inc();
         self.duration.observe(took.as_secs_f64());
-        if let Some(category) = failed {
-            self.errors.get_or_create(&ErrorLabels { category }).inc();
-        }
     }
 
-    /// Whether this operator acts.
-    pub fn lead(&self, leads: bool) {
+    /// Counts an error of a pass. The category comes from a bounded set.
+    pub(crate) fn failed(&self, category: &'static str) {
+        self.errors.get_or_create(&ErrorLabels { category }).inc();
+    }
+
+    /// Sets whether this operator leads.
+    pub(crate) fn lead(&self, leads: bool) {
         self.leader.set(leads.into());
     }
 
-    /// Runs to tell of; none, when it does not act.
-    pub fn watch(&self, runs: Option<Store<Guarded>>) {
+    /// Sets the runs to export. `None` when this operator does not lead.
+    pub(crate) fn watch(&self, runs: Option<Store<WatchedRun>>) {
         self.runs.watch(runs);
     }
 
-    /// The API server has answered.
-    pub fn set_ready(&self) {
+    /// Notes that the API server has answered.
+    pub(crate) fn set_ready(&self) {
         self.ready.store(true, Ordering::Relaxed);
     }
 
     /// Whether the API server has answered.
-    pub fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Relaxed)
     }
 
-    /// All of them, in the OpenMetrics text format.
-    pub fn encode(&self) -> String {
+    /// All metrics, in the OpenMetrics text format.
+    pub(crate) fn encode(&self) -> String {
         perfrun_metrics::encode(&self.registry)
     }
 }

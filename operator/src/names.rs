@@ -1,11 +1,11 @@
-//! Names of a run's objects. Each says which run it is of, and has five digits of the run's UID, so that what is left
-//! of a deleted run never gets in the way of another of the same name.
+//! Names of a run's objects. Each has the name of the run and five digits of its UID, so that the remains of
+//! a deleted run never collide with a new run of the same name.
 
 use sha2::{Digest, Sha256};
 
 /// The longest name: that of a label's value, and of a pod's host name.
 const LENGTH_MAX: usize = 63;
-/// The longest end of a name: a node of a variant with the longest name, and its incarnation.
+/// The longest suffix of a name: a node of a variant with the longest name, and its incarnation.
 const SUFFIX_MAX: usize = "client-99-".len() + 40 + "-999".len();
 const ID_LENGTH: usize = 5;
 
@@ -13,23 +13,29 @@ const ID_LENGTH: usize = 5;
 const _: () = assert!(1 + "-".len() + ID_LENGTH + "-".len() + SUFFIX_MAX <= LENGTH_MAX);
 
 /// The name of a pod.
-pub fn pod(run: &str, uid: &str, node: &str, incarnation: u32) -> String {
+pub(crate) fn pod(run: &str, uid: &str, node: &str, incarnation: u32) -> String {
     child(run, uid, &format!("{node}-{incarnation}"))
 }
 
 /// The name of the Secret with the run's token.
-pub fn token(run: &str, uid: &str) -> String {
+pub(crate) fn token(run: &str, uid: &str) -> String {
     child(run, uid, "token")
 }
 
 /// The name of the run's NetworkPolicy.
-pub fn policy(run: &str, uid: &str) -> String {
+pub(crate) fn policy(run: &str, uid: &str) -> String {
     child(run, uid, "control")
 }
 
-/// The name of a part of the run's results, `trials` or `results`.
-pub fn part(run: &str, uid: &str, of: &str, number: usize) -> String {
+/// The name of a part of the run's results. `of` is `trials` or `results`.
+pub(crate) fn part(run: &str, uid: &str, of: &str, number: usize) -> String {
     child(run, uid, &format!("{of}-{number}"))
+}
+
+/// The number of the part with this name. `None` if [`part`] did not make the name.
+pub(crate) fn part_number(run: &str, uid: &str, of: &str, name: &str) -> Option<usize> {
+    let number = name.rsplit('-').next()?.parse().ok()?;
+    (part(run, uid, of, number) == name).then_some(number)
 }
 
 fn child(run: &str, uid: &str, suffix: &str) -> String {
@@ -48,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_the_run_and_the_node() {
+    fn names_contain_the_run_and_the_node() {
         assert_eq!(pod("tcp", "uid-1", "server-0", 1), "tcp-4a49a-server-0-1");
     }
 
@@ -61,7 +67,15 @@ mod tests {
     }
 
     #[test]
-    fn runs_of_one_name_have_objects_of_their_own() {
+    fn parts_are_numbered() {
+        let name = part("tcp", "uid-1", "trials", 12);
+        assert_eq!(part_number("tcp", "uid-1", "trials", &name), Some(12));
+        assert_eq!(part_number("tcp", "uid-1", "results", &name), None);
+        assert_eq!(part_number("tcp", "uid-2", "trials", &name), None);
+    }
+
+    #[test]
+    fn runs_of_the_same_name_have_objects_of_different_names() {
         assert_ne!(token("tcp", "uid-1"), token("tcp", "uid-2"));
     }
 }

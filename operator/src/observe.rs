@@ -1,290 +1,170 @@
-//! What is there: the pods of a run, as the decision needs them.
+//! Stage 1 of a pass: what is known of a run, from the watched objects and from this process. Makes no
+//! request.
 
-use std::net::IpAddr;
+pub(crate) mod pod;
 
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
-use kube::ResourceExt;
-use perfrun_api::cluster::{INCARNATION_LABEL, NODE_LABEL, RUN_LABEL};
+use std::time::Duration;
 
-/// Name of the container with the node.
-pub const NODE_CONTAINER: &str = "node";
+use kube::{Resource, ResourceExt};
+use perfrun_api::spec::{PerfRun, PerfRunStatus};
+use thiserror::Error;
 
-/// Name of the container that impairs the node's links.
-pub const LINK_CONTAINER: &str = "link";
+use self::pod::NodePod;
+use crate::{
+    build::Identity,
+    controller::Context,
+    decide::{self, Inputs},
+    ledger::Claim,
+    status,
+    turn::{self, Contender, Standing},
+};
 
-/// A pod of a run.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct NodePod {
-    /// The pod's name.
-    pub name: String,
-    /// The node that it is, by the plan's name.
-    pub node: String,
-    /// How many pods were this node before.
-    pub incarnation: u32,
-    /// Whether it is being deleted.
-    pub deleting: bool,
-    /// How far it is.
-    pub state: PodState,
+/// Pause before a run that waits for another to start checks again.
+const RECHECK: Duration = Duration::from_secs(5);
+
+/// Why a run cannot be observed.
+#[derive(Debug, Error)]
+pub(crate) enum Error {
+    #[error("the API server sent a PerfRun without a name, a namespace or a UID")]
+    Anonymous,
+    #[error("the watch still shows the run as in progress, though its end has been written")]
+    Stale,
 }
 
-/// How far a pod is.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum PodState {
-    /// It is being started, and nothing is wrong with that.
-    Starting,
-    /// Something keeps it from starting; it may yet go away.
-    Stuck(Trouble),
-    /// Its node answers.
-    Ready(IpAddr),
-    /// Its node has ended, or it is being deleted.
-    Gone(Trouble),
+/// A run as it is now.
+pub(crate) struct Observed<'a> {
+    pub(crate) identity: Identity,
+    pub(crate) inputs: Inputs<'a>,
+    /// The turn of a run that may start now. Other runs wait while the pass holds it.
+    _claim: Option<Claim<'a>>,
 }
 
-/// Why a pod does not run.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Trouble {
-    /// For programs: a reason of conditions.
-    pub reason: &'static str,
-    /// For people.
-    pub message: String,
-}
-
-impl Trouble {
-    fn new(reason: &'static str, message: impl Into<String>) -> Self {
-        Self {
-            reason,
-            message: message.into(),
-        }
+/// Observes a run. `status` is the run's, or the default if it has none.
+pub(crate) fn observe<'a>(
+    run: &'a PerfRun,
+    status: &'a PerfRunStatus,
+    context: &'a Context,
+) -> Result<Observed<'a>, Error> {
+    let identity = Identity::of(run).ok_or(Error::Anonymous)?;
+    let uid = &identity.uid;
+    if status::has_ended(status) {
+        context.ledger.end_is_visible(uid);
+    } else if context.ledger.has_ended(uid) {
+        return Err(Error::Stale);
     }
-}
-
-impl NodePod {
-    /// Whether it is the node, or will be.
-    pub fn is_alive(&self) -> bool {
-        !matches!(self.state, PodState::Gone(_))
-    }
-}
-
-/// Whether a pod belongs to the run with this name and UID: another of the same name may have left some behind.
-pub fn is_of(pod: &Pod, namespace: &str, run: &str, uid: &str) -> bool {
-    pod.namespace().as_deref() == Some(namespace)
-        && pod.labels().get(RUN_LABEL).is_some_and(|label| label == run)
-        && pod.owner_references().iter().any(|owner| owner.uid == uid)
-}
-
-/// Looks at a pod; `None`, if it has not the labels of a node.
-pub fn look(pod: &Pod) -> Option<NodePod> {
-    let label = |key| pod.labels().get(key).cloned();
-    Some(NodePod {
-        name: pod.name_any(),
-        node: label(NODE_LABEL)?,
-        incarnation: label(INCARNATION_LABEL)?.parse().ok()?,
-        deleting: pod.metadata.deletion_timestamp.is_some(),
-        state: state(pod),
+    let deleting = run.meta().deletion_timestamp.is_some();
+    let pods = pods(&identity, context);
+    let (conductor, lost_on) = context.conductors.state(uid);
+    let (turn, claim) = match turn(run, status, &pods, context) {
+        Ok(claim) => (Ok(()), claim),
+        Err(blocked) => (Err(blocked), None),
+    };
+    let recheck = turn
+        .as_ref()
+        .err()
+        .and_then(|blocked| blocked.recheck.then_some(RECHECK));
+    let turn = turn.map_err(|blocked| blocked.why);
+    let need = if deleting {
+        decide::Need::Nothing
+    } else {
+        decide::need(&run.spec, status, &conductor, turn)
+    };
+    let planned = context.plans.plan(uid, run, need);
+    let inputs = Inputs {
+        spec: &run.spec,
+        status,
+        deleting,
+        planned,
+        pods,
+        conductor,
+        lost_on,
+        recheck,
+        now: (context.clock)(),
+    };
+    Ok(Observed {
+        identity,
+        inputs,
+        _claim: claim,
     })
 }
 
-fn state(pod: &Pod) -> PodState {
-    let name = pod.name_any();
-    if pod.metadata.deletion_timestamp.is_some() {
-        return PodState::Gone(Trouble::new("NodeLost", format!("pod {name} was deleted")));
-    }
-    let Some(status) = &pod.status else {
-        return PodState::Starting;
-    };
-    let container = status
-        .container_statuses
+fn pods(run: &Identity, context: &Context) -> Vec<NodePod> {
+    context
+        .pods
+        .state()
         .iter()
-        .flatten()
-        .find(|container| container.name == NODE_CONTAINER);
-    let said = |message: Option<&String>| message.map(|text| format!(": {text}")).unwrap_or_default();
-    if let Some(ended) = container.and_then(|container| container.state.as_ref()?.terminated.as_ref()) {
-        let what = match ended.signal {
-            Some(signal) => format!("signal {signal}"),
-            None => format!("exit code {}", ended.exit_code),
-        };
-        let why = ended.reason.as_deref().filter(|reason| *reason != "Error");
-        let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
-        let text = said(ended.message.as_ref());
-        return PodState::Gone(Trouble::new(
-            "NodeCrashed",
-            format!("the node in pod {name} ended with {what}{why}{text}; see kubectl logs {name}"),
-        ));
-    }
-    if matches!(status.phase.as_deref(), Some("Failed" | "Succeeded")) {
-        let why = status.reason.as_deref().unwrap_or("no reason given");
-        let text = said(status.message.as_ref());
-        return PodState::Gone(Trouble::new(
-            "NodeLost",
-            format!("pod {name} has ended: {why}{text}"),
-        ));
-    }
-    let condition = |type_: &str| status.conditions.iter().flatten().find(|c| c.type_ == type_);
-    let ip = status.pod_ip.as_deref().and_then(|ip| ip.parse().ok());
-    if let (Some(ip), true) = (ip, condition("Ready").is_some_and(|c| c.status == "True")) {
-        return PodState::Ready(ip);
-    }
-    if let Some(scheduled) =
-        condition("PodScheduled").filter(|c| c.reason.as_deref() == Some("Unschedulable"))
-    {
-        let text = said(scheduled.message.as_ref());
-        return PodState::Stuck(Trouble::new(
-            "Unschedulable",
-            format!("no Kubernetes node takes pod {name}{text}"),
-        ));
-    }
-    // The node does not start before its link agent.
-    let agent = status
-        .init_container_statuses
-        .iter()
-        .flatten()
-        .find(|container| container.name == LINK_CONTAINER);
-    let agent = agent.and_then(|agent| stuck(agent, "LinkAgentCrashed"));
-    let agent =
-        agent.map(|(reason, why)| Trouble::new(reason, format!("the link agent of pod {name}: {why}")));
-    let node = container.and_then(|node| stuck(node, "NodeCrashed"));
-    let node = node.map(|(reason, why)| Trouble::new(reason, format!("pod {name}: {why}")));
-    agent.or(node).map_or(PodState::Starting, PodState::Stuck)
+        .filter(|pod| pod::is_of(pod, &run.namespace, &run.name, &run.uid))
+        .filter_map(|pod| NodePod::from_pod(pod))
+        .collect()
 }
 
-/// Why a container does not start, if there is a reason.
-fn stuck(container: &ContainerStatus, crashed: &'static str) -> Option<(&'static str, String)> {
-    let waiting = container.state.as_ref()?.waiting.as_ref()?;
-    let why = waiting.reason.as_deref()?;
-    let reason = match why {
-        "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull"
-        | "ImageInspectError" => "ImagePullFailed",
-        "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" | "CrashLoopBackOff" => {
-            crashed
+/// The turn of a run, unless another run prevents it. A run that has objects keeps its turn without asking.
+fn turn<'a>(
+    run: &PerfRun,
+    status: &PerfRunStatus,
+    pods: &[NodePod],
+    context: &'a Context,
+) -> Result<Option<Claim<'a>>, turn::Blocked> {
+    let needs_none = run.spec.suspend || run.spec.cancel || run.meta().deletion_timestamp.is_some();
+    if needs_none || status::has_ended(status) {
+        return Ok(None);
+    }
+    let uid = run.uid().unwrap_or_default();
+    if status::is_running(status) || are_in_use(pods) {
+        context.ledger.begin(&uid);
+    }
+    let claim = context.ledger.claim(&uid, |ledger| {
+        if ledger.standing(&uid) == Some(Standing::Active) {
+            return Ok(());
         }
-        _ => return None,
-    };
-    // What the kubelet says of a crash is when it tries again; what the program said last is why.
-    let last = container
-        .last_state
-        .as_ref()
-        .and_then(|last| last.terminated.as_ref());
-    let words = [
-        waiting.message.as_deref(),
-        last.and_then(|ended| ended.message.as_deref()),
-    ];
-    let words: String = words
-        .into_iter()
-        .flatten()
-        .map(|text| format!(": {}", text.trim()))
-        .collect();
-    Some((reason, format!("{why}{words}")))
+        let runs = context.runs.state();
+        let others = runs.iter().filter_map(|other| {
+            let other = other.readable()?;
+            let uid = other.uid()?;
+            let standing = standing(other, ledger.standing(&uid), || has_pods(other, context))?;
+            Some(contender(other, uid, standing))
+        });
+        let this = contender(run, uid.clone(), Standing::Waiting);
+        turn::may_begin(&this, &others.collect::<Vec<_>>(), context.max_concurrent_runs)
+    })?;
+    Ok(Some(claim))
 }
 
-#[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    #[test]
-    fn a_pod_that_fits_nowhere_says_so_with_the_schedulers_words() {
-        let state = state_of(json!({"conditions": [
-            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available"}
-        ]}));
-        let PodState::Stuck(trouble) = state else {
-            panic!("{state:?}")
-        };
-        assert_eq!(trouble.reason, "Unschedulable");
-        assert_eq!(
-            trouble.message,
-            "no Kubernetes node takes pod run-server-0-0: 0/3 nodes are available"
-        );
+/// How a run stands in the way of others. `None` if it does not: it has ended, is suspended or is being
+/// deleted, or the API server refuses its objects. `known` is what this process knows of the run.
+fn standing(run: &PerfRun, known: Option<Standing>, has_pods: impl FnOnce() -> bool) -> Option<Standing> {
+    let none = PerfRunStatus::default();
+    let status = run.status.as_ref().unwrap_or(&none);
+    if run.meta().deletion_timestamp.is_some() || status::has_ended(status) {
+        return None;
     }
-
-    #[test]
-    fn an_image_that_cannot_be_pulled_is_told_from_one_that_takes_long() {
-        let waiting = |reason: &str| {
-            state_of(json!({"containerStatuses": [
-                {"name": "node", "image": "", "imageID": "", "ready": false, "restartCount": 0,
-                 "state": {"waiting": {"reason": reason, "message": "not found"}}}
-            ]}))
-        };
-        assert_eq!(waiting("ContainerCreating"), PodState::Starting);
-        let PodState::Stuck(trouble) = waiting("ImagePullBackOff") else {
-            panic!()
-        };
-        assert_eq!(trouble.reason, "ImagePullFailed");
+    match known {
+        Some(Standing::Ended) => None,
+        Some(known) => Some(known),
+        None if status::is_running(status) => Some(Standing::Active),
+        None if status::is_provisioning(status) => has_pods().then_some(Standing::Active),
+        None if run.spec.suspend => None,
+        None => Some(Standing::Waiting),
     }
+}
 
-    #[test]
-    fn a_link_agent_that_does_not_start_is_told_from_a_node_that_does_not() {
-        let agent = |state: Value| {
-            let PodState::Stuck(trouble) = state_of(json!({
-                "initContainerStatuses": [{"name": "link", "image": "", "imageID": "", "ready": false, "restartCount": 3,
-                    "state": state,
-                    "lastState": {"terminated": {"exitCode": 1, "message": "Error: no such token\n"}}}],
-                "containerStatuses": [{"name": "node", "image": "", "imageID": "", "ready": false, "restartCount": 0,
-                    "state": {"waiting": {"reason": "PodInitializing"}}}],
-            })) else {
-                panic!()
-            };
-            (trouble.reason, trouble.message)
-        };
-        assert_eq!(
-            agent(json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}})),
-            (
-                "LinkAgentCrashed",
-                "the link agent of pod run-server-0-0: CrashLoopBackOff: back-off 10s: Error: no such token"
-                    .to_owned()
-            )
-        );
-        let forbidden =
-            json!({"waiting": {"reason": "CreateContainerError", "message": "NET_ADMIN is not allowed"}});
-        let (reason, message) = agent(forbidden);
-        assert_eq!(reason, "LinkAgentCrashed");
-        assert!(
-            message.contains("CreateContainerError: NET_ADMIN is not allowed"),
-            "{message}"
-        );
-        let pulled = json!({"waiting": {"reason": "ImagePullBackOff", "message": "not found"}});
-        assert_eq!(agent(pulled).0, "ImagePullFailed");
-    }
+fn has_pods(run: &PerfRun, context: &Context) -> bool {
+    Identity::of(run).is_some_and(|identity| are_in_use(&pods(&identity, context)))
+}
 
-    #[test]
-    fn a_pod_whose_link_agent_is_started_again_is_neither_ready_nor_gone() {
-        let state = state_of(json!({"phase": "Running", "podIP": "10.0.0.1",
-            "conditions": [{"type": "Ready", "status": "False"}],
-            "initContainerStatuses": [{"name": "link", "image": "", "imageID": "", "ready": false, "restartCount": 0,
-                "state": {"terminated": {"exitCode": 137}}}],
-            "containerStatuses": [{"name": "node", "image": "", "imageID": "", "ready": true, "restartCount": 0,
-                "state": {"running": {}}}]}));
-        assert_eq!(state, PodState::Starting);
-    }
+/// Whether the run has pods that are not just being removed.
+fn are_in_use(pods: &[NodePod]) -> bool {
+    pods.iter().any(|pod| !pod.deleting)
+}
 
-    #[test]
-    fn a_node_that_ended_is_gone_even_before_its_pod_is() {
-        let ended = state_of(json!({"phase": "Running", "podIP": "10.0.0.1",
-            "conditions": [{"type": "Ready", "status": "True"}],
-            "containerStatuses": [{"name": "node", "image": "", "imageID": "", "ready": false, "restartCount": 0,
-                "state": {"terminated": {"exitCode": 137, "signal": 9, "reason": "OOMKilled"}}}]}));
-        let PodState::Gone(trouble) = ended else {
-            panic!("{ended:?}")
-        };
-        assert_eq!(
-            trouble.message,
-            "the node in pod run-server-0-0 ended with signal 9 (OOMKilled); see kubectl logs run-server-0-0"
-        );
-    }
-
-    #[test]
-    fn a_ready_pod_has_an_address() {
-        let ready = state_of(json!({"phase": "Running", "podIP": "10.0.0.1",
-            "conditions": [{"type": "Ready", "status": "True"}]}));
-        assert_eq!(ready, PodState::Ready("10.0.0.1".parse().unwrap()));
-    }
-
-    fn state_of(status: Value) -> PodState {
-        let pod = json!({
-            "metadata": {"name": "run-server-0-0", "labels": {
-                NODE_LABEL: "server-0", INCARNATION_LABEL: "0", RUN_LABEL: "run"}},
-            "status": status,
-        });
-        look(&serde_json::from_value(pod).unwrap()).unwrap().state
+fn contender(run: &PerfRun, uid: String, standing: Standing) -> Contender {
+    Contender {
+        created: run
+            .creation_timestamp()
+            .map_or(i64::MAX, |time| time.0.as_second()),
+        name: format!("{}/{}", run.namespace().unwrap_or_default(), run.name_any()),
+        uid,
+        exclusive: run.spec.topology.exclusive,
+        standing,
     }
 }

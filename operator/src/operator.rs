@@ -3,6 +3,8 @@
 use std::{collections::BTreeSet, mem, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
+use backon::{ConstantBuilder, Retryable};
+use error_reporter::Report;
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::version::Info};
 use kube::{
@@ -26,19 +28,22 @@ use crate::{
     admin,
     args::Args,
     build::Site,
-    controller::{Begun, Context, Guarded, after_error, reconcile},
+    clock,
+    conduct::Conductors,
+    controller::{Context, after_error, reconcile},
     lease::Leadership,
-    measure::Tasks,
+    ledger::Ledger,
     metrics::Metrics,
     plans::Plans,
     token::TokenKey,
     watch::watch,
+    watched::WatchedRun,
 };
 
-/// Between two attempts to reach the API server at the start.
-const PAUSE: Duration = Duration::from_secs(2);
+/// Pause between two attempts to reach the API server at the start.
+const RETRY: Duration = Duration::from_secs(2);
 
-/// Runs the operator until it is told to stop.
+/// Runs the operator until a signal stops it.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let listener = admin::bind(args.admin).await?;
     let metrics = Arc::new(Metrics::new());
@@ -52,7 +57,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// Leads whenever it can, until it is told to stop.
+/// Leads whenever it can, until a signal stops it.
 async fn lead(args: &Args, client: Client, metrics: &Arc<Metrics>) {
     let holder = std::env::var("HOSTNAME").unwrap_or_else(|_| "operator".to_owned());
     let holder = format!("{holder}-{:08x}", rand::random::<u32>());
@@ -82,15 +87,15 @@ async fn lead(args: &Args, client: Client, metrics: &Arc<Metrics>) {
         tracing::info!(lease = args.lease_name, "leading");
         metrics.lead(true);
         let stopped = tokio::select! {
-            () = act(args, &client, &key, &site, metrics) => false,
+            () = reconcile_runs(args, &client, &key, &site, metrics) => false,
             () = leadership.keep() => false,
             () = &mut stop => true,
         };
-        // What it did has been dropped here: another operator finds everything as it was left.
+        // All conductors have been dropped here. Another operator resumes their runs.
         metrics.lead(false);
         metrics.watch(None);
         if stopped {
-            tracing::info!("stopping; another operator may go on");
+            tracing::info!("stopping; another operator may lead");
             return leadership.release().await;
         }
         tracing::warn!(
@@ -101,31 +106,30 @@ async fn lead(args: &Args, client: Client, metrics: &Arc<Metrics>) {
 }
 
 async fn key(client: &Client, namespace: &str) -> TokenKey {
-    loop {
-        match TokenKey::get_or_create(client.clone(), namespace).await {
-            Ok(key) => return key,
-            Err(error) => {
-                let cause = std::error::Error::source(&error).map(ToString::to_string);
-                tracing::error!(%error, cause, "no key for tokens");
-            }
-        }
-        tokio::time::sleep(PAUSE).await;
-    }
+    (|| TokenKey::get_or_create(client.clone(), namespace))
+        .retry(forever())
+        .notify(
+            |error, _| tracing::error!(error = %Report::new(error), "the key for tokens is not available"),
+        )
+        .await
+        .expect("it is retried without a limit")
 }
 
-/// What the API server is.
+/// The version of the API server.
 async fn version(client: &Client) -> Info {
-    loop {
-        match client.apiserver_version().await {
-            Ok(version) => return version,
-            Err(error) => tracing::warn!(%error, "failed to ask the API server for its version"),
-        }
-        tokio::time::sleep(PAUSE).await;
-    }
+    (|| client.apiserver_version())
+        .retry(forever())
+        .notify(|error, _| tracing::warn!(%error, "failed to get the version of the API server"))
+        .await
+        .expect("it is retried without a limit")
 }
 
-/// Whether any pod may set the sizes of TCP's windows, in a namespace with Pod Security `baseline`, too. Providers add a
-/// `+` to the minor version.
+fn forever() -> ConstantBuilder {
+    ConstantBuilder::default().with_delay(RETRY).without_max_times()
+}
+
+/// Whether any pod may set the sizes of TCP's windows, even in a namespace with Pod Security `baseline`. Some
+/// providers add a `+` to the minor version.
 fn tcp_sysctls_are_safe(version: &Info) -> bool {
     let number = |text: &str| {
         let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
@@ -134,11 +138,17 @@ fn tcp_sysctls_are_safe(version: &Info) -> bool {
     (number(&version.major), number(&version.minor)) >= (1, 32)
 }
 
-/// Reconciles. Does not end by itself.
-async fn act(args: &Args, client: &Client, key: &TokenKey, site: &Site, metrics: &Arc<Metrics>) {
+/// Reconciles all runs. Does not end on its own.
+pub(crate) async fn reconcile_runs(
+    args: &Args,
+    client: &Client,
+    key: &TokenKey,
+    site: &Site,
+    metrics: &Arc<Metrics>,
+) {
     let (wake, woken) = mpsc::unbounded_channel();
     let (wake_all, woken_all) = mpsc::unbounded_channel();
-    let (runs, runs_writer) = reflector::store::<Guarded>();
+    let (runs, runs_writer) = reflector::store::<WatchedRun>();
     let (pods, pods_writer) = reflector::store::<Pod>();
     metrics.watch(Some(runs.clone()));
     let reporter = Reporter {
@@ -147,37 +157,38 @@ async fn act(args: &Args, client: &Client, key: &TokenKey, site: &Site, metrics:
     };
     let context = Arc::new(Context {
         client: client.clone(),
+        clock: clock::system(),
         access: Access::new(args.node_access, client.clone()),
         key: key.clone(),
         site: site.clone(),
         operators: args.lease_namespace.clone(),
         max_concurrent_runs: usize::try_from(args.max_concurrent_runs).unwrap_or(usize::MAX),
         plans: Plans::default(),
-        tasks: Tasks::default(),
+        conductors: Conductors::default(),
+        ledger: Ledger::default(),
         recorder: Recorder::new(client.clone(), reporter),
         metrics: metrics.clone(),
         pods,
         runs: runs.clone(),
         wake,
         wake_all,
-        begun: Begun::default(),
     });
     let watched = context.clone();
     let mut listed = BTreeSet::new();
-    let runs_seen = watch::<Guarded>(client, &args.watch_namespaces, watcher::Config::default())
-        // Nothing reconciles a run that is gone, so that its conductor is stopped here. Of one that went while the API server
-        // was away nothing is said, but the next list lacks it.
+    let runs_seen = watch::<WatchedRun>(client, &args.watch_namespaces, watcher::Config::default())
+        // A deleted run is not reconciled, so that its conductor is stopped here. A run that was deleted
+        // during an outage of the watch has no event, but is missing in the next list.
         .inspect_ok(move |event| match event {
             watcher::Event::Init => listed.clear(),
             watcher::Event::InitApply(run) => listed.extend(run.uid()),
-            watcher::Event::InitDone => watched.forget_others(&mem::take(&mut listed)),
+            watcher::Event::InitDone => watched.remove_others(&mem::take(&mut listed)),
             watcher::Event::Apply(_) => {}
-            watcher::Event::Delete(run) => watched.forget(&run.uid().unwrap_or_default()),
+            watcher::Event::Delete(run) => watched.remove(&run.uid().unwrap_or_default()),
         })
         .reflect(runs_writer)
         .applied_objects();
-    let ours = watcher::Config::default().labels(&format!("{MANAGED_BY_LABEL}={MANAGER}"));
-    let pods_seen = watch::<Pod>(client, &args.watch_namespaces, ours)
+    let managed = watcher::Config::default().labels(&format!("{MANAGED_BY_LABEL}={MANAGER}"));
+    let pods_seen = watch::<Pod>(client, &args.watch_namespaces, managed)
         .reflect(pods_writer)
         .touched_objects();
     Controller::for_stream(runs_seen, runs)
@@ -187,7 +198,7 @@ async fn act(args: &Args, client: &Client, key: &TokenKey, site: &Site, metrics:
         .run(reconcile, after_error, context)
         .for_each(|result| async {
             match result {
-                // Told of where it happened, or of a run that was deleted meanwhile.
+                // Logged where it happened, or the run was deleted in the meantime.
                 Ok(_) | Err(ControllerError::ReconcilerFailed(..) | ControllerError::ObjectNotFound(_)) => {}
                 Err(error) => tracing::warn!(%error, "failed to watch"),
             }
@@ -196,7 +207,7 @@ async fn act(args: &Args, client: &Client, key: &TokenKey, site: &Site, metrics:
 }
 
 /// Waits for SIGTERM or SIGINT.
-pub async fn stop_signal() {
+pub(crate) async fn stop_signal() {
     let (Ok(mut terminate), Ok(mut interrupt)) =
         (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
     else {

@@ -1,33 +1,32 @@
-//! Plans of runs: each made once, and kept while somebody needs it.
+//! Plans of runs. Each is made once, and kept only while it is needed.
 //!
-//! A run that waits may wait for days, beside a thousand others. Of its plan only the outline is kept, which its status
-//! tells, and the plan is made again when the run may begin. Of a run that has ended nothing is kept, and nothing is planned.
+//! A run may wait for days beside a thousand others. Only the outline of its plan is kept, for its status;
+//! the plan is made again when the run may start. A run that has ended is not planned.
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use perfrun_api::{planning::plan, spec::PerfRun};
 use perfrun_contract::plan::Plan;
 
-use crate::{decide::Need, observe::Trouble};
+use crate::{decide::Need, stage::Trouble};
 
-/// What the status of a run says of its plan.
+/// The size of a plan, for the status of its run.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Outline {
-    /// Trials, warm-up included.
-    pub trials: usize,
-    /// Cells.
-    pub cells: usize,
-    /// Nodes.
-    pub nodes: usize,
-    /// Cells that cannot be measured.
-    pub skipped: usize,
-    /// Why the first of those cannot be measured.
-    pub first_skipped: Option<String>,
-    /// Networks; 0, if links are left as they are.
-    pub networks: usize,
+pub(crate) struct Outline {
+    /// The number of trials, warm-up included.
+    pub(crate) trials: usize,
+    pub(crate) cells: usize,
+    pub(crate) nodes: usize,
+    /// The number of cells that cannot be measured.
+    pub(crate) skipped: usize,
+    /// Why the first skipped cell cannot be measured. `None` if no cell is skipped.
+    pub(crate) first_skipped: Option<String>,
+    /// The number of networks. 0 if the run does not impair links.
+    pub(crate) networks: usize,
 }
 
 impl From<&Plan> for Outline {
@@ -43,30 +42,30 @@ impl From<&Plan> for Outline {
     }
 }
 
-/// What a run comes to, as far as a pass needs it.
+/// As much of a run's plan as a pass needs.
 #[derive(Clone, Debug)]
-pub enum Planned {
-    /// It has ended: no plan is needed.
+pub(crate) enum Planned {
+    /// The run has ended: no plan is needed.
     Over,
-    /// It cannot be run, and why.
+    /// The run cannot be planned, for this reason.
     Refused(String),
-    /// It may not begin yet, and why.
+    /// The run may not start yet, for this reason.
     Held(Outline, Trouble),
-    /// It is active, or may be.
+    /// The run is active, or may start.
     Whole(Outline, Arc<Plan>),
 }
 
 impl Planned {
-    /// The outline, if there is a plan.
-    pub fn outline(&self) -> Option<&Outline> {
+    /// The outline of the plan. `None` if the run has no plan.
+    pub(crate) fn outline(&self) -> Option<&Outline> {
         match self {
             Self::Over | Self::Refused(_) => None,
             Self::Held(outline, _) | Self::Whole(outline, _) => Some(outline),
         }
     }
 
-    /// The plan, if it is needed.
-    pub fn plan(&self) -> Option<&Arc<Plan>> {
+    /// The plan. `None` if the pass needs none.
+    pub(crate) fn plan(&self) -> Option<&Arc<Plan>> {
         match self {
             Self::Whole(_, plan) => Some(plan),
             Self::Over | Self::Refused(_) | Self::Held(..) => None,
@@ -74,32 +73,33 @@ impl Planned {
     }
 }
 
-/// What is known of runs' plans, by their UIDs.
+/// Plans by the UIDs of their runs.
 #[derive(Default)]
-pub struct Plans(Mutex<HashMap<String, Known>>);
+pub(crate) struct Plans(Mutex<HashMap<String, Entry>>);
 
-struct Known {
+struct Entry {
+    /// The generation of the run that was planned.
     generation: Option<i64>,
-    /// Or why there is no plan.
+    /// The error says why the run cannot be planned.
     outline: Result<Outline, String>,
-    /// Only of a run that is active, or may be.
+    /// `None` if the run may not start yet.
     plan: Option<Arc<Plan>>,
 }
 
-/// All of a plan, or why there is none.
+/// A plan, or why the run cannot be planned.
 type Whole = Result<(Outline, Arc<Plan>), String>;
 
 impl Plans {
-    /// What a run comes to. Plans it only if this generation of it is not known well enough, and one run at a time: memory
-    /// has to hold no more than one plan that is not needed.
-    pub fn look(&self, uid: &str, run: &PerfRun, need: Need) -> Planned {
+    /// Plans a run, unless this generation of it has been planned before. Plans one run at a time, so that
+    /// memory never holds more than one plan that is not kept.
+    pub(crate) fn plan(&self, uid: &str, run: &PerfRun, need: Need) -> Planned {
         let mut plans = self.lock();
         let generation = run.metadata.generation;
-        let known = plans.remove(uid).filter(|known| known.generation == generation);
+        let entry = plans.remove(uid).filter(|entry| entry.generation == generation);
         let (planned, outline, plan) = match need {
             Need::Nothing => return Planned::Over,
             Need::Outline(why) => {
-                let outline = known.map(|known| known.outline);
+                let outline = entry.map(|entry| entry.outline);
                 let outline = outline.unwrap_or_else(|| whole(run).map(|(outline, _)| outline));
                 let planned = match outline.clone() {
                     Ok(outline) => Planned::Held(outline, why),
@@ -107,7 +107,7 @@ impl Plans {
                 };
                 (planned, outline, None)
             }
-            Need::Whole => match known.and_then(Known::whole).unwrap_or_else(|| whole(run)) {
+            Need::Whole => match entry.and_then(Entry::whole).unwrap_or_else(|| whole(run)) {
                 Ok((outline, plan)) => (
                     Planned::Whole(outline.clone(), plan.clone()),
                     Ok(outline),
@@ -116,32 +116,32 @@ impl Plans {
                 Err(why) => (Planned::Refused(why.clone()), Err(why), None),
             },
         };
-        let known = Known {
+        let entry = Entry {
             generation,
             outline,
             plan,
         };
-        plans.insert(uid.to_owned(), known);
+        plans.insert(uid.to_owned(), entry);
         planned
     }
 
-    /// Forgets a run that has ended, or is gone.
-    pub fn forget(&self, uid: &str) {
+    /// Forgets a run that has ended or no longer exists.
+    pub(crate) fn forget(&self, uid: &str) {
         self.lock().remove(uid);
     }
 
-    /// UIDs of runs that are known, and are not among these.
-    pub fn others_than(&self, uids: &BTreeSet<String>) -> Vec<String> {
+    /// UIDs of all planned runs, except these.
+    pub(crate) fn others_than(&self, uids: &BTreeSet<String>) -> Vec<String> {
         let plans = self.lock();
         plans.keys().filter(|uid| !uids.contains(*uid)).cloned().collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Known>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
+        self.0.lock()
     }
 }
 
-impl Known {
+impl Entry {
     fn whole(self) -> Option<Whole> {
         match (self.outline, self.plan) {
             (Err(why), _) => Some(Err(why)),
@@ -181,7 +181,7 @@ mod tests {
     }
 
     fn plan_of(plans: &Plans, run: &PerfRun) -> Arc<Plan> {
-        plans.look("a", run, Need::Whole).plan().unwrap().clone()
+        plans.plan("a", run, Need::Whole).plan().unwrap().clone()
     }
 
     fn is_refused(planned: &Planned) -> bool {
@@ -201,42 +201,42 @@ mod tests {
     #[test]
     fn a_run_that_waits_is_planned_once_and_its_plan_is_not_kept() {
         let plans = Plans::default();
-        let outline = plans.look("a", &run(1, "tcp"), held()).outline().cloned();
+        let outline = plans.plan("a", &run(1, "tcp"), held()).outline().cloned();
         assert_eq!(outline.as_ref().map(|outline| outline.cells), Some(2));
         assert!(plans.lock()["a"].plan.is_none());
-        // Another document under a generation that is known: whoever looked at it again would refuse it.
-        let again = plans.look("a", &run(1, "tcp-tls"), held());
+        // Another document under the same generation, which would be refused if it were planned.
+        let again = plans.plan("a", &run(1, "tcp-tls"), held());
         assert_eq!(again.outline().cloned(), outline);
-        // It may begin, and is held again before it did.
+        // The run may start, and is held again before it did.
         let plan = Arc::downgrade(&plan_of(&plans, &run(1, "tcp")));
         assert!(plan.upgrade().is_some());
-        plans.look("a", &run(1, "tcp-tls"), held());
+        plans.plan("a", &run(1, "tcp-tls"), held());
         assert!(plan.upgrade().is_none());
     }
 
     #[test]
     fn a_run_that_is_refused_is_not_planned_again() {
         let plans = Plans::default();
-        assert!(is_refused(&plans.look("a", &run(1, "tcp-tls"), held())));
-        assert!(is_refused(&plans.look("a", &run(1, "tcp"), Need::Whole)));
-        assert!(is_refused(&plans.look("a", &run(1, "tcp"), held())));
-        assert!(!is_refused(&plans.look("a", &run(2, "tcp"), held())));
+        assert!(is_refused(&plans.plan("a", &run(1, "tcp-tls"), held())));
+        assert!(is_refused(&plans.plan("a", &run(1, "tcp"), Need::Whole)));
+        assert!(is_refused(&plans.plan("a", &run(1, "tcp"), held())));
+        assert!(!is_refused(&plans.plan("a", &run(2, "tcp"), held())));
     }
 
     #[test]
     fn a_run_that_has_ended_is_not_planned_and_nothing_of_it_is_kept() {
         let plans = Plans::default();
         plan_of(&plans, &run(1, "tcp"));
-        let ended = plans.look("a", &run(1, "tcp-tls"), Need::Nothing);
+        let ended = plans.plan("a", &run(1, "tcp-tls"), Need::Nothing);
         assert!(matches!(ended, Planned::Over));
         assert!(plans.lock().is_empty());
     }
 
     #[test]
-    fn runs_that_are_gone_are_known_until_they_are_forgotten() {
+    fn deleted_runs_are_known_until_they_are_forgotten() {
         let plans = Plans::default();
         for uid in ["a", "b"] {
-            plans.look(uid, &run(1, "tcp"), held());
+            plans.plan(uid, &run(1, "tcp"), held());
         }
         assert_eq!(plans.others_than(&["b".to_owned()].into()), ["a"]);
         plans.forget("a");

@@ -1,42 +1,123 @@
-//! What it means that the API server refuses a pod.
+//! What an error of the API server means for the run whose object was not created.
 
-use crate::observe::Trouble;
+use std::time::Duration;
 
-/// Reason of a run whose pods are refused, for whatever cause: it may yet go away.
-pub const REFUSED: &str = "PodRefused";
-/// Reason of a run whose links cannot be impaired on this cluster; the same as that of the conductor.
-pub const UNSUPPORTED: &str = "ImpairmentUnsupported";
+use thiserror::Error;
 
-/// Words of those who decide about the rights of pods: Pod Security, and OpenShift.
+use crate::stage::Trouble;
+
+/// Reason of a run whose pods the API server refuses.
+pub(crate) const POD_REFUSED: &str = "PodRefused";
+/// Reason of a run whose other objects the API server refuses, or that waits for an API server in trouble.
+pub(crate) const API_SERVER_REFUSES: &str = "APIServerRefuses";
+/// Reason of a run while the API server does not answer.
+pub(crate) const API_SERVER_UNREACHABLE: &str = "APIServerUnreachable";
+/// Reason of a run that needs a name that an object of another owner has.
+pub(crate) const NAME_CONFLICT: &str = "NameConflict";
+/// Reason of a run whose links cannot be impaired on this cluster. The conductor has the same reason.
+pub(crate) const UNSUPPORTED: &str = "ImpairmentUnsupported";
+
+/// Reasons that only the status remembers, because the refused object does not exist.
+pub(crate) const REFUSALS: [&str; 3] = [POD_REFUSED, API_SERVER_REFUSES, API_SERVER_UNREACHABLE];
+
+/// Phrases in the messages of admission plug-ins that judge the rights of pods: Pod Security, and OpenShift.
 const RIGHTS: [&str; 2] = ["violates PodSecurity", "security context constraint"];
+/// A new namespace has no service account for a few moments.
+const NAMESPACE_IS_NEW: &str = "error looking up service account";
+/// The API server answers 500 to an object that can never be applied.
+const NEVER_APPLIES: &str = "failed to create typed patch object";
 
-/// Looks at an error with which a pod was not created; `None`, if asking again may help.
-pub fn refusal(error: &kube::Error, namespace: &str, impairs: bool) -> Option<Trouble> {
-    let kube::Error::Api(status) = error else {
-        return None;
+/// The longest time that one call of the API server may take.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Why a call of the API server failed.
+#[derive(Debug, Error)]
+pub(crate) enum CallError {
+    #[error("{}", describe(.0))]
+    Api(kube::Error),
+    #[error("no answer within {CALL_TIMEOUT:?}")]
+    TimedOut,
+}
+
+/// An error without the details that kube prints twice.
+fn describe(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(answer) => format!("the API server answered {}: {}", answer.code, answer.message),
+        other => other.to_string(),
+    }
+}
+
+impl CallError {
+    /// The answer of the API server, if there was one.
+    pub(crate) fn answer(&self) -> Option<&kube::core::Status> {
+        match self {
+            Self::Api(kube::Error::Api(status)) => Some(status),
+            _ => None,
+        }
+    }
+
+    /// Whether the API server would give the same answer again: no right, no room, no namespace.
+    pub(crate) fn is_final(&self) -> bool {
+        self.answer().is_some_and(|answer| match answer.code {
+            409 | 429 => false,
+            500 => answer.message.contains(NEVER_APPLIES),
+            code => (400..500).contains(&code),
+        })
+    }
+}
+
+/// A call of the API server, which may take [`CALL_TIMEOUT`].
+pub(crate) async fn within_timeout<T>(
+    call: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, CallError> {
+    match tokio::time::timeout(CALL_TIMEOUT, call).await {
+        Ok(answer) => answer.map_err(CallError::Api),
+        Err(_) => Err(CallError::TimedOut),
+    }
+}
+
+/// What a refusal means for the run.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Refusal {
+    /// The same request may succeed later. `None` if nothing is wrong: the namespace is new.
+    Temporary(Option<Trouble>),
+    /// The same request will always be refused.
+    Final(Trouble),
+}
+
+/// Judges an error with which an object of this kind was not created in a namespace. `impairs` says whether
+/// the run's pods have link agents.
+pub(crate) fn refusal(error: &CallError, kind: &str, namespace: &str, impairs: bool) -> Refusal {
+    let Some(answer) = error.answer() else {
+        let message = format!("failed to create a {kind}: {error}");
+        return Refusal::Temporary(Some(Trouble::new(API_SERVER_UNREACHABLE, message)));
     };
-    if ![403, 422].contains(&status.code) {
-        return None;
+    let is_pod = kind == "Pod";
+    let text = &answer.message;
+    if answer.code == 403 && text.contains(NAMESPACE_IS_NEW) {
+        return Refusal::Temporary(None);
     }
-    let said = &status.message;
-    // A namespace that has just been made has no service account for some moments.
-    if said.contains("error looking up service account") {
-        return None;
+    if is_pod && impairs && answer.code == 403 && RIGHTS.iter().any(|phrase| text.contains(phrase)) {
+        let message = format!(
+            "impairing links needs a container with the capability NET_ADMIN, which namespace {namespace} does not \
+             allow: use another namespace, or `kubectl label --overwrite namespace {namespace} \
+             pod-security.kubernetes.io/enforce=privileged`, or keep only the network `none`. The API server \
+             answered: {text}"
+        );
+        return Refusal::Final(Trouble::new(UNSUPPORTED, message));
     }
-    if impairs && RIGHTS.iter().any(|words| said.contains(words)) {
-        return Some(Trouble {
-            reason: UNSUPPORTED,
-            message: format!(
-                "links are impaired by a container with the capability NET_ADMIN, which namespace {namespace} does not \
-                 allow: use another one, or `kubectl label --overwrite namespace {namespace} \
-                 pod-security.kubernetes.io/enforce=privileged`, or only the network none. The API server said: {said}"
-            ),
-        });
+    let reason = match answer.code {
+        400..=408 | 410..=428 | 430..=499 if is_pod => POD_REFUSED,
+        _ => API_SERVER_REFUSES,
+    };
+    let trouble = Trouble::new(reason, format!("the API server refuses the run's {kind}: {text}"));
+    match answer.code {
+        // A quota may be raised, a namespace be relabelled, a right be granted.
+        403 => Refusal::Temporary(Some(trouble)),
+        400 | 413 | 422 => Refusal::Final(trouble),
+        500 if text.contains(NEVER_APPLIES) => Refusal::Final(trouble),
+        _ => Refusal::Temporary(Some(trouble)),
     }
-    Some(Trouble {
-        reason: REFUSED,
-        message: format!("the API server refuses the run's pods: {said}"),
-    })
 }
 
 #[cfg(test)]
@@ -50,34 +131,66 @@ mod tests {
     fn a_namespace_that_does_not_allow_link_agents_is_told_from_one_that_has_no_room() {
         let restricted =
             "pods \"a\" is forbidden: violates PodSecurity \"restricted:latest\": unrestricted capabilities";
-        let trouble = refusal(&error(403, restricted), "bench", true).unwrap();
+        let Refusal::Final(trouble) = refusal_of("Pod", 403, restricted, true) else {
+            panic!("may go away")
+        };
         assert_eq!(trouble.reason, UNSUPPORTED);
         let fix = "`kubectl label --overwrite namespace bench pod-security.kubernetes.io/enforce=privileged`";
         assert!(trouble.message.contains(fix), "{}", trouble.message);
         assert!(trouble.message.ends_with(restricted), "{}", trouble.message);
-        // On the host's network, nodes violate it, too.
-        assert_eq!(
-            refusal(&error(403, restricted), "bench", false).unwrap().reason,
-            REFUSED
-        );
+        // On the host's network, nodes violate the same level.
+        assert_eq!(reason(&refusal_of("Pod", 403, restricted, false)), POD_REFUSED);
         let full = "pods \"a\" is forbidden: exceeded quota: small";
-        assert_eq!(refusal(&error(403, full), "bench", true).unwrap().reason, REFUSED);
+        assert_eq!(reason(&refusal_of("Pod", 403, full, true)), POD_REFUSED);
     }
 
     #[test]
-    fn a_namespace_that_has_just_been_made_refuses_nothing() {
-        let young = "pods \"a\" is forbidden: error looking up service account bench/default: serviceaccount \"default\" not found";
-        assert!(refusal(&error(403, young), "bench", true).is_none());
+    fn a_new_namespace_is_no_trouble() {
+        let new = "pods \"a\" is forbidden: error looking up service account bench/default: serviceaccount \"default\" not found";
+        assert_eq!(refusal_of("Pod", 403, new, true), Refusal::Temporary(None));
     }
 
     #[test]
-    fn an_api_server_in_trouble_refuses_nothing() {
+    fn an_api_server_in_trouble_is_asked_again() {
         for code in [409, 429, 500, 503, 504] {
+            let refusal = refusal_of("Pod", code, "try again", true);
             assert!(
-                refusal(&error(code, "try again"), "bench", true).is_none(),
-                "{code}"
+                matches!(refusal, Refusal::Temporary(Some(_))),
+                "{code}: {refusal:?}"
             );
+            assert_eq!(reason(&refusal), API_SERVER_REFUSES, "{code}");
         }
+        let silent = refusal(&CallError::TimedOut, "Secret", "bench", true);
+        assert_eq!(reason(&silent), API_SERVER_UNREACHABLE);
+    }
+
+    #[test]
+    fn what_can_never_be_created_is_not_asked_for_again() {
+        for (code, message) in [
+            (400, "quantities must match the regular expression"),
+            (413, "request entity too large"),
+            (422, "spec.topologySpreadConstraints[1]: Duplicate value"),
+            (
+                500,
+                "failed to create typed patch object (bench/a; /v1, Kind=Pod): duplicate entries",
+            ),
+        ] {
+            let refusal = refusal_of("Pod", code, message, false);
+            let Refusal::Final(trouble) = refusal else {
+                panic!("{code}: {refusal:?}")
+            };
+            assert!(trouble.message.ends_with(message), "{}", trouble.message);
+        }
+    }
+
+    #[test]
+    fn every_kind_of_object_can_be_refused() {
+        let full = refusal_of("Secret", 403, "exceeded quota: secrets", true);
+        let trouble = Trouble::new(
+            API_SERVER_REFUSES,
+            "the API server refuses the run's Secret: exceeded quota: secrets",
+        );
+        assert_eq!(full, Refusal::Temporary(Some(trouble)));
     }
 
     #[test]
@@ -85,12 +198,20 @@ mod tests {
         assert_eq!(<&str>::from(EndReason::ImpairmentUnsupported), UNSUPPORTED);
     }
 
-    fn error(code: u16, message: &str) -> kube::Error {
+    fn reason(refusal: &Refusal) -> &'static str {
+        match refusal {
+            Refusal::Temporary(trouble) => trouble.as_ref().map_or("", |trouble| trouble.reason),
+            Refusal::Final(trouble) => trouble.reason,
+        }
+    }
+
+    fn refusal_of(kind: &str, code: u16, message: &str, impairs: bool) -> Refusal {
         let status = Status {
             code,
             message: message.to_owned(),
             ..Status::default()
         };
-        kube::Error::Api(Box::new(status))
+        let error = CallError::Api(kube::Error::Api(Box::new(status)));
+        refusal(&error, kind, "bench", impairs)
     }
 }

@@ -1,5 +1,5 @@
-//! A run that says whether the installation works: the custom resource, the operator, its image of nodes, and the way
-//! between nodes.
+//! A run that shows whether the installation works: the custom resource, the operator, its node image, and
+//! the network between nodes.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::{args::SelfTest, operator::stop_signal, status};
 
-/// One server, one client and a Mebibyte, on any Kubernetes nodes: it is about the installation, not about the number.
+/// One server, one client and 1 MiB, on any Kubernetes nodes: the number does not matter.
 const DOCUMENT: &str = "
 apiVersion: perfrun.io/v1alpha1
 kind: PerfRun
@@ -25,23 +25,23 @@ spec:
   iterations: 1
   warmup: 0
   topology: {placement: Any}
-  # It is removed at the end. Should that not be reached, its operator does it.
+  # The self-test deletes the run. If it cannot, the operator does.
   cleanup: {ttlSecondsAfterSuccess: 60, ttlSecondsAfterFailure: 600}
 ";
 const TICK: Duration = Duration::from_millis(500);
 
-/// Does it, and says on the way where the run stands.
-pub async fn run(asked: &SelfTest) -> Result<()> {
+/// Runs the self-test, and prints the progress of the run.
+pub async fn run(settings: &SelfTest) -> Result<()> {
     let client = Client::try_default()
         .await
         .context("unable to find a cluster: set KUBECONFIG, or run in a pod with a service account")?;
-    let runs: Api<PerfRun> = Api::namespaced(client, &asked.namespace);
+    let runs: Api<PerfRun> = Api::namespaced(client, &settings.namespace);
     let created = runs.create(&PostParams::default(), &tiny()?).await;
     let name = created
-        .with_context(|| format!("failed to create a PerfRun in namespace {}", asked.namespace))?
+        .with_context(|| format!("failed to create a PerfRun in namespace {}", settings.namespace))?
         .name_any();
     let ended = tokio::select! {
-        ended = ended(&runs, &name, Duration::from_secs(asked.timeout_seconds)) => ended,
+        ended = ended(&runs, &name, Duration::from_secs(settings.timeout_seconds)) => ended,
         () = stop_signal() => Err(anyhow::anyhow!("stopped")),
     };
     let removed = runs.delete(&name, &DeleteParams::background()).await;
@@ -51,7 +51,7 @@ pub async fn run(asked: &SelfTest) -> Result<()> {
     Ok(())
 }
 
-/// The run, under a name that no other has.
+/// The run, under a name that the API server makes unique.
 fn tiny() -> Result<PerfRun> {
     let mut run = document::parse(DOCUMENT)?.remove(0);
     run.metadata = ObjectMeta {
@@ -61,17 +61,17 @@ fn tiny() -> Result<PerfRun> {
     Ok(run)
 }
 
-/// Waits until a run has ended well.
+/// Waits until a run has succeeded.
 async fn ended(runs: &Api<PerfRun>, name: &str, limit: Duration) -> Result<()> {
     let start = Instant::now();
     let mut last = String::new();
     loop {
         match runs.get(name).await {
             Ok(run) => {
-                let (phase, told) = stands(&run);
-                if told != last {
-                    println!("PerfRun {name}: {told}");
-                    last = told;
+                let (phase, description) = progress(&run);
+                if description != last {
+                    println!("PerfRun {name}: {description}");
+                    last = description;
                 }
                 match phase {
                     Some(Phase::Succeeded) => return Ok(()),
@@ -82,25 +82,25 @@ async fn ended(runs: &Api<PerfRun>, name: &str, limit: Duration) -> Result<()> {
             Err(kube::Error::Api(status)) if status.is_not_found() => {
                 bail!("somebody deleted PerfRun {name}")
             }
-            Err(error) => tracing::warn!(%error, "failed to ask for the run"),
+            Err(error) => tracing::warn!(%error, "failed to get the run"),
         }
         if start.elapsed() >= limit {
-            bail!("PerfRun {name} had not ended after {limit:?}; it was last: {last}");
+            bail!("PerfRun {name} had not ended after {limit:?}; its last state was: {last}");
         }
         sleep(TICK).await;
     }
 }
 
-/// Where a run stands, and the same for people.
-fn stands(run: &PerfRun) -> (Option<Phase>, String) {
+/// The phase of a run, and a description for people.
+fn progress(run: &PerfRun) -> (Option<Phase>, String) {
     let Some(status) = &run.status else {
         return (
             None,
-            "not looked at yet by an operator that watches this namespace".to_owned(),
+            "no operator that watches this namespace has reconciled it yet".to_owned(),
         );
     };
     let phase = status.phase.map_or_else(String::new, |phase| phase.to_string());
-    // Until it is over, the first condition that is not true says why.
+    // Until the run has ended, the first condition that is not true has the reason.
     let ended = status::has_ended(status);
     let why = status.conditions.iter().find(|condition| match ended {
         true => condition.type_ == COMPLETE,
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_run_is_one_that_the_api_server_takes_under_a_name_of_its_own() {
+    fn the_run_is_valid_and_has_a_unique_name() {
         let run = tiny().unwrap();
         assert_eq!(run.metadata.name, None);
         assert_eq!(run.metadata.generate_name.as_deref(), Some("self-test-"));
@@ -123,9 +123,12 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_nobody_looks_at_says_so() {
-        let (phase, told) = stands(&tiny().unwrap());
+    fn a_run_that_no_operator_reconciles_is_described_as_such() {
+        let (phase, description) = progress(&tiny().unwrap());
         assert_eq!(phase, None);
-        assert!(told.contains("an operator that watches this namespace"), "{told}");
+        assert!(
+            description.contains("no operator that watches this namespace"),
+            "{description}"
+        );
     }
 }

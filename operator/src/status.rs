@@ -1,4 +1,4 @@
-//! What is said of a run: conditions, phase and events, as functions of values.
+//! The status of a run and its events, as functions of values.
 
 use std::borrow::Cow;
 
@@ -12,15 +12,15 @@ use perfrun_api::{
 use perfrun_contract::{record::Metric, run::Phase, summary::SummaryRow, tally::Counts};
 
 use crate::{
-    decide::{Progress, Stage},
-    links::{AS_ASKED_FOR, NOT_EFFECTIVE},
+    links::{AS_CONFIGURED, NOT_EFFECTIVE},
     plans::Outline,
     refusal::UNSUPPORTED,
+    stage::{Progress, Stage},
 };
 
-/// Most rows of `status.summary`: an object of the API server has room for some hundred KiB.
+/// The largest number of rows in `status.summary`: an object of the API server holds some hundred KiB.
 const ROWS_MAX: usize = 256;
-/// Metrics that are kept when not all fit.
+/// The metrics that are kept if not all fit.
 const FIRST: [Metric; 6] = [
     Metric::UploadGoodput,
     Metric::DownloadGoodput,
@@ -29,30 +29,42 @@ const FIRST: [Metric; 6] = [
     Metric::RoundTripP50,
     Metric::CpuSecondsPerGiB,
 ];
-/// A message longer than this helps nobody.
+/// The longest message of a condition, in characters.
 const MESSAGE_MAX: usize = 2000;
+/// The longest note of an event, in characters: the API server allows 1024 bytes.
+const NOTE_MAX: usize = 1000;
 
-/// Whether a run has ended: nothing of its status changes any more.
-pub fn has_ended(status: &PerfRunStatus) -> bool {
+/// Whether a run has ended. The status of such a run no longer changes.
+pub(crate) fn has_ended(status: &PerfRunStatus) -> bool {
     since(status, COMPLETE, "True").is_some()
 }
 
-/// Whether a run has nodes, or is being given them.
-pub fn is_active(status: &PerfRunStatus) -> bool {
-    matches!(status.phase, Some(Phase::Provisioning | Phase::Running))
+/// Whether a run is starting its nodes.
+pub(crate) fn is_provisioning(status: &PerfRunStatus) -> bool {
+    status.phase == Some(Phase::Provisioning)
 }
 
-/// Since when a condition has a status, if it has.
-pub fn since(status: &PerfRunStatus, type_: &str, is: &str) -> Option<Timestamp> {
-    let condition = status
+/// Whether a run's trials are in progress.
+pub(crate) fn is_running(status: &PerfRunStatus) -> bool {
+    status.phase == Some(Phase::Running)
+}
+
+/// The condition of a type.
+pub(crate) fn find<'a>(status: &'a PerfRunStatus, type_: &str) -> Option<&'a Condition> {
+    status
         .conditions
         .iter()
-        .find(|condition| condition.type_ == type_)?;
+        .find(|condition| condition.type_ == type_)
+}
+
+/// Since when a condition has had a status. `None` if it has another one.
+pub(crate) fn since(status: &PerfRunStatus, type_: &str, is: &str) -> Option<Timestamp> {
+    let condition = find(status, type_)?;
     (condition.status == is).then_some(condition.last_transition_time.0)
 }
 
 /// The status after a decision.
-pub fn next(
+pub(crate) fn next(
     previous: &PerfRunStatus,
     generation: Option<i64>,
     outline: Option<&Outline>,
@@ -68,14 +80,10 @@ pub fn next(
         trials: outline.map_or_else(TrialCounts::default, |outline| trials(outline, previous, stage)),
         ..previous.clone()
     };
-    let mut set = |type_: &str, (is, reason, message): Said<'_>| {
-        let condition = said(previous, type_, is, reason, &message, generation, now);
-        match status
-            .conditions
-            .iter_mut()
-            .find(|condition| condition.type_ == type_)
-        {
-            Some(known) => *known = condition,
+    let mut set = |type_: &str, verdict: Verdict<'_>| {
+        let condition = condition(&previous.conditions, type_, verdict, generation, now);
+        match status.conditions.iter_mut().find(|old| old.type_ == type_) {
+            Some(old) => *old = condition,
             None => status.conditions.push(condition),
         }
     };
@@ -101,9 +109,9 @@ pub fn next(
 }
 
 /// Status, reason and message of a condition.
-type Said<'a> = (&'static str, &'a str, Cow<'a, str>);
+pub(crate) type Verdict<'a> = (&'static str, &'a str, Cow<'a, str>);
 
-fn accepted<'a>(outline: Option<&Outline>, stage: &'a Stage) -> Said<'a> {
+fn accepted<'a>(outline: Option<&Outline>, stage: &'a Stage) -> Verdict<'a> {
     match (stage, outline) {
         (Stage::Rejected(trouble), _) => ("False", trouble.reason, Cow::from(&trouble.message)),
         (_, Some(outline)) => {
@@ -125,7 +133,7 @@ fn accepted<'a>(outline: Option<&Outline>, stage: &'a Stage) -> Said<'a> {
     }
 }
 
-fn provisioned<'a>(previous: &PerfRunStatus, outline: Option<&Outline>, stage: &'a Stage) -> Said<'a> {
+fn provisioned<'a>(previous: &PerfRunStatus, outline: Option<&Outline>, stage: &'a Stage) -> Verdict<'a> {
     match stage {
         Stage::Held(trouble) => ("Unknown", trouble.reason, Cow::from(&trouble.message)),
         Stage::Provisioning { ready, trouble } => match trouble {
@@ -139,30 +147,30 @@ fn provisioned<'a>(previous: &PerfRunStatus, outline: Option<&Outline>, stage: &
                 )
             }
         },
-        Stage::Running(_) => ("True", "Ready", "all nodes were ready".into()),
+        Stage::Running(_) => ("True", "Ready", "all nodes have been ready".into()),
         Stage::Ended { .. } if since(previous, PROVISIONED, "True").is_some() => {
-            ("True", "Ready", "all nodes were ready".into())
+            ("True", "Ready", "all nodes have been ready".into())
         }
         Stage::Ended { reason, message, .. } if since(previous, PROVISIONED, "False").is_some() => {
             ("False", reason, Cow::from(message))
         }
         Stage::Ended { .. } | Stage::Rejected(_) | Stage::Over => {
-            ("Unknown", "NotStarted", "no node was started".into())
+            ("Unknown", "NotStarted", "no node has been started".into())
         }
     }
 }
 
-fn running<'a>(previous: &PerfRunStatus, stage: &'a Stage) -> Said<'a> {
+fn running<'a>(previous: &PerfRunStatus, stage: &'a Stage) -> Verdict<'a> {
     match stage {
-        Stage::Running(_) => ("True", "Measuring", "trials are being run".into()),
+        Stage::Running(_) => ("True", "Measuring", "trials are in progress".into()),
         Stage::Ended { .. } if since(previous, RUNNING, "Unknown").is_none() => {
-            ("False", "Ended", "trials are no longer being run".into())
+            ("False", "Ended", "no more trials are run".into())
         }
-        _ => ("Unknown", "NotStarted", "no trial was run yet".into()),
+        _ => ("Unknown", "NotStarted", "no trial has been run yet".into()),
     }
 }
 
-fn links_verified<'a>(previous: &'a PerfRunStatus, networks: usize, stage: &'a Stage) -> Said<'a> {
+fn links_verified<'a>(previous: &'a PerfRunStatus, networks: usize, stage: &'a Stage) -> Verdict<'a> {
     let progress = match stage {
         Stage::Ended { reason, message, .. } if *reason == UNSUPPORTED => {
             return ("False", UNSUPPORTED, Cow::from(message));
@@ -171,20 +179,19 @@ fn links_verified<'a>(previous: &'a PerfRunStatus, networks: usize, stage: &'a S
         Stage::Running(progress) => Some(progress),
         _ => None,
     };
-    if let Some(said) = progress.and_then(|Progress { links, .. }| links.said(networks)) {
-        return said;
+    if let Some(verdict) = progress.and_then(|Progress { links, .. }| links.condition(networks)) {
+        return verdict;
     }
-    // An operator that takes over has not read yet what is known.
-    let mut known = previous.conditions.iter();
-    let known = known.find(|known| known.type_ == LINKS_VERIFIED && known.status != "Unknown");
-    match known.map(|known| (known.status.as_str(), known.message.as_str())) {
-        Some(("True", message)) => ("True", AS_ASKED_FOR, message.into()),
-        Some((_, message)) => ("False", NOT_EFFECTIVE, message.into()),
-        None => ("Unknown", "NotMeasured", "no link was measured yet".into()),
+    // An operator that takes over has not read the journal yet.
+    let last = find(previous, LINKS_VERIFIED).map(|last| (last.status.as_str(), last.message.as_str()));
+    match last {
+        Some(("True", message)) => ("True", AS_CONFIGURED, message.into()),
+        Some(("False", message)) => ("False", NOT_EFFECTIVE, message.into()),
+        _ => ("Unknown", "NotMeasured", "no link has been measured yet".into()),
     }
 }
 
-fn complete(stage: &Stage) -> Said<'_> {
+fn complete(stage: &Stage) -> Verdict<'_> {
     match stage {
         Stage::Ended { reason, message, .. } => ("True", reason, Cow::from(message)),
         Stage::Rejected(trouble) => ("True", trouble.reason, Cow::from(&trouble.message)),
@@ -192,27 +199,28 @@ fn complete(stage: &Stage) -> Said<'_> {
     }
 }
 
-/// A condition as it is to be; the time of its last transition is kept while its status stays.
-fn said(
-    previous: &PerfRunStatus,
+/// A condition. Its last transition is the previous one as long as its status stays.
+pub(crate) fn condition(
+    previous: &[Condition],
     type_: &str,
-    status: &str,
-    reason: &str,
-    message: &str,
+    (status, reason, message): Verdict<'_>,
     generation: Option<i64>,
     now: Timestamp,
 ) -> Condition {
+    let unchanged = previous
+        .iter()
+        .find(|old| old.type_ == type_ && old.status == status);
     Condition {
         type_: type_.to_owned(),
         status: status.to_owned(),
         reason: reason.to_owned(),
         message: message.chars().take(MESSAGE_MAX).collect(),
         observed_generation: generation,
-        last_transition_time: Time(since(previous, type_, status).unwrap_or(now)),
+        last_transition_time: unchanged.map_or(Time(now), |old| old.last_transition_time.clone()),
     }
 }
 
-/// Where a run stands, in a word: what its conditions come to.
+/// The phase that the conditions amount to.
 fn phase(conditions: &[Condition]) -> Phase {
     let is = |type_: &str, status: &str| {
         conditions
@@ -252,7 +260,7 @@ fn trials(outline: &Outline, previous: &PerfRunStatus, stage: &Stage) -> TrialCo
 }
 
 /// The numbers of trials that a status has.
-pub fn counts(status: &PerfRunStatus) -> Counts {
+pub(crate) fn counts(status: &PerfRunStatus) -> Counts {
     let TrialCounts {
         total,
         completed,
@@ -266,18 +274,22 @@ pub fn counts(status: &PerfRunStatus) -> Counts {
     }
 }
 
-/// As many rows as have room, the most wanted ones.
+/// The rows that fit, the most important ones if not all do.
 fn bounded(rows: &[SummaryRow]) -> Vec<SummaryRow> {
     let wanted = |row: &&SummaryRow| rows.len() <= ROWS_MAX || FIRST.contains(&row.metric);
     rows.iter().filter(wanted).take(ROWS_MAX).cloned().collect()
 }
 
-/// What a person would want to be told when the conditions of a run change so.
-pub fn events(previous: &PerfRunStatus, now: &PerfRunStatus) -> Vec<Event> {
+/// A message as the note of an event, which has less room.
+pub(crate) fn note(message: &str) -> String {
+    message.chars().take(NOTE_MAX).collect()
+}
+
+/// The events that report a change of a run's conditions.
+pub(crate) fn events(previous: &PerfRunStatus, now: &PerfRunStatus) -> Vec<Event> {
     let changed = |condition: &&Condition| {
-        !previous.conditions.iter().any(|known| {
-            (&known.type_, &known.status, &known.reason)
-                == (&condition.type_, &condition.status, &condition.reason)
+        !previous.conditions.iter().any(|old| {
+            (&old.type_, &old.status, &old.reason) == (&condition.type_, &condition.status, &condition.reason)
         })
     };
     now.conditions
@@ -294,7 +306,7 @@ pub fn events(previous: &PerfRunStatus, now: &PerfRunStatus) -> Vec<Event> {
             let good = match (type_.as_str(), status.as_str(), reason.as_str()) {
                 (PROVISIONED, "Unknown", "NotStarted") => return None,
                 (PROVISIONED, "False", "Starting") | (PROVISIONED, "Unknown" | "True", _) => true,
-                // The run's end says it, too.
+                // The event of Complete has the same message.
                 (PROVISIONED, "False", _) if has_ended(now) => return None,
                 (PROVISIONED, "False", _) => false,
                 (RUNNING, "True", _) => true,
@@ -311,7 +323,7 @@ pub fn events(previous: &PerfRunStatus, now: &PerfRunStatus) -> Vec<Event> {
                     EventType::Warning
                 },
                 reason: reason.clone(),
-                note: Some(message.chars().take(1000).collect()),
+                note: Some(note(message)),
                 action: type_.clone(),
                 secondary: None,
             })

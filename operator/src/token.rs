@@ -1,5 +1,5 @@
-//! Tokens of runs. Each is derived from a key that only operators know and from the run's UID: an operator that takes
-//! over derives it again, so that operators need no right to read the Secrets of namespaces.
+//! Tokens of runs. Each is derived from a key that only operators know and from the run's UID. An operator
+//! that takes over derives it again, so that operators need no right to read Secrets of runs.
 
 use std::collections::BTreeMap;
 
@@ -13,56 +13,48 @@ use sha2::Sha256;
 use thiserror::Error;
 
 /// Name of the Secret with the operators' key.
-pub const KEY_SECRET: &str = "perfrun-operator-key";
+pub(crate) const KEY_SECRET: &str = "perfrun-operator-key";
 const KEY: &str = "key";
 
-/// What tokens are derived from.
+/// The key that tokens are derived from.
 #[derive(Clone)]
-pub struct TokenKey(Vec<u8>);
+pub(crate) struct TokenKey(Vec<u8>);
 
-/// Why there is no key.
+/// Why the key is not available.
 #[derive(Debug, Error)]
-pub enum Error {
-    /// The Secret can be neither read nor made.
+pub(crate) enum Error {
     #[error(
-        "failed to get or create Secret {KEY_SECRET:?} in namespace {namespace:?}: the operator needs the verbs get on it and create on secrets there"
+        "failed to get or create Secret {KEY_SECRET:?} in namespace {namespace:?}: the operator needs the verb `get` on it \
+         and `create` on secrets"
     )]
-    Get {
-        /// The namespace.
-        namespace: String,
-        /// Why.
-        source: kube::Error,
-    },
-    /// Somebody else's Secret.
+    Get { namespace: String, source: kube::Error },
     #[error(
-        "Secret {KEY_SECRET:?} in namespace {namespace:?} has no {KEY:?} of at least 16 bytes: delete it, and a new one is made"
+        "Secret {KEY_SECRET:?} in namespace {namespace:?} has no {KEY:?} of at least 16 bytes: delete it, and the operator \
+         creates a new one"
     )]
-    Malformed {
-        /// The namespace.
-        namespace: String,
-    },
+    Malformed { namespace: String },
 }
 
 impl TokenKey {
-    /// The key of the operators in this namespace; the first of them makes it.
-    pub async fn get_or_create(client: Client, namespace: &str) -> Result<Self, Error> {
+    /// The key of the operators in this namespace. The first operator creates it.
+    pub(crate) async fn get_or_create(client: Client, namespace: &str) -> Result<Self, Error> {
         let api: Api<Secret> = Api::namespaced(client, namespace);
         let failed = |source| Error::Get {
             namespace: namespace.to_owned(),
             source,
         };
-        let found = match api.get_opt(KEY_SECRET).await.map_err(failed)? {
-            Some(found) => found,
+        let secret = match api.get_opt(KEY_SECRET).await.map_err(failed)? {
+            Some(secret) => secret,
             None => match api.create(&PostParams::default(), &new_key()).await {
                 Ok(created) => created,
-                // Another operator was quicker.
+                // Another operator was faster.
                 Err(kube::Error::Api(status)) if status.is_already_exists() => {
                     api.get(KEY_SECRET).await.map_err(failed)?
                 }
                 Err(error) => return Err(failed(error)),
             },
         };
-        let key = found
+        let key = secret
             .data
             .and_then(|mut data| data.remove(KEY))
             .unwrap_or_default()
@@ -76,7 +68,7 @@ impl TokenKey {
     }
 
     /// The token of a run: 64 hexadecimal digits.
-    pub fn token(&self, uid: &str) -> String {
+    pub(crate) fn token(&self, uid: &str) -> String {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
         mac.update(uid.as_bytes());
         mac.finalize()
@@ -105,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_run_has_a_token_of_its_own_that_can_be_derived_again() {
+    fn every_run_has_its_own_token_which_can_be_derived_again() {
         let key = TokenKey(vec![7; 32]);
         assert_eq!(key.token("uid-1"), TokenKey(vec![7; 32]).token("uid-1"));
         assert_ne!(key.token("uid-1"), key.token("uid-2"));

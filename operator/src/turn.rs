@@ -1,48 +1,80 @@
-//! Which runs may be active together: noise is the enemy.
+//! Which runs may be active together. Runs that share a cluster disturb each other's numbers.
 
 /// A run that is active, or would like to be.
-#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub struct Contender {
-    /// When it was created, in seconds; who came first goes first.
-    pub created: i64,
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Contender {
+    /// When the run was created, in seconds. Earlier runs go first.
+    pub(crate) created: i64,
     /// `namespace/name`.
-    pub name: String,
-    /// Its UID.
-    pub uid: String,
-    /// Whether it must be alone.
-    pub exclusive: bool,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    /// Whether no other run may be active.
+    pub(crate) exclusive: bool,
+    pub(crate) standing: Standing,
 }
 
-/// Whether `run` may begin beside the `active` ones, with others `waiting`. The error says what it waits for.
+/// How a run stands in the way of others.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Standing {
+    /// The run may not start yet.
+    Waiting,
+    /// A pass creates the run's first objects now. It may fail.
+    Starting,
+    /// The run has objects.
+    Active,
+    /// The run has ended: it is not in the way.
+    Ended,
+}
+
+/// Why a run may not start.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Blocked {
+    pub(crate) why: String,
+    /// Whether this may change although no run ends, so that nothing wakes the waiting run.
+    pub(crate) recheck: bool,
+}
+
+/// Whether `run` may start beside the others.
 ///
-/// Who came first goes first, even if a later one would fit in: an exclusive run would else wait for ever.
-pub fn may_begin(
-    run: &Contender,
-    active: &[Contender],
-    waiting: &[Contender],
-    max_active: usize,
-) -> Result<(), String> {
-    let active: Vec<_> = active.iter().filter(|other| other.uid != run.uid).collect();
+/// Earlier runs go first, even if a later one would fit in. Otherwise an exclusive run might wait forever.
+pub(crate) fn may_begin(run: &Contender, others: &[Contender], max_active: usize) -> Result<(), Blocked> {
+    let others = || others.iter().filter(|other| other.uid != run.uid);
+    let active: Vec<_> = others()
+        .filter(|other| matches!(other.standing, Standing::Active | Standing::Starting))
+        .collect();
+    let blocked_by = |other: &Contender, why: &str| Blocked {
+        why: format!("{} {why}", other.name),
+        recheck: other.standing != Standing::Active,
+    };
     if let Some(other) = active.iter().find(|other| other.exclusive) {
-        return Err(format!(
-            "{} is active, and is exclusive (spec.topology.exclusive)",
-            other.name
+        return Err(blocked_by(
+            other,
+            "is active, and is exclusive (spec.topology.exclusive)",
         ));
     }
     if let (true, Some(other)) = (run.exclusive, active.first()) {
-        return Err(format!(
-            "{} is active, and this run is exclusive (spec.topology.exclusive)",
-            other.name
+        return Err(blocked_by(
+            other,
+            "is active, and this run is exclusive (spec.topology.exclusive)",
         ));
     }
     if active.len() >= max_active {
-        return Err(format!(
-            "{} runs are active, as many as the operator allows (--max-concurrent-runs)",
-            active.len()
-        ));
+        return Err(Blocked {
+            why: format!(
+                "{} runs are active, the maximum that the operator allows (--max-concurrent-runs)",
+                active.len()
+            ),
+            recheck: active.iter().any(|other| other.standing != Standing::Active),
+        });
     }
-    match waiting.iter().filter(|other| other.uid != run.uid).min() {
-        Some(first) if first < run => Err(format!("{} was created earlier and goes first", first.name)),
+    let order = |contender: &Contender| (contender.created, contender.name.clone());
+    let first = others()
+        .filter(|other| other.standing == Standing::Waiting)
+        .min_by_key(|other| order(other));
+    match first {
+        Some(first) if order(first) < order(run) => {
+            Err(blocked_by(first, "was created earlier and goes first"))
+        }
         _ => Ok(()),
     }
 }
@@ -51,55 +83,72 @@ pub fn may_begin(
 mod tests {
     use super::*;
 
-    fn run(created: i64, exclusive: bool) -> Contender {
+    fn run(created: i64, exclusive: bool, standing: Standing) -> Contender {
         Contender {
             created,
             name: format!("ns/run-{created}"),
             uid: created.to_string(),
             exclusive,
+            standing,
         }
+    }
+
+    fn waiting(created: i64, exclusive: bool) -> Contender {
+        run(created, exclusive, Standing::Waiting)
+    }
+
+    fn active(created: i64, exclusive: bool) -> Contender {
+        run(created, exclusive, Standing::Active)
     }
 
     #[test]
     fn an_exclusive_run_is_alone() {
-        let [exclusive, shared] = [run(1, true), run(2, false)];
         for (late, early) in [
-            (&shared, &exclusive),
-            (&exclusive, &shared),
-            (&run(3, true), &exclusive),
+            (waiting(2, false), active(1, true)),
+            (waiting(1, true), active(2, false)),
+            (waiting(3, true), active(1, true)),
         ] {
-            let refused = may_begin(late, std::slice::from_ref(early), &[], 10).unwrap_err();
+            let blocked = may_begin(&late, std::slice::from_ref(&early), 10).unwrap_err();
             assert!(
-                refused.starts_with(&format!("{} is active", early.name)),
-                "{refused}"
+                blocked.why.starts_with(&format!("{} is active", early.name)),
+                "{blocked:?}"
             );
+            assert!(!blocked.recheck, "its end wakes the others");
         }
     }
 
     #[test]
     fn others_share_as_far_as_the_operator_allows() {
-        let active = [run(1, false), run(2, false)];
-        assert_eq!(may_begin(&run(3, false), &active, &[], 3), Ok(()));
+        let others = [active(1, false), active(2, false)];
+        assert_eq!(may_begin(&waiting(3, false), &others, 3), Ok(()));
         assert_eq!(
-            may_begin(&run(3, false), &active, &[], 2).unwrap_err(),
-            "2 runs are active, as many as the operator allows (--max-concurrent-runs)"
+            may_begin(&waiting(3, false), &others, 2).unwrap_err().why,
+            "2 runs are active, the maximum that the operator allows (--max-concurrent-runs)"
         );
     }
 
     #[test]
     fn a_run_that_is_active_already_does_not_wait_for_itself() {
-        let this = run(1, true);
-        let list = [this.clone()];
-        assert_eq!(may_begin(&this, &list, &list, 1), Ok(()));
+        let this = active(1, true);
+        assert_eq!(may_begin(&this, std::slice::from_ref(&this), 1), Ok(()));
     }
 
     #[test]
-    fn who_came_first_goes_first() {
-        let waiting = [run(1, true), run(2, false)];
-        assert_eq!(may_begin(&waiting[0], &[], &waiting, 10), Ok(()));
-        assert_eq!(
-            may_begin(&waiting[1], &[], &waiting, 10).unwrap_err(),
-            "ns/run-1 was created earlier and goes first"
+    fn earlier_runs_go_first() {
+        let all = [waiting(1, true), waiting(2, false)];
+        assert_eq!(may_begin(&all[0], &all, 10), Ok(()));
+        let blocked = may_begin(&all[1], &all, 10).unwrap_err();
+        assert_eq!(blocked.why, "ns/run-1 was created earlier and goes first");
+        assert!(
+            blocked.recheck,
+            "it may be refused, and then nothing wakes this one"
         );
+    }
+
+    #[test]
+    fn a_run_that_may_fail_to_start_is_checked_again() {
+        let starting = run(1, true, Standing::Starting);
+        let blocked = may_begin(&waiting(2, true), &[starting], 10).unwrap_err();
+        assert!(blocked.recheck);
     }
 }

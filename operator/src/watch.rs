@@ -1,8 +1,8 @@
 //! Objects of some namespaces as one watch.
 //!
-//! A watch is of one namespace or of all, and an operator that may see some of them only needs one of each. What they say
-//! is put together as if one watch had said it, so that one store has all objects: a list of one namespace that begins
-//! again must not make the store forget the others.
+//! A watch covers one namespace or all of them. An operator that may see only some namespaces needs one watch
+//! for each. Their events are merged into those of a single watch, for a single store: a new list of one
+//! namespace must not make the store forget the objects of the others.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,8 +24,8 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 
-/// Objects of these namespaces, or of all if there are none.
-pub fn watch<K>(
+/// Watches objects of these namespaces, or of all namespaces if none is named.
+pub(crate) fn watch<K>(
     client: &Client,
     namespaces: &[String],
     config: watcher::Config,
@@ -39,12 +39,12 @@ where
         + Sync
         + 'static,
 {
-    // Each waits by itself after an error.
+    // Each watch has its own backoff after an error.
     let one = |api: Api<K>| watcher(api, config.clone()).default_backoff();
     if namespaces.is_empty() {
         return one(Api::all(client.clone())).boxed();
     }
-    let mut together = Together::of(namespaces.len());
+    let mut merged = Merged::of(namespaces.len());
     let each = namespaces.iter().enumerate().map(|(index, namespace)| {
         one(Api::namespaced(client.clone(), namespace))
             .map(move |event| (index, event))
@@ -53,53 +53,56 @@ where
     stream::select_all(each)
         .flat_map(move |(index, event)| {
             stream::iter(match event {
-                Ok(event) => together.take(index, event).into_iter().map(Ok).collect(),
+                Ok(event) => merged.merge(index, event).into_iter().map(Ok).collect(),
                 Err(error) => vec![Err(error)],
             })
         })
         .boxed()
 }
 
-/// What was said of each namespace.
-struct Together<K> {
-    each: Vec<Namespace<K>>,
-    /// Whether every namespace was listed once, and all that was told.
+/// The objects of each namespace.
+struct Merged<K> {
+    namespaces: Vec<Namespace<K>>,
+    /// Whether every namespace has been listed once, and all objects have been reported.
     begun: bool,
 }
 
 struct Namespace<K> {
-    /// What is there, by name.
-    known: BTreeMap<String, K>,
-    /// Names in the list that is being told.
+    /// By name.
+    objects: BTreeMap<String, K>,
+    /// Names in the list in progress.
     listing: BTreeSet<String>,
-    /// Whether a list was complete.
+    /// Whether a list has been complete.
     listed: bool,
 }
 
-impl<K: ResourceExt + Clone> Together<K> {
+impl<K: ResourceExt + Clone> Merged<K> {
     fn of(count: usize) -> Self {
         let namespace = || Namespace {
-            known: BTreeMap::new(),
+            objects: BTreeMap::new(),
             listing: BTreeSet::new(),
             listed: false,
         };
         Self {
-            each: (0..count).map(|_| namespace()).collect(),
+            namespaces: (0..count).map(|_| namespace()).collect(),
             begun: false,
         }
     }
 
-    /// What one watch of all would say when that of a namespace says this.
-    fn take(&mut self, index: usize, event: Event<K>) -> Vec<Event<K>> {
-        let said = self.each[index].take(event);
+    /// The events of a watch of all namespaces, given one of the watch of a namespace.
+    fn merge(&mut self, index: usize, event: Event<K>) -> Vec<Event<K>> {
+        let changes = self.namespaces[index].changes(event);
         if self.begun {
-            return said;
+            return changes;
         }
-        self.begun = self.each.iter().all(|namespace| namespace.listed);
+        self.begun = self.namespaces.iter().all(|namespace| namespace.listed);
         if !self.begun {
             return vec![];
         }
-        let all = self.each.iter().flat_map(|namespace| namespace.known.values());
+        let all = self
+            .namespaces
+            .iter()
+            .flat_map(|namespace| namespace.objects.values());
         let all = all.cloned().map(Event::InitApply);
         [Event::Init]
             .into_iter()
@@ -110,8 +113,8 @@ impl<K: ResourceExt + Clone> Together<K> {
 }
 
 impl<K: ResourceExt + Clone> Namespace<K> {
-    /// What happened, without lists: what is listed is there, and what is no longer listed was deleted.
-    fn take(&mut self, event: Event<K>) -> Vec<Event<K>> {
+    /// The changes without lists: a listed object exists, and one that is no longer listed was deleted.
+    fn changes(&mut self, event: Event<K>) -> Vec<Event<K>> {
         match event {
             Event::Init => {
                 self.listing.clear();
@@ -119,23 +122,23 @@ impl<K: ResourceExt + Clone> Namespace<K> {
             }
             Event::InitApply(object) => {
                 self.listing.insert(object.name_any());
-                self.take(Event::Apply(object))
+                self.changes(Event::Apply(object))
             }
             Event::InitDone => {
                 self.listed = true;
-                let (left, gone) = mem::take(&mut self.known)
+                let (remaining, deleted) = mem::take(&mut self.objects)
                     .into_iter()
                     .partition(|(name, _)| self.listing.contains(name));
-                self.known = left;
-                let gone: BTreeMap<_, _> = gone;
-                gone.into_values().map(Event::Delete).collect()
+                self.objects = remaining;
+                let deleted: BTreeMap<_, _> = deleted;
+                deleted.into_values().map(Event::Delete).collect()
             }
             Event::Apply(object) => {
-                self.known.insert(object.name_any(), object.clone());
+                self.objects.insert(object.name_any(), object.clone());
                 vec![Event::Apply(object)]
             }
             Event::Delete(object) => {
-                self.known.remove(&object.name_any());
+                self.objects.remove(&object.name_any());
                 vec![Event::Delete(object)]
             }
         }
@@ -152,12 +155,12 @@ mod tests {
 
     use super::*;
 
-    /// Tells the events to a store, as a reflector does; what the store then has.
+    /// The contents of a store after these events.
     fn stored(events: Vec<(usize, Event<Pod>)>) -> Vec<String> {
         let mut writer = Writer::<Pod>::default();
-        let mut together = Together::of(2);
+        let mut merged = Merged::of(2);
         for (index, event) in events {
-            for event in together.take(index, event) {
+            for event in merged.merge(index, event) {
                 writer.apply_watcher_event(&event);
             }
         }
@@ -189,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_there_before_every_namespace_was_listed() {
+    fn the_store_is_empty_until_every_namespace_has_been_listed() {
         let mut events = list(0, &["x"]);
         assert!(stored(events.clone()).is_empty());
         events.push((0, Event::Delete(pod(0, "x"))));
@@ -199,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_begins_again_forgets_what_is_gone_and_nothing_of_other_namespaces() {
+    fn a_new_list_removes_deleted_objects_of_its_namespace_only() {
         let mut events = [list(0, &["x", "y"]), list(1, &["x", "z"])].concat();
         events.push((0, Event::Init));
         assert_eq!(stored(events.clone()), ["a/x", "a/y", "b/x", "b/z"], "not yet");
@@ -208,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_of_one_name_in_two_namespaces_are_two() {
+    fn objects_of_one_name_in_two_namespaces_are_different() {
         let mut events = [list(0, &["x"]), list(1, &["x"])].concat();
         events.push((1, Event::Delete(pod(1, "x"))));
         assert_eq!(stored(events), ["a/x"]);

@@ -7,8 +7,8 @@ use perfrun_api::cluster::Part;
 
 use super::Identity;
 
-/// Builds it.
-pub fn part(run: &Identity, name: String, (key, bytes): Part) -> ConfigMap {
+/// Builds the ConfigMap.
+pub(crate) fn part(run: &Identity, name: String, (key, bytes): Part) -> ConfigMap {
     ConfigMap {
         metadata: run.metadata(name),
         binary_data: Some(BTreeMap::from([(key.to_owned(), ByteString(bytes))])),

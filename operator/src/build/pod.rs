@@ -1,8 +1,8 @@
 //! The pod of a node.
 //!
-//! A pod meets the restricted Pod Security Standard and has no service account's token. It is not started again in
-//! place: a node that ended has forgotten its trials and its clock, so another pod takes its place under another name.
-//! Where the plan impairs links, it has a link agent beside the node, see [`link`].
+//! A pod meets the restricted Pod Security Standard and has no service account token. It is not restarted in
+//! place: a node that ended has forgotten its trials and its clock, so that a new pod with another name
+//! replaces it. If the plan impairs links, a link agent runs beside the node, see [`link`].
 
 mod link;
 
@@ -26,20 +26,21 @@ use perfrun_contract::{node::Role, plan::Plan};
 use perfrun_metrics::LONGEST_WAIT;
 
 use super::{Identity, Site, control_port, metrics_port, secret::TOKEN_KEY};
-use crate::{decide::NewPod, names, observe::NODE_CONTAINER};
+use crate::{decide::NewPod, names, observe::pod::NODE_CONTAINER};
 
-/// The user and group of nodes: nobody's, as in the image.
+/// The user and group of nodes, as in the image.
 const USER: i64 = 65532;
 const TOKEN_FOLDER: &str = "/run/perfrun";
 const HOST: &str = "kubernetes.io/hostname";
-/// A pod on a Kubernetes node that is not heard of is given up after so long, instead of five minutes; not sooner, because
-/// for some seconds after the API server was away no node has been heard of.
+/// A pod on an unreachable Kubernetes node is given up after this time, instead of five minutes. Not sooner,
+/// because all Kubernetes nodes count as unreachable for a few seconds after an outage of the API server.
 const LOST_AFTER_SECONDS: i64 = 30;
-/// A node that is told to stop waits up to three seconds for its outcomes to be collected, and then for who scrapes it.
+/// A node that is stopped waits up to three seconds for its outcomes to be collected, and then for a last
+/// scrape.
 const STOP_WITHIN_SECONDS: i64 = 5 + LONGEST_WAIT.as_secs().cast_signed();
 
-/// Builds it.
-pub fn pod(run: &Identity, spec: &PerfRunSpec, plan: &Plan, new: &NewPod, site: &Site) -> Pod {
+/// Builds the pod of a node.
+pub(crate) fn pod(run: &Identity, spec: &PerfRunSpec, plan: &Plan, new: &NewPod, site: &Site) -> Pod {
     let NewPod {
         node, incarnation, ..
     } = new;
@@ -51,7 +52,7 @@ pub fn pod(run: &Identity, spec: &PerfRunSpec, plan: &Plan, new: &NewPod, site: 
     };
     let mut metadata = run.metadata(names::pod(&run.name, &run.uid, &node.name, *incarnation));
     let labels = metadata.labels.get_or_insert_default();
-    // Those of the template first: ours are not to be overridden.
+    // The template's labels first: they must not override the operator's.
     let mut merged = settings.labels.clone();
     merged.append(labels);
     merged.extend([
@@ -89,8 +90,9 @@ pub fn pod(run: &Identity, spec: &PerfRunSpec, plan: &Plan, new: &NewPod, site: 
                 sysctls: link::sysctls(plan, site),
                 ..PodSecurityContext::default()
             }),
-            // Process 1 of a namespace misses a SIGTERM that comes before it watches for one, as for a pod that is deleted while
-            // it starts, and would be there for the whole grace period. With a namespace for the pod that is not the node.
+            // Process 1 of a namespace misses a SIGTERM that comes before it handles it, for example in a pod
+            // that is deleted while it starts, and would stay for the whole grace period. In a namespace of
+            // the pod, the node is not process 1.
             share_process_namespace: Some(true),
             termination_grace_period_seconds: Some(STOP_WITHIN_SECONDS),
             tolerations: Some(tolerations(settings)),
@@ -102,11 +104,15 @@ pub fn pod(run: &Identity, spec: &PerfRunSpec, plan: &Plan, new: &NewPod, site: 
     }
 }
 
-/// The template's and the site's.
+/// The secrets of the template and of the site. Each name only once, because the API server merges them by
+/// name.
 fn pull_secrets(settings: &PodSettings, site: &Site) -> Vec<LocalObjectReference> {
-    let mut all = settings.image_pull_secrets.clone();
-    for name in &site.pull_secrets {
-        let secret = LocalObjectReference { name: name.clone() };
+    let site = site
+        .pull_secrets
+        .iter()
+        .map(|name| LocalObjectReference { name: name.clone() });
+    let mut all = vec![];
+    for secret in settings.image_pull_secrets.iter().cloned().chain(site) {
         if !all.contains(&secret) {
             all.push(secret);
         }
@@ -114,7 +120,7 @@ fn pull_secrets(settings: &PodSettings, site: &Site) -> Vec<LocalObjectReference
     all
 }
 
-/// For scrapers that look for annotations. The template's come later and may say otherwise.
+/// Annotations that many scrapers look for. Those of the template override them.
 fn scraped(port: u16) -> BTreeMap<String, String> {
     [
         ("scrape", "true".to_owned()),
@@ -153,8 +159,12 @@ fn container(
         .and_then(|variant| variant.image.as_deref())
         .unwrap_or(&site.node_image);
     let (control, metrics) = (control_port(spec, index), metrics_port(spec, index));
-    let asked = variant.into_iter().flat_map(|variant| &variant.env);
-    let asked = asked.map(|(name, text)| variable(name, text));
+    let own = environment(run, &new.node.name, metrics);
+    let variables = variant.into_iter().flat_map(|variant| &variant.env);
+    // The API server merges variables by name, and the operator's must not be overridden.
+    let variables = variables.filter(|(name, _)| own.iter().all(|variable| variable.name != **name));
+    let mut env: Vec<_> = variables.map(|(name, text)| variable(name, text)).collect();
+    env.extend(own);
     Container {
         name: NODE_CONTAINER.to_owned(),
         image: Some(image.to_owned()),
@@ -164,12 +174,11 @@ fn container(
             format!("--control=0.0.0.0:{control}"),
             format!("--role={}", new.node.role),
         ]),
-        // Ours last: of two of one name, the last counts.
-        env: Some(asked.chain(environment(run, &new.node.name, metrics)).collect()),
+        env: Some(env),
         ports: Some(
             [("control", control), ("metrics", metrics)]
                 .map(|(name, port)| ContainerPort {
-                    // So that the scheduler keeps pods apart that would share it.
+                    // The scheduler separates pods that would share the port.
                     host_port: spec.topology.host_network.then_some(port.into()),
                     ..named_port(name, port)
                 })
@@ -181,7 +190,7 @@ fn container(
                 port: IntOrString::Int(control.into()),
                 ..HTTPGetAction::default()
             }),
-            // The default, 10 s, would be most of a short run.
+            // The default of 10 s would be most of a short run.
             period_seconds: Some(1),
             ..Probe::default()
         }),
@@ -210,7 +219,8 @@ fn named_port(name: &str, port: u16) -> ContainerPort {
     }
 }
 
-/// What both programs of a pod are told. By environment and not by argument: images of older nodes do not know all of it.
+/// Settings of both programs of a pod. They are variables and not arguments, because older images do not know
+/// all of them.
 fn environment(run: &Identity, node: &str, metrics_port: u16) -> [EnvVar; 7] {
     let listen_ip = EnvVar {
         name: "PERFRUN_LISTEN_IP".to_owned(),
@@ -251,17 +261,18 @@ fn token_mount() -> VolumeMount {
     }
 }
 
-/// What a node asks for when its template says nothing. Little, so that small clusters have it; yet anything at all lifts
-/// the pod out of the class `BestEffort`, whose share of a busy processor is a fiftieth of this one.
+/// The resources of a node without any in its template. They are small enough for small clusters. Yet any
+/// request lifts the pod out of the class `BestEffort`, whose share of a busy processor is a fiftieth of this
+/// one.
 fn modest() -> ResourceRequirements {
-    let ask = |name: &str, amount: &str| (name.to_owned(), Quantity(amount.to_owned()));
+    let request = |name: &str, amount: &str| (name.to_owned(), Quantity(amount.to_owned()));
     ResourceRequirements {
-        requests: Some([ask("cpu", "100m"), ask("memory", "64Mi")].into()),
+        requests: Some([request("cpu", "100m"), request("memory", "64Mi")].into()),
         ..ResourceRequirements::default()
     }
 }
 
-/// The template's, with what `placement` asks for.
+/// The affinity of the template, with that of `placement`.
 fn affinity(
     run: &Identity,
     spec: &PerfRunSpec,
@@ -276,7 +287,7 @@ fn affinity(
             let (apart_from, on_its_own) = match role {
                 Role::Server => (Some(Role::Client), &[Role::Relay][..]),
                 Role::Client => (Some(Role::Server), &[Role::Relay][..]),
-                // A third Kubernetes node if there is one.
+                // A third Kubernetes node if the cluster has one.
                 Role::Relay => (None, &[Role::Server, Role::Client][..]),
             };
             let apart: &mut PodAntiAffinity = affinity.pod_anti_affinity.get_or_insert_default();
@@ -295,7 +306,7 @@ fn affinity(
                     .extend(on_its_own.iter().map(weighted));
             }
             if role == Role::Server {
-                // Servers share a Kubernetes node if they can, or there might be none left for clients.
+                // Servers share a Kubernetes node if they can, so that one is left for clients.
                 let together: &mut PodAffinity = affinity.pod_affinity.get_or_insert_default();
                 let preferred = &mut together.preferred_during_scheduling_ignored_during_execution;
                 preferred.get_or_insert_default().push(WeightedPodAffinityTerm {
@@ -329,7 +340,7 @@ fn affinity(
     affinity
 }
 
-/// Pods of the run on the same Kubernetes node.
+/// The pods of the run on the same Kubernetes node, of one role or of all.
 fn beside(run: &Identity, role: Option<Role>) -> PodAffinityTerm {
     PodAffinityTerm {
         label_selector: Some(pods_of(run, role)),
@@ -347,7 +358,8 @@ fn pods_of(run: &Identity, role: Option<Role>) -> LabelSelector {
     }
 }
 
-/// The template's, and clients on as many Kubernetes nodes as there are.
+/// The constraints of the template, and one that spreads clients over all Kubernetes nodes. The template's
+/// wins if both have the same topology key and action, by which the API server merges them.
 fn spread(
     run: &Identity,
     spec: &PerfRunSpec,
@@ -355,23 +367,35 @@ fn spread(
     role: Role,
 ) -> Vec<TopologySpreadConstraint> {
     let mut all = settings.topology_spread_constraints.clone();
-    if spec.topology.placement == Placement::SpreadNodes && role == Role::Client {
-        all.push(TopologySpreadConstraint {
-            label_selector: Some(pods_of(run, Some(role))),
-            max_skew: 1,
-            topology_key: HOST.to_owned(),
-            when_unsatisfiable: "ScheduleAnyway".to_owned(),
-            ..TopologySpreadConstraint::default()
-        });
+    let own = TopologySpreadConstraint {
+        label_selector: Some(pods_of(run, Some(role))),
+        max_skew: 1,
+        topology_key: HOST.to_owned(),
+        when_unsatisfiable: "ScheduleAnyway".to_owned(),
+        ..TopologySpreadConstraint::default()
+    };
+    let keys = |constraint: &TopologySpreadConstraint| {
+        (
+            constraint.topology_key.clone(),
+            constraint.when_unsatisfiable.clone(),
+        )
+    };
+    let spreads = spec.topology.placement == Placement::SpreadNodes && role == Role::Client;
+    if spreads && all.iter().all(|constraint| keys(constraint) != keys(&own)) {
+        all.push(own);
     }
     all
 }
 
-/// The template's, and a short wait for Kubernetes nodes that are not heard of, unless the template says otherwise.
+/// The tolerations of the template, and a short wait for unreachable Kubernetes nodes unless the template
+/// sets one.
 fn tolerations(settings: &PodSettings) -> Vec<Toleration> {
     let mut all = settings.tolerations.clone();
     for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
-        if !all.iter().any(|known| known.key.as_deref() == Some(key)) {
+        if !all
+            .iter()
+            .any(|toleration| toleration.key.as_deref() == Some(key))
+        {
             all.push(Toleration {
                 key: Some(key.to_owned()),
                 operator: Some("Exists".to_owned()),

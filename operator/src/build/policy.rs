@@ -1,6 +1,6 @@
-//! The NetworkPolicy of a run: its nodes take connections from one another, and on the control ports, theirs and their
-//! link agents', from operators only. Where a network does not enforce policies, the token still keeps others out. Metrics
-//! are for everybody: nobody knows here where a scraper is.
+//! The NetworkPolicy of a run. Its nodes accept connections from one another, and on the control ports of
+//! nodes and link agents from operators only. On a network that does not enforce policies, the token still
+//! keeps others out. Metrics are open to everybody, because the operator does not know where scrapers run.
 
 use k8s_openapi::{
     api::networking::v1::{
@@ -13,16 +13,16 @@ use perfrun_api::cluster::RUN_LABEL;
 use super::{CONTROL_PORT, Identity, LINK_METRICS_PORT, LINK_PORT, METRICS_PORT};
 use crate::names;
 
-/// Label of operators' pods.
+/// The label of operators' pods.
 const OPERATOR: (&str, &str) = ("app.kubernetes.io/name", "perfrun-operator");
-/// Nothing is between the two.
+/// Each pair of ports is one range of the policy.
 const _: () = assert!(LINK_PORT == CONTROL_PORT + 1 && METRICS_PORT == LINK_METRICS_PORT + 1);
-/// Label that every namespace has: its name.
+/// The label that every namespace has: its name.
 const NAMESPACE_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// Builds it, for operators in a namespace; without one, calls come through the API server, whose address is not a
-/// pod's, and the control ports are left to the token alone.
-pub fn policy(run: &Identity, operators: Option<&str>) -> NetworkPolicy {
+/// Builds the policy. `operators` is the namespace of the operators' pods. `None` if calls come through the
+/// API server, whose address is not a pod's; then only the token protects the control ports.
+pub(crate) fn policy(run: &Identity, operators: Option<&str>) -> NetworkPolicy {
     let control = NetworkPolicyIngressRule {
         from: operators.map(|namespace| {
             vec![NetworkPolicyPeer {
@@ -38,11 +38,11 @@ pub fn policy(run: &Identity, operators: Option<&str>) -> NetworkPolicy {
             pod_selector: Some(labelled((RUN_LABEL, &run.name))),
             ..NetworkPolicyPeer::default()
         }]),
-        // All but the control ports.
+        // All ports except the control ports.
         ports: Some(vec![
             port("TCP", 1, CONTROL_PORT - 1),
             port("TCP", LINK_PORT + 1, u16::MAX),
-            // Probes of links, too.
+            // Probes of links use UDP on any port.
             port("UDP", 1, u16::MAX),
         ]),
     };

@@ -7,11 +7,11 @@ use k8s_openapi::api::core::v1::Secret;
 use super::Identity;
 use crate::names;
 
-/// Key of the token.
-pub const TOKEN_KEY: &str = "token";
+/// The key of the token in the Secret.
+pub(crate) const TOKEN_KEY: &str = "token";
 
-/// Builds it.
-pub fn secret(run: &Identity, token: String) -> Secret {
+/// Builds the Secret.
+pub(crate) fn secret(run: &Identity, token: String) -> Secret {
     Secret {
         metadata: run.metadata(names::token(&run.name, &run.uid)),
         string_data: Some(BTreeMap::from([(TOKEN_KEY.to_owned(), token)])),

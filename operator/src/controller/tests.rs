@@ -1,139 +1,457 @@
-//! Passes against an API server that says what the test wants it to.
+//! Passes against a scripted API server.
 
-use std::sync::Arc;
+mod scene;
 
-use http::{Method, Request, Response, StatusCode};
-use k8s_openapi::ByteString;
-use kube::{
-    client::Body,
-    runtime::{events::Reporter, reflector, watcher::Event},
-};
+use std::time::Duration;
+
+use http::Method;
+use kube::runtime::controller::Action;
+use perfrun_api::cluster::condition::{ACCEPTED, COMPLETE, PROVISIONED};
 use serde_json::{Value, json};
-use tower::service_fn;
 
+use self::scene::{POD, Scene, is_created};
 use super::*;
-use crate::token::KEY_SECRET;
+use crate::test_server::Answer;
 
-/// A run whose time to provision was over long ago, as the API server knows it.
-fn late_run() -> PerfRun {
-    let condition = |type_: &str, reason: &str| {
-        json!({"type": type_, "status": "False", "reason": reason, "message": "",
-            "lastTransitionTime": "2026-01-01T00:00:00Z"})
-    };
-    serde_json::from_value(json!({
-        "apiVersion": "perfrun.io/v1alpha1",
-        "kind": "PerfRun",
-        "metadata": {"name": "late", "namespace": "bench", "uid": "uid-1", "generation": 1, "resourceVersion": "7"},
-        "spec": {
-            "workload": {"ping": {}},
-            "matrix": {"clients": ["libp2p"], "servers": ["libp2p"], "rawBaseline": false},
-        },
-        "status": {
-            "phase": "Provisioning",
-            "conditions": [condition("Provisioned", "ImagePullFailed"), condition("Complete", "InProgress")],
-        },
-    }))
-    .unwrap()
-}
+const SECRETS: &str = "/secrets";
+const POLICIES: &str = "/networkpolicies";
+const PODS: &str = "/pods";
+const STATUS: &str = "/status";
 
-/// What an API server was asked to change: method, path, and body.
-type Changes = Arc<Mutex<Vec<(Method, String, Value)>>>;
-
-/// An API server with the operators' key, that answers each write of a status with `answer`.
-fn api_server(answer: StatusCode) -> (Client, Changes) {
-    let changes = Changes::default();
-    let seen = changes.clone();
-    let serve = move |request: Request<Body>| {
-        let seen = seen.clone();
-        async move {
-            let (head, body) = request.into_parts();
-            let path = head.uri.path().to_owned();
-            let body = serde_json::from_slice(&body.collect_bytes().await.unwrap()).unwrap_or_default();
-            let (status, reply) = match (&head.method, path.as_str()) {
-                (&Method::GET, path) if path.ends_with(KEY_SECRET) => {
-                    (StatusCode::OK, json!({"data": {"key": ByteString(vec![7; 32])}}))
-                }
-                (_, path) if path.ends_with("/status") && answer == StatusCode::CONFLICT => (
-                    answer,
-                    json!({"kind": "Status", "status": "Failure", "reason": "Conflict", "code": 409}),
-                ),
-                (_, path) if path.ends_with("/status") => (answer, json!(late_run())),
-                _ => (StatusCode::OK, json!({"kind": "Status", "status": "Success"})),
-            };
-            if head.method != Method::GET {
-                let mut seen = seen.lock().unwrap();
-                seen.push((head.method, path, body));
-            }
-            let reply = Body::from(serde_json::to_vec(&reply).unwrap());
-            Ok::<_, std::convert::Infallible>(Response::builder().status(status).body(reply).unwrap())
-        }
-    };
-    (Client::new(service_fn(serve), "default"), changes)
-}
-
-/// One pass over the late run; what it changed.
-async fn pass_over_the_late_run(answer: StatusCode) -> Vec<(Method, String, Value)> {
-    let (client, changes) = api_server(answer);
-    let (runs, mut runs_writer) = reflector::store();
-    let (pods, _pods_writer) = reflector::store();
-    let run = Arc::new(DeserializeGuard(Ok(late_run())));
-    runs_writer.apply_watcher_event(&Event::Apply((*run).clone()));
-    let reporter = Reporter {
-        controller: MANAGER.to_owned(),
-        instance: None,
-    };
-    let context = Context {
-        client: client.clone(),
-        access: Access::Direct,
-        key: TokenKey::get_or_create(client.clone(), "perfrun-system")
-            .await
-            .unwrap(),
-        site: Site {
-            node_image: "node".to_owned(),
-            pull_policy: None,
-            pull_secrets: vec![],
-            tcp_sysctls: true,
-        },
-        operators: "perfrun-system".to_owned(),
-        max_concurrent_runs: 1,
-        plans: Plans::default(),
-        tasks: Tasks::default(),
-        recorder: Recorder::new(client, reporter),
-        metrics: Arc::new(Metrics::new()),
-        pods,
-        runs,
-        wake: mpsc::unbounded_channel().0,
-        wake_all: mpsc::unbounded_channel().0,
-        begun: Begun::default(),
-    };
-    reconcile(run, Arc::new(context)).await.unwrap();
-    std::mem::take(&mut *changes.lock().unwrap())
-}
-
-#[tokio::test]
-async fn the_end_of_a_run_is_written_before_its_pods_go() {
-    let changes = pass_over_the_late_run(StatusCode::OK).await;
-    let paths: Vec<_> = changes.iter().map(|(_, path, _)| path.as_str()).collect();
-    let [(_, status, body), .., (Method::DELETE, pods, _)] = &changes[..] else {
-        panic!("{paths:?}")
-    };
-    assert!(
-        status.ends_with("/perfruns/late/status") && pods.ends_with("/bench/pods"),
-        "{paths:?}"
-    );
-    assert_eq!(body["status"]["phase"], "Failed");
+#[tokio::test(start_paused = true)]
+async fn objects_are_created_in_order_and_the_status_is_written_once() {
+    let mut scene = Scene::new().await;
+    scene.create("a", json!({}));
+    scene.pass("a").await.unwrap();
+    let changes = scene.server.take_changes();
+    let made: Vec<_> = changes
+        .iter()
+        .map(|call| (call.method.as_str(), call.path.rsplit('/').next().unwrap()))
+        .collect();
     assert_eq!(
-        body["metadata"]["resourceVersion"], "7",
-        "of the run that was judged"
+        made,
+        [
+            ("POST", "secrets"),
+            ("POST", "networkpolicies"),
+            ("POST", "pods"),
+            ("POST", "pods"),
+            ("PATCH", "status")
+        ]
+    );
+    assert_eq!(scene.phase("a"), "Provisioning");
+    assert_eq!(
+        scene.condition("a", PROVISIONED),
+        ("False".into(), "Starting".into(), "0 of 2 nodes are ready".into())
+    );
+    scene.pass("a").await.unwrap();
+    assert!(
+        scene.server.take_changes().is_empty(),
+        "the second pass is harmless"
     );
 }
 
-#[tokio::test]
-async fn a_pass_that_saw_an_earlier_version_of_a_run_neither_ends_it_again_nor_deletes_its_pods() {
-    let changes = pass_over_the_late_run(StatusCode::CONFLICT).await;
-    let paths: Vec<_> = changes.iter().map(|(_, path, _)| path.as_str()).collect();
-    assert!(
-        matches!(paths[..], [status] if status.ends_with("/status")),
-        "{paths:?}"
+/// Scenarios A and B of templates that the API server never takes, and a few more of its answers.
+#[tokio::test(start_paused = true)]
+async fn what_can_never_be_created_ends_the_run_with_the_message() {
+    for (path, code, message) in [
+        (PODS, 422, "spec.topologySpreadConstraints[1]: Duplicate value"),
+        (PODS, 400, "quantities must match the regular expression"),
+        (PODS, 413, "the object is too large"),
+        (
+            PODS,
+            500,
+            "failed to create typed patch object (bench/a; /v1, Kind=Pod): duplicate entries",
+        ),
+        (SECRETS, 422, "metadata.name: Invalid value"),
+        (POLICIES, 400, "cannot be handled"),
+    ] {
+        let mut scene = Scene::new().await;
+        scene.create("a", json!({}));
+        scene
+            .server
+            .script(Method::POST, path, Answer::Refuse(code, message));
+        scene.pass("a").await.unwrap();
+        assert_eq!(scene.phase("a"), "Failed", "{message}");
+        let (_, reason, why) = scene.condition("a", COMPLETE);
+        assert!(why.ends_with(message), "{why}");
+        assert!(["PodRefused", "APIServerRefuses"].contains(&&*reason), "{reason}");
+    }
+}
+
+/// Scenarios E and F, and an API server in trouble: every object, every answer that may change.
+#[tokio::test(start_paused = true)]
+async fn what_may_be_created_later_is_tried_until_the_time_to_provision_is_over() {
+    for path in [SECRETS, POLICIES, PODS] {
+        for (answer, reason, message) in [
+            (
+                Answer::Refuse(403, "exceeded quota: small"),
+                "",
+                "exceeded quota: small",
+            ),
+            (Answer::Refuse(429, "slow down"), "", "slow down"),
+            (
+                Answer::Refuse(500, "failed calling webhook"),
+                "APIServerRefuses",
+                "failed calling webhook",
+            ),
+            (
+                Answer::Refuse(503, "etcd is away"),
+                "APIServerRefuses",
+                "etcd is away",
+            ),
+            (Answer::Silence, "APIServerUnreachable", "no answer within 30s"),
+        ] {
+            let mut scene = Scene::new().await;
+            scene.create("a", json!({}));
+            scene.server.script(Method::POST, path, answer);
+            let action = scene.pass("a").await.unwrap();
+            assert_ne!(action, Action::await_change(), "{path} {answer:?}");
+            let (status, stated, why) = scene.condition("a", PROVISIONED);
+            assert_eq!(status, "False", "{path} {answer:?}");
+            assert!(
+                stated.contains(reason) && why.ends_with(message),
+                "{path} {answer:?}: {stated}: {why}"
+            );
+            scene.later(61).await;
+            scene.pass("a").await.unwrap();
+            let (status, ended, why) = scene.condition("a", COMPLETE);
+            assert_eq!((status.as_str(), ended), ("True", stated), "{path} {answer:?}");
+            assert!(why.ends_with(message), "{path} {answer:?}: {why}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_starts_when_the_api_server_has_recovered() {
+    let mut scene = Scene::new().await;
+    scene.create("a", json!({}));
+    scene.server.script_times(
+        1,
+        Method::POST,
+        PODS,
+        Answer::Refuse(500, "failed calling webhook"),
     );
+    assert_eq!(
+        scene.pass("a").await.unwrap(),
+        Action::requeue(Duration::from_secs(2))
+    );
+    scene.later(2).await;
+    scene.pass("a").await.unwrap();
+    assert_eq!(scene.condition("a", PROVISIONED).1, "Starting");
+    assert_eq!(scene.server.objects(PODS).len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_to_a_creation_is_no_conflict() {
+    let mut scene = Scene::new().await;
+    scene.create("a", json!({"timeouts": {"provision": "5m"}}));
+    for path in [SECRETS, POLICIES, PODS] {
+        scene
+            .server
+            .script_times(1, Method::POST, path, Answer::DoSilently);
+        scene.pass_by_old_objects("a").await.unwrap();
+        scene.later(2).await;
+        scene.sync_runs();
+    }
+    scene.pass_by_old_objects("a").await.unwrap();
+    assert_eq!(scene.condition("a", PROVISIONED).1, "Starting");
+    assert_eq!(scene.server.objects(PODS).len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_of_another_owner_ends_the_run() {
+    let mut scene = Scene::new().await;
+    scene.create("a", json!({}));
+    let pod = json!({"metadata": {"name": "a-1b2a9-server-0-0", "ownerReferences": [
+        {"apiVersion": "v1", "kind": "PerfRun", "name": "a", "uid": "another"}]}});
+    let name = scene.pod_name("a", "server-0", 0);
+    scene
+        .server
+        .put(&format!("/api/v1/namespaces/bench/pods/{name}"), pod);
+    scene.pass("a").await.unwrap();
+    let (_, reason, why) = scene.condition("a", COMPLETE);
+    assert_eq!(reason, "NameConflict");
+    assert!(
+        why.contains(&name) && why.contains("does not belong to this run"),
+        "{why}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_without_objects_is_in_nobodys_way() {
+    let mut scene = Scene::new().await;
+    scene.create("first", json!({}));
+    scene.create("second", json!({}));
+    scene
+        .server
+        .script_times(1, Method::POST, SECRETS, Answer::Refuse(403, "exceeded quota"));
+    scene.pass("first").await.unwrap();
+    assert_eq!(scene.condition("first", PROVISIONED).1, "APIServerRefuses");
+    scene.pass("second").await.unwrap();
+    assert_eq!(scene.condition("second", PROVISIONED).1, "Starting");
+    scene.pass("first").await.unwrap();
+    let (_, reason, why) = scene.condition("first", PROVISIONED);
+    assert_eq!(reason, "WaitingForOtherRuns");
+    assert!(why.starts_with("bench/second is active"), "{why}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_passes_at_the_same_time_start_one_exclusive_run() {
+    let mut scene = Scene::new().await;
+    scene.create("first", json!({}));
+    scene.create("second", json!({}));
+    scene.sync();
+    // The first pass hangs in its first request.
+    scene
+        .server
+        .script_times(1, Method::POST, SECRETS, Answer::Silence);
+    let hanging = tokio::spawn(reconcile(scene.watched("first"), scene.context.clone()));
+    tokio::task::yield_now().await;
+    let action = reconcile(scene.watched("second"), scene.context.clone())
+        .await
+        .unwrap();
+    let (_, reason, why) = scene.condition("second", PROVISIONED);
+    assert_eq!(reason, "WaitingForOtherRuns");
+    assert!(why.starts_with("bench/first is active"), "{why}");
+    assert_ne!(
+        action,
+        Action::await_change(),
+        "nothing would wake it if the first fails"
+    );
+    hanging.await.unwrap().unwrap();
+    scene.pass("second").await.unwrap();
+    assert_eq!(scene.condition("second", PROVISIONED).1, "Starting");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_with_a_finalizer_gives_up_its_pods_and_its_turn() {
+    let mut scene = Scene::new().await;
+    scene.create("first", json!({}));
+    scene.pass("first").await.unwrap();
+    scene.create("second", json!({}));
+    scene.pass("second").await.unwrap();
+    assert_eq!(scene.condition("second", PROVISIONED).1, "WaitingForOtherRuns");
+    scene.change("first", |run| {
+        run["metadata"]["finalizers"] = json!(["example.com/never"]);
+        run["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:01Z".into();
+    });
+    scene.server.take_changes();
+    scene.pass("first").await.unwrap();
+    let changes = scene.server.take_changes();
+    assert!(matches!(&changes[..], [call] if call.method == Method::DELETE && call.path.ends_with(PODS)));
+    assert!(scene.all_were_woken(), "another may start now");
+    scene.pass("second").await.unwrap();
+    assert_eq!(scene.condition("second", PROVISIONED).1, "Starting");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_run_is_written_before_its_pods_are_deleted() {
+    let mut scene = Scene::new().await;
+    scene.create("a", json!({}));
+    scene.pass("a").await.unwrap();
+    scene.later(61).await;
+    scene.server.take_changes();
+    scene.pass("a").await.unwrap();
+    let changes = scene.server.take_changes();
+    assert!(
+        matches!(&changes[..], [call] if call.path.ends_with(STATUS)),
+        "{changes:?}"
+    );
+    assert_eq!(scene.phase("a"), "Failed");
+    scene.pass("a").await.unwrap();
+    let changes = scene.server.take_changes();
+    assert!(
+        matches!(&changes[..], [call] if call.method == Method::DELETE),
+        "{changes:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pass_that_sees_an_old_version_of_an_ended_run_changes_nothing() {
+    let mut scene = Scene::new().await;
+    scene.create("a", json!({}));
+    scene.pass("a").await.unwrap();
+    scene.later(61).await;
+    scene.pass("a").await.unwrap();
+    assert_eq!(scene.phase("a"), "Failed");
+    for pod in scene.pod_paths() {
+        scene.server.remove(&pod);
+    }
+    scene.server.take_changes();
+    // The watch of pods is ahead of that of runs.
+    scene.sync_pods();
+    let action = scene.pass_by_old_objects("a").await.unwrap();
+    assert_eq!(action, Action::await_change());
+    assert!(scene.server.take_changes().is_empty());
+    scene.pass("a").await.unwrap();
+    assert_eq!(scene.phase("a"), "Failed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_of_the_status_is_tried_again() {
+    let mut scene = Scene::new().await;
+    scene.create("a", json!({}));
+    scene.sync();
+    scene.change("a", |run| run["metadata"]["labels"] = json!({"team": "net"}));
+    let action = scene.pass_by_old_objects("a").await.unwrap();
+    assert_eq!(action, Action::requeue(CONFLICT_RETRY));
+    assert_eq!(scene.status("a"), Value::Null);
+    scene.pass("a").await.unwrap();
+    assert_eq!(scene.phase("a"), "Provisioning");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_at_the_end_of_a_run_deletes_no_pods() {
+    let mut scene = Scene::new().await;
+    scene.create("a", json!({}));
+    scene.pass("a").await.unwrap();
+    scene.later(61).await;
+    scene.sync();
+    scene.change("a", |run| run["metadata"]["labels"] = json!({"team": "net"}));
+    scene.server.take_changes();
+    scene.pass_by_old_objects("a").await.unwrap();
+    let changes = scene.server.take_changes();
+    assert!(
+        matches!(&changes[..], [call] if call.path.ends_with(STATUS)),
+        "{changes:?}"
+    );
+    assert_eq!(scene.phase("a"), "Provisioning");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_that_cannot_be_written_is_an_error_that_is_tried_again() {
+    for answer in [
+        Answer::Refuse(500, "etcd is away"),
+        Answer::Refuse(429, "slow down"),
+        Answer::Silence,
+    ] {
+        let mut scene = Scene::new().await;
+        scene.create("a", json!({}));
+        scene.server.script_times(1, Method::PATCH, STATUS, answer);
+        let error = scene.pass("a").await.unwrap_err();
+        assert_eq!(error.category(), "Status", "{answer:?}");
+        scene.pass("a").await.unwrap();
+        assert_eq!(scene.phase("a"), "Provisioning", "{answer:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_was_deleted_in_the_meantime_is_no_error() {
+    let mut scene = Scene::new().await;
+    scene.create("a", json!({}));
+    scene.sync();
+    scene.server.remove(&Scene::path("a"));
+    scene.pass_by_old_objects("a").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unreadable_status_is_never_written_and_in_nobodys_way() {
+    let mut scene = Scene::new().await;
+    scene.create("tomorrow", json!({}));
+    scene.pass("tomorrow").await.unwrap();
+    scene.change("tomorrow", |run| run["status"]["phase"] = "Hibernating".into());
+    let before = scene.status("tomorrow");
+    scene.server.take_changes();
+    scene.pass("tomorrow").await.unwrap();
+    assert!(scene.server.take_changes().is_empty());
+    assert_eq!(scene.status("tomorrow"), before);
+    assert!(
+        scene
+            .server
+            .event_reasons()
+            .contains(&"StatusUnreadable".to_owned())
+    );
+    scene.create("today", json!({}));
+    scene.pass("today").await.unwrap();
+    assert_eq!(scene.condition("today", PROVISIONED).1, "Starting");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unreadable_spec_only_gets_a_condition() {
+    let mut scene = Scene::new().await;
+    scene.create("a", json!({}));
+    scene.pass("a").await.unwrap();
+    scene.change("a", |run| run["spec"]["workload"] = 42.into());
+    let before = scene.status("a");
+    scene.pass("a").await.unwrap();
+    let after = scene.status("a");
+    let (status, reason, why) = scene.condition("a", ACCEPTED);
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "Malformed"));
+    assert!(why.contains("42"), "{why}");
+    for kept in ["phase", "trials", "startTime"] {
+        assert_eq!(after[kept], before[kept]);
+    }
+    scene.server.take_changes();
+    scene.later(60).await;
+    scene.pass("a").await.unwrap();
+    assert!(scene.server.take_changes().is_empty(), "it is written once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unreadable_run_that_has_ended_is_left_alone() {
+    let mut scene = Scene::new().await;
+    scene.create("a", json!({"suspend": true, "cancel": true}));
+    scene.pass("a").await.unwrap();
+    assert_eq!(scene.phase("a"), "Cancelled");
+    scene.change("a", |run| run["spec"]["workload"] = 42.into());
+    scene.server.take_changes();
+    scene.pass("a").await.unwrap();
+    assert!(scene.server.take_changes().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conductor_that_panics_ends_the_run_at_last() {
+    let mut scene = Scene::new().await;
+    scene.create("a", json!({}));
+    scene.pass("a").await.unwrap();
+    scene.pods_are_ready();
+    for _ in 0..3 {
+        scene.panic("a").await;
+    }
+    scene.pass("a").await.unwrap();
+    let (_, reason, why) = scene.condition("a", COMPLETE);
+    assert_eq!(reason, "Internal");
+    assert!(why.contains("panicked 3 times"), "{why}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_are_deleted_when_a_run_is_suspended_and_a_failure_to_do_so_is_retried() {
+    let mut scene = Scene::new().await;
+    scene.create("a", json!({}));
+    scene.pass("a").await.unwrap();
+    scene.change("a", |run| run["spec"]["suspend"] = true.into());
+    scene
+        .server
+        .script_times(1, Method::DELETE, PODS, Answer::Refuse(500, "etcd is away"));
+    assert_eq!(
+        scene.pass("a").await.unwrap(),
+        Action::requeue(Duration::from_secs(2))
+    );
+    assert_eq!(scene.condition("a", PROVISIONED).1, "Suspended");
+    scene.pass("a").await.unwrap();
+    assert!(
+        scene
+            .server
+            .objects(PODS)
+            .iter()
+            .all(|pod| !pod[POD]["deletionTimestamp"].is_null())
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_that_end_or_fall_behind_lose_no_run() {
+    let scene = Scene::new().await;
+    let operator = scene.operate();
+    let server = &scene.server;
+    scene.create("before", json!({"topology": {"exclusive": false}}));
+    is_created(server, "before").await;
+    server.end_watches();
+    scene.create("after-the-end", json!({"topology": {"exclusive": false}}));
+    is_created(server, "after-the-end").await;
+    server.script_times(2, Method::GET, "/perfruns", Answer::Refuse(500, "etcd is away"));
+    server.expire_watches();
+    server.remove(&Scene::path("before"));
+    scene.create("after-a-new-list", json!({"topology": {"exclusive": false}}));
+    is_created(server, "after-a-new-list").await;
+    operator.abort();
 }

@@ -11,12 +11,15 @@ use perfrun_api::{document, planning::plan};
 use perfrun_contract::{
     node::Reason,
     record::{LinkCheck, TrialRecord},
-    tally::EndReason,
+    tally::{Counts, EndReason, Verdict},
 };
 use perfrun_test_kit::records::{completed, failed};
 
 use super::*;
-use crate::plans::Outline;
+use crate::{
+    plans::Outline,
+    refusal::{POD_REFUSED, UNSUPPORTED},
+};
 
 const DOCUMENT: &str = "
 apiVersion: perfrun.io/v1alpha1
@@ -36,7 +39,8 @@ struct Life {
     plan: Arc<Plan>,
     status: PerfRunStatus,
     pods: Vec<NodePod>,
-    task: Task,
+    deleting: bool,
+    conductor: ConductorState,
     turn: Result<(), String>,
     now: Timestamp,
 }
@@ -46,7 +50,7 @@ impl Life {
         Self::of(DOCUMENT)
     }
 
-    /// With an impaired network beside the one that is as it is.
+    /// A run with an impaired network beside `none`.
     fn impaired() -> Self {
         Self::of(&DOCUMENT.replace("rawBaseline", "networks: [none, wan], rawBaseline"))
     }
@@ -58,45 +62,43 @@ impl Life {
             spec: run.spec,
             status: PerfRunStatus::default(),
             pods: vec![],
-            task: Task::None,
+            deleting: false,
+            conductor: ConductorState::None,
             turn: Ok(()),
             now: Timestamp::UNIX_EPOCH,
         }
     }
 
-    /// One pass: what is decided, with the status written.
+    /// One pass. Returns the decision, and keeps the new status.
     fn pass(&mut self) -> Decision {
         self.pass_with(None)
     }
 
     /// One pass in which the API server refuses pods.
-    fn pass_with(&mut self, refusal: Option<Trouble>) -> Decision {
+    fn pass_with(&mut self, refusal: Option<Refusal>) -> Decision {
         let outline = Outline::from(&*self.plan);
-        let planned = match need(&self.spec, &self.status, &self.task, self.turn.clone()) {
+        let planned = match need(&self.spec, &self.status, &self.conductor, self.turn.clone()) {
             Need::Nothing => Planned::Over,
             Need::Outline(trouble) => Planned::Held(outline, trouble),
             Need::Whole => Planned::Whole(outline, self.plan.clone()),
         };
-        let facts = Facts {
+        let inputs = Inputs {
             spec: &self.spec,
             status: &self.status,
-            planned: &planned,
-            pods: &self.pods,
-            task: self.task.clone(),
-            lost_on: &BTreeMap::new(),
+            deleting: self.deleting,
+            planned,
+            pods: self.pods.clone(),
+            conductor: self.conductor.clone(),
+            lost_on: BTreeMap::new(),
+            recheck: None,
             now: self.now,
         };
-        let mut decision = decide(&facts);
-        if let Some(trouble) = refusal {
-            decision = refused(decision, trouble, &facts);
+        let mut decision = decide(&inputs);
+        if refusal.is_some() {
+            decision = after_failure(decision, refusal, &inputs);
         }
-        self.status = status::next(
-            &self.status,
-            Some(1),
-            planned.outline(),
-            &decision.stage,
-            self.now,
-        );
+        let outline = inputs.planned.outline();
+        self.status = status::next(&self.status, Some(1), outline, &decision.stage, self.now);
         decision
     }
 
@@ -105,8 +107,8 @@ impl Life {
         self
     }
 
-    /// The pods that a decision asked for, in this state.
-    fn make(&mut self, decision: &Decision, state: &PodState) {
+    /// Creates the pods of a decision, in this state.
+    fn create(&mut self, decision: &Decision, state: &PodState) {
         self.pods.extend(decision.create.iter().map(|new| NodePod {
             name: format!("{}-{}", new.node.name, new.incarnation),
             node: new.node.name.clone(),
@@ -123,16 +125,16 @@ impl Life {
     fn started(self) -> Self {
         let mut life = self;
         let first = life.pass();
-        life.make(&first, &ready());
+        life.create(&first, &ready());
         assert_eq!(life.pass().command, Command::Start);
-        life.task = Task::Going(Progress::default());
+        life.conductor = ConductorState::Running(Progress::default());
         life
     }
 
-    /// Status, reason and message of what is known of links.
+    /// Status, reason and message of the condition LinksVerified.
     fn links(&self) -> (&str, &str, &str) {
-        let known = self.condition(condition::LINKS_VERIFIED);
-        (&known.status, &known.reason, &known.message)
+        let links = self.condition(condition::LINKS_VERIFIED);
+        (&links.status, &links.reason, &links.message)
     }
 
     fn condition(&self, type_: &str) -> &Condition {
@@ -143,7 +145,7 @@ impl Life {
             .unwrap()
     }
 
-    /// Phase, and the reason why the run has ended or has not.
+    /// The phase, and the reason of the condition Complete.
     fn end(&self) -> (Phase, &str) {
         (
             self.status.phase.unwrap(),
@@ -175,13 +177,13 @@ fn going(completed: usize, failed: usize) -> Progress {
 }
 
 /// A conductor that has ended like this, with this many trials completed and failed.
-fn outcome(reason: EndReason, completed: usize, failed: usize) -> Task {
+fn outcome(reason: EndReason, completed: usize, failed: usize) -> ConductorState {
     let phase = match reason {
         EndReason::Succeeded => Phase::Succeeded,
         EndReason::Cancelled => Phase::Cancelled,
         _ => Phase::Failed,
     };
-    Task::Ended(Box::new(Outcome {
+    ConductorState::Ended(Box::new(RunOutcome {
         verdict: Verdict {
             phase,
             reason,
@@ -200,12 +202,12 @@ fn names(new: &[NewPod]) -> Vec<String> {
 }
 
 #[test]
-fn a_run_goes_from_pods_to_trials_to_its_end() {
+fn a_run_passes_from_pods_to_trials_to_its_end() {
     let mut life = Life::new();
     let first = life.pass();
     assert_eq!(names(&first.create), ["server-0-0", "client-0-0"]);
     assert_eq!(life.status.phase, Some(Phase::Provisioning));
-    life.make(&first, &PodState::Starting);
+    life.create(&first, &PodState::Starting);
     assert_eq!(life.later(3).pass().create, []);
 
     life.pods[0].state = ready();
@@ -217,40 +219,35 @@ fn a_run_goes_from_pods_to_trials_to_its_end() {
     life.pods[1].state = ready();
     assert_eq!(life.pass().command, Command::Start);
 
-    life.task = Task::Going(going(1, 0));
+    life.conductor = ConductorState::Running(going(1, 0));
     life.later(5).pass();
     assert_eq!(life.status.trials.progress, "1/2");
-    life.task = outcome(EndReason::Succeeded, 2, 0);
+    life.conductor = outcome(EndReason::Succeeded, 2, 0);
     let last = life.later(5).pass();
-    assert!(last.delete_pods);
+    assert!(!last.delete_pods, "not before the status shows the end");
     assert_eq!(life.end(), (Phase::Succeeded, "Succeeded"));
     assert_eq!(life.status.results, ["tcp-results-0"]);
     assert_eq!(life.status.completion_time.as_ref().unwrap().0, life.now);
+    assert!(life.pass().delete_pods);
 }
 
 #[test]
-fn a_run_that_has_ended_asks_for_nothing() {
+fn a_run_that_has_ended_needs_nothing() {
     let mut life = Life::running();
-    life.task = outcome(EndReason::Succeeded, 2, 0);
+    life.conductor = outcome(EndReason::Succeeded, 2, 0);
     life.pass();
     life.pods.clear();
-    life.task = Task::None;
+    life.conductor = ConductorState::None;
     let before = life.status.clone();
     let after = life.later(3600).pass();
-    assert_eq!(
-        after,
-        Decision {
-            command: Command::Drop,
-            ..Decision::say(Stage::Over)
-        }
-    );
+    assert_eq!(after, Decision::new(Stage::Over));
     assert_eq!(life.status, before);
 }
 
 #[test]
 fn trials_that_failed_make_the_run_fail_with_their_reason() {
     let mut life = Life::running();
-    life.task = outcome(EndReason::TrialTimeout, 1, 1);
+    life.conductor = outcome(EndReason::TrialTimeout, 1, 1);
     life.pass();
     assert_eq!(life.end(), (Phase::Failed, "TrialTimeout"));
     assert_eq!(
@@ -260,7 +257,7 @@ fn trials_that_failed_make_the_run_fail_with_their_reason() {
 }
 
 #[test]
-fn a_node_that_is_gone_is_replaced_while_the_run_goes_on() {
+fn a_lost_node_is_replaced_while_trials_are_in_progress() {
     let mut life = Life::running();
     life.pods[1].state = gone();
     let decision = life.pass();
@@ -273,7 +270,7 @@ fn a_node_that_ends_at_every_start_ends_the_run() {
     let mut life = Life::new();
     for _ in 0..STARTS_MAX {
         let decision = life.pass();
-        life.make(&decision, &ready());
+        life.create(&decision, &ready());
         life.pods.last_mut().unwrap().state = gone();
     }
     life.pass();
@@ -281,14 +278,14 @@ fn a_node_that_ends_at_every_start_ends_the_run() {
 }
 
 #[test]
-fn pods_that_fit_nowhere_are_told_of_at_once_and_end_the_run_in_time() {
+fn pods_that_fit_nowhere_are_reported_immediately_and_end_the_run_in_time() {
     let mut life = Life::new();
     let decision = life.pass();
     let stuck = PodState::Stuck(Trouble {
         reason: "Unschedulable",
         message: "no Kubernetes node takes pod server-0-0".to_owned(),
     });
-    life.make(&decision, &stuck);
+    life.create(&decision, &stuck);
     let decision = life.later(1).pass();
     assert_eq!(life.condition(condition::PROVISIONED).reason, "Unschedulable");
     assert_eq!(decision.wake, Some(Duration::from_secs(59)));
@@ -314,23 +311,23 @@ fn a_run_waits_for_its_turn_and_for_its_user() {
     life.pass();
     assert_eq!(life.condition(condition::PROVISIONED).reason, "Suspended");
     (life.spec.suspend, life.turn) = (false, Ok(()));
-    // The time to provision begins now, and not when it was first seen.
+    // `timeouts.provision` starts now, and not when the run was first seen.
     assert_eq!(life.later(3600).pass().create.len(), 2);
 }
 
 #[test]
-fn an_operator_that_takes_over_goes_on_with_the_pods_that_are_there() {
+fn an_operator_that_takes_over_uses_the_existing_pods() {
     let mut life = Life::running();
-    life.task = Task::None;
+    life.conductor = ConductorState::None;
     let decision = life.later(60).pass();
     assert_eq!((decision.command, decision.create.len()), (Command::Start, 0));
     assert_eq!(life.status.phase, Some(Phase::Running));
 }
 
 #[test]
-fn a_run_that_nobody_can_go_on_with_ends_in_time() {
+fn a_run_that_cannot_be_resumed_ends_in_time() {
     let mut life = Life::running();
-    life.task = Task::None;
+    life.conductor = ConductorState::None;
     life.pods[0].state = PodState::Starting;
     assert_eq!(life.later(599).pass().command, Command::None);
     assert_eq!(life.later(1).pass().command, Command::Conclude);
@@ -346,9 +343,9 @@ fn a_run_can_be_cancelled_at_any_time() {
     let mut life = Life::running();
     life.spec.cancel = true;
     assert_eq!(life.pass().command, Command::Cancel);
-    life.task = Task::None;
+    life.conductor = ConductorState::None;
     assert_eq!(life.pass().command, Command::Conclude);
-    life.task = outcome(EndReason::Cancelled, 1, 0);
+    life.conductor = outcome(EndReason::Cancelled, 1, 0);
     life.pass();
     assert_eq!(life.end(), (Phase::Cancelled, "Cancelled"));
     assert_eq!(
@@ -358,19 +355,21 @@ fn a_run_can_be_cancelled_at_any_time() {
 }
 
 #[test]
-fn pods_of_a_failed_run_are_kept_when_asked() {
+fn pods_of_a_failed_run_are_kept_if_the_run_says_so() {
     let mut life = Life::running();
     life.spec.cleanup.keep_pods_on_failure = true;
-    life.task = outcome(EndReason::Internal, 0, 0);
-    assert!(!life.pass().delete_pods);
+    life.conductor = outcome(EndReason::Internal, 0, 0);
+    life.pass();
     assert!(!life.later(9).pass().delete_pods);
+    life.spec.cleanup.keep_pods_on_failure = false;
+    assert!(life.pass().delete_pods);
 }
 
 #[test]
 fn a_run_is_deleted_when_its_time_is_over() {
     let mut life = Life::running();
     life.spec.cleanup.ttl_seconds_after_success = Some(30);
-    life.task = outcome(EndReason::Succeeded, 2, 0);
+    life.conductor = outcome(EndReason::Succeeded, 2, 0);
     life.pass();
     life.pods.clear();
     let decision = life.later(10).pass();
@@ -382,7 +381,7 @@ fn a_run_is_deleted_when_its_time_is_over() {
 }
 
 #[test]
-fn links_are_spoken_of_only_where_they_are_impaired() {
+fn only_runs_that_impair_links_have_a_condition_about_them() {
     let life = Life::running();
     let types: Vec<_> = life.status.conditions.iter().map(|c| c.type_.as_str()).collect();
     assert_eq!(types, ["Accepted", "Provisioned", "Running", "Complete"]);
@@ -393,7 +392,7 @@ fn links_are_verified_network_by_network() {
     let mut life = Life::impaired().started();
     assert_eq!(
         life.links(),
-        ("Unknown", "NotMeasured", "no link was measured yet")
+        ("Unknown", "NotMeasured", "no link has been measured yet")
     );
     let mut links = Links::default();
     links.add("none", &checked(None));
@@ -401,62 +400,58 @@ fn links_are_verified_network_by_network() {
         links: links.clone(),
         ..Progress::default()
     };
-    life.task = Task::Going(progress.clone());
+    life.conductor = ConductorState::Running(progress.clone());
     let before = life.status.clone();
     life.pass();
-    let message = "1 of 2 networks were measured, and are as asked for";
-    assert_eq!(life.links(), ("True", "AsAskedFor", message));
-    let told = status::events(&before, &life.status);
-    assert_eq!((told.len(), told[0].reason.as_str()), (1, "AsAskedFor"));
+    let message = "1 of 2 networks were measured and are as configured";
+    assert_eq!(life.links(), ("True", "AsConfigured", message));
+    let events = status::events(&before, &life.status);
+    assert_eq!((events.len(), events[0].reason.as_str()), (1, "AsConfigured"));
 
-    // Another operator takes over, and has read nothing yet.
-    life.task = Task::None;
+    // Another operator takes over, and has not read the journal yet.
+    life.conductor = ConductorState::None;
     life.pass();
-    life.task = Task::Going(Progress::default());
+    life.conductor = ConductorState::Running(Progress::default());
     life.pass();
-    assert_eq!(life.links(), ("True", "AsAskedFor", message));
+    assert_eq!(life.links(), ("True", "AsConfigured", message));
 
     let wrong = "network wan, client-0 to server-0: median round trip (ms): 0.100, expected 59 to 61";
     links.add("wan", &checked(Some(wrong)));
     progress.links = links;
-    life.task = Task::Going(progress.clone());
+    life.conductor = ConductorState::Running(progress.clone());
     let before = life.status.clone();
     life.pass();
     assert_eq!(life.links(), ("False", "ImpairmentNotEffective", wrong));
     assert_eq!(status::events(&before, &life.status)[0].type_, EventType::Warning);
-    life.task = Task::None;
+    life.conductor = ConductorState::None;
     life.pass();
     assert_eq!(life.links(), ("False", "ImpairmentNotEffective", wrong));
 
-    let Task::Ended(mut outcome) = outcome(EndReason::ImpairmentNotEffective, 1, 1) else {
+    let ConductorState::Ended(mut outcome) = outcome(EndReason::ImpairmentNotEffective, 1, 1) else {
         panic!()
     };
     outcome.progress.links = progress.links;
-    life.task = Task::Ended(outcome);
+    life.conductor = ConductorState::Ended(outcome);
     life.pass();
     assert_eq!(life.end(), (Phase::Failed, "ImpairmentNotEffective"));
     assert_eq!(life.links(), ("False", "ImpairmentNotEffective", wrong));
 }
 
 #[test]
-fn a_run_whose_links_cannot_be_impaired_says_so_in_both_conditions() {
+fn a_run_whose_links_cannot_be_impaired_reports_it_in_both_conditions() {
     let mut life = Life::impaired().started();
-    life.task = outcome(EndReason::ImpairmentUnsupported, 0, 0);
-    assert!(life.pass().delete_pods);
+    life.conductor = outcome(EndReason::ImpairmentUnsupported, 0, 0);
+    life.pass();
     let message = "it ended as ImpairmentUnsupported";
     assert_eq!(life.links(), ("False", "ImpairmentUnsupported", message));
     assert_eq!(life.end(), (Phase::Failed, "ImpairmentUnsupported"));
 }
 
 #[test]
-fn a_namespace_that_does_not_allow_link_agents_ends_the_run_at_once() {
+fn a_namespace_that_does_not_allow_link_agents_ends_the_run_immediately() {
     let mut life = Life::impaired();
-    let trouble = Trouble {
-        reason: UNSUPPORTED,
-        message: "label the namespace".to_owned(),
-    };
-    let decision = life.pass_with(Some(trouble));
-    assert_eq!((decision.create, decision.delete_pods), (vec![], true));
+    let trouble = Trouble::new(UNSUPPORTED, "label the namespace");
+    life.pass_with(Some(Refusal::Final(trouble)));
     assert_eq!(life.end(), (Phase::Failed, "ImpairmentUnsupported"));
     assert_eq!(
         life.links(),
@@ -468,42 +463,47 @@ fn a_namespace_that_does_not_allow_link_agents_ends_the_run_at_once() {
 fn pods_that_are_refused_are_tried_again_until_it_takes_too_long() {
     let mut life = Life::new();
     let full = || {
-        Some(Trouble {
-            reason: REFUSED,
-            message: "the API server refuses the run's pods: exceeded quota".to_owned(),
-        })
+        let trouble = Trouble::new(
+            POD_REFUSED,
+            "the API server refuses the run's Pod: exceeded quota",
+        );
+        Some(Refusal::Temporary(Some(trouble)))
     };
-    let decision = life.pass_with(full());
-    assert_eq!((decision.create, decision.wake), (vec![], Some(REFUSED_PAUSE)));
-    let said = life.condition(condition::PROVISIONED);
-    assert_eq!((said.status.as_str(), said.reason.as_str()), ("False", REFUSED));
+    assert_eq!(life.pass_with(full()).wake, Some(RETRY_FIRST));
+    let provisioned = life.condition(condition::PROVISIONED);
     assert_eq!(
-        names(&life.later(5).pass_with(full()).create),
-        Vec::<String>::new()
+        (provisioned.status.as_str(), provisioned.reason.as_str()),
+        ("False", POD_REFUSED)
     );
-    life.later(60).pass();
-    assert_eq!(life.end(), (Phase::Failed, REFUSED));
+    let pauses: Vec<_> = [5, 5, 20, 29]
+        .iter()
+        .map(|seconds| life.later(*seconds).pass_with(full()).wake.unwrap().as_secs())
+        .collect();
+    assert_eq!(
+        pauses,
+        [5, 10, 15, 1],
+        "longer each time, and never beyond the limit"
+    );
+    life.later(1).pass();
+    assert_eq!(life.end(), (Phase::Failed, POD_REFUSED));
     let message = &life.condition(condition::COMPLETE).message;
     assert!(message.ends_with("exceeded quota"), "{message}");
 }
 
 #[test]
-fn a_run_whose_new_pod_is_refused_goes_on_waiting_for_it() {
+fn a_run_whose_new_pod_is_refused_continues_to_wait_for_it() {
     let mut life = Life::running();
     life.pods[1].state = gone();
-    let trouble = Trouble {
-        reason: UNSUPPORTED,
-        message: "label the namespace".to_owned(),
-    };
-    let decision = life.pass_with(Some(trouble));
+    let trouble = Trouble::new(UNSUPPORTED, "label the namespace");
+    let decision = life.pass_with(Some(Refusal::Final(trouble)));
     assert_eq!(
         (decision.command, decision.wake),
-        (Command::None, Some(REFUSED_PAUSE))
+        (Command::None, Some(RETRY_FIRST))
     );
     assert_eq!(life.status.phase, Some(Phase::Running));
 }
 
-/// A record with links that were measured, and what was wrong with them.
+/// A record with measured links, and why they were not as configured.
 fn checked(wrong: Option<&str>) -> TrialRecord {
     let mut record = match wrong {
         Some(_) => failed("c0.i0", Reason::ImpairmentNotEffective),
@@ -522,6 +522,46 @@ fn checked(wrong: Option<&str>) -> TrialRecord {
 }
 
 #[test]
+fn a_conductor_that_panics_is_resumed_but_not_forever() {
+    let mut life = Life::running();
+    let panicked = |times| ConductorState::Panicked {
+        times,
+        message: "index out of bounds".to_owned(),
+    };
+    for times in 1..PANICS_MAX {
+        life.conductor = panicked(times);
+        assert_eq!(life.pass().command, Command::Start);
+    }
+    life.conductor = panicked(PANICS_MAX);
+    life.pass();
+    assert_eq!(life.end(), (Phase::Failed, "Internal"));
+    let message = &life.condition(condition::COMPLETE).message;
+    assert!(
+        message.ends_with("panicked 3 times, which is a fault of perfrun: index out of bounds"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_run_in_progress_is_looked_at_when_its_time_is_over() {
+    let mut life = Life::running();
+    assert_eq!(life.later(30).pass().wake, Some(Duration::from_secs(570)));
+    assert_eq!(life.later(600).pass().wake, Some(OVERTIME_PAUSE));
+}
+
+#[test]
+fn pods_of_a_run_that_is_being_deleted_are_deleted_at_any_time() {
+    let mut life = Life::running();
+    life.deleting = true;
+    let before = life.status.clone();
+    let decision = life.pass();
+    assert!(decision.delete_pods && decision.create.is_empty());
+    assert_eq!(life.status, before);
+    life.pods.iter_mut().for_each(|pod| pod.deleting = true);
+    assert!(!life.pass().delete_pods);
+}
+
+#[test]
 fn times_of_conditions_stay_while_they_do() {
     let mut life = Life::running();
     let since = life.condition(condition::RUNNING).last_transition_time.clone();
@@ -530,13 +570,13 @@ fn times_of_conditions_stay_while_they_do() {
 }
 
 #[test]
-fn what_a_person_would_ask_about_is_an_event_once() {
+fn every_change_that_matters_is_one_event() {
     let mut life = Life::new();
-    let mut told = vec![];
+    let mut reasons = vec![];
     let mut pass = |life: &mut Life| {
         let before = life.status.clone();
         let decision = life.pass();
-        told.extend(
+        reasons.extend(
             status::events(&before, &life.status)
                 .into_iter()
                 .map(|event| event.reason),
@@ -544,13 +584,13 @@ fn what_a_person_would_ask_about_is_an_event_once() {
         decision
     };
     let first = pass(&mut life);
-    life.make(&first, &PodState::Starting);
+    life.create(&first, &PodState::Starting);
     pass(&mut life);
     life.pods.iter_mut().for_each(|pod| pod.state = ready());
     pass(&mut life);
-    life.task = Task::Going(Progress::default());
+    life.conductor = ConductorState::Running(Progress::default());
     pass(&mut life);
-    life.task = outcome(EndReason::Succeeded, 2, 0);
+    life.conductor = outcome(EndReason::Succeeded, 2, 0);
     pass(&mut life);
-    assert_eq!(told, ["Starting", "Ready", "Measuring", "Succeeded"]);
+    assert_eq!(reasons, ["Starting", "Ready", "Measuring", "Succeeded"]);
 }

@@ -1,18 +1,19 @@
-//! Where runs stand and what came out of them, for as long as the API server has them.
+//! The state and the results of all runs that the API server has.
 //!
-//! Only the operator that acts knows runs, so that no two of them say the same. Pods of a short run may be gone before they
-//! are scraped once; what is here stays.
+//! Only the operator that leads exports them, so that no two operators export the same. The pods of a short
+//! run may be gone before anybody scrapes them; these metrics stay.
 
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, HashMap},
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{ResourceExt, runtime::reflector::Store};
+use parking_lot::Mutex;
 use perfrun_api::{
     cluster::condition,
     planning,
@@ -23,30 +24,26 @@ use perfrun_contract::{metrics::operator, plan::Cell, run::Phase};
 use perfrun_metrics::{NO_LABELS, encode_samples};
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 
-use crate::controller::Guarded;
+use crate::{status, watched::WatchedRun};
 
-/// Rows of results and cells that are exported, those of the latest runs first: some ten megabytes of text.
+/// The largest number of exported rows and cells, about 10 MiB of text. Those of the latest runs come first.
 const MOST_ROWS: usize = 10_000;
 
-/// Runs, looked at when they are asked for.
+/// Exports runs as they are at the time of a scrape.
 #[derive(Clone, Default)]
-pub struct Runs(Arc<Mutex<Watched>>);
+pub(super) struct Runs(Arc<Mutex<Watched>>);
 
 #[derive(Default)]
 struct Watched {
-    runs: Option<Store<Guarded>>,
+    runs: Option<Store<WatchedRun>>,
     known: KnownCells,
 }
 
 impl Runs {
-    /// Runs to tell of from now on.
-    pub fn watch(&self, runs: Option<Store<Guarded>>) {
+    /// Sets the runs to export.
+    pub(super) fn watch(&self, runs: Option<Store<WatchedRun>>) {
         let known = KnownCells::default();
-        *self.lock() = Watched { runs, known };
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Watched> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock() = Watched { runs, known };
     }
 }
 
@@ -58,12 +55,12 @@ impl fmt::Debug for Runs {
 
 impl Collector for Runs {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut watched = self.lock();
+        let mut watched = self.0.lock();
         let Some(store) = &watched.runs else {
             return Ok(());
         };
         let runs = store.state();
-        let runs = runs.iter().filter_map(|run| run.0.as_ref().ok()).collect();
+        let runs = runs.iter().filter_map(|run| run.readable()).collect();
         let (views, left_out) = views(runs, MOST_ROWS, &mut watched.known);
         drop(watched);
         let encoder = &mut encoder;
@@ -91,8 +88,8 @@ fn by_phase(runs: &[RunView]) -> impl Iterator<Item = ([(&'static str, String); 
         .map(|(phase, count)| ([("phase", phase)], count.into()))
 }
 
-/// All runs, the latest first. The results of all but the latest are left out if they are too many, and nothing is planned
-/// for those; returns of how many.
+/// All runs, the latest first. If there are more than `most` rows, the results of the oldest runs are left
+/// out and those runs are not planned. Returns the number of runs without results.
 fn views(mut runs: Vec<&PerfRun>, most: usize, known: &mut KnownCells) -> (Vec<RunView>, usize) {
     let started = |run: &PerfRun| run.status.as_ref()?.start_time.as_ref().map(|time| time.0);
     runs.sort_by_key(|run| Reverse(started(run).unwrap_or(Timestamp::MAX)));
@@ -106,12 +103,13 @@ fn views(mut runs: Vec<&PerfRun>, most: usize, known: &mut KnownCells) -> (Vec<R
         left_out += usize::from(cells.is_none());
         views.push(view(run, cells));
     }
-    // Whatever is in none of the views is a run that is gone, or has no place any more.
+    // The remaining runs were deleted, or are left out.
     *known = used;
     (views, left_out)
 }
 
-/// Of how many rows and cells the results of a run are. Without planning it: its status has the number of its trials.
+/// The number of rows and cells of a run's results, estimated from the number of its trials instead of
+/// planning it.
 fn rows_of(run: &PerfRun, status: &PerfRunStatus) -> usize {
     let rounds = u64::from(run.spec.iterations) + u64::from(run.spec.warmup);
     let cells = match status.completion_time {
@@ -121,14 +119,15 @@ fn rows_of(run: &PerfRun, status: &PerfRunStatus) -> usize {
     status.summary.len() + usize::try_from(cells).unwrap_or(usize::MAX)
 }
 
-/// Cells of runs that have ended, by the runs' UIDs: labels of results say what those are, and rows in a status do not. They
-/// are planned when results are first exported, and never again while they are.
+/// Cells of runs that have ended, by the runs' UIDs. Labels of results need them, because rows of a status
+/// name a cell only by its id. They are planned when results are first exported, and kept as long as they are
+/// exported.
 #[derive(Default)]
 struct KnownCells(HashMap<String, (Option<i64>, Arc<[Cell]>)>);
 
 impl KnownCells {
-    /// The cells of a run, from those that are known already if this generation of it is among them. Of a run that has not
-    /// ended, nothing is said by cells.
+    /// The cells of a run, from `known` if this generation of the run has been planned. No cells if the run
+    /// has not ended.
     fn take(&mut self, run: &PerfRun, known: &mut Self) -> Arc<[Cell]> {
         let has_planned =
             |status: &PerfRunStatus| status.completion_time.is_some() && status.trials.total > 0;
@@ -145,15 +144,12 @@ impl KnownCells {
     }
 }
 
-/// A run as it is, without results if there are no cells for them.
+/// The view of a run, without results if `cells` is `None`.
 fn view(run: &PerfRun, cells: Option<Arc<[Cell]>>) -> RunView {
     let none = PerfRunStatus::default();
     let status = run.status.as_ref().unwrap_or(&none);
     let seconds = |time: &Time| time.0.as_millisecond() as f64 / 1e3;
-    let ended = status
-        .conditions
-        .iter()
-        .find(|said| said.type_ == condition::COMPLETE && said.status == "True");
+    let ended = status::find(status, condition::COMPLETE).filter(|complete| complete.status == "True");
     RunView {
         namespace: run.namespace().unwrap_or_default(),
         name: run.name_any(),
@@ -174,7 +170,7 @@ fn view(run: &PerfRun, cells: Option<Arc<[Cell]>>) -> RunView {
 
 #[cfg(test)]
 mod tests {
-    use kube::{core::DeserializeGuard, runtime::watcher};
+    use kube::runtime::watcher;
     use perfrun_api::spec::TrialCounts;
     use perfrun_contract::{
         record::{Flag, Metric},
@@ -225,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known_of_runs_that_are_gone_or_go_on_or_were_refused() {
+    fn runs_that_are_deleted_in_progress_or_refused_are_not_planned() {
         let mut known = KnownCells::default();
         let (gone, mut active, mut refused) = (ended(1, 2), ended(2, 0), ended(3, 0));
         views(vec![&gone], MOST_ROWS, &mut known);
@@ -237,8 +233,8 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_said_as_it_is_described() {
-        let (store, mut writer) = kube::runtime::reflector::store::<Guarded>();
+    fn every_exported_metric_is_described() {
+        let (store, mut writer) = kube::runtime::reflector::store::<WatchedRun>();
         let mut run = named("a-run");
         run.metadata.namespace = Some("a-namespace".to_owned());
         run.status = Some(PerfRunStatus {
@@ -255,16 +251,17 @@ mod tests {
                 .into(),
             ..PerfRunStatus::default()
         });
-        let applied = watcher::Event::Apply(DeserializeGuard(Ok(run)));
+        let applied = watcher::Event::Apply(WatchedRun::Readable(Box::new(run)));
         writer.apply_watcher_event(&applied);
         let metrics = super::super::Metrics::new();
         metrics.watch(Some(store));
-        metrics.reconciled(std::time::Duration::from_millis(1), Some("Apply"));
+        metrics.reconciled(std::time::Duration::from_millis(1));
+        metrics.failed("Create");
         let page = metrics.encode();
         assert_eq!(
             perfrun_metrics::undescribed(&page),
             [""; 0],
-            "not as docs/reference/metrics.md says"
+            "these metrics are not in docs/reference/metrics.md"
         );
         for line in [
             "perfrun_run_info{run_namespace=\"a-namespace\",run=\"a-run\",workload=\"ping\",phase=\"Pending\",reason=\"\"} 1",

@@ -1,8 +1,8 @@
-//! The link agent beside a node: a container of its own, so that the node needs no right at all, and what an impaired
-//! link costs is not charged to the stack under test.
+//! The link agent beside a node. It is a separate container, so that the node needs no capability, and the
+//! cost of an impaired link is not charged to the stack under test.
 //!
-//! It starts before the node and ends after it (a native sidecar), and unlike a node it is started again in place: what it
-//! was asked to do is in a file that outlives it, and it does that again before it answers.
+//! The agent starts before the node and ends after it (a native sidecar). Unlike a node it is restarted in
+//! place: its configuration is in a file that outlives it, and it applies that file before it answers.
 
 use k8s_openapi::{
     api::core::v1::{
@@ -18,15 +18,15 @@ use perfrun_link::Backend;
 use super::{environment, modest, named_port, token_mount};
 use crate::{
     build::{Identity, LINK_METRICS_PORT, LINK_PORT, Site},
-    observe::LINK_CONTAINER,
+    observe::pod::LINK_CONTAINER,
 };
 
 const STATE_FOLDER: &str = "/run/perfrun-link";
 const STATE_VOLUME: &str = "link-state";
-/// An agent answers within some ten milliseconds; one that does not within this time is started again.
+/// An agent that does not answer within this time is restarted. Most answer within some ten milliseconds.
 const STARTS_WITHIN_SECONDS: i32 = 60;
 
-/// Builds it, if the plan impairs links.
+/// Builds the link agent. `None` if the plan does not impair links.
 pub(super) fn agent(
     run: &Identity,
     spec: &PerfRunSpec,
@@ -41,14 +41,14 @@ pub(super) fn agent(
     let port = i32::from(LINK_PORT);
     Some(Container {
         name: LINK_CONTAINER.to_owned(),
-        // Never a variant's: who impairs is to be the same on both sides of a comparison.
+        // Never a variant's image: both sides of a comparison must have the same agent.
         image: Some(site.node_image.clone()),
         image_pull_policy: site.pull_policy.clone(),
         args: Some(vec![
             "link-agent".to_owned(),
             format!("--control=0.0.0.0:{port}"),
             format!("--state-file={STATE_FOLDER}/link.json"),
-            // Without MKNOD it only says that it cannot.
+            // Without MKNOD the agent only reports that it cannot.
             "--make-tun-device".to_owned(),
         ]),
         env: Some(environment(run, node, LINK_METRICS_PORT).into()),
@@ -57,7 +57,7 @@ pub(super) fn agent(
             named_port("link-metrics", LINK_METRICS_PORT),
         ]),
         resources: Some(settings.resources.clone().unwrap_or_else(modest)),
-        // What makes an init container a sidecar.
+        // This makes an init container a sidecar.
         restart_policy: Some("Always".to_owned()),
         security_context: Some(SecurityContext {
             allow_privilege_escalation: Some(false),
@@ -66,13 +66,13 @@ pub(super) fn agent(
                 drop: Some(vec!["ALL".to_owned()]),
             }),
             read_only_root_filesystem: Some(true),
-            // Another user has none of the capabilities that are added: Kubernetes sets no ambient ones.
+            // Another user would not get the added capabilities, because Kubernetes sets no ambient ones.
             run_as_group: Some(0),
             run_as_non_root: Some(false),
             run_as_user: Some(0),
             ..SecurityContext::default()
         }),
-        // The node is started when this succeeds.
+        // The node starts when this probe succeeds.
         startup_probe: Some(Probe {
             http_get: Some(HTTPGetAction {
                 path: Some("/readyz".to_owned()),
@@ -96,7 +96,7 @@ pub(super) fn agent(
     })
 }
 
-/// Where the agent keeps what it was asked to do.
+/// The volume for the agent's configuration. `None` if the plan does not impair links.
 pub(super) fn volume(plan: &Plan) -> Option<Volume> {
     (!plan.networks.is_empty()).then(|| Volume {
         name: STATE_VOLUME.to_owned(),
@@ -108,7 +108,8 @@ pub(super) fn volume(plan: &Plan) -> Option<Volume> {
     })
 }
 
-/// Windows that fill the links, of pods that may set them: Linux' own are 6 and 4 MiB at most, half a Gbit/s at 50 ms.
+/// TCP windows that fill the links, if pods may set them. The defaults of Linux are 6 and 4 MiB at most,
+/// which limits a connection to about 0.5 Gbit/s at 50 ms.
 pub(super) fn sysctls(plan: &Plan, site: &Site) -> Option<Vec<Sysctl>> {
     let most = plan.tcp_window_bytes().filter(|_| site.tcp_sysctls)?;
     let windows = |name: &str, default: u32| Sysctl {
@@ -149,7 +150,7 @@ mod tests {
     };
 
     #[test]
-    fn pods_whose_links_are_impaired_have_an_agent_with_no_more_rights_than_it_needs() {
+    fn pods_with_impaired_links_have_an_agent_with_only_the_capabilities_that_it_needs() {
         for (networks, template, capabilities) in [
             ("{networks: [none, lat10]}", "{}", json!(["NET_ADMIN", "MKNOD"])),
             (
@@ -204,12 +205,12 @@ mod tests {
             requests("{}"),
             json!({"requests": {"cpu": "100m", "memory": "64Mi"}})
         );
-        let asked = "{link: {resources: {limits: {cpu: 2}}}}";
-        assert_eq!(requests(asked), json!({"limits": {"cpu": "2"}}));
+        let template = "{link: {resources: {limits: {cpu: 2}}}}";
+        assert_eq!(requests(template), json!({"limits": {"cpu": "2"}}));
     }
 
     #[test]
-    fn what_an_agent_was_asked_to_do_outlives_it() {
+    fn the_configuration_of_an_agent_outlives_it() {
         let spec = first_pod("{networks: [lat10]}", "{}", true).spec.unwrap();
         let agent = &spec.init_containers.unwrap()[0];
         assert!(
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_of_runs_that_leave_links_as_they_are_get_nothing_of_this() {
+    fn pods_without_impaired_links_have_no_agent() {
         for networks in ["{}", "{networks: [none]}"] {
             let pod = json!(first_pod(networks, "{link: {realTime: true}}", true));
             let spec = &pod["spec"];
@@ -265,15 +266,14 @@ mod tests {
     }
 
     #[test]
-    fn pods_pull_images_as_the_operator_is_told_and_with_the_secrets_of_their_run() {
+    fn pods_pull_images_with_the_policy_of_the_operator_and_the_secrets_of_both() {
         let site = Site {
             node_image: "registry.example/perfrun/node:1".to_owned(),
             pull_policy: Some("Never".to_owned()),
             pull_secrets: vec!["shared".to_owned(), "own".to_owned()],
             tcp_sysctls: true,
         };
-        let template =
-            "{server: {imagePullSecrets: [{name: own}]}, client: {imagePullSecrets: [{name: own}]}}";
+        let template = "{server: {imagePullSecrets: [{name: own}, {name: own}]}, client: {imagePullSecrets: [{name: own}]}}";
         let spec = pod_of("{networks: [lat10]}", template, &site).spec.unwrap();
         assert_eq!(
             json!(spec.image_pull_secrets),
@@ -288,17 +288,59 @@ mod tests {
         }
     }
 
+    #[test]
+    fn variables_of_the_operator_cannot_be_set_twice() {
+        let pod = first_pod("{networks: [none]}", "{}", true);
+        let env = pod.spec.unwrap().containers.remove(0).env.unwrap();
+        let values = |name: &str| {
+            let named = env.iter().filter(|variable| variable.name == name);
+            named
+                .map(|variable| variable.value.clone().unwrap())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(values("PERFRUN_RUN"), ["run"]);
+        assert_eq!(values("SOCKETS"), ["4"]);
+    }
+
+    #[test]
+    fn clients_are_spread_once_however_the_template_spreads_them() {
+        let constraints = |when: &str| {
+            let template = format!(
+                "{{client: {{topologySpreadConstraints: [{{maxSkew: 3, topologyKey: kubernetes.io/hostname, \
+                 whenUnsatisfiable: {when}}}]}}}}"
+            );
+            let client = pod_with(1, "{networks: [none]}", &template, &site(true));
+            let all = client.spec.unwrap().topology_spread_constraints.unwrap();
+            all.iter()
+                .map(|constraint| (constraint.max_skew, constraint.when_unsatisfiable.clone()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(constraints("ScheduleAnyway"), [(3, "ScheduleAnyway".to_owned())]);
+        assert_eq!(
+            constraints("DoNotSchedule"),
+            [(3, "DoNotSchedule".to_owned()), (1, "ScheduleAnyway".to_owned())]
+        );
+    }
+
     fn first_pod(matrix: &str, template: &str, tcp_sysctls: bool) -> Pod {
-        let site = Site {
+        pod_of(matrix, template, &site(tcp_sysctls))
+    }
+
+    fn site(tcp_sysctls: bool) -> Site {
+        Site {
             node_image: "perfrun/node:default".to_owned(),
             pull_policy: None,
             pull_secrets: vec![],
             tcp_sysctls,
-        };
-        pod_of(matrix, template, &site)
+        }
     }
 
     fn pod_of(matrix: &str, template: &str, site: &Site) -> Pod {
+        pod_with(0, matrix, template, site)
+    }
+
+    /// The pod of a node of the plan, by its index.
+    fn pod_with(index: usize, matrix: &str, template: &str, site: &Site) -> Pod {
         let matrix = matrix.replace('{', "{clients: [mine], servers: [mine], rawBaseline: false, ");
         let text = format!(
             "
@@ -307,7 +349,7 @@ kind: PerfRun
 metadata: {{name: run}}
 spec:
   workload: {{ping: {{}}}}
-  stacks: [{{name: mine, stack: libp2p, image: 'perfrun/node:variant'}}]
+  stacks: [{{name: mine, stack: libp2p, image: 'perfrun/node:variant', env: {{PERFRUN_RUN: other, SOCKETS: '4'}}}}]
   networks:
   - {{name: by-kernel, delay: 5ms, backend: kernel}}
   - {{name: by-hand, delay: 5ms, backend: userspace}}
@@ -329,7 +371,7 @@ spec:
         };
         let plan = plan(&run.spec).unwrap();
         let new = NewPod {
-            node: plan.nodes[0].clone(),
+            node: plan.nodes[index].clone(),
             incarnation: 0,
             avoid: None,
         };

@@ -104,7 +104,7 @@ fn trials_are_run_over_links_that_were_set_and_measured() {
         let events = scene
             .kubectl(&["get", "events", "--output=jsonpath={.items[*].reason}"])
             .await?;
-        ensure!(events.contains("AsAskedFor"), "no event reports it: {events}");
+        ensure!(events.contains("AsConfigured"), "no event reports it: {events}");
         Ok(())
     });
 }

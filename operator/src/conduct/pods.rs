@@ -1,10 +1,6 @@
 //! The nodes of a run as pods.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
@@ -12,6 +8,7 @@ use kube::{
     Api, ResourceExt,
     api::{DeleteParams, Preconditions},
 };
+use parking_lot::Mutex;
 use perfrun_conductor::{Contact, Nodes, client::BoxError};
 use tokio::time::{Instant, sleep};
 
@@ -20,29 +17,30 @@ use crate::{
     access::Address,
     build::{LINK_PORT, control_port},
     decide::alive,
-    observe::{self, NodePod, PodState},
+    observe::pod::{self, NodePod, PodState},
+    refusal::within_timeout,
 };
 
-/// Between two looks at the pods, which are watched anyway.
+/// Pause between two checks of the watched pods.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// After the API server was away, pods count as not ready until their Kubernetes nodes have reported again.
+/// How long pods may be unready at the start: after an outage of the API server, until their Kubernetes nodes
+/// report.
 const SETTLES_WITHIN: Duration = Duration::from_secs(60);
 
-/// Between two attempts to delete a lost pod.
+/// Pause between two attempts to delete a lost pod.
 const DELETE_PAUSE: Duration = Duration::from_secs(2);
 
-/// Gives the conductor the pods of its run. New ones are made by the reconciler, which sees that one is missing.
-pub struct PodNodes<'a> {
+/// Gives the conductor the pods of its run. The reconciler creates a new pod when one is missing.
+pub(super) struct PodNodes<'a> {
     job: &'a Job,
     shared: Arc<Shared>,
-    /// UIDs of the pods that the conductor was given, by node.
+    /// UIDs of the pods that the conductor has been given, by node.
     given: Mutex<BTreeMap<String, String>>,
 }
 
 impl<'a> PodNodes<'a> {
-    /// Of a run.
-    pub fn new(job: &'a Job, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(job: &'a Job, shared: Arc<Shared>) -> Self {
         Self {
             job,
             shared,
@@ -50,13 +48,13 @@ impl<'a> PodNodes<'a> {
         }
     }
 
-    /// All nodes of the plan, which were ready before. The error says which is not there.
-    pub async fn clients(&self) -> Result<BTreeMap<String, Contact>, String> {
+    /// All nodes of the plan, which have been ready before. The error names a node that no longer is.
+    pub(super) async fn contacts(&self) -> Result<BTreeMap<String, Contact>, String> {
         let deadline = Instant::now() + SETTLES_WITHIN;
         loop {
             match self.all() {
                 Err(why) if Instant::now() < deadline => {
-                    tracing::debug!(run = self.job.run.label(), why, "waiting");
+                    tracing::debug!(run = self.job.run.label(), why, "waiting for the nodes");
                 }
                 all => return all,
             }
@@ -69,19 +67,19 @@ impl<'a> PodNodes<'a> {
         nodes
             .iter()
             .map(|node| {
-                let found = self.find(&node.name, "");
-                let client = found.ok_or_else(|| format!("node {} is not ready any more", node.name))??;
-                Ok((node.name.clone(), client))
+                let contact = self.find(&node.name, "");
+                let contact = contact.ok_or_else(|| format!("node {} is no longer ready", node.name))??;
+                Ok((node.name.clone(), contact))
             })
             .collect()
     }
 
-    /// A ready pod for a node, another than the one with this UID.
+    /// A ready pod of a node, except the one with the UID `not`.
     fn find(&self, name: &str, not: &str) -> Option<Result<Contact, String>> {
         let job = self.job;
         let pods = self.pods();
-        let looks: Vec<NodePod> = pods.iter().filter_map(|pod| observe::look(pod)).collect();
-        let pod = alive(&looks, name)?;
+        let node_pods: Vec<_> = pods.iter().filter_map(|pod| NodePod::from_pod(pod)).collect();
+        let pod = alive(&node_pods, name)?;
         let PodState::Ready(ip) = pod.state else {
             return None;
         };
@@ -95,10 +93,7 @@ impl<'a> PodNodes<'a> {
             name: &pod.name,
             ip,
         };
-        self.given
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(name.to_owned(), uid);
+        self.given.lock().insert(name.to_owned(), uid);
         let contact = self.contact(&address, control_port(&job.spec, index));
         Some(contact.map_err(|error| format!("unable to reach pod {}: {error}", pod.name)))
     }
@@ -114,14 +109,25 @@ impl<'a> PodNodes<'a> {
         })
     }
 
+    /// Why a node has no ready pod, if the API server or the pod says so.
+    fn why_not_ready(&self, name: &str) -> Option<String> {
+        let pods = self.pods();
+        let node_pods: Vec<_> = pods.iter().filter_map(|pod| NodePod::from_pod(pod)).collect();
+        match alive(&node_pods, name).map(|pod| &pod.state) {
+            Some(PodState::Stuck(trouble)) => Some(trouble.message.clone()),
+            Some(_) => None,
+            None => self.shared.lock().refused.clone(),
+        }
+    }
+
     fn pods(&self) -> Vec<Arc<Pod>> {
         let run = &self.job.run;
         let mut pods = self.job.pods.state();
-        pods.retain(|pod| observe::is_of(pod, &run.namespace, &run.name, &run.uid));
+        pods.retain(|pod| pod::is_of(pod, &run.namespace, &run.name, &run.uid));
         pods
     }
 
-    /// Deletes the pod with this UID, if it is still there, so that the reconciler makes another.
+    /// Deletes the pod with this UID if it still exists, so that the reconciler creates another.
     async fn delete(&self, name: &str, uid: &str) {
         let Some(pod) = self
             .pods()
@@ -131,17 +137,17 @@ impl<'a> PodNodes<'a> {
             return;
         };
         if let Some(host) = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()) {
-            self.shared.state().lost_on.insert(name.to_owned(), host);
+            self.shared.lock().lost_on.insert(name.to_owned(), host);
         }
         let api: Api<Pod> = Api::namespaced(self.job.client.clone(), &self.job.run.namespace);
-        // At once: its Kubernetes node may be gone, too, and would never confirm.
+        // Without a grace period: the Kubernetes node may be lost as well, and would never confirm.
         let params = DeleteParams::default()
             .grace_period(0)
             .preconditions(Preconditions {
                 uid: Some(uid.to_owned()),
                 resource_version: None,
             });
-        if let Err(error) = api.delete(&pod.name_any(), &params).await {
+        if let Err(error) = within_timeout(api.delete(&pod.name_any(), &params)).await {
             tracing::debug!(pod = pod.name_any(), %error, "failed to delete a lost pod");
         }
     }
@@ -150,32 +156,22 @@ impl<'a> PodNodes<'a> {
 #[async_trait]
 impl Nodes for PodNodes<'_> {
     async fn replace(&self, name: &str) -> Result<Contact, String> {
-        let given = self
-            .given
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(name)
-            .cloned();
-        let given = given.unwrap_or_default();
+        let given = self.given.lock().get(name).cloned().unwrap_or_default();
         let limit = Duration::from(self.job.spec.timeouts.provision);
         let deadline = Instant::now() + limit;
         let mut deleted: Option<Instant> = None;
         loop {
-            if let Some(client) = self.find(name, &given) {
-                return client;
+            if let Some(contact) = self.find(name, &given) {
+                return contact;
             }
-            // Again and again: the API server may be away.
+            // Repeatedly, because the API server may be unreachable.
             if deleted.is_none_or(|at| at.elapsed() >= DELETE_PAUSE) {
                 self.delete(name, &given).await;
                 deleted = Some(Instant::now());
                 (self.job.wake)();
             }
             if Instant::now() >= deadline {
-                let looks: Vec<_> = self.pods().iter().filter_map(|pod| observe::look(pod)).collect();
-                let why = alive(&looks, name).and_then(|pod| match &pod.state {
-                    PodState::Stuck(trouble) => Some(format!(": {}", trouble.message)),
-                    _ => None,
-                });
+                let why = self.why_not_ready(name).map(|why| format!(": {why}"));
                 let why = why.unwrap_or_default();
                 return Err(format!(
                     "no other pod was ready within timeouts.provision, {limit:?}{why}"

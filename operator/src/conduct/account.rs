@@ -2,20 +2,20 @@
 
 use perfrun_contract::{plan::Plan, record::TrialRecord, tally::Tally};
 
-use crate::{decide::Progress, links::Links};
+use crate::{links::Links, stage::Progress};
 
-/// What the records of a run say so far.
+/// What the records of a run amount to so far.
 #[derive(Debug, Default)]
-pub struct Account {
+pub(super) struct Account {
     trials: Tally,
     links: Links,
-    /// The network of each cell. Empty if links are left as they are.
+    /// The network of each cell. Empty if the run does not impair links.
     networks: Vec<String>,
 }
 
 impl Account {
-    /// Of a plan of which nothing was run yet.
-    pub fn new(plan: &Plan) -> Self {
+    /// The account of a plan without any record.
+    pub(super) fn new(plan: &Plan) -> Self {
         let impairs = !plan.networks.is_empty();
         let cells = plan.cells.iter().filter(|_| impairs);
         Self {
@@ -25,21 +25,19 @@ impl Account {
         }
     }
 
-    /// Takes in an attempt, after those before it.
-    pub fn add(&mut self, record: &TrialRecord) {
+    /// Adds an attempt. Attempts are added in the order in which they ended.
+    pub(super) fn add(&mut self, record: &TrialRecord) {
         self.trials.add(record);
         if let Some(network) = self.networks.get(record.trial.cell) {
             self.links.add(network, record);
         }
     }
 
-    /// The trials so far.
-    pub fn trials(&self) -> &Tally {
+    pub(super) fn trials(&self) -> &Tally {
         &self.trials
     }
 
-    /// How far the run is.
-    pub fn progress(&self) -> Progress {
+    pub(super) fn progress(&self) -> Progress {
         Progress {
             counts: self.trials.counts(),
             links: self.links.clone(),

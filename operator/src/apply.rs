@@ -1,0 +1,218 @@
+//! Stage 3 of a pass: does what was decided, except for the status.
+//!
+//! Objects of a run are created and never changed, so that a pass that saw old objects cannot overwrite newer
+//! ones.
+
+use std::{fmt::Debug, sync::Arc};
+
+use error_reporter::Report;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, Resource, ResourceExt,
+    api::{DeleteParams, ListParams, PostParams, Preconditions},
+    core::NamespaceResourceScope,
+    runtime::reflector::ObjectRef,
+};
+use perfrun_api::{
+    cluster::{MANAGER, RUN_LABEL},
+    spec::PerfRun,
+};
+use perfrun_contract::plan::Plan;
+use serde::{Serialize, de::DeserializeOwned};
+use strum::IntoStaticStr;
+use thiserror::Error;
+
+use crate::{
+    build::{self, Identity},
+    conduct::Job,
+    controller::Context,
+    decide::{Command, Decision, NewPod, last_progress},
+    observe::Observed,
+    refusal::{CallError, NAME_CONFLICT, Refusal, refusal, within_timeout},
+    stage::Trouble,
+    watched::WatchedRun,
+};
+
+/// Why a decision was not carried out.
+#[derive(Debug, Error, IntoStaticStr)]
+pub(crate) enum Error {
+    #[error("failed to create {kind} {name:?}")]
+    Create {
+        kind: &'static str,
+        name: String,
+        source: CallError,
+    },
+    #[error(
+        "{kind} {name:?} exists and does not belong to this run: delete it, or give the run another name"
+    )]
+    NameConflict { kind: &'static str, name: String },
+    #[error("failed to delete the run's pods")]
+    DeletePods(#[source] CallError),
+    #[error("failed to delete the run after its time to live")]
+    DeleteRun(#[source] CallError),
+}
+
+impl Error {
+    /// A bounded value for metric labels, e.g. `Create`.
+    pub(crate) fn category(&self) -> &'static str {
+        self.into()
+    }
+
+    /// What the error means for a run in this namespace. `None` if no object was refused.
+    pub(crate) fn refusal(&self, namespace: &str, plan: Option<&Plan>) -> Option<Refusal> {
+        let impairs = plan.is_some_and(|plan| !plan.networks.is_empty());
+        match self {
+            Self::Create { kind, source, .. } => Some(refusal(source, kind, namespace, impairs)),
+            Self::NameConflict { .. } => {
+                let trouble = Trouble::new(NAME_CONFLICT, self.to_string());
+                Some(Refusal::Final(trouble))
+            }
+            Self::DeletePods(_) | Self::DeleteRun(_) => None,
+        }
+    }
+}
+
+/// Carries out a decision. Commands to the conductor are given even if an object cannot be created.
+pub(crate) async fn apply(
+    run: &PerfRun,
+    observed: &Observed<'_>,
+    decision: &Decision,
+    context: &Context,
+) -> Result<(), Error> {
+    let Decision {
+        stage: _,
+        create,
+        delete_pods,
+        command,
+        delete_run,
+        wake: _,
+    } = decision;
+    let identity = &observed.identity;
+    let mut applied = Ok(());
+    if let Some(plan) = observed.inputs.planned.plan() {
+        applied = create_objects(run, identity, plan, create, context).await;
+        let refused = applied.as_ref().err();
+        let refused = refused.map(|error: &Error| Report::new(error).to_string());
+        context.conductors.set_refused(&identity.uid, refused);
+        match command {
+            Command::None => {}
+            Command::Cancel => context.conductors.cancel(&identity.uid),
+            Command::Start => context.conductors.start(job(run, observed, plan, false, context)),
+            Command::Conclude => context.conductors.start(job(run, observed, plan, true, context)),
+        }
+    }
+    if *delete_pods {
+        applied = applied.and(delete_all_pods(identity, context).await);
+    }
+    if *delete_run {
+        applied = applied.and(delete(run, identity, context).await);
+    }
+    applied
+}
+
+/// Creates pods and what they need. Pods come last: they mount the token, and the policy has to protect them
+/// from the first moment.
+async fn create_objects(
+    run: &PerfRun,
+    identity: &Identity,
+    plan: &Plan,
+    pods: &[NewPod],
+    context: &Context,
+) -> Result<(), Error> {
+    if pods.iter().any(|pod| pod.incarnation == 0) {
+        let secret = build::secret::secret(identity, context.key.token(&identity.uid));
+        // The owner of a Secret that exists is not checked: the operator may create Secrets, and not read
+        // them. Nodes refuse a conductor that has another token than theirs.
+        create(identity, secret, Existing::IsFine, context).await?;
+        let operators = (!context.access.is_proxy()).then_some(context.operators.as_str());
+        let policy = build::policy::policy(identity, operators);
+        create(identity, policy, Existing::MustBeOurs, context).await?;
+    }
+    for new in pods {
+        let pod = build::pod::pod(identity, &run.spec, plan, new, &context.site);
+        create(identity, pod, Existing::MustBeOurs, context).await?;
+    }
+    Ok(())
+}
+
+/// What an existing object of the same name means.
+enum Existing {
+    IsFine,
+    MustBeOurs,
+}
+
+async fn create<K>(run: &Identity, object: K, existing: Existing, context: &Context) -> Result<(), Error>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + k8s_openapi::Resource
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Serialize,
+{
+    let api: Api<K> = Api::namespaced(context.client.clone(), &run.namespace);
+    let (kind, name) = (K::KIND, object.name_any());
+    let params = PostParams {
+        field_manager: Some(MANAGER.to_owned()),
+        ..PostParams::default()
+    };
+    let result = match within_timeout(api.create(&params, &object)).await {
+        Ok(_) => Ok(()),
+        Err(error) if error.answer().is_some_and(|answer| answer.is_already_exists()) => match existing {
+            Existing::IsFine => Ok(()),
+            Existing::MustBeOurs => match within_timeout(api.get_metadata(&name)).await {
+                Ok(found) if found.owner_references().iter().any(|owner| owner.uid == run.uid) => Ok(()),
+                Ok(_) => return Err(Error::NameConflict { kind, name }),
+                Err(error) => Err(error),
+            },
+        },
+        Err(error) => Err(error),
+    };
+    result.map_err(|source| Error::Create { kind, name, source })?;
+    // From its first object on, the run is in the way of others.
+    context.ledger.begin(&run.uid);
+    Ok(())
+}
+
+async fn delete_all_pods(run: &Identity, context: &Context) -> Result<(), Error> {
+    let api: Api<Pod> = Api::namespaced(context.client.clone(), &run.namespace);
+    let pods = ListParams::default().labels(&format!("{RUN_LABEL}={}", run.name));
+    let deleted = within_timeout(api.delete_collection(&DeleteParams::default(), &pods)).await;
+    deleted.map(drop).map_err(Error::DeletePods)
+}
+
+async fn delete(run: &PerfRun, identity: &Identity, context: &Context) -> Result<(), Error> {
+    let api: Api<PerfRun> = Api::namespaced(context.client.clone(), &identity.namespace);
+    let this = DeleteParams::background().preconditions(Preconditions {
+        uid: run.uid(),
+        resource_version: None,
+    });
+    match within_timeout(api.delete(&identity.name, &this)).await {
+        Ok(_) => Ok(()),
+        Err(error) if error.answer().is_some_and(|answer| answer.is_not_found()) => Ok(()),
+        Err(error) => Err(Error::DeleteRun(error)),
+    }
+}
+
+fn job(run: &PerfRun, observed: &Observed<'_>, plan: &Arc<Plan>, conclude: bool, context: &Context) -> Job {
+    let Observed { identity, inputs, .. } = observed;
+    let wake = context.wake.clone();
+    let object = ObjectRef::<WatchedRun>::new(&identity.name).within(&identity.namespace);
+    Job {
+        run: identity.clone(),
+        spec: run.spec.clone(),
+        plan: plan.clone(),
+        since: inputs.running_since().unwrap_or(inputs.now),
+        progress: last_progress(inputs.status),
+        conclude,
+        token: context.key.token(&identity.uid),
+        client: context.client.clone(),
+        clock: context.clock.clone(),
+        access: context.access.clone(),
+        pods: context.pods.clone(),
+        recorder: context.recorder.clone(),
+        reference: run.object_ref(&()),
+        // Nobody listens when the operator ends.
+        wake: Arc::new(move || drop(wake.send(object.clone()))),
+    }
+}

@@ -1,0 +1,353 @@
+//! A run's conductor as a task of this process.
+//!
+//! A task that is dropped, with its process or because leadership was lost, leaves its nodes as they are. The
+//! operator that takes over finds every trial at the nodes or in the journal, and resumes the run.
+
+mod account;
+mod journal;
+mod pods;
+
+use std::{
+    any::Any,
+    collections::{BTreeMap, HashMap},
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::FutureExt;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
+use kube::{
+    Client,
+    runtime::{events::Recorder, reflector::Store},
+};
+use parking_lot::Mutex;
+use perfrun_api::{
+    results::{Results, SCHEMA_VERSION},
+    spec::PerfRunSpec,
+};
+use perfrun_conductor::{Conductor, Event, Options, RunEnd, RunId};
+use perfrun_contract::{
+    plan::Plan,
+    run::{Cause, Environment, Isolation, RunState},
+    tally::{Tally, Verdict},
+};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use self::{journal::Journal, pods::PodNodes};
+use crate::{
+    access::Access,
+    build::Identity,
+    clock::Clock,
+    decide::ConductorState,
+    stage::{Progress, RunOutcome},
+};
+
+/// Wakes the reconciler of a run.
+pub(crate) type Wake = Arc<dyn Fn() + Send + Sync>;
+
+/// All conductors of this process, by the UIDs of their runs. Dropping it stops them.
+#[derive(Default)]
+pub(crate) struct Conductors(Mutex<HashMap<String, Handle>>);
+
+struct Handle {
+    shared: Arc<Shared>,
+    cancel: CancellationToken,
+    task: JoinHandle<()>,
+    /// How often earlier tasks of the run panicked.
+    earlier_panics: u32,
+}
+
+/// What the task of a conductor and the reconciler of its run share.
+pub(crate) type Shared = Mutex<State>;
+
+#[derive(Default)]
+pub(crate) struct State {
+    progress: Progress,
+    end: Option<End>,
+    lost_on: BTreeMap<String, String>,
+    /// Why the API server did not create the run's missing pods. `None` if it did.
+    refused: Option<String>,
+}
+
+/// How a task ended.
+enum End {
+    Outcome(Box<RunOutcome>),
+    /// It panicked with this message.
+    Panic(String),
+}
+
+/// What it takes to conduct a run.
+pub(crate) struct Job {
+    pub(crate) run: Identity,
+    pub(crate) spec: PerfRunSpec,
+    pub(crate) plan: Arc<Plan>,
+    /// Since when trials have been in progress.
+    pub(crate) since: Timestamp,
+    /// The progress until the journal has been read.
+    pub(crate) progress: Progress,
+    /// Whether to keep the results without running more trials.
+    pub(crate) conclude: bool,
+    /// The token of the run's nodes.
+    pub(crate) token: String,
+    pub(crate) client: Client,
+    pub(crate) clock: Clock,
+    pub(crate) access: Access,
+    pub(crate) pods: Store<Pod>,
+    /// Publishes events about `reference`, the run.
+    pub(crate) recorder: Recorder,
+    pub(crate) reference: ObjectReference,
+    pub(crate) wake: Wake,
+}
+
+impl Job {
+    /// How much of `timeouts.run` is left.
+    fn left(&self) -> Duration {
+        Duration::from(self.spec.timeouts.run).saturating_sub(self.elapsed())
+    }
+
+    /// How long trials have been in progress.
+    fn elapsed(&self) -> Duration {
+        let elapsed = (self.clock)().duration_since(self.since);
+        Duration::try_from(elapsed).unwrap_or_default()
+    }
+}
+
+impl Conductors {
+    /// The state of a run's conductor, and the Kubernetes nodes on which it lost nodes.
+    pub(crate) fn state(&self, uid: &str) -> (ConductorState, BTreeMap<String, String>) {
+        let handles = self.0.lock();
+        let Some(handle) = handles.get(uid) else {
+            return (ConductorState::None, BTreeMap::new());
+        };
+        let shared = handle.shared.lock();
+        let state = match &shared.end {
+            None => ConductorState::Running(shared.progress.clone()),
+            Some(End::Outcome(outcome)) => ConductorState::Ended(outcome.clone()),
+            Some(End::Panic(message)) => ConductorState::Panicked {
+                times: handle.earlier_panics + 1,
+                message: message.clone(),
+            },
+        };
+        (state, shared.lost_on.clone())
+    }
+
+    /// Starts to conduct a run, or resumes it after a panic.
+    pub(crate) fn start(&self, job: Job) {
+        let run = job.run.clone();
+        let wake = job.wake.clone();
+        self.spawn(&run, job.progress.clone(), wake, |shared, cancel| {
+            conduct(job, shared, cancel)
+        });
+    }
+
+    /// Runs a task that conducts a run. The run is woken when the task ends, even if it panics.
+    pub(crate) fn spawn<T>(
+        &self,
+        run: &Identity,
+        progress: Progress,
+        wake: Wake,
+        conduct: impl FnOnce(Arc<Shared>, CancellationToken) -> T,
+    ) where
+        T: Future<Output = RunOutcome> + Send + 'static,
+    {
+        let mut handles = self.0.lock();
+        let (earlier_panics, lost_on) = match handles.remove(&run.uid) {
+            Some(handle) => {
+                let mut shared = handle.shared.lock();
+                let panicked = matches!(shared.end, Some(End::Panic(_)));
+                let lost_on = std::mem::take(&mut shared.lost_on);
+                (handle.earlier_panics + u32::from(panicked), lost_on)
+            }
+            None => (0, BTreeMap::new()),
+        };
+        let shared = Arc::new(Mutex::new(State {
+            progress,
+            lost_on,
+            ..State::default()
+        }));
+        let cancel = CancellationToken::new();
+        let conducted = AssertUnwindSafe(conduct(shared.clone(), cancel.clone())).catch_unwind();
+        let (ended, label) = (shared.clone(), run.label());
+        let task = tokio::spawn(async move {
+            let end = match conducted.await {
+                Ok(outcome) => End::Outcome(Box::new(outcome)),
+                Err(panic) => {
+                    let message = panic_message(&*panic);
+                    tracing::error!(run = label, message, "the conductor panicked");
+                    End::Panic(message)
+                }
+            };
+            ended.lock().end = Some(end);
+            wake();
+        });
+        let handle = Handle {
+            shared,
+            cancel,
+            task,
+            earlier_panics,
+        };
+        handles.insert(run.uid.clone(), handle);
+    }
+
+    /// Stops a run's trials. The results so far are kept.
+    pub(crate) fn cancel(&self, uid: &str) {
+        if let Some(handle) = self.0.lock().get(uid) {
+            handle.cancel.cancel();
+        }
+    }
+
+    /// Sets why the API server did not create the run's missing pods, for a conductor that waits for them.
+    pub(crate) fn set_refused(&self, uid: &str, refused: Option<String>) {
+        if let Some(handle) = self.0.lock().get(uid) {
+            handle.shared.lock().refused = refused;
+        }
+    }
+
+    /// Forgets a run. Its nodes are left as they are.
+    pub(crate) fn forget(&self, uid: &str) {
+        self.0.lock().remove(uid);
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("no message").to_owned()
+}
+
+async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) -> RunOutcome {
+    let mut journal = match Journal::open(&job, shared.clone(), &cancel).await {
+        Ok(journal) => journal,
+        Err(why) => return without_records(&job, why),
+    };
+    let nodes = PodNodes::new(&job, shared);
+    let contacts = match job.conclude {
+        true => None,
+        false => cancel.run_until_cancelled(nodes.contacts()).await,
+    };
+    let end = match contacts {
+        None => RunEnd::interrupted(),
+        Some(Err(why)) => RunEnd::failed(Cause::NodeNotReady, why),
+        Some(Ok(contacts)) => {
+            let run = job.run.label();
+            let conductor = Conductor {
+                plan: &job.plan,
+                options: Options {
+                    // All operators that conduct this run use the same id, so that each finds the trials of
+                    // the others.
+                    run_id: job.run.uid.parse().unwrap_or_else(|_| RunId::random()),
+                    already: journal.records().to_vec(),
+                    elapsed: job.elapsed(),
+                    ..Options::new(job.spec.timeouts.limits())
+                },
+                sink: &mut journal,
+                spares: &nodes,
+                progress: &|event: Event<'_>| log(&run, event),
+                cancel: cancel.clone(),
+            };
+            conductor.run(contacts).await
+        }
+    };
+    let outcome = keep_results(&job, journal, end).await;
+    let Verdict { reason, message, .. } = &outcome.verdict;
+    tracing::info!(run = job.run.label(), %reason, message, "run ended");
+    outcome
+}
+
+/// The outcome of a run whose journal could not be opened.
+fn without_records(job: &Job, why: String) -> RunOutcome {
+    tracing::warn!(run = job.run.label(), why, "run ended without its records");
+    let cause = Some(Cause::RecordNotKept);
+    RunOutcome {
+        verdict: Tally::of(&job.plan, []).verdict(RunState::Failed, cause, Some(&why)),
+        progress: job.progress.clone(),
+        summary: vec![],
+        results: vec![],
+    }
+}
+
+/// Keeps the results, and reports how the run ended.
+async fn keep_results(job: &Job, journal: Journal, end: RunEnd) -> RunOutcome {
+    let RunEnd {
+        state,
+        cause,
+        reason,
+        nodes,
+    } = end;
+    let account = journal.account();
+    let progress = account.progress();
+    let trials = account.trials().clone();
+    let verdict = trials.verdict(state, cause, reason.as_deref());
+    let results = Results {
+        schema_version: SCHEMA_VERSION,
+        name: job.run.name.clone(),
+        started: job.since,
+        ended: (job.clock)(),
+        state,
+        reason,
+        verdict: Some(verdict.clone()),
+        spec: job.spec.clone(),
+        plan: Plan::clone(&job.plan),
+        environment: Environment {
+            perfrun: env!("CARGO_PKG_VERSION").to_owned(),
+            isolation: Isolation::Pods,
+            programs: vec![],
+            nodes,
+        },
+        summary: perfrun_report::summarize(&job.plan, journal.records()),
+        trials: vec![],
+    };
+    let summary = results.summary.clone();
+    let (verdict, results) = match journal.close(results).await {
+        Ok(names) => (verdict, names),
+        Err(error) => {
+            let why = format!("the results could not be kept: {error}");
+            let cause = Some(Cause::RecordNotKept);
+            (trials.verdict(RunState::Failed, cause, Some(&why)), vec![])
+        }
+    };
+    RunOutcome {
+        verdict,
+        progress,
+        summary,
+        results,
+    }
+}
+
+fn log(run: &str, event: Event<'_>) {
+    match event {
+        Event::RunStarted { trials, ended } => tracing::info!(run, trials, ended, "run started"),
+        Event::TrialEnded { record } => {
+            let failure = record.failure.as_ref();
+            let (reason, message) = failure.map(|f| (f.reason.as_ref(), f.message.as_str())).unzip();
+            tracing::debug!(
+                run,
+                trial = record.trial.id,
+                attempt = record.attempt,
+                reason,
+                message,
+                "trial ended"
+            );
+        }
+        Event::NodeReplaced { name } => tracing::warn!(run, node = name, "node replaced"),
+        Event::LinksChecked { check } if !check.is_effective() => {
+            tracing::warn!(run, network = check.network, "links are not as configured");
+        }
+        Event::LinksChanging { .. }
+        | Event::LinksChecked { .. }
+        | Event::TrialStarted { .. }
+        | Event::TrialProgress { .. } => {}
+    }
+}
+
+#[cfg(test)]
+mod tests;

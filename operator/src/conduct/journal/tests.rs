@@ -1,0 +1,207 @@
+//! The journal against a scripted API server.
+
+use http::Method;
+use perfrun_conductor::RunEnd;
+use perfrun_contract::{
+    node::Reason,
+    tally::{EndReason, Verdict},
+};
+use serde_json::json;
+
+use super::*;
+use crate::{
+    conduct::{
+        keep_results,
+        tests::{job, record},
+    },
+    test_server::{Answer, TestServer},
+};
+
+const CONFIG_MAPS: &str = "/configmaps";
+const PATH: &str = "/api/v1/namespaces/bench/configmaps";
+
+async fn open(job: &Job) -> Journal {
+    let shared = Arc::default();
+    Journal::open(job, shared, &CancellationToken::new())
+        .await
+        .unwrap()
+}
+
+/// A record that is kept immediately, because its trial failed.
+fn urgent(trial: &str) -> TrialRecord {
+    record(trial, 0, Some(Reason::Timeout))
+}
+
+fn trials(journal: &Journal) -> Vec<&str> {
+    let records = journal.records().iter();
+    records.map(|record| record.trial.id.as_str()).collect()
+}
+
+fn names(server: &TestServer) -> Vec<String> {
+    let objects = server.objects(CONFIG_MAPS);
+    let names = objects
+        .iter()
+        .map(|object| object["metadata"]["name"].as_str().unwrap());
+    names.map(str::to_owned).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_conductor_finds_the_records_and_adds_to_them() {
+    let server = TestServer::new();
+    let job = job(&server);
+    let mut journal = open(&job).await;
+    assert_eq!(
+        journal.record(&record("a", 0, None)).await.unwrap(),
+        Kept::InMemory
+    );
+    assert_eq!(journal.record(&urgent("b")).await.unwrap(), Kept::Safely);
+    journal
+        .record(&record("lost with its conductor", 0, None))
+        .await
+        .unwrap();
+
+    let mut journal = open(&job).await;
+    assert_eq!(trials(&journal), ["a", "b"]);
+    journal.record(&urgent("c")).await.unwrap();
+    let outcome = keep_results(&job, journal, RunEnd::complete()).await;
+    assert_eq!(
+        (outcome.progress.counts.completed, outcome.progress.counts.failed),
+        (1, 2)
+    );
+    assert_eq!(
+        outcome.results,
+        ["run-4a49a-trials-0", "run-4a49a-trials-1", "run-4a49a-results-0"]
+    );
+    let changes = server.take_changes();
+    assert!(
+        changes.iter().all(|call| call.method == Method::POST),
+        "nothing is changed: {changes:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_existing_config_map_is_left_alone() {
+    let server = TestServer::new();
+    let other = json!({"metadata": {"name": "run-4a49a-trials-0"}, "data": {"of": "another"}});
+    server.put(&format!("{PATH}/run-4a49a-trials-0"), other);
+    let job = job(&server);
+    let mut journal = open(&job).await;
+    journal.record(&urgent("a")).await.unwrap();
+    assert_eq!(names(&server), ["run-4a49a-trials-0", "run-4a49a-trials-1"]);
+    let kept = server.object(&format!("{PATH}/run-4a49a-trials-0")).unwrap();
+    assert_eq!(kept["data"]["of"], "another");
+    assert_eq!(trials(&open(&job).await), ["a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_whose_answer_is_lost_loses_no_record_and_doubles_none() {
+    let server = TestServer::new();
+    let job = job(&server);
+    let mut journal = open(&job).await;
+    server.script_times(1, Method::POST, CONFIG_MAPS, Answer::DoSilently);
+    assert_eq!(journal.record(&urgent("a")).await.unwrap(), Kept::InMemory);
+    assert_eq!(journal.record(&urgent("b")).await.unwrap(), Kept::Safely);
+    assert_eq!(names(&server).len(), 2);
+    assert_eq!(trials(&open(&job).await), ["a", "b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_does_not_stop_the_measurements() {
+    let server = TestServer::new();
+    let job = job(&server);
+    let mut journal = open(&job).await;
+    for answer in [
+        Answer::Refuse(500, "webhook"),
+        Answer::Refuse(429, "slow down"),
+        Answer::Silence,
+    ] {
+        server.script_times(1, Method::POST, CONFIG_MAPS, answer);
+        let kept = journal.record(&urgent(&format!("{answer:?}"))).await.unwrap();
+        assert_eq!(kept, Kept::InMemory, "{answer:?}");
+    }
+    server.script_times(20, Method::POST, CONFIG_MAPS, Answer::Refuse(503, "etcd is away"));
+    let outcome = keep_results(&job, journal, RunEnd::complete()).await;
+    assert_eq!(outcome.verdict.reason, EndReason::TrialTimeout);
+    assert_eq!(open(&job).await.records().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn results_that_cannot_be_kept_end_the_run_in_time() {
+    let server = TestServer::new();
+    let job = job(&server);
+    let mut journal = open(&job).await;
+    server.script(Method::POST, CONFIG_MAPS, Answer::Refuse(500, "no space"));
+    journal.record(&urgent("a")).await.unwrap();
+    let start = Instant::now();
+    let outcome = keep_results(&job, journal, RunEnd::complete()).await;
+    let Verdict { reason, message, .. } = outcome.verdict;
+    assert_eq!(reason, EndReason::RecordNotKept);
+    assert!(
+        message.contains("the API server answered 500: no space"),
+        "{message}"
+    );
+    let took = start.elapsed();
+    assert!(
+        took >= KEEP_WITHIN && took < KEEP_WITHIN + RETRY_LAST * 2,
+        "{took:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_record_ends_the_run_immediately() {
+    let server = TestServer::new();
+    let mut journal = open(&job(&server)).await;
+    server.script(Method::POST, CONFIG_MAPS, Answer::Refuse(403, "exceeded quota"));
+    let error = journal.record(&urgent("a")).await.unwrap_err();
+    assert!(error.to_string().contains("exceeded quota"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_that_cannot_be_read_is_left_out_and_reported() {
+    let server = TestServer::new();
+    let job = job(&server);
+    let mut journal = open(&job).await;
+    for trial in ["a", "b", "c"] {
+        journal.record(&urgent(trial)).await.unwrap();
+    }
+    server.change(&format!("{PATH}/run-4a49a-trials-1"), |part| {
+        part["binaryData"][TRIALS_KEY] = "bm90IGd6aXA=".into();
+    });
+    let mut journal = open(&job).await;
+    assert_eq!(trials(&journal), ["a", "c"]);
+    assert_eq!(server.event_reasons(), ["RecordsUnreadable"]);
+    journal.record(&urgent("b")).await.unwrap();
+    let outcome = keep_results(&job, journal, RunEnd::complete()).await;
+    let numbers = ["trials-0", "trials-2", "trials-3", "results-0"];
+    assert_eq!(
+        outcome.results,
+        numbers.map(|number| format!("run-4a49a-{number}"))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_journal_that_cannot_be_listed_is_waited_for_until_the_run_is_over() {
+    for (code, expected) in [(500, 600..=601), (404, 0..=0)] {
+        let server = TestServer::new();
+        let job = job(&server);
+        server.script(Method::GET, CONFIG_MAPS, Answer::Refuse(code, "no list"));
+        let start = Instant::now();
+        let opened = Journal::open(&job, Arc::default(), &CancellationToken::new()).await;
+        let why = opened.err().unwrap();
+        assert!(why.ends_with("no list"), "{why}");
+        let took = start.elapsed().as_secs();
+        assert!(expected.contains(&took), "{code}: {took} s");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_run_does_not_wait_long_for_its_journal() {
+    let server = TestServer::new();
+    let job = job(&server);
+    server.script(Method::GET, CONFIG_MAPS, Answer::Silence);
+    let cancel = CancellationToken::new();
+    cancel.cancel();
+    let start = Instant::now();
+    assert!(Journal::open(&job, Arc::default(), &cancel).await.is_err());
+    assert_eq!(start.elapsed().as_secs(), READ_WITHIN.as_secs());
+}

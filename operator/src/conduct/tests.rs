@@ -1,0 +1,105 @@
+//! Conductors that panic, and a fixture.
+
+use kube::runtime::{events::Reporter, reflector};
+use perfrun_api::spec::PerfRun;
+use perfrun_contract::{node::Reason, record::TrialRecord};
+use perfrun_test_kit::records::{completed, failed};
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::test_server::{TestServer, paused_clock};
+
+/// A conductor for the run, which panics or waits to be cancelled.
+async fn state_after(conductors: &Conductors, fails: bool) -> ConductorState {
+    let (woken, mut wakes) = mpsc::unbounded_channel();
+    let wake: Wake = Arc::new(move || {
+        let _ = woken.send(());
+    });
+    conductors.spawn(&identity(), Progress::default(), wake, |_, cancel| async move {
+        assert!(!fails, "out of order");
+        cancel.cancelled().await;
+        panic!("cancelled")
+    });
+    if fails {
+        wakes.recv().await.expect("a panic wakes the run");
+    }
+    conductors.state("uid-1").0
+}
+
+fn identity() -> Identity {
+    let mut run = PerfRun::new(
+        "run",
+        serde_json::from_str(r#"{"workload": {"ping": {}}}"#).unwrap(),
+    );
+    run.metadata.namespace = Some("bench".to_owned());
+    run.metadata.uid = Some("uid-1".to_owned());
+    Identity::of(&run).unwrap()
+}
+
+#[tokio::test]
+async fn a_conductor_that_panics_wakes_its_run_and_is_counted() {
+    let conductors = Conductors::default();
+    for times in 1..=3 {
+        let message = "out of order".to_owned();
+        assert_eq!(
+            state_after(&conductors, true).await,
+            ConductorState::Panicked { times, message }
+        );
+    }
+    let resumed = state_after(&conductors, false).await;
+    assert_eq!(resumed, ConductorState::Running(Progress::default()));
+}
+
+#[tokio::test]
+async fn a_forgotten_conductor_wakes_nobody() {
+    let conductors = Conductors::default();
+    let (woken, mut wakes) = mpsc::unbounded_channel();
+    let wake: Wake = Arc::new(move || {
+        let _ = woken.send(());
+    });
+    conductors.spawn(&identity(), Progress::default(), wake, |_, cancel| async move {
+        cancel.cancelled().await;
+        panic!("cancelled")
+    });
+    conductors.forget("uid-1");
+    assert_eq!(wakes.recv().await, None);
+}
+
+/// The record of an attempt without any measurement. `reason` is why it failed.
+pub(super) fn record(trial: &str, attempt: u32, reason: Option<Reason>) -> TrialRecord {
+    let mut record = reason.map_or_else(|| completed("c0.i0"), |reason| failed("c0.i0", reason));
+    record.trial.id = trial.to_owned();
+    record.attempt = attempt;
+    record
+}
+
+/// A job against a test server, of a run that has just started its trials and has ten minutes.
+pub(super) fn job(server: &TestServer) -> Job {
+    let spec = r#"{"workload": {"ping": {}}, "matrix": {"clients": ["libp2p"], "servers": ["libp2p"]},
+        "timeouts": {"provision": "1m", "run": "10m"}}"#;
+    let spec: PerfRunSpec = serde_json::from_str(spec).unwrap();
+    let clock = paused_clock();
+    let reporter = Reporter {
+        controller: "perfrun-operator".to_owned(),
+        instance: None,
+    };
+    Job {
+        run: identity(),
+        plan: Arc::new(perfrun_api::planning::plan(&spec).unwrap()),
+        spec,
+        since: clock(),
+        progress: Progress::default(),
+        conclude: false,
+        token: "token".to_owned(),
+        client: server.client(),
+        clock,
+        access: Access::Direct,
+        pods: reflector::store().0,
+        recorder: Recorder::new(server.client(), reporter),
+        reference: ObjectReference {
+            namespace: Some("bench".to_owned()),
+            ..ObjectReference::default()
+        },
+        wake: Arc::new(|| {}),
+    }
+}

@@ -1,0 +1,243 @@
+//! A scripted API server, and an operator whose watches the test moves.
+
+use kube::runtime::{
+    events::Reporter,
+    reflector::{self, store::Writer},
+    watcher::Event,
+};
+use perfrun_api::cluster::{MANAGER, NODE_LABEL, RUN_LABEL};
+use tokio::{sync::mpsc::UnboundedReceiver, task::JoinHandle};
+
+use super::*;
+use crate::{
+    args::Args,
+    names, operator,
+    stage::Progress,
+    test_server::{SYSTEM, TestServer, paused_clock},
+};
+
+/// The part of an object with its labels and times.
+pub(super) const POD: &str = "metadata";
+const RUNS: &str = "/apis/perfrun.io/v1alpha1/namespaces/bench/perfruns";
+
+pub(super) struct Scene {
+    pub(super) server: TestServer,
+    pub(super) context: Arc<Context>,
+    runs: Writer<WatchedRun>,
+    pods: Writer<Pod>,
+    woken_all: UnboundedReceiver<()>,
+    _woken: UnboundedReceiver<ObjectRef<WatchedRun>>,
+}
+
+impl Scene {
+    pub(super) async fn new() -> Self {
+        let server = TestServer::new();
+        let (runs, runs_writer) = reflector::store();
+        let (pods, pods_writer) = reflector::store();
+        let (wake, woken) = mpsc::unbounded_channel();
+        let (wake_all, woken_all) = mpsc::unbounded_channel();
+        let reporter = Reporter {
+            controller: MANAGER.to_owned(),
+            instance: None,
+        };
+        let context = Context {
+            client: server.client(),
+            clock: paused_clock(),
+            access: Access::Direct,
+            key: server.key().await,
+            site: site(),
+            operators: SYSTEM.to_owned(),
+            max_concurrent_runs: 10,
+            plans: Plans::default(),
+            conductors: Conductors::default(),
+            ledger: Ledger::default(),
+            recorder: Recorder::new(server.client(), reporter),
+            metrics: Arc::new(Metrics::new()),
+            pods,
+            runs,
+            wake,
+            wake_all,
+        };
+        Self {
+            server,
+            context: Arc::new(context),
+            runs: runs_writer,
+            pods: pods_writer,
+            woken_all,
+            _woken: woken,
+        }
+    }
+
+    pub(super) fn path(name: &str) -> String {
+        format!("{RUNS}/{name}")
+    }
+
+    /// Creates a run that has a minute to provision, and with these fields of its spec.
+    pub(super) fn create(&self, name: &str, fields: Value) {
+        let mut spec = json!({
+            "workload": {"ping": {}},
+            "matrix": {"clients": ["libp2p"], "servers": ["libp2p"], "rawBaseline": false},
+            "timeouts": {"provision": "1m", "run": "10m"},
+        });
+        let all = spec.as_object_mut().unwrap();
+        all.extend(fields.as_object().unwrap().clone());
+        let metadata = json!({"name": name, "namespace": "bench", "uid": format!("uid-of-{name}"), "generation": 1,
+            "creationTimestamp": (self.context.clock)()});
+        let run = json!({"apiVersion": "perfrun.io/v1alpha1", "kind": "PerfRun", "metadata": metadata, "spec": spec});
+        self.server.put(&Self::path(name), run);
+    }
+
+    pub(super) fn change(&self, name: &str, change: impl FnOnce(&mut Value)) {
+        self.server.change(&Self::path(name), change);
+    }
+
+    /// Time passes.
+    pub(super) async fn later(&self, seconds: u64) {
+        tokio::time::advance(Duration::from_secs(seconds)).await;
+    }
+
+    /// The watches catch up.
+    pub(super) fn sync(&mut self) {
+        self.sync_runs();
+        self.sync_pods();
+    }
+
+    /// The watch of runs catches up.
+    pub(super) fn sync_runs(&mut self) {
+        refill(&mut self.runs, self.server.objects("/perfruns"));
+    }
+
+    /// The watch of pods catches up.
+    pub(super) fn sync_pods(&mut self) {
+        refill(&mut self.pods, self.server.objects("/pods"));
+    }
+
+    /// The run, as the watch shows it.
+    pub(super) fn watched(&self, name: &str) -> Arc<WatchedRun> {
+        let object = ObjectRef::new(name).within("bench");
+        self.context.runs.get(&object).unwrap()
+    }
+
+    /// One pass by watches that have caught up.
+    pub(super) async fn pass(&mut self, name: &str) -> Result<Action, Error> {
+        self.sync();
+        self.pass_by_old_objects(name).await
+    }
+
+    /// One pass by what the watches have shown before. The first one shows the run.
+    pub(super) async fn pass_by_old_objects(&mut self, name: &str) -> Result<Action, Error> {
+        if self.context.runs.state().is_empty() {
+            self.sync();
+        }
+        reconcile(self.watched(name), self.context.clone()).await
+    }
+
+    pub(super) fn status(&self, name: &str) -> Value {
+        self.server.object(&Self::path(name)).unwrap()["status"].clone()
+    }
+
+    pub(super) fn phase(&self, name: &str) -> String {
+        self.status(name)["phase"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Status, reason and message of a condition.
+    pub(super) fn condition(&self, name: &str, type_: &str) -> (String, String, String) {
+        let status = self.status(name);
+        let conditions = status["conditions"].as_array().unwrap();
+        let condition = conditions
+            .iter()
+            .find(|condition| condition["type"] == type_)
+            .unwrap();
+        let text = |key: &str| condition[key].as_str().unwrap().to_owned();
+        (text("status"), text("reason"), text("message"))
+    }
+
+    pub(super) fn pod_name(&self, run: &str, node: &str, incarnation: u32) -> String {
+        names::pod(run, &format!("uid-of-{run}"), node, incarnation)
+    }
+
+    pub(super) fn pod_paths(&self) -> Vec<String> {
+        let pods = self.server.objects("/pods");
+        let names = pods.iter().map(|pod| pod["metadata"]["name"].as_str().unwrap());
+        names
+            .map(|name| format!("/api/v1/namespaces/bench/pods/{name}"))
+            .collect()
+    }
+
+    /// The kubelets report all pods as ready.
+    pub(super) fn pods_are_ready(&self) {
+        for path in self.pod_paths() {
+            self.server.change(&path, |pod| {
+                pod["status"] = json!({"phase": "Running", "podIP": "127.0.0.1",
+                    "conditions": [{"type": "Ready", "status": "True"}]});
+            });
+        }
+    }
+
+    /// The conductor of a run panics.
+    pub(super) async fn panic(&self, name: &str) {
+        let run = self.watched(name);
+        let run = crate::build::Identity::of(run.readable().unwrap()).unwrap();
+        let (woken, mut wakes) = mpsc::unbounded_channel();
+        let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(move || {
+            let _ = woken.send(());
+        });
+        let conductors = &self.context.conductors;
+        conductors.spawn(&run, Progress::default(), wake, |_, _| async {
+            panic!("out of order")
+        });
+        wakes.recv().await.unwrap();
+    }
+
+    /// Whether all runs were woken since the last time.
+    pub(super) fn all_were_woken(&mut self) -> bool {
+        self.woken_all.try_recv().is_ok()
+    }
+
+    /// A whole operator with watches of its own.
+    pub(super) fn operate(&self) -> JoinHandle<()> {
+        let args = <Args as clap::Parser>::parse_from(["perfrun-operator", "--node-access=direct"]);
+        let (client, key) = (self.server.client(), self.context.key.clone());
+        let metrics = self.context.metrics.clone();
+        tokio::spawn(async move { operator::reconcile_runs(&args, &client, &key, &site(), &metrics).await })
+    }
+}
+
+fn site() -> Site {
+    Site {
+        node_image: "node".to_owned(),
+        pull_policy: None,
+        pull_secrets: vec![],
+        tcp_sysctls: true,
+    }
+}
+
+/// Waits until the run has all its pods.
+pub(super) async fn is_created(server: &TestServer, run: &str) {
+    let has_pods = || {
+        let pods = server.objects("/pods");
+        let own = pods.iter().filter(|pod| pod[POD]["labels"][RUN_LABEL] == run);
+        own.filter(|pod| !pod[POD]["labels"][NODE_LABEL].is_null())
+            .count()
+            == 2
+    };
+    tokio::time::timeout(Duration::from_secs(600), async {
+        while !has_pods() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    })
+    .await
+    .unwrap_or_else(|_| panic!("{run} has no pods"));
+}
+
+fn refill<K>(writer: &mut Writer<K>, objects: Vec<Value>)
+where
+    K: Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned,
+{
+    writer.apply_watcher_event(&Event::Init);
+    for object in objects {
+        let object = serde_json::from_value(object).unwrap();
+        writer.apply_watcher_event(&Event::InitApply(object));
+    }
+    writer.apply_watcher_event(&Event::InitDone);
+}

@@ -1,0 +1,149 @@
+//! Stage 4 of a pass: the only write of the status, and then the events that report it.
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::{
+    Api, Resource,
+    api::{Patch, PatchParams},
+    core::ObjectMeta,
+    runtime::events::{Event, EventType},
+};
+use perfrun_api::{
+    cluster::{MANAGER, condition::ACCEPTED},
+    spec::{PerfRun, PerfRunStatus},
+};
+use serde_json::{Value, json};
+use strum::IntoStaticStr;
+use thiserror::Error;
+
+use crate::{
+    build::Identity,
+    controller::Context,
+    refusal::{CallError, within_timeout},
+    status,
+    watched::{Part, UnreadableRun},
+};
+
+/// The field manager that writes the condition of a run that cannot be read. It owns nothing else, so that
+/// its writes remove nothing from the status.
+const READER: &str = "perfrun-operator-reader";
+
+/// Why a status was not written.
+#[derive(Debug, Error, IntoStaticStr)]
+pub(crate) enum Error {
+    #[error("failed to write the status")]
+    Status(#[source] CallError),
+}
+
+impl Error {
+    /// A bounded value for metric labels, e.g. `Status`.
+    pub(crate) fn category(&self) -> &'static str {
+        self.into()
+    }
+}
+
+/// Whether the API server has the status.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Published {
+    /// It has, or the run no longer exists.
+    Yes,
+    /// The run has changed since it was observed.
+    Conflict,
+}
+
+/// Writes the status of a run if it differs from the observed one, unless the run has changed in the
+/// meantime.
+pub(crate) async fn publish(
+    run: &PerfRun,
+    identity: &Identity,
+    previous: &PerfRunStatus,
+    next: &PerfRunStatus,
+    context: &Context,
+) -> Result<Published, Error> {
+    if previous == next {
+        return Ok(Published::Yes);
+    }
+    let status = json!(next);
+    if write(&run.metadata, MANAGER, &status, context).await? == Published::Conflict {
+        tracing::debug!(run = identity.label(), "the run has changed in the meantime");
+        return Ok(Published::Conflict);
+    }
+    for event in status::events(previous, next) {
+        record(&event, &run.object_ref(&()), context).await;
+    }
+    Ok(Published::Yes)
+}
+
+/// Reports that a run cannot be read. Of an unreadable spec by the condition Accepted, unless the run has
+/// ended; of an unreadable status, which is never written, by an event.
+pub(crate) async fn report_unreadable(
+    run: &UnreadableRun,
+    reference: &ObjectReference,
+    context: &Context,
+) -> Result<Published, Error> {
+    let error = &run.error;
+    match run.part {
+        Part::Spec if run.has_ended() => Ok(Published::Yes),
+        Part::Spec => {
+            let message = format!(
+                "this version of perfrun cannot read the spec; another version or hand wrote it: {error}"
+            );
+            let verdict = ("False", "Malformed", message.into());
+            let generation = run.metadata.generation;
+            let now = (context.clock)();
+            let accepted = status::condition(&run.conditions, ACCEPTED, verdict, generation, now);
+            if run.conditions.contains(&accepted) {
+                return Ok(Published::Yes);
+            }
+            write(&run.metadata, READER, &json!({"conditions": [accepted]}), context).await
+        }
+        Part::Status => {
+            let event = Event {
+                type_: EventType::Warning,
+                reason: "StatusUnreadable".to_owned(),
+                note: Some(status::note(&format!(
+                    "this version of perfrun cannot read the status and leaves the run alone: {error}"
+                ))),
+                action: "Read".to_owned(),
+                secondary: None,
+            };
+            record(&event, reference, context).await;
+            Ok(Published::Yes)
+        }
+    }
+}
+
+async fn write(
+    metadata: &ObjectMeta,
+    manager: &str,
+    status: &Value,
+    context: &Context,
+) -> Result<Published, Error> {
+    let namespace = metadata.namespace.as_deref().unwrap_or_default();
+    let api: Api<PerfRun> = Api::namespaced(context.client.clone(), namespace);
+    let patch = json!({
+        "apiVersion": PerfRun::api_version(&()),
+        "kind": PerfRun::kind(&()),
+        "metadata": { "resourceVersion": metadata.resource_version },
+        "status": status,
+    });
+    let params = PatchParams::apply(manager).force();
+    let name = metadata.name.as_deref().unwrap_or_default();
+    match within_timeout(api.patch_status(name, &params, &Patch::Apply(&patch))).await {
+        Ok(_) => Ok(Published::Yes),
+        // The answer is the run, which may still be unreadable.
+        Err(CallError::Api(kube::Error::SerdeError(_))) => Ok(Published::Yes),
+        Err(error) => match error.answer() {
+            Some(answer) if answer.is_conflict() => Ok(Published::Conflict),
+            // The run has been deleted in the meantime.
+            Some(answer) if answer.is_not_found() => Ok(Published::Yes),
+            _ => Err(Error::Status(error)),
+        },
+    }
+}
+
+async fn record(event: &Event, reference: &ObjectReference, context: &Context) {
+    let published = within_timeout(context.recorder.publish(event, reference)).await;
+    if let Err(error) = published {
+        tracing::debug!(%error, "failed to publish an event");
+    }
+}

@@ -1,0 +1,71 @@
+//! Where a run stands: the values that a decision is made of and that the status is written from.
+
+use perfrun_contract::{
+    summary::SummaryRow,
+    tally::{Counts, Verdict},
+};
+
+use crate::links::Links;
+
+/// Where a run stands.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Stage {
+    /// The document cannot be run.
+    Rejected(Trouble),
+    /// The run may not start yet.
+    Held(Trouble),
+    /// Nodes are being started.
+    Provisioning {
+        /// How many nodes are ready.
+        ready: usize,
+        /// Why the remaining nodes are not ready. `None` if they are just starting.
+        trouble: Option<Trouble>,
+    },
+    /// Trials are in progress.
+    Running(Progress),
+    /// The run ends now.
+    Ended {
+        /// Reason of the condition Complete.
+        reason: &'static str,
+        message: String,
+        /// `None` if the run had no conductor that could report one.
+        outcome: Option<Box<RunOutcome>>,
+    },
+    /// The status stays as it is: the run has ended before, or is being deleted.
+    Over,
+}
+
+/// Why a run or a pod makes no progress.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Trouble {
+    /// Reason of a condition.
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+}
+
+impl Trouble {
+    pub(crate) fn new(reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            reason,
+            message: message.into(),
+        }
+    }
+}
+
+/// How far a run's trials are.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Progress {
+    pub(crate) counts: Counts,
+    /// Empty if this process has measured no links.
+    pub(crate) links: Links,
+}
+
+/// How a run's conductor ended.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RunOutcome {
+    pub(crate) verdict: Verdict,
+    pub(crate) progress: Progress,
+    pub(crate) summary: Vec<SummaryRow>,
+    /// Names of the ConfigMaps with the results, in order.
+    pub(crate) results: Vec<String>,
+}

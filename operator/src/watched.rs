@@ -1,0 +1,198 @@
+//! A PerfRun as the operator watches it.
+//!
+//! The spec and the status are parsed separately. An object that this version cannot read must neither stop
+//! other runs nor lose its status: a status that another version wrote may be the only place that names the
+//! results.
+
+use std::borrow::Cow;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{Resource, core::ObjectMeta};
+use perfrun_api::{
+    cluster::condition::COMPLETE,
+    spec::{PerfRun, PerfRunSpec, PerfRunStatus},
+};
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+use serde_json::Value;
+
+/// A PerfRun of any version.
+#[derive(Clone, Debug)]
+pub(crate) enum WatchedRun {
+    Readable(Box<PerfRun>),
+    Unreadable(Box<UnreadableRun>),
+}
+
+/// A PerfRun whose spec or status this version cannot read.
+#[derive(Clone, Debug)]
+pub(crate) struct UnreadableRun {
+    pub(crate) metadata: ObjectMeta,
+    /// Conditions of the status, as far as they can be read.
+    pub(crate) conditions: Vec<Condition>,
+    pub(crate) part: Part,
+    /// Why the part cannot be read.
+    pub(crate) error: String,
+}
+
+/// The part of a PerfRun that cannot be read. `Spec` if neither can.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Part {
+    Spec,
+    Status,
+}
+
+impl WatchedRun {
+    /// The run, if this version can read all of it.
+    pub(crate) fn readable(&self) -> Option<&PerfRun> {
+        match self {
+            Self::Readable(run) => Some(run),
+            Self::Unreadable(_) => None,
+        }
+    }
+}
+
+impl UnreadableRun {
+    /// Whether the run has ended, according to the condition Complete.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.conditions
+            .iter()
+            .any(|condition| condition.type_ == COMPLETE && condition.status == "True")
+    }
+}
+
+#[derive(Deserialize)]
+struct Raw {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: Value,
+    #[serde(default)]
+    status: Value,
+}
+
+impl<'de> Deserialize<'de> for WatchedRun {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Raw {
+            mut metadata,
+            spec,
+            status,
+        } = Raw::deserialize(deserializer)?;
+        // Nobody reads them, and they can be larger than the rest of the object.
+        metadata.managed_fields = None;
+        let conditions = readable_conditions(&status);
+        let unreadable = |metadata, part, error| {
+            Self::Unreadable(Box::new(UnreadableRun {
+                metadata,
+                conditions,
+                part,
+                error,
+            }))
+        };
+        let spec: PerfRunSpec = match parse(spec) {
+            Ok(spec) => spec,
+            Err(error) => return Ok(unreadable(metadata, Part::Spec, error)),
+        };
+        let status: Option<PerfRunStatus> = match parse(status) {
+            Ok(status) => status,
+            Err(error) => return Ok(unreadable(metadata, Part::Status, error)),
+        };
+        Ok(Self::Readable(Box::new(PerfRun {
+            metadata,
+            spec,
+            status,
+        })))
+    }
+}
+
+fn parse<T: DeserializeOwned>(value: Value) -> Result<T, String> {
+    serde_json::from_value(value).map_err(|error| error.to_string())
+}
+
+fn readable_conditions(status: &Value) -> Vec<Condition> {
+    let conditions = status.get("conditions").and_then(Value::as_array);
+    conditions
+        .into_iter()
+        .flatten()
+        .filter_map(|condition| Condition::deserialize(condition).ok())
+        .collect()
+}
+
+impl Resource for WatchedRun {
+    type DynamicType = ();
+    type Scope = <PerfRun as Resource>::Scope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        PerfRun::kind(&())
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        PerfRun::group(&())
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        PerfRun::version(&())
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        PerfRun::plural(&())
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        match self {
+            Self::Readable(run) => run.meta(),
+            Self::Unreadable(run) => &run.metadata,
+        }
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        match self {
+            Self::Readable(run) => run.meta_mut(),
+            Self::Unreadable(run) => &mut run.metadata,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn watched(spec: Value, status: Value) -> WatchedRun {
+        serde_json::from_value(json!({"metadata": {"name": "run"}, "spec": spec, "status": status})).unwrap()
+    }
+
+    fn unreadable(run: WatchedRun) -> UnreadableRun {
+        match run {
+            WatchedRun::Unreadable(run) => *run,
+            WatchedRun::Readable(run) => panic!("{run:?}"),
+        }
+    }
+
+    #[test]
+    fn a_run_without_a_status_is_readable() {
+        let run = watched(json!({"workload": {"ping": {}}}), Value::Null);
+        assert_eq!(run.readable().unwrap().status, None);
+    }
+
+    #[test]
+    fn a_phase_of_another_version_makes_only_the_status_unreadable() {
+        let complete = json!({"type": "Complete", "status": "True", "reason": "Succeeded", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        for (phase, conditions, error) in [
+            ("Hibernating", json!([complete]), "Hibernating"),
+            ("Succeeded", json!([complete, {"type": 42}]), "42"),
+        ] {
+            let status = json!({"phase": phase, "conditions": conditions});
+            let run = unreadable(watched(json!({"workload": {"ping": {}}}), status));
+            assert_eq!((run.part, run.conditions.len()), (Part::Status, 1));
+            assert!(run.has_ended());
+            assert!(run.error.contains(error), "{}", run.error);
+        }
+    }
+
+    #[test]
+    fn a_spec_of_another_version_is_reported_before_the_status() {
+        let run = unreadable(watched(json!({"workload": 42}), json!({"phase": "Hibernating"})));
+        assert_eq!((run.part, run.has_ended()), (Part::Spec, false));
+        assert_eq!(run.metadata.name.as_deref(), Some("run"));
+    }
+}
