@@ -34,7 +34,7 @@ pub(crate) struct Bench {
     pub world: World,
     spare_agent: Option<Fault>,
     pub cancel: CancellationToken,
-    /// The sink fails when it has so many records.
+    /// The sink fails when it has this number of records.
     pub room_for: usize,
     /// What the sink says of each record.
     pub kept: Kept,
