@@ -1,4 +1,8 @@
 //! Named conditions of the links between nodes: those of a document, and the presets.
+#![expect(
+    unreachable_pub,
+    reason = "KubeSchema derives from a copy of each type, which no one else reaches"
+)]
 
 mod presets;
 mod rules;
@@ -30,7 +34,7 @@ use crate::rule;
 #[x_kube(validation = rules::correlation_needs_loss())]
 #[x_kube(validation = rules::one_model_of_loss())]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Network {
+pub struct Network {
     /// The name for `matrix.networks` and the results.
     #[schemars(length(max = 63))]
     #[x_kube(validation = rules::name())]
@@ -62,7 +66,7 @@ pub(crate) struct Network {
 /// not set has no effect.
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct RelayLinks {
+pub struct RelayLinks {
     /// Between clients and the relay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<Way>,
@@ -74,7 +78,7 @@ pub(crate) struct RelayLinks {
 /// What happens to packets in one direction. The terms are those of tc-netem(8).
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Way {
+pub struct Way {
     /// How much later each packet arrives, one way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
@@ -138,7 +142,7 @@ pub(crate) struct Way {
 /// A link that alternates between good and bad periods.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Bursts {
+pub struct Bursts {
     /// Probability that a packet of a good period is its last one.
     #[x_kube(validation = rule::percent())]
     pub enter: Percent,

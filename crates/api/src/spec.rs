@@ -1,4 +1,8 @@
 //! The `PerfRun` custom resource.
+#![expect(
+    unreachable_pub,
+    reason = "KubeSchema derives from a copy of each type, which no one else reaches"
+)]
 
 mod rules;
 
@@ -53,7 +57,7 @@ use crate::{
 #[x_kube(validation = rules::host_network_unimpaired())]
 #[schemars(transform = structural)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct PerfRunSpec {
+pub struct PerfRunSpec {
     /// What to measure.
     pub workload: Workload,
     /// Which stacks, transports and networks to measure it on.
@@ -121,7 +125,7 @@ impl PerfRunSpec {
 /// `exclude`.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Matrix {
+pub struct Matrix {
     /// Stacks that dial: `libp2p`, `litep2p`, `raw`, or names from `stacks`.
     #[serde(default = "default_stacks")]
     #[schemars(length(max = 16))]
@@ -166,7 +170,7 @@ pub(crate) struct Matrix {
 /// One combination of the matrix.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Combination {
+pub struct Combination {
     /// The stack that dials.
     pub client: StackName,
     /// The stack that listens.
@@ -183,7 +187,7 @@ pub(crate) struct Combination {
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[x_kube(validation = rules::selects_something())]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Selector {
+pub struct Selector {
     /// The stack that dials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<StackName>,
@@ -202,7 +206,7 @@ pub(crate) struct Selector {
 /// A named variant of a stack, from another image or with other settings.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct StackVariant {
+pub struct StackVariant {
     /// The name for `matrix` and the results.
     #[schemars(length(max = 63))]
     #[x_kube(validation = rules::variant_name())]
@@ -223,7 +227,7 @@ pub(crate) struct StackVariant {
 /// Number of nodes, and where they run.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Topology {
+pub struct Topology {
     /// Number of server nodes. Clients are spread evenly over them.
     #[serde(default = "default_nodes")]
     #[x_kube(validation = rule::integer(1, 100))]
@@ -266,7 +270,7 @@ pub enum Placement {
 /// Settings of pods, for each role.
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Template {
+pub struct Template {
     /// Server pods.
     #[serde(default)]
     pub server: PodSettings,
@@ -285,7 +289,7 @@ pub(crate) struct Template {
 /// `MKNOD` unless every network has `backend: kernel`, because a container has no /dev/net/tun.
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct LinkSettings {
+pub struct LinkSettings {
     /// Compute resources. By default, it requests 100m of CPU and 64 MiB of memory without limits. A CPU
     /// limit delays packets when it is reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -300,7 +304,7 @@ pub(crate) struct LinkSettings {
 /// Settings of a pod, as in a Kubernetes pod specification.
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct PodSettings {
+pub struct PodSettings {
     /// Compute resources of the node container. By default, it requests 100m of CPU and 64 MiB of memory
     /// without limits: without a request, a busy Kubernetes node would give it almost nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -346,7 +350,7 @@ pub(crate) struct PodSettings {
 /// Timeouts.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Timeouts {
+pub struct Timeouts {
     /// Time until all nodes are ready.
     #[serde(default = "default_provision")]
     #[schemars(length(max = 64), extend("default" = "5m"))]
@@ -367,7 +371,7 @@ pub(crate) struct Timeouts {
 /// What to delete after the run, and when.
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Cleanup {
+pub struct Cleanup {
     /// Delete the PerfRun this number of seconds after it succeeded. Default: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::integer(0, i32::MAX as u32))]
@@ -385,7 +389,7 @@ pub(crate) struct Cleanup {
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[schemars(transform = structural)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct PerfRunStatus {
+pub struct PerfRunStatus {
     /// Generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,

@@ -1,4 +1,8 @@
 //! The workloads of a PerfRun: what it measures.
+#![expect(
+    unreachable_pub,
+    reason = "KubeSchema derives from a copy of each type, which no one else reaches"
+)]
 
 mod rules;
 
@@ -18,7 +22,7 @@ use crate::rule;
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[x_kube(validation = rules::one_workload())]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Workload {
+pub struct Workload {
     /// Bulk transfer over streams of one connection: up, down, or one after the other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth: Option<Bandwidth>,
@@ -76,7 +80,7 @@ impl Workload {
 #[x_kube(validation = rules::duration_needs_perf())]
 #[x_kube(validation = rules::duration_needs_one_direction())]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Bandwidth {
+pub struct Bandwidth {
     /// Protocol on the streams: `perf` (/perf/1.0.0, the libp2p specification) or `litep2p-perf`
     /// (/litep2p-perf/1.0.0, of the published litep2p comparison).
     #[serde(default)]
@@ -122,7 +126,7 @@ pub(crate) struct Bandwidth {
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[x_kube(validation = rules::rate_if_paced())]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Substreams {
+pub struct Substreams {
     /// Substreams to open. Each number is measured separately. Over TCP, yamux has at most 256 of them in
     /// progress: above that, the numbers include the wait until the peer has acknowledged earlier ones.
     /// litep2p as a server on QUIC allows 100, so cells with more are skipped.
@@ -147,7 +151,7 @@ pub(crate) struct Substreams {
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[x_kube(validation = rules::count_or_duration())]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Handshakes {
+pub struct Handshakes {
     /// Connections to open in one trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::integer(1, 1_000_000))]
@@ -168,7 +172,7 @@ pub(crate) struct Handshakes {
 /// Round trips of 32 bytes on one open stream (`/ipfs/ping/1.0.0`), one after the other.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Ping {
+pub struct Ping {
     /// Round trips in one trial.
     #[serde(default = "default_pings")]
     #[x_kube(validation = rule::integer(1, 10_000_000))]
@@ -185,7 +189,7 @@ pub(crate) struct Ping {
 /// all its data. The raw baseline of a relayed transfer is a plain TCP proxy.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Relay {
+pub struct Relay {
     /// How sinks reach their source: `direct`, or `relayed`, through the relay. Each entry is measured
     /// separately.
     #[serde(default = "default_paths")]
@@ -217,7 +221,7 @@ pub(crate) struct Relay {
 /// describe the plateau, the time when all of them fetch.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct RelayStress {
+pub struct RelayStress {
     /// Total number of sinks. Each number, a level, is measured separately. A level is skipped if the client
     /// nodes cannot share it evenly.
     #[serde(default = "default_sinks")]
@@ -292,7 +296,7 @@ fn default_stress_transfer() -> ByteSize {
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[x_kube(validation = rules::pause_before_deadline())]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Echo {
+pub struct Echo {
     /// Connections and streams. Each load is measured separately.
     #[schemars(length(max = 16))]
     #[x_kube(validation = rule::not_empty("load"))]
@@ -342,7 +346,7 @@ pub(crate) struct Echo {
 #[x_kube(validation = rules::preset_or_numbers())]
 #[x_kube(validation = rules::echo_streams())]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct EchoLoad {
+pub struct EchoLoad {
     /// A published load. `scenario-1`: 10 connections of 1000 streams. `scenario-2`: 100 of 100.
     /// `published-effective`: 5 of 259, which makes the 1295 streams that echoed in the published runs of
     /// both scenarios.
