@@ -29,7 +29,7 @@ pub(crate) struct Attempt<'a> {
     pub trial: &'a Trial,
     pub cell: &'a Cell,
     pub attempt: u32,
-    /// The nodes end it after so long.
+    /// After this time the nodes end the attempt.
     pub timeout: Duration,
     /// What its network adds to a round trip.
     pub round_trip: Duration,
@@ -37,6 +37,6 @@ pub(crate) struct Attempt<'a> {
     pub rate: Option<f64>,
     /// When it was begun, since the start of the run.
     pub at: Duration,
-    /// How often progress is told.
+    /// How often progress is reported.
     pub progress_interval: Duration,
 }

@@ -16,19 +16,20 @@ use tokio::time::{Instant, sleep};
 
 use self::http::Http;
 
-/// How long a call may take, not counting what it was asked to wait.
+/// How long a call may take, not counting the wait that the request contains.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a page of metrics may take. Whoever scrapes does not wait much longer, and asks again soon.
+/// How long a page of metrics may take. A scraper does not wait much longer, and scrapes again soon.
 const METRICS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long a call is tried again when the node cannot be reached. All calls of the contract are idempotent.
 const RETRY_FOR: Duration = Duration::from_secs(1);
 
-/// The same of a link agent: one that was killed is started again by others, and takes over what it was doing.
+/// How long a call to a link agent is tried again. An agent that was killed is started again by others, and
+/// takes over what it was doing.
 const RETRY_AGENT_FOR: Duration = Duration::from_secs(10);
 
-/// The pause before an agent that measures for somebody else is asked again.
+/// The pause before another request to an agent that measures for somebody else.
 const BUSY_PAUSE: Duration = Duration::from_millis(200);
 
 /// The pause before a call is tried again; it doubles each time.
@@ -53,7 +54,7 @@ pub struct Request<'a> {
     pub path: &'a str,
     /// JSON.
     pub body: Option<Vec<u8>>,
-    /// No answer after so long is an error.
+    /// No answer within this time is an error.
     pub timeout: Duration,
 }
 
@@ -63,7 +64,7 @@ pub struct Request<'a> {
 pub enum Method {
     /// Read.
     Get,
-    /// Say what is to be; once or twice is the same.
+    /// Set a state; a repetition changes nothing.
     Put,
     /// Cancel or forget.
     Delete,
@@ -101,7 +102,7 @@ pub enum Error {
     Refused {
         /// HTTP status.
         status: u16,
-        /// What the node said.
+        /// The node's explanation.
         message: String,
     },
     /// An answer that is not what the contract says.
@@ -157,7 +158,7 @@ impl AgentClient {
         Ok(Self::over(Http::new(base, token)?))
     }
 
-    /// An agent reached over a transport of one's own.
+    /// An agent reached over the given transport.
     pub fn over(transport: impl Transport + 'static) -> Self {
         Self(Caller {
             transport: Arc::new(transport),
@@ -170,7 +171,7 @@ impl AgentClient {
         read(&self.0.call(Method::Get, "/v1/link", None, Duration::ZERO).await?)
     }
 
-    /// Has links be like this from now on; the same again only begins to count anew.
+    /// Sets the links. A repetition with equal values only resets the counters.
     pub async fn impair(&self, request: &LinkRequest) -> Result<(), Error> {
         let body = Some(json(request));
         self.0
@@ -184,7 +185,7 @@ impl AgentClient {
         self.0.metrics().await
     }
 
-    /// Measures the link to another agent, when one that an earlier call asked for has ended.
+    /// Measures the link to another agent, after any measurement of an earlier call has ended.
     pub async fn probe(&self, request: &ProbeRequest) -> Result<Measurement, Error> {
         let body = json(request);
         let takes = request.plan.longest();
@@ -208,7 +209,7 @@ impl NodeClient {
         Ok(Self::over(Http::new(base, token)?))
     }
 
-    /// A node reached over a transport of one's own.
+    /// A node reached over the given transport.
     pub fn over(transport: impl Transport + 'static) -> Self {
         Self(Caller {
             transport: Arc::new(transport),
@@ -287,7 +288,7 @@ impl NodeClient {
             .map(drop)
     }
 
-    /// What is known of a trial, at once.
+    /// The status of a trial, without waiting.
     pub async fn status(&self, id: &str) -> Result<TrialStatus, Error> {
         read(
             &self
@@ -308,7 +309,7 @@ impl NodeClient {
         read(&self.0.call(Method::Get, &path, None, wait).await?)
     }
 
-    /// Cancels a trial that is going on, and forgets one that has ended.
+    /// Cancels a trial in progress, and forgets one that has ended.
     pub async fn delete(&self, id: &str) -> Result<(), Error> {
         self.0
             .call(Method::Delete, &format!("/v1/trials/{id}"), None, Duration::ZERO)
@@ -359,7 +360,7 @@ impl Caller {
                 return answer;
             };
             let give_up = *give_up.get_or_insert_with(|| Instant::now() + self.retry_for);
-            // Whoever let the whole timeout pass has had time enough.
+            // A node that let the whole timeout pass has had enough time.
             if asked.elapsed() >= timeout || Instant::now() + pause >= give_up {
                 return Err(Error::Unreachable(error));
             }

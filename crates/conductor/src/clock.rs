@@ -1,8 +1,8 @@
 //! Where each node's clock stands against ours.
 //!
-//! Nodes' clocks are monotonic and begin anywhere. A round trip to a node tells the offset of its clock to within half
-//! of the round-trip time, since the node read its clock at some moment between the two. From then on the two clocks
-//! drift apart. The round trip with the least sum of both uncertainties counts.
+//! Nodes' clocks are monotonic and begin anywhere. A round trip to a node tells the offset of its clock to
+//! within half of the round-trip time, since the node read its clock at some moment between the two. From
+//! then on the two clocks drift apart. The round trip with the least sum of both uncertainties counts.
 
 use std::collections::VecDeque;
 
@@ -105,8 +105,8 @@ impl Offset {
 }
 
 impl NodeClock {
-    /// Adds a round trip. One that contradicts what was known means another clock (the node was restarted) or one that
-    /// drifts faster than it should: then what was known is forgotten.
+    /// Adds a round trip. One that contradicts what was known means another clock (the node was restarted) or
+    /// one that drifts faster than it should: then what was known is forgotten.
     pub fn add(&mut self, trip: RoundTrip) {
         if let Some(known) = self.offset(trip.received) {
             let apart = trip.offset().saturating_sub(known.nanoseconds).saturating_abs();
@@ -120,7 +120,7 @@ impl NodeClock {
         self.trips.push_back(trip);
     }
 
-    /// The offset at a moment of our clock; nothing, if the node was never asked.
+    /// The offset at a moment of our clock. None if the node has never been measured.
     pub fn offset(&self, at: i64) -> Option<Offset> {
         let best = self.trips.iter().min_by_key(|trip| trip.uncertainty(at))?;
         Some(Offset {

@@ -46,7 +46,7 @@ pub struct RunView {
     pub cells: Arc<[Cell]>,
     /// Cells that cannot be measured.
     pub skipped: u32,
-    /// What came out.
+    /// The results.
     pub summary: Vec<SummaryRow>,
 }
 

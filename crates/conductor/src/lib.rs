@@ -1,10 +1,11 @@
-//! Drives a plan over running nodes: wait until they are there, then for each trial prepare all sides, start the
-//! clients together, collect from both ends, hand the record over, next.
+//! Drives a plan over running nodes: wait until they are there, then for each trial prepare all sides, start
+//! the clients together, collect from both ends, hand the record over, next.
 //!
-//! Owns the order of calls, the clock offsets, and what a trial's record says. It does not know how nodes are started
-//! (it asks [`Nodes`] for a replacement), how records are kept ([`Sink`]), or how a node is reached
-//! ([`client::Transport`]). State lives in the nodes and in what the sink persisted: a node is told to forget a trial
-//! only after its record was persisted, so a conductor that comes back with the same [`RunId`] loses nothing.
+//! Owns the order of calls, the clock offsets, and what a trial's record says. It does not know how nodes are
+//! started (it asks [`Nodes`] for a replacement), how records are kept ([`Sink`]), or how a node is reached
+//! ([`client::Transport`]). State lives in the nodes and in what the sink persisted: a node receives the
+//! request to forget a trial only after its record was persisted, so a conductor that comes back with the
+//! same [`RunId`] loses nothing.
 //!
 //! | module | subject |
 //! |---|---|

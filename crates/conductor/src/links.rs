@@ -1,7 +1,8 @@
-//! Links between trials: what agents can do, setting them, measuring them, and what became of packets in a trial.
+//! Links between trials: what agents can do, setting them, measuring them, and what happened to packets in a
+//! trial.
 //!
-//! A network change is: every agent sets its links, then pairs of agents measure the links between them, so that each
-//! node is measured at least once. Nothing is measured while a trial goes on.
+//! A network change is: every agent sets its links, then pairs of agents measure the links between them, so
+//! that each node is measured at least once. Nothing is measured while a trial is in progress.
 
 mod agents;
 mod available;
@@ -45,7 +46,7 @@ pub(crate) struct Links<'a> {
 /// How links are.
 struct Current {
     network: String,
-    /// What each agent was asked for.
+    /// The last request to each agent.
     requests: Requests,
     /// Why trials on them would measure something else.
     failure: Option<TrialFailure>,
@@ -130,8 +131,8 @@ impl<'a> Links<'a> {
         outcome.map(Some)
     }
 
-    /// Takes over links that an earlier session has set, for a trial that it began; false, if they are not what this
-    /// network needs.
+    /// Takes over links that an earlier session has set, for a trial that it began; false, if they are not
+    /// what this network needs.
     pub(crate) async fn take_over(&mut self, trial: &Trial, network: &str) -> bool {
         let Some(conditions) = self.conditions(network) else {
             return true;

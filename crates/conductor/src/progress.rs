@@ -1,4 +1,4 @@
-//! What can be watched while a run goes on.
+//! What can be watched while a run is in progress.
 
 use perfrun_contract::{
     parameters::{Amount, Parameters},
@@ -7,7 +7,7 @@ use perfrun_contract::{
     workload::Direction,
 };
 
-/// Is told what happens, in order. Called between steps of a trial: returns at once.
+/// Receives what happens, in order. Called between steps of a trial, so it must return immediately.
 pub trait Progress: Send + Sync {
     /// Something happened.
     fn on(&self, event: Event<'_>);
@@ -48,13 +48,13 @@ pub enum Event<'a> {
         /// 1, when it was begun before and a node was lost.
         attempt: u32,
     },
-    /// A trial goes on; about once a second.
+    /// A trial is in progress; about once a second.
     TrialProgress {
         /// The trial.
         trial: &'a Trial,
         /// Payload that clients sent and received so far.
         bytes: u64,
-        /// How much of it is done, from 0 to 1, where that can be told.
+        /// How much of it is done, from 0 to 1, where that is known.
         fraction: Option<f64>,
     },
     /// A trial ended, and its record was persisted.
@@ -69,7 +69,7 @@ pub enum Event<'a> {
     },
 }
 
-/// How much of a trial is done after so many bytes at the clients, and seconds since the start.
+/// How much of a trial is done after these bytes at the clients, and seconds since the start.
 pub(crate) fn fraction(cell: &Cell, bytes: u64, seconds: f64) -> Option<f64> {
     let done = match &cell.parameters {
         Parameters::Bandwidth {

@@ -30,7 +30,7 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// A node said how the trial ended there.
+    /// A node reported how the trial ended there.
     pub(crate) fn ended(&mut self, name: &str, role: Role, outcome: Outcome) {
         let of_role = |role, measured| NodeRecord {
             role,
@@ -44,7 +44,7 @@ impl Seen {
                 .insert(format!("{name}.server"), of_role(Role::Server, served));
         }
         if let Some(failure) = outcome.failure {
-            // A node that was told to stop is on its way out.
+            // A node that received the request to stop is on its way out.
             if failure.reason == Reason::Stopped {
                 self.lost.insert(name.to_owned());
             }
@@ -82,7 +82,7 @@ pub(crate) struct Facts<'a> {
     pub cell: &'a Cell,
     pub attempt: u32,
     pub seen: Seen,
-    /// When each client was asked to start, in its own clock; empty, if an earlier session did that.
+    /// The start requested of each client, in its own clock. Empty if an earlier session requested it.
     pub asked: BTreeMap<String, u64>,
     /// Offsets of the clients' clocks.
     pub offsets: BTreeMap<String, Offset>,
@@ -97,7 +97,7 @@ pub(crate) struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
-    /// Of a trial that failed before any node heard of it.
+    /// The observations of a trial that failed before any node knew it.
     pub(crate) fn without_nodes(task: &Attempt<'a>, failure: TrialFailure) -> Self {
         Self {
             trial: task.trial,
@@ -117,8 +117,8 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// Half of a window is payload (`net.ipv4.tcp_adv_win_scale` is 1; a send buffer counts headers and padding, too), and
-/// one of them passes in a round trip. Of the smallest of these windows, in bit/s.
+/// Half of a window is payload (`net.ipv4.tcp_adv_win_scale` is 1; a send buffer counts headers and padding,
+/// too), and one of them passes in a round trip. Of the smallest of these windows, in bit/s.
 pub(crate) fn window_limit(windows: impl IntoIterator<Item = [u64; 2]>, round_trip: Duration) -> Option<f64> {
     let smallest = windows.into_iter().flatten().min()?;
     (round_trip > Duration::ZERO).then(|| smallest as f64 / 2.0 * 8.0 / round_trip.as_secs_f64())
@@ -148,7 +148,8 @@ pub(crate) fn record(facts: Facts<'_>) -> TrialRecord {
         start_skew_seconds: starts.skew,
         clock_uncertainty_seconds: starts.uncertainty,
         start_lateness_seconds: starts.lateness,
-        // A result that an earlier session left on the nodes was measured before we came: nothing is left then.
+        // A result that an earlier session left on the nodes was measured before we came: nothing is left
+        // then.
         overhead_seconds: (facts.took.as_secs_f64() - longest).max(0.0),
         links: None,
         nodes: facts.seen.nodes,

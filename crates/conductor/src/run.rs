@@ -38,10 +38,11 @@ const CLOCK_ROUND_TRIPS: usize = 8;
 /// The longest pause between two attempts to reach a node that is being started.
 const READY_PAUSE: Duration = Duration::from_millis(500);
 
-/// Nodes that a run begins with have been ready before; one that does not answer for so long has been lost since.
+/// Nodes that a run begins with have been ready before. One that does not answer within this time has been
+/// lost since.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
 
-/// Links are prepared once more when an agent was started again meanwhile; not for ever.
+/// How often links are prepared when an agent was started again in the meantime.
 const PREPARE_ATTEMPTS: u32 = 2;
 
 /// How long nodes may take, at the end, to forget the last trial.
@@ -85,8 +86,8 @@ impl From<NodeClient> for Contact {
     }
 }
 
-/// Names a run at its nodes: a conductor that comes back with the same id finds the trials that it left there, and one
-/// with another id never does.
+/// Names a run at its nodes: a conductor that comes back with the same id finds the trials that it left
+/// there, and one with another id never does.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RunId(String);
 
@@ -125,12 +126,12 @@ pub struct Options {
     pub run_id: RunId,
     /// How long things may take.
     pub limits: Limits,
-    /// What earlier sessions of this run recorded. These trials are not run again, failed ones neither; leave out of
-    /// this list what is to be run again.
+    /// What earlier sessions of this run recorded. These trials are not run again, failed ones neither; leave
+    /// out of this list what should run again.
     pub already: Vec<TrialRecord>,
     /// How long ago the run started.
     pub elapsed: Duration,
-    /// How often progress of a trial is told.
+    /// How often progress of a trial is reported.
     pub progress_interval: Duration,
 }
 
@@ -156,7 +157,7 @@ pub struct RunEnd {
     pub cause: Option<Cause>,
     /// Why not, for people.
     pub reason: Option<String>,
-    /// What each node said of itself.
+    /// What each node reported about itself.
     pub nodes: BTreeMap<String, Info>,
 }
 
@@ -204,7 +205,7 @@ pub struct Conductor<'a> {
     pub spares: &'a dyn Nodes,
     /// Watches.
     pub progress: &'a dyn Progress,
-    /// Stops the run: the trial that goes on then is cancelled, and not recorded.
+    /// Stops the run: the trial in progress is cancelled, and not recorded.
     pub cancel: CancellationToken,
 }
 
@@ -275,20 +276,21 @@ impl Conductor<'_> {
     }
 }
 
-/// A run that goes on.
+/// A run in progress.
 struct Session<'a> {
     conductor: Conductor<'a>,
     began: Instant,
     clock: LocalClock,
     nodes: BTreeMap<String, Node>,
     links: Links<'a>,
-    /// Whether trials may be there that an earlier session of this run began: those before the first that it did not.
+    /// Whether trials may be there that an earlier session of this run began: those before the first that it
+    /// did not.
     takes_over: bool,
     /// Set on request, and when the run takes too long.
     stop: CancellationToken,
     /// What nodes have of trials whose records are not kept safely yet.
     leftovers: Vec<Leftover>,
-    /// Nodes being told to forget; nobody waits for that until the end.
+    /// Requests to forget that are in progress; nothing waits for them until the end.
     forgetting: TaskTracker,
 }
 
@@ -355,7 +357,7 @@ impl Session<'_> {
         })?;
         self.leftovers.push(leftover);
         if kept == Kept::Safely {
-            // One after the other: there may be hundreds, and a node has only so many connections.
+            // One after the other: there may be hundreds, and a node has a limited number of connections.
             let leftovers = mem::take(&mut self.leftovers);
             self.forgetting.spawn(async move {
                 for leftover in leftovers {
@@ -397,7 +399,8 @@ impl Session<'_> {
         ended
     }
 
-    /// Sets and measures links, unless they are as the trial needs them, and begins to count what becomes of its packets.
+    /// Sets and measures links, unless they are as the trial needs them, and begins to count what happens to
+    /// its packets.
     async fn prepare_links(&mut self, task: &Attempt<'_>) -> Result<(Option<LinkCheck>, Counting), Unready> {
         let Attempt { trial, cell, .. } = task;
         let names: Vec<&String> = cell.nodes().collect();
@@ -421,8 +424,8 @@ impl Session<'_> {
         Err(Unready::unstable())
     }
 
-    /// Takes over a trial that an earlier session of this run began, over links that it had measured. They are not touched
-    /// before the last of those trials has ended. `None`, if this one is to be begun.
+    /// Takes over a trial that an earlier session of this run began, over links that it had measured. They
+    /// are not touched before the last of those trials has ended. `None` if this one has not begun.
     async fn take_over(&mut self, task: &Attempt<'_>, names: &[&String]) -> Option<Counting> {
         match trial::known(task, &self.nodes).await {
             trial::Known::Nothing => None,
@@ -468,7 +471,7 @@ impl Session<'_> {
                 Err(unmet) => return Err(unmet.into()),
             }
         }
-        // With those that are there: what cannot be had is to be said before anything else is tried.
+        // With the remaining nodes: report what is not available before anything else is tried.
         self.links.meet(&self.nodes).await?;
         self.replace(&lost).await
     }

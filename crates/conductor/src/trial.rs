@@ -1,7 +1,7 @@
 //! One trial: the order of calls, and what is done when one of them fails.
 //!
-//! Waiting is by long polls, and can be interrupted at any time. Calls that begin something are always waited for: one
-//! that is given up half-way could reach its node after the one that cancels it.
+//! Waiting is by long polls, and can be interrupted at any time. Calls that begin something are always waited
+//! for: one that is given up half-way could reach its node after the one that cancels it.
 
 mod decide;
 mod notes;
@@ -39,7 +39,8 @@ use crate::{
 /// Nodes end a trial that takes too long themselves; after so much longer we do.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Round trips to each client's clock with every trial: enough to keep up with drift, too few to cost a millisecond.
+/// Round trips to each client's clock with every trial: enough to keep up with drift, too few to cost a
+/// millisecond.
 const CLOCK_ROUND_TRIPS: usize = 2;
 
 /// How an attempt ended.
@@ -112,7 +113,7 @@ pub(crate) fn not_run(task: &Attempt<'_>, unready: Unready) -> Ended {
 pub(crate) enum Known {
     /// Nothing.
     Nothing,
-    /// It goes on, at some of them at least.
+    /// It is in progress, at least on some of them.
     Begun,
     /// It has ended at all of them.
     Ended,
@@ -137,7 +138,7 @@ pub(crate) async fn known(task: &Attempt<'_>, nodes: &BTreeMap<String, Node>) ->
     }
 }
 
-/// Makes nodes forget this attempt, wherever it goes on.
+/// Makes nodes forget this attempt, wherever it is in progress.
 pub(crate) async fn forget(task: &Attempt<'_>, nodes: &BTreeMap<String, Node>) {
     party::forget_all(&party::parties(task.cell, nodes), &task.id).await;
 }
@@ -250,7 +251,7 @@ impl<'a> Driver<'a> {
             .await
     }
 
-    /// Relays listen, then servers, perhaps behind a relay; meanwhile clients are asked for their clocks.
+    /// Relays listen, then servers, perhaps behind a relay. In the meantime the clocks of clients are read.
     async fn prepare_listeners(&mut self) -> Result<Found, Halt> {
         // Those who begin find out what an earlier session has left.
         let cell = self.task.cell;
@@ -305,16 +306,16 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// The addresses that the nodes of a role reported: one of each peer. Of a stress test's sources a relay may have refused
-    /// some, but not all.
+    /// The addresses that the nodes of a role reported: one of each peer. Of a stress test's sources a relay
+    /// may have refused some, but not all.
     fn addresses(&mut self, role: Role) -> Result<Vec<String>, Halt> {
         let is_stress = matches!(self.task.cell.parameters, Parameters::RelayStress { .. });
         let may_be_refused = role == Role::Server && is_stress;
         let mut all = vec![];
         for party in self.parties.iter().filter(|party| party.role == role) {
             let addresses = party.status.as_ref().map_or(&[][..], |status| &status.addresses);
-            // Sources report one for each of their peers. Others are one peer, with an address for each interface; one of
-            // them, or clients would not be spread evenly.
+            // Sources report one for each of their peers. Others are one peer, with an address for each
+            // interface; one of them, or clients would not be spread evenly.
             let peers = match role {
                 Role::Server => self.task.cell.sources_per_server() as usize,
                 Role::Relay | Role::Client => 1,
@@ -338,8 +339,8 @@ impl<'a> Driver<'a> {
         Ok(all)
     }
 
-    /// Ends trials of this run that keep nodes busy: a session before this one began them, and lost a node with what
-    /// it knew of the trials between. Whether there were any.
+    /// Ends trials of this run that keep nodes busy: a session before this one began them, and lost a node
+    /// with what it knew of the trials between. Whether there were any.
     async fn rid_of_leftovers(&self, prepared: &[(usize, Result<Prepared, Error>)]) -> bool {
         let own = format!("-{}.a{}", self.task.trial.id, self.task.attempt);
         let run = self.id.strip_suffix(&own).unwrap_or(&self.id);
@@ -391,7 +392,7 @@ impl<'a> Driver<'a> {
         self.watch(TrialState::Preparing).await
     }
 
-    /// All clients are told the same moment to start, each in its own clock.
+    /// All clients receive the same moment to start, each in its own clock.
     async fn barrier(&mut self) -> Result<(), Halt> {
         let offsets = self.offsets();
         let clients: Vec<usize> = self.clients().collect();
@@ -426,8 +427,8 @@ impl<'a> Driver<'a> {
         self.go_on()
     }
 
-    /// Waits until all prepared nodes are past a state. When the last client has finished, so have the servers: they
-    /// are told.
+    /// Waits until all prepared nodes are past a state. When the last client has finished, so have the
+    /// servers, and they receive the request to finish.
     async fn watch(&mut self, after: TrialState) -> Result<(), Halt> {
         let deadline = self.began + self.task.timeout + GRACE;
         let wait = self.task.progress_interval;
@@ -475,7 +476,8 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// After a failure: ends the trial wherever it still goes on, and keeps what was measured until then.
+    /// After a failure: ends the trial wherever it is still in progress, and keeps what was measured until
+    /// then.
     async fn end_all(&mut self) {
         for (i, answer) in party::end_all(&self.parties, &self.id).await {
             match answer {
@@ -487,7 +489,8 @@ impl<'a> Driver<'a> {
                     party.over |= forgotten;
                     if !party.over {
                         party.over = true;
-                        let why = format!("it did not end the trial within {GRACE:?} of being told to");
+                        let why =
+                            format!("it did not end the trial within {GRACE:?} after the request to do so");
                         self.seen.lost(&party.name, &why);
                     }
                 }

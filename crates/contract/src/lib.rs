@@ -1,5 +1,5 @@
-//! What the programs of perfrun agree on: what a node is asked to do, and what a run leaves behind. No I/O, and nothing of
-//! Kubernetes.
+//! What the programs of perfrun agree on: what a node can be requested to do, and what a run leaves behind.
+//! No I/O, and nothing of Kubernetes.
 //!
 //! | module | subject |
 //! |---|---|

@@ -77,12 +77,12 @@ pub enum Transport {
     QuicV1,
     /// WebSocket over TCP, secured by Noise, multiplexed by yamux. Its raw counterpart is plain TCP.
     Ws,
-    /// WebRTC data channels without a signalling server: SCTP over DTLS over UDP, peers authenticated by Noise. Its raw
-    /// counterpart is QUIC, the other secure transport over UDP.
+    /// WebRTC data channels without a signalling server: SCTP over DTLS over UDP, peers authenticated by
+    /// Noise. Its raw counterpart is QUIC, the other secure transport over UDP.
     WebrtcDirect,
-    /// Channels in memory, secured by Noise, multiplexed by yamux: what the stack costs when nothing carries its bytes. Both
-    /// peers are in one process, so each client node is its own server, `topology.servers` is of no account, and no network
-    /// but `none` makes sense.
+    /// Channels in memory, secured by Noise, multiplexed by yamux: what the stack costs when nothing carries
+    /// its bytes. Both peers are in one process, so each client node is its own server, `topology.servers` is
+    /// of no account, and no network but `none` makes sense.
     Memory,
 }
 

@@ -1,5 +1,5 @@
-//! What nodes, link agents, operators and `perfrun run --metrics-listen` export for Prometheus: the words of it. Programs
-//! register what is described here, and docs/reference/metrics.md is made from it.
+//! What nodes, link agents, operators and `perfrun run --metrics-listen` export for Prometheus: the words of
+//! it. Programs register what is described here, and docs/reference/metrics.md is made from it.
 
 use strum::Display;
 
@@ -140,15 +140,15 @@ pub mod node {
     pub const CELL_RUNNING: Family = gauge(
         "cell_running",
         &["cell", "stack", "transport", "network"],
-        "The cell of the trial that goes on (1), or of the last one (0)",
+        "1 for the cell of the trial in progress, 0 for the cell of the last one",
     );
     /// Handshakes.
     pub const HANDSHAKE: Family = histogram(
         "handshake",
         &["stack", "transport", "network", "phase"],
-        "Dial until the phase was over: transport (connected), relay (connected with the relay), established (secured and \
-         multiplexed) or first_byte (a byte came back); and of a source, the time until its relay had granted the \
-         reservation; added when a trial ends",
+        "Time from the dial to the end of the phase: transport (connected), relay (connected with the relay), \
+         established (secured and multiplexed) or first_byte (a byte came back). For a source, the time until its \
+         relay had granted the reservation. Added when a trial ends",
     );
     /// Opens.
     pub const OPEN: Family = histogram(
@@ -258,7 +258,7 @@ pub mod process {
     ];
 }
 
-/// What a link agent was asked to do, does, and measured.
+/// What a link agent is configured to do, does, and measured.
 pub mod link {
     use super::{Family, counter, gauge};
 
@@ -266,34 +266,30 @@ pub mod link {
     pub const PACKETS: Family = counter(
         "link_packets",
         &["fate"],
-        "Packets on impaired links, by what became of them: arrived at the link, left it (copies included), lost, \
-         duplicated, corrupted or reordered as was asked for, dropped because the link was full (over_limit), or lost \
-         because the emulator was too slow (overflowed)",
+        "Packets on impaired links, by what happened to them. They arrived at the link or left it (copies included). \
+         They were lost, duplicated, corrupted or reordered as configured, dropped because the link was full \
+         (over_limit), or lost because the emulator was too slow (overflowed)",
     );
     /// Whether anything is impaired.
     pub const IMPAIRED: Family = gauge("link_impaired", &[], "Whether packets to peers are impaired (1)");
-    /// The delay asked for.
+    /// The configured delay.
     pub const CONFIGURED_DELAY: Family =
-        gauge("link_configured_delay", &[], "Delay that was asked for, one way").in_unit("seconds");
-    /// The loss asked for.
+        gauge("link_configured_delay", &[], "Configured delay, one way").in_unit("seconds");
+    /// The configured loss.
     pub const CONFIGURED_LOSS: Family = gauge(
         "link_configured_loss",
         &[],
-        "Share of sent packets that is to be lost",
+        "Configured share of sent packets to drop",
     )
     .in_unit("ratio");
-    /// The rate asked for.
-    pub const CONFIGURED_RATE: Family = gauge(
-        "link_configured_rate",
-        &[],
-        "Rate that was asked for; 0: no limit",
-    )
-    .in_unit("bits_per_second");
+    /// The configured rate.
+    pub const CONFIGURED_RATE: Family =
+        gauge("link_configured_rate", &[], "Configured rate; 0 means no limit").in_unit("bits_per_second");
     /// Lateness.
     pub const LATENESS: Family = gauge(
         "link_lateness_p99",
         &[],
-        "How much after their time one of a hundred packets left, since the link was last set or counted anew",
+        "How much after their time one of a hundred packets left, since the link was last set or its counters were reset",
     )
     .in_unit("seconds");
     /// Measured round trips.
@@ -323,7 +319,7 @@ pub mod link {
     ];
 }
 
-/// Where runs stand, and what came out of them.
+/// The states and results of runs.
 pub mod run {
     use super::{Family, gauge};
 
@@ -481,13 +477,13 @@ pub mod operator {
 /// Labels of all that nodes and link agents export.
 pub const NODE_LABELS: &[&str] = &["run_namespace", "run", "run_node", "role"];
 
-/// Labels of all that is said of runs.
+/// Labels of all metrics of runs.
 pub const RUN_LABELS: &[&str] = &["run_namespace", "run"];
 
 /// Everything that is exported, by who does.
 pub const SOURCES: &[Source] = &[
     Source {
-        who: "Nodes, while trials go on",
+        who: "Nodes, while trials are in progress",
         labels: NODE_LABELS,
         families: node::ALL,
     },

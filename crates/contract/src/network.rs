@@ -32,7 +32,8 @@ pub struct Conditions {
 }
 
 impl Conditions {
-    /// What happens to packets from a node of one role to one of another; nodes of one role do not talk to each other.
+    /// What happens to packets from a node of one role to one of another; nodes of one role do not talk to
+    /// each other.
     pub fn between(&self, from: Role, to: Role) -> Option<&Impairment> {
         use Role::{Client, Relay, Server};
         match (from, to) {

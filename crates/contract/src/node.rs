@@ -7,21 +7,21 @@
 //! | `PUT /v1/trials/{id}` | prepare [`TrialRequest`]: 201, 200 when it is known with the same request, 409 with another, 423 while another trial runs |
 //! | `PUT /v1/trials/{id}/start` | [`Start`]: when a ready client begins; idempotent |
 //! | `PUT /v1/trials/{id}/finish` | a server has nothing more to expect: it closes and reports; idempotent |
-//! | `GET /v1/trials/{id}?wait=SECONDS&after=STATE` | [`TrialStatus`]; waits up to so long until the state is later than `after` |
+//! | `GET /v1/trials/{id}?wait=SECONDS&after=STATE` | [`TrialStatus`]; waits up to `wait` until the state is later than `after` |
 //! | `DELETE /v1/trials/{id}` | cancel if running, forget if finished |
 //!
-//! Links are impaired by a process of its own in the node's network namespace, the link agent, which has a control port of
-//! its own and these calls:
+//! Links are impaired by a process of its own in the node's network namespace, the link agent, which has a
+//! control port of its own and these calls:
 //!
 //! | call | meaning |
 //! |---|---|
 //! | `GET /v1/link` | [`LinkStatus`] |
-//! | `PUT /v1/link` | impair [`LinkRequest`]: 204, 501 if that cannot be had here; the same again only begins to count anew |
-//! | `PUT /v1/link/probe` | measure the link to another agent, [`ProbeRequest`]: 200 with a `Measurement`; 423 while another measurement goes on |
+//! | `PUT /v1/link` | impair [`LinkRequest`]: 204, 501 if that is not available here; a repetition with equal values only resets the counters |
+//! | `PUT /v1/link/probe` | measure the link to another agent, [`ProbeRequest`]: 200 with a `Measurement`; 423 while another measurement is in progress |
 //!
-//! All of these need `Authorization: Bearer TOKEN`, or `X-Perfrun-Token: TOKEN` where something between the two keeps the
-//! first header for itself; one of them with the right token suffices. `/healthz`, `/readyz` and `/metrics` need
-//! neither. Errors are [`Problem`]s.
+//! All of these need `Authorization: Bearer TOKEN`, or `X-Perfrun-Token: TOKEN` where something between the
+//! two keeps the first header for itself; one of them with the right token suffices. `/healthz`, `/readyz`
+//! and `/metrics` need neither. Errors are [`Problem`]s.
 
 use std::collections::BTreeMap;
 
@@ -36,8 +36,8 @@ use crate::{
 };
 use perfrun_link::{Backend, Capabilities, Link, State, probe};
 
-/// The second header that may carry the token, in the lower case that HTTP libraries want: the pod proxy of a Kubernetes
-/// API server takes `Authorization` for its own caller's and removes it.
+/// The second header that may carry the token, in the lower case that HTTP libraries want: the pod proxy of a
+/// Kubernetes API server takes `Authorization` for its own caller's and removes it.
 pub const TOKEN_HEADER: &str = "x-perfrun-token";
 
 /// What a node does in a run.
@@ -115,7 +115,7 @@ pub struct TrialRequest {
     pub parameters: Parameters,
     /// Listen or dial.
     pub side: Side,
-    /// The node ends the trial as failed after so long, in seconds.
+    /// The node ends the trial as failed after this time, in seconds.
     pub timeout_seconds: f64,
     /// What the trial is called in metrics.
     #[serde(default)]
@@ -138,11 +138,11 @@ pub struct TrialLabels {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Side {
-    /// Listen until told to finish.
+    /// Listen until the request to finish.
     Server,
-    /// Relay what peers send each other, until told to finish.
+    /// Relay what peers send each other, until the request to finish.
     Relay,
-    /// Be reached through a relay, until told to finish.
+    /// Be reached through a relay, until the request to finish.
     #[serde(rename_all = "camelCase")]
     Source {
         /// The relay's address, as it reported it.
@@ -158,8 +158,8 @@ pub enum Side {
         /// Peers to run, each with an identity and a connection of its own.
         peers: u32,
     },
-    /// Both server and client, for a transport that joins peers of one process: listen, dial that, wait for the start, run
-    /// the workload.
+    /// Both server and client, for a transport that joins peers of one process: listen, dial that, wait for
+    /// the start, run the workload.
     #[serde(rename_all = "camelCase")]
     Both {
         /// Peers that dial.
@@ -182,7 +182,8 @@ pub struct Start {
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum TrialState {
-    /// A server starts to listen, a client sets up its hosts and, where the workload is not about it, connections.
+    /// A server starts to listen, a client sets up its hosts and, where the workload is not about it,
+    /// connections.
     Preparing,
     /// A server accepts connections, a client waits for the start.
     Ready,
@@ -214,7 +215,7 @@ pub struct TrialStatus {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Outcome {
-    /// Why it failed; nothing: it completed.
+    /// Why it failed. None if it completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
     /// What was measured, until the failure if there was one.
@@ -254,7 +255,7 @@ pub struct Failure {
     Serialize,
 )]
 pub enum Reason {
-    /// The stack cannot do what was asked.
+    /// The stack cannot do what was requested.
     Unsupported,
     /// The listener could not be bound.
     ListenFailed,
@@ -276,7 +277,7 @@ pub enum Reason {
     Timeout,
     /// Cancelled on request.
     Cancelled,
-    /// The node was told to stop.
+    /// The node received the request to stop.
     Stopped,
     /// The node could not be reached any more.
     NodeLost,
@@ -291,8 +292,8 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// How far from the root a failure usually is. Peers of a dead node see broken streams and refused dials, often before
-    /// we see the node dead; whoever we cancelled is never the cause.
+    /// How far from the root a failure usually is. Peers of a dead node see broken streams and refused dials,
+    /// often before we see the node dead; a trial that we cancelled is never the cause.
     pub fn remoteness(self) -> u8 {
         match self {
             Self::NodeLost => 0,
@@ -323,9 +324,9 @@ pub struct Measured {
     pub connections: u64,
     /// Streams opened.
     pub streams: u64,
-    /// Operations (dials, opens, handshakes, round trips) that failed in a trial that went on.
+    /// Operations (dials, opens, handshakes, round trips) that failed in a trial that continued.
     pub failures: u64,
-    /// The same by kind.
+    /// The failed operations by reason.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub errors: BTreeMap<Reason, u64>,
     /// From the start to the end of the workload, in seconds (client).
@@ -336,8 +337,8 @@ pub struct Measured {
     /// The server-to-client transfer, as this side saw it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub download: Option<Transfer>,
-    /// How often what was refused, by a relay (at the relay itself) or by whom this side asked, e.g.
-    /// `circuit: RESOURCE_LIMIT_EXCEEDED (201)`.
+    /// How often what was refused, by a relay (at the relay itself) or by the peer of this side's request,
+    /// e.g. `circuit: RESOURCE_LIMIT_EXCEEDED (201)`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub refused: BTreeMap<String, u64>,
     /// Most circuits that were up at the same time (relay).
@@ -346,7 +347,8 @@ pub struct Measured {
     /// Distributions, in nanoseconds.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub histograms: BTreeMap<Distribution, Histogram>,
-    /// The part of the workload in which all streams are open, where they are opened one after the other (client).
+    /// The part of the workload in which all streams are open, where they are opened one after the other
+    /// (client).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plateau: Option<Plateau>,
     /// What the node used.
@@ -360,7 +362,7 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// What went on while all streams were open.
+/// The echo while all streams were open.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Plateau {
@@ -383,8 +385,8 @@ pub const LEAST_BYTES_FOR_A_RATE: u64 = 1 << 20;
 pub struct Transfer {
     /// Payload bytes that went this way.
     pub bytes: u64,
-    /// From the beginning to the end as `timing` defines them, in seconds; at a receiver, from its first read to its
-    /// last.
+    /// From the beginning to the end as `timing` defines them, in seconds; at a receiver, from its first read
+    /// to its last.
     pub seconds: f64,
     /// Payload bytes after the first read: what `first_to_last_seconds` moved (receiver).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -427,11 +429,11 @@ pub enum Distribution {
     RoundTrip,
     /// Dial until the connection with the relay was established.
     RelayConnected,
-    /// Reservation asked for until it was granted (source).
+    /// Time from the request of a reservation until it was granted (source).
     Reservation,
     /// Application round trip with the relay itself.
     RelayRoundTrip,
-    /// Stream asked for until its first byte was read.
+    /// Time from the request of a stream until its first byte was read.
     FirstByte,
     /// Stream open until all of a transfer was read.
     Transfer,
@@ -451,8 +453,8 @@ pub struct Resources {
     pub rss_start_bytes: u64,
     /// Most resident memory during the trial, in bytes.
     pub rss_peak_bytes: u64,
-    /// Most memory that the program had allocated in any sample of the trial, in bytes: what it asked for, without what the
-    /// allocator keeps.
+    /// Most memory that the program had allocated in any sample of the trial, in bytes: what it requested,
+    /// without what the allocator keeps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocated_peak_bytes: Option<u64>,
     /// CPU cycles in user mode, where the kernel lets a program count them.
@@ -468,7 +470,8 @@ pub struct Resources {
     /// TCP segments sent again in the node's network namespace, where the kernel counts them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp_retransmits: Option<u64>,
-    /// Bytes that the interfaces of the node's network namespace received, headers and all, loopback left out.
+    /// Bytes that the interfaces of the node's network namespace received, headers and all, loopback left
+    /// out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface_received_bytes: Option<u64>,
     /// Bytes that they sent.
@@ -497,8 +500,8 @@ pub struct Sample {
     /// Circuits that were up at its end (relay).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub circuits: u64,
-    /// Bytes that the interfaces of the node's network namespace received in it, headers and all, loopback left out, where
-    /// there is a relay.
+    /// Bytes that the interfaces of the node's network namespace received in it, headers and all, loopback
+    /// left out, where there is a relay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface_received_bytes: Option<u64>,
     /// Bytes that they sent.
@@ -507,7 +510,7 @@ pub struct Sample {
     /// Memory that the program has allocated at its end, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocated_bytes: Option<u64>,
-    /// What went on on its streams, of an echo.
+    /// The activity on its streams, of an echo.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub echo: Option<EchoSample>,
     /// Operations that failed in it, by kind.
@@ -515,12 +518,12 @@ pub struct Sample {
     pub errors: BTreeMap<Reason, u64>,
 }
 
-/// What went on on the streams of an echo in one interval.
+/// The activity on the streams of an echo in one interval.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EchoSample {
-    /// Streams that were begun and have not ended, at the end of the interval. At a client they are begun before they are
-    /// open.
+    /// Streams that were begun and have not ended, at the end of the interval. At a client they are begun
+    /// before they are open.
     pub active_streams: u64,
     /// Streams that completed a round trip in it.
     pub echoing_streams: u64,
@@ -536,12 +539,12 @@ pub struct EchoSample {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LinkStatus {
-    /// Who impairs: another number after the agent was started again, or what impairs in it has failed. Packets may have
-    /// passed or been stopped meanwhile, and links have to be set and measured again.
+    /// Who impairs: another number after the agent was started again, or what impairs in it has failed.
+    /// In the meantime packets may have passed or been stopped, and links have to be set and measured again.
     pub instance: u64,
     /// The interface whose packets are impaired.
     pub interface: String,
-    /// What can be had here.
+    /// What is available here.
     pub capabilities: Capabilities,
     /// UDP port, at the node's address, that answers probes.
     pub probe_port: u16,
@@ -550,7 +553,7 @@ pub struct LinkStatus {
     pub state: Option<State>,
 }
 
-/// What is to be done to the packets that a node sends.
+/// The impairment of the packets that a node sends.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LinkRequest {
@@ -560,7 +563,7 @@ pub struct LinkRequest {
     pub backend: Backend,
 }
 
-/// Which link is to be measured, and how.
+/// Which link to measure, and how.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProbeRequest {

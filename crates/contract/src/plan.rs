@@ -44,7 +44,7 @@ pub struct PlannedNode {
     pub name: String,
     /// What the node does.
     pub role: Role,
-    /// The stack variant whose image and environment the node has; none: the default ones.
+    /// The stack variant whose image and environment the node has. None if it has the default ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
 }
@@ -53,8 +53,8 @@ pub struct PlannedNode {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cell {
-    /// Unique in the plan and stable for a document, e.g. `libp2p.litep2p.tcp.upload-64Mi`, or with a network other than
-    /// `none` at its end, `libp2p.litep2p.tcp.upload-64Mi.wan`.
+    /// Unique in the plan and stable for a document, e.g. `libp2p.litep2p.tcp.upload-64Mi`, or with a network
+    /// other than `none` at its end, `libp2p.litep2p.tcp.upload-64Mi.wan`.
     pub id: String,
     /// The stack that dials, and the one that listens, by the names of the matrix.
     pub client: StackName,
@@ -97,13 +97,14 @@ impl Cell {
         self.client_stack == Stack::Raw && self.server_stack == Stack::Raw
     }
 
-    /// Whether nodes of this role are processes of their own, with CPU time and memory of their own. A server in memory is in its
-    /// client's.
+    /// Whether nodes of this role are processes of their own, with CPU time and memory of their own. A server
+    /// in memory is in its client's.
     pub fn has_process(&self, role: Role) -> bool {
         !(self.transport.is_in_process() && role == Role::Server)
     }
 
-    /// Peers in each server node, where clients reach them through a relay; otherwise a server node is one peer.
+    /// Peers in each server node, where clients reach them through a relay; otherwise a server node is one
+    /// peer.
     pub fn sources_per_server(&self) -> u32 {
         match &self.parameters {
             Parameters::RelayStress { sources, .. } => sources / (self.servers.len().max(1) as u32),
@@ -120,8 +121,9 @@ impl Cell {
 }
 
 impl Plan {
-    /// The largest TCP window that its networks call for, in bytes; nothing, if links are left as they are. Twice the
-    /// bandwidth-delay product, of 10 Gbit/s where a network has no rate: the kernel counts headers, too.
+    /// The largest TCP window that its networks call for, in bytes; nothing, if links are left as they are.
+    /// Twice the bandwidth-delay product, of 10 Gbit/s where a network has no rate: the kernel counts
+    /// headers, too.
     pub fn tcp_window_bytes(&self) -> Option<u64> {
         let bytes = |network: &Conditions| {
             let rate = network

@@ -1,5 +1,5 @@
-//! Quantities as people write them: byte sizes as in Kubernetes (`1500`, `64Ki`, `1Gi`, `10M`), shares (`0.1%`) and bit
-//! rates (`100Mbit`) as in tc(8).
+//! Quantities as people write them: byte sizes as in Kubernetes (`1500`, `64Ki`, `1Gi`, `10M`), shares
+//! (`0.1%`) and bit rates (`100Mbit`) as in tc(8).
 
 use std::{fmt, num::NonZeroU64, str::FromStr};
 
@@ -11,8 +11,8 @@ use thiserror::Error;
 
 /// A number of bytes.
 ///
-/// Reads Kubernetes quantities without a fraction (`1024`, `1Ki`, `5M`); writes the largest binary suffix that loses
-/// nothing (`1Ki`, `1500`).
+/// Reads Kubernetes quantities without a fraction (`1024`, `1Ki`, `5M`); writes the largest binary suffix
+/// that loses nothing (`1Ki`, `1500`).
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct ByteSize(pub u64);
 
@@ -56,7 +56,7 @@ impl FromStr for ByteSize {
 
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // As short as it can be said exactly; of two such, the binary one.
+        // The shortest exact form; of two equally short ones, the binary one.
         let exact = SUFFIXES
             .iter()
             .filter(|(_, factor)| self.0 >= *factor && self.0.is_multiple_of(*factor));

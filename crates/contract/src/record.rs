@@ -25,7 +25,7 @@ pub struct TrialRecord {
     pub trial: Trial,
     /// 0, or 1 for the second try after a node was lost.
     pub attempt: u32,
-    /// Why it failed; nothing: it completed.
+    /// Why it failed. None if it completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<TrialFailure>,
     /// What it says, from both ends. Empty if it failed.
@@ -42,15 +42,17 @@ pub struct TrialRecord {
     /// Uncertainty of the clock offsets behind the skew: half of the longest round trip used, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_uncertainty_seconds: Option<f64>,
-    /// The latest start of a client after the moment it was asked for, in seconds.
+    /// The latest start of a client after the requested moment, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_lateness_seconds: Option<f64>,
     /// Time spent on everything but the workload itself: preparing, barrier, collecting, in seconds.
     pub overhead_seconds: f64,
-    /// The links, as they were set and measured just before; nothing, if this trial found them as one before it did.
+    /// The links, as they were set and measured just before; nothing, if this trial found them as one before
+    /// it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub links: Option<LinkCheck>,
-    /// What every node measured. A server in its client's process is `CLIENT.server`; what the process used is the client's.
+    /// What every node measured. A server in its client's process is `CLIENT.server`; what the process used
+    /// is the client's.
     pub nodes: BTreeMap<String, NodeRecord>,
 }
 
@@ -93,11 +95,13 @@ pub struct Leg {
     pub server: String,
     /// Median round trip of the links before anything was impaired, in seconds.
     pub base_round_trip_seconds: f64,
-    /// How often it was measured until it was as asked for, or was given up.
+    /// The number of measurements until the link behaved as configured, or was given up.
     pub attempts: u32,
-    /// The last of these measurements: round trips, loss each way, and the rate towards the server. Where no rate is set, or
-    /// more than 2 Gbit/s, it is what arrived of a burst of 2 Gbit/s or as much as could be sent, for 20 ms, on one leg of each
-    /// kind; absent where packets overtake one another.
+    /// The last of these measurements: round trips, loss each way, and the rate towards the server.
+    ///
+    /// Where no rate is set, or more than 2 Gbit/s, the rate is what arrived of a burst: 20 ms at 2 Gbit/s or
+    /// as fast as the node could send, on one leg of each kind. It is absent where packets overtake one
+    /// another.
     pub measured: Measurement,
     /// The rate towards the client, measured likewise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -180,7 +184,7 @@ pub struct NodeRecord {
     Serialize,
 )]
 pub enum Flag {
-    /// A client started later than [`LATE_START_SECONDS`] after the moment asked for.
+    /// A client started later than [`LATE_START_SECONDS`] after the requested moment.
     LateStart,
     /// A control group held a node back.
     Throttled,
@@ -190,9 +194,9 @@ pub enum Flag {
     PartialFailures,
     /// A node was a debug build.
     DebugBuild,
-    /// Packets left an impaired link later than was asked for, by more than is fair.
+    /// Packets left an impaired link later than configured, by more than is acceptable.
     ImpairmentLate,
-    /// An impaired link lost packets that it was not asked to lose.
+    /// An impaired link lost packets beyond the configured loss.
     ImpairmentDrops,
     /// Streams echoed at less than [`LEAST_ACHIEVED`] of the nominal rate.
     BelowNominal,
@@ -200,7 +204,7 @@ pub enum Flag {
     WindowLimited,
 }
 
-/// A start later than this after the moment asked for is flagged, in seconds.
+/// A start later than this after the requested moment is flagged, in seconds.
 pub const LATE_START_SECONDS: f64 = 0.005;
 
 /// A smaller share of the nominal rate is flagged.
@@ -227,7 +231,8 @@ pub const LEAST_ACHIEVED: f64 = 0.95;
 #[serde(rename_all = "camelCase")]
 #[strum(serialize_all = "camelCase")]
 pub enum Metric {
-    /// Goodput of the client-to-server transfer, at the receiver (`strict`) or the sender (`compat`), in bit/s.
+    /// Goodput of the client-to-server transfer, at the receiver (`strict`) or the sender (`compat`), in
+    /// bit/s.
     UploadGoodput,
     /// Time of the client-to-server transfer, at the client.
     UploadSeconds,
@@ -239,7 +244,8 @@ pub enum Metric {
     ConnectSeconds,
     /// Dial until the last byte: connection, stream and transfers.
     TotalSeconds,
-    /// Mean time to open a substream, from before the first request; when they are paced, each from its own request.
+    /// Mean time to open a substream, from before the first request; when they are paced, each from its own
+    /// request.
     OpenMean,
     /// Median of the same.
     OpenP50,
@@ -277,9 +283,10 @@ pub enum Metric {
     RoundTripMax,
     /// Round trips per second, of all streams together, while all of them were open.
     RoundTripsPerSecond,
-    /// The same as a share of the nominal rate, one round trip per pause and stream.
+    /// Round trips per second as a share of the nominal rate, one round trip per pause and stream.
     AchievedShare,
-    /// Fewest streams that completed a round trip in a whole sample interval while all of them were open, at the clients.
+    /// Fewest streams that completed a round trip in a whole sample interval while all of them were open, at
+    /// the clients.
     EchoingStreams,
     /// From the start until every stream had its first round trip.
     RampSeconds,
@@ -325,7 +332,7 @@ pub enum Metric {
     CpuCyclesPerByte,
     /// CPU time of a client per second: the cores that it kept busy; of the busiest client.
     ClientCpuCores,
-    /// The same of the busiest server.
+    /// CPU time of a server per second: the cores that it kept busy; of the busiest server.
     ServerCpuCores,
     /// Most resident memory of a client, in bytes.
     ClientPeakRss,
@@ -337,7 +344,7 @@ pub enum Metric {
     ServerPeakAllocated,
     /// What a client had allocated with all streams open, less the least in any sample, for each stream.
     ClientAllocatedPerStream,
-    /// The same of a server.
+    /// What a server had allocated with all streams open, less the least in any sample, for each stream.
     ServerAllocatedPerStream,
 }
 

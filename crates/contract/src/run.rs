@@ -66,7 +66,7 @@ pub struct Environment {
     pub perfrun: String,
     /// How nodes were kept apart.
     pub isolation: Isolation,
-    /// What each node said of itself.
+    /// What each node reported about itself.
     pub nodes: BTreeMap<String, Info>,
     /// Node programs that the user named, instead of the one that belongs to perfrun.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -77,7 +77,7 @@ pub struct Environment {
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeProgram {
-    /// The stack variant whose nodes ran it; none: all others.
+    /// The stack variant whose nodes ran it. None for all others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
     /// Its absolute path on the machine of the run.

@@ -1,7 +1,9 @@
-//! One account of a run: which attempt of a trial counts, how many trials completed and failed, and how the run ended.
+//! One account of a run: which attempt of a trial counts, how many trials completed and failed, and how the
+//! run ended.
 //!
-//! Whoever shows or counts the trials of a run takes the numbers from a [`Tally`], and the words for its end from a
-//! [`Verdict`]. So a run has the same reason in its results, its report, its status and its metrics.
+//! Code that shows or counts the trials of a run takes the numbers from a [`Tally`], and the words for its
+//! end from a [`Verdict`]. So a run has the same reason in its results, its report, its status and its
+//! metrics.
 
 use std::collections::{BTreeMap, HashMap};
 

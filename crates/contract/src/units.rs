@@ -46,7 +46,7 @@ pub const PERCENT: Scale = Scale {
     factor: 0.01,
     name: "%",
 };
-/// Seconds without a prefix, for columns whose values are to be compared at a glance.
+/// Seconds without a prefix, for columns whose values must be comparable at a glance.
 pub const SECONDS: Scale = Scale {
     factor: 1.0,
     name: "s",
@@ -126,7 +126,7 @@ const BYTES: &[Scale] = &[
     },
 ];
 
-/// Only for what was asked for in them.
+/// Only for values that a document gives in decimal units.
 const DECIMAL_BYTES: &[Scale] = &[
     Scale {
         factor: 1e12,
@@ -147,7 +147,8 @@ const DECIMAL_BYTES: &[Scale] = &[
 ];
 
 impl Scale {
-    /// The largest unit in which a value is at least 1 as it will be written; for small ones the smallest unit.
+    /// The largest unit in which a value is at least 1 as it will be written; for small ones the smallest
+    /// unit.
     pub fn of(unit: Unit, value: f64) -> Self {
         let scales = match unit {
             Unit::BitsPerSecond => BITS_PER_SECOND,
@@ -195,7 +196,7 @@ pub fn text(unit: Unit, value: f64) -> String {
     }
 }
 
-/// A number of bytes that a document asked for: exact, in the unit in which it is shortest.
+/// A number of bytes that a document requests: exact, in the unit in which it is shortest.
 pub fn size(bytes: u64) -> String {
     let divides = |scale: &&Scale| bytes >= scale.factor as u64 && bytes.is_multiple_of(scale.factor as u64);
     let exact = BYTES.iter().rev().chain(DECIMAL_BYTES).filter(divides);
@@ -223,7 +224,8 @@ fn digits(value: f64) -> String {
 
 /// The nearest number with three significant digits.
 fn rounded(value: f64) -> f64 {
-    // Decimal text is the one place where rounding to digits is exact; 9.995 and 999.6 must not become 1000 of a unit.
+    // Decimal text is the one place where rounding to digits is exact; 9.995 and 999.6 must not become 1000
+    // of a unit.
     format!("{value:.2e}")
         .parse()
         .ok()

@@ -57,7 +57,8 @@ impl Transport for Http {
         if let Some(body) = request.body {
             builder = builder.header(CONTENT_TYPE, "application/json").body(body);
         }
-        // The address is told apart from the token, and callers name the node: neither belongs into the message.
+        // The address is told apart from the token, and callers name the node: neither belongs into the
+        // message.
         let response = builder.send().await.map_err(reqwest::Error::without_url)?;
         let status = response.status().as_u16();
         let body = response.bytes().await.map_err(reqwest::Error::without_url)?;

@@ -26,7 +26,7 @@ pub(super) struct Agent {
     pub(super) client: AgentClient,
     pub(super) role: Role,
     pub(super) ip: IpAddr,
-    /// Of its process, as last heard; another has not been measured.
+    /// The instance of its process in the last answer; another instance has not been measured.
     pub(super) instance: u64,
     pub(super) probe_port: u16,
 }
@@ -35,8 +35,8 @@ pub(super) struct Agent {
 pub(super) type Requests = BTreeMap<String, LinkRequest>;
 
 impl Links<'_> {
-    /// Gets to know the agents of nodes that are new, and whether they can do what the plan asks for. The error says which
-    /// cannot, why, and what to do.
+    /// Gets to know the agents of nodes that are new, and whether they can do what the plan asks for. The
+    /// error says which cannot, why, and what to do.
     pub(crate) async fn meet(&mut self, nodes: &BTreeMap<String, Node>) -> Result<(), NotMet> {
         if self.plan.networks.is_empty() {
             return Ok(());
@@ -90,7 +90,8 @@ impl Links<'_> {
         Ok(())
     }
 
-    /// Takes in what an agent says of itself; whether it is another process than before, which answers elsewhere.
+    /// Takes in what an agent says of itself; whether it is another process than before, which answers
+    /// elsewhere.
     pub(super) fn was_started_again(&mut self, name: &str, status: &LinkStatus) -> bool {
         let Some(agent) = self.agents.get_mut(name) else {
             return false;

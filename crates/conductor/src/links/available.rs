@@ -11,8 +11,8 @@ use perfrun_link::{
 use super::Links;
 
 impl Links<'_> {
-    /// Fills one link of each kind, from clients to servers, say, both ways. One after the other: what shares a machine would
-    /// share its CPUs.
+    /// Fills one link of each kind, from clients to servers, say, both ways. One after the other: what shares
+    /// a machine would share its CPUs.
     pub(super) async fn add_available(&self, legs: &mut [Leg], conditions: &Conditions) {
         let mut kinds = BTreeSet::new();
         for leg in legs {
@@ -36,8 +36,8 @@ impl Links<'_> {
         }
     }
 
-    /// Nothing if it could not be measured, which is no reason not to use links that are as asked for. An agent that is gone is
-    /// missed with the next call.
+    /// None if it could not be measured, which does not rule out links that behave as configured. An
+    /// agent that is gone is missed with the next call.
     async fn available(
         &self,
         from: &str,

@@ -18,8 +18,8 @@ use super::{
     unready::{Unready, all},
 };
 
-/// Agents that count what becomes of a trial's packets, by node, with their instances; nothing, of those that began to in
-/// an earlier session.
+/// Agents that count what happens to a trial's packets, by node, with their instances. None for those that
+/// began in an earlier session.
 #[derive(Debug, Default)]
 pub(crate) struct Counting(BTreeMap<String, Option<u64>>);
 
@@ -31,8 +31,8 @@ impl Counting {
 }
 
 impl Links<'_> {
-    /// Begins to count what becomes of a trial's packets; `None`, if links are to be prepared once more: they were measured
-    /// with an agent that was started again since.
+    /// Begins to count what happens to a trial's packets. `None` if links must be prepared once more: they
+    /// were measured with an agent that was started again since.
     pub(crate) async fn count(&mut self, names: &[&String]) -> Result<Option<Counting>, Unready> {
         let answers = join_all(self.current_of(names).map(|(name, agent, request)| async move {
             // The same request again changes nothing else.
@@ -58,8 +58,8 @@ impl Links<'_> {
         Ok(Some(counting))
     }
 
-    /// Adds to a trial's record what became of its packets, and what that says of its numbers. Returns nodes whose agents
-    /// do not answer any more.
+    /// Adds to a trial's record what happened to its packets, and the flags that follow from it. Returns
+    /// nodes whose agents do not answer any more.
     pub(crate) async fn add_to(&mut self, record: &mut TrialRecord, counting: &Counting) -> BTreeSet<String> {
         let names: Vec<&String> = counting.0.keys().collect();
         let answers = join_all(self.current_of(&names).map(|(name, agent, request)| async move {
@@ -79,7 +79,7 @@ impl Links<'_> {
                     note(record, &name, before, &request.link, &peers, status);
                 }
                 Err(error) => {
-                    let unready = Unready::of_call(&name, "tell what became of packets", &error);
+                    let unready = Unready::of_call(&name, "report what happened to packets", &error);
                     fail(record, unready.failure);
                     lost.extend(unready.lost);
                 }
@@ -88,7 +88,8 @@ impl Links<'_> {
         lost
     }
 
-    /// Addresses of those of these nodes that a node talks to: where there is a relay, clients and servers talk to it alone.
+    /// Addresses of those of these nodes that a node talks to: where there is a relay, clients and servers
+    /// talk to it alone.
     fn peers(&self, name: &str, names: &[&String]) -> Vec<IpAddr> {
         let role = |name: &str| self.agents.get(name).map(|agent| agent.role);
         let is_relay = |role| role == Some(Role::Relay);
@@ -102,7 +103,7 @@ impl Links<'_> {
         others.filter(talks).map(|agent| agent.ip).collect()
     }
 
-    /// Agents of these nodes, and what they were asked for.
+    /// Agents of these nodes, and the last request to each.
     fn current_of<'b>(
         &'b self,
         names: &'b [&String],

@@ -23,7 +23,8 @@ pub(super) fn note(
     status: LinkStatus,
 ) {
     if before.is_some_and(|instance| instance != status.instance) {
-        // Its links were closed meanwhile, or as they are without it. The trial is worth another attempt, as with a node.
+        // In the meantime its links were closed, or as they are without it. The trial is worth another
+        // attempt, as with a node.
         let started_again = TrialFailure {
             node: Some(name.to_owned()),
             reason: Reason::NodeLost,

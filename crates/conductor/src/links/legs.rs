@@ -9,7 +9,8 @@ pub(super) struct Pair {
     pub server: String,
 }
 
-/// As few pairs as it takes for every node to be in one: what a node sends is impaired alike towards all of its peers.
+/// As few pairs as it takes for every node to be in one: what a node sends is impaired alike towards all of
+/// its peers.
 pub(super) fn pairs(clients: &[String], servers: &[String]) -> Vec<Pair> {
     if clients.is_empty() || servers.is_empty() {
         return vec![];

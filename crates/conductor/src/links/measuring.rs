@@ -21,8 +21,8 @@ use super::{
     unready::Unready,
 };
 
-/// A link that is right is judged wrong once in a hundred measurements of each quantity; three times in a row, in a
-/// million. What is wrong stays wrong.
+/// A link that is right is judged wrong once in a hundred measurements of each quantity; three times in a
+/// row, in a million. What is wrong stays wrong.
 const ATTEMPTS: u32 = 3;
 /// Time for echoes, where one round of measurements covers all nodes.
 const ECHO_TIME: Duration = Duration::from_secs(1);
@@ -123,7 +123,7 @@ impl Links<'_> {
             .ok_or_else(|| no_link(client, server))
     }
 
-    /// Measures a pair until it is as asked for, or often enough to believe that it is not.
+    /// Measures a pair until it behaves as configured, or often enough to believe that it does not.
     async fn leg(&self, pair: Pair, conditions: &Conditions, echo_time: Duration) -> Result<Leg, Unready> {
         let (to_server, to_client) = self.ways(&pair.client, &pair.server, conditions)?;
         let base = self.bases.get(&pair).copied().unwrap_or_default();
@@ -161,7 +161,8 @@ impl Links<'_> {
         }
     }
 
-    /// The link to the server and, if it is to be measured, the rate in the other direction: so much later, or afterwards.
+    /// The link to the server and, if it needs a measurement, the rate in the other direction: after the
+    /// given delay, or afterwards.
     async fn measure_both_ways(
         &self,
         Pair { client, server }: &Pair,
@@ -208,8 +209,9 @@ fn no_link(from: &str, to: &str) -> Unready {
     Unready::ineffective(format!("there is no link from {from} to {to}"), None)
 }
 
-/// Judges what was measured, each with its plan, and the rate to the client if that was measured, too. Simulations take
-/// about ten milliseconds. A judge that fails has judged nothing, least of all that a link is right.
+/// Judges what was measured, each with its plan, and the rate to the client if that was measured, too.
+/// Simulations take about ten milliseconds. A judge that fails has judged nothing, least of all that a link
+/// is right.
 async fn judge(
     to_server: &Impairment,
     to_client: &Impairment,

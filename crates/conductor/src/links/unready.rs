@@ -79,13 +79,13 @@ pub(super) fn all<T>(answers: Vec<Result<T, Unready>>) -> Result<Vec<T>, Unready
 /// Why links cannot be used at all.
 #[derive(Debug)]
 pub(crate) enum NotMet {
-    /// What is asked for cannot be had.
+    /// The requested impairment is not available.
     Unsupported(String),
     /// An agent does not answer.
     Unready(String),
 }
 
-/// Why a node cannot impair as asked, if so.
+/// Why a node cannot impair as requested. None if it can.
 pub(super) fn unsupported(
     name: &str,
     conditions: &Conditions,

@@ -325,7 +325,7 @@ fn caused_by(name: &str, reason: Reason) -> TrialFailure {
     }
 }
 
-/// 900 bytes up, by so many clients.
+/// 900 bytes up, by `clients` clients.
 fn cell(clients: u64) -> Cell {
     Cell {
         id: "litep2p.libp2p.tcp.upload".into(),

@@ -23,7 +23,8 @@ pub(super) fn after(lost: bool, attempt: u32) -> After {
     }
 }
 
-/// The attempt that a trial begins with, given what was recorded of the run already. None if the trial has ended.
+/// The attempt that a trial begins with, given what was recorded of the run already. None if the trial has
+/// ended.
 pub(super) fn next_attempt(already: &Tally, trial: &Trial) -> Option<u32> {
     let Some((attempt, failure)) = already.last_attempt(&trial.id) else {
         return Some(0);

@@ -7,7 +7,7 @@ use perfrun_contract::node::{TrialState, TrialStatus};
 /// The start is at least so far ahead.
 const LEAD: Duration = Duration::from_millis(3);
 
-/// Each client that has to be told costs the conductor some time, too.
+/// Each request to a client takes the conductor some time, too.
 const LEAD_PER_CLIENT: Duration = Duration::from_micros(100);
 
 /// How far ahead the common start is: late enough that all clients know it by then.
@@ -16,8 +16,8 @@ pub(super) fn lead(clients: usize, worst_round_trip: Duration) -> Duration {
     (LEAD + LEAD_PER_CLIENT.saturating_mul(clients)).max(worst_round_trip.saturating_mul(4))
 }
 
-/// The addresses that a client is given. Its peers take them in turn, so each client begins where the peers of the
-/// clients before it ended: all servers get the same number of peers, give or take one.
+/// The addresses that a client is given. Its peers take them in turn, so each client begins where the peers
+/// of the clients before it ended: all servers get the same number of peers, give or take one.
 pub(super) fn addresses_for(client: usize, peers: u32, servers: &[String]) -> Vec<String> {
     let mut addresses = servers.to_vec();
     if !addresses.is_empty() {
@@ -30,13 +30,13 @@ pub(super) fn addresses_for(client: usize, peers: u32, servers: &[String]) -> Ve
 /// What to do with a trial that nodes already know, because an earlier session began it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Found {
-    /// It was started on all clients: wait for it, and take what comes out.
+    /// It was started on all clients: wait for it, and take the results.
     Take,
     /// It was not, or it failed, perhaps because nobody looked after it: begin again.
     StartOver,
 }
 
-/// Judges what each server and each client says of the trial; nothing: it does not know it.
+/// Judges what each server and each client reports about the trial. None if it does not know the trial.
 pub(super) fn judge(servers: &[Option<TrialStatus>], clients: &[Option<TrialStatus>]) -> Found {
     let failed = |status: &TrialStatus| {
         status

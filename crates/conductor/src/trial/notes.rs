@@ -25,7 +25,7 @@ impl Driver<'_> {
         self.task.cell.clients.iter().filter_map(of).collect()
     }
 
-    /// Nodes that have to be told to forget.
+    /// Nodes that still have to forget the trial.
     pub(super) fn leftover(&self) -> Leftover {
         let asked = self
             .parties

@@ -27,13 +27,13 @@ pub(super) struct Party {
     pub node: NodeClient,
     /// It accepted its part.
     pub asked: bool,
-    /// What it last said.
+    /// Its last status.
     pub status: Option<TrialStatus>,
-    /// Nothing more is to be expected of it.
+    /// It has nothing more to report.
     pub over: bool,
 }
 
-/// What a node answered, by its place in the list. Nothing, when it was only told something.
+/// What a node answered, by its place in the list. None if the request has no answer.
 pub(super) type Answer = (usize, Result<Option<TrialStatus>, Error>);
 
 /// The nodes of a cell: relays, then servers, then clients.
@@ -56,12 +56,12 @@ pub(super) fn parties(cell: &Cell, nodes: &BTreeMap<String, Node>) -> Vec<Party>
 }
 
 impl Party {
-    /// Whether the trial goes on there, as far as we know.
+    /// Whether the trial is in progress there, as far as we know.
     pub(super) fn is_open(&self) -> bool {
         self.asked && !self.over
     }
 
-    /// Whether it is to be waited for until it is past a state.
+    /// Whether the conductor waits for it until it is past a state.
     pub(super) fn is_watched(&self, after: TrialState) -> bool {
         self.is_open() && self.status.as_ref().is_none_or(|status| status.state <= after)
     }
@@ -126,7 +126,8 @@ pub(super) async fn prepare_clients(
 fn request(task: &Attempt<'_>, stack: Stack, side: Side) -> TrialRequest {
     let timeout = match side {
         Side::Client { .. } | Side::Both { .. } => task.timeout,
-        // Prepared before the clients they would end before them, which would find a broken stream and not a lack of time.
+        // Prepared before the clients they would end before them, which would find a broken stream and not a
+        // lack of time.
         Side::Server | Side::Relay | Side::Source { .. } => task.timeout + GRACE / 2,
     };
     TrialRequest {
@@ -155,14 +156,14 @@ pub(super) async fn ask_clocks(
     join_all(clients.map(|(i, party)| async move { (i, clock::ask(&party.node, clock, times).await) })).await
 }
 
-/// Ends a trial wherever it goes on.
+/// Ends a trial wherever it is in progress.
 pub(super) async fn end_all(parties: &[Party], id: &str) -> Vec<Answer> {
     let open = parties.iter().enumerate().filter(|(_, party)| party.is_open());
     join_all(open.map(|(i, party)| async move { (i, end(&party.node, id).await) })).await
 }
 
-/// Cancels a trial at a node and waits for what it has measured until then; not longer than [`GRACE`]. Nothing, if the
-/// node had finished in this moment and now has forgotten the trial.
+/// Cancels a trial at a node and waits for what it has measured until then; not longer than [`GRACE`].
+/// Nothing, if the node had finished in this moment and now has forgotten the trial.
 async fn end(node: &NodeClient, id: &str) -> Result<Option<TrialStatus>, Error> {
     // Deleting a finished trial would drop its result.
     let status = node.status(id).await?;

@@ -1,4 +1,4 @@
-//! Link agents that keep what they are told and measure links as the figures say, unless their script lies.
+//! Link agents that keep each request and measure links as the figures say, unless their script lies.
 
 use std::{
     collections::BTreeMap,
@@ -38,7 +38,7 @@ pub enum Fault {
     Late,
     /// It is gone once a link was set.
     Vanishes,
-    /// It measures for somebody else the first two times that it is asked.
+    /// It measures for somebody else at the first two requests.
     Busy,
     /// It does not answer probes.
     Mute,

@@ -34,7 +34,7 @@ pub struct Bench {
     pub world: World,
     spare_agent: Option<Fault>,
     pub cancel: CancellationToken,
-    /// The sink fails when it has so many records.
+    /// The sink fails when it has this number of records.
     pub room_for: usize,
     /// What the sink says of each record.
     pub kept: Kept,
@@ -47,7 +47,7 @@ pub struct Bench {
 /// Reacts to what happens.
 type OnEvent = Box<dyn Fn(&Event<'_>) + Send + Sync>;
 
-/// What came out.
+/// The results.
 pub struct Out {
     pub end: RunEnd,
     pub records: Vec<TrialRecord>,

@@ -1,4 +1,4 @@
-//! The calls by themselves.
+//! The calls on their own.
 
 use std::{
     sync::{
@@ -16,7 +16,7 @@ use perfrun_conductor::{
 
 use crate::node::{Script, ScriptedNode};
 
-/// Fails so often, then answers with a status.
+/// Fails this number of times, then answers with a status.
 struct Flaky(Arc<AtomicUsize>, usize, u16);
 
 #[async_trait]

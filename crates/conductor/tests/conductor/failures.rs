@@ -81,7 +81,8 @@ async fn clients_are_not_asked_when_a_server_cannot_listen() {
 
 #[tokio::test]
 async fn a_trial_that_takes_too_long_times_out_at_the_node() {
-    // Its time begins before the client's, and ends after it: a client would find a broken stream, and not a lack of time.
+    // Its time begins before the client's, and ends after it: a client would find a broken stream, and not a
+    // lack of time.
     let server = Script {
         prepares_for: Duration::from_millis(100),
         ..Script::default()

@@ -1,4 +1,4 @@
-//! The conductor against nodes that honour the contract and misbehave as they are told.
+//! The conductor against nodes that honour the contract and misbehave as their script says.
 #![allow(
     clippy::unwrap_used,
     reason = "a test that unwraps says enough about what went wrong"

@@ -35,11 +35,11 @@ pub struct Script {
     pub ip: IpAddr,
     /// It fails on reaching a state.
     pub fails: Option<(TrialState, Reason)>,
-    /// It is gone on reaching a state.
+    /// It disappears when it reaches a state.
     pub vanishes: Option<TrialState>,
     /// It answers this to a request to prepare.
     pub refuses: Option<StatusCode>,
-    /// It does not end a trial that it is told to cancel.
+    /// It does not end a trial when it receives the request to cancel.
     pub ignores_cancel: bool,
     /// It does not end a trial that takes too long.
     pub ignores_timeout: bool,
@@ -256,7 +256,8 @@ impl Shared {
         })
     }
 
-    /// Passes into a state, unless the script says otherwise. A trial is not told to be finished before it is.
+    /// Passes into a state, unless the script says otherwise. A trial is not reported as finished before it
+    /// is.
     async fn reach(&self, trial: &Trial, state: TrialState) -> Result<(), Reason> {
         if self.script.vanishes == Some(state) {
             self.vanish.send(()).unwrap();
