@@ -11,8 +11,8 @@ use strum::{Display, EnumString};
 /// The variable that names the log of skips. `cargo xtask test` sets it and lists what the log holds.
 pub const LOG: &str = "PERFRUN_SKIP_LOG";
 
-/// The variable that lists what must be there, by the names of [`Need`] with commas in between. A test that is skipped
-/// for one of these needs fails.
+/// The variable that lists what must be there, by the names of [`Need`] with commas in between. A test that
+/// is skipped for one of these needs fails.
 pub const REQUIRE: &str = "PERFRUN_REQUIRE";
 
 /// What a test needs of the machine.
@@ -49,8 +49,8 @@ pub enum Need {
     UserModeLinux,
 }
 
-/// Reports why the test of this thread, or a part of it, is skipped: on standard error and, as a line, in the log of
-/// skips.
+/// Reports why the test of this thread, or a part of it, is skipped: on standard error and, as a line, in the
+/// log of skips.
 ///
 /// # Panics
 ///

@@ -1,8 +1,8 @@
 //! A kernel with netem for machines without: Debian's user-mode-linux, a kernel that is a program.
 //!
-//! It sees the files of this machine read-only. The program that boots it is also its first process, which loads modules
-//! and starts the program once more, as tests or a benchmark. Their output comes back through a folder that the kernel
-//! can write to.
+//! It sees the files of this machine read-only. The program that boots it is also its first process, which
+//! loads modules and starts the program once more, as tests or a benchmark. Their output comes back through a
+//! folder that the kernel can write to.
 #![expect(
     clippy::print_stderr,
     reason = "standard error is the console of the other kernel"
@@ -33,8 +33,8 @@ use crate::skip::LOG;
 const KERNEL: &str = "/usr/bin/linux.uml";
 const MODULES: &str = "/usr/lib/uml/modules";
 
-/// The modules that links need, each after those it needs itself; paths are those of the package's `modules.dep`. Filters
-/// are not among them: see [`FLOWER`] and [`U32`].
+/// The modules that links need, each after those it needs itself; paths are those of the package's
+/// `modules.dep`. Filters are not among them: see [`FLOWER`] and [`U32`].
 const LINK_MODULES: &[&str] = &[
     "lib/crc-ccitt.ko",
     "net/ipv6/ipv6.ko",
@@ -182,8 +182,8 @@ pub struct Guest {
     folder: PathBuf,
 }
 
-/// Acts as the first process: prepares the kernel, calls `act` with the arguments of [`boot`], and powers off. `act`
-/// returns the exit status of the last program that it ran.
+/// Acts as the first process: prepares the kernel, calls `act` with the arguments of [`boot`], and powers
+/// off. `act` returns the exit status of the last program that it ran.
 pub fn first_process(act: impl FnOnce(&Guest, &str) -> Result<i32> + panic::UnwindSafe) -> ! {
     let acted = panic::catch_unwind(|| -> Result<()> {
         let guest = Guest::new()?;

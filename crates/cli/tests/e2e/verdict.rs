@@ -1,5 +1,5 @@
-//! One account of a run: everything that shows a run gives the same reason and the same numbers. The end-to-end tests of
-//! the operator run the same document and expect the same.
+//! One account of a run: everything that shows a run gives the same reason and the same numbers. The
+//! end-to-end tests of the operator run the same document and expect the same.
 
 use std::{
     fs,

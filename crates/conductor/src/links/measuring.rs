@@ -209,8 +209,9 @@ fn no_link(from: &str, to: &str) -> Unready {
     Unready::ineffective(format!("there is no link from {from} to {to}"), None)
 }
 
-/// Judges what was measured, each with its plan, and the rate to the client if that was measured, too. Simulations take
-/// about ten milliseconds. A judge that fails has judged nothing, least of all that a link is right.
+/// Judges what was measured, each with its plan, and the rate to the client if that was measured, too.
+/// Simulations take about ten milliseconds. A judge that fails has judged nothing, least of all that a link
+/// is right.
 async fn judge(
     to_server: &Impairment,
     to_client: &Impairment,

@@ -47,8 +47,8 @@ pub(crate) struct Bench {
 /// Reacts to what happens.
 type OnEvent = Box<dyn Fn(&Event<'_>) + Send + Sync>;
 
-/// What came out.
-pub(crate) struct Out {
+/// The results.
+pub struct Out {
     pub end: RunEnd,
     pub records: Vec<TrialRecord>,
     pub events: Vec<String>,

@@ -1,5 +1,5 @@
-//! netem as perfrun sets it, against netem set by tc: what one TCP connection carries over a link with delay. Where this
-//! kernel has no netem, user-mode-linux boots one that has, in which this program runs once more.
+//! netem as perfrun sets it, against netem set by tc: what one TCP connection carries over a link with delay.
+//! Where this kernel has no netem, user-mode-linux boots one that has, in which this program runs once more.
 
 use std::{process::Command, time::Duration};
 
