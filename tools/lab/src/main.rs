@@ -1,9 +1,9 @@
 //! `cargo xtask lab`: a real Kubernetes cluster on this machine, without containers around it, an image
 //! registry or a virtual machine.
 //!
-//! Every node is a set of namespaces ([`machine`]) with a kubelet, containerd and kube-proxy. The control
+//! Every node is a set of namespaces (`machine`) with a kubelet, containerd and kube-proxy. The control
 //! plane is another set. `cargo xtask lab` installs packages and builds the programs that `up` starts.
-//! Everything is written to the [`record`] before it is made, so that `down` finds it after any failure.
+//! Everything is written to the `record` before it is made, so that `down` finds it after any failure.
 
 mod cgroup;
 mod control_plane;
