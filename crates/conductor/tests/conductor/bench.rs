@@ -48,7 +48,7 @@ pub(crate) struct Bench {
 type OnEvent = Box<dyn Fn(&Event<'_>) + Send + Sync>;
 
 /// The results.
-pub struct Out {
+pub(crate) struct Out {
     pub end: RunEnd,
     pub records: Vec<TrialRecord>,
     pub events: Vec<String>,
