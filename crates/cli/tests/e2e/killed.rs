@@ -67,7 +67,7 @@ fn a_trial_whose_node_is_killed_twice_has_failed_and_the_run_goes_on() {
         perfrun.says("client-0 was restarted");
         send(perfrun.client_in_a_trial(Some(first)), Signal::KILL);
         let ended = perfrun.ended().expect(1);
-        assert!(ended.stdout.contains("1 trial of 2 failed"), "{ended}");
+        assert!(ended.stdout.contains("NodeLost: 1 of 2 trials failed"), "{ended}");
         let results = results(&place.only_run());
         assert_eq!(results.state, RunState::Complete);
         let records = by_attempt(&results);
@@ -108,7 +108,10 @@ fn a_run_without_a_single_good_trial_says_why() {
         );
         assert!(ended.stderr.contains("(Timeout)"), "{ended}");
         assert!(ended.stdout.contains("Failed trials"), "{ended}");
-        assert!(ended.stdout.contains("1 trial of 1 failed"), "{ended}");
+        assert!(
+            ended.stdout.contains("TrialTimeout: 1 of 1 trials failed"),
+            "{ended}"
+        );
     }
 }
 

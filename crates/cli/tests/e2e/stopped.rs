@@ -33,7 +33,7 @@ fn a_stopped_run_saves_and_shows_what_it_has_and_leaves_nothing_running() {
             let told = "stopping and saving the results; press Ctrl-C again to exit now";
             assert!(ended.stderr.lines().any(|line| line == told), "{ended}");
             assert!(
-                ended.stdout.contains("This run was interrupted after "),
+                ended.stdout.contains("Cancelled: stopped on request after "),
                 "{ended}"
             );
             assert!(
@@ -82,7 +82,7 @@ fn a_second_ctrl_c_does_not_wait_for_a_node_that_hangs() {
         assert!(
             report
                 .stdout
-                .contains("This run was interrupted after 1 of 100 trials"),
+                .contains("perfrun exited before the run ended; 1 of 100 trials completed"),
             "{report}"
         );
     }
