@@ -15,17 +15,17 @@ use crate::{
 
 /// The command.
 pub(crate) fn run(workspace: &Workspace, paths: &[PathBuf]) -> Result<ExitCode> {
+    shell::succeed(&mut workspace.cargo(["build", "--workspace", "--bin", "prose"]))?;
     match check(workspace, paths)? {
         Outcome::Failed(reason) => bail!(reason),
         Outcome::Passed | Outcome::Skipped(_) => Ok(ExitCode::SUCCESS),
     }
 }
 
-/// Checks these files and folders, named from the root of the repository, or all.
+/// Checks these files and folders, named from the root of the repository, or all. The program `prose` is built.
 pub(crate) fn check(workspace: &Workspace, paths: &[PathBuf]) -> Result<Outcome> {
     let vale = install::vale(workspace)?;
     let typos = install::typos(workspace)?;
-    shell::succeed(&mut workspace.cargo(["build", "--workspace", "--bin", "prose"]))?;
     let mut prose = workspace.command(workspace.program(Profile::Dev, "prose"));
     prose
         .arg("--vale")

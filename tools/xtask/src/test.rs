@@ -15,7 +15,7 @@ use std::{
 use anyhow::{Context, Result};
 
 use crate::{
-    chart, compiler, crds, e2e, install,
+    chart, compiler, crds, e2e, install, prose,
     shell::{self, Workspace},
     step::{self, Outcome, Steps},
     tools::Tools,
@@ -66,6 +66,7 @@ pub(crate) fn run(mut workspace: Workspace) -> Result<ExitCode> {
     steps.run("charts", || chart::check(workspace));
     steps.run("workflows", || workflows::check(workspace));
     if built {
+        steps.run("prose", || prose::check(workspace, &[]));
         steps.run("tests", || {
             let test = |workspace: &Workspace, args: &[&str]| {
                 let mut test = workspace.cargo(["test", "--workspace"]);
@@ -96,7 +97,7 @@ pub(crate) fn run(mut workspace: Workspace) -> Result<ExitCode> {
             });
         }
     } else {
-        for name in ["tests", "cluster"] {
+        for name in ["prose", "tests", "cluster"] {
             steps.skip(name, BUILD_FAILED);
         }
     }
