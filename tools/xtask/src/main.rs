@@ -60,7 +60,7 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
-    /// Check the language of documents, comments and messages, and spelling
+    /// Check the language of documents, comments and messages, and spelling; `test` does so, too
     Prose {
         /// Files and folders to check, from the root of the repository (default: all)
         #[arg(value_name = "PATH")]
