@@ -22,7 +22,8 @@ pub(crate) fn run(workspace: &Workspace, paths: &[PathBuf]) -> Result<ExitCode> 
     }
 }
 
-/// Checks these files and folders, named from the root of the repository, or all. The program `prose` is built.
+/// Checks these files and folders, named from the root of the repository, or all. The program `prose` must be
+/// built.
 pub(crate) fn check(workspace: &Workspace, paths: &[PathBuf]) -> Result<Outcome> {
     let vale = install::vale(workspace)?;
     let typos = install::typos(workspace)?;
