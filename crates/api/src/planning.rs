@@ -174,8 +174,8 @@ fn content(spec: &PerfRunSpec) -> Result<Content, Error> {
     })
 }
 
-/// Checks that all streams of an echo are open before it ends. Otherwise there is no plateau to compare with
-/// the nominal rate.
+/// Checks that all streams of an echo are open before it ends. Without a plateau, nothing could be
+/// compared with the nominal rate.
 fn check_plateaus(loads: &[Parameters]) -> Result<(), Error> {
     for load in loads {
         if let Parameters::Echo(echo) = load

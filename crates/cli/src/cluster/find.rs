@@ -30,7 +30,7 @@ pub(super) async fn find(cluster: &Cluster, name: &str) -> anyhow::Result<PerfRu
     // A user without the permission to list runs gets no names.
     let names = match cluster.call(&call, runs.list(&ListParams::default())).await {
         Ok(runs) => runs.iter().map(ResourceExt::name_any).collect(),
-        Err(_) => bail!("there is no perfrun/{name} in namespace {namespace}"),
+        Err(_) => bail!("perfrun/{name} does not exist in namespace {namespace}"),
     };
     bail!(no_such_run(name, namespace, names))
 }
@@ -61,7 +61,7 @@ pub(super) fn readable(run: MaybeRun) -> anyhow::Result<PerfRun> {
 }
 
 fn no_such_run(name: &str, namespace: &str, mut names: Vec<String>) -> String {
-    let problem = format!("there is no perfrun/{name} in namespace {namespace}");
+    let problem = format!("perfrun/{name} does not exist in namespace {namespace}");
     let nearest = names
         .iter()
         .map(|other| (strsim::jaro_winkler(name, other), other))
@@ -72,7 +72,7 @@ fn no_such_run(name: &str, namespace: &str, mut names: Vec<String>) -> String {
     }
     names.sort();
     let others = match names.len() {
-        0 => return format!("{problem}, nor any other: choose another namespace with -n"),
+        0 => return format!("{problem}, which has no runs: choose another namespace with -n"),
         count if count > LISTED => format!(" and {} others", count - LISTED),
         _ => String::new(),
     };
@@ -87,7 +87,7 @@ mod tests {
     fn advice(names: &[&str]) -> String {
         let names = names.iter().map(|&name| name.to_owned()).collect();
         let text = no_such_run("quikstart", "lab", names);
-        let problem = "there is no perfrun/quikstart in namespace lab";
+        let problem = "perfrun/quikstart does not exist in namespace lab";
         text.strip_prefix(problem).unwrap().to_owned()
     }
 
@@ -98,7 +98,10 @@ mod tests {
 
     #[test]
     fn otherwise_names_are_listed_up_to_a_limit() {
-        assert_eq!(advice(&[]), ", nor any other: choose another namespace with -n");
+        assert_eq!(
+            advice(&[]),
+            ", which has no runs: choose another namespace with -n"
+        );
         assert_eq!(advice(&["tcp", "ping"]), "; it has ping, tcp");
         let many: Vec<String> = (10..22).map(|number| format!("x{number}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();

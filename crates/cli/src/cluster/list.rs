@@ -36,7 +36,7 @@ pub async fn list(args: &args::List) -> anyhow::Result<u8> {
         } else {
             format!("in namespace {}", cluster.namespace())
         };
-        let _ = writeln!(stderr(), "there are no PerfRuns {place}");
+        let _ = writeln!(stderr(), "no PerfRuns found {place}");
         return Ok(0);
     }
     let now = Timestamp::now();

@@ -53,9 +53,9 @@ impl Place {
         let name = match (&self.netns, self.pid) {
             (Some(name), _) if !name.contains('/') => name,
             (Some(path), _) => {
-                return anyhow!("there is no network namespace file {path}");
+                return anyhow!("the network namespace file {path} does not exist");
             }
-            (None, process) => return anyhow!("there is no process {}", process.unwrap_or_default()),
+            (None, process) => return anyhow!("process {} does not exist", process.unwrap_or_default()),
         };
         let mut names: Vec<String> = fs::read_dir(NAMED)
             .into_iter()
@@ -69,7 +69,7 @@ impl Place {
         } else {
             format!("choose one of {}", names.join(", "))
         };
-        anyhow!("there is no network namespace {name:?}: {advice}")
+        anyhow!("the network namespace {name:?} does not exist: {advice}")
     }
 }
 
@@ -90,7 +90,7 @@ pub(super) fn check_interface(name: &str) -> anyhow::Result<()> {
         return Ok(());
     }
     bail!(
-        "there is no interface {name:?} in this network namespace: choose one of {} with --interface",
+        "this network namespace has no interface {name:?}: choose one of {} with --interface",
         names.join(", ")
     )
 }

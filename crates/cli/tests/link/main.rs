@@ -214,12 +214,15 @@ fn mistakes_are_answered_with_what_to_do() {
         }
     }
     for (place, words) in [
-        (["--netns", "perfrun-nowhere"], "there is no network namespace"),
+        (
+            ["--netns", "perfrun-nowhere"],
+            "the network namespace \"perfrun-nowhere\" does not exist",
+        ),
         (
             ["--netns", "/perfrun/nowhere"],
-            "there is no network namespace file",
+            "the network namespace file /perfrun/nowhere does not exist",
         ),
-        (["--pid", "4194999"], "there is no process 4194999"),
+        (["--pid", "4194999"], "process 4194999 does not exist"),
     ] {
         let refused = lab::perfrun(&[&["link", "show"][..], &place].concat());
         assert!(!refused.success && refused.stderr.contains(words), "{refused}");
