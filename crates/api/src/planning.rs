@@ -257,9 +257,9 @@ fn cell(
             true => sides.names(Role::Relay, server),
             false => Names::default(),
         },
-        peers_per_client: match &parameters {
-            Parameters::RelayStress { sinks, .. } => sinks / spec.topology.clients.max(1),
-            _ => spec.topology.peers_per_client,
+        peers_per_client: match parameters.sinks_and_sources() {
+            Some((sinks, _)) => sinks / spec.topology.clients.max(1),
+            None => spec.topology.peers_per_client,
         },
         client: client.clone(),
         server: server.clone(),

@@ -46,31 +46,25 @@ pub struct Workload {
     pub echo: Option<Echo>,
 }
 
+/// Whether a document sets a workload.
+type IsSet = fn(&Workload) -> bool;
+
 impl Workload {
+    /// The field of each workload, and whether a document sets it.
+    const ALL: [(&'static str, IsSet); 7] = [
+        ("bandwidth", |workload| workload.bandwidth.is_some()),
+        ("substreams", |workload| workload.substreams.is_some()),
+        ("handshakes", |workload| workload.handshakes.is_some()),
+        ("ping", |workload| workload.ping.is_some()),
+        ("echo", |workload| workload.echo.is_some()),
+        ("relay", |workload| workload.relay.is_some()),
+        ("relayStress", |workload| workload.relay_stress.is_some()),
+    ];
+
     /// The name of the workload's field; empty in a document that was not validated and sets none.
     pub fn name(&self) -> &'static str {
-        let Self {
-            bandwidth,
-            substreams,
-            handshakes,
-            ping,
-            relay,
-            relay_stress,
-            echo,
-        } = self;
-        let names = [
-            ("bandwidth", bandwidth.is_some()),
-            ("substreams", substreams.is_some()),
-            ("handshakes", handshakes.is_some()),
-            ("ping", ping.is_some()),
-            ("relay", relay.is_some()),
-            ("relayStress", relay_stress.is_some()),
-            ("echo", echo.is_some()),
-        ];
-        names
-            .into_iter()
-            .find_map(|(name, is_set)| is_set.then_some(name))
-            .unwrap_or_default()
+        let set = Self::ALL.iter().find(|(_, is_set)| is_set(self));
+        set.map_or("", |(name, _)| name)
     }
 }
 

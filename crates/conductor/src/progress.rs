@@ -1,7 +1,7 @@
 //! What can be watched while a run is in progress.
 
 use perfrun_contract::{
-    parameters::{Amount, Parameters},
+    parameters::Amount,
     plan::{Cell, Trial},
     record::{LinkCheck, TrialRecord},
     workload::Direction,
@@ -71,22 +71,14 @@ pub enum Event<'a> {
 
 /// How much of a trial is done after these bytes at the clients, and seconds since the start.
 pub(crate) fn fraction(cell: &Cell, bytes: u64, seconds: f64) -> Option<f64> {
-    let done = match &cell.parameters {
-        Parameters::Bandwidth {
-            amount: Amount::Count(size),
-            streams,
-            direction,
-            ..
-        } => {
-            let ways = if *direction == Direction::Both { 2.0 } else { 1.0 };
+    let time = cell.parameters.duration();
+    let done = match cell.parameters.transfer() {
+        Some((direction, Amount::Count(size), streams)) => {
+            let ways = if direction == Direction::Both { 2.0 } else { 1.0 };
             let peers = f64::from(cell.peers_per_client) * cell.clients.len() as f64;
-            bytes as f64 / (*size as f64 * f64::from(*streams) * peers * ways)
+            bytes as f64 / (size as f64 * f64::from(streams) * peers * ways)
         }
-        Parameters::Relay { bytes: size, .. } => {
-            let peers = f64::from(cell.peers_per_client) * cell.clients.len() as f64;
-            bytes as f64 / (*size as f64 * peers)
-        }
-        parameters if !parameters.duration().is_zero() => seconds / parameters.duration().as_secs_f64(),
+        _ if !time.is_zero() => seconds / time.as_secs_f64(),
         _ => return None,
     };
     Some(done.clamp(0.0, 1.0))
@@ -96,6 +88,7 @@ pub(crate) fn fraction(cell: &Cell, bytes: u64, seconds: f64) -> Option<f64> {
 mod tests {
     use perfrun_contract::{
         matrix::{Negotiation, Protocol, Stack, StackName, Transport},
+        parameters::Parameters,
         plan::Names,
         quantity::ByteSize,
         workload::Timing,

@@ -16,7 +16,6 @@ use std::{
 use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
 use perfrun_contract::{
     node::{Reason, Role, Side, Start, TrialState, TrialStatus},
-    parameters::Parameters,
     record::TrialRecord,
 };
 use tokio::time::{Instant, sleep_until};
@@ -309,8 +308,7 @@ impl<'a> Driver<'a> {
     /// The addresses that the nodes of a role reported: one of each peer. Of a stress test's sources a relay
     /// may have refused some, but not all.
     fn addresses(&mut self, role: Role) -> Result<Vec<String>, Halt> {
-        let is_stress = matches!(self.task.cell.parameters, Parameters::RelayStress { .. });
-        let may_be_refused = role == Role::Server && is_stress;
+        let may_be_refused = role == Role::Server && self.task.cell.parameters.may_be_cut_off();
         let mut all = vec![];
         for party in self.parties.iter().filter(|party| party.role == role) {
             let addresses = party.status.as_ref().map_or(&[][..], |status| &status.addresses);

@@ -16,7 +16,6 @@ use std::collections::BTreeMap;
 pub use self::bytes::count_mismatch;
 use self::ends::Ends;
 use crate::{
-    node::Distribution,
     parameters::Parameters,
     plan::Cell,
     record::{Metric, NodeRecord},
@@ -47,7 +46,11 @@ pub fn metrics(cell: &Cell, nodes: &BTreeMap<String, NodeRecord>) -> BTreeMap<Me
         Parameters::Echo(echo) => echo::metrics(&ends, echo),
     };
     metrics.extend(cost::metrics(&ends, payload(&ends, &cell.parameters)));
-    metrics.extend(operation(&cell.parameters).and_then(|operation| cost::per_operation(&ends, operation)));
+    metrics.extend(
+        cell.parameters
+            .operation()
+            .and_then(|operation| cost::per_operation(&ends, operation)),
+    );
     metrics
 }
 
@@ -58,19 +61,6 @@ fn payload(ends: &Ends<'_>, parameters: &Parameters) -> u64 {
         Parameters::Bandwidth { direction, .. } => bandwidth::payload(ends, *direction),
         Parameters::Relay { .. } => relay::payload(ends),
         Parameters::RelayStress { .. } => relay_stress::payload(ends),
-        Parameters::Substreams { .. }
-        | Parameters::Handshakes { .. }
-        | Parameters::Ping { .. }
-        | Parameters::Echo(_) => 0,
-    }
-}
-
-/// The operation that a workload repeats; `None` for workloads that are measured by their bytes.
-fn operation(parameters: &Parameters) -> Option<Distribution> {
-    match parameters {
-        Parameters::Substreams { .. } => Some(Distribution::Open),
-        Parameters::Handshakes { .. } => Some(Distribution::HandshakeFirstByte),
-        Parameters::Ping { .. } | Parameters::Echo(_) => Some(Distribution::RoundTrip),
-        Parameters::Bandwidth { .. } | Parameters::Relay { .. } | Parameters::RelayStress { .. } => None,
+        _ => 0,
     }
 }

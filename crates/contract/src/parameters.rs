@@ -1,13 +1,15 @@
 //! What a trial does, and what its workload needs of nodes. A new workload is a variant of [`Parameters`],
 //! with its arms in the methods below.
 
-use std::{fmt, time::Duration};
+use std::{fmt, ops::RangeInclusive, time::Duration};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    limits::{CHUNK_MAX, ECHO_LINE_MAX, STREAMS_MAX},
     matrix::{Identity, Negotiation, Protocol},
+    node::Distribution,
     quantity::ByteSize,
     workload::{Direction, OpenMode, RelayLimits, RelayPath, Timing},
 };
@@ -145,6 +147,42 @@ impl Echo {
     pub fn nominal_rate(&self) -> f64 {
         self.streams() as f64 / self.pause_seconds
     }
+
+    fn check(&self) -> Result<(), String> {
+        count("connections", self.connections)?;
+        count("streamsPerConnection", self.streams_per_connection)?;
+        ensure((2..=ECHO_LINE_MAX.0).contains(&self.message_bytes.0), || {
+            format!("messageBytes must be 2 to {ECHO_LINE_MAX}")
+        })?;
+        for (name, seconds) in [
+            ("durationSeconds", self.duration_seconds),
+            ("pauseSeconds", self.pause_seconds),
+            ("deadlineSeconds", self.deadline_seconds),
+        ] {
+            ensure(is_time(seconds), || {
+                format!("{name} must be more than 0 and at most a year")
+            })?;
+        }
+        ensure(self.pause_seconds < self.deadline_seconds, || {
+            "pauseSeconds must be less than deadlineSeconds".into()
+        })?;
+        for (name, seconds) in [
+            ("connectionIntervalSeconds", self.connection_interval_seconds),
+            ("streamIntervalSeconds", self.stream_interval_seconds),
+        ] {
+            // For thousands of streams together, this must still be a valid time.
+            ensure((0.0..=3600.0).contains(&seconds), || {
+                format!("{name} must be 0 to 3600")
+            })?;
+        }
+        ensure(SAMPLING.contains(&self.sample_interval_seconds), || {
+            format!(
+                "sampleIntervalSeconds must be {} to {}",
+                SAMPLING.start(),
+                SAMPLING.end()
+            )
+        })
+    }
 }
 
 impl Parameters {
@@ -189,6 +227,83 @@ impl Parameters {
             // The connection of a source with its relay carries a stream for each of its sinks.
             Self::RelayStress { sinks, sources, .. } => sinks.div_ceil((*sources).max(1)),
             Self::Echo(echo) => echo.streams_per_connection,
+        }
+    }
+
+    /// Checks what a node must not trust. A document is checked more strictly; this keeps any request from
+    /// making a node panic or run out of memory. The error says what must be true of the parameters.
+    pub fn check(&self) -> Result<(), String> {
+        match self {
+            Self::Bandwidth {
+                protocol,
+                direction,
+                amount,
+                streams,
+                chunk_bytes,
+                ..
+            } => {
+                ensure(matches!(protocol, Protocol::Perf | Protocol::Litep2pPerf), || {
+                    format!("{} carries no bulk transfer", protocol.as_ref())
+                })?;
+                count("streams", *streams)?;
+                chunk(*chunk_bytes)?;
+                if let Amount::Seconds(seconds) = amount {
+                    timed(*seconds)?;
+                    ensure(*protocol == Protocol::Perf, || {
+                        format!(
+                            "{} announces its bytes: it cannot run for a time",
+                            protocol.as_ref()
+                        )
+                    })?;
+                    ensure(*direction != Direction::Both, || {
+                        "a transfer for a time must have one direction".into()
+                    })?;
+                }
+                Ok(())
+            }
+            Self::Substreams {
+                count: substreams,
+                rate,
+                ..
+            } => {
+                count("count", *substreams)?;
+                ensure(*rate != Some(0), || {
+                    "rate must be at least 1 substream per second".into()
+                })
+            }
+            Self::Handshakes {
+                amount: Amount::Seconds(seconds),
+                ..
+            } => timed(*seconds),
+            Self::Handshakes { .. } => Ok(()),
+            Self::Ping { interval_seconds, .. } => {
+                ensure(*interval_seconds == 0.0 || is_time(*interval_seconds), || {
+                    "intervalSeconds must be 0 or more, and at most a year".into()
+                })
+            }
+            Self::Relay { chunk_bytes, .. } => chunk(*chunk_bytes),
+            Self::RelayStress {
+                sinks,
+                sources,
+                start_interval_seconds,
+                ramp_seconds,
+                plateau_seconds,
+                chunk_bytes,
+                ..
+            } => {
+                chunk(*chunk_bytes)?;
+                ensure(*sources > 0 && sinks >= sources, || {
+                    format!(
+                        "a stress test needs a source, and a sink for each source: it has {sources} and {sinks}"
+                    )
+                })?;
+                let times = [start_interval_seconds, plateau_seconds];
+                let right = times.into_iter().all(|seconds| is_time(*seconds));
+                ensure(right && (0.0..LONGEST_SECONDS).contains(ramp_seconds), || {
+                    "times of a stress test must be more than 0 and at most a year".into()
+                })
+            }
+            Self::Echo(load) => load.check(),
         }
     }
 
@@ -274,6 +389,51 @@ impl Parameters {
         }
     }
 
+    /// Whether connecting is what the workload measures, so that a server's cost of connecting counts.
+    pub fn is_about_connecting(&self) -> bool {
+        matches!(self, Self::Handshakes { .. })
+    }
+
+    /// Whether the workload itself sets the number of peers of a client.
+    pub fn has_own_peers(&self) -> bool {
+        matches!(self, Self::Echo(_))
+    }
+
+    /// Sinks and sources of a stress test. `None` if the topology sets the number of peers.
+    pub fn sinks_and_sources(&self) -> Option<(u32, u32)> {
+        match self {
+            Self::RelayStress { sinks, sources, .. } => Some((*sinks, *sources)),
+            _ => None,
+        }
+    }
+
+    /// The transfer of each peer: its direction, its amount, and its streams. `None` for workloads that are
+    /// not measured by their bytes.
+    pub fn transfer(&self) -> Option<(Direction, Amount, u32)> {
+        match self {
+            Self::Bandwidth {
+                direction,
+                amount,
+                streams,
+                ..
+            } => Some((*direction, *amount, *streams)),
+            Self::Relay { bytes, .. } => Some((Direction::Download, Amount::Count(*bytes), 1)),
+            // Sinks cut their transfers off at the end.
+            Self::RelayStress { .. } => Some((Direction::Download, Amount::Seconds(0.0), 1)),
+            Self::Substreams { .. } | Self::Handshakes { .. } | Self::Ping { .. } | Self::Echo(_) => None,
+        }
+    }
+
+    /// The operation that the workload repeats. `None` for workloads that are measured by their bytes.
+    pub fn operation(&self) -> Option<Distribution> {
+        match self {
+            Self::Substreams { .. } => Some(Distribution::Open),
+            Self::Handshakes { .. } => Some(Distribution::HandshakeFirstByte),
+            Self::Ping { .. } | Self::Echo(_) => Some(Distribution::RoundTrip),
+            Self::Bandwidth { .. } | Self::Relay { .. } | Self::RelayStress { .. } => None,
+        }
+    }
+
     /// Whether the end of a trial cuts off transfers in progress. Such a trial continues without servers that
     /// a relay refused.
     pub fn may_be_cut_off(&self) -> bool {
@@ -334,12 +494,43 @@ const FILES_BESIDES: u64 = 64;
 /// Open files of a host, with room for those of its dials.
 const FILES_OF_HOST: u64 = 4;
 
-/// More seconds than any valid document requests.
-const LONGEST_SECONDS: f64 = 1e9;
+/// A year, in seconds. More is a mistake, and much more would overflow a clock.
+const LONGEST_SECONDS: f64 = 366.0 * 86_400.0;
+
+/// Shortest and longest time between two samples, in seconds.
+const SAMPLING: RangeInclusive<f64> = 0.01..=3600.0;
 
 /// Parameters also arrive over the network, unchecked: this must not panic.
 fn duration(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds.min(LONGEST_SECONDS)).unwrap_or_default()
+}
+
+fn chunk(bytes: ByteSize) -> Result<(), String> {
+    ensure((1..=CHUNK_MAX.0).contains(&bytes.0), || {
+        format!("chunkBytes must be 1 to {CHUNK_MAX}")
+    })
+}
+
+fn count(name: &str, value: u32) -> Result<(), String> {
+    ensure((1..=STREAMS_MAX).contains(&value), || {
+        format!("{name} must be 1 to {STREAMS_MAX}, not {value}")
+    })
+}
+
+fn timed(seconds: f64) -> Result<(), String> {
+    ensure(is_time(seconds), || {
+        "amount.seconds must be more than 0 and at most a year".into()
+    })
+}
+
+/// Whether a time in seconds is more than 0 and at most a year, so that it overflows neither [`Duration`] nor a
+/// clock.
+pub fn is_time(seconds: f64) -> bool {
+    seconds > 0.0 && seconds <= LONGEST_SECONDS && Duration::try_from_secs_f64(seconds).is_ok()
+}
+
+fn ensure(right: bool, message: impl FnOnce() -> String) -> Result<(), String> {
+    if right { Ok(()) } else { Err(message()) }
 }
 
 /// The parameters in short, e.g. `upload-64Mi`, as the last part of a cell's id.

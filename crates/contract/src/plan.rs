@@ -106,10 +106,10 @@ impl Cell {
     /// Peers in each server node, where clients reach them through a relay; otherwise a server node is one
     /// peer.
     pub fn sources_per_server(&self) -> u32 {
-        match &self.parameters {
-            Parameters::RelayStress { sources, .. } => sources / (self.servers.len().max(1) as u32),
-            _ => 1,
-        }
+        let servers = self.servers.len().max(1) as u32;
+        self.parameters
+            .sinks_and_sources()
+            .map_or(1, |(_, sources)| sources / servers)
     }
 
     /// Names of all its nodes, in the order in which they are prepared.

@@ -1,32 +1,21 @@
 //! What a request for a trial must be. The conductor's document was checked more strictly. These checks keep
 //! any request from making a node panic or run out of memory.
 
-use std::time::Duration;
-
 use perfrun_contract::{
-    limits::{CHUNK_MAX, ECHO_LINE_MAX, STREAMS_MAX},
-    matrix::Protocol,
     node::{Side, TrialLabels, TrialRequest},
-    parameters::{Amount, Echo, Parameters},
-    quantity::ByteSize,
-    workload::Direction,
+    parameters::is_time,
 };
 
-/// Shortest and longest time between two samples, in seconds.
-const SAMPLING: std::ops::RangeInclusive<f64> = 0.01..=3600.0;
 /// Most identities of a node: its peers, times their connections in flight.
 const MOST_HOSTS: u64 = 16_384;
 /// Longest label of a metric, in bytes.
 const LONGEST_LABEL: usize = 512;
-/// A year, in seconds. More is a mistake, and much more would overflow a clock.
-const LONGEST: f64 = 366.0 * 86_400.0;
-
 /// Checks a request. The error says what must be true of it.
 pub(crate) fn check(request: &TrialRequest) -> Result<(), String> {
-    ensure(positive(request.timeout_seconds), || {
+    ensure(is_time(request.timeout_seconds), || {
         "timeoutSeconds must be more than 0 and at most a year".into()
     })?;
-    parameters(&request.parameters)?;
+    request.parameters.check()?;
     let TrialLabels { cell, network } = &request.labels;
     ensure(cell.len().max(network.len()) <= LONGEST_LABEL, || {
         format!("labels must have at most {LONGEST_LABEL} bytes")
@@ -46,8 +35,7 @@ pub(crate) fn check(request: &TrialRequest) -> Result<(), String> {
         ensure((1..=MOST_HOSTS).contains(&hosts), || {
             format!("peers, times inFlight or connections, must be 1 to {MOST_HOSTS}, not {hosts}")
         })?;
-        let of_echo = matches!(request.parameters, Parameters::Echo(_));
-        ensure(!of_echo || peers == 1, || {
+        ensure(peers == 1 || !request.parameters.has_own_peers(), || {
             "peers must be 1 in an echo: each of its connections is a peer".into()
         })?;
     }
@@ -61,140 +49,6 @@ pub(crate) fn check(request: &TrialRequest) -> Result<(), String> {
     Ok(())
 }
 
-fn parameters(parameters: &Parameters) -> Result<(), String> {
-    match parameters {
-        Parameters::Bandwidth {
-            protocol,
-            direction,
-            amount,
-            streams,
-            chunk_bytes,
-            ..
-        } => {
-            ensure(matches!(protocol, Protocol::Perf | Protocol::Litep2pPerf), || {
-                format!("{} carries no bulk transfer", protocol.as_ref())
-            })?;
-            count("streams", *streams)?;
-            chunk(*chunk_bytes)?;
-            if let Amount::Seconds(seconds) = amount {
-                duration(*seconds)?;
-                ensure(*protocol == Protocol::Perf, || {
-                    format!(
-                        "{} announces its bytes: it cannot run for a time",
-                        protocol.as_ref()
-                    )
-                })?;
-                ensure(*direction != Direction::Both, || {
-                    "a transfer for a time must have one direction".into()
-                })?;
-            }
-            Ok(())
-        }
-        Parameters::Substreams {
-            count: substreams,
-            rate,
-            ..
-        } => {
-            count("count", *substreams)?;
-            ensure(*rate != Some(0), || {
-                "rate must be at least 1 substream per second".into()
-            })
-        }
-        Parameters::Handshakes {
-            amount: Amount::Seconds(seconds),
-            ..
-        } => duration(*seconds),
-        Parameters::Handshakes { .. } => Ok(()),
-        Parameters::Ping { interval_seconds, .. } => {
-            ensure(*interval_seconds == 0.0 || positive(*interval_seconds), || {
-                "intervalSeconds must be 0 or more, and at most a year".into()
-            })
-        }
-        Parameters::Relay { chunk_bytes, .. } => chunk(*chunk_bytes),
-        Parameters::RelayStress {
-            sinks,
-            sources,
-            start_interval_seconds,
-            ramp_seconds,
-            plateau_seconds,
-            chunk_bytes,
-            ..
-        } => {
-            chunk(*chunk_bytes)?;
-            ensure(*sources > 0 && sinks >= sources, || {
-                format!(
-                    "a stress test needs a source, and a sink for each source: it has {sources} and {sinks}"
-                )
-            })?;
-            let times = [start_interval_seconds, plateau_seconds];
-            let right = times.into_iter().all(|seconds| positive(*seconds));
-            ensure(right && (0.0..LONGEST).contains(ramp_seconds), || {
-                "times of a stress test must be more than 0 and at most a year".into()
-            })
-        }
-        Parameters::Echo(load) => echo(load),
-    }
-}
-
-fn chunk(bytes: ByteSize) -> Result<(), String> {
-    ensure((1..=CHUNK_MAX.0).contains(&bytes.0), || {
-        format!("chunkBytes must be 1 to {CHUNK_MAX}")
-    })
-}
-
-fn echo(load: &Echo) -> Result<(), String> {
-    count("connections", load.connections)?;
-    count("streamsPerConnection", load.streams_per_connection)?;
-    ensure((2..=ECHO_LINE_MAX.0).contains(&load.message_bytes.0), || {
-        format!("messageBytes must be 2 to {ECHO_LINE_MAX}")
-    })?;
-    for (name, seconds) in [
-        ("durationSeconds", load.duration_seconds),
-        ("pauseSeconds", load.pause_seconds),
-        ("deadlineSeconds", load.deadline_seconds),
-    ] {
-        ensure(positive(seconds), || {
-            format!("{name} must be more than 0 and at most a year")
-        })?;
-    }
-    ensure(load.pause_seconds < load.deadline_seconds, || {
-        "pauseSeconds must be less than deadlineSeconds".into()
-    })?;
-    for (name, seconds) in [
-        ("connectionIntervalSeconds", load.connection_interval_seconds),
-        ("streamIntervalSeconds", load.stream_interval_seconds),
-    ] {
-        // For thousands of streams together, this must still be a valid time.
-        ensure((0.0..=3600.0).contains(&seconds), || {
-            format!("{name} must be 0 to 3600")
-        })?;
-    }
-    ensure(SAMPLING.contains(&load.sample_interval_seconds), || {
-        format!(
-            "sampleIntervalSeconds must be {} to {}",
-            SAMPLING.start(),
-            SAMPLING.end()
-        )
-    })
-}
-
-fn count(name: &str, value: u32) -> Result<(), String> {
-    ensure((1..=STREAMS_MAX).contains(&value), || {
-        format!("{name} must be 1 to {STREAMS_MAX}, not {value}")
-    })
-}
-
-fn duration(seconds: f64) -> Result<(), String> {
-    ensure(positive(seconds), || {
-        "amount.seconds must be more than 0 and at most a year".into()
-    })
-}
-
-/// Whether a time is more than 0 and does not overflow [`Duration`] or the clock.
-fn positive(seconds: f64) -> bool {
-    seconds > 0.0 && seconds <= LONGEST && Duration::try_from_secs_f64(seconds).is_ok()
-}
-
 fn ensure(right: bool, message: impl FnOnce() -> String) -> Result<(), String> {
     if right { Ok(()) } else { Err(message()) }
 }
@@ -202,8 +56,10 @@ fn ensure(right: bool, message: impl FnOnce() -> String) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use perfrun_contract::{
-        matrix::{Identity, Negotiation, Stack, Transport},
-        workload::{OpenMode, Timing},
+        matrix::{Identity, Negotiation, Protocol, Stack, Transport},
+        parameters::{Amount, Echo, Parameters},
+        quantity::ByteSize,
+        workload::{Direction, OpenMode, Timing},
     };
 
     use super::*;

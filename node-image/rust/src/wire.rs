@@ -24,7 +24,10 @@ use std::{
     time::Instant,
 };
 
-use perfrun_contract::node::{Reason, Transfer};
+use perfrun_contract::{
+    matrix::Protocol,
+    node::{Reason, Transfer},
+};
 use strum::EnumCount;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
@@ -338,6 +341,23 @@ impl Buffers {
         }
         Ok(())
     }
+}
+
+/// Serves one stream until it ends. `bytes` is what the server sends unasked.
+pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
+    protocol: Protocol,
+    stream: S,
+    bytes: u64,
+    buffers: &mut Buffers,
+    counters: &Counters,
+) -> Result<Arrival, Error> {
+    match protocol {
+        Protocol::Perf => return perf::serve(stream, buffers, counters).await,
+        Protocol::Litep2pPerf => return litep2p_perf::serve(stream, buffers, counters).await,
+        Protocol::TestData => test_data::serve(stream, bytes, buffers, counters).await?,
+        Protocol::Ping | Protocol::Echo => ping::serve(stream, counters).await?,
+    }
+    Ok(Arrival::default())
 }
 
 fn ready_or_pending(poll: Poll<io::Result<()>>) -> io::Result<bool> {

@@ -1,7 +1,7 @@
 //! What a node does in a trial: one module for each workload, the same for every stack.
 //!
-//! `client` and `server` run a side of a trial and call the modules of workloads, which know neither of them.
-//! What all modules share is below them: `setup`, `findings`, `failed` and `peer`.
+//! `client` and `server` run a side of a trial; [`run`] calls the module of the workload. What all modules
+//! share is below them: `setup`, `findings`, `failed` and `peer`.
 
 mod bandwidth;
 mod client;
@@ -16,6 +16,10 @@ mod server;
 mod setup;
 mod substreams;
 
+use std::time::Duration;
+
+use perfrun_contract::parameters::Parameters;
+
 pub(crate) use self::{
     client::Client,
     failed::{Failed, failure},
@@ -24,3 +28,37 @@ pub(crate) use self::{
     server::{Listening, serve},
     setup::Setup,
 };
+
+/// Runs the workload of a client.
+async fn run(client: &mut Client<'_>) -> Result<(), Failed> {
+    let Client {
+        setup,
+        peers,
+        servers,
+        slots,
+        findings,
+    } = client;
+    match &setup.parameters {
+        Parameters::Bandwidth { .. } => bandwidth::run(setup, peers, findings).await,
+        Parameters::Substreams { .. } => substreams::run(setup, peers, findings).await,
+        Parameters::Handshakes { amount, .. } => {
+            handshakes::run(setup, peers, *slots, *amount, findings).await
+        }
+        Parameters::Ping {
+            count,
+            interval_seconds,
+        } => {
+            ping::run(
+                setup,
+                peers,
+                *count,
+                Duration::from_secs_f64(*interval_seconds),
+                findings,
+            )
+            .await
+        }
+        Parameters::Relay { bytes, pings, .. } => relay::run(setup, peers, *bytes, *pings, findings).await,
+        Parameters::RelayStress { .. } => relay::stress(setup, servers, *slots, findings).await,
+        Parameters::Echo(load) => echo::run(setup, peers, load, findings).await,
+    }
+}

@@ -1,6 +1,6 @@
 //! Requirements of cells beyond those of their stacks ([`perfrun_contract::support`]).
 
-use perfrun_contract::{network::NONE, parameters::Parameters, plan::Cell, support};
+use perfrun_contract::{network::NONE, plan::Cell, support};
 
 /// Why a cell is skipped; `None` if it can be measured.
 pub(super) fn unsupported(cell: &Cell) -> Option<String> {
@@ -31,9 +31,7 @@ fn apart(cell: &Cell) -> Option<String> {
 /// Why a stress test is skipped: without an equal number of peers, nodes could not be compared with each
 /// other.
 fn uneven(cell: &Cell) -> Option<String> {
-    let Parameters::RelayStress { sinks, sources, .. } = &cell.parameters else {
-        return None;
-    };
+    let (sinks, sources) = cell.parameters.sinks_and_sources()?;
     let (clients, servers) = (cell.clients.len() as u32, cell.servers.len() as u32);
     if clients > 0 && sinks % clients != 0 {
         return Some(format!(

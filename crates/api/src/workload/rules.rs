@@ -3,23 +3,13 @@
 use kube::core::Rule;
 use perfrun_contract::limits::{CHUNK_MAX, ECHO_LINE_MAX, SERVER_STREAMS_MAX};
 
-use crate::rule;
-
-/// Names of the workloads, as fields.
-const WORKLOADS: [&str; 7] = [
-    "bandwidth",
-    "substreams",
-    "handshakes",
-    "ping",
-    "echo",
-    "relay",
-    "relayStress",
-];
+use crate::{rule, workload::Workload};
 
 /// A run has one workload, so that all of its cells can be compared.
 pub(super) fn one_workload() -> Rule {
-    let set: Vec<_> = WORKLOADS.iter().map(|name| format!("has(self.{name})")).collect();
-    let [first @ .., last] = WORKLOADS;
+    let names = Workload::ALL.map(|(name, _)| name);
+    let set = names.map(|name| format!("has(self.{name})"));
+    let [first @ .., last] = names;
     Rule::new(format!("[{}].filter(x, x).size() == 1", set.join(", ")))
         .message(format!("set exactly one workload: {} or {last}", first.join(", ")).as_str())
 }
@@ -95,7 +85,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::{rule::evaluation::judges, workload::Workload};
+    use crate::rule::evaluation::judges;
 
     #[test]
     fn a_run_has_one_workload() {
@@ -114,8 +104,8 @@ mod tests {
     fn every_workload_is_counted() {
         let schema = schemars::schema_for!(Workload).to_value();
         let fields = schema["properties"].as_object().unwrap();
-        assert_eq!(fields.len(), WORKLOADS.len());
-        assert!(WORKLOADS.iter().all(|name| fields.contains_key(*name)));
+        assert_eq!(fields.len(), Workload::ALL.len());
+        assert!(Workload::ALL.iter().all(|(name, _)| fields.contains_key(*name)));
     }
 
     #[test]

@@ -17,21 +17,15 @@ use crate::{
 /// and receiver must agree, unless the receiver cut the transfer off.
 pub fn count_mismatch(cell: &Cell, nodes: &BTreeMap<String, NodeRecord>) -> Option<String> {
     let ends = Ends::new(cell, nodes);
-    let (direction, amount, streams) = match &cell.parameters {
-        Parameters::Bandwidth {
-            direction,
-            amount,
-            streams,
-            ..
-        } => (*direction, *amount, *streams),
-        Parameters::Relay { bytes, .. } => (Direction::Download, Amount::Count(*bytes), 1),
-        // Sinks cut their transfers off at the end.
-        Parameters::RelayStress { .. } => (Direction::Download, Amount::Seconds(0.0), 1),
+    let Some((direction, amount, streams)) = cell.parameters.transfer() else {
+        let is_echo = matches!(cell.parameters, Parameters::Echo(_));
         // It is unknown how much a stream had sent when it failed.
-        Parameters::Echo(_) if nodes.values().all(|node| node.measured.failures == 0) => {
-            return echo::mismatch(&ends);
-        }
-        _ => return None,
+        let is_whole = nodes.values().all(|node| node.measured.failures == 0);
+        return if is_echo && is_whole {
+            echo::mismatch(&ends)
+        } else {
+            None
+        };
     };
     let up = (
         sum(&ends.clients, |client| client.bytes_sent),

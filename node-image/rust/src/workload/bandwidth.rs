@@ -97,10 +97,10 @@ async fn exchange(
             let download = until(down).map_or(perf::Download::Bytes(bytes(down)), perf::Download::Until);
             perf::run(stream, upload, download, buffers, counters).await?
         }
-        Protocol::Ping | Protocol::TestData | Protocol::Echo => {
+        other => {
             return Err(Failed(failure(
                 Reason::Unsupported,
-                format!("{} carries no bulk transfer", protocol.as_ref()),
+                format!("{} carries no bulk transfer", other.as_ref()),
             )));
         }
     };

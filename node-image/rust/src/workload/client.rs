@@ -6,27 +6,24 @@ use futures::future::join_all;
 use perfrun_contract::{node::Reason, parameters::Parameters};
 
 use super::{
-    bandwidth, echo,
     failed::{Failed, failure},
     findings::Findings,
     handshakes,
     peer::{Peer, dial, dialler},
-    ping, relay,
     setup::Setup,
-    substreams,
 };
 use crate::wire::Counters;
 
 /// A client that is ready to begin.
 pub(crate) struct Client<'a> {
-    setup: Setup,
-    peers: Vec<Peer>,
+    pub(super) setup: Setup,
+    pub(super) peers: Vec<Peer>,
     /// Addresses to dial, in turn.
-    servers: Vec<String>,
+    pub(super) servers: Vec<String>,
     /// Peers that are active at the same time, if the workload itself starts them.
-    slots: usize,
+    pub(super) slots: usize,
     /// The caller's, so that findings outlive a client that is cut short.
-    findings: &'a mut Findings,
+    pub(super) findings: &'a mut Findings,
 }
 
 impl<'a> Client<'a> {
@@ -88,28 +85,7 @@ impl<'a> Client<'a> {
     /// Runs the workload and returns how long it took.
     pub(crate) async fn run(&mut self) -> Result<Duration, Failed> {
         let begun = Instant::now();
-        let (setup, peers, findings) = (&self.setup, &mut self.peers, &mut *self.findings);
-        match &setup.parameters {
-            Parameters::Bandwidth { .. } => bandwidth::run(setup, peers, findings).await?,
-            Parameters::Substreams { .. } => substreams::run(setup, peers, findings).await?,
-            Parameters::Handshakes { amount, .. } => {
-                handshakes::run(setup, peers, self.slots, *amount, findings).await?;
-            }
-            Parameters::Ping {
-                count,
-                interval_seconds,
-            } => {
-                let interval = Duration::from_secs_f64(*interval_seconds);
-                ping::run(setup, peers, *count, interval, findings).await?;
-            }
-            Parameters::Relay { bytes, pings, .. } => {
-                relay::run(setup, peers, *bytes, *pings, findings).await?;
-            }
-            Parameters::RelayStress { .. } => {
-                relay::stress(setup, &self.servers, self.slots, findings).await?;
-            }
-            Parameters::Echo(load) => echo::run(setup, peers, load, findings).await?,
-        }
+        super::run(self).await?;
         Ok(begun.elapsed())
     }
 

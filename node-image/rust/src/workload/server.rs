@@ -5,7 +5,6 @@ use std::{future::Future, sync::Arc, time::Duration};
 use futures::future::join_all;
 use perfrun_contract::{
     limits::SERVER_STREAMS_MAX,
-    matrix::Protocol,
     node::{Distribution, Reason},
     parameters::Parameters,
 };
@@ -19,7 +18,7 @@ use super::{
 };
 use crate::{
     stack::{self, BoxStream, Host, Inbound, Reservation},
-    wire::{self, Arrival, Buffers, Counters, litep2p_perf, perf, ping, test_data},
+    wire::{self, Arrival, Buffers, Counters, ping},
 };
 
 /// How long streams may take to end once the clients are done.
@@ -194,7 +193,7 @@ struct Streams<'a> {
 impl<'a> Streams<'a> {
     fn new(setup: &'a Setup) -> Self {
         // Where the workload is not about connecting, what the server used for that is not charged to it.
-        let begun = matches!(setup.parameters, Parameters::Handshakes { .. });
+        let begun = setup.parameters.is_about_connecting();
         let terms = match &setup.parameters {
             Parameters::Echo(load) => Some(Arc::new(Terms::new(setup, load))),
             _ => None,
@@ -247,21 +246,11 @@ impl<'a> Streams<'a> {
         let may_be_cut_off = parameters.may_be_cut_off();
         let mut buffers = Buffers::new(&self.zeros);
         self.tasks.spawn(async move {
-            match protocol {
-                Protocol::TestData => {
-                    let served = test_data::serve(stream, bytes, &buffers, &observer.counters).await;
-                    match served {
-                        Err(wire::Error::Stream(error)) if may_be_cut_off && wire::is_dropped(&error) => {}
-                        served => served?,
-                    }
+            match wire::serve(protocol, stream, bytes, &mut buffers, &observer.counters).await {
+                Err(wire::Error::Stream(error)) if may_be_cut_off && wire::is_dropped(&error) => {
                     Ok(Arrival::default())
                 }
-                Protocol::Perf => perf::serve(stream, &mut buffers, &observer.counters).await,
-                Protocol::Litep2pPerf => litep2p_perf::serve(stream, &mut buffers, &observer.counters).await,
-                // An echo has terms.
-                Protocol::Ping | Protocol::Echo => ping::serve(stream, &observer.counters)
-                    .await
-                    .map(|()| Arrival::default()),
+                served => served,
             }
         });
     }
