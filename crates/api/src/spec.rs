@@ -221,6 +221,7 @@ pub struct StackVariant {
     /// Environment variables of the node.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 64))]
+    #[x_kube(validation = rules::no_reserved_variable())]
     pub env: BTreeMap<String, String>,
 }
 

@@ -12,6 +12,9 @@ use crate::{
 /// Keys of labels and annotations that begin with this are perfrun's; pod templates cannot set them.
 const RESERVED_PREFIX: &str = "perfrun.io/";
 
+/// Environment variables that begin with this carry settings to a node; variants of stacks cannot set them.
+const RESERVED_VARIABLES: &str = "PERFRUN_";
+
 /// Fields that define what is measured. A run whose fields changed on the way would have results of two
 /// documents.
 const FROZEN: [&str; 10] = [
@@ -124,6 +127,17 @@ pub(super) fn variant_name() -> Rule {
 pub(super) fn no_reserved_key() -> Rule {
     Rule::new(format!("self.all(key, !key.startsWith('{RESERVED_PREFIX}'))")).message(
         format!("must not have keys that begin with {RESERVED_PREFIX}, which are reserved for the operator")
+            .as_str(),
+    )
+}
+
+/// Variables without those that tell a node its run, its token and its addresses.
+pub(super) fn no_reserved_variable() -> Rule {
+    Rule::new(format!(
+        "self.all(name, !name.startsWith('{RESERVED_VARIABLES}'))"
+    ))
+    .message(
+        format!("must not have names that begin with {RESERVED_VARIABLES}: remove them, perfrun sets them")
             .as_str(),
     )
 }
@@ -288,6 +302,18 @@ mod tests {
             &no_reserved_key(),
             &json!({"example.com/run": "a"}),
             &json!({"perfrun.io/run": "a"}),
+            message,
+        );
+    }
+    #[test]
+    fn variables_of_nodes_are_reserved() {
+        let message = "must not have names that begin with PERFRUN_: remove them, perfrun sets them";
+        let map = json!({"type": "object", "additionalProperties": {"type": "string"}});
+        judges_of(
+            &map,
+            &no_reserved_variable(),
+            &json!({"RUST_LOG": "debug", "MY_PERFRUN_RUN": "a"}),
+            &json!({"RUST_LOG": "debug", "PERFRUN_RUN": "a"}),
             message,
         );
     }
