@@ -34,6 +34,45 @@ fn a_run_whose_image_does_not_exist_says_so() {
     });
 }
 
+#[test]
+fn a_pod_that_can_never_be_created_ends_its_run_and_the_next_one_starts() {
+    e2e(async |scene| {
+        // The CRD accepts any text as a quantity, and the API server answers 400 to a pod with this one.
+        let wrong = TINY.to_owned() + "template: {client: {resources: {limits: {memory: 1GB}}}}\n";
+        scene.create("wrong-quantity", &wrong).await?;
+        let elsewhere = scene.another(&[]).await?;
+        elsewhere.create("next", TINY).await?;
+        let run = scene.ended("wrong-quantity", seconds(30)).await?;
+        ensure!(
+            phase(&run) == Some(Phase::Failed)
+                && reason(&run, COMPLETE) == "PodRefused"
+                && message(&run, COMPLETE).contains("the API server refuses the run's Pod")
+                && message(&run, COMPLETE).contains("quantities must match"),
+            "it ended as {}",
+            describe(&run)
+        );
+        elsewhere.succeeded("next", seconds(60)).await?;
+        until("its pods are gone", seconds(30), async || {
+            Ok(scene.pods("wrong-quantity").await?.is_empty().then_some(()))
+        })
+        .await?;
+        elsewhere.remove().await
+    });
+}
+
+#[test]
+fn a_template_that_spreads_clients_like_the_operator_runs() {
+    shared(async |scene| {
+        // The operator has a constraint with the same key and action, and the API server refuses a pod with both.
+        let spread = TINY.replace("placement: Any", "placement: SpreadNodes")
+            + "template: {client: {topologySpreadConstraints: [{maxSkew: 1, topologyKey: kubernetes.io/hostname, \
+               whenUnsatisfiable: ScheduleAnyway, labelSelector: {matchLabels: {app: mine}}}]}}\n";
+        scene.create("spread", &spread).await?;
+        scene.succeeded("spread", seconds(60)).await?;
+        Ok(())
+    });
+}
+
 /// Its plan would fill the memory of the operator, and of the next leader.
 const TOO_LARGE: &str = include_str!("../../../../crates/api/tests/api/too-large.yaml");
 
