@@ -211,6 +211,14 @@ impl Tally {
             failed,
         } = counts;
         let (phase, reason, message) = match state {
+            RunState::Complete if counts.ended() < planned => (
+                Phase::Failed,
+                EndReason::RecordNotKept,
+                format!(
+                    "{} of {planned} trials have no record; {completed} completed",
+                    planned - counts.ended()
+                ),
+            ),
             RunState::Complete if failed == 0 => (
                 Phase::Succeeded,
                 EndReason::Succeeded,

@@ -154,6 +154,30 @@ fn every_sequence_of_records_has_one_verdict() {
             ),
         ),
         (
+            "a trial has no record",
+            vec![completed("c0.w0"), completed("c1.w0"), completed("c0.i0")],
+            Complete,
+            (
+                3,
+                0,
+                Failed,
+                EndReason::RecordNotKept,
+                "1 of 4 trials have no record; 3 completed",
+            ),
+        ),
+        (
+            "a trial failed and others have no record",
+            vec![completed("c0.w0"), failed("c1.i0", Reason::Timeout)],
+            Complete,
+            (
+                1,
+                1,
+                Failed,
+                EndReason::RecordNotKept,
+                "2 of 4 trials have no record; 1 completed",
+            ),
+        ),
+        (
             "stopped before the first trial",
             vec![],
             Interrupted,
