@@ -1,10 +1,11 @@
-//! Mistakes in values, with the words that helm's error for each must contain.
+//! Mistakes in values, with the path, key or text of ours that helm's error for each must contain. The rest
+//! of the error is helm's own and differs between versions.
 
 /// A mistake in the values.
 pub(super) struct Case {
     /// The mistake as `--set-json` takes it.
     value: &'static str,
-    /// Words of the error, the path of the value among them.
+    /// The path of the value, the unknown or missing key, or what our template says.
     words: &'static [&'static str],
 }
 
@@ -15,14 +16,14 @@ impl Case {
     }
 
     /// Returns what is wrong with helm's error.
-    pub(super) fn problem(&self, said: Result<String, String>) -> Option<String> {
+    pub(super) fn problem(&self, output: Result<String, String>) -> Option<String> {
         let Self { value, words } = self;
-        match said {
+        match output {
             Ok(_) => Some(format!("{value} is accepted")),
             Err(text) => words
                 .iter()
                 .find(|word| !text.contains(**word))
-                .map(|word| format!("of {value}, helm does not say {word:?} but: {text}")),
+                .map(|word| format!("of {value}, helm's error does not name {word:?}: {text}")),
         }
     }
 }
@@ -33,77 +34,38 @@ const fn case(value: &'static str, words: &'static [&'static str]) -> Case {
 
 pub(super) const CASES: &[Case] = &[
     // Misspelt keys, at the top level and below.
-    case(
-        "replicaCount=3",
-        &["additional properties", "'replicaCount' not allowed"],
-    ),
-    case(
-        r#"image={"tags":"1"}"#,
-        &["'/image'", "additional properties", "'tags' not allowed"],
-    ),
-    case(
-        "metrics.podmonitor=true",
-        &["'/metrics'", "'podmonitor' not allowed"],
-    ),
-    case(
-        r#"tolerations=[{"keys":"a"}]"#,
-        &["'/tolerations/0'", "'keys' not allowed"],
-    ),
+    case("replicaCount=3", &["'replicaCount'"]),
+    case(r#"image={"tags":"1"}"#, &["'/image'", "'tags'"]),
+    case("metrics.podmonitor=true", &["'/metrics'", "'podmonitor'"]),
+    case(r#"tolerations=[{"keys":"a"}]"#, &["'/tolerations/0'", "'keys'"]),
     case(
         r#"grafana.datasource={"URL":"http://x"}"#,
-        &["'/grafana/datasource'", "'URL' not allowed"],
+        &["'/grafana/datasource'", "'URL'"],
     ),
     // Values of the wrong type.
-    case(r#"replicas="two""#, &["'/replicas'", "got string, want integer"]),
-    case("replicas=0", &["'/replicas'", "minimum: got 0, want 1"]),
-    case(
-        r#"watchNamespaces="benchmarks""#,
-        &["'/watchNamespaces'", "got string, want array"],
-    ),
-    case(
-        r#"watchNamespaces=["a","a"]"#,
-        &["'/watchNamespaces'", "items at 0 and 1 are equal"],
-    ),
-    case(
-        r#"watchNamespaces=["Not A Name"]"#,
-        &["'/watchNamespaces/0'", "does not match pattern"],
-    ),
-    case(
-        r#"crds.install="yes""#,
-        &["'/crds/install'", "got string, want boolean"],
-    ),
+    case(r#"replicas="two""#, &["'/replicas'"]),
+    case("replicas=0", &["'/replicas'"]),
+    case(r#"watchNamespaces="benchmarks""#, &["'/watchNamespaces'"]),
+    case(r#"watchNamespaces=["a","a"]"#, &["'/watchNamespaces'"]),
+    case(r#"watchNamespaces=["Not A Name"]"#, &["'/watchNamespaces/0'"]),
+    case(r#"crds.install="yes""#, &["'/crds/install'"]),
     case(
         r#"metrics.serviceMonitor="maybe""#,
-        &["'/metrics/serviceMonitor'", "'auto'"],
+        &["'/metrics/serviceMonitor'"],
     ),
-    case(
-        r#"metrics.interval="15 s""#,
-        &["'/metrics/interval'", "does not match pattern"],
-    ),
-    case(
-        r#"image.pullPolicy="Sometimes""#,
-        &["'/image/pullPolicy'", "'IfNotPresent'"],
-    ),
-    case(
-        r#"nodeImage.digest="sha256:123""#,
-        &["'/nodeImage/digest'", "does not match pattern"],
-    ),
+    case(r#"metrics.interval="15 s""#, &["'/metrics/interval'"]),
+    case(r#"image.pullPolicy="Sometimes""#, &["'/image/pullPolicy'"]),
+    case(r#"nodeImage.digest="sha256:123""#, &["'/nodeImage/digest'"]),
     case(
         r#"image.pullSecrets=[{"name":"registry"}]"#,
-        &["'/image/pullSecrets/0'", "got object, want string"],
+        &["'/image/pullSecrets/0'"],
     ),
     case(
         r#"podDisruptionBudget.maxUnavailable="half""#,
         &["'/podDisruptionBudget/maxUnavailable'"],
     ),
-    case(
-        "extraLabels.team=1",
-        &["'/extraLabels/team'", "got number, want string"],
-    ),
-    case(
-        r#"extraEnv=[{"value":"x"}]"#,
-        &["'/extraEnv/0'", "missing property 'name'"],
-    ),
+    case("extraLabels.team=1", &["'/extraLabels/team'"]),
+    case(r#"extraEnv=[{"value":"x"}]"#, &["'/extraEnv/0'", "'name'"]),
     // Values that only make sense together.
     case(
         r#"image.repository="registry.example/perfrun/operator:1""#,
