@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use kube::{Client, client::Body};
 use perfrun_conductor::{
     AgentClient, NodeClient,
-    client::{BoxError, Request, Response, Transport},
+    client::{BoxError, Request, Requester, Response},
 };
 use perfrun_contract::node::TOKEN_HEADER;
 
@@ -87,7 +87,7 @@ impl PodProxy {
 }
 
 #[async_trait]
-impl Transport for PodProxy {
+impl Requester for PodProxy {
     async fn request(&self, request: Request<'_>) -> Result<Response, BoxError> {
         let sent = http::Request::builder()
             .method(request.method.as_ref())

@@ -23,10 +23,10 @@ use strum::IntoStaticStr;
 use thiserror::Error;
 
 use crate::{
-    build::{self, Identity},
+    build::{self, RunIdentity},
     conduct::Job,
     controller::Context,
-    decide::{Command, Decision, NewPod, last_progress},
+    decide::{ConductorCommand, Decision, NewPod, last_progress},
     observe::Observed,
     refusal::{CallError, NAME_CONFLICT, Refusal, refusal, within_timeout},
     stage::Trouble,
@@ -95,10 +95,10 @@ pub(crate) async fn apply(
         let refused = refused.map(|error: &Error| Report::new(error).to_string());
         context.conductors.set_refused(&identity.uid, refused);
         match command {
-            Command::None => {}
-            Command::Cancel => context.conductors.cancel(&identity.uid),
-            Command::Start => context.conductors.start(job(run, observed, plan, false, context)),
-            Command::Conclude => context.conductors.start(job(run, observed, plan, true, context)),
+            ConductorCommand::None => {}
+            ConductorCommand::Cancel => context.conductors.cancel(&identity.uid),
+            ConductorCommand::Start => context.conductors.start(job(run, observed, plan, false, context)),
+            ConductorCommand::Conclude => context.conductors.start(job(run, observed, plan, true, context)),
         }
     }
     if *delete_pods {
@@ -114,7 +114,7 @@ pub(crate) async fn apply(
 /// from the first moment.
 async fn create_objects(
     run: &PerfRun,
-    identity: &Identity,
+    identity: &RunIdentity,
     plan: &Plan,
     pods: &[NewPod],
     context: &Context,
@@ -141,7 +141,7 @@ enum Existing {
     MustBeOurs,
 }
 
-async fn create<K>(run: &Identity, object: K, existing: Existing, context: &Context) -> Result<(), Error>
+async fn create<K>(run: &RunIdentity, object: K, existing: Existing, context: &Context) -> Result<(), Error>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
         + k8s_openapi::Resource
@@ -174,14 +174,14 @@ where
     Ok(())
 }
 
-async fn delete_all_pods(run: &Identity, context: &Context) -> Result<(), Error> {
+async fn delete_all_pods(run: &RunIdentity, context: &Context) -> Result<(), Error> {
     let api: Api<Pod> = Api::namespaced(context.client.clone(), &run.namespace);
     let pods = ListParams::default().labels(&format!("{RUN_LABEL}={}", run.name));
     let deleted = within_timeout(api.delete_collection(&DeleteParams::default(), &pods)).await;
     deleted.map(drop).map_err(Error::DeletePods)
 }
 
-async fn delete(run: &PerfRun, identity: &Identity, context: &Context) -> Result<(), Error> {
+async fn delete(run: &PerfRun, identity: &RunIdentity, context: &Context) -> Result<(), Error> {
     let api: Api<PerfRun> = Api::namespaced(context.client.clone(), &identity.namespace);
     let this = DeleteParams::background().preconditions(Preconditions {
         uid: run.uid(),

@@ -41,14 +41,14 @@ pub(crate) struct Site {
 
 /// Identifies a run in all its objects.
 #[derive(Clone, Debug)]
-pub(crate) struct Identity {
+pub(crate) struct RunIdentity {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) uid: String,
     owner: OwnerReference,
 }
 
-impl Identity {
+impl RunIdentity {
     /// Identifies a run of the API server. `None` if the run is not from there.
     pub(crate) fn of(run: &PerfRun) -> Option<Self> {
         let metadata = run.meta();

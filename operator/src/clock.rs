@@ -5,9 +5,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 /// Returns the time of day.
-pub(crate) type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+pub(crate) type TimeSource = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// The clock of this machine.
-pub(crate) fn system() -> Clock {
+pub(crate) fn system() -> TimeSource {
     Arc::new(Timestamp::now)
 }

@@ -27,7 +27,7 @@ use perfrun_api::{
     results::{Results, SCHEMA_VERSION},
     spec::PerfRunSpec,
 };
-use perfrun_conductor::{Conductor, Event, Options, RunEnd, RunId};
+use perfrun_conductor::{Conductor, Event, RunEnd, RunId, RunOptions};
 use perfrun_contract::{
     plan::Plan,
     run::{Cause, Environment, Isolation, RunState},
@@ -39,8 +39,8 @@ use tokio_util::sync::CancellationToken;
 use self::{journal::Journal, pods::PodNodes};
 use crate::{
     access::Access,
-    build::Identity,
-    clock::Clock,
+    build::RunIdentity,
+    clock::TimeSource,
     decide::ConductorState,
     stage::{Progress, RunOutcome},
 };
@@ -81,7 +81,7 @@ enum End {
 
 /// What it takes to conduct a run.
 pub(crate) struct Job {
-    pub(crate) run: Identity,
+    pub(crate) run: RunIdentity,
     pub(crate) spec: PerfRunSpec,
     pub(crate) plan: Arc<Plan>,
     /// Since when trials have been in progress.
@@ -93,7 +93,7 @@ pub(crate) struct Job {
     /// The token of the run's nodes.
     pub(crate) token: String,
     pub(crate) client: Client,
-    pub(crate) clock: Clock,
+    pub(crate) clock: TimeSource,
     pub(crate) access: Access,
     pub(crate) pods: Store<Pod>,
     /// Publishes events about `reference`, the run.
@@ -146,7 +146,7 @@ impl Conductors {
     /// Runs a task that conducts a run. The run is woken when the task ends, even if it panics.
     pub(crate) fn spawn<T>(
         &self,
-        run: &Identity,
+        run: &RunIdentity,
         progress: Progress,
         wake: Wake,
         conduct: impl FnOnce(Arc<Shared>, CancellationToken) -> T,
@@ -235,23 +235,27 @@ async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) -> Ru
         false => cancel.run_until_cancelled(nodes.contacts()).await,
     };
     let end = match contacts {
-        None => RunEnd::interrupted(),
-        Some(Err(why)) => RunEnd::failed(Cause::NodeNotReady, why),
+        None => RunEnd::without_nodes(RunState::Interrupted),
+        Some(Err(why)) => RunEnd {
+            cause: Some(Cause::NodeNotReady),
+            reason: Some(why),
+            ..RunEnd::without_nodes(RunState::Failed)
+        },
         Some(Ok(contacts)) => {
             let run = job.run.label();
             let conductor = Conductor {
                 plan: &job.plan,
-                options: Options {
+                options: RunOptions {
                     // All operators that conduct this run use the same id, so that each finds the trials of
                     // the others.
                     run_id: job.run.uid.parse().unwrap_or_else(|_| RunId::random()),
                     already: journal.records().to_vec(),
                     elapsed: job.elapsed(),
-                    ..Options::new(job.spec.timeouts.limits())
+                    ..RunOptions::new(job.spec.timeouts.limits())
                 },
                 sink: &mut journal,
                 spares: &nodes,
-                progress: &|event: Event<'_>| log(&run, event),
+                on_event: &|event: Event<'_>| log(&run, event),
                 cancel: cancel.clone(),
             };
             conductor.run(contacts).await

@@ -32,7 +32,7 @@ use crate::{
     access::Access,
     apply::{self, apply},
     build::Site,
-    clock::Clock,
+    clock::TimeSource,
     conduct::Conductors,
     decide::{after_failure, decide},
     ledger::Ledger,
@@ -55,7 +55,7 @@ const CONFLICT_RETRY: Duration = Duration::from_secs(1);
 /// What all passes share.
 pub(crate) struct Context {
     pub(crate) client: Client,
-    pub(crate) clock: Clock,
+    pub(crate) clock: TimeSource,
     /// How nodes are reached.
     pub(crate) access: Access,
     /// The key that tokens of runs are derived from.

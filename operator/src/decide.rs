@@ -104,7 +104,7 @@ pub(crate) struct Decision {
     /// Pods to create. The objects that pods need are created before the first incarnations.
     pub(crate) create: Vec<NewPod>,
     pub(crate) delete_pods: bool,
-    pub(crate) command: Command,
+    pub(crate) command: ConductorCommand,
     pub(crate) delete_run: bool,
     /// When to decide again if nothing changes.
     pub(crate) wake: Option<Duration>,
@@ -122,7 +122,7 @@ pub(crate) struct NewPod {
 
 /// What a run's conductor has to do.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Command {
+pub(crate) enum ConductorCommand {
     /// Continue.
     None,
     /// Start, or resume what another process began.
@@ -139,7 +139,7 @@ impl Decision {
             stage,
             create: vec![],
             delete_pods: false,
-            command: Command::None,
+            command: ConductorCommand::None,
             delete_run: false,
             wake: None,
         }
@@ -214,9 +214,9 @@ pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
         ConductorState::Ended(outcome) => ended(outcome),
         ConductorState::Running(progress) => Decision {
             command: if spec.cancel {
-                Command::Cancel
+                ConductorCommand::Cancel
             } else {
-                Command::None
+                ConductorCommand::None
             },
             create: missing(plan, inputs),
             // The conductor ends in time. Should it not wake the run, this does.
@@ -229,7 +229,7 @@ pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
         ),
         ConductorState::Panicked { .. } | ConductorState::None => match inputs.running_since() {
             Some(_) if spec.cancel => Decision {
-                command: Command::Conclude,
+                command: ConductorCommand::Conclude,
                 ..Decision::new(Stage::Running(last_progress(inputs.status)))
             },
             Some(_) => take_over(plan, inputs),
@@ -301,9 +301,9 @@ fn take_over(plan: &Plan, inputs: &Inputs<'_>) -> Decision {
     Decision {
         create: missing(plan, inputs),
         command: match (all_ready, left.is_zero()) {
-            (true, false) => Command::Start,
-            (_, true) => Command::Conclude,
-            (false, false) => Command::None,
+            (true, false) => ConductorCommand::Start,
+            (_, true) => ConductorCommand::Conclude,
+            (false, false) => ConductorCommand::None,
         },
         wake: Some(if left.is_zero() { OVERTIME_PAUSE } else { left }),
         ..Decision::new(Stage::Running(last_progress(inputs.status)))
@@ -316,7 +316,7 @@ fn begin(plan: &Plan, inputs: &Inputs<'_>) -> Decision {
     let ready = ready(plan, pods);
     if ready == plan.nodes.len() {
         return Decision {
-            command: Command::Start,
+            command: ConductorCommand::Start,
             wake: Some(inputs.left_of_run()),
             ..Decision::new(Stage::Running(Progress::default()))
         };

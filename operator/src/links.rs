@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn who_impaired_is_told() {
+    fn the_condition_names_the_backend() {
         let impaired = |backend| LinkRecord {
             backend,
             mode: Mode::SuperPackets,

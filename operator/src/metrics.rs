@@ -9,7 +9,7 @@ use std::{
 
 use kube::runtime::reflector::Store;
 use perfrun_contract::metrics::operator;
-use perfrun_metrics::Described;
+use perfrun_metrics::register;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{
@@ -44,13 +44,13 @@ impl Metrics {
     pub(crate) fn new() -> Self {
         let mut registry = Registry::default();
         let (reconciles, errors) = (Counter::default(), Family::default());
-        registry.add(&operator::RECONCILES, reconciles.clone());
-        registry.add(&operator::ERRORS, errors.clone());
+        register(&mut registry, &operator::RECONCILES, reconciles.clone());
+        register(&mut registry, &operator::ERRORS, errors.clone());
         // Buckets from 0.5 ms to 8 s.
         let duration = Histogram::new(exponential_buckets(0.0005, 2.0, 15));
-        registry.add(&operator::DURATION, duration.clone());
+        register(&mut registry, &operator::DURATION, duration.clone());
         let leader = Gauge::default();
-        registry.add(&operator::LEADER, leader.clone());
+        register(&mut registry, &operator::LEADER, leader.clone());
         let runs = Runs::default();
         registry.register_collector(Box::new(runs.clone()));
         Self {

@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use self::pod::NodePod;
 use crate::{
-    build::Identity,
+    build::RunIdentity,
     controller::Context,
     decide::{self, Inputs},
     ledger::Claim,
@@ -33,7 +33,7 @@ pub(crate) enum Error {
 
 /// A run as it is now.
 pub(crate) struct Observed<'a> {
-    pub(crate) identity: Identity,
+    pub(crate) identity: RunIdentity,
     pub(crate) inputs: Inputs<'a>,
     /// The turn of a run that may start now. Other runs wait while the pass holds it.
     _claim: Option<Claim<'a>>,
@@ -45,7 +45,7 @@ pub(crate) fn observe<'a>(
     status: &'a PerfRunStatus,
     context: &'a Context,
 ) -> Result<Observed<'a>, Error> {
-    let identity = Identity::of(run).ok_or(Error::Anonymous)?;
+    let identity = RunIdentity::of(run).ok_or(Error::Anonymous)?;
     let uid = &identity.uid;
     if status::has_ended(status) {
         context.ledger.end_is_visible(uid);
@@ -88,7 +88,7 @@ pub(crate) fn observe<'a>(
     })
 }
 
-fn pods(run: &Identity, context: &Context) -> Vec<NodePod> {
+fn pods(run: &RunIdentity, context: &Context) -> Vec<NodePod> {
     context
         .pods
         .state()
@@ -149,7 +149,7 @@ fn standing(run: &PerfRun, known: Option<Standing>, has_pods: impl FnOnce() -> b
 }
 
 fn has_pods(run: &PerfRun, context: &Context) -> bool {
-    Identity::of(run).is_some_and(|identity| are_in_use(&pods(&identity, context)))
+    RunIdentity::of(run).is_some_and(|identity| are_in_use(&pods(&identity, context)))
 }
 
 /// Whether the run has pods that are not just being removed.

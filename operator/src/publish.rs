@@ -16,7 +16,7 @@ use strum::IntoStaticStr;
 use thiserror::Error;
 
 use crate::{
-    build::Identity,
+    build::RunIdentity,
     controller::Context,
     refusal::{CallError, within_timeout},
     status,
@@ -54,7 +54,7 @@ pub(crate) enum Published {
 /// meantime.
 pub(crate) async fn publish(
     run: &PerfRun,
-    identity: &Identity,
+    identity: &RunIdentity,
     previous: &PerfRunStatus,
     next: &PerfRunStatus,
     context: &Context,

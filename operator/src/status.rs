@@ -80,7 +80,7 @@ pub(crate) fn next(
         trials: outline.map_or_else(TrialCounts::default, |outline| trials(outline, previous, stage)),
         ..previous.clone()
     };
-    let mut set = |type_: &str, verdict: Verdict<'_>| {
+    let mut set = |type_: &str, verdict: ConditionParts<'_>| {
         let condition = condition(&previous.conditions, type_, verdict, generation, now);
         match status.conditions.iter_mut().find(|old| old.type_ == type_) {
             Some(old) => *old = condition,
@@ -109,9 +109,9 @@ pub(crate) fn next(
 }
 
 /// Status, reason and message of a condition.
-pub(crate) type Verdict<'a> = (&'static str, &'a str, Cow<'a, str>);
+pub(crate) type ConditionParts<'a> = (&'static str, &'a str, Cow<'a, str>);
 
-fn accepted<'a>(outline: Option<&Outline>, stage: &'a Stage) -> Verdict<'a> {
+fn accepted<'a>(outline: Option<&Outline>, stage: &'a Stage) -> ConditionParts<'a> {
     match (stage, outline) {
         (Stage::Rejected(trouble), _) => ("False", trouble.reason, Cow::from(&trouble.message)),
         (_, Some(outline)) => {
@@ -133,7 +133,11 @@ fn accepted<'a>(outline: Option<&Outline>, stage: &'a Stage) -> Verdict<'a> {
     }
 }
 
-fn provisioned<'a>(previous: &PerfRunStatus, outline: Option<&Outline>, stage: &'a Stage) -> Verdict<'a> {
+fn provisioned<'a>(
+    previous: &PerfRunStatus,
+    outline: Option<&Outline>,
+    stage: &'a Stage,
+) -> ConditionParts<'a> {
     match stage {
         Stage::Held(trouble) => ("Unknown", trouble.reason, Cow::from(&trouble.message)),
         Stage::Provisioning { ready, trouble } => match trouble {
@@ -160,7 +164,7 @@ fn provisioned<'a>(previous: &PerfRunStatus, outline: Option<&Outline>, stage: &
     }
 }
 
-fn running<'a>(previous: &PerfRunStatus, stage: &'a Stage) -> Verdict<'a> {
+fn running<'a>(previous: &PerfRunStatus, stage: &'a Stage) -> ConditionParts<'a> {
     match stage {
         Stage::Running(_) => ("True", "Measuring", "trials are in progress".into()),
         Stage::Ended { .. } if since(previous, RUNNING, "Unknown").is_none() => {
@@ -170,7 +174,7 @@ fn running<'a>(previous: &PerfRunStatus, stage: &'a Stage) -> Verdict<'a> {
     }
 }
 
-fn links_verified<'a>(previous: &'a PerfRunStatus, networks: usize, stage: &'a Stage) -> Verdict<'a> {
+fn links_verified<'a>(previous: &'a PerfRunStatus, networks: usize, stage: &'a Stage) -> ConditionParts<'a> {
     let progress = match stage {
         Stage::Ended { reason, message, .. } if *reason == UNSUPPORTED => {
             return ("False", UNSUPPORTED, Cow::from(message));
@@ -191,7 +195,7 @@ fn links_verified<'a>(previous: &'a PerfRunStatus, networks: usize, stage: &'a S
     }
 }
 
-fn complete(stage: &Stage) -> Verdict<'_> {
+fn complete(stage: &Stage) -> ConditionParts<'_> {
     match stage {
         Stage::Ended { reason, message, .. } => ("True", reason, Cow::from(message)),
         Stage::Rejected(trouble) => ("True", trouble.reason, Cow::from(&trouble.message)),
@@ -203,7 +207,7 @@ fn complete(stage: &Stage) -> Verdict<'_> {
 pub(crate) fn condition(
     previous: &[Condition],
     type_: &str,
-    (status, reason, message): Verdict<'_>,
+    (status, reason, message): ConditionParts<'_>,
     generation: Option<i64>,
     now: Timestamp,
 ) -> Condition {

@@ -14,7 +14,7 @@ use tokio::{sync::mpsc, time::Instant};
 use tower::service_fn;
 
 use crate::{
-    clock::Clock,
+    clock::TimeSource,
     token::{KEY_SECRET, TokenKey},
 };
 
@@ -378,7 +378,7 @@ fn response(code: u16, body: &Value) -> Response<Body> {
 }
 
 /// A clock that follows tokio's, which tests pause.
-pub(crate) fn paused_clock() -> Clock {
+pub(crate) fn paused_clock() -> TimeSource {
     let start = Instant::now();
     let time: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
     Arc::new(move || time + start.elapsed())

@@ -41,7 +41,7 @@ pub enum Error {
         /// The document: its name, or its position without one.
         name: String,
         /// A path and a message for each problem.
-        problems: Vec<Problem>,
+        problems: Vec<FieldProblem>,
     },
     /// Two documents have one name, so that their results would be mixed up.
     #[error("perfrun/{0} appears twice in the file: give every document its own name")]
@@ -50,14 +50,14 @@ pub enum Error {
 
 /// A field with a mistake.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Problem {
+pub struct FieldProblem {
     /// Path of the field, e.g. `spec.workload.bandwidth.sizes[1]`; empty if the message names the field.
     pub path: String,
     /// What is wrong, or what would be right.
     pub message: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for FieldProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.path.as_str() {
             // A rule about the whole document names the field itself.
@@ -70,7 +70,7 @@ impl fmt::Display for Problem {
 const API_VERSION: &str = "perfrun.io/v1alpha1";
 const KIND: &str = "PerfRun";
 
-fn list(problems: &[Problem]) -> String {
+fn list(problems: &[FieldProblem]) -> String {
     problems
         .iter()
         .map(|problem| format!("  - {problem}"))
@@ -101,7 +101,7 @@ pub fn parse(text: &str) -> Result<Vec<PerfRun>, Error> {
 }
 
 /// The rules that a change from `old` to `new` breaks.
-pub fn broken_rules_of_change(old: &PerfRun, new: &PerfRun) -> Vec<Problem> {
+pub fn broken_rules_of_change(old: &PerfRun, new: &PerfRun) -> Vec<FieldProblem> {
     problems(new.validate_cel_update(old))
 }
 
@@ -127,7 +127,7 @@ fn read(index: usize, mut value: Value) -> Result<PerfRun, Error> {
         });
     }
     serde_json::from_value(value).map_err(|error| {
-        let problem = Problem {
+        let problem = FieldProblem {
             path: String::new(),
             message: error.to_string(),
         };
@@ -155,7 +155,7 @@ fn other_kind(value: &Value) -> Option<String> {
     Some(actual)
 }
 
-fn misfits(value: &Value) -> Vec<Problem> {
+fn misfits(value: &Value) -> Vec<FieldProblem> {
     let mut problems = metadata_problems(&value["metadata"]);
     problems.extend(schema::misfits(&SCHEMA, value));
     problems
@@ -163,36 +163,36 @@ fn misfits(value: &Value) -> Vec<Problem> {
 
 /// The schema of the CRD does not cover metadata, which the API server checks itself. Here their type does
 /// it.
-fn metadata_problems(metadata: &Value) -> Vec<Problem> {
+fn metadata_problems(metadata: &Value) -> Vec<FieldProblem> {
     if matches!(&metadata["name"], Value::Null) || metadata["name"] == "" {
-        return vec![Problem {
+        return vec![FieldProblem {
             path: "metadata.name".into(),
             message: "is missing".into(),
         }];
     }
     let mut problems = vec![];
     let read: Result<ObjectMeta, _> = serde_ignored::deserialize(metadata, |path| {
-        problems.push(Problem {
+        problems.push(FieldProblem {
             path: format!("metadata.{path}"),
             message: "unknown field".into(),
         });
     });
-    problems.extend(read.err().map(|error| Problem {
+    problems.extend(read.err().map(|error| FieldProblem {
         path: "metadata".into(),
         message: error.to_string(),
     }));
     problems
 }
 
-fn broken_rules(value: &Value) -> Vec<Problem> {
+fn broken_rules(value: &Value) -> Vec<FieldProblem> {
     problems(Validator::new().validate(&SCHEMA, value, None))
 }
 
-fn problems(result: Result<(), ValidationErrors>) -> Vec<Problem> {
+fn problems(result: Result<(), ValidationErrors>) -> Vec<FieldProblem> {
     let errors = result.err().map(ValidationErrors::into_vec).unwrap_or_default();
     errors
         .into_iter()
-        .map(|error| Problem {
+        .map(|error| FieldProblem {
             path: error.field_path,
             message: error.message,
         })

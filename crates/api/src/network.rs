@@ -14,7 +14,7 @@ use perfrun_contract::{
     network::Conditions,
     quantity::{BitRate, Percent},
 };
-use perfrun_link::{Backend, Chance, Distribution, Impairment, Jitter, Loss, Ratio, Reorder};
+use perfrun_link::{Backend, Chance, Impairment, Jitter, JitterDistribution, Loss, Ratio, Reorder};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -93,7 +93,7 @@ pub struct Way {
     pub jitter: Option<Duration>,
     /// Distribution of the delays. Default: `uniform`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub distribution: Option<Distribution>,
+    pub distribution: Option<JitterDistribution>,
     /// How much a delay resembles the previous one, e.g. `25%`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::percent())]

@@ -16,8 +16,8 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 pub use self::cluster::{Cancel, Get, GetResults, List, Logs, Output, Target, Watch};
 pub use self::link::{
-    Burst, Clear as ClearLink, Expected, Figures, Link, Peer, Place, Probe as ProbeLink, Set as SetLink,
-    Show as ShowLink,
+    Burst, Clear as ClearLink, Expected, Figures, LinkCommand, Peer, Place, Probe as ProbeLink,
+    Set as SetLink, Show as ShowLink,
 };
 
 const EXIT_STATUS: &str = "\
@@ -99,7 +99,7 @@ pub enum Command {
     /// Run every PerfRun in a file, on this machine or on a cluster.
     Run(Run),
     /// Print what a file would run: nodes, cells, trials, and which cells are skipped and why.
-    Plan(Plan),
+    Plan(PlanArgs),
     /// Check files against the rules of the resource.
     Validate(Validate),
     /// Print results, or draw plots of them.
@@ -118,7 +118,7 @@ pub enum Command {
     Logs(Logs),
     /// Impair a link by hand, show its state, or measure it.
     #[command(subcommand)]
-    Link(Link),
+    Link(LinkCommand),
 }
 
 /// Options of `perfrun run`.
@@ -137,7 +137,7 @@ pub struct Run {
     /// Program to run as a node, for all nodes or those of one stack variant [default: perfrun-node beside
     /// perfrun].
     #[arg(long, value_name = "[VARIANT=]PATH")]
-    pub node: Vec<NodeProgram>,
+    pub node: Vec<NodeArg>,
     /// Serve a web page that shows the run in progress, and its report at the end. The page uses CPU time of
     /// this machine, so do not use it for measurements that matter.
     #[arg(long, value_name = "ADDR", num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:0")]
@@ -157,14 +157,14 @@ pub struct Run {
 
 /// A program for nodes.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct NodeProgram {
+pub struct NodeArg {
     /// The stack variant whose nodes run the program. `None` if all nodes without a program of their own run
     /// it.
     pub variant: Option<String>,
     pub path: PathBuf,
 }
 
-impl FromStr for NodeProgram {
+impl FromStr for NodeArg {
     type Err = std::convert::Infallible;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -185,7 +185,7 @@ impl FromStr for NodeProgram {
 
 /// Options of `perfrun plan`.
 #[derive(Args, Debug)]
-pub struct Plan {
+pub struct PlanArgs {
     /// File with one or more PerfRun documents; `-` reads standard input.
     pub file: PathBuf,
     /// Print JSON, one plan per line.
@@ -293,8 +293,8 @@ mod tests {
 
     #[test]
     fn a_node_program_may_be_for_one_variant() {
-        let parsed = |text: &str| text.parse::<NodeProgram>().unwrap();
-        let program = |variant: Option<&str>, path: &str| NodeProgram {
+        let parsed = |text: &str| text.parse::<NodeArg>().unwrap();
+        let program = |variant: Option<&str>, path: &str| NodeArg {
             variant: variant.map(str::to_owned),
             path: path.into(),
         };

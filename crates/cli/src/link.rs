@@ -10,14 +10,14 @@ mod set;
 mod show;
 mod words;
 
-use crate::args::Link;
+use crate::args::LinkCommand;
 
 /// Runs a command. Returns the exit status.
-pub fn link(command: &Link) -> anyhow::Result<u8> {
+pub fn link(command: &LinkCommand) -> anyhow::Result<u8> {
     match command {
-        Link::Set(args) => set::set(args),
-        Link::Show(args) => show::show(args),
-        Link::Probe(args) => probe::probe(args),
-        Link::Clear(args) => clear::clear(args),
+        LinkCommand::Set(args) => set::set(args),
+        LinkCommand::Show(args) => show::show(args),
+        LinkCommand::Probe(args) => probe::probe(args),
+        LinkCommand::Clear(args) => clear::clear(args),
     }
 }

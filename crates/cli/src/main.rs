@@ -10,7 +10,7 @@ use perfrun_cli::{
     args::{Cli, Command, Get},
     block_on, cluster, link, report, run, show,
 };
-use perfrun_local::{Isolation, privilege};
+use perfrun_local::{LocalIsolation, privilege};
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
@@ -43,7 +43,7 @@ fn perfrun(cli: Cli) -> anyhow::Result<u8> {
         Command::Run(args) if args.cluster => block_on(cluster::run(&args)),
         Command::Run(args) => {
             let isolation = run::isolation(&args)?;
-            if isolation == Isolation::Namespaces {
+            if isolation == LocalIsolation::Namespaces {
                 // Before the first thread starts: only a process with one thread can enter a user namespace.
                 privilege::acquire().context(
                     "nodes cannot have network namespaces here: run as root, or use --loopback, \

@@ -25,7 +25,7 @@ use axum::{
 use futures::stream;
 use parking_lot::Mutex;
 use perfrun_api::results::Results;
-use perfrun_conductor::{Event, Progress};
+use perfrun_conductor::Event;
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle, time::timeout};
 use tokio_stream::{StreamExt as _, wrappers::WatchStream};
 
@@ -124,10 +124,9 @@ impl Page {
         // A browser that was closed still counts until something is written to it.
         let _ = timeout(FAREWELL, all).await;
     }
-}
 
-impl Progress for Page {
-    fn on(&self, event: Event<'_>) {
+    /// Shows what happened.
+    pub fn on(&self, event: Event<'_>) {
         let seconds = self.begun.elapsed().as_secs_f64();
         self.content.view.send_modify(|view| view.on(event, seconds));
     }

@@ -26,9 +26,9 @@ use perfrun_api::{
 use perfrun_conductor::RunEnd;
 use perfrun_contract::{
     plan::Plan,
-    run::{self, NodeProgram},
+    run::{self, NodeProgram, RunState},
 };
-use perfrun_local::{Isolation, nodes::Programs};
+use perfrun_local::{LocalIsolation, nodes::Programs};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -45,17 +45,17 @@ pub const INTERRUPTED: u8 = 130;
 
 /// What separates the nodes of the run. A resumed run keeps its isolation, or its trials would not be
 /// comparable.
-pub fn isolation(args: &args::Run) -> anyhow::Result<Isolation> {
+pub fn isolation(args: &args::Run) -> anyhow::Result<LocalIsolation> {
     let requested = if args.loopback {
-        Isolation::Loopback
+        LocalIsolation::Loopback
     } else {
-        Isolation::Namespaces
+        LocalIsolation::Namespaces
     };
     let Some(folder) = &args.resume else {
         return Ok(requested);
     };
     match store::read(folder)?.environment.isolation {
-        run::Isolation::Loopback => Ok(Isolation::Loopback),
+        run::Isolation::Loopback => Ok(LocalIsolation::Loopback),
         run::Isolation::Namespaces => {
             ensure!(
                 !args.loopback,
@@ -69,7 +69,7 @@ pub fn isolation(args: &args::Run) -> anyhow::Result<Isolation> {
 }
 
 /// Runs the documents of the arguments, or resumes a run. Returns the exit status.
-pub async fn run(args: args::Run, isolation: Isolation) -> anyhow::Result<u8> {
+pub async fn run(args: args::Run, isolation: LocalIsolation) -> anyhow::Result<u8> {
     let cancel = CancellationToken::new();
     tokio::spawn(cancel_on_signal(cancel.clone()));
     let watchers = Watchers::serve(&args).await?;
@@ -90,7 +90,7 @@ pub async fn run(args: args::Run, isolation: Isolation) -> anyhow::Result<u8> {
 /// What the runs of one command have in common.
 struct Session<'a> {
     args: &'a args::Run,
-    isolation: Isolation,
+    isolation: LocalIsolation,
     watchers: &'a Watchers,
     cancel: &'a CancellationToken,
 }
@@ -133,7 +133,7 @@ impl Session<'_> {
         programs::check_variants(&self.args.node, [&store.results().spec])?;
         if store.is_done() {
             // Written again, since perfrun may have been killed before it wrote its last file.
-            store.finish(RunEnd::complete())?;
+            store.finish(RunEnd::without_nodes(RunState::Complete))?;
             let _ = writeln!(stderr(), "all trials are complete: nothing left to run");
             report::show(&store, self.args.output.json)?;
             return Ok(0);
@@ -174,7 +174,7 @@ struct Document {
 }
 
 impl Document {
-    fn of(run: PerfRun, isolation: Isolation, given: &[NodeProgram]) -> anyhow::Result<Self> {
+    fn of(run: PerfRun, isolation: LocalIsolation, given: &[NodeProgram]) -> anyhow::Result<Self> {
         let plan = runnable(&run)?;
         let name = run.metadata.name.unwrap_or_default();
         let spec = run.spec;
@@ -227,9 +227,9 @@ pub async fn cancel_on_signal(cancel: CancellationToken) -> io::Result<()> {
 }
 
 /// The isolation, as results record it.
-fn recorded(isolation: Isolation) -> run::Isolation {
+fn recorded(isolation: LocalIsolation) -> run::Isolation {
     match isolation {
-        Isolation::Namespaces => run::Isolation::Namespaces,
-        Isolation::Loopback => run::Isolation::Loopback,
+        LocalIsolation::Namespaces => run::Isolation::Namespaces,
+        LocalIsolation::Loopback => run::Isolation::Loopback,
     }
 }

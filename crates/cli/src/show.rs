@@ -13,7 +13,7 @@ use perfrun_contract::{network::Conditions, plan::Plan};
 use crate::{args, label, print, read_documents};
 
 /// Prints the plan of every document in a file.
-pub fn print_plans(args: &args::Plan) -> anyhow::Result<()> {
+pub fn print_plans(args: &args::PlanArgs) -> anyhow::Result<()> {
     let file = label(&args.file);
     let mut out = String::new();
     for run in read_documents(&args.file)? {

@@ -6,7 +6,7 @@ mod screen;
 use std::collections::HashSet;
 
 use parking_lot::Mutex;
-use perfrun_conductor::{Event, Progress};
+use perfrun_conductor::Event;
 use perfrun_contract::{
     plan::Plan,
     record::{Metric, TrialRecord},
@@ -77,10 +77,9 @@ impl Ui {
     fn cell(&self, index: usize) -> &str {
         self.cells.get(index).map_or("", String::as_str)
     }
-}
 
-impl Progress for Ui {
-    fn on(&self, event: Event<'_>) {
+    /// Shows what happened.
+    pub fn on(&self, event: Event<'_>) {
         match event {
             Event::RunStarted { ended, .. } => self.start(ended),
             Event::TrialStarted { trial, attempt, .. } => {

@@ -5,6 +5,7 @@ mod http;
 use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use error_reporter::Report;
 use perfrun_contract::node::{
     Clock, Info, LinkRequest, LinkStatus, ProbeRequest, Problem, Start, TrialRequest, TrialState, TrialStatus,
 };
@@ -37,15 +38,15 @@ const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 /// Carries requests to one node: the one thing that differs between a node next door and one behind a proxy.
 #[async_trait]
-pub trait Transport: Send + Sync {
+pub trait Requester: Send + Sync {
     /// Sends one request and reads the whole answer, whatever its status. Adds authorization.
     async fn request(&self, request: Request<'_>) -> Result<Response, BoxError>;
 }
 
-/// Why a transport brought no answer.
+/// Why a requester brought no answer.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a [`Transport`] sends.
+/// What a [`Requester`] sends.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
     /// The method.
@@ -70,7 +71,7 @@ pub enum Method {
     Delete,
 }
 
-/// What a [`Transport`] brings back.
+/// What a [`Requester`] brings back.
 #[derive(Clone, Debug)]
 pub struct Response {
     /// HTTP status.
@@ -118,13 +119,7 @@ impl Error {
 
     /// The error with its causes, for people.
     pub fn describe(&self) -> String {
-        let mut text = self.to_string();
-        let mut cause = std::error::Error::source(self);
-        while let Some(error) = cause {
-            text = format!("{text}: {error}");
-            cause = error.source();
-        }
-        text
+        Report::new(self).to_string()
     }
 }
 
@@ -148,7 +143,7 @@ pub struct AgentClient(Caller);
 /// Calls to one process.
 #[derive(Clone)]
 struct Caller {
-    transport: Arc<dyn Transport>,
+    requester: Arc<dyn Requester>,
     retry_for: Duration,
 }
 
@@ -158,10 +153,10 @@ impl AgentClient {
         Ok(Self::over(Http::new(base, token)?))
     }
 
-    /// An agent reached over the given transport.
-    pub fn over(transport: impl Transport + 'static) -> Self {
+    /// An agent reached over the given requester.
+    pub fn over(requester: impl Requester + 'static) -> Self {
         Self(Caller {
-            transport: Arc::new(transport),
+            requester: Arc::new(requester),
             retry_for: RETRY_AGENT_FOR,
         })
     }
@@ -209,10 +204,10 @@ impl NodeClient {
         Ok(Self::over(Http::new(base, token)?))
     }
 
-    /// A node reached over the given transport.
-    pub fn over(transport: impl Transport + 'static) -> Self {
+    /// A node reached over the given requester.
+    pub fn over(requester: impl Requester + 'static) -> Self {
         Self(Caller {
-            transport: Arc::new(transport),
+            requester: Arc::new(requester),
             retry_for: RETRY_FOR,
         })
     }
@@ -237,7 +232,7 @@ impl NodeClient {
         };
         read(&accept(
             self.0
-                .transport
+                .requester
                 .request(request)
                 .await
                 .map_err(Error::Unreachable)?,
@@ -326,7 +321,7 @@ impl Caller {
             body: None,
             timeout: METRICS_TIMEOUT,
         };
-        let answer = self.transport.request(request).await;
+        let answer = self.requester.request(request).await;
         let answer = accept(answer.map_err(Error::Unreachable)?)?;
         Ok(String::from_utf8_lossy(&answer.body).into_owned())
     }
@@ -351,7 +346,7 @@ impl Caller {
                 timeout,
             };
             let answer = self
-                .transport
+                .requester
                 .request(request)
                 .await
                 .map_err(Error::Unreachable)

@@ -40,7 +40,7 @@ impl Default for LocalClock {
 
 /// One question for a node's clock. In nanoseconds of our clock, except `node`, of the node's.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct RoundTrip {
+pub struct ClockReading {
     /// When the question was sent.
     pub sent: i64,
     /// When the answer came.
@@ -49,7 +49,7 @@ pub struct RoundTrip {
     pub node: u64,
 }
 
-impl RoundTrip {
+impl ClockReading {
     /// Time from the question to the answer.
     pub fn duration(&self) -> i64 {
         self.received - self.sent
@@ -78,7 +78,7 @@ impl RoundTrip {
 /// What is known of a node's clock.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct NodeClock {
-    trips: VecDeque<RoundTrip>,
+    trips: VecDeque<ClockReading>,
 }
 
 /// The offset of a node's clock at some moment, in nanoseconds.
@@ -107,7 +107,7 @@ impl Offset {
 impl NodeClock {
     /// Adds a round trip. One that contradicts what was known means another clock (the node was restarted) or
     /// one that drifts faster than it should: then what was known is forgotten.
-    pub fn add(&mut self, trip: RoundTrip) {
+    pub fn add(&mut self, trip: ClockReading) {
         if let Some(known) = self.offset(trip.received) {
             let apart = trip.offset().saturating_sub(known.nanoseconds).saturating_abs();
             if apart > trip.uncertainty(trip.received).saturating_add(known.uncertainty) {
@@ -131,23 +131,23 @@ impl NodeClock {
 
     /// The median round-trip time: what a call to this node usually takes.
     pub fn round_trip(&self) -> Option<i64> {
-        let mut durations: Vec<i64> = self.trips.iter().map(RoundTrip::duration).collect();
+        let mut durations: Vec<i64> = self.trips.iter().map(ClockReading::duration).collect();
         durations.sort_unstable();
         durations.get(durations.len() / 2).copied()
     }
 }
 
-/// Asks a node for its clock some times, one after the other.
-pub async fn ask(
+/// Reads a node's clock several times, one after the other.
+pub async fn readings(
     node: &NodeClient,
     clock: LocalClock,
     times: usize,
-) -> Result<Vec<RoundTrip>, client::Error> {
+) -> Result<Vec<ClockReading>, client::Error> {
     let mut trips = Vec::with_capacity(times);
     for _ in 0..times {
         let sent = clock.nanoseconds();
         let reading = node.clock().await?;
-        trips.push(RoundTrip {
+        trips.push(ClockReading {
             sent,
             received: clock.nanoseconds(),
             node: reading.nanoseconds,
@@ -163,15 +163,15 @@ mod tests {
     const HOUR: i64 = 3600 * 1_000_000_000;
     const MILLISECOND: i64 = 1_000_000;
 
-    fn trip(sent: i64, received: i64, node: i64) -> RoundTrip {
-        RoundTrip {
+    fn trip(sent: i64, received: i64, node: i64) -> ClockReading {
+        ClockReading {
             sent,
             received,
             node: u64::try_from(node).unwrap(),
         }
     }
 
-    fn clock(trips: &[RoundTrip]) -> NodeClock {
+    fn clock(trips: &[ClockReading]) -> NodeClock {
         let mut clock = NodeClock::default();
         trips.iter().for_each(|trip| clock.add(*trip));
         clock

@@ -3,7 +3,7 @@
 //!
 //! Owns the order of calls, the clock offsets, and what a trial's record says. It does not know how nodes are
 //! started (it asks [`Nodes`] for a replacement), how records are kept ([`Sink`]), or how a node is reached
-//! ([`client::Transport`]). State lives in the nodes and in what the sink persisted: a node receives the
+//! ([`client::Requester`]). State lives in the nodes and in what the sink persisted: a node receives the
 //! request to forget a trial only after its record was persisted, so a conductor that comes back with the
 //! same [`RunId`] loses nothing.
 //!
@@ -32,5 +32,5 @@ pub mod run;
 mod trial;
 
 pub use client::{AgentClient, NodeClient};
-pub use progress::{Event, Progress};
-pub use run::{Conductor, Contact, Kept, Nodes, Options, RunEnd, RunId, Sink};
+pub use progress::{Event, OnEvent};
+pub use run::{Conductor, Contact, Kept, Nodes, RunEnd, RunId, RunOptions, Sink};

@@ -32,7 +32,7 @@ pub(crate) use self::{
     counting::Counting,
     unready::{NotMet, Unready},
 };
-use crate::progress::{Event, Progress};
+use crate::progress::{Event, OnEvent};
 
 /// The links of a run; of one that impairs none, nothing.
 pub(crate) struct Links<'a> {
@@ -83,7 +83,7 @@ impl<'a> Links<'a> {
         &mut self,
         trial: &Trial,
         network: &str,
-        progress: &dyn Progress,
+        on_event: &OnEvent<'_>,
     ) -> Result<Option<LinkCheck>, Unready> {
         let Some(conditions) = self.conditions(network) else {
             return Ok(None);
@@ -104,7 +104,7 @@ impl<'a> Links<'a> {
             }
         }
         self.current = None;
-        progress.on(Event::LinksChanging { network });
+        on_event(Event::LinksChanging { network });
         let requests = self
             .requests(conditions)
             .map_err(|why| Unready::ineffective(why, None))?;
@@ -114,7 +114,7 @@ impl<'a> Links<'a> {
             Err(unready) => unready.check.as_deref(),
         };
         if let Some(check) = check {
-            progress.on(Event::LinksChecked { check });
+            on_event(Event::LinksChecked { check });
         }
         let failure = match &outcome {
             // Not measured: the next trial tries again.

@@ -8,16 +8,7 @@ use perfrun_contract::{
 };
 
 /// Receives what happens, in order. Called between steps of a trial, so it must return immediately.
-pub trait Progress: Send + Sync {
-    /// Something happened.
-    fn on(&self, event: Event<'_>);
-}
-
-impl<F: Fn(Event<'_>) + Send + Sync> Progress for F {
-    fn on(&self, event: Event<'_>) {
-        self(event);
-    }
-}
+pub type OnEvent<'a> = dyn Fn(Event<'_>) + Send + Sync + 'a;
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq)]

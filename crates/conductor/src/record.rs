@@ -20,7 +20,7 @@ use crate::{attempt::Attempt, clock::Offset};
 
 /// What the nodes of a trial showed, in the order in which it was noticed.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Seen {
+pub(crate) struct Observations {
     /// What each node measured.
     pub nodes: BTreeMap<String, NodeRecord>,
     /// What went wrong, first things first.
@@ -29,7 +29,7 @@ pub(crate) struct Seen {
     pub lost: BTreeSet<String>,
 }
 
-impl Seen {
+impl Observations {
     /// A node reported how the trial ended there.
     pub(crate) fn ended(&mut self, name: &str, role: Role, outcome: Outcome) {
         let of_role = |role, measured| NodeRecord {
@@ -81,7 +81,7 @@ pub(crate) struct Facts<'a> {
     pub trial: &'a Trial,
     pub cell: &'a Cell,
     pub attempt: u32,
-    pub seen: Seen,
+    pub seen: Observations,
     /// The start requested of each client, in its own clock. Empty if an earlier session requested it.
     pub asked: BTreeMap<String, u64>,
     /// Offsets of the clients' clocks.
@@ -103,9 +103,9 @@ impl<'a> Facts<'a> {
             trial: task.trial,
             cell: task.cell,
             attempt: task.attempt,
-            seen: Seen {
+            seen: Observations {
                 failures: vec![failure],
-                ..Seen::default()
+                ..Observations::default()
             },
             asked: BTreeMap::new(),
             offsets: BTreeMap::new(),
@@ -157,7 +157,7 @@ pub(crate) fn record(facts: Facts<'_>) -> TrialRecord {
 }
 
 /// Why the trial failed, if it did.
-fn failure(cell: &Cell, seen: &Seen) -> Option<TrialFailure> {
+fn failure(cell: &Cell, seen: &Observations) -> Option<TrialFailure> {
     if let Some(cause) = seen.cause() {
         return Some(cause.clone());
     }

@@ -10,6 +10,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use backon::{ExponentialBuilder, Retryable};
 use futures::future::join_all;
 use perfrun_contract::{
     network::Conditions,
@@ -19,7 +20,7 @@ use perfrun_contract::{
     run::{Cause, Limits, RunState},
     tally::Tally,
 };
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::next::{After, after, next_attempt};
@@ -28,7 +29,7 @@ use crate::{
     client::{AgentClient, Error, NodeClient},
     clock::{self, LocalClock, NodeClock},
     links::{Counting, Links, NotMet, Unready},
-    progress::{Event, Progress},
+    progress::{Event, OnEvent},
     trial::{self, Ended, Leftover},
 };
 
@@ -121,7 +122,7 @@ impl fmt::Display for RunId {
 
 /// Settings of a run.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct RunOptions {
     /// The run's name at its nodes.
     pub run_id: RunId,
     /// How long things may take.
@@ -135,7 +136,7 @@ pub struct Options {
     pub progress_interval: Duration,
 }
 
-impl Options {
+impl RunOptions {
     /// A run that starts now.
     pub fn new(limits: Limits) -> Self {
         Self {
@@ -162,32 +163,12 @@ pub struct RunEnd {
 }
 
 impl RunEnd {
-    /// The end of a run without a trial left to run.
-    pub fn complete() -> Self {
+    /// The end of a run before any of its nodes was ready.
+    pub fn without_nodes(state: RunState) -> Self {
         Self {
-            state: RunState::Complete,
+            state,
             cause: None,
             reason: None,
-            nodes: BTreeMap::new(),
-        }
-    }
-
-    /// The end of a run that was stopped before its first trial.
-    pub fn interrupted() -> Self {
-        Self {
-            state: RunState::Interrupted,
-            cause: None,
-            reason: None,
-            nodes: BTreeMap::new(),
-        }
-    }
-
-    /// The end of a run that failed before its first trial.
-    pub fn failed(cause: Cause, reason: String) -> Self {
-        Self {
-            state: RunState::Failed,
-            cause: Some(cause),
-            reason: Some(reason),
             nodes: BTreeMap::new(),
         }
     }
@@ -198,13 +179,13 @@ pub struct Conductor<'a> {
     /// What to run.
     pub plan: &'a Plan,
     /// Settings.
-    pub options: Options,
+    pub options: RunOptions,
     /// Keeps records.
     pub sink: &'a mut dyn Sink,
     /// Replaces lost nodes.
     pub spares: &'a dyn Nodes,
     /// Watches.
-    pub progress: &'a dyn Progress,
+    pub on_event: &'a OnEvent<'a>,
     /// Stops the run: the trial in progress is cancelled, and not recorded.
     pub cancel: CancellationToken,
 }
@@ -304,7 +285,7 @@ impl Session<'_> {
             .iter()
             .filter(|trial| next_attempt(&already, trial).is_none())
             .count();
-        self.conductor.progress.on(Event::RunStarted {
+        (self.conductor.on_event)(Event::RunStarted {
             trials: plan.trials.len(),
             ended,
         });
@@ -365,13 +346,13 @@ impl Session<'_> {
                 }
             });
         }
-        self.conductor.progress.on(Event::TrialEnded { record: &record });
+        (self.conductor.on_event)(Event::TrialEnded { record: &record });
         self.replace(&lost).await?;
         let is_lost = |failure: &TrialFailure| failure.reason == Reason::NodeLost;
         let was_lost = !lost.is_empty() || record.failure.as_ref().is_some_and(is_lost);
         Ok(match after(was_lost, attempt) {
             After::Retry(attempt) => Some(attempt),
-            After::GoOn => None,
+            After::Continue => None,
         })
     }
 
@@ -389,9 +370,9 @@ impl Session<'_> {
             Ok(prepared) => prepared,
             Err(unready) => return trial::not_run(&task, unready),
         };
-        let progress = self.conductor.progress;
-        progress.on(Event::TrialStarted { trial, cell, attempt });
-        let mut ended = trial::run(task, &mut self.nodes, self.clock, progress, &stop).await;
+        let on_event = self.conductor.on_event;
+        on_event(Event::TrialStarted { trial, cell, attempt });
+        let mut ended = trial::run(task, &mut self.nodes, self.clock, on_event, &stop).await;
         if let Ended::Recorded { record, lost, .. } = &mut ended {
             record.links = check;
             lost.append(&mut self.links.add_to(record, &counting).await);
@@ -414,9 +395,9 @@ impl Session<'_> {
             self.takes_over = false;
             self.links.release();
         }
-        let progress = self.conductor.progress;
+        let on_event = self.conductor.on_event;
         for _ in 0..PREPARE_ATTEMPTS {
-            let prepared = self.links.prepare(trial, &cell.network, progress).await?;
+            let prepared = self.links.prepare(trial, &cell.network, on_event).await?;
             if let Some(counting) = self.links.count(&names).await? {
                 return Ok((prepared, counting));
             }
@@ -497,7 +478,7 @@ impl Session<'_> {
             let (name, node) = answer?;
             self.nodes.insert(name.clone(), node);
             self.links.forget(name);
-            self.conductor.progress.on(Event::NodeReplaced { name });
+            (self.conductor.on_event)(Event::NodeReplaced { name });
         }
         if replaced_any {
             self.links.meet(&self.nodes).await?;
@@ -534,7 +515,6 @@ impl From<NotMet> for Stop {
 async fn meet(name: &str, contact: Contact, clock: LocalClock, limit: Duration) -> Result<Node, Unmet> {
     let Contact { node: client, agent } = contact;
     let deadline = Instant::now() + limit;
-    let mut pause = Duration::from_millis(20);
     let unmet = |error: &Error| {
         let why = format!("{name}: {}", error.describe());
         match error {
@@ -542,15 +522,16 @@ async fn meet(name: &str, contact: Contact, clock: LocalClock, limit: Duration) 
             _ => Unmet::Strange(why),
         }
     };
-    let info = loop {
-        match client.info().await {
-            Ok(info) => break info,
-            Err(Error::Unreachable(_)) if Instant::now() + pause < deadline => sleep(pause).await,
-            Err(error) => return Err(unmet(&error)),
-        }
-        pause = (pause * 2).min(READY_PAUSE);
-    };
-    let trips = clock::ask(&client, clock, CLOCK_ROUND_TRIPS)
+    let pauses = ExponentialBuilder::default()
+        .with_min_delay(Duration::from_millis(20))
+        .with_max_delay(READY_PAUSE)
+        .without_max_times();
+    let info = (|| client.info())
+        .retry(pauses)
+        .when(|error| matches!(error, Error::Unreachable(_)) && Instant::now() < deadline)
+        .await
+        .map_err(|error| unmet(&error))?;
+    let trips = clock::readings(&client, clock, CLOCK_ROUND_TRIPS)
         .await
         .map_err(|error| unmet(&error))?;
     let mut node = Node {

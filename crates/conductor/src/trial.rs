@@ -31,8 +31,8 @@ use crate::{
     client::{Error, NodeClient, Prepared},
     clock::LocalClock,
     links::Unready,
-    progress::Progress,
-    record::{Facts, Seen, record, window_limit},
+    progress::OnEvent,
+    record::{Facts, Observations, record, window_limit},
 };
 
 /// Nodes end a trial that takes too long themselves; after so much longer we do.
@@ -80,11 +80,11 @@ pub(crate) async fn run(
     task: Attempt<'_>,
     nodes: &mut BTreeMap<String, Node>,
     clock: LocalClock,
-    progress: &dyn Progress,
+    on_event: &OnEvent<'_>,
     stop: &CancellationToken,
 ) -> Ended {
     let span = tracing::debug_span!("trial", id = task.id);
-    Driver::new(task, nodes, clock, progress, stop)
+    Driver::new(task, nodes, clock, on_event, stop)
         .run()
         .instrument(span)
         .await
@@ -157,11 +157,11 @@ struct Driver<'a> {
     parties: Vec<Party>,
     nodes: &'a mut BTreeMap<String, Node>,
     clock: LocalClock,
-    seen: Seen,
+    seen: Observations,
     asked: BTreeMap<String, u64>,
     started: Option<Instant>,
-    progress: &'a dyn Progress,
-    progress_told: Instant,
+    on_event: &'a OnEvent<'a>,
+    progress_reported: Instant,
     stop: &'a CancellationToken,
 }
 
@@ -170,7 +170,7 @@ impl<'a> Driver<'a> {
         task: Attempt<'a>,
         nodes: &'a mut BTreeMap<String, Node>,
         clock: LocalClock,
-        progress: &'a dyn Progress,
+        on_event: &'a OnEvent<'a>,
         stop: &'a CancellationToken,
     ) -> Self {
         let now = Instant::now();
@@ -181,11 +181,11 @@ impl<'a> Driver<'a> {
             parties,
             nodes,
             clock,
-            seen: Seen::default(),
+            seen: Observations::default(),
             asked: BTreeMap::new(),
             started: None,
-            progress,
-            progress_told: now,
+            on_event,
+            progress_reported: now,
             stop,
             task,
         }

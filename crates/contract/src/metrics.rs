@@ -11,7 +11,7 @@ pub struct Family {
     /// Its unit, which is appended to the name.
     pub unit: Option<&'static str>,
     /// What its values are.
-    pub kind: Kind,
+    pub kind: FamilyKind,
     /// Its labels, besides those that everything of its source has.
     pub labels: &'static [&'static str],
     /// What it says, for people.
@@ -21,7 +21,7 @@ pub struct Family {
 /// What values of a family are.
 #[derive(Clone, Copy, Debug, Display, Eq, PartialEq)]
 #[strum(serialize_all = "lowercase")]
-pub enum Kind {
+pub enum FamilyKind {
     /// Only grows.
     Counter,
     /// Goes up and down.
@@ -32,7 +32,7 @@ pub enum Kind {
 
 /// Families that one program exports together.
 #[derive(Clone, Copy, Debug)]
-pub struct Source {
+pub struct Exporter {
     /// Who that is, for people.
     pub who: &'static str,
     /// Labels of all of them.
@@ -48,9 +48,9 @@ impl Family {
     /// What comes after the name of this kind's samples; of a histogram, after those that count all values.
     pub fn suffix(&self) -> &'static str {
         match self.kind {
-            Kind::Counter => "_total",
-            Kind::Gauge => "",
-            Kind::Histogram => "_count",
+            FamilyKind::Counter => "_total",
+            FamilyKind::Gauge => "",
+            FamilyKind::Histogram => "_count",
         }
     }
 
@@ -58,8 +58,8 @@ impl Family {
     pub fn full_name(&self) -> String {
         let unit = self.unit.map(|unit| format!("_{unit}")).unwrap_or_default();
         let suffix = match self.kind {
-            Kind::Counter => self.suffix(),
-            Kind::Gauge | Kind::Histogram => "",
+            FamilyKind::Counter => self.suffix(),
+            FamilyKind::Gauge | FamilyKind::Histogram => "",
         };
         format!("{PREFIX}{}{unit}{suffix}", self.name)
     }
@@ -69,7 +69,7 @@ const fn counter(name: &'static str, labels: &'static [&'static str], help: &'st
     Family {
         name,
         unit: None,
-        kind: Kind::Counter,
+        kind: FamilyKind::Counter,
         labels,
         help,
     }
@@ -77,7 +77,7 @@ const fn counter(name: &'static str, labels: &'static [&'static str], help: &'st
 
 const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Family {
     Family {
-        kind: Kind::Gauge,
+        kind: FamilyKind::Gauge,
         ..counter(name, labels, help)
     }
 }
@@ -85,7 +85,7 @@ const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'stat
 const fn histogram(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Family {
     Family {
         unit: Some("seconds"),
-        kind: Kind::Histogram,
+        kind: FamilyKind::Histogram,
         ..counter(name, labels, help)
     }
 }
@@ -481,28 +481,28 @@ pub const NODE_LABELS: &[&str] = &["run_namespace", "run", "run_node", "role"];
 pub const RUN_LABELS: &[&str] = &["run_namespace", "run"];
 
 /// Everything that is exported, by who does.
-pub const SOURCES: &[Source] = &[
-    Source {
+pub const SOURCES: &[Exporter] = &[
+    Exporter {
         who: "Nodes, while trials are in progress",
         labels: NODE_LABELS,
         families: node::ALL,
     },
-    Source {
+    Exporter {
         who: "Nodes and link agents, of their processes",
         labels: NODE_LABELS,
         families: process::ALL,
     },
-    Source {
+    Exporter {
         who: "Link agents",
         labels: NODE_LABELS,
         families: link::ALL,
     },
-    Source {
+    Exporter {
         who: "The operator that acts, and `perfrun run --metrics-listen`, of runs and their results",
         labels: RUN_LABELS,
         families: run::ALL,
     },
-    Source {
+    Exporter {
         who: "Operators, of themselves",
         labels: &[],
         families: operator::ALL,

@@ -34,7 +34,7 @@ use crate::{
     matrix::{Stack, Transport},
     parameters::Parameters,
 };
-use perfrun_link::{Backend, Capabilities, Link, State, probe};
+use perfrun_link::{Backend, Capabilities, Link, LinkState, probe};
 
 /// The second header that may carry the token, in the lower case that HTTP libraries want: the pod proxy of a
 /// Kubernetes API server takes `Authorization` for its own caller's and removes it.
@@ -550,7 +550,7 @@ pub struct LinkStatus {
     pub probe_port: u16,
     /// What is impaired, and how it went; nothing, if packets pass as they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub state: Option<State>,
+    pub state: Option<LinkState>,
 }
 
 /// The impairment of the packets that a node sends.

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use perfrun_link::{Ability, Capabilities, Reason};
+use perfrun_link::{Ability, Capabilities, Obstacle};
 use rtnetlink::{
     LinkDummy, LinkMessageBuilder, LinkUnspec, LinkVeth,
     packet_core::{NLM_F_CREATE, NLM_F_EXCL},
@@ -39,7 +39,7 @@ pub fn probe(interface: &str) -> Capabilities {
 /// A reason with its details.
 #[derive(Clone, Debug)]
 struct Refusal {
-    reason: Reason,
+    reason: Obstacle,
     detail: String,
 }
 
@@ -51,15 +51,15 @@ fn ability(tried: Result<(), Refusal>) -> Ability {
 }
 
 impl Refusal {
-    fn of(reason: Reason, step: &str, error: &netlink::Error) -> Self {
+    fn of(reason: Obstacle, step: &str, error: &netlink::Error) -> Self {
         let errno = error.errno();
         let reason = match (error, errno) {
-            (netlink::Error::Garbled | netlink::Error::Overrun, _) => Reason::Unreadable,
+            (netlink::Error::Garbled | netlink::Error::Overrun, _) => Obstacle::Unreadable,
             // Without the capability the kernel refuses every step in the same way.
-            (_, Some(Errno::PERM | Errno::ACCESS)) => Reason::NotPermitted,
+            (_, Some(Errno::PERM | Errno::ACCESS)) => Obstacle::NotPermitted,
             // A missing module shows as an unknown kind, or as an unknown family of filters.
             (_, Some(Errno::NOENT | Errno::OPNOTSUPP | Errno::AFNOSUPPORT)) => reason,
-            _ => Reason::Other,
+            _ => Obstacle::Other,
         };
         let errno = errno.map(|errno| format!(": {errno}")).unwrap_or_default();
         Self {
@@ -68,17 +68,17 @@ impl Refusal {
         }
     }
 
-    fn of_netlink(reason: Reason, step: &str) -> impl FnOnce(netlink::Error) -> Self {
+    fn of_netlink(reason: Obstacle, step: &str) -> impl FnOnce(netlink::Error) -> Self {
         move |error| Self::of(reason, step, &error)
     }
 
     fn of_tap(error: tap::Error) -> Self {
         let reason = match (&error, error.errno()) {
-            (tap::Error::Open(_), Errno::NOENT) => Reason::NoTunDevice,
-            (tap::Error::Open(_), Errno::PERM | Errno::ACCESS) => Reason::TunForbidden,
-            (tap::Error::Open(_), Errno::NODEV | Errno::NXIO) => Reason::NoTunDriver,
-            (_, Errno::PERM | Errno::ACCESS) => Reason::NotPermitted,
-            _ => Reason::Other,
+            (tap::Error::Open(_), Errno::NOENT) => Obstacle::NoTunDevice,
+            (tap::Error::Open(_), Errno::PERM | Errno::ACCESS) => Obstacle::TunForbidden,
+            (tap::Error::Open(_), Errno::NODEV | Errno::NXIO) => Obstacle::NoTunDriver,
+            (_, Errno::PERM | Errno::ACCESS) => Obstacle::NotPermitted,
+            _ => Obstacle::Other,
         };
         let errno = error.errno();
         Self {
@@ -89,8 +89,8 @@ impl Refusal {
 
     fn of_priority(error: io::Error) -> Self {
         let reason = match error.kind() {
-            io::ErrorKind::PermissionDenied => Reason::NoRealTime,
-            _ => Reason::Other,
+            io::ErrorKind::PermissionDenied => Obstacle::NoRealTime,
+            _ => Obstacle::Other,
         };
         Self {
             reason,
@@ -107,11 +107,13 @@ fn try_kernel() -> Result<(), Refusal> {
             kind: "netem",
             source,
             ..
-        } => Refusal::of(Reason::NoNetem, "netem", source),
-        kernel::Error::Add { kind, source, .. } => Refusal::of(Reason::NoClasses, kind, source),
-        kernel::Error::SetFilters { source, .. } => Refusal::of(Reason::NoFilters, "filter", source.cause()),
+        } => Refusal::of(Obstacle::NoNetem, "netem", source),
+        kernel::Error::Add { kind, source, .. } => Refusal::of(Obstacle::NoClasses, kind, source),
+        kernel::Error::SetFilters { source, .. } => {
+            Refusal::of(Obstacle::NoFilters, "filter", source.cause())
+        }
         error => Refusal {
-            reason: Reason::Other,
+            reason: Obstacle::Other,
             detail: error.to_string(),
         },
     })
@@ -123,11 +125,11 @@ fn try_userspace() -> Result<(), Refusal> {
     let refused = |reason, step| Refusal::of_netlink(reason, step);
     let index = netlink
         .device(&name)
-        .map_err(refused(Reason::Other, "device"))?
+        .map_err(refused(Obstacle::Other, "device"))?
         .index;
     netlink
         .add_clsact(index)
-        .map_err(refused(Reason::NoClsact, "clsact"))?;
+        .map_err(refused(Obstacle::NoClsact, "clsact"))?;
     let filters = [
         (INGRESS, Match::Everything, Then::Redirect { to: index }),
         (EGRESS, Match::From(name), Then::Class(1)),
@@ -141,7 +143,7 @@ fn try_userspace() -> Result<(), Refusal> {
         };
         netlink
             .add_first(index, &filter)
-            .map_err(refused(Reason::NoFilters, "filter"))?;
+            .map_err(refused(Obstacle::NoFilters, "filter"))?;
     }
     Ok(())
 }
@@ -151,27 +153,27 @@ fn find(interface: &str) -> Result<u32, Refusal> {
     let device = connect()?.device(interface);
     let device = device.map_err(|error| match error.errno() {
         Some(Errno::NODEV) => Refusal {
-            reason: Reason::NoInterface,
+            reason: Obstacle::NoInterface,
             detail: interface.to_owned(),
         },
-        _ => Refusal::of_netlink(Reason::Other, "interface")(error),
+        _ => Refusal::of_netlink(Obstacle::Other, "interface")(error),
     })?;
     Ok(device.index)
 }
 
 fn find_root_free(interface: &str, index: u32) -> Result<(), Refusal> {
     let taken = kernel::root_taken(&mut connect()?, index);
-    match taken.map_err(Refusal::of_netlink(Reason::Other, "qdisc"))? {
+    match taken.map_err(Refusal::of_netlink(Obstacle::Other, "qdisc"))? {
         None => Ok(()),
         Some(kind) => Err(Refusal {
-            reason: Reason::RootTaken,
+            reason: Obstacle::RootTaken,
             detail: format!("{interface} has {kind}"),
         }),
     }
 }
 
 fn connect() -> Result<Netlink, Refusal> {
-    Netlink::open().map_err(Refusal::of_netlink(Reason::Other, "netlink"))
+    Netlink::open().map_err(Refusal::of_netlink(Obstacle::Other, "netlink"))
 }
 
 /// A device for trying things out.
@@ -196,13 +198,13 @@ impl Scratch {
                     |link| netlink.execute(RouteNetlinkMessage::NewLink(link), NLM_F_CREATE | NLM_F_EXCL);
                 add(dummy)
                     .or_else(|_| add(pair))
-                    .map_err(Refusal::of_netlink(Reason::NoScratchDevice, "dummy and veth"))?;
+                    .map_err(Refusal::of_netlink(Obstacle::NoScratchDevice, "dummy and veth"))?;
                 (None, SCRATCH.to_owned())
             }
         };
         let device = netlink
             .device(&name)
-            .map_err(Refusal::of_netlink(Reason::Other, "device"))?;
+            .map_err(Refusal::of_netlink(Obstacle::Other, "device"))?;
         Ok(Self {
             netlink,
             index: device.index,
@@ -236,13 +238,13 @@ mod tests {
     #[test]
     fn refusals_become_reasons_with_what_to_do() {
         let cases = [
-            (Errno::PERM, Reason::NotPermitted, "NET_ADMIN"),
-            (Errno::NOENT, Reason::NoNetem, "modprobe sch_netem"),
-            (Errno::OPNOTSUPP, Reason::NoNetem, "modprobe sch_netem"),
-            (Errno::NOBUFS, Reason::Other, "try again"),
+            (Errno::PERM, Obstacle::NotPermitted, "NET_ADMIN"),
+            (Errno::NOENT, Obstacle::NoNetem, "modprobe sch_netem"),
+            (Errno::OPNOTSUPP, Obstacle::NoNetem, "modprobe sch_netem"),
+            (Errno::NOBUFS, Obstacle::Other, "try again"),
         ];
         for (errno, reason, words) in cases {
-            let refusal = Refusal::of_netlink(Reason::NoNetem, "netem")(refused(errno));
+            let refusal = Refusal::of_netlink(Obstacle::NoNetem, "netem")(refused(errno));
             assert_eq!(refusal.reason, reason);
             assert!(reason.to_string().contains(words), "{reason}");
             assert!(
@@ -256,8 +258,8 @@ mod tests {
     #[test]
     fn answers_that_cannot_be_read_are_no_refusals() {
         for error in [netlink::Error::Garbled, netlink::Error::Overrun] {
-            let refusal = Refusal::of_netlink(Reason::NoNetem, "netem")(error);
-            assert_eq!(refusal.reason, Reason::Unreadable);
+            let refusal = Refusal::of_netlink(Obstacle::NoNetem, "netem")(error);
+            assert_eq!(refusal.reason, Obstacle::Unreadable);
             assert!(refusal.detail.starts_with("netem: "), "{}", refusal.detail);
         }
     }
@@ -269,11 +271,11 @@ mod tests {
             source,
         };
         let cases = [
-            (tap::Error::Open(Errno::NOENT), Reason::NoTunDevice),
-            (tap::Error::Open(Errno::PERM), Reason::TunForbidden),
-            (tap::Error::Open(Errno::NODEV), Reason::NoTunDriver),
-            (create(Errno::PERM), Reason::NotPermitted),
-            (create(Errno::BUSY), Reason::Other),
+            (tap::Error::Open(Errno::NOENT), Obstacle::NoTunDevice),
+            (tap::Error::Open(Errno::PERM), Obstacle::TunForbidden),
+            (tap::Error::Open(Errno::NODEV), Obstacle::NoTunDriver),
+            (create(Errno::PERM), Obstacle::NotPermitted),
+            (create(Errno::BUSY), Obstacle::Other),
         ];
         for (error, reason) in cases {
             assert_eq!(Refusal::of_tap(error).reason, reason);

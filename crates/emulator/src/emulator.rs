@@ -2,7 +2,7 @@
 
 use std::{error, iter};
 
-use perfrun_link::{Backend, Kind, Link, State, Unsupported};
+use perfrun_link::{Backend, Kind, Link, LinkState, Unsupported};
 use rustix::io::Errno;
 use thiserror::Error;
 
@@ -40,21 +40,10 @@ pub enum Error {
 impl Error {
     /// Whether a capability is missing.
     pub fn is_denied(&self) -> bool {
-        self.causes()
-            .any(|cause| cause.downcast_ref() == Some(&Errno::PERM))
-    }
-
-    /// This error and its causes in one line, for people.
-    pub fn explained(&self) -> String {
-        let words: Vec<_> = self.causes().map(ToString::to_string).collect();
-        words.join(": ")
-    }
-
-    /// This error and its causes.
-    fn causes(&self) -> impl Iterator<Item = &(dyn error::Error + 'static)> {
-        iter::successors(Some(self as &(dyn error::Error + 'static)), |error| {
+        let mut causes = iter::successors(Some(self as &(dyn error::Error + 'static)), |error| {
             error.source()
-        })
+        });
+        causes.any(|cause| cause.downcast_ref() == Some(&Errno::PERM))
     }
 }
 
@@ -161,7 +150,7 @@ impl Emulator {
     }
 
     /// The state of the links. Counts begin when the links are set, or at the last [`Emulator::recount`].
-    pub fn state(&mut self) -> Result<State, Error> {
+    pub fn state(&mut self) -> Result<LinkState, Error> {
         match &mut self.0 {
             Inner::Kernel(kernel) => Ok(kernel.state()?),
             Inner::Userspace(userspace) => Ok(userspace.state()?),

@@ -1,6 +1,6 @@
 //! The impairment of an interface, by any process.
 
-use perfrun_link::{State, route::Prefix};
+use perfrun_link::{LinkState, route::Prefix};
 
 use crate::{
     caught::caught,
@@ -19,11 +19,11 @@ pub enum Inspection {
     Unimpaired,
     /// netem, as read back from the kernel. The kernel does not report the distribution of a jitter, which is
     /// given as the default one. Counts begin when the link was set up.
-    Kernel(State),
+    Kernel(LinkState),
     /// A process, this one or another, which reported its state.
     Userspace {
         /// The state that the process reported.
-        state: State,
+        state: LinkState,
         /// The process. None if it is not visible from here.
         process: Option<u32>,
     },
@@ -48,7 +48,7 @@ pub fn inspect(interface: &str) -> Result<Inspection, Error> {
         device: interface.to_owned(),
         source,
     })? {
-        if let Ok((state, process)) = status::ask(interface) {
+        if let Ok((state, process)) = status::fetch(interface) {
             return Ok(Inspection::Userspace { state, process });
         }
         let caught = caught(&mut netlink, device.index, EGRESS).map_err(kernel::Error::Connect)?;

@@ -21,7 +21,7 @@ use perfrun_link::{
     ability::KERNEL_ROUTES_MAX,
     impairment::{Impairment, Mode},
     route::{BadLink, Link, Prefix},
-    state::{State, Traffic},
+    state::{LinkState, Traffic},
 };
 use rtnetlink::{
     packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_REPLACE},
@@ -265,14 +265,14 @@ impl Kernel {
     }
 
     /// The state of the links since counting began.
-    pub(crate) fn state(&mut self) -> Result<State, Error> {
+    pub(crate) fn state(&mut self) -> Result<LinkState, Error> {
         let traffic = |(stats, before): (QdiscStats, &QdiscStats)| Traffic::Kernel {
             packets_out: stats.packets.saturating_sub(before.packets),
             // The counter has only 32 bits and wraps.
             dropped: stats.dropped.wrapping_sub(before.dropped).into(),
             held: stats.queued,
         };
-        Ok(State {
+        Ok(LinkState {
             link: self.link.clone(),
             backend: Kind::Kernel,
             mode: mode(&self.link),

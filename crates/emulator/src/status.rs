@@ -1,7 +1,7 @@
 //! The state of a link that is impaired in user space, published to other processes.
 //!
 //! The process listens in the link's network namespace on an abstract socket, `perfrun-link-INTERFACE`. Each
-//! connection receives one [`State`] as JSON. Nothing is read from it, so that no other process can change
+//! connection receives one [`LinkState`] as JSON. Nothing is read from it, so that no other process can change
 //! anything.
 
 use std::{
@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use perfrun_link::State;
+use perfrun_link::LinkState;
 use rustix::net::Shutdown;
 
 /// How long either side waits for the other.
@@ -33,7 +33,7 @@ impl Status {
     /// closed without a reply.
     pub fn serve(
         interface: &str,
-        mut state: impl FnMut() -> Option<State> + Send + 'static,
+        mut state: impl FnMut() -> Option<LinkState> + Send + 'static,
     ) -> io::Result<Self> {
         let listener = Arc::new(UnixListener::bind_addr(&address(interface)?)?);
         let listening = Arc::clone(&listener);
@@ -59,7 +59,7 @@ impl Drop for Status {
 
 /// The state that the emulator of an interface in the calling thread's network namespace publishes, and its
 /// process. None for the process if it is not visible from here.
-pub(crate) fn ask(interface: &str) -> io::Result<(State, Option<u32>)> {
+pub(crate) fn fetch(interface: &str) -> io::Result<(LinkState, Option<u32>)> {
     let stream = UnixStream::connect_addr(&address(interface)?)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut text = Vec::new();
@@ -70,7 +70,7 @@ pub(crate) fn ask(interface: &str) -> io::Result<(State, Option<u32>)> {
     Ok((serde_json::from_slice(&text)?, process))
 }
 
-fn answer(mut stream: UnixStream, state: Option<State>) -> io::Result<()> {
+fn answer(mut stream: UnixStream, state: Option<LinkState>) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
     match state {
         Some(state) => stream.write_all(&serde_json::to_vec(&state)?),
@@ -88,8 +88,8 @@ mod tests {
 
     use super::*;
 
-    fn state() -> State {
-        State {
+    fn state() -> LinkState {
+        LinkState {
             link: Link::default(),
             backend: Kind::Userspace,
             mode: Mode::SuperPackets,
@@ -103,7 +103,7 @@ mod tests {
         let interface = format!("test{}", std::process::id());
         let status = Status::serve(&interface, || Some(state())).unwrap();
         for _ in 0..3 {
-            assert_eq!(ask(&interface).unwrap(), (state(), Some(std::process::id())));
+            assert_eq!(fetch(&interface).unwrap(), (state(), Some(std::process::id())));
         }
         let taken = Status::serve(&interface, || None).unwrap_err();
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
@@ -119,7 +119,7 @@ mod tests {
     fn an_emulator_that_has_ended_publishes_nothing() {
         let interface = format!("gone{}", std::process::id());
         let _status = Status::serve(&interface, || None).unwrap();
-        assert!(ask(&interface).is_err());
-        assert!(ask("nobody").is_err());
+        assert!(fetch(&interface).is_err());
+        assert!(fetch("nobody").is_err());
     }
 }

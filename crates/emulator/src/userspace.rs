@@ -29,7 +29,7 @@ use perfrun_link::{
     Kind,
     impairment::Mode,
     route::Link,
-    state::{Lateness, State, Traffic, Worker},
+    state::{Lateness, LinkState, Traffic, Worker},
 };
 use rtnetlink::{
     LinkUnspec,
@@ -219,10 +219,10 @@ impl Userspace {
     }
 
     /// The state of the links since counting began.
-    pub(crate) fn state(&mut self) -> Result<State, Error> {
+    pub(crate) fn state(&mut self) -> Result<LinkState, Error> {
         let report = self.report()?;
         let tap = find(&mut self.netlink, DEVICE)?;
-        Ok(State {
+        Ok(LinkState {
             link: self.link.clone(),
             backend: Kind::Userspace,
             mode: self.link.mode(),

@@ -32,7 +32,7 @@ pub enum Ability {
     /// It is not available.
     Unavailable {
         /// Why it is not available, and what to do.
-        reason: Reason,
+        reason: Obstacle,
         /// Which step was refused, and the kernel's message.
         detail: String,
     },
@@ -42,7 +42,7 @@ pub enum Ability {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Error, IntoStaticStr, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[allow(clippy::enum_variant_names, reason = "most reasons are an absence")]
-pub enum Reason {
+pub enum Obstacle {
     /// CAP_NET_ADMIN is missing.
     #[error(
         "changing network settings is not permitted here: run as root, or add the capability NET_ADMIN with uid 0"
@@ -112,11 +112,11 @@ pub enum Reason {
 )]
 pub struct Unsupported {
     /// Why the kernel cannot.
-    pub kernel: Reason,
+    pub kernel: Obstacle,
     /// The kernel's message.
     pub kernel_detail: String,
     /// Why user space cannot.
-    pub userspace: Reason,
+    pub userspace: Obstacle,
     /// The message of the user-space back end.
     pub userspace_detail: String,
 }
@@ -183,7 +183,7 @@ mod tests {
             };
             Link::new((1..=count).map(route).collect()).unwrap()
         };
-        let (yes, no) = (Ability::Available, unavailable(Reason::NoNetem));
+        let (yes, no) = (Ability::Available, unavailable(Obstacle::NoNetem));
         assert_eq!(capabilities(&yes, &yes).choose(&routes(15)), Ok(Kind::Kernel));
         assert_eq!(capabilities(&yes, &yes).choose(&routes(16)), Ok(Kind::Userspace));
         assert_eq!(capabilities(&no, &yes).choose(&routes(1)), Ok(Kind::Userspace));
@@ -208,12 +208,12 @@ mod tests {
         let beside = Link::new(vec![copying, slow]).unwrap();
         assert_eq!(capabilities(&yes, &yes).choose(&alone), Ok(Kind::Kernel));
         assert_eq!(capabilities(&yes, &yes).choose(&beside), Ok(Kind::Userspace));
-        let neither = capabilities(&no, &unavailable(Reason::NoTunDevice))
+        let neither = capabilities(&no, &unavailable(Obstacle::NoTunDevice))
             .choose(&routes(1))
             .unwrap_err();
         assert_eq!(
             (neither.kernel, neither.userspace),
-            (Reason::NoNetem, Reason::NoTunDevice)
+            (Obstacle::NoNetem, Obstacle::NoTunDevice)
         );
         assert!(
             neither.to_string().contains("mknod /dev/net/tun c 10 200"),

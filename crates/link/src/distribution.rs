@@ -5,7 +5,7 @@
 //! computes the same tables from their formulas, so that both back ends draw from one table and need no file
 //! of tc.
 
-use crate::impairment::Distribution;
+use crate::impairment::JitterDistribution;
 
 /// The number of entries of a table.
 pub const SIZE: usize = 4096;
@@ -14,14 +14,14 @@ pub const SIZE: usize = 4096;
 pub const SCALE: i32 = 8192;
 
 /// The quantiles of a distribution around 0, ascending, in 1/8192 of the jitter.
-pub fn table(distribution: Distribution) -> Vec<i16> {
+pub fn table(distribution: JitterDistribution) -> Vec<i16> {
     let values: Vec<f64> = match distribution {
-        Distribution::Uniform => (0..SIZE)
+        JitterDistribution::Uniform => (0..SIZE)
             .map(|i| (2.0 * i as f64 + 1.0) / SIZE as f64 - 1.0)
             .collect(),
-        Distribution::Normal => normal_quantiles(),
-        Distribution::Pareto => pareto_quantiles(),
-        Distribution::ParetoNormal => normal_quantiles()
+        JitterDistribution::Normal => normal_quantiles(),
+        JitterDistribution::Pareto => pareto_quantiles(),
+        JitterDistribution::ParetoNormal => normal_quantiles()
             .into_iter()
             .zip(pareto_quantiles())
             // The Pareto part is cut off as in its own table.
@@ -77,7 +77,7 @@ mod tests {
 
     use super::*;
 
-    fn mean_and_deviation(distribution: Distribution) -> (f64, f64) {
+    fn mean_and_deviation(distribution: JitterDistribution) -> (f64, f64) {
         let values: Vec<_> = table(distribution)
             .into_iter()
             .map(|entry| f64::from(entry) / f64::from(SCALE))
@@ -89,16 +89,16 @@ mod tests {
 
     #[test]
     fn tables_have_the_moments_of_their_distributions() {
-        let (mean, deviation) = mean_and_deviation(Distribution::Uniform);
+        let (mean, deviation) = mean_and_deviation(JitterDistribution::Uniform);
         assert!(mean.abs() < 1e-3 && (deviation - 1.0 / 3f64.sqrt()).abs() < 1e-3);
-        let (mean, deviation) = mean_and_deviation(Distribution::Normal);
+        let (mean, deviation) = mean_and_deviation(JitterDistribution::Normal);
         assert!(
             mean.abs() < 1e-2 && (deviation - 1.0).abs() < 1e-2,
             "{mean} {deviation}"
         );
         // Without the cut at four jitters they would be 0 and √(3/4) · 4/3 = 1.15: the tail is most of the
         // deviation.
-        let (mean, deviation) = mean_and_deviation(Distribution::Pareto);
+        let (mean, deviation) = mean_and_deviation(JitterDistribution::Pareto);
         assert!(
             (-0.04..-0.03).contains(&mean) && (0.81..0.83).contains(&deviation),
             "{mean} {deviation}"
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn tables_ascend() {
-        for distribution in Distribution::iter() {
+        for distribution in JitterDistribution::iter() {
             let table = table(distribution);
             assert_eq!(table.len(), SIZE);
             assert!(table.is_sorted(), "{distribution}");
@@ -118,9 +118,9 @@ mod tests {
     #[test]
     fn tables_are_those_of_tc() {
         for distribution in [
-            Distribution::Normal,
-            Distribution::Pareto,
-            Distribution::ParetoNormal,
+            JitterDistribution::Normal,
+            JitterDistribution::Pareto,
+            JitterDistribution::ParetoNormal,
         ] {
             let files = ["/usr/lib/tc", "/usr/share/tc", "/usr/lib/x86_64-linux-gnu/tc"];
             let Some(text) = files

@@ -9,7 +9,7 @@ mod random;
 mod rate;
 
 pub use self::{
-    link::{Departure, LinkState, Packet, Tally},
+    link::{Departure, LinkState, Packet, PacketCounts},
     queue::DueQueue,
     random::Random,
 };

@@ -94,7 +94,7 @@ pub struct Jitter {
     pub amount: Duration,
     /// The shape of the distribution.
     #[serde(default)]
-    pub distribution: Distribution,
+    pub distribution: JitterDistribution,
     /// How much a delay resembles the previous one. netem's correlation also narrows the distribution.
     #[serde(default, skip_serializing_if = "Ratio::is_zero")]
     pub correlation: Ratio,
@@ -118,7 +118,7 @@ pub struct Jitter {
 )]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
-pub enum Distribution {
+pub enum JitterDistribution {
     /// All values from `delay - amount` to `delay + amount` are equally likely; the standard deviation is
     /// amount / √3.
     #[default]
@@ -215,7 +215,7 @@ pub enum Mode {
 
 /// A parameter that no link can have.
 #[derive(Clone, Debug, Error, PartialEq)]
-pub enum Problem {
+pub enum ImpairmentProblem {
     /// The delay is longer than [`DELAY_MAX`].
     #[error("a delay of {0:?} is too long: set at most {DELAY_MAX:?}")]
     DelayTooLong(Duration),
@@ -253,33 +253,33 @@ pub enum Problem {
 
 impl Impairment {
     /// Rejects parameters that no link can have.
-    pub fn check(&self) -> Result<(), Problem> {
+    pub fn check(&self) -> Result<(), ImpairmentProblem> {
         if self.delay > DELAY_MAX {
-            return Err(Problem::DelayTooLong(self.delay));
+            return Err(ImpairmentProblem::DelayTooLong(self.delay));
         }
         if let Some(jitter) = &self.jitter {
             if jitter.amount > JITTER_MAX {
-                return Err(Problem::JitterTooLarge(jitter.amount));
+                return Err(ImpairmentProblem::JitterTooLarge(jitter.amount));
             }
             if jitter.amount > self.delay {
-                return Err(Problem::JitterExceedsDelay {
+                return Err(ImpairmentProblem::JitterExceedsDelay {
                     jitter: jitter.amount,
                     delay: self.delay,
                 });
             }
         }
         if self.reorder.is_some() && self.delay.is_zero() {
-            return Err(Problem::ReorderWithoutDelay);
+            return Err(ImpairmentProblem::ReorderWithoutDelay);
         }
         if let Some(rate) = self.rate_bits_per_second {
             if rate.get() < RATE_MIN_BITS_PER_SECOND {
-                return Err(Problem::RateTooLow(rate.get()));
+                return Err(ImpairmentProblem::RateTooLow(rate.get()));
             }
             let least = full_frames(rate.get(), self.delay);
             if let Some(limit) = self.limit_packets
                 && u64::from(limit.get()) < least
             {
-                return Err(Problem::LimitTooLow {
+                return Err(ImpairmentProblem::LimitTooLow {
                     limit: limit.get(),
                     least,
                 });
@@ -425,7 +425,7 @@ mod tests {
     fn jitter(milliseconds: u64) -> Option<Jitter> {
         Some(Jitter {
             amount: Duration::from_millis(milliseconds),
-            distribution: Distribution::Normal,
+            distribution: JitterDistribution::Normal,
             correlation: Ratio::ZERO,
         })
     }

@@ -25,11 +25,11 @@ pub mod ratio;
 pub mod route;
 pub mod state;
 
-pub use ability::{Ability, Capabilities, Reason, Unsupported};
-pub use fate::Tally;
+pub use ability::{Ability, Capabilities, Obstacle, Unsupported};
+pub use fate::PacketCounts;
 pub use impairment::{
-    Chance, Distribution, Impairment, Jitter, Loss, Mode, Reorder, UNLIMITED_BITS_PER_SECOND,
+    Chance, Impairment, Jitter, JitterDistribution, Loss, Mode, Reorder, UNLIMITED_BITS_PER_SECOND,
 };
 pub use ratio::Ratio;
 pub use route::{Link, Prefix, Route};
-pub use state::{Backend, Kind, Scheduling, State};
+pub use state::{Backend, Kind, LinkState, Scheduling};

@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
-    judge::{Finding, Judgement, Quantity, Verdict, judge, judge_rate_back},
+    judge::{Finding, Judgement, ProbeVerdict, Quantity, judge, judge_rate_back},
     plan::{BadPlan, DATAGRAM_BYTES, ECHOES_MAX, Fill, HEADER_BYTES, ProbePlan, QUERIES},
 };
 

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::impairment::{Impairment, Mode, Problem};
+use crate::impairment::{Impairment, ImpairmentProblem, Mode};
 
 /// All links that begin at one interface. Packets to the peers named here are impaired, all others are not.
 ///
@@ -79,7 +79,7 @@ pub enum BadLink {
         /// The first peer of the link.
         peer: Prefix,
         /// What is wrong with the impairment.
-        source: Problem,
+        source: ImpairmentProblem,
     },
     /// A link names no peers.
     #[error("an impairment without peers changes nothing: name peers, or remove the impairment")]

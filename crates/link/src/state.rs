@@ -8,7 +8,7 @@ use strum::{Display, EnumString};
 use thiserror::Error;
 
 use crate::{
-    fate::Tally,
+    fate::PacketCounts,
     impairment::{Impairment, Mode},
     route::Link,
 };
@@ -22,7 +22,7 @@ const LATENESS_TOLERANCE_RATIO: f64 = 0.05;
 /// at that moment count when they leave, unless they left over a link that was set before.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct State {
+pub struct LinkState {
     /// The configured link.
     pub link: Link,
     /// The back end that impairs the link.
@@ -68,7 +68,7 @@ pub enum Kind {
 #[serde(rename_all = "camelCase", tag = "countedBy")]
 pub enum Traffic {
     /// Counted by this process.
-    Userspace(Tally),
+    Userspace(PacketCounts),
     /// Counted by netem, which has fewer counters and also counts packets that left over a link that was set
     /// before.
     #[serde(rename_all = "camelCase")]
@@ -154,7 +154,7 @@ pub enum Concern {
     Refused(u64),
 }
 
-impl State {
+impl LinkState {
     /// Reasons not to trust measurements over this link.
     pub fn concerns(&self) -> Vec<Concern> {
         let mut concerns = Vec::new();
@@ -209,16 +209,16 @@ mod tests {
     use super::*;
     use crate::{impairment::Loss, ratio::Ratio};
 
-    fn state(delay_milliseconds: u64, p99_ns: u64) -> State {
+    fn state(delay_milliseconds: u64, p99_ns: u64) -> LinkState {
         let impairment = Impairment {
             delay: Duration::from_millis(delay_milliseconds),
             ..Impairment::default()
         };
-        State {
+        LinkState {
             link: Link::to(["10.0.0.1".parse().unwrap()], impairment).unwrap(),
             backend: Kind::Userspace,
             mode: Mode::SuperPackets,
-            traffic: vec![Traffic::Userspace(Tally::default())],
+            traffic: vec![Traffic::Userspace(PacketCounts::default())],
             worker: Some(Worker {
                 scheduling: Scheduling::RealTime,
                 lateness: Lateness {
@@ -254,10 +254,10 @@ mod tests {
 
     /// The concerns about 5 packets over the limit of such a link, in user space and in the kernel.
     fn over_limit(impairment: Impairment) -> [Vec<Concern>; 2] {
-        let tally = Tally {
+        let tally = PacketCounts {
             lost: 7,
             over_limit: 5,
-            ..Tally::default()
+            ..PacketCounts::default()
         };
         let by_kernel = Traffic::Kernel {
             packets_out: 100,
@@ -265,7 +265,7 @@ mod tests {
             held: 0,
         };
         [Traffic::Userspace(tally), by_kernel].map(|traffic| {
-            let state = State {
+            let state = LinkState {
                 link: Link::to(["10.0.0.1".parse().unwrap()], impairment.clone()).unwrap(),
                 traffic: vec![traffic],
                 worker: None,
@@ -312,6 +312,6 @@ mod tests {
     fn states_travel_as_json() {
         let state = state(10, 7);
         let text = serde_json::to_string(&state).unwrap();
-        assert_eq!(serde_json::from_str::<State>(&text).unwrap(), state);
+        assert_eq!(serde_json::from_str::<LinkState>(&text).unwrap(), state);
     }
 }

@@ -8,7 +8,7 @@
 //! In the order of use:
 //!
 //! 1. [`privilege::acquire`], at the very start of `main`, while the process has only one thread;
-//! 2. [`Network::create`] makes the switch and one [`Slot`] per node;
+//! 2. [`LocalNetwork::create`] makes the switch and one [`Slot`] per node;
 //! 3. [`Launcher::start`], then [`Launcher::spawn`] for each node, into its slot;
 //! 4. [`NodeProcess::stop`], or drop the node; then drop the network.
 //!
@@ -22,7 +22,7 @@ pub mod nodes;
 pub mod privilege;
 pub mod process;
 
-pub use network::{Addresses, Isolation, Network, Slot};
+pub use network::{Addresses, LocalIsolation, LocalNetwork, Slot};
 pub use nodes::LocalNodes;
 pub use privilege::Privilege;
 pub use process::{Exit, Launcher, NodeCommand, NodeProcess, Token};

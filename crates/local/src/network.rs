@@ -37,7 +37,7 @@ const LOOPBACK_INDEX: u32 = 1;
 /// What separates the nodes of a local run from each other.
 #[derive(Clone, Copy, Debug, Display, EnumString, Eq, PartialEq)]
 #[strum(serialize_all = "lowercase")]
-pub enum Isolation {
+pub enum LocalIsolation {
     /// A network namespace each, joined by veth pairs and a bridge.
     Namespaces,
     /// Only their addresses, 127.0.1.N. Results record this: such a run measures the loopback device.
@@ -160,8 +160,8 @@ pub struct Addresses {
 
 /// The network of one run. It is removed when this value is dropped and the nodes in it have exited.
 #[derive(Debug)]
-pub struct Network {
-    isolation: Isolation,
+pub struct LocalNetwork {
+    isolation: LocalIsolation,
     slots: Vec<Slot>,
     unset: Vec<Unset>,
     /// Keeps the bridge and its ports. Nodes must not hold it, or one of them could keep it alive after
@@ -169,11 +169,11 @@ pub struct Network {
     _switch: Option<Namespace>,
 }
 
-impl Network {
+impl LocalNetwork {
     /// Creates a network with a slot for each node. TCP windows may grow to `tcp_window_bytes`, or up to the
     /// default of the kernel if `None`.
     pub async fn create(
-        isolation: Isolation,
+        isolation: LocalIsolation,
         nodes: usize,
         tcp_window_bytes: Option<u64>,
     ) -> Result<Self, Error> {
@@ -181,8 +181,8 @@ impl Network {
             return Err(Error::Place(nodes));
         }
         match isolation {
-            Isolation::Loopback => Ok(Self::on_loopback(nodes)),
-            Isolation::Namespaces => {
+            LocalIsolation::Loopback => Ok(Self::on_loopback(nodes)),
+            LocalIsolation::Namespaces => {
                 let (done, network) = oneshot::channel();
                 // A dedicated thread: it moves from namespace to namespace and never has to return.
                 thread::Builder::new()
@@ -196,7 +196,7 @@ impl Network {
     }
 
     /// What separates the nodes.
-    pub fn isolation(&self) -> Isolation {
+    pub fn isolation(&self) -> LocalIsolation {
         self.isolation
     }
 
@@ -223,7 +223,7 @@ impl Network {
             })
             .collect();
         Self {
-            isolation: Isolation::Loopback,
+            isolation: LocalIsolation::Loopback,
             slots,
             unset: Vec::new(),
             _switch: None,
@@ -256,7 +256,7 @@ impl Network {
                 });
             }
             Ok(Self {
-                isolation: Isolation::Namespaces,
+                isolation: LocalIsolation::Namespaces,
                 slots,
                 unset,
                 _switch: Some(switch.namespace),
@@ -496,7 +496,7 @@ mod tests {
 
     #[tokio::test]
     async fn loopback_gives_each_node_its_own_address() {
-        let network = Network::create(Isolation::Loopback, NODES_MAX, None)
+        let network = LocalNetwork::create(LocalIsolation::Loopback, NODES_MAX, None)
             .await
             .unwrap();
         let addresses: Vec<_> = network
@@ -511,7 +511,7 @@ mod tests {
 
     #[tokio::test]
     async fn more_nodes_than_addresses_are_refused() {
-        let error = Network::create(Isolation::Namespaces, 251, None)
+        let error = LocalNetwork::create(LocalIsolation::Namespaces, 251, None)
             .await
             .unwrap_err();
         assert_eq!(

@@ -21,7 +21,7 @@ use perfrun_contract::plan::{Plan, PlannedNode};
 use thiserror::Error;
 use tokio::{sync::Mutex, time::timeout};
 
-use crate::{Exit, Isolation, Launcher, Network, NodeCommand, NodeProcess, Slot, network, process};
+use crate::{Exit, Launcher, LocalIsolation, LocalNetwork, NodeCommand, NodeProcess, Slot, network, process};
 
 /// How long a node may take to exit after SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
@@ -43,7 +43,7 @@ pub enum Error {
     FindNode(PathBuf),
     /// The network between the nodes could not be created.
     #[error(transparent)]
-    Network(#[from] network::Error),
+    LocalNetwork(#[from] network::Error),
     /// The launcher or a process could not be started.
     #[error(transparent)]
     Process(#[from] process::Error),
@@ -166,13 +166,13 @@ impl Programs {
 
 /// How to start the nodes of a run.
 #[derive(Debug)]
-pub struct Settings {
+pub struct NodeSettings {
     /// The name of the run, a label of the nodes' metrics.
     pub run: String,
     /// The programs to start.
     pub programs: Programs,
     /// What separates the nodes from each other.
-    pub isolation: Isolation,
+    pub isolation: LocalIsolation,
     /// How long a node may take to become ready.
     pub provision_timeout: Duration,
     /// The folder for the nodes' logs.
@@ -183,9 +183,9 @@ pub struct Settings {
 pub struct LocalNodes<'a> {
     // In the order in which they are dropped: processes before the network that they are in.
     processes: Mutex<BTreeMap<String, Processes>>,
-    settings: Settings,
+    settings: NodeSettings,
     launcher: Launcher,
-    network: Network,
+    network: LocalNetwork,
     watch: Box<dyn Fn(NodeEvent<'_>) + Send + Sync + 'a>,
 }
 
@@ -211,13 +211,13 @@ impl Processes {
 impl<'a> LocalNodes<'a> {
     /// Starts the nodes of a run. They are not ready yet.
     pub async fn start(
-        settings: Settings,
+        settings: NodeSettings,
         watch: impl Fn(NodeEvent<'_>) + Send + Sync + 'a,
     ) -> Result<Self, Error> {
         let Programs { nodes, agents } = &settings.programs;
         let window = agents.as_ref().map(|agents| agents.tcp_window_bytes);
         let count = nodes.len();
-        let network = Network::create(settings.isolation, count, window).await?;
+        let network = LocalNetwork::create(settings.isolation, count, window).await?;
         for unset in network.unset() {
             tracing::info!("{unset}");
         }

@@ -27,7 +27,7 @@ pub enum Error {
     #[error("unable to create network namespaces: {reason}")]
     MakeNamespace {
         /// The cause, with what the user can change.
-        reason: Reason,
+        reason: RefusalCause,
         /// The error of the kernel.
         source: io::Error,
     },
@@ -47,7 +47,7 @@ pub enum Error {
 
 /// A cause of refusal. Its text says what to change.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
-pub enum Reason {
+pub enum RefusalCause {
     /// `CONFIG_USER_NS` is off.
     #[error("this kernel has no user namespaces")]
     NoUserNamespaces,
@@ -254,29 +254,29 @@ impl KernelLimits {
     }
 }
 
-fn diagnose(refused: Refused, limits: &KernelLimits) -> Reason {
+fn diagnose(refused: Refused, limits: &KernelLimits) -> RefusalCause {
     let permission = matches!(refused.errno, Errno::PERM | Errno::ACCESS);
     match (refused.step, refused.errno) {
-        (Step::UnshareUser, Errno::INVAL) => Reason::NoUserNamespaces,
-        (Step::UnshareNet, Errno::INVAL) => Reason::NoNetworkNamespaces,
+        (Step::UnshareUser, Errno::INVAL) => RefusalCause::NoUserNamespaces,
+        (Step::UnshareNet, Errno::INVAL) => RefusalCause::NoNetworkNamespaces,
         (Step::UnshareUser, Errno::NOSPC) => {
-            Reason::UserNamespaceLimit(limits.max_user_namespaces.unwrap_or_default())
+            RefusalCause::UserNamespaceLimit(limits.max_user_namespaces.unwrap_or_default())
         }
         (Step::UnshareNet, Errno::NOSPC) => {
-            Reason::NetNamespaceLimit(limits.max_net_namespaces.unwrap_or_default())
+            RefusalCause::NetNamespaceLimit(limits.max_net_namespaces.unwrap_or_default())
         }
-        _ if permission && limits.unprivileged_userns_clone == Some(0) => Reason::UnprivilegedOff,
+        _ if permission && limits.unprivileged_userns_clone == Some(0) => RefusalCause::UnprivilegedOff,
         _ if permission
             && limits
                 .apparmor_restrict_unprivileged_userns
                 .is_some_and(|on| on != 0) =>
         {
-            Reason::AppArmor
+            RefusalCause::AppArmor
         }
         (Step::UnshareUser | Step::UnshareNet, Errno::PERM | Errno::NOSYS) if limits.seccomp_filter => {
-            Reason::Seccomp
+            RefusalCause::Seccomp
         }
-        (step, _) => Reason::Other(step),
+        (step, _) => RefusalCause::Other(step),
     }
 }
 
@@ -309,36 +309,46 @@ mod tests {
         };
         let unknown = KernelLimits::default();
         let cases = [
-            (Step::UnshareUser, Errno::PERM, &debian, Reason::UnprivilegedOff),
-            (Step::UnshareUser, Errno::ACCESS, &ubuntu, Reason::AppArmor),
-            (Step::MapUser, Errno::PERM, &ubuntu, Reason::AppArmor),
-            (Step::UnshareNet, Errno::PERM, &ubuntu, Reason::AppArmor),
-            (Step::UnshareUser, Errno::PERM, &docker, Reason::Seccomp),
+            (
+                Step::UnshareUser,
+                Errno::PERM,
+                &debian,
+                RefusalCause::UnprivilegedOff,
+            ),
+            (Step::UnshareUser, Errno::ACCESS, &ubuntu, RefusalCause::AppArmor),
+            (Step::MapUser, Errno::PERM, &ubuntu, RefusalCause::AppArmor),
+            (Step::UnshareNet, Errno::PERM, &ubuntu, RefusalCause::AppArmor),
+            (Step::UnshareUser, Errno::PERM, &docker, RefusalCause::Seccomp),
             (
                 Step::UnshareUser,
                 Errno::NOSPC,
                 &limited,
-                Reason::UserNamespaceLimit(0),
+                RefusalCause::UserNamespaceLimit(0),
             ),
             (
                 Step::UnshareNet,
                 Errno::NOSPC,
                 &limited,
-                Reason::NetNamespaceLimit(7),
+                RefusalCause::NetNamespaceLimit(7),
             ),
             (
                 Step::UnshareUser,
                 Errno::INVAL,
                 &unknown,
-                Reason::NoUserNamespaces,
+                RefusalCause::NoUserNamespaces,
             ),
             (
                 Step::UnshareUser,
                 Errno::PERM,
                 &unknown,
-                Reason::Other(Step::UnshareUser),
+                RefusalCause::Other(Step::UnshareUser),
             ),
-            (Step::MapUser, Errno::PERM, &docker, Reason::Other(Step::MapUser)),
+            (
+                Step::MapUser,
+                Errno::PERM,
+                &docker,
+                RefusalCause::Other(Step::MapUser),
+            ),
         ];
         for (step, errno, limits, reason) in cases {
             assert_eq!(diagnose(refused(step, errno), limits), reason, "{step} {errno}");

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use perfrun_contract::metrics::{Family, PREFIX, SOURCES, Source};
+use perfrun_contract::metrics::{Exporter, Family, PREFIX, SOURCES};
 
 /// What of a page is not as it is described, in words. Families of libp2p are its own.
 pub fn undescribed(page: &str) -> Vec<String> {
-    let described: BTreeMap<String, (&Source, &Family)> = SOURCES
+    let described: BTreeMap<String, (&Exporter, &Family)> = SOURCES
         .iter()
         .flat_map(|source| source.families.iter().map(move |family| (source, family)))
         .map(|(source, family)| {

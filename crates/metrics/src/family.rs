@@ -2,26 +2,19 @@
 
 use std::fmt;
 
-use perfrun_contract::metrics::{Family, Kind, PREFIX};
+use perfrun_contract::metrics::{Family, FamilyKind, PREFIX};
 use prometheus_client::{
     encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
     metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
     registry::{Metric, Registry, Unit},
 };
 
-/// Registers what is described.
-pub trait Described {
-    /// Registers a metric under the name, unit and help of its family.
-    fn add(&mut self, family: &Family, metric: impl Metric);
-}
-
-impl Described for Registry {
-    fn add(&mut self, family: &Family, metric: impl Metric) {
-        let name = format!("{PREFIX}{}", family.name);
-        match unit(family) {
-            Some(unit) => self.register_with_unit(name, family.help, unit, metric),
-            None => self.register(name, family.help, metric),
-        }
+/// Registers a metric under the name, unit and help of its family.
+pub fn register(registry: &mut Registry, family: &Family, metric: impl Metric) {
+    let name = format!("{PREFIX}{}", family.name);
+    match unit(family) {
+        Some(unit) => registry.register_with_unit(name, family.help, unit, metric),
+        None => registry.register(name, family.help, metric),
     }
 }
 
@@ -38,7 +31,7 @@ pub fn encode_samples<L: EncodeLabelSet>(
     if samples.peek().is_none() {
         return Ok(());
     }
-    let is_counter = family.kind == Kind::Counter;
+    let is_counter = family.kind == FamilyKind::Counter;
     let kind = if is_counter {
         MetricType::Counter
     } else {

@@ -9,6 +9,6 @@ mod page;
 mod scrapes;
 
 pub use check::undescribed;
-pub use family::{Described, NO_LABELS, encode_samples};
+pub use family::{NO_LABELS, encode_samples, register};
 pub use page::{CONTENT_TYPE, encode, merge};
 pub use scrapes::{LONGEST_WAIT, Scrapes};

@@ -18,12 +18,12 @@ const SHORTEST_WAIT: Duration = Duration::from_secs(5);
 /// When a page was read, and when its values changed.
 #[derive(Debug)]
 pub struct Scrapes {
-    seen: Mutex<Seen>,
+    seen: Mutex<Scraped>,
     scraped: Notify,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct Scraped {
     changed: Instant,
     scraped: Option<Instant>,
     /// The longest time between two scrapes.
@@ -33,7 +33,7 @@ struct Seen {
 impl Default for Scrapes {
     fn default() -> Self {
         Self {
-            seen: Mutex::new(Seen {
+            seen: Mutex::new(Scraped {
                 changed: Instant::now(),
                 scraped: None,
                 interval: None,
@@ -67,7 +67,7 @@ impl Scrapes {
         let end = Instant::now() + most;
         loop {
             let next = self.scraped.notified();
-            let Seen {
+            let Scraped {
                 changed,
                 scraped,
                 interval,

@@ -27,13 +27,13 @@ use tokio_util::sync::CancellationToken;
 use self::{emulation::Emulation, metrics::Metrics};
 use crate::{
     args,
-    connections::{self, Limits},
+    connections::{self, ConnectionLimits},
     control::{Refused, guard, metrics_router, unreadable},
     serve::{listen, metrics_listener, read_token, serve_metrics, stop_signal},
 };
 
 /// A conductor has one or two connections, a scraper has one.
-const LIMITS: Limits = Limits {
+const LIMITS: ConnectionLimits = ConnectionLimits {
     connections: 64,
     head: Duration::from_secs(60),
 };

@@ -17,7 +17,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// What peers of the port may take of the node, even without a token.
-pub(crate) struct Limits {
+pub(crate) struct ConnectionLimits {
     /// Connections at the same time. Others wait until one ends.
     pub(crate) connections: usize,
     /// How long the head of a request may take after the connection or the last answer.
@@ -25,7 +25,12 @@ pub(crate) struct Limits {
 }
 
 /// Serves until `stop`, and then until calls in progress have their answers.
-pub(crate) async fn serve(listener: TcpListener, router: Router, limits: Limits, stop: CancellationToken) {
+pub(crate) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    limits: ConnectionLimits,
+    stop: CancellationToken,
+) {
     let room = Arc::new(Semaphore::new(limits.connections));
     let connections = TaskTracker::new();
     let accept = async {
@@ -112,7 +117,7 @@ mod tests {
         let router = Router::new()
             .route("/", get(async || "quick"))
             .route("/slow", slow);
-        let limits = Limits {
+        let limits = ConnectionLimits {
             connections,
             head: HEAD,
         };

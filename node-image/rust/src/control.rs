@@ -24,7 +24,7 @@ use subtle::ConstantTimeEq;
 use crate::{
     clock,
     metrics::Metrics,
-    trial::{Refusal, Trial, Trials},
+    trial::{Refusal, RunningTrial, Trials},
 };
 
 /// The longest time that a call may wait, in seconds. After that, the client repeats the call.
@@ -207,7 +207,7 @@ async fn delete_trial(State(node): State<Arc<Node>>, Path(id): Path<String>) -> 
     }
 }
 
-fn find(node: &Node, id: &str) -> Result<Arc<Trial>, Refused> {
+fn find(node: &Node, id: &str) -> Result<Arc<RunningTrial>, Refused> {
     node.trials.get(id).ok_or_else(|| unknown(id))
 }
 

@@ -12,7 +12,7 @@ use perfrun_contract::{
     metrics::node,
     node::{Distribution, Reason, Role, TrialLabels},
 };
-use perfrun_metrics::{Described, Scrapes, encode_samples};
+use perfrun_metrics::{Scrapes, encode_samples, register};
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeLabelSet},
@@ -162,19 +162,19 @@ impl Metrics {
             refused: Family::default(),
         };
         let f = &families;
-        registry.add(&node::PAYLOAD, f.bytes.clone());
-        registry.add(&node::CONNECTIONS, f.connections.clone());
-        registry.add(&node::STREAMS, f.streams.clone());
-        registry.add(&node::FAILURES, f.failures.clone());
-        registry.add(&node::ECHOING, f.echoing.clone());
-        registry.add(&node::TRIALS, f.trials.clone());
+        register(registry, &node::PAYLOAD, f.bytes.clone());
+        register(registry, &node::CONNECTIONS, f.connections.clone());
+        register(registry, &node::STREAMS, f.streams.clone());
+        register(registry, &node::FAILURES, f.failures.clone());
+        register(registry, &node::ECHOING, f.echoing.clone());
+        register(registry, &node::TRIALS, f.trials.clone());
         registry.register_collector(Box::new(f.cell.clone()));
-        registry.add(&node::HANDSHAKE, f.handshake.clone());
-        registry.add(&node::OPEN, f.open.clone());
-        registry.add(&node::ROUND_TRIP, f.round_trip.clone());
-        registry.add(&node::TRANSFER, f.transfer.clone());
-        registry.add(&node::CIRCUITS, f.circuits.clone());
-        registry.add(&node::REFUSED, f.refused.clone());
+        register(registry, &node::HANDSHAKE, f.handshake.clone());
+        register(registry, &node::OPEN, f.open.clone());
+        register(registry, &node::ROUND_TRIP, f.round_trip.clone());
+        register(registry, &node::TRANSFER, f.transfer.clone());
+        register(registry, &node::CIRCUITS, f.circuits.clone());
+        register(registry, &node::REFUSED, f.refused.clone());
         registry.register_collector(Box::new(ProcessCollector));
         Self {
             scrapes: families.scrapes.clone(),

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     args::{Control, ControlAddress, Observed},
     clock,
-    connections::{self, Limits},
+    connections::{self, ConnectionLimits},
     control::{Node, metrics_router, router},
     info::info,
     metrics::Metrics,
@@ -23,12 +23,12 @@ use crate::{
 };
 
 /// A conductor has a few connections, which are idle during a trial. A scraper has one.
-const LIMITS: Limits = Limits {
+const LIMITS: ConnectionLimits = ConnectionLimits {
     connections: 256,
     head: Duration::from_secs(60),
 };
 /// Each scraper has a connection.
-const METRICS_LIMITS: Limits = Limits {
+const METRICS_LIMITS: ConnectionLimits = ConnectionLimits {
     connections: 16,
     // Longer than the usual time between two scrapes.
     head: Duration::from_secs(150),

@@ -20,7 +20,7 @@ use perfrun_contract::{
     workload::{Direction, OpenMode, Timing},
 };
 
-use self::output::{Form, Interval, Listening, Measured, Substreams};
+use self::output::{ClientResult, Form, Interval, Listening, Substreams};
 use crate::{
     args::{self, MOST_STREAMS, Observed, Output},
     metrics::Metrics,
@@ -145,7 +145,7 @@ pub async fn client(args: args::Client) -> anyhow::Result<()> {
     // Outside of --timeout: a peer that delays the close of its connection must not cost the measurement.
     client.close().await;
     let connect = findings.recorders.get(&Distribution::HandshakeEstablished);
-    let measured = Measured {
+    let measured = ClientResult {
         seconds: took.as_secs_f64(),
         uploaded: load(&observer.counters.sent),
         downloaded: load(&observer.counters.received),

@@ -37,7 +37,7 @@ const CLOSE_AFTER_FAILURE: Duration = Duration::from_secs(2);
 pub(crate) struct Trials {
     listen_ip: IpAddr,
     metrics: Arc<Metrics>,
-    trials: Mutex<HashMap<String, Arc<Trial>>>,
+    trials: Mutex<HashMap<String, Arc<RunningTrial>>>,
     stopping: CancellationToken,
 }
 
@@ -62,7 +62,7 @@ pub(crate) enum Refusal {
 }
 
 /// One trial.
-pub(crate) struct Trial {
+pub(crate) struct RunningTrial {
     id: String,
     request: TrialRequest,
     observer: Arc<Observer>,
@@ -128,7 +128,7 @@ impl Trials {
         if trials.len() >= MOST_RECORDS {
             return Err(Refusal::Full);
         }
-        let trial = Arc::new(Trial::new(id.to_owned(), request, &self.metrics));
+        let trial = Arc::new(RunningTrial::new(id.to_owned(), request, &self.metrics));
         let setup = Setup {
             stack: trial.request.stack,
             transport: trial.request.transport,
@@ -146,7 +146,7 @@ impl Trials {
     }
 
     /// A trial by its id.
-    pub(crate) fn get(&self, id: &str) -> Option<Arc<Trial>> {
+    pub(crate) fn get(&self, id: &str) -> Option<Arc<RunningTrial>> {
         self.trials.lock().get(id).cloned()
     }
 
@@ -165,7 +165,7 @@ impl Trials {
     /// Ends running trials, accepts no new ones, and waits until all have an outcome.
     pub(crate) async fn stop(&self) {
         self.stopping.cancel();
-        let running: Vec<Arc<Trial>> = self.trials.lock().values().cloned().collect();
+        let running: Vec<Arc<RunningTrial>> = self.trials.lock().values().cloned().collect();
         for trial in running {
             trial.status(Duration::MAX, TrialState::Running).await;
         }
@@ -211,7 +211,7 @@ impl Allowance {
     }
 }
 
-impl Trial {
+impl RunningTrial {
     fn new(id: String, request: TrialRequest, metrics: &Metrics) -> Self {
         let labelled = metrics.trial(request.stack, request.transport, &request.labels);
         let observer = Arc::new(Observer::new(labelled, Sampling::from(&request.parameters)));

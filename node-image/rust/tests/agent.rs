@@ -78,7 +78,7 @@ fn an_interface_that_somebody_else_has_cleared_is_noticed() {
         let agent = Agent::start(folder).await;
         agent.put(&delay(25)).await;
         let before = agent.get().await.instance;
-        said("tc", "qdisc delete dev eth0 clsact");
+        output("tc", "qdisc delete dev eth0 clsact");
         let cleared = agent.get().await;
         assert_eq!(cleared.state, None);
         assert_ne!(cleared.instance, before);
@@ -132,14 +132,14 @@ fn in_namespace(test: impl AsyncFnOnce(&Path) + Send) {
 
 /// Whether packets to the peer do not leave eth0 directly, but go to an emulator or are dropped.
 fn detour_is_set() -> bool {
-    said("tc", "filter show dev eth0 egress").contains("mirred")
+    output("tc", "filter show dev eth0 egress").contains("mirred")
 }
 
 fn ip(arguments: &str) {
-    said("ip", arguments);
+    output("ip", arguments);
 }
 
-fn said(program: &str, arguments: &str) -> String {
+fn output(program: &str, arguments: &str) -> String {
     let output = Command::new(program).args(arguments.split(' ')).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{program} {arguments}: {errors}");

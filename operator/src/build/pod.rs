@@ -25,7 +25,7 @@ use perfrun_api::{
 use perfrun_contract::{node::Role, plan::Plan};
 use perfrun_metrics::LONGEST_WAIT;
 
-use super::{Identity, Site, control_port, metrics_port, secret::TOKEN_KEY};
+use super::{RunIdentity, Site, control_port, metrics_port, secret::TOKEN_KEY};
 use crate::{decide::NewPod, names, observe::pod::NODE_CONTAINER};
 
 /// The user and group of nodes, as in the image.
@@ -40,7 +40,7 @@ const LOST_AFTER_SECONDS: i64 = 30;
 const STOP_WITHIN_SECONDS: i64 = 5 + LONGEST_WAIT.as_secs().cast_signed();
 
 /// Builds the pod of a node.
-pub(crate) fn pod(run: &Identity, spec: &PerfRunSpec, plan: &Plan, new: &NewPod, site: &Site) -> Pod {
+pub(crate) fn pod(run: &RunIdentity, spec: &PerfRunSpec, plan: &Plan, new: &NewPod, site: &Site) -> Pod {
     let NewPod {
         node, incarnation, ..
     } = new;
@@ -131,7 +131,7 @@ fn scraped(port: u16) -> BTreeMap<String, String> {
     .into()
 }
 
-fn token(run: &Identity) -> Volume {
+fn token(run: &RunIdentity) -> Volume {
     Volume {
         name: "token".to_owned(),
         secret: Some(SecretVolumeSource {
@@ -144,7 +144,7 @@ fn token(run: &Identity) -> Volume {
 }
 
 fn container(
-    run: &Identity,
+    run: &RunIdentity,
     spec: &PerfRunSpec,
     index: usize,
     settings: &PodSettings,
@@ -221,7 +221,7 @@ fn named_port(name: &str, port: u16) -> ContainerPort {
 
 /// Settings of both programs of a pod. They are variables and not arguments, because older images do not know
 /// all of them.
-fn environment(run: &Identity, node: &str, metrics_port: u16) -> [EnvVar; 7] {
+fn environment(run: &RunIdentity, node: &str, metrics_port: u16) -> [EnvVar; 7] {
     let listen_ip = EnvVar {
         name: "PERFRUN_LISTEN_IP".to_owned(),
         value: None,
@@ -274,7 +274,7 @@ fn modest() -> ResourceRequirements {
 
 /// The affinity of the template, with that of `placement`.
 fn affinity(
-    run: &Identity,
+    run: &RunIdentity,
     spec: &PerfRunSpec,
     plan: &Plan,
     settings: &PodSettings,
@@ -341,7 +341,7 @@ fn affinity(
 }
 
 /// The pods of the run on the same Kubernetes node, of one role or of all.
-fn beside(run: &Identity, role: Option<Role>) -> PodAffinityTerm {
+fn beside(run: &RunIdentity, role: Option<Role>) -> PodAffinityTerm {
     PodAffinityTerm {
         label_selector: Some(pods_of(run, role)),
         topology_key: HOST.to_owned(),
@@ -349,7 +349,7 @@ fn beside(run: &Identity, role: Option<Role>) -> PodAffinityTerm {
     }
 }
 
-fn pods_of(run: &Identity, role: Option<Role>) -> LabelSelector {
+fn pods_of(run: &RunIdentity, role: Option<Role>) -> LabelSelector {
     let mut labels: BTreeMap<_, _> = [(RUN_LABEL.to_owned(), run.name.clone())].into();
     labels.extend(role.map(|role| (ROLE_LABEL.to_owned(), role.to_string())));
     LabelSelector {
@@ -361,7 +361,7 @@ fn pods_of(run: &Identity, role: Option<Role>) -> LabelSelector {
 /// The constraints of the template, and one that spreads clients over all Kubernetes nodes. The template's
 /// wins if both have the same topology key and action, by which the API server merges them.
 fn spread(
-    run: &Identity,
+    run: &RunIdentity,
     spec: &PerfRunSpec,
     settings: &PodSettings,
     role: Role,

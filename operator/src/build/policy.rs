@@ -10,7 +10,7 @@ use k8s_openapi::{
 };
 use perfrun_api::cluster::RUN_LABEL;
 
-use super::{CONTROL_PORT, Identity, LINK_METRICS_PORT, LINK_PORT, METRICS_PORT};
+use super::{CONTROL_PORT, LINK_METRICS_PORT, LINK_PORT, METRICS_PORT, RunIdentity};
 use crate::names;
 
 /// The label of operators' pods.
@@ -22,7 +22,7 @@ const NAMESPACE_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// Builds the policy. `operators` is the namespace of the operators' pods. `None` if calls come through the
 /// API server, whose address is not a pod's; then only the token protects the control ports.
-pub(crate) fn policy(run: &Identity, operators: Option<&str>) -> NetworkPolicy {
+pub(crate) fn policy(run: &RunIdentity, operators: Option<&str>) -> NetworkPolicy {
     let control = NetworkPolicyIngressRule {
         from: operators.map(|namespace| {
             vec![NetworkPolicyPeer {
@@ -98,7 +98,7 @@ mod tests {
             ..ObjectMeta::default()
         };
         let ingress = |operators| {
-            let policy = policy(&Identity::of(&run).unwrap(), operators);
+            let policy = policy(&RunIdentity::of(&run).unwrap(), operators);
             json!(policy.spec.unwrap().ingress)
         };
         let control = json!([{"protocol": "TCP", "port": 9090, "endPort": 9091}]);

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Secret;
 
-use super::Identity;
+use super::RunIdentity;
 use crate::names;
 
 /// The key of the token in the Secret.
 pub(crate) const TOKEN_KEY: &str = "token";
 
 /// Builds the Secret.
-pub(crate) fn secret(run: &Identity, token: String) -> Secret {
+pub(crate) fn secret(run: &RunIdentity, token: String) -> Secret {
     Secret {
         metadata: run.metadata(names::token(&run.name, &run.uid)),
         string_data: Some(BTreeMap::from([(TOKEN_KEY.to_owned(), token)])),

@@ -6,14 +6,14 @@ use crate::{links::Links, stage::Progress};
 
 /// What the records of a run amount to so far.
 #[derive(Debug, Default)]
-pub(super) struct Account {
+pub(super) struct RunningAccount {
     trials: Tally,
     links: Links,
     /// The network of each cell. Empty if the run does not impair links.
     networks: Vec<String>,
 }
 
-impl Account {
+impl RunningAccount {
     /// The account of a plan without any record.
     pub(super) fn new(plan: &Plan) -> Self {
         let impairs = !plan.networks.is_empty();

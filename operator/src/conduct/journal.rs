@@ -29,9 +29,9 @@ use perfrun_contract::record::TrialRecord;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::{Job, Shared, Wake, account::Account};
+use super::{Job, Shared, Wake, account::RunningAccount};
 use crate::{
-    build::{Identity, part},
+    build::{RunIdentity, part},
     names,
     refusal::{CallError, within_timeout},
     status,
@@ -65,7 +65,7 @@ pub(super) struct Journal {
     opened: Instant,
     /// All records, without what only the complete results need.
     records: Vec<TrialRecord>,
-    account: Account,
+    account: RunningAccount,
     /// ConfigMaps with records, in order.
     parts: Vec<String>,
     /// Records that are in no ConfigMap.
@@ -96,7 +96,7 @@ impl Journal {
             report_unreadable(job, name, error).await;
         }
         let now = Instant::now();
-        let mut account = Account::new(&job.plan);
+        let mut account = RunningAccount::new(&job.plan);
         contents.records.iter().for_each(|record| account.add(record));
         shared.lock().progress = account.progress();
         Ok(Self {
@@ -123,7 +123,7 @@ impl Journal {
     }
 
     /// What the records amount to.
-    pub(super) fn account(&self) -> &Account {
+    pub(super) fn account(&self) -> &RunningAccount {
         &self.account
     }
 
@@ -204,7 +204,7 @@ enum Patience {
 /// The ConfigMaps of a run.
 struct Shelf {
     api: Api<ConfigMap>,
-    run: Identity,
+    run: RunIdentity,
     /// The next number of a part, by what it is a part of.
     next: BTreeMap<&'static str, usize>,
 }

@@ -26,14 +26,14 @@ async fn state_after(conductors: &Conductors, fails: bool) -> ConductorState {
     conductors.state("uid-1").0
 }
 
-fn identity() -> Identity {
+fn identity() -> RunIdentity {
     let mut run = PerfRun::new(
         "run",
         serde_json::from_str(r#"{"workload": {"ping": {}}}"#).unwrap(),
     );
     run.metadata.namespace = Some("bench".to_owned());
     run.metadata.uid = Some("uid-1".to_owned());
-    Identity::of(&run).unwrap()
+    RunIdentity::of(&run).unwrap()
 }
 
 #[tokio::test]

@@ -126,7 +126,7 @@ impl Life {
         let mut life = self;
         let first = life.pass();
         life.create(&first, &ready());
-        assert_eq!(life.pass().command, Command::Start);
+        assert_eq!(life.pass().command, ConductorCommand::Start);
         life.conductor = ConductorState::Running(Progress::default());
         life
     }
@@ -211,13 +211,13 @@ fn a_run_passes_from_pods_to_trials_to_its_end() {
     assert_eq!(life.later(3).pass().create, []);
 
     life.pods[0].state = ready();
-    assert_eq!(life.pass().command, Command::None);
+    assert_eq!(life.pass().command, ConductorCommand::None);
     assert_eq!(
         life.condition(condition::PROVISIONED).message,
         "1 of 2 nodes are ready"
     );
     life.pods[1].state = ready();
-    assert_eq!(life.pass().command, Command::Start);
+    assert_eq!(life.pass().command, ConductorCommand::Start);
 
     life.conductor = ConductorState::Running(going(1, 0));
     life.later(5).pass();
@@ -320,7 +320,10 @@ fn an_operator_that_takes_over_uses_the_existing_pods() {
     let mut life = Life::running();
     life.conductor = ConductorState::None;
     let decision = life.later(60).pass();
-    assert_eq!((decision.command, decision.create.len()), (Command::Start, 0));
+    assert_eq!(
+        (decision.command, decision.create.len()),
+        (ConductorCommand::Start, 0)
+    );
     assert_eq!(life.status.phase, Some(Phase::Running));
 }
 
@@ -329,8 +332,8 @@ fn a_run_that_cannot_be_resumed_ends_in_time() {
     let mut life = Life::running();
     life.conductor = ConductorState::None;
     life.pods[0].state = PodState::Starting;
-    assert_eq!(life.later(599).pass().command, Command::None);
-    assert_eq!(life.later(1).pass().command, Command::Conclude);
+    assert_eq!(life.later(599).pass().command, ConductorCommand::None);
+    assert_eq!(life.later(1).pass().command, ConductorCommand::Conclude);
 }
 
 #[test]
@@ -342,9 +345,9 @@ fn a_run_can_be_cancelled_at_any_time() {
 
     let mut life = Life::running();
     life.spec.cancel = true;
-    assert_eq!(life.pass().command, Command::Cancel);
+    assert_eq!(life.pass().command, ConductorCommand::Cancel);
     life.conductor = ConductorState::None;
-    assert_eq!(life.pass().command, Command::Conclude);
+    assert_eq!(life.pass().command, ConductorCommand::Conclude);
     life.conductor = outcome(EndReason::Cancelled, 1, 0);
     life.pass();
     assert_eq!(life.end(), (Phase::Cancelled, "Cancelled"));
@@ -498,7 +501,7 @@ fn a_run_whose_new_pod_is_refused_continues_to_wait_for_it() {
     let decision = life.pass_with(Some(Refusal::Final(trouble)));
     assert_eq!(
         (decision.command, decision.wake),
-        (Command::None, Some(RETRY_FIRST))
+        (ConductorCommand::None, Some(RETRY_FIRST))
     );
     assert_eq!(life.status.phase, Some(Phase::Running));
 }
@@ -530,7 +533,7 @@ fn a_conductor_that_panics_is_resumed_but_not_forever() {
     };
     for times in 1..PANICS_MAX {
         life.conductor = panicked(times);
-        assert_eq!(life.pass().command, Command::Start);
+        assert_eq!(life.pass().command, ConductorCommand::Start);
     }
     life.conductor = panicked(PANICS_MAX);
     life.pass();

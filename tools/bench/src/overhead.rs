@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use perfrun_local::{Isolation, Network};
+use perfrun_local::{LocalIsolation, LocalNetwork};
 
 use crate::testbed::{Testbed, median};
 
@@ -22,7 +22,7 @@ async fn network() -> Result<()> {
     let mut times = vec![];
     for _ in 0..NETWORKS {
         let begun = Instant::now();
-        let network = Network::create(Isolation::Namespaces, 2, None).await?;
+        let network = LocalNetwork::create(LocalIsolation::Namespaces, 2, None).await?;
         times.push(begun.elapsed().as_secs_f64() * 1e3);
         drop(network);
     }

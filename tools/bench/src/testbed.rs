@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, anyhow};
 use async_trait::async_trait;
 use perfrun_api::{document, planning::plan, spec::PerfRunSpec};
-use perfrun_conductor::{Conductor, Event, Kept, Options, Sink};
+use perfrun_conductor::{Conductor, Event, Kept, RunOptions, Sink};
 use perfrun_contract::{
     plan::Plan,
     record::{Metric, TrialRecord},
 };
 use perfrun_local::{
-    Isolation, LocalNodes,
-    nodes::{self, Program, Programs, Settings},
+    LocalIsolation, LocalNodes,
+    nodes::{self, NodeSettings, Program, Programs},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -36,7 +36,7 @@ impl Testbed {
             .spec;
         let plan = plan(&spec)?;
         let logs = tempfile::tempdir()?;
-        let settings = Settings {
+        let settings = NodeSettings {
             run: "bench".to_owned(),
             programs: Programs::of(&plan, |_| {
                 Ok::<_, nodes::Error>(Program {
@@ -44,7 +44,7 @@ impl Testbed {
                     env: BTreeMap::new(),
                 })
             })?,
-            isolation: Isolation::Namespaces,
+            isolation: LocalIsolation::Namespaces,
             provision_timeout: spec.timeouts.provision.into(),
             logs: logs.path().to_owned(),
         };
@@ -68,10 +68,10 @@ impl Testbed {
         let mut records = Records::default();
         let conductor = Conductor {
             plan: &plan,
-            options: Options::new(self.spec.timeouts.limits()),
+            options: RunOptions::new(self.spec.timeouts.limits()),
             sink: &mut records,
             spares: &self.nodes,
-            progress: &|_: Event<'_>| {},
+            on_event: &|_: Event<'_>| {},
             cancel: CancellationToken::new(),
         };
         let end = conductor.run(self.nodes.ready().await?).await;

@@ -8,7 +8,7 @@ use std::{
     fs,
 };
 
-use perfrun_contract::metrics::{Kind, SOURCES};
+use perfrun_contract::metrics::{FamilyKind, SOURCES};
 use perfrun_test_kit::dashboards::{
     Dashboard, Panel, Variables, all, folder, labels_of_legend, metrics_of, promtool,
 };
@@ -58,7 +58,7 @@ fn exported() -> BTreeMap<String, BTreeSet<&'static str>> {
         for family in source.families {
             let labels: BTreeSet<_> = source.labels.iter().chain(family.labels).copied().collect();
             let name = family.full_name();
-            if family.kind == Kind::Histogram {
+            if family.kind == FamilyKind::Histogram {
                 for part in ["_bucket", "_sum", "_count"] {
                     exported.insert(format!("{name}{part}"), labels.clone());
                 }

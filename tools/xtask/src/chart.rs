@@ -92,7 +92,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Outcome> {
 }
 
 /// Returns what a program printed to standard output, or its error message.
-type Said = std::result::Result<String, String>;
+type HelmOutput = std::result::Result<String, String>;
 
 struct Tools<'a> {
     workspace: &'a Workspace,
@@ -104,7 +104,7 @@ impl Tools<'_> {
         let mut problems = vec![];
         for helm in &self.helms {
             let mut lint = self.workspace.command(helm);
-            problems.extend(said(lint.args(["lint", "--strict", "--quiet", FOLDER]))?.err());
+            problems.extend(output(lint.args(["lint", "--strict", "--quiet", FOLDER]))?.err());
         }
         Ok(problems)
     }
@@ -121,8 +121,8 @@ impl Tools<'_> {
             let [new, old] = self.helms.each_ref().map(|helm| self.template(helm, &args));
             let (new, old) = match (new?, old?) {
                 (Ok(new), Ok(old)) => (new, old),
-                (Err(said), _) | (_, Err(said)) => {
-                    problems.push(format!("ci/{}: {said}", name.display()));
+                (Err(error), _) | (_, Err(error)) => {
+                    problems.push(format!("ci/{}: {error}", name.display()));
                     continue;
                 }
             };
@@ -147,7 +147,7 @@ impl Tools<'_> {
             let mut validate = install::kubernetes_validate(self.workspace)?;
             validate.args(["--strict", "--quiet", "--kubernetes-version", version]);
             // kubernetes-validate only warns about kinds for which it has no schema.
-            let (Ok(text) | Err(text)) = said(validate.args(manifests))?;
+            let (Ok(text) | Err(text)) = output(validate.args(manifests))?;
             problems.extend((!text.is_empty()).then(|| format!("Kubernetes {version}: {text}")));
         }
         Ok(problems)
@@ -163,16 +163,16 @@ impl Tools<'_> {
         Ok(problems)
     }
 
-    fn template(&self, helm: &Path, args: &[impl AsRef<OsStr>]) -> Result<Said> {
+    fn template(&self, helm: &Path, args: &[impl AsRef<OsStr>]) -> Result<HelmOutput> {
         let mut template = self.workspace.command(helm);
         template.args(["template", "perfrun", FOLDER, "--namespace", "perfrun-system"]);
         // By default each helm assumes the version that it was built for.
         template.args(["--kube-version", KUBERNETES[0]]);
-        said(template.args(args))
+        output(template.args(args))
     }
 }
 
-fn said(command: &mut Command) -> Result<Said> {
+fn output(command: &mut Command) -> Result<HelmOutput> {
     let output = command
         .output()
         .with_context(|| format!("failed to start `{}`", shell::line(command)))?;

@@ -100,7 +100,7 @@ impl<'a> Cluster<'a> {
     }
 
     fn kubeconfig(&self) -> Result<PathBuf> {
-        let path = shell::said(&mut self.lab("kubeconfig"))?;
+        let path = shell::output(&mut self.lab("kubeconfig"))?;
         Ok(Path::new(&path).to_owned())
     }
 

@@ -184,7 +184,7 @@ fn inside(context: &Path, file: &str) -> PathBuf {
 /// Copies the shared libraries of a program to the paths where the program looks for them.
 fn copy_libraries(workspace: &Workspace, program: &Path, context: &Path) -> Result<()> {
     // `ldd` prints a line for each library: `NAME => PATH (ADDRESS)`, or `PATH (ADDRESS)` for the loader.
-    let libraries = shell::said(workspace.command("ldd").arg(program))?;
+    let libraries = shell::output(workspace.command("ldd").arg(program))?;
     libraries
         .split_whitespace()
         .filter(|word| word.starts_with('/'))
@@ -328,7 +328,7 @@ fn archive(workspace: &Workspace, builder: Builder, recipe: &Recipe<'_>, output:
     if let Some(revision) = revision(workspace) {
         build.arg("--build-arg").arg(format!("REVISION={revision}"));
     }
-    let id = shell::said(build.arg(recipe.context))?;
+    let id = shell::output(build.arg(recipe.context))?;
 
     // The archive is written to another path and then renamed, because neither program replaces an archive in
     // one step.

@@ -198,7 +198,7 @@ fn must_succeed(command: &Command, status: ExitStatus) -> Result<()> {
 }
 
 /// Returns what a command printed. Fails if the command fails.
-pub(crate) fn said(command: &mut Command) -> Result<String> {
+pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit())

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::Problem;
+use super::FieldProblem;
 
 /// The least similarity (Jaro-Winkler) of a field that is suggested for an unknown one.
 const ALIKE: f64 = 0.8;
@@ -31,7 +31,7 @@ pub(super) fn complete(schema: &Value, value: &mut Value) {
 }
 
 /// The places where a document does not fit the schema.
-pub(super) fn misfits(schema: &Value, value: &Value) -> Vec<Problem> {
+pub(super) fn misfits(schema: &Value, value: &Value) -> Vec<FieldProblem> {
     let mut misfits = Misfits(vec![]);
     let rest = ["apiVersion", "kind", "metadata"];
     for (name, value) in value.as_object().into_iter().flatten() {
@@ -43,11 +43,11 @@ pub(super) fn misfits(schema: &Value, value: &Value) -> Vec<Problem> {
     misfits.0
 }
 
-struct Misfits(Vec<Problem>);
+struct Misfits(Vec<FieldProblem>);
 
 impl Misfits {
     fn add(&mut self, path: &str, message: impl Into<String>) {
-        self.0.push(Problem {
+        self.0.push(FieldProblem {
             path: path.to_owned(),
             message: message.into(),
         });

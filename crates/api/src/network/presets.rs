@@ -60,7 +60,7 @@ pub const PRESETS: &[Preset] = &[
         figures: || {
             both(Way {
                 jitter: milliseconds(1),
-                distribution: Some(perfrun_link::Distribution::Normal),
+                distribution: Some(perfrun_link::JitterDistribution::Normal),
                 loss: percent("0.1%"),
                 rate: rate("100Mbit"),
                 ..delay(25_000)
@@ -124,7 +124,7 @@ pub const PRESETS: &[Preset] = &[
             }),
             ..both(Way {
                 jitter: milliseconds(3),
-                distribution: Some(perfrun_link::Distribution::Normal),
+                distribution: Some(perfrun_link::JitterDistribution::Normal),
                 bursts: bursts("0.1%", "20%"),
                 ..delay(30_000)
             })
@@ -145,7 +145,7 @@ pub const PRESETS: &[Preset] = &[
             }),
             ..both(Way {
                 jitter: milliseconds(10),
-                distribution: Some(perfrun_link::Distribution::Normal),
+                distribution: Some(perfrun_link::JitterDistribution::Normal),
                 bursts: bursts("0.2%", "20%"),
                 ..delay(100_000)
             })
@@ -166,7 +166,7 @@ pub const PRESETS: &[Preset] = &[
             }),
             ..both(Way {
                 jitter: milliseconds(2),
-                distribution: Some(perfrun_link::Distribution::Normal),
+                distribution: Some(perfrun_link::JitterDistribution::Normal),
                 bursts: bursts("0.1%", "10%"),
                 ..delay(20_000)
             })
@@ -187,7 +187,7 @@ pub const PRESETS: &[Preset] = &[
             }),
             ..both(Way {
                 jitter: milliseconds(3),
-                distribution: Some(perfrun_link::Distribution::Normal),
+                distribution: Some(perfrun_link::JitterDistribution::Normal),
                 loss: percent("0.1%"),
                 ..delay(300_000)
             })

@@ -7,7 +7,7 @@ use perfrun_api::{
     planning::{self, Error},
 };
 use perfrun_contract::network::Conditions;
-use perfrun_link::{Distribution, Impairment, Jitter, Loss, Ratio};
+use perfrun_link::{Impairment, Jitter, JitterDistribution, Loss, Ratio};
 
 use crate::fixtures::{cell_ids, plan, spec};
 
@@ -72,7 +72,7 @@ fn every_figure_of_a_preset_reads() {
             delay: Duration::from_millis(25),
             jitter: Some(Jitter {
                 amount: Duration::from_millis(1),
-                distribution: Distribution::Normal,
+                distribution: JitterDistribution::Normal,
                 correlation: Ratio::ZERO,
             }),
             loss: random(0.1),

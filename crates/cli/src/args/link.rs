@@ -10,11 +10,11 @@ use std::{
 use clap::{Args, Parser, Subcommand};
 use perfrun_contract::quantity::{BitRate, Percent};
 use perfrun_link::{
-    Backend, Chance, Distribution, Impairment, Jitter, Loss, Prefix, Ratio, Reorder, impairment,
+    Backend, Chance, Impairment, Jitter, JitterDistribution, Loss, Prefix, Ratio, Reorder, impairment,
 };
 
 #[derive(Debug, Subcommand)]
-pub enum Link {
+pub enum LinkCommand {
     /// Impair the packets that an interface sends to peers.
     Set(Box<Set>),
     /// Show how an interface is impaired, and its packet counts.
@@ -166,7 +166,7 @@ pub struct Figures {
     pub jitter: Option<Duration>,
     /// Distribution of the delay [default: uniform].
     #[arg(long, requires = "jitter", value_name = "uniform|normal|pareto|paretonormal")]
-    pub distribution: Option<Distribution>,
+    pub distribution: Option<JitterDistribution>,
     /// Correlation of each delay with the previous one, e.g. 25%.
     #[arg(long, requires = "jitter", value_name = "SHARE")]
     pub correlation: Option<Percent>,
@@ -206,7 +206,7 @@ pub struct Figures {
 
 impl Figures {
     /// The impairment that the options describe.
-    pub fn impairment(&self) -> Result<Impairment, impairment::Problem> {
+    pub fn impairment(&self) -> Result<Impairment, impairment::ImpairmentProblem> {
         let ratio = |share: Option<Percent>| share.map(Percent::ratio).filter(|ratio| !ratio.is_zero());
         let or_none = |share: Option<Percent>| ratio(share).unwrap_or_default();
         let chance = |share: Option<Percent>| {
@@ -363,7 +363,7 @@ mod tests {
             delay: Duration::from_millis(25),
             jitter: Some(Jitter {
                 amount: Duration::from_millis(2),
-                distribution: Distribution::Normal,
+                distribution: JitterDistribution::Normal,
                 correlation: ratio(25.0),
             }),
             loss: Some(Loss::GilbertElliott {

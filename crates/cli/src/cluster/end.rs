@@ -3,7 +3,7 @@
 use perfrun_api::spec::PerfRun;
 use perfrun_contract::run::Phase;
 
-use super::status::{Cause, StatusSummary};
+use super::status::{PhaseReason, StatusSummary};
 use crate::run::INCOMPLETE;
 
 /// The exit status of a run that has ended.
@@ -25,8 +25,8 @@ pub(super) fn complaint(name: &str, run: &PerfRun) -> Option<String> {
         _ => format!("has not ended: {}", status.phase()),
     };
     let cause = match status.cause {
-        Some(Cause { reason, message }) if message.is_empty() => format!(" ({reason})"),
-        Some(Cause { reason, message }) => format!(": {message} ({reason})"),
+        Some(PhaseReason { reason, message }) if message.is_empty() => format!(" ({reason})"),
+        Some(PhaseReason { reason, message }) => format!(": {message} ({reason})"),
         None => String::new(),
     };
     Some(format!("perfrun/{name} {outcome}{cause}"))

@@ -172,15 +172,12 @@ const UNDECLARED: &str = "field not declared in schema";
 pub(super) const RUNS: &str = "perfruns";
 
 /// The innermost cause. The errors around it only say that something went wrong.
-fn innermost(error: &dyn error::Error) -> String {
-    let mut error = error;
-    while let Some(source) = error.source() {
-        error = source;
-    }
-    match error.to_string().as_str() {
+fn innermost(error: &(dyn error::Error + 'static)) -> String {
+    let cause = anyhow::Chain::new(error).next_back();
+    match cause.unwrap_or(error).to_string() {
         // The text of tokio.
-        "deadline has elapsed" => "it takes too long to answer".to_owned(),
-        text => text.to_owned(),
+        text if text == "deadline has elapsed" => "it takes too long to answer".to_owned(),
+        text => text,
     }
 }
 

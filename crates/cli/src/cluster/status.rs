@@ -13,13 +13,13 @@ pub(super) struct StatusSummary {
     /// `None` if no operator has reconciled the run yet.
     pub phase: Option<Phase>,
     /// The reason and message of the most important condition.
-    pub cause: Option<Cause>,
+    pub cause: Option<PhaseReason>,
     pub trials: TrialCounts,
 }
 
 /// Why a run is in its phase.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Cause {
+pub(super) struct PhaseReason {
     /// For programs, for example `Unschedulable`.
     pub reason: String,
     /// For people.
@@ -34,7 +34,7 @@ impl StatusSummary {
         };
         Self {
             phase: status.phase,
-            cause: main_condition(status).map(|condition| Cause {
+            cause: main_condition(status).map(|condition| PhaseReason {
                 reason: condition.reason.clone(),
                 message: condition.message.trim().to_owned(),
             }),
@@ -71,10 +71,12 @@ impl StatusSummary {
         match &self.cause {
             None => phase.to_owned(),
             // A condition without a reason of its own repeats the phase.
-            Some(Cause { reason, message }) if reason == phase && message.is_empty() => phase.to_owned(),
-            Some(Cause { reason, message }) if message.is_empty() => format!("{phase} ({reason})"),
-            Some(Cause { reason, message }) if reason == phase => format!("{phase}: {message}"),
-            Some(Cause { reason, message }) => format!("{phase} ({reason}): {message}"),
+            Some(PhaseReason { reason, message }) if reason == phase && message.is_empty() => {
+                phase.to_owned()
+            }
+            Some(PhaseReason { reason, message }) if message.is_empty() => format!("{phase} ({reason})"),
+            Some(PhaseReason { reason, message }) if reason == phase => format!("{phase}: {message}"),
+            Some(PhaseReason { reason, message }) => format!("{phase} ({reason}): {message}"),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `perfrun link clear`.
 
 use perfrun_emulator::Inspection;
-use perfrun_link::Reason;
+use perfrun_link::Obstacle;
 
 use super::{place::check_interface, words};
 use crate::{args, print};
@@ -17,7 +17,7 @@ pub(super) fn clear(args: &args::ClearLink) -> anyhow::Result<u8> {
             let denied = error.is_denied();
             let error = anyhow::Error::from(error);
             if denied {
-                error.context(Reason::NotPermitted)
+                error.context(Obstacle::NotPermitted)
             } else {
                 error
             }

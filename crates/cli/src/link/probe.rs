@@ -12,7 +12,7 @@ use perfrun_emulator::{
 };
 use perfrun_link::{
     Impairment,
-    probe::{Delivery, Fill, Measurement, ProbePlan, Rate, Verdict, judge, judge_rate_back},
+    probe::{Delivery, Fill, Measurement, ProbePlan, ProbeVerdict, Rate, judge, judge_rate_back},
 };
 use serde_json::json;
 use tokio::net::UdpSocket;
@@ -61,7 +61,7 @@ struct Report {
     measurement: Measurement,
     /// The rate towards this end. `None` unless this command is both ends and a rate is expected.
     rate_backward: Option<Rate>,
-    verdict: Option<Verdict>,
+    verdict: Option<ProbeVerdict>,
 }
 
 async fn measure_link(args: &args::ProbeLink, to: Peer) -> anyhow::Result<u8> {

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, bail, ensure};
 use parking_lot::Mutex;
 use perfrun_emulator::{Emulator, Options, Status, capabilities};
-use perfrun_link::{Ability, Backend, Link, State};
+use perfrun_link::{Ability, Backend, Link, LinkState};
 use tokio::{
     signal::unix::{SignalKind, signal},
     time::{MissedTickBehavior, interval},
@@ -61,7 +61,7 @@ pub(super) fn set(args: &args::SetLink) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-fn start(interface: &str, link: &Link, backend: Backend) -> anyhow::Result<(Option<Emulator>, State)> {
+fn start(interface: &str, link: &Link, backend: Backend) -> anyhow::Result<(Option<Emulator>, LinkState)> {
     check_interface(interface)?;
     // The automatic choice explains on its own why no backend works.
     let capabilities = capabilities::probe(interface);
@@ -84,7 +84,7 @@ fn start(interface: &str, link: &Link, backend: Backend) -> anyhow::Result<(Opti
 struct SharedEmulator(Arc<Mutex<Option<Emulator>>>);
 
 impl SharedEmulator {
-    fn state(&self) -> Option<State> {
+    fn state(&self) -> Option<LinkState> {
         self.0.lock().as_mut().and_then(|emulator| emulator.state().ok())
     }
 
@@ -119,7 +119,7 @@ async fn wait(emulator: SharedEmulator) -> anyhow::Result<u8> {
     }
 }
 
-fn print_state(args: &args::SetLink, state: &State) -> anyhow::Result<()> {
+fn print_state(args: &args::SetLink, state: &LinkState) -> anyhow::Result<()> {
     if args.json {
         print(&(show::state_object(&args.interface, state).to_string() + "\n"))
     } else {

@@ -1,7 +1,7 @@
 //! `perfrun link show`.
 
 use perfrun_emulator::{Inspection, capabilities};
-use perfrun_link::{Ability, Capabilities, Kind, State};
+use perfrun_link::{Ability, Capabilities, Kind, LinkState};
 use serde_json::{Value, json};
 
 use super::{place::check_interface, words};
@@ -29,7 +29,7 @@ pub(super) fn show(args: &args::ShowLink) -> anyhow::Result<u8> {
 }
 
 /// The state of an impaired interface, for programs.
-pub(super) fn state_object(interface: &str, state: &State) -> Value {
+pub(super) fn state_object(interface: &str, state: &LinkState) -> Value {
     let concerns: Vec<String> = state.concerns().iter().map(ToString::to_string).collect();
     json!({"interface": interface, "found": state.backend, "state": state, "concerns": concerns})
 }
@@ -59,7 +59,7 @@ fn object(interface: &str, found: &Inspection, capabilities: Option<&Capabilitie
     object
 }
 
-fn has_jitter(state: &State) -> bool {
+fn has_jitter(state: &LinkState) -> bool {
     let mut routes = state.link.routes().iter();
     routes.any(|route| route.impairment.jitter.is_some())
 }
@@ -108,7 +108,7 @@ fn abilities(capabilities: &Capabilities) -> String {
 
 #[cfg(test)]
 mod tests {
-    use perfrun_link::{Impairment, Link, Mode, Reason, state::Traffic};
+    use perfrun_link::{Impairment, Link, Mode, Obstacle, state::Traffic};
 
     use super::*;
 
@@ -117,7 +117,7 @@ mod tests {
             delay: std::time::Duration::from_millis(25),
             ..Impairment::default()
         };
-        Inspection::Kernel(State {
+        Inspection::Kernel(LinkState {
             link: Link::to(["10.0.0.2".parse().unwrap()], impairment).unwrap(),
             backend: Kind::Kernel,
             mode: Mode::SuperPackets,
@@ -160,7 +160,7 @@ mod tests {
     fn what_does_not_work_has_its_reason() {
         let shown = abilities(&Capabilities {
             kernel: Ability::Unavailable {
-                reason: Reason::NoNetem,
+                reason: Obstacle::NoNetem,
                 detail: "tried".to_owned(),
             },
             userspace: Ability::Available,

@@ -1,13 +1,13 @@
 //! Text about links for people.
 
 use perfrun_link::{
-    Link, Mode, Prefix, Scheduling, State,
+    Link, LinkState, Mode, Prefix, Scheduling,
     state::{Lateness, Traffic, Worker},
 };
 
 /// An impaired link, with a line for each of its routes and each concern. `process` is the one that impairs
 /// it in user space, if that is not this process; its number may not be known.
-pub(super) fn state(interface: &str, state: &State, process: Option<Option<u32>>) -> String {
+pub(super) fn state(interface: &str, state: &LinkState, process: Option<Option<u32>>) -> String {
     let backend = match (&state.worker, process) {
         (None, _) => "by the kernel".to_owned(),
         (Some(_), Some(process)) => format!("in user space by {}", self::process(process)),
@@ -85,7 +85,7 @@ pub(super) fn columns(rows: &[Vec<String>]) -> String {
     text
 }
 
-fn table(state: &State) -> String {
+fn table(state: &LinkState) -> String {
     let counted: &[&str] = match state.traffic.first() {
         Some(Traffic::Kernel { .. }) => &["PACKETS OUT", "DROPPED", "HELD"],
         _ => &["PACKETS IN", "OUT", "LOST", "OVER LIMIT"],

@@ -3,11 +3,11 @@
 use std::io::{Write, stderr};
 
 use perfrun_api::results::Results;
-use perfrun_conductor::{Conductor, Event, Options, Progress, RunEnd};
+use perfrun_conductor::{Conductor, Event, RunEnd, RunOptions};
 use perfrun_contract::run::{Cause, Phase, RunState};
 use perfrun_local::{
-    Isolation, LocalNodes,
-    nodes::{self, NodeEvent, Programs, Settings},
+    LocalIsolation, LocalNodes,
+    nodes::{self, NodeEvent, NodeSettings, Programs},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -18,7 +18,7 @@ use crate::{args, report, store::Store, ui::Ui};
 pub(super) struct LocalRun<'a> {
     pub store: Store,
     pub programs: Programs,
-    pub isolation: Isolation,
+    pub isolation: LocalIsolation,
     pub watchers: &'a Watchers,
     pub output: &'a args::Output,
     /// Whether no other run follows.
@@ -57,8 +57,8 @@ impl LocalRun<'_> {
             counted(plan.cells.len(), "cell"),
             counted(plan.nodes.len(), "node"),
             match self.isolation {
-                Isolation::Namespaces => "each in a network namespace",
-                Isolation::Loopback => "all on one loopback interface",
+                LocalIsolation::Namespaces => "each in a network namespace",
+                LocalIsolation::Loopback => "all on one loopback interface",
             },
             self.store.folder().display(),
         ));
@@ -70,7 +70,7 @@ impl LocalRun<'_> {
 
     /// Starts the nodes, runs the trials that are left, stops the nodes.
     async fn conduct(&mut self, ui: &Ui) -> RunEnd {
-        let settings = Settings {
+        let settings = NodeSettings {
             run: self.store.results().name.clone(),
             programs: self.programs.clone(),
             isolation: self.isolation,
@@ -88,7 +88,7 @@ impl LocalRun<'_> {
         };
         let ready = self.cancel.run_until_cancelled(nodes.ready()).await;
         let end = match ready {
-            None => RunEnd::interrupted(),
+            None => RunEnd::without_nodes(RunState::Interrupted),
             Some(Err(error)) => failed(Cause::NodeNotReady, error),
             Some(Ok(contacts)) => {
                 let Results {
@@ -96,13 +96,13 @@ impl LocalRun<'_> {
                 } = self.store.results().clone();
                 let conductor = Conductor {
                     plan: &plan,
-                    options: Options {
+                    options: RunOptions {
                         already: trials,
-                        ..Options::new(spec.timeouts.limits())
+                        ..RunOptions::new(spec.timeouts.limits())
                     },
                     sink: &mut self.store,
                     spares: &nodes,
-                    progress: &|event: Event<'_>| {
+                    on_event: &|event: Event<'_>| {
                         watchers.on(event);
                         ui.on(event);
                     },
@@ -143,5 +143,9 @@ impl LocalRun<'_> {
 }
 
 fn failed(cause: Cause, error: nodes::Error) -> RunEnd {
-    RunEnd::failed(cause, format!("{:#}", anyhow::Error::from(error)))
+    RunEnd {
+        cause: Some(cause),
+        reason: Some(format!("{:#}", anyhow::Error::from(error))),
+        ..RunEnd::without_nodes(RunState::Failed)
+    }
 }

@@ -11,7 +11,7 @@ use anyhow::{Context, anyhow, bail, ensure};
 use perfrun_api::spec::PerfRunSpec;
 use perfrun_contract::{plan::Plan, run::NodeProgram};
 use perfrun_local::{
-    Isolation,
+    LocalIsolation,
     nodes::{Program, Programs},
 };
 use rustix::fs::Access;
@@ -19,7 +19,7 @@ use rustix::fs::Access;
 use crate::args;
 
 /// The programs of `--node`, as results record them. Each of them is an executable file.
-pub(super) fn resolve(named: &[args::NodeProgram]) -> anyhow::Result<Vec<NodeProgram>> {
+pub(super) fn resolve(named: &[args::NodeArg]) -> anyhow::Result<Vec<NodeProgram>> {
     named
         .iter()
         .map(|program| {
@@ -47,11 +47,11 @@ fn executable(path: &Path) -> io::Result<PathBuf> {
 pub(super) fn of_plan(
     plan: &Plan,
     spec: &PerfRunSpec,
-    isolation: Isolation,
+    isolation: LocalIsolation,
     given: &[NodeProgram],
 ) -> anyhow::Result<Programs> {
     ensure!(
-        isolation == Isolation::Namespaces || plan.tcp_window_bytes().is_none(),
+        isolation == LocalIsolation::Namespaces || plan.tcp_window_bytes().is_none(),
         "matrix.networks impairs links, but with --loopback all nodes share one interface and there are no links: \
          run it without --loopback, or with networks: [none]"
     );
@@ -84,14 +84,11 @@ fn path(given: &[NodeProgram], variant: Option<&str>) -> Option<PathBuf> {
 
 /// The programs named on the command line, and those named when the run started that the command line does
 /// not replace.
-pub(super) fn named_now_or_before(
-    now: &[args::NodeProgram],
-    before: &[NodeProgram],
-) -> Vec<args::NodeProgram> {
+pub(super) fn named_now_or_before(now: &[args::NodeArg], before: &[NodeProgram]) -> Vec<args::NodeArg> {
     let still_used = before
         .iter()
         .filter(|before| now.iter().all(|program| program.variant != before.variant))
-        .map(|before| args::NodeProgram {
+        .map(|before| args::NodeArg {
             variant: before.variant.clone(),
             path: before.path.as_str().into(),
         });
@@ -101,7 +98,7 @@ pub(super) fn named_now_or_before(
 /// Checks that --node names only variants that exist, each once. A misspelt variant would otherwise run the
 /// default program, and nobody would notice.
 pub(super) fn check_variants<'a>(
-    given: &[args::NodeProgram],
+    given: &[args::NodeArg],
     specs: impl IntoIterator<Item = &'a PerfRunSpec>,
 ) -> anyhow::Result<()> {
     let variants: BTreeSet<&str> = specs

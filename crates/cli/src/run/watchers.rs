@@ -3,7 +3,7 @@
 use std::io::{Write, stderr};
 
 use perfrun_api::results::Results;
-use perfrun_conductor::{Contact, Event, Progress};
+use perfrun_conductor::{Contact, Event};
 use tokio_util::sync::CancellationToken;
 
 use super::exporter::Exporter;

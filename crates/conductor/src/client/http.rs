@@ -8,7 +8,7 @@ use reqwest::{
     header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue},
 };
 
-use super::{BoxError, Method, Request, Response, Transport};
+use super::{BoxError, Method, Request, Requester, Response};
 
 /// A node that has not accepted a connection by then is not there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -45,7 +45,7 @@ impl Http {
 }
 
 #[async_trait]
-impl Transport for Http {
+impl Requester for Http {
     async fn request(&self, request: Request<'_>) -> Result<Response, BoxError> {
         let method = match request.method {
             Method::Get => reqwest::Method::GET,

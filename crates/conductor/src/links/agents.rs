@@ -76,8 +76,8 @@ impl Links<'_> {
         Ok(())
     }
 
-    /// Hears from all agents where they answer probes.
-    pub(super) async fn look(&mut self) -> Result<(), Unready> {
+    /// Updates where all agents answer probes.
+    pub(super) async fn refresh(&mut self) -> Result<(), Unready> {
         let answers = join_all(self.agents.iter().map(|(name, agent)| async move {
             let status = agent.client.link().await;
             let status = status.map_err(|error| Unready::of_call(name, "say what its links are", &error))?;
@@ -90,8 +90,8 @@ impl Links<'_> {
         Ok(())
     }
 
-    /// Takes in what an agent says of itself; whether it is another process than before, which answers
-    /// elsewhere.
+    /// Keeps the probe port of an agent. Returns whether the agent is another process than before, which
+    /// answers probes elsewhere.
     pub(super) fn was_started_again(&mut self, name: &str, status: &LinkStatus) -> bool {
         let Some(agent) = self.agents.get_mut(name) else {
             return false;

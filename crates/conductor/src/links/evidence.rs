@@ -7,7 +7,7 @@ use perfrun_contract::{
     record::{Flag, LinkRecord, TrialFailure, TrialRecord},
 };
 use perfrun_link::{
-    Link, Prefix, State,
+    Link, LinkState, Prefix,
     state::{Concern, Traffic},
 };
 
@@ -73,7 +73,7 @@ pub(super) fn note(
         );
         return fail(record, failure(Some(name), message));
     }
-    let State {
+    let LinkState {
         backend,
         mode,
         traffic,

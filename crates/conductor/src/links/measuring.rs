@@ -10,7 +10,7 @@ use perfrun_contract::{
 };
 use perfrun_link::{
     Impairment,
-    probe::{self, Measurement, Verdict},
+    probe::{self, Measurement, ProbeVerdict},
 };
 use tokio::time::{Instant, sleep};
 
@@ -39,7 +39,7 @@ impl Links<'_> {
         conditions: &Conditions,
         requests: &Requests,
     ) -> Result<LinkCheck, Unready> {
-        self.look().await?;
+        self.refresh().await?;
         let pairs = self.pairs();
         if pairs.iter().any(|pair| !self.bases.contains_key(pair)) {
             self.measure_bases(&pairs).await?;
@@ -218,7 +218,7 @@ async fn judge(
     base: Duration,
     (plan, measured): (probe::ProbePlan, Measurement),
     back: Option<(probe::ProbePlan, Measurement)>,
-) -> Result<Verdict, Unready> {
+) -> Result<ProbeVerdict, Unready> {
     let (to_server, to_client) = (to_server.clone(), to_client.clone());
     let judged = tokio::task::spawn_blocking(move || {
         let mut verdict = probe::judge(&to_server, &to_client, base, &plan, &measured);

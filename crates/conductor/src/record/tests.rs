@@ -100,7 +100,7 @@ fn a_tcp_connection_that_carries_nearly_its_window_is_flagged() {
         let cell = Cell { transport, ..cell(1) };
         let facts = Facts {
             window_limit: Some(1e9),
-            ..facts(&cell, Seen::default())
+            ..facts(&cell, Observations::default())
         };
         let metrics = BTreeMap::from([(Metric::UploadGoodput, share * 1e9)]);
         assert_eq!(
@@ -229,8 +229,8 @@ fn a_result_from_before_our_time_has_no_overhead_and_no_lateness() {
 
 type Party = (&'static str, Role, NodeRecord, Option<Reason>);
 
-fn seen<const N: usize>(parties: [Party; N]) -> Seen {
-    let mut seen = Seen::default();
+fn seen<const N: usize>(parties: [Party; N]) -> Observations {
+    let mut seen = Observations::default();
     for (name, role, record, reason) in parties {
         let failure = reason.map(|reason| Failure {
             reason,
@@ -351,7 +351,7 @@ fn cell(clients: u64) -> Cell {
     }
 }
 
-fn facts(cell: &Cell, seen: Seen) -> Facts<'_> {
+fn facts(cell: &Cell, seen: Observations) -> Facts<'_> {
     static TRIAL: Trial = Trial {
         id: String::new(),
         cell: 0,

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::{Driver, Halt, Leftover};
 use crate::{
     client::{Error, Prepared},
-    clock::{Offset, RoundTrip},
+    clock::{ClockReading, Offset},
     progress::{Event, fraction},
 };
 
@@ -49,7 +49,7 @@ impl Driver<'_> {
         }
     }
 
-    pub(super) fn note_clocks(&mut self, asked: Vec<(usize, Result<Vec<RoundTrip>, Error>)>) {
+    pub(super) fn note_clocks(&mut self, asked: Vec<(usize, Result<Vec<ClockReading>, Error>)>) {
         for (i, answer) in asked {
             match answer {
                 Ok(trips) => {
@@ -129,20 +129,20 @@ impl Driver<'_> {
 
     pub(super) fn tell_progress(&mut self) {
         let Some(started) = self.started else { return };
-        if self.progress_told.elapsed() < self.task.progress_interval.mul_f64(0.9) {
+        if self.progress_reported.elapsed() < self.task.progress_interval.mul_f64(0.9) {
             return;
         }
-        self.progress_told = Instant::now();
+        self.progress_reported = Instant::now();
         let clients = self.clients().filter_map(|i| self.parties[i].status.as_ref());
         let bytes = clients
             .map(|status| status.bytes_sent + status.bytes_received)
             .sum();
         let seconds = self
-            .progress_told
+            .progress_reported
             .saturating_duration_since(started)
             .as_secs_f64();
         let fraction = fraction(self.task.cell, bytes, seconds);
-        self.progress.on(Event::TrialProgress {
+        (self.on_event)(Event::TrialProgress {
             trial: self.task.trial,
             bytes,
             fraction,

@@ -16,7 +16,7 @@ use super::GRACE;
 use crate::{
     attempt::{Attempt, Node},
     client::{Error, NodeClient, Prepared},
-    clock::{self, LocalClock, RoundTrip},
+    clock::{self, ClockReading, LocalClock},
 };
 
 /// A node in a trial.
@@ -148,12 +148,13 @@ pub(super) async fn ask_clocks(
     parties: &[Party],
     clock: LocalClock,
     times: usize,
-) -> Vec<(usize, Result<Vec<RoundTrip>, Error>)> {
+) -> Vec<(usize, Result<Vec<ClockReading>, Error>)> {
     let clients = parties
         .iter()
         .enumerate()
         .filter(|(_, party)| party.role == Role::Client);
-    join_all(clients.map(|(i, party)| async move { (i, clock::ask(&party.node, clock, times).await) })).await
+    join_all(clients.map(|(i, party)| async move { (i, clock::readings(&party.node, clock, times).await) }))
+        .await
 }
 
 /// Ends a trial wherever it is in progress.

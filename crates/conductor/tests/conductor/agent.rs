@@ -9,11 +9,11 @@ use std::{
 use async_trait::async_trait;
 use perfrun_conductor::{
     AgentClient,
-    client::{BoxError, Method, Request, Response, Transport},
+    client::{BoxError, Method, Request, Requester, Response},
 };
 use perfrun_contract::node::{LinkRequest, LinkStatus, ProbeRequest, Problem};
 use perfrun_link::{
-    Ability, Capabilities, Impairment, Kind, Link, Mode, Reason, Scheduling, State, Tally,
+    Ability, Capabilities, Impairment, Kind, Link, LinkState, Mode, Obstacle, PacketCounts, Scheduling,
     probe::{Delivery, Measurement, Rate, RoundTrip},
     state::{Lateness, Traffic, Worker},
 };
@@ -97,7 +97,7 @@ struct Channel {
 }
 
 #[async_trait]
-impl Transport for Channel {
+impl Requester for Channel {
     async fn request(&self, request: Request<'_>) -> Result<Response, BoxError> {
         let mut world = self.world.0.lock().unwrap();
         let inner = &mut *world;
@@ -191,7 +191,7 @@ impl Agent {
     fn status(&self) -> LinkStatus {
         let ability = if self.fault == Fault::Incapable {
             Ability::Unavailable {
-                reason: Reason::NoNetem,
+                reason: Obstacle::NoNetem,
                 detail: "tried".to_owned(),
             }
         } else {
@@ -206,13 +206,13 @@ impl Agent {
             },
             ..Lateness::default()
         };
-        let state = State {
+        let state = LinkState {
             link: self.request.link.clone(),
             backend: Kind::Userspace,
             mode: Mode::SuperPackets,
-            traffic: vec![Traffic::Userspace(Tally {
+            traffic: vec![Traffic::Userspace(PacketCounts {
                 packets_in: if self.fault == Fault::Bypassed { 0 } else { 10 },
-                ..Tally::default()
+                ..PacketCounts::default()
             })],
             worker: Some(Worker {
                 scheduling: Scheduling::RealTime,

@@ -8,7 +8,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use perfrun_conductor::{AgentClient, Conductor, Contact, Event, Kept, Nodes, Options, RunEnd, Sink};
+use perfrun_conductor::{AgentClient, Conductor, Contact, Event, Kept, Nodes, RunEnd, RunOptions, Sink};
 use perfrun_contract::{
     matrix::{Stack, StackName, Transport},
     node::Role,
@@ -27,7 +27,7 @@ use crate::{
 /// What is run, and on which nodes.
 pub(crate) struct Bench {
     pub plan: Plan,
-    pub options: Options,
+    pub options: RunOptions,
     pub nodes: BTreeMap<String, ScriptedNode>,
     /// Link agents of nodes, and what they do to one another.
     pub agents: BTreeMap<String, AgentClient>,
@@ -56,7 +56,7 @@ pub(crate) struct Out {
 
 /// One server and one client, and two trials of one cell.
 pub(crate) fn bench() -> Bench {
-    let mut options = Options::new(Limits {
+    let mut options = RunOptions::new(Limits {
         provision: Duration::from_secs(300),
         trial: Duration::from_secs(20),
         run: Duration::from_secs(3600),
@@ -157,7 +157,7 @@ impl Bench {
             options: self.options.clone(),
             sink: &mut records,
             spares: self,
-            progress: &|event: Event<'_>| self.note(event),
+            on_event: &|event: Event<'_>| self.note(event),
             cancel: self.cancel.clone(),
         };
         let end = conductor.run(nodes).await;

@@ -11,7 +11,7 @@ use std::{
 use async_trait::async_trait;
 use perfrun_conductor::{
     NodeClient,
-    client::{BoxError, Error, Request, Response, Transport},
+    client::{BoxError, Error, Request, Requester, Response},
 };
 
 use crate::node::{Script, ScriptedNode};
@@ -20,7 +20,7 @@ use crate::node::{Script, ScriptedNode};
 struct Flaky(Arc<AtomicUsize>, usize, u16);
 
 #[async_trait]
-impl Transport for Flaky {
+impl Requester for Flaky {
     async fn request(&self, _: Request<'_>) -> Result<Response, BoxError> {
         if self.0.fetch_add(1, Ordering::Relaxed) < self.1 {
             return Err("connection reset".into());

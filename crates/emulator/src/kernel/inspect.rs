@@ -5,7 +5,7 @@ use perfrun_link::{
     ability::KERNEL_ROUTES_MAX,
     impairment::Mode,
     route::{Link, Route},
-    state::{State, Traffic},
+    state::{LinkState, Traffic},
 };
 use rtnetlink::packet_route::tc::TcHandle;
 
@@ -25,7 +25,7 @@ pub(crate) fn inspect(
     netlink: &mut Netlink,
     interface: &str,
     device: Device,
-) -> Result<Option<State>, Error> {
+) -> Result<Option<LinkState>, Error> {
     let qdiscs = netlink.qdiscs(device.index).map_err(Error::Connect)?;
     let is_own = qdiscs
         .iter()
@@ -67,7 +67,7 @@ pub(crate) fn inspect(
         device: interface.to_owned(),
         source,
     })?;
-    Ok(Some(State {
+    Ok(Some(LinkState {
         link,
         backend: Kind::Kernel,
         mode,

@@ -10,7 +10,7 @@ use std::{
 
 use perfrun_link::{
     distribution,
-    impairment::{Chance, Distribution, Impairment, Jitter, Loss, Reorder},
+    impairment::{Chance, Impairment, Jitter, JitterDistribution, Loss, Reorder},
     ratio::Ratio,
 };
 use rtnetlink::packet_core::{DefaultNla, Emitable, NLA_F_NESTED};
@@ -224,7 +224,7 @@ impl Netem {
             delay: nanoseconds(self.latency),
             jitter: (self.jitter != 0).then(|| Jitter {
                 amount: nanoseconds(self.jitter),
-                distribution: Distribution::default(),
+                distribution: JitterDistribution::default(),
                 correlation: ratio(delay_correlation),
             }),
             loss,
@@ -283,7 +283,7 @@ mod tests {
         for set in [everything(), bursts, Impairment::default()] {
             let known = Impairment {
                 jitter: set.jitter.clone().map(|jitter| Jitter {
-                    distribution: Distribution::default(),
+                    distribution: JitterDistribution::default(),
                     ..jitter
                 }),
                 limit_packets: NonZeroU32::new(set.limit_packets()),
@@ -302,7 +302,7 @@ mod tests {
             delay: Duration::from_millis(100),
             jitter: Some(Jitter {
                 amount: Duration::from_millis(10),
-                distribution: Distribution::Normal,
+                distribution: JitterDistribution::Normal,
                 correlation: percent(25.0),
             }),
             loss: Some(Loss::Random {

@@ -16,7 +16,7 @@ use std::{
 use hdrhistogram::Histogram;
 use perfrun_link::{
     Scheduling,
-    fate::{Departure, DueQueue, LinkState, Nanos, Packet, Random, Tally},
+    fate::{Departure, DueQueue, LinkState, Nanos, Packet, PacketCounts, Random},
     route::{Link, Prefix},
 };
 use rustix::{
@@ -99,7 +99,7 @@ impl Links {
 
 /// The counts since counting began.
 pub(super) struct Report {
-    pub(super) tallies: Vec<Tally>,
+    pub(super) tallies: Vec<PacketCounts>,
     pub(super) unmatched: u64,
     pub(super) refused: u64,
     pub(super) lateness: Histogram<u64>,

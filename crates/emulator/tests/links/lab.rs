@@ -119,7 +119,7 @@ impl Lab {
             seed: Some(SEED),
         };
         let started = self.near.run(|| Emulator::start("eth0", link, options));
-        started.unwrap_or_else(|error| panic!("{}", error.explained()))
+        started.unwrap_or_else(|error| panic!("{}", error_reporter::Report::new(error)))
     }
 
     /// Runs tc in the near namespace; returns its output.

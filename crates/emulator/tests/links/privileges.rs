@@ -8,7 +8,7 @@ use std::{
 };
 
 use perfrun_emulator::{Emulator, Options, capabilities::probe};
-use perfrun_link::{Ability, Backend, Capabilities, Impairment, Reason};
+use perfrun_link::{Ability, Backend, Capabilities, Impairment, Obstacle};
 use perfrun_test_kit::{Need, skip};
 use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags, set_capabilities, unshare_unsafe};
 
@@ -28,7 +28,7 @@ fn keep_only(capabilities: CapabilitySet) {
     set_capabilities(None, sets).unwrap();
 }
 
-fn reason(ability: &Ability) -> Option<Reason> {
+fn reason(ability: &Ability) -> Option<Obstacle> {
     match ability {
         Ability::Available => None,
         Ability::Unavailable { reason, .. } => Some(*reason),
@@ -54,7 +54,7 @@ fn net_admin_is_all_it_takes() {
     });
     assert_eq!(capabilities.userspace, Ability::Available);
     // Where RLIMIT_RTPRIO does not permit it.
-    assert_eq!(reason(&capabilities.real_time), Some(Reason::NoRealTime));
+    assert_eq!(reason(&capabilities.real_time), Some(Obstacle::NoRealTime));
     let echo = Echo::start(&lab, address(FAR));
     let times = round_trips(&lab, &echo, 10, Duration::from_millis(5));
     assert!(
@@ -75,12 +75,12 @@ fn without_net_admin_it_says_so() {
     });
     assert_eq!(
         reason(&capabilities.kernel),
-        Some(Reason::NotPermitted),
+        Some(Obstacle::NotPermitted),
         "{capabilities:?}"
     );
     assert_eq!(
         reason(&capabilities.userspace),
-        Some(Reason::NotPermitted),
+        Some(Obstacle::NotPermitted),
         "{capabilities:?}"
     );
     let unsupported = capabilities.choose(&to_far(Impairment::default())).unwrap_err();
@@ -104,7 +104,7 @@ fn an_interface_that_is_not_there_is_no_refusal_of_the_kernel() {
     };
     let capabilities = lab.near.run(|| probe("eth7"));
     for ability in [&capabilities.kernel, &capabilities.userspace] {
-        assert_eq!(reason(ability), Some(Reason::NoInterface), "{capabilities:?}");
+        assert_eq!(reason(ability), Some(Obstacle::NoInterface), "{capabilities:?}");
     }
 }
 
@@ -123,10 +123,10 @@ fn an_ordinary_users_namespaces_will_do() {
         return;
     }
     let capabilities: Capabilities = serde_json::from_str(&text).unwrap();
-    assert_eq!(reason(&capabilities.real_time), Some(Reason::NoRealTime));
+    assert_eq!(reason(&capabilities.real_time), Some(Obstacle::NoRealTime));
     let device = fs::File::options().read(true).write(true).open("/dev/net/tun");
     if device.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied) {
-        assert_eq!(reason(&capabilities.userspace), Some(Reason::TunForbidden));
+        assert_eq!(reason(&capabilities.userspace), Some(Obstacle::TunForbidden));
         skip(Need::Links, "user space", "/dev/net/tun is root's alone here");
         return;
     }

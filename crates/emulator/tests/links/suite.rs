@@ -14,8 +14,8 @@ use std::{
 
 use perfrun_emulator::{Emulator, Inspection, Options, Status};
 use perfrun_link::{
-    Ability, Backend, Chance, Distribution, Impairment, Jitter, Kind, Link, Loss, Ratio, Reason, Reorder,
-    Route, Scheduling, state::Traffic,
+    Ability, Backend, Chance, Impairment, Jitter, JitterDistribution, Kind, Link, Loss, Obstacle, Ratio,
+    Reorder, Route, Scheduling, state::Traffic,
 };
 use perfrun_test_kit::{Need, skip, uml};
 
@@ -252,8 +252,8 @@ pub(crate) fn jitter_spreads_as_it_should(backend: Backend) {
         );
     }
     // The deviation, and the width of the middle nine tenths.
-    let normal = (Distribution::Normal, 10.0, 2.0 * 16.449);
-    let uniform = (Distribution::Uniform, 10.0 / 3f64.sqrt(), 0.9 * 20.0);
+    let normal = (JitterDistribution::Normal, 10.0, 2.0 * 16.449);
+    let uniform = (JitterDistribution::Uniform, 10.0 / 3f64.sqrt(), 0.9 * 20.0);
     for (distribution, deviation, width) in [normal, uniform] {
         emulator.set(&to_far(jittery(distribution))).unwrap();
         let interval = Duration::from_millis(if uml::is_here() { 5 } else { 1 });
@@ -282,7 +282,7 @@ pub(crate) fn both_back_ends_give_the_same() {
     let jittery = Impairment {
         jitter: Some(Jitter {
             amount: Duration::from_millis(10),
-            distribution: Distribution::ParetoNormal,
+            distribution: JitterDistribution::ParetoNormal,
             correlation: Ratio::ZERO,
         }),
         ..delay(50)

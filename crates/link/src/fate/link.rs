@@ -33,7 +33,7 @@ pub struct Departure {
 /// What a link did since counting began, in packets of the wire.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Tally {
+pub struct PacketCounts {
     /// Packets that reached the link.
     pub packets_in: u64,
     /// Packets that left the link, copies included. If fewer left than came, the rest is lost, over the limit
@@ -63,7 +63,7 @@ pub struct LinkState {
     rate: Option<RateClock>,
     room: Room,
     held: u32,
-    tally: Tally,
+    tally: PacketCounts,
 }
 
 /// When a link is full.
@@ -115,7 +115,7 @@ impl LinkState {
                 },
             },
             held: 0,
-            tally: Tally::default(),
+            tally: PacketCounts::default(),
             random,
         }
     }
@@ -156,11 +156,11 @@ impl LinkState {
 
     /// Resets the counts. Packets in flight stay there, and count when they leave.
     pub fn recount(&mut self) {
-        self.tally = Tally::default();
+        self.tally = PacketCounts::default();
     }
 
     /// What the link did since counting began.
-    pub fn tally(&self) -> Tally {
+    pub fn tally(&self) -> PacketCounts {
         self.tally
     }
 
@@ -244,7 +244,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        impairment::{Chance, Distribution, Jitter, Loss},
+        impairment::{Chance, Jitter, JitterDistribution, Loss},
         ratio::Ratio,
     };
 
@@ -289,10 +289,10 @@ mod tests {
         link.released(PACKET);
         assert_eq!(
             link.tally(),
-            Tally {
+            PacketCounts {
                 packets_in: 1,
                 packets_out: 1,
-                ..Tally::default()
+                ..PacketCounts::default()
             }
         );
     }
@@ -333,15 +333,15 @@ mod tests {
         }
         assert_eq!((link.tally().packets_in, link.tally().over_limit), (3, 1));
         link.recount();
-        assert_eq!(link.tally(), Tally::default());
+        assert_eq!(link.tally(), PacketCounts::default());
         // The link is still full.
         assert_eq!(link.decide(PACKET, START), [None; 2]);
         link.released(PACKET);
-        let expected = Tally {
+        let expected = PacketCounts {
             packets_in: 1,
             packets_out: 1,
             over_limit: 1,
-            ..Tally::default()
+            ..PacketCounts::default()
         };
         assert_eq!(link.tally(), expected);
     }
@@ -431,7 +431,7 @@ mod tests {
             delay: Duration::from_millis(50),
             jitter: Some(Jitter {
                 amount: Duration::from_millis(50),
-                distribution: Distribution::Normal,
+                distribution: JitterDistribution::Normal,
                 correlation: Ratio::ZERO,
             }),
             rate_bits_per_second: NonZeroU64::new(20_000_000),

@@ -7,7 +7,7 @@ use rand::{Rng, SeedableRng, rngs::Xoshiro256PlusPlus};
 use super::Nanos;
 use crate::{
     distribution,
-    impairment::{Chance, Distribution, Jitter, Loss},
+    impairment::{Chance, Jitter, JitterDistribution, Loss},
     ratio::Ratio,
 };
 
@@ -161,7 +161,7 @@ impl Delays {
             .map(|jitter| Spread {
                 amount: nanoseconds(jitter.amount),
                 draws: Correlated::new(jitter.correlation, random),
-                table: (jitter.distribution != Distribution::Uniform)
+                table: (jitter.distribution != JitterDistribution::Uniform)
                     .then(|| distribution::table(jitter.distribution).into_boxed_slice()),
             });
         Self {
@@ -285,7 +285,7 @@ mod tests {
             .collect()
     }
 
-    fn jitter(distribution: Distribution, correlation: Ratio) -> Option<Jitter> {
+    fn jitter(distribution: JitterDistribution, correlation: Ratio) -> Option<Jitter> {
         Some(Jitter {
             amount: Duration::from_millis(10),
             distribution,
@@ -309,13 +309,13 @@ mod tests {
     #[test]
     fn delays_spread_as_their_distribution_says() {
         assert!(delays(None).iter().all(|delay| *delay == 50.0));
-        let uniform = delays(jitter(Distribution::Uniform, Ratio::ZERO));
+        let uniform = delays(jitter(JitterDistribution::Uniform, Ratio::ZERO));
         assert!(uniform.iter().all(|delay| (40.0..60.0).contains(delay)));
         assert!((deviation(&uniform) - 10.0 / 3f64.sqrt()).abs() < 0.05);
-        let normal = delays(jitter(Distribution::Normal, Ratio::ZERO));
+        let normal = delays(jitter(JitterDistribution::Normal, Ratio::ZERO));
         assert!((mean(&normal) - 50.0).abs() < 0.1);
         assert!((deviation(&normal) - 10.0).abs() < 0.1);
-        let mut pareto = delays(jitter(Distribution::Pareto, Ratio::ZERO));
+        let mut pareto = delays(jitter(JitterDistribution::Pareto, Ratio::ZERO));
         pareto.sort_by(f64::total_cmp);
         // The smallest delay is 10 · (1 - 1.5) · 4/3 below the mean, the largest is cut off at four jitters.
         assert!((pareto[0] - 43.333).abs() < 0.01, "{}", pareto[0]);
@@ -329,7 +329,7 @@ mod tests {
             let pairs = values.windows(2).map(|pair| (pair[0] - mean) * (pair[1] - mean));
             mean_of(pairs, values.len() - 1) / deviation.powi(2)
         };
-        let alone = correlation(&delays(jitter(Distribution::Uniform, Ratio::ZERO)));
+        let alone = correlation(&delays(jitter(JitterDistribution::Uniform, Ratio::ZERO)));
         assert!(alone.abs() < 0.01, "{alone}");
         // Uniform delays are the draws themselves, which are a first-order autoregression.
         let mut random = Random::new(5);

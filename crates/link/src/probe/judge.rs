@@ -43,7 +43,7 @@ const HARMFUL_BYTES_RATIO: f64 = 1.0 - 6.0 / (DATAGRAM_BYTES + HEADER_BYTES) as 
 /// The findings about a measured link.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Verdict {
+pub struct ProbeVerdict {
     /// One finding for each quantity that was measured.
     pub findings: Vec<Finding>,
 }
@@ -101,7 +101,7 @@ pub enum Judgement {
     NotJudged,
 }
 
-impl Verdict {
+impl ProbeVerdict {
     /// Whether no finding is outside its range.
     pub fn is_effective(&self) -> bool {
         self.outside().next().is_none()
@@ -144,7 +144,7 @@ pub fn judge(
     base: Duration,
     plan: &ProbePlan,
     measured: &Measurement,
-) -> Verdict {
+) -> ProbeVerdict {
     let mut findings = Vec::new();
     // A plan without echoes says nothing about round trips and losses.
     if plan.echoes > 0 || measured.round_trip.is_some() {
@@ -169,7 +169,7 @@ pub fn judge(
     }
     let rate = measured.rate;
     findings.extend(rate.and_then(|rate| rate_finding(Quantity::RateForward, forward, plan, rate)));
-    Verdict { findings }
+    ProbeVerdict { findings }
 }
 
 /// Compares the rate towards the client with its impairment. The measurement was taken by

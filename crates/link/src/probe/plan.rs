@@ -317,7 +317,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        impairment::{Distribution, Jitter, Loss},
+        impairment::{Jitter, JitterDistribution, Loss},
         ratio::Ratio,
     };
 
@@ -527,7 +527,7 @@ mod tests {
         let jumbled = Impairment {
             jitter: Some(Jitter {
                 amount: Duration::from_millis(1),
-                distribution: Distribution::Normal,
+                distribution: JitterDistribution::Normal,
                 correlation: Ratio::ZERO,
             }),
             ..Impairment::default()

@@ -6,7 +6,7 @@ use std::{
     io::{self, BufRead, BufReader, Read, Write},
 };
 
-use perfrun_local::{Network, NodeProcess, Slot};
+use perfrun_local::{LocalNetwork, NodeProcess, Slot};
 use perfrun_test_kit::remains::{self, is_alive, processes};
 
 /// The environment variable of the nodes of a `scenario_churn` with the process that started them.
@@ -19,7 +19,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    pub(crate) fn of(network: &Network, nodes: &[NodeProcess]) -> Self {
+    pub(crate) fn of(network: &LocalNetwork, nodes: &[NodeProcess]) -> Self {
         Self {
             pids: nodes.iter().map(NodeProcess::pid).collect(),
             namespaces: network.slots().iter().map(id).collect(),

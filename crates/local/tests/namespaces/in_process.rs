@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use perfrun_local::{Isolation, Launcher, Network, NodeCommand, NodeProcess};
+use perfrun_local::{Launcher, LocalIsolation, LocalNetwork, NodeCommand, NodeProcess};
 use perfrun_test_kit::remains::is_alive;
 use tokio::sync::mpsc;
 
@@ -164,10 +164,12 @@ async fn a_missing_program_is_named() {
     );
 }
 
-async fn loopback() -> (Launcher, Network) {
+async fn loopback() -> (Launcher, LocalNetwork) {
     (
         Launcher::start().unwrap(),
-        Network::create(Isolation::Loopback, 2, None).await.unwrap(),
+        LocalNetwork::create(LocalIsolation::Loopback, 2, None)
+            .await
+            .unwrap(),
     )
 }
 

@@ -10,7 +10,7 @@ use std::{
 };
 
 use perfrun_local::{
-    Addresses, Isolation, Launcher, Network, NodeCommand, NodeProcess, Privilege, privilege,
+    Addresses, Launcher, LocalIsolation, LocalNetwork, NodeCommand, NodeProcess, Privilege, privilege,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::mpsc;
@@ -229,11 +229,13 @@ fn acquire() -> Privilege {
     })
 }
 
-async fn namespaces(nodes: usize) -> Network {
-    let network = Network::create(Isolation::Namespaces, nodes, None).await.unwrap();
+async fn namespaces(nodes: usize) -> LocalNetwork {
+    let network = LocalNetwork::create(LocalIsolation::Namespaces, nodes, None)
+        .await
+        .unwrap();
     assert_eq!(
         (network.isolation(), network.slots().len()),
-        (Isolation::Namespaces, nodes)
+        (LocalIsolation::Namespaces, nodes)
     );
     network
 }

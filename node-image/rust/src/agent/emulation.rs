@@ -9,9 +9,10 @@ use std::{
 };
 
 use anyhow::Context;
+use error_reporter::Report;
 use perfrun_contract::node::LinkRequest;
 use perfrun_emulator::{Emulator, Options};
-use perfrun_link::{Ability, Backend, Capabilities, Kind, State, Tally, state::Traffic};
+use perfrun_link::{Ability, Backend, Capabilities, Kind, LinkState, PacketCounts, state::Traffic};
 
 /// The links of one interface.
 pub(crate) struct Emulation {
@@ -39,7 +40,7 @@ struct Active {
 /// Counts since the agent started, over all links.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Totals {
-    pub(crate) tally: Tally,
+    pub(crate) tally: PacketCounts,
     /// Packets that the emulator dropped because it could not keep up.
     pub(crate) overflowed: u64,
 }
@@ -119,7 +120,7 @@ impl Emulation {
 
     /// The instance and its verified state. The state is `None` if the link does not impair, or the emulator
     /// has failed.
-    pub(crate) fn verified(&mut self) -> (u64, Option<State>) {
+    pub(crate) fn verified(&mut self) -> (u64, Option<LinkState>) {
         let state = self.verified_state().unwrap_or_else(|error| {
             self.fail(&error);
             None
@@ -128,7 +129,7 @@ impl Emulation {
     }
 
     /// The state of the emulator. `None` if the link does not impair.
-    pub(crate) fn state(&mut self) -> anyhow::Result<Option<State>> {
+    pub(crate) fn state(&mut self) -> anyhow::Result<Option<LinkState>> {
         let Some(active) = self
             .active
             .as_mut()
@@ -139,7 +140,7 @@ impl Emulation {
         Ok(Some(active.emulator.state().map_err(|error| explained(&error))?))
     }
 
-    fn verified_state(&mut self) -> anyhow::Result<Option<State>> {
+    fn verified_state(&mut self) -> anyhow::Result<Option<LinkState>> {
         if let Some(active) = &mut self.active {
             active.emulator.verify().map_err(|error| explained(&error))?;
         }
@@ -147,7 +148,7 @@ impl Emulation {
     }
 
     /// The counts since the agent started, with those of the current state.
-    pub(crate) fn totals(&self, state: Option<&State>) -> Totals {
+    pub(crate) fn totals(&self, state: Option<&LinkState>) -> Totals {
         self.before.plus(state.map(Totals::of).unwrap_or_default())
     }
 
@@ -237,21 +238,21 @@ impl Emulation {
 }
 
 impl Totals {
-    fn of(state: &State) -> Self {
+    fn of(state: &LinkState) -> Self {
         let tally = state
             .traffic
             .iter()
-            .fold(Tally::default(), |sum, traffic| match traffic {
+            .fold(PacketCounts::default(), |sum, traffic| match traffic {
                 Traffic::Userspace(tally) => plus(sum, *tally),
                 Traffic::Kernel {
                     packets_out, dropped, ..
                 } => plus(
                     sum,
-                    Tally {
+                    PacketCounts {
                         packets_in: packets_out + dropped,
                         packets_out: *packets_out,
                         lost: *dropped,
-                        ..Tally::default()
+                        ..PacketCounts::default()
                     },
                 ),
             });
@@ -271,8 +272,8 @@ impl Totals {
     }
 }
 
-fn plus(a: Tally, b: Tally) -> Tally {
-    Tally {
+fn plus(a: PacketCounts, b: PacketCounts) -> PacketCounts {
+    PacketCounts {
         packets_in: a.packets_in + b.packets_in,
         packets_out: a.packets_out + b.packets_out,
         lost: a.lost + b.lost,
@@ -284,7 +285,7 @@ fn plus(a: Tally, b: Tally) -> Tally {
 }
 
 fn explained(error: &perfrun_emulator::Error) -> anyhow::Error {
-    anyhow::Error::msg(error.explained())
+    anyhow::Error::msg(Report::new(error).to_string())
 }
 
 /// A random number. A process id would not do: in a container it may be that of the process before.

@@ -4,8 +4,8 @@ use std::sync::{Arc, atomic::AtomicU64};
 
 use parking_lot::Mutex;
 use perfrun_contract::metrics::link;
-use perfrun_link::{State, probe::Measurement, state::Lateness};
-use perfrun_metrics::{Described, NO_LABELS, Scrapes, encode_samples};
+use perfrun_link::{LinkState, probe::Measurement, state::Lateness};
+use perfrun_metrics::{NO_LABELS, Scrapes, encode_samples, register};
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeLabelSet},
@@ -46,8 +46,8 @@ impl Metrics {
         registry.register_collector(Box::new(LinkCollector(emulation)));
         registry.register_collector(Box::new(ProcessCollector));
         let (round_trip, lost) = (Family::default(), Family::default());
-        registry.add(&link::MEASURED_ROUND_TRIP, round_trip.clone());
-        registry.add(&link::MEASURED_LOSS, lost.clone());
+        register(&mut registry, &link::MEASURED_ROUND_TRIP, round_trip.clone());
+        register(&mut registry, &link::MEASURED_LOSS, lost.clone());
         Self {
             scrapes: Scrapes::default(),
             registry: Mutex::new(registry),
@@ -122,7 +122,10 @@ fn encode_totals(encoder: &mut DescriptorEncoder<'_>, totals: Totals) -> Result<
     encode_samples(encoder, &link::PACKETS, fates)
 }
 
-fn encode_state(encoder: &mut DescriptorEncoder<'_>, state: Option<&State>) -> Result<(), std::fmt::Error> {
+fn encode_state(
+    encoder: &mut DescriptorEncoder<'_>,
+    state: Option<&LinkState>,
+) -> Result<(), std::fmt::Error> {
     let route = state.and_then(|state| state.link.routes().first());
     let impairment = route.map(|route| route.impairment.clone()).unwrap_or_default();
     let lateness = state

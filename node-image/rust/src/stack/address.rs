@@ -111,16 +111,13 @@ pub(super) fn port(address: &Multiaddr) -> Option<u16> {
 
 /// An error and its sources in one line. Stacks hide the operating system's error several levels deep.
 pub(super) fn describe(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let words = cause.to_string();
-        if !text.contains(&words) {
-            text = format!("{text}: {words}");
-        }
-        source = cause.source();
-    }
-    text
+    let words = anyhow::Chain::new(error).map(ToString::to_string);
+    // Some repeat their source.
+    let text = words.reduce(|text, words| match text.contains(&words) {
+        true => text,
+        false => format!("{text}: {words}"),
+    });
+    text.unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -128,7 +128,7 @@ impl Interval {
 }
 
 /// The result of a bandwidth client.
-pub(super) struct Measured {
+pub(super) struct ClientResult {
     /// Time from before the dial until the end.
     pub(crate) seconds: f64,
     pub(crate) uploaded: u64,
@@ -140,7 +140,7 @@ pub(super) struct Measured {
     pub(crate) download: Option<Transfer>,
 }
 
-impl Measured {
+impl ClientResult {
     pub(crate) fn line(&self, with_details: bool) -> Line {
         Line {
             r#type: "final",
@@ -327,8 +327,8 @@ mod tests {
         assert_eq!(Form::new(true, false), Form::Json);
     }
 
-    fn measured(timing: Timing, bytes: u64) -> Measured {
-        Measured {
+    fn measured(timing: Timing, bytes: u64) -> ClientResult {
+        ClientResult {
             seconds: 9.0,
             uploaded: bytes,
             downloaded: bytes,
@@ -357,7 +357,7 @@ mod tests {
              Uploaded 64 MiB in 2.00 s: 268 Mbit/s (strict, until the server had read everything).\n\
              Downloaded 64 MiB in 500 ms: 805 Mbit/s (strict, from the first bytes to the last)."
         );
-        let several = Measured {
+        let several = ClientResult {
             streams: 4,
             ..measured(Timing::Compat, 1 << 20)
         };
@@ -367,7 +367,7 @@ mod tests {
              Uploaded 1 MiB on 4 streams in 2.00 s: 4.19 Mbit/s (compat, until the client had written everything).\n\
              Downloaded 1 MiB on 4 streams in 4.00 s: 2.10 Mbit/s (compat, from the request to the last byte)."
         );
-        let one_way = Measured {
+        let one_way = ClientResult {
             upload: None,
             connect_seconds: None,
             ..measured(Timing::Strict, 1 << 30)

@@ -17,7 +17,7 @@ use perfrun_link::Backend;
 
 use super::{environment, modest, named_port, token_mount};
 use crate::{
-    build::{Identity, LINK_METRICS_PORT, LINK_PORT, Site},
+    build::{LINK_METRICS_PORT, LINK_PORT, RunIdentity, Site},
     observe::pod::LINK_CONTAINER,
 };
 
@@ -28,7 +28,7 @@ const STARTS_WITHIN_SECONDS: i32 = 60;
 
 /// Builds the link agent. `None` if the plan does not impair links.
 pub(super) fn agent(
-    run: &Identity,
+    run: &RunIdentity,
     spec: &PerfRunSpec,
     plan: &Plan,
     node: &str,
@@ -145,7 +145,7 @@ mod tests {
     use serde_json::json;
 
     use crate::{
-        build::{Identity, Site, pod::pod},
+        build::{RunIdentity, Site, pod::pod},
         decide::NewPod,
     };
 
@@ -375,6 +375,6 @@ spec:
             incarnation: 0,
             avoid: None,
         };
-        pod(&Identity::of(&run).unwrap(), &run.spec, &plan, &new, site)
+        pod(&RunIdentity::of(&run).unwrap(), &run.spec, &plan, &new, site)
     }
 }

@@ -4,6 +4,7 @@ use http::Method;
 use perfrun_conductor::RunEnd;
 use perfrun_contract::{
     node::Reason,
+    run::RunState,
     tally::{EndReason, Verdict},
 };
 use serde_json::json;
@@ -63,7 +64,7 @@ async fn another_conductor_finds_the_records_and_adds_to_them() {
     let mut journal = open(&job).await;
     assert_eq!(trials(&journal), ["a", "b"]);
     journal.record(&urgent("c")).await.unwrap();
-    let outcome = keep_results(&job, journal, RunEnd::complete()).await;
+    let outcome = keep_results(&job, journal, RunEnd::without_nodes(RunState::Complete)).await;
     assert_eq!(
         (outcome.progress.counts.completed, outcome.progress.counts.failed),
         (1, 2)
@@ -120,7 +121,7 @@ async fn an_outage_does_not_stop_the_measurements() {
         assert_eq!(kept, Kept::InMemory, "{answer:?}");
     }
     server.script_times(20, Method::POST, CONFIG_MAPS, Answer::Refuse(503, "etcd is away"));
-    let outcome = keep_results(&job, journal, RunEnd::complete()).await;
+    let outcome = keep_results(&job, journal, RunEnd::without_nodes(RunState::Complete)).await;
     assert_eq!(outcome.verdict.reason, EndReason::TrialTimeout);
     assert_eq!(open(&job).await.records().len(), 3);
 }
@@ -133,7 +134,7 @@ async fn results_that_cannot_be_kept_end_the_run_in_time() {
     server.script(Method::POST, CONFIG_MAPS, Answer::Refuse(500, "no space"));
     journal.record(&urgent("a")).await.unwrap();
     let start = Instant::now();
-    let outcome = keep_results(&job, journal, RunEnd::complete()).await;
+    let outcome = keep_results(&job, journal, RunEnd::without_nodes(RunState::Complete)).await;
     let Verdict { reason, message, .. } = outcome.verdict;
     assert_eq!(reason, EndReason::RecordNotKept);
     assert!(
@@ -171,7 +172,7 @@ async fn a_part_that_cannot_be_read_is_left_out_and_reported() {
     assert_eq!(trials(&journal), ["a", "c"]);
     assert_eq!(server.event_reasons(), ["RecordsUnreadable"]);
     journal.record(&urgent("b")).await.unwrap();
-    let outcome = keep_results(&job, journal, RunEnd::complete()).await;
+    let outcome = keep_results(&job, journal, RunEnd::without_nodes(RunState::Complete)).await;
     let numbers = ["trials-0", "trials-2", "trials-3", "results-0"];
     assert_eq!(
         outcome.results,

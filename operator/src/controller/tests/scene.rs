@@ -177,7 +177,7 @@ impl Scene {
     /// The conductor of a run panics.
     pub(super) async fn panic(&self, name: &str) {
         let run = self.watched(name);
-        let run = crate::build::Identity::of(run.readable().unwrap()).unwrap();
+        let run = crate::build::RunIdentity::of(run.readable().unwrap()).unwrap();
         let (woken, mut wakes) = mpsc::unbounded_channel();
         let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(move || {
             let _ = woken.send(());

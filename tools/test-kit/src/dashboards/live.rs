@@ -62,7 +62,7 @@ struct Choice {
 /// Sends all queries of a dashboard, including those of variables and annotations, and those of repeated
 /// panels for each value. Fails if a query is refused, if a variable has no options, or if series lack labels
 /// that their names use.
-async fn ask(prometheus: &Prometheus, dashboard: &Dashboard, scope: &Scope<'_>) -> Result<Vec<Answer>> {
+async fn query(prometheus: &Prometheus, dashboard: &Dashboard, scope: &Scope<'_>) -> Result<Vec<Answer>> {
     let range = scope.to - scope.from;
     let step = (range / POINTS).max(1.0).ceil();
     let mut variables = Variables::of_time(range, step, scope.interval);
@@ -266,7 +266,7 @@ async fn ask_all(
 ) -> Result<Vec<Answer>> {
     let mut answers = vec![];
     for dashboard in dashboards {
-        let more = ask(prometheus, dashboard, scope).await;
+        let more = query(prometheus, dashboard, scope).await;
         answers.extend(more.with_context(|| format!("for the run {}", scope.run))?);
     }
     Ok(answers)
@@ -297,19 +297,19 @@ pub async fn stays_when_targets_are_gone(
     // run.
     for (before, after) in before.iter().zip(&after).filter(|(_, after)| after.instant) {
         let name = after.name();
-        let [was, is] = [said(before), said(after)];
+        let [was, is] = [data(before), data(after)];
         ensure!(
             was == is,
             "{name} showed {was:?}, and now shows {is:?}: {}",
             after.expression
         );
-        let said: Vec<_> = after
+        let shown: Vec<_> = after
             .series
             .iter()
             .filter_map(|series| series.labels.get("phase"))
             .collect();
-        if !said.is_empty() {
-            ensure!(said == [phase], "{name} says {said:?}");
+        if !shown.is_empty() {
+            ensure!(shown == [phase], "{name} shows {shown:?}");
             phases += 1;
         }
     }
@@ -319,7 +319,7 @@ pub async fn stays_when_targets_are_gone(
 
 /// The data of an answer, sorted. The time when a run was last seen is left out: an exporter that is still up
 /// at the end of the time range is scraped again later.
-fn said(answer: &Answer) -> Vec<String> {
+fn data(answer: &Answer) -> Vec<String> {
     let is_moment = answer.expression.starts_with("topk ") && answer.expression.contains(run::SEEN.name);
     let lines = answer.series.iter().map(|series| match is_moment {
         true => format!("{:?}", series.labels),

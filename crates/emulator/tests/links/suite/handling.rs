@@ -285,7 +285,7 @@ pub(crate) fn a_root_of_somebody_else_is_left_alone() {
     lab.tc("qdisc add dev eth0 root pfifo");
     let capabilities = lab.near.run(|| perfrun_emulator::capabilities::probe("eth0"));
     assert!(
-        matches!(&capabilities.kernel, Ability::Unavailable { reason: Reason::RootTaken, detail } if detail == "eth0 has pfifo"),
+        matches!(&capabilities.kernel, Ability::Unavailable { reason: Obstacle::RootTaken, detail } if detail == "eth0 has pfifo"),
         "{capabilities:?}"
     );
     let start = |backend| {
@@ -293,7 +293,7 @@ pub(crate) fn a_root_of_somebody_else_is_left_alone() {
         lab.near
             .run(|| Emulator::start("eth0", &to_far(delay(20)), options))
     };
-    let refused = start(Backend::Kernel).unwrap_err().explained();
+    let refused = error_reporter::Report::new(start(Backend::Kernel).unwrap_err()).to_string();
     assert!(refused.contains("`tc qdisc del dev eth0 root`"), "{refused}");
     let mut emulator = start(Backend::Auto).unwrap();
     assert_eq!(emulator.state().unwrap().backend, Kind::Userspace);

@@ -8,7 +8,7 @@ use super::{
     *,
 };
 use crate::{
-    impairment::{Chance, Distribution, Jitter, Loss, Reorder},
+    impairment::{Chance, Jitter, JitterDistribution, Loss, Reorder},
     probe::Rate,
     ratio::Ratio,
 };
@@ -144,7 +144,7 @@ fn rates_of_links_with_jitter_are_judged_by_what_jitter_leaves_of_them() {
     let jittery = Impairment {
         jitter: Some(Jitter {
             amount: Duration::from_millis(20),
-            distribution: Distribution::Normal,
+            distribution: JitterDistribution::Normal,
             correlation: Ratio::ZERO,
         }),
         ..steady.clone()
@@ -236,7 +236,7 @@ fn jittery(jitter: u64, impairment: Impairment) -> Impairment {
     Impairment {
         jitter: Some(Jitter {
             amount: Duration::from_millis(jitter),
-            distribution: Distribution::Normal,
+            distribution: JitterDistribution::Normal,
             correlation: Ratio::ZERO,
         }),
         ..impairment
@@ -309,7 +309,7 @@ fn skewed_jitter_moves_the_median() {
     let jittery = Impairment {
         jitter: Some(Jitter {
             amount: Duration::from_millis(20),
-            distribution: Distribution::Pareto,
+            distribution: JitterDistribution::Pareto,
             correlation: Ratio::ZERO,
         }),
         ..delay(50)
