@@ -174,19 +174,39 @@ mod tests {
     }
 
     #[test]
-    fn a_phase_of_another_version_makes_only_the_status_unreadable() {
+    fn a_value_of_another_version_makes_only_the_status_unreadable() {
         let complete = json!({"type": "Complete", "status": "True", "reason": "Succeeded", "message": "",
             "lastTransitionTime": "2026-01-01T00:00:00Z"});
-        for (phase, conditions, error) in [
-            ("Hibernating", json!([complete]), "Hibernating"),
-            ("Succeeded", json!([complete, {"type": 42}]), "42"),
+        let row = |metric: &str, flag: &str| {
+            json!([{"cell": "a", "metric": metric, "unit": "seconds", "count": 1, "median": 1, "mean": 1,
+                "min": 1, "max": 1, "flags": [flag]}])
+        };
+        for (phase, summary, conditions, error) in [
+            ("Hibernating", json!([]), json!([complete]), "Hibernating"),
+            ("Succeeded", json!([]), json!([complete, {"type": 42}]), "42"),
+            (
+                "Succeeded",
+                row("jitterP50", "Retried"),
+                json!([complete]),
+                "jitterP50",
+            ),
+            (
+                "Succeeded",
+                row("openP50", "Overheated"),
+                json!([complete]),
+                "Overheated",
+            ),
         ] {
-            let status = json!({"phase": phase, "conditions": conditions});
+            let status = json!({"phase": phase, "summary": summary, "conditions": conditions});
             let run = unreadable(watched(json!({"workload": {"ping": {}}}), status));
             assert_eq!((run.part, run.conditions.len()), (Part::Status, 1));
             assert!(run.has_ended());
             assert!(run.error.contains(error), "{}", run.error);
         }
+        let known =
+            json!({"phase": "Succeeded", "summary": row("openP50", "Retried"), "conditions": [complete]});
+        let run = watched(json!({"workload": {"ping": {}}}), known);
+        assert_eq!(run.readable().unwrap().status.as_ref().unwrap().summary.len(), 1);
     }
 
     #[test]

@@ -181,6 +181,24 @@ async fn a_part_that_cannot_be_read_is_left_out_and_reported() {
     );
 }
 
+/// What such a record does to a journal is tested above: its part is left out and reported.
+#[test]
+fn a_record_with_a_value_of_a_newer_version_cannot_be_read() {
+    let record = serde_json::to_value(urgent("a")).unwrap();
+    serde_json::from_value::<TrialRecord>(record.clone()).unwrap();
+    let failure = json!({"reason": "Frozen", "message": ""});
+    for (field, value, unknown) in [
+        ("flags", json!(["Overheated"]), "Overheated"),
+        ("metrics", json!({"jitterP50": 1.0}), "jitterP50"),
+        ("failure", failure, "Frozen"),
+    ] {
+        let mut newer = record.clone();
+        newer[field] = value;
+        let error = serde_json::from_value::<TrialRecord>(newer).unwrap_err();
+        assert!(error.to_string().contains(unknown), "{error}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_journal_that_cannot_be_listed_is_waited_for_until_the_run_is_over() {
     for (code, expected) in [(500, 600..=601), (404, 0..=0)] {
