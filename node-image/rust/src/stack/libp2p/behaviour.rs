@@ -4,7 +4,7 @@
 //! stream at a time: a burst of opens would measure it instead of the stack.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, VecDeque},
     convert::Infallible,
     future::{Ready, ready},
     task::{Context, Poll},
@@ -14,12 +14,14 @@ use libp2p::{
     Multiaddr, PeerId,
     core::{
         Endpoint, UpgradeInfo,
+        multiaddr::Protocol,
         transport::PortUse,
         upgrade::{InboundUpgrade, ReadyUpgrade},
     },
     swarm::{
         ConnectionDenied, ConnectionHandler, ConnectionHandlerEvent, ConnectionId, FromSwarm,
-        NetworkBehaviour, Stream, StreamProtocol, StreamUpgradeError, SubstreamProtocol, ToSwarm,
+        NetworkBehaviour, NotifyHandler, Stream, StreamProtocol, StreamUpgradeError, SubstreamProtocol,
+        ToSwarm,
         handler::{ConnectionEvent, DialUpgradeError, FullyNegotiatedInbound, FullyNegotiatedOutbound},
     },
 };
@@ -80,6 +82,25 @@ pub(super) struct Behaviour {
     openers: HashMap<ConnectionId, mpsc::UnboundedSender<OpenRequest>>,
     /// Accepted connections, whether established or not.
     accepted: HashSet<ConnectionId>,
+    /// Relays whose connections must be polled again, see [`PollAgain`].
+    relays: VecDeque<PeerId>,
+}
+
+/// Has a connection with a relay polled again. libp2p-relay passes one circuit to its listener in each poll of
+/// that connection, and does not ask for another poll if more of them wait. A circuit that arrives together
+/// with another one would wait until the connection has something else to do: on QUIC, for ever.
+#[derive(Debug)]
+pub(super) struct PollAgain;
+
+/// The relay of a circuit, from the address at which the circuit arrived.
+fn relay_of(local: &Multiaddr) -> Option<PeerId> {
+    let mut parts = local.iter().take_while(|part| *part != Protocol::P2pCircuit);
+    let has_circuit = local.iter().any(|part| part == Protocol::P2pCircuit);
+    let relay = parts.find_map(|part| match part {
+        Protocol::P2p(peer) => Some(peer),
+        _ => None,
+    });
+    relay.filter(|_| has_circuit)
 }
 
 impl Behaviour {
@@ -96,6 +117,7 @@ impl Behaviour {
             inbound,
             openers: HashMap::new(),
             accepted: HashSet::new(),
+            relays: VecDeque::new(),
         }
     }
 
@@ -131,9 +153,11 @@ impl NetworkBehaviour for Behaviour {
     fn handle_pending_inbound_connection(
         &mut self,
         id: ConnectionId,
-        _: &Multiaddr,
+        local: &Multiaddr,
         _: &Multiaddr,
     ) -> Result<(), ConnectionDenied> {
+        // The listener has taken a circuit, and has room for the next one.
+        self.relays.extend(relay_of(local));
         if self.accepted.len() >= MOST_INBOUND {
             return Err(ConnectionDenied::new(TooManyConnections));
         }
@@ -184,8 +208,16 @@ impl NetworkBehaviour for Behaviour {
         match event {}
     }
 
-    fn poll(&mut self, _: &mut Context<'_>) -> Poll<ToSwarm<Infallible, Infallible>> {
-        Poll::Pending
+    fn poll(&mut self, _: &mut Context<'_>) -> Poll<ToSwarm<Infallible, PollAgain>> {
+        // The swarm polls behaviours after each connection that it was offered.
+        match self.relays.pop_front() {
+            Some(peer_id) => Poll::Ready(ToSwarm::NotifyHandler {
+                peer_id,
+                handler: NotifyHandler::Any,
+                event: PollAgain,
+            }),
+            None => Poll::Pending,
+        }
     }
 }
 
@@ -201,7 +233,7 @@ pub(super) struct Handler {
 }
 
 impl ConnectionHandler for Handler {
-    type FromBehaviour = Infallible;
+    type FromBehaviour = PollAgain;
     type ToBehaviour = Infallible;
     type InboundProtocol = Spoken;
     type OutboundProtocol = ReadyUpgrade<StreamProtocol>;
@@ -245,8 +277,8 @@ impl ConnectionHandler for Handler {
         Poll::Pending
     }
 
-    fn on_behaviour_event(&mut self, event: Infallible) {
-        match event {}
+    fn on_behaviour_event(&mut self, _: PollAgain) {
+        // The task of the connection polls all handlers after an event.
     }
 
     fn on_connection_event(
