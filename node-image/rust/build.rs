@@ -10,6 +10,7 @@ fn main() {
         ("LIBP2P_VERSION", "libp2p", ""),
         ("LITEP2P_VERSION", "litep2p", ""),
         ("QUINN_VERSION", "quinn", "0.11."),
+        ("COMMONWARE_VERSION", "commonware-p2p", ""),
         ("LIBP2P_YAMUX_VERSION", "yamux", "0.14."),
         ("LITEP2P_YAMUX_VERSION", "yamux", "0.13."),
         ("LITEP2P_QUINN_VERSION", "quinn", "0.9."),

@@ -86,6 +86,9 @@ pub enum Error {
         /// Duration of the echo, including the ramp.
         duration_seconds: f64,
     },
+    /// Parameters that are valid one by one do not go together.
+    #[error("nodes refuse the workload: {0}")]
+    Parameters(String),
     /// No workload is set. Validation refuses such documents.
     #[error("nothing to run: set a workload")]
     NoWorkload,
@@ -135,6 +138,9 @@ fn content(spec: &PerfRunSpec) -> Result<Content, Error> {
         return Err(Error::NoWorkload);
     }
     check_plateaus(&loads)?;
+    for load in &loads {
+        load.check().map_err(Error::Parameters)?;
+    }
     let axes = Axes::of(&spec.matrix);
     let networks = networks(spec, &axes)?;
     Size::of(spec, &axes, &loads).check()?;
@@ -247,7 +253,7 @@ fn cell(
         client_stack: stack(spec, client)?,
         server_stack: stack(spec, server)?,
         clients: sides.names(Role::Client, client),
-        servers: match transport.is_in_process() {
+        servers: match transport.is_in_process() || parameters.is_in_process() {
             // Client nodes are their own servers.
             true => Names::default(),
             false => sides.names(Role::Server, server),

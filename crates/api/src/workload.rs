@@ -8,10 +8,10 @@ mod rules;
 
 use kube::{KubeSchema, core::Duration};
 use perfrun_contract::{
-    limits::STREAMS_MAX,
+    limits::{STREAMS_MAX, WINDOW_MAX},
     matrix::{Identity, Negotiation},
     quantity::ByteSize,
-    workload::{BandwidthProtocol, Direction, OpenMode, RelayLimits, RelayPath, Timing},
+    workload::{BandwidthProtocol, Direction, MessageMode, OpenMode, RelayLimits, RelayPath, Timing},
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
@@ -44,6 +44,9 @@ pub struct Workload {
     /// Many streams on many connections, each echoing a line again and again at a fixed pace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub echo: Option<Echo>,
+    /// Messages from each client peer to its server: what passing messages costs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub messages: Option<Messages>,
 }
 
 /// Whether a document sets a workload.
@@ -51,7 +54,7 @@ type IsSet = fn(&Workload) -> bool;
 
 impl Workload {
     /// The field of each workload, and whether a document sets it.
-    const ALL: [(&'static str, IsSet); 7] = [
+    const ALL: [(&'static str, IsSet); 8] = [
         ("bandwidth", |workload| workload.bandwidth.is_some()),
         ("substreams", |workload| workload.substreams.is_some()),
         ("handshakes", |workload| workload.handshakes.is_some()),
@@ -59,6 +62,7 @@ impl Workload {
         ("echo", |workload| workload.echo.is_some()),
         ("relay", |workload| workload.relay.is_some()),
         ("relayStress", |workload| workload.relay_stress.is_some()),
+        ("messages", |workload| workload.messages.is_some()),
     ];
 
     /// The name of the workload's field; empty in a document that was not validated and sets none.
@@ -335,6 +339,39 @@ pub struct Echo {
     pub sample_interval: Duration,
 }
 
+/// Messages with sequence numbers, on one long-lived exchange of each client peer. Stacks with streams send
+/// them on one stream, each after its length. Set either `count` or `duration`.
+#[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[x_kube(validation = rules::count_or_duration())]
+#[serde(rename_all = "camelCase")]
+pub struct Messages {
+    /// How messages follow each other. `serial`: one at a time between two peers of one process, as in the
+    /// published benchmark. `serialAck`: one at a time, each answered by another process. `stream`: a window
+    /// of them in flight. Each mode is measured separately.
+    #[serde(default = "default_modes")]
+    #[schemars(length(max = 3))]
+    #[x_kube(validation = rule::not_empty("mode"))]
+    pub modes: Vec<MessageMode>,
+    /// Bytes of a message. Each size is measured separately.
+    #[serde(default = "default_message_sizes")]
+    #[schemars(length(max = 64))]
+    #[x_kube(validation = rule::sizes("8", "1Mi"))]
+    pub sizes: Vec<ByteSize>,
+    /// Messages in flight in mode `stream`: sent and not acknowledged. They may have at most 64Mi.
+    #[serde(default = "default_window")]
+    #[x_kube(validation = rule::integer(1, WINDOW_MAX))]
+    pub window: u32,
+    /// Messages of each peer in one trial.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = rule::integer(1, 100_000_000))]
+    pub count: Option<u32>,
+    /// Send for this time instead, e.g. `10s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    #[x_kube(validation = rule::duration("10ms", "1h"))]
+    pub duration: Option<Duration>,
+}
+
 /// Number of connections and streams: a preset, or both numbers.
 #[derive(Clone, Copy, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[x_kube(validation = rules::preset_or_numbers())]
@@ -408,6 +445,18 @@ fn default_pings() -> u32 {
 
 fn default_interval() -> Duration {
     std::time::Duration::ZERO.into()
+}
+
+fn default_modes() -> Vec<MessageMode> {
+    vec![MessageMode::SerialAck, MessageMode::Stream]
+}
+
+fn default_message_sizes() -> Vec<ByteSize> {
+    [64, 1 << 10, 16 << 10].map(ByteSize).to_vec()
+}
+
+fn default_window() -> u32 {
+    64
 }
 
 fn default_connection_interval() -> Duration {

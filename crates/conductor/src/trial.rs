@@ -254,7 +254,7 @@ impl<'a> Driver<'a> {
     async fn prepare_listeners(&mut self) -> Result<Found, Halt> {
         // Those who begin find out what an earlier session has left.
         let cell = self.task.cell;
-        let (first, side, then) = if cell.transport.is_in_process() {
+        let (first, side, then) = if cell.is_in_process() {
             let peers = cell.peers_per_client;
             (Role::Client, Side::Both { peers }, None)
         } else if cell.relays.is_empty() {
@@ -375,7 +375,7 @@ impl<'a> Driver<'a> {
 
     /// Clients are given the servers' addresses, and set themselves up.
     async fn prepare_clients(&mut self) -> Result<(), Halt> {
-        if self.task.cell.transport.is_in_process() {
+        if self.task.cell.is_in_process() {
             // They are their own servers, and ready.
             return Ok(());
         }

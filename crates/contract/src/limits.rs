@@ -14,3 +14,15 @@ pub const CHUNK_MAX: ByteSize = ByteSize(16 << 20);
 
 /// Most bytes of the line that a stream echoes.
 pub const ECHO_LINE_MAX: ByteSize = ByteSize(1 << 20);
+
+/// Fewest bytes of a message: its sequence number.
+pub const MESSAGE_MIN: ByteSize = ByteSize(8);
+
+/// Most bytes of a message.
+pub const MESSAGE_MAX: ByteSize = ByteSize(1 << 20);
+
+/// Most messages of a peer that are sent and not acknowledged.
+pub const WINDOW_MAX: u32 = 4096;
+
+/// Most bytes of a peer that are sent and not acknowledged. Stacks that pass messages hold them in memory.
+pub const IN_FLIGHT_MAX: ByteSize = ByteSize(64 << 20);

@@ -32,6 +32,8 @@ pub enum Stack {
     Libp2p,
     /// litep2p.
     Litep2p,
+    /// commonware-p2p with authenticated peers (lookup). It passes messages and has no streams.
+    Commonware,
     /// Plain TCP, or plain QUIC by quinn, without a peer-to-peer layer: what the link and the kernel give.
     Raw,
 }
@@ -165,4 +167,8 @@ pub enum Protocol {
     #[serde(rename = "/echo/1.0.0")]
     #[strum(serialize = "/echo/1.0.0")]
     Echo,
+    /// Messages with sequence numbers, each after its length in four bytes.
+    #[serde(rename = "/perfrun/messages/1.0.0")]
+    #[strum(serialize = "/perfrun/messages/1.0.0")]
+    Messages,
 }

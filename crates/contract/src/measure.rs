@@ -6,6 +6,7 @@ mod cost;
 mod echo;
 mod ends;
 mod handshakes;
+mod messages;
 mod ping;
 mod relay;
 mod relay_stress;
@@ -44,6 +45,7 @@ pub fn metrics(cell: &Cell, nodes: &BTreeMap<String, NodeRecord>) -> BTreeMap<Me
             ..
         } => relay_stress::metrics(&ends, *ramp_seconds..ramp_seconds + plateau_seconds),
         Parameters::Echo(echo) => echo::metrics(&ends, echo),
+        Parameters::Messages(load) => messages::metrics(&ends, load),
     };
     metrics.extend(cost::metrics(&ends, payload(&ends, &cell.parameters)));
     metrics.extend(
@@ -61,6 +63,7 @@ fn payload(ends: &Ends<'_>, parameters: &Parameters) -> u64 {
         Parameters::Bandwidth { direction, .. } => bandwidth::payload(ends, *direction),
         Parameters::Relay { .. } => relay::payload(ends),
         Parameters::RelayStress { .. } => relay_stress::payload(ends),
+        Parameters::Messages(_) => messages::payload(ends),
         _ => 0,
     }
 }

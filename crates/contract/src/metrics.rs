@@ -118,6 +118,12 @@ pub mod node {
     );
     /// Streams.
     pub const STREAMS: Family = counter("streams", &["stack", "transport", "network"], "Streams opened");
+    /// Operations.
+    pub const OPERATIONS: Family = counter(
+        "operations",
+        &["stack", "transport", "network"],
+        "Opens, handshakes, round trips, transfers of a relay and messages that clients completed",
+    );
     /// Failures.
     pub const FAILURES: Family = counter(
         "operation_failures",
@@ -185,6 +191,7 @@ pub mod node {
         PAYLOAD,
         CONNECTIONS,
         STREAMS,
+        OPERATIONS,
         FAILURES,
         ECHOING,
         TRIALS,

@@ -273,6 +273,8 @@ pub enum Reason {
     UnexpectedBytes,
     /// A peer echoed other bytes than it was sent.
     WrongEcho,
+    /// A message did not arrive, by the sequence numbers of those that did.
+    MessageLost,
     /// Not done in time.
     Timeout,
     /// Cancelled on request.
@@ -301,6 +303,7 @@ impl Reason {
             Self::Refused
             | Self::UnexpectedBytes
             | Self::WrongEcho
+            | Self::MessageLost
             | Self::CountMismatch
             | Self::ImpairmentNotEffective => 2,
             Self::DialFailed | Self::OpenFailed | Self::StreamFailed | Self::TooFewBytes | Self::Timeout => 3,
@@ -427,6 +430,8 @@ pub enum Distribution {
     OpenCompat,
     /// Application round trip.
     RoundTrip,
+    /// From sending a message until the peer had it, where both are in one process.
+    OneWay,
     /// Dial until the connection with the relay was established.
     RelayConnected,
     /// Time from the request of a reservation until it was granted (source).

@@ -7,11 +7,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    limits::{CHUNK_MAX, ECHO_LINE_MAX, STREAMS_MAX},
+    limits::{CHUNK_MAX, ECHO_LINE_MAX, IN_FLIGHT_MAX, MESSAGE_MAX, MESSAGE_MIN, STREAMS_MAX, WINDOW_MAX},
     matrix::{Identity, Negotiation, Protocol},
     node::Distribution,
     quantity::ByteSize,
-    workload::{Direction, OpenMode, RelayLimits, RelayPath, Timing},
+    workload::{Direction, MessageMode, OpenMode, RelayLimits, RelayPath, Timing},
 };
 
 /// What a trial does, with all defaults filled in.
@@ -101,6 +101,57 @@ pub enum Parameters {
     },
     /// Paced echo on many streams.
     Echo(Echo),
+    /// Messages to one peer.
+    Messages(Messages),
+}
+
+/// Messages of one size from each peer of a client to its server.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Messages {
+    /// How they follow each other.
+    pub mode: MessageMode,
+    /// Bytes of a message, among them eight of its sequence number.
+    pub message_bytes: ByteSize,
+    /// Number of messages, or for how long to send.
+    pub amount: Amount,
+    /// Most messages that are sent and not acknowledged.
+    pub window: u32,
+}
+
+impl Messages {
+    /// An acknowledgement follows this number of messages: a quarter of the window, so that the window does
+    /// not run dry.
+    pub fn acknowledged_each(&self) -> u32 {
+        (self.window / 4).max(1)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let (least, most) = (MESSAGE_MIN, MESSAGE_MAX);
+        ensure((least.0..=most.0).contains(&self.message_bytes.0), || {
+            format!(
+                "messageBytes must be {least} to {most}, not {}",
+                self.message_bytes
+            )
+        })?;
+        ensure((1..=WINDOW_MAX).contains(&self.window), || {
+            format!("window must be 1 to {WINDOW_MAX}, not {}", self.window)
+        })?;
+        ensure(self.window == 1 || self.mode == MessageMode::Stream, || {
+            format!("window must be 1 in mode {}", self.mode)
+        })?;
+        let in_flight = u64::from(self.window) * self.message_bytes.0;
+        ensure(in_flight <= IN_FLIGHT_MAX.0, || {
+            format!(
+                "a window of {} messages of {} has more than {IN_FLIGHT_MAX} in flight",
+                self.window, self.message_bytes
+            )
+        })?;
+        match self.amount {
+            Amount::Count(count) => ensure(count > 0, || "amount.count must be at least 1 message".into()),
+            Amount::Seconds(seconds) => timed(seconds),
+        }
+    }
 }
 
 /// Paced echo on many streams.
@@ -194,6 +245,7 @@ impl Parameters {
             Self::Handshakes { .. } | Self::Ping { .. } => Protocol::Ping,
             Self::Relay { .. } | Self::RelayStress { .. } => Protocol::TestData,
             Self::Echo(_) => Protocol::Echo,
+            Self::Messages(_) => Protocol::Messages,
         }
     }
 
@@ -205,7 +257,8 @@ impl Parameters {
             | Self::Ping { .. }
             | Self::Echo(_)
             | Self::Relay { .. }
-            | Self::RelayStress { .. } => Negotiation::V1,
+            | Self::RelayStress { .. }
+            | Self::Messages(_) => Negotiation::V1,
         }
     }
 
@@ -222,8 +275,7 @@ impl Parameters {
         match self {
             Self::Bandwidth { streams, .. } => *streams,
             Self::Substreams { count, .. } => *count,
-            Self::Handshakes { .. } | Self::Ping { .. } => 1,
-            Self::Relay { .. } => 1,
+            Self::Handshakes { .. } | Self::Ping { .. } | Self::Relay { .. } | Self::Messages(_) => 1,
             // The connection of a source with its relay carries a stream for each of its sinks.
             Self::RelayStress { sinks, sources, .. } => sinks.div_ceil((*sources).max(1)),
             Self::Echo(echo) => echo.streams_per_connection,
@@ -304,6 +356,7 @@ impl Parameters {
                 })
             }
             Self::Echo(load) => load.check(),
+            Self::Messages(load) => load.check(),
         }
     }
 
@@ -341,6 +394,7 @@ impl Parameters {
                 ..
             } => duration(ramp_seconds + plateau_seconds),
             Self::Echo(echo) => duration(echo.duration_seconds),
+            Self::Messages(load) => load.amount.duration().unwrap_or_default(),
             Self::Substreams { .. } | Self::Relay { .. } => Duration::ZERO,
         }
     }
@@ -351,9 +405,11 @@ impl Parameters {
             Self::Bandwidth { chunk_bytes, .. }
             | Self::Relay { chunk_bytes, .. }
             | Self::RelayStress { chunk_bytes, .. } => *chunk_bytes,
-            Self::Substreams { .. } | Self::Handshakes { .. } | Self::Ping { .. } | Self::Echo(_) => {
-                ByteSize(1024)
-            }
+            Self::Substreams { .. }
+            | Self::Handshakes { .. }
+            | Self::Ping { .. }
+            | Self::Echo(_)
+            | Self::Messages(_) => ByteSize(1024),
         }
     }
 
@@ -385,8 +441,23 @@ impl Parameters {
     pub fn connects_before_start(&self) -> bool {
         match self {
             Self::Handshakes { .. } | Self::RelayStress { .. } | Self::Echo(_) => false,
-            Self::Bandwidth { .. } | Self::Substreams { .. } | Self::Ping { .. } | Self::Relay { .. } => true,
+            Self::Bandwidth { .. }
+            | Self::Substreams { .. }
+            | Self::Ping { .. }
+            | Self::Relay { .. }
+            | Self::Messages(_) => true,
         }
+    }
+
+    /// Whether both peers are in one process, on any transport.
+    pub fn is_in_process(&self) -> bool {
+        matches!(
+            self,
+            Self::Messages(Messages {
+                mode: MessageMode::Serial,
+                ..
+            })
+        )
     }
 
     /// Whether connecting is what the workload measures, so that a server's cost of connecting counts.
@@ -420,6 +491,14 @@ impl Parameters {
             Self::Relay { bytes, .. } => Some((Direction::Download, Amount::Count(*bytes), 1)),
             // Sinks cut their transfers off at the end.
             Self::RelayStress { .. } => Some((Direction::Download, Amount::Seconds(0.0), 1)),
+            Self::Messages(load) => {
+                let bytes = |count: u64| Amount::Count(count.saturating_mul(load.message_bytes.0));
+                let amount = match load.amount {
+                    Amount::Count(count) => bytes(count),
+                    timed @ Amount::Seconds(_) => timed,
+                };
+                Some((Direction::Upload, amount, 1))
+            }
             Self::Substreams { .. } | Self::Handshakes { .. } | Self::Ping { .. } | Self::Echo(_) => None,
         }
     }
@@ -430,7 +509,10 @@ impl Parameters {
             Self::Substreams { .. } => Some(Distribution::Open),
             Self::Handshakes { .. } => Some(Distribution::HandshakeFirstByte),
             Self::Ping { .. } | Self::Echo(_) => Some(Distribution::RoundTrip),
-            Self::Bandwidth { .. } | Self::Relay { .. } | Self::RelayStress { .. } => None,
+            // Messages have a cost of their own: not each of them is timed.
+            Self::Bandwidth { .. } | Self::Relay { .. } | Self::RelayStress { .. } | Self::Messages(_) => {
+                None
+            }
         }
     }
 
@@ -523,8 +605,8 @@ fn timed(seconds: f64) -> Result<(), String> {
     })
 }
 
-/// Whether a time in seconds is more than 0 and at most a year, so that it overflows neither [`Duration`] nor a
-/// clock.
+/// Whether a time in seconds is more than 0 and at most a year, so that it overflows neither [`Duration`] nor
+/// a clock.
 pub fn is_time(seconds: f64) -> bool {
     seconds > 0.0 && seconds <= LONGEST_SECONDS && Duration::try_from_secs_f64(seconds).is_ok()
 }
@@ -562,6 +644,7 @@ impl fmt::Display for Parameters {
             Self::Ping { count, .. } => write!(f, "ping-{count}"),
             Self::Relay { path, bytes, .. } => write!(f, "{path}-{}", ByteSize(*bytes)),
             Self::RelayStress { sinks, .. } => write!(f, "sinks-{sinks}"),
+            Self::Messages(load) => write!(f, "{}-{}", load.mode, load.message_bytes),
             Self::Echo(echo) => {
                 write!(f, "echo-{}x{}", echo.connections, echo.streams_per_connection)?;
                 match echo.identity {

@@ -100,7 +100,12 @@ impl Cell {
     /// Whether nodes of this role are processes of their own, with CPU time and memory of their own. A server
     /// in memory is in its client's.
     pub fn has_process(&self, role: Role) -> bool {
-        !(self.transport.is_in_process() && role == Role::Server)
+        !(self.is_in_process() && role == Role::Server)
+    }
+
+    /// Whether each client node is its own server.
+    pub fn is_in_process(&self) -> bool {
+        self.transport.is_in_process() || self.parameters.is_in_process()
     }
 
     /// Peers in each server node, where clients reach them through a relay; otherwise a server node is one

@@ -281,6 +281,20 @@ pub enum Metric {
     RoundTripP99,
     /// Longest of the same.
     RoundTripMax,
+    /// Mean time from sending a message until the peer had it.
+    OneWayMean,
+    /// Median of the same.
+    OneWayP50,
+    /// 90th percentile of the same.
+    OneWayP90,
+    /// 99th percentile of the same.
+    OneWayP99,
+    /// Longest of the same.
+    OneWayMax,
+    /// Messages that arrived, per second, of all peers together.
+    MessagesPerSecond,
+    /// CPU time of all nodes for each message, in seconds.
+    CpuSecondsPerMessage,
     /// Round trips per second, of all streams together, while all of them were open.
     RoundTripsPerSecond,
     /// Round trips per second as a share of the nominal rate, one round trip per pause and stream.
@@ -350,7 +364,8 @@ pub enum Metric {
 
 impl Metric {
     /// What stands for a workload is the first of these that its trials have.
-    pub const HEADLINES: [Self; 7] = [
+    pub const HEADLINES: [Self; 8] = [
+        Self::MessagesPerSecond,
         Self::UploadGoodput,
         Self::DownloadGoodput,
         Self::TotalSeconds,
@@ -366,6 +381,7 @@ impl Metric {
             Self::UploadGoodput | Self::DownloadGoodput => Unit::BitsPerSecond,
             Self::OpensPerSecond
             | Self::HandshakesPerSecond
+            | Self::MessagesPerSecond
             | Self::RoundTripsPerSecond
             | Self::TransfersPerSecond => Unit::PerSecond,
             Self::ClientPeakRss

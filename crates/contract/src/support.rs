@@ -27,6 +27,10 @@ pub fn unsupported(
         (Stack::Raw, _) | (_, Stack::Raw) => {
             return Some("raw speaks only to raw: it has no peer-to-peer handshake".into());
         }
+        (Stack::Commonware, Stack::Commonware) => return unsupported_by_commonware(transport, parameters),
+        (Stack::Commonware, _) | (_, Stack::Commonware) => {
+            return Some("commonware speaks only to commonware: its handshake is its own".into());
+        }
         _ => {}
     }
     if parameters.identity() == Identity::Rsa2048 && [client, server].contains(&Stack::Litep2p) {
@@ -68,6 +72,15 @@ pub fn unsupported(
         )),
         _ => None,
     }
+}
+
+fn unsupported_by_commonware(transport: Transport, parameters: &Parameters) -> Option<String> {
+    let reason = match (transport, parameters) {
+        (Transport::Tcp, Parameters::Messages(_)) => return None,
+        (Transport::Tcp, _) => "commonware-p2p passes messages and has no streams",
+        _ => "commonware-p2p speaks its own protocol over TCP only: name it with the transport tcp",
+    };
+    Some(reason.into())
 }
 
 fn unsupported_in_process(pair: [Stack; 2], parameters: &Parameters) -> Option<String> {

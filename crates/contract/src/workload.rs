@@ -84,6 +84,19 @@ pub enum OpenMode {
     Paced,
 }
 
+/// How messages follow each other.
+#[derive(AsRefStr, Clone, Copy, Debug, Deserialize, Display, Eq, Hash, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[strum(serialize_all = "camelCase")]
+pub enum MessageMode {
+    /// One message at a time between two peers of one process: the next one follows the receipt of the last.
+    Serial,
+    /// One message at a time between two processes: the next one follows the answer to the last.
+    SerialAck,
+    /// A window of messages in flight, which the receiver acknowledges by their sequence numbers.
+    Stream,
+}
+
 /// How a sink reaches its source.
 #[derive(AsRefStr, Clone, Copy, Debug, Deserialize, Display, Eq, Hash, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]

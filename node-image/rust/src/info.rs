@@ -67,6 +67,8 @@ fn stacks() -> BTreeMap<Stack, String> {
             )
             .to_owned(),
         ),
+        #[cfg(feature = "commonware")]
+        (Stack::Commonware, env!("COMMONWARE_VERSION").to_owned()),
         (Stack::Raw, format!("kernel TCP, quinn {}", env!("QUINN_VERSION"))),
     ])
 }

@@ -11,6 +11,7 @@ mod connections;
 mod control;
 mod info;
 mod latencies;
+pub mod messenger;
 mod metrics;
 mod observer;
 pub mod process;

@@ -79,6 +79,7 @@ struct Families {
     bytes: Family<ByteLabels, Counter>,
     connections: Family<Labels, Counter>,
     streams: Family<Labels, Counter>,
+    operations: Family<Labels, Counter>,
     failures: Family<Labels, Counter>,
     echoing: Family<Labels, Gauge>,
     trials: Family<TrialOutcome, Counter>,
@@ -149,6 +150,7 @@ impl Metrics {
             bytes: Family::default(),
             connections: Family::default(),
             streams: Family::default(),
+            operations: Family::default(),
             failures: Family::default(),
             echoing: Family::default(),
             trials: Family::default(),
@@ -165,6 +167,7 @@ impl Metrics {
         register(registry, &node::PAYLOAD, f.bytes.clone());
         register(registry, &node::CONNECTIONS, f.connections.clone());
         register(registry, &node::STREAMS, f.streams.clone());
+        register(registry, &node::OPERATIONS, f.operations.clone());
         register(registry, &node::FAILURES, f.failures.clone());
         register(registry, &node::ECHOING, f.echoing.clone());
         register(registry, &node::TRIALS, f.trials.clone());
@@ -265,7 +268,15 @@ struct Labelled {
 
 impl TrialMetrics {
     /// Adds the counts since the last call.
-    pub(crate) fn add(&self, sent: u64, received: u64, connections: u64, streams: u64, failures: u64) {
+    pub(crate) fn add(
+        &self,
+        sent: u64,
+        received: u64,
+        connections: u64,
+        streams: u64,
+        operations: u64,
+        failures: u64,
+    ) {
         let Some(to) = &self.0 else { return };
         for (direction, bytes) in [("sent", sent), ("received", received)] {
             let labels = ByteLabels {
@@ -276,6 +287,7 @@ impl TrialMetrics {
         }
         to.families.connections.get_or_create(&to.of).inc_by(connections);
         to.families.streams.get_or_create(&to.of).inc_by(streams);
+        to.families.operations.get_or_create(&to.of).inc_by(operations);
         to.families.failures.get_or_create(&to.of).inc_by(failures);
     }
 
@@ -320,6 +332,7 @@ impl TrialMetrics {
             Distribution::OpenCompat
             | Distribution::RelayRoundTrip
             | Distribution::FirstByte
+            | Distribution::OneWay
             | Distribution::Lateness => return,
             Distribution::RoundTrip => to.families.round_trip.get_or_create(&to.of),
         };

@@ -40,10 +40,12 @@ pub(crate) fn check(request: &TrialRequest) -> Result<(), String> {
         })?;
     }
     let is_both = matches!(request.side, Side::Both { .. });
-    ensure(is_both == request.transport.is_in_process(), || {
+    let is_in_process = request.transport.is_in_process() || request.parameters.is_in_process();
+    ensure(is_both == is_in_process, || {
         format!(
-            "side must be both for memory, which connects peers of one process, and for no other transport: it is {}",
-            request.transport
+            "side must be both for peers of one process, which memory and mode serial have, and for no others: \
+             this is {} on {}",
+            request.parameters, request.transport
         )
     })?;
     Ok(())
@@ -246,7 +248,10 @@ mod tests {
                 ..request(Parameters::Echo(echo()))
             };
             let refusal = check(&request).expect_err("an invalid request");
-            assert!(refusal.contains("side must be both for memory"), "{refusal}");
+            assert!(
+                refusal.contains("side must be both for peers of one process"),
+                "{refusal}"
+            );
         }
         for timeout_seconds in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e300] {
             let ping = Parameters::Ping {

@@ -225,6 +225,7 @@ impl Series {
             now.received - before.received,
             now.connections - before.connections,
             now.streams - before.streams,
+            now.operations - before.operations,
             now.failures - before.failures,
         );
         self.passed = now;

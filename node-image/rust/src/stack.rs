@@ -4,6 +4,8 @@
 //! is sent on a stream, what is timed and what is counted.
 
 mod address;
+#[cfg(feature = "commonware")]
+mod commonware;
 mod interfaces;
 mod libp2p;
 mod litep2p;
@@ -21,6 +23,7 @@ use std::{
 use async_trait::async_trait;
 use perfrun_contract::{
     matrix::{Identity, Negotiation, Protocol, Stack, Transport},
+    parameters::Messages,
     workload::RelayLimits,
 };
 use thiserror::Error;
@@ -30,6 +33,7 @@ use tokio::{
 };
 
 pub use self::metrics::StackMetrics;
+use crate::messenger::BoxMessenger;
 
 /// How long a dial may take, with all stacks and transports: the default of libp2p and litep2p on TCP.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -86,6 +90,8 @@ pub struct HostConfig {
     pub max_streams: usize,
     /// The host's part in a workload with a relay.
     pub relaying: Relaying,
+    /// The messages of a workload that exchanges messages. Stacks that pass messages size their queues by it.
+    pub messages: Option<Messages>,
     /// Metrics that stacks keep of themselves.
     pub metrics: Arc<StackMetrics>,
 }
@@ -119,6 +125,8 @@ pub enum Inbound {
     Stream(BoxStream),
     /// A peer opened a stream of `/ipfs/ping/1.0.0` beside the host's own protocol.
     Ping(BoxStream),
+    /// A peer of a stack that passes messages is connected.
+    Messenger(BoxMessenger),
     /// An event at a relay.
     Relay(RelayEvent),
 }
@@ -196,6 +204,11 @@ pub trait Connection: Send + Sync {
         Ok(None)
     }
 
+    /// Returns this end of the exchange of messages, once. `None` if the stack has streams instead.
+    async fn messenger(&self) -> Result<Option<BoxMessenger>, Error> {
+        Ok(None)
+    }
+
     /// Closes the connection and waits until the stack reports that it is closed.
     async fn close(self: Box<Self>);
 }
@@ -221,6 +234,10 @@ pub async fn start(
         Stack::Libp2p => libp2p::start(config, inbound).await,
         Stack::Litep2p => litep2p::start(config, inbound).await,
         Stack::Raw => raw::start(config, inbound).await,
+        #[cfg(feature = "commonware")]
+        Stack::Commonware => commonware::start(config, inbound).await,
+        #[cfg(not(feature = "commonware"))]
+        Stack::Commonware => Err(Error::without_commonware()),
     }
 }
 
@@ -294,6 +311,18 @@ impl Error {
             `cargo build --release -p perfrun-node` builds all of it";
         Self::Unsupported {
             stack,
+            what: what.to_owned(),
+        }
+    }
+}
+
+#[cfg(not(feature = "commonware"))]
+impl Error {
+    fn without_commonware() -> Self {
+        let what = "anything, because this perfrun-node was built without it; \
+            `cargo build --release -p perfrun-node` builds all of it";
+        Self::Unsupported {
+            stack: Stack::Commonware,
             what: what.to_owned(),
         }
     }

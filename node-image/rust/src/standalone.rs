@@ -26,7 +26,7 @@ use crate::{
     metrics::Metrics,
     observer::Observer,
     sampler::Sampling,
-    workload::{self, Client, Failed, Findings, Setup},
+    workload::{self, Client, Failed, Findings, Handover, Setup},
 };
 
 /// Serves until a signal. Prints the addresses to dial.
@@ -238,6 +238,7 @@ fn setup(stack: Stack, transport: Transport, parameters: Parameters) -> Setup {
         identity: None,
         max_streams: None,
         download: None,
+        handover: Handover::default(),
         stack_metrics: metrics.stacks(),
     }
 }

@@ -24,7 +24,7 @@ use crate::{
     observer::{Observations, Observer},
     record, request,
     sampler::{self, Sampling},
-    workload::{self, Client, Failed, Findings, Listening, Setup, failure},
+    workload::{self, Client, Failed, Findings, Handover, Listening, Setup, failure},
 };
 
 /// Trials that a node holds until the conductor deletes them.
@@ -137,6 +137,7 @@ impl Trials {
             identity: None,
             max_streams: None,
             download: None,
+            handover: Handover::default(),
             stack_metrics: self.metrics.stacks(),
             observer: trial.observer.clone(),
         };

@@ -6,6 +6,7 @@
 
 pub mod echo;
 pub mod litep2p_perf;
+pub mod messages;
 pub mod perf;
 pub mod ping;
 pub mod test_data;
@@ -128,6 +129,27 @@ pub enum Error {
     /// The peer sent another line than the one that both ends use.
     #[error("the peer sent another line than the one that both ends use")]
     WrongLine,
+    /// A message did not arrive.
+    #[error("message {expected} is lost: {got} arrived in its place")]
+    MessageLost {
+        /// The number that was due.
+        expected: u64,
+        /// The number that arrived.
+        got: u64,
+    },
+    /// The peer acknowledged a message that is not in flight.
+    #[error("the peer acknowledged message {got}, and messages {from} to {to} were in flight")]
+    WrongAcknowledgement {
+        /// The number that arrived.
+        got: u64,
+        /// First message in flight.
+        from: u64,
+        /// Last message in flight.
+        to: u64,
+    },
+    /// The stack refused to send a message.
+    #[error("the stack refused to send message {0}")]
+    MessageRefused(u64),
     /// The stream broke.
     #[error("the stream broke: {0}")]
     Stream(#[from] io::Error),
@@ -140,6 +162,9 @@ impl Error {
             Self::TooFewBytes { .. } => Reason::TooFewBytes,
             Self::UnexpectedBytes { .. } | Self::WrongLine => Reason::UnexpectedBytes,
             Self::WrongEcho => Reason::WrongEcho,
+            Self::MessageLost { .. } => Reason::MessageLost,
+            Self::WrongAcknowledgement { .. } => Reason::UnexpectedBytes,
+            Self::MessageRefused(_) => Reason::Refused,
             Self::Stream(_) => Reason::StreamFailed,
         }
     }
@@ -343,7 +368,7 @@ impl Buffers {
     }
 }
 
-/// Serves one stream until it ends. `bytes` is what the server sends unasked.
+/// Serves one stream until it ends. `bytes` is what a server sends to a client that only reads.
 pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     protocol: Protocol,
     stream: S,
@@ -355,7 +380,8 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         Protocol::Perf => return perf::serve(stream, buffers, counters).await,
         Protocol::Litep2pPerf => return litep2p_perf::serve(stream, buffers, counters).await,
         Protocol::TestData => test_data::serve(stream, bytes, buffers, counters).await?,
-        Protocol::Ping | Protocol::Echo => ping::serve(stream, counters).await?,
+        // Echoes and messages have servers of their own.
+        Protocol::Ping | Protocol::Echo | Protocol::Messages => ping::serve(stream, counters).await?,
     }
     Ok(Arrival::default())
 }

@@ -9,6 +9,7 @@ mod echo;
 mod failed;
 mod findings;
 mod handshakes;
+mod messages;
 mod peer;
 mod ping;
 mod relay;
@@ -24,6 +25,7 @@ pub(crate) use self::{
     client::Client,
     failed::{Failed, failure},
     findings::Findings,
+    messages::Handover,
     relay::serve as serve_relay,
     server::{Listening, serve},
     setup::Setup,
@@ -60,5 +62,6 @@ async fn run(client: &mut Client<'_>) -> Result<(), Failed> {
         Parameters::Relay { bytes, pings, .. } => relay::run(setup, peers, *bytes, *pings, findings).await,
         Parameters::RelayStress { .. } => relay::stress(setup, servers, *slots, findings).await,
         Parameters::Echo(load) => echo::run(setup, peers, load, findings).await,
+        Parameters::Messages(load) => messages::run(setup, peers, load, findings).await,
     }
 }

@@ -3,17 +3,17 @@
 use perfrun_contract::{
     limits::STREAMS_MAX,
     matrix::{Identity, Negotiation, Protocol, Stack, Transport},
-    parameters::{Amount, Echo, Parameters},
+    parameters::{Amount, Echo, Messages, Parameters},
     quantity::ByteSize,
     support::unsupported,
-    workload::{Direction, OpenMode, RelayLimits, RelayPath, Timing},
+    workload::{Direction, MessageMode, OpenMode, RelayLimits, RelayPath, Timing},
 };
 use strum::IntoEnumIterator;
 
 /// A way to use a workload: its name, and its parameters for a number of streams.
 type Use = (&'static str, fn(u32) -> Parameters);
 
-const USES: [Use; 14] = [
+const USES: [Use; 15] = [
     ("`bandwidth`, perf", |streams| {
         bandwidth(Protocol::Perf, Amount::Count(1), streams)
     }),
@@ -56,6 +56,14 @@ const USES: [Use; 14] = [
         bytes: 1,
         chunk_bytes: ByteSize(1),
         limits: RelayLimits::default(),
+    }),
+    ("`messages`", |_| {
+        Parameters::Messages(Messages {
+            mode: MessageMode::SerialAck,
+            message_bytes: ByteSize(64),
+            amount: Amount::Count(1),
+            window: 1,
+        })
     }),
 ];
 
@@ -108,11 +116,16 @@ pub(super) fn page() -> String {
     )
 }
 
-/// The pairs that have a transport in common.
+/// The pairs that can run something.
 fn pairs() -> Vec<(Stack, Stack)> {
     let all = Stack::iter().flat_map(|client| Stack::iter().map(move |server| (client, server)));
-    all.filter(|(client, server)| (*client == Stack::Raw) == (*server == Stack::Raw))
-        .collect()
+    let can_run = |(client, server): &(Stack, Stack)| {
+        let is_possible = |transport, parameters: Parameters| {
+            unsupported(*client, *server, transport, &parameters).is_none()
+        };
+        Transport::iter().any(|transport| USES.iter().any(|(_, of)| is_possible(transport, of(1))))
+    };
+    all.filter(can_run).collect()
 }
 
 /// Whether one stream is possible, and if so, how many are.

@@ -48,6 +48,7 @@ impl Size {
     /// Counts in a time that depends only on the length of the document.
     pub(super) fn of(spec: &PerfRunSpec, axes: &Axes<'_>, loads: &[Parameters]) -> Self {
         let relayed = loads.iter().filter(|load| load.is_relayed()).count() as u64;
+        let served = loads.iter().filter(|load| !load.is_in_process()).count() as u64;
         let (mut cells, mut measurements) = (0_u64, 0_u64);
         let mut sides = HashSet::new();
         let mut add = |point: &Point<'_>| {
@@ -57,10 +58,10 @@ impl Size {
                 }
                 loads * u64::from(names::count(&spec.topology, role))
             };
-            // In memory, client nodes are their own servers.
+            // In one process, client nodes are their own servers.
             let served = match point.transport.is_in_process() {
                 true => 0,
-                false => loads.len() as u64,
+                false => served,
             };
             cells += loads.len() as u64;
             measurements += measured_by(Role::Client, point.client, loads.len() as u64)

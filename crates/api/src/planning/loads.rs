@@ -2,11 +2,15 @@
 
 use std::{hash::Hash, time::Duration};
 
-use perfrun_contract::parameters::{Amount, Echo as EchoParameters, Parameters};
+use perfrun_contract::{
+    parameters::{Amount, Echo as EchoParameters, Messages as MessageParameters, Parameters},
+    quantity::ByteSize,
+    workload::MessageMode,
+};
 
 use crate::{
     planning::points::distinct,
-    workload::{Bandwidth, Echo, Handshakes, Ping, Relay, RelayStress, Substreams, Workload},
+    workload::{Bandwidth, Echo, Handshakes, Messages, Ping, Relay, RelayStress, Substreams, Workload},
 };
 
 /// Every set of parameters that the workload requests, each once and in the order of the document. The CRD
@@ -20,6 +24,7 @@ pub(super) fn loads(workload: &Workload, clients: u32) -> Vec<Parameters> {
         relay: transfers,
         relay_stress: stress,
         echo: echoes,
+        messages: exchanges,
     } = workload;
     let mut loads = vec![];
     loads.extend(bulk.iter().flat_map(bandwidth));
@@ -29,6 +34,7 @@ pub(super) fn loads(workload: &Workload, clients: u32) -> Vec<Parameters> {
     loads.extend(transfers.iter().flat_map(relay));
     loads.extend(stress.iter().flat_map(|stress| relay_stress(stress, clients)));
     loads.extend(echoes.iter().flat_map(echo));
+    loads.extend(exchanges.iter().flat_map(messages));
     loads
 }
 
@@ -134,6 +140,28 @@ fn echo(echo: &Echo) -> Vec<Parameters> {
             sample_interval_seconds: seconds(echo.sample_interval),
         })
     })
+}
+
+fn messages(messages: &Messages) -> Vec<Parameters> {
+    let amount = match (messages.duration, messages.count) {
+        (Some(duration), _) => Amount::Seconds(seconds(duration)),
+        (None, count) => Amount::Count(count.unwrap_or(1).into()),
+    };
+    let mut loads = vec![];
+    for mode in distinct(messages.modes.iter().copied()) {
+        loads.extend(each(messages.sizes.iter().map(|size| size.0), |bytes| {
+            Parameters::Messages(MessageParameters {
+                mode,
+                message_bytes: ByteSize(bytes),
+                amount,
+                window: match mode {
+                    MessageMode::Serial | MessageMode::SerialAck => 1,
+                    MessageMode::Stream => messages.window,
+                },
+            })
+        }));
+    }
+    loads
 }
 
 /// One item for each distinct value.

@@ -14,14 +14,14 @@ pub(super) fn unsupported(cell: &Cell) -> Option<String> {
     .or_else(|| uneven(cell))
 }
 
-/// Why a cell with a transport within one process is skipped.
+/// Why a cell with both peers in one process is skipped.
 fn apart(cell: &Cell) -> Option<String> {
-    let reason = if !cell.transport.is_in_process() {
+    let reason = if !cell.is_in_process() {
         return None;
     } else if cell.client != cell.server {
-        "memory connects peers of one process, which have the same variant"
+        "peers of one process, which memory and mode serial need, have the same variant"
     } else if cell.network != NONE {
-        "memory has no link that could be impaired"
+        "peers of one process, which memory and mode serial need, have no link that could be impaired"
     } else {
         return None;
     };

@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn stacks_of_the_matrix_exist() {
-        let message = "must name only built-in stacks (libp2p, litep2p, raw) or stacks listed in spec.stacks";
+        let message = "must name only built-in stacks (libp2p, litep2p, commonware, raw) or stacks listed in spec.stacks";
         judges(
             &known_stacks(),
             &with_matrix(json!({"clients": ["raw", "next"]})),
@@ -289,7 +289,7 @@ mod tests {
             &json!("libp2p-next"),
             &json!("litep2p"),
             "must be 1 to 40 lower-case letters, digits or '-', begin and end with a letter or digit, and \
-             not be a built-in stack (libp2p, litep2p, raw)",
+             not be a built-in stack (libp2p, litep2p, commonware, raw)",
         );
     }
 

@@ -89,8 +89,8 @@ mod tests {
 
     #[test]
     fn a_run_has_one_workload() {
-        let message =
-            "set exactly one workload: bandwidth, substreams, handshakes, ping, echo, relay or relayStress";
+        let message = "set exactly one workload: bandwidth, substreams, handshakes, ping, echo, relay, \
+                       relayStress or messages";
         judges(&one_workload(), &json!({"ping": {}}), &json!({}), message);
         judges(
             &one_workload(),

@@ -397,6 +397,92 @@ fn pings_have_percentiles() {
 }
 
 #[test]
+fn messages_are_counted_where_they_arrive() {
+    let cell = cell(
+        "{messages: {modes: [stream], sizes: [1Mi], count: 8}}",
+        "{clients: 2}",
+    );
+    let client = |seconds, milliseconds: [u64; 2]| Measured {
+        upload: sent(8 * MIB, seconds),
+        histograms: BTreeMap::from([(Distribution::RoundTrip, histogram(milliseconds))]),
+        resources: cpu(0.5, 0.25, 1),
+        ..Measured::default()
+    };
+    let server = Measured {
+        upload: received(16 * MIB, MIB, 0.3),
+        resources: cpu(0.25, 0.25, 2),
+        ..Measured::default()
+    };
+    let clients = vec![client(0.5, [10, 20]), client(0.25, [30, 40])];
+    assert_metrics(
+        &metrics(&cell, &nodes(clients, vec![server])),
+        &[
+            // All messages until the slowest client has its last acknowledgement.
+            (Metric::MessagesPerSecond, 16.0 / 0.5),
+            (Metric::UploadGoodput, 15.0 * MIB as f64 * 8.0 / 0.3),
+            (Metric::CpuSecondsPerMessage, 2.0 / 16.0),
+            (Metric::CpuSecondsPerGiB, 2.0 * 1024.0 / 16.0),
+            (Metric::RoundTripMean, 0.025),
+            (Metric::RoundTripP50, 0.020),
+            (Metric::RoundTripP90, 0.040),
+            (Metric::RoundTripP99, 0.040),
+            (Metric::RoundTripMax, 0.040),
+            (Metric::Failures, 0.0),
+            (Metric::ClientPeakRss, 1.0),
+            (Metric::ServerPeakRss, 2.0),
+        ],
+    );
+}
+
+#[test]
+fn serial_messages_have_times_of_one_way_and_the_cost_of_one_process() {
+    let cell = cell("{messages: {modes: [serial], sizes: [64], count: 100}}", "{}");
+    let client = Measured {
+        upload: sent(6400, 0.5),
+        histograms: BTreeMap::from([(Distribution::OneWay, histogram(1..=100))]),
+        resources: cpu(0.5, 0.5, 1),
+        ..Measured::default()
+    };
+    // The server is in the client's process: what it reports of that process is counted there.
+    let server = Measured {
+        upload: received(6400, 64, 0.4),
+        resources: cpu(0.5, 0.5, 1),
+        ..Measured::default()
+    };
+    assert_metrics(
+        &metrics(&cell, &nodes(vec![client], vec![server])),
+        &[
+            (Metric::MessagesPerSecond, 200.0),
+            (Metric::CpuSecondsPerMessage, 0.01),
+            (Metric::OneWayMean, 0.0505),
+            (Metric::OneWayP50, 0.050),
+            (Metric::OneWayP90, 0.090),
+            (Metric::OneWayP99, 0.099),
+            (Metric::OneWayMax, 0.100),
+            (Metric::Failures, 0.0),
+            (Metric::ClientPeakRss, 1.0),
+        ],
+    );
+}
+
+#[test]
+fn messages_that_did_not_arrive_have_no_rate() {
+    let cell = cell("{messages: {modes: [stream], sizes: [64], duration: 1s}}", "{}");
+    let found = metrics(
+        &cell,
+        &nodes(vec![Measured::default()], vec![Measured::default()]),
+    );
+    assert_metrics(
+        &found,
+        &[
+            (Metric::Failures, 0.0),
+            (Metric::ClientPeakRss, 0.0),
+            (Metric::ServerPeakRss, 0.0),
+        ],
+    );
+}
+
+#[test]
 fn a_recording_that_cannot_be_read_leaves_no_number_behind() {
     let cell = cell("{ping: {}}", "{clients: 2}");
     let client = |recording| Measured {
@@ -442,6 +528,25 @@ fn sender_and_receiver_must_agree_on_what_was_due() {
     assert_eq!(
         mismatch(&cell, 61, 61).as_deref(),
         Some("upload: 61 bytes were sent, 61 received of 60 due")
+    );
+}
+
+#[test]
+fn every_message_must_arrive() {
+    let counted = cell(
+        "{messages: {modes: [stream], sizes: [64], count: 10}}",
+        "{peersPerClient: 2}",
+    );
+    assert_eq!(mismatch(&counted, 1280, 1280), None);
+    assert_eq!(
+        mismatch(&counted, 1280, 1216).as_deref(),
+        Some("upload: 1280 bytes were sent, 1216 received of 1280 due")
+    );
+    let timed = cell("{messages: {modes: [stream], sizes: [64], duration: 1s}}", "{}");
+    assert_eq!(mismatch(&timed, 128, 128), None);
+    assert_eq!(
+        mismatch(&timed, 128, 64).as_deref(),
+        Some("upload: 128 bytes were sent, 64 received")
     );
 }
 

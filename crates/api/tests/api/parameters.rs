@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use perfrun_contract::{
     matrix::{Identity, Negotiation, Protocol},
-    parameters::{Amount, Echo, Parameters},
+    parameters::{Amount, Echo, Messages, Parameters},
     quantity::ByteSize,
-    workload::{Direction, OpenMode, Timing},
+    workload::{Direction, MessageMode, OpenMode, Timing},
 };
 
 use crate::fixtures::plan;
@@ -75,6 +75,35 @@ fn they_are_complete() {
         of("{echo: {loads: [{preset: scenario-1}]}}"),
         Parameters::Echo(defaults)
     );
+    let messages = |mode, window| {
+        Parameters::Messages(Messages {
+            mode,
+            message_bytes: ByteSize(64),
+            amount: Amount::Count(9),
+            window,
+        })
+    };
+    for (workload, parameters) in [
+        (
+            "{messages: {modes: [stream], window: 8, count: 9}}",
+            messages(MessageMode::Stream, 8),
+        ),
+        (
+            "{messages: {modes: [stream], count: 9}}",
+            messages(MessageMode::Stream, 64),
+        ),
+        // One message at a time, whatever the window of the other mode.
+        (
+            "{messages: {modes: [serial], window: 8, count: 9}}",
+            messages(MessageMode::Serial, 1),
+        ),
+        (
+            "{messages: {window: 8, count: 9}}",
+            messages(MessageMode::SerialAck, 1),
+        ),
+    ] {
+        assert_eq!(of(workload), parameters, "{workload}");
+    }
 }
 
 #[test]
@@ -109,6 +138,7 @@ fn each_workload_has_its_protocol() {
         ("{handshakes: {count: 1}}", "/ipfs/ping/1.0.0"),
         ("{ping: {}}", "/ipfs/ping/1.0.0"),
         ("{echo: {loads: [{preset: scenario-2}]}}", "/echo/1.0.0"),
+        ("{messages: {count: 1}}", "/perfrun/messages/1.0.0"),
     ] {
         assert_eq!(of(workload).protocol().as_ref(), protocol, "{workload}");
     }
@@ -126,6 +156,8 @@ fn a_trial_may_last_longer_by_the_time_it_was_asked_to_take() {
         ("{ping: {count: 1000}}", 0),
         ("{ping: {count: 1000, interval: 10ms}}", 10_000),
         ("{echo: {loads: [{preset: scenario-2}]}}", 300_000),
+        ("{messages: {count: 1000}}", 0),
+        ("{messages: {duration: 1500ms}}", 1500),
     ] {
         assert_eq!(
             of(workload).duration(),
@@ -173,6 +205,7 @@ fn they_count_streams_and_name_themselves() {
             "download-0.3s-x8",
         ),
         ("{substreams: {counts: [64]}}", 64, "open-64"),
+        ("{messages: {sizes: [1Ki], count: 1}}", 1, "serialAck-1Ki"),
         (
             "{handshakes: {duration: 2s, inFlight: [10]}}",
             1,

@@ -420,7 +420,10 @@ fn in_memory_a_client_is_its_own_server() {
         .iter()
         .map(|skipped| skipped.reason.as_str())
         .collect();
-    assert_eq!(reasons, ["memory has no link that could be impaired"]);
+    assert_eq!(
+        reasons,
+        ["peers of one process, which memory and mode serial need, have no link that could be impaired"]
+    );
 }
 
 #[test]
@@ -436,5 +439,80 @@ fn memory_joins_no_two_builds() {
         plan.skipped[0].reason.contains("the same variant"),
         "{:?}",
         plan.skipped
+    );
+}
+
+#[test]
+fn messages_have_a_cell_for_each_mode_and_size() {
+    let plan = plan(
+        "workload: {messages: {modes: [serialAck, stream], sizes: [64, 1Ki], duration: 1s}}\n\
+         matrix: {clients: [libp2p], servers: [libp2p]}",
+    );
+    assert_eq!(
+        cell_ids(&plan),
+        [
+            "raw.raw.tcp.serialAck-64",
+            "raw.raw.tcp.serialAck-1Ki",
+            "raw.raw.tcp.stream-64",
+            "raw.raw.tcp.stream-1Ki",
+            "libp2p.libp2p.tcp.serialAck-64",
+            "libp2p.libp2p.tcp.serialAck-1Ki",
+            "libp2p.libp2p.tcp.stream-64",
+            "libp2p.libp2p.tcp.stream-1Ki",
+        ]
+    );
+    assert!(plan.cells.iter().all(|cell| cell.servers[..] == ["server-0"]));
+}
+
+#[test]
+fn serial_messages_stay_in_one_process() {
+    let plan = plan(
+        "workload: {messages: {modes: [serial], sizes: [64], count: 10}}\n\
+         matrix: {servers: [libp2p], networks: [none, wan]}",
+    );
+    assert_eq!(
+        cell_ids(&plan),
+        ["raw.raw.tcp.serial-64", "libp2p.libp2p.tcp.serial-64"]
+    );
+    assert!(plan.cells.iter().all(|cell| cell.servers.is_empty()));
+    assert_eq!(plan.nodes, [node("client-0", Role::Client, None)]);
+    let skipped: Vec<(&str, &str)> = plan
+        .skipped
+        .iter()
+        .map(|skipped| (skipped.id.as_str(), skipped.reason.as_str()))
+        .collect();
+    let variant = "peers of one process, which memory and mode serial need, have the same variant";
+    let link = "peers of one process, which memory and mode serial need, have no link that could be impaired";
+    assert_eq!(
+        skipped,
+        [
+            ("litep2p.libp2p.tcp.serial-64", variant),
+            ("libp2p.libp2p.tcp.serial-64.wan", link),
+            ("litep2p.libp2p.tcp.serial-64.wan", variant),
+        ]
+    );
+}
+
+#[test]
+fn a_cell_with_serial_messages_has_servers_in_other_modes() {
+    let plan = plan(
+        "workload: {messages: {modes: [serial, serialAck], sizes: [64], count: 10}}\n\
+         matrix: {clients: [libp2p], servers: [libp2p], rawBaseline: false}",
+    );
+    let servers: Vec<usize> = plan.cells.iter().map(|cell| cell.servers.len()).collect();
+    assert_eq!(servers, [0, 1]);
+}
+
+#[test]
+fn a_window_of_more_bytes_than_stacks_hold_is_refused() {
+    let spec = |window: u32| {
+        spec(&format!(
+            "workload: {{messages: {{modes: [serialAck, stream], sizes: [64, 1Mi], window: {window}, count: 1}}}}"
+        ))
+    };
+    assert!(planning::plan(&spec(64)).is_ok());
+    assert_eq!(
+        planning::plan(&spec(65)).unwrap_err().to_string(),
+        "nodes refuse the workload: a window of 65 messages of 1Mi has more than 64Mi in flight"
     );
 }

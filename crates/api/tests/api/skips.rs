@@ -50,6 +50,7 @@ fn all_pairs_speak_over_tcp_websocket_and_quic() {
         "{handshakes: {count: 1}}",
         "{bandwidth: {sizes: [1Ki]}}",
         "{substreams: {counts: [100]}}",
+        "{messages: {count: 1}}",
     ] {
         for client in ["libp2p", "litep2p"] {
             for server in ["libp2p", "litep2p"] {
@@ -73,6 +74,7 @@ fn memory_is_for_libp2p_without_a_relay() {
         "{bandwidth: {sizes: [1Ki], streams: [64]}}",
         "{substreams: {counts: [256]}}",
         "{echo: {loads: [{preset: scenario-2}]}}",
+        "{messages: {modes: [serial, stream], count: 1}}",
     ] {
         assert_eq!(reason(workload, "libp2p", "libp2p", "memory"), None, "{workload}");
         for (client, server) in [

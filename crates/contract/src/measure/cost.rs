@@ -73,7 +73,8 @@ pub(super) fn cpu(nodes: &[&Measured]) -> f64 {
         .sum()
 }
 
-fn total_cpu(ends: &Ends<'_>) -> f64 {
+/// CPU time of all processes, in seconds.
+pub(super) fn total_cpu(ends: &Ends<'_>) -> f64 {
     let processes: Vec<_> = ends.processes().collect();
     cpu(&processes)
 }

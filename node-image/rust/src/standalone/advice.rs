@@ -47,6 +47,7 @@ pub(super) fn check_client(
 fn peers(stack: Stack) -> impl Iterator<Item = Stack> {
     let peers: &[Stack] = match stack {
         Stack::Raw => &[Stack::Raw],
+        Stack::Commonware => &[Stack::Commonware],
         Stack::Libp2p | Stack::Litep2p => &[Stack::Libp2p, Stack::Litep2p],
     };
     peers.iter().copied()

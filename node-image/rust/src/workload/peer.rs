@@ -90,6 +90,7 @@ mod tests {
         observer::Observer,
         sampler::{self, Sampling},
         stack::{Reservation, StackMetrics},
+        workload::Handover,
     };
 
     /// A host whose dials are all lost.
@@ -127,6 +128,7 @@ mod tests {
             identity: None,
             max_streams: None,
             download: None,
+            handover: Handover::default(),
             stack_metrics: Arc::new(StackMetrics::new(&mut Registry::default())),
             observer: Arc::new(Observer::new(TrialMetrics::default(), Sampling::default())),
         }

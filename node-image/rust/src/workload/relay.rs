@@ -63,7 +63,7 @@ pub(crate) async fn serve(
             event = events.recv() => match event {
                 Some(Inbound::Connection) => Counters::add(&counters.connections, 1),
                 // No peer has a reason to open a stream to the relay itself.
-                Some(Inbound::Stream(_)) => {}
+                Some(Inbound::Stream(_) | Inbound::Messenger(_)) => {}
                 Some(Inbound::Ping(stream)) => if pings.len() < MOST_PINGS {
                     pings.spawn(async move { ping::serve(stream, &Counters::default()).await });
                 },

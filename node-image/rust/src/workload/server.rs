@@ -6,7 +6,7 @@ use futures::future::join_all;
 use perfrun_contract::{
     limits::SERVER_STREAMS_MAX,
     node::{Distribution, Reason},
-    parameters::Parameters,
+    parameters::{Messages, Parameters},
 };
 use tokio::{sync::mpsc, task::JoinSet};
 
@@ -14,11 +14,13 @@ use super::{
     echo::{self, Terms},
     failed::{Failed, failure},
     findings::Findings,
+    messages,
     setup::Setup,
 };
 use crate::{
+    messenger::BoxMessenger,
     stack::{self, BoxStream, Host, Inbound, Reservation},
-    wire::{self, Arrival, Buffers, Counters, ping},
+    wire::{self, Arrival, Buffers, Counters, messages::Framed, ping},
 };
 
 /// How long streams may take to end once the clients are done.
@@ -212,7 +214,15 @@ impl<'a> Streams<'a> {
     fn take(&mut self, event: Inbound) {
         match event {
             Inbound::Connection => self.connected(),
-            Inbound::Stream(stream) => self.serve(stream),
+            Inbound::Stream(stream) => match self.setup.parameters {
+                Parameters::Messages(load) => self.exchange(Box::new(Framed::new(stream)), load),
+                _ => self.serve(stream),
+            },
+            Inbound::Messenger(messenger) => {
+                if let Parameters::Messages(load) = self.setup.parameters {
+                    self.exchange(messenger, load);
+                }
+            }
             Inbound::Ping(stream) => self.echo(stream),
             Inbound::Relay(_) => {}
         }
@@ -227,16 +237,32 @@ impl<'a> Streams<'a> {
         Counters::add(&self.setup.observer.counters.connections, 1);
     }
 
-    fn serve(&mut self, stream: BoxStream) {
+    /// Counts a stream, unless there are too many.
+    fn accept(&mut self) -> bool {
         if self.tasks.len() >= MOST_STREAMS {
             let message = format!("peers opened more than {MOST_STREAMS} streams");
             self.failed
                 .get_or_insert(Failed(failure(Reason::OpenFailed, message)));
-            return;
+            return false;
         }
         self.begun = true;
+        Counters::add(&self.setup.observer.counters.streams, 1);
+        true
+    }
+
+    fn exchange(&mut self, messenger: BoxMessenger, load: Messages) {
+        if self.accept() {
+            let (handover, observer) = (self.setup.handover.clone(), self.setup.observer.clone());
+            self.tasks
+                .spawn(messages::serve(messenger, load, handover, observer));
+        }
+    }
+
+    fn serve(&mut self, stream: BoxStream) {
+        if !self.accept() {
+            return;
+        }
         let observer = self.setup.observer.clone();
-        Counters::add(&observer.counters.streams, 1);
         if let Some(terms) = &self.terms {
             self.tasks.spawn(echo::serve(stream, terms.clone()));
             return;

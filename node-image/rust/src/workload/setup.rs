@@ -8,7 +8,10 @@ use perfrun_contract::{
     parameters::{Amount, Parameters},
 };
 
-use super::failed::{Failed, failure};
+use super::{
+    failed::{Failed, failure},
+    messages::Handover,
+};
 use crate::{
     observer::Observer,
     process,
@@ -32,6 +35,8 @@ pub(crate) struct Setup {
     pub(crate) max_streams: Option<usize>,
     /// What to download, where that differs from the upload (stand-alone clients).
     pub(crate) download: Option<Amount>,
+    /// Takes the server's end of an exchange to a client in the same process.
+    pub(crate) handover: Handover,
     /// Metrics that stacks keep of themselves.
     pub(crate) stack_metrics: Arc<StackMetrics>,
     /// Counts and samples the trial.
@@ -54,6 +59,10 @@ impl Setup {
                 Relaying::Peer
             } else {
                 Relaying::No
+            },
+            messages: match self.parameters {
+                Parameters::Messages(load) => Some(load),
+                _ => None,
             },
             metrics: self.stack_metrics.clone(),
         }

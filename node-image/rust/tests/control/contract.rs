@@ -96,7 +96,7 @@ async fn a_node_reports_its_properties_and_its_clock_only_grows() {
         .json()
         .await
         .unwrap();
-    assert_eq!(info.stacks.len(), 3);
+    assert_eq!(info.stacks.len(), 3 + usize::from(cfg!(feature = "commonware")));
     assert!(info.listen_ip.is_loopback());
     let mut last = 0;
     for _ in 0..20 {

@@ -147,6 +147,7 @@ async fn metrics_are_open_metrics_with_a_unit_and_a_help() {
             "perfrun_payload_bytes",
             "perfrun_connections",
             "perfrun_streams",
+            "perfrun_operations",
             "perfrun_operation_failures",
             "perfrun_trials",
             "perfrun_cell_running",

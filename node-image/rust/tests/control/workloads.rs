@@ -3,8 +3,9 @@
 use perfrun_contract::{
     matrix::{Protocol, Stack, Transport},
     node::{Distribution, Measured},
-    parameters::{Amount, Parameters},
-    workload::{Direction, OpenMode},
+    parameters::{Amount, Messages, Parameters},
+    quantity::ByteSize,
+    workload::{Direction, MessageMode, OpenMode},
 };
 
 use crate::support::*;
@@ -23,7 +24,7 @@ fn check_samples(what: &str, ends: [&Measured; 2]) {
     assert_eq!(server > 1 << 20, !what.contains("Memory"), "{what}");
 }
 
-fn count(measured: &Measured, distribution: Distribution) -> u64 {
+fn count_of(measured: &Measured, distribution: Distribution) -> u64 {
     measured.histograms[&distribution].decode().unwrap().len()
 }
 
@@ -68,7 +69,7 @@ async fn exact(protocol: Protocol) {
                 assert!((u64::from(peers)..=most).contains(&server.connections), "{what}");
             }
             assert_eq!(
-                count(&client, Distribution::HandshakeEstablished),
+                count_of(&client, Distribution::HandshakeEstablished),
                 u64::from(peers),
                 "{what}"
             );
@@ -135,7 +136,7 @@ async fn all_substreams_open() {
             let (client, server) = pair.trial(stacks, &parameters, peers).await.completed(&what);
             assert_eq!((client.streams, server.streams), (all, all), "{what}");
             for distribution in [Distribution::Open, Distribution::OpenCompat] {
-                assert_eq!(count(&client, distribution), all, "{what}");
+                assert_eq!(count_of(&client, distribution), all, "{what}");
             }
             let operations: u64 = client.samples.iter().map(|sample| sample.operations).sum();
             assert_eq!(operations, all, "{what}");
@@ -151,7 +152,7 @@ async fn all_substreams_open() {
             negotiation,
         };
         let (client, _) = pair.trial(stacks, &paced, 1).await.completed(&what);
-        assert_eq!(count(&client, Distribution::Open), u64::from(opens), "{what}");
+        assert_eq!(count_of(&client, Distribution::Open), u64::from(opens), "{what}");
         assert!(
             !client.histograms.contains_key(&Distribution::OpenCompat),
             "{what}"
@@ -171,7 +172,7 @@ async fn pings_come_back() {
                 .await
                 .completed(&what);
             let all = u64::from(pings * peers);
-            assert_eq!(count(&client, Distribution::RoundTrip), all, "{what}");
+            assert_eq!(count_of(&client, Distribution::RoundTrip), all, "{what}");
             // And a first round trip of each peer, which is not counted as an operation.
             let bytes = (all + u64::from(peers)) * 32;
             assert_eq!(
@@ -187,6 +188,75 @@ async fn pings_come_back() {
             let operations: u64 = client.samples.iter().map(|sample| sample.operations).sum();
             assert_eq!(operations, all, "{what}");
             check_samples(&what, [&client, &server]);
+        }
+    }
+}
+
+fn messages(mode: MessageMode, bytes: u64, amount: Amount) -> Parameters {
+    Parameters::Messages(Messages {
+        mode,
+        message_bytes: ByteSize(bytes),
+        amount,
+        window: if mode == MessageMode::Stream { 16 } else { 1 },
+    })
+}
+
+#[tokio::test]
+async fn every_message_arrives_in_every_mode() {
+    let pair = Pair::start();
+    let commonware = (Stack::Commonware, Stack::Commonware, Transport::Tcp);
+    for stacks in all_pairs().chain([commonware]) {
+        for (mode, bytes, count, peers) in [
+            (MessageMode::Serial, 64, 10, 2),
+            (MessageMode::Serial, 100_000, 3, 1),
+            (MessageMode::SerialAck, 8, 10, 1),
+            (MessageMode::SerialAck, 1 << 20, 2, 1),
+            (MessageMode::Stream, 64, 1, 1),
+            (MessageMode::Stream, 1000, 99, 3),
+        ] {
+            let what = format!("{stacks:?} {mode} {bytes} x{count} of {peers}");
+            let parameters = messages(mode, bytes, Amount::Count(count));
+            let in_process = parameters.is_in_process();
+            if !can(stacks, &parameters) || (in_process && stacks.0 != stacks.1) {
+                continue;
+            }
+            let (client, server) = pair.trial(stacks, &parameters, peers).await.completed(&what);
+            let total = bytes * count * u64::from(peers);
+            assert_eq!(
+                (client.bytes_sent, server.bytes_received),
+                (total, total),
+                "{what}"
+            );
+            assert_eq!(client.upload.map(|up| up.bytes), Some(total), "{what}");
+            assert_eq!(server.upload.map(|up| up.bytes), Some(total), "{what}");
+            let timed = match mode {
+                MessageMode::Serial | MessageMode::SerialAck => count * u64::from(peers),
+                // A quarter of the window for each acknowledgement.
+                MessageMode::Stream => count.div_ceil(4) * u64::from(peers),
+            };
+            let distribution = if in_process {
+                Distribution::OneWay
+            } else {
+                Distribution::RoundTrip
+            };
+            assert_eq!(count_of(&client, distribution), timed, "{what}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn messages_are_sent_for_their_time() {
+    let pair = Pair::start();
+    for stacks in SAME {
+        let (client, server, transport) = (stacks.0, stacks.0, stacks.1);
+        for mode in [MessageMode::Serial, MessageMode::SerialAck, MessageMode::Stream] {
+            let what = format!("{stacks:?} {mode}");
+            let parameters = messages(mode, 64, Amount::Seconds(0.2));
+            let ends = pair.trial((client, server, transport), &parameters, 1).await;
+            let (client, server) = ends.completed(&what);
+            assert!(client.upload.unwrap().seconds >= 0.2, "{what}");
+            assert_eq!(client.bytes_sent, server.bytes_received, "{what}");
+            assert!(client.bytes_sent >= 64, "{what}");
         }
     }
 }

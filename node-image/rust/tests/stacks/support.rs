@@ -46,6 +46,7 @@ pub(crate) fn host(transport: Transport) -> HostConfig {
         identity: Keys::New(Identity::Ed25519),
         max_streams: 64,
         relaying: Relaying::No,
+        messages: None,
         metrics: Arc::new(StackMetrics::new(&mut Registry::default())),
     }
 }

@@ -42,6 +42,7 @@ async fn start() -> Box<dyn Host> {
         identity: Keys::New(Identity::Ed25519),
         max_streams: 64,
         relaying: Relaying::No,
+        messages: None,
         metrics: Arc::new(StackMetrics::new(&mut Registry::default())),
     };
     let host = stack::start(Stack::Litep2p, config, inbound).await.unwrap();

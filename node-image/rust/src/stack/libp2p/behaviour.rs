@@ -86,9 +86,9 @@ pub(super) struct Behaviour {
     relays: VecDeque<PeerId>,
 }
 
-/// Has a connection with a relay polled again. libp2p-relay passes one circuit to its listener in each poll of
-/// that connection, and does not ask for another poll if more of them wait. A circuit that arrives together
-/// with another one would wait until the connection has something else to do: on QUIC, for ever.
+/// Has a connection with a relay polled again. libp2p-relay passes one circuit to its listener in each poll
+/// of that connection, and does not ask for another poll if more of them wait. A circuit that arrives
+/// together with another one would wait until the connection has something else to do: on QUIC, for ever.
 #[derive(Debug)]
 pub(super) struct PollAgain;
 

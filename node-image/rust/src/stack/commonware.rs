@@ -1,0 +1,443 @@
+//! commonware-p2p, with peers whose addresses are known (authenticated lookup).
+//!
+//! It passes messages and has no streams. Its runtime runs beside the node's, on threads of its own.
+
+mod address;
+mod inbox;
+mod introduction;
+mod messenger;
+mod network;
+mod peers;
+
+use std::{
+    collections::HashMap,
+    io,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use async_trait::async_trait;
+use commonware_codec::DecodeExt;
+use commonware_cryptography::{
+    Signer,
+    ed25519::{PrivateKey, PublicKey},
+};
+use commonware_p2p::{Receiver as _, Recipients, Sender as _, authenticated::lookup};
+use commonware_runtime::IoBuf;
+use parking_lot::Mutex;
+use perfrun_contract::matrix::{Identity, Stack, Transport};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{Notify, Semaphore, mpsc},
+    time::{sleep, timeout},
+};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use self::{
+    address::Address,
+    inbox::Inbox,
+    introduction::{Answer, Introduction},
+    messenger::{DIALLER_AHEAD, Exchange, LISTENER_AHEAD, Numbers},
+    network::{Limits, Network, Runtime, Sender},
+    peers::{Origin, Peers, Refused, Session},
+};
+use super::{
+    BoxStream, CLOSE_TIMEOUT, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, Inbound, Keys,
+    Relaying, Reservation, interfaces, tasks::Tasks,
+};
+use crate::messenger::{BoxMessenger, Message};
+
+/// Time between the greetings of a dialler.
+const GREETING_INTERVAL: Duration = Duration::from_millis(10);
+
+/// A dialler's greeting.
+const HELLO: &[u8] = b"hello";
+
+/// A listener's answer to a greeting.
+const WELCOME: &[u8] = b"welcome";
+
+/// Introductions at the same time. More than the peers that a host can have, so that one above gets a reason.
+const MOST_INTRODUCTIONS: usize = 1024;
+
+/// Attempts to find a free port, which another program may take before commonware does.
+const PORT_ATTEMPTS: usize = 8;
+
+pub(super) async fn start(
+    config: HostConfig,
+    inbound: mpsc::UnboundedSender<Inbound>,
+) -> Result<Box<dyn Host>, Error> {
+    let load = match config.messages {
+        Some(load) if config.transport == Transport::Tcp && config.relaying == Relaying::No => load,
+        _ => return Err(unsupported("anything but messages over TCP")),
+    };
+    let seed = match config.identity {
+        Keys::New(Identity::Ed25519) => rand::random(),
+        Keys::Seeded(seed) => seed,
+        Keys::New(identity) => return Err(unsupported(&format!("an {identity} identity"))),
+    };
+    let key = PrivateKey::decode(seed.to_vec()).map_err(|error| setup(error.to_string()))?;
+    let limits = Limits::of(&load, config.listen.is_some());
+    let (network, socket) = match config.listen {
+        Some(listen) => {
+            let (network, socket) = listen_on(listen, &key, limits).await?;
+            (network, Some(socket))
+        }
+        // commonware always listens. Nobody learns on which port.
+        None => {
+            let somewhere = (Ipv4Addr::UNSPECIFIED, 0).into();
+            (
+                network::start(key.clone(), somewhere, limits)
+                    .await
+                    .map_err(setup)?,
+                None,
+            )
+        }
+    };
+    let Network {
+        oracle,
+        data,
+        acknowledgements,
+        greetings,
+        runtime,
+    } = network;
+    let shared = Arc::new(Shared {
+        own: Introduction {
+            key: key.public_key(),
+            port: socket.map_or(0, |socket| socket.port()),
+        },
+        peers: Mutex::new(Peers::new(oracle, key.public_key(), limits.peers)),
+        greet: greetings.0,
+        greeted: Mutex::default(),
+        send_data: data.0,
+        data: Arc::new(Inbox::new(data.1)),
+        acknowledge: acknowledgements.0,
+        acknowledgements: Arc::new(Inbox::new(acknowledgements.1)),
+        zeros: IoBuf::from(vec![0; limits.message as usize - Message::LEAST]),
+        stopped: runtime.stopped.clone(),
+        tasks: Tasks::default(),
+    });
+    let stop = shared.tasks.stop_on_drop();
+    let mut addresses = Vec::new();
+    if let Some(socket) = socket {
+        let failed = |error: io::Error| listen_failed(socket, &error);
+        let listener = TcpListener::bind((socket.ip(), 0)).await.map_err(failed)?;
+        let port = listener.local_addr().map_err(failed)?.port();
+        addresses = interfaces::dialable(Transport::Tcp, socket).map_err(failed)?;
+        for address in &mut addresses {
+            address.push_str(&Address::suffix(&shared.own.key, port));
+        }
+        shared.tasks.spawn(accept(Arc::clone(&shared), listener));
+    }
+    shared
+        .tasks
+        .spawn(answer(Arc::clone(&shared), greetings.1, inbound));
+    Ok(Box::new(Commonware {
+        addresses,
+        shared,
+        runtime,
+        _stop: stop,
+    }))
+}
+
+/// Starts a network that listens. Port 0 takes a free one.
+async fn listen_on(
+    (ip, port): (IpAddr, u16),
+    key: &PrivateKey,
+    limits: Limits,
+) -> Result<(Network, SocketAddr), Error> {
+    for _ in 0..PORT_ATTEMPTS {
+        // commonware would not report which port it took, nor why it failed to.
+        let free = |error: io::Error| listen_failed((ip, port).into(), &error);
+        let probe = TcpListener::bind((ip, port)).await.map_err(free)?;
+        let socket = probe.local_addr().map_err(free)?;
+        drop(probe);
+        let network = network::start(key.clone(), socket, limits).await.map_err(setup)?;
+        tokio::select! {
+            () = until_bound(socket) => return Ok((network, socket)),
+            () = network.runtime.stopped.cancelled() => {}
+            () = sleep(CLOSE_TIMEOUT) => {}
+        }
+        network.runtime.stop().await;
+    }
+    Err(Error::Listen {
+        address: super::address::text(Transport::Tcp, (ip, port)),
+        reason: "another program takes each free port before commonware does".to_owned(),
+    })
+}
+
+/// Ready when somebody listens. commonware does not report it.
+async fn until_bound(socket: SocketAddr) {
+    while TcpStream::connect(socket).await.is_err() {
+        sleep(Duration::from_millis(1)).await;
+    }
+}
+
+fn unsupported(what: &str) -> Error {
+    Error::Unsupported {
+        stack: Stack::Commonware,
+        what: what.to_owned(),
+    }
+}
+
+fn setup(reason: String) -> Error {
+    Error::Setup {
+        stack: Stack::Commonware,
+        reason,
+    }
+}
+
+fn listen_failed(socket: SocketAddr, error: &io::Error) -> Error {
+    Error::Listen {
+        address: super::socket_address(Transport::Tcp, socket),
+        reason: super::address::describe(error),
+    }
+}
+
+/// The state that a host's tasks and connections share.
+struct Shared {
+    own: Introduction,
+    peers: Mutex<Peers>,
+    greet: Sender,
+    /// Who waits for the answer to a greeting, or has waited.
+    greeted: Mutex<HashMap<PublicKey, Arc<Notify>>>,
+    send_data: Sender,
+    data: Arc<Inbox>,
+    acknowledge: Sender,
+    acknowledgements: Arc<Inbox>,
+    zeros: IoBuf,
+    stopped: CancellationToken,
+    tasks: Tasks,
+}
+
+impl Shared {
+    /// The end of an exchange at a dialler, who sends data, or at a listener, who acknowledges it.
+    fn exchange(&self, key: PublicKey, session: Session, end: Option<DropGuard>) -> BoxMessenger {
+        let (sender, inbox, ahead) = match end {
+            Some(_) => (&self.send_data, &self.acknowledgements, DIALLER_AHEAD),
+            None => (&self.acknowledge, &self.data, LISTENER_AHEAD),
+        };
+        inbox.open(key.clone(), session);
+        Box::new(Exchange {
+            key,
+            session,
+            sender: sender.clone(),
+            inbox: Arc::clone(inbox),
+            numbers: Numbers::new(ahead),
+            zeros: self.zeros.clone(),
+            stopped: self.stopped.clone(),
+            _end: end,
+        })
+    }
+
+    fn greet(&self, key: &PublicKey, greeting: &'static [u8]) {
+        // A greeting that is lost is repeated.
+        let _ = self
+            .greet
+            .clone()
+            .send(Recipients::One(key.clone()), greeting, false);
+    }
+
+    /// Ends a session of a peer.
+    fn part(&self, key: &PublicKey, session: Session) {
+        self.peers.lock().remove(key, session);
+        self.data.end(key, session);
+        self.acknowledgements.end(key, session);
+    }
+}
+
+/// Takes introductions.
+async fn accept(shared: Arc<Shared>, listener: TcpListener) {
+    let room = Arc::new(Semaphore::new(MOST_INTRODUCTIONS));
+    loop {
+        match listener.accept().await {
+            Ok((stream, from)) => {
+                let Ok(counted) = Arc::clone(&room).try_acquire_owned() else {
+                    tracing::debug!("refused an introduction above the limit");
+                    continue;
+                };
+                let admitted = Arc::clone(&shared);
+                shared.tasks.spawn(async move {
+                    if let Err(error) = admit(&admitted, stream, from.ip()).await {
+                        tracing::debug!(%error, "an introduction failed");
+                    }
+                    drop(counted);
+                });
+            }
+            Err(error) => {
+                // Usually the process is out of file descriptors, which closing connections return.
+                tracing::warn!(%error, "failed to accept an introduction");
+                sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+/// Accepts a peer's connections for as long as its introduction lasts.
+async fn admit(shared: &Shared, mut stream: TcpStream, ip: IpAddr) -> io::Result<()> {
+    let Introduction { key, port } = introduction::read(&mut stream).await?;
+    let added = shared
+        .peers
+        .lock()
+        .add(key.clone(), SocketAddr::new(ip, port), Origin::Introduced);
+    match added {
+        Ok(session) => {
+            let answered = introduction::answer(&mut stream, Answer::Welcome).await;
+            if answered.is_ok() {
+                introduction::ended(stream).await;
+            }
+            shared.part(&key, session);
+            answered
+        }
+        Err(Refused::Full) => introduction::answer(&mut stream, Answer::Full).await,
+        Err(Refused::Own) => Err(io::Error::other("the peer has this host's own key")),
+    }
+}
+
+/// Answers greetings, and reports each peer with its first one.
+async fn answer(
+    shared: Arc<Shared>,
+    mut greetings: lookup::Receiver<PublicKey>,
+    inbound: mpsc::UnboundedSender<Inbound>,
+) {
+    // An error means that the network has stopped.
+    while let Ok((key, greeting)) = greetings.recv().await {
+        if greeting.as_ref() == WELCOME {
+            if let Some(dial) = shared.greeted.lock().get(&key) {
+                dial.notify_one();
+            }
+        } else if greeting.as_ref() == HELLO {
+            let first = shared.peers.lock().connect(&key);
+            if let Some(session) = first {
+                let messenger = shared.exchange(key.clone(), session, None);
+                // Without a receiver, the messenger is dropped.
+                let _ = inbound.send(Inbound::Connection);
+                let _ = inbound.send(Inbound::Messenger(messenger));
+            }
+            shared.greet(&key, WELCOME);
+        }
+    }
+}
+
+struct Commonware {
+    addresses: Vec<String>,
+    shared: Arc<Shared>,
+    runtime: Runtime,
+    _stop: DropGuard,
+}
+
+#[async_trait]
+impl Host for Commonware {
+    fn addresses(&self) -> &[String] {
+        &self.addresses
+    }
+
+    async fn dial(&self, address: &str) -> Result<Box<dyn Connection>, Error> {
+        let peer = Address::parse(address)?;
+        let failed = |reason: String| Error::Dial {
+            address: address.to_owned(),
+            reason,
+        };
+        let dialled = timeout(DIAL_TIMEOUT, dial(&self.shared, peer)).await;
+        let connected = dialled.map_err(|_| failed(format!("no answer in {DIAL_TIMEOUT:?}")))?;
+        Ok(Box::new(connected.map_err(failed)?))
+    }
+
+    async fn reserve(&self, _: &str) -> Result<Reservation, Error> {
+        Err(unsupported("relays"))
+    }
+
+    async fn close(self: Box<Self>) {
+        self.shared.tasks.end().await;
+        self.runtime.stop().await;
+    }
+}
+
+/// Introduces this host to a peer, lets commonware dial it, and waits until messages pass both ways.
+async fn dial(shared: &Arc<Shared>, peer: Address) -> Result<Connected, String> {
+    let introduced = introduction::introduce(peer.introduction, &shared.own).await;
+    let stream = match introduced {
+        Ok((stream, Answer::Welcome)) => stream,
+        Ok((_, Answer::Full)) => return Err("it has as many peers as it can have".to_owned()),
+        Err(error) => return Err(super::address::describe(&error)),
+    };
+    let began = Instant::now();
+    let key = peer.key;
+    let added = shared.peers.lock().add(key.clone(), peer.socket, Origin::Dialled);
+    let session = added.map_err(|refused| match refused {
+        Refused::Full => "this host has as many peers as it can have".to_owned(),
+        Refused::Own => "it has this host's own key".to_owned(),
+    })?;
+    let end = CancellationToken::new();
+    let guard = end.clone().drop_guard();
+    shared.tasks.spawn(part_at_end(
+        Arc::clone(shared),
+        key.clone(),
+        session,
+        stream,
+        end.clone(),
+    ));
+    let answered = Arc::new(Notify::new());
+    shared.greeted.lock().insert(key.clone(), Arc::clone(&answered));
+    loop {
+        // commonware drops what is sent before it is connected.
+        shared.greet(&key, HELLO);
+        tokio::select! {
+            () = answered.notified() => break,
+            () = end.cancelled() => return Err("the peer has ended".to_owned()),
+            () = shared.stopped.cancelled() => return Err("commonware's runtime has stopped".to_owned()),
+            () = sleep(GREETING_INTERVAL) => {}
+        }
+    }
+    // Of the stack only, without the introduction. It has the time until commonware looks for peers to dial.
+    let established = began.elapsed();
+    let messenger = shared.exchange(key, session, Some(guard));
+    Ok(Connected {
+        phases: DialPhases {
+            established,
+            ..DialPhases::default()
+        },
+        messenger: Mutex::new(Some(messenger)),
+    })
+}
+
+/// Parts from a peer when either end ends: this one by `end`, the peer by its introduction.
+async fn part_at_end(
+    shared: Arc<Shared>,
+    key: PublicKey,
+    session: Session,
+    stream: TcpStream,
+    end: CancellationToken,
+) {
+    end.run_until_cancelled(introduction::ended(stream)).await;
+    end.cancel();
+    shared.part(&key, session);
+}
+
+/// A connection, which lasts as long as its messenger.
+struct Connected {
+    phases: DialPhases,
+    messenger: Mutex<Option<BoxMessenger>>,
+}
+
+#[async_trait]
+impl Connection for Connected {
+    fn phases(&self) -> DialPhases {
+        self.phases
+    }
+
+    async fn open(&self) -> Result<BoxStream, Error> {
+        Err(unsupported("streams: commonware-p2p passes messages"))
+    }
+
+    async fn messenger(&self) -> Result<Option<BoxMessenger>, Error> {
+        let taken = self.messenger.lock().take();
+        taken
+            .map(Some)
+            .ok_or_else(|| Error::Open("a connection has one exchange of messages".to_owned()))
+    }
+
+    async fn close(self: Box<Self>) {
+        // commonware does not report when a connection is closed.
+    }
+}

@@ -1,0 +1,225 @@
+//! commonware's runtime and network, on threads of their own.
+
+use std::{
+    io,
+    net::SocketAddr,
+    num::{NonZeroU32, NonZeroUsize},
+    process, thread,
+    time::Duration,
+};
+
+use commonware_cryptography::{
+    ChaCha20Poly1305,
+    ed25519::{PrivateKey, PublicKey},
+};
+use commonware_p2p::authenticated::lookup::{self, Config, Oracle, Receiver};
+use commonware_runtime::{
+    Quota, Runner as _, Spawner as _, Supervisor as _,
+    tokio::{self as runtime, Context},
+};
+use commonware_stream::{
+    cups::{self, Cups},
+    sake::{self, Sake},
+};
+use perfrun_contract::parameters::Messages;
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::stack::{CLOSE_TIMEOUT, address};
+
+/// commonware's own default, fixed here so that a new default does not change results.
+const WORKERS: usize = 2;
+
+/// How far the clocks of two machines may differ. The handshake's 5 s are too few for a benchmark that needs
+/// no wall clock.
+const CLOCKS: Duration = Duration::from_secs(600);
+
+/// How often commonware looks for peers to dial, and how long it leaves a peer alone after a dial. Its 0.5 s
+/// and 1 s would be most of the time that a dial takes.
+const DIAL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The namespace of handshakes: only nodes of perfrun connect.
+const NAMESPACE: &[u8] = b"perfrun";
+
+pub(super) type Sender = lookup::Sender<PublicKey, Context>;
+pub(super) type Channel = (Sender, Receiver<PublicKey>);
+
+/// The limits of a network.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Bytes of the longest message.
+    pub(super) message: u32,
+    /// Peers that a host can have.
+    pub(super) peers: usize,
+    /// Messages that may be sent at the same moment.
+    burst: NonZeroU32,
+    /// Messages that wait for one connection.
+    mailbox: NonZeroUsize,
+}
+
+impl Limits {
+    /// Most peers of a listening host.
+    const LISTENER: usize = 64;
+
+    /// Most peers of a host that only dials.
+    const DIALLER: usize = 4;
+
+    /// Messages that all peers of a host may send at the same moment. commonware allocates room for each of
+    /// them, about 500 bytes, when a host starts.
+    const ROOM: usize = 1 << 16;
+
+    /// Beside the window: greetings, and the first message.
+    const SPARE: u32 = 64;
+
+    /// The limits by which the network never limits a load.
+    ///
+    /// A load has at most a window of messages in flight to each peer, and acknowledges each of them at most
+    /// once. With room for a window of each peer, no queue can overflow, so the stack lost what is missing.
+    /// The quota is far above any rate. Its burst is that room, because commonware derives its queues from
+    /// it.
+    pub(super) fn of(load: &Messages, listens: bool) -> Self {
+        let most = if listens { Self::LISTENER } else { Self::DIALLER };
+        let burst = NonZeroU32::MIN.saturating_add(load.window + Self::SPARE);
+        Self {
+            message: load.message_bytes.0 as u32,
+            peers: most.min(Self::ROOM / burst.get() as usize),
+            burst,
+            mailbox: NonZeroUsize::MIN.saturating_add(2 * burst.get() as usize),
+        }
+    }
+
+    fn quota(&self) -> Quota {
+        /// Messages per second: one in 100 ns, which is less than sending one takes.
+        const RATE: NonZeroU32 = NonZeroU32::new(10_000_000).expect("it is not 0");
+        Quota::per_second(RATE).allow_burst(self.burst)
+    }
+}
+
+/// A network that runs.
+pub(super) struct Network {
+    pub(super) oracle: Oracle<PublicKey>,
+    /// Messages from diallers to listeners.
+    pub(super) data: Channel,
+    /// Messages from listeners to diallers.
+    pub(super) acknowledgements: Channel,
+    /// Greetings, by which both learn that they are connected.
+    pub(super) greetings: Channel,
+    pub(super) runtime: Runtime,
+}
+
+/// The runtime of a network. Dropping it stops the network.
+pub(super) struct Runtime {
+    stop: DropGuard,
+    /// Cancelled when all threads have ended.
+    pub(super) stopped: CancellationToken,
+}
+
+impl Runtime {
+    /// Stops the network and waits until it is gone.
+    pub(super) async fn stop(self) {
+        drop(self.stop);
+        // It waits for its own tasks as long.
+        if tokio::time::timeout(2 * CLOSE_TIMEOUT, self.stopped.cancelled())
+            .await
+            .is_err()
+        {
+            tracing::warn!("commonware's runtime did not stop in time");
+        }
+    }
+}
+
+/// Starts a network that listens on `listen`. It may still fail to bind, and then stops.
+pub(super) async fn start(key: PrivateKey, listen: SocketAddr, limits: Limits) -> Result<Network, String> {
+    let storage = storage().map_err(|error| address::describe(&error))?;
+    let (stop, stopped) = (CancellationToken::new(), CancellationToken::new());
+    let (ready, started) = oneshot::channel();
+    let (stop_requested, ended) = (stop.clone(), stopped.clone().drop_guard());
+    let run = move || {
+        // Dropped after the runtime, also if that panics.
+        let _ended = ended;
+        let config = runtime::Config::new()
+            .with_worker_threads(WORKERS)
+            .with_storage_directory(storage.path());
+        runtime::Runner::new(config).start(|context| async move {
+            // The runtime opens it when it starts. So nothing is left of a process that is killed.
+            drop(storage);
+            let (mut network, oracle) =
+                lookup::Network::new(context.child("network"), config_of(key, listen, limits));
+            let [data, acknowledgements, greetings] =
+                [0, 1, 2].map(|channel| network.register(channel, limits.quota()));
+            let running = network.start();
+            // Without a receiver, the host is gone, and stops the network.
+            let _ = ready.send((oracle, data, acknowledgements, greetings));
+            tokio::select! {
+                () = stop_requested.cancelled() => {}
+                _ = running => {}
+            }
+            if let Err(error) = context.stop(0, Some(CLOSE_TIMEOUT)).await {
+                tracing::warn!(%error, "tasks of commonware did not stop in time");
+            }
+        });
+    };
+    let runtime = Runtime {
+        stop: stop.drop_guard(),
+        stopped,
+    };
+    let thread = thread::Builder::new().name("commonware".to_owned());
+    thread.spawn(run).map_err(|error| address::describe(&error))?;
+    let (oracle, data, acknowledgements, greetings) = started
+        .await
+        .map_err(|_| "its runtime failed to start".to_owned())?;
+    Ok(Network {
+        oracle,
+        data,
+        acknowledgements,
+        greetings,
+        runtime,
+    })
+}
+
+/// A folder for the storage of commonware's runtime, which a network does not use. In memory if possible: a
+/// runtime begins with a flush of that file system.
+fn storage() -> io::Result<TempDir> {
+    let prefix = format!("perfrun-commonware-{}-", process::id());
+    let named = || {
+        let mut folder = tempfile::Builder::new();
+        folder.prefix(&prefix);
+        folder
+    };
+    named().tempdir_in("/dev/shm").or_else(|_| named().tempdir())
+}
+
+fn config_of(
+    key: PrivateKey,
+    listen: SocketAddr,
+    limits: Limits,
+) -> Config<Cups<Sake<PrivateKey>, ChaCha20Poly1305>> {
+    let handshake = Sake {
+        signer: key,
+        synchrony_bound: CLOCKS,
+        max_handshake_age: CLOCKS,
+        version: sake::Version::V1,
+    };
+    // A set also has the host itself.
+    let peers = NonZeroUsize::MIN.saturating_add(limits.peers);
+    let often = Quota::per_second(NonZeroU32::MAX);
+    Config {
+        // Peers behind one address are the rule in a benchmark, not an attack.
+        bypass_ip_check: true,
+        allowed_handshake_rate_per_ip: often,
+        allowed_handshake_rate_per_subnet: often,
+        peer_connection_cooldown: DIAL_INTERVAL,
+        dial_frequency: DIAL_INTERVAL,
+        // Queues have room for each set.
+        tracked_peer_sets: NonZeroUsize::MIN,
+        ..Config::local(
+            Cups::new(handshake, cups::Version::V1),
+            NAMESPACE,
+            listen,
+            peers,
+            limits.message,
+            limits.mailbox,
+        )
+    }
+}

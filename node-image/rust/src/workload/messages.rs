@@ -1,0 +1,177 @@
+//! Messages from each peer of a client to its server.
+
+use std::sync::Arc;
+
+use futures::future::try_join_all;
+use perfrun_contract::{
+    histogram::{Recorder, recorder},
+    node::{Distribution, Reason, Transfer},
+    parameters::{Messages, Parameters},
+};
+use tokio::sync::{Mutex, mpsc, oneshot};
+
+use super::{
+    failed::{Failed, failure},
+    findings::Findings,
+    peer::Peer,
+    setup::Setup,
+};
+use crate::{
+    messenger::BoxMessenger,
+    observer::Observer,
+    stack::{self, Connection},
+    wire::{
+        self, Arrival, Counters,
+        messages::{self, Exchanged, Framed},
+    },
+};
+
+/// Sends messages from all peers at the same time. Exchanges are open before the clock starts.
+pub(super) async fn run(
+    setup: &Setup,
+    peers: &[Peer],
+    load: &Messages,
+    findings: &mut Findings,
+) -> Result<(), Failed> {
+    let (distribution, exchanges) = if setup.parameters.is_in_process() {
+        let mut pairs = vec![];
+        for peer in peers {
+            pairs.push(Pair::open(setup, peer).await?);
+        }
+        let exchanges = pairs.into_iter().map(|pair| pair.run(load));
+        (Distribution::OneWay, try_join_all(exchanges).await?)
+    } else {
+        let opens = peers.iter().map(|peer| async {
+            let mut messenger = open(setup, peer.connection()?).await?;
+            messages::open(&mut *messenger).await?;
+            Ok::<_, Failed>(messenger)
+        });
+        let messengers = try_join_all(opens).await?;
+        // A task for each peer: inside one task, all of them would share one core.
+        let tasks = messengers.into_iter().map(|mut messenger| {
+            let (observer, load) = (setup.observer.clone(), *load);
+            let exchange = async move {
+                let mut trips = recorder();
+                let exchanged = messages::run(&mut *messenger, &load, &observer.counters, &mut trips).await?;
+                Ok::<_, Failed>((exchanged, trips))
+            };
+            tokio::spawn(exchange)
+        });
+        let ended = try_join_all(tasks).await;
+        let ended = ended.map_err(|error| Failed(failure(Reason::Internal, error)))?;
+        (
+            Distribution::RoundTrip,
+            ended.into_iter().collect::<Result<_, _>>()?,
+        )
+    };
+    findings.upload = Some(together(&exchanges));
+    for (_, times) in &exchanges {
+        findings.add(distribution, times);
+    }
+    Ok(())
+}
+
+/// The exchanges of all peers as one transfer: they begin together.
+fn together(exchanges: &[(Exchanged, Recorder)]) -> Transfer {
+    let exchanges = || exchanges.iter().map(|(exchanged, _)| exchanged);
+    Transfer {
+        bytes: exchanges().map(|exchanged| exchanged.bytes).sum(),
+        seconds: exchanges()
+            .map(|exchanged| exchanged.time.as_secs_f64())
+            .fold(0.0, f64::max),
+        ..Transfer::default()
+    }
+}
+
+/// This end of an exchange: the stack's, or else messages framed on a stream.
+async fn open(setup: &Setup, connection: &dyn Connection) -> Result<BoxMessenger, stack::Error> {
+    let messenger = match connection.messenger().await? {
+        Some(messenger) => messenger,
+        None => Box::new(Framed::new(connection.open().await?)),
+    };
+    Counters::add(&setup.observer.counters.streams, 1);
+    Ok(messenger)
+}
+
+/// Takes the server's end of an exchange to a client in the same process. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Handover {
+    give: mpsc::UnboundedSender<Handed>,
+    take: Arc<Mutex<mpsc::UnboundedReceiver<Handed>>>,
+}
+
+struct Handed {
+    messenger: BoxMessenger,
+    observer: Arc<Observer>,
+    arrival: oneshot::Sender<Arrival>,
+}
+
+impl Default for Handover {
+    fn default() -> Self {
+        let (give, take) = mpsc::unbounded_channel();
+        Self {
+            give,
+            take: Arc::new(Mutex::new(take)),
+        }
+    }
+}
+
+/// Both ends of an exchange.
+struct Pair {
+    client: BoxMessenger,
+    server: Handed,
+    observer: Arc<Observer>,
+}
+
+impl Pair {
+    /// Opens an exchange and takes the server's end. Some stacks do not report a stream before its first
+    /// message, so that message is sent here.
+    async fn open(setup: &Setup, peer: &Peer) -> Result<Self, Failed> {
+        let mut client = open(setup, peer.connection()?).await?;
+        messages::begin(&mut *client).await?;
+        let server = setup.handover.take.lock().await.recv().await;
+        let server = server.ok_or_else(|| Failed(failure(Reason::Internal, "the server is gone")))?;
+        Ok(Self {
+            client,
+            server,
+            observer: setup.observer.clone(),
+        })
+    }
+
+    async fn run(mut self, load: &Messages) -> Result<(Exchanged, Recorder), Failed> {
+        let mut times = recorder();
+        let counters = [&*self.observer.counters, &*self.server.observer.counters];
+        let (exchanged, arrival) = messages::serial(
+            &mut *self.client,
+            &mut *self.server.messenger,
+            load,
+            counters,
+            &mut times,
+        )
+        .await?;
+        // Without a receiver, the server has failed and says why.
+        let _ = self.server.arrival.send(arrival);
+        Ok((exchanged, times))
+    }
+}
+
+/// Serves one exchange until its last message, or gives it to the client in this process.
+pub(super) async fn serve(
+    mut messenger: BoxMessenger,
+    load: Messages,
+    handover: Handover,
+    observer: Arc<Observer>,
+) -> Result<Arrival, wire::Error> {
+    if !Parameters::Messages(load).is_in_process() {
+        return messages::serve(&mut *messenger, &load, &observer.counters).await;
+    }
+    let (arrival, arrived) = oneshot::channel();
+    let handed = Handed {
+        messenger,
+        observer,
+        arrival,
+    };
+    // Without a client, nothing arrives.
+    let _ = handover.give.send(handed);
+    Ok(arrived.await.unwrap_or_default())
+}

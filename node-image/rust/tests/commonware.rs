@@ -1,0 +1,393 @@
+//! Hosts of commonware-p2p over loopback.
+#![cfg(feature = "commonware")]
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    future::poll_fn,
+    io::ErrorKind,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    process,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use commonware_cryptography::{Signer, ed25519::PrivateKey};
+use futures::future::join_all;
+use perfrun_contract::{
+    matrix::{Identity, Negotiation, Protocol, Stack, Transport},
+    parameters::{Amount, Messages},
+    quantity::ByteSize,
+    workload::MessageMode,
+};
+use perfrun_node::{
+    messenger::{BoxMessenger, Message},
+    stack::{self, Connection, Error, Host, HostConfig, Inbound, Keys, Relaying, StackMetrics},
+};
+use prometheus_client::registry::Registry;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::{Mutex, mpsc},
+    time::{sleep, timeout},
+};
+
+/// Tests hold it, because one counts the threads and folders of all.
+static ALONE: Mutex<()> = Mutex::const_new(());
+
+const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const SOON: Duration = Duration::from_secs(5);
+
+fn config(bytes: usize, window: u32) -> HostConfig {
+    HostConfig {
+        transport: Transport::Tcp,
+        protocol: Protocol::Perf,
+        negotiation: Negotiation::V1,
+        listen: None,
+        identity: Keys::New(Identity::Ed25519),
+        max_streams: 1,
+        relaying: Relaying::No,
+        messages: Some(Messages {
+            mode: MessageMode::Stream,
+            message_bytes: ByteSize(bytes as u64),
+            amount: Amount::Count(1),
+            window,
+        }),
+        metrics: Arc::new(StackMetrics::new(&mut Registry::default())),
+    }
+}
+
+async fn start(config: HostConfig) -> Box<dyn Host> {
+    stack::start(Stack::Commonware, config, mpsc::unbounded_channel().0)
+        .await
+        .unwrap()
+}
+
+struct Server {
+    host: Box<dyn Host>,
+    events: mpsc::UnboundedReceiver<Inbound>,
+}
+
+impl Server {
+    async fn start(config: HostConfig) -> Self {
+        let (inbound, events) = mpsc::unbounded_channel();
+        let config = HostConfig {
+            listen: Some((V4, 0)),
+            ..config
+        };
+        let host = stack::start(Stack::Commonware, config, inbound).await.unwrap();
+        Self { host, events }
+    }
+
+    fn address(&self) -> &str {
+        &self.host.addresses()[0]
+    }
+
+    fn introductions(&self) -> SocketAddr {
+        let port = self.address().rsplit('/').next().unwrap();
+        (V4, port.parse().unwrap()).into()
+    }
+
+    /// The next peer's messenger.
+    async fn messenger(&mut self) -> BoxMessenger {
+        let connected = self.events.recv().await.unwrap();
+        assert!(matches!(connected, Inbound::Connection));
+        match self.events.recv().await.unwrap() {
+            Inbound::Messenger(messenger) => messenger,
+            _ => panic!("a connection is followed by its messenger"),
+        }
+    }
+}
+
+struct Client {
+    host: Box<dyn Host>,
+    connection: Box<dyn Connection>,
+    messenger: BoxMessenger,
+}
+
+impl Client {
+    async fn dial(config: HostConfig, address: &str) -> Self {
+        let host = start(config).await;
+        let connection = host.dial(address).await.unwrap();
+        let messenger = connection.messenger().await.unwrap().unwrap();
+        Self {
+            host,
+            connection,
+            messenger,
+        }
+    }
+}
+
+async fn send(messenger: &mut BoxMessenger, message: Message) {
+    let is_accepted = poll_fn(|cx| messenger.poll_send(cx, message)).await.unwrap();
+    assert!(is_accepted, "{message:?} was refused");
+}
+
+async fn receive(messenger: &mut BoxMessenger) -> Option<Message> {
+    let received = poll_fn(|cx| messenger.poll_receive(cx));
+    timeout(SOON, received).await.expect("a message").unwrap()
+}
+
+/// Sends numbers from 0 with a window of them in flight, each of which must be acknowledged in order.
+async fn send_all(messenger: &mut BoxMessenger, count: u64, bytes: usize, window: u64) {
+    let mut sent = 0;
+    for acknowledged in 0..count {
+        while sent < count.min(acknowledged + window) {
+            send(
+                messenger,
+                Message {
+                    sequence: sent,
+                    bytes,
+                },
+            )
+            .await;
+            sent += 1;
+        }
+        let expected = Message {
+            sequence: acknowledged,
+            bytes: Message::LEAST,
+        };
+        assert_eq!(receive(messenger).await, Some(expected));
+    }
+}
+
+/// The other end of [`send_all`].
+async fn acknowledge_all(messenger: &mut BoxMessenger, count: u64, bytes: usize) {
+    for sequence in 0..count {
+        assert_eq!(receive(messenger).await, Some(Message { sequence, bytes }));
+        let bytes = Message::LEAST;
+        send(messenger, Message { sequence, bytes }).await;
+    }
+}
+
+async fn exchange(
+    client: &mut BoxMessenger,
+    server: &mut BoxMessenger,
+    count: u64,
+    bytes: usize,
+    window: u64,
+) {
+    tokio::join!(
+        send_all(client, count, bytes, window),
+        acknowledge_all(server, count, bytes)
+    );
+}
+
+#[tokio::test]
+async fn messages_of_all_sizes_arrive_whole_and_in_order_both_ways() {
+    let _alone = ALONE.lock().await;
+    for (bytes, window, count) in [
+        (Message::LEAST, 1, 100),
+        (64, 64, 20_000),
+        (1024, 64, 5_000),
+        (16 << 10, 64, 1_000),
+        (1 << 20, 16, 60),
+        (64, 4096, 20_000),
+    ] {
+        let mut server = Server::start(config(bytes, window)).await;
+        let mut client = Client::dial(config(bytes, window), server.address()).await;
+        let mut accepted = server.messenger().await;
+        exchange(&mut client.messenger, &mut accepted, count, bytes, window.into()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn peers_of_one_server_get_their_own_messages() {
+    let _alone = ALONE.lock().await;
+    let mut server = Server::start(config(64, 16)).await;
+    let mut clients = Vec::new();
+    for peer in 1..=3 {
+        let client = Client::dial(config(64, 16), server.address()).await;
+        clients.push((peer * 1000, client, server.messenger().await));
+    }
+    let exchanges = clients
+        .iter_mut()
+        .map(|(count, client, accepted)| exchange(&mut client.messenger, accepted, *count, 64, 16));
+    join_all(exchanges).await;
+    assert!(server.events.try_recv().is_err(), "each peer is reported once");
+}
+
+#[tokio::test]
+async fn introductions_of_strangers_disturb_nobody() {
+    let _alone = ALONE.lock().await;
+    let mut server = Server::start(config(64, 1)).await;
+    let mut rude = Vec::new();
+    for bytes in [&[][..], &[0xff; 4096], &[7; 16], &[0; 34], &[0xff; 34]] {
+        let mut stream = TcpStream::connect(server.introductions()).await.unwrap();
+        stream.write_all(bytes).await.unwrap();
+        rude.push(stream);
+    }
+    let mut closed = TcpStream::connect(server.introductions()).await.unwrap();
+    closed.write_all(&[1; 16]).await.unwrap();
+    drop(closed);
+    let mut client = Client::dial(config(64, 1), server.address()).await;
+    let mut accepted = server.messenger().await;
+    exchange(&mut client.messenger, &mut accepted, 100, 64, 1).await;
+    // The server has given up on those who did not say who they are.
+    for mut stream in rude.drain(..3) {
+        let end = timeout(2 * SOON, stream.read_to_end(&mut Vec::new())).await;
+        assert!(end.is_ok(), "the server waits for more");
+    }
+}
+
+#[tokio::test]
+async fn one_peer_too_many_gets_the_reason_and_a_place_when_another_leaves() {
+    let _alone = ALONE.lock().await;
+    // Its window leaves room for 15 peers.
+    let server = Server::start(config(64, 4096)).await;
+    let mut introduced = Vec::new();
+    for seed in 0..15 {
+        let mut stream = TcpStream::connect(server.introductions()).await.unwrap();
+        let key = PrivateKey::from_seed(seed).public_key();
+        stream.write_all(key.as_ref()).await.unwrap();
+        stream.write_all(&[0, 0]).await.unwrap();
+        assert_eq!(stream.read_u8().await.unwrap(), 1);
+        introduced.push(stream);
+    }
+    let host = start(config(64, 4096)).await;
+    let error = host.dial(server.address()).await.err().unwrap();
+    assert!(matches!(error, Error::Dial { .. }), "{error}");
+    assert!(
+        error.to_string().ends_with("as many peers as it can have"),
+        "{error}"
+    );
+    introduced.pop();
+    let began = Instant::now();
+    while let Err(error) = host.dial(server.address()).await {
+        assert!(began.elapsed() < SOON, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_dial_to_nobody_fails_in_time() {
+    let _alone = ALONE.lock().await;
+    let server = Server::start(config(64, 1)).await;
+    let (address, introductions) = (server.address().to_owned(), server.introductions());
+    server.host.close().await;
+    let host = start(config(64, 1)).await;
+    let error = host.dial(&address).await.err().unwrap();
+    assert!(matches!(error, Error::Dial { .. }), "{error}");
+    assert!(error.to_string().contains("refused"), "{error}");
+
+    let _silent = TcpListener::bind(introductions).await.unwrap();
+    let dialled = timeout(Duration::from_secs(12), host.dial(&address))
+        .await
+        .unwrap();
+    let error = dialled.err().unwrap();
+    assert!(matches!(error, Error::Dial { .. }), "{error}");
+
+    for address in ["", "/ip4/127.0.0.1/tcp/1", "nonsense/commonware/introduction/"] {
+        let error = host.dial(address).await.err().unwrap();
+        assert!(matches!(error, Error::Address { .. }), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn each_end_notices_that_the_other_has_ended() {
+    let _alone = ALONE.lock().await;
+    let mut server = Server::start(config(64, 1)).await;
+    let ended = |mut messenger: BoxMessenger| async move {
+        let ended = poll_fn(|cx| messenger.poll_ended(cx));
+        timeout(SOON, ended).await.expect("it is reported");
+        assert_eq!(receive(&mut messenger).await, None);
+    };
+    let client = Client::dial(config(64, 1), server.address()).await;
+    let accepted = server.messenger().await;
+    drop(client.messenger);
+    ended(accepted).await;
+    client.connection.close().await;
+
+    let client = Client::dial(config(64, 1), server.address()).await;
+    let _accepted = server.messenger().await;
+    server.host.close().await;
+    ended(client.messenger).await;
+}
+
+#[tokio::test]
+async fn a_message_longer_than_announced_is_refused() {
+    let _alone = ALONE.lock().await;
+    let mut server = Server::start(config(64, 1)).await;
+    let mut client = Client::dial(config(64, 1), server.address()).await;
+    let mut accepted = server.messenger().await;
+    for bytes in [65, 7, usize::MAX] {
+        let message = Message { sequence: 0, bytes };
+        let sent = poll_fn(|cx| client.messenger.poll_send(cx, message)).await;
+        assert_eq!(sent.unwrap_err().kind(), ErrorKind::InvalidInput);
+    }
+    exchange(&mut client.messenger, &mut accepted, 10, 64, 1).await;
+}
+
+#[tokio::test]
+async fn what_commonware_lacks_is_refused() {
+    let _alone = ALONE.lock().await;
+    for lacking in [
+        HostConfig {
+            messages: None,
+            ..config(64, 1)
+        },
+        HostConfig {
+            transport: Transport::QuicV1,
+            ..config(64, 1)
+        },
+        HostConfig {
+            identity: Keys::New(Identity::Rsa2048),
+            ..config(64, 1)
+        },
+    ] {
+        let started = stack::start(Stack::Commonware, lacking, mpsc::unbounded_channel().0).await;
+        assert!(matches!(started, Err(Error::Unsupported { .. })));
+    }
+    let server = Server::start(config(64, 1)).await;
+    let client = Client::dial(config(64, 1), server.address()).await;
+    assert!(client.connection.open().await.is_err());
+    assert!(client.host.reserve(server.address()).await.is_err());
+    let port = server.address().split('/').nth(4).unwrap().parse().unwrap();
+    let taken = HostConfig {
+        listen: Some((V4, port)),
+        ..config(64, 1)
+    };
+    let second = stack::start(Stack::Commonware, taken, mpsc::unbounded_channel().0).await;
+    let error = second.err().expect("the port is in use").to_string();
+    assert!(error.contains("in use"), "{error}");
+}
+
+/// Names of this process's threads and folders of commonware.
+fn left() -> (usize, BTreeSet<String>) {
+    let threads = fs::read_dir("/proc/self/task").unwrap().flatten();
+    let threads = threads.filter(|thread| {
+        fs::read_to_string(thread.path().join("comm")).is_ok_and(|name| name.trim() == "commonware")
+    });
+    let own = format!("perfrun-commonware-{}-", process::id());
+    let folders = ["/dev/shm".into(), std::env::temp_dir()].into_iter();
+    let folders = folders
+        .flat_map(|folder: std::path::PathBuf| fs::read_dir(folder).into_iter().flatten().flatten())
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| name.starts_with(&own))
+        .collect();
+    (threads.count(), folders)
+}
+
+#[tokio::test]
+async fn a_host_leaves_no_thread_and_no_folder() {
+    let _alone = ALONE.lock().await;
+    // Those of tests that ended before may still be ending.
+    sleep(Duration::from_secs(1)).await;
+    let before = left();
+    for is_closed in [true, false] {
+        let server = Server::start(config(64, 1)).await;
+        let client = Client::dial(config(64, 1), server.address()).await;
+        assert!(left().0 >= before.0 + 2, "{:?}", left());
+        if is_closed {
+            client.host.close().await;
+            server.host.close().await;
+        } else {
+            drop((client, server));
+            let began = Instant::now();
+            while left() != before && began.elapsed() < SOON {
+                sleep(Duration::from_millis(20)).await;
+            }
+        }
+        assert_eq!(left(), before, "closed: {is_closed}");
+    }
+}
