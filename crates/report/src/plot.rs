@@ -25,7 +25,7 @@ use self::{
 };
 use crate::{
     path::Path,
-    tables::{Source, paths},
+    tables::{Source, paths, push_new},
     units,
 };
 
@@ -38,6 +38,7 @@ pub fn plots(results: &Account<'_>) -> Vec<(&'static str, String)> {
         ("handshakes.svg", handshakes(results)),
         ("handshake-rate.svg", handshake_rate(results)),
         ("ping.svg", ping(results)),
+        ("messages.svg", messages(results)),
         ("relay.svg", relay(results)),
         (
             "relay-stress-goodput.svg",
@@ -175,6 +176,54 @@ fn substreams(results: &Account<'_>) -> Option<String> {
                 .to_owned(),
             x_title: "Substreams",
             unit: Unit::Seconds,
+            over: Over::Values,
+            panels,
+        };
+        lines.svg()
+    })
+}
+
+/// Messages per second over their size: a panel for each transport and mode, a line for each pair. None below
+/// two sizes.
+fn messages(results: &Account<'_>) -> Option<String> {
+    let source = Source::new(results);
+    let cells = cells(&source, |parameters| {
+        matches!(parameters, Parameters::Messages(_))
+    });
+    let load = |cell: &Cell| match cell.parameters {
+        Parameters::Messages(load) => Some(load),
+        _ => None,
+    };
+    let x_of = |cell: &Cell| {
+        let bytes = load(cell)?.message_bytes.0;
+        Some((bytes as f64, units::size(bytes)))
+    };
+    let mut modes = vec![];
+    let loads = cells.iter().filter_map(|cell| load(cell));
+    loads.for_each(|load| push_new(&mut modes, load.mode));
+    let mut panels = vec![];
+    for path in paths(&cells) {
+        for &mode in &modes {
+            let is_wanted = |cell: &&Cell| load(cell).is_some_and(|load| load.mode == mode);
+            let of_mode: Vec<&Cell> = cells.iter().copied().filter(is_wanted).collect();
+            panels.extend(line_panel(
+                &source,
+                &of_path(&of_mode, path),
+                x_of,
+                (Metric::MessagesPerSecond, "Messages"),
+                format!("{path}, {mode}"),
+            ));
+        }
+    }
+    (!panels.is_empty()).then(|| {
+        let lines = Lines {
+            title: format!("{}: messages by size", results.name),
+            description:
+                "Median of messages per second over the size of a message for each pair of stacks, with 95 % \
+                          confidence intervals as bands. Both axes are logarithmic."
+                    .to_owned(),
+            x_title: "Size of a message",
+            unit: Unit::PerSecond,
             over: Over::Values,
             panels,
         };

@@ -5,6 +5,7 @@ mod echo;
 mod environment;
 mod handshakes;
 mod links;
+mod messages;
 mod ping;
 mod problems;
 mod relay;
@@ -50,6 +51,7 @@ pub(crate) fn document(results: &Account<'_>) -> Document {
     measurements.extend(ping::tables(&source));
     measurements.extend(relay::tables(&source));
     measurements.extend(echo::tables(&source));
+    measurements.extend(messages::tables(&source));
     measurements.extend(resources::tables(&source));
     measurements.extend(links::table(results));
     Document {

@@ -47,14 +47,14 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
     let tables = [
         table(
             "CPU",
-            "cores that the busiest node kept busy; CPU time of all nodes for each GiB of payload, either way; of a transport \
-             in memory the client is both peers",
+            "cores that the busiest node kept busy; CPU time of all nodes for each GiB of payload, either way; where \
+             both peers are in one process, the client is both",
             &time,
         ),
         table(
             "Memory",
             "the most of a node in any trial: resident, and allocated by the program; for each stream, what was allocated \
-             with all of them, less the least of the trial; of a transport in memory the client is both peers",
+             with all of them, less the least of the trial. Where both peers are in one process, the client is both",
             &memory,
         ),
     ];

@@ -193,6 +193,19 @@ fn echo() {
 }
 
 #[test]
+fn messages() {
+    let results = run("
+  workload:
+    messages: {modes: [serial, serialAck, stream], sizes: [64, 16Ki], count: 1280}
+  matrix: {clients: [libp2p, litep2p], servers: [libp2p], transports: [tcp]}
+  iterations: 6
+")
+    .results();
+    assert_snapshot!("messages.md", markdown(&results.account()));
+    assert_snapshot!("messages.txt", terminal(&results.account(), 100));
+}
+
+#[test]
 fn long_names_are_wrapped() {
     let results = run("
   workload:

@@ -16,7 +16,7 @@ use perfrun_contract::{
     plan::Cell,
     record::{Flag, NodeRecord, TrialFailure, TrialRecord},
     run::{Environment, Isolation, RunState},
-    workload::{Direction, RelayPath},
+    workload::{Direction, MessageMode, RelayPath},
 };
 use perfrun_report::summarize;
 
@@ -363,6 +363,34 @@ fn measured(cell: &Cell, key: &str) -> BTreeMap<String, NodeRecord> {
                 round_trips: (load.nominal_rate() * seconds * 0.97) as u64,
             });
         }
+        Parameters::Messages(load) => {
+            let one_way = latency / 2.0 + load.message_bytes.0 as f64 / rate("up", 1e9);
+            let (distribution, time) = match load.mode {
+                MessageMode::Serial => (Distribution::OneWay, one_way),
+                MessageMode::SerialAck | MessageMode::Stream => (Distribution::RoundTrip, one_way * 2.0),
+            };
+            // The more of them are in flight, the more of them each read gets.
+            let each = time / f64::from(load.window).sqrt();
+            let count = match load.amount {
+                Amount::Count(count) => count,
+                Amount::Seconds(seconds) => (seconds / each) as u64,
+            };
+            let timed = count.div_ceil(load.acknowledged_each().into());
+            client.histograms.insert(
+                distribution,
+                spread(timed as u32, time * f64::from(load.window).sqrt()),
+            );
+            client.seconds = count as f64 * each;
+            client.bytes_sent = count * load.message_bytes.0;
+            server.bytes_received = client.bytes_sent;
+            let transfer = Transfer {
+                bytes: client.bytes_sent,
+                seconds: client.seconds,
+                bytes_after_first: Some(client.bytes_sent - load.message_bytes.0),
+                first_to_last_seconds: Some(client.seconds - each),
+            };
+            (client.upload, server.upload) = (Some(transfer), Some(transfer));
+        }
     }
     let interval = client.seconds / 2.0;
     let echo = match &cell.parameters {
@@ -410,10 +438,12 @@ fn measured(cell: &Cell, key: &str) -> BTreeMap<String, NodeRecord> {
         .clients
         .iter()
         .map(|name| (name.clone(), record(Role::Client, &client)));
-    let servers = cell
-        .servers
-        .iter()
-        .map(|name| (name.clone(), record(Role::Server, &server)));
+    // A client that is its own server gives two records.
+    let within = cell.clients.iter().filter(|_| cell.is_in_process());
+    let servers = within.map(|name| format!("{name}.server"));
+    let servers = servers
+        .chain(cell.servers.iter().cloned())
+        .map(|name| (name, record(Role::Server, &server)));
     let relays = cell
         .relays
         .iter()
@@ -434,6 +464,7 @@ fn gigabits(stack: Stack, transport: Transport) -> f64 {
         (Stack::Libp2p, Transport::QuicV1) => 3.9,
         (Stack::Litep2p, Transport::QuicV1) => 2.1,
         (Stack::Litep2p, _) => 5.3,
+        (Stack::Commonware, _) => 2.9,
     }
 }
 

@@ -94,6 +94,9 @@ fn other_workloads() {
     let echo = of("echo", "echo: {loads: [{preset: scenario-2}]}");
     assert_eq!(echo, ["echo-payload.svg", "echo-cpu.svg", "echo-memory.svg"]);
     assert_eq!(of("relay", "relay: {sizes: [100M]}"), ["relay.svg"]);
+    let messages = "messages: {modes: [serial, stream], sizes: [64, 1Ki, 16Ki], count: 10}";
+    assert_eq!(of("messages", messages), ["messages.svg"]);
+    assert!(of("messages-of-one-size", "messages: {sizes: [64], count: 10}").is_empty());
     let stress = of("stress", "relayStress: {sinks: [100, 500, 1000]}");
     assert_eq!(stress, ["relay-stress-goodput.svg", "relay-stress-cpu.svg"]);
 }

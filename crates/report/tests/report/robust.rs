@@ -6,12 +6,13 @@ use perfrun_report::{html, markdown, plots, samples_csv, summarize, terminal};
 
 use crate::fixtures::run;
 
-const WORKLOADS: [&str; 5] = [
+const WORKLOADS: [&str; 6] = [
     "\n  workload: {bandwidth: {sizes: [1, 64Mi], directions: [upload, both]}}\n  iterations: 6\n",
     "\n  workload: {substreams: {counts: [1, 32]}}\n  matrix: {transports: [tcp, quic-v1]}\n",
     "\n  workload: {handshakes: {count: 10}}\n  iterations: 6\n",
     "\n  workload: {ping: {count: 10}}\n  iterations: 6\n",
     "\n  workload: {echo: {loads: [{preset: scenario-2}]}}\n  iterations: 6\n",
+    "\n  workload: {messages: {modes: [serial, stream], count: 10}}\n  iterations: 6\n",
 ];
 
 fn draw_all(results: &Results) {
