@@ -23,7 +23,7 @@ use perfrun_contract::record::Metric;
 use perfrun_local::Slot;
 use tokio::process::Command;
 
-use crate::testbed::{Testbed, median, print_ratio};
+use crate::testbed::{Testbed, Unit, median, print_ratio};
 
 const TARGET: f64 = 0.97;
 /// The settings of the node.
@@ -68,7 +68,7 @@ pub(crate) async fn run(rounds: u32, seconds: f64) -> Result<()> {
         "raw TCP, one stream, against {} in blocks of 64 KiB, Nagle's algorithm off",
         version().await?
     );
-    print_ratio(&what, &pairs, Some(TARGET));
+    print_ratio(&what, &pairs, Unit::Bits, Some(TARGET));
     for ((what, _), rates) in OTHERS.iter().zip(&others) {
         println!("  iperf3 in blocks of {what}: {:.2} Gbit/s", median(rates) / 1e9);
     }

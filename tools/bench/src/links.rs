@@ -34,7 +34,7 @@ use self::{
     pair::{FAR, Pair},
     tcp::Flow,
 };
-use crate::testbed::{median, print_ratio};
+use crate::testbed::{Unit, median, print_ratio};
 
 /// With merged packets.
 const TARGET: f64 = 0.8;
@@ -89,7 +89,7 @@ fn against_plain(
         pairs.push((ours.bits_per_second, plain.bits_per_second));
         costs.push(ours.emulator_seconds_per_gibibyte);
     }
-    print_ratio(what, &pairs, target);
+    print_ratio(what, &pairs, Unit::Bits, target);
     println!("  emulator: {:.2} CPU-s/GiB", median(&costs));
     Ok(pairs.into_iter().map(|(ours, _)| ours).collect())
 }

@@ -6,6 +6,7 @@ mod cluster;
 mod echo;
 mod iperf;
 mod links;
+mod messages;
 mod overhead;
 mod plans;
 mod profile;
@@ -39,6 +40,8 @@ enum Name {
     RawTcp,
     /// Raw QUIC against a minimal quinn loop.
     RawQuic,
+    /// Messages against bare loops: a window over raw TCP, one at a time over commonware-p2p.
+    Messages,
     /// 64 KiB chunks against the published tools' 1 KiB.
     Chunks,
     /// CPU time that the node uses outside the stack and the kernel.
@@ -68,6 +71,9 @@ fn main() -> Result<()> {
     if let Some(role) = quic::role() {
         return tokio::runtime::Runtime::new()?.block_on(quic::end(&role));
     }
+    if let Some(role) = messages::role() {
+        return messages::end(&role);
+    }
     if let Some(which) = plans::role() {
         return plans::once(&which);
     }
@@ -80,6 +86,9 @@ fn main() -> Result<()> {
         }
         if wanted(Name::RawQuic) {
             quic::run(args.rounds, args.seconds).await?;
+        }
+        if wanted(Name::Messages) {
+            messages::run(args.rounds, args.seconds).await?;
         }
         if wanted(Name::Chunks) {
             stacks::run(args.rounds, args.seconds).await?;

@@ -18,7 +18,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::{
     iperf::inside,
-    testbed::{Testbed, print_ratio},
+    testbed::{Testbed, Unit, print_ratio},
 };
 
 const TARGET: f64 = 0.97;
@@ -50,6 +50,7 @@ pub(crate) async fn run(rounds: u32, seconds: f64) -> Result<()> {
     print_ratio(
         "raw QUIC, one stream, against a minimal quinn loop",
         &pairs,
+        Unit::Bits,
         Some(TARGET),
     );
     Ok(())

@@ -4,7 +4,7 @@
 use anyhow::Result;
 use perfrun_contract::record::Metric;
 
-use crate::testbed::{Testbed, print_ratio};
+use crate::testbed::{Testbed, Unit, print_ratio};
 
 /// A relay copies each byte in and out again, and encrypts what it carries once more on either leg.
 const TARGET: f64 = 0.45;
@@ -35,6 +35,7 @@ pub(crate) async fn run(rounds: u32) -> Result<()> {
         print_ratio(
             &format!("{stack} over {transport}, through a relay against direct"),
             &pairs,
+            Unit::Bits,
             Some(TARGET),
         );
     }

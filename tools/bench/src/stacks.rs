@@ -3,7 +3,7 @@
 use anyhow::Result;
 use perfrun_contract::{quantity::ByteSize, record::Metric};
 
-use crate::testbed::{Testbed, print_ratio};
+use crate::testbed::{Testbed, Unit, print_ratio};
 
 /// The default must be at least as fast.
 const TARGET: f64 = 1.0;
@@ -31,6 +31,7 @@ pub(crate) async fn run(rounds: u32, seconds: f64) -> Result<()> {
             print_ratio(
                 &format!("{stack} over {transport}, 64 KiB chunks against 1 KiB"),
                 &pairs,
+                Unit::Bits,
                 Some(TARGET),
             );
         }

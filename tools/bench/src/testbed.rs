@@ -114,16 +114,27 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     perfrun_report::Statistics::of(values.iter().copied()).map_or(f64::NAN, |statistics| statistics.median)
 }
 
+/// What a pair of measurements counts.
+#[derive(Clone, Copy)]
+pub(crate) enum Unit {
+    Bits,
+    Messages,
+}
+
 /// Prints both medians, and the median of the ratios with the ratio of every pair.
-pub(crate) fn print_ratio(what: &str, pairs: &[(f64, f64)], target: Option<f64>) {
+pub(crate) fn print_ratio(what: &str, pairs: &[(f64, f64)], unit: Unit, target: Option<f64>) {
+    let (scale, unit) = match unit {
+        Unit::Bits => (1e9, "Gbit/s"),
+        Unit::Messages => (1e3, "thousand messages/s"),
+    };
     let (ours, theirs): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
     let ratios: Vec<f64> = pairs.iter().map(|(ours, theirs)| ours / theirs).collect();
     let each: Vec<String> = ratios.iter().map(|ratio| format!("{ratio:.2}")).collect();
     let target = target.map_or_else(String::new, |target| format!(" (target ≥ {target})"));
     println!(
-        "{what}: {:.2} against {:.2} Gbit/s, ratio {:.3}{target}; pairs {}",
-        median(&ours) / 1e9,
-        median(&theirs) / 1e9,
+        "{what}: {:.2} against {:.2} {unit}, ratio {:.3}{target}; pairs {}",
+        median(&ours) / scale,
+        median(&theirs) / scale,
         median(&ratios),
         each.join(" ")
     );

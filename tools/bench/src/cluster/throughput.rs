@@ -8,7 +8,7 @@ use perfrun_contract::record::Metric;
 use perfrun_e2e::Scene;
 
 use super::{iperf::Pair, results};
-use crate::testbed::{Testbed, print_ratio};
+use crate::testbed::{Testbed, Unit, print_ratio};
 
 const TARGET: f64 = 0.95;
 
@@ -51,7 +51,7 @@ async fn against_iperf3(
         pairs.push(pair);
     }
     let what = format!("raw TCP in pods {place}, against iperf3 in pods {place}");
-    print_ratio(&what, &pairs, Some(TARGET));
+    print_ratio(&what, &pairs, Unit::Bits, Some(TARGET));
     Ok(())
 }
 
@@ -85,6 +85,7 @@ async fn against_local(
     print_ratio(
         &format!("{stack} over TCP in pods {place}, against {stack} in local namespaces"),
         &pairs,
+        Unit::Bits,
         None,
     );
     Ok(())

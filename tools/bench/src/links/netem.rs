@@ -9,7 +9,7 @@ use perfrun_link::{Backend, Impairment, Kind, Link};
 use perfrun_test_kit::uml;
 
 use super::{link, pair::Pair, tcp::Flow, warm_up};
-use crate::testbed::print_ratio;
+use crate::testbed::{Unit, print_ratio};
 
 const TARGET: f64 = 0.95;
 
@@ -59,6 +59,7 @@ fn compare(rounds: u32, time: Duration) -> Result<()> {
     print_ratio(
         "TCP over netem of 10 ms set by perfrun, against set by tc",
         &pairs,
+        Unit::Bits,
         Some(TARGET),
     );
     Ok(())

@@ -1,0 +1,273 @@
+//! Messages against bare loops: a window of them over raw TCP, and one at a time over commonware-p2p.
+
+use std::{
+    env,
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use perfrun_contract::{quantity::ByteSize, record::Metric};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, BufWriter},
+    net::{TcpListener, TcpStream},
+};
+
+use crate::{
+    iperf::inside,
+    testbed::{Testbed, Unit, print_ratio},
+};
+
+/// Of a window over raw TCP.
+const STREAM_TARGET: f64 = 0.97;
+/// Of one message at a time over commonware-p2p.
+#[cfg(feature = "commonware")]
+const SERIAL_TARGET: f64 = 0.98;
+const WINDOW: u64 = 64;
+/// As the node's: a quarter of the window.
+const ACKNOWLEDGED_EACH: u64 = WINDOW / 4;
+const SIZES: [u64; 3] = [64, 1 << 10, 16 << 10];
+/// The environment variable that tells this program, started in a namespace, which loop it is.
+const ROLE: &str = "PERFRUN_BENCH_MESSAGES";
+
+pub(crate) async fn run(rounds: u32, seconds: f64) -> Result<()> {
+    let spec = |mode: &str, stack: &str| {
+        format!(
+            "  workload: {{messages: {{modes: [{mode}], sizes: [64, 1Ki, 16Ki], window: {WINDOW}, duration: {seconds}s}}}}\n\
+             \x20 matrix: {{clients: [{stack}], servers: [{stack}], transports: [tcp], rawBaseline: false}}\n\
+             \x20 iterations: 1\n  warmup: 0\n"
+        )
+    };
+    for (mode, stack, target) in [
+        ("stream", "raw", STREAM_TARGET),
+        #[cfg(feature = "commonware")]
+        ("serial", "commonware", SERIAL_TARGET),
+    ] {
+        let testbed = Testbed::start(&spec(mode, stack)).await?;
+        for bytes in SIZES {
+            let size = ByteSize(bytes);
+            let cell = format!("{stack}.{stack}.tcp.{mode}-{size}");
+            let mut pairs = vec![];
+            for round in 0..rounds {
+                // Who is first alternates.
+                let bare = bare(&testbed, mode, bytes, seconds);
+                let ours = testbed.measure(&cell, Metric::MessagesPerSecond);
+                pairs.push(if round % 2 == 0 {
+                    let ours = ours.await?;
+                    (ours, bare.await?)
+                } else {
+                    let bare = bare.await?;
+                    (ours.await?, bare)
+                });
+            }
+            let what = format!("{mode} of {size} over {stack} against a bare loop");
+            print_ratio(&what, &pairs, Unit::Messages, Some(target));
+        }
+        testbed.nodes.stop().await;
+    }
+    Ok(())
+}
+
+/// Messages per second of a loop without perfrun's node, in the namespaces of the nodes.
+async fn bare(testbed: &Testbed, mode: &str, bytes: u64, seconds: f64) -> Result<f64> {
+    let program = env::current_exe()?;
+    let start = |slot: usize, role: String| {
+        let slot = testbed.nodes.slot(slot).context("the plan has the node")?;
+        let child = inside(slot, &program)?
+            .env(ROLE, role)
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        anyhow::Ok(child)
+    };
+    if mode == "serial" {
+        return line(&mut start(0, format!("serial {bytes} {seconds}"))?).await;
+    }
+    let server = testbed.nodes.slot(0).context("the plan has the node")?;
+    let mut listening = start(0, format!("server {} {bytes}", server.addresses().v4))?;
+    let address: String = line(&mut listening).await?;
+    let rate = line(&mut start(1, format!("client {address} {bytes} {seconds}"))?).await?;
+    listening.wait().await?;
+    Ok(rate)
+}
+
+/// The first line that a program writes.
+async fn line<T: std::str::FromStr<Err: std::error::Error + Send + Sync + 'static>>(
+    child: &mut tokio::process::Child,
+) -> Result<T> {
+    let output = child.stdout.take().context("the output is a pipe")?;
+    let line = BufReader::new(output).lines().next_line().await?;
+    Ok(line.context("the loop ended early")?.parse()?)
+}
+
+/// Which loop this process is, if any.
+pub(crate) fn role() -> Option<String> {
+    env::var(ROLE).ok()
+}
+
+/// One end of a loop, or both.
+pub(crate) fn end(role: &str) -> Result<()> {
+    let words: Vec<&str> = role.split(' ').collect();
+    let runtime = || tokio::runtime::Runtime::new();
+    match words.as_slice() {
+        ["server", ip, bytes] => runtime()?.block_on(server(ip, bytes.parse()?)),
+        ["client", address, bytes, seconds] => {
+            runtime()?.block_on(client(address, bytes.parse()?, seconds.parse()?))
+        }
+        #[cfg(feature = "commonware")]
+        ["serial", bytes, seconds] => commonware::serial(bytes.parse()?, seconds.parse()?),
+        _ => bail!("{ROLE}={role:?} is not a loop"),
+    }
+}
+
+/// Reads messages and acknowledges them.
+async fn server(ip: &str, bytes: usize) -> Result<()> {
+    let listener = TcpListener::bind((ip, 0)).await?;
+    println!("{}", listener.local_addr()?);
+    let (stream, _) = listener.accept().await?;
+    stream.set_nodelay(true)?;
+    let (read, mut write) = stream.into_split();
+    let mut read = BufReader::with_capacity(64 << 10, read);
+    let mut message = vec![0; bytes];
+    let mut due = 1;
+    loop {
+        let length = match read.read_u32().await {
+            Ok(length) => length,
+            Err(_) => return Ok(()),
+        };
+        ensure!(length as usize == bytes, "a message of another length");
+        read.read_exact(&mut message).await?;
+        if due % ACKNOWLEDGED_EACH == 0 {
+            write.write_all(&u64::to_be_bytes(due)).await?;
+        }
+        due += 1;
+    }
+}
+
+/// Sends messages with a window of them in flight.
+async fn client(address: &str, bytes: usize, seconds: f64) -> Result<()> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    let (mut read, write) = stream.into_split();
+    let mut write = BufWriter::with_capacity(64 << 10, write);
+    let message = vec![0; bytes];
+    let (mut sent, mut acknowledged) = (0, 0);
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs_f64(seconds) {
+        while sent - acknowledged < WINDOW {
+            write.write_u32(bytes as u32).await?;
+            write.write_all(&message).await?;
+            sent += 1;
+        }
+        write.flush().await?;
+        acknowledged = read.read_u64().await?;
+    }
+    println!("{}", acknowledged as f64 / begun.elapsed().as_secs_f64());
+    Ok(())
+}
+
+#[cfg(feature = "commonware")]
+mod commonware {
+    use std::{
+        net::{Ipv4Addr, SocketAddr, TcpListener},
+        num::{NonZeroU32, NonZeroUsize},
+        time::{Duration, Instant},
+    };
+
+    use anyhow::{Result, anyhow, ensure};
+    use commonware_cryptography::{
+        ChaCha20Poly1305, Signer,
+        ed25519::{PrivateKey, PublicKey},
+    };
+    use commonware_p2p::{
+        Address, AddressableManager, Receiver as _, Recipients, Sender as _,
+        authenticated::lookup::{Config, Network, Receiver, Sender},
+    };
+    use commonware_runtime::{
+        IoBuf, Quota, Runner as _, Supervisor as _,
+        tokio::{self as runtime, Context},
+    };
+    use commonware_stream::{
+        cups::{self, Cups},
+        sake::{self, Sake},
+    };
+    use commonware_utils::ordered::Map;
+    use tokio::time::timeout;
+
+    /// The loop of commonware's published benchmark (`lookup/benches/steady_state.rs`, of an earlier
+    /// version): two networks in one runtime, one message at a time.
+    pub(super) fn serial(bytes: usize, seconds: f64) -> Result<()> {
+        let storage = tempfile::tempdir()?;
+        let config = runtime::Config::new()
+            .with_worker_threads(2)
+            .with_storage_directory(storage.path());
+        let keys = [21, 22].map(PrivateKey::from_seed);
+        let free = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr();
+        let sockets = [free()?, free()?];
+        let rate = runtime::Runner::new(config).start(|context| async move {
+            let ends = [0, 1].map(|end| start(&context, &keys, sockets, end, bytes));
+            let [(mut sender, _), (_, mut receiver)] = ends;
+            let to = Recipients::One(keys[1].public_key());
+            let message = IoBuf::from(vec![0xCD; bytes]);
+            // Until they are connected, messages vanish.
+            let begun = Instant::now();
+            loop {
+                sender.send(to.clone(), message.clone(), true);
+                if timeout(Duration::from_millis(20), receiver.recv()).await.is_ok() {
+                    break;
+                }
+                ensure!(
+                    begun.elapsed() < Duration::from_secs(20),
+                    "the peers do not connect"
+                );
+            }
+            while timeout(Duration::from_millis(100), receiver.recv()).await.is_ok() {}
+            let (begun, mut count) = (Instant::now(), 0_u64);
+            while begun.elapsed().as_secs_f64() < seconds {
+                let accepted = sender.send(to.clone(), message.clone(), true);
+                ensure!(!accepted.is_empty(), "a message was refused");
+                receiver.recv().await.map_err(|error| anyhow!("{error}"))?;
+                count += 1;
+            }
+            Ok(count as f64 / begun.elapsed().as_secs_f64())
+        })?;
+        println!("{rate}");
+        Ok(())
+    }
+
+    fn start(
+        context: &Context,
+        keys: &[PrivateKey; 2],
+        sockets: [SocketAddr; 2],
+        end: usize,
+        bytes: usize,
+    ) -> (Sender<PublicKey, Context>, Receiver<PublicKey>) {
+        let handshake = Sake {
+            signer: keys[end].clone(),
+            synchrony_bound: Duration::from_secs(5),
+            max_handshake_age: Duration::from_secs(10),
+            version: sake::Version::V1,
+        };
+        let interval = Duration::from_millis(20);
+        let config = Config {
+            dial_frequency: interval,
+            peer_connection_cooldown: interval,
+            ..Config::local(
+                Cups::<_, ChaCha20Poly1305>::new(handshake, cups::Version::V1),
+                b"perfrun-bench",
+                sockets[end],
+                NonZeroUsize::MIN.saturating_add(1),
+                2 * bytes as u32,
+                NonZeroUsize::MIN.saturating_add(8191),
+            )
+        };
+        let (mut network, mut oracle) = Network::new(context.child("network"), config);
+        let peers = keys.iter().zip(sockets);
+        let peers = peers.map(|(key, socket)| (key.public_key(), Address::from(socket)));
+        oracle.track(0, Map::from_iter_dedup(peers));
+        let quota = Quota::per_second(NonZeroU32::MIN.saturating_add(99_999));
+        let channel = network.register(0, quota);
+        network.start();
+        channel
+    }
+}
