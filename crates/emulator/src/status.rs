@@ -1,8 +1,8 @@
 //! The state of a link that is impaired in user space, published to other processes.
 //!
 //! The process listens in the link's network namespace on an abstract socket, `perfrun-link-INTERFACE`. Each
-//! connection receives one [`LinkState`] as JSON. Nothing is read from it, so that no other process can change
-//! anything.
+//! connection receives one [`LinkState`] as JSON. Nothing is read from it, so that no other process can
+//! change anything.
 
 use std::{
     io::{self, Read, Write},

@@ -16,7 +16,7 @@ use crate::{
 
 /// Runs that together measure all that there is. Each takes six seconds or more on any machine, so that it is
 /// scraped several times: a rate needs two samples.
-fn documents() -> [Document; 6] {
+fn documents() -> [Document; 7] {
     let libp2p = json!({ "clients": ["libp2p"], "servers": ["libp2p"], "rawBaseline": false });
     let far = json!({ "clients": ["libp2p"], "servers": ["litep2p"], "networks": ["far"] });
     let of = |name, workload| {
@@ -43,6 +43,10 @@ fn documents() -> [Document; 6] {
                 "loads": [{ "connections": 2, "streamsPerConnection": 5 }], "connectionInterval": "50ms",
                 "streamInterval": "10ms", "pause": "50ms", "duration": "1s", "sampleInterval": "100ms",
             } }),
+        ),
+        of(
+            "messages",
+            json!({ "messages": { "modes": ["stream"], "sizes": [64], "duration": "1s" } }),
         ),
         // One sink more than the relay takes, so that it has something to refuse.
         of(
@@ -105,6 +109,7 @@ fn every_query_of_the_dashboards_of_runs_has_data_of_local_runs_that_agree_with_
         ("pings", "ping"),
         ("substreams", "substreams"),
         ("echoes", "echo"),
+        ("messages", "messages"),
         ("stressed", "relayStress"),
     ]
     .map(|(run, workload)| scope(run, workload, from, to));

@@ -10,7 +10,7 @@ use perfrun_contract::{
     plan::Cell,
     record::{Flag, Metric, TrialRecord},
     run::RunState,
-    workload::Direction,
+    workload::{Direction, MessageMode},
 };
 use serde_json::json;
 
@@ -131,6 +131,44 @@ fn all_pings_come_back() {
         }
         let row = results.summary.first().unwrap();
         assert_eq!(row.count, 2, "warm-up does not count");
+    }
+}
+
+#[test]
+fn every_message_arrives_on_every_stack() {
+    let matrix = json!({
+        "transports": ["tcp", "quic-v1"],
+        "include": [{ "client": "commonware", "server": "commonware", "transport": "tcp" }],
+    });
+    let modes = ["serial", "serialAck", "stream"];
+    let document = document::run("messages").with("matrix", matrix).with(
+        "workload",
+        json!({ "messages": { "modes": modes, "sizes": [64, 100_000], "count": 40, "window": 16 } }),
+    );
+    for results in in_all_modes(&document) {
+        // {libp2p, litep2p}² and raw on tcp and on quic, commonware on tcp; in one process, each with itself.
+        assert_eq!(results.plan.cells.len(), 2 * (11 + 11 + 7));
+        for (cell, record) in records(&results) {
+            let Parameters::Messages(load) = cell.parameters else {
+                panic!("{cell:?}")
+            };
+            let due = 40 * load.message_bytes.0;
+            let (client, server) = ends(record);
+            assert_eq!(
+                (client.bytes_sent, server.bytes_received),
+                (due, due),
+                "{}",
+                cell.id
+            );
+            let (times, distribution) = match load.mode {
+                MessageMode::Serial => (40, Distribution::OneWay),
+                MessageMode::SerialAck => (40, Distribution::RoundTrip),
+                // One in a quarter of the window is timed.
+                MessageMode::Stream => (10, Distribution::RoundTrip),
+            };
+            assert_eq!(samples(record, distribution), times, "{}", cell.id);
+            assert!(record.metrics[&Metric::MessagesPerSecond] > 0.0, "{}", cell.id);
+        }
     }
 }
 

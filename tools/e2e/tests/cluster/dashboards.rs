@@ -31,7 +31,7 @@ template: {link: {realTime: true}}
 
 /// Other workloads, each in its own run: name, workload. Each takes 12 seconds, since Prometheus looks for
 /// new pods every five.
-const OTHERS: [(&str, &str); 5] = [
+const OTHERS: [(&str, &str); 6] = [
     ("handshakes", "{handshakes: {duration: 2s}}"),
     ("pings", "{ping: {count: 100, interval: 20ms}}"),
     (
@@ -42,6 +42,10 @@ const OTHERS: [(&str, &str); 5] = [
         "echoes",
         "{echo: {loads: [{connections: 2, streamsPerConnection: 5}], connectionInterval: 100ms, streamInterval: 10ms, \
          pause: 100ms, duration: 2s, sampleInterval: 200ms}}",
+    ),
+    (
+        "messages",
+        "{messages: {modes: [stream], sizes: [64], duration: 2s}}",
     ),
     // One sink more than the relay accepts, so that it refuses one.
     (

@@ -63,7 +63,8 @@ fn a_pod_that_can_never_be_created_ends_its_run_and_the_next_one_starts() {
 #[test]
 fn a_template_that_spreads_clients_like_the_operator_runs() {
     shared(async |scene| {
-        // The operator has a constraint with the same key and action, and the API server refuses a pod with both.
+        // The operator has a constraint with the same key and action, and the API server refuses a pod with
+        // both.
         let spread = TINY.replace("placement: Any", "placement: SpreadNodes")
             + "template: {client: {topologySpreadConstraints: [{maxSkew: 1, topologyKey: kubernetes.io/hostname, \
                whenUnsatisfiable: ScheduleAnyway, labelSelector: {matchLabels: {app: mine}}}]}}\n";

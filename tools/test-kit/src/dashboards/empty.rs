@@ -27,7 +27,7 @@ const ONLY: &[Only] = &[
         dashboard: DETAIL,
         titles: &["Round trips"],
         letters: &[],
-        workloads: &["ping", "echo"],
+        workloads: &["ping", "echo", "messages"],
         why: "other workloads measure no round trips",
     },
     Only {
