@@ -32,7 +32,8 @@ pub enum Stack {
     Libp2p,
     /// litep2p.
     Litep2p,
-    /// commonware-p2p with authenticated peers (lookup). It passes messages and has no streams.
+    /// commonware-p2p with authenticated peers (lookup) for messages, and its stream layer for other
+    /// workloads.
     Commonware,
     /// Plain TCP, or plain QUIC by quinn, without a peer-to-peer layer: what the link and the kernel give.
     Raw,
@@ -71,7 +72,8 @@ impl fmt::Display for StackName {
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum Transport {
-    /// TCP secured by Noise, multiplexed by yamux. For the raw stack: plain TCP.
+    /// TCP secured by Noise, multiplexed by yamux. For the raw stack: plain TCP. For commonware: TCP secured
+    /// by its own handshake, without a muxer.
     Tcp,
     /// TCP secured by TLS 1.3, multiplexed by yamux. For the raw stack: plain TCP.
     TcpTls,

@@ -97,6 +97,11 @@ impl Cell {
         self.client_stack == Stack::Raw && self.server_stack == Stack::Raw
     }
 
+    /// Whether this measures the stream layer of commonware, below commonware-p2p.
+    pub fn is_stream_layer(&self) -> bool {
+        self.client_stack == Stack::Commonware && !matches!(self.parameters, Parameters::Messages(_))
+    }
+
     /// Whether nodes of this role are processes of their own, with CPU time and memory of their own. A server
     /// in memory is in its client's.
     pub fn has_process(&self, role: Role) -> bool {

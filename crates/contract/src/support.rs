@@ -76,9 +76,14 @@ pub fn unsupported(
 
 fn unsupported_by_commonware(transport: Transport, parameters: &Parameters) -> Option<String> {
     let reason = match (transport, parameters) {
-        (Transport::Tcp, Parameters::Messages(_)) => return None,
-        (Transport::Tcp, _) => "commonware-p2p passes messages and has no streams",
-        _ => "commonware-p2p speaks its own protocol over TCP only: name it with the transport tcp",
+        (Transport::Tcp, Parameters::Substreams { .. } | Parameters::Echo(_)) => {
+            "commonware has one stream for each connection: its stream layer has no muxer"
+        }
+        (Transport::Tcp, Parameters::Relay { .. } | Parameters::RelayStress { .. }) => {
+            "commonware has no relay"
+        }
+        (Transport::Tcp, _) => return None,
+        _ => "commonware speaks its own protocol over TCP only: name it with the transport tcp",
     };
     Some(reason.into())
 }

@@ -65,6 +65,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 ///   destroys what was sent.
 /// - Dropping the reading half of a QUIC stream before its end makes the peer's writes and litep2p's shutdown
 ///   fail.
+/// - On commonware, an empty message is the end of stream, and dropping a stream without one resets it.
 /// - Read and write from one task: litep2p's yamux loses wake-ups when two tasks poll one stream.
 /// - Write in chunks of any size: a stack takes what fits (yamux 16 KiB at a time).
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -80,8 +81,8 @@ pub struct HostConfig {
     pub transport: Transport,
     /// The protocol of this host's streams.
     pub protocol: Protocol,
-    /// How the dialler negotiates [`Self::protocol`]. litep2p refuses what it cannot do. raw negotiates
-    /// nothing and is the baseline of both ways.
+    /// How the dialler negotiates [`Self::protocol`]. litep2p refuses what it cannot do. commonware and raw
+    /// negotiate nothing. raw is the baseline of both ways.
     pub negotiation: Negotiation,
     /// Address and port to listen on; port 0 takes a free one. `None` if the host only dials.
     pub listen: Option<(IpAddr, u16)>,

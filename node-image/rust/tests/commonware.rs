@@ -324,6 +324,7 @@ async fn what_commonware_lacks_is_refused() {
     for lacking in [
         HostConfig {
             messages: None,
+            relaying: Relaying::Peer,
             ..config(64, 1)
         },
         HostConfig {

@@ -13,6 +13,11 @@ const WEBRTC_STUCK: &str =
     "litep2p as a server on webrtc-direct gets stuck when it sends on several streams at the same time";
 const LITEP2P_MEMORY: &str = "litep2p has no transport in memory";
 const LITEP2P_RSA: &str = "litep2p has Ed25519 identities only";
+const COMMONWARE_STREAMS: &str =
+    "commonware has one stream for each connection: its stream layer has no muxer";
+const COMMONWARE_RELAY: &str = "commonware has no relay";
+const COMMONWARE_TCP: &str =
+    "commonware speaks its own protocol over TCP only: name it with the transport tcp";
 const RAW_MEMORY: &str = "raw has no transport in memory: without a link there is nothing to compare with";
 const RAW_ALONE: &str = "raw speaks only to raw: it has no peer-to-peer handshake";
 const RAW_OPENS: &str = "raw opens streams without a round trip, so its opens cannot be compared";
@@ -63,6 +68,38 @@ fn all_pairs_speak_over_tcp_websocket_and_quic() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn commonware_has_messages_and_a_stream_layer_on_tcp() {
+    let reason_on = |transport, workload| reason(workload, "commonware", "commonware", transport);
+    for workload in [
+        PING,
+        "{handshakes: {count: 1}}",
+        "{bandwidth: {sizes: [1Ki], streams: [64], negotiation: v1lazy}}",
+        "{bandwidth: {protocol: litep2p-perf, sizes: [1Ki]}}",
+        "{messages: {modes: [serial, stream], count: 1}}",
+    ] {
+        assert_eq!(reason_on("tcp", workload), None, "{workload}");
+        for transport in ["tcp-tls", "quic-v1", "ws", "webrtc-direct", "memory"] {
+            let reason = reason_on(transport, workload);
+            assert_eq!(reason.as_deref(), Some(COMMONWARE_TCP), "{workload} {transport}");
+        }
+        for (client, server) in [("commonware", "raw"), ("libp2p", "commonware")] {
+            assert!(reason(workload, client, server, "tcp").is_some(), "{workload}");
+        }
+    }
+    for (workload, expected) in [
+        ("{substreams: {counts: [1]}}", COMMONWARE_STREAMS),
+        ("{echo: {loads: [{preset: scenario-2}]}}", COMMONWARE_STREAMS),
+        ("{relay: {sizes: [1Mi]}}", COMMONWARE_RELAY),
+    ] {
+        assert_eq!(
+            reason_on("tcp", workload).as_deref(),
+            Some(expected),
+            "{workload}"
+        );
     }
 }
 

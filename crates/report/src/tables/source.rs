@@ -234,7 +234,12 @@ impl<'a> Source<'a> {
             .iter()
             .filter(|flag| **flag != Flag::DebugBuild)
             .map(|flag| explained(*flag));
-        let mut marks: Vec<usize> = flags.chain(fewer).map(|text| notes.index(text)).collect();
+        let layer = cell.is_stream_layer().then(|| {
+            "of commonware's stream layer, which commonware-p2p is built on: each stream is an encrypted TCP connection"
+                .to_owned()
+        });
+        let texts = flags.chain(fewer).chain(layer);
+        let mut marks: Vec<usize> = texts.map(|text| notes.index(text)).collect();
         marks.sort_unstable();
         marks
     }

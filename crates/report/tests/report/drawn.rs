@@ -159,6 +159,26 @@ fn handshakes() {
 }
 
 #[test]
+fn values_of_commonwares_stream_layer_are_marked() {
+    for (workload, is_marked) in [
+        ("bandwidth: {sizes: [64Mi]}", true),
+        ("handshakes: {count: 10}", true),
+        ("messages: {count: 10}", false),
+    ] {
+        let results = run(&format!(
+            "
+  workload:
+    {workload}
+  matrix: {{clients: [commonware], servers: [commonware]}}
+"
+        ))
+        .results();
+        let drawn = markdown(&results.account());
+        assert_eq!(drawn.contains("stream layer"), is_marked, "{drawn}");
+    }
+}
+
+#[test]
 fn ping() {
     let results = run("
   workload:

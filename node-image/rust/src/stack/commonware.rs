@@ -1,13 +1,16 @@
-//! commonware-p2p, with peers whose addresses are known (authenticated lookup).
+//! commonware-p2p, with peers whose addresses are known (authenticated lookup), and its stream layer.
 //!
-//! It passes messages and has no streams. Its runtime runs beside the node's, on threads of its own.
+//! commonware-p2p passes messages and has no streams. Its runtime runs beside the node's, on threads of its
+//! own. Workloads with streams use the layer below it, `streams`.
 
 mod address;
+mod handshake;
 mod inbox;
 mod introduction;
 mod messenger;
 mod network;
 mod peers;
+mod streams;
 
 use std::{
     collections::HashMap,
@@ -36,6 +39,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::{
     address::Address,
+    handshake::Upgrader,
     inbox::Inbox,
     introduction::{Answer, Introduction},
     messenger::{DIALLER_AHEAD, Exchange, LISTENER_AHEAD, Numbers},
@@ -67,29 +71,30 @@ pub(super) async fn start(
     config: HostConfig,
     inbound: mpsc::UnboundedSender<Inbound>,
 ) -> Result<Box<dyn Host>, Error> {
-    let load = match config.messages {
-        Some(load) if config.transport == Transport::Tcp && config.relaying == Relaying::No => load,
-        _ => return Err(unsupported("anything but messages over TCP")),
-    };
+    if config.transport != Transport::Tcp || config.relaying != Relaying::No {
+        return Err(unsupported("anything but TCP without a relay"));
+    }
     let seed = match config.identity {
         Keys::New(Identity::Ed25519) => rand::random(),
         Keys::Seeded(seed) => seed,
         Keys::New(identity) => return Err(unsupported(&format!("an {identity} identity"))),
     };
     let key = PrivateKey::decode(seed.to_vec()).map_err(|error| setup(error.to_string()))?;
+    let upgrader = handshake::upgrader(key.clone(), handshake::CLOCKS);
+    let Some(load) = config.messages else {
+        return streams::start(config.listen.map(SocketAddr::from), upgrader, inbound).await;
+    };
     let limits = Limits::of(&load, config.listen.is_some());
     let (network, socket) = match config.listen {
         Some(listen) => {
-            let (network, socket) = listen_on(listen, &key, limits).await?;
+            let (network, socket) = listen_on(listen, &upgrader, limits).await?;
             (network, Some(socket))
         }
         // commonware always listens. Nobody learns on which port.
         None => {
             let somewhere = (Ipv4Addr::UNSPECIFIED, 0).into();
             (
-                network::start(key.clone(), somewhere, limits)
-                    .await
-                    .map_err(setup)?,
+                network::start(upgrader, somewhere, limits).await.map_err(setup)?,
                 None,
             )
         }
@@ -125,7 +130,7 @@ pub(super) async fn start(
         let port = listener.local_addr().map_err(failed)?.port();
         addresses = interfaces::dialable(Transport::Tcp, socket).map_err(failed)?;
         for address in &mut addresses {
-            address.push_str(&Address::suffix(&shared.own.key, port));
+            address.push_str(&Address::suffix(&shared.own.key, Some(port)));
         }
         shared.tasks.spawn(accept(Arc::clone(&shared), listener));
     }
@@ -143,7 +148,7 @@ pub(super) async fn start(
 /// Starts a network that listens. Port 0 takes a free one.
 async fn listen_on(
     (ip, port): (IpAddr, u16),
-    key: &PrivateKey,
+    upgrader: &Upgrader,
     limits: Limits,
 ) -> Result<(Network, SocketAddr), Error> {
     for _ in 0..PORT_ATTEMPTS {
@@ -152,7 +157,9 @@ async fn listen_on(
         let probe = TcpListener::bind((ip, port)).await.map_err(free)?;
         let socket = probe.local_addr().map_err(free)?;
         drop(probe);
-        let network = network::start(key.clone(), socket, limits).await.map_err(setup)?;
+        let network = network::start(upgrader.clone(), socket, limits)
+            .await
+            .map_err(setup)?;
         tokio::select! {
             () = until_bound(socket) => return Ok((network, socket)),
             () = network.runtime.stopped.cancelled() => {}
@@ -338,7 +345,11 @@ impl Host for Commonware {
             address: address.to_owned(),
             reason,
         };
-        let dialled = timeout(DIAL_TIMEOUT, dial(&self.shared, peer)).await;
+        let introduction = peer.introduction.ok_or_else(|| Error::Address {
+            address: address.to_owned(),
+            reason: "it has no /introduction/<port>".to_owned(),
+        })?;
+        let dialled = timeout(DIAL_TIMEOUT, dial(&self.shared, peer, introduction)).await;
         let connected = dialled.map_err(|_| failed(format!("no answer in {DIAL_TIMEOUT:?}")))?;
         Ok(Box::new(connected.map_err(failed)?))
     }
@@ -354,8 +365,8 @@ impl Host for Commonware {
 }
 
 /// Introduces this host to a peer, lets commonware dial it, and waits until messages pass both ways.
-async fn dial(shared: &Arc<Shared>, peer: Address) -> Result<Connected, String> {
-    let introduced = introduction::introduce(peer.introduction, &shared.own).await;
+async fn dial(shared: &Arc<Shared>, peer: Address, introduction: SocketAddr) -> Result<Connected, String> {
+    let introduced = introduction::introduce(introduction, &shared.own).await;
     let stream = match introduced {
         Ok((stream, Answer::Welcome)) => stream,
         Ok((_, Answer::Full)) => return Err("it has as many peers as it can have".to_owned()),

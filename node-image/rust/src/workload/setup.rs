@@ -74,7 +74,11 @@ impl Setup {
         if self.transport.is_in_process() {
             return Ok(());
         }
-        let stream_is_connection = self.stack == Stack::Raw && self.transport == Transport::Tcp;
+        let stream_is_connection = match self.stack {
+            Stack::Raw => self.transport == Transport::Tcp,
+            Stack::Commonware => !matches!(self.parameters, Parameters::Messages(_)),
+            Stack::Libp2p | Stack::Litep2p => false,
+        };
         let needed = needed(&self.parameters, stream_is_connection);
         match process::descriptor_limit() {
             Some(limit) if limit < needed => Err(Failed(failure(

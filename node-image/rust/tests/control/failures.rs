@@ -7,13 +7,13 @@ use perfrun_contract::{
     matrix::{Protocol, Stack, Transport},
     node::{Reason, TrialState},
     parameters::{Amount, Parameters},
-    workload::Direction,
+    workload::{Direction, MessageMode},
 };
 use reqwest::StatusCode;
 use rustix::process::Signal;
 use tokio::time::timeout;
 
-use crate::support::*;
+use crate::{support::*, workloads::messages};
 
 /// How long a client may take to notice: QUIC gives up after 10 s of silence, a dial too.
 const NOTICED: Duration = Duration::from_secs(45);
@@ -49,23 +49,35 @@ async fn killed(stack: Stack, transport: Transport, parameters: Parameters) {
     assert_eq!(client.outcome("b").await.failure, None, "{what}");
 }
 
+/// Loads that last until something ends them.
+fn lasting() -> [Parameters; 4] {
+    [
+        endless_ping(),
+        Parameters::Handshakes {
+            amount: Amount::Seconds(1000.0),
+            in_flight: 2,
+        },
+        bandwidth(Protocol::Perf, Direction::Upload, Amount::Seconds(1000.0), 2),
+        bandwidth(Protocol::Litep2pPerf, Direction::Both, Amount::Count(1 << 40), 1),
+    ]
+}
+
 #[tokio::test]
 async fn a_client_notices_that_its_server_was_killed_whatever_it_does() {
-    let handshakes = || Parameters::Handshakes {
-        amount: Amount::Seconds(1000.0),
-        in_flight: 2,
-    };
-    let upload = || bandwidth(Protocol::Perf, Direction::Upload, Amount::Seconds(1000.0), 2);
-    let both = || bandwidth(Protocol::Litep2pPerf, Direction::Both, Amount::Count(1 << 40), 1);
-    tokio::join!(
-        join_all(SAME.map(|(stack, transport)| killed(stack, transport, endless_ping()))),
-        join_all(SAME.map(|(stack, transport)| killed(stack, transport, handshakes()))),
-        join_all(SAME.map(|(stack, transport)| killed(stack, transport, upload()))),
-        join_all(SAME.map(|(stack, transport)| killed(stack, transport, both()))),
-        join_all(
-            SAME.map(|(stack, transport)| { killed(stack, transport, Parameters::Echo(echo(2, 2, 1000.0))) })
-        ),
-    );
+    let loads = lasting()
+        .into_iter()
+        .chain([Parameters::Echo(echo(2, 2, 1000.0))]);
+    join_all(loads.flat_map(|load| SAME.map(|(stack, transport)| killed(stack, transport, load.clone()))))
+        .await;
+}
+
+#[tokio::test]
+async fn a_client_of_commonware_notices_that_its_server_was_killed() {
+    let messages = [MessageMode::SerialAck, MessageMode::Stream]
+        .map(|mode| messages(mode, 1024, Amount::Seconds(1000.0)));
+    let loads = lasting().into_iter().chain(messages);
+    let pairs = loads.flat_map(|load| Some((load, commonware()?)));
+    join_all(pairs.map(|(load, (stack, _, transport))| killed(stack, transport, load))).await;
 }
 
 #[tokio::test]

@@ -57,7 +57,7 @@ fn sequential() -> u64 {
 #[tokio::test]
 async fn connections_follow_each_other() {
     let pair = Pair::start();
-    for stacks in PAIRS {
+    for stacks in PAIRS.into_iter().chain(commonware()) {
         let begun = std::time::Instant::now();
         let count = sequential();
         assert_eq!(
@@ -72,7 +72,7 @@ async fn connections_follow_each_other() {
 #[tokio::test]
 async fn connections_are_made_several_at_a_time_and_for_a_time() {
     let pair = Pair::start();
-    for stacks in PAIRS {
+    for stacks in PAIRS.into_iter().chain(commonware()) {
         assert_eq!(
             handshakes(&pair, stacks, Amount::Count(41), 4, 1).await,
             41,

@@ -61,7 +61,13 @@ pub(crate) const PAIRS: [(Stack, Stack, Transport); 16] = [
 pub(crate) fn all_pairs() -> impl Iterator<Item = (Stack, Stack, Transport)> {
     let listeners = [Stack::Libp2p, Stack::Litep2p];
     let webrtc = listeners.map(|server| (Stack::Libp2p, server, Transport::WebrtcDirect));
-    PAIRS.into_iter().chain(webrtc)
+    PAIRS.into_iter().chain(webrtc).chain(commonware())
+}
+
+/// The pair that supports few workloads.
+pub(crate) fn commonware() -> Option<(Stack, Stack, Transport)> {
+    let pair = (Stack::Commonware, Stack::Commonware, Transport::Tcp);
+    cfg!(feature = "commonware").then_some(pair)
 }
 
 /// Whether a plan would not skip a pair.

@@ -75,6 +75,11 @@ pairs! {
     raw_talks_to_raw_on_quic: Raw to Raw on QuicV1, V1;
 }
 
+#[cfg(feature = "commonware")]
+pairs! {
+    commonware_talks_to_commonware_on_tcp: Commonware to Commonware on Tcp, V1;
+}
+
 /// Opens `streams` at the same time, keeps all of them, and then uses each.
 async fn burst(client: Stack, server: Stack, transport: Transport, streams: usize) {
     let _shared = DESCRIPTORS.read().await;
@@ -146,6 +151,12 @@ async fn raw_opens_300_streams_at_once() {
     for transport in [Transport::Tcp, Transport::QuicV1] {
         burst(Stack::Raw, Stack::Raw, transport, 300).await;
     }
+}
+
+#[cfg(feature = "commonware")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commonware_opens_300_connections_at_once() {
+    burst(Stack::Commonware, Stack::Commonware, Transport::Tcp, 300).await;
 }
 
 #[tokio::test]
@@ -288,7 +299,7 @@ async fn tcp_but_not_litep2p_tells_when_the_socket_was_connected() {
 }
 
 /// The documentation of `Stream` warns of this: only counting bytes distinguishes a whole stream from a torn
-/// one.
+/// one. commonware alone reports a reset.
 #[tokio::test]
 async fn a_stream_dropped_before_its_end_reads_as_a_complete_one() {
     let _shared = DESCRIPTORS.read().await;
@@ -310,6 +321,13 @@ async fn a_stream_dropped_before_its_end_reads_as_a_complete_one() {
         let end = timeout(Duration::from_secs(5), received.read_to_end(&mut heard))
             .await
             .unwrap();
-        assert!(matches!(end, Ok(10)), "{stack} {transport}: {end:?}");
+        match stack {
+            Stack::Commonware => {
+                let error = end.expect_err("a stream without an end is reset");
+                assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+                assert_eq!(heard, b"half of it");
+            }
+            _ => assert!(matches!(end, Ok(10)), "{stack} {transport}: {end:?}"),
+        }
     }
 }

@@ -22,7 +22,7 @@ pub(crate) const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 pub(crate) const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 pub(crate) const AWKWARD: [usize; 6] = [0, 1, 65535, 65536, 65537, 1 << 20];
 /// Every stack with itself on all transports with sockets, except for WebRTC, which differs between stacks.
-pub(crate) const ALL: [(Stack, Transport); 9] = [
+pub(crate) const ALL: [(Stack, Transport); 9 + cfg!(feature = "commonware") as usize] = [
     (Stack::Libp2p, Transport::Tcp),
     (Stack::Libp2p, Transport::TcpTls),
     (Stack::Libp2p, Transport::QuicV1),
@@ -32,6 +32,8 @@ pub(crate) const ALL: [(Stack, Transport); 9] = [
     (Stack::Litep2p, Transport::Ws),
     (Stack::Raw, Transport::Tcp),
     (Stack::Raw, Transport::QuicV1),
+    #[cfg(feature = "commonware")]
+    (Stack::Commonware, Transport::Tcp),
 ];
 
 /// Tests that count file descriptors hold this lock for writing, all others for reading.

@@ -1,4 +1,5 @@
-//! Addresses of hosts, for example `/ip4/192.0.2.1/tcp/4001/commonware/<key>/introduction/4002`.
+//! Addresses of hosts, for example `/ip4/192.0.2.1/tcp/4001/commonware/<key>/introduction/4002`. Hosts of the
+//! stream layer take no introductions.
 
 use std::{fmt, net::SocketAddr};
 
@@ -8,18 +9,19 @@ use perfrun_contract::matrix::Transport;
 
 use crate::stack::{Error, address};
 
-/// Where a host listens, who it is, and where it takes introductions.
+/// Where a host listens, who it is, and where it takes introductions, if it does.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Address {
     pub(super) socket: SocketAddr,
     pub(super) key: PublicKey,
-    pub(super) introduction: SocketAddr,
+    pub(super) introduction: Option<SocketAddr>,
 }
 
 impl Address {
     /// The part after the socket.
-    pub(super) fn suffix(key: &PublicKey, introduction: u16) -> String {
-        format!("/commonware/{key}/introduction/{introduction}")
+    pub(super) fn suffix(key: &PublicKey, introduction: Option<u16>) -> String {
+        let introduction = introduction.map_or(String::new(), |port| format!("/introduction/{port}"));
+        format!("/commonware/{key}{introduction}")
     }
 
     /// The inverse of [`fmt::Display`].
@@ -30,18 +32,20 @@ impl Address {
         };
         let parts = text.split_once("/commonware/");
         let (socket, rest) = parts.ok_or_else(|| refuse("it has no /commonware/<key>"))?;
-        let parts = rest.split_once("/introduction/");
-        let (key, port) = parts.ok_or_else(|| refuse("it has no /introduction/<port>"))?;
+        let (key, port) = match rest.split_once("/introduction/") {
+            Some((key, port)) => (key, Some(port)),
+            None => (rest, None),
+        };
         let socket = address::socket(Transport::Tcp, socket)?;
         let key =
             key_of(key).ok_or_else(|| refuse("its key is not an Ed25519 key of 64 hexadecimal digits"))?;
         let port = port
-            .parse()
-            .map_err(|_| refuse("its introduction is not a port"))?;
+            .map(|port| port.parse().map_err(|_| refuse("its introduction is not a port")))
+            .transpose()?;
         Ok(Self {
             socket,
             key,
-            introduction: SocketAddr::new(socket.ip(), port),
+            introduction: port.map(|port| SocketAddr::new(socket.ip(), port)),
         })
     }
 }
@@ -49,7 +53,7 @@ impl Address {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let socket = address::multiaddr(Transport::Tcp, self.socket);
-        let suffix = Self::suffix(&self.key, self.introduction.port());
+        let suffix = Self::suffix(&self.key, self.introduction.map(|socket| socket.port()));
         write!(f, "{socket}{suffix}")
     }
 }
@@ -76,12 +80,14 @@ mod tests {
     fn an_address_is_the_same_after_conversion_to_text_and_back() {
         for socket in ["127.0.0.1:4001", "[::1]:4002"] {
             let socket: SocketAddr = socket.parse().expect("a socket address");
-            let given = Address {
-                socket,
-                key: PrivateKey::from_seed(7).public_key(),
-                introduction: SocketAddr::new(socket.ip(), 5000),
-            };
-            assert_eq!(Address::parse(&given.to_string()).expect("its own text"), given);
+            for introduction in [None, Some(SocketAddr::new(socket.ip(), 5000))] {
+                let given = Address {
+                    socket,
+                    key: PrivateKey::from_seed(7).public_key(),
+                    introduction,
+                };
+                assert_eq!(Address::parse(&given.to_string()).expect("its own text"), given);
+            }
         }
     }
 
@@ -92,7 +98,9 @@ mod tests {
         for text in [
             String::new(),
             "/ip4/127.0.0.1/tcp/1".to_owned(),
-            after(&key),
+            after(""),
+            after(&key[1..]),
+            after(&format!("{key}/introduction/")),
             after("/introduction/1"),
             after(&format!("{}/introduction/1", &key[1..])),
             after(&format!("{}é/introduction/1", &key[2..])),

@@ -8,39 +8,26 @@ use std::{
     time::Duration,
 };
 
-use commonware_cryptography::{
-    ChaCha20Poly1305,
-    ed25519::{PrivateKey, PublicKey},
-};
+use commonware_cryptography::ed25519::PublicKey;
 use commonware_p2p::authenticated::lookup::{self, Config, Oracle, Receiver};
 use commonware_runtime::{
     Quota, Runner as _, Spawner as _, Supervisor as _,
     tokio::{self as runtime, Context},
-};
-use commonware_stream::{
-    cups::{self, Cups},
-    sake::{self, Sake},
 };
 use perfrun_contract::parameters::Messages;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::handshake::{NAMESPACE, Upgrader};
 use crate::stack::{CLOSE_TIMEOUT, address};
 
 /// commonware's own default, fixed here so that a new default does not change results.
 const WORKERS: usize = 2;
 
-/// How far the clocks of two machines may differ. The handshake's 5 s are too few for a benchmark that needs
-/// no wall clock.
-const CLOCKS: Duration = Duration::from_secs(600);
-
 /// How often commonware looks for peers to dial, and how long it leaves a peer alone after a dial. Its 0.5 s
 /// and 1 s would be most of the time that a dial takes.
 const DIAL_INTERVAL: Duration = Duration::from_millis(20);
-
-/// The namespace of handshakes: only nodes of perfrun connect.
-const NAMESPACE: &[u8] = b"perfrun";
 
 pub(super) type Sender = lookup::Sender<PublicKey, Context>;
 pub(super) type Channel = (Sender, Receiver<PublicKey>);
@@ -130,7 +117,7 @@ impl Runtime {
 }
 
 /// Starts a network that listens on `listen`. It may still fail to bind, and then stops.
-pub(super) async fn start(key: PrivateKey, listen: SocketAddr, limits: Limits) -> Result<Network, String> {
+pub(super) async fn start(upgrader: Upgrader, listen: SocketAddr, limits: Limits) -> Result<Network, String> {
     let storage = storage().map_err(|error| address::describe(&error))?;
     let (stop, stopped) = (CancellationToken::new(), CancellationToken::new());
     let (ready, started) = oneshot::channel();
@@ -145,7 +132,7 @@ pub(super) async fn start(key: PrivateKey, listen: SocketAddr, limits: Limits) -
             // The runtime opens it when it starts. So nothing is left of a process that is killed.
             drop(storage);
             let (mut network, oracle) =
-                lookup::Network::new(context.child("network"), config_of(key, listen, limits));
+                lookup::Network::new(context.child("network"), config_of(upgrader, listen, limits));
             let [data, acknowledgements, greetings] =
                 [0, 1, 2].map(|channel| network.register(channel, limits.quota()));
             let running = network.start();
@@ -178,9 +165,9 @@ pub(super) async fn start(key: PrivateKey, listen: SocketAddr, limits: Limits) -
     })
 }
 
-/// A folder for the storage of commonware's runtime, which a network does not use. In memory if possible: a
+/// A folder for the storage of commonware's runtime, which nothing uses. In memory if possible: a
 /// runtime begins with a flush of that file system.
-fn storage() -> io::Result<TempDir> {
+pub(super) fn storage() -> io::Result<TempDir> {
     let prefix = format!("perfrun-commonware-{}-", process::id());
     let named = || {
         let mut folder = tempfile::Builder::new();
@@ -190,17 +177,7 @@ fn storage() -> io::Result<TempDir> {
     named().tempdir_in("/dev/shm").or_else(|_| named().tempdir())
 }
 
-fn config_of(
-    key: PrivateKey,
-    listen: SocketAddr,
-    limits: Limits,
-) -> Config<Cups<Sake<PrivateKey>, ChaCha20Poly1305>> {
-    let handshake = Sake {
-        signer: key,
-        synchrony_bound: CLOCKS,
-        max_handshake_age: CLOCKS,
-        version: sake::Version::V1,
-    };
+fn config_of(upgrader: Upgrader, listen: SocketAddr, limits: Limits) -> Config<Upgrader> {
     // A set also has the host itself.
     let peers = NonZeroUsize::MIN.saturating_add(limits.peers);
     let often = Quota::per_second(NonZeroU32::MAX);
@@ -213,13 +190,6 @@ fn config_of(
         dial_frequency: DIAL_INTERVAL,
         // Queues have room for each set.
         tracked_peer_sets: NonZeroUsize::MIN,
-        ..Config::local(
-            Cups::new(handshake, cups::Version::V1),
-            NAMESPACE,
-            listen,
-            peers,
-            limits.message,
-            limits.mailbox,
-        )
+        ..Config::local(upgrader, NAMESPACE, listen, peers, limits.message, limits.mailbox)
     }
 }

@@ -1,0 +1,30 @@
+//! The handshake between peers (SAKE), and how what they send afterwards is sealed (CUPS).
+
+use std::time::Duration;
+
+use commonware_cryptography::{ChaCha20Poly1305, ed25519::PrivateKey};
+use commonware_stream::{
+    cups::{self, Cups},
+    sake::{self, Sake},
+};
+
+/// How far the clocks of two machines may differ. The handshake's 5 s are too few for a benchmark that needs
+/// no wall clock.
+pub(super) const CLOCKS: Duration = Duration::from_secs(600);
+
+/// The namespace of handshakes: only nodes of perfrun connect.
+pub(super) const NAMESPACE: &[u8] = b"perfrun";
+
+/// Makes encrypted connections of plain ones.
+pub(super) type Upgrader = Cups<Sake<PrivateKey>, ChaCha20Poly1305>;
+
+/// The upgrader of a host with this key, for peers whose clocks differ by less than `clocks`.
+pub(super) fn upgrader(key: PrivateKey, clocks: Duration) -> Upgrader {
+    let handshake = Sake {
+        signer: key,
+        synchrony_bound: clocks,
+        max_handshake_age: clocks,
+        version: sake::Version::V1,
+    };
+    Cups::new(handshake, cups::Version::V1)
+}
