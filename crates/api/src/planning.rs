@@ -9,7 +9,7 @@ mod support;
 use std::collections::{BTreeSet, HashSet};
 
 use perfrun_contract::{
-    matrix::{Stack, StackName},
+    matrix::{Stack, StackName, StackSettings},
     network::Conditions,
     node::Role,
     parameters::Parameters,
@@ -248,10 +248,14 @@ fn cell(
         transport,
         network,
     } = *point;
+    let (client_stack, client_settings) = stack(spec, client)?;
+    let (server_stack, server_settings) = stack(spec, server)?;
     Ok(Cell {
         id: cell_id(&client.0, &server.0, transport, &parameters, network),
-        client_stack: stack(spec, client)?,
-        server_stack: stack(spec, server)?,
+        client_stack,
+        server_stack,
+        client_settings,
+        server_settings,
         clients: sides.names(Role::Client, client),
         servers: match transport.is_in_process() || parameters.is_in_process() {
             // Client nodes are their own servers.
@@ -275,13 +279,13 @@ fn cell(
     })
 }
 
-/// The stack that a name stands for.
-fn stack(spec: &PerfRunSpec, name: &StackName) -> Result<Stack, Error> {
-    let listed = spec.stacks.iter().find(|listed| listed.name == name.0);
-    listed
-        .map(|listed| listed.stack)
-        .or_else(|| name.0.parse().ok())
-        .ok_or_else(|| Error::UnknownStack(name.clone()))
+/// The stack that a name stands for, and its settings.
+fn stack(spec: &PerfRunSpec, name: &StackName) -> Result<(Stack, StackSettings), Error> {
+    if let Some(listed) = spec.stacks.iter().find(|listed| listed.name == name.0) {
+        return Ok((listed.stack, listed.settings));
+    }
+    let built_in = name.0.parse().map_err(|_| Error::UnknownStack(name.clone()))?;
+    Ok((built_in, StackSettings::default()))
 }
 
 /// All nodes of the cells. A cell has all nodes of a side, or none.

@@ -15,7 +15,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema, core::Duration};
 use perfrun_contract::{
     account::Settings,
-    matrix::{Stack, StackName, Transport},
+    matrix::{Stack, StackName, StackSettings, Transport},
     network::NONE,
     plan::Order,
     run::{Limits, Phase},
@@ -205,6 +205,7 @@ pub struct Selector {
 
 /// A named variant of a stack, from another image or with other settings.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[x_kube(validation = rules::settings_of_commonware())]
 #[serde(rename_all = "camelCase")]
 pub struct StackVariant {
     /// The name for `matrix` and the results.
@@ -223,6 +224,9 @@ pub struct StackVariant {
     #[schemars(extend("maxProperties" = 64))]
     #[x_kube(validation = rules::no_reserved_variable())]
     pub env: BTreeMap<String, String>,
+    /// Settings of the stack. Only commonware has any.
+    #[serde(default, skip_serializing_if = "StackSettings::is_default")]
+    pub settings: StackSettings,
 }
 
 /// Number of nodes, and where they run.

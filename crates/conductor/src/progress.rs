@@ -78,7 +78,7 @@ pub(crate) fn fraction(cell: &Cell, bytes: u64, seconds: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use perfrun_contract::{
-        matrix::{Negotiation, Protocol, Stack, StackName, Transport},
+        matrix::{Negotiation, Protocol, Stack, StackName, StackSettings, Transport},
         parameters::Parameters,
         plan::Names,
         quantity::ByteSize,
@@ -130,6 +130,8 @@ mod tests {
             server: StackName("raw".into()),
             client_stack: Stack::Raw,
             server_stack: Stack::Raw,
+            client_settings: StackSettings::default(),
+            server_settings: StackSettings::default(),
             transport: Transport::Tcp,
             network: "none".into(),
             parameters,

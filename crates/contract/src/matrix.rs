@@ -39,6 +39,41 @@ pub enum Stack {
     Raw,
 }
 
+/// Settings of a stack that both ends of a connection must share.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StackSettings {
+    /// How commonware frames what it encrypts. None is `v1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cups: Option<Cups>,
+}
+
+impl StackSettings {
+    /// Whether nothing is set.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The version of CUPS, also if it is not set.
+    pub fn cups(&self) -> Cups {
+        self.cups.unwrap_or_default()
+    }
+}
+
+/// Versions of CUPS, by which commonware frames what it encrypts.
+#[derive(
+    AsRefStr, Clone, Copy, Debug, Default, Deserialize, Display, Eq, Hash, JsonSchema, PartialEq, Serialize,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum Cups {
+    /// Lengths of messages are visible, in 1 to 5 bytes.
+    V0,
+    /// Lengths of messages are encrypted, in 20 bytes.
+    #[default]
+    V1,
+}
+
 /// The name of a stack: `libp2p`, `litep2p`, `raw`, or an entry of `stacks`.
 #[derive(Clone, Debug, Deserialize, Eq, Hash, JsonSchema, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(transparent)]

@@ -31,7 +31,7 @@ use strum::{AsRefStr, Display, EnumCount, EnumIter, IntoStaticStr};
 
 use crate::{
     histogram::Histogram,
-    matrix::{Stack, Transport},
+    matrix::{Stack, StackSettings, Transport},
     parameters::Parameters,
 };
 use perfrun_link::{Backend, Capabilities, Link, LinkState, probe};
@@ -109,6 +109,9 @@ pub struct Clock {
 pub struct TrialRequest {
     /// The stack to speak.
     pub stack: Stack,
+    /// Settings of the stack.
+    #[serde(default, skip_serializing_if = "StackSettings::is_default")]
+    pub settings: StackSettings,
     /// The transport.
     pub transport: Transport,
     /// What to do.

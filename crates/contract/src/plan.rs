@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{
-    matrix::{Stack, StackName, Transport},
+    matrix::{Stack, StackName, StackSettings, Transport},
     network::{Conditions, NONE},
     node::Role,
     parameters::Parameters,
@@ -64,6 +64,12 @@ pub struct Cell {
     pub client_stack: Stack,
     /// What `server` is, or is a variant of.
     pub server_stack: Stack,
+    /// Settings of `client`.
+    #[serde(default, skip_serializing_if = "StackSettings::is_default")]
+    pub client_settings: StackSettings,
+    /// Settings of `server`.
+    #[serde(default, skip_serializing_if = "StackSettings::is_default")]
+    pub server_settings: StackSettings,
     /// The transport.
     pub transport: Transport,
     /// The name of the conditions of its links.

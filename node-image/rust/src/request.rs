@@ -58,7 +58,7 @@ fn ensure(right: bool, message: impl FnOnce() -> String) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use perfrun_contract::{
-        matrix::{Identity, Negotiation, Protocol, Stack, Transport},
+        matrix::{Identity, Negotiation, Protocol, Stack, StackSettings, Transport},
         parameters::{Amount, Echo, Parameters},
         quantity::ByteSize,
         workload::{Direction, OpenMode, Timing},
@@ -69,6 +69,7 @@ mod tests {
     fn request(parameters: Parameters) -> TrialRequest {
         TrialRequest {
             stack: Stack::Raw,
+            settings: StackSettings::default(),
             transport: Transport::Tcp,
             parameters,
             side: Side::Client {

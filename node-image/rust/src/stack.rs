@@ -22,7 +22,7 @@ use std::{
 
 use async_trait::async_trait;
 use perfrun_contract::{
-    matrix::{Identity, Negotiation, Protocol, Stack, Transport},
+    matrix::{Identity, Negotiation, Protocol, Stack, StackSettings, Transport},
     parameters::Messages,
     workload::RelayLimits,
 };
@@ -78,6 +78,8 @@ pub type BoxStream = Box<dyn Stream>;
 /// Everything a host needs to know before it starts.
 #[derive(Clone)]
 pub struct HostConfig {
+    /// Settings of the stack.
+    pub settings: StackSettings,
     pub transport: Transport,
     /// The protocol of this host's streams.
     pub protocol: Protocol,

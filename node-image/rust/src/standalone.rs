@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use perfrun_contract::{
-    matrix::{Negotiation, Stack, Transport},
+    matrix::{Negotiation, Stack, StackSettings, Transport},
     node::{Distribution, Reason, Role, TrialLabels},
     parameters::{Amount, Parameters},
     support::LITEP2P_QUIC_STREAMS,
@@ -228,6 +228,7 @@ fn setup(stack: Stack, transport: Transport, parameters: Parameters) -> Setup {
     let metrics = Metrics::new(&Observed::default(), Role::Client);
     Setup {
         stack,
+        settings: StackSettings::default(),
         transport,
         observer: Arc::new(Observer::new(
             metrics.trial(stack, transport, &TrialLabels::default()),

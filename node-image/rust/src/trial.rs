@@ -131,6 +131,7 @@ impl Trials {
         let trial = Arc::new(RunningTrial::new(id.to_owned(), request, &self.metrics));
         let setup = Setup {
             stack: trial.request.stack,
+            settings: trial.request.settings,
             transport: trial.request.transport,
             parameters: trial.request.parameters.clone(),
             listen: (self.listen_ip, 0),

@@ -16,7 +16,7 @@ use std::{
 use commonware_cryptography::{Signer, ed25519::PrivateKey};
 use futures::future::join_all;
 use perfrun_contract::{
-    matrix::{Identity, Negotiation, Protocol, Stack, Transport},
+    matrix::{Cups, Identity, Negotiation, Protocol, Stack, StackSettings, Transport},
     parameters::{Amount, Messages},
     quantity::ByteSize,
     workload::MessageMode,
@@ -41,6 +41,7 @@ const SOON: Duration = Duration::from_secs(5);
 
 fn config(bytes: usize, window: u32) -> HostConfig {
     HostConfig {
+        settings: StackSettings::default(),
         transport: Transport::Tcp,
         protocol: Protocol::Perf,
         negotiation: Negotiation::V1,
@@ -302,6 +303,64 @@ async fn each_end_notices_that_the_other_has_ended() {
     let _accepted = server.messenger().await;
     server.host.close().await;
     ended(client.messenger).await;
+}
+
+fn with_cups(version: Cups, config: HostConfig) -> HostConfig {
+    let settings = StackSettings { cups: Some(version) };
+    HostConfig { settings, ..config }
+}
+
+#[tokio::test]
+async fn peers_with_the_same_version_of_cups_understand_each_other() {
+    let _alone = ALONE.lock().await;
+    for version in [Cups::V0, Cups::V1] {
+        let mut server = Server::start(with_cups(version, config(64, 16))).await;
+        let mut client = Client::dial(with_cups(version, config(64, 16)), server.address()).await;
+        let mut accepted = server.messenger().await;
+        exchange(&mut client.messenger, &mut accepted, 100, 64, 16).await;
+    }
+}
+
+/// A host without messages has streams.
+fn with_streams(version: Cups) -> HostConfig {
+    with_cups(
+        version,
+        HostConfig {
+            messages: None,
+            ..config(64, 1)
+        },
+    )
+}
+
+#[tokio::test]
+async fn streams_need_the_same_version_of_cups_at_both_ends() {
+    for (dialler, listener) in [
+        (Cups::V0, Cups::V0),
+        (Cups::V1, Cups::V1),
+        (Cups::V0, Cups::V1),
+        (Cups::V1, Cups::V0),
+    ] {
+        let mut server = Server::start(with_streams(listener)).await;
+        let client = start(with_streams(dialler)).await;
+        let connection = client.dial(server.address()).await.unwrap();
+        let mut stream = connection.open().await.unwrap();
+        assert!(matches!(server.events.recv().await, Some(Inbound::Connection)));
+        let Some(Inbound::Stream(mut accepted)) = server.events.recv().await else {
+            panic!("a connection is followed by its stream");
+        };
+        stream.write_all(&[7; 100]).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut received = Vec::new();
+        let read = timeout(SOON, accepted.read_to_end(&mut received)).await.unwrap();
+        if dialler == listener {
+            assert_eq!((read.unwrap(), received), (100, vec![7; 100]));
+        } else {
+            // Version 0 may take what it reads for a message of which more is to come.
+            let expected = [ErrorKind::InvalidData, ErrorKind::ConnectionReset];
+            assert!(expected.contains(&read.unwrap_err().kind()));
+            assert!(received.is_empty());
+        }
+    }
 }
 
 #[tokio::test]

@@ -10,8 +10,17 @@ pub(super) fn unsupported(cell: &Cell) -> Option<String> {
         cell.transport,
         &cell.parameters,
     )
+    .or_else(|| unlike(cell))
     .or_else(|| apart(cell))
     .or_else(|| uneven(cell))
+}
+
+/// Why a cell with different settings at both ends is skipped.
+fn unlike(cell: &Cell) -> Option<String> {
+    let [client, server] = [cell.client_settings, cell.server_settings].map(|settings| settings.cups());
+    (client != server).then(|| {
+        format!("peers of commonware with different versions of cups cannot talk: {client} and {server}")
+    })
 }
 
 /// Why a cell with both peers in one process is skipped.

@@ -123,6 +123,16 @@ pub(super) fn variant_name() -> Rule {
     )
 }
 
+/// Settings are of a stack that has them.
+pub(super) fn settings_of_commonware() -> Rule {
+    Rule::new(format!(
+        "!has(self.settings) || !has(self.settings.cups) || self.stack == '{}'",
+        Stack::Commonware
+    ))
+    .message("must not be set: only variants of commonware have the setting cups")
+    .field_path(".settings.cups")
+}
+
 /// Labels or annotations without those that the operator finds its pods by.
 pub(super) fn no_reserved_key() -> Rule {
     Rule::new(format!("self.all(key, !key.startsWith('{RESERVED_PREFIX}'))")).message(
@@ -290,6 +300,17 @@ mod tests {
             &json!("litep2p"),
             "must be 1 to 40 lower-case letters, digits or '-', begin and end with a letter or digit, and \
              not be a built-in stack (libp2p, litep2p, commonware, raw)",
+        );
+    }
+
+    #[test]
+    fn only_commonware_has_settings() {
+        let variant = |stack: &str| json!({"stack": stack, "settings": {"cups": "v0"}});
+        judges(
+            &settings_of_commonware(),
+            &variant("commonware"),
+            &variant("raw"),
+            "must not be set: only variants of commonware have the setting cups",
         );
     }
 

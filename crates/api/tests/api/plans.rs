@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use perfrun_api::planning::{self, Error};
 use perfrun_contract::{
-    matrix::{Stack, StackName},
+    matrix::{Cups, Stack, StackName},
     node::Role,
     parameters::Parameters,
-    plan::{Plan, PlannedNode, Trial},
+    plan::{Cell, Plan, PlannedNode, Trial},
 };
 
 use crate::fixtures::{cell_ids, plan, spec};
@@ -233,6 +233,46 @@ fn a_variant_has_nodes_of_its_own() {
 fn a_variant_that_is_not_in_the_matrix_has_no_nodes() {
     let plan = ping("stacks: [{name: next, stack: libp2p}]");
     assert!(plan.nodes.iter().all(|node| node.variant.is_none()));
+}
+
+#[test]
+fn settings_of_a_variant_are_in_its_cells_and_peers_that_differ_are_skipped() {
+    let plan = ping(
+        "stacks: [{name: old, stack: commonware, settings: {cups: v0}}, {name: new, stack: commonware, \
+         settings: {cups: v1}}]\n\
+         matrix: {clients: [commonware, old, new], servers: [commonware, old, new], rawBaseline: false}",
+    );
+    let settings = |cell: &Cell| (cell.client_settings.cups(), cell.server_settings.cups());
+    let planned: Vec<_> = plan
+        .cells
+        .iter()
+        .map(|cell| (cell.pair(), settings(cell)))
+        .collect();
+    let (v0, v1) = ((Cups::V0, Cups::V0), (Cups::V1, Cups::V1));
+    let expected = [
+        ("commonware → commonware", v1),
+        ("commonware → new", v1),
+        ("old → old", v0),
+        ("new → commonware", v1),
+        ("new → new", v1),
+    ];
+    assert_eq!(
+        planned,
+        expected.map(|(pair, settings)| (pair.to_owned(), settings))
+    );
+    let reasons: Vec<_> = plan
+        .skipped
+        .iter()
+        .map(|skipped| skipped.reason.as_str())
+        .collect();
+    let reason = |client, server| {
+        format!("peers of commonware with different versions of cups cannot talk: {client} and {server}")
+    };
+    let (to_old, from_old) = (reason("v1", "v0"), reason("v0", "v1"));
+    assert_eq!(reasons, [&to_old, &from_old, &from_old, &to_old]);
+    // Cells without settings are written as before there were any.
+    let written = serde_json::to_string(&plan.cells[0]).unwrap();
+    assert!(!written.contains("ettings"), "{written}");
 }
 
 #[test]

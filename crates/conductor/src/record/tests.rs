@@ -1,7 +1,7 @@
 //! Whole records from whole facts.
 
 use perfrun_contract::{
-    matrix::{Identity, Negotiation, Protocol, Stack, StackName, Transport},
+    matrix::{Identity, Negotiation, Protocol, Stack, StackName, StackSettings, Transport},
     node::{Failure, Measured, Plateau, Resources},
     parameters::{Amount, Echo, Parameters},
     plan::Names,
@@ -333,6 +333,8 @@ fn cell(clients: u64) -> Cell {
         server: StackName("libp2p".into()),
         client_stack: Stack::Litep2p,
         server_stack: Stack::Libp2p,
+        client_settings: StackSettings::default(),
+        server_settings: StackSettings::default(),
         transport: Transport::Tcp,
         network: "none".into(),
         parameters: Parameters::Bandwidth {

@@ -7,7 +7,6 @@ use futures::{
     future::{BoxFuture, join_all},
 };
 use perfrun_contract::{
-    matrix::Stack,
     node::{Role, Side, TrialLabels, TrialRequest, TrialState, TrialStatus},
     plan::Cell,
 };
@@ -95,7 +94,7 @@ pub(super) async fn prepare_listeners(
 ) -> Vec<(usize, Result<Prepared, Error>)> {
     let listeners = parties.iter().enumerate().filter(|(_, party)| party.role == role);
     join_all(listeners.map(|(i, party)| async move {
-        let request = request(task, task.cell.server_stack, side.clone());
+        let request = request(task, side.clone());
         (i, party.node.prepare(id, &request).await)
     }))
     .await
@@ -117,28 +116,32 @@ pub(super) async fn prepare_clients(
             servers: addresses(number),
             peers: task.cell.peers_per_client,
         };
-        let request = request(task, task.cell.client_stack, side);
+        let request = request(task, side);
         (i, party.node.prepare(id, &request).await)
     }))
     .await
 }
 
-fn request(task: &Attempt<'_>, stack: Stack, side: Side) -> TrialRequest {
-    let timeout = match side {
-        Side::Client { .. } | Side::Both { .. } => task.timeout,
+fn request(task: &Attempt<'_>, side: Side) -> TrialRequest {
+    let cell = task.cell;
+    let (stack, settings, timeout) = match side {
+        Side::Client { .. } | Side::Both { .. } => (cell.client_stack, cell.client_settings, task.timeout),
         // Prepared before the clients they would end before them, which would find a broken stream and not a
         // lack of time.
-        Side::Server | Side::Relay | Side::Source { .. } => task.timeout + GRACE / 2,
+        Side::Server | Side::Relay | Side::Source { .. } => {
+            (cell.server_stack, cell.server_settings, task.timeout + GRACE / 2)
+        }
     };
     TrialRequest {
         stack,
-        transport: task.cell.transport,
-        parameters: task.cell.parameters.clone(),
+        settings,
+        transport: cell.transport,
+        parameters: cell.parameters.clone(),
         timeout_seconds: timeout.as_secs_f64(),
         side,
         labels: TrialLabels {
-            cell: task.cell.id.clone(),
-            network: task.cell.network.clone(),
+            cell: cell.id.clone(),
+            network: cell.network.clone(),
         },
     }
 }

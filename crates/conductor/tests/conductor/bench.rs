@@ -10,7 +10,7 @@ use std::{
 use async_trait::async_trait;
 use perfrun_conductor::{AgentClient, Conductor, Contact, Event, Kept, Nodes, RunEnd, RunOptions, Sink};
 use perfrun_contract::{
-    matrix::{Stack, StackName, Transport},
+    matrix::{Stack, StackName, StackSettings, Transport},
     node::Role,
     parameters::Parameters,
     plan::{Cell, Names, Plan, PlannedNode, Trial},
@@ -258,6 +258,8 @@ fn plan(servers: &[&str], clients: &[&str], relays: &[&str]) -> Plan {
         server: StackName("litep2p".into()),
         client_stack: Stack::Libp2p,
         server_stack: Stack::Litep2p,
+        client_settings: StackSettings::default(),
+        server_settings: StackSettings::default(),
         transport: Transport::Tcp,
         network: "none".into(),
         parameters: Parameters::Ping {

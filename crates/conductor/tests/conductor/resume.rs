@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use perfrun_contract::{
+    matrix::StackSettings,
     node::{Side, Start, TrialLabels, TrialRequest, TrialState},
     run::RunState,
 };
@@ -28,6 +29,7 @@ fn request(bench: &Bench, side: Side) -> TrialRequest {
     }
     TrialRequest {
         stack,
+        settings: StackSettings::default(),
         transport: cell.transport,
         parameters: cell.parameters.clone(),
         side,

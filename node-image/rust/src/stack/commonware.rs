@@ -80,7 +80,7 @@ pub(super) async fn start(
         Keys::New(identity) => return Err(unsupported(&format!("an {identity} identity"))),
     };
     let key = PrivateKey::decode(seed.to_vec()).map_err(|error| setup(error.to_string()))?;
-    let upgrader = handshake::upgrader(key.clone(), handshake::CLOCKS);
+    let upgrader = handshake::upgrader(key.clone(), config.settings.cups(), handshake::CLOCKS);
     let Some(load) = config.messages else {
         return streams::start(config.listen.map(SocketAddr::from), upgrader, inbound).await;
     };

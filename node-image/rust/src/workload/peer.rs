@@ -81,7 +81,10 @@ mod tests {
     use std::{collections::BTreeMap, net::Ipv4Addr, sync::Arc};
 
     use async_trait::async_trait;
-    use perfrun_contract::{matrix::Stack, parameters::Parameters};
+    use perfrun_contract::{
+        matrix::{Stack, StackSettings},
+        parameters::Parameters,
+    };
     use prometheus_client::registry::Registry;
 
     use super::*;
@@ -119,6 +122,7 @@ mod tests {
     fn setup(stack: Stack) -> Setup {
         Setup {
             stack,
+            settings: StackSettings::default(),
             transport: Transport::Tcp,
             parameters: Parameters::Ping {
                 count: 1,

@@ -3,7 +3,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use perfrun_contract::{
-    matrix::{Stack, Transport},
+    matrix::{Stack, StackSettings, Transport},
     node::Reason,
     parameters::{Amount, Parameters},
 };
@@ -23,6 +23,8 @@ use crate::{
 pub(crate) struct Setup {
     /// The stack to speak.
     pub(crate) stack: Stack,
+    /// Settings of the stack.
+    pub(crate) settings: StackSettings,
     /// The transport of all connections.
     pub(crate) transport: Transport,
     /// The workload.
@@ -46,6 +48,7 @@ pub(crate) struct Setup {
 impl Setup {
     pub(super) fn host(&self, listen: Option<(IpAddr, u16)>) -> HostConfig {
         HostConfig {
+            settings: self.settings,
             transport: self.transport,
             protocol: self.parameters.protocol(),
             negotiation: self.parameters.negotiation(),

@@ -1,7 +1,7 @@
 //! The requests of the tests.
 
 use perfrun_contract::{
-    matrix::{Identity, Negotiation, Protocol, Stack, Transport},
+    matrix::{Identity, Negotiation, Protocol, Stack, StackSettings, Transport},
     node::{Side, TrialLabels, TrialRequest},
     parameters::{Amount, Echo, Parameters},
     quantity::ByteSize,
@@ -11,6 +11,7 @@ use perfrun_contract::{
 pub(crate) fn server(stack: Stack, transport: Transport, parameters: Parameters) -> TrialRequest {
     TrialRequest {
         stack,
+        settings: StackSettings::default(),
         transport,
         parameters,
         side: Side::Server,
@@ -28,12 +29,8 @@ pub(crate) fn dialler(
 ) -> TrialRequest {
     let side = Side::Client { servers, peers };
     TrialRequest {
-        stack,
-        transport,
-        parameters,
         side,
-        timeout_seconds: 80.0,
-        labels: labels(),
+        ..server(stack, transport, parameters)
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures::future::join_all;
-use perfrun_contract::matrix::{Identity, Negotiation, Protocol, Stack, Transport};
+use perfrun_contract::matrix::{Identity, Negotiation, Protocol, Stack, StackSettings, Transport};
 use perfrun_node::stack::{
     self, BoxStream, Connection, Host, HostConfig, Inbound, Keys, Relaying, StackMetrics,
 };
@@ -41,6 +41,7 @@ pub(crate) static DESCRIPTORS: RwLock<()> = RwLock::const_new(());
 
 pub(crate) fn host(transport: Transport) -> HostConfig {
     HostConfig {
+        settings: StackSettings::default(),
         transport,
         protocol: Protocol::Perf,
         negotiation: Negotiation::V1,

@@ -2,7 +2,7 @@
 
 use std::{io, net::Ipv4Addr, sync::Arc, time::Duration};
 
-use perfrun_contract::matrix::{Identity, Negotiation, Protocol, Stack, Transport};
+use perfrun_contract::matrix::{Identity, Negotiation, Protocol, Stack, StackSettings, Transport};
 use perfrun_node::stack::{self, BoxStream, Host, HostConfig, Inbound, Keys, Relaying, StackMetrics};
 use prometheus_client::registry::Registry;
 use tokio::{
@@ -35,6 +35,7 @@ async fn serve(mut stream: BoxStream) -> io::Result<()> {
 async fn start() -> Box<dyn Host> {
     let (inbound, mut events) = mpsc::unbounded_channel();
     let config = HostConfig {
+        settings: StackSettings::default(),
         transport: Transport::Tcp,
         protocol: Protocol::Litep2pPerf,
         negotiation: Negotiation::V1,

@@ -278,6 +278,7 @@ mod tests {
     use std::{net::Ipv4Addr, time::Duration};
 
     use commonware_cryptography::ed25519::PrivateKey;
+    use perfrun_contract::matrix::Cups;
 
     use super::*;
     use crate::stack::commonware::handshake::{CLOCKS, upgrader};
@@ -285,8 +286,8 @@ mod tests {
     async fn dial_between(dialler: Duration, listener: Duration) -> Result<(), Error> {
         use commonware_cryptography::Signer as _;
         let (inbound, _events) = mpsc::unbounded_channel();
-        let upgraders =
-            [(1, listener), (2, dialler)].map(|(seed, clocks)| upgrader(PrivateKey::from_seed(seed), clocks));
+        let upgraders = [(1, listener), (2, dialler)]
+            .map(|(seed, clocks)| upgrader(PrivateKey::from_seed(seed), Cups::V1, clocks));
         let [listening, dialling] = upgraders;
         let here = (Ipv4Addr::LOCALHOST, 0).into();
         let server = start(Some(here), listening, inbound.clone()).await?;
