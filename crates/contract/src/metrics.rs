@@ -326,6 +326,44 @@ pub mod link {
     ];
 }
 
+/// What commonware counts itself, summed over peers.
+pub mod commonware {
+    use super::{Family, counter};
+
+    /// Messages sent.
+    pub const SENT: Family = counter(
+        "commonware_messages_sent",
+        &[],
+        "Messages that commonware wrote to its connections, acknowledgements and greetings included; added when a trial ends",
+    );
+    /// Messages received.
+    pub const RECEIVED: Family = counter(
+        "commonware_messages_received",
+        &[],
+        "Messages that commonware read from its connections, acknowledgements and greetings included; added when a trial ends",
+    );
+    /// Messages held back.
+    pub const RATE_LIMITED: Family = counter(
+        "commonware_messages_rate_limited",
+        &[],
+        "Messages that commonware's quota held back, which fails their trial; added when a trial ends",
+    );
+    /// Connections.
+    pub const CONNECTIONS: Family = counter(
+        "commonware_connections",
+        &["direction"],
+        "TCP connections that commonware accepted (direction=inbound) or dialled (outbound); added when a trial ends",
+    );
+    /// Refused handshakes.
+    pub const REFUSED: Family = counter(
+        "commonware_handshakes_refused",
+        &[],
+        "Connections that commonware closed before their handshake: too many, or of an unknown peer; added when a trial ends",
+    );
+    /// All of them.
+    pub const ALL: &[Family] = &[SENT, RECEIVED, RATE_LIMITED, CONNECTIONS, REFUSED];
+}
+
 /// The states and results of runs.
 pub mod run {
     use super::{Family, gauge};
@@ -493,6 +531,11 @@ pub const SOURCES: &[Exporter] = &[
         who: "Nodes, while trials are in progress",
         labels: NODE_LABELS,
         families: node::ALL,
+    },
+    Exporter {
+        who: "Nodes, of messages on commonware",
+        labels: NODE_LABELS,
+        families: commonware::ALL,
     },
     Exporter {
         who: "Nodes and link agents, of their processes",

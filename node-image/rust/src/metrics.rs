@@ -178,6 +178,7 @@ impl Metrics {
         register(registry, &node::TRANSFER, f.transfer.clone());
         register(registry, &node::CIRCUITS, f.circuits.clone());
         register(registry, &node::REFUSED, f.refused.clone());
+        stacks.register(registry);
         registry.register_collector(Box::new(ProcessCollector));
         Self {
             scrapes: families.scrapes.clone(),

@@ -183,6 +183,11 @@ pub trait Host: Send + Sync {
     /// Opens a connection and waits until it is established, secured and multiplexed.
     async fn dial(&self, address: &str) -> Result<Box<dyn Connection>, Error>;
 
+    /// What the stack did that spoils a measurement, although no exchange failed. None if nothing did.
+    fn fault(&self) -> Option<String> {
+        None
+    }
+
     /// Reserves a place at a relay, so that peers can dial this host through it.
     async fn reserve(&self, relay: &str) -> Result<Reservation, Error>;
 

@@ -148,7 +148,7 @@ pub enum Error {
         to: u64,
     },
     /// The stack refused to send a message.
-    #[error("the stack refused to send message {0}")]
+    #[error("the stack refused to send message {0}: its quota is used up, or its queue is full")]
     MessageRefused(u64),
     /// The stream broke.
     #[error("the stream broke: {0}")]

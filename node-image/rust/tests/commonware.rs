@@ -10,7 +10,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
     process,
     sync::Arc,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use commonware_cryptography::{Signer, ed25519::PrivateKey};
@@ -214,7 +214,7 @@ async fn introductions_of_strangers_disturb_nobody() {
     let _alone = ALONE.lock().await;
     let mut server = Server::start(config(64, 1)).await;
     let mut rude = Vec::new();
-    for bytes in [&[][..], &[0xff; 4096], &[7; 16], &[0; 34], &[0xff; 34]] {
+    for bytes in [&[][..], &[0xff; 4096], &[7; 16], &[0; 42], &[0xff; 42]] {
         let mut stream = TcpStream::connect(server.introductions()).await.unwrap();
         stream.write_all(bytes).await.unwrap();
         rude.push(stream);
@@ -243,6 +243,8 @@ async fn one_peer_too_many_gets_the_reason_and_a_place_when_another_leaves() {
         let key = PrivateKey::from_seed(seed).public_key();
         stream.write_all(key.as_ref()).await.unwrap();
         stream.write_all(&[0, 0]).await.unwrap();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        stream.write_u64(now.as_millis() as u64).await.unwrap();
         assert_eq!(stream.read_u8().await.unwrap(), 1);
         introduced.push(stream);
     }

@@ -4,10 +4,13 @@
 //! own. Workloads with streams use the layer below it, `streams`.
 
 mod address;
+#[cfg(test)]
+mod faults;
 mod handshake;
 mod inbox;
 mod introduction;
 mod messenger;
+mod metrics;
 mod network;
 mod peers;
 mod streams;
@@ -27,7 +30,7 @@ use commonware_cryptography::{
     ed25519::{PrivateKey, PublicKey},
 };
 use commonware_p2p::{Receiver as _, Recipients, Sender as _, authenticated::lookup};
-use commonware_runtime::IoBuf;
+use commonware_runtime::{IoBuf, Metrics as _, tokio::Context};
 use parking_lot::Mutex;
 use perfrun_contract::matrix::{Identity, Stack, Transport};
 use tokio::{
@@ -37,18 +40,20 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+pub(super) use self::metrics::Totals;
 use self::{
     address::Address,
     handshake::Upgrader,
     inbox::Inbox,
     introduction::{Answer, Introduction},
     messenger::{DIALLER_AHEAD, Exchange, LISTENER_AHEAD, Numbers},
+    metrics::Counts,
     network::{Limits, Network, Runtime, Sender},
     peers::{Origin, Peers, Refused, Session},
 };
 use super::{
     BoxStream, CLOSE_TIMEOUT, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, Inbound, Keys,
-    Relaying, Reservation, interfaces, tasks::Tasks,
+    Relaying, Reservation, StackMetrics, interfaces, tasks::Tasks,
 };
 use crate::messenger::{BoxMessenger, Message};
 
@@ -85,7 +90,20 @@ pub(super) async fn start(
         return streams::start(config.listen.map(SocketAddr::from), upgrader, inbound).await;
     };
     let limits = Limits::of(&load, config.listen.is_some());
-    let (network, socket) = match config.listen {
+    start_network(config.listen, key, upgrader, limits, config.metrics, inbound).await
+}
+
+/// Starts a host that passes messages.
+async fn start_network(
+    listen: Option<(IpAddr, u16)>,
+    key: PrivateKey,
+    upgrader: Upgrader,
+    limits: Limits,
+    totals: Arc<StackMetrics>,
+    inbound: mpsc::UnboundedSender<Inbound>,
+) -> Result<Box<dyn Host>, Error> {
+    let clocks = upgrader.handshake.synchrony_bound;
+    let (network, socket) = match listen {
         Some(listen) => {
             let (network, socket) = listen_on(listen, &upgrader, limits).await?;
             (network, Some(socket))
@@ -104,6 +122,7 @@ pub(super) async fn start(
         data,
         acknowledgements,
         greetings,
+        metrics,
         runtime,
     } = network;
     let shared = Arc::new(Shared {
@@ -111,6 +130,7 @@ pub(super) async fn start(
             key: key.public_key(),
             port: socket.map_or(0, |socket| socket.port()),
         },
+        clocks,
         peers: Mutex::new(Peers::new(oracle, key.public_key(), limits.peers)),
         greet: greetings.0,
         greeted: Mutex::default(),
@@ -138,6 +158,7 @@ pub(super) async fn start(
         .tasks
         .spawn(answer(Arc::clone(&shared), greetings.1, inbound));
     Ok(Box::new(Commonware {
+        metered: Metered { metrics, totals },
         addresses,
         shared,
         runtime,
@@ -204,6 +225,8 @@ fn listen_failed(socket: SocketAddr, error: &io::Error) -> Error {
 /// The state that a host's tasks and connections share.
 struct Shared {
     own: Introduction,
+    /// How far the clocks of two peers may differ.
+    clocks: Duration,
     peers: Mutex<Peers>,
     greet: Sender,
     /// Who waits for the answer to a greeting, or has waited.
@@ -282,7 +305,10 @@ async fn accept(shared: Arc<Shared>, listener: TcpListener) {
 
 /// Accepts a peer's connections for as long as its introduction lasts.
 async fn admit(shared: &Shared, mut stream: TcpStream, ip: IpAddr) -> io::Result<()> {
-    let Introduction { key, port } = introduction::read(&mut stream).await?;
+    let (Introduction { key, port }, apart) = introduction::read(&mut stream).await?;
+    if apart >= shared.clocks {
+        return introduction::answer(&mut stream, Answer::Clocks).await;
+    }
     let added = shared
         .peers
         .lock()
@@ -326,7 +352,27 @@ async fn answer(
     }
 }
 
+/// The metrics of a network, which are added to those of all hosts when it ends.
+struct Metered {
+    metrics: Context,
+    totals: Arc<StackMetrics>,
+}
+
+impl Metered {
+    fn counts(&self) -> Counts {
+        Counts::read(&self.metrics.encode())
+    }
+}
+
+impl Drop for Metered {
+    fn drop(&mut self) {
+        self.totals.commonware.add(self.counts());
+    }
+}
+
 struct Commonware {
+    /// Before the runtime, with which the metrics end.
+    metered: Metered,
     addresses: Vec<String>,
     shared: Arc<Shared>,
     runtime: Runtime,
@@ -354,11 +400,19 @@ impl Host for Commonware {
         Ok(Box::new(connected.map_err(failed)?))
     }
 
+    /// Whether commonware's quota, which is far above any load, limited one.
+    fn fault(&self) -> Option<String> {
+        let held_back = self.metered.counts().held_back;
+        (held_back > 0)
+            .then(|| format!("commonware's quota, which perfrun sets, held {held_back} messages back"))
+    }
+
     async fn reserve(&self, _: &str) -> Result<Reservation, Error> {
         Err(unsupported("relays"))
     }
 
     async fn close(self: Box<Self>) {
+        drop(self.metered);
         self.shared.tasks.end().await;
         self.runtime.stop().await;
     }
@@ -370,6 +424,12 @@ async fn dial(shared: &Arc<Shared>, peer: Address, introduction: SocketAddr) -> 
     let stream = match introduced {
         Ok((stream, Answer::Welcome)) => stream,
         Ok((_, Answer::Full)) => return Err("it has as many peers as it can have".to_owned()),
+        Ok((_, Answer::Clocks)) => {
+            return Err(format!(
+                "its clock differs from this one by {:?} or more",
+                shared.clocks
+            ));
+        }
         Err(error) => return Err(super::address::describe(&error)),
     };
     let began = Instant::now();

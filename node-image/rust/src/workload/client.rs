@@ -86,7 +86,11 @@ impl<'a> Client<'a> {
     pub(crate) async fn run(&mut self) -> Result<Duration, Failed> {
         let begun = Instant::now();
         super::run(self).await?;
-        Ok(begun.elapsed())
+        let time = begun.elapsed();
+        match self.peers.iter().find_map(|peer| peer.host.fault()) {
+            Some(fault) => Err(Failed(failure(Reason::Internal, fault))),
+            None => Ok(time),
+        }
     }
 
     /// Closes connections and hosts.

@@ -106,6 +106,10 @@ pub(crate) async fn serve(
         streams.tasks.shutdown().await;
     }
     findings.upload = streams.arrival.transfer();
+    if let Some(fault) = hosts.iter().find_map(|host| host.fault()) {
+        let fault = Failed(failure(Reason::Internal, fault));
+        streams.failed.get_or_insert(fault);
+    }
     drop(reservations);
     // A close that takes longer continues in the background.
     let close = join_all(hosts.into_iter().map(Host::close));

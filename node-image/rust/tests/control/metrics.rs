@@ -6,12 +6,12 @@ use perfrun_contract::{
     matrix::{Protocol, Stack, Transport},
     node::Reason,
     parameters::{Amount, Parameters},
-    workload::Direction,
+    workload::{Direction, MessageMode},
 };
 
 use perfrun_metrics::undescribed;
 
-use crate::support::*;
+use crate::{support::*, workloads::messages};
 
 /// OpenMetrics text, parsed strictly enough to refuse what Prometheus would refuse.
 struct Exposition {
@@ -101,6 +101,10 @@ async fn metrics_are_open_metrics_with_a_unit_and_a_help() {
         .await;
     }
     pair.trial(PAIRS[0], &substreams(3), 1).await;
+    let exchange = messages(MessageMode::Stream, 64, Amount::Count(100));
+    if let Some(stacks) = commonware() {
+        pair.trial(stacks, &exchange, 2).await.completed("messages");
+    }
     for (node, role) in [(&pair.client, "client"), (&pair.server, "server")] {
         let page = node.metrics().await;
         assert_eq!(
@@ -171,6 +175,14 @@ async fn metrics_are_open_metrics_with_a_unit_and_a_help() {
                 role == "client",
                 "{measured_by_clients}"
             );
+        }
+        if commonware().is_some() {
+            let all = |name| metrics.sum(name, &[]);
+            let (sent, received) = if role == "client" { (202, 16) } else { (16, 202) };
+            assert!(all("perfrun_commonware_messages_sent_total") >= f64::from(sent));
+            assert!(all("perfrun_commonware_messages_received_total") >= f64::from(received));
+            assert_eq!(all("perfrun_commonware_messages_rate_limited_total"), 0.0);
+            assert!(all("perfrun_commonware_connections_total") >= 2.0);
         }
         for (stack, transport) in SAME {
             let labels = [("stack", stack.into()), ("transport", transport.into())];

@@ -1,11 +1,16 @@
 //! Introductions: how a listening host learns whom to accept.
 //!
 //! Hosts of commonware-p2p accept only peers whose keys they know. A dialler therefore connects to another
-//! port first, and sends its key and the port on which it listens (0 if it does not listen). The listener
-//! answers with one byte. The connection carries nothing else, and stays open while the peers exchange
-//! messages. Its end shows each of them that the other has ended, which commonware-p2p does not report.
+//! port first, and sends its key, the port on which it listens (0 if it does not listen) and its wall clock,
+//! which commonware's handshake compares. The listener answers with one byte. The connection carries nothing
+//! else, and stays open while the peers exchange messages. Its end shows each of them that the other has
+//! ended, which commonware-p2p does not report.
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{
+    io,
+    net::SocketAddr,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use commonware_codec::DecodeExt;
 use commonware_cryptography::ed25519::PublicKey;
@@ -35,6 +40,8 @@ pub(super) enum Answer {
     Welcome = 1,
     /// The listener has as many peers as it can have.
     Full = 2,
+    /// The clocks of the two differ by more than a handshake allows.
+    Clocks = 3,
 }
 
 /// Introduces a dialler, and returns the connection and the listener's answer.
@@ -45,10 +52,12 @@ pub(super) async fn introduce(
     let mut stream = TcpStream::connect(to).await?;
     let mut bytes = introduction.key.as_ref().to_vec();
     bytes.extend(introduction.port.to_be_bytes());
+    bytes.extend(clock().to_be_bytes());
     stream.write_all(&bytes).await?;
     let answer = match stream.read_u8().await? {
         1 => Answer::Welcome,
         2 => Answer::Full,
+        3 => Answer::Clocks,
         other => {
             let error = format!("the answer to an introduction is {other}");
             return Err(io::Error::new(io::ErrorKind::InvalidData, error));
@@ -57,17 +66,24 @@ pub(super) async fn introduce(
     Ok((stream, answer))
 }
 
-/// Reads an introduction.
-pub(super) async fn read(stream: &mut TcpStream) -> io::Result<Introduction> {
-    let mut bytes = [0; KEY + 2];
-    timeout(PATIENCE, stream.read_exact(&mut bytes)).await??;
-    let (key, port) = bytes.split_at(KEY);
+/// Milliseconds since 1970, as in commonware's handshake.
+fn clock() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.as_millis() as u64
+}
+
+/// Reads an introduction, and how far the dialler's clock and this one differ.
+pub(super) async fn read(stream: &mut TcpStream) -> io::Result<(Introduction, Duration)> {
+    let whole = async {
+        let mut key = [0; KEY];
+        stream.read_exact(&mut key).await?;
+        io::Result::Ok((key, stream.read_u16().await?, stream.read_u64().await?))
+    };
+    let (key, port, theirs) = timeout(PATIENCE, whole).await??;
     let key =
         PublicKey::decode(key.to_vec()).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-    Ok(Introduction {
-        key,
-        port: port.iter().fold(0, |port, byte| port << 8 | u16::from(*byte)),
-    })
+    let apart = Duration::from_millis(clock().abs_diff(theirs));
+    Ok((Introduction { key, port }, apart))
 }
 
 /// Answers an introduction.

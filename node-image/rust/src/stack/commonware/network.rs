@@ -39,10 +39,12 @@ pub(super) struct Limits {
     pub(super) message: u32,
     /// Peers that a host can have.
     pub(super) peers: usize,
+    /// Messages per second.
+    pub(super) rate: NonZeroU32,
     /// Messages that may be sent at the same moment.
-    burst: NonZeroU32,
+    pub(super) burst: NonZeroU32,
     /// Messages that wait for one connection.
-    mailbox: NonZeroUsize,
+    pub(super) mailbox: NonZeroUsize,
 }
 
 impl Limits {
@@ -55,6 +57,9 @@ impl Limits {
     /// Messages that all peers of a host may send at the same moment. commonware allocates room for each of
     /// them, about 500 bytes, when a host starts.
     const ROOM: usize = 1 << 16;
+
+    /// Messages per second: one in 100 ns, which is less than sending one takes.
+    const RATE: NonZeroU32 = NonZeroU32::new(10_000_000).expect("it is not 0");
 
     /// Beside the window: greetings, and the first message.
     const SPARE: u32 = 64;
@@ -71,15 +76,14 @@ impl Limits {
         Self {
             message: load.message_bytes.0 as u32,
             peers: most.min(Self::ROOM / burst.get() as usize),
+            rate: Self::RATE,
             burst,
             mailbox: NonZeroUsize::MIN.saturating_add(2 * burst.get() as usize),
         }
     }
 
     fn quota(&self) -> Quota {
-        /// Messages per second: one in 100 ns, which is less than sending one takes.
-        const RATE: NonZeroU32 = NonZeroU32::new(10_000_000).expect("it is not 0");
-        Quota::per_second(RATE).allow_burst(self.burst)
+        Quota::per_second(self.rate).allow_burst(self.burst)
     }
 }
 
@@ -92,6 +96,8 @@ pub(super) struct Network {
     pub(super) acknowledgements: Channel,
     /// Greetings, by which both learn that they are connected.
     pub(super) greetings: Channel,
+    /// Reads the metrics of the network.
+    pub(super) metrics: Context,
     pub(super) runtime: Runtime,
 }
 
@@ -137,7 +143,13 @@ pub(super) async fn start(upgrader: Upgrader, listen: SocketAddr, limits: Limits
                 [0, 1, 2].map(|channel| network.register(channel, limits.quota()));
             let running = network.start();
             // Without a receiver, the host is gone, and stops the network.
-            let _ = ready.send((oracle, data, acknowledgements, greetings));
+            let _ = ready.send((
+                context.child("metrics"),
+                oracle,
+                data,
+                acknowledgements,
+                greetings,
+            ));
             tokio::select! {
                 () = stop_requested.cancelled() => {}
                 _ = running => {}
@@ -153,7 +165,7 @@ pub(super) async fn start(upgrader: Upgrader, listen: SocketAddr, limits: Limits
     };
     let thread = thread::Builder::new().name("commonware".to_owned());
     thread.spawn(run).map_err(|error| address::describe(&error))?;
-    let (oracle, data, acknowledgements, greetings) = started
+    let (metrics, oracle, data, acknowledgements, greetings) = started
         .await
         .map_err(|_| "its runtime failed to start".to_owned())?;
     Ok(Network {
@@ -161,6 +173,7 @@ pub(super) async fn start(upgrader: Upgrader, listen: SocketAddr, limits: Limits
         data,
         acknowledgements,
         greetings,
+        metrics,
         runtime,
     })
 }
