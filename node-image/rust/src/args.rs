@@ -145,8 +145,8 @@ impl std::str::FromStr for ControlAddress {
 /// The stack and transport of one side of a stand-alone benchmark.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct StackArgs {
-    /// The stack: libp2p, litep2p or raw. The two sides may differ, because libp2p and litep2p can talk to
-    /// each other.
+    /// The stack: libp2p, litep2p, commonware (its stream layer) or raw. The two sides may differ, because
+    /// libp2p and litep2p can talk to each other.
     #[arg(long, default_value = "litep2p")]
     pub stack: Stack,
     /// tcp, tcp-tls, quic-v1, ws or webrtc-direct. The default is that of the multiaddr, or tcp for

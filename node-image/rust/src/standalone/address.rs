@@ -49,7 +49,9 @@ pub(super) fn dial(text: &str, given: Option<Transport>) -> anyhow::Result<(Tran
         let transport = given.unwrap_or(DEFAULT);
         return Ok((transport, stack::socket_address(transport, socket)));
     }
-    let address: Multiaddr = text.parse().with_context(|| {
+    // The key of a commonware host is not a part of any multiaddr.
+    let (known, _) = text.split_once("/commonware/").unwrap_or((text, ""));
+    let address: Multiaddr = known.parse().with_context(|| {
         format!("unable to dial {text:?}: use the address that the server printed, or ADDRESS:PORT")
     })?;
     let transport = agree(text, &address, given)?.or(given).unwrap_or(DEFAULT);
@@ -156,6 +158,7 @@ mod tests {
     #[test]
     fn servers_are_dialled_by_the_transport_of_their_address() {
         use Transport::{QuicV1, Tcp, TcpTls};
+        let commonware = "/ip4/10.1.2.3/tcp/7/commonware/02d6";
         let quic = format!("/ip4/10.1.2.3/udp/7/quic-v1/p2p/{PEER}");
         for (text, given, transport, address) in [
             ("10.1.2.3:7", None, Tcp, "/ip4/10.1.2.3/tcp/7"),
@@ -163,6 +166,7 @@ mod tests {
             ("/dns4/host/tcp/7", None, Tcp, "/dns4/host/tcp/7"),
             ("/dns4/host/tcp/7", Some(TcpTls), TcpTls, "/dns4/host/tcp/7"),
             (&quic, None, QuicV1, &quic),
+            (commonware, None, Tcp, commonware),
             // The stack decides about unknown forms.
             ("/dnsaddr/host", Some(QuicV1), QuicV1, "/dnsaddr/host"),
         ] {

@@ -29,8 +29,8 @@ pub(super) fn check_client(
     parameters: &Parameters,
 ) -> anyhow::Result<()> {
     match (stack, parameters.negotiation()) {
-        (Stack::Raw, Negotiation::V1Lazy) => {
-            bail!("raw negotiates no protocol: omit --negotiation, or use --stack libp2p")
+        (Stack::Raw | Stack::Commonware, Negotiation::V1Lazy) => {
+            bail!("{stack} negotiates no protocol: omit --negotiation, or use --stack libp2p")
         }
         (Stack::Litep2p, Negotiation::V1Lazy) => {
             bail!("litep2p cannot negotiate v1lazy as a client: omit --negotiation, or use --stack libp2p")

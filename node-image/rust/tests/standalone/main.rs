@@ -111,6 +111,8 @@ fn clients_and_servers_speak_both_protocols_with_each_other() {
         ("litep2p", "libp2p", "quic-v1"),
         ("raw", "raw", "tcp"),
         ("raw", "raw", "quic-v1"),
+        #[cfg(feature = "commonware")]
+        ("commonware", "commonware", "tcp"),
     ] {
         for protocol in ["perf", "litep2p-perf"] {
             let link = ["--transport", transport, "--protocol", protocol];
