@@ -97,6 +97,7 @@ impl Results {
             environment,
             trials,
             summary,
+            profiles: &[],
         }
     }
 }

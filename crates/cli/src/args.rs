@@ -14,6 +14,8 @@ use std::{
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
+use crate::profile::CallGraph;
+
 pub use self::cluster::{Cancel, Get, GetResults, List, Logs, Output, Target, Watch};
 pub use self::link::{
     Burst, Clear as ClearLink, Expected, Figures, LinkCommand, Peer, Place, Probe as ProbeLink,
@@ -142,6 +144,17 @@ pub struct Run {
     /// this machine, so do not use it for measurements that matter.
     #[arg(long, value_name = "ADDR", num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:0")]
     pub ui: Option<SocketAddr>,
+    /// After the measured trials, run one more of each cell while `perf` samples its nodes. Flame graphs and
+    /// stacks go to `profiles` in the results folder, and the report links them. `fp` costs less, and needs
+    /// nodes that are built with frame pointers.
+    #[arg(
+        long,
+        value_name = "CALL_GRAPH",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "dwarf"
+    )]
+    pub profile: Option<CallGraph>,
     #[command(flatten)]
     pub output: Output,
     /// Serve the metrics of all nodes, and the results so far, for Prometheus at http://ADDRESS:PORT/metrics.

@@ -4,6 +4,7 @@ pub mod args;
 pub mod cluster;
 pub mod link;
 pub mod page;
+pub mod profile;
 pub mod report;
 pub mod run;
 pub mod show;

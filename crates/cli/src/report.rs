@@ -9,6 +9,7 @@ use std::{
 use anyhow::{Context, ensure};
 
 use perfrun_api::results::Results;
+use perfrun_contract::{account::Account, profile::Profile};
 
 use crate::{
     args::{self, Format},
@@ -20,7 +21,8 @@ use crate::{
 /// Prints results, and writes plots and samples if requested.
 pub fn report(args: &args::Report) -> anyhow::Result<()> {
     let results = store::read(&args.results)?;
-    print(&rendered(&results, args.output)?)?;
+    let profiles = store::read_profiles(&args.results, &results.plan);
+    print(&rendered(&results, &profiles, args.output)?)?;
     if let Some(folder) = &args.svg {
         let plots = perfrun_report::plots(&results.account());
         ensure!(!plots.is_empty(), "there is nothing to draw: no trial completed");
@@ -48,14 +50,18 @@ fn write<N: AsRef<Path>>(folder: &Path, files: Vec<(N, String)>) -> anyhow::Resu
     Ok(())
 }
 
-/// Results in a format for printing.
-pub fn rendered(results: &Results, format: Format) -> anyhow::Result<String> {
+/// Results, and profiles if there are any, in a format for printing.
+pub fn rendered(results: &Results, profiles: &[Profile], format: Format) -> anyhow::Result<String> {
+    let account = Account {
+        profiles,
+        ..results.account()
+    };
     Ok(match format {
-        Format::Table => perfrun_report::terminal(&results.account(), terminal_width()),
-        Format::Md => perfrun_report::markdown(&results.account()),
+        Format::Table => perfrun_report::terminal(&account, terminal_width()),
+        Format::Md => perfrun_report::markdown(&account),
         Format::Json => serde_json::to_string_pretty(results).context("failed to encode the results")? + "\n",
-        Format::Csv => perfrun_report::samples_csv(&results.account()),
-        Format::Html => perfrun_report::html(&results.account()),
+        Format::Csv => perfrun_report::samples_csv(&account),
+        Format::Html => perfrun_report::html(&account),
     })
 }
 
@@ -65,7 +71,7 @@ pub fn show(store: &Store, json: bool) -> anyhow::Result<()> {
         let json = serde_json::to_string(store.results()).context("failed to encode the results")?;
         return print(&format!("{json}\n"));
     }
-    let tables = perfrun_report::terminal(&store.results().account(), terminal_width());
+    let tables = perfrun_report::terminal(&store.account(), terminal_width());
     let folder = store.folder().display();
     print(&format!("{tables}\nResults are in {folder}\n"))
 }

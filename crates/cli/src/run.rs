@@ -4,11 +4,13 @@
 //! |---|---|
 //! | `local_run` | one run, from its first node to its report |
 //! | `programs` | which program each node executes |
+//! | `profiler` | the extra trials of --profile |
 //! | `watchers` | metrics and the web page |
 //! | `exporter` | the metrics for Prometheus |
 
 mod exporter;
 mod local_run;
+mod profiler;
 mod programs;
 mod watchers;
 
@@ -34,7 +36,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::{local_run::LocalRun, watchers::Watchers};
 use crate::{
-    args, label, read_documents, report,
+    args, label, profile, read_documents, report,
     store::{self, Store},
 };
 
@@ -70,6 +72,10 @@ pub fn isolation(args: &args::Run) -> anyhow::Result<LocalIsolation> {
 
 /// Runs the documents of the arguments, or resumes a run. Returns the exit status.
 pub async fn run(args: args::Run, isolation: LocalIsolation) -> anyhow::Result<u8> {
+    // Before anything is measured, which may take hours.
+    if let Some(call_graph) = args.profile {
+        profile::check(call_graph).await?;
+    }
     let cancel = CancellationToken::new();
     tokio::spawn(cancel_on_signal(cancel.clone()));
     let watchers = Watchers::serve(&args).await?;
@@ -131,7 +137,10 @@ impl Session<'_> {
     async fn resume(&self, folder: &Path) -> anyhow::Result<u8> {
         let mut store = Store::resume(folder)?;
         programs::check_variants(&self.args.node, [&store.results().spec])?;
-        if store.is_done() {
+        let Results { plan, .. } = store.results();
+        let has_profile = |cell| profile::exists(store.folder(), cell);
+        let is_profiled = self.args.profile.is_none() || plan.cells.iter().all(has_profile);
+        if store.is_done() && is_profiled {
             // Written again, since perfrun may have been killed before it wrote its last file.
             store.finish(RunEnd::without_nodes(RunState::Complete))?;
             let _ = writeln!(stderr(), "all trials are complete: nothing left to run");
@@ -158,6 +167,7 @@ impl Session<'_> {
             isolation: self.isolation,
             watchers: self.watchers,
             output: &self.args.output,
+            profile: self.args.profile,
             is_last,
             cancel: self.cancel,
         };

@@ -6,6 +6,7 @@
 //!   report.md      the tables
 //!   report.html    the tables and plots, for a browser
 //!   samples.csv    every interval of every trial
+//!   profiles/      flame graphs and stacks, of a run with --profile
 //!   trials/        one file for each attempt that has ended, while the run is in progress
 //!   logs/          the logs of nodes that logged anything
 //! ```
@@ -30,13 +31,17 @@ use perfrun_api::{
 };
 use perfrun_conductor::{Kept, RunEnd, Sink};
 use perfrun_contract::{
+    account::Account,
     plan::Plan,
+    profile::Profile,
     quantity::ByteSize,
     record::TrialRecord,
     run::{Environment, Isolation, NodeProgram, Phase, RunState},
 };
 use rustix::fs::{Access, FlockOperation};
 use thiserror::Error;
+
+use crate::profile;
 
 /// Roughly the most that the record of a trial needs. Used to check in advance whether the disk has room.
 const BYTES_PER_TRIAL: u64 = 96 << 10;
@@ -91,6 +96,8 @@ pub enum Error {
 pub struct Store {
     folder: PathBuf,
     results: Results,
+    /// The profiles in the folder.
+    profiles: Vec<Profile>,
     /// Measuring time of earlier sessions, in seconds. The records of this session continue from there.
     earlier: f64,
     /// Disk space for the end of the run.
@@ -143,6 +150,7 @@ impl Store {
                 let mut store = Self {
                     folder: folder.clone(),
                     results,
+                    profiles: vec![],
                     earlier: 0.0,
                     ballast: None,
                     _lock: lock,
@@ -172,6 +180,7 @@ impl Store {
             _lock: lock(&folder, refused)?,
             folder,
             results,
+            profiles: vec![],
             earlier: 0.0,
             ballast: None,
         };
@@ -198,6 +207,7 @@ impl Store {
         create_folders(&folder).map_err(refused)?;
         let mut store = Self {
             earlier: results.trials.iter().map(end).fold(0.0, f64::max),
+            profiles: profile::read(&folder, &results.plan),
             folder: folder.clone(),
             results,
             ballast: None,
@@ -261,6 +271,14 @@ impl Store {
         &self.results
     }
 
+    /// The results as a report needs them, with the profiles.
+    pub fn account(&self) -> Account<'_> {
+        Account {
+            profiles: &self.profiles,
+            ..self.results.account()
+        }
+    }
+
     /// The folder for the logs of nodes.
     pub fn logs_folder(&self) -> PathBuf {
         self.folder.join(LOGS)
@@ -298,12 +316,13 @@ impl Store {
         // results.json contains these records now.
         let _ = fs::remove_dir_all(self.folder.join(TRIALS));
         remove_empty(&self.logs_folder());
+        self.profiles = profile::read(&self.folder, &self.results.plan);
         self.write_reports()
     }
 
     /// Writes the reports for people, and the samples.
     fn write_reports(&self) -> Result<(), Error> {
-        let account = self.results.account();
+        let account = self.account();
         self.write("report.md", perfrun_report::markdown(&account).as_bytes())?;
         self.write("report.html", perfrun_report::html(&account).as_bytes())?;
         self.write("samples.csv", perfrun_report::samples_csv(&account).as_bytes())
@@ -394,6 +413,16 @@ pub fn read(path: &Path) -> Result<Results, Error> {
         results.summary = perfrun_report::summarize(&results.plan, &results.trials);
     }
     Ok(results)
+}
+
+/// The profiles of a run, from its folder or its results.json.
+pub fn read_profiles(path: &Path, plan: &Plan) -> Vec<Profile> {
+    let folder = if path.is_dir() {
+        path
+    } else {
+        path.parent().unwrap_or(path)
+    };
+    profile::read(folder, plan)
 }
 
 fn read_json<T: serde::de::DeserializeOwned>(file: &Path) -> Result<T, Error> {

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 
 use crate::{
     plan::{Order, Plan},
+    profile::Profile,
     record::TrialRecord,
     run::{Environment, RunState},
     summary::SummaryRow,
@@ -35,6 +36,8 @@ pub struct Account<'a> {
     pub trials: &'a [TrialRecord],
     /// Statistics of the measured trials.
     pub summary: &'a [SummaryRow],
+    /// Profiles of its nodes; empty unless `perfrun run --profile` took some.
+    pub profiles: &'a [Profile],
 }
 
 /// The numbers of nodes and repetitions that a run was configured with.

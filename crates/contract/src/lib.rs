@@ -16,6 +16,7 @@
 //! | [`run`] | a whole run: its state, what ends it, what it runs on |
 //! | [`tally`] | which attempt of a trial counts, and how a run ended |
 //! | [`account`] | what a report needs of a run |
+//! | [`profile`] | where the CPU time of nodes went |
 //! | [`histogram`] | distributions that merge exactly |
 //! | [`quantity`] | bytes, shares and bit rates as people write them |
 //! | [`limits`] | bounds that documents, requests and stacks have in common |
@@ -34,6 +35,7 @@ pub mod network;
 pub mod node;
 pub mod parameters;
 pub mod plan;
+pub mod profile;
 pub mod quantity;
 pub mod record;
 pub mod run;

@@ -64,7 +64,7 @@ fn drawn(table: &Table) -> Markup {
 
 fn field(table: &Table, column: usize, cell: &Cell) -> Markup {
     let content = html! {
-        (cell.text)
+        @if let Some(file) = &cell.link { a href=(file) { (cell.text) } } @else { (cell.text) }
         @if let Some(interval) = &cell.interval { " " span.interval { (interval) } }
         (cell.marks())
     };
@@ -95,6 +95,24 @@ mod tests {
         assert!(page.contains("<h2>&lt;b&gt;</h2>"), "{page}");
         assert!(
             page.contains("a&amp;b") && page.contains("&lt;script&gt;alert(1)&lt;/script&gt;"),
+            "{page}"
+        );
+    }
+
+    #[test]
+    fn a_file_is_a_link() {
+        let cell = Cell {
+            text: "a.svg".to_owned(),
+            link: Some("profiles/a\"b.svg".to_owned()),
+            ..Cell::default()
+        };
+        let table = Table {
+            rows: vec![vec![cell]],
+            ..Table::default()
+        };
+        let page = drawn(&table).into_string();
+        assert!(
+            page.contains("<a href=\"profiles/a&quot;b.svg\">a.svg</a>"),
             "{page}"
         );
     }

@@ -67,7 +67,10 @@ fn line(out: &mut String, fields: impl Iterator<Item = String>) {
 }
 
 fn field(cell: &Cell) -> String {
-    let text = escaped(&cell.text.replace('\n', " "));
+    let mut text = escaped(&cell.text.replace('\n', " "));
+    if let Some(file) = &cell.link {
+        text = format!("[{text}](<{file}>)");
+    }
     let interval = cell
         .interval
         .as_ref()

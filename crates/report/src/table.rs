@@ -42,6 +42,8 @@ pub(crate) struct Cell {
     pub interval: Option<String>,
     /// Indices of footnotes.
     pub notes: Vec<usize>,
+    /// A file that the text is a link to, relative to the results folder.
+    pub link: Option<String>,
 }
 
 impl From<String> for Cell {

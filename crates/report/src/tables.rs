@@ -8,6 +8,7 @@ mod links;
 mod messages;
 mod ping;
 mod problems;
+mod profiles;
 mod relay;
 mod resources;
 mod source;
@@ -54,6 +55,7 @@ pub(crate) fn document(results: &Account<'_>) -> Document {
     measurements.extend(messages::tables(&source));
     measurements.extend(resources::tables(&source));
     measurements.extend(links::table(results));
+    measurements.extend(profiles::tables(results));
     Document {
         title: results.name.to_owned(),
         warnings: warnings(results),

@@ -35,6 +35,8 @@ pub enum Need {
     Netem,
     /// A kernel without sch_netem.
     NoNetem,
+    /// perf, and the right to sample processes.
+    Perf,
     /// ping, iperf3, script and the tables of iproute2.
     Programs,
     /// A Prometheus.

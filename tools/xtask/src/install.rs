@@ -93,6 +93,14 @@ const TEST: &[Tool] = &[
         used_by: "the tests of metrics, dashboards and alerts",
     },
 ];
+/// The profiler. The list is separate because Debian's relatives name the package differently.
+pub(crate) const PERF: &[Tool] = &[Tool {
+    program: "perf",
+    variable: None,
+    folders: &[],
+    package: "linux-perf",
+    used_by: "the tests of `perfrun run --profile`",
+}];
 /// The browser of the tests of pages. The list is separate because not every relative of Debian has the
 /// package.
 pub(crate) const BROWSER: &[Tool] = &[Tool {

@@ -31,6 +31,10 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
             install::packages(workspace, install::BROWSER),
         ),
         (
+            "some tests will be skipped",
+            install::packages(workspace, install::PERF),
+        ),
+        (
             "the chart cannot be checked",
             install::helm(workspace).and_then(|_| install::kubernetes_validate(workspace).map(drop)),
         ),

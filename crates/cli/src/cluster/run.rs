@@ -27,6 +27,11 @@ use crate::{
 
 /// Runs every document of a file on a cluster. Returns the exit status.
 pub async fn run(args: &args::Run) -> anyhow::Result<u8> {
+    ensure!(
+        args.profile.is_none(),
+        "unable to profile on a cluster: the pods of nodes have no right to use perf; run the document on one Linux \
+         machine, without --cluster"
+    );
     let stop = stop_on_signal();
     let file = args.file.as_deref().context("name a file to run")?;
     let documents = read_documents(file)?;

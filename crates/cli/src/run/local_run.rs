@@ -11,8 +11,8 @@ use perfrun_local::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{INCOMPLETE, INTERRUPTED, counted, watchers::Watchers};
-use crate::{args, report, store::Store, ui::Ui};
+use super::{INCOMPLETE, INTERRUPTED, counted, profiler::Profiler, watchers::Watchers};
+use crate::{args, profile::CallGraph, report, store::Store, ui::Ui};
 
 /// A run and everything that it needs.
 pub(super) struct LocalRun<'a> {
@@ -21,6 +21,8 @@ pub(super) struct LocalRun<'a> {
     pub isolation: LocalIsolation,
     pub watchers: &'a Watchers,
     pub output: &'a args::Output,
+    /// How to profile each cell at the end. None if no profile was requested.
+    pub profile: Option<CallGraph>,
     /// Whether no other run follows.
     pub is_last: bool,
     pub cancel: &'a CancellationToken,
@@ -111,6 +113,16 @@ impl LocalRun<'_> {
                 conductor.run(contacts).await
             }
         };
+        if let (RunState::Complete, Some(call_graph)) = (end.state, self.profile) {
+            let profiler = Profiler {
+                call_graph,
+                store: &self.store,
+                nodes: &nodes,
+                ui,
+                cancel: self.cancel,
+            };
+            profiler.profile_all().await;
+        }
         watchers.nodes_stop().await;
         nodes.stop().await;
         end

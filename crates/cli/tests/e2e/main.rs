@@ -19,6 +19,7 @@ mod metrics;
 mod output;
 mod page;
 mod perfrun;
+mod profile;
 mod programs;
 mod refused;
 mod resumed;

@@ -159,6 +159,7 @@ impl<'a> Source<'a> {
             text,
             interval,
             notes: self.notes(notes, cell, row),
+            ..table::Cell::default()
         })
     }
 
@@ -168,8 +169,8 @@ impl<'a> Source<'a> {
         let text = PERCENT.text(row.share_of_raw?);
         Some(table::Cell {
             text,
-            interval: None,
             notes: self.notes(notes, cell, row),
+            ..table::Cell::default()
         })
     }
 
@@ -187,8 +188,8 @@ impl<'a> Source<'a> {
         };
         Some(table::Cell {
             text,
-            interval: None,
             notes: self.notes(notes, cell, client),
+            ..table::Cell::default()
         })
     }
 

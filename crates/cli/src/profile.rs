@@ -1,0 +1,97 @@
+//! Profiles of nodes: `perf` samples them during one extra trial of each cell.
+//!
+//! | module | subject |
+//! |---|---|
+//! | `perf` | the program: whether it may sample, a recording, its stacks |
+//! | `stacks` | stacks as one line each, and as a flame graph: pure |
+//! | `groups` | whose code a stack is in: pure |
+//!
+//! ```text
+//! profiles/
+//!   CELL.ROLE.folded   each stack on a line, with its number of samples
+//!   CELL.ROLE.svg      the flame graph
+//! ```
+
+mod groups;
+mod perf;
+mod stacks;
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use perfrun_contract::{
+    node::Role,
+    plan::{Cell, Names, Plan},
+    profile::Profile,
+};
+
+pub use self::perf::{CallGraph, Error, Recorded, Recording, check};
+
+/// The folder of profiles in a results folder.
+const FOLDER: &str = "profiles";
+
+/// The nodes of a cell by role, for each role that has any.
+pub fn nodes(cell: &Cell) -> impl Iterator<Item = (Role, &Names)> {
+    [
+        (Role::Relay, &cell.relays),
+        (Role::Server, &cell.servers),
+        (Role::Client, &cell.clients),
+    ]
+    .into_iter()
+    .filter(|(_, names)| !names.is_empty())
+}
+
+/// Whether a results folder has the profiles of a cell.
+pub fn exists(results: &Path, cell: &Cell) -> bool {
+    nodes(cell).all(|(role, _)| file(results, cell, role, "svg").is_file())
+}
+
+/// The profiles of a results folder, in the order of the plan.
+pub fn read(results: &Path, plan: &Plan) -> Vec<Profile> {
+    let of_cell = |cell| nodes(cell).filter_map(move |(role, _)| of(results, cell, role));
+    plan.cells.iter().flat_map(of_cell).collect()
+}
+
+fn of(results: &Path, cell: &Cell, role: Role) -> Option<Profile> {
+    let flame_graph = name(cell, role, "svg");
+    if !results.join(&flame_graph).is_file() {
+        return None;
+    }
+    let folded = fs::read_to_string(file(results, cell, role, "folded")).ok()?;
+    let (groups, functions) = groups::tally(&folded);
+    Some(Profile {
+        cell: cell.id.clone(),
+        role,
+        samples: groups.values().sum(),
+        groups,
+        functions,
+        flame_graph,
+    })
+}
+
+/// Creates the folder of profiles. Returns a file in it for the recording of a cell.
+pub fn recording_file(results: &Path, cell: &Cell) -> io::Result<PathBuf> {
+    fs::create_dir_all(results.join(FOLDER))?;
+    Ok(results.join(FOLDER).join(format!("{}.perf.data", cell.id)))
+}
+
+/// Writes the profile of the nodes of a role from what `perf script` printed. The flame graph comes last, so
+/// that a profile with one is complete.
+pub fn write(results: &Path, cell: &Cell, role: Role, script: &[u8]) -> anyhow::Result<()> {
+    let folded = stacks::fold(script)?;
+    let title = format!("{}, {role}", cell.id);
+    let graph = stacks::flame_graph(&folded, &title)?;
+    fs::write(file(results, cell, role, "folded"), folded)?;
+    fs::write(file(results, cell, role, "svg"), graph)?;
+    Ok(())
+}
+
+fn file(results: &Path, cell: &Cell, role: Role, extension: &str) -> PathBuf {
+    results.join(name(cell, role, extension))
+}
+
+fn name(cell: &Cell, role: Role, extension: &str) -> String {
+    format!("{FOLDER}/{}.{role}.{extension}", cell.id)
+}

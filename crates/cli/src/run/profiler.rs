@@ -1,0 +1,121 @@
+//! The extra trials of a run with --profile. No statistic, tally or record has them.
+
+use std::io;
+
+use anyhow::{Context, ensure};
+use async_trait::async_trait;
+use perfrun_conductor::{Conductor, Kept, RunOptions, Sink};
+use perfrun_contract::{
+    plan::{Cell, Plan, Trial},
+    record::TrialRecord,
+};
+use perfrun_local::LocalNodes;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    profile::{self, CallGraph, Recording},
+    store::Store,
+    ui::Ui,
+};
+
+/// Takes the profiles of a run, over nodes that are ready.
+pub(super) struct Profiler<'a> {
+    pub call_graph: CallGraph,
+    pub store: &'a Store,
+    pub nodes: &'a LocalNodes<'a>,
+    pub ui: &'a Ui,
+    pub cancel: &'a CancellationToken,
+}
+
+impl Profiler<'_> {
+    /// Takes a profile of each cell that has none. A cell whose profile fails is mentioned, and the others
+    /// are still profiled.
+    pub(super) async fn profile_all(&self) {
+        let plan = &self.store.results().plan;
+        for (index, cell) in plan.cells.iter().enumerate() {
+            if profile::exists(self.store.folder(), cell) {
+                continue;
+            }
+            self.ui.mention(&format!("profiling {}", cell.id));
+            let profiled = self.profile(index, cell).await;
+            if self.cancel.is_cancelled() {
+                return;
+            }
+            if let Err(error) = profiled {
+                self.ui.say(&format!("no profile of {}: {error:#}", cell.id));
+            }
+        }
+    }
+
+    async fn profile(&self, index: usize, cell: &Cell) -> anyhow::Result<()> {
+        let contacts = self.nodes.ready().await?;
+        let mut of_roles = vec![];
+        for (role, names) in profile::nodes(cell) {
+            let mut pids = vec![];
+            for name in names.iter() {
+                pids.push(
+                    self.nodes
+                        .pid(name)
+                        .await
+                        .with_context(|| format!("{name} does not run"))?,
+                );
+            }
+            of_roles.push((role, pids));
+        }
+        let all: Vec<u32> = of_roles
+            .iter()
+            .flat_map(|(_, pids)| pids.iter().copied())
+            .collect();
+        let results = self.store.folder();
+        let file =
+            profile::recording_file(results, cell).context("failed to create a folder for profiles")?;
+
+        let recording = Recording::start(self.call_graph, &all, file).await?;
+        let plan = Plan {
+            trials: vec![Trial {
+                id: format!("c{index}.profile"),
+                cell: index,
+                iteration: 0,
+                warmup: true,
+            }],
+            ..self.store.results().plan.clone()
+        };
+        let mut observed = Observed::default();
+        let conductor = Conductor {
+            plan: &plan,
+            options: RunOptions::new(self.store.results().spec.timeouts.limits()),
+            sink: &mut observed,
+            spares: self.nodes,
+            on_event: &|_| {},
+            cancel: self.cancel.clone(),
+        };
+        let end = conductor.run(contacts).await;
+        let recorded = recording.stop().await?;
+
+        let reason = end.reason.unwrap_or_else(|| "it was stopped".to_owned());
+        let record = observed
+            .0
+            .with_context(|| format!("its trial did not run: {reason}"))?;
+        if let Some(failure) = record.failure {
+            anyhow::bail!("its trial failed: {} ({})", failure.message, failure.reason);
+        }
+        ensure!(record.attempt == 0, "a node was lost, and perf with it");
+        for (role, pids) in of_roles {
+            let script = recorded.script(&pids).await?;
+            profile::write(results, cell, role, &script).with_context(|| format!("{role} nodes"))?;
+        }
+        Ok(())
+    }
+}
+
+/// The last record of a trial.
+#[derive(Default)]
+struct Observed(Option<TrialRecord>);
+
+#[async_trait]
+impl Sink for Observed {
+    async fn record(&mut self, record: &TrialRecord) -> io::Result<Kept> {
+        self.0 = Some(record.clone());
+        Ok(Kept::Safely)
+    }
+}
