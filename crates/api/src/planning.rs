@@ -133,7 +133,7 @@ struct Content {
 }
 
 fn content(spec: &PerfRunSpec) -> Result<Content, Error> {
-    let loads = loads(&spec.workload, spec.topology.clients);
+    let loads = loads(&spec.workload, &spec.topology);
     if loads.is_empty() {
         return Err(Error::NoWorkload);
     }

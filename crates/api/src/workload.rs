@@ -8,7 +8,7 @@ mod rules;
 
 use kube::{KubeSchema, core::Duration};
 use perfrun_contract::{
-    limits::{STREAMS_MAX, WINDOW_MAX},
+    limits::{RATE_MAX, STREAMS_MAX, WINDOW_MAX},
     matrix::{Identity, Negotiation},
     quantity::ByteSize,
     workload::{BandwidthProtocol, Direction, MessageMode, OpenMode, RelayLimits, RelayPath, Timing},
@@ -339,17 +339,18 @@ pub struct Echo {
     pub sample_interval: Duration,
 }
 
-/// Messages with sequence numbers, on one long-lived exchange of each client peer. Stacks with streams send
-/// them on one stream, each after its length. Set either `count` or `duration`.
+/// Messages with sequence numbers, on one long-lived exchange of each client peer with its server. Stacks with
+/// streams send them on one stream, each after its length. Set either `count` or `duration`.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[x_kube(validation = rules::count_or_duration())]
 #[serde(rename_all = "camelCase")]
 pub struct Messages {
     /// How messages follow each other. `serial`: one at a time between two peers of one process, as in the
     /// published benchmark. `serialAck`: one at a time, each answered by another process. `stream`: a window
-    /// of them in flight. Each mode is measured separately.
+    /// of them in flight. `broadcast`: each to all servers of the topology, unanswered; what arrives is
+    /// counted, and what is lost does not fail the trial. Each mode is measured separately.
     #[serde(default = "default_modes")]
-    #[schemars(length(max = 3))]
+    #[schemars(length(max = 4))]
     #[x_kube(validation = rule::not_empty("mode"))]
     pub modes: Vec<MessageMode>,
     /// Bytes of a message. Each size is measured separately.
@@ -361,6 +362,15 @@ pub struct Messages {
     #[serde(default = "default_window")]
     #[x_kube(validation = rule::integer(1, WINDOW_MAX))]
     pub window: u32,
+    /// Messages per second of each peer. Each is due at its own moment, and its times count from that moment,
+    /// so that they include what it waits for the messages before it. Default: a message follows the last as
+    /// soon as the mode lets it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = rule::integer(1, RATE_MAX))]
+    pub rate: Option<u32>,
+    /// Send with priority, which only commonware has: its connections send these messages before others.
+    #[serde(default)]
+    pub priority: bool,
     /// Messages of each peer in one trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::integer(1, 100_000_000))]

@@ -82,7 +82,7 @@ pub struct NodeClock {
 }
 
 /// The offset of a node's clock at some moment, in nanoseconds.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Offset {
     /// The node's clock less ours.
     pub nanoseconds: i64,
@@ -91,6 +91,14 @@ pub struct Offset {
 }
 
 impl Offset {
+    /// This clock less another, where both are offsets from ours.
+    pub fn since(self, other: Self) -> Self {
+        Self {
+            nanoseconds: self.nanoseconds.saturating_sub(other.nanoseconds),
+            uncertainty: self.uncertainty.saturating_add(other.uncertainty),
+        }
+    }
+
     /// A moment of our clock as the node's clock shows it.
     pub fn to_node(self, local: i64) -> u64 {
         u64::try_from(local.saturating_add(self.nanoseconds)).unwrap_or(0)

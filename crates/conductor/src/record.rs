@@ -86,6 +86,8 @@ pub(crate) struct Facts<'a> {
     pub asked: BTreeMap<String, u64>,
     /// Offsets of the clients' clocks.
     pub offsets: BTreeMap<String, Offset>,
+    /// How far the clocks of servers and clients may be apart, in seconds, where receivers compare them.
+    pub server_clock_uncertainty: Option<f64>,
     /// Whether a node is a debug build.
     pub debug_build: bool,
     /// The most that the kernel lets a connection between these nodes carry, in bit/s.
@@ -109,6 +111,7 @@ impl<'a> Facts<'a> {
             },
             asked: BTreeMap::new(),
             offsets: BTreeMap::new(),
+            server_clock_uncertainty: None,
             debug_build: false,
             window_limit: None,
             at: task.at,
@@ -134,10 +137,14 @@ pub(crate) fn record(facts: Facts<'_>) -> TrialRecord {
         .values()
         .map(|node| node.measured.seconds)
         .fold(0.0, f64::max);
-    let metrics = match failure {
+    let mut metrics = match failure {
         None => measure::metrics(facts.cell, &facts.seen.nodes),
         Some(_) => BTreeMap::new(),
     };
+    if metrics.contains_key(&Metric::OneWayP50) {
+        let uncertainty = facts.server_clock_uncertainty;
+        metrics.extend(uncertainty.map(|seconds| (Metric::OneWayUncertainty, seconds)));
+    }
     TrialRecord {
         trial: facts.trial.clone(),
         attempt: facts.attempt,

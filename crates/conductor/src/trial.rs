@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use self::{
-    decide::{Found, addresses_for, judge, lead},
+    decide::{Found, judge, lead, servers_for},
     party::Party,
 };
 use crate::{
@@ -200,6 +200,10 @@ impl<'a> Driver<'a> {
             }
         }
         let offsets = self.offsets();
+        let server_clock_uncertainty = match self.task.cell.parameters.is_stamped() {
+            true => self.clock_uncertainty(),
+            false => None,
+        };
         let leftover = self.leftover();
         let facts = Facts {
             trial: self.task.trial,
@@ -207,6 +211,7 @@ impl<'a> Driver<'a> {
             attempt: self.task.attempt,
             asked: self.asked,
             offsets,
+            server_clock_uncertainty,
             debug_build: self
                 .parties
                 .iter()
@@ -264,9 +269,14 @@ impl<'a> Driver<'a> {
         };
         let (prepared, ()) = {
             let prepare = self.ask_listeners(first, &side);
-            let asked = party::ask_clocks(&self.parties, self.clock, CLOCK_ROUND_TRIPS);
-            let (prepared, asked) = futures::join!(prepare, asked);
-            (prepared, self.note_clocks(asked))
+            // Only for times of one way do the clocks of servers matter.
+            let roles: &[Role] = match cell.parameters.is_stamped() {
+                true => &[Role::Client, Role::Server],
+                false => &[Role::Client],
+            };
+            let read = party::read_clocks(&self.parties, roles, self.clock, CLOCK_ROUND_TRIPS);
+            let (prepared, readings) = futures::join!(prepare, read);
+            (prepared, self.note_clocks(readings))
         };
         let known = |answer: &Result<Prepared, Error>| {
             matches!(answer, Ok(Prepared::Known) | Err(Error::Conflict(_)))
@@ -381,10 +391,22 @@ impl<'a> Driver<'a> {
         }
         let addresses = self.addresses(Role::Server)?;
         let peers = self.task.cell.peers_per_client;
-        let addresses_of = |client| addresses_for(client, peers, &addresses);
-        let mut prepared = party::prepare_clients(&self.parties, &self.id, &self.task, addresses_of).await;
+        let servers_of = |client: usize| {
+            let clocks = match self.task.cell.parameters.is_stamped() {
+                true => self.server_clocks(&self.task.cell.clients[client]),
+                false => None,
+            };
+            let clocks = clocks.unwrap_or_default();
+            let clocks: Vec<i64> = clocks.iter().map(|offset| offset.nanoseconds).collect();
+            (
+                servers_for(client, peers, &addresses),
+                servers_for(client, peers, &clocks),
+            )
+        };
+        let prepare = || party::prepare_clients(&self.parties, &self.id, &self.task, servers_of);
+        let mut prepared = prepare().await;
         if self.rid_of_leftovers(&prepared).await {
-            prepared = party::prepare_clients(&self.parties, &self.id, &self.task, addresses_of).await;
+            prepared = prepare().await;
         }
         self.note_prepared(prepared)?;
         self.watch(TrialState::Preparing).await

@@ -45,7 +45,10 @@ pub fn metrics(cell: &Cell, nodes: &BTreeMap<String, NodeRecord>) -> BTreeMap<Me
             ..
         } => relay_stress::metrics(&ends, *ramp_seconds..ramp_seconds + plateau_seconds),
         Parameters::Echo(echo) => echo::metrics(&ends, echo),
-        Parameters::Messages(load) => messages::metrics(&ends, load),
+        Parameters::Messages(load) => {
+            let peers = cell.clients.len() as u64 * u64::from(cell.peers_per_client);
+            messages::metrics(&ends, load, peers)
+        }
     };
     metrics.extend(cost::metrics(&ends, payload(&ends, &cell.parameters)));
     metrics.extend(

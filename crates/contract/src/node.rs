@@ -67,6 +67,9 @@ pub struct Info {
     pub profile: String,
     /// The address that trials listen on and dial from.
     pub listen_ip: std::net::IpAddr,
+    /// Names the clock that [`Clock`] shows: nodes with the same name share it. None if that is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<String>,
     /// Host name.
     pub host: String,
     /// Kernel release.
@@ -99,7 +102,7 @@ pub struct Info {
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Clock {
-    /// Nanoseconds since some moment that only this node knows; never steps.
+    /// Nanoseconds since some moment that nodes with another clock do not know; never steps.
     pub nanoseconds: u64,
 }
 
@@ -160,6 +163,10 @@ pub enum Side {
         servers: Vec<String>,
         /// Peers to run, each with an identity and a connection of its own.
         peers: u32,
+        /// What each server's clock shows more than this node's, in nanoseconds, in the order of `servers`.
+        /// Empty if that is unknown, or if the workload does not measure the time of one way.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        clocks: Vec<i64>,
     },
     /// Both server and client, for a transport that joins peers of one process: listen, dial that, wait for
     /// the start, run the workload.

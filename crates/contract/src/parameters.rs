@@ -7,7 +7,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    limits::{CHUNK_MAX, ECHO_LINE_MAX, IN_FLIGHT_MAX, MESSAGE_MAX, MESSAGE_MIN, STREAMS_MAX, WINDOW_MAX},
+    limits::{
+        CHUNK_MAX, ECHO_LINE_MAX, IN_FLIGHT_MAX, MESSAGE_MAX, MESSAGE_MIN, RATE_MAX, RECEIVERS_MAX,
+        STREAMS_MAX, WINDOW_MAX,
+    },
     matrix::{Identity, Negotiation, Protocol},
     node::Distribution,
     quantity::ByteSize,
@@ -117,9 +120,50 @@ pub struct Messages {
     pub amount: Amount,
     /// Most messages that are sent and not acknowledged.
     pub window: u32,
+    /// Messages per second of each peer, each due at its own moment. `None` if a message follows the last as
+    /// soon as the mode lets it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<u32>,
+    /// Whether stacks that have priorities send these messages before others.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub priority: bool,
+    /// Servers to which each peer sends: all of them in mode `broadcast`, otherwise one.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub receivers: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_one(number: &u32) -> bool {
+    *number == 1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 impl Messages {
+    /// Bytes of the first message, and the fewest of a message that carries the moment of its sending beside
+    /// its number.
+    pub const STAMPED: ByteSize = ByteSize(16);
+
+    /// See [`Parameters::is_stamped`].
+    fn is_stamped(&self) -> bool {
+        self.mode != MessageMode::Serial && self.message_bytes >= Self::STAMPED
+    }
+
+    /// The time that the messages take by their own schedule. Zero without one.
+    pub fn duration(&self) -> Duration {
+        match (self.amount, self.rate) {
+            (Amount::Count(count), Some(rate)) => duration(count as f64 / f64::from(rate)),
+            (amount, _) => amount.duration().unwrap_or_default(),
+        }
+    }
+
     /// An acknowledgement follows this number of messages: a quarter of the window, so that the window does
     /// not run dry.
     pub fn acknowledged_each(&self) -> u32 {
@@ -139,6 +183,16 @@ impl Messages {
         })?;
         ensure(self.window == 1 || self.mode == MessageMode::Stream, || {
             format!("window must be 1 in mode {}", self.mode)
+        })?;
+        ensure(
+            self.rate.is_none_or(|rate| (1..=RATE_MAX).contains(&rate)),
+            || format!("rate must be 1 to {RATE_MAX} messages per second"),
+        )?;
+        ensure((1..=RECEIVERS_MAX).contains(&self.receivers), || {
+            format!("receivers must be 1 to {RECEIVERS_MAX}, not {}", self.receivers)
+        })?;
+        ensure(self.receivers == 1 || self.mode == MessageMode::Broadcast, || {
+            format!("receivers must be 1 in mode {}", self.mode)
         })?;
         let in_flight = u64::from(self.window) * self.message_bytes.0;
         ensure(in_flight <= IN_FLIGHT_MAX.0, || {
@@ -394,7 +448,7 @@ impl Parameters {
                 ..
             } => duration(ramp_seconds + plateau_seconds),
             Self::Echo(echo) => duration(echo.duration_seconds),
-            Self::Messages(load) => load.amount.duration().unwrap_or_default(),
+            Self::Messages(load) => load.duration(),
             Self::Substreams { .. } | Self::Relay { .. } => Duration::ZERO,
         }
     }
@@ -460,6 +514,19 @@ impl Parameters {
         )
     }
 
+    /// Servers that each peer of a client dials: one, or all that a broadcast has.
+    pub fn servers_of_peer(&self) -> usize {
+        match self {
+            Self::Messages(load) => load.receivers as usize,
+            _ => 1,
+        }
+    }
+
+    /// Whether receivers in other processes measure the time of one way.
+    pub fn is_stamped(&self) -> bool {
+        matches!(self, Self::Messages(load) if load.is_stamped())
+    }
+
     /// Whether connecting is what the workload measures, so that a server's cost of connecting counts.
     pub fn is_about_connecting(&self) -> bool {
         matches!(self, Self::Handshakes { .. })
@@ -491,6 +558,8 @@ impl Parameters {
             Self::Relay { bytes, .. } => Some((Direction::Download, Amount::Count(*bytes), 1)),
             // Sinks cut their transfers off at the end.
             Self::RelayStress { .. } => Some((Direction::Download, Amount::Seconds(0.0), 1)),
+            // A message may be lost, and the loss is a result.
+            Self::Messages(load) if load.mode == MessageMode::Broadcast => None,
             Self::Messages(load) => {
                 let bytes = |count: u64| Amount::Count(count.saturating_mul(load.message_bytes.0));
                 let amount = match load.amount {
@@ -539,6 +608,7 @@ impl Parameters {
         match self {
             Self::Echo(load) if stream_is_connection => load.streams() + FILES_BESIDES,
             Self::RelayStress { .. } => hosts + FILES_BESIDES,
+            Self::Messages(load) => FILES_OF_HOST * hosts * u64::from(load.receivers) + FILES_BESIDES,
             _ if stream_is_connection => hosts * u64::from(self.streams()) + FILES_BESIDES,
             _ => FILES_OF_HOST * hosts,
         }

@@ -291,13 +291,20 @@ pub enum Metric {
     OneWayP99,
     /// Longest of the same.
     OneWayMax,
+    /// The most by which times of one way may be wrong, because the peers have different clocks.
+    OneWayUncertainty,
+    /// Messages that arrived, as a share of those sent to all receivers.
+    DeliveryRatio,
+    /// Messages that a stack accepted and that did not arrive, or did not arrive in order.
+    MessagesLost,
     /// Messages that arrived, per second, of all peers together.
     MessagesPerSecond,
     /// CPU time of all nodes for each message, in seconds.
     CpuSecondsPerMessage,
     /// Round trips per second, of all streams together, while all of them were open.
     RoundTripsPerSecond,
-    /// Round trips per second as a share of the nominal rate, one round trip per pause and stream.
+    /// Operations per second as a share of the nominal rate: of an echo, one round trip per pause and stream; of
+    /// messages, the rate of each peer to each receiver.
     AchievedShare,
     /// Fewest streams that completed a round trip in a whole sample interval while all of them were open, at
     /// the clients.
@@ -332,7 +339,7 @@ pub enum Metric {
     RelayBytesPerByte,
     /// Most circuits that were up at the same time.
     Circuits,
-    /// Reservations and circuits that the relay refused.
+    /// Reservations and circuits that the relay refused, or messages that the sender's stack refused.
     Refused,
     /// Most resident memory of the relay, in bytes.
     RelayPeakRss,
@@ -392,8 +399,9 @@ impl Metric {
             | Self::ServerPeakAllocated
             | Self::ClientAllocatedPerStream
             | Self::ServerAllocatedPerStream => Unit::Bytes,
-            Self::AchievedShare => Unit::Share,
+            Self::AchievedShare | Self::DeliveryRatio => Unit::Share,
             Self::Failures
+            | Self::MessagesLost
             | Self::RelayCpu
             | Self::RelayBytesPerByte
             | Self::Circuits

@@ -3,7 +3,7 @@
 use crate::{
     matrix::{Identity, Negotiation, Protocol, Stack, Transport},
     parameters::{Amount, Parameters},
-    workload::{Direction, OpenMode},
+    workload::{Direction, MessageMode, OpenMode},
 };
 
 /// Streams that litep2p's QUIC lets a peer open: quinn's default, which litep2p does not change.
@@ -91,6 +91,9 @@ fn unsupported_by_commonware(transport: Transport, parameters: &Parameters) -> O
 fn unsupported_in_process(pair: [Stack; 2], parameters: &Parameters) -> Option<String> {
     if pair.contains(&Stack::Litep2p) {
         return Some("litep2p has no transport in memory".into());
+    }
+    if matches!(parameters, Parameters::Messages(load) if load.mode == MessageMode::Broadcast) {
+        return Some("a broadcast goes to separate processes, which memory cannot connect".into());
     }
     parameters
         .has_relayed_path()

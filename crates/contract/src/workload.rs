@@ -95,6 +95,8 @@ pub enum MessageMode {
     SerialAck,
     /// A window of messages in flight, which the receiver acknowledges by their sequence numbers.
     Stream,
+    /// Each message to all servers. Nothing is acknowledged, and a message that a stack loses is counted.
+    Broadcast,
 }
 
 /// How a sink reaches its source.

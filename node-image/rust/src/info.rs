@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fs, net::IpAddr, thread};
 
 use perfrun_contract::{matrix::Stack, node::Info};
 
-use crate::process;
+use crate::{clock, process};
 
 /// Reads the properties of the build and of the machine.
 pub(crate) fn info(listen_ip: IpAddr) -> Info {
@@ -23,6 +23,7 @@ pub(crate) fn info(listen_ip: IpAddr) -> Info {
         }
         .to_owned(),
         listen_ip,
+        clock: clock::name(),
         host: uname.nodename().to_string_lossy().into_owned(),
         kernel: uname.release().to_string_lossy().into_owned(),
         cpu: cpu_model(&line("/proc/cpuinfo").unwrap_or_default()),

@@ -5,11 +5,18 @@ use std::{
     task::{Context, Poll},
 };
 
-/// A message: its sequence number, big-endian in its first eight bytes, and zeros up to its length.
+use perfrun_contract::parameters::Messages;
+use tokio_util::bytes::BufMut;
+
+/// A message: its sequence number, its stamp if it is long enough, both big-endian in eight bytes, and zeros up to
+/// its length.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Message {
     /// The number by which both ends know what arrived.
     pub sequence: u64,
+    /// When the message was due, in nanoseconds of the sender's clock; of the first message, what the receiver's
+    /// clock shows more than that. Zero in messages that have no room for it.
+    pub stamp: u64,
     /// The length, at least [`Self::LEAST`].
     pub bytes: usize,
 }
@@ -17,6 +24,45 @@ pub struct Message {
 impl Message {
     /// Bytes of a message that has nothing but its number.
     pub const LEAST: usize = 8;
+
+    /// Fewest bytes of a message with a stamp.
+    pub const STAMPED: usize = Messages::STAMPED.0 as usize;
+
+    /// A message that has nothing but its number.
+    pub fn bare(sequence: u64) -> Self {
+        Self {
+            sequence,
+            stamp: 0,
+            bytes: Self::LEAST,
+        }
+    }
+
+    /// Reads the head of a message of `bytes` bytes, and returns its length, too. `None` before all of it is
+    /// there.
+    pub fn parsed(from: &[u8], bytes: usize) -> Option<(Self, usize)> {
+        let (sequence, rest) = from.split_first_chunk()?;
+        let (stamp, head) = match bytes {
+            ..Self::STAMPED => (0, Self::LEAST),
+            _ => (u64::from_be_bytes(*rest.first_chunk()?), Self::STAMPED),
+        };
+        let sequence = u64::from_be_bytes(*sequence);
+        let message = Self {
+            sequence,
+            stamp,
+            bytes,
+        };
+        Some((message, head))
+    }
+
+    /// Writes the head of the message, and returns its length.
+    pub fn write_head(&self, to: &mut impl BufMut) -> usize {
+        to.put_u64(self.sequence);
+        if self.bytes < Self::STAMPED {
+            return Self::LEAST;
+        }
+        to.put_u64(self.stamp);
+        Self::STAMPED
+    }
 }
 
 /// One end of an exchange of messages with one peer.
@@ -41,3 +87,10 @@ pub trait Messenger: Send + Unpin {
 
 /// An owned messenger.
 pub type BoxMessenger = Box<dyn Messenger>;
+
+/// Gives a stack messages for all peers that a host has dialled.
+pub trait Broadcaster: Send {
+    /// Gives the stack a message. Returns the number of peers to which the stack has agreed to send it, which
+    /// does not prove that it does.
+    fn broadcast(&mut self, message: Message) -> io::Result<u64>;
+}

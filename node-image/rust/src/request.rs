@@ -75,6 +75,7 @@ mod tests {
             side: Side::Client {
                 servers: vec!["/ip4/127.0.0.1/tcp/1".into()],
                 peers: 1,
+                clocks: vec![],
             },
             timeout_seconds: 1.0,
             labels: TrialLabels::default(),

@@ -33,7 +33,7 @@ use tokio::{
 };
 
 pub use self::metrics::StackMetrics;
-use crate::messenger::BoxMessenger;
+use crate::messenger::{BoxMessenger, Broadcaster};
 
 /// How long a dial may take, with all stacks and transports: the default of libp2p and litep2p on TCP.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -190,6 +190,12 @@ pub trait Host: Send + Sync {
 
     /// Reserves a place at a relay, so that peers can dial this host through it.
     async fn reserve(&self, relay: &str) -> Result<Reservation, Error>;
+
+    /// What gives the stack a message for all peers that this host has dialled. `None` if a message is sent to
+    /// each of them.
+    fn broadcaster(&self) -> Option<Box<dyn Broadcaster>> {
+        None
+    }
 
     /// Closes listeners and connections, and waits until sockets and tasks are gone.
     ///

@@ -209,7 +209,7 @@ async fn measure(
 ) -> anyhow::Result<Client<'_>> {
     let requested = setup.clone();
     let run = async {
-        let mut client = Client::prepare(setup, &[server], 1, findings).await?;
+        let mut client = Client::prepare(setup, &[server], &[], 1, findings).await?;
         client.run().await?;
         Ok(client)
     };

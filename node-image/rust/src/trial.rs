@@ -371,7 +371,11 @@ impl RunningTrial {
                     .await
             }
             Side::Relay => self.run_relay(&setup, findings).await,
-            Side::Client { servers, peers } => self.run_client(setup, servers, *peers, findings).await,
+            Side::Client {
+                servers,
+                peers,
+                clocks,
+            } => self.run_client(setup, servers, clocks, *peers, findings).await,
             Side::Both { peers } => self.run_both(setup, *peers, findings, served).await,
         }
     }
@@ -432,7 +436,7 @@ impl RunningTrial {
             (ended, findings)
         }));
         let ran = match addresses.await {
-            Ok(addresses) => self.run_client(setup, &addresses, peers, findings).await,
+            Ok(addresses) => self.run_client(setup, &addresses, &[], peers, findings).await,
             // The server's failure says why there are no addresses.
             Err(_) => Ok(()),
         };
@@ -457,11 +461,12 @@ impl RunningTrial {
         &self,
         setup: Setup,
         servers: &[String],
+        clocks: &[i64],
         peers: u32,
         findings: &mut Findings,
     ) -> Result<(), Failed> {
         let judge = |failed| self.judge(failed);
-        let mut client = Client::prepare(setup, servers, peers, findings)
+        let mut client = Client::prepare(setup, servers, clocks, peers, findings)
             .await
             .map_err(judge)?;
         self.progress

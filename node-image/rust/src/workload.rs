@@ -39,6 +39,7 @@ async fn run(client: &mut Client<'_>) -> Result<(), Failed> {
         servers,
         slots,
         findings,
+        ..
     } = client;
     match &setup.parameters {
         Parameters::Bandwidth { .. } => bandwidth::run(setup, peers, findings).await,

@@ -54,6 +54,9 @@ fn config(bytes: usize, window: u32) -> HostConfig {
             message_bytes: ByteSize(bytes as u64),
             amount: Amount::Count(1),
             window,
+            rate: None,
+            priority: false,
+            receivers: 1,
         }),
         metrics: Arc::new(StackMetrics::new(&mut Registry::default())),
     }
@@ -120,6 +123,13 @@ impl Client {
     }
 }
 
+fn numbered(sequence: u64, bytes: usize) -> Message {
+    Message {
+        bytes,
+        ..Message::bare(sequence)
+    }
+}
+
 async fn send(messenger: &mut BoxMessenger, message: Message) {
     let is_accepted = poll_fn(|cx| messenger.poll_send(cx, message)).await.unwrap();
     assert!(is_accepted, "{message:?} was refused");
@@ -135,30 +145,18 @@ async fn send_all(messenger: &mut BoxMessenger, count: u64, bytes: usize, window
     let mut sent = 0;
     for acknowledged in 0..count {
         while sent < count.min(acknowledged + window) {
-            send(
-                messenger,
-                Message {
-                    sequence: sent,
-                    bytes,
-                },
-            )
-            .await;
+            send(messenger, numbered(sent, bytes)).await;
             sent += 1;
         }
-        let expected = Message {
-            sequence: acknowledged,
-            bytes: Message::LEAST,
-        };
-        assert_eq!(receive(messenger).await, Some(expected));
+        assert_eq!(receive(messenger).await, Some(Message::bare(acknowledged)));
     }
 }
 
 /// The other end of [`send_all`].
 async fn acknowledge_all(messenger: &mut BoxMessenger, count: u64, bytes: usize) {
     for sequence in 0..count {
-        assert_eq!(receive(messenger).await, Some(Message { sequence, bytes }));
-        let bytes = Message::LEAST;
-        send(messenger, Message { sequence, bytes }).await;
+        assert_eq!(receive(messenger).await, Some(numbered(sequence, bytes)));
+        send(messenger, Message::bare(sequence)).await;
     }
 }
 
@@ -372,7 +370,7 @@ async fn a_message_longer_than_announced_is_refused() {
     let mut client = Client::dial(config(64, 1), server.address()).await;
     let mut accepted = server.messenger().await;
     for bytes in [65, 7, usize::MAX] {
-        let message = Message { sequence: 0, bytes };
+        let message = numbered(0, bytes);
         let sent = poll_fn(|cx| client.messenger.poll_send(cx, message)).await;
         assert_eq!(sent.unwrap_err().kind(), ErrorKind::InvalidInput);
     }

@@ -63,6 +63,9 @@ const USES: [Use; 15] = [
             message_bytes: ByteSize(64),
             amount: Amount::Count(1),
             window: 1,
+            rate: None,
+            priority: false,
+            receivers: 1,
         })
     }),
 ];

@@ -10,12 +10,13 @@ use perfrun_contract::{
 
 use crate::{
     planning::points::distinct,
+    spec::Topology,
     workload::{Bandwidth, Echo, Handshakes, Messages, Ping, Relay, RelayStress, Substreams, Workload},
 };
 
 /// Every set of parameters that the workload requests, each once and in the order of the document. The CRD
 /// bounds the lists, so that there are at most three thousand sets.
-pub(super) fn loads(workload: &Workload, clients: u32) -> Vec<Parameters> {
+pub(super) fn loads(workload: &Workload, topology: &Topology) -> Vec<Parameters> {
     let Workload {
         bandwidth: bulk,
         substreams: opens,
@@ -32,9 +33,17 @@ pub(super) fn loads(workload: &Workload, clients: u32) -> Vec<Parameters> {
     loads.extend(connections.iter().flat_map(handshakes));
     loads.extend(pings.iter().map(ping));
     loads.extend(transfers.iter().flat_map(relay));
-    loads.extend(stress.iter().flat_map(|stress| relay_stress(stress, clients)));
+    loads.extend(
+        stress
+            .iter()
+            .flat_map(|stress| relay_stress(stress, topology.clients)),
+    );
     loads.extend(echoes.iter().flat_map(echo));
-    loads.extend(exchanges.iter().flat_map(messages));
+    loads.extend(
+        exchanges
+            .iter()
+            .flat_map(|exchange| messages(exchange, topology.servers)),
+    );
     loads
 }
 
@@ -142,7 +151,7 @@ fn echo(echo: &Echo) -> Vec<Parameters> {
     })
 }
 
-fn messages(messages: &Messages) -> Vec<Parameters> {
+fn messages(messages: &Messages, servers: u32) -> Vec<Parameters> {
     let amount = match (messages.duration, messages.count) {
         (Some(duration), _) => Amount::Seconds(seconds(duration)),
         (None, count) => Amount::Count(count.unwrap_or(1).into()),
@@ -155,8 +164,14 @@ fn messages(messages: &Messages) -> Vec<Parameters> {
                 message_bytes: ByteSize(bytes),
                 amount,
                 window: match mode {
-                    MessageMode::Serial | MessageMode::SerialAck => 1,
+                    MessageMode::Serial | MessageMode::SerialAck | MessageMode::Broadcast => 1,
                     MessageMode::Stream => messages.window,
+                },
+                rate: messages.rate,
+                priority: messages.priority,
+                receivers: match mode {
+                    MessageMode::Broadcast => servers,
+                    MessageMode::Serial | MessageMode::SerialAck | MessageMode::Stream => 1,
                 },
             })
         }));

@@ -81,6 +81,9 @@ fn they_are_complete() {
             message_bytes: ByteSize(64),
             amount: Amount::Count(9),
             window,
+            rate: None,
+            priority: false,
+            receivers: 1,
         })
     };
     for (workload, parameters) in [

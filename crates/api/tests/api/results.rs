@@ -84,6 +84,7 @@ fn results() -> Results {
         stacks: BTreeMap::from([(Stack::Libp2p, "0.57.1".into())]),
         profile: "release".into(),
         listen_ip: "fd00::1".parse().unwrap(),
+        clock: None,
         host: "here".into(),
         kernel: "6.1.0".into(),
         cpu: "some CPU".into(),

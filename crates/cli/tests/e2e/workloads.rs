@@ -165,9 +165,46 @@ fn every_message_arrives_on_every_stack() {
                 MessageMode::SerialAck => (40, Distribution::RoundTrip),
                 // One in a quarter of the window is timed.
                 MessageMode::Stream => (10, Distribution::RoundTrip),
+                MessageMode::Broadcast => panic!("{}", cell.id),
             };
             assert_eq!(samples(record, distribution), times, "{}", cell.id);
             assert!(record.metrics[&Metric::MessagesPerSecond] > 0.0, "{}", cell.id);
+        }
+    }
+}
+
+#[test]
+fn a_broadcast_reaches_every_server_on_every_stack() {
+    let matrix = json!({
+        "clients": ["libp2p", "litep2p"],
+        "servers": ["libp2p"],
+        "transports": ["tcp", "quic-v1"],
+        "include": [{ "client": "commonware", "server": "commonware", "transport": "tcp" }],
+    });
+    let document = document::run("broadcast")
+        .with("matrix", matrix)
+        .with("topology", json!({ "servers": 3, "clients": 2 }))
+        .with(
+            "workload",
+            json!({ "messages": { "modes": ["broadcast"], "sizes": [1024], "count": 50, "rate": 1000 } }),
+        );
+    for results in in_all_modes(&document) {
+        assert_eq!(results.plan.cells.len(), 2 * 3 + 1);
+        for (cell, record) in records(&results) {
+            let metric = |metric| record.metrics.get(&metric).copied();
+            // So few messages fill no queue.
+            assert_eq!(metric(Metric::DeliveryRatio), Some(1.0), "{}", cell.id);
+            assert_eq!(metric(Metric::MessagesLost), Some(0.0), "{}", cell.id);
+            assert_eq!(metric(Metric::Refused), Some(0.0), "{}", cell.id);
+            let servers = record.nodes.values().filter(|node| node.role == Role::Server);
+            for server in servers {
+                assert_eq!(server.measured.bytes_received, 2 * 50 * 1024, "{}", cell.id);
+                let one_way = &server.measured.histograms[&Distribution::OneWay];
+                assert_eq!(one_way.decode().unwrap().len(), 2 * 50, "{}", cell.id);
+            }
+            // Nodes of one machine share a clock.
+            assert_eq!(metric(Metric::OneWayUncertainty), Some(0.0), "{}", cell.id);
+            assert!(metric(Metric::OneWayP50).unwrap() < 0.1, "{}", cell.id);
         }
     }
 }

@@ -367,6 +367,7 @@ fn facts(cell: &Cell, seen: Observations) -> Facts<'_> {
         seen,
         asked: BTreeMap::new(),
         offsets: BTreeMap::new(),
+        server_clock_uncertainty: None,
         debug_build: false,
         window_limit: None,
         at: Duration::from_secs(7),

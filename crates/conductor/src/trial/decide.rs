@@ -16,15 +16,15 @@ pub(super) fn lead(clients: usize, worst_round_trip: Duration) -> Duration {
     (LEAD + LEAD_PER_CLIENT.saturating_mul(clients)).max(worst_round_trip.saturating_mul(4))
 }
 
-/// The addresses that a client is given. Its peers take them in turn, so each client begins where the peers
-/// of the clients before it ended: all servers get the same number of peers, give or take one.
-pub(super) fn addresses_for(client: usize, peers: u32, servers: &[String]) -> Vec<String> {
-    let mut addresses = servers.to_vec();
-    if !addresses.is_empty() {
-        let begin = client as u64 * u64::from(peers) % addresses.len() as u64;
-        addresses.rotate_left(usize::try_from(begin).unwrap_or(0));
+/// The servers, in the order in which a client gets them. Its peers take them in turn, so each client begins
+/// where the peers of the clients before it ended: all servers get the same number of peers, give or take one.
+pub(super) fn servers_for<T: Clone>(client: usize, peers: u32, servers: &[T]) -> Vec<T> {
+    let mut servers = servers.to_vec();
+    if !servers.is_empty() {
+        let begin = client as u64 * u64::from(peers) % servers.len() as u64;
+        servers.rotate_left(usize::try_from(begin).unwrap_or(0));
     }
-    addresses
+    servers
 }
 
 /// What to do with a trial that nodes already know, because an earlier session began it.
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn clients_are_spread_evenly_over_servers() {
         let servers = ["a", "b", "c"].map(str::to_owned);
-        let of = |client, peers| addresses_for(client, peers, &servers).concat();
+        let of = |client, peers| servers_for(client, peers, &servers).concat();
         assert_eq!(
             [of(0, 1), of(1, 1), of(2, 1), of(3, 1)],
             ["abc", "bca", "cab", "abc"]
@@ -85,7 +85,7 @@ mod tests {
             ["abc", "cab", "bca"],
             "two peers each: ab, ca, bc"
         );
-        assert_eq!(addresses_for(7, 1, &[]), Vec::<String>::new());
+        assert_eq!(servers_for::<&str>(7, 1, &[]), [""; 0]);
     }
 
     #[test]

@@ -18,6 +18,34 @@ impl Driver<'_> {
         self.parties.len() - self.task.cell.clients.len()..self.parties.len()
     }
 
+    /// What the clocks of all servers show more than a client's, in the order of the servers, and how wrong
+    /// that may be. `None` if a clock has never been read.
+    pub(super) fn server_clocks(&self, client: &str) -> Option<Vec<Offset>> {
+        let now = self.clock.nanoseconds();
+        let client = &self.nodes[client];
+        let servers = self.task.cell.servers.iter().map(|name| &self.nodes[name]);
+        servers
+            .map(|server| match (&server.info.clock, &client.info.clock) {
+                (Some(server), Some(client)) if server == client => Some(Offset::default()),
+                _ => Some(server.clock.offset(now)?.since(client.clock.offset(now)?)),
+            })
+            .collect()
+    }
+
+    /// The most by which the clocks of servers and clients may be misjudged, in seconds. `None` if a clock has
+    /// never been read.
+    pub(super) fn clock_uncertainty(&self) -> Option<f64> {
+        let mut most = 0;
+        for client in self.task.cell.clients.iter() {
+            let offsets = self.server_clocks(client)?;
+            most = offsets
+                .iter()
+                .map(|offset| offset.uncertainty)
+                .fold(most, i64::max);
+        }
+        Some(most as f64 / 1e9)
+    }
+
     /// The clients' clocks as they stand now.
     pub(super) fn offsets(&self) -> BTreeMap<String, Offset> {
         let now = self.clock.nanoseconds();

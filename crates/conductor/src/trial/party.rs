@@ -100,21 +100,25 @@ pub(super) async fn prepare_listeners(
     .await
 }
 
+/// Prepares the clients. `servers` takes the number of a client and returns the addresses to dial, with what
+/// the clocks behind them show more than the client's.
 pub(super) async fn prepare_clients(
     parties: &[Party],
     id: &str,
     task: &Attempt<'_>,
-    addresses: impl Fn(usize) -> Vec<String>,
+    servers: impl Fn(usize) -> (Vec<String>, Vec<i64>),
 ) -> Vec<(usize, Result<Prepared, Error>)> {
     let clients = parties
         .iter()
         .enumerate()
         .filter(|(_, party)| party.role == Role::Client);
-    let addresses = &addresses;
+    let servers = &servers;
     join_all(clients.enumerate().map(|(number, (i, party))| async move {
+        let (servers, clocks) = servers(number);
         let side = Side::Client {
-            servers: addresses(number),
+            servers,
             peers: task.cell.peers_per_client,
+            clocks,
         };
         let request = request(task, side);
         (i, party.node.prepare(id, &request).await)
@@ -146,17 +150,18 @@ fn request(task: &Attempt<'_>, side: Side) -> TrialRequest {
     }
 }
 
-/// Asks all clients for their clocks.
-pub(super) async fn ask_clocks(
+/// Reads the clocks of the nodes of these roles.
+pub(super) async fn read_clocks(
     parties: &[Party],
+    roles: &[Role],
     clock: LocalClock,
     times: usize,
 ) -> Vec<(usize, Result<Vec<ClockReading>, Error>)> {
-    let clients = parties
+    let nodes = parties
         .iter()
         .enumerate()
-        .filter(|(_, party)| party.role == Role::Client);
-    join_all(clients.map(|(i, party)| async move { (i, clock::readings(&party.node, clock, times).await) }))
+        .filter(|(_, party)| roles.contains(&party.role));
+    join_all(nodes.map(|(i, party)| async move { (i, clock::readings(&party.node, clock, times).await) }))
         .await
 }
 

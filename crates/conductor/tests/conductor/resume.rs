@@ -52,6 +52,7 @@ pub(crate) async fn start_and_die(bench: &Bench) -> u64 {
     let side = Side::Client {
         servers: ready.addresses,
         peers: 1,
+        clocks: vec![],
     };
     client.prepare(ID, &request(bench, side)).await.unwrap();
     client

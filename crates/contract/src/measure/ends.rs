@@ -66,21 +66,22 @@ impl<'a> Ends<'a> {
         self.clients.iter().filter_map(|client| client.download).collect()
     }
 
-    /// The clients' recordings of a distribution as one; `None` if it is empty, or if a recording cannot be
-    /// read. The node that wrote it is then faulty, and no number is better than one that leaves a client
-    /// out.
+    /// The clients' recordings of a distribution as one. See [`merged`].
     pub(super) fn merged(&self, distribution: Distribution) -> Option<Recorder> {
-        // A decoded recorder covers only the range it was made for; this one covers any.
-        let mut all = recorder();
-        let recordings = self
-            .clients
-            .iter()
-            .filter_map(|client| client.histograms.get(&distribution));
-        for recording in recordings {
-            all.add(recording.decode().ok()?).ok()?;
-        }
-        Some(all).filter(|all| !all.is_empty())
+        merged(&self.clients, distribution)
     }
+}
+
+/// The nodes' recordings of a distribution as one; `None` if it is empty, or if a recording cannot be read. The
+/// node that wrote it is then faulty, and no number is better than one that leaves a node out.
+pub(super) fn merged(nodes: &[&Measured], distribution: Distribution) -> Option<Recorder> {
+    // A decoded recorder covers only the range it was made for; this one covers any.
+    let mut all = recorder();
+    let recordings = nodes.iter().filter_map(|node| node.histograms.get(&distribution));
+    for recording in recordings {
+        all.add(recording.decode().ok()?).ok()?;
+    }
+    Some(all).filter(|all| !all.is_empty())
 }
 
 /// A count of all nodes together.

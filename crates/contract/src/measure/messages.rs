@@ -1,33 +1,47 @@
-//! Messages: rate, goodput, latency and cost.
+//! Messages: rate, goodput, latency, losses and cost.
 
 use super::{
     Metrics, cost,
-    ends::{Ends, bytes, longest, max, mean, per_second, quantile, receiver_rate},
+    ends::{Ends, bytes, longest, max, mean, merged, per_second, quantile, receiver_rate},
 };
 use crate::{
+    histogram::Recorder,
     node::{Distribution, LEAST_BYTES_FOR_A_RATE, Transfer},
     parameters::Messages,
     record::Metric,
+    workload::MessageMode,
 };
 
-/// Rates of what arrived, times of round trips or of one way, and the cost of each message.
-pub(super) fn metrics(ends: &Ends<'_>, load: &Messages) -> Metrics {
+/// Rates of what arrived, times of round trips and of one way, and the cost of each message. `peers` are those
+/// of all clients.
+pub(super) fn metrics(ends: &Ends<'_>, load: &Messages, peers: u64) -> Metrics {
     let mut metrics = Metrics::from([(Metric::Failures, ends.failures())]);
     let sent: Vec<Transfer> = ends.clients.iter().filter_map(|client| client.upload).collect();
     let arrived = arrivals(ends);
-    let messages = bytes(&arrived) as f64 / load.message_bytes.0 as f64;
+    let count = |transfers: &[Transfer]| bytes(transfers) as f64 / load.message_bytes.0 as f64;
+    let messages = count(&arrived);
     // All clients together take as long as the slowest one, from its first message to its last
     // acknowledgement.
     let rate = longest(&sent).and_then(|seconds| per_second(messages, seconds));
     metrics.extend(rate.map(|rate| (Metric::MessagesPerSecond, rate)));
+    let nominal = load
+        .rate
+        .map(|rate| u64::from(rate) * peers * u64::from(load.receivers));
+    metrics.extend(
+        rate.zip(nominal)
+            .map(|(rate, nominal)| (Metric::AchievedShare, rate / nominal as f64)),
+    );
     let goodput = receiver_rate(&arrived, LEAST_BYTES_FOR_A_RATE);
     metrics.extend(goodput.map(|rate| (Metric::UploadGoodput, rate)));
     if messages > 0.0 {
         metrics.insert(Metric::CpuSecondsPerMessage, cost::total_cpu(ends) / messages);
     }
-    for (distribution, [mean_of, p50, p90, p99, longest]) in [
-        (
-            Distribution::RoundTrip,
+    if load.mode == MessageMode::Broadcast {
+        metrics.extend(delivery(ends, count(&sent), messages));
+    }
+    if let Some(times) = ends.merged(Distribution::RoundTrip) {
+        metrics.extend(percentiles(
+            &times,
             [
                 Metric::RoundTripMean,
                 Metric::RoundTripP50,
@@ -35,9 +49,13 @@ pub(super) fn metrics(ends: &Ends<'_>, load: &Messages) -> Metrics {
                 Metric::RoundTripP99,
                 Metric::RoundTripMax,
             ],
-        ),
-        (
-            Distribution::OneWay,
+        ));
+    }
+    // Receivers measure one way; in one process, the task that has both ends.
+    let nodes: Vec<_> = ends.clients.iter().chain(&ends.servers).copied().collect();
+    if let Some(times) = merged(&nodes, Distribution::OneWay) {
+        metrics.extend(percentiles(
+            &times,
             [
                 Metric::OneWayMean,
                 Metric::OneWayP50,
@@ -45,19 +63,37 @@ pub(super) fn metrics(ends: &Ends<'_>, load: &Messages) -> Metrics {
                 Metric::OneWayP99,
                 Metric::OneWayMax,
             ],
-        ),
-    ] {
-        if let Some(times) = ends.merged(distribution) {
-            metrics.extend([
-                (mean_of, mean(&times)),
-                (p50, quantile(&times, 0.5)),
-                (p90, quantile(&times, 0.9)),
-                (p99, quantile(&times, 0.99)),
-                (longest, max(&times)),
-            ]);
-        }
+        ));
     }
     metrics
+}
+
+/// What arrived of the messages to all receivers, and what did not.
+fn delivery(ends: &Ends<'_>, sent: f64, arrived: f64) -> Metrics {
+    let refused: u64 = ends
+        .clients
+        .iter()
+        .flat_map(|client| client.refused.values())
+        .sum();
+    let refused = refused as f64;
+    let mut metrics = Metrics::from([
+        (Metric::Refused, refused),
+        (Metric::MessagesLost, (sent - refused - arrived).max(0.0)),
+    ]);
+    if sent > 0.0 {
+        metrics.insert(Metric::DeliveryRatio, arrived / sent);
+    }
+    metrics
+}
+
+fn percentiles(times: &Recorder, [mean_of, p50, p90, p99, longest]: [Metric; 5]) -> [(Metric, f64); 5] {
+    [
+        (mean_of, mean(times)),
+        (p50, quantile(times, 0.5)),
+        (p90, quantile(times, 0.9)),
+        (p99, quantile(times, 0.99)),
+        (longest, max(times)),
+    ]
 }
 
 /// Bytes that arrived.

@@ -18,51 +18,79 @@ use crate::{
 pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
     let cells = source.plan().cells.iter();
     let cells: Vec<&Cell> = cells.filter(|cell| load(&cell.parameters).is_some()).collect();
-    let (one_way, acknowledged): (Vec<&Cell>, Vec<&Cell>) =
-        cells.iter().partition(|cell| cell.parameters.is_in_process());
-    let both = [
+    let [mut acknowledged, mut in_process, mut broadcast] = [vec![], vec![], vec![]];
+    for cell in &cells {
+        match load(&cell.parameters).map(|load| load.mode) {
+            Some(MessageMode::Serial) => in_process.push(*cell),
+            Some(MessageMode::Broadcast) => broadcast.push(*cell),
+            Some(MessageMode::SerialAck | MessageMode::Stream) | None => acknowledged.push(*cell),
+        }
+    }
+    let tables = [
         table(
             source,
             &acknowledged,
             "Messages with acknowledgements",
-            &ROUND_TRIP,
+            &ACKNOWLEDGED,
         ),
-        table(source, &one_way, "Messages in one process", &ONE_WAY),
+        table(source, &in_process, "Messages in one process", &IN_PROCESS),
+        table(source, &broadcast, "Messages to all", &BROADCAST),
     ];
-    both.into_iter().flatten().chain(shares(source, &cells)).collect()
+    tables
+        .into_iter()
+        .flatten()
+        .chain(shares(source, &cells))
+        .collect()
 }
 
-/// Columns of times, with names that tell them from those of the other table.
-type Times = [(&'static str, Metric); 2];
+/// Columns of a table, with names that tell them from those of the other tables.
+type Columns<const N: usize> = [(&'static str, Metric); N];
 
-const ROUND_TRIP: Times = [
+const ACKNOWLEDGED: Columns<7> = [
+    ("Messages", Metric::MessagesPerSecond),
+    ("Goodput", Metric::UploadGoodput),
     ("Round trip\np50", Metric::RoundTripP50),
     ("Round trip\np99", Metric::RoundTripP99),
+    ("One way\np50", Metric::OneWayP50),
+    CPU,
+    FAILURES,
 ];
-const ONE_WAY: Times = [
+const IN_PROCESS: Columns<6> = [
+    ("Messages", Metric::MessagesPerSecond),
+    ("Goodput", Metric::UploadGoodput),
     ("One way\np50", Metric::OneWayP50),
     ("One way\np99", Metric::OneWayP99),
+    CPU,
+    FAILURES,
 ];
+const BROADCAST: Columns<8> = [
+    ("Delivered", Metric::MessagesPerSecond),
+    ("Share\ndelivered", Metric::DeliveryRatio),
+    ("Lost", Metric::MessagesLost),
+    ("Refused", Metric::Refused),
+    ("Propagation\np50", Metric::OneWayP50),
+    ("Propagation\np99", Metric::OneWayP99),
+    CPU,
+    FAILURES,
+];
+const CPU: (&str, Metric) = ("CPU per\nmessage", Metric::CpuSecondsPerMessage);
+const FAILURES: (&str, Metric) = ("Failures", Metric::Failures);
 
 /// A row for each cell. `None` without cells.
-fn table(source: &Source<'_>, cells: &[&Cell], title: &str, times: &Times) -> Option<Table> {
-    let amount = load(&cells.first()?.parameters)?.amount;
-    let caption = format!("{}; {}", sent(amount), method(cells));
+fn table<const N: usize>(
+    source: &Source<'_>,
+    cells: &[&Cell],
+    title: &str,
+    columns: &Columns<N>,
+) -> Option<Table> {
+    let first = load(&cells.first()?.parameters)?;
+    let caption = format!("{}; {}", sent(first), method(cells));
     let key = |cell: &Cell| {
         let [mode, size] = keys(&cell.parameters);
         let (path, pair) = (Path::of(cell).to_string(), Pair::of(cell).header());
         vec![path.into(), mode, size, pair.into()]
     };
-    let column = |name, metric| Column { name, metric };
-    let [p50, p99] = times.map(|(name, metric)| column(name, metric));
-    let columns = [
-        column("Messages", Metric::MessagesPerSecond),
-        column("Goodput", Metric::UploadGoodput),
-        p50,
-        p99,
-        column("CPU per\nmessage", Metric::CpuSecondsPerMessage),
-        column("Failures", Metric::Failures),
-    ];
+    let columns = columns.map(|(name, metric)| Column { name, metric });
     Some(Table {
         title: title.to_owned(),
         caption,
@@ -77,15 +105,20 @@ fn table(source: &Source<'_>, cells: &[&Cell], title: &str, times: &Times) -> Op
 }
 
 /// What a document sets once for all cells.
-fn sent(amount: Amount) -> String {
-    match amount {
+fn sent(load: &Messages) -> String {
+    let amount = match load.amount {
         Amount::Count(1) => "1 message of each peer in each trial".to_owned(),
         Amount::Count(count) => format!("{count} messages of each peer in each trial"),
         Amount::Seconds(seconds) => format!(
             "each peer sends for {} in each trial",
             units::text(Unit::Seconds, seconds)
         ),
-    }
+    };
+    let rate = load.rate.map(|rate| {
+        format!(", {rate} per second, and times count from the moment at which a message is due")
+    });
+    let priority = if load.priority { ", with priority" } else { "" };
+    amount + &rate.unwrap_or_default() + priority
 }
 
 /// How these cells measure.
@@ -108,7 +141,15 @@ fn method(cells: &[&Cell]) -> String {
         };
         format!("stream: {} in flight, round trips {timed}", load.window)
     });
-    let modes: Vec<String> = [serial, serial_ack, stream].into_iter().flatten().collect();
+    let broadcast = of(MessageMode::Broadcast).map(|load| {
+        format!(
+            "broadcast: each message to {} servers; all receivers together, with propagation from sending a message until \
+             a receiver had it",
+            load.receivers
+        )
+    });
+    let modes = [serial, serial_ack, stream, broadcast];
+    let modes: Vec<String> = modes.into_iter().flatten().collect();
     modes.join("; ")
 }
 

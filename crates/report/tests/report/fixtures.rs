@@ -151,6 +151,7 @@ impl Run {
             .into(),
             profile: self.profile.into(),
             listen_ip: [10, 77, 0, 2].into(),
+            clock: None,
             host: "bench".into(),
             kernel: "6.12.48".into(),
             cpu: "Imaginary CPU @ 3.00GHz".into(),
@@ -368,6 +369,7 @@ fn measured(cell: &Cell, key: &str) -> BTreeMap<String, NodeRecord> {
             let (distribution, time) = match load.mode {
                 MessageMode::Serial => (Distribution::OneWay, one_way),
                 MessageMode::SerialAck | MessageMode::Stream => (Distribution::RoundTrip, one_way * 2.0),
+                MessageMode::Broadcast => (Distribution::OneWay, one_way),
             };
             // The more of them are in flight, the more of them each read gets.
             let each = time / f64::from(load.window).sqrt();

@@ -46,7 +46,7 @@ use self::{
     handshake::Upgrader,
     inbox::Inbox,
     introduction::{Answer, Introduction},
-    messenger::{DIALLER_AHEAD, Exchange, LISTENER_AHEAD, Numbers},
+    messenger::{All, Bodies, Exchange},
     metrics::Counts,
     network::{Limits, Network, Runtime, Sender},
     peers::{Origin, Peers, Refused, Session},
@@ -55,7 +55,7 @@ use super::{
     BoxStream, CLOSE_TIMEOUT, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, Inbound, Keys,
     Relaying, Reservation, StackMetrics, interfaces, tasks::Tasks,
 };
-use crate::messenger::{BoxMessenger, Message};
+use crate::messenger::{BoxMessenger, Broadcaster, Message};
 
 /// Time between the greetings of a dialler.
 const GREETING_INTERVAL: Duration = Duration::from_millis(10);
@@ -139,6 +139,7 @@ async fn start_network(
         acknowledge: acknowledgements.0,
         acknowledgements: Arc::new(Inbox::new(acknowledgements.1)),
         zeros: IoBuf::from(vec![0; limits.message as usize - Message::LEAST]),
+        priority: limits.priority,
         stopped: runtime.stopped.clone(),
         tasks: Tasks::default(),
     });
@@ -236,6 +237,8 @@ struct Shared {
     acknowledge: Sender,
     acknowledgements: Arc<Inbox>,
     zeros: IoBuf,
+    /// Whether messages are sent with priority.
+    priority: bool,
     stopped: CancellationToken,
     tasks: Tasks,
 }
@@ -243,9 +246,9 @@ struct Shared {
 impl Shared {
     /// The end of an exchange at a dialler, who sends data, or at a listener, who acknowledges it.
     fn exchange(&self, key: PublicKey, session: Session, end: Option<DropGuard>) -> BoxMessenger {
-        let (sender, inbox, ahead) = match end {
-            Some(_) => (&self.send_data, &self.acknowledgements, DIALLER_AHEAD),
-            None => (&self.acknowledge, &self.data, LISTENER_AHEAD),
+        let (sender, inbox) = match end {
+            Some(_) => (&self.send_data, &self.acknowledgements),
+            None => (&self.acknowledge, &self.data),
         };
         inbox.open(key.clone(), session);
         Box::new(Exchange {
@@ -253,8 +256,8 @@ impl Shared {
             session,
             sender: sender.clone(),
             inbox: Arc::clone(inbox),
-            numbers: Numbers::new(ahead),
-            zeros: self.zeros.clone(),
+            bodies: Bodies::new(self.zeros.clone()),
+            priority: self.priority,
             stopped: self.stopped.clone(),
             _end: end,
         })
@@ -409,6 +412,15 @@ impl Host for Commonware {
 
     async fn reserve(&self, _: &str) -> Result<Reservation, Error> {
         Err(unsupported("relays"))
+    }
+
+    fn broadcaster(&self) -> Option<Box<dyn Broadcaster>> {
+        Some(Box::new(All {
+            sender: self.shared.send_data.clone(),
+            bodies: Bodies::new(self.shared.zeros.clone()),
+            stopped: self.shared.stopped.clone(),
+            priority: self.shared.priority,
+        }))
     }
 
     async fn close(self: Box<Self>) {

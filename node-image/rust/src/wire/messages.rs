@@ -1,34 +1,40 @@
-//! Messages with sequence numbers. On a stream, each follows its length, a big-endian u32.
+//! Messages with sequence numbers.
 //!
-//! The dialler's message 0 opens the exchange and counts nowhere. The last one has the highest bit of its
-//! number set. The listener acknowledges both of them, and others after a number of messages that both ends
-//! know, by a message that has nothing but the number of the one that arrived last.
+//! The dialler's message 0 opens the exchange and counts nowhere. Its stamp is what the listener's clock shows
+//! more than the dialler's; the stamps of all others are the moments at which they were due. The last one has
+//! the highest bit of its number set. The listener acknowledges both of them, and others after a number of
+//! messages that both ends know, by a message that has nothing but the number of the one that arrived last.
 //!
 //! In one process, one task has both ends: it sees itself what arrives, and acknowledges nothing.
+//!
+//! A broadcast has the same first message to each listener. Its messages are not acknowledged. After them, the
+//! dialler repeats a message that has nothing but the marked number of the last one, until it is acknowledged.
+
+mod framed;
+mod pace;
 
 use std::{
     collections::VecDeque,
     future::poll_fn,
     io,
-    pin::Pin,
-    task::{Context, Poll, ready},
+    task::{Poll, ready},
     time::{Duration, Instant},
 };
 
-use futures::{Sink, Stream};
+use futures::future::try_join_all;
 use perfrun_contract::{
     histogram::Recorder,
-    limits::MESSAGE_MAX,
     parameters::{Amount, Messages},
 };
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_util::{
-    bytes::{Buf, BufMut, BytesMut},
-    codec::{self, Decoder, Encoder},
-};
+use tokio::{task::coop, time::timeout};
 
+pub use self::framed::Framed;
+use self::pace::Pace;
 use super::{Arrival, Counters, Error};
-use crate::messenger::{Message, Messenger};
+use crate::{
+    clock,
+    messenger::{BoxMessenger, Broadcaster, Message, Messenger},
+};
 
 /// Marks the number of the last message.
 const LAST: u64 = 1 << 63;
@@ -36,102 +42,11 @@ const LAST: u64 = 1 << 63;
 /// The name in errors.
 const PAYLOAD: &str = "a message";
 
-/// Most bytes of a read, and bytes that are written together.
-const READ: usize = 64 << 10;
+/// The stamp of message 0 if it is unknown how far the clocks are apart.
+const UNKNOWN: i64 = i64::MIN;
 
-/// Messages on a stream.
-pub struct Framed<S>(codec::Framed<S, Frames>);
-
-impl<S: AsyncRead + AsyncWrite> Framed<S> {
-    /// Frames messages on `stream`.
-    pub fn new(stream: S) -> Self {
-        let mut frames = codec::Framed::with_capacity(stream, Frames::default(), READ);
-        frames.set_backpressure_boundary(READ);
-        Self(frames)
-    }
-}
-
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Messenger for Framed<S> {
-    fn poll_send(&mut self, cx: &mut Context<'_>, message: Message) -> Poll<io::Result<bool>> {
-        let mut frames = Pin::new(&mut self.0);
-        ready!(frames.as_mut().poll_ready(cx))?;
-        Poll::Ready(frames.start_send(message).map(|()| true))
-    }
-
-    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
-    }
-
-    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Message>>> {
-        Pin::new(&mut self.0).poll_next(cx).map(Option::transpose)
-    }
-
-    fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        // A stream that breaks has ended, too.
-        self.poll_receive(cx).map(|_| ())
-    }
-}
-
-/// Frames of messages. What follows the number of a message is skipped as it comes, so that a declared length
-/// takes no memory.
-#[derive(Default)]
-struct Frames {
-    /// The message that is arriving, and the bytes of it that are still due.
-    arriving: Option<(Message, usize)>,
-}
-
-impl Frames {
-    /// Bytes of a length.
-    const LENGTH: usize = 4;
-}
-
-impl Encoder<Message> for Frames {
-    type Error = io::Error;
-
-    fn encode(&mut self, message: Message, to: &mut BytesMut) -> io::Result<()> {
-        let length = u32::try_from(message.bytes).map_err(io::Error::other)?;
-        to.reserve(Self::LENGTH + message.bytes);
-        to.put_u32(length);
-        to.put_u64(message.sequence);
-        to.put_bytes(0, message.bytes - Message::LEAST);
-        Ok(())
-    }
-}
-
-impl Decoder for Frames {
-    type Item = Message;
-    type Error = io::Error;
-
-    fn decode(&mut self, from: &mut BytesMut) -> io::Result<Option<Message>> {
-        let (message, due) = match self.arriving.take() {
-            Some(arriving) => arriving,
-            None if from.len() < Self::LENGTH + Message::LEAST => return Ok(None),
-            None => {
-                let bytes = from.get_u32() as usize;
-                if !(Message::LEAST..=MESSAGE_MAX.0 as usize).contains(&bytes) {
-                    let error = format!("the peer announced a message of {bytes} bytes");
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, error));
-                }
-                let sequence = from.get_u64();
-                (Message { sequence, bytes }, bytes - Message::LEAST)
-            }
-        };
-        let skipped = due.min(from.len());
-        from.advance(skipped);
-        if skipped == due {
-            return Ok(Some(message));
-        }
-        self.arriving = Some((message, due - skipped));
-        Ok(None)
-    }
-
-    fn decode_eof(&mut self, from: &mut BytesMut) -> io::Result<Option<Message>> {
-        match self.decode(from)? {
-            None if self.arriving.is_some() || !from.is_empty() => Err(io::ErrorKind::UnexpectedEof.into()),
-            whole_or_none => Ok(whole_or_none),
-        }
-    }
-}
+/// Time after which the end of a broadcast is repeated, which a stack may lose, too.
+const REPEATED_AFTER: Duration = Duration::from_millis(50);
 
 /// What a dialler found.
 #[derive(Clone, Copy, Debug)]
@@ -142,14 +57,20 @@ pub struct Exchanged {
     pub time: Duration,
 }
 
-/// Sends message 0, with which the listener's end begins.
-pub async fn begin<M: Messenger + ?Sized>(messenger: &mut M) -> Result<(), Error> {
-    send(messenger, bare(0)).await
+/// Sends message 0, with which the listener's end begins. `clock` is what the listener's clock shows more than
+/// this one, in nanoseconds, if that is known.
+pub async fn begin<M: Messenger + ?Sized>(messenger: &mut M, clock: Option<i64>) -> Result<(), Error> {
+    let first = Message {
+        sequence: 0,
+        stamp: clock.unwrap_or(UNKNOWN).cast_unsigned(),
+        bytes: Message::STAMPED,
+    };
+    send(messenger, first).await
 }
 
-/// Sends message 0 and waits for its acknowledgement.
-pub async fn open<M: Messenger + ?Sized>(messenger: &mut M) -> Result<(), Error> {
-    begin(messenger).await?;
+/// Sends message 0 and waits for its acknowledgement. See [`begin`].
+pub async fn open<M: Messenger + ?Sized>(messenger: &mut M, clock: Option<i64>) -> Result<(), Error> {
+    begin(messenger, clock).await?;
     let got = acknowledged(poll_fn(|cx| messenger.poll_receive(cx)).await?, 0)?;
     match got {
         0 => Ok(()),
@@ -158,15 +79,16 @@ pub async fn open<M: Messenger + ?Sized>(messenger: &mut M) -> Result<(), Error>
 }
 
 /// Sends messages with at most a window of them in flight, until the last is acknowledged. `trips` gets the
-/// round trips of acknowledged messages: from giving the message to the stack until the acknowledgement that
-/// names it.
+/// round trips of acknowledged messages: from the moment at which the message was due, which without a rate is
+/// when the stack gets it, until the acknowledgement that names it.
 pub async fn run<M: Messenger + ?Sized>(
     messenger: &mut M,
     load: &Messages,
     counters: &Counters,
     trips: &mut Recorder,
 ) -> Result<Exchanged, Error> {
-    let begun = Instant::now();
+    let mut pace = Pace::begin(load.rate)?;
+    let begun = pace.begun;
     let (mut sent, mut arrived, mut is_last) = (0, 0, false);
     // When the messages in flight were sent.
     let mut in_flight = VecDeque::with_capacity(load.window as usize);
@@ -176,25 +98,22 @@ pub async fn run<M: Messenger + ?Sized>(
             if let Poll::Ready(received) = messenger.poll_receive(cx)? {
                 return Poll::Ready(Ok(Step::Received(received)));
             }
-            if !has_room {
-                ready!(messenger.poll_flush(cx))?;
-                return Poll::Pending;
+            if has_room && let Poll::Ready(due) = pace.poll_due(cx, sent)? {
+                let sequence = sent + 1;
+                let is_last = is_last_of(load, sequence, due - begun);
+                let marked = sequence | if is_last { LAST } else { 0 };
+                return match ready!(messenger.poll_send(cx, message(load, marked, due)))? {
+                    true => Poll::Ready(Ok(Step::Sent { due, is_last })),
+                    false => Poll::Ready(Err(Error::MessageRefused(sequence))),
+                };
             }
-            let (sequence, now) = (sent + 1, Instant::now());
-            let is_last = match load.amount {
-                Amount::Count(count) => sequence >= count,
-                Amount::Seconds(seconds) => (now - begun).as_secs_f64() >= seconds,
-            };
-            let marked = sequence | if is_last { LAST } else { 0 };
-            match ready!(messenger.poll_send(cx, message(load, marked)))? {
-                true => Poll::Ready(Ok(Step::Sent { at: now, is_last })),
-                false => Poll::Ready(Err(Error::MessageRefused(sequence))),
-            }
+            ready!(messenger.poll_flush(cx))?;
+            Poll::Pending
         })
         .await?;
         match step {
-            Step::Sent { at, is_last: last } => {
-                in_flight.push_back(at);
+            Step::Sent { due, is_last: last } => {
+                in_flight.push_back(due);
                 (sent, is_last) = (sent + 1, last);
                 Counters::add(&counters.sent, load.message_bytes.0);
             }
@@ -210,8 +129,8 @@ pub async fn run<M: Messenger + ?Sized>(
                 let now = Instant::now();
                 let acknowledged = got - arrived;
                 // Only the message that is named was acknowledged immediately.
-                if let Some(at) = in_flight.drain(..acknowledged as usize).next_back() {
-                    record(trips, now - at);
+                if let Some(due) = in_flight.drain(..acknowledged as usize).next_back() {
+                    record(trips, now - due);
                 }
                 Counters::add(&counters.operations, acknowledged);
                 arrived = got;
@@ -225,17 +144,20 @@ pub async fn run<M: Messenger + ?Sized>(
 }
 
 enum Step {
-    Sent { at: Instant, is_last: bool },
+    Sent { due: Instant, is_last: bool },
     Received(Option<Message>),
 }
 
-/// Takes messages until the last, and acknowledges them.
+/// Takes messages until the last, and acknowledges them. `times` gets the times from the moment at which a
+/// message was due until it arrived, if it is known how far the clocks are apart.
 pub async fn serve<M: Messenger + ?Sized>(
     messenger: &mut M,
     load: &Messages,
     counters: &Counters,
+    times: &mut Recorder,
 ) -> Result<Arrival, Error> {
     let mut arrival = Arrival::default();
+    let mut clock = None;
     let each = u64::from(load.acknowledged_each());
     let mut acknowledged = 0;
     for expected in 0.. {
@@ -247,9 +169,13 @@ pub async fn serve<M: Messenger + ?Sized>(
             };
         };
         let is_last = arrive(got, expected, load, counters, &mut arrival)?;
+        match expected {
+            0 => clock = Some(got.stamp.cast_signed()).filter(|clock| *clock != UNKNOWN),
+            _ => record_one_way(times, got, clock, &arrival),
+        }
         if expected == 0 || is_last || expected - acknowledged >= each {
             acknowledged = expected;
-            send(messenger, bare(expected)).await?;
+            send(messenger, Message::bare(expected)).await?;
         }
         if is_last {
             // Otherwise the last acknowledgement could be lost with the stream.
@@ -271,29 +197,168 @@ pub async fn serial<A: Messenger + ?Sized, B: Messenger + ?Sized>(
 ) -> Result<(Exchanged, Arrival), Error> {
     let mut arrival = Arrival::default();
     arrives(from, to, load, 0, receiver, &mut arrival).await?;
-    let begun = Instant::now();
-    let mut at = begun;
+    let mut pace = Pace::begin(load.rate)?;
+    let begun = pace.begun;
+    let mut now = begun;
     for sequence in 1.. {
-        give(from, message(load, sequence)).await?;
+        let due = poll_fn(|cx| pace.poll_due(cx, sequence - 1)).await?;
+        // Without a rate, a message follows the last one.
+        let due = if load.rate.is_some() { due } else { now };
+        give(from, message(load, sequence, due)).await?;
         arrives(from, to, load, sequence, receiver, &mut arrival).await?;
-        let now = Instant::now();
-        record(times, now - at);
+        now = Instant::now();
+        record(times, now - due);
         Counters::add(&sender.sent, load.message_bytes.0);
         Counters::add(&sender.operations, 1);
-        let is_last = match load.amount {
-            Amount::Count(count) => sequence >= count,
-            Amount::Seconds(seconds) => (now - begun).as_secs_f64() >= seconds,
-        };
-        at = now;
-        if is_last {
+        if is_last_of(load, sequence, now - begun) {
             break;
         }
     }
     let exchanged = Exchanged {
         bytes: arrival.bytes,
-        time: at - begun,
+        time: now - begun,
     };
     Ok((exchanged, arrival))
+}
+
+/// What the sender of a broadcast found.
+#[derive(Clone, Copy, Debug)]
+pub struct Broadcast {
+    /// Messages sent to each listener.
+    pub sent: u64,
+    /// Messages that the stack refused to send, over all listeners.
+    pub refused: u64,
+    /// From the first message until all listeners had the end.
+    pub time: Duration,
+}
+
+/// Sends each message to all listeners, whose exchanges are open, in this task: through `all` if the stack has
+/// that, otherwise to one after the other. A listener on a stream that is full holds up the messages to all.
+pub async fn broadcast(
+    messengers: &mut [BoxMessenger],
+    mut all: Option<Box<dyn Broadcaster>>,
+    load: &Messages,
+    counters: &Counters,
+) -> Result<Broadcast, Error> {
+    let mut pace = Pace::begin(load.rate)?;
+    let begun = pace.begun;
+    let (mut sent, mut refused) = (0, 0);
+    loop {
+        // A stack that never lets this task wait would keep the runtime's thread.
+        coop::consume_budget().await;
+        let due = poll_fn(|cx| {
+            if let Poll::Ready(due) = pace.poll_due(cx, sent)? {
+                return Poll::Ready(io::Result::Ok(due));
+            }
+            for messenger in &mut *messengers {
+                if let Poll::Ready(flushed) = messenger.poll_flush(cx) {
+                    flushed?;
+                }
+            }
+            Poll::Pending
+        })
+        .await?;
+        sent += 1;
+        let message = message(load, sent, due);
+        let accepted = match &mut all {
+            Some(all) => all.broadcast(message)?,
+            None => {
+                let mut accepted = 0;
+                for messenger in &mut *messengers {
+                    accepted += u64::from(poll_fn(|cx| messenger.poll_send(cx, message)).await?);
+                }
+                accepted
+            }
+        };
+        refused += messengers.len() as u64 - accepted;
+        Counters::add(&counters.sent, accepted * load.message_bytes.0);
+        if is_last_of(load, sent, due - begun) {
+            break;
+        }
+    }
+    try_join_all(
+        messengers
+            .iter_mut()
+            .map(|messenger| end_broadcast(messenger, sent)),
+    )
+    .await?;
+    Ok(Broadcast {
+        sent,
+        refused,
+        time: begun.elapsed(),
+    })
+}
+
+/// Repeats the end of a broadcast until the listener has acknowledged it.
+async fn end_broadcast(messenger: &mut BoxMessenger, sent: u64) -> Result<(), Error> {
+    loop {
+        let end = Message::bare(sent | LAST);
+        // A stack may refuse it, as any other message.
+        let _ = poll_fn(|cx| messenger.poll_send(cx, end)).await?;
+        let received = async {
+            poll_fn(|cx| messenger.poll_flush(cx)).await?;
+            poll_fn(|cx| messenger.poll_receive(cx)).await
+        };
+        let Ok(received) = timeout(REPEATED_AFTER, received).await else {
+            continue;
+        };
+        let got = acknowledged(received?, sent)?;
+        return match got == sent {
+            true => Ok(()),
+            false => Err(Error::WrongAcknowledgement {
+                got,
+                from: sent,
+                to: sent,
+            }),
+        };
+    }
+}
+
+/// Takes the messages of a broadcast until its end. See [`serve`].
+pub async fn serve_broadcast<M: Messenger + ?Sized>(
+    messenger: &mut M,
+    load: &Messages,
+    counters: &Counters,
+    times: &mut Recorder,
+) -> Result<Arrival, Error> {
+    let mut arrival = Arrival::default();
+    let mut clock = None;
+    // The number of the last message, once one has come.
+    let mut last = None;
+    let mut is_over = false;
+    loop {
+        let got = match poll_fn(|cx| messenger.poll_receive(cx)).await {
+            Ok(Some(got)) => got,
+            _ if is_over => return Ok(arrival),
+            // A peer may leave before it has begun.
+            Ok(None) if last.is_none() => return Ok(arrival),
+            Ok(None) => return Err(ended_early(last.unwrap_or(0) + 1)),
+            Err(error) => return Err(error.into()),
+        };
+        let number = got.sequence & !LAST;
+        if got.sequence & LAST != 0 {
+            is_over = true;
+            send(messenger, Message::bare(number)).await?;
+            continue;
+        }
+        // Later messages than the next one mean losses, which the numbers of both ends tell.
+        let expected = last.map_or(0, |last: u64| last + 1);
+        if number < expected || (last.is_none() && number > 0) {
+            return Err(Error::MessageLost {
+                expected,
+                got: number,
+            });
+        }
+        arrive(got, number, load, counters, &mut arrival)?;
+        last = Some(number);
+        match number {
+            0 => {
+                clock = Some(got.stamp.cast_signed()).filter(|clock| *clock != UNKNOWN);
+                send(messenger, Message::bare(0)).await?;
+            }
+            _ => record_one_way(times, got, clock, &arrival),
+        }
+    }
 }
 
 /// Waits until a message that was given to the stack at one end has arrived at the other.
@@ -326,7 +391,7 @@ fn arrive(
     arrival: &mut Arrival,
 ) -> Result<bool, Error> {
     let due = match expected {
-        0 => Message::LEAST as u64,
+        0 => Message::STAMPED as u64,
         _ => load.message_bytes.0,
     };
     let (got, bytes) = (message.sequence & !LAST, message.bytes as u64);
@@ -353,7 +418,7 @@ fn arrive(
 
 /// The number that an acknowledgement names.
 fn acknowledged(received: Option<Message>, expected: u64) -> Result<u64, Error> {
-    let Message { sequence, bytes } = received.ok_or_else(|| ended_early(expected))?;
+    let Message { sequence, bytes, .. } = received.ok_or_else(|| ended_early(expected))?;
     match bytes {
         Message::LEAST => Ok(sequence),
         _ => Err(Error::UnexpectedBytes {
@@ -363,19 +428,36 @@ fn acknowledged(received: Option<Message>, expected: u64) -> Result<u64, Error> 
     }
 }
 
-/// A message that has nothing but its number.
-fn bare(sequence: u64) -> Message {
+/// A message of the load that is due at this moment.
+fn message(load: &Messages, sequence: u64, due: Instant) -> Message {
     Message {
         sequence,
-        bytes: Message::LEAST,
+        stamp: clock::nanoseconds(due),
+        bytes: load.message_bytes.0 as usize,
     }
 }
 
-fn message(load: &Messages, sequence: u64) -> Message {
-    Message {
-        sequence,
-        bytes: load.message_bytes.0 as usize,
+/// Whether a message is the last one. `after` is the time from the beginning.
+fn is_last_of(load: &Messages, sequence: u64, after: Duration) -> bool {
+    match load.amount {
+        Amount::Count(count) => sequence >= count,
+        Amount::Seconds(seconds) => after.as_secs_f64() >= seconds,
     }
+}
+
+/// Records how long a message took that has just arrived. `clock` is what this clock shows more than the
+/// sender's.
+fn record_one_way(times: &mut Recorder, message: Message, clock: Option<i64>, arrival: &Arrival) {
+    let Some((clock, at)) = clock
+        .zip(arrival.last())
+        .filter(|_| message.bytes >= Message::STAMPED)
+    else {
+        return;
+    };
+    let due = message.stamp.saturating_add_signed(clock);
+    // Below zero if the clocks are further apart than believed.
+    let took = clock::nanoseconds(at).saturating_sub(due);
+    record(times, Duration::from_nanos(took));
 }
 
 /// Gives the stack a message.
@@ -406,8 +488,9 @@ fn record(recorder: &mut Recorder, time: Duration) {
 
 #[cfg(test)]
 mod tests {
-    use futures::SinkExt;
-    use perfrun_contract::{histogram::recorder, quantity::ByteSize, workload::MessageMode};
+    use perfrun_contract::{
+        histogram::recorder, limits::MESSAGE_MAX, quantity::ByteSize, workload::MessageMode,
+    };
     use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
 
     use super::*;
@@ -419,6 +502,17 @@ mod tests {
             message_bytes: ByteSize(bytes),
             amount: Amount::Count(count),
             window,
+            rate: None,
+            priority: false,
+            receivers: 1,
+        }
+    }
+
+    fn numbered(sequence: u64, bytes: usize) -> Message {
+        Message {
+            sequence,
+            stamp: 0,
+            bytes,
         }
     }
 
@@ -432,16 +526,16 @@ mod tests {
     async fn served(load: Messages, sent: &[(u64, usize)]) -> Result<Arrival, Error> {
         let (mut ours, mut theirs) = pair(1 << 20);
         for &(sequence, bytes) in sent {
-            send(&mut ours, Message { sequence, bytes }).await.unwrap();
+            send(&mut ours, numbered(sequence, bytes)).await.unwrap();
         }
-        ours.0.close().await.unwrap();
-        serve(&mut theirs, &load, &Counters::default()).await
+        ours.into_inner().shutdown().await.unwrap();
+        serve(&mut theirs, &load, &Counters::default(), &mut recorder()).await
     }
 
     /// What the dialler makes of an acknowledgement of these bytes.
     async fn acknowledged_by(sequence: u64, bytes: usize) -> Result<Exchanged, Error> {
         let (mut ours, mut theirs) = pair(1 << 20);
-        send(&mut theirs, Message { sequence, bytes }).await.unwrap();
+        send(&mut theirs, numbered(sequence, bytes)).await.unwrap();
         run(&mut ours, &load(16, 4, 4), &Counters::default(), &mut recorder()).await
     }
 
@@ -453,14 +547,14 @@ mod tests {
                     let load = load(bytes, window, count);
                     let (mut ours, mut theirs) = pair(capacity);
                     let (client, server) = (Counters::default(), Counters::default());
-                    let mut trips = recorder();
+                    let (mut trips, mut one_way) = (recorder(), recorder());
                     let dial = async {
-                        open(&mut ours).await?;
+                        open(&mut ours, Some(0)).await?;
                         let exchanged = run(&mut ours, &load, &client, &mut trips).await;
                         drop(ours);
                         exchanged
                     };
-                    let (ran, served) = tokio::join!(dial, serve(&mut theirs, &load, &server));
+                    let (ran, served) = tokio::join!(dial, serve(&mut theirs, &load, &server, &mut one_way));
                     let (exchanged, arrival) = (ran.unwrap(), served.unwrap());
                     assert_eq!((exchanged.bytes, arrival.bytes), (bytes * count, bytes * count));
                     assert_eq!(counted(&client), (0, bytes * count));
@@ -468,6 +562,8 @@ mod tests {
                     // One for each acknowledgement.
                     let trips_due = count.div_ceil(u64::from(load.acknowledged_each()));
                     assert_eq!(trips.len(), trips_due, "{load:?}");
+                    // Shorter messages have no stamp.
+                    assert_eq!(one_way.len(), if bytes < 16 { 0 } else { count }, "{load:?}");
                 }
             }
         }
@@ -482,13 +578,13 @@ mod tests {
         let (mut ours, mut theirs) = pair(1 << 16);
         let (counters, mut trips) = (Counters::default(), recorder());
         let dial = async {
-            open(&mut ours).await?;
+            open(&mut ours, Some(0)).await?;
             let exchanged = run(&mut ours, &timed, &counters, &mut trips).await;
             drop(ours);
             exchanged
         };
-        let counters = Counters::default();
-        let (ran, served) = tokio::join!(dial, serve(&mut theirs, &timed, &counters));
+        let (counters, mut times) = (Counters::default(), recorder());
+        let (ran, served) = tokio::join!(dial, serve(&mut theirs, &timed, &counters, &mut times));
         let (exchanged, arrival) = (ran.unwrap(), served.unwrap());
         assert!(exchanged.time >= Duration::from_millis(20), "{exchanged:?}");
         assert_eq!(exchanged.bytes, arrival.bytes);
@@ -503,7 +599,7 @@ mod tests {
             let (sender, receiver) = (Counters::default(), Counters::default());
             let mut times = recorder();
             let both = async {
-                give(&mut ours, bare(0)).await?;
+                begin(&mut ours, None).await?;
                 serial(&mut ours, &mut theirs, &load, [&sender, &receiver], &mut times).await
             };
             let (exchanged, arrival) = both.await.unwrap();
@@ -514,7 +610,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_gap_in_the_numbers_is_a_lost_message() {
-        for sent in [&[(0, 8), (2, 16)][..], &[(0, 8), (1, 16), (1, 16)], &[(1, 16)]] {
+        for sent in [&[(0, 16), (2, 16)][..], &[(0, 16), (1, 16), (1, 16)], &[(1, 16)]] {
             let error = served(load(16, 4, 4), sent).await.unwrap_err();
             assert!(matches!(error, Error::MessageLost { .. }), "{sent:?}: {error:?}");
         }
@@ -522,16 +618,16 @@ mod tests {
 
     #[tokio::test]
     async fn messages_of_another_length_are_refused() {
-        let short = served(load(16, 4, 4), &[(0, 8), (1, 15)]).await;
+        let short = served(load(16, 4, 4), &[(0, 16), (1, 15)]).await;
         assert!(too_few(&short), "{short:?}");
-        let long = served(load(16, 4, 4), &[(0, 8), (1, 17)]).await;
+        let long = served(load(16, 4, 4), &[(0, 16), (1, 17)]).await;
         assert!(unexpected(&long), "{long:?}");
     }
 
     #[tokio::test]
     async fn a_peer_may_leave_before_the_first_message_but_not_before_the_last() {
         assert_eq!(served(load(16, 4, 4), &[]).await.unwrap().bytes, 0);
-        let early = served(load(16, 4, 4), &[(0, 8), (1, 16)]).await;
+        let early = served(load(16, 4, 4), &[(0, 16), (1, 16)]).await;
         assert!(matches!(early, Err(Error::Stream(_))), "{early:?}");
     }
 
@@ -551,7 +647,13 @@ mod tests {
             let (mut ours, theirs) = duplex(64);
             ours.write_u32(announced).await.unwrap();
             ours.write_u64(0).await.unwrap();
-            let served = serve(&mut Framed::new(theirs), &load(16, 4, 4), &Counters::default()).await;
+            let served = serve(
+                &mut Framed::new(theirs),
+                &load(16, 4, 4),
+                &Counters::default(),
+                &mut recorder(),
+            )
+            .await;
             assert!(matches!(served, Err(Error::Stream(_))), "{announced}: {served:?}");
         }
     }
@@ -567,5 +669,134 @@ mod tests {
             let received = poll_fn(|cx| frames.poll_receive(cx)).await;
             assert!(received.is_err(), "{got}: {received:?}");
         }
+    }
+
+    /// A messenger that loses some of the messages given to it, and refuses others.
+    struct Losing {
+        inner: Framed<DuplexStream>,
+        lost: fn(u64) -> bool,
+        refused: fn(u64) -> bool,
+    }
+
+    impl Messenger for Losing {
+        fn poll_send(&mut self, cx: &mut std::task::Context<'_>, message: Message) -> Poll<io::Result<bool>> {
+            match message.sequence {
+                number if (self.refused)(number) => Poll::Ready(Ok(false)),
+                number if (self.lost)(number) => Poll::Ready(Ok(true)),
+                _ => self.inner.poll_send(cx, message),
+            }
+        }
+
+        fn poll_flush(&mut self, cx: &mut std::task::Context<'_>) -> Poll<io::Result<()>> {
+            self.inner.poll_flush(cx)
+        }
+
+        fn poll_receive(&mut self, cx: &mut std::task::Context<'_>) -> Poll<io::Result<Option<Message>>> {
+            self.inner.poll_receive(cx)
+        }
+
+        fn poll_ended(&mut self, cx: &mut std::task::Context<'_>) -> Poll<()> {
+            self.inner.poll_ended(cx)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_broadcast_counts_what_is_lost_and_what_is_refused() {
+        let load = Messages {
+            mode: MessageMode::Broadcast,
+            receivers: 3,
+            ..load(100, 1, 50)
+        };
+        let mut servers = tokio::task::JoinSet::new();
+        let mut messengers: Vec<BoxMessenger> = vec![];
+        for lost in [
+            |_| false,
+            |number| number % 10 == 3,
+            |number| number & LAST == 0 && number > 0,
+        ] {
+            let (ours, theirs) = pair(1 << 20);
+            messengers.push(Box::new(Losing {
+                inner: ours,
+                lost,
+                refused: |number| number == 7,
+            }));
+            servers.spawn(async move {
+                let mut theirs = theirs;
+                let mut times = recorder();
+                let served = serve_broadcast(&mut theirs, &load, &Counters::default(), &mut times).await;
+                (served.unwrap().bytes / 100, times.len())
+            });
+        }
+        for messenger in &mut messengers {
+            open(&mut **messenger, Some(0)).await.unwrap();
+        }
+        let counters = Counters::default();
+        let sent = broadcast(&mut messengers, None, &load, &counters).await.unwrap();
+        assert_eq!((sent.sent, sent.refused), (50, 3));
+        assert_eq!(counted(&counters), (0, (50 - 1) * 3 * 100));
+        drop(messengers);
+        let mut arrived = servers.join_all().await;
+        arrived.sort_unstable();
+        assert_eq!(arrived, [(0, 0), (44, 44), (49, 49)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_broadcast_is_repeated_until_it_is_acknowledged() {
+        let load = Messages {
+            mode: MessageMode::Broadcast,
+            ..load(16, 1, 2)
+        };
+        let (ours, mut theirs) = pair(1 << 20);
+        let mut messengers: Vec<BoxMessenger> = vec![Box::new(ours)];
+        let listen = async {
+            let mut numbers = vec![];
+            while numbers.iter().filter(|number| **number & LAST != 0).count() < 3 {
+                let got = poll_fn(|cx| theirs.poll_receive(cx)).await.unwrap().unwrap();
+                numbers.push(got.sequence);
+            }
+            send(&mut theirs, Message::bare(2)).await.unwrap();
+            numbers
+        };
+        let counters = Counters::default();
+        let (sent, numbers) = tokio::join!(broadcast(&mut messengers, None, &load, &counters), listen);
+        assert_eq!(sent.unwrap().sent, 2);
+        assert_eq!(numbers, [1, 2, 2 | LAST, 2 | LAST, 2 | LAST]);
+    }
+
+    #[tokio::test]
+    async fn an_old_message_of_a_broadcast_is_an_error() {
+        let load = load(16, 1, 2);
+        let (mut ours, mut theirs) = pair(1 << 20);
+        for number in [0, 2, 1] {
+            send(&mut ours, numbered(number, 16)).await.unwrap();
+        }
+        let served = serve_broadcast(&mut theirs, &load, &Counters::default(), &mut recorder()).await;
+        assert!(
+            matches!(served, Err(Error::MessageLost { expected: 3, got: 1 })),
+            "{served:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_round_trip_counts_from_the_moment_at_which_a_message_was_due() {
+        // One in flight, acknowledged after 20 ms: at 1000 per second, each waits for those before it.
+        let load = Messages {
+            rate: Some(1000),
+            ..load(16, 1, 3)
+        };
+        let (mut ours, mut theirs) = pair(1 << 20);
+        let mut trips = recorder();
+        let answer = async {
+            for number in 1..=3 {
+                poll_fn(|cx| theirs.poll_receive(cx)).await.unwrap().unwrap();
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                send(&mut theirs, Message::bare(number)).await.unwrap();
+            }
+        };
+        let counters = Counters::default();
+        let (ran, ()) = tokio::join!(run(&mut ours, &load, &counters, &mut trips), answer);
+        ran.unwrap();
+        let longest = Duration::from_nanos(trips.max());
+        assert!(longest >= Duration::from_millis(3 * 20 - 2), "{longest:?}");
     }
 }

@@ -20,6 +20,8 @@ pub(crate) struct Client<'a> {
     pub(super) peers: Vec<Peer>,
     /// Addresses to dial, in turn.
     pub(super) servers: Vec<String>,
+    /// What the clocks behind them show more than this node's. Empty if that is unknown.
+    clocks: Vec<i64>,
     /// Peers that are active at the same time, if the workload itself starts them.
     pub(super) slots: usize,
     /// The caller's, so that findings outlive a client that is cut short.
@@ -27,10 +29,12 @@ pub(crate) struct Client<'a> {
 }
 
 impl<'a> Client<'a> {
-    /// Starts hosts and, unless the workload does that itself, opens connections.
+    /// Starts hosts and, unless the workload does that itself, opens connections. `clocks` is what the clocks of
+    /// the servers show more than this node's, in nanoseconds, or empty.
     pub(crate) async fn prepare(
         setup: Setup,
         servers: &[String],
+        clocks: &[i64],
         peers: u32,
         findings: &'a mut Findings,
     ) -> Result<Self, Failed> {
@@ -54,31 +58,47 @@ impl<'a> Client<'a> {
             setup,
             peers: vec![],
             servers: servers.to_vec(),
+            clocks: clocks.to_vec(),
             slots,
             findings,
         };
         for i in 0..hosts {
-            client.add_peer(&servers[i % servers.len()]).await?;
+            client.add_peer(i).await?;
         }
         Ok(client)
     }
 
-    async fn add_peer(&mut self, server: &str) -> Result<(), Failed> {
-        let mut host = dialler(&self.setup).await?;
-        let mut connection = None;
-        if self.setup.parameters.connects_before_start() {
-            let dialled = dial(&self.setup, &mut host, server)
-                .await
-                .inspect_err(|error| self.findings.refusal(error))?;
-            Counters::add(&self.setup.observer.counters.connections, 1);
-            self.findings.record_dial(dialled.phases());
-            connection = Some(dialled);
-        }
-        self.peers.push(Peer {
+    /// Adds a peer that talks to the server of this number, in turn, and to those after it if it talks to
+    /// several.
+    async fn add_peer(&mut self, first: usize) -> Result<(), Failed> {
+        let host = dialler(&self.setup).await?;
+        let of = |number: usize| number % self.servers.len();
+        let numbers = (first..).take(self.setup.parameters.servers_of_peer()).map(of);
+        let numbers: Vec<usize> = numbers.collect();
+        let mut peer = Peer {
             host,
-            server: server.to_owned(),
-            connection,
-        });
+            server: self.servers[numbers[0]].clone(),
+            connections: vec![],
+            clocks: numbers
+                .iter()
+                .filter_map(|number| self.clocks.get(*number).copied())
+                .collect(),
+        };
+        if self.setup.parameters.connects_before_start() {
+            for number in numbers {
+                let server = &self.servers[number];
+                let dialled = match peer.connections.len() {
+                    0 => dial(&self.setup, &mut peer.host, server).await,
+                    // Another host would lose the connections that are open.
+                    _ => peer.host.dial(server).await,
+                };
+                let dialled = dialled.inspect_err(|error| self.findings.refusal(error))?;
+                Counters::add(&self.setup.observer.counters.connections, 1);
+                self.findings.record_dial(dialled.phases());
+                peer.connections.push(dialled);
+            }
+        }
+        self.peers.push(peer);
         Ok(())
     }
 
@@ -96,9 +116,7 @@ impl<'a> Client<'a> {
     /// Closes connections and hosts.
     pub(crate) async fn close(self) {
         let close = self.peers.into_iter().map(|peer| async {
-            if let Some(connection) = peer.connection {
-                connection.close().await;
-            }
+            join_all(peer.connections.into_iter().map(|connection| connection.close())).await;
             peer.host.close().await;
         });
         join_all(close).await;

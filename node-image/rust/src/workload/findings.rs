@@ -20,7 +20,7 @@ pub(crate) struct Findings {
     pub(crate) plateau: Option<Plateau>,
     /// Distributions, in nanoseconds.
     pub(crate) recorders: BTreeMap<Distribution, Recorder>,
-    /// Number of refusals by a relay, by their text.
+    /// Number of refusals by a relay or by the stack, by their text.
     pub(crate) refused: BTreeMap<String, u64>,
     /// Most circuits at the same time.
     pub(crate) most_circuits: u64,
@@ -29,7 +29,12 @@ pub(crate) struct Findings {
 impl Findings {
     /// Counts a refusal by a relay.
     pub(super) fn refused(&mut self, what: &str, status: &str) {
-        *self.refused.entry(format!("{what}: {status}")).or_default() += 1;
+        self.refused_times(what, status, 1);
+    }
+
+    /// Counts refusals.
+    pub(super) fn refused_times(&mut self, what: &str, status: &str, times: u64) {
+        *self.refused.entry(format!("{what}: {status}")).or_default() += times;
     }
 
     /// Counts an error if it is a refusal by a relay.

@@ -1,4 +1,4 @@
-//! Messages from each peer of a client to its server.
+//! Messages from each peer of a client to its server, or to all servers.
 
 use std::sync::Arc;
 
@@ -7,8 +7,12 @@ use perfrun_contract::{
     histogram::{Recorder, recorder},
     node::{Distribution, Reason, Transfer},
     parameters::{Messages, Parameters},
+    workload::MessageMode,
 };
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::{
+    sync::{Mutex, mpsc, oneshot},
+    task::JoinHandle,
+};
 
 use super::{
     failed::{Failed, failure},
@@ -33,6 +37,9 @@ pub(super) async fn run(
     load: &Messages,
     findings: &mut Findings,
 ) -> Result<(), Failed> {
+    if load.mode == MessageMode::Broadcast {
+        return broadcast(setup, peers, load, findings).await;
+    }
     let (distribution, exchanges) = if setup.parameters.is_in_process() {
         let mut pairs = vec![];
         for peer in peers {
@@ -43,7 +50,7 @@ pub(super) async fn run(
     } else {
         let opens = peers.iter().map(|peer| async {
             let mut messenger = open(setup, peer.connection()?).await?;
-            messages::open(&mut *messenger).await?;
+            messages::open(&mut *messenger, peer.clocks.first().copied()).await?;
             Ok::<_, Failed>(messenger)
         });
         let messengers = try_join_all(opens).await?;
@@ -57,30 +64,70 @@ pub(super) async fn run(
             };
             tokio::spawn(exchange)
         });
-        let ended = try_join_all(tasks).await;
-        let ended = ended.map_err(|error| Failed(failure(Reason::Internal, error)))?;
-        (
-            Distribution::RoundTrip,
-            ended.into_iter().collect::<Result<_, _>>()?,
-        )
+        (Distribution::RoundTrip, joined(tasks).await?)
     };
-    findings.upload = Some(together(&exchanges));
+    findings.upload = Some(together(exchanges.iter().map(|(exchanged, _)| *exchanged)));
     for (_, times) in &exchanges {
         findings.add(distribution, times);
     }
     Ok(())
 }
 
-/// The exchanges of all peers as one transfer: they begin together.
-fn together(exchanges: &[(Exchanged, Recorder)]) -> Transfer {
-    let exchanges = || exchanges.iter().map(|(exchanged, _)| exchanged);
-    Transfer {
-        bytes: exchanges().map(|exchanged| exchanged.bytes).sum(),
-        seconds: exchanges()
-            .map(|exchanged| exchanged.time.as_secs_f64())
-            .fold(0.0, f64::max),
-        ..Transfer::default()
+/// Sends the messages of each peer to all of its servers. Every exchange is open before the clock starts.
+async fn broadcast(
+    setup: &Setup,
+    peers: &[Peer],
+    load: &Messages,
+    findings: &mut Findings,
+) -> Result<(), Failed> {
+    let mut ready = vec![];
+    for peer in peers {
+        let opens = peer
+            .connections
+            .iter()
+            .enumerate()
+            .map(|(i, connection)| async move {
+                let mut messenger = open(setup, &**connection).await?;
+                messages::open(&mut *messenger, peer.clocks.get(i).copied()).await?;
+                Ok::<_, Failed>(messenger)
+            });
+        ready.push((try_join_all(opens).await?, peer.host.broadcaster()));
     }
+    let tasks = ready.into_iter().map(|(mut messengers, all)| {
+        let (observer, load) = (setup.observer.clone(), *load);
+        let run = async move {
+            let broadcast = messages::broadcast(&mut messengers, all, &load, &observer.counters).await?;
+            let to_all = broadcast.sent * messengers.len() as u64;
+            let exchanged = Exchanged {
+                bytes: to_all * load.message_bytes.0,
+                time: broadcast.time,
+            };
+            Ok::<_, Failed>((exchanged, broadcast.refused))
+        };
+        tokio::spawn(run)
+    });
+    let broadcasts = joined(tasks).await?;
+    findings.upload = Some(together(broadcasts.iter().map(|(exchanged, _)| *exchanged)));
+    for (_, refused) in broadcasts.iter().filter(|(_, refused)| *refused > 0) {
+        findings.refused_times("message", "the stack does not accept it", *refused);
+    }
+    Ok(())
+}
+
+/// Waits for tasks, all of which must succeed.
+async fn joined<T>(tasks: impl Iterator<Item = JoinHandle<Result<T, Failed>>>) -> Result<Vec<T>, Failed> {
+    let ended = try_join_all(tasks).await;
+    let ended = ended.map_err(|error| Failed(failure(Reason::Internal, error)))?;
+    ended.into_iter().collect()
+}
+
+/// The exchanges of all peers as one transfer: they begin together.
+fn together(exchanges: impl Iterator<Item = Exchanged>) -> Transfer {
+    exchanges.fold(Transfer::default(), |all, exchanged| Transfer {
+        bytes: all.bytes + exchanged.bytes,
+        seconds: all.seconds.max(exchanged.time.as_secs_f64()),
+        ..all
+    })
 }
 
 /// This end of an exchange: the stack's, or else messages framed on a stream.
@@ -128,7 +175,7 @@ impl Pair {
     /// message, so that message is sent here.
     async fn open(setup: &Setup, peer: &Peer) -> Result<Self, Failed> {
         let mut client = open(setup, peer.connection()?).await?;
-        messages::begin(&mut *client).await?;
+        messages::begin(&mut *client, None).await?;
         let server = setup.handover.take.lock().await.recv().await;
         let server = server.ok_or_else(|| Failed(failure(Reason::Internal, "the server is gone")))?;
         Ok(Self {
@@ -155,15 +202,28 @@ impl Pair {
     }
 }
 
-/// Serves one exchange until its last message, or gives it to the client in this process.
+/// Serves one exchange until its last message, or gives it to the client in this process. `times` gets the times
+/// of one way.
 pub(super) async fn serve(
     mut messenger: BoxMessenger,
     load: Messages,
     handover: Handover,
     observer: Arc<Observer>,
+    times: Arc<parking_lot::Mutex<Recorder>>,
 ) -> Result<Arrival, wire::Error> {
     if !Parameters::Messages(load).is_in_process() {
-        return messages::serve(&mut *messenger, &load, &observer.counters).await;
+        let mut own = recorder();
+        let served = match load.mode {
+            MessageMode::Broadcast => {
+                messages::serve_broadcast(&mut *messenger, &load, &observer.counters, &mut own).await
+            }
+            _ => messages::serve(&mut *messenger, &load, &observer.counters, &mut own).await,
+        };
+        times
+            .lock()
+            .add(own)
+            .expect("a recorder that resizes takes every value");
+        return served;
     }
     let (arrival, arrived) = oneshot::channel();
     let handed = Handed {

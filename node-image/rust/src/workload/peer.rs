@@ -13,19 +13,24 @@ use crate::stack::{self, Connection, Host};
 pub(super) struct Peer {
     pub(super) host: Box<dyn Host>,
     pub(super) server: String,
-    /// `None` if opening connections is part of the workload.
-    pub(super) connection: Option<Box<dyn Connection>>,
+    /// One with each server that the peer talks to. Empty if opening connections is part of the workload.
+    pub(super) connections: Vec<Box<dyn Connection>>,
+    /// What the clocks of these servers show more than this node's, in nanoseconds. Empty if that is unknown.
+    pub(super) clocks: Vec<i64>,
 }
 
 impl Peer {
-    /// The open connection, which `Client::prepare` opened for every workload that needs it.
+    /// The open connection, or the first of them, which `Client::prepare` opened for every workload that needs it.
     pub(super) fn connection(&self) -> Result<&dyn Connection, Failed> {
-        self.connection.as_deref().ok_or_else(|| {
-            Failed(failure(
-                Reason::Internal,
-                "this workload was prepared without a connection",
-            ))
-        })
+        self.connections
+            .first()
+            .map(|connection| &**connection)
+            .ok_or_else(|| {
+                Failed(failure(
+                    Reason::Internal,
+                    "this workload was prepared without a connection",
+                ))
+            })
     }
 }
 

@@ -3,7 +3,9 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use futures::future::join_all;
+use parking_lot::Mutex;
 use perfrun_contract::{
+    histogram::{Recorder, recorder},
     limits::SERVER_STREAMS_MAX,
     node::{Distribution, Reason},
     parameters::{Messages, Parameters},
@@ -106,6 +108,10 @@ pub(crate) async fn serve(
         streams.tasks.shutdown().await;
     }
     findings.upload = streams.arrival.transfer();
+    let one_way = streams.one_way.lock().clone();
+    if !one_way.is_empty() {
+        findings.add(Distribution::OneWay, &one_way);
+    }
     if let Some(fault) = hosts.iter().find_map(|host| host.fault()) {
         let fault = Failed(failure(Reason::Internal, fault));
         streams.failed.get_or_insert(fault);
@@ -191,6 +197,8 @@ struct Streams<'a> {
     /// `None` unless the workload is an echo.
     terms: Option<Arc<Terms>>,
     tasks: JoinSet<Result<Arrival, wire::Error>>,
+    /// Times of one way, of messages.
+    one_way: Arc<Mutex<Recorder>>,
     begun: bool,
     arrival: Arrival,
     failed: Option<Failed>,
@@ -209,6 +217,7 @@ impl<'a> Streams<'a> {
             zeros: setup.zeros(),
             terms,
             tasks: JoinSet::new(),
+            one_way: Arc::new(Mutex::new(recorder())),
             begun,
             arrival: Arrival::default(),
             failed: None,
@@ -257,8 +266,13 @@ impl<'a> Streams<'a> {
     fn exchange(&mut self, messenger: BoxMessenger, load: Messages) {
         if self.accept() {
             let (handover, observer) = (self.setup.handover.clone(), self.setup.observer.clone());
-            self.tasks
-                .spawn(messages::serve(messenger, load, handover, observer));
+            self.tasks.spawn(messages::serve(
+                messenger,
+                load,
+                handover,
+                observer,
+                self.one_way.clone(),
+            ));
         }
     }
 

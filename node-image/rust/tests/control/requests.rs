@@ -27,7 +27,11 @@ pub(crate) fn dialler(
     servers: Vec<String>,
     peers: u32,
 ) -> TrialRequest {
-    let side = Side::Client { servers, peers };
+    let side = Side::Client {
+        servers,
+        peers,
+        clocks: vec![],
+    };
     TrialRequest {
         side,
         ..server(stack, transport, parameters)

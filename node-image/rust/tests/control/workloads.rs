@@ -199,6 +199,9 @@ pub(crate) fn messages(mode: MessageMode, bytes: u64, amount: Amount) -> Paramet
         message_bytes: ByteSize(bytes),
         amount,
         window: if mode == MessageMode::Stream { 16 } else { 1 },
+        rate: None,
+        priority: false,
+        receivers: 1,
     })
 }
 
@@ -213,6 +216,7 @@ async fn every_message_arrives_in_every_mode() {
             (MessageMode::SerialAck, 1 << 20, 2, 1),
             (MessageMode::Stream, 64, 1, 1),
             (MessageMode::Stream, 1000, 99, 3),
+            (MessageMode::Broadcast, 1000, 99, 2),
         ] {
             let what = format!("{stacks:?} {mode} {bytes} x{count} of {peers}");
             let parameters = messages(mode, bytes, Amount::Count(count));
@@ -233,6 +237,7 @@ async fn every_message_arrives_in_every_mode() {
                 MessageMode::Serial | MessageMode::SerialAck => count * u64::from(peers),
                 // A quarter of the window for each acknowledgement.
                 MessageMode::Stream => count.div_ceil(4) * u64::from(peers),
+                MessageMode::Broadcast => 0,
             };
             let distribution = if in_process {
                 Distribution::OneWay
@@ -240,6 +245,35 @@ async fn every_message_arrives_in_every_mode() {
                 Distribution::RoundTrip
             };
             assert_eq!(count_of(&client, distribution), timed, "{what}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn messages_at_a_rate_are_sent_when_they_are_due() {
+    let pair = Pair::start();
+    for stacks in SAME {
+        let (client, server, transport) = (stacks.0, stacks.0, stacks.1);
+        for mode in [
+            MessageMode::Serial,
+            MessageMode::SerialAck,
+            MessageMode::Stream,
+            MessageMode::Broadcast,
+        ] {
+            let what = format!("{stacks:?} {mode}");
+            let Parameters::Messages(load) = messages(mode, 64, Amount::Count(101)) else {
+                unreachable!("they are messages")
+            };
+            let parameters = Parameters::Messages(Messages {
+                rate: Some(1000),
+                priority: true,
+                ..load
+            });
+            let ends = pair.trial((client, server, transport), &parameters, 1).await;
+            let (client, server) = ends.completed(&what);
+            // The first is due immediately, and 100 follow.
+            assert!(client.upload.unwrap().seconds >= 0.1, "{what}");
+            assert_eq!(server.bytes_received, 64 * 101, "{what}");
         }
     }
 }

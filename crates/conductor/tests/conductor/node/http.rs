@@ -167,6 +167,7 @@ fn info(script: &super::Script) -> Info {
         stacks: BTreeMap::new(),
         profile: script.profile.into(),
         listen_ip: script.ip,
+        clock: None,
         host: "here".into(),
         kernel: "6.1".into(),
         cpu: "abacus".into(),

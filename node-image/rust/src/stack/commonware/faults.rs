@@ -27,6 +27,9 @@ fn load(count: u64) -> perfrun_contract::parameters::Messages {
         message_bytes: ByteSize(64),
         amount: Amount::Count(count),
         window: 64,
+        rate: None,
+        priority: false,
+        receivers: 1,
     }
 }
 
@@ -98,10 +101,11 @@ impl Pair {
     async fn run(&mut self, count: u64) -> Result<Exchanged, wire::Error> {
         let (load, counters, mut trips) = (load(count), Counters::default(), recorder());
         let client = async {
-            messages::open(&mut *self.dialled).await?;
+            messages::open(&mut *self.dialled, None).await?;
             messages::run(&mut *self.dialled, &load, &counters, &mut trips).await
         };
-        let server = messages::serve(&mut *self.accepted, &load, &counters);
+        let mut one_way = recorder();
+        let server = messages::serve(&mut *self.accepted, &load, &counters, &mut one_way);
         tokio::pin!(server);
         // The server waits for the end of the client, which lasts here.
         let ran = async {
@@ -187,19 +191,23 @@ async fn a_message_that_a_full_queue_drops_is_reported_as_lost() {
     } = Pair::start(small, room).await;
     let flood = async {
         for sequence in 0.. {
-            let bytes = if sequence == 0 { Message::LEAST } else { 64 };
+            let bytes = if sequence == 0 { Message::STAMPED } else { 64 };
+            let message = Message {
+                bytes,
+                ..Message::bare(sequence)
+            };
             // First more than fits, and then one after the other until the gap is seen.
             if sequence > 2000 {
                 sleep(Duration::from_millis(1)).await;
             }
-            poll_fn(|cx| dialled.poll_send(cx, Message { sequence, bytes })).await?;
+            poll_fn(|cx| dialled.poll_send(cx, message)).await?;
         }
         io::Result::Ok(())
     };
-    let (load, counters) = (load(u64::MAX), Counters::default());
+    let (load, counters, mut one_way) = (load(u64::MAX), Counters::default(), recorder());
     let served = async {
         tokio::select! {
-            served = messages::serve(&mut *accepted, &load, &counters) => served,
+            served = messages::serve(&mut *accepted, &load, &counters, &mut one_way) => served,
             flooded = flood => panic!("the flood ended: {flooded:?}"),
         }
     };

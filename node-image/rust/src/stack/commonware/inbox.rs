@@ -146,14 +146,13 @@ impl State {
 
 fn parsed(buffer: &IoBuf) -> io::Result<Message> {
     let bytes: &[u8] = buffer.as_ref();
-    let Some(number) = bytes.first_chunk::<{ Message::LEAST }>() else {
-        let error = format!("a message of {} bytes has no number", bytes.len());
-        return Err(io::Error::new(io::ErrorKind::InvalidData, error));
-    };
-    Ok(Message {
-        sequence: u64::from_be_bytes(*number),
-        bytes: bytes.len(),
-    })
+    match Message::parsed(bytes, bytes.len()) {
+        Some((message, _)) => Ok(message),
+        None => {
+            let error = format!("a message of {} bytes has no number", bytes.len());
+            Err(io::Error::new(io::ErrorKind::InvalidData, error))
+        }
+    }
 }
 
 /// The messengers that wait for messages.

@@ -1,4 +1,4 @@
-//! One end of an exchange of messages.
+//! One end of an exchange of messages, and messages to all peers.
 
 use std::{
     io,
@@ -7,19 +7,15 @@ use std::{
 };
 
 use commonware_cryptography::ed25519::PublicKey;
-use commonware_p2p::{CheckedSender as _, LimitedSender as _, Recipients};
+use commonware_p2p::{CheckedSender as _, LimitedSender as _, Recipients, Sender as _};
 use commonware_runtime::{IoBuf, IoBufs};
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::{
+    bytes::BytesMut,
+    sync::{CancellationToken, DropGuard},
+};
 
 use super::{inbox::Inbox, network::Sender, peers::Session};
-use crate::messenger::{Message, Messenger};
-
-/// Messages of a dialler whose numbers are written in advance, in one allocation. A listener's
-/// acknowledgements may leave numbers out.
-pub(super) const DIALLER_AHEAD: u64 = 64;
-
-/// See [`DIALLER_AHEAD`].
-pub(super) const LISTENER_AHEAD: u64 = 1;
+use crate::messenger::{Broadcaster, Message, Messenger};
 
 /// An exchange with one peer.
 ///
@@ -29,9 +25,8 @@ pub(super) struct Exchange {
     pub(super) session: Session,
     pub(super) sender: Sender,
     pub(super) inbox: Arc<Inbox>,
-    pub(super) numbers: Numbers,
-    /// As many as any message needs.
-    pub(super) zeros: IoBuf,
+    pub(super) bodies: Bodies,
+    pub(super) priority: bool,
     /// Whether commonware's runtime has stopped.
     pub(super) stopped: CancellationToken,
     /// Ends the peer's end, at a dialler.
@@ -43,15 +38,9 @@ impl Messenger for Exchange {
         if self.stopped.is_cancelled() {
             return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
         }
-        let zeros = message.bytes.checked_sub(Message::LEAST);
-        let Some(zeros) = zeros.filter(|zeros| *zeros <= self.zeros.len()) else {
-            // commonware panics at longer ones.
-            let error = format!("a message of {} bytes was not announced", message.bytes);
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidInput, error)));
-        };
-        let body = IoBufs::from([self.numbers.take(message.sequence), self.zeros.slice(..zeros)]);
+        let body = self.bodies.of(message)?;
         let is_accepted = match self.sender.check(Recipients::One(self.key.clone())) {
-            Ok(checked) => checked.send(body, false).accepted(),
+            Ok(checked) => checked.send(body, self.priority).accepted(),
             // Beyond the quota.
             Err(_) => false,
         };
@@ -78,43 +67,53 @@ impl Drop for Exchange {
     }
 }
 
-/// Numbers of messages as bytes.
-pub(super) struct Numbers {
-    ahead: u64,
-    written: IoBuf,
-    next: u64,
+/// Sends each message to all peers that the host has dialled.
+pub(super) struct All {
+    pub(super) sender: Sender,
+    pub(super) bodies: Bodies,
+    /// Whether commonware's runtime has stopped.
+    pub(super) stopped: CancellationToken,
+    pub(super) priority: bool,
 }
 
-impl Numbers {
-    pub(super) fn new(ahead: u64) -> Self {
+impl Broadcaster for All {
+    fn broadcast(&mut self, message: Message) -> io::Result<u64> {
+        if self.stopped.is_cancelled() {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        let body = self.bodies.of(message)?;
+        let accepted = self.sender.send(Recipients::All, body, self.priority);
+        Ok(accepted.len() as u64)
+    }
+}
+
+/// Messages as bytes.
+pub(super) struct Bodies {
+    /// Room for the heads of messages. One allocation is enough for 64 of them.
+    heads: BytesMut,
+    /// As many as any message needs.
+    zeros: IoBuf,
+}
+
+impl Bodies {
+    const TOGETHER: usize = 64 * Message::STAMPED;
+
+    pub(super) fn new(zeros: IoBuf) -> Self {
         Self {
-            ahead,
-            written: IoBuf::default(),
-            next: 0,
+            heads: BytesMut::with_capacity(Self::TOGETHER),
+            zeros,
         }
     }
 
-    fn take(&mut self, sequence: u64) -> IoBuf {
-        if self.written.is_empty() || sequence != self.next {
-            let numbers = (0..self.ahead).map(|n| sequence.wrapping_add(n));
-            self.written = numbers.flat_map(u64::to_be_bytes).collect::<Vec<u8>>().into();
+    fn of(&mut self, message: Message) -> io::Result<IoBufs> {
+        let announced = Message::LEAST..=Message::LEAST + self.zeros.len();
+        if !announced.contains(&message.bytes) {
+            // commonware panics at longer ones.
+            let error = format!("a message of {} bytes was not announced", message.bytes);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, error));
         }
-        self.next = sequence.wrapping_add(1);
-        self.written.split_to(Message::LEAST)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_right_in_and_out_of_order() {
-        for ahead in [DIALLER_AHEAD, LISTENER_AHEAD] {
-            let mut numbers = Numbers::new(ahead);
-            for sequence in (0..200).chain([500, 501, 3, u64::MAX, 0]) {
-                assert_eq!(numbers.take(sequence).as_ref(), sequence.to_be_bytes());
-            }
-        }
+        let zeros = message.bytes - message.write_head(&mut self.heads);
+        let head = self.heads.split().freeze();
+        Ok(IoBufs::from([IoBuf::from(head), self.zeros.slice(..zeros)]))
     }
 }

@@ -14,7 +14,7 @@ use commonware_runtime::{
     Quota, Runner as _, Spawner as _, Supervisor as _,
     tokio::{self as runtime, Context},
 };
-use perfrun_contract::parameters::Messages;
+use perfrun_contract::{parameters::Messages, workload::MessageMode};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -41,10 +41,14 @@ pub(super) struct Limits {
     pub(super) peers: usize,
     /// Messages per second.
     pub(super) rate: NonZeroU32,
-    /// Messages that may be sent at the same moment.
+    /// Messages of diallers that may be sent at the same moment.
     pub(super) burst: NonZeroU32,
+    /// Acknowledgements and greetings that may be sent at the same moment.
+    pub(super) answers: NonZeroU32,
     /// Messages that wait for one connection.
     pub(super) mailbox: NonZeroUsize,
+    /// Whether connections send these messages before others.
+    pub(super) priority: bool,
 }
 
 impl Limits {
@@ -64,26 +68,42 @@ impl Limits {
     /// Beside the window: greetings, and the first message.
     const SPARE: u32 = 64;
 
-    /// The limits by which the network never limits a load.
+    /// Most messages of a broadcast that wait for a peer.
+    const BROADCAST: u32 = 4096;
+
+    /// The limits by which the network never limits a load that waits for acknowledgements.
     ///
     /// A load has at most a window of messages in flight to each peer, and acknowledges each of them at most
     /// once. With room for a window of each peer, no queue can overflow, so the stack lost what is missing.
     /// The quota is far above any rate. Its burst is that room, because commonware derives its queues from
     /// it.
+    ///
+    /// A broadcast waits for nothing, so any queue can overflow. Its queues have the most room that a host's
+    /// memory allows, and what is lost is a result.
     pub(super) fn of(load: &Messages, listens: bool) -> Self {
-        let most = if listens { Self::LISTENER } else { Self::DIALLER };
-        let burst = NonZeroU32::MIN.saturating_add(load.window + Self::SPARE);
+        let dialled = Self::DIALLER.max(load.receivers as usize);
+        let at_once = match load.mode {
+            MessageMode::Broadcast => (Self::ROOM as u32 / (load.receivers + 1)).min(Self::BROADCAST),
+            MessageMode::Serial | MessageMode::SerialAck | MessageMode::Stream => load.window + Self::SPARE,
+        };
+        let burst = NonZeroU32::MIN.saturating_add(at_once);
         Self {
-            message: load.message_bytes.0 as u32,
-            peers: most.min(Self::ROOM / burst.get() as usize),
+            message: load.message_bytes.max(Messages::STAMPED).0 as u32,
+            peers: match listens {
+                true => Self::LISTENER.min(Self::ROOM / burst.get() as usize),
+                false => dialled,
+            },
             rate: Self::RATE,
             burst,
+            answers: NonZeroU32::MIN.saturating_add(load.window + Self::SPARE),
             mailbox: NonZeroUsize::MIN.saturating_add(2 * burst.get() as usize),
+            priority: load.priority,
         }
     }
 
-    fn quota(&self) -> Quota {
-        Quota::per_second(self.rate).allow_burst(self.burst)
+    /// The quotas of data, of acknowledgements and of greetings.
+    fn quotas(&self) -> [Quota; 3] {
+        [self.burst, self.answers, self.answers].map(|burst| Quota::per_second(self.rate).allow_burst(burst))
     }
 }
 
@@ -139,8 +159,10 @@ pub(super) async fn start(upgrader: Upgrader, listen: SocketAddr, limits: Limits
             drop(storage);
             let (mut network, oracle) =
                 lookup::Network::new(context.child("network"), config_of(upgrader, listen, limits));
-            let [data, acknowledgements, greetings] =
-                [0, 1, 2].map(|channel| network.register(channel, limits.quota()));
+            let mut channels = 0..;
+            let [data, acknowledgements, greetings] = limits
+                .quotas()
+                .map(|quota| network.register(channels.next().unwrap_or_default(), quota));
             let running = network.start();
             // Without a receiver, the host is gone, and stops the network.
             let _ = ready.send((
