@@ -339,8 +339,8 @@ pub struct Echo {
     pub sample_interval: Duration,
 }
 
-/// Messages with sequence numbers, on one long-lived exchange of each client peer with its server. Stacks with
-/// streams send them on one stream, each after its length. Set either `count` or `duration`.
+/// Messages with sequence numbers, on one long-lived exchange of each client peer with its server. Stacks
+/// with streams send them on one stream, each after its length. Set either `count` or `duration`.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[x_kube(validation = rules::count_or_duration())]
 #[serde(rename_all = "camelCase")]

@@ -303,8 +303,8 @@ pub enum Metric {
     CpuSecondsPerMessage,
     /// Round trips per second, of all streams together, while all of them were open.
     RoundTripsPerSecond,
-    /// Operations per second as a share of the nominal rate: of an echo, one round trip per pause and stream; of
-    /// messages, the rate of each peer to each receiver.
+    /// Operations per second as a share of the nominal rate: of an echo, one round trip per pause and stream;
+    /// of messages, the rate of each peer to each receiver.
     AchievedShare,
     /// Fewest streams that completed a round trip in a whole sample interval while all of them were open, at
     /// the clients.

@@ -27,7 +27,8 @@ static READING: LazyLock<(Instant, u64)> = LazyLock::new(|| {
     best.map_or_else(|| (Instant::now(), 0), |(_, reading)| reading)
 });
 
-/// Names the clock: nodes with the same name share it. It is that of the running kernel, and of the time namespace.
+/// Names the clock: nodes with the same name share it. It is that of the running kernel, and of the time
+/// namespace.
 pub(crate) fn name() -> Option<String> {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     // Kernels without time namespaces have one clock.

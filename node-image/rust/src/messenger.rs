@@ -8,14 +8,14 @@ use std::{
 use perfrun_contract::parameters::Messages;
 use tokio_util::bytes::BufMut;
 
-/// A message: its sequence number, its stamp if it is long enough, both big-endian in eight bytes, and zeros up to
-/// its length.
+/// A message: its sequence number, its stamp if it is long enough, both big-endian in eight bytes, and zeros
+/// up to its length.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Message {
     /// The number by which both ends know what arrived.
     pub sequence: u64,
-    /// When the message was due, in nanoseconds of the sender's clock; of the first message, what the receiver's
-    /// clock shows more than that. Zero in messages that have no room for it.
+    /// When the message was due, in nanoseconds of the sender's clock; of the first message, what the
+    /// receiver's clock shows more than that. Zero in messages that have no room for it.
     pub stamp: u64,
     /// The length, at least [`Self::LEAST`].
     pub bytes: usize,

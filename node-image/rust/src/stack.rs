@@ -191,8 +191,8 @@ pub trait Host: Send + Sync {
     /// Reserves a place at a relay, so that peers can dial this host through it.
     async fn reserve(&self, relay: &str) -> Result<Reservation, Error>;
 
-    /// What gives the stack a message for all peers that this host has dialled. `None` if a message is sent to
-    /// each of them.
+    /// What gives the stack a message for all peers that this host has dialled. `None` if a message is sent
+    /// to each of them.
     fn broadcaster(&self) -> Option<Box<dyn Broadcaster>> {
         None
     }

@@ -17,7 +17,8 @@ pub(super) fn lead(clients: usize, worst_round_trip: Duration) -> Duration {
 }
 
 /// The servers, in the order in which a client gets them. Its peers take them in turn, so each client begins
-/// where the peers of the clients before it ended: all servers get the same number of peers, give or take one.
+/// where the peers of the clients before it ended: all servers get the same number of peers, give or take
+/// one.
 pub(super) fn servers_for<T: Clone>(client: usize, peers: u32, servers: &[T]) -> Vec<T> {
     let mut servers = servers.to_vec();
     if !servers.is_empty() {

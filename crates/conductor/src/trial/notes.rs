@@ -32,8 +32,8 @@ impl Driver<'_> {
             .collect()
     }
 
-    /// The most by which the clocks of servers and clients may be misjudged, in seconds. `None` if a clock has
-    /// never been read.
+    /// The most by which the clocks of servers and clients may be misjudged, in seconds. `None` if a clock
+    /// has never been read.
     pub(super) fn clock_uncertainty(&self) -> Option<f64> {
         let mut most = 0;
         for client in self.task.cell.clients.iter() {

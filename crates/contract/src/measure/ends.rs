@@ -72,8 +72,8 @@ impl<'a> Ends<'a> {
     }
 }
 
-/// The nodes' recordings of a distribution as one; `None` if it is empty, or if a recording cannot be read. The
-/// node that wrote it is then faulty, and no number is better than one that leaves a node out.
+/// The nodes' recordings of a distribution as one; `None` if it is empty, or if a recording cannot be read.
+/// The node that wrote it is then faulty, and no number is better than one that leaves a node out.
 pub(super) fn merged(nodes: &[&Measured], distribution: Distribution) -> Option<Recorder> {
     // A decoded recorder covers only the range it was made for; this one covers any.
     let mut all = recorder();

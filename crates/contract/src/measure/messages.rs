@@ -12,8 +12,8 @@ use crate::{
     workload::MessageMode,
 };
 
-/// Rates of what arrived, times of round trips and of one way, and the cost of each message. `peers` are those
-/// of all clients.
+/// Rates of what arrived, times of round trips and of one way, and the cost of each message. `peers` are
+/// those of all clients.
 pub(super) fn metrics(ends: &Ends<'_>, load: &Messages, peers: u64) -> Metrics {
     let mut metrics = Metrics::from([(Metric::Failures, ends.failures())]);
     let sent: Vec<Transfer> = ends.clients.iter().filter_map(|client| client.upload).collect();

@@ -1,14 +1,16 @@
 //! Messages with sequence numbers.
 //!
-//! The dialler's message 0 opens the exchange and counts nowhere. Its stamp is what the listener's clock shows
-//! more than the dialler's; the stamps of all others are the moments at which they were due. The last one has
-//! the highest bit of its number set. The listener acknowledges both of them, and others after a number of
-//! messages that both ends know, by a message that has nothing but the number of the one that arrived last.
+//! The dialler's message 0 opens the exchange and counts nowhere. Its stamp is what the listener's clock
+//! shows more than the dialler's; the stamps of all others are the moments at which they were due. The last
+//! one has the highest bit of its number set. The listener acknowledges both of them, and others after a
+//! number of messages that both ends know, by a message that has nothing but the number of the one that
+//! arrived last.
 //!
 //! In one process, one task has both ends: it sees itself what arrives, and acknowledges nothing.
 //!
-//! A broadcast has the same first message to each listener. Its messages are not acknowledged. After them, the
-//! dialler repeats a message that has nothing but the marked number of the last one, until it is acknowledged.
+//! A broadcast has the same first message to each listener. Its messages are not acknowledged. After them,
+//! the dialler repeats a message that has nothing but the marked number of the last one, until it is
+//! acknowledged.
 
 mod framed;
 mod pace;
@@ -57,15 +59,18 @@ pub struct Exchanged {
     pub time: Duration,
 }
 
-/// Sends message 0, with which the listener's end begins. `clock` is what the listener's clock shows more than
-/// this one, in nanoseconds, if that is known.
+/// Sends message 0, with which the listener's end begins. `clock` is what the listener's clock shows more
+/// than this one, in nanoseconds, if that is known.
 pub async fn begin<M: Messenger + ?Sized>(messenger: &mut M, clock: Option<i64>) -> Result<(), Error> {
-    let first = Message {
+    send(messenger, first(clock)).await
+}
+
+fn first(clock: Option<i64>) -> Message {
+    Message {
         sequence: 0,
         stamp: clock.unwrap_or(UNKNOWN).cast_unsigned(),
         bytes: Message::STAMPED,
-    };
-    send(messenger, first).await
+    }
 }
 
 /// Sends message 0 and waits for its acknowledgement. See [`begin`].
@@ -79,8 +84,8 @@ pub async fn open<M: Messenger + ?Sized>(messenger: &mut M, clock: Option<i64>) 
 }
 
 /// Sends messages with at most a window of them in flight, until the last is acknowledged. `trips` gets the
-/// round trips of acknowledged messages: from the moment at which the message was due, which without a rate is
-/// when the stack gets it, until the acknowledgement that names it.
+/// round trips of acknowledged messages: from the moment at which the message was due, which without a rate
+/// is when the stack gets it, until the acknowledgement that names it.
 pub async fn run<M: Messenger + ?Sized>(
     messenger: &mut M,
     load: &Messages,
@@ -232,8 +237,9 @@ pub struct Broadcast {
     pub time: Duration,
 }
 
-/// Sends each message to all listeners, whose exchanges are open, in this task: through `all` if the stack has
-/// that, otherwise to one after the other. A listener on a stream that is full holds up the messages to all.
+/// Sends each message to all listeners, whose exchanges are open, in this task: through `all` if the stack
+/// has that, otherwise to one after the other. A listener on a stream that is full holds up the messages to
+/// all.
 pub async fn broadcast(
     messengers: &mut [BoxMessenger],
     mut all: Option<Box<dyn Broadcaster>>,
@@ -528,7 +534,9 @@ mod tests {
         for &(sequence, bytes) in sent {
             send(&mut ours, numbered(sequence, bytes)).await.unwrap();
         }
-        ours.into_inner().shutdown().await.unwrap();
+        // It can still be written to.
+        let mut ours = ours.into_inner();
+        ours.shutdown().await.unwrap();
         serve(&mut theirs, &load, &Counters::default(), &mut recorder()).await
     }
 
@@ -599,7 +607,7 @@ mod tests {
             let (sender, receiver) = (Counters::default(), Counters::default());
             let mut times = recorder();
             let both = async {
-                begin(&mut ours, None).await?;
+                give(&mut ours, first(None)).await?;
                 serial(&mut ours, &mut theirs, &load, [&sender, &receiver], &mut times).await
             };
             let (exchanged, arrival) = both.await.unwrap();

@@ -29,8 +29,8 @@ pub(crate) struct Client<'a> {
 }
 
 impl<'a> Client<'a> {
-    /// Starts hosts and, unless the workload does that itself, opens connections. `clocks` is what the clocks of
-    /// the servers show more than this node's, in nanoseconds, or empty.
+    /// Starts hosts and, unless the workload does that itself, opens connections. `clocks` is what the clocks
+    /// of the servers show more than this node's, in nanoseconds, or empty.
     pub(crate) async fn prepare(
         setup: Setup,
         servers: &[String],

@@ -202,8 +202,8 @@ impl Pair {
     }
 }
 
-/// Serves one exchange until its last message, or gives it to the client in this process. `times` gets the times
-/// of one way.
+/// Serves one exchange until its last message, or gives it to the client in this process. `times` gets the
+/// times of one way.
 pub(super) async fn serve(
     mut messenger: BoxMessenger,
     load: Messages,

@@ -20,7 +20,8 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    /// The open connection, or the first of them, which `Client::prepare` opened for every workload that needs it.
+    /// The open connection, or the first of them, which `Client::prepare` opened for every workload that
+    /// needs it.
     pub(super) fn connection(&self) -> Result<&dyn Connection, Failed> {
         self.connections
             .first()

@@ -29,11 +29,11 @@ static ZEROS: [u8; TOGETHER] = [0; TOGETHER];
 /// Messages on a stream.
 pub struct Framed<S> {
     stream: S,
-    /// Bytes to write, from `written` on, before `zeros` zeros.
+    /// Bytes that must be written, from `written` on, before `zeros` zeros.
     out: Vec<u8>,
     written: usize,
     zeros: usize,
-    /// Bytes that were read, of which those in `unread` are to be taken.
+    /// Bytes that were read. Those in `unread` wait.
     read: Box<[u8]>,
     unread: std::ops::Range<usize>,
     /// The message that is arriving, and the zeros of it that are still due.
@@ -59,7 +59,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Framed<S> {
         self.stream
     }
 
-    /// Writes all that is to be written.
+    /// Writes everything that waits.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.written < self.out.len() || self.zeros > 0 {
             let (head, zeros) = (&self.out[self.written..], &ZEROS[..self.zeros.min(TOGETHER)]);

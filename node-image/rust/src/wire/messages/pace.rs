@@ -46,8 +46,8 @@ impl Pace {
         })
     }
 
-    /// Ready once a message is due, with that moment; the first message has the number 0. Without a rate, each
-    /// is due now.
+    /// Ready once a message is due, with that moment; the first message has the number 0. Without a rate,
+    /// each is due now.
     pub(super) fn poll_due(&mut self, cx: &mut Context<'_>, number: u64) -> Poll<io::Result<Instant>> {
         let Some(paced) = &mut self.paced else {
             return Poll::Ready(Ok(Instant::now()));
