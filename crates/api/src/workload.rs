@@ -362,13 +362,13 @@ pub struct Messages {
     #[serde(default = "default_window")]
     #[x_kube(validation = rule::integer(1, WINDOW_MAX))]
     pub window: u32,
-    /// Messages per second of each peer. Each is due at its own moment, and its times count from that moment,
-    /// so that they include what it waits for the messages before it. Default: a message follows the last as
-    /// soon as the mode lets it.
+    /// Messages per second of each peer. Each message is due at its own moment, and its times count from that
+    /// moment, so they include the time it waits behind earlier messages. Default: a message follows the last
+    /// as soon as the mode allows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::integer(1, RATE_MAX))]
     pub rate: Option<u32>,
-    /// Send with priority, which only commonware has: its connections send these messages before others.
+    /// Send with priority. Only commonware has priorities: its connections send these messages first.
     #[serde(default)]
     pub priority: bool,
     /// Messages of each peer in one trial.

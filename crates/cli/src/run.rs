@@ -74,7 +74,7 @@ pub fn isolation(args: &args::Run) -> anyhow::Result<LocalIsolation> {
 pub async fn run(args: args::Run, isolation: LocalIsolation) -> anyhow::Result<u8> {
     // Before anything is measured, which may take hours.
     if let Some(call_graph) = args.profile {
-        profile::check(call_graph).await?;
+        profile::check(Some(call_graph)).await?;
     }
     let cancel = CancellationToken::new();
     tokio::spawn(cancel_on_signal(cancel.clone()));

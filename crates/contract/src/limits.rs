@@ -24,10 +24,10 @@ pub const MESSAGE_MAX: ByteSize = ByteSize(1 << 20);
 /// Most messages of a peer that are sent and not acknowledged.
 pub const WINDOW_MAX: u32 = 4096;
 
-/// Most messages per second of a peer that are sent at their own moments.
+/// Highest rate of messages of a peer, per second.
 pub const RATE_MAX: u32 = 10_000_000;
 
-/// Most servers to which a peer sends each message. A topology has as many.
+/// Most servers to which a peer sends each message: the most that a topology has.
 pub const RECEIVERS_MAX: u32 = 100;
 
 /// Most bytes of a peer that are sent and not acknowledged. Stacks that pass messages hold them in memory.

@@ -102,7 +102,7 @@ pub struct Info {
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Clock {
-    /// Nanoseconds since some moment that nodes with another clock do not know; never steps.
+    /// Nanoseconds since an arbitrary moment, comparable only between nodes that share a clock. Never steps.
     pub nanoseconds: u64,
 }
 
@@ -163,7 +163,7 @@ pub enum Side {
         servers: Vec<String>,
         /// Peers to run, each with an identity and a connection of its own.
         peers: u32,
-        /// What each server's clock shows more than this node's, in nanoseconds, in the order of `servers`.
+        /// How far each server's clock is ahead of this node's, in nanoseconds, in the order of `servers`.
         /// Empty if that is unknown, or if the workload does not measure the time of one way.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         clocks: Vec<i64>,

@@ -1,16 +1,19 @@
 //! What a trial does, and what its workload needs of nodes. A new workload is a variant of [`Parameters`],
 //! with its arms in the methods below.
 
-use std::{fmt, ops::RangeInclusive, time::Duration};
+mod bounds;
+mod echo;
+mod files;
+mod messages;
+
+use std::{fmt, time::Duration};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use self::bounds::{LONGEST_SECONDS, chunk, count, duration, ensure, timed};
+pub use self::{bounds::is_time, echo::Echo, messages::Messages};
 use crate::{
-    limits::{
-        CHUNK_MAX, ECHO_LINE_MAX, IN_FLIGHT_MAX, MESSAGE_MAX, MESSAGE_MIN, RATE_MAX, RECEIVERS_MAX,
-        STREAMS_MAX, WINDOW_MAX,
-    },
     matrix::{Identity, Negotiation, Protocol},
     node::Distribution,
     quantity::ByteSize,
@@ -106,188 +109,6 @@ pub enum Parameters {
     Echo(Echo),
     /// Messages to one peer.
     Messages(Messages),
-}
-
-/// Messages of one size from each peer of a client to its server.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Messages {
-    /// How they follow each other.
-    pub mode: MessageMode,
-    /// Bytes of a message, among them eight of its sequence number.
-    pub message_bytes: ByteSize,
-    /// Number of messages, or for how long to send.
-    pub amount: Amount,
-    /// Most messages that are sent and not acknowledged.
-    pub window: u32,
-    /// Messages per second of each peer, each due at its own moment. `None` if a message follows the last as
-    /// soon as the mode lets it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rate: Option<u32>,
-    /// Whether stacks that have priorities send these messages before others.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub priority: bool,
-    /// Servers to which each peer sends: all of them in mode `broadcast`, otherwise one.
-    #[serde(default = "one", skip_serializing_if = "is_one")]
-    pub receivers: u32,
-}
-
-fn one() -> u32 {
-    1
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_one(number: &u32) -> bool {
-    *number == 1
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_false(flag: &bool) -> bool {
-    !flag
-}
-
-impl Messages {
-    /// Bytes of the first message, and the fewest of a message that carries the moment of its sending beside
-    /// its number.
-    pub const STAMPED: ByteSize = ByteSize(16);
-
-    /// See [`Parameters::is_stamped`].
-    fn is_stamped(&self) -> bool {
-        self.mode != MessageMode::Serial && self.message_bytes >= Self::STAMPED
-    }
-
-    /// The time that the messages take by their own schedule. Zero without one.
-    pub fn duration(&self) -> Duration {
-        match (self.amount, self.rate) {
-            (Amount::Count(count), Some(rate)) => duration(count as f64 / f64::from(rate)),
-            (amount, _) => amount.duration().unwrap_or_default(),
-        }
-    }
-
-    /// An acknowledgement follows this number of messages: a quarter of the window, so that the window does
-    /// not run dry.
-    pub fn acknowledged_each(&self) -> u32 {
-        (self.window / 4).max(1)
-    }
-
-    fn check(&self) -> Result<(), String> {
-        let (least, most) = (MESSAGE_MIN, MESSAGE_MAX);
-        ensure((least.0..=most.0).contains(&self.message_bytes.0), || {
-            format!(
-                "messageBytes must be {least} to {most}, not {}",
-                self.message_bytes
-            )
-        })?;
-        ensure((1..=WINDOW_MAX).contains(&self.window), || {
-            format!("window must be 1 to {WINDOW_MAX}, not {}", self.window)
-        })?;
-        ensure(self.window == 1 || self.mode == MessageMode::Stream, || {
-            format!("window must be 1 in mode {}", self.mode)
-        })?;
-        ensure(
-            self.rate.is_none_or(|rate| (1..=RATE_MAX).contains(&rate)),
-            || format!("rate must be 1 to {RATE_MAX} messages per second"),
-        )?;
-        ensure((1..=RECEIVERS_MAX).contains(&self.receivers), || {
-            format!("receivers must be 1 to {RECEIVERS_MAX}, not {}", self.receivers)
-        })?;
-        ensure(self.receivers == 1 || self.mode == MessageMode::Broadcast, || {
-            format!("receivers must be 1 in mode {}", self.mode)
-        })?;
-        let in_flight = u64::from(self.window) * self.message_bytes.0;
-        ensure(in_flight <= IN_FLIGHT_MAX.0, || {
-            format!(
-                "a window of {} messages of {} has more than {IN_FLIGHT_MAX} in flight",
-                self.window, self.message_bytes
-            )
-        })?;
-        match self.amount {
-            Amount::Count(count) => ensure(count > 0, || "amount.count must be at least 1 message".into()),
-            Amount::Seconds(seconds) => timed(seconds),
-        }
-    }
-}
-
-/// Paced echo on many streams.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Echo {
-    /// Connections of each client.
-    pub connections: u32,
-    /// Streams of each connection.
-    pub streams_per_connection: u32,
-    /// Time between the starts of two connections, in seconds.
-    pub connection_interval_seconds: f64,
-    /// Time between the starts of two streams on one connection, in seconds.
-    pub stream_interval_seconds: f64,
-    /// Bytes of a line, including the line feed.
-    pub message_bytes: ByteSize,
-    /// Pause of a stream after each round trip, in seconds.
-    pub pause_seconds: f64,
-    /// Longest time that a round trip may take, in seconds.
-    pub deadline_seconds: f64,
-    /// Duration of the whole load, including the ramp, in seconds.
-    pub duration_seconds: f64,
-    /// The keys of all peers.
-    #[serde(default)]
-    pub identity: Identity,
-    /// Time between two samples, in seconds.
-    pub sample_interval_seconds: f64,
-}
-
-impl Echo {
-    /// Streams of all connections of a client.
-    pub fn streams(&self) -> u64 {
-        u64::from(self.connections) * u64::from(self.streams_per_connection)
-    }
-
-    /// Time until the last stream starts if nothing takes any time, in seconds.
-    pub fn ramp_seconds(&self) -> f64 {
-        let gaps = |count: u32| f64::from(count.saturating_sub(1));
-        gaps(self.connections) * self.connection_interval_seconds
-            + gaps(self.streams_per_connection) * self.stream_interval_seconds
-    }
-
-    /// Round trips per second of a client if all of its streams echo and a round trip takes no time.
-    pub fn nominal_rate(&self) -> f64 {
-        self.streams() as f64 / self.pause_seconds
-    }
-
-    fn check(&self) -> Result<(), String> {
-        count("connections", self.connections)?;
-        count("streamsPerConnection", self.streams_per_connection)?;
-        ensure((2..=ECHO_LINE_MAX.0).contains(&self.message_bytes.0), || {
-            format!("messageBytes must be 2 to {ECHO_LINE_MAX}")
-        })?;
-        for (name, seconds) in [
-            ("durationSeconds", self.duration_seconds),
-            ("pauseSeconds", self.pause_seconds),
-            ("deadlineSeconds", self.deadline_seconds),
-        ] {
-            ensure(is_time(seconds), || {
-                format!("{name} must be more than 0 and at most a year")
-            })?;
-        }
-        ensure(self.pause_seconds < self.deadline_seconds, || {
-            "pauseSeconds must be less than deadlineSeconds".into()
-        })?;
-        for (name, seconds) in [
-            ("connectionIntervalSeconds", self.connection_interval_seconds),
-            ("streamIntervalSeconds", self.stream_interval_seconds),
-        ] {
-            // For thousands of streams together, this must still be a valid time.
-            ensure((0.0..=3600.0).contains(&seconds), || {
-                format!("{name} must be 0 to 3600")
-            })?;
-        }
-        ensure(SAMPLING.contains(&self.sample_interval_seconds), || {
-            format!(
-                "sampleIntervalSeconds must be {} to {}",
-                SAMPLING.start(),
-                SAMPLING.end()
-            )
-        })
-    }
 }
 
 impl Parameters {
@@ -590,99 +411,6 @@ impl Parameters {
     pub fn may_be_cut_off(&self) -> bool {
         matches!(self, Self::RelayStress { .. })
     }
-
-    /// Identities that a client with `peers` peers uses at the same time.
-    pub fn hosts(&self, peers: u32) -> u64 {
-        let each = match self {
-            Self::Handshakes { in_flight, .. } => *in_flight,
-            // Each connection is a peer.
-            Self::Echo(load) => load.connections,
-            _ => 1,
-        };
-        u64::from(peers) * u64::from(each)
-    }
-
-    /// Open files that a client with `hosts` hosts needs. With `stream_is_connection`, each stream takes a
-    /// socket.
-    pub fn client_files(&self, hosts: u64, stream_is_connection: bool) -> u64 {
-        match self {
-            Self::Echo(load) if stream_is_connection => load.streams() + FILES_BESIDES,
-            Self::RelayStress { .. } => hosts + FILES_BESIDES,
-            Self::Messages(load) => FILES_OF_HOST * hosts * u64::from(load.receivers) + FILES_BESIDES,
-            _ if stream_is_connection => hosts * u64::from(self.streams()) + FILES_BESIDES,
-            _ => FILES_OF_HOST * hosts,
-        }
-    }
-
-    /// Open files that a server needs: with `sources`, for that number of hosts behind a relay, otherwise for
-    /// one that peers dial. With `stream_is_connection`, each stream takes a socket.
-    pub fn server_files(&self, sources: Option<u32>, stream_is_connection: bool) -> u64 {
-        let hosts = match sources.map(u64::from) {
-            None if matches!(self, Self::Echo(_)) => self.hosts(1),
-            None => 1,
-            // A listener, and a connection with the relay for each sink, or one for all.
-            Some(sources) if stream_is_connection => sources * (1 + u64::from(self.streams())),
-            Some(sources) => sources * 2,
-        };
-        self.client_files(hosts, stream_is_connection)
-    }
-
-    /// Open files that a relay needs. With `stream_is_connection`, it has a connection with a source for each
-    /// sink.
-    pub fn relay_files(&self, stream_is_connection: bool) -> u64 {
-        match self {
-            Self::RelayStress { sinks, sources, .. } => {
-                let onward = if stream_is_connection { sinks } else { sources };
-                u64::from(*sinks) + u64::from(*onward) + FILES_BESIDES
-            }
-            _ => FILES_BESIDES,
-        }
-    }
-}
-
-/// Open files that a node needs besides those of the load.
-const FILES_BESIDES: u64 = 64;
-
-/// Open files of a host, with room for those of its dials.
-const FILES_OF_HOST: u64 = 4;
-
-/// A year, in seconds. More is a mistake, and much more would overflow a clock.
-const LONGEST_SECONDS: f64 = 366.0 * 86_400.0;
-
-/// Shortest and longest time between two samples, in seconds.
-const SAMPLING: RangeInclusive<f64> = 0.01..=3600.0;
-
-/// Parameters also arrive over the network, unchecked: this must not panic.
-fn duration(seconds: f64) -> Duration {
-    Duration::try_from_secs_f64(seconds.min(LONGEST_SECONDS)).unwrap_or_default()
-}
-
-fn chunk(bytes: ByteSize) -> Result<(), String> {
-    ensure((1..=CHUNK_MAX.0).contains(&bytes.0), || {
-        format!("chunkBytes must be 1 to {CHUNK_MAX}")
-    })
-}
-
-fn count(name: &str, value: u32) -> Result<(), String> {
-    ensure((1..=STREAMS_MAX).contains(&value), || {
-        format!("{name} must be 1 to {STREAMS_MAX}, not {value}")
-    })
-}
-
-fn timed(seconds: f64) -> Result<(), String> {
-    ensure(is_time(seconds), || {
-        "amount.seconds must be more than 0 and at most a year".into()
-    })
-}
-
-/// Whether a time in seconds is more than 0 and at most a year, so that it overflows neither [`Duration`] nor
-/// a clock.
-pub fn is_time(seconds: f64) -> bool {
-    seconds > 0.0 && seconds <= LONGEST_SECONDS && Duration::try_from_secs_f64(seconds).is_ok()
-}
-
-fn ensure(right: bool, message: impl FnOnce() -> String) -> Result<(), String> {
-    if right { Ok(()) } else { Err(message()) }
 }
 
 /// The parameters in short, e.g. `upload-64Mi`, as the last part of a cell's id.

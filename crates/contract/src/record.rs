@@ -295,7 +295,7 @@ pub enum Metric {
     OneWayUncertainty,
     /// Messages that arrived, as a share of those sent to all receivers.
     DeliveryRatio,
-    /// Messages that a stack accepted and that did not arrive, or did not arrive in order.
+    /// Messages that a stack accepted and that did not arrive.
     MessagesLost,
     /// Messages that arrived, per second, of all peers together.
     MessagesPerSecond,

@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 /// A moment, and what the clock showed then: the kernel's monotonic time, which all nodes of a machine share.
 /// Wall clocks step, so the node never uses one.
 static READING: LazyLock<(Instant, u64)> = LazyLock::new(|| {
-    // The reading with the least time around it tells best which moment it shows.
+    // The reading that took the least time is the most exact.
     let readings = (0..10).map(|_| {
         let before = Instant::now();
         let time = Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default();

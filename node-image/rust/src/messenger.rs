@@ -14,8 +14,8 @@ use tokio_util::bytes::BufMut;
 pub struct Message {
     /// The number by which both ends know what arrived.
     pub sequence: u64,
-    /// When the message was due, in nanoseconds of the sender's clock; of the first message, what the
-    /// receiver's clock shows more than that. Zero in messages that have no room for it.
+    /// When the message was due, in nanoseconds of the sender's clock. In the first message, how far the
+    /// receiver's clock is ahead of the sender's. Zero in messages that have no room for a stamp.
     pub stamp: u64,
     /// The length, at least [`Self::LEAST`].
     pub bytes: usize,

@@ -30,6 +30,7 @@ use thiserror::Error;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::mpsc,
+    time::timeout,
 };
 
 pub use self::metrics::StackMetrics;
@@ -253,6 +254,12 @@ pub async fn start(
         #[cfg(not(feature = "commonware"))]
         Stack::Commonware => Err(Error::without_commonware()),
     }
+}
+
+/// The result of an attempt that may take `limit`.
+async fn within<T>(limit: Duration, attempt: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    let ended = timeout(limit, attempt).await;
+    ended.unwrap_or_else(|_| Err("timed out".to_owned()))
 }
 
 /// The multiaddr of a socket, for example `/ip4/127.0.0.1/udp/4001/quic-v1`.

@@ -5,20 +5,15 @@
 //! inlined into such a function counts too. So does all reading of clocks, though stacks do that as well;
 //! what libraries do for the node elsewhere (copies, allocation) does not.
 
-use std::process::Stdio;
-
 use anyhow::{Context, Result, ensure};
+use perfrun_cli::profile::{self, Recording};
 use tokio::process::Command;
 
 use crate::testbed::Testbed;
 
 pub(crate) async fn run(seconds: f64) -> Result<()> {
-    let traced = Command::new("perf")
-        .args(["record", "-o", "/dev/null", "true"])
-        .output()
-        .await;
-    if !traced.is_ok_and(|output| output.status.success()) {
-        println!("CPU time of the node itself: not measured, `perf record` does not work here");
+    if let Err(error) = profile::check(None).await {
+        println!("CPU time of the node itself: not measured: {error}");
         return Ok(());
     }
     for (stack, transport) in [
@@ -63,23 +58,12 @@ async fn shares<const N: usize>(
     let mut recordings = vec![];
     for node in nodes {
         let pid = testbed.nodes.pid(node).await.context("the plan has the node")?;
-        let data = folder.path().join(node);
-        let recording = Command::new("perf")
-            .args(["record", "-q", "-F", "1999", "-p", &pid.to_string(), "-o"])
-            .arg(&data)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()?;
-        recordings.push((recording, data));
+        recordings.push(Recording::start(None, &[pid], folder.path().join(node)).await?);
     }
-    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
     testbed.run(None).await?;
-    // perf ends, and writes its file, when the process that it samples does.
-    testbed.nodes.stop().await;
     let mut shares = [0.0; N];
-    for (share, (mut recording, data)) in shares.iter_mut().zip(recordings) {
-        recording.wait().await?;
+    for (share, recording) in shares.iter_mut().zip(recordings) {
+        let recorded = recording.stop().await?;
         let report = Command::new("perf")
             .args([
                 "report",
@@ -92,12 +76,13 @@ async fn shares<const N: usize>(
                 "0",
                 "-i",
             ])
-            .arg(&data)
-            .stderr(Stdio::null())
+            .arg(recorded.file())
             .output()
             .await?;
-        *share = own_share(&String::from_utf8_lossy(&report.stdout))?;
+        *share = own_share(&String::from_utf8_lossy(&report.stdout))
+            .with_context(|| String::from_utf8_lossy(&report.stderr).trim().to_owned())?;
     }
+    testbed.nodes.stop().await;
     Ok(shares)
 }
 

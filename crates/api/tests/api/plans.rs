@@ -270,7 +270,7 @@ fn settings_of_a_variant_are_in_its_cells_and_peers_that_differ_are_skipped() {
     };
     let (to_old, from_old) = (reason("v1", "v0"), reason("v0", "v1"));
     assert_eq!(reasons, [&to_old, &from_old, &from_old, &to_old]);
-    // Cells without settings are written as before there were any.
+    // Cells without settings keep the form that they had before settings existed.
     let written = serde_json::to_string(&plan.cells[0]).unwrap();
     assert!(!written.contains("ettings"), "{written}");
 }

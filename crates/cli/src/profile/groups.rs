@@ -70,7 +70,7 @@ const FUNCTIONS: &[(&str, Group)] = &[
     ("sha256", Group::Crypto),
 ];
 
-/// The length of a name in characters at most.
+/// Most characters of a name.
 const LONGEST_NAME: usize = 72;
 
 /// The samples of each group and, most first, those in each function itself.
@@ -139,7 +139,7 @@ fn crate_of(function: &str) -> Option<&str> {
 /// A name without generic arguments, shortened in its middle to [`LONGEST_NAME`].
 fn short(name: &str) -> String {
     let mut out = String::new();
-    // Open brackets, and whether they and everything in them is left out.
+    // Open brackets whose content is left out.
     let mut depth = 0_u32;
     let mut before = ' ';
     for c in name.chars() {

@@ -1,4 +1,4 @@
-//! The extra trials of a run with --profile. No statistic, tally or record has them.
+//! The extra trials of a run with --profile. They enter no statistic, tally or record.
 
 use std::io;
 
@@ -70,7 +70,7 @@ impl Profiler<'_> {
         let file =
             profile::recording_file(results, cell).context("failed to create a folder for profiles")?;
 
-        let recording = Recording::start(self.call_graph, &all, file).await?;
+        let recording = Recording::start(Some(self.call_graph), &all, file).await?;
         let plan = Plan {
             trials: vec![Trial {
                 id: format!("c{index}.profile"),

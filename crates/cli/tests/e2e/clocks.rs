@@ -20,8 +20,8 @@ fn nothing_that_measures_reads_a_wall_clock() {
     for sources in ["node-image/rust/src", "crates/conductor/src"] {
         let files = rust_files(&workspace.join(sources));
         assert!(files.len() > 5, "{sources} has {files:?}");
-        // commonware's handshake needs wall clocks that agree. This file compares them to name them as the
-        // reason of a failed dial, and measures nothing.
+        // commonware's handshake needs wall clocks that agree. This file compares them so that a failed
+        // dial can name them as its reason, and measures nothing.
         let compares = |file: &PathBuf| file.ends_with("stack/commonware/introduction.rs");
         for file in files.into_iter().filter(|file| !compares(file)) {
             let text = fs::read_to_string(&file).unwrap();

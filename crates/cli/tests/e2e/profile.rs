@@ -61,7 +61,11 @@ fn a_profile_leaves_flame_graphs_that_the_report_links() {
 
         let folder = place.only_run();
         let results = results(&folder);
-        assert_eq!(results.trials.len(), 1, "the trial of the profile is no result");
+        assert_eq!(
+            results.trials.len(),
+            1,
+            "the results leave out the trial of the profile"
+        );
         let report = fs::read_to_string(folder.join("report.html")).unwrap();
         let [client, server] = ["client", "server"].map(|role| {
             let graph = format!("profiles/raw.raw.tcp.upload-512Mi.{role}.svg");

@@ -18,8 +18,8 @@ impl Driver<'_> {
         self.parties.len() - self.task.cell.clients.len()..self.parties.len()
     }
 
-    /// What the clocks of all servers show more than a client's, in the order of the servers, and how wrong
-    /// that may be. `None` if a clock has never been read.
+    /// How far the clocks of all servers are ahead of a client's, in the order of the servers, with the
+    /// uncertainty. `None` if a clock has never been read.
     pub(super) fn server_clocks(&self, client: &str) -> Option<Vec<Offset>> {
         let now = self.clock.nanoseconds();
         let client = &self.nodes[client];
@@ -32,7 +32,7 @@ impl Driver<'_> {
             .collect()
     }
 
-    /// The most by which the clocks of servers and clients may be misjudged, in seconds. `None` if a clock
+    /// The largest uncertainty between the clocks of a server and a client, in seconds. `None` if a clock
     /// has never been read.
     pub(super) fn clock_uncertainty(&self) -> Option<f64> {
         let mut most = 0;

@@ -100,8 +100,8 @@ pub(super) async fn prepare_listeners(
     .await
 }
 
-/// Prepares the clients. `servers` takes the number of a client and returns the addresses to dial, with what
-/// the clocks behind them show more than the client's.
+/// Prepares the clients. `servers` takes the number of a client and returns the addresses to dial, with how
+/// far the clocks behind them are ahead of the client's.
 pub(super) async fn prepare_clients(
     parties: &[Party],
     id: &str,

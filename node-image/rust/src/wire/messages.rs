@@ -1,19 +1,20 @@
 //! Messages with sequence numbers.
 //!
-//! The dialler's message 0 opens the exchange and counts nowhere. Its stamp is what the listener's clock
-//! shows more than the dialler's; the stamps of all others are the moments at which they were due. The last
-//! one has the highest bit of its number set. The listener acknowledges both of them, and others after a
-//! number of messages that both ends know, by a message that has nothing but the number of the one that
-//! arrived last.
+//! The dialler's message 0 opens the exchange and counts nowhere. Its stamp says how far the listener's clock
+//! is ahead of the dialler's; the stamps of all others are the moments at which they were due. The last one
+//! has the highest bit of its number set. The listener acknowledges both of them, and others after a number
+//! of messages that both ends know. An acknowledgement has nothing but the number of the message that arrived
+//! last.
 //!
 //! In one process, one task has both ends: it sees itself what arrives, and acknowledges nothing.
 //!
-//! A broadcast has the same first message to each listener. Its messages are not acknowledged. After them,
-//! the dialler repeats a message that has nothing but the marked number of the last one, until it is
-//! acknowledged.
+//! A [`broadcast`](mod@broadcast) has the same first message, and another end.
 
+mod broadcast;
 mod framed;
 mod pace;
+#[cfg(test)]
+mod testing;
 
 use std::{
     collections::VecDeque,
@@ -23,19 +24,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures::future::try_join_all;
 use perfrun_contract::{
     histogram::Recorder,
     parameters::{Amount, Messages},
 };
-use tokio::{task::coop, time::timeout};
 
-pub use self::framed::Framed;
 use self::pace::Pace;
+pub use self::{
+    broadcast::{Broadcast, broadcast, serve_broadcast},
+    framed::Framed,
+};
 use super::{Arrival, Counters, Error};
 use crate::{
     clock,
-    messenger::{BoxMessenger, Broadcaster, Message, Messenger},
+    messenger::{Message, Messenger},
 };
 
 /// Marks the number of the last message.
@@ -47,9 +49,6 @@ const PAYLOAD: &str = "a message";
 /// The stamp of message 0 if it is unknown how far the clocks are apart.
 const UNKNOWN: i64 = i64::MIN;
 
-/// Time after which the end of a broadcast is repeated, which a stack may lose, too.
-const REPEATED_AFTER: Duration = Duration::from_millis(50);
-
 /// What a dialler found.
 #[derive(Clone, Copy, Debug)]
 pub struct Exchanged {
@@ -59,18 +58,24 @@ pub struct Exchanged {
     pub time: Duration,
 }
 
-/// Sends message 0, with which the listener's end begins. `clock` is what the listener's clock shows more
-/// than this one, in nanoseconds, if that is known.
+/// Sends message 0, with which the listener's end begins. `clock` is how far the listener's clock is ahead of
+/// this one, in nanoseconds, if that is known.
 pub async fn begin<M: Messenger + ?Sized>(messenger: &mut M, clock: Option<i64>) -> Result<(), Error> {
     send(messenger, first(clock)).await
 }
 
+/// Message 0.
 fn first(clock: Option<i64>) -> Message {
     Message {
         sequence: 0,
         stamp: clock.unwrap_or(UNKNOWN).cast_unsigned(),
         bytes: Message::STAMPED,
     }
+}
+
+/// What message 0 says of the clocks. See [`begin`].
+fn clock_of(first: Message) -> Option<i64> {
+    Some(first.stamp.cast_signed()).filter(|clock| *clock != UNKNOWN)
 }
 
 /// Sends message 0 and waits for its acknowledgement. See [`begin`].
@@ -167,15 +172,11 @@ pub async fn serve<M: Messenger + ?Sized>(
     let mut acknowledged = 0;
     for expected in 0.. {
         let Some(got) = poll_fn(|cx| messenger.poll_receive(cx)).await? else {
-            // A peer may leave before it has begun.
-            return match expected {
-                0 => Ok(arrival),
-                _ => Err(ended_early(expected)),
-            };
+            return ended_before(expected, arrival);
         };
         let is_last = arrive(got, expected, load, counters, &mut arrival)?;
         match expected {
-            0 => clock = Some(got.stamp.cast_signed()).filter(|clock| *clock != UNKNOWN),
+            0 => clock = clock_of(got),
             _ => record_one_way(times, got, clock, &arrival),
         }
         if expected == 0 || is_last || expected - acknowledged >= each {
@@ -224,147 +225,6 @@ pub async fn serial<A: Messenger + ?Sized, B: Messenger + ?Sized>(
         time: now - begun,
     };
     Ok((exchanged, arrival))
-}
-
-/// What the sender of a broadcast found.
-#[derive(Clone, Copy, Debug)]
-pub struct Broadcast {
-    /// Messages sent to each listener.
-    pub sent: u64,
-    /// Messages that the stack refused to send, over all listeners.
-    pub refused: u64,
-    /// From the first message until all listeners had the end.
-    pub time: Duration,
-}
-
-/// Sends each message to all listeners, whose exchanges are open, in this task: through `all` if the stack
-/// has that, otherwise to one after the other. A listener on a stream that is full holds up the messages to
-/// all.
-pub async fn broadcast(
-    messengers: &mut [BoxMessenger],
-    mut all: Option<Box<dyn Broadcaster>>,
-    load: &Messages,
-    counters: &Counters,
-) -> Result<Broadcast, Error> {
-    let mut pace = Pace::begin(load.rate)?;
-    let begun = pace.begun;
-    let (mut sent, mut refused) = (0, 0);
-    loop {
-        // A stack that never lets this task wait would keep the runtime's thread.
-        coop::consume_budget().await;
-        let due = poll_fn(|cx| {
-            if let Poll::Ready(due) = pace.poll_due(cx, sent)? {
-                return Poll::Ready(io::Result::Ok(due));
-            }
-            for messenger in &mut *messengers {
-                if let Poll::Ready(flushed) = messenger.poll_flush(cx) {
-                    flushed?;
-                }
-            }
-            Poll::Pending
-        })
-        .await?;
-        sent += 1;
-        let message = message(load, sent, due);
-        let accepted = match &mut all {
-            Some(all) => all.broadcast(message)?,
-            None => {
-                let mut accepted = 0;
-                for messenger in &mut *messengers {
-                    accepted += u64::from(poll_fn(|cx| messenger.poll_send(cx, message)).await?);
-                }
-                accepted
-            }
-        };
-        refused += messengers.len() as u64 - accepted;
-        Counters::add(&counters.sent, accepted * load.message_bytes.0);
-        if is_last_of(load, sent, due - begun) {
-            break;
-        }
-    }
-    try_join_all(
-        messengers
-            .iter_mut()
-            .map(|messenger| end_broadcast(messenger, sent)),
-    )
-    .await?;
-    Ok(Broadcast {
-        sent,
-        refused,
-        time: begun.elapsed(),
-    })
-}
-
-/// Repeats the end of a broadcast until the listener has acknowledged it.
-async fn end_broadcast(messenger: &mut BoxMessenger, sent: u64) -> Result<(), Error> {
-    loop {
-        let end = Message::bare(sent | LAST);
-        // A stack may refuse it, as any other message.
-        let _ = poll_fn(|cx| messenger.poll_send(cx, end)).await?;
-        let received = async {
-            poll_fn(|cx| messenger.poll_flush(cx)).await?;
-            poll_fn(|cx| messenger.poll_receive(cx)).await
-        };
-        let Ok(received) = timeout(REPEATED_AFTER, received).await else {
-            continue;
-        };
-        let got = acknowledged(received?, sent)?;
-        return match got == sent {
-            true => Ok(()),
-            false => Err(Error::WrongAcknowledgement {
-                got,
-                from: sent,
-                to: sent,
-            }),
-        };
-    }
-}
-
-/// Takes the messages of a broadcast until its end. See [`serve`].
-pub async fn serve_broadcast<M: Messenger + ?Sized>(
-    messenger: &mut M,
-    load: &Messages,
-    counters: &Counters,
-    times: &mut Recorder,
-) -> Result<Arrival, Error> {
-    let mut arrival = Arrival::default();
-    let mut clock = None;
-    // The number of the last message, once one has come.
-    let mut last = None;
-    let mut is_over = false;
-    loop {
-        let got = match poll_fn(|cx| messenger.poll_receive(cx)).await {
-            Ok(Some(got)) => got,
-            _ if is_over => return Ok(arrival),
-            // A peer may leave before it has begun.
-            Ok(None) if last.is_none() => return Ok(arrival),
-            Ok(None) => return Err(ended_early(last.unwrap_or(0) + 1)),
-            Err(error) => return Err(error.into()),
-        };
-        let number = got.sequence & !LAST;
-        if got.sequence & LAST != 0 {
-            is_over = true;
-            send(messenger, Message::bare(number)).await?;
-            continue;
-        }
-        // Later messages than the next one mean losses, which the numbers of both ends tell.
-        let expected = last.map_or(0, |last: u64| last + 1);
-        if number < expected || (last.is_none() && number > 0) {
-            return Err(Error::MessageLost {
-                expected,
-                got: number,
-            });
-        }
-        arrive(got, number, load, counters, &mut arrival)?;
-        last = Some(number);
-        match number {
-            0 => {
-                clock = Some(got.stamp.cast_signed()).filter(|clock| *clock != UNKNOWN);
-                send(messenger, Message::bare(0)).await?;
-            }
-            _ => record_one_way(times, got, clock, &arrival),
-        }
-    }
 }
 
 /// Waits until a message that was given to the stack at one end has arrived at the other.
@@ -451,7 +311,7 @@ fn is_last_of(load: &Messages, sequence: u64, after: Duration) -> bool {
     }
 }
 
-/// Records how long a message took that has just arrived. `clock` is what this clock shows more than the
+/// Records how long a message took that has just arrived. `clock` is how far this clock is ahead of the
 /// sender's.
 fn record_one_way(times: &mut Recorder, message: Message, clock: Option<i64>, arrival: &Arrival) {
     let Some((clock, at)) = clock
@@ -480,6 +340,14 @@ async fn send<M: Messenger + ?Sized>(messenger: &mut M, message: Message) -> Res
     Ok(poll_fn(|cx| messenger.poll_flush(cx)).await?)
 }
 
+/// What the listener makes of an end before message `due`: a peer may leave before it has begun.
+fn ended_before(due: u64, arrival: Arrival) -> Result<Arrival, Error> {
+    match due {
+        0 => Ok(arrival),
+        due => Err(ended_early(due)),
+    }
+}
+
 fn ended_early(due: u64) -> Error {
     let error = format!("the peer ended the exchange, and message {due} was due");
     io::Error::new(io::ErrorKind::UnexpectedEof, error).into()
@@ -494,39 +362,11 @@ fn record(recorder: &mut Recorder, time: Duration) {
 
 #[cfg(test)]
 mod tests {
-    use perfrun_contract::{
-        histogram::recorder, limits::MESSAGE_MAX, quantity::ByteSize, workload::MessageMode,
-    };
-    use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
+    use perfrun_contract::{histogram::recorder, limits::MESSAGE_MAX};
+    use tokio::io::{AsyncWriteExt, duplex};
 
-    use super::*;
+    use super::{testing::*, *};
     use crate::wire::testing::*;
-
-    fn load(bytes: u64, window: u32, count: u64) -> Messages {
-        Messages {
-            mode: MessageMode::Stream,
-            message_bytes: ByteSize(bytes),
-            amount: Amount::Count(count),
-            window,
-            rate: None,
-            priority: false,
-            receivers: 1,
-        }
-    }
-
-    fn numbered(sequence: u64, bytes: usize) -> Message {
-        Message {
-            sequence,
-            stamp: 0,
-            bytes,
-        }
-    }
-
-    /// A pipe of `capacity` bytes with messages framed on both ends.
-    fn pair(capacity: usize) -> (Framed<DuplexStream>, Framed<DuplexStream>) {
-        let (ours, theirs) = duplex(capacity);
-        (Framed::new(ours), Framed::new(theirs))
-    }
 
     /// What the listener makes of messages with these numbers and lengths.
     async fn served(load: Messages, sent: &[(u64, usize)]) -> Result<Arrival, Error> {
@@ -677,112 +517,6 @@ mod tests {
             let received = poll_fn(|cx| frames.poll_receive(cx)).await;
             assert!(received.is_err(), "{got}: {received:?}");
         }
-    }
-
-    /// A messenger that loses some of the messages given to it, and refuses others.
-    struct Losing {
-        inner: Framed<DuplexStream>,
-        lost: fn(u64) -> bool,
-        refused: fn(u64) -> bool,
-    }
-
-    impl Messenger for Losing {
-        fn poll_send(&mut self, cx: &mut std::task::Context<'_>, message: Message) -> Poll<io::Result<bool>> {
-            match message.sequence {
-                number if (self.refused)(number) => Poll::Ready(Ok(false)),
-                number if (self.lost)(number) => Poll::Ready(Ok(true)),
-                _ => self.inner.poll_send(cx, message),
-            }
-        }
-
-        fn poll_flush(&mut self, cx: &mut std::task::Context<'_>) -> Poll<io::Result<()>> {
-            self.inner.poll_flush(cx)
-        }
-
-        fn poll_receive(&mut self, cx: &mut std::task::Context<'_>) -> Poll<io::Result<Option<Message>>> {
-            self.inner.poll_receive(cx)
-        }
-
-        fn poll_ended(&mut self, cx: &mut std::task::Context<'_>) -> Poll<()> {
-            self.inner.poll_ended(cx)
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_broadcast_counts_what_is_lost_and_what_is_refused() {
-        let load = Messages {
-            mode: MessageMode::Broadcast,
-            receivers: 3,
-            ..load(100, 1, 50)
-        };
-        let mut servers = tokio::task::JoinSet::new();
-        let mut messengers: Vec<BoxMessenger> = vec![];
-        for lost in [
-            |_| false,
-            |number| number % 10 == 3,
-            |number| number & LAST == 0 && number > 0,
-        ] {
-            let (ours, theirs) = pair(1 << 20);
-            messengers.push(Box::new(Losing {
-                inner: ours,
-                lost,
-                refused: |number| number == 7,
-            }));
-            servers.spawn(async move {
-                let mut theirs = theirs;
-                let mut times = recorder();
-                let served = serve_broadcast(&mut theirs, &load, &Counters::default(), &mut times).await;
-                (served.unwrap().bytes / 100, times.len())
-            });
-        }
-        for messenger in &mut messengers {
-            open(&mut **messenger, Some(0)).await.unwrap();
-        }
-        let counters = Counters::default();
-        let sent = broadcast(&mut messengers, None, &load, &counters).await.unwrap();
-        assert_eq!((sent.sent, sent.refused), (50, 3));
-        assert_eq!(counted(&counters), (0, (50 - 1) * 3 * 100));
-        drop(messengers);
-        let mut arrived = servers.join_all().await;
-        arrived.sort_unstable();
-        assert_eq!(arrived, [(0, 0), (44, 44), (49, 49)]);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_end_of_a_broadcast_is_repeated_until_it_is_acknowledged() {
-        let load = Messages {
-            mode: MessageMode::Broadcast,
-            ..load(16, 1, 2)
-        };
-        let (ours, mut theirs) = pair(1 << 20);
-        let mut messengers: Vec<BoxMessenger> = vec![Box::new(ours)];
-        let listen = async {
-            let mut numbers = vec![];
-            while numbers.iter().filter(|number| **number & LAST != 0).count() < 3 {
-                let got = poll_fn(|cx| theirs.poll_receive(cx)).await.unwrap().unwrap();
-                numbers.push(got.sequence);
-            }
-            send(&mut theirs, Message::bare(2)).await.unwrap();
-            numbers
-        };
-        let counters = Counters::default();
-        let (sent, numbers) = tokio::join!(broadcast(&mut messengers, None, &load, &counters), listen);
-        assert_eq!(sent.unwrap().sent, 2);
-        assert_eq!(numbers, [1, 2, 2 | LAST, 2 | LAST, 2 | LAST]);
-    }
-
-    #[tokio::test]
-    async fn an_old_message_of_a_broadcast_is_an_error() {
-        let load = load(16, 1, 2);
-        let (mut ours, mut theirs) = pair(1 << 20);
-        for number in [0, 2, 1] {
-            send(&mut ours, numbered(number, 16)).await.unwrap();
-        }
-        let served = serve_broadcast(&mut theirs, &load, &Counters::default(), &mut recorder()).await;
-        assert!(
-            matches!(served, Err(Error::MessageLost { expected: 3, got: 1 })),
-            "{served:?}"
-        );
     }
 
     #[tokio::test]

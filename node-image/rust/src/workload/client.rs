@@ -20,7 +20,7 @@ pub(crate) struct Client<'a> {
     pub(super) peers: Vec<Peer>,
     /// Addresses to dial, in turn.
     pub(super) servers: Vec<String>,
-    /// What the clocks behind them show more than this node's. Empty if that is unknown.
+    /// How far the clocks behind them are ahead of this node's, in nanoseconds. Empty if that is unknown.
     clocks: Vec<i64>,
     /// Peers that are active at the same time, if the workload itself starts them.
     pub(super) slots: usize,
@@ -29,8 +29,8 @@ pub(crate) struct Client<'a> {
 }
 
 impl<'a> Client<'a> {
-    /// Starts hosts and, unless the workload does that itself, opens connections. `clocks` is what the clocks
-    /// of the servers show more than this node's, in nanoseconds, or empty.
+    /// Starts hosts and, unless the workload does that itself, opens connections. `clocks` is how far the
+    /// clocks of the servers are ahead of this node's, in nanoseconds; empty if that is unknown.
     pub(crate) async fn prepare(
         setup: Setup,
         servers: &[String],

@@ -15,7 +15,8 @@ pub(super) struct Peer {
     pub(super) server: String,
     /// One with each server that the peer talks to. Empty if opening connections is part of the workload.
     pub(super) connections: Vec<Box<dyn Connection>>,
-    /// What the clocks of these servers show more than this node's, in nanoseconds. Empty if that is unknown.
+    /// How far the clocks of these servers are ahead of this node's, in nanoseconds. Empty if that is
+    /// unknown.
     pub(super) clocks: Vec<i64>,
 }
 

@@ -20,12 +20,13 @@ use commonware_runtime::{
     tokio::{self as runtime, Context},
 };
 use commonware_stream::{Upgrader as _, sake, utils::codec};
+use futures::TryFutureExt;
 use parking_lot::Mutex;
 use perfrun_contract::matrix::Transport;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OnceCell, Semaphore, mpsc},
-    time::{sleep, timeout},
+    time::sleep,
 };
 use tokio_util::sync::DropGuard;
 
@@ -37,7 +38,7 @@ use super::{
 };
 use crate::stack::{
     BoxStream, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, IDLE_TIMEOUT, Inbound, MOST_INBOUND,
-    OPEN_TIMEOUT, Reservation, address::describe, interfaces, tasks::Tasks,
+    OPEN_TIMEOUT, Reservation, address::describe, interfaces, tasks::Tasks, within,
 };
 
 /// Starts a host that makes connections with `upgrader`.
@@ -142,21 +143,22 @@ async fn accept(
 
 /// The result of a handshake, or why it failed.
 async fn upgraded<T>(handshake: impl Future<Output = Result<T, sake::Error>>) -> Result<T, String> {
+    within(DIAL_TIMEOUT, handshake.map_err(reason)).await
+}
+
+fn reason(error: sake::Error) -> String {
     const CLOCKS: &str = "the clocks of the two machines differ by more than the handshake allows";
-    let ended = timeout(DIAL_TIMEOUT, handshake).await;
-    ended.map_err(|_| "timed out".to_owned())?.map_err(|error| {
-        let described = describe(&error);
-        match error {
-            sake::Error::HandshakeError(sake_error) if is_of_clocks(&sake_error) => {
-                format!("{CLOCKS} ({described})")
-            }
-            // A peer that refuses a message closes the connection and does not say why.
-            sake::Error::Frame(codec::Error::RecvFailed(RuntimeError::RecvFailed)) => {
-                format!("the peer ended the handshake: it has stopped, or {CLOCKS}; its log says which")
-            }
-            _ => described,
+    let described = describe(&error);
+    match error {
+        sake::Error::HandshakeError(sake_error) if is_of_clocks(&sake_error) => {
+            format!("{CLOCKS} ({described})")
         }
-    })
+        // A peer that refuses a message closes the connection and does not say why.
+        sake::Error::Frame(codec::Error::RecvFailed(RuntimeError::RecvFailed)) => {
+            format!("the peer ended the handshake: it has stopped, or {CLOCKS}; its log says which")
+        }
+        _ => described,
+    }
 }
 
 fn is_of_clocks(error: &commonware_cryptography::handshake::sake::Error) -> bool {
@@ -214,8 +216,7 @@ impl Host for Streams {
     async fn dial(&self, address: &str) -> Result<Box<dyn Connection>, Error> {
         let peer = Address::parse(address)?;
         let began = Instant::now();
-        let dialled = timeout(DIAL_TIMEOUT, self.dialler.dial(&peer)).await;
-        let dialled = dialled.unwrap_or_else(|_| Err("timed out".to_owned()));
+        let dialled = within(DIAL_TIMEOUT, self.dialler.dial(&peer)).await;
         let (first, connected) = dialled.map_err(|reason| Error::Dial {
             address: address.to_owned(),
             reason,
@@ -262,11 +263,9 @@ impl Connection for Dialled {
         if let Some(first) = first {
             return Ok(Box::new(first));
         }
-        match timeout(OPEN_TIMEOUT, self.dialler.dial(&self.peer)).await {
-            Ok(Ok((stream, _))) => Ok(Box::new(stream)),
-            Ok(Err(reason)) => Err(Error::Open(reason)),
-            Err(_) => Err(Error::Open("timed out".to_owned())),
-        }
+        let opened = within(OPEN_TIMEOUT, self.dialler.dial(&self.peer)).await;
+        let (stream, _) = opened.map_err(Error::Open)?;
+        Ok(Box::new(stream))
     }
 
     /// Closes the dialled connection if it was not used. The users of streams close them.

@@ -10,6 +10,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use futures::TryFutureExt;
 use perfrun_contract::matrix::{Stack, Transport};
 use quinn::{ClientConfig, Endpoint, IdleTimeout, ServerConfig, TransportConfig, VarInt};
 use tokio::{sync::mpsc, time::timeout};
@@ -17,7 +18,7 @@ use tokio_util::sync::DropGuard;
 
 use crate::stack::{
     BoxStream, CLOSE_TIMEOUT, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, Inbound,
-    MOST_INBOUND, OPEN_TIMEOUT, Reservation, address, interfaces, tasks::Tasks,
+    MOST_INBOUND, OPEN_TIMEOUT, Reservation, address, interfaces, tasks::Tasks, within,
 };
 
 /// The value of libp2p-quic, raised when a run needs more streams.
@@ -147,10 +148,8 @@ impl Host for Quic {
         let connecting = endpoint
             .connect_with(self.client.clone(), peer, SERVER_NAME)
             .map_err(|error| failed(address::describe(&error)))?;
-        let connection = timeout(DIAL_TIMEOUT, connecting)
-            .await
-            .map_err(|_| failed("timed out".to_owned()))?
-            .map_err(|error| failed(address::describe(&error)))?;
+        let connecting = connecting.map_err(|error| address::describe(&error));
+        let connection = within(DIAL_TIMEOUT, connecting).await.map_err(failed)?;
         let phases = DialPhases {
             established: started.elapsed(),
             ..DialPhases::default()
@@ -192,11 +191,10 @@ impl Connection for Dialled {
 
     /// Returns before the peer notices the stream, which it does with the first bytes.
     async fn open(&self) -> Result<BoxStream, Error> {
-        match timeout(OPEN_TIMEOUT, self.connection.open_bi()).await {
-            Ok(Ok((send, receive))) => Ok(Box::new(tokio::io::join(receive, send))),
-            Ok(Err(error)) => Err(Error::Open(address::describe(&error))),
-            Err(_) => Err(Error::Open("timed out".to_owned())),
-        }
+        let opening = self.connection.open_bi();
+        let opening = opening.map_err(|error| address::describe(&error));
+        let (send, receive) = within(OPEN_TIMEOUT, opening).await.map_err(Error::Open)?;
+        Ok(Box::new(tokio::io::join(receive, send)))
     }
 
     /// Does not wait until the connection is drained, three probe timeouts later, and neither do the other

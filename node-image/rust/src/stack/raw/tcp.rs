@@ -16,14 +16,13 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpSocket, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},
-    time::timeout,
 };
 use tokio_util::sync::DropGuard;
 
 use super::proxy;
 use crate::stack::{
     BoxStream, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, Inbound, MOST_INBOUND,
-    OPEN_TIMEOUT, Reservation, address, interfaces, tasks::Tasks,
+    OPEN_TIMEOUT, Reservation, address, interfaces, tasks::Tasks, within,
 };
 
 pub(super) async fn start(
@@ -152,13 +151,11 @@ impl Host for Tcp {
     async fn dial(&self, address: &str) -> Result<Box<dyn Connection>, Error> {
         let peer = Peer::parse(address)?;
         let started = Instant::now();
-        let first = timeout(DIAL_TIMEOUT, connect(peer))
-            .await
-            .unwrap_or_else(|_| Err("timed out".to_owned()))
-            .map_err(|reason| Error::Dial {
-                address: address.to_owned(),
-                reason,
-            })?;
+        let dialled = within(DIAL_TIMEOUT, connect(peer)).await;
+        let first = dialled.map_err(|reason| Error::Dial {
+            address: address.to_owned(),
+            reason,
+        })?;
         let established = started.elapsed();
         Ok(Box::new(Dialled {
             peer,
@@ -235,11 +232,8 @@ impl Connection for Dialled {
         if let Some(first) = first {
             return Ok(Box::new(first));
         }
-        match timeout(OPEN_TIMEOUT, connect(self.peer)).await {
-            Ok(Ok(stream)) => Ok(Box::new(stream)),
-            Ok(Err(reason)) => Err(Error::Open(reason)),
-            Err(_) => Err(Error::Open("timed out".to_owned())),
-        }
+        let opened = within(OPEN_TIMEOUT, connect(self.peer)).await;
+        Ok(Box::new(opened.map_err(Error::Open)?))
     }
 
     /// Closes the dialled connection if it was not used. The users of streams close them.

@@ -32,7 +32,7 @@ impl Pace {
         let paced = rate.map(|rate| {
             let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
             let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-            // SAFETY: an `OwnedFd` is open, and the same, as long as it lives.
+            // SAFETY: an `OwnedFd` stays open, and is the same descriptor, as long as it lives.
             let timer = unsafe { AsyncFd::register(timer) }?;
             io::Result::Ok(Paced {
                 rate,

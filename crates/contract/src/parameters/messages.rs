@@ -1,0 +1,116 @@
+//! The load of workload `messages`.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Amount,
+    bounds::{duration, ensure, timed},
+};
+use crate::{
+    limits::{IN_FLIGHT_MAX, MESSAGE_MAX, MESSAGE_MIN, RATE_MAX, RECEIVERS_MAX, WINDOW_MAX},
+    quantity::ByteSize,
+    workload::MessageMode,
+};
+
+/// Messages of one size from each peer of a client to its server.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Messages {
+    /// How they follow each other.
+    pub mode: MessageMode,
+    /// Bytes of a message, among them eight of its sequence number.
+    pub message_bytes: ByteSize,
+    /// Number of messages, or for how long to send.
+    pub amount: Amount,
+    /// Most messages that are sent and not acknowledged.
+    pub window: u32,
+    /// Messages per second of each peer, each due at its own moment. `None` if a message follows the last as
+    /// soon as the mode allows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<u32>,
+    /// Whether stacks that have priorities send these messages before others.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub priority: bool,
+    /// Servers to which each peer sends: all of them in mode `broadcast`, otherwise one.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub receivers: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_one(number: &u32) -> bool {
+    *number == 1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+impl Messages {
+    /// Bytes of the first message, and the fewest of a message that carries the moment of its sending beside
+    /// its number.
+    pub const STAMPED: ByteSize = ByteSize(16);
+
+    /// See [`super::Parameters::is_stamped`].
+    pub(super) fn is_stamped(&self) -> bool {
+        self.mode != MessageMode::Serial && self.message_bytes >= Self::STAMPED
+    }
+
+    /// The time that the messages take by their own schedule. Zero without one.
+    pub fn duration(&self) -> Duration {
+        match (self.amount, self.rate) {
+            (Amount::Count(count), Some(rate)) => duration(count as f64 / f64::from(rate)),
+            (amount, _) => amount.duration().unwrap_or_default(),
+        }
+    }
+
+    /// An acknowledgement follows this number of messages: a quarter of the window, so that the window does
+    /// not run dry.
+    pub fn acknowledged_each(&self) -> u32 {
+        (self.window / 4).max(1)
+    }
+
+    pub(super) fn check(&self) -> Result<(), String> {
+        let (least, most) = (MESSAGE_MIN, MESSAGE_MAX);
+        ensure((least.0..=most.0).contains(&self.message_bytes.0), || {
+            format!(
+                "messageBytes must be {least} to {most}, not {}",
+                self.message_bytes
+            )
+        })?;
+        ensure((1..=WINDOW_MAX).contains(&self.window), || {
+            format!("window must be 1 to {WINDOW_MAX}, not {}", self.window)
+        })?;
+        ensure(self.window == 1 || self.mode == MessageMode::Stream, || {
+            format!("window must be 1 in mode {}", self.mode)
+        })?;
+        ensure(
+            self.rate.is_none_or(|rate| (1..=RATE_MAX).contains(&rate)),
+            || format!("rate must be 1 to {RATE_MAX} messages per second"),
+        )?;
+        ensure((1..=RECEIVERS_MAX).contains(&self.receivers), || {
+            format!("receivers must be 1 to {RECEIVERS_MAX}, not {}", self.receivers)
+        })?;
+        ensure(self.receivers == 1 || self.mode == MessageMode::Broadcast, || {
+            format!("receivers must be 1 in mode {}", self.mode)
+        })?;
+        let in_flight = u64::from(self.window) * self.message_bytes.0;
+        ensure(in_flight <= IN_FLIGHT_MAX.0, || {
+            format!(
+                "a window of {} messages of {} has more than {IN_FLIGHT_MAX} in flight",
+                self.window, self.message_bytes
+            )
+        })?;
+        match self.amount {
+            Amount::Count(count) => ensure(count > 0, || "amount.count must be at least 1 message".into()),
+            Amount::Seconds(seconds) => timed(seconds),
+        }
+    }
+}
