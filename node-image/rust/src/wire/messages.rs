@@ -8,7 +8,7 @@
 //!
 //! In one process, one task has both ends: it sees itself what arrives, and acknowledges nothing.
 //!
-//! A [`broadcast`](mod@broadcast) has the same first message, and another end.
+//! A broadcast ([`serve_broadcast`]) has the same first message, and another end.
 
 mod broadcast;
 mod framed;

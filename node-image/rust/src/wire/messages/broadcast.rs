@@ -114,7 +114,7 @@ async fn end_broadcast(messenger: &mut BoxMessenger, sent: u64) -> Result<(), Er
     }
 }
 
-/// Takes the messages of a broadcast until its end. See [`serve`].
+/// Takes the messages of a broadcast until its end. See [`serve`](super::serve).
 pub async fn serve_broadcast<M: Messenger + ?Sized>(
     messenger: &mut M,
     load: &Messages,
