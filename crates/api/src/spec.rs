@@ -205,7 +205,8 @@ pub struct Selector {
 
 /// A named variant of a stack, from another image or with other settings.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
-#[x_kube(validation = rules::settings_of_commonware())]
+#[x_kube(validation = rules::cups_of_commonware())]
+#[x_kube(validation = rules::messaging_of_its_stack())]
 #[serde(rename_all = "camelCase")]
 pub struct StackVariant {
     /// The name for `matrix` and the results.
@@ -224,7 +225,7 @@ pub struct StackVariant {
     #[schemars(extend("maxProperties" = 64))]
     #[x_kube(validation = rules::no_reserved_variable())]
     pub env: BTreeMap<String, String>,
-    /// Settings of the stack. Only commonware has any.
+    /// Settings of the stack.
     #[serde(default, skip_serializing_if = "StackSettings::is_default")]
     pub settings: StackSettings,
 }

@@ -46,6 +46,9 @@ pub struct StackSettings {
     /// How commonware frames what it encrypts. None is `v1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cups: Option<Cups>,
+    /// How messages pass from peer to peer, for the workload `messages`. None is `streams`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub messaging: Option<Messaging>,
 }
 
 impl StackSettings {
@@ -58,6 +61,27 @@ impl StackSettings {
     pub fn cups(&self) -> Cups {
         self.cups.unwrap_or_default()
     }
+
+    /// How messages pass, also if it is not set.
+    pub fn messaging(&self) -> Messaging {
+        self.messaging.unwrap_or_default()
+    }
+}
+
+/// How messages pass from peer to peer.
+#[derive(
+    AsRefStr, Clone, Copy, Debug, Default, Deserialize, Display, Eq, Hash, JsonSchema, PartialEq, Serialize,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum Messaging {
+    /// On one stream to each peer, each after its length. commonware passes messages itself.
+    #[default]
+    Streams,
+    /// By litep2p's notification protocol.
+    Notifications,
+    /// By libp2p's gossipsub, to all peers (mode `broadcast`).
+    Gossipsub,
 }
 
 /// Versions of CUPS, by which commonware frames what it encrypts.

@@ -306,7 +306,10 @@ async fn each_end_notices_that_the_other_has_ended() {
 }
 
 fn with_cups(version: Cups, config: HostConfig) -> HostConfig {
-    let settings = StackSettings { cups: Some(version) };
+    let settings = StackSettings {
+        cups: Some(version),
+        ..StackSettings::default()
+    };
     HostConfig { settings, ..config }
 }
 

@@ -1,6 +1,8 @@
 //! Requirements of cells beyond those of their stacks ([`perfrun_contract::support`]).
 
-use perfrun_contract::{network::NONE, plan::Cell, support};
+use perfrun_contract::{
+    matrix::Messaging, network::NONE, parameters::Parameters, plan::Cell, support, workload::MessageMode,
+};
 
 /// Why a cell is skipped; `None` if it can be measured.
 pub(super) fn unsupported(cell: &Cell) -> Option<String> {
@@ -11,16 +13,34 @@ pub(super) fn unsupported(cell: &Cell) -> Option<String> {
         &cell.parameters,
     )
     .or_else(|| unlike(cell))
+    .or_else(|| passed_otherwise(cell))
     .or_else(|| apart(cell))
     .or_else(|| uneven(cell))
 }
 
 /// Why a cell with different settings at both ends is skipped.
 fn unlike(cell: &Cell) -> Option<String> {
-    let [client, server] = [cell.client_settings, cell.server_settings].map(|settings| settings.cups());
-    (client != server).then(|| {
-        format!("peers of commonware with different versions of cups cannot talk: {client} and {server}")
-    })
+    let settings = [cell.client_settings, cell.server_settings];
+    let [client, server] = settings.map(|settings| settings.cups());
+    if client != server {
+        return Some(format!(
+            "peers of commonware with different versions of cups cannot talk: {client} and {server}"
+        ));
+    }
+    let [client, server] = settings.map(|settings| settings.messaging());
+    (client != server).then(|| format!("peers that pass messages by {client} and by {server} cannot talk"))
+}
+
+/// Why a cell is skipped whose workload does not pass messages as its variant says.
+fn passed_otherwise(cell: &Cell) -> Option<String> {
+    let messaging = cell.client_settings.messaging();
+    match (messaging, &cell.parameters) {
+        (Messaging::Streams, _) => None,
+        (Messaging::Gossipsub, Parameters::Messages(load)) => (load.mode != MessageMode::Broadcast)
+            .then(|| "gossipsub passes messages to all peers only: set the mode broadcast".into()),
+        (Messaging::Notifications, Parameters::Messages(_)) => None,
+        _ => Some(format!("{messaging} is a setting for the workload messages only")),
+    }
 }
 
 /// Why a cell with both peers in one process is skipped.

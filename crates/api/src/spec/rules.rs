@@ -1,7 +1,10 @@
 //! Rules on a PerfRun as a whole and on its matrix, each of which reads several fields.
 
 use kube::core::Rule;
-use perfrun_contract::{matrix::Stack, network::NONE};
+use perfrun_contract::{
+    matrix::{Messaging, Stack},
+    network::NONE,
+};
 use strum::IntoEnumIterator;
 
 use crate::{
@@ -123,14 +126,28 @@ pub(super) fn variant_name() -> Rule {
     )
 }
 
-/// Settings are of a stack that has them.
-pub(super) fn settings_of_commonware() -> Rule {
+/// Only commonware uses CUPS.
+pub(super) fn cups_of_commonware() -> Rule {
     Rule::new(format!(
         "!has(self.settings) || !has(self.settings.cups) || self.stack == '{}'",
         Stack::Commonware
     ))
     .message("must not be set: only variants of commonware have the setting cups")
     .field_path(".settings.cups")
+}
+
+/// Stacks have different protocols for messages.
+pub(super) fn messaging_of_its_stack() -> Rule {
+    Rule::new(format!(
+        "!has(self.settings) || !has(self.settings.messaging) || self.settings.messaging == '{}' \
+         || self.stack == (self.settings.messaging == '{}' ? '{}' : '{}')",
+        Messaging::Streams,
+        Messaging::Notifications,
+        Stack::Litep2p,
+        Stack::Libp2p
+    ))
+    .message("must be streams, or notifications for variants of litep2p, or gossipsub for variants of libp2p")
+    .field_path(".settings.messaging")
 }
 
 /// Labels or annotations without those that the operator finds its pods by.
@@ -304,14 +321,31 @@ mod tests {
     }
 
     #[test]
-    fn only_commonware_has_settings() {
+    fn only_commonware_uses_cups() {
         let variant = |stack: &str| json!({"stack": stack, "settings": {"cups": "v0"}});
         judges(
-            &settings_of_commonware(),
+            &cups_of_commonware(),
             &variant("commonware"),
             &variant("raw"),
             "must not be set: only variants of commonware have the setting cups",
         );
+    }
+
+    #[test]
+    fn stacks_pass_messages_by_protocols_that_they_have() {
+        let variant = |stack: &str, by: &str| json!({"stack": stack, "settings": {"messaging": by}});
+        let message =
+            "must be streams, or notifications for variants of litep2p, or gossipsub for variants of libp2p";
+        for (accepted, refused) in [
+            (
+                variant("litep2p", "notifications"),
+                variant("libp2p", "notifications"),
+            ),
+            (variant("libp2p", "gossipsub"), variant("litep2p", "gossipsub")),
+            (variant("raw", "streams"), variant("raw", "gossipsub")),
+        ] {
+            judges(&messaging_of_its_stack(), &accepted, &refused, message);
+        }
     }
 
     #[test]

@@ -276,6 +276,38 @@ fn settings_of_a_variant_are_in_its_cells_and_peers_that_differ_are_skipped() {
 }
 
 #[test]
+fn messages_pass_by_one_protocol_at_both_ends() {
+    let reasons = |workload: &str, stacks: &str| {
+        let plan = plan(&format!(
+            "workload: {{{workload}}}\nmatrix: {{clients: [{stacks}], servers: [{stacks}], rawBaseline: false}}\n\
+             stacks: [{{name: notified, stack: litep2p, settings: {{messaging: notifications}}}}, \
+             {{name: gossip, stack: libp2p, settings: {{messaging: gossipsub}}}}]"
+        ));
+        let pairs: Vec<_> = plan.cells.iter().map(Cell::pair).collect();
+        let reasons = plan.skipped.into_iter().map(|skipped| skipped.reason);
+        (pairs, reasons.collect::<Vec<_>>())
+    };
+    let messages = |mode| format!("messages: {{modes: [{mode}], sizes: [64], messages: 10}}");
+    let (pairs, skipped) = reasons(&messages("broadcast"), "notified, gossip");
+    assert_eq!(pairs, ["notified → notified", "gossip → gossip"]);
+    assert_eq!(
+        skipped,
+        [
+            "peers that pass messages by notifications and by gossipsub cannot talk",
+            "peers that pass messages by gossipsub and by notifications cannot talk"
+        ]
+    );
+    assert_eq!(
+        reasons(&messages("stream"), "gossip").1,
+        ["gossipsub passes messages to all peers only: set the mode broadcast"]
+    );
+    assert_eq!(
+        reasons("ping: {}", "notified").1,
+        ["notifications is a setting for the workload messages only"]
+    );
+}
+
+#[test]
 fn variants_of_raw_are_told_apart() {
     let plan = ping(
         "stacks: [{name: raw-tuned, stack: raw, env: {A: b}}]\nmatrix: {clients: [raw, raw-tuned], servers: [raw]}",

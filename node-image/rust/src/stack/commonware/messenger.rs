@@ -77,13 +77,13 @@ pub(super) struct All {
 }
 
 impl Broadcaster for All {
-    fn broadcast(&mut self, message: Message) -> io::Result<u64> {
+    fn poll_broadcast(&mut self, _: &mut Context<'_>, message: Message) -> Poll<io::Result<u64>> {
         if self.stopped.is_cancelled() {
-            return Err(io::ErrorKind::NotConnected.into());
+            return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
         }
         let body = self.bodies.of(message)?;
         let accepted = self.sender.send(Recipients::All, body, self.priority);
-        Ok(accepted.len() as u64)
+        Poll::Ready(Ok(accepted.len() as u64))
     }
 }
 

@@ -61,7 +61,7 @@ pub async fn broadcast(
         sent += 1;
         let message = message(load, sent, due);
         let accepted = match &mut all {
-            Some(all) => all.broadcast(message)?,
+            Some(all) => poll_fn(|cx| all.poll_broadcast(cx, message)).await?,
             None => {
                 let mut accepted = 0;
                 for messenger in &mut *messengers {
