@@ -80,9 +80,10 @@ fn record(call_graph: Option<CallGraph>, pids: &[u32], file: &Path) -> Command {
     command
         // Without build ids, which it would copy to the home folder together with the programs.
         .args(["record", "--quiet", "--no-buildid", "--no-buildid-cache"])
-        .args(["--freq", FREQUENCY, "--pid", &listed(pids), "--output"])
-        .arg(file)
+        .args(["--freq", FREQUENCY, "--pid", &listed(pids)])
         .args(call_graph.iter().flat_map(|of| ["--call-graph", of.option()]))
+        .arg("--output")
+        .arg(file)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
