@@ -90,7 +90,7 @@ pub type BoxMessenger = Box<dyn Messenger>;
 
 /// Gives a stack messages for all peers that a host has dialled.
 pub trait Broadcaster: Send {
-    /// Gives the stack a message. Ready with the number of peers to which the stack has agreed to send it, which
-    /// does not prove that it does. While it is pending, the message must stay the same.
+    /// Gives the stack a message. Ready with the number of peers to which the stack has agreed to send it,
+    /// which does not prove that it does. While it is pending, the message must stay the same.
     fn poll_broadcast(&mut self, cx: &mut Context<'_>, message: Message) -> Poll<io::Result<u64>>;
 }

@@ -179,9 +179,15 @@ fn a_broadcast_reaches_every_server_on_every_stack() {
         "clients": ["libp2p", "litep2p"],
         "servers": ["libp2p"],
         "transports": ["tcp", "quic-v1"],
-        "include": [{ "client": "commonware", "server": "commonware", "transport": "tcp" }],
+        "include": [
+            { "client": "commonware", "server": "commonware", "transport": "tcp" },
+            { "client": "gossip", "server": "gossip", "transport": "tcp" },
+            { "client": "gossip", "server": "gossip", "transport": "quic-v1" },
+        ],
     });
+    let gossip = json!({ "name": "gossip", "stack": "libp2p", "settings": { "messaging": "gossipsub" } });
     let document = document::run("broadcast")
+        .with("stacks", json!([gossip]))
         .with("matrix", matrix)
         .with("topology", json!({ "servers": 3, "clients": 2 }))
         .with(
@@ -189,7 +195,7 @@ fn a_broadcast_reaches_every_server_on_every_stack() {
             json!({ "messages": { "modes": ["broadcast"], "sizes": [1024], "count": 50, "rate": 1000 } }),
         );
     for results in in_all_modes(&document) {
-        assert_eq!(results.plan.cells.len(), 2 * 3 + 1);
+        assert_eq!(results.plan.cells.len(), 2 * 3 + 1 + 2);
         for (cell, record) in records(&results) {
             let metric = |metric| record.metrics.get(&metric).copied();
             // So few messages fill no queue.

@@ -2,6 +2,7 @@
 
 mod behaviour;
 mod driver;
+mod gossip;
 mod relay;
 mod transport;
 
@@ -28,19 +29,24 @@ use libp2p::{
     multiaddr::{Multiaddr, Protocol},
     swarm::{ConnectionId, StreamProtocol, SwarmEvent},
 };
-use perfrun_contract::matrix::{Identity, Negotiation, Stack, Transport};
+use perfrun_contract::{
+    matrix::{Identity, Messaging, Negotiation, Stack, Transport},
+    parameters::Messages,
+};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::DropGuard;
 
 use self::{
     behaviour::{Behaviour, OpenRequest, Speak, Speaks, Unopened},
     driver::{Command, Driver},
+    gossip::{All, Exchange, Gossip},
     transport::Limits,
 };
 use super::{
     BoxStream, CLOSE_TIMEOUT, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, IDLE_TIMEOUT,
-    Inbound, Keys, Relaying, Reservation, Whom, address, tasks::Tasks,
+    Inbound, Keys, OPEN_TIMEOUT, Relaying, Reservation, Whom, address, tasks::Tasks,
 };
+use crate::messenger::{BoxMessenger, Broadcaster};
 
 /// Interfaces report their addresses one by one. After this time without another address, all have reported.
 const ADDRESSES_SETTLED: Duration = Duration::from_millis(100);
@@ -72,8 +78,16 @@ pub(super) async fn start(
     };
     let (transport, local) = (parts.config.transport, keypair.public().to_peer_id());
     let behaviour = Behaviour::new(transport, protocol, parts.pings, inbound);
+    let gossips = gossiped(&parts.config).is_some();
     let (addresses, listening) = match parts.config.relaying {
-        Relaying::No => parts.run(carrier, behaviour, local).await?,
+        Relaying::No => match gossiped(&parts.config) {
+            None => parts.run(carrier, behaviour, local).await?,
+            Some(load) => {
+                let listener = parts.config.listen.map(|_| commands.clone());
+                let gossip = Gossip::new(behaviour, keypair, &load, listener)?;
+                parts.run(carrier, gossip, local).await?
+            }
+        },
         Relaying::Relay(limits) => {
             let relay = relay::Relay::new(behaviour, local, limits);
             parts.run(carrier, relay, local).await?
@@ -88,12 +102,20 @@ pub(super) async fn start(
     };
     Ok(Box::new(Libp2p {
         transport,
+        gossips,
         addresses,
         listening,
         commands,
         tasks,
         _stop: stop,
     }))
+}
+
+/// The load whose messages pass by gossipsub. `None` without one.
+fn gossiped(config: &HostConfig) -> Option<Messages> {
+    config
+        .messages
+        .filter(|_| config.settings.messaging() == Messaging::Gossipsub)
 }
 
 /// The parts of a swarm, besides its transport and behaviour.
@@ -159,6 +181,8 @@ impl Parts {
 
 struct Libp2p {
     transport: Transport,
+    /// Whether messages pass by gossipsub.
+    gossips: bool,
     addresses: Vec<String>,
     /// [`HostConfig::listen`] with the port that was bound.
     listening: Option<(IpAddr, u16)>,
@@ -199,6 +223,7 @@ impl Host for Libp2p {
         };
         Ok(Box::new(Dialled {
             transport: self.transport,
+            gossips: self.gossips,
             established,
             relay: relay.map(|(established, _)| established),
             phases,
@@ -218,6 +243,7 @@ impl Host for Libp2p {
         // Already here, so that a refusal closes the connection.
         let connection = Dialled {
             transport: self.transport,
+            gossips: self.gossips,
             established,
             relay: None,
             phases,
@@ -250,6 +276,11 @@ impl Host for Libp2p {
             granted: started.elapsed() - relay_connected,
             connection: Some(Box::new(connection)),
         })
+    }
+
+    fn broadcaster(&self) -> Option<Box<dyn Broadcaster>> {
+        self.gossips
+            .then(|| Box::new(All::new(self.commands.clone())) as Box<dyn Broadcaster>)
     }
 
     async fn close(self: Box<Self>) {
@@ -310,6 +341,7 @@ fn relay_of(address: &Multiaddr) -> Option<Multiaddr> {
 /// A connection that the swarm has dialled.
 struct Established {
     id: ConnectionId,
+    peer: PeerId,
     /// Leads directly to the connection's handler: opening a stream does not pass through the swarm.
     opener: mpsc::UnboundedSender<OpenRequest>,
 }
@@ -332,6 +364,7 @@ impl Established {
 
 struct Dialled {
     transport: Transport,
+    gossips: bool,
     established: Established,
     /// The connection with the relay. `None` without a relay.
     relay: Option<Established>,
@@ -358,6 +391,21 @@ impl Connection for Dialled {
         match connection {
             Some(connection) => connection.open(Speak::Ping).await,
             None => Ok(None),
+        }
+    }
+
+    async fn messenger(&self) -> Result<Option<BoxMessenger>, Error> {
+        if !self.gossips {
+            return Ok(None);
+        }
+        let peer = self.established.peer;
+        let (reply, joined) = oneshot::channel();
+        // A lost reply means that the connection is closed.
+        let _ = self.commands.send(Command::Join { peer, reply });
+        match tokio::time::timeout(OPEN_TIMEOUT, joined).await {
+            Ok(Ok(inbox)) => Ok(Some(Box::new(Exchange::new(peer, self.commands.clone(), inbox)))),
+            Ok(Err(_)) => Err(Error::Open("the connection is closed".to_owned())),
+            Err(_) => Err(Error::Open("the peer does not subscribe by gossipsub".to_owned())),
         }
     }
 

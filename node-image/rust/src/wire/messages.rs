@@ -363,7 +363,11 @@ fn record(recorder: &mut Recorder, time: Duration) {
 #[cfg(test)]
 mod tests {
     use perfrun_contract::{histogram::recorder, limits::MESSAGE_MAX};
-    use tokio::io::{AsyncWriteExt, duplex};
+    use tikv_jemalloc_ctl::thread::allocatedp;
+    use tokio::{
+        io::{AsyncWriteExt, duplex},
+        net::UnixStream,
+    };
 
     use super::{testing::*, *};
     use crate::wire::testing::*;
@@ -516,6 +520,56 @@ mod tests {
             let mut frames = Framed::new(theirs);
             let received = poll_fn(|cx| frames.poll_receive(cx)).await;
             assert!(received.is_err(), "{got}: {received:?}");
+        }
+    }
+
+    /// Bytes that both ends of an exchange of `count` messages allocate on this thread.
+    async fn allocated_by(bytes: u64, window: u32, count: u64) -> u64 {
+        let load = load(bytes, window, count);
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (mut ours, mut theirs) = (Framed::new(ours), Framed::new(theirs));
+        // Recorders that never have to grow.
+        let [mut trips, mut one_way] = [(); 2].map(|()| {
+            let mut recorder = recorder();
+            record(&mut recorder, Duration::from_secs(3600));
+            recorder
+        });
+        let (client, server) = (Counters::default(), Counters::default());
+        let allocated = allocatedp::read().expect("jemalloc has statistics");
+        let before = allocated.get();
+        let (ran, served) = tokio::join!(
+            async {
+                open(&mut ours, Some(0)).await?;
+                let exchanged = run(&mut ours, &load, &client, &mut trips).await;
+                drop(ours);
+                exchanged
+            },
+            serve(&mut theirs, &load, &server, &mut one_way)
+        );
+        let allocated = allocated.get() - before;
+        assert_eq!(ran.unwrap().bytes, served.unwrap().bytes);
+        allocated
+    }
+
+    #[tokio::test]
+    async fn no_message_allocates_memory() {
+        for (bytes, window) in [
+            (8, 1),
+            (64, 1),
+            (64, 64),
+            (1024, 64),
+            (16 << 10, 64),
+            (100_000, 16),
+        ] {
+            let few = allocated_by(bytes, window, 200).await;
+            let many = allocated_by(bytes, window, 2200).await;
+            // The runtime allocates something now and then. One allocation for each message is at least 8
+            // bytes.
+            let each = many.abs_diff(few) as f64 / 2000.0;
+            assert!(
+                each < 1.0,
+                "{each} B for each of {window} messages of {bytes} B in flight"
+            );
         }
     }
 

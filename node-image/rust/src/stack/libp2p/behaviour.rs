@@ -29,7 +29,8 @@ use perfrun_contract::matrix::Transport;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::compat::FuturesAsyncReadCompatExt;
 
-use crate::stack::{BoxStream, Inbound, MOST_INBOUND, OPEN_TIMEOUT, RelayEvent, webrtc};
+use super::gossip::{Exchanges, Publication};
+use crate::stack::{BoxStream, Inbound, MOST_INBOUND, OPEN_TIMEOUT, webrtc};
 
 /// The protocol beside a host's own.
 const PING: StreamProtocol = StreamProtocol::new("/ipfs/ping/1.0.0");
@@ -60,6 +61,9 @@ pub(super) trait Speaks: NetworkBehaviour<ToSwarm: Send> + Send {
 
     /// Handles an event of the other behaviours.
     fn on_event(&mut self, event: Self::ToSwarm);
+
+    /// Publishes a message. Without gossipsub, the lost reply is the answer.
+    fn publish(&mut self, _: Publication) {}
 }
 
 impl Speaks for Behaviour {
@@ -84,6 +88,8 @@ pub(super) struct Behaviour {
     accepted: HashSet<ConnectionId>,
     /// Relays whose connections must be polled again, see [`PollAgain`].
     relays: VecDeque<PeerId>,
+    /// The exchanges of messages by gossipsub.
+    pub(super) exchanges: Exchanges,
 }
 
 /// Has a connection with a relay polled again. libp2p-relay passes one circuit to its listener in each poll
@@ -118,6 +124,7 @@ impl Behaviour {
             openers: HashMap::new(),
             accepted: HashSet::new(),
             relays: VecDeque::new(),
+            exchanges: Exchanges::default(),
         }
     }
 
@@ -126,9 +133,9 @@ impl Behaviour {
         self.openers.remove(&id)
     }
 
-    /// Reports an event at a relay. Without a receiver, the event is of no use.
-    pub(super) fn report(&self, event: RelayEvent) {
-        let _ = self.inbound.send(Inbound::Relay(event));
+    /// Reports an event of another behaviour. Without a receiver, the event is of no use.
+    pub(super) fn report(&self, event: Inbound) {
+        let _ = self.inbound.send(event);
     }
 
     fn handler(&self, requests: Option<mpsc::UnboundedReceiver<OpenRequest>>) -> Handler {
@@ -196,6 +203,7 @@ impl NetworkBehaviour for Behaviour {
             FromSwarm::ConnectionClosed(closed) => {
                 self.openers.remove(&closed.connection_id);
                 self.accepted.remove(&closed.connection_id);
+                self.exchanges.end(closed.peer_id);
             }
             FromSwarm::ListenFailure(failure) => {
                 self.accepted.remove(&failure.connection_id);

@@ -10,7 +10,7 @@ use std::{
 
 use futures::StreamExt;
 use libp2p::{
-    Swarm,
+    PeerId, Swarm,
     core::transport::{ListenerId, TransportError},
     multiaddr::{Multiaddr, Protocol},
     swarm::{ConnectionId, DialError, SwarmEvent, dial_opts::DialOpts},
@@ -21,6 +21,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::{
     Established,
     behaviour::Speaks,
+    gossip::{Join, Publication},
     relay,
     transport::{Connected, DialClock},
 };
@@ -39,6 +40,10 @@ pub(super) enum Command {
         relay: Multiaddr,
         reply: oneshot::Sender<Result<Multiaddr, Failure>>,
     },
+    /// Exchange messages with a peer by gossipsub.
+    Join { peer: PeerId, reply: Join },
+    /// Publish a message by gossipsub.
+    Publish(Publication),
     /// Close a connection. The reply follows when it is closed.
     Close {
         id: ConnectionId,
@@ -96,6 +101,10 @@ impl<B: Speaks> Driver<B> {
                 request = self.requests.recv() => match request {
                     Some(Command::Dial { address, connected, reply }) => self.dial(address, connected, reply),
                     Some(Command::Reserve { relay, reply }) => self.reserve(relay, reply),
+                    Some(Command::Join { peer, reply }) => {
+                        self.swarm.behaviour_mut().inner().exchanges.join(peer, reply);
+                    }
+                    Some(Command::Publish(publication)) => self.swarm.behaviour_mut().publish(publication),
                     Some(Command::Close { id, reply }) => self.close(id, reply),
                     Some(Command::Shutdown { reply }) => {
                         self.shut_down().await;
@@ -174,13 +183,15 @@ impl<B: Speaks> Driver<B> {
         self.metrics.record(&event);
         match event {
             SwarmEvent::ConnectionEstablished {
-                connection_id: id, ..
+                connection_id: id,
+                peer_id: peer,
+                ..
             } => {
                 let Some(opener) = self.swarm.behaviour_mut().inner().take_opener(id) else {
                     return;
                 };
                 let reply = self.dialling.remove(&id);
-                if reply.is_none_or(|reply| reply.send(Ok(Established { id, opener })).is_err()) {
+                if reply.is_none_or(|reply| reply.send(Ok(Established { id, peer, opener })).is_err()) {
                     // The dialler no longer waits.
                     self.swarm.close_connection(id);
                 }

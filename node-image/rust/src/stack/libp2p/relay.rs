@@ -21,7 +21,7 @@ use super::{
     setup,
     transport::Limits,
 };
-use crate::stack::{self, DIAL_TIMEOUT, IDLE_TIMEOUT, RelayEvent};
+use crate::stack::{self, DIAL_TIMEOUT, IDLE_TIMEOUT, Inbound, RelayEvent};
 
 /// The behaviour of a relay.
 #[derive(NetworkBehaviour)]
@@ -98,7 +98,7 @@ impl Speaks for Relay {
             relay::Event::ReservationReqDenied { status, .. } => refused("reservation", status),
             _ => return,
         };
-        self.inner.report(event);
+        self.inner.report(Inbound::Relay(event));
     }
 }
 

@@ -3,7 +3,7 @@
 //! Nothing but message 0 and the end is acknowledged. The end is a message that has nothing but the marked
 //! number of the last one, and the dialler repeats it until the listener acknowledges it.
 
-use std::{future::poll_fn, io, task::Poll, time::Duration};
+use std::{future::poll_fn, io, mem::replace, task::Poll, time::Duration};
 
 use futures::future::try_join_all;
 use perfrun_contract::{histogram::Recorder, parameters::Messages};
@@ -132,8 +132,12 @@ pub async fn serve_broadcast<M: Messenger + ?Sized>(
         };
         let number = got.sequence & !LAST;
         if got.sequence & LAST != 0 {
-            is_over = true;
-            send(messenger, Message::bare(number)).await?;
+            let is_repeated = replace(&mut is_over, true);
+            match send(messenger, Message::bare(number)).await {
+                // The dialler has left, with an earlier acknowledgement.
+                Err(_) if is_repeated => return Ok(arrival),
+                sent => sent?,
+            }
             continue;
         }
         // A gap is a loss, which the numbers of both ends show. Before message 0, the dialler sends nothing

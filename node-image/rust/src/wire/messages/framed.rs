@@ -18,8 +18,9 @@ use crate::messenger::{Message, Messenger};
 /// Most bytes of a read, and bytes that are written together.
 const TOGETHER: usize = 64 << 10;
 
-/// Messages with more zeros than this are not copied into the buffer, if the stream lets it.
-const COPIED: usize = 2 << 10;
+/// Messages with more zeros than this are not copied into the buffer, if the stream lets it. Copying shorter
+/// ones costs less than a write for each of them.
+const COPIED: usize = 32 << 10;
 
 /// Bytes of a length.
 const LENGTH: usize = 4;
