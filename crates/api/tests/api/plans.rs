@@ -287,7 +287,7 @@ fn messages_pass_by_one_protocol_at_both_ends() {
         let reasons = plan.skipped.into_iter().map(|skipped| skipped.reason);
         (pairs, reasons.collect::<Vec<_>>())
     };
-    let messages = |mode| format!("messages: {{modes: [{mode}], sizes: [64], messages: 10}}");
+    let messages = |mode| format!("messages: {{modes: [{mode}], sizes: [64], count: 10}}");
     let (pairs, skipped) = reasons(&messages("broadcast"), "notified, gossip");
     assert_eq!(pairs, ["notified → notified", "gossip → gossip"]);
     assert_eq!(
@@ -297,14 +297,14 @@ fn messages_pass_by_one_protocol_at_both_ends() {
             "peers that pass messages by gossipsub and by notifications cannot talk"
         ]
     );
-    assert_eq!(
-        reasons(&messages("stream"), "gossip").1,
-        ["gossipsub passes messages to all peers only: set the mode broadcast"]
-    );
-    assert_eq!(
-        reasons("ping: {}", "notified").1,
-        ["notifications is a setting for the workload messages only"]
-    );
+    let (pairs, skipped) = reasons(&messages("stream"), "libp2p, gossip");
+    assert_eq!(pairs, ["libp2p → libp2p"]);
+    let other_mode = "gossipsub passes messages to all peers only: set the mode broadcast";
+    assert_eq!(skipped[2], other_mode, "{skipped:?}");
+    let (pairs, skipped) = reasons("ping: {}", "litep2p, notified");
+    assert_eq!(pairs, ["litep2p → litep2p"]);
+    let other_workload = "notifications is a setting for the workload messages only";
+    assert_eq!(skipped[2], other_workload, "{skipped:?}");
 }
 
 #[test]
