@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use perfrun_contract::{
-    matrix::{Protocol, Stack, Transport},
-    node::{Reason, TrialState},
-    parameters::{Amount, Parameters},
+    matrix::{Messaging, Protocol, Stack, StackSettings, Transport},
+    node::{Reason, TrialRequest, TrialState},
+    parameters::{Amount, Messages, Parameters},
     workload::{Direction, MessageMode},
 };
 use reqwest::StatusCode;
@@ -20,10 +20,21 @@ const NOTICED: Duration = Duration::from_secs(45);
 
 /// Kills the server in the middle of a trial; the client must end with a failure, and run the next one.
 async fn killed(stack: Stack, transport: Transport, parameters: Parameters) {
-    let what = format!("{stack} {transport} {parameters}");
+    killed_with(StackSettings::default(), stack, transport, parameters).await;
+}
+
+async fn killed_with(settings: StackSettings, stack: Stack, transport: Transport, parameters: Parameters) {
+    let what = format!("{stack} {transport} {parameters} {settings:?}");
     let Pair { client, server } = Pair::start();
-    let addresses = server.serve("a", stack, transport, &parameters).await;
-    let request = dialler(stack, transport, parameters.clone(), addresses.clone(), 1);
+    let request = TrialRequest {
+        settings,
+        ..crate::support::server(stack, transport, parameters.clone())
+    };
+    let addresses = server.serve_request("a", &request).await;
+    let request = TrialRequest {
+        settings,
+        ..dialler(stack, transport, parameters.clone(), addresses, 1)
+    };
     client.run("a", &request).await;
     client.moved("a").await;
     server.signal(Signal::KILL);
@@ -78,6 +89,22 @@ async fn a_client_of_commonware_notices_that_its_server_was_killed() {
     let loads = lasting().into_iter().chain(messages);
     let pairs = loads.flat_map(|load| Some((load, commonware()?)));
     join_all(pairs.map(|(load, (stack, _, transport))| killed(stack, transport, load))).await;
+}
+
+#[tokio::test]
+async fn a_broadcast_by_gossip_notices_that_its_server_was_killed() {
+    let settings = StackSettings {
+        messaging: Some(Messaging::Gossipsub),
+        ..StackSettings::default()
+    };
+    let Parameters::Messages(load) = messages(MessageMode::Broadcast, 1024, Amount::Seconds(1000.0)) else {
+        unreachable!("they are messages")
+    };
+    // Without a rate, gossipsub refuses most messages.
+    for rate in [None, Some(1000)] {
+        let load = Parameters::Messages(Messages { rate, ..load });
+        killed_with(settings, Stack::Libp2p, Transport::Tcp, load).await;
+    }
 }
 
 #[tokio::test]

@@ -235,10 +235,15 @@ impl Node {
         transport: Transport,
         parameters: &Parameters,
     ) -> Vec<String> {
-        let request = server(stack, transport, parameters.clone());
-        assert_eq!(self.put(id, &request).await, StatusCode::CREATED);
+        self.serve_request(id, &server(stack, transport, parameters.clone()))
+            .await
+    }
+
+    /// Puts a server trial and returns its addresses.
+    pub(crate) async fn serve_request(&self, id: &str, request: &TrialRequest) -> Vec<String> {
+        assert_eq!(self.put(id, request).await, StatusCode::CREATED);
         let status = self.later_than(id, TrialState::Preparing).await;
-        assert!(!status.addresses.is_empty(), "{stack} {transport}: {status:?}");
+        assert!(!status.addresses.is_empty(), "{request:?}: {status:?}");
         status.addresses
     }
 
