@@ -46,7 +46,7 @@ fn documents() -> [Document; 7] {
         ),
         of(
             "messages",
-            json!({ "messages": { "modes": ["stream"], "sizes": [64], "duration": "1s" } }),
+            json!({ "messages": { "modes": ["stream", "broadcast"], "sizes": [64], "duration": "1s" } }),
         ),
         // One sink more than the relay takes, so that it has something to refuse.
         of(

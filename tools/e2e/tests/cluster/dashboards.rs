@@ -45,7 +45,7 @@ const OTHERS: [(&str, &str); 6] = [
     ),
     (
         "messages",
-        "{messages: {modes: [stream], sizes: [64], duration: 2s}}",
+        "{messages: {modes: [stream, broadcast], sizes: [64], duration: 2s}}",
     ),
     // One sink more than the relay accepts, so that it refuses one.
     (

@@ -32,6 +32,13 @@ const ONLY: &[Only] = &[
     },
     Only {
         dashboard: DETAIL,
+        titles: &["Messages delivered", "Time of a message, one way, p99"],
+        letters: &[],
+        workloads: &["messages"],
+        why: "other workloads send no messages",
+    },
+    Only {
+        dashboard: DETAIL,
         titles: &["Time to open a substream"],
         letters: &[],
         workloads: &["substreams"],
