@@ -2,7 +2,7 @@
 
 use crate::{
     matrix::{Identity, Negotiation, Protocol, Stack, Transport},
-    parameters::{Amount, Parameters},
+    parameters::{Amount, Messages, Parameters},
     workload::{Direction, MessageMode, OpenMode},
 };
 
@@ -14,6 +14,34 @@ const LIBP2P_WEBRTC_BURST: u32 = 10;
 
 /// Connections that a server accepts at the same time.
 const MOST_CONNECTIONS: u64 = 8192;
+
+/// Most peers of a listening host of commonware, whatever its load.
+const COMMONWARE_PEERS: u32 = 64;
+
+/// Messages that all peers of a host of commonware may send at the same moment. commonware allocates room for
+/// each of them, about 500 bytes, when a host starts.
+const COMMONWARE_ROOM: u32 = 1 << 16;
+
+/// Messages of a peer of commonware that need room beside its window: greetings, and the first message.
+pub const COMMONWARE_SPARE: u32 = 64;
+
+/// Most messages of a broadcast of commonware that wait for a peer.
+const COMMONWARE_BROADCAST: u32 = 4096;
+
+/// Messages that a peer of commonware may send at the same moment: its window, so that no queue limits it. A
+/// broadcast waits for nothing, so its queues have the most room that a host's memory allows.
+pub fn commonware_burst(load: &Messages) -> u32 {
+    let messages = match load.mode {
+        MessageMode::Broadcast => (COMMONWARE_ROOM / (load.receivers + 1)).min(COMMONWARE_BROADCAST),
+        MessageMode::Serial | MessageMode::SerialAck | MessageMode::Stream => load.window + COMMONWARE_SPARE,
+    };
+    messages + 1
+}
+
+/// Peers that a listening host of commonware can have.
+pub fn commonware_peers(load: &Messages) -> u32 {
+    COMMONWARE_PEERS.min(COMMONWARE_ROOM / commonware_burst(load))
+}
 
 /// Why a pair of stacks cannot run a workload over a transport. `None` if it can.
 pub fn unsupported(

@@ -1,7 +1,12 @@
 //! Requirements of cells beyond those of their stacks ([`perfrun_contract::support`]).
 
 use perfrun_contract::{
-    matrix::Messaging, network::NONE, parameters::Parameters, plan::Cell, support, workload::MessageMode,
+    matrix::{Messaging, Stack},
+    network::NONE,
+    parameters::Parameters,
+    plan::Cell,
+    support::{self, commonware_peers},
+    workload::MessageMode,
 };
 
 /// Why a cell is skipped; `None` if it can be measured.
@@ -14,6 +19,7 @@ pub(super) fn unsupported(cell: &Cell) -> Option<String> {
     )
     .or_else(|| unlike(cell))
     .or_else(|| passed_otherwise(cell))
+    .or_else(|| crowded(cell))
     .or_else(|| apart(cell))
     .or_else(|| uneven(cell))
 }
@@ -41,6 +47,23 @@ fn passed_otherwise(cell: &Cell) -> Option<String> {
         (Messaging::Notifications, Parameters::Messages(_)) => None,
         _ => Some(format!("{messaging} is a setting for the workload messages only")),
     }
+}
+
+/// Why a cell is skipped that has more peers than a server of commonware takes.
+fn crowded(cell: &Cell) -> Option<String> {
+    let Parameters::Messages(load) = &cell.parameters else {
+        return None;
+    };
+    let servers = cell.servers.len().max(1);
+    let clients = match load.mode {
+        _ if cell.is_in_process() => 1,
+        MessageMode::Broadcast => cell.clients.len(),
+        _ => cell.clients.len().div_ceil(servers),
+    };
+    let (peers, most) = (clients as u32 * cell.peers_per_client, commonware_peers(load));
+    (cell.server_stack == Stack::Commonware && peers > most).then(|| {
+        format!("a server of commonware takes {most} peers that send such messages, not {peers}: lower their number or the window")
+    })
 }
 
 /// Why a cell with both peers in one process is skipped.

@@ -308,6 +308,48 @@ fn messages_pass_by_one_protocol_at_both_ends() {
 }
 
 #[test]
+fn more_peers_than_a_server_of_commonware_takes_are_skipped() {
+    let skipped = |mode: &str, topology: &str| -> Vec<String> {
+        let plan = plan(&format!(
+            "workload: {{messages: {{modes: [{mode}], sizes: [64], count: 10, window: 1024}}}}\n\
+             matrix: {{clients: [commonware, raw], servers: [commonware, raw]}}\ntopology: {{{topology}}}"
+        ));
+        plan.skipped.into_iter().map(|skipped| skipped.reason).collect()
+    };
+    // A window of 1024 and 64 more, 65536 in all.
+    let crowded = |most, peers| {
+        format!(
+            "a server of commonware takes {most} peers that send such messages, not {peers}: lower their number \
+             or the window"
+        )
+    };
+    for (mode, topology, reason) in [
+        ("stream", "clients: 2, servers: 1, peersPerClient: 30", None),
+        (
+            "stream",
+            "clients: 2, servers: 1, peersPerClient: 31",
+            Some(crowded(60, 62)),
+        ),
+        ("stream", "clients: 4, servers: 2, peersPerClient: 30", None),
+        (
+            "stream",
+            "clients: 5, servers: 2, peersPerClient: 30",
+            Some(crowded(60, 90)),
+        ),
+        ("broadcast", "clients: 1, servers: 4, peersPerClient: 15", None),
+        (
+            "broadcast",
+            "clients: 2, servers: 4, peersPerClient: 16",
+            Some(crowded(15, 32)),
+        ),
+    ] {
+        let reasons = skipped(mode, topology);
+        let found = reasons.iter().find(|reason| reason.contains("such messages"));
+        assert_eq!(found, reason.as_ref(), "{mode}, {topology}: {reasons:?}");
+    }
+}
+
+#[test]
 fn variants_of_raw_are_told_apart() {
     let plan = ping(
         "stacks: [{name: raw-tuned, stack: raw, env: {A: b}}]\nmatrix: {clients: [raw, raw-tuned], servers: [raw]}",

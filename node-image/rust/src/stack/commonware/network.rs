@@ -14,7 +14,10 @@ use commonware_runtime::{
     Quota, Runner as _, Spawner as _, Supervisor as _,
     tokio::{self as runtime, Context},
 };
-use perfrun_contract::{parameters::Messages, workload::MessageMode};
+use perfrun_contract::{
+    parameters::Messages,
+    support::{COMMONWARE_SPARE, commonware_burst, commonware_peers},
+};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -52,24 +55,11 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// Most peers of a listening host.
-    const LISTENER: usize = 64;
-
     /// Most peers of a host that only dials.
     const DIALLER: usize = 4;
 
-    /// Messages that all peers of a host may send at the same moment. commonware allocates room for each of
-    /// them, about 500 bytes, when a host starts.
-    const ROOM: usize = 1 << 16;
-
     /// Messages per second: one in 100 ns, which is less than sending one takes.
     const RATE: NonZeroU32 = NonZeroU32::new(10_000_000).expect("it is not 0");
-
-    /// Beside the window: greetings, and the first message.
-    const SPARE: u32 = 64;
-
-    /// Most messages of a broadcast that wait for a peer.
-    const BROADCAST: u32 = 4096;
 
     /// The limits by which the network never limits a load that waits for acknowledgements.
     ///
@@ -82,20 +72,16 @@ impl Limits {
     /// memory allows, and what is lost is a result.
     pub(super) fn of(load: &Messages, listens: bool) -> Self {
         let dialled = Self::DIALLER.max(load.receivers as usize);
-        let at_once = match load.mode {
-            MessageMode::Broadcast => (Self::ROOM as u32 / (load.receivers + 1)).min(Self::BROADCAST),
-            MessageMode::Serial | MessageMode::SerialAck | MessageMode::Stream => load.window + Self::SPARE,
-        };
-        let burst = NonZeroU32::MIN.saturating_add(at_once);
+        let burst = NonZeroU32::MIN.saturating_add(commonware_burst(load) - 1);
         Self {
             message: load.message_bytes.max(Messages::STAMPED).0 as u32,
             peers: match listens {
-                true => Self::LISTENER.min(Self::ROOM / burst.get() as usize),
+                true => commonware_peers(load) as usize,
                 false => dialled,
             },
             rate: Self::RATE,
             burst,
-            answers: NonZeroU32::MIN.saturating_add(load.window + Self::SPARE),
+            answers: NonZeroU32::MIN.saturating_add(load.window + COMMONWARE_SPARE),
             mailbox: NonZeroUsize::MIN.saturating_add(2 * burst.get() as usize),
             priority: load.priority,
         }
