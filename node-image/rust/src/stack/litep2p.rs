@@ -1,5 +1,5 @@
-//! litep2p: a driver task for its connections, a task for the protocol, and streams in the tasks of their
-//! users.
+//! litep2p: a driver task for its connections, a task for the protocol, a task for notifications, and streams
+//! in the tasks of their users.
 //!
 //! litep2p knows peers, not connections: a host has at most two connections with a peer and uses the first.
 //! Each connection of a workload therefore needs its own host and identity.
@@ -8,6 +8,7 @@
 //! keeps the connection alive.
 
 mod driver;
+mod notifications;
 mod protocol;
 
 use std::{net::IpAddr, sync::Arc, time::Instant};
@@ -25,7 +26,7 @@ use async_trait::async_trait;
 use futures::future::BoxFuture;
 use libp2p::Multiaddr;
 use perfrun_contract::{
-    matrix::{Identity, Negotiation, Stack, Transport},
+    matrix::{Identity, Messaging, Negotiation, Stack, Transport},
     support::LITEP2P_QUIC_STREAMS,
 };
 use tokio::sync::{mpsc, oneshot};
@@ -33,12 +34,14 @@ use tokio_util::sync::DropGuard;
 
 use self::{
     driver::Dial,
+    notifications::Notifications,
     protocol::{Command, RawProtocol},
 };
 use super::{
     BoxStream, CLOSE_TIMEOUT, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, IDLE_TIMEOUT,
     Inbound, Keys, MOST_INBOUND, OPEN_TIMEOUT, Relaying, Reservation, address, interfaces, tasks::Tasks,
 };
+use crate::messenger::BoxMessenger;
 
 const YAMUX_STREAMS_DEFAULT: usize = 512;
 const YAMUX_WINDOWS_DEFAULT: usize = 1 << 30;
@@ -54,8 +57,8 @@ pub(super) async fn start(
     let tasks = Tasks::default();
     let stop = tasks.stop_on_drop();
     let (commands, requests) = mpsc::unbounded_channel();
-    let protocol = RawProtocol::new(&config, inbound, requests);
-    let builder = ConfigBuilder::new()
+    let protocol = RawProtocol::new(&config, inbound.clone(), requests);
+    let mut builder = ConfigBuilder::new()
         .with_keypair(identity(config.identity)?)
         .with_user_protocol(Box::new(protocol))
         .with_keep_alive_timeout(IDLE_TIMEOUT)
@@ -65,6 +68,12 @@ pub(super) async fn start(
             ConnectionLimitsConfig::default().max_incoming_connections(Some(MOST_INBOUND)),
         )
         .with_executor(Arc::new(TasksExecutor(tasks.clone())));
+    let mut notifications = None;
+    if let (Some(load), Messaging::Notifications) = (&config.messages, config.settings.messaging()) {
+        let (started, protocol) = Notifications::start(load, inbound, &tasks);
+        builder = builder.with_notification_protocol(protocol);
+        notifications = Some(started);
+    }
     // With the default configurations, a dialler would listen, too.
     let listen_addresses: Vec<_> = config
         .listen
@@ -137,6 +146,7 @@ pub(super) async fn start(
         addresses,
         listening,
         commands,
+        notifications,
         dials,
         tasks,
         _stop: stop,
@@ -208,6 +218,8 @@ struct Lite {
     /// [`HostConfig::listen`] with the port that was bound.
     listening: Option<(IpAddr, u16)>,
     commands: mpsc::UnboundedSender<Command>,
+    /// `None` if messages pass on streams.
+    notifications: Option<Notifications>,
     dials: mpsc::UnboundedSender<Dial>,
     tasks: Tasks,
     _stop: DropGuard,
@@ -272,6 +284,7 @@ impl Host for Lite {
             peer,
             phases,
             commands: self.commands.clone(),
+            notifications: self.notifications.clone(),
         }))
     }
 
@@ -299,6 +312,7 @@ struct Dialled {
     peer: PeerId,
     phases: DialPhases,
     commands: mpsc::UnboundedSender<Command>,
+    notifications: Option<Notifications>,
 }
 
 #[async_trait]
@@ -320,6 +334,13 @@ impl Connection for Dialled {
         match tokio::time::timeout(OPEN_TIMEOUT + DIAL_TIMEOUT, opened).await {
             Ok(opened) => opened.map_err(|_| closed())?.map_err(Error::Open),
             Err(_) => Err(Error::Open("timed out".to_owned())),
+        }
+    }
+
+    async fn messenger(&self) -> Result<Option<BoxMessenger>, Error> {
+        match &self.notifications {
+            Some(notifications) => notifications.open(self.peer).await.map(Some),
+            None => Ok(None),
         }
     }
 

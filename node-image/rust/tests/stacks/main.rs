@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod lifecycle;
+mod notifications;
 mod support;
 mod webrtc;
 
