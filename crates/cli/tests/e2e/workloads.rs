@@ -12,7 +12,7 @@ use perfrun_contract::{
     run::RunState,
     workload::{Direction, MessageMode},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     document::{self, Document},
@@ -173,6 +173,45 @@ fn every_message_arrives_on_every_stack() {
     }
 }
 
+/// A variant whose messages pass by litep2p's notification protocol.
+fn notified() -> Value {
+    json!({ "name": "notified", "stack": "litep2p", "settings": { "messaging": "notifications" } })
+}
+
+#[test]
+fn every_notification_arrives_in_every_mode() {
+    let matrix = json!({
+        "clients": ["notified"],
+        "servers": ["notified"],
+        "transports": ["tcp", "ws", "quic-v1"],
+        "rawBaseline": false,
+    });
+    let modes = ["serial", "serialAck", "stream", "broadcast"];
+    let document = document::run("notifications")
+        .with("stacks", json!([notified()]))
+        .with("matrix", matrix)
+        .with(
+            "workload",
+            json!({ "messages": { "modes": modes, "sizes": [64, 100_000], "count": 40, "window": 16 } }),
+        );
+    for results in in_all_modes(&document) {
+        assert_eq!(results.plan.cells.len(), 3 * 4 * 2);
+        for (cell, record) in records(&results) {
+            let Parameters::Messages(load) = cell.parameters else {
+                panic!("{cell:?}")
+            };
+            let due = 40 * load.message_bytes.0;
+            let (client, server) = ends(record);
+            assert_eq!(
+                (client.bytes_sent, server.bytes_received),
+                (due, due),
+                "{}",
+                cell.id
+            );
+        }
+    }
+}
+
 #[test]
 fn a_broadcast_reaches_every_server_on_every_stack() {
     let matrix = json!({
@@ -183,11 +222,12 @@ fn a_broadcast_reaches_every_server_on_every_stack() {
             { "client": "commonware", "server": "commonware", "transport": "tcp" },
             { "client": "gossip", "server": "gossip", "transport": "tcp" },
             { "client": "gossip", "server": "gossip", "transport": "quic-v1" },
+            { "client": "notified", "server": "notified", "transport": "tcp" },
         ],
     });
     let gossip = json!({ "name": "gossip", "stack": "libp2p", "settings": { "messaging": "gossipsub" } });
     let document = document::run("broadcast")
-        .with("stacks", json!([gossip]))
+        .with("stacks", json!([gossip, notified()]))
         .with("matrix", matrix)
         .with("topology", json!({ "servers": 3, "clients": 2 }))
         .with(
@@ -195,7 +235,7 @@ fn a_broadcast_reaches_every_server_on_every_stack() {
             json!({ "messages": { "modes": ["broadcast"], "sizes": [1024], "count": 50, "rate": 1000 } }),
         );
     for results in in_all_modes(&document) {
-        assert_eq!(results.plan.cells.len(), 2 * 3 + 1 + 2);
+        assert_eq!(results.plan.cells.len(), 2 * 3 + 1 + 2 + 1);
         for (cell, record) in records(&results) {
             let metric = |metric| record.metrics.get(&metric).copied();
             // So few messages fill no queue.

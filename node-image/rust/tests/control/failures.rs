@@ -108,6 +108,25 @@ async fn a_broadcast_by_gossip_notices_that_its_server_was_killed() {
 }
 
 #[tokio::test]
+async fn a_client_of_notifications_notices_that_its_server_was_killed() {
+    let settings = StackSettings {
+        messaging: Some(Messaging::Notifications),
+        ..StackSettings::default()
+    };
+    let modes = [
+        MessageMode::SerialAck,
+        MessageMode::Stream,
+        MessageMode::Broadcast,
+    ];
+    let loads = modes.map(|mode| messages(mode, 1024, Amount::Seconds(1000.0)));
+    let transports = [Transport::Tcp, Transport::Ws, Transport::QuicV1];
+    let pairs = loads
+        .iter()
+        .flat_map(|load| transports.map(|on| (on, load.clone())));
+    join_all(pairs.map(|(transport, load)| killed_with(settings, Stack::Litep2p, transport, load))).await;
+}
+
+#[tokio::test]
 async fn a_server_survives_a_client_that_was_killed() {
     join_all(SAME.map(async |(stack, transport)| {
         let Pair { client, server } = Pair::start();
