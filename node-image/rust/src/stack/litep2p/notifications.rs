@@ -131,8 +131,8 @@ impl Notifications {
         let opened = async {
             for _ in 1..TRIES {
                 match self.try_open(peer).await {
-                    // litep2p tells its protocols of a connection one after the other, and this one may be
-                    // the last.
+                    // litep2p reports a connection to one protocol after the other, and this one may be the
+                    // last.
                     Err(NotificationError::DialFailure) => sleep(RETRY_AFTER).await,
                     opened => return opened.map_err(describe),
                 }
@@ -169,8 +169,8 @@ fn describe(error: NotificationError) -> String {
 
 /// The notification streams of a host.
 ///
-/// litep2p has one queue for the notifications of all peers. If a peer's messenger does not take its messages,
-/// those of the others wait, too: none is dropped.
+/// litep2p has one queue for the notifications of all peers. If a peer's messenger does not take its
+/// messages, those of the others wait, too: none is dropped.
 struct Peers {
     handle: NotificationHandle,
     flow: Flow,
@@ -392,4 +392,48 @@ fn notification(message: Message) -> Vec<u8> {
 /// full.
 async fn send(sink: Arc<NotificationSink>, notification: Vec<u8>) -> litep2p::Result<()> {
     sink.send_async_notification(notification).await
+}
+
+#[cfg(test)]
+mod tests {
+    use perfrun_contract::{
+        limits::{MESSAGE_MAX, MESSAGE_MIN, RECEIVERS_MAX, WINDOW_MAX},
+        parameters::Amount,
+        quantity::ByteSize,
+    };
+
+    use super::*;
+
+    fn load(mode: MessageMode, bytes: ByteSize, window: u32, receivers: u32) -> Messages {
+        Messages {
+            mode,
+            message_bytes: bytes,
+            amount: Amount::Count(1),
+            window,
+            rate: None,
+            priority: false,
+            receivers,
+        }
+    }
+
+    #[test]
+    fn a_window_fits_and_a_broadcast_has_a_limit_that_credits_renew() {
+        for window in [1, WINDOW_MAX] {
+            let flow = Flow::of(&load(MessageMode::Stream, MESSAGE_MIN, window, 1));
+            assert!(flow.ahead > window as usize && flow.each.is_none(), "{flow:?}");
+        }
+        for bytes in [MESSAGE_MIN, ByteSize(1000), MESSAGE_MAX] {
+            for receivers in [1, 3, RECEIVERS_MAX] {
+                let flow = Flow::of(&load(MessageMode::Broadcast, bytes, 1, receivers));
+                assert_eq!(flow.each.unwrap() * Flow::CREDITS, flow.ahead);
+                let to_all = flow.ahead * receivers as usize;
+                let least = Flow::CREDITS * receivers as usize;
+                assert!(to_all <= Flow::MESSAGES as usize, "{bytes}: {flow:?}");
+                assert!(
+                    to_all as u64 * bytes.0 <= Flow::BYTES || to_all == least,
+                    "{bytes}: {flow:?}"
+                );
+            }
+        }
+    }
 }
