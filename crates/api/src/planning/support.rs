@@ -54,13 +54,13 @@ fn crowded(cell: &Cell) -> Option<String> {
     let Parameters::Messages(load) = &cell.parameters else {
         return None;
     };
-    let servers = cell.servers.len().max(1);
-    let clients = match load.mode {
-        _ if cell.is_in_process() => 1,
-        MessageMode::Broadcast => cell.clients.len(),
-        _ => cell.clients.len().div_ceil(servers),
+    let all = cell.clients.len() as u32 * cell.peers_per_client;
+    let peers = match load.mode {
+        _ if cell.is_in_process() => cell.peers_per_client,
+        MessageMode::Broadcast => all,
+        _ => all.div_ceil(cell.servers.len() as u32),
     };
-    let (peers, most) = (clients as u32 * cell.peers_per_client, commonware_peers(load));
+    let most = commonware_peers(load);
     (cell.server_stack == Stack::Commonware && peers > most).then(|| {
         format!("a server of commonware takes {most} peers that send such messages, not {peers}: lower their number or the window")
     })

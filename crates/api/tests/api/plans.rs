@@ -334,7 +334,7 @@ fn more_peers_than_a_server_of_commonware_takes_are_skipped() {
         (
             "stream",
             "clients: 5, servers: 2, peersPerClient: 30",
-            Some(crowded(60, 90)),
+            Some(crowded(60, 75)),
         ),
         ("broadcast", "clients: 1, servers: 4, peersPerClient: 15", None),
         (
