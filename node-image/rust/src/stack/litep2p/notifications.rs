@@ -56,9 +56,9 @@ impl Flow {
     const SPARE: usize = 4;
 
     /// Most bytes and most messages of a broadcast that are on their way to all receivers together: more
-    /// than a link of 1 Gbit/s and 100 ms holds.
+    /// than a link of 1 Gbit/s and 100 ms holds, and what litep2p sends in that time. More would only wait.
     const BYTES: u64 = 16 << 20;
-    const MESSAGES: u64 = 1 << 16;
+    const MESSAGES: u64 = 1 << 14;
 
     /// Credits for the messages that may be on their way.
     const CREDITS: usize = 4;
