@@ -225,8 +225,9 @@ pub struct Report {
     /// Write plots to this folder as SVG files.
     #[arg(long, value_name = "DIR")]
     pub svg: Option<PathBuf>,
-    /// Write the samples of echo trials to this folder, in the format of the published WebRTC transport
-    /// benchmarks: one CSV file without a header for each side of each trial.
+    /// Write summary.csv to this folder: the median of each metric of each cell, with its interval. For echo
+    /// trials, also write their samples in the format of the published WebRTC transport benchmarks: one CSV
+    /// file without a header for each side of each trial.
     #[arg(long, value_name = "DIR")]
     pub csv: Option<PathBuf>,
 }

@@ -29,11 +29,13 @@ pub fn report(args: &args::Report) -> anyhow::Result<()> {
         write(folder, plots)?;
     }
     if let Some(folder) = &args.csv {
-        let files = perfrun_report::echo_csv(&results.account());
         ensure!(
-            !files.is_empty(),
-            "there is nothing to write: no echo trial completed"
+            !results.summary.is_empty(),
+            "there is nothing to write: no trial completed"
         );
+        let account = results.account();
+        let mut files = vec![("summary.csv".to_owned(), perfrun_report::summary_csv(&account))];
+        files.extend(perfrun_report::echo_csv(&account));
         write(folder, files)?;
     }
     Ok(())

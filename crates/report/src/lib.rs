@@ -1,8 +1,8 @@
 //! Statistics, tables and plots over results. Pure functions: values in, text out.
 //!
 //! [`summarize`] makes the statistics that results carry. [`markdown`], [`html()`] and [`terminal`] draw the
-//! same tables, which `tables` builds without knowing how they are drawn. [`plots`] and [`samples_csv`] are
-//! for pictures and for other programs. Nothing here reads a file, a clock or the environment, and nothing
+//! same tables, which `tables` builds without knowing how they are drawn. [`plots`], [`summary_csv`] and
+//! [`samples_csv`] are for pictures and for other programs. Nothing here reads a file, a clock or the environment, and nothing
 //! panics on results that are empty or end early: that is when people need to see what was measured.
 
 #![warn(missing_docs)]
@@ -27,7 +27,7 @@ pub use plot::plots;
 pub use published::echo_csv;
 pub use samples::samples_csv;
 pub use statistics::Statistics;
-pub use summary::summarize;
+pub use summary::{summarize, summary_csv};
 pub use tables::links_line;
 pub use terminal::terminal;
 pub use units::text as value;

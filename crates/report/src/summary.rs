@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use perfrun_contract::{
+    account::Account,
     matrix::{Negotiation, Transport},
     parameters::Parameters,
     plan::{Cell, Plan},
@@ -12,6 +13,26 @@ use perfrun_contract::{
 };
 
 use crate::statistics::Statistics;
+
+const COLUMNS: [&str; 17] = [
+    "cell",
+    "client",
+    "server",
+    "transport",
+    "network",
+    "load",
+    "metric",
+    "unit",
+    "trials",
+    "median",
+    "ci95_low",
+    "ci95_high",
+    "mean",
+    "min",
+    "max",
+    "share_of_raw",
+    "flags",
+];
 
 /// Statistics of the completed trials that are not warm-up, in the order of the plan's cells, then of the
 /// metrics.
@@ -61,6 +82,31 @@ pub fn summarize(plan: &Plan, trials: &[TrialRecord]) -> Vec<SummaryRow> {
         }
     }
     rows
+}
+
+/// `summary.csv`: one line for every row of the summary, under a header. Units are those of the metrics; empty
+/// fields are not known, for example ends of intervals of fewer than six trials.
+pub fn summary_csv(results: &Account<'_>) -> String {
+    let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(vec![]);
+    writer
+        .write_record(COLUMNS)
+        .expect("memory takes whatever is written");
+    for row in results.summary {
+        let Some(cell) = results.plan.cells.iter().find(|cell| cell.id == row.cell) else {
+            continue;
+        };
+        let load = cell.parameters.to_string();
+        let axes = (&cell.client, &cell.server, cell.transport, &cell.network, load);
+        let flags: Vec<&str> = row.flags.iter().map(Flag::as_ref).collect();
+        let interval = (row.ci95_low, row.ci95_high);
+        let rest = (row.mean, row.min, row.max, row.share_of_raw, flags.join(" "));
+        let what = (row.metric, row.unit.to_string(), row.count, row.median, interval);
+        writer
+            .serialize((&row.cell, axes, what, rest))
+            .expect("every line has the columns of the header");
+    }
+    let bytes = writer.into_inner().expect("memory takes whatever is written");
+    String::from_utf8(bytes).expect("only text was written")
 }
 
 fn statistics(trials: &[&TrialRecord], metric: Metric) -> Option<Statistics> {

@@ -307,7 +307,11 @@ fn an_echo_is_written_in_the_published_columns() {
         .filter(|record| !record.trial.warmup)
         .count();
     let files = fs::read_dir(place.path().join("published")).unwrap();
-    let files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+    let (summaries, files): (Vec<_>, Vec<_>) = files
+        .map(|file| file.unwrap().path())
+        .partition(|file| file.ends_with("summary.csv"));
+    let summary = fs::read_to_string(&summaries[0]).unwrap();
+    assert_eq!(summary.lines().count(), 1 + results.summary.len(), "{summary}");
     assert_eq!(files.len(), 2 * measured, "{files:?}");
     for file in files {
         let text = fs::read_to_string(&file).unwrap();

@@ -11,7 +11,7 @@ use perfrun_link::{
     Impairment,
     probe::{Delivery, Measurement, ProbePlan, Rate, RoundTrip, judge},
 };
-use perfrun_report::{echo_csv, markdown, samples_csv, terminal};
+use perfrun_report::{echo_csv, markdown, samples_csv, summary_csv, terminal};
 
 use crate::fixtures::run;
 
@@ -253,6 +253,18 @@ fn samples_are_one_line_for_each_interval_and_node() {
 ")
     .results();
     assert_snapshot!("samples.csv", samples_csv(&results.account()));
+}
+
+#[test]
+fn the_summary_is_one_line_for_each_metric_of_a_cell() {
+    let results = run("
+  workload:
+    messages: {modes: [serialAck], sizes: [64], count: 10}
+  matrix: {clients: [libp2p], servers: [libp2p], rawBaseline: true}
+  iterations: 6
+")
+    .results();
+    assert_snapshot!("summary.csv", summary_csv(&results.account()));
 }
 
 /// A run on three networks, the links of which were measured in every round.

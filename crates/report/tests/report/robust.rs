@@ -2,7 +2,7 @@
 
 use perfrun_api::results::Results;
 use perfrun_contract::{record::Metric, run::RunState};
-use perfrun_report::{html, markdown, plots, samples_csv, summarize, terminal};
+use perfrun_report::{html, markdown, plots, samples_csv, summarize, summary_csv, terminal};
 
 use crate::fixtures::run;
 
@@ -22,6 +22,7 @@ fn draw_all(results: &Results) {
     assert!(markdown(&results.account()).starts_with("# "));
     assert!(html(&results.account()).ends_with("</body></html>"));
     assert!(samples_csv(&results.account()).starts_with("trial,cell,"));
+    assert!(summary_csv(&results.account()).starts_with("cell,client,"));
     for (name, svg) in plots(&results.account()) {
         assert!(name.ends_with(".svg") && svg.starts_with("<svg"), "{name}");
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{name}");
