@@ -2,8 +2,9 @@
 //!
 //! [`summarize`] makes the statistics that results carry. [`markdown`], [`html()`] and [`terminal`] draw the
 //! same tables, which `tables` builds without knowing how they are drawn. [`plots`], [`summary_csv`] and
-//! [`samples_csv`] are for pictures and for other programs. Nothing here reads a file, a clock or the environment, and nothing
-//! panics on results that are empty or end early: that is when people need to see what was measured.
+//! [`samples_csv`] are for pictures and for other programs. Nothing here reads a file, a clock or the
+//! environment, and nothing panics on results that are empty or end early: that is when people need to see
+//! what was measured.
 
 #![warn(missing_docs)]
 

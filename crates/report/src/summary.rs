@@ -84,8 +84,8 @@ pub fn summarize(plan: &Plan, trials: &[TrialRecord]) -> Vec<SummaryRow> {
     rows
 }
 
-/// `summary.csv`: one line for every row of the summary, under a header. Units are those of the metrics; empty
-/// fields are not known, for example ends of intervals of fewer than six trials.
+/// `summary.csv`: one line for every row of the summary, under a header. Units are those of the metrics;
+/// empty fields are not known, for example ends of intervals of fewer than six trials.
 pub fn summary_csv(results: &Account<'_>) -> String {
     let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(vec![]);
     writer
