@@ -38,10 +38,12 @@ pub(crate) async fn run(rounds: u32, seconds: f64) -> Result<()> {
              \x20 iterations: 1\n  warmup: 0\n"
         )
     };
-    for (mode, stack, target) in [
-        ("stream", "raw", STREAM_TARGET),
+    for (mode, stack, bare_loop, target) in [
+        ("stream", "raw", Loop::Stream, Some(STREAM_TARGET)),
         #[cfg(feature = "commonware")]
-        ("serial", "commonware", SERIAL_TARGET),
+        ("serial", "commonware", Loop::SerialApart, Some(SERIAL_TARGET)),
+        #[cfg(feature = "commonware")]
+        ("serial", "commonware", Loop::Serial, None),
     ] {
         let testbed = Testbed::start(&spec(mode, stack)).await?;
         for bytes in SIZES {
@@ -50,7 +52,7 @@ pub(crate) async fn run(rounds: u32, seconds: f64) -> Result<()> {
             let mut pairs = vec![];
             for round in 0..rounds {
                 // Who is first alternates.
-                let bare = bare(&testbed, mode, bytes, seconds);
+                let bare = bare(&testbed, bare_loop, bytes, seconds);
                 let ours = testbed.measure(&cell, Metric::MessagesPerSecond);
                 pairs.push(if round % 2 == 0 {
                     let ours = ours.await?;
@@ -60,16 +62,54 @@ pub(crate) async fn run(rounds: u32, seconds: f64) -> Result<()> {
                     (ours.await?, bare)
                 });
             }
-            let what = format!("{mode} of {size} over {stack} against a bare loop");
-            print_ratio(&what, &pairs, Unit::Messages, Some(target));
+            let what = format!(
+                "{mode} of {size} over {stack} against a bare loop{}",
+                bare_loop.note()
+            );
+            print_ratio(&what, &pairs, Unit::Messages, target);
         }
         testbed.nodes.stop().await;
     }
     Ok(())
 }
 
-/// Messages per second of a loop without perfrun's node, in the namespaces of the nodes.
-async fn bare(testbed: &Testbed, mode: &str, bytes: u64, seconds: f64) -> Result<f64> {
+/// A loop without perfrun's node.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Loop {
+    Stream,
+    /// Both peers in one runtime of commonware, as in its published benchmark.
+    #[cfg(feature = "commonware")]
+    Serial,
+    /// A runtime for each peer and one for the loop, as perfrun's node has them.
+    #[cfg(feature = "commonware")]
+    SerialApart,
+}
+
+impl Loop {
+    fn note(self) -> &'static str {
+        match self {
+            Self::Stream => "",
+            #[cfg(feature = "commonware")]
+            Self::Serial => ", both peers in one runtime",
+            #[cfg(feature = "commonware")]
+            Self::SerialApart => ", a runtime for each peer",
+        }
+    }
+
+    /// The role of a program with both ends. `None` if the ends are two programs.
+    fn role(self) -> Option<&'static str> {
+        match self {
+            Self::Stream => None,
+            #[cfg(feature = "commonware")]
+            Self::Serial => Some("serial"),
+            #[cfg(feature = "commonware")]
+            Self::SerialApart => Some("serial-apart"),
+        }
+    }
+}
+
+/// Messages per second of a loop, in the namespaces of the nodes.
+async fn bare(testbed: &Testbed, bare_loop: Loop, bytes: u64, seconds: f64) -> Result<f64> {
     let program = env::current_exe()?;
     let start = |slot: usize, role: String| {
         let slot = testbed.nodes.slot(slot).context("the plan has the node")?;
@@ -80,8 +120,8 @@ async fn bare(testbed: &Testbed, mode: &str, bytes: u64, seconds: f64) -> Result
             .spawn()?;
         anyhow::Ok(child)
     };
-    if mode == "serial" {
-        return line(&mut start(0, format!("serial {bytes} {seconds}"))?).await;
+    if let Some(role) = bare_loop.role() {
+        return line(&mut start(0, format!("{role} {bytes} {seconds}"))?).await;
     }
     let server = testbed.nodes.slot(0).context("the plan has the node")?;
     let mut listening = start(0, format!("server {} {bytes}", server.addresses().v4))?;
@@ -116,6 +156,8 @@ pub(crate) fn end(role: &str) -> Result<()> {
         }
         #[cfg(feature = "commonware")]
         ["serial", bytes, seconds] => commonware::serial(bytes.parse()?, seconds.parse()?),
+        #[cfg(feature = "commonware")]
+        ["serial-apart", bytes, seconds] => commonware::serial_apart(bytes.parse()?, seconds.parse()?),
         _ => bail!("{ROLE}={role:?} is not a loop"),
     }
 }
@@ -170,8 +212,11 @@ async fn client(address: &str, bytes: usize, seconds: f64) -> Result<()> {
 #[cfg(feature = "commonware")]
 mod commonware {
     use std::{
+        future::pending,
         net::{Ipv4Addr, SocketAddr, TcpListener},
         num::{NonZeroU32, NonZeroUsize},
+        sync::mpsc,
+        thread,
         time::{Duration, Instant},
     };
 
@@ -193,47 +238,91 @@ mod commonware {
         sake::{self, Sake},
     };
     use commonware_utils::ordered::Map;
+    use tempfile::TempDir;
     use tokio::time::timeout;
+
+    type Ends = [(Sender<PublicKey, Context>, Receiver<PublicKey>); 2];
+
+    fn keys() -> [PrivateKey; 2] {
+        [21, 22].map(PrivateKey::from_seed)
+    }
+
+    fn sockets() -> Result<[SocketAddr; 2]> {
+        let free = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr();
+        Ok([free()?, free()?])
+    }
+
+    fn runner(storage: &TempDir) -> runtime::Runner {
+        let config = runtime::Config::new()
+            .with_worker_threads(2)
+            .with_storage_directory(storage.path());
+        runtime::Runner::new(config)
+    }
 
     /// The loop of commonware's published benchmark (`lookup/benches/steady_state.rs`, of an earlier
     /// version): two networks in one runtime, one message at a time.
     pub(super) fn serial(bytes: usize, seconds: f64) -> Result<()> {
         let storage = tempfile::tempdir()?;
-        let config = runtime::Config::new()
-            .with_worker_threads(2)
-            .with_storage_directory(storage.path());
-        let keys = [21, 22].map(PrivateKey::from_seed);
-        let free = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr();
-        let sockets = [free()?, free()?];
-        let rate = runtime::Runner::new(config).start(|context| async move {
-            let ends = [0, 1].map(|end| start(&context, &keys, sockets, end, bytes));
-            let [(mut sender, _), (_, mut receiver)] = ends;
-            let to = Recipients::One(keys[1].public_key());
-            let message = IoBuf::from(vec![0xCD; bytes]);
-            // Until they are connected, messages vanish.
-            let begun = Instant::now();
-            loop {
-                sender.send(to.clone(), message.clone(), true);
-                if timeout(Duration::from_millis(20), receiver.recv()).await.is_ok() {
-                    break;
-                }
-                ensure!(
-                    begun.elapsed() < Duration::from_secs(20),
-                    "the peers do not connect"
-                );
-            }
-            while timeout(Duration::from_millis(100), receiver.recv()).await.is_ok() {}
-            let (begun, mut count) = (Instant::now(), 0_u64);
-            while begun.elapsed().as_secs_f64() < seconds {
-                let accepted = sender.send(to.clone(), message.clone(), true);
-                ensure!(!accepted.is_empty(), "a message was refused");
-                receiver.recv().await.map_err(|error| anyhow!("{error}"))?;
-                count += 1;
-            }
-            Ok(count as f64 / begun.elapsed().as_secs_f64())
+        let sockets = sockets()?;
+        let rate = runner(&storage).start(|context| async move {
+            let ends = [0, 1].map(|end| start(&context, &keys(), sockets, end, bytes));
+            exchange(ends, bytes, seconds).await
         })?;
         println!("{rate}");
         Ok(())
+    }
+
+    /// The same loop in a runtime of its own, beside one for each network.
+    pub(super) fn serial_apart(bytes: usize, seconds: f64) -> Result<()> {
+        let sockets = sockets()?;
+        let storages = [tempfile::tempdir()?, tempfile::tempdir()?];
+        let (give, ends) = mpsc::channel();
+        for (end, storage) in storages.iter().enumerate() {
+            let (give, runner) = (give.clone(), runner(storage));
+            // It ends with the program.
+            thread::spawn(move || {
+                runner.start(|context| async move {
+                    let started = start(&context, &keys(), sockets, end, bytes);
+                    if give.send((end, started)).is_ok() {
+                        pending::<()>().await;
+                    }
+                });
+            });
+        }
+        let mut ends = [ends.recv()?, ends.recv()?];
+        ends.sort_by_key(|(end, _)| *end);
+        let exchange = exchange(ends.map(|(_, started)| started), bytes, seconds);
+        let node = tokio::runtime::Runtime::new()?;
+        println!("{}", node.block_on(node.spawn(exchange))??);
+        Ok(())
+    }
+
+    /// Sends one message at a time from the first network to the second. Returns messages per second.
+    async fn exchange(ends: Ends, bytes: usize, seconds: f64) -> Result<f64> {
+        let [(mut sender, _kept), (_, mut receiver)] = ends;
+        let to = Recipients::One(keys()[1].public_key());
+        let message = IoBuf::from(vec![0xCD; bytes]);
+        // Until they are connected, messages vanish.
+        let begun = Instant::now();
+        loop {
+            sender.send(to.clone(), message.clone(), true);
+            if timeout(Duration::from_millis(20), receiver.recv()).await.is_ok() {
+                break;
+            }
+            ensure!(
+                begun.elapsed() < Duration::from_secs(20),
+                "the peers do not connect"
+            );
+        }
+        while timeout(Duration::from_millis(100), receiver.recv()).await.is_ok() {}
+        let (begun, mut count) = (Instant::now(), 0_u64);
+        while begun.elapsed().as_secs_f64() < seconds {
+            let accepted = sender.send(to.clone(), message.clone(), true);
+            ensure!(!accepted.is_empty(), "a message was refused");
+            receiver.recv().await.map_err(|error| anyhow!("{error}"))?;
+            count += 1;
+        }
+        Ok(count as f64 / begun.elapsed().as_secs_f64())
     }
 
     fn start(
