@@ -32,8 +32,10 @@ pub(crate) fn the_probe_tells_a_correct_link_from_a_wrong_one(backend: Backend) 
         })
     };
     let none = Impairment::default();
+    // User-mode Linux does not always send 100 Mbit/s beside other tests: its CPU would be the bottleneck.
+    let rate = if uml::is_here() { 20_000_000 } else { 100_000_000 };
     let lossy = Impairment {
-        rate_bits_per_second: NonZeroU64::new(100_000_000),
+        rate_bits_per_second: NonZeroU64::new(rate),
         ..lossy(2.0)
     };
     let planned = |impairment: &Impairment| {
