@@ -6,9 +6,10 @@ mod names;
 mod points;
 mod support;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use perfrun_contract::{
+    capabilities::Capabilities,
     matrix::{Stack, StackName, StackSettings},
     network::Conditions,
     node::Role,
@@ -21,7 +22,7 @@ pub use self::bounds::{CELLS_MAX, MEASUREMENTS_MAX, NODES_MAX, TRIALS_MAX};
 use self::{
     bounds::Size,
     loads::loads,
-    names::{Sides, side},
+    names::{Sides, relay, side},
     points::{Axes, Point},
     support::unsupported,
 };
@@ -117,6 +118,7 @@ pub fn plan(spec: &PerfRunSpec) -> Result<Plan, Error> {
         trials: trials(spec, cells.len()),
         cells,
         skipped,
+        external: external(spec),
     })
 }
 
@@ -152,7 +154,7 @@ fn content(spec: &PerfRunSpec) -> Result<Content, Error> {
         for point in axes.points(network) {
             for load in &loads {
                 let cell = cell(spec, &mut sides, &point, load.clone())?;
-                match unsupported(&cell) {
+                match unsupported(spec, &cell) {
                     Some(reason) => skipped.push(Skipped { id: cell.id, reason }),
                     None => measured.push(cell),
                 }
@@ -227,7 +229,7 @@ fn with_baseline(spec: &PerfRunSpec, sides: &mut Sides<'_>, cells: Vec<Cell>) ->
             network: &measured.network,
         };
         let cell = cell(spec, sides, &point, measured.parameters.clone())?;
-        if unsupported(&cell).is_none() && ids.insert(cell.id.clone()) {
+        if unsupported(spec, &cell).is_none() && ids.insert(cell.id.clone()) {
             baseline.push(cell);
         }
     }
@@ -262,10 +264,13 @@ fn cell(
             true => Names::default(),
             false => sides.names(Role::Server, server),
         },
-        // The relay has the build of the servers.
         relays: match parameters.is_relayed() {
-            true => sides.names(Role::Relay, server),
+            true => sides.names(Role::Relay, relay(spec, server)),
             false => Names::default(),
+        },
+        relay_stack: match &spec.topology.relay {
+            Some(relay) if parameters.is_relayed() => Some(stack(spec, relay)?.0),
+            _ => None,
         },
         peers_per_client: match parameters.sinks_and_sources() {
             Some((sinks, _)) => sinks / spec.topology.clients.max(1),
@@ -284,8 +289,17 @@ fn stack(spec: &PerfRunSpec, name: &StackName) -> Result<(Stack, StackSettings),
     if let Some(listed) = spec.stacks.iter().find(|listed| listed.name == name.0) {
         return Ok((listed.stack, listed.settings));
     }
-    let built_in = name.0.parse().map_err(|_| Error::UnknownStack(name.clone()))?;
-    Ok((built_in, StackSettings::default()))
+    let built_in = Stack::built_in().find(|stack| stack.as_ref() == name.0);
+    let stack = built_in.ok_or_else(|| Error::UnknownStack(name.clone()))?;
+    Ok((stack, StackSettings::default()))
+}
+
+/// What the document says that external stacks can do.
+fn external(spec: &PerfRunSpec) -> BTreeMap<String, Capabilities> {
+    let stacks = spec.stacks.iter();
+    stacks
+        .filter_map(|stack| Some((stack.name.clone(), stack.capabilities.clone()?)))
+        .collect()
 }
 
 /// All nodes of the cells. A cell has all nodes of a side, or none.
@@ -294,18 +308,19 @@ fn nodes(spec: &PerfRunSpec, cells: &[Cell]) -> Vec<PlannedNode> {
     let mut nodes = vec![];
     let sides = cells.iter().flat_map(|cell| {
         [
-            (Role::Relay, &cell.server, &cell.relays),
+            (Role::Relay, relay(spec, &cell.server), &cell.relays),
             (Role::Server, &cell.server, &cell.servers),
             (Role::Client, &cell.client, &cell.clients),
         ]
     });
     for (role, stack, names) in sides {
-        let (role, variant) = side(spec, role, stack);
-        if !names.is_empty() && seen.insert((role, variant)) {
+        let side = side(spec, role, stack);
+        if !names.is_empty() && seen.insert(side) {
             nodes.extend(names.iter().map(|name| PlannedNode {
                 name: name.clone(),
                 role,
-                variant: variant.map(str::to_owned),
+                variant: side.variant.map(str::to_owned),
+                program: side.program,
             }));
         }
     }

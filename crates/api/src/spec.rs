@@ -15,6 +15,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema, core::Duration};
 use perfrun_contract::{
     account::Settings,
+    capabilities::Capabilities,
     matrix::{Stack, StackName, StackSettings, Transport},
     network::NONE,
     plan::Order,
@@ -126,19 +127,20 @@ impl PerfRunSpec {
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Matrix {
-    /// Stacks that dial: `libp2p`, `litep2p`, `raw`, or names from `stacks`.
+    /// Stacks that dial: `libp2p`, `litep2p`, `go-libp2p`, `commonware`, `raw`, or names from `stacks`.
     #[serde(default = "default_stacks")]
     #[schemars(length(max = 16))]
     #[x_kube(validation = rule::not_empty("stack"))]
     pub clients: Vec<StackName>,
-    /// Stacks that listen: `libp2p`, `litep2p`, `raw`, or names from `stacks`.
+    /// Stacks that listen: `libp2p`, `litep2p`, `go-libp2p`, `commonware`, `raw`, or names from `stacks`.
     #[serde(default = "default_stacks")]
     #[schemars(length(max = 16))]
     #[x_kube(validation = rule::not_empty("stack"))]
     pub servers: Vec<StackName>,
     /// Transports: `tcp` (TCP, Noise, yamux), `tcp-tls` (TCP, TLS 1.3, yamux), `quic-v1`, `ws` (WebSocket
-    /// over TCP, Noise, yamux), `webrtc-direct` (WebRTC data channels), `memory` (channels within one
-    /// process, Noise, yamux; each client node is its own server). Combinations that a pair of stacks does
+    /// over TCP, Noise, yamux), `webrtc-direct` (WebRTC data channels), `webtransport` (HTTP/3 over QUIC,
+    /// Noise; go-libp2p only), `memory` (channels within one process, Noise, yamux; each client node is its
+    /// own server). Combinations that a pair of stacks does
     /// not support are skipped, with the reason.
     #[serde(default = "default_transports")]
     #[schemars(length(max = 8))]
@@ -207,6 +209,7 @@ pub struct Selector {
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[x_kube(validation = rules::cups_of_commonware())]
 #[x_kube(validation = rules::messaging_of_its_stack())]
+#[x_kube(validation = rules::capabilities_of_external())]
 #[serde(rename_all = "camelCase")]
 pub struct StackVariant {
     /// The name for `matrix` and the results.
@@ -215,11 +218,15 @@ pub struct StackVariant {
     pub name: String,
     /// The stack that this is a variant of.
     pub stack: Stack,
-    /// Container image with another build of the node. A local run uses the program given by `--node
-    /// NAME=PATH`.
+    /// Container image with another build of the node, or with another node, for pods of a cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub image: Option<String>,
+    /// The node's program and its first arguments, for local runs. `perfrun run --node NAME=PATH` replaces
+    /// it. Relative paths start in the folder that `perfrun` runs in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32), inner(length(max = 4096)))]
+    pub command: Vec<String>,
     /// Environment variables of the node.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 64))]
@@ -228,6 +235,10 @@ pub struct StackVariant {
     /// Settings of the stack.
     #[serde(default, skip_serializing_if = "StackSettings::is_default")]
     pub settings: StackSettings,
+    /// What the stack can do, for `stack: external`: `perfrun describe` prints it. Cells that need more are
+    /// skipped, with the reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capabilities: Option<Capabilities>,
 }
 
 /// Number of nodes, and where they run.
@@ -247,6 +258,9 @@ pub struct Topology {
     #[serde(default = "default_nodes")]
     #[x_kube(validation = rule::integer(1, 1000))]
     pub peers_per_client: u32,
+    /// The stack of the relay, of workloads with one. By default, the stack that listens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub relay: Option<StackName>,
     /// Where pods run. `SpreadNodes`: servers and clients on different Kubernetes nodes, and a relay on a
     /// third one if possible. `SameNode`: all on one Kubernetes node. `Any`: wherever the scheduler puts
     /// them. No effect on local runs.
@@ -457,6 +471,7 @@ impl Default for Matrix {
 impl Default for Topology {
     fn default() -> Self {
         Self {
+            relay: None,
             servers: 1,
             clients: 1,
             peers_per_client: 1,

@@ -19,6 +19,8 @@ pub(crate) struct Node {
     pub agent: Option<AgentClient>,
     pub clock: NodeClock,
     pub info: Info,
+    /// The name by which it knows its external stack. None for perfrun-node and perfrun-node-go.
+    pub external: Option<String>,
 }
 
 /// One attempt at a trial.

@@ -132,6 +132,7 @@ mod tests {
             server_stack: Stack::Raw,
             client_settings: StackSettings::default(),
             server_settings: StackSettings::default(),
+            relay_stack: None,
             transport: Transport::Tcp,
             network: "none".into(),
             parameters,

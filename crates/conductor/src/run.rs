@@ -1,5 +1,6 @@
 //! A whole run: every trial of the plan in order, lost nodes, resuming, limits.
 
+mod claims;
 mod next;
 
 use std::{
@@ -432,9 +433,9 @@ impl Session<'_> {
             ));
         }
         let limit = self.conductor.options.limits.provision.min(FIRST_ANSWER);
-        let clock = self.clock;
+        let (clock, plan) = (self.clock, self.conductor.plan);
         let met = join_all(nodes.into_iter().map(|(name, contact)| async move {
-            let node = meet(&name, contact, clock, limit).await;
+            let node = meet(plan, &name, contact, clock, limit).await;
             (name, node)
         }));
         let met = tokio::select! {
@@ -459,7 +460,7 @@ impl Session<'_> {
 
     async fn replace(&mut self, lost: &BTreeSet<String>) -> Result<(), Stop> {
         let limit = self.conductor.options.limits.provision;
-        let (clock, spares) = (self.clock, self.conductor.spares);
+        let (clock, plan, spares) = (self.clock, self.conductor.plan, self.conductor.spares);
         let replaced = join_all(lost.iter().map(|name| async move {
             let contact = spares.replace(name).await.map_err(|why| {
                 Stop::Failed(
@@ -467,7 +468,7 @@ impl Session<'_> {
                     format!("{name} was lost and cannot be replaced: {why}"),
                 )
             })?;
-            Ok::<_, Stop>((name, meet(name, contact, clock, limit).await?))
+            Ok::<_, Stop>((name, meet(plan, name, contact, clock, limit).await?))
         }));
         let replaced = tokio::select! {
             replaced = replaced => replaced,
@@ -512,7 +513,13 @@ impl From<NotMet> for Stop {
 }
 
 /// Waits until a node answers, and gets to know it and its clock.
-async fn meet(name: &str, contact: Contact, clock: LocalClock, limit: Duration) -> Result<Node, Unmet> {
+async fn meet(
+    plan: &Plan,
+    name: &str,
+    contact: Contact,
+    clock: LocalClock,
+    limit: Duration,
+) -> Result<Node, Unmet> {
     let Contact { node: client, agent } = contact;
     let deadline = Instant::now() + limit;
     let unmet = |error: &Error| {
@@ -531,6 +538,7 @@ async fn meet(name: &str, contact: Contact, clock: LocalClock, limit: Duration) 
         .when(|error| matches!(error, Error::Unreachable(_)) && Instant::now() < deadline)
         .await
         .map_err(|error| unmet(&error))?;
+    let external = claims::check(plan, name, &info).map_err(Unmet::Strange)?;
     let trips = clock::readings(&client, clock, CLOCK_ROUND_TRIPS)
         .await
         .map_err(|error| unmet(&error))?;
@@ -539,6 +547,7 @@ async fn meet(name: &str, contact: Contact, clock: LocalClock, limit: Duration) 
         agent,
         clock: NodeClock::default(),
         info,
+        external,
     };
     trips.into_iter().for_each(|trip| node.clock.add(trip));
     Ok(node)

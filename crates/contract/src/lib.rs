@@ -9,6 +9,7 @@
 //! | [`matrix`] | stacks, transports, protocols |
 //! | [`workload`] | words that a document and a trial's parameters share |
 //! | [`support`] | what stacks cannot do |
+//! | [`capabilities`] | what a stack in a node program can do, as the program says |
 //! | [`node`] | the calls to a node, and their answers |
 //! | [`record`] | what a trial leaves behind |
 //! | [`measure`] | from what both ends measured to a trial's metrics |
@@ -26,6 +27,7 @@
 #![warn(missing_docs)]
 
 pub mod account;
+pub mod capabilities;
 pub mod histogram;
 pub mod limits;
 pub mod matrix;

@@ -4,9 +4,9 @@ use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use strum::{AsRefStr, Display, EnumIter, EnumString, IntoStaticStr};
+use strum::{AsRefStr, Display, EnumIter, EnumString, IntoEnumIterator, IntoStaticStr};
 
-/// A networking stack that our benchmark node can speak.
+/// A networking stack that a benchmark node can speak.
 #[derive(
     AsRefStr,
     IntoStaticStr,
@@ -25,18 +25,72 @@ use strum::{AsRefStr, Display, EnumIter, EnumString, IntoStaticStr};
     PartialOrd,
     Serialize,
 )]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Stack {
     /// rust-libp2p.
     Libp2p,
     /// litep2p.
     Litep2p,
+    /// go-libp2p, which has a node program of its own.
+    #[serde(rename = "go-libp2p")]
+    #[strum(serialize = "go-libp2p")]
+    GoLibp2p,
     /// commonware-p2p with authenticated peers (lookup) for messages, and its stream layer for other
     /// workloads.
     Commonware,
     /// Plain TCP, or plain QUIC by quinn, without a peer-to-peer layer: what the link and the kernel give.
     Raw,
+    /// A stack that perfrun does not know, in any program that speaks the node contract. Only an entry of
+    /// `stacks` can be it, with its capabilities.
+    External,
+}
+
+impl Stack {
+    /// The stacks that a matrix may name without an entry in `stacks`.
+    pub fn built_in() -> impl Iterator<Item = Self> {
+        Self::iter().filter(|stack| *stack != Self::External)
+    }
+
+    /// The program that speaks it.
+    pub fn program(self) -> NodeProgramKind {
+        match self {
+            Self::Libp2p | Self::Litep2p | Self::Commonware | Self::Raw => NodeProgramKind::Rust,
+            Self::GoLibp2p => NodeProgramKind::Go,
+            Self::External => NodeProgramKind::External,
+        }
+    }
+
+    /// What it speaks with its peers: stacks with the same wire can be paired. `None` if only its
+    /// capabilities say.
+    pub fn wire(self) -> Option<&'static str> {
+        match self {
+            Self::Libp2p | Self::Litep2p | Self::GoLibp2p => Some("libp2p"),
+            Self::Commonware => Some("commonware"),
+            Self::Raw => Some("raw"),
+            Self::External => None,
+        }
+    }
+}
+
+/// Kinds of node programs.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NodeProgramKind {
+    /// `perfrun-node`.
+    #[default]
+    Rust,
+    /// `perfrun-node-go`.
+    Go,
+    /// A program that the document names.
+    External,
+}
+
+impl NodeProgramKind {
+    /// Whether this is the default.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Settings of a stack that both ends of a connection must share.
@@ -98,7 +152,7 @@ pub enum Cups {
     V1,
 }
 
-/// The name of a stack: `libp2p`, `litep2p`, `raw`, or an entry of `stacks`.
+/// The name of a stack: `libp2p`, `litep2p`, `go-libp2p`, `commonware`, `raw`, or an entry of `stacks`.
 #[derive(Clone, Debug, Deserialize, Eq, Hash, JsonSchema, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(transparent)]
 pub struct StackName(#[schemars(length(min = 1, max = 63))] pub String);
@@ -143,6 +197,8 @@ pub enum Transport {
     /// WebRTC data channels without a signalling server: SCTP over DTLS over UDP, peers authenticated by
     /// Noise. Its raw counterpart is QUIC, the other secure transport over UDP.
     WebrtcDirect,
+    /// WebTransport: HTTP/3 over QUIC, peers authenticated by Noise. Its raw counterpart is QUIC.
+    Webtransport,
     /// Channels in memory, secured by Noise, multiplexed by yamux: what the stack costs when nothing carries
     /// its bytes. Both peers are in one process, so each client node is its own server, `topology.servers` is
     /// of no account, and no network but `none` makes sense.
@@ -154,7 +210,7 @@ impl Transport {
     pub fn raw(self) -> Self {
         match self {
             Self::Tcp | Self::TcpTls | Self::Ws => Self::Tcp,
-            Self::QuicV1 | Self::WebrtcDirect => Self::QuicV1,
+            Self::QuicV1 | Self::WebrtcDirect | Self::Webtransport => Self::QuicV1,
             Self::Memory => Self::Memory,
         }
     }

@@ -30,11 +30,16 @@ use serde::{Deserialize, Serialize};
 use strum::{AsRefStr, Display, EnumCount, EnumIter, IntoStaticStr};
 
 use crate::{
+    capabilities::Capabilities,
     histogram::Histogram,
-    matrix::{Stack, StackSettings, Transport},
+    matrix::{StackSettings, Transport},
     parameters::Parameters,
 };
-use perfrun_link::{Backend, Capabilities, Link, LinkState, probe};
+use perfrun_link::{Backend, Link, LinkState, probe};
+
+/// The version of this contract. A change that an older conductor or node would misread raises it, and both
+/// refuse another one. Fields that may be absent are added without a new version.
+pub const CONTRACT: u32 = 1;
 
 /// The second header that may carry the token, in the lower case that HTTP libraries want: the pod proxy of a
 /// Kubernetes API server takes `Authorization` for its own caller's and removes it.
@@ -59,10 +64,16 @@ pub enum Role {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Info {
+    /// Version of the contract that it speaks: [`CONTRACT`].
+    #[serde(default = "first_contract")]
+    pub contract: u32,
     /// Version of the node program.
     pub version: String,
     /// Stacks it speaks, with their versions, e.g. `libp2p` → `0.57.1`.
-    pub stacks: BTreeMap<Stack, String>,
+    pub stacks: BTreeMap<String, String>,
+    /// What it can do with each of these stacks.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub capabilities: BTreeMap<String, Capabilities>,
     /// Build profile: `release`, or `debug`, whose numbers mean little.
     pub profile: String,
     /// The address that trials listen on and dial from.
@@ -98,6 +109,25 @@ pub struct Info {
     pub tcp_window_limits_bytes: Option<[u64; 2]>,
 }
 
+/// The contract of nodes that do not name one: those of results from before it had a version.
+fn first_contract() -> u32 {
+    1
+}
+
+impl Info {
+    /// The name by which the node knows the stack of a variant: the stack of that name, or its only one.
+    pub fn stack_of_variant(&self, variant: &str) -> Option<&str> {
+        if let Some((name, _)) = self.stacks.get_key_value(variant) {
+            return Some(name);
+        }
+        let mut names = self.stacks.keys();
+        names
+            .next()
+            .filter(|_| names.next().is_none())
+            .map(String::as_str)
+    }
+}
+
 /// A reading of the node's monotonic clock.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -110,8 +140,8 @@ pub struct Clock {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TrialRequest {
-    /// The stack to speak.
-    pub stack: Stack,
+    /// The stack to speak, by its name in [`Info::stacks`].
+    pub stack: String,
     /// Settings of the stack.
     #[serde(default, skip_serializing_if = "StackSettings::is_default")]
     pub settings: StackSettings,
@@ -560,7 +590,7 @@ pub struct LinkStatus {
     /// The interface whose packets are impaired.
     pub interface: String,
     /// What is available here.
-    pub capabilities: Capabilities,
+    pub capabilities: perfrun_link::Capabilities,
     /// UDP port, at the node's address, that answers probes.
     pub probe_port: u16,
     /// What is impaired, and how it went; nothing, if packets pass as they are.

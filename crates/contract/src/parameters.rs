@@ -10,6 +10,7 @@ use std::{fmt, time::Duration};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 use self::bounds::{LONGEST_SECONDS, chunk, count, duration, ensure, timed};
 pub use self::{bounds::is_time, echo::Echo, messages::Messages};
@@ -21,8 +22,9 @@ use crate::{
 };
 
 /// What a trial does, with all defaults filled in.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, IntoStaticStr, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "workload")]
+#[strum(serialize_all = "camelCase")]
 pub enum Parameters {
     /// Bulk transfer.
     #[serde(rename_all = "camelCase")]
@@ -112,6 +114,11 @@ pub enum Parameters {
 }
 
 impl Parameters {
+    /// The name of the workload, as documents write it.
+    pub fn workload(&self) -> &'static str {
+        self.into()
+    }
+
     /// The protocol on the streams.
     pub fn protocol(&self) -> Protocol {
         match self {
@@ -154,6 +161,18 @@ impl Parameters {
             // The connection of a source with its relay carries a stream for each of its sinks.
             Self::RelayStress { sinks, sources, .. } => sinks.div_ceil((*sources).max(1)),
             Self::Echo(echo) => echo.streams_per_connection,
+        }
+    }
+
+    /// Streams that are opened at the same moment on one connection.
+    pub fn burst(&self) -> u32 {
+        match self {
+            Self::Substreams {
+                mode: OpenMode::Paced,
+                ..
+            } => 1,
+            Self::Echo(echo) if echo.stream_interval_seconds > 0.0 => 1,
+            _ => self.streams(),
         }
     }
 

@@ -1,13 +1,14 @@
 //! What a run does: nodes, cells, and trials in running order.
 
-use std::{num::NonZeroU64, ops::Deref, sync::Arc};
+use std::{collections::BTreeMap, num::NonZeroU64, ops::Deref, sync::Arc};
 
 use perfrun_link::UNLIMITED_BITS_PER_SECOND;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{
-    matrix::{Stack, StackName, StackSettings, Transport},
+    capabilities::Capabilities,
+    matrix::{NodeProgramKind, Stack, StackName, StackSettings, Transport},
     network::{Conditions, NONE},
     node::Role,
     parameters::Parameters,
@@ -34,6 +35,9 @@ pub struct Plan {
     pub skipped: Vec<Skipped>,
     /// Trials in running order.
     pub trials: Vec<Trial>,
+    /// What the document says that external stacks can do, by the names of their variants.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub external: BTreeMap<String, Capabilities>,
 }
 
 /// A node to start.
@@ -47,6 +51,9 @@ pub struct PlannedNode {
     /// The stack variant whose image and environment the node has. None if it has the default ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
+    /// The kind of its program.
+    #[serde(default, skip_serializing_if = "NodeProgramKind::is_default")]
+    pub program: NodeProgramKind,
 }
 
 /// One point of the matrix: a pair of stacks, a transport, a network and the workload's parameters.
@@ -70,6 +77,9 @@ pub struct Cell {
     /// Settings of `server`.
     #[serde(default, skip_serializing_if = "StackSettings::is_default")]
     pub server_settings: StackSettings,
+    /// What the relay is, or is a variant of. None if it is what `server` is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub relay_stack: Option<Stack>,
     /// The transport.
     pub transport: Transport,
     /// The name of the conditions of its links.

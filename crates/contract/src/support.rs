@@ -1,9 +1,18 @@
 //! What stacks cannot do, in their current releases.
 
+mod built_in;
+mod uses;
+
+pub use self::{
+    built_in::capabilities,
+    uses::{USES, Use},
+};
 use crate::{
+    capabilities::Capabilities,
     matrix::{Identity, Negotiation, Protocol, Stack, Transport},
+    node::Role,
     parameters::{Amount, Messages, Parameters},
-    workload::{Direction, MessageMode, OpenMode},
+    workload::{Direction, MessageMode},
 };
 
 /// Streams that litep2p's QUIC lets a peer open: quinn's default, which litep2p does not change.
@@ -43,34 +52,149 @@ pub fn commonware_peers(load: &Messages) -> u32 {
     COMMONWARE_PEERS.min(COMMONWARE_ROOM / commonware_burst(load))
 }
 
-/// Why a pair of stacks cannot run a workload over a transport. `None` if it can.
+/// Streams that go-libp2p takes on a QUIC connection.
+const GO_QUIC_STREAMS: u32 = 256;
+
+/// Streams that go-libp2p takes on a WebTransport session: the session and its handshake are streams as well.
+const GO_WEBTRANSPORT_STREAMS: u32 = 254;
+
+/// Streams that go-libp2p opens at the same moment on webrtc-direct without a loss.
+const GO_WEBRTC_BURST: u32 = 50;
+
+/// The stack at one end of a cell.
+#[derive(Clone, Copy, Debug)]
+pub struct End<'a> {
+    /// The name in the matrix.
+    pub name: &'a str,
+    /// The stack.
+    pub stack: Stack,
+    /// What the stack can do. None for built-in stacks.
+    pub capabilities: Option<&'a Capabilities>,
+}
+
+impl<'a> End<'a> {
+    fn wire(&self) -> &'a str {
+        let built_in = self.stack.wire();
+        built_in
+            .or_else(|| self.capabilities.map(|own| own.wire.as_str()))
+            .unwrap_or(self.name)
+    }
+
+    fn lack(&self, role: Role, transport: Transport, parameters: &Parameters) -> Option<String> {
+        self.capabilities?.lack(self.name, role, transport, parameters)
+    }
+}
+
+/// The stacks of a cell.
+#[derive(Clone, Copy, Debug)]
+pub struct Ends<'a> {
+    /// The stack that dials.
+    pub client: End<'a>,
+    /// The stack that listens.
+    pub server: End<'a>,
+    /// The stack of the relay. None if it is the server's.
+    pub relay: Option<End<'a>>,
+}
+
+/// Why stacks, any of which may be external, cannot run a workload over a transport. `None` if they can.
+pub fn unsupported_by_ends(ends: Ends<'_>, transport: Transport, parameters: &Parameters) -> Option<String> {
+    let Ends {
+        client,
+        server,
+        relay,
+    } = ends;
+    if client.wire() != server.wire() {
+        return Some(different_wires(client, server));
+    }
+    let relay = parameters.is_relayed().then(|| relay.unwrap_or(server));
+    if let Some(relay) = relay.filter(|relay| relay.wire() != server.wire()) {
+        return Some(different_wires(relay, server));
+    }
+    client
+        .lack(Role::Client, transport, parameters)
+        .or_else(|| server.lack(Role::Server, transport, parameters))
+        .or_else(|| relay?.lack(Role::Relay, transport, parameters))
+        .or_else(|| match client.wire() {
+            "raw" if [client.stack, server.stack].contains(&Stack::Raw) => {
+                unsupported_by_raw(transport, parameters)
+            }
+            "commonware" if [client.stack, server.stack].contains(&Stack::Commonware) => {
+                unsupported_by_commonware(transport, parameters)
+            }
+            "libp2p" if relay.is_some_and(|relay| relay.stack == Stack::Litep2p) => {
+                Some("litep2p has no circuit relay".into())
+            }
+            "libp2p" => unsupported_by_libp2p(client.stack, server.stack, transport, parameters),
+            _ => None,
+        })
+}
+
+/// Why a pair of built-in stacks cannot run a workload over a transport. `None` if it can.
 pub fn unsupported(
     client: Stack,
     server: Stack,
     transport: Transport,
     parameters: &Parameters,
 ) -> Option<String> {
-    match (client, server) {
-        (Stack::Raw, Stack::Raw) => return unsupported_by_raw(transport, parameters),
-        (Stack::Raw, _) | (_, Stack::Raw) => {
-            return Some("raw speaks only to raw: it has no peer-to-peer handshake".into());
-        }
-        (Stack::Commonware, Stack::Commonware) => return unsupported_by_commonware(transport, parameters),
-        (Stack::Commonware, _) | (_, Stack::Commonware) => {
-            return Some("commonware speaks only to commonware: its handshake is its own".into());
-        }
-        _ => {}
+    let end = |stack: Stack| End {
+        name: stack.into(),
+        stack,
+        capabilities: None,
+    };
+    let ends = Ends {
+        client: end(client),
+        server: end(server),
+        relay: None,
+    };
+    unsupported_by_ends(ends, transport, parameters)
+}
+
+fn different_wires(client: End<'_>, server: End<'_>) -> String {
+    let stacks = [client.stack, server.stack];
+    if stacks.contains(&Stack::Raw) {
+        "raw speaks only to raw: it has no peer-to-peer handshake".into()
+    } else if stacks.contains(&Stack::Commonware) {
+        "commonware speaks only to commonware: its handshake is its own".into()
+    } else {
+        format!(
+            "{} speaks {}, and {} speaks {}",
+            client.name,
+            client.wire(),
+            server.name,
+            server.wire()
+        )
     }
-    if parameters.identity() == Identity::Rsa2048 && [client, server].contains(&Stack::Litep2p) {
+}
+
+/// The rules for stacks that speak libp2p's protocols. External stacks have none of their own here.
+fn unsupported_by_libp2p(
+    client: Stack,
+    server: Stack,
+    transport: Transport,
+    parameters: &Parameters,
+) -> Option<String> {
+    let pair = [client, server];
+    let has = |stack| pair.contains(&stack);
+    if parameters.identity() == Identity::Rsa2048 && has(Stack::Litep2p) {
         return Some("litep2p has Ed25519 identities only".into());
     }
-    if transport.is_in_process() {
-        return unsupported_in_process([client, server], parameters);
+    if transport.is_in_process() || parameters.is_in_process() {
+        if has(Stack::GoLibp2p) {
+            return Some(
+                "go-libp2p has no transport in memory, and its node holds one peer of a pair".into(),
+            );
+        }
+        if transport.is_in_process() {
+            return unsupported_in_process(pair, parameters);
+        }
     }
-    if transport == Transport::TcpTls && [client, server].contains(&Stack::Litep2p) {
+    if transport == Transport::TcpTls && has(Stack::Litep2p) {
         return Some("litep2p secures TCP by Noise only, it has no TLS".into());
     }
-    if parameters.is_relayed() && [client, server].contains(&Stack::Litep2p) {
+    if transport == Transport::Webtransport && (has(Stack::Libp2p) || has(Stack::Litep2p)) {
+        return Some("of the built-in stacks only go-libp2p has webtransport outside a browser".into());
+    }
+    if parameters.is_relayed() && has(Stack::Litep2p) {
         return Some("litep2p has no circuit relay".into());
     }
     if parameters.is_relayed() && transport == Transport::WebrtcDirect {
@@ -84,22 +208,25 @@ pub fn unsupported(
     if parameters.negotiation() == Negotiation::V1Lazy && client == Stack::Litep2p {
         return Some("litep2p cannot negotiate v1lazy as a client".into());
     }
-    // The client opens all streams, and the server grants the credit for them.
-    match (transport, server) {
-        (Transport::QuicV1, Stack::Litep2p) if parameters.streams() > LITEP2P_QUIC_STREAMS => Some(format!(
-            "litep2p as a server allows {LITEP2P_QUIC_STREAMS} streams on a QUIC connection, which is not configurable"
-        )),
-        (Transport::WebrtcDirect, Stack::Litep2p) => unsupported_by_litep2p_webrtc(parameters),
-        (Transport::WebrtcDirect, _) if is_cut_off(parameters) => {
-            let reason = "libp2p as a server on webrtc-direct does not notice that a download is cut off at its time: set \
-                          sizes instead of a duration";
-            Some(reason.into())
-        }
-        (Transport::WebrtcDirect, _) if burst(parameters) > LIBP2P_WEBRTC_BURST => Some(format!(
-            "libp2p as a server on webrtc-direct closes all but {LIBP2P_WEBRTC_BURST} streams that are opened at the same time"
-        )),
-        _ => None,
+    if transport == Transport::WebrtcDirect
+        && let Some(reason) = unsupported_by_webrtc(client, server, parameters)
+    {
+        return Some(reason);
     }
+    // The client opens all streams, and the server grants the credit for them.
+    let most = match (transport, server) {
+        (Transport::QuicV1, Stack::Litep2p) => LITEP2P_QUIC_STREAMS,
+        (Transport::QuicV1, Stack::GoLibp2p) => GO_QUIC_STREAMS,
+        (Transport::Webtransport, Stack::GoLibp2p) => GO_WEBTRANSPORT_STREAMS,
+        _ => return None,
+    };
+    (parameters.streams() > most).then(|| {
+        let carrier = match transport {
+            Transport::QuicV1 => "QUIC connection",
+            _ => "WebTransport session",
+        };
+        format!("{server} as a server allows {most} streams on a {carrier}, which is not configurable")
+    })
 }
 
 fn unsupported_by_commonware(transport: Transport, parameters: &Parameters) -> Option<String> {
@@ -128,20 +255,40 @@ fn unsupported_in_process(pair: [Stack; 2], parameters: &Parameters) -> Option<S
         .then(|| "peers of a relay are separate processes, which memory cannot connect".into())
 }
 
-fn unsupported_by_litep2p_webrtc(parameters: &Parameters) -> Option<String> {
+fn unsupported_by_webrtc(client: Stack, server: Stack, parameters: &Parameters) -> Option<String> {
     let protocol = parameters.protocol();
-    if matches!(protocol, Protocol::Perf | Protocol::TestData) {
+    let needs_end = matches!(protocol, Protocol::Perf | Protocol::TestData);
+    let other = [client, server].into_iter().find(|stack| *stack != Stack::Libp2p);
+    if let Some(other) = other
+        && needs_end
+        && [client, server].contains(&Stack::Libp2p)
+    {
         return Some(format!(
-            "litep2p acknowledges the end of a webrtc-direct stream, which libp2p treats as an error (rust-libp2p issue \
+            "{other} acknowledges the end of a webrtc-direct stream, which libp2p treats as an error (rust-libp2p issue \
              4600): {} needs that end, litep2p-perf does not",
             protocol.as_ref()
         ));
     }
-    let many = matches!(parameters, Parameters::Bandwidth { streams: 2.., direction, .. } if *direction != Direction::Upload);
-    many.then(|| {
-        "litep2p as a server on webrtc-direct gets stuck when it sends on several streams at the same time"
-            .into()
-    })
+    let sends_on_many = matches!(parameters, Parameters::Bandwidth { streams: 2.., direction, .. } if *direction != Direction::Upload);
+    match server {
+        Stack::Litep2p if sends_on_many => Some(
+            "litep2p as a server on webrtc-direct gets stuck when it sends on several streams at the same time"
+                .into(),
+        ),
+        Stack::Libp2p if is_cut_off(parameters) => {
+            let reason = "libp2p as a server on webrtc-direct does not notice that a download is cut off at its time: set \
+                          sizes instead of a duration";
+            Some(reason.into())
+        }
+        Stack::Libp2p if parameters.burst() > LIBP2P_WEBRTC_BURST => Some(format!(
+            "libp2p as a server on webrtc-direct closes all but {LIBP2P_WEBRTC_BURST} streams that are opened at the same time"
+        )),
+        Stack::GoLibp2p if parameters.burst() > GO_WEBRTC_BURST => Some(format!(
+            "go-libp2p as a server on webrtc-direct loses streams without an error when more than {GO_WEBRTC_BURST} are \
+             opened at the same time"
+        )),
+        _ => None,
+    }
 }
 
 /// Whether the client stops the server while the server sends.
@@ -156,18 +303,6 @@ fn is_cut_off(parameters: &Parameters) -> bool {
     }
 }
 
-/// Streams that are opened at the same time on one connection.
-fn burst(parameters: &Parameters) -> u32 {
-    match parameters {
-        Parameters::Substreams {
-            mode: OpenMode::Paced,
-            ..
-        } => 1,
-        Parameters::Echo(echo) if echo.stream_interval_seconds > 0.0 => 1,
-        _ => parameters.streams(),
-    }
-}
-
 fn unsupported_by_raw(transport: Transport, parameters: &Parameters) -> Option<String> {
     let reason = match (transport, parameters) {
         (Transport::Memory, _) => {
@@ -176,6 +311,7 @@ fn unsupported_by_raw(transport: Transport, parameters: &Parameters) -> Option<S
         (Transport::TcpTls, _) => "raw has no TLS over TCP: its baseline is plain tcp",
         (Transport::Ws, _) => "raw has no WebSocket: its baseline is plain tcp",
         (Transport::WebrtcDirect, _) => "raw has no WebRTC: its baseline is quic-v1",
+        (Transport::Webtransport, _) => "raw has no WebTransport: its baseline is quic-v1",
         (_, Parameters::Substreams { .. }) => {
             "raw opens streams without a round trip, so its opens cannot be compared"
         }

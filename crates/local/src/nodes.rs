@@ -41,6 +41,12 @@ pub enum Error {
         .0.display()
     )]
     FindNode(PathBuf),
+    /// There is no `perfrun-node-go` beside this program.
+    #[error(
+        "there is no {}, which go-libp2p needs: build it by `cargo xtask go --release`, which needs Go",
+        .0.display()
+    )]
+    FindGoNode(PathBuf),
     /// The network between the nodes could not be created.
     #[error(transparent)]
     LocalNetwork(#[from] network::Error),
@@ -117,6 +123,8 @@ pub struct Programs {
 pub struct Program {
     /// The executable file.
     pub path: PathBuf,
+    /// Arguments before those of the contract.
+    pub args: Vec<String>,
     /// Environment variables, set in addition to those of this process.
     pub env: BTreeMap<String, String>,
 }
@@ -132,24 +140,29 @@ struct LinkAgents {
 impl Program {
     /// The `perfrun-node` in the folder of the running program.
     pub fn beside_this_one() -> Result<PathBuf, Error> {
-        let program = std::env::current_exe().map_err(Error::FindFolder)?;
-        let node = program.with_file_name("perfrun-node");
-        if node.is_file() {
-            Ok(node)
-        } else {
-            Err(Error::FindNode(node))
-        }
+        beside_this_one("perfrun-node").and_then(|node| node.map_err(Error::FindNode))
+    }
+
+    /// The `perfrun-node-go` in the folder of the running program.
+    pub fn go_beside_this_one() -> Result<PathBuf, Error> {
+        beside_this_one("perfrun-node-go").and_then(|node| node.map_err(Error::FindGoNode))
     }
 }
 
+/// The file of this name in the folder of the running program, or the path at which there is none.
+fn beside_this_one(name: &str) -> Result<Result<PathBuf, PathBuf>, Error> {
+    let program = std::env::current_exe().map_err(Error::FindFolder)?;
+    let file = program.with_file_name(name);
+    Ok(if file.is_file() { Ok(file) } else { Err(file) })
+}
+
 impl Programs {
-    /// Finds a program for each node of the plan with `find`, which takes the name of the node's stack
-    /// variant. `None` stands for nodes without a variant, and for link agents.
-    pub fn of<E>(plan: &Plan, find: impl Fn(Option<&str>) -> Result<Program, E>) -> Result<Self, E> {
+    /// Finds a program for each node of the plan with `find`. `None` stands for link agents.
+    pub fn of<E>(plan: &Plan, find: impl Fn(Option<&PlannedNode>) -> Result<Program, E>) -> Result<Self, E> {
         let nodes = plan
             .nodes
             .iter()
-            .map(|node| Ok((node.clone(), find(node.variant.as_deref())?)))
+            .map(|node| Ok((node.clone(), find(Some(node))?)))
             .collect::<Result<_, E>>()?;
         let agents = plan
             .tcp_window_bytes()
@@ -342,12 +355,12 @@ impl<'a> LocalNodes<'a> {
     }
 
     async fn spawn_node(&self, index: usize) -> Result<NodeProcess, Error> {
-        let (node, Program { path, env }) = &self.settings.programs.nodes[index];
+        let (node, Program { path, args, env }) = &self.settings.programs.nodes[index];
         let slot = &self.network.slots()[index];
         let mut command = NodeCommand::new(&node.name, path);
         let listen_ip = slot.addresses().v4.to_string();
         let role = node.role.to_string();
-        command.args = [
+        let call = [
             "control",
             "--listen-ip",
             &listen_ip,
@@ -355,9 +368,9 @@ impl<'a> LocalNodes<'a> {
             &role,
             "--run",
             &self.settings.run,
-        ]
-        .map(Into::into)
-        .to_vec();
+        ];
+        let args = args.iter().map(String::as_str).chain(call);
+        command.args = args.map(Into::into).collect();
         command.env = env
             .iter()
             .map(|(name, value)| (name.into(), value.into()))

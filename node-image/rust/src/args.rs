@@ -19,6 +19,8 @@ use perfrun_contract::{
 };
 use strum::VariantNames;
 
+use crate::stack;
+
 /// The benchmark node of perfrun.
 ///
 /// Under a conductor (`perfrun run`, or the operator) it is controlled over HTTP. From a shell it runs one
@@ -147,7 +149,7 @@ impl std::str::FromStr for ControlAddress {
 pub struct StackArgs {
     /// The stack: libp2p, litep2p, commonware (its stream layer) or raw. The two sides may differ, because
     /// libp2p and litep2p can talk to each other.
-    #[arg(long, default_value = "litep2p")]
+    #[arg(long, default_value = "litep2p", value_parser = spoken)]
     pub stack: Stack,
     /// tcp, tcp-tls, quic-v1, ws or webrtc-direct. The default is that of the multiaddr, or tcp for
     /// ADDRESS:PORT.
@@ -172,6 +174,14 @@ pub struct Output {
     /// Print JSON lines on a terminal, too. Pipes and files always get JSON lines.
     #[arg(long)]
     pub json: bool,
+}
+
+fn spoken(text: &str) -> Result<Stack, String> {
+    let mut spoken = stack::spoken();
+    spoken.find(|stack| stack.as_ref() == text).ok_or_else(|| {
+        let names: Vec<&str> = stack::spoken().map(Into::into).collect();
+        format!("this program speaks {}", names.join(", "))
+    })
 }
 
 fn between_processes(text: &str) -> Result<Transport, String> {

@@ -2,7 +2,12 @@
 
 use std::{collections::BTreeMap, fs, net::IpAddr, thread};
 
-use perfrun_contract::{matrix::Stack, node::Info};
+use perfrun_contract::{
+    capabilities::Capabilities,
+    matrix::{Stack, Transport},
+    node::{CONTRACT, Info},
+    support,
+};
 
 use crate::{clock, process};
 
@@ -13,9 +18,15 @@ pub(crate) fn info(listen_ip: IpAddr) -> Info {
     let buffer = |path: &str| line(path)?.parse().ok();
     // The file has the smallest, the initial and the largest window.
     let window = |path: &str| line(path)?.split_whitespace().nth(2)?.parse().ok();
+    let stacks = stacks();
     Info {
+        contract: CONTRACT,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        stacks: stacks(),
+        capabilities: capabilities(stacks.keys()),
+        stacks: stacks
+            .into_iter()
+            .map(|(stack, version)| (stack.to_string(), version))
+            .collect(),
         profile: if cfg!(debug_assertions) {
             "debug"
         } else {
@@ -39,6 +50,18 @@ pub(crate) fn info(listen_ip: IpAddr) -> Info {
             .zip(window("/proc/sys/net/ipv4/tcp_wmem"))
             .map(|(receive, send)| [receive, send]),
     }
+}
+
+/// What the stacks of this program can do, as it was built.
+fn capabilities<'a>(stacks: impl Iterator<Item = &'a Stack>) -> BTreeMap<String, Capabilities> {
+    let built = |stack: &Stack| {
+        let mut capabilities = support::capabilities(*stack)?;
+        if cfg!(not(feature = "webrtc")) {
+            capabilities.transports.remove(Transport::WebrtcDirect.as_ref());
+        }
+        Some((stack.to_string(), capabilities))
+    };
+    stacks.filter_map(built).collect()
 }
 
 /// Versions of the stacks in this program, from the lock file of its build.
@@ -94,8 +117,8 @@ mod tests {
     #[test]
     fn a_node_knows_its_stacks_and_machine() {
         let info = info(IpAddr::from([127, 0, 0, 1]));
-        assert!(info.stacks[&Stack::Libp2p].starts_with("0."), "{info:?}");
-        assert!(info.stacks[&Stack::Raw].contains("quinn 0.11"), "{info:?}");
+        assert!(info.stacks["libp2p"].starts_with("0."), "{info:?}");
+        assert!(info.stacks["raw"].contains("quinn 0.11"), "{info:?}");
         assert!(info.cpus >= 1);
     }
 

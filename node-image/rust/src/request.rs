@@ -2,16 +2,28 @@
 //! any request from making a node panic or run out of memory.
 
 use perfrun_contract::{
+    matrix::Stack,
     node::{Side, TrialLabels, TrialRequest},
     parameters::is_time,
 };
+
+use crate::stack;
 
 /// Most identities of a node: its peers, times their connections in flight.
 const MOST_HOSTS: u64 = 16_384;
 /// Longest label of a metric, in bytes.
 const LONGEST_LABEL: usize = 512;
-/// Checks a request. The error says what must be true of it.
-pub(crate) fn check(request: &TrialRequest) -> Result<(), String> {
+/// Checks a request, and returns its stack. The error says what must be true of the request.
+pub(crate) fn check(request: &TrialRequest) -> Result<Stack, String> {
+    let mut spoken = stack::spoken();
+    let stack = spoken
+        .find(|stack| stack.as_ref() == request.stack)
+        .ok_or_else(|| {
+            format!(
+                "stack must be one of those that /v1/info lists, not {:?}: this node does not speak it",
+                request.stack.chars().take(LONGEST_LABEL).collect::<String>()
+            )
+        })?;
     ensure(is_time(request.timeout_seconds), || {
         "timeoutSeconds must be more than 0 and at most a year".into()
     })?;
@@ -48,7 +60,7 @@ pub(crate) fn check(request: &TrialRequest) -> Result<(), String> {
             request.parameters, request.transport
         )
     })?;
-    Ok(())
+    Ok(stack)
 }
 
 fn ensure(right: bool, message: impl FnOnce() -> String) -> Result<(), String> {
@@ -68,7 +80,7 @@ mod tests {
 
     fn request(parameters: Parameters) -> TrialRequest {
         TrialRequest {
-            stack: Stack::Raw,
+            stack: Stack::Raw.to_string(),
             settings: StackSettings::default(),
             transport: Transport::Tcp,
             parameters,
@@ -147,7 +159,7 @@ mod tests {
             Parameters::Echo(echo()),
         ];
         for parameters in right {
-            assert_eq!(check(&request(parameters)), Ok(()));
+            assert_eq!(check(&request(parameters)), Ok(Stack::Raw));
         }
     }
 

@@ -22,7 +22,7 @@ use std::{
 
 use async_trait::async_trait;
 use perfrun_contract::{
-    matrix::{Identity, Negotiation, Protocol, Stack, StackSettings, Transport},
+    matrix::{Identity, Negotiation, NodeProgramKind, Protocol, Stack, StackSettings, Transport},
     parameters::Messages,
     workload::RelayLimits,
 };
@@ -239,6 +239,11 @@ pub struct DialPhases {
     pub established: Duration,
 }
 
+/// The stacks of this program.
+pub fn spoken() -> impl Iterator<Item = Stack> {
+    Stack::built_in().filter(|stack| stack.program() == NodeProgramKind::Rust)
+}
+
 /// Starts a host. A listening host sends its events to `inbound`.
 pub async fn start(
     stack: Stack,
@@ -253,6 +258,10 @@ pub async fn start(
         Stack::Commonware => commonware::start(config, inbound).await,
         #[cfg(not(feature = "commonware"))]
         Stack::Commonware => Err(Error::without_commonware()),
+        Stack::GoLibp2p | Stack::External => Err(Error::Unsupported {
+            stack,
+            what: "anything in perfrun-node, which does not have it".to_owned(),
+        }),
     }
 }
 

@@ -11,8 +11,12 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use perfrun_contract::node::{
-    Distribution, Failure, Measured, Outcome, Reason, Resources, Side, TrialRequest, TrialState, TrialStatus,
+use perfrun_contract::{
+    matrix::Stack,
+    node::{
+        Distribution, Failure, Measured, Outcome, Reason, Resources, Side, TrialRequest, TrialState,
+        TrialStatus,
+    },
 };
 use serde::Serialize;
 use tokio::sync::{oneshot, watch};
@@ -110,7 +114,7 @@ impl Trials {
 
     /// Accepts a trial. Returns `true` if it is new, and `false` if the node has it with the same request.
     pub(crate) fn put(&self, id: &str, request: TrialRequest) -> Result<bool, Refusal> {
-        request::check(&request).map_err(Refusal::Invalid)?;
+        let stack = request::check(&request).map_err(Refusal::Invalid)?;
         let mut trials = self.trials.lock();
         if let Some(existing) = trials.get(id) {
             return if existing.request == request {
@@ -128,9 +132,9 @@ impl Trials {
         if trials.len() >= MOST_RECORDS {
             return Err(Refusal::Full);
         }
-        let trial = Arc::new(RunningTrial::new(id.to_owned(), request, &self.metrics));
+        let trial = Arc::new(RunningTrial::new(id.to_owned(), stack, request, &self.metrics));
         let setup = Setup {
-            stack: trial.request.stack,
+            stack,
             settings: trial.request.settings,
             transport: trial.request.transport,
             parameters: trial.request.parameters.clone(),
@@ -214,8 +218,8 @@ impl Allowance {
 }
 
 impl RunningTrial {
-    fn new(id: String, request: TrialRequest, metrics: &Metrics) -> Self {
-        let labelled = metrics.trial(request.stack, request.transport, &request.labels);
+    fn new(id: String, stack: Stack, request: TrialRequest, metrics: &Metrics) -> Self {
+        let labelled = metrics.trial(stack, request.transport, &request.labels);
         let observer = Arc::new(Observer::new(labelled, Sampling::from(&request.parameters)));
         let progress = Progress {
             state: TrialState::Preparing,

@@ -41,6 +41,7 @@ impl Testbed {
             programs: Programs::of(&plan, |_| {
                 Ok::<_, nodes::Error>(Program {
                     path: Program::beside_this_one()?,
+                    args: vec![],
                     env: BTreeMap::new(),
                 })
             })?,

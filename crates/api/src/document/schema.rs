@@ -1,6 +1,6 @@
 //! Checks a document against the schema of a CRD, as the API server does before it evaluates rules.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 use super::FieldProblem;
 
@@ -101,8 +101,19 @@ impl Misfits {
                 if schema["format"] == "int32" && number.as_i64().is_none_or(|n| i32::try_from(n).is_err()) {
                     self.add(path, format!("{number} is out of range"));
                 }
+                self.range(schema, number, path);
             }
             Value::Null | Value::Bool(_) => {}
+        }
+    }
+
+    fn range(&mut self, schema: &Value, number: &Number, path: &str) {
+        let Some(value) = number.as_f64() else { return };
+        if let Some(least) = schema["minimum"].as_f64().filter(|least| value < *least) {
+            self.add(path, format!("must be at least {least}, not {number}"));
+        }
+        if let Some(most) = schema["maximum"].as_f64().filter(|most| value > *most) {
+            self.add(path, format!("must be at most {most}, not {number}"));
         }
     }
 
@@ -248,7 +259,7 @@ mod tests {
     use super::*;
 
     /// Keywords that [`misfits`] obeys, and those that say nothing about a document as people write it.
-    const KNOWN: [&str; 19] = [
+    const KNOWN: [&str; 21] = [
         "additionalProperties",
         "anyOf", // only as part of x-kubernetes-int-or-string
         "default",
@@ -262,6 +273,8 @@ mod tests {
         "minLength",
         "nullable",
         "properties",
+        "minimum",
+        "maximum",
         "required",
         "title",
         "type",

@@ -66,7 +66,7 @@ impl Size {
             cells += loads.len() as u64;
             measurements += measured_by(Role::Client, point.client, loads.len() as u64)
                 + measured_by(Role::Server, point.server, served)
-                + measured_by(Role::Relay, point.server, relayed);
+                + measured_by(Role::Relay, names::relay(spec, point.server), relayed);
         };
         let raw = StackName(Stack::Raw.to_string());
         for network in axes.networks() {
@@ -93,7 +93,7 @@ impl Size {
         let rounds = u64::from(spec.warmup) + u64::from(spec.iterations);
         let nodes = sides
             .into_iter()
-            .map(|(role, _)| names::count(&spec.topology, role));
+            .map(|side| names::count(&spec.topology, side.role));
         Self {
             cells,
             nodes: nodes.map(u64::from).sum(),

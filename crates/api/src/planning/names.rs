@@ -2,22 +2,37 @@
 
 use std::collections::HashMap;
 
-use perfrun_contract::{matrix::StackName, node::Role, plan::Names};
+use perfrun_contract::{
+    matrix::{NodeProgramKind, Stack, StackName},
+    node::Role,
+    plan::Names,
+};
 
 use crate::spec::{PerfRunSpec, Topology};
 
-/// The nodes of one role and variant, which all cells with that variant in that role share.
-pub(super) type Side<'a> = (Role, Option<&'a str>);
+/// The nodes of one role, variant and program, which all cells with that variant in that role share.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(super) struct Side<'a> {
+    pub role: Role,
+    /// None for built-in stacks.
+    pub variant: Option<&'a str>,
+    pub program: NodeProgramKind,
+}
 
 /// The side of a stack in a role.
 pub(super) fn side<'a>(spec: &'a PerfRunSpec, role: Role, stack: &StackName) -> Side<'a> {
-    (role, variant(spec, stack))
+    let listed = spec.stacks.iter().find(|listed| listed.name == stack.0);
+    let kind = listed.map_or_else(|| stack.0.parse().unwrap_or(Stack::Raw), |listed| listed.stack);
+    Side {
+        role,
+        variant: listed.map(|listed| listed.name.as_str()),
+        program: kind.program(),
+    }
 }
 
-/// The variant of this name; `None` if the name is a built-in stack.
-fn variant<'a>(spec: &'a PerfRunSpec, name: &StackName) -> Option<&'a str> {
-    let listed = spec.stacks.iter().find(|listed| listed.name == name.0)?;
-    Some(listed.name.as_str())
+/// The stack of the relay between clients and a server.
+pub(super) fn relay<'a>(spec: &'a PerfRunSpec, server: &'a StackName) -> &'a StackName {
+    spec.topology.relay.as_ref().unwrap_or(server)
 }
 
 /// The number of nodes in a role.
@@ -45,16 +60,24 @@ impl<'a> Sides<'a> {
 
     /// Names of the nodes in this role with this stack.
     pub(super) fn names(&mut self, role: Role, stack: &StackName) -> Names {
-        let (role, variant) = side(self.spec, role, stack);
+        let side = side(self.spec, role, stack);
         let count = count(&self.spec.topology, role);
-        let make = || (0..count).map(|index| name(role, index, variant)).collect();
-        self.made.entry((role, variant)).or_insert_with(make).clone()
+        let make = || (0..count).map(|index| name(side, index)).collect();
+        self.made.entry(side).or_insert_with(make).clone()
     }
 }
 
-fn name(role: Role, index: u32, variant: Option<&str>) -> String {
-    match variant {
-        Some(variant) => format!("{role}-{index}-{variant}"),
-        None => format!("{role}-{index}"),
+fn name(
+    Side {
+        role,
+        variant,
+        program,
+    }: Side<'_>,
+    index: u32,
+) -> String {
+    match (variant, program) {
+        (Some(variant), _) => format!("{role}-{index}-{variant}"),
+        (None, NodeProgramKind::Go) => format!("{role}-{index}-{}", Stack::GoLibp2p),
+        (None, NodeProgramKind::Rust | NodeProgramKind::External) => format!("{role}-{index}"),
     }
 }

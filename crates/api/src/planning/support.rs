@@ -5,23 +5,38 @@ use perfrun_contract::{
     network::NONE,
     parameters::Parameters,
     plan::Cell,
-    support::{self, commonware_peers},
+    support::{End, Ends, commonware_peers, unsupported_by_ends},
     workload::MessageMode,
 };
 
+use crate::spec::PerfRunSpec;
+
 /// Why a cell is skipped; `None` if it can be measured.
-pub(super) fn unsupported(cell: &Cell) -> Option<String> {
-    support::unsupported(
-        cell.client_stack,
-        cell.server_stack,
-        cell.transport,
-        &cell.parameters,
-    )
-    .or_else(|| unlike(cell))
-    .or_else(|| passed_otherwise(cell))
-    .or_else(|| crowded(cell))
-    .or_else(|| apart(cell))
-    .or_else(|| uneven(cell))
+pub(super) fn unsupported(spec: &PerfRunSpec, cell: &Cell) -> Option<String> {
+    let end = |name, stack| End {
+        name,
+        stack,
+        capabilities: spec
+            .stacks
+            .iter()
+            .find(|listed| listed.name == name)
+            .and_then(|listed| listed.capabilities.as_ref()),
+    };
+    let relay = match (&spec.topology.relay, cell.relay_stack) {
+        (Some(name), Some(stack)) => Some(end(&name.0, stack)),
+        _ => None,
+    };
+    let ends = Ends {
+        client: end(&cell.client.0, cell.client_stack),
+        server: end(&cell.server.0, cell.server_stack),
+        relay,
+    };
+    unsupported_by_ends(ends, cell.transport, &cell.parameters)
+        .or_else(|| unlike(cell))
+        .or_else(|| passed_otherwise(cell))
+        .or_else(|| crowded(cell))
+        .or_else(|| apart(cell))
+        .or_else(|| uneven(cell))
 }
 
 /// Why a cell with different settings at both ends is skipped.

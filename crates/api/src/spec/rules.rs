@@ -53,9 +53,9 @@ pub(super) fn immutable() -> Rule {
 
 /// The matrix uses stacks that exist. A misspelt name would otherwise fail only when the run is planned.
 pub(super) fn known_stacks() -> Rule {
-    let built_in: Vec<&str> = Stack::iter().map(Into::into).collect();
+    let built_in: Vec<&str> = Stack::built_in().map(Into::into).collect();
     Rule::new(format!(
-        "(self.matrix.clients + self.matrix.servers + self.matrix.include.map(c, c.client) \
+        "(self.matrix.clients + self.matrix.servers + (has(self.topology.relay) ? [self.topology.relay] : []) + self.matrix.include.map(c, c.client) \
          + self.matrix.include.map(c, c.server) \
          + self.matrix.exclude.filter(c, has(c.client)).map(c, c.client) \
          + self.matrix.exclude.filter(c, has(c.server)).map(c, c.server))\
@@ -150,6 +150,18 @@ pub(super) fn messaging_of_its_stack() -> Rule {
     .field_path(".settings.messaging")
 }
 
+/// Only the document can say what an external stack can do, and of others perfrun knows it.
+pub(super) fn capabilities_of_external() -> Rule {
+    Rule::new(format!(
+        "(self.stack == '{}') == has(self.capabilities)",
+        Stack::External
+    ))
+    .message(
+        "must be set for the stack external, and for no other: `perfrun describe COMMAND` prints what a node can do",
+    )
+    .field_path(".capabilities")
+}
+
 /// Labels or annotations without those that the operator finds its pods by.
 pub(super) fn no_reserved_key() -> Rule {
     Rule::new(format!("self.all(key, !key.startsWith('{RESERVED_PREFIX}'))")).message(
@@ -186,7 +198,7 @@ mod tests {
         for field in ["clients", "servers", "networks", "include", "exclude"] {
             matrix.as_object_mut().unwrap().entry(field).or_insert(json!([]));
         }
-        json!({"matrix": matrix, "stacks": [{"name": "next"}], "networks": [{"name": "far"}]})
+        json!({"matrix": matrix, "stacks": [{"name": "next"}], "networks": [{"name": "far"}], "topology": {}})
     }
 
     #[test]
@@ -237,7 +249,7 @@ mod tests {
 
     #[test]
     fn stacks_of_the_matrix_exist() {
-        let message = "must name only built-in stacks (libp2p, litep2p, commonware, raw) or stacks listed in spec.stacks";
+        let message = "must name only built-in stacks (libp2p, litep2p, go-libp2p, commonware, raw) or stacks listed in spec.stacks";
         judges(
             &known_stacks(),
             &with_matrix(json!({"clients": ["raw", "next"]})),
@@ -316,7 +328,7 @@ mod tests {
             &json!("libp2p-next"),
             &json!("litep2p"),
             "must be 1 to 40 lower-case letters, digits or '-', begin and end with a letter or digit, and \
-             not be a built-in stack (libp2p, litep2p, commonware, raw)",
+             not be a built-in stack (libp2p, litep2p, go-libp2p, commonware, raw, external)",
         );
     }
 

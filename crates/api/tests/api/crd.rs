@@ -94,7 +94,10 @@ fn every_integer_of_the_spec_has_bounds() {
         if has_rule {
             bounded_by_parent.push(format!("{path}[]"));
         }
-        let bounded = has_rule || bounded_by_parent.iter().any(|parent| parent == path);
+        let has_range = ["minimum", "maximum"]
+            .iter()
+            .all(|bound| node.get(bound).is_some());
+        let bounded = has_rule || has_range || bounded_by_parent.iter().any(|parent| parent == path);
         assert!(node["type"] != "integer" || bounded || is_foreign(path), "{path}");
     });
 }

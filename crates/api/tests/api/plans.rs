@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use perfrun_api::planning::{self, Error};
 use perfrun_contract::{
-    matrix::{Cups, Stack, StackName},
+    matrix::{Cups, NodeProgramKind, Stack, StackName},
     node::Role,
     parameters::Parameters,
     plan::{Cell, Plan, PlannedNode, Trial},
@@ -32,6 +32,7 @@ fn node(name: &str, role: Role, variant: Option<&str>) -> PlannedNode {
         name: name.into(),
         role,
         variant: variant.map(Into::into),
+        program: NodeProgramKind::Rust,
     }
 }
 
@@ -401,10 +402,10 @@ fn cells_with_the_same_nodes_share_their_names() {
 #[test]
 fn names_that_validation_would_refuse_are_refused_again() {
     let mut spec = spec(PING);
-    spec.matrix.clients = vec![StackName("go-libp2p".into())];
+    spec.matrix.clients = vec![StackName("rust-libp2p".into())];
     assert_eq!(
         planning::plan(&spec),
-        Err(Error::UnknownStack(StackName("go-libp2p".into())))
+        Err(Error::UnknownStack(StackName("rust-libp2p".into())))
     );
     spec.workload.ping = None;
     assert_eq!(planning::plan(&spec), Err(Error::NoWorkload));

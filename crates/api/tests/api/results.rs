@@ -9,8 +9,10 @@ use perfrun_api::{
 };
 use perfrun_contract::{
     histogram::{Histogram, recorder},
-    matrix::Stack,
-    node::{Distribution, EchoSample, Info, Measured, Plateau, Reason, Resources, Role, Sample, Transfer},
+    node::{
+        CONTRACT, Distribution, EchoSample, Info, Measured, Plateau, Reason, Resources, Role, Sample,
+        Transfer,
+    },
     quantity::ByteSize,
     record::{Flag, Metric, NodeRecord, TrialFailure, TrialRecord},
     run::{Environment, Isolation, NodeProgram, Phase, RunState},
@@ -80,8 +82,10 @@ fn results() -> Results {
         }],
     };
     let info = Info {
+        contract: CONTRACT,
         version: "0.1.0".into(),
-        stacks: BTreeMap::from([(Stack::Libp2p, "0.57.1".into())]),
+        stacks: BTreeMap::from([("libp2p".into(), "0.57.1".into())]),
+        capabilities: BTreeMap::new(),
         profile: "release".into(),
         listen_ip: "fd00::1".parse().unwrap(),
         clock: None,

@@ -120,6 +120,7 @@ fn introduce(cluster: &Cluster, run: &PerfRun, is_new: bool, output: &Output) ->
         nodes,
         skipped,
         networks: _,
+        external: _,
     } = plan(&run.spec)?;
     let joined = if is_new { "" } else { ", already exists" };
     let _ = writeln!(

@@ -8,8 +8,12 @@ use std::{
 };
 
 use anyhow::{Context, anyhow, bail, ensure};
-use perfrun_api::spec::PerfRunSpec;
-use perfrun_contract::{plan::Plan, run::NodeProgram};
+use perfrun_api::spec::{PerfRunSpec, StackVariant};
+use perfrun_contract::{
+    matrix::NodeProgramKind,
+    plan::{Plan, PlannedNode},
+    run::NodeProgram,
+};
 use perfrun_local::{
     LocalIsolation,
     nodes::{Program, Programs},
@@ -55,25 +59,65 @@ pub(super) fn of_plan(
         "matrix.networks impairs links, but with --loopback all nodes share one interface and there are no links: \
          run it without --loopback, or with networks: [none]"
     );
-    Programs::of(plan, |variant| {
+    Programs::of(plan, |node| {
+        let variant = node.and_then(|node| node.variant.as_deref());
         let stack = spec
             .stacks
             .iter()
             .find(|stack| Some(stack.name.as_str()) == variant);
-        let own = path(given, variant);
-        if let (None, Some(stack)) = (&own, stack.filter(|stack| stack.image.is_some())) {
-            bail!(
-                "stack {0} is a container image, and a local run needs a program: name one with --node {0}=PATH",
-                stack.name
-            );
-        }
+        let (path, args) = match path(given, variant).filter(|_| variant.is_some()) {
+            Some(path) => (path, vec![]),
+            None => own_or_default(node, stack, given)?,
+        };
         Ok(Program {
-            path: own
-                .or_else(|| path(given, None))
-                .map_or_else(Program::beside_this_one, Ok)?,
+            path,
+            args,
             env: stack.map(|stack| stack.env.clone()).unwrap_or_default(),
         })
     })
+}
+
+/// The program of nodes without one on the command line, and its first arguments.
+fn own_or_default(
+    node: Option<&PlannedNode>,
+    stack: Option<&StackVariant>,
+    given: &[NodeProgram],
+) -> anyhow::Result<(PathBuf, Vec<String>)> {
+    if let Some((program, args)) = stack.and_then(|stack| stack.command.split_first()) {
+        let path =
+            in_path(program).with_context(|| format!("unable to run {program}, the command of a stack"))?;
+        return Ok((path, args.to_vec()));
+    }
+    if let Some(stack) = stack.filter(|stack| stack.image.is_some()) {
+        bail!(
+            "stack {0} is a container image, and a local run needs a program: set its command, or name one with \
+             --node {0}=PATH",
+            stack.name
+        );
+    }
+    let path = match node.map_or(NodeProgramKind::Rust, |node| node.program) {
+        NodeProgramKind::Rust => path(given, None).map_or_else(Program::beside_this_one, Ok)?,
+        NodeProgramKind::Go => Program::go_beside_this_one()?,
+        NodeProgramKind::External => bail!(
+            "stack {0} is external, and a local run needs its program: set its command, or name one with --node \
+             {0}=PATH",
+            stack.map_or("?", |stack| stack.name.as_str())
+        ),
+    };
+    Ok((path, vec![]))
+}
+
+/// An executable file, searched for in the PATH if its name has no slash, as a shell would.
+fn in_path(program: &str) -> io::Result<PathBuf> {
+    if program.contains('/') {
+        return executable(Path::new(program));
+    }
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let mut found =
+        std::env::split_paths(&folders).filter_map(|folder| executable(&folder.join(program)).ok());
+    found
+        .next()
+        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "it is not in the PATH"))
 }
 
 /// The program given for a variant, or for all nodes without one of their own.

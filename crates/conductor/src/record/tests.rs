@@ -335,6 +335,7 @@ fn cell(clients: u64) -> Cell {
         server_stack: Stack::Libp2p,
         client_settings: StackSettings::default(),
         server_settings: StackSettings::default(),
+        relay_stack: None,
         transport: Transport::Tcp,
         network: "none".into(),
         parameters: Parameters::Bandwidth {

@@ -7,6 +7,7 @@ use futures::{
     future::{BoxFuture, join_all},
 };
 use perfrun_contract::{
+    matrix::Stack,
     node::{Role, Side, TrialLabels, TrialRequest, TrialState, TrialStatus},
     plan::Cell,
 };
@@ -24,6 +25,8 @@ pub(super) struct Party {
     pub name: String,
     pub role: Role,
     pub node: NodeClient,
+    /// The name of the stack that it speaks in the trial.
+    pub stack: String,
     /// It accepted its part.
     pub asked: bool,
     /// Its last status.
@@ -37,20 +40,22 @@ pub(super) type Answer = (usize, Result<Option<TrialStatus>, Error>);
 
 /// The nodes of a cell: relays, then servers, then clients.
 pub(super) fn parties(cell: &Cell, nodes: &BTreeMap<String, Node>) -> Vec<Party> {
-    let of = |role, names: &[String]| -> Vec<Party> {
+    let of = |role, stack: Stack, names: &[String]| -> Vec<Party> {
         let party = |name: &String| Party {
             name: name.clone(),
             role,
             node: nodes[name].client.clone(),
+            stack: nodes[name].external.clone().unwrap_or_else(|| stack.to_string()),
             asked: false,
             status: None,
             over: false,
         };
         names.iter().map(party).collect()
     };
-    let mut all = of(Role::Relay, &cell.relays);
-    all.extend(of(Role::Server, &cell.servers));
-    all.extend(of(Role::Client, &cell.clients));
+    let relay = cell.relay_stack.unwrap_or(cell.server_stack);
+    let mut all = of(Role::Relay, relay, &cell.relays);
+    all.extend(of(Role::Server, cell.server_stack, &cell.servers));
+    all.extend(of(Role::Client, cell.client_stack, &cell.clients));
     all
 }
 
@@ -94,7 +99,7 @@ pub(super) async fn prepare_listeners(
 ) -> Vec<(usize, Result<Prepared, Error>)> {
     let listeners = parties.iter().enumerate().filter(|(_, party)| party.role == role);
     join_all(listeners.map(|(i, party)| async move {
-        let request = request(task, side.clone());
+        let request = request(task, &party.stack, side.clone());
         (i, party.node.prepare(id, &request).await)
     }))
     .await
@@ -120,24 +125,22 @@ pub(super) async fn prepare_clients(
             peers: task.cell.peers_per_client,
             clocks,
         };
-        let request = request(task, side);
+        let request = request(task, &party.stack, side);
         (i, party.node.prepare(id, &request).await)
     }))
     .await
 }
 
-fn request(task: &Attempt<'_>, side: Side) -> TrialRequest {
+fn request(task: &Attempt<'_>, stack: &str, side: Side) -> TrialRequest {
     let cell = task.cell;
-    let (stack, settings, timeout) = match side {
-        Side::Client { .. } | Side::Both { .. } => (cell.client_stack, cell.client_settings, task.timeout),
+    let (settings, timeout) = match side {
+        Side::Client { .. } | Side::Both { .. } => (cell.client_settings, task.timeout),
         // Prepared before the clients they would end before them, which would find a broken stream and not a
         // lack of time.
-        Side::Server | Side::Relay | Side::Source { .. } => {
-            (cell.server_stack, cell.server_settings, task.timeout + GRACE / 2)
-        }
+        Side::Server | Side::Relay | Side::Source { .. } => (cell.server_settings, task.timeout + GRACE / 2),
     };
     TrialRequest {
-        stack,
+        stack: stack.to_owned(),
         settings,
         transport: cell.transport,
         parameters: cell.parameters.clone(),

@@ -10,7 +10,7 @@ use std::{
 use async_trait::async_trait;
 use perfrun_conductor::{AgentClient, Conductor, Contact, Event, Kept, Nodes, RunEnd, RunOptions, Sink};
 use perfrun_contract::{
-    matrix::{Stack, StackName, StackSettings, Transport},
+    matrix::{NodeProgramKind, Stack, StackName, StackSettings, Transport},
     node::Role,
     parameters::Parameters,
     plan::{Cell, Names, Plan, PlannedNode, Trial},
@@ -249,6 +249,7 @@ fn plan(servers: &[&str], clients: &[&str], relays: &[&str]) -> Plan {
                 name: name.to_owned(),
                 role,
                 variant: None,
+                program: NodeProgramKind::Rust,
             })
             .collect()
     };
@@ -260,6 +261,7 @@ fn plan(servers: &[&str], clients: &[&str], relays: &[&str]) -> Plan {
         server_stack: Stack::Litep2p,
         client_settings: StackSettings::default(),
         server_settings: StackSettings::default(),
+        relay_stack: None,
         transport: Transport::Tcp,
         network: "none".into(),
         parameters: Parameters::Ping {
@@ -288,5 +290,6 @@ fn plan(servers: &[&str], clients: &[&str], relays: &[&str]) -> Plan {
         cells: vec![cell],
         skipped: vec![],
         trials: (0..2).map(trial).collect(),
+        external: BTreeMap::new(),
     }
 }

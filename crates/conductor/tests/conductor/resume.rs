@@ -28,7 +28,7 @@ fn request(bench: &Bench, side: Side) -> TrialRequest {
         timeout += Duration::from_millis(2500);
     }
     TrialRequest {
-        stack,
+        stack: stack.to_string(),
         settings: StackSettings::default(),
         transport: cell.transport,
         parameters: cell.parameters.clone(),

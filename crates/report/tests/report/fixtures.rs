@@ -11,7 +11,10 @@ use perfrun_contract::{
     histogram::{Histogram, recorder},
     matrix::{Stack, Transport},
     measure,
-    node::{Distribution, EchoSample, Info, Measured, Plateau, Reason, Resources, Role, Sample, Transfer},
+    node::{
+        CONTRACT, Distribution, EchoSample, Info, Measured, Plateau, Reason, Resources, Role, Sample,
+        Transfer,
+    },
     parameters::{Amount, Parameters},
     plan::Cell,
     record::{Flag, NodeRecord, TrialFailure, TrialRecord},
@@ -141,14 +144,16 @@ impl Run {
             trials.push(record);
         }
         let info = Info {
+            contract: CONTRACT,
             version: "0.1.0".into(),
             stacks: [
                 (Stack::Libp2p, "0.57.1"),
                 (Stack::Litep2p, "0.16.0"),
                 (Stack::Raw, "quinn 0.11.12"),
             ]
-            .map(|(stack, version)| (stack, version.to_owned()))
+            .map(|(stack, version)| (stack.to_string(), version.to_owned()))
             .into(),
+            capabilities: BTreeMap::new(),
             profile: self.profile.into(),
             listen_ip: [10, 77, 0, 2].into(),
             clock: None,
@@ -463,7 +468,7 @@ fn gigabits(stack: Stack, transport: Transport) -> f64 {
         (Stack::Raw, _) => 38.0,
         (Stack::Libp2p, Transport::Tcp | Transport::Ws | Transport::WebrtcDirect | Transport::Memory) => 9.4,
         (Stack::Libp2p, Transport::TcpTls) => 12.1,
-        (Stack::Libp2p, Transport::QuicV1) => 3.9,
+        (Stack::Libp2p | Stack::GoLibp2p | Stack::External, _) => 3.9,
         (Stack::Litep2p, Transport::QuicV1) => 2.1,
         (Stack::Litep2p, _) => 5.3,
         (Stack::Commonware, _) => 2.9,

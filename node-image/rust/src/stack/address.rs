@@ -25,6 +25,10 @@ pub(super) fn multiaddr(transport: Transport, socket: SocketAddr) -> Multiaddr {
         Transport::WebrtcDirect => address
             .with(Protocol::Udp(socket.port()))
             .with(Protocol::WebRTCDirect),
+        Transport::Webtransport => address
+            .with(Protocol::Udp(socket.port()))
+            .with(Protocol::QuicV1)
+            .with(Protocol::WebTransport),
     }
 }
 
@@ -90,7 +94,9 @@ pub(super) async fn until_free(transport: Transport, listen: (IpAddr, u16)) {
 fn bind(transport: Transport, socket: SocketAddr) -> io::Result<()> {
     match transport {
         Transport::Tcp | Transport::TcpTls | Transport::Ws => TcpListener::bind(socket).map(drop),
-        Transport::QuicV1 | Transport::WebrtcDirect => UdpSocket::bind(socket).map(drop),
+        Transport::QuicV1 | Transport::WebrtcDirect | Transport::Webtransport => {
+            UdpSocket::bind(socket).map(drop)
+        }
         // Memory has no sockets.
         Transport::Memory => Ok(()),
     }

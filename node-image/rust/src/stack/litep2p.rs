@@ -88,17 +88,19 @@ pub(super) async fn start(
             substream_open_timeout: OPEN_TIMEOUT,
         }),
         // `check_supported` has refused the others.
-        Transport::Tcp | Transport::TcpTls | Transport::Memory => builder.with_tcp(tcp::config::Config {
-            listen_addresses,
-            // If another process listens on the port, that must be an error and not share its peers.
-            reuse_port: false,
-            // By default, a delayed acknowledgement stalls each message.
-            nodelay: true,
-            yamux_config: yamux_config(config.max_streams),
-            connection_open_timeout: DIAL_TIMEOUT,
-            substream_open_timeout: OPEN_TIMEOUT,
-            ..Default::default()
-        }),
+        Transport::Tcp | Transport::TcpTls | Transport::Memory | Transport::Webtransport => {
+            builder.with_tcp(tcp::config::Config {
+                listen_addresses,
+                // If another process listens on the port, that must be an error and not share its peers.
+                reuse_port: false,
+                // By default, a delayed acknowledgement stalls each message.
+                nodelay: true,
+                yamux_config: yamux_config(config.max_streams),
+                connection_open_timeout: DIAL_TIMEOUT,
+                substream_open_timeout: OPEN_TIMEOUT,
+                ..Default::default()
+            })
+        }
         Transport::Ws => builder.with_websocket(websocket::config::Config {
             listen_addresses,
             // `reuse_port` and `nodelay` as on TCP, for the reasons given there.
@@ -180,7 +182,10 @@ fn check_supported(config: &HostConfig) -> Result<(), Error> {
     if config.identity == Keys::New(Identity::Rsa2048) {
         return unsupported("RSA identities".to_owned());
     }
-    if matches!(config.transport, Transport::TcpTls | Transport::Memory) {
+    if matches!(
+        config.transport,
+        Transport::TcpTls | Transport::Memory | Transport::Webtransport
+    ) {
         return unsupported(config.transport.to_string());
     }
     if config.transport == Transport::WebrtcDirect && config.listen.is_none() {

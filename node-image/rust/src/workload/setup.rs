@@ -80,7 +80,7 @@ impl Setup {
         let stream_is_connection = match self.stack {
             Stack::Raw => self.transport == Transport::Tcp,
             Stack::Commonware => !matches!(self.parameters, Parameters::Messages(_)),
-            Stack::Libp2p | Stack::Litep2p => false,
+            Stack::Libp2p | Stack::Litep2p | Stack::GoLibp2p | Stack::External => false,
         };
         let needed = needed(&self.parameters, stream_is_connection);
         match process::descriptor_limit() {

@@ -10,7 +10,7 @@ use perfrun_contract::{
 
 pub(crate) fn server(stack: Stack, transport: Transport, parameters: Parameters) -> TrialRequest {
     TrialRequest {
-        stack,
+        stack: stack.to_string(),
         settings: StackSettings::default(),
         transport,
         parameters,

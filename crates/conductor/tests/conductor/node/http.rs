@@ -10,7 +10,9 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, put},
 };
-use perfrun_contract::node::{Clock, Info, Problem, Side, Start, TrialRequest, TrialState, TrialStatus};
+use perfrun_contract::node::{
+    CONTRACT, Clock, Info, Problem, Side, Start, TrialRequest, TrialState, TrialStatus,
+};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -163,8 +165,10 @@ fn find(node: &Shared, id: &str) -> Answer<Arc<Trial>> {
 
 fn info(script: &super::Script) -> Info {
     Info {
+        contract: CONTRACT,
         version: "0.0.0-scripted".into(),
         stacks: BTreeMap::new(),
+        capabilities: BTreeMap::new(),
         profile: script.profile.into(),
         listen_ip: script.ip,
         clock: None,

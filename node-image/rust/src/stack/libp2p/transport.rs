@@ -53,6 +53,7 @@ impl Limits {
             Transport::Tcp | Transport::TcpTls | Transport::Ws | Transport::Memory => YAMUX_STREAMS_MAX,
             Transport::QuicV1 => u32::MAX as usize,
             Transport::WebrtcDirect => WEBRTC_STREAMS_MAX,
+            Transport::Webtransport => 0,
         };
         if max_streams > most {
             let what = format!("{max_streams} streams on one {transport} connection");
@@ -124,6 +125,12 @@ pub(super) fn build(
             .map(|(peer, connection), _| (peer, StreamMuxerBox::new(connection)))
             .boxed(),
         Transport::WebrtcDirect => webrtc(keypair)?,
+        Transport::Webtransport => {
+            return Err(Error::Unsupported {
+                stack: Stack::Libp2p,
+                what: "webtransport outside a browser".to_owned(),
+            });
+        }
     })
 }
 

@@ -1,0 +1,119 @@
+//! What a stack in a node program can do, as the program itself or a document says.
+//!
+//! All words are strings, so that a program may have transports and workloads that this version of perfrun
+//! does not know.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{matrix::Transport, node::Role, parameters::Parameters};
+
+/// What a stack in a node program can do.
+#[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Capabilities {
+    /// What it speaks with its peers. Stacks with the same wire can be paired: `libp2p`, `commonware`, `raw`,
+    /// or a word of its own.
+    #[schemars(length(min = 1, max = 63))]
+    pub wire: String,
+    /// Its transports, with their limits.
+    #[schemars(extend("maxProperties" = 16))]
+    pub transports: BTreeMap<String, TransportLimits>,
+    /// Its workloads, by the names that documents use, for example `bandwidth`.
+    #[schemars(length(max = 32), inner(length(max = 63)))]
+    pub workloads: BTreeSet<String>,
+    /// Protocols on its streams, for example `/perf/1.0.0`.
+    #[schemars(length(max = 32), inner(length(max = 63)))]
+    pub protocols: BTreeSet<String>,
+    /// What it can be in a run: `server`, `client`, `relay`.
+    #[schemars(length(max = 8), inner(length(max = 63)))]
+    pub roles: BTreeSet<String>,
+    /// How it negotiates protocols as a client: `v1`, `v1lazy`. Empty if it negotiates nothing.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    #[schemars(length(max = 8), inner(length(max = 63)))]
+    pub negotiation: BTreeSet<String>,
+    /// The keys of its peers: `ed25519`, `rsa2048`. Empty if peers have no keys.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    #[schemars(length(max = 8), inner(length(max = 63)))]
+    pub identities: BTreeSet<String>,
+}
+
+/// What limits streams on a transport.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TransportLimits {
+    /// Streams that a server takes on one connection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65536))]
+    pub max_streams: Option<u32>,
+    /// Streams that a client may open on a connection with a server at the same moment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65536))]
+    pub stream_burst: Option<u32>,
+}
+
+impl Capabilities {
+    /// Why a node of the stack `name` cannot play a role in a trial. `None` if it can.
+    pub fn lack(
+        &self,
+        name: &str,
+        role: Role,
+        transport: Transport,
+        parameters: &Parameters,
+    ) -> Option<String> {
+        let lacks = |kind: &str, has: &BTreeSet<String>, wanted: &str| {
+            (!has.contains(wanted)).then(|| format!("{name} has no {kind} {wanted}, it has {}", words(has)))
+        };
+        let role_word = role.to_string();
+        lacks("workload", &self.workloads, parameters.workload())
+            .or_else(|| lacks("role", &self.roles, &role_word))
+            .or_else(|| lacks("protocol", &self.protocols, parameters.protocol().as_ref()))
+            .or_else(|| {
+                let negotiates = role == Role::Client && !self.negotiation.is_empty();
+                let wanted = parameters.negotiation();
+                negotiates.then(|| lacks("negotiation", &self.negotiation, wanted.as_ref()))?
+            })
+            .or_else(|| {
+                let has_keys = !self.identities.is_empty();
+                has_keys.then(|| lacks("keys", &self.identities, parameters.identity().as_ref()))?
+            })
+            .or_else(|| self.lack_of_streams(name, role, transport, parameters))
+    }
+
+    fn lack_of_streams(
+        &self,
+        name: &str,
+        role: Role,
+        transport: Transport,
+        parameters: &Parameters,
+    ) -> Option<String> {
+        let Some(limits) = self.transports.get(transport.as_ref()) else {
+            let has = self.transports.keys().cloned().collect();
+            return Some(format!(
+                "{name} has no transport {transport}, it has {}",
+                words(&has)
+            ));
+        };
+        if role != Role::Server {
+            return None;
+        }
+        if let Some(most) = limits.max_streams.filter(|most| parameters.streams() > *most) {
+            return Some(format!(
+                "{name} as a server allows {most} streams on a {transport} connection"
+            ));
+        }
+        let most = limits.stream_burst.filter(|most| parameters.burst() > *most)?;
+        Some(format!(
+            "{name} as a server on {transport} loses streams if more than {most} are opened at the same time"
+        ))
+    }
+}
+
+fn words(words: &BTreeSet<String>) -> String {
+    match words.len() {
+        0 => "none".to_owned(),
+        _ => words.iter().map(String::as_str).collect::<Vec<_>>().join(", "),
+    }
+}

@@ -1,0 +1,144 @@
+//! The capabilities of built-in stacks, from the rules for their pairs: there is one account of what they can
+//! do.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use strum::IntoEnumIterator;
+
+use super::{USES, unsupported};
+use crate::{
+    capabilities::{Capabilities, TransportLimits},
+    limits::STREAMS_MAX,
+    matrix::{Stack, Transport},
+    node::Role,
+    parameters::Parameters,
+    workload::OpenMode,
+};
+
+/// What a built-in stack can do with at least one other. `None` for [`Stack::External`].
+pub fn capabilities(stack: Stack) -> Option<Capabilities> {
+    let wire = stack.wire()?;
+    let mut found = Capabilities {
+        wire: wire.to_owned(),
+        transports: BTreeMap::new(),
+        workloads: BTreeSet::new(),
+        protocols: BTreeSet::new(),
+        roles: BTreeSet::new(),
+        negotiation: BTreeSet::new(),
+        identities: BTreeSet::new(),
+    };
+    for transport in Transport::iter() {
+        for (_, of) in USES {
+            let parameters = of(1);
+            for role in [Role::Client, Role::Server] {
+                if can(stack, role, transport, &parameters) {
+                    found.add(role, transport, &parameters);
+                }
+            }
+        }
+        if let Some(limits) = found.transports.get_mut(transport.as_ref()) {
+            *limits = limits_of(stack, transport);
+        }
+    }
+    // Other wires have one way to negotiate, and one kind of keys, or none.
+    if wire != "libp2p" {
+        found.negotiation.clear();
+        found.identities.clear();
+    }
+    Some(found)
+}
+
+impl Capabilities {
+    fn add(&mut self, role: Role, transport: Transport, parameters: &Parameters) {
+        self.transports.entry(transport.to_string()).or_default();
+        self.workloads.insert(parameters.workload().to_owned());
+        self.protocols.insert(parameters.protocol().to_string());
+        self.roles.insert(role.to_string());
+        self.identities.insert(parameters.identity().to_string());
+        if role == Role::Client {
+            self.negotiation.insert(parameters.negotiation().to_string());
+        }
+        if parameters.is_relayed() {
+            self.roles.insert(Role::Relay.to_string());
+        }
+    }
+}
+
+/// Whether a stack can play a role in a trial with at least one built-in stack.
+fn can(stack: Stack, role: Role, transport: Transport, parameters: &Parameters) -> bool {
+    Stack::built_in().any(|other| {
+        let (client, server) = match role {
+            Role::Client => (stack, other),
+            Role::Server | Role::Relay => (other, stack),
+        };
+        unsupported(client, server, transport, parameters).is_none()
+    })
+}
+
+fn limits_of(stack: Stack, transport: Transport) -> TransportLimits {
+    let most = |opens: fn(&Parameters) -> bool| {
+        let uses = USES.iter().filter(|(_, of)| opens(&of(1)));
+        let possible = |streams: u32| {
+            let mut uses = uses.clone();
+            uses.any(|(_, of)| can(stack, Role::Server, transport, &of(streams)))
+        };
+        // A stack without streams has no limit to their number.
+        (2..=STREAMS_MAX)
+            .find(|streams| possible(1) && !possible(*streams))
+            .map(|first| first - 1)
+    };
+    let max_streams = most(|parameters| is_of(parameters, OpenMode::Paced));
+    let burst = most(|parameters| is_of(parameters, OpenMode::Burst));
+    TransportLimits {
+        max_streams,
+        stream_burst: burst.filter(|_| burst != max_streams),
+    }
+}
+
+fn is_of(parameters: &Parameters, wanted: OpenMode) -> bool {
+    matches!(parameters, Parameters::Substreams { mode, .. } if *mode == wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_follow_from_the_rules_for_pairs() {
+        let go = capabilities(Stack::GoLibp2p).unwrap();
+        assert_eq!(go.wire, "libp2p");
+        assert_eq!(go.transports["quic-v1"].max_streams, Some(256));
+        assert_eq!(go.transports["webtransport"].max_streams, Some(254));
+        assert_eq!(go.transports["webrtc-direct"].stream_burst, Some(50));
+        assert!(!go.transports.contains_key("memory"));
+        assert!(go.roles.contains("relay") && go.negotiation.contains("v1lazy"));
+        let litep2p = capabilities(Stack::Litep2p).unwrap();
+        assert!(!litep2p.roles.contains("relay") && !litep2p.negotiation.contains("v1lazy"));
+        assert!(!litep2p.identities.contains("rsa2048") && !litep2p.transports.contains_key("tcp-tls"));
+        let raw = capabilities(Stack::Raw).unwrap();
+        assert!(!raw.workloads.contains("substreams") && raw.negotiation.is_empty());
+        assert_eq!(capabilities(Stack::External), None);
+    }
+
+    #[test]
+    fn what_a_pair_can_do_its_ends_can_do() {
+        for (client, server) in
+            Stack::built_in().flat_map(|client| Stack::built_in().map(move |server| (client, server)))
+        {
+            let [of_client, of_server] = [client, server].map(|stack| capabilities(stack).unwrap());
+            for (transport, (_, of)) in
+                Transport::iter().flat_map(|transport| USES.iter().map(move |of| (transport, of)))
+            {
+                let parameters = of(1);
+                if unsupported(client, server, transport, &parameters).is_some() {
+                    continue;
+                }
+                let lacks = [
+                    of_client.lack(client.into(), Role::Client, transport, &parameters),
+                    of_server.lack(server.into(), Role::Server, transport, &parameters),
+                ];
+                assert_eq!(lacks, [None, None], "{parameters} on {transport}");
+            }
+        }
+    }
+}
