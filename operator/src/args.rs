@@ -28,6 +28,9 @@ pub struct Args {
     /// Image of nodes whose stack variant names none.
     #[arg(long, env = "PERFRUN_NODE_IMAGE", default_value_t = default_image())]
     pub node_image: String,
+    /// Image of nodes of go-libp2p whose stack variant names none.
+    #[arg(long, env = "PERFRUN_NODE_IMAGE_GO", default_value_t = default_go_image())]
+    pub node_image_go: String,
     /// When to pull images of nodes: `Always`, `IfNotPresent` or `Never`. Without it, Kubernetes decides by
     /// their tag.
     #[arg(long, env = "PERFRUN_NODE_IMAGE_PULL_POLICY", value_name = "POLICY")]
@@ -97,6 +100,10 @@ pub enum NodeAccess {
 
 fn default_image() -> String {
     format!("perfrun/node:{}", env!("CARGO_PKG_VERSION"))
+}
+
+fn default_go_image() -> String {
+    format!("perfrun/node-go:{}", env!("CARGO_PKG_VERSION"))
 }
 
 impl Args {

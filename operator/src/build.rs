@@ -30,6 +30,8 @@ pub(crate) const METRICS_PORT: u16 = 9401;
 pub(crate) struct Site {
     /// The image of nodes whose variant names none, and of all link agents.
     pub(crate) node_image: String,
+    /// The image of nodes of go-libp2p whose variant names none.
+    pub(crate) node_image_go: String,
     /// When images are pulled. `None` if Kubernetes decides.
     pub(crate) pull_policy: Option<String>,
     /// Names of the Secrets for pulling the images of all pods.

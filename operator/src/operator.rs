@@ -73,6 +73,7 @@ async fn lead(args: &Args, client: Client, metrics: &Arc<Metrics>) {
     };
     let site = Site {
         node_image: args.node_image.clone(),
+        node_image_go: args.node_image_go.clone(),
         pull_policy: args.node_image_pull_policy.clone(),
         pull_secrets: args.node_image_pull_secrets.clone(),
         tcp_sysctls,

@@ -58,7 +58,7 @@ const GO_QUIC_STREAMS: u32 = 256;
 /// Streams that go-libp2p takes on a WebTransport session: the session and its handshake are streams as well.
 const GO_WEBTRANSPORT_STREAMS: u32 = 254;
 
-/// Streams that go-libp2p opens at the same moment on webrtc-direct without a loss.
+/// Streams that go-libp2p takes on webrtc-direct at the same moment without a loss.
 const GO_WEBRTC_BURST: u32 = 50;
 
 /// The stack at one end of a cell.
@@ -178,15 +178,13 @@ fn unsupported_by_libp2p(
     if parameters.identity() == Identity::Rsa2048 && has(Stack::Litep2p) {
         return Some("litep2p has Ed25519 identities only".into());
     }
-    if transport.is_in_process() || parameters.is_in_process() {
-        if has(Stack::GoLibp2p) {
-            return Some(
-                "go-libp2p has no transport in memory, and its node holds one peer of a pair".into(),
-            );
-        }
-        if transport.is_in_process() {
-            return unsupported_in_process(pair, parameters);
-        }
+    if has(Stack::GoLibp2p)
+        && let Some(reason) = unsupported_by_go_node(parameters)
+    {
+        return Some(reason);
+    }
+    if transport.is_in_process() {
+        return unsupported_in_process(pair, parameters);
     }
     if transport == Transport::TcpTls && has(Stack::Litep2p) {
         return Some("litep2p secures TCP by Noise only, it has no TLS".into());
@@ -247,12 +245,32 @@ fn unsupported_in_process(pair: [Stack; 2], parameters: &Parameters) -> Option<S
     if pair.contains(&Stack::Litep2p) {
         return Some("litep2p has no transport in memory".into());
     }
+    if pair.contains(&Stack::GoLibp2p) {
+        return Some("go-libp2p has no transport in memory".into());
+    }
     if matches!(parameters, Parameters::Messages(load) if load.mode == MessageMode::Broadcast) {
         return Some("a broadcast goes to separate processes, which memory cannot connect".into());
     }
     parameters
         .has_relayed_path()
         .then(|| "peers of a relay are separate processes, which memory cannot connect".into())
+}
+
+/// What go-libp2p can do, and its node program cannot yet.
+fn unsupported_by_go_node(parameters: &Parameters) -> Option<String> {
+    match parameters {
+        Parameters::Echo(_)
+        | Parameters::Messages(_)
+        | Parameters::Relay { .. }
+        | Parameters::RelayStress { .. } => Some(format!(
+            "perfrun-node-go does not have the workload {} yet",
+            parameters.workload()
+        )),
+        Parameters::Bandwidth { .. }
+        | Parameters::Substreams { .. }
+        | Parameters::Handshakes { .. }
+        | Parameters::Ping { .. } => None,
+    }
 }
 
 fn unsupported_by_webrtc(client: Stack, server: Stack, parameters: &Parameters) -> Option<String> {
@@ -269,6 +287,22 @@ fn unsupported_by_webrtc(client: Stack, server: Stack, parameters: &Parameters) 
             protocol.as_ref()
         ));
     }
+    if let Parameters::Bandwidth { direction, .. } = parameters {
+        match (client, server) {
+            (Stack::GoLibp2p, Stack::Libp2p) | (Stack::Libp2p, Stack::GoLibp2p) => {
+                let reason = "go-libp2p sends messages of 16 KiB on webrtc-direct, of which libp2p takes 8 KiB (rust-libp2p \
+                              issue 4049), and it ends streams of libp2p that carry more than some KiB with the error: \
+                              short buffer";
+                return Some(reason.into());
+            }
+            (Stack::GoLibp2p, Stack::Litep2p) if *direction != Direction::Upload => {
+                let reason = "go-libp2p ends streams of litep2p on webrtc-direct that carry more than some KiB with the \
+                              error: short buffer";
+                return Some(reason.into());
+            }
+            _ => {}
+        }
+    }
     let sends_on_many = matches!(parameters, Parameters::Bandwidth { streams: 2.., direction, .. } if *direction != Direction::Upload);
     match server {
         Stack::Litep2p if sends_on_many => Some(
@@ -283,6 +317,11 @@ fn unsupported_by_webrtc(client: Stack, server: Stack, parameters: &Parameters) 
         Stack::Libp2p if parameters.burst() > LIBP2P_WEBRTC_BURST => Some(format!(
             "libp2p as a server on webrtc-direct closes all but {LIBP2P_WEBRTC_BURST} streams that are opened at the same time"
         )),
+        Stack::GoLibp2p if client == Stack::Libp2p && parameters.burst() > 1 => Some(
+            "libp2p loses streams that it opens at the same time on webrtc-direct with go-libp2p: open them one after \
+             the other"
+                .into(),
+        ),
         Stack::GoLibp2p if parameters.burst() > GO_WEBRTC_BURST => Some(format!(
             "go-libp2p as a server on webrtc-direct loses streams without an error when more than {GO_WEBRTC_BURST} are \
              opened at the same time"

@@ -22,7 +22,7 @@ use perfrun_api::{
     cluster::{INCARNATION_LABEL, NODE_LABEL, ROLE_LABEL, RUN_LABEL},
     spec::{PerfRunSpec, Placement, PodSettings},
 };
-use perfrun_contract::{node::Role, plan::Plan};
+use perfrun_contract::{matrix::NodeProgramKind, node::Role, plan::Plan};
 use perfrun_metrics::LONGEST_WAIT;
 
 use super::{RunIdentity, Site, control_port, metrics_port, secret::TOKEN_KEY};
@@ -157,7 +157,11 @@ fn container(
         .find(|variant| Some(&variant.name) == new.node.variant.as_ref());
     let image = variant
         .and_then(|variant| variant.image.as_deref())
-        .unwrap_or(&site.node_image);
+        .unwrap_or(match new.node.program {
+            NodeProgramKind::Go => &site.node_image_go,
+            // An external stack without an image gets a node that does not speak it, which the run reports.
+            NodeProgramKind::Rust | NodeProgramKind::External => &site.node_image,
+        });
     let (control, metrics) = (control_port(spec, index), metrics_port(spec, index));
     let own = environment(run, &new.node.name, metrics);
     let variables = variant.into_iter().flat_map(|variant| &variant.env);

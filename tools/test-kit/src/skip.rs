@@ -23,6 +23,8 @@ pub enum Need {
     Browser,
     /// The cluster of `cargo xtask e2e`.
     Cluster,
+    /// perfrun-node-go, which needs Go.
+    Go,
     /// IPv6 in this kernel.
     Ipv6,
     /// The right to kill processes of the cluster, as in a lab.

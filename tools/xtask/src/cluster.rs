@@ -73,7 +73,9 @@ impl<'a> Cluster<'a> {
         let mut helm = self.workspace.command(&self.helms[0]);
         helm.args(["install", RELEASE, chart::FOLDER, "--create-namespace"]);
         helm.args(["--namespace", NAMESPACE, "--set"]);
-        helm.arg(format!("image.tag={tag},nodeImage.tag={tag}"));
+        helm.arg(format!(
+            "image.tag={tag},nodeImages.rust.tag={tag},nodeImages.go.tag={tag}"
+        ));
         helm.args(["--wait", "--timeout=2m"]);
         shell::succeed(helm.env("KUBECONFIG", self.kubeconfig()?))
     }

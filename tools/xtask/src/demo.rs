@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 use crate::{
-    install,
+    go, install,
     shell::{self, Profile, Workspace},
 };
 
@@ -20,6 +20,10 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
         "==> building perfrun-node and perfrun in release; the first time takes some ten minutes on two cores"
     );
     workspace.build_with(Profile::Release, &["perfrun", "perfrun-node"], OPTIONS)?;
+    match go::obstacle() {
+        None => go::build(workspace, Profile::Release)?,
+        Some(obstacle) => println!("==> {obstacle}: documents that name go-libp2p cannot run"),
+    }
 
     println!("\n==> perfrun run {DOCUMENT}");
     let mut perfrun = workspace.command(workspace.program(Profile::Release, "perfrun"));

@@ -21,7 +21,7 @@ use clap::ValueEnum;
 
 use self::patch::Patch;
 use crate::{
-    install,
+    go, install,
     shell::{self, Profile, Workspace},
 };
 
@@ -48,6 +48,8 @@ pub(crate) struct Args {
 pub(crate) enum Image {
     /// The benchmark node
     Node,
+    /// The benchmark node of go-libp2p
+    NodeGo,
     /// The operator
     Operator,
 }
@@ -56,6 +58,7 @@ impl Image {
     fn program(self) -> &'static str {
         match self {
             Self::Node => "perfrun-node",
+            Self::NodeGo => go::PROGRAM,
             Self::Operator => "perfrun-operator",
         }
     }
@@ -63,6 +66,7 @@ impl Image {
     fn repository(self) -> &'static str {
         match self {
             Self::Node => "perfrun/node",
+            Self::NodeGo => "perfrun/node-go",
             Self::Operator => "perfrun/operator",
         }
     }
@@ -70,6 +74,7 @@ impl Image {
     fn dockerfile(self) -> &'static str {
         match self {
             Self::Node => "node-image/rust/Dockerfile",
+            Self::NodeGo => "node-image/go-libp2p/Dockerfile",
             Self::Operator => "operator/Dockerfile",
         }
     }
@@ -77,6 +82,7 @@ impl Image {
     fn file_stem(self) -> &'static str {
         match self {
             Self::Node => "node",
+            Self::NodeGo => "node-go",
             Self::Operator => "operator",
         }
     }
@@ -132,6 +138,23 @@ fn write(
     let builder = Builder::find(workspace)?;
     let reference = format!("{}:{tag}", image.repository());
     let name = image.program();
+    if image == Image::NodeGo {
+        ensure!(
+            patches.is_empty(),
+            "--patch names a crate, and {name} is a Go module: use replace in its go.mod"
+        );
+        go::build(workspace, profile)?;
+        let context = empty(workspace, name)?;
+        copy(&workspace.program(profile, name), &context.join(name))?;
+        let recipe = Recipe {
+            reference,
+            dockerfile: image.dockerfile(),
+            stage: None,
+            context: &context,
+        };
+        archive(workspace, builder, &recipe, output)?;
+        return Ok(recipe.reference);
+    }
     let is_own = matches!(profile, Profile::Dev) && patches.is_empty();
     let (stage, context) = if is_own {
         workspace.build(profile, &[name])?;

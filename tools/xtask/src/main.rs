@@ -1,4 +1,5 @@
-//! Developer commands: `cargo xtask demo | test | tools | e2e | charts | crds | prose | image | bench | lab`.
+//! Developer commands: `cargo xtask demo | test | tools | go | e2e | charts | crds | prose | image | bench |
+//! lab`.
 //!
 //! A fresh clone builds this crate first, so it depends on nothing that needs `protoc`, a stack under test or
 //! Kubernetes. It starts other programs and compares files.
@@ -10,6 +11,7 @@ mod compiler;
 mod crds;
 mod demo;
 mod e2e;
+mod go;
 mod image;
 mod install;
 mod lab;
@@ -25,7 +27,7 @@ use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
-use crate::shell::Workspace;
+use crate::shell::{Profile, Workspace};
 
 #[derive(Parser)]
 #[command(
@@ -46,6 +48,12 @@ enum Command {
     Test,
     /// Install and build what checks need besides this workspace; `test` does so, too
     Tools,
+    /// Build perfrun-node-go, the node of go-libp2p, beside the other programs; `demo` and `test` do so, too
+    Go {
+        /// Put it beside the programs of the release profile
+        #[arg(long)]
+        release: bool,
+    },
     /// Run the end-to-end tests on a cluster of their own; `test` does so, too, as root
     E2e {
         /// Run only the tests with one of these in their name
@@ -105,6 +113,10 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Demo => demo::run(&workspace),
         Command::Test => test::run(workspace),
         Command::Tools => tools::run(&workspace),
+        Command::Go { release } => {
+            let profile = if release { Profile::Release } else { Profile::Dev };
+            go::run(&workspace, profile)
+        }
         Command::E2e { names } => e2e::run(&workspace, &names),
         Command::Charts => chart::run(&workspace),
         Command::Crds { check } => crds::run(&workspace, check),

@@ -15,7 +15,7 @@ use std::{
 use anyhow::{Context, Result};
 
 use crate::{
-    chart, compiler, crds, e2e, install, prose,
+    chart, compiler, crds, e2e, go, install, prose,
     shell::{self, Workspace},
     step::{self, Outcome, Steps},
     tools::Tools,
@@ -63,6 +63,12 @@ pub(crate) fn run(mut workspace: Workspace) -> Result<ExitCode> {
         steps.skip("generated files", BUILD_FAILED);
     }
     steps.run("tools", || tools.wait());
+    match go::obstacle() {
+        None => {
+            steps.run("go node", || go::check(workspace));
+        }
+        Some(obstacle) => steps.skip("go node", obstacle),
+    }
     steps.run("charts", || chart::check(workspace));
     steps.run("workflows", || workflows::check(workspace));
     if built {

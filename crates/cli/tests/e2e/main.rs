@@ -12,6 +12,7 @@ mod commands;
 mod connections;
 mod disk;
 mod document;
+mod go;
 mod killed;
 mod limits;
 mod links;

@@ -269,6 +269,7 @@ mod tests {
     fn pods_pull_images_with_the_policy_of_the_operator_and_the_secrets_of_both() {
         let site = Site {
             node_image: "registry.example/perfrun/node:1".to_owned(),
+            node_image_go: "node-go".to_owned(),
             pull_policy: Some("Never".to_owned()),
             pull_secrets: vec!["shared".to_owned(), "own".to_owned()],
             tcp_sysctls: true,
@@ -329,6 +330,7 @@ mod tests {
     fn site(tcp_sysctls: bool) -> Site {
         Site {
             node_image: "perfrun/node:default".to_owned(),
+            node_image_go: "node-go".to_owned(),
             pull_policy: None,
             pull_secrets: vec![],
             tcp_sysctls,

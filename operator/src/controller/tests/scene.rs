@@ -206,6 +206,7 @@ impl Scene {
 fn site() -> Site {
     Site {
         node_image: "node".to_owned(),
+        node_image_go: "node-go".to_owned(),
         pull_policy: None,
         pull_secrets: vec![],
         tcp_sysctls: true,

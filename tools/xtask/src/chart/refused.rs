@@ -55,7 +55,10 @@ pub(super) const CASES: &[Case] = &[
     ),
     case(r#"metrics.interval="15 s""#, &["'/metrics/interval'"]),
     case(r#"image.pullPolicy="Sometimes""#, &["'/image/pullPolicy'"]),
-    case(r#"nodeImage.digest="sha256:123""#, &["'/nodeImage/digest'"]),
+    case(
+        r#"nodeImages.rust.digest="sha256:123""#,
+        &["'/nodeImages/rust/digest'"],
+    ),
     case(
         r#"image.pullSecrets=[{"name":"registry"}]"#,
         &["'/image/pullSecrets/0'"],
@@ -72,8 +75,8 @@ pub(super) const CASES: &[Case] = &[
         &["put what comes after the name into image.tag"],
     ),
     case(
-        r#"nodeImage.repository="perfrun/node@sha256:123""#,
-        &["put what comes after the name into nodeImage.tag or nodeImage.digest"],
+        r#"nodeImages.go.repository="perfrun/node-go@sha256:123""#,
+        &["put what comes after the name into nodeImages.go.tag or nodeImages.go.digest"],
     ),
     case(
         "serviceAccount.create=false",

@@ -1,0 +1,119 @@
+//! The node of go-libp2p with itself, with libp2p and with litep2p. Each cell either completes, or is skipped
+//! with a reason.
+
+use std::path::PathBuf;
+
+use perfrun_contract::{matrix::Stack, support};
+use perfrun_test_kit::{Need, skip};
+use serde_json::{Value, json};
+
+use crate::{
+    document,
+    perfrun::{Mode, Place, node_program, results},
+};
+
+/// The program, if it was built: tests do not build it, and not everybody has Go.
+fn go_program() -> Option<PathBuf> {
+    let program = node_program().with_file_name("perfrun-node-go");
+    if program.is_file() {
+        return Some(program);
+    }
+    skip(
+        Need::Go,
+        "all",
+        "perfrun-node-go was not built: run `cargo xtask go`",
+    );
+    None
+}
+
+/// Runs a workload on all transports with go-libp2p at one end or at both, and expects every trial to
+/// complete.
+fn completes(workload: &Value) {
+    let Some(mode) = go_program().and_then(|_| Mode::available().next()) else {
+        return;
+    };
+    let rust = ["libp2p", "litep2p"];
+    let pairs = rust
+        .iter()
+        .flat_map(|client| rust.iter().map(move |server| (client, server)));
+    let exclude: Vec<Value> = pairs
+        .map(|(client, server)| json!({"client": client, "server": server}))
+        .collect();
+    let stacks = ["libp2p", "litep2p", "go-libp2p"];
+    let document = document::run("go").with("workload", workload.clone()).with(
+        "matrix",
+        json!({
+            "clients": stacks,
+            "servers": stacks,
+            "transports": ["tcp", "tcp-tls", "quic-v1", "ws", "webrtc-direct", "webtransport"],
+            "exclude": exclude,
+            "rawBaseline": false,
+        }),
+    );
+    let place = Place::new();
+    let run = place.run(mode, &document, &[]);
+    run.expect(0);
+    let results = results(&place.only_run());
+    let of = |client: &str, server: &str, transport: &str| {
+        let prefix = format!("{client}.{server}.{transport}.");
+        results
+            .plan
+            .cells
+            .iter()
+            .filter(|cell| cell.id.starts_with(&prefix))
+            .count()
+    };
+    for (client, server) in [
+        ("go-libp2p", "libp2p"),
+        ("libp2p", "go-libp2p"),
+        ("go-libp2p", "litep2p"),
+    ] {
+        for transport in ["tcp", "quic-v1", "ws"] {
+            assert!(
+                of(client, server, transport) > 0,
+                "{client} to {server} on {transport}"
+            );
+        }
+    }
+    assert!(of("go-libp2p", "go-libp2p", "webtransport") > 0);
+}
+
+#[test]
+fn go_libp2p_transfers_bytes_with_every_stack_on_every_transport() {
+    completes(&json!({"bandwidth": {"sizes": [1, "1Mi"], "directions": ["upload", "download", "both"]}}));
+    completes(&json!({"bandwidth": {"sizes": ["100001"], "protocol": "litep2p-perf", "streams": [3]}}));
+    completes(&json!({"bandwidth": {"duration": "300ms"}}));
+}
+
+#[test]
+fn go_libp2p_opens_substreams_with_every_stack_on_every_transport() {
+    completes(&json!({"substreams": {"counts": [1, 10]}}));
+    completes(&json!({"substreams": {"counts": [10], "negotiation": "v1lazy"}}));
+    completes(&json!({"substreams": {"counts": [5], "mode": "paced", "rate": 50}}));
+}
+
+#[test]
+fn go_libp2p_shakes_hands_with_every_stack_and_pings_it_on_every_transport() {
+    completes(&json!({"handshakes": {"count": 6, "inFlight": [3]}}));
+    completes(&json!({"ping": {"count": 20}}));
+}
+
+#[test]
+fn the_go_node_reports_the_capabilities_that_plans_rely_on() {
+    let Some(mode) = go_program().and_then(|_| Mode::available().next()) else {
+        return;
+    };
+    let stacks = json!(["go-libp2p"]);
+    let document = document::run("go").with(
+        "matrix",
+        json!({"clients": stacks, "servers": stacks, "transports": ["tcp"], "rawBaseline": false}),
+    );
+    let place = Place::new();
+    place.run(mode, &document, &[]).expect(0);
+    let results = results(&place.only_run());
+    let info = &results.environment.nodes["client-0-go-libp2p"];
+    assert_eq!(
+        info.capabilities.get("go-libp2p"),
+        support::capabilities(Stack::GoLibp2p).as_ref()
+    );
+}

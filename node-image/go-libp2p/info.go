@@ -1,0 +1,134 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"perfrun/node-go/internal/contract"
+	"perfrun/node-go/internal/observe"
+	"perfrun/node-go/internal/peer"
+)
+
+// version of perfrun, set when the program is built.
+var version = "0.0.0"
+
+// readInfo reads the properties of the build and of the machine.
+func readInfo(listenIP string) contract.Info {
+	var name unix.Utsname
+	_ = unix.Uname(&name)
+	stack, profile := build()
+	return contract.Info{
+		Contract:                contract.Version,
+		Version:                 version,
+		Stacks:                  map[string]string{contract.Stack: stack},
+		Capabilities:            map[string]contract.Capabilities{contract.Stack: capabilities()},
+		Profile:                 profile,
+		ListenIP:                listenIP,
+		Clock:                   clockName(),
+		Host:                    unix.ByteSliceToString(name.Nodename[:]),
+		Kernel:                  unix.ByteSliceToString(name.Release[:]),
+		CPU:                     cpuModel(),
+		CPUs:                    runtime.GOMAXPROCS(0),
+		Governor:                line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+		CongestionControl:       line("/proc/sys/net/ipv4/tcp_congestion_control"),
+		CPULimit:                observe.CPULimit(),
+		MemoryLimitBytes:        observe.MemoryLimit(),
+		SocketBufferLimitsBytes: pair("/proc/sys/net/core/rmem_max", "/proc/sys/net/core/wmem_max"),
+		TCPWindowLimitsBytes:    pair("/proc/sys/net/ipv4/tcp_rmem", "/proc/sys/net/ipv4/tcp_wmem"),
+	}
+}
+
+// capabilities of go-libp2p in this program.
+func capabilities() contract.Capabilities {
+	transports := map[string]contract.Limits{}
+	for transport := range peer.Transports {
+		transports[transport] = contract.Limits{}
+	}
+	// go-libp2p's QUIC takes 256 streams, which is not configurable; WebTransport needs two of them itself. Of a
+	// burst of streams, its WebRTC loses some without an error.
+	transports["quic-v1"] = contract.Limits{MaxStreams: 256}
+	transports["webtransport"] = contract.Limits{MaxStreams: 254}
+	transports["webrtc-direct"] = contract.Limits{StreamBurst: 50}
+	return contract.Capabilities{
+		Wire:        "libp2p",
+		Transports:  transports,
+		Workloads:   []string{"bandwidth", "handshakes", "ping", "substreams"},
+		Protocols:   []string{contract.Perf, contract.Litep2pPerf, contract.Ping},
+		Roles:       []string{"client", "server"},
+		Negotiation: []string{"v1", "v1lazy"},
+		Identities:  []string{"ed25519"},
+	}
+}
+
+// build reads the version of go-libp2p and its parts, and whether the build has the race detector, which
+// makes numbers mean little.
+func build() (stack, profile string) {
+	stack, profile = "unknown", "release"
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return stack, profile
+	}
+	versions := map[string]string{}
+	for _, module := range info.Deps {
+		versions[module.Path] = strings.TrimPrefix(module.Version, "v")
+	}
+	for _, setting := range info.Settings {
+		if setting.Key == "-race" && setting.Value == "true" {
+			profile = "debug"
+		}
+	}
+	stack = fmt.Sprintf("%s (quic-go %s, yamux %s, %s)", versions["github.com/libp2p/go-libp2p"],
+		versions["github.com/quic-go/quic-go"], versions["github.com/libp2p/go-yamux/v5"], runtime.Version())
+	return stack, profile
+}
+
+// clockName names the clock that nodes of this kernel and time namespace share.
+func clockName() string {
+	kernel := line("/proc/sys/kernel/random/boot_id")
+	namespace, _ := os.Readlink("/proc/self/ns/time")
+	return strings.TrimSpace(kernel + " " + namespace)
+}
+
+func cpuModel() string {
+	file, err := os.Open("/proc/cpuinfo")
+	if err != nil {
+		return "unknown"
+	}
+	defer file.Close()
+	for scanner := bufio.NewScanner(file); scanner.Scan(); {
+		name, value, _ := strings.Cut(scanner.Text(), ":")
+		if name = strings.TrimSpace(name); name == "model name" || name == "CPU part" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return "unknown"
+}
+
+func line(path string) string {
+	content, _ := os.ReadFile(path)
+	return strings.TrimSpace(string(content))
+}
+
+// pair of the last numbers in two files, nil without them.
+func pair(receive, send string) *[2]uint64 {
+	var both [2]uint64
+	for i, path := range []string{receive, send} {
+		words := strings.Fields(line(path))
+		if len(words) == 0 {
+			return nil
+		}
+		number, err := strconv.ParseUint(words[len(words)-1], 10, 64)
+		if err != nil {
+			return nil
+		}
+		both[i] = number
+	}
+	return &both
+}

@@ -1,0 +1,136 @@
+package control
+
+import (
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"perfrun/node-go/internal/contract"
+	"perfrun/node-go/internal/metrics"
+	"perfrun/node-go/internal/trial"
+)
+
+// node serves a control port for a test, and returns what calls it.
+func node(t *testing.T) func(method, path, body string, headers ...string) (int, string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	exported := metrics.New(map[string]string{"run": "r"})
+	trials := trial.New("127.0.0.1", exported)
+	n := &Node{Token: "secret", Trials: trials, Metrics: NewScrapes(exported.Handler())}
+	server := n.Serve(listener)
+	t.Cleanup(func() { _ = server.Close(); trials.Stop(0) })
+	return func(method, path, body string, headers ...string) (int, string) {
+		request, err := http.NewRequest(method, "http://"+listener.Addr().String()+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(headers) == 0 {
+			headers = []string{"Authorization", "Bearer secret"}
+		}
+		if headers[0] != "" {
+			request.Header.Set(headers[0], headers[1])
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		text, _ := io.ReadAll(response.Body)
+		return response.StatusCode, string(text)
+	}
+}
+
+const server = `{"stack": "go-libp2p", "transport": "tcp", "timeoutSeconds": 20, "side": "server",
+	"parameters": {"workload": "ping", "count": 1, "intervalSeconds": 0}}`
+
+func TestACallWithoutTheTokenLearnsNothing(t *testing.T) {
+	call := node(t)
+	for _, path := range []string{"/v1/info", "/v1/nothing", "/v1/trials/a"} {
+		for _, headers := range [][]string{{"", ""}, {"Authorization", "Bearer wrong"}, {"X-Perfrun-Token", "secre"}} {
+			if status, _ := call("GET", path, "", headers...); status != http.StatusUnauthorized {
+				t.Error(path, headers, status)
+			}
+		}
+	}
+	if status, _ := call("GET", "/v1/info", "", "X-Perfrun-Token", "secret"); status != http.StatusOK {
+		t.Error(status)
+	}
+	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
+		if status, _ := call("GET", path, "", "", ""); status != http.StatusOK {
+			t.Error(path, status)
+		}
+	}
+}
+
+func TestCallsAnswerAsTheContractSays(t *testing.T) {
+	call := node(t)
+	is := func(method, path, body string, expected int) string {
+		t.Helper()
+		status, text := call(method, path, body)
+		if status != expected {
+			t.Fatalf("%s %s: %d and not %d: %s", method, path, status, expected, text)
+		}
+		return text
+	}
+	is("GET", "/v1/nothing", "", http.StatusNotFound)
+	is("POST", "/v1/info", "", http.StatusMethodNotAllowed)
+	is("GET", "/v1/trials/a", "", http.StatusNotFound)
+	is("PUT", "/v1/trials/a", "{", http.StatusBadRequest)
+	is("PUT", "/v1/trials/a", "{}", http.StatusBadRequest)
+	is("PUT", "/v1/trials/a", strings.Repeat(" ", largestBody+1), http.StatusRequestEntityTooLarge)
+	is("PUT", "/v1/trials/a", server, http.StatusCreated)
+	is("PUT", "/v1/trials/a", server, http.StatusOK)
+	is("PUT", "/v1/trials/a", strings.Replace(server, "20", "21", 1), http.StatusConflict)
+	busy := is("PUT", "/v1/trials/b", server, http.StatusLocked)
+	if !strings.Contains(busy, `"trial":"a"`) {
+		t.Error(busy)
+	}
+	is("GET", "/v1/trials/a?after=done", "", http.StatusBadRequest)
+	var status contract.TrialStatus
+	_ = json.Unmarshal([]byte(is("GET", "/v1/trials/a?wait=10&after=preparing", "", http.StatusOK)), &status)
+	if status.State != contract.Ready || len(status.Addresses) == 0 {
+		t.Errorf("%+v", status)
+	}
+	is("PUT", "/v1/trials/a/start", "{}", http.StatusBadRequest)
+	is("PUT", "/v1/trials/a/finish", "", http.StatusNoContent)
+	is("PUT", "/v1/trials/a/finish", "", http.StatusNoContent)
+	_ = json.Unmarshal([]byte(is("GET", "/v1/trials/a?wait=10", "", http.StatusOK)), &status)
+	if status.State != contract.Finished || status.Outcome == nil || status.Outcome.Failure != nil {
+		t.Errorf("%+v", status)
+	}
+	is("DELETE", "/v1/trials/a", "", http.StatusNoContent)
+	is("DELETE", "/v1/trials/a", "", http.StatusNotFound)
+}
+
+func TestATrialIsCancelledAndTimesOut(t *testing.T) {
+	call := node(t)
+	ends := func(request string, reason contract.Reason, cancel bool) {
+		t.Helper()
+		if status, text := call("PUT", "/v1/trials/a", request); status != http.StatusCreated {
+			t.Fatal(status, text)
+		}
+		call("GET", "/v1/trials/a?wait=10&after=preparing", "")
+		if cancel {
+			call("DELETE", "/v1/trials/a", "")
+		}
+		begun := time.Now()
+		var status contract.TrialStatus
+		_, text := call("GET", "/v1/trials/a?wait=10", "")
+		_ = json.Unmarshal([]byte(text), &status)
+		if status.Outcome == nil || status.Outcome.Failure == nil || status.Outcome.Failure.Reason != reason {
+			t.Error(reason, text, time.Since(begun))
+		}
+		call("DELETE", "/v1/trials/a", "")
+	}
+	ends(server, contract.Cancelled, true)
+	ends(strings.Replace(server, "20", "0.3", 1), contract.Timeout, false)
+	nobody := `{"client": {"servers": ["/ip4/127.0.0.1/tcp/1/p2p/12D3KooWBpZHDZu7YSbvPaPXKhkRNJvR7MkTJMQQAVBKx9mCqz3q"], "peers": 1}}`
+	ends(strings.Replace(server, `"server"`, nobody, 1), contract.DialFailed, false)
+}

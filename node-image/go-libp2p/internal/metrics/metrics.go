@@ -1,0 +1,181 @@
+// Package metrics exports what the node counts, under the names that all nodes of perfrun share.
+package metrics
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"perfrun/node-go/internal/contract"
+	"perfrun/node-go/internal/observe"
+)
+
+// buckets of times, in seconds: those of perfrun's other nodes.
+var buckets = prometheus.ExponentialBuckets(10e-6, 2, 22)
+
+// Metrics of a node.
+type Metrics struct {
+	registry                                                    *prometheus.Registry
+	payload, connections, streams, operations, failures, trials *prometheus.CounterVec
+	cell                                                        *prometheus.GaugeVec
+	handshake, open, roundTrip                                  *prometheus.HistogramVec
+}
+
+// New metrics with the labels of a run and node. Empty labels are left out.
+func New(labels map[string]string) *Metrics {
+	constant := prometheus.Labels{}
+	for name, value := range labels {
+		if value != "" {
+			constant[name] = value
+		}
+	}
+	registry := prometheus.NewRegistry()
+	labelled := prometheus.WrapRegistererWith(constant, registry)
+	names := []string{"stack", "transport", "network"}
+	counter := func(name, help string, more ...string) *prometheus.CounterVec {
+		vec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "perfrun_" + name, Help: help}, append(names, more...))
+		labelled.MustRegister(vec)
+		return vec
+	}
+	histogram := func(name, help string, more ...string) *prometheus.HistogramVec {
+		opts := prometheus.HistogramOpts{Name: "perfrun_" + name + "_seconds", Help: help, Buckets: buckets}
+		vec := prometheus.NewHistogramVec(opts, append(names, more...))
+		labelled.MustRegister(vec)
+		return vec
+	}
+	m := &Metrics{
+		registry:    registry,
+		payload:     counter("payload_bytes_total", "Payload handed to the stack (direction=sent) or taken from it (received)", "direction"),
+		connections: counter("connections_total", "Connections established"),
+		streams:     counter("streams_total", "Streams opened"),
+		operations:  counter("operations_total", "Opens, handshakes and round trips that clients completed"),
+		failures:    counter("operation_failures_total", "Opens, handshakes and round trips that failed"),
+		trials:      counter("trials_total", "Trials ended, by outcome: Completed, or the reason of the failure", "outcome"),
+		handshake:   histogram("handshake", "Time from the dial to the end of the phase; added when a trial ends", "phase"),
+		open:        histogram("substream_open", "Request until a substream was open; added when a trial ends"),
+		roundTrip:   histogram("round_trip", "Application round trip; added when a trial ends"),
+		cell: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "perfrun_cell_running",
+			Help: "1 for the cell of the trial in progress, 0 for the cell of the last one",
+		}, append([]string{"cell"}, names...)),
+	}
+	labelled.MustRegister(m.cell, process{}, collectors.NewGoCollector())
+	return m
+}
+
+// Handler of /metrics.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true})
+}
+
+// Trial is the series of one trial. It implements observe.Deltas.
+type Trial struct {
+	metrics *Metrics
+	of      prometheus.Labels
+	cell    prometheus.Gauge
+}
+
+// Trial begins a trial.
+func (m *Metrics) Trial(request *contract.TrialRequest) *Trial {
+	of := prometheus.Labels{"stack": request.Stack, "transport": request.Transport, "network": request.Labels.Network}
+	m.cell.Reset()
+	cell := m.cell.With(with(of, "cell", request.Labels.Cell))
+	cell.Set(1)
+	return &Trial{metrics: m, of: of, cell: cell}
+}
+
+func with(labels prometheus.Labels, name, value string) prometheus.Labels {
+	more := prometheus.Labels{name: value}
+	for name, value := range labels {
+		more[name] = value
+	}
+	return more
+}
+
+// Add what was counted between two readings.
+func (t *Trial) Add(sent, received, connections, streams, operations, failures uint64) {
+	t.metrics.payload.With(with(t.of, "direction", "sent")).Add(float64(sent))
+	t.metrics.payload.With(with(t.of, "direction", "received")).Add(float64(received))
+	t.metrics.connections.With(t.of).Add(float64(connections))
+	t.metrics.streams.With(t.of).Add(float64(streams))
+	t.metrics.operations.With(t.of).Add(float64(operations))
+	t.metrics.failures.With(t.of).Add(float64(failures))
+}
+
+// Observe a time of a distribution.
+func (t *Trial) Observe(distribution string, took time.Duration, times int64) {
+	var observer prometheus.Observer
+	switch distribution {
+	case "handshakeEstablished":
+		observer = t.metrics.handshake.With(with(t.of, "phase", "established"))
+	case "handshakeFirstByte":
+		observer = t.metrics.handshake.With(with(t.of, "phase", "first_byte"))
+	case "open":
+		observer = t.metrics.open.With(t.of)
+	case "roundTrip":
+		observer = t.metrics.roundTrip.With(t.of)
+	default:
+		return
+	}
+	for range times {
+		observer.Observe(took.Seconds())
+	}
+}
+
+// Ended counts the trial. The reason is empty if it completed.
+func (t *Trial) Ended(reason contract.Reason) {
+	outcome := string(reason)
+	if outcome == "" {
+		outcome = "Completed"
+	}
+	t.metrics.trials.With(with(t.of, "outcome", outcome)).Inc()
+	t.cell.Set(0)
+}
+
+// process reads what the process uses when it is scraped.
+type process struct{}
+
+var (
+	cpu         = prometheus.NewDesc("perfrun_process_cpu_seconds_total", "CPU time of the process, mode=user or system", []string{"mode"}, nil)
+	switches    = prometheus.NewDesc("perfrun_process_context_switches_total", "Context switches of the process, voluntary (it waited) or involuntary (it was pre-empted)", []string{"kind"}, nil)
+	resident    = prometheus.NewDesc("perfrun_process_resident_memory_bytes", "Resident memory of the process", nil, nil)
+	allocated   = prometheus.NewDesc("perfrun_process_allocated_memory_bytes", "Memory of the heap's objects", nil, nil)
+	throttled   = prometheus.NewDesc("perfrun_cgroup_throttled_seconds_total", "Time for which the control group held the process back", nil, nil)
+	retransmits = prometheus.NewDesc("perfrun_tcp_retransmitted_segments_total", "TCP segments sent again in the network namespace of the process", nil, nil)
+	carried     = prometheus.NewDesc("perfrun_interface_bytes_total", "Bytes that the interfaces of the network namespace sent or received, loopback left out", []string{"direction"}, nil)
+)
+
+func (process) Describe(descs chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{cpu, switches, resident, allocated, throttled, retransmits, carried} {
+		descs <- desc
+	}
+}
+
+func (process) Collect(metrics chan<- prometheus.Metric) {
+	usage := observe.Now()
+	counter := func(desc *prometheus.Desc, value float64, labels ...string) {
+		metrics <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, value, labels...)
+	}
+	gauge := func(desc *prometheus.Desc, value uint64) {
+		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(value))
+	}
+	counter(cpu, usage.User, "user")
+	counter(cpu, usage.System, "system")
+	counter(switches, float64(usage.Voluntary), "voluntary")
+	counter(switches, float64(usage.Involuntary), "involuntary")
+	gauge(resident, usage.RSS)
+	gauge(allocated, observe.Allocated())
+	if usage.Throttled != nil {
+		counter(throttled, *usage.Throttled)
+	}
+	if usage.Retransmits != nil {
+		counter(retransmits, float64(*usage.Retransmits))
+	}
+	if usage.SentBytes != nil {
+		counter(carried, float64(*usage.SentBytes), "sent")
+		counter(carried, float64(*usage.ReceivedBytes), "received")
+	}
+}

@@ -1,0 +1,394 @@
+// Package trial has the life of trials: prepare, wait, run, report.
+package trial
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"perfrun/node-go/internal/contract"
+	"perfrun/node-go/internal/metrics"
+	"perfrun/node-go/internal/observe"
+	"perfrun/node-go/internal/workload"
+)
+
+const (
+	// mostRecords of ended trials that nobody has collected or forgotten.
+	mostRecords = 1024
+	// patience with a stack that does not end after its trial was cut short.
+	patience = 3 * time.Second
+)
+
+// Errors of Put.
+var (
+	ErrDifferent = errors.New("there is a trial of this id with another request")
+	ErrFull      = fmt.Errorf("the node has %d trials: collect and delete them", mostRecords)
+	ErrStopping  = errors.New("the node is stopping")
+)
+
+// BusyError names the trial that keeps the node busy.
+type BusyError struct{ Trial string }
+
+func (e *BusyError) Error() string { return "trial " + e.Trial + " is in progress" }
+
+// Trials of a node, of which one is in progress at most.
+type Trials struct {
+	listenIP string
+	metrics  *metrics.Metrics
+	stopping context.Context
+	stop     context.CancelCauseFunc
+
+	mutex sync.Mutex
+	all   map[string]*Trial
+}
+
+// New trials, whose servers listen on an address.
+func New(listenIP string, metrics *metrics.Metrics) *Trials {
+	stopping, stop := context.WithCancelCause(context.Background())
+	return &Trials{listenIP: listenIP, metrics: metrics, stopping: stopping, stop: stop, all: map[string]*Trial{}}
+}
+
+// Put accepts a trial. It says whether the trial is new; it is not if the node has it with an equal request.
+func (t *Trials) Put(id string, body []byte) (bool, error) {
+	request := &contract.TrialRequest{}
+	if err := json.Unmarshal(body, request); err != nil {
+		return false, err
+	}
+	if err := request.Check(); err != nil {
+		return false, err
+	}
+	var raw any
+	_ = json.Unmarshal(body, &raw)
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	if known := t.all[id]; known != nil {
+		if !reflect.DeepEqual(known.raw, raw) {
+			return false, ErrDifferent
+		}
+		return false, nil
+	}
+	if t.stopping.Err() != nil {
+		return false, ErrStopping
+	}
+	for busy, trial := range t.all {
+		if !trial.isFinished() {
+			return false, &BusyError{Trial: busy}
+		}
+	}
+	if len(t.all) >= mostRecords {
+		return false, ErrFull
+	}
+	trial := t.begin(id, request)
+	trial.raw = raw
+	t.all[id] = trial
+	return true, nil
+}
+
+func (t *Trials) begin(id string, request *contract.TrialRequest) *Trial {
+	ctx, cancel := context.WithCancelCause(t.stopping)
+	labelled := t.metrics.Trial(request)
+	trial := &Trial{
+		id: id, request: request, metrics: labelled, cancel: cancel, begun: time.Now(),
+		observer: observe.New(labelled), findings: &workload.Findings{},
+		start: make(chan struct{}), finish: make(chan struct{}), changed: make(chan struct{}),
+		state: contract.Preparing,
+	}
+	go trial.run(ctx, t.listenIP)
+	return trial
+}
+
+// Get a trial, nil if there is none.
+func (t *Trials) Get(id string) *Trial {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	return t.all[id]
+}
+
+// Delete cancels a running trial, or forgets an ended one. It says whether the trial exists.
+func (t *Trials) Delete(id string) bool {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	trial := t.all[id]
+	if trial == nil {
+		return false
+	}
+	if trial.isFinished() {
+		delete(t.all, id)
+	} else {
+		trial.cancel(contract.Failf(contract.Cancelled, "cancelled on request"))
+	}
+	return true
+}
+
+// IsStopping says whether the node accepts no more trials.
+func (t *Trials) IsStopping() bool { return t.stopping.Err() != nil }
+
+// Stop ends the trial in progress, accepts no new ones, and waits until outcomes were collected, or for
+// limit.
+func (t *Trials) Stop(limit time.Duration) {
+	t.stop(contract.Failf(contract.Stopped, "the node was stopped"))
+	for deadline := time.Now().Add(limit); t.hasUncollected() && time.Now().Before(deadline); {
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func (t *Trials) hasUncollected() bool {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	for _, trial := range t.all {
+		trial.mutex.Lock()
+		collected := trial.collected
+		trial.mutex.Unlock()
+		if !collected {
+			return true
+		}
+	}
+	return false
+}
+
+// Trial of a node.
+type Trial struct {
+	id            string
+	request       *contract.TrialRequest
+	raw           any
+	metrics       *metrics.Trial
+	observer      *observe.Observer
+	findings      *workload.Findings
+	cancel        context.CancelCauseFunc
+	begun         time.Time
+	start, finish chan struct{}
+
+	mutex     sync.Mutex
+	startAt   uint64
+	started   bool
+	finishing bool
+	state     string
+	addresses []string
+	outcome   *contract.Outcome
+	collected bool
+	changed   chan struct{}
+}
+
+// Start a client when the node's clock shows this number. Only the first call has an effect.
+func (t *Trial) Start(at uint64) {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	if !t.started {
+		t.started, t.startAt = true, at
+		close(t.start)
+	}
+}
+
+// Finish lets a server end: its clients are done.
+func (t *Trial) Finish() {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	if !t.finishing {
+		t.finishing = true
+		close(t.finish)
+	}
+}
+
+// Status of the trial, once its state is later than after, or when ctx ends.
+func (t *Trial) Status(ctx context.Context, after string) contract.TrialStatus {
+	for {
+		t.mutex.Lock()
+		later, _ := contract.Later(t.state, after)
+		changed := t.changed
+		if later || ctx.Err() != nil {
+			defer t.mutex.Unlock()
+			return t.status()
+		}
+		t.mutex.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// status with the lock held.
+func (t *Trial) status() contract.TrialStatus {
+	status := contract.TrialStatus{
+		State: t.state, Addresses: t.addresses, Outcome: t.outcome,
+		BytesSent: t.observer.Counters.Sent.Load(), BytesReceived: t.observer.Counters.Received.Load(),
+	}
+	if t.outcome != nil {
+		t.collected = true
+		status.BytesSent, status.BytesReceived = t.outcome.Measured.BytesSent, t.outcome.Measured.BytesReceived
+	}
+	return status
+}
+
+func (t *Trial) isFinished() bool {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	return t.state == contract.Finished
+}
+
+func (t *Trial) advance(change func()) {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	change()
+	close(t.changed)
+	t.changed = make(chan struct{})
+}
+
+// ran is how the side of a trial went.
+type ran struct {
+	err     error
+	started *uint64
+	took    *time.Duration
+}
+
+// run the trial until it has an outcome.
+func (t *Trial) run(ctx context.Context, listenIP string) {
+	defer t.cancel(nil)
+	limit := contract.Seconds(t.request.TimeoutSeconds)
+	expired := contract.Failf(contract.Timeout, "not completed after %v", limit)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, expired)
+	defer cancel()
+	setup := &workload.Setup{Request: t.request, ListenIP: listenIP, Observer: t.observer, Findings: t.findings}
+	result := make(chan ran, 1)
+	go func() {
+		var r ran
+		// A panic in a stack ends this trial and not the node.
+		defer func() {
+			if panicked := recover(); panicked != nil {
+				r.err = contract.Failf(contract.Internal, "%v", panicked)
+				_, _ = os.Stderr.Write(debug.Stack())
+			}
+			result <- r
+		}()
+		t.side(ctx, setup, &r)
+	}()
+	var r ran
+	select {
+	case r = <-result:
+	case <-ctx.Done():
+		t.observer.Finish()
+		select {
+		case r = <-result:
+		case <-time.After(patience):
+		}
+	}
+	t.end(ctx, &r)
+}
+
+func (t *Trial) side(ctx context.Context, setup *workload.Setup, r *ran) {
+	if t.request.Side.Server {
+		r.err = workload.Serve(ctx, setup, t.listens, t.finish)
+		return
+	}
+	client, err := workload.Prepare(ctx, setup)
+	if err != nil {
+		r.err = err
+		return
+	}
+	// A cut trial ends exchanges in progress by closing their hosts.
+	unwatch := context.AfterFunc(ctx, client.Close)
+	defer func() {
+		if unwatch() {
+			client.Close()
+		}
+	}()
+	t.advance(func() { t.state = contract.Ready })
+	select {
+	case <-t.start:
+	case <-ctx.Done():
+		r.err = context.Cause(ctx)
+		return
+	}
+	waitUntil(ctx, observe.At(t.startAt))
+	t.advance(func() { t.state = contract.Running })
+	t.observer.Begin()
+	started := observe.Nanoseconds(time.Now())
+	r.started = &started
+	took, err := client.Run(ctx)
+	t.observer.Finish()
+	r.err = err
+	if err == nil {
+		r.took = &took
+	}
+}
+
+func (t *Trial) listens(addresses []string) {
+	t.advance(func() { t.state, t.addresses = contract.Ready, addresses })
+}
+
+// waitUntil a moment. The runtime's timers are late by up to a millisecond, so the kernel does the last
+// stretch.
+func waitUntil(ctx context.Context, at time.Time) {
+	const lastStretch = 5 * time.Millisecond
+	select {
+	case <-ctx.Done():
+		return
+	case <-time.After(time.Until(at) - lastStretch):
+	}
+	observe.Sleep(time.Until(at))
+}
+
+func (t *Trial) end(ctx context.Context, r *ran) {
+	observed := t.observer.Finish()
+	measured := observed.Measured
+	measured.StartedNanoseconds = r.started
+	switch {
+	case r.took != nil:
+		measured.Seconds = r.took.Seconds()
+	case r.started != nil:
+		measured.Seconds = max(observed.At.Sub(observe.At(*r.started)).Seconds(), 0)
+	}
+	measured.Upload, measured.Download = t.findings.Upload, t.findings.Download
+	failure := failureOf(ctx, r)
+	var err error
+	if measured.Histograms, err = t.findings.Histograms(); err != nil && failure == nil {
+		failure = contract.Failf(contract.Internal, "failed to encode a histogram: %v", err)
+	}
+	t.findings.Each(t.metrics.Observe)
+	reason := contract.Reason("")
+	if failure != nil {
+		reason = failure.Reason
+	}
+	t.metrics.Ended(reason)
+	outcome := &contract.Outcome{Failure: failure, Measured: measured}
+	t.advance(func() { t.state, t.outcome = contract.Finished, outcome })
+	// Last: a full pipe without a reader must not delay this trial.
+	go t.record(outcome)
+}
+
+// failureOf a trial: what cut it short, or else what its side reports.
+func failureOf(ctx context.Context, r *ran) *contract.Failure {
+	var failure *contract.Failure
+	if ctx.Err() != nil && r.took == nil && errors.As(context.Cause(ctx), &failure) {
+		if r.err != nil && failure.Reason == contract.Timeout && !errors.Is(r.err, failure) {
+			return contract.Failf(contract.Timeout, "%s: %v", failure.Message, r.err)
+		}
+		return failure
+	}
+	if r.err == nil {
+		return nil
+	}
+	if errors.As(r.err, &failure) {
+		return failure
+	}
+	return contract.Failf(contract.Internal, "%v", r.err)
+}
+
+var recordMutex sync.Mutex
+
+// record writes the trial to standard output, a line of JSON.
+func (t *Trial) record(outcome *contract.Outcome) {
+	line, err := json.Marshal(map[string]any{"type": "trial", "id": t.id, "request": t.raw, "outcome": outcome})
+	if err != nil {
+		return
+	}
+	recordMutex.Lock()
+	defer recordMutex.Unlock()
+	_, _ = os.Stdout.Write(append(line, '\n'))
+}

@@ -1,0 +1,105 @@
+package workload
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"perfrun/node-go/internal/contract"
+	"perfrun/node-go/internal/wire"
+)
+
+// opens of the substreams of all peers.
+type opens struct {
+	client *Client
+	mutex  sync.Mutex
+	held   []wire.Stream
+	last   error
+}
+
+// substreams opens the substreams of all peers and holds them until all are open. Nothing is exchanged on
+// them.
+func (c *Client) substreams(ctx context.Context) error {
+	p := &c.setup.Request.Parameters
+	o := &opens{client: c}
+	_ = c.each(func(_ int, d *dialler) error {
+		if p.Rate == nil {
+			o.burst(ctx, d, p.Count)
+		} else {
+			o.paced(ctx, d, p.Count, time.Second/time.Duration(*p.Rate))
+		}
+		return nil
+	})
+	defer func() {
+		for _, stream := range o.held {
+			_ = stream.Reset()
+		}
+	}()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if len(o.held) == 0 {
+		return o.last
+	}
+	return nil
+}
+
+// burst requests all substreams immediately.
+func (o *opens) burst(ctx context.Context, d *dialler, count int) {
+	var requested, all sync.WaitGroup
+	first := time.Now()
+	var last time.Time
+	known := make(chan struct{})
+	requested.Add(count)
+	for range count {
+		all.Go(func() {
+			requested.Done()
+			stream, err := d.connection.Open(ctx)
+			at := time.Now()
+			<-known
+			o.opened(stream, err, at.Sub(first), max(at.Sub(last), 0), true)
+		})
+	}
+	requested.Wait()
+	last = time.Now()
+	close(known)
+	all.Wait()
+}
+
+// paced requests a substream every pace. Each is timed from its own request.
+func (o *opens) paced(ctx context.Context, d *dialler, count int, pace time.Duration) {
+	var all sync.WaitGroup
+	begun := time.Now()
+	for i := range count {
+		all.Go(func() {
+			if !sleep(ctx, time.Until(begun.Add(time.Duration(i)*pace))) {
+				return
+			}
+			requested := time.Now()
+			stream, err := d.connection.Open(ctx)
+			o.opened(stream, err, time.Since(requested), 0, false)
+		})
+	}
+	all.Wait()
+}
+
+func (o *opens) opened(stream wire.Stream, err error, fromFirst, afterLast time.Duration, isBurst bool) {
+	counters, findings := o.client.setup.Observer.Counters, o.client.setup.Findings
+	if err != nil {
+		counters.Failed(contract.OpenFailed)
+	} else {
+		findings.record(open, fromFirst)
+		if isBurst {
+			findings.record(openCompat, afterLast)
+		}
+		counters.Streams.Add(1)
+		counters.Operations.Add(1)
+	}
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	if err != nil {
+		o.last = err
+	} else {
+		o.held = append(o.held, stream)
+	}
+}
