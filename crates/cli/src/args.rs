@@ -96,12 +96,22 @@ fn called(file: Option<&OsStr>) -> &'static str {
     }
 }
 
+/// A node program to describe.
+#[derive(Args, Debug)]
+pub struct Describe {
+    /// The program and its first arguments, for example `python3 node.py`.
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub command: Vec<String>,
+}
+
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run every PerfRun in a file, on this machine or on a cluster.
     Run(Run),
     /// Print what a file would run: nodes, cells, trials, and which cells are skipped and why.
     Plan(PlanArgs),
+    /// Start a node program and print what its stacks can do, for `stacks` of a document.
+    Describe(Describe),
     /// Check files against the rules of the resource.
     Validate(Validate),
     /// Print results, or draw plots of them.

@@ -11,7 +11,7 @@
 mod exporter;
 mod local_run;
 mod profiler;
-mod programs;
+pub(crate) mod programs;
 mod watchers;
 
 use std::{

@@ -108,7 +108,7 @@ fn own_or_default(
 }
 
 /// An executable file, searched for in the PATH if its name has no slash, as a shell would.
-fn in_path(program: &str) -> io::Result<PathBuf> {
+pub(crate) fn in_path(program: &str) -> io::Result<PathBuf> {
     if program.contains('/') {
         return executable(Path::new(program));
     }
