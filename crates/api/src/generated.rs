@@ -3,6 +3,7 @@
 
 mod metrics;
 mod networks;
+mod node;
 mod reference;
 mod support;
 
@@ -13,16 +14,18 @@ use crate::{results, spec::PerfRun};
 /// All generated files: path in the repository, and text.
 pub fn files() -> Vec<(&'static str, String)> {
     let crd = serde_json::to_value(PerfRun::crd()).expect("a CRD is JSON");
-    let schema = serde_json::to_string_pretty(&results::schema()).expect("a schema is JSON");
+    let text = |schema| serde_json::to_string_pretty(&schema).expect("a schema is JSON") + "\n";
     vec![
         (
             "crds/perfruns.perfrun.io.yaml",
             serde_saphyr::to_string(&crd).expect("JSON is YAML"),
         ),
-        ("schema/results.schema.json", schema + "\n"),
+        ("schema/results.schema.json", text(results::schema())),
+        ("schema/node.schema.json", text(node::schema())),
         ("docs/reference/perfrun.md", reference::page(&crd)),
         ("docs/reference/networks.md", networks::page()),
         ("docs/reference/metrics.md", metrics::page()),
+        ("docs/reference/node-contract.md", node::page()),
         ("docs/reference/support-matrix.md", support::page()),
     ]
 }

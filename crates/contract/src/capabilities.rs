@@ -13,6 +13,7 @@ use crate::{matrix::Transport, node::Role, parameters::Parameters};
 /// What a stack in a node program can do.
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "StackCapabilities")]
 pub struct Capabilities {
     /// What it speaks with its peers. Stacks with the same wire can be paired: `libp2p`, `commonware`, `raw`,
     /// or a word of its own.

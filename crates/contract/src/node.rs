@@ -21,7 +21,9 @@
 //!
 //! All of these need `Authorization: Bearer TOKEN`, or `X-Perfrun-Token: TOKEN` where something between the
 //! two keeps the first header for itself; one of them with the right token suffices. `/healthz`, `/readyz`
-//! and `/metrics` need neither. Errors are [`Problem`]s.
+//! and `/metrics` need neither. Errors are [`Problem`]s: 400 for a body or a query that the node refuses, 401
+//! without the token, 404 for an unknown path or trial, 405 for another method, 503 from a node that is
+//! stopping or has 1024 ended trials. A body has at most 4 MiB, and a node accepts at least 256 connections.
 
 use std::collections::BTreeMap;
 

@@ -233,12 +233,7 @@ func unknown(w http.ResponseWriter, r *http.Request) {
 }
 
 func unreadable(w http.ResponseWriter, err error) {
-	status := http.StatusBadRequest
-	var large *http.MaxBytesError
-	if errors.As(err, &large) {
-		status = http.StatusRequestEntityTooLarge
-	}
-	refuse(w, status, err.Error())
+	refuse(w, http.StatusBadRequest, err.Error())
 }
 
 func refuse(w http.ResponseWriter, status int, message string) {

@@ -84,7 +84,7 @@ func TestCallsAnswerAsTheContractSays(t *testing.T) {
 	is("GET", "/v1/trials/a", "", http.StatusNotFound)
 	is("PUT", "/v1/trials/a", "{", http.StatusBadRequest)
 	is("PUT", "/v1/trials/a", "{}", http.StatusBadRequest)
-	is("PUT", "/v1/trials/a", strings.Repeat(" ", largestBody+1), http.StatusRequestEntityTooLarge)
+	is("PUT", "/v1/trials/a", strings.Repeat(" ", largestBody+1), http.StatusBadRequest)
 	is("PUT", "/v1/trials/a", server, http.StatusCreated)
 	is("PUT", "/v1/trials/a", server, http.StatusOK)
 	is("PUT", "/v1/trials/a", strings.Replace(server, "20", "21", 1), http.StatusConflict)
