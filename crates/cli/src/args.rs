@@ -96,6 +96,26 @@ fn called(file: Option<&OsStr>) -> &'static str {
     }
 }
 
+/// A node program to check.
+#[derive(Args, Debug)]
+pub struct Conformance {
+    /// The program and its first arguments, separated by spaces, for example `python3 node.py`.
+    #[arg(long, value_name = "COMMAND")]
+    pub node: String,
+    /// The node that the program exchanges bytes with. By default, the perfrun-node in the folder of perfrun.
+    #[arg(long, value_name = "PATH")]
+    pub reference: Option<PathBuf>,
+    /// Make only the checks with this text in their name.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub filter: String,
+    /// Leave out the checks with this text in their name. May be repeated.
+    #[arg(long, value_name = "TEXT")]
+    pub skip: Vec<String>,
+    /// Also write the outcome to this file, as JUnit's XML.
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
+}
+
 /// A node program to describe.
 #[derive(Args, Debug)]
 pub struct Describe {
@@ -110,6 +130,8 @@ pub enum Command {
     Run(Run),
     /// Print what a file would run: nodes, cells, trials, and which cells are skipped and why.
     Plan(PlanArgs),
+    /// Check whether a program speaks the node contract, and may take part in runs.
+    Conformance(Conformance),
     /// Start a node program and print what its stacks can do, for `stacks` of a document.
     Describe(Describe),
     /// Check files against the rules of the resource.

@@ -2,6 +2,7 @@
 
 pub mod args;
 pub mod cluster;
+pub mod conformance;
 pub mod describe;
 pub mod link;
 pub mod page;

@@ -8,7 +8,7 @@ use std::{
 use anyhow::Context;
 use perfrun_cli::{
     args::{Cli, Command, Get},
-    block_on, cluster, describe, link, report, run, show,
+    block_on, cluster, conformance, describe, link, report, run, show,
 };
 use perfrun_local::{LocalIsolation, privilege};
 use tracing_subscriber::EnvFilter;
@@ -32,6 +32,7 @@ fn perfrun(cli: Cli) -> anyhow::Result<u8> {
         .init();
     match cli.command {
         Command::Plan(args) => show::print_plans(&args).map(|()| 0),
+        Command::Conformance(args) => block_on(conformance::conformance(&args)),
         Command::Describe(args) => block_on(describe::describe(&args)).map(|()| 0),
         Command::Validate(args) => show::validate(&args),
         Command::Report(args) => report::report(&args).map(|()| 0),

@@ -420,8 +420,8 @@ mod tests {
     #[test]
     fn the_chart_names_these_images() {
         let values = include_str!("../../../charts/perfrun/values.yaml");
-        for image in [Image::Node, Image::Operator] {
-            let line = format!("\n  repository: {}\n", image.repository());
+        for image in [Image::Node, Image::NodeGo, Image::Operator] {
+            let line = format!(" repository: {}\n", image.repository());
             assert!(values.contains(&line), "{line}");
         }
     }

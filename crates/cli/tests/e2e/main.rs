@@ -9,6 +9,7 @@
 
 mod clocks;
 mod commands;
+mod conformance;
 mod connections;
 mod disk;
 mod document;

@@ -28,7 +28,7 @@ use perfrun_test_kit::{Need, remains, skip};
 /// What takes longer hangs, even on a slow machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
-const PERFRUN: &str = env!("CARGO_BIN_EXE_perfrun");
+pub(crate) const PERFRUN: &str = env!("CARGO_BIN_EXE_perfrun");
 
 /// The error of perfrun if namespaces are not available.
 pub(crate) const NO_NAMESPACES: &str = "nodes cannot have network namespaces here";

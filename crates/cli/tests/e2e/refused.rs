@@ -203,8 +203,8 @@ fn an_image_without_a_program() {
     let document = document::run("image")
         .with("stacks", stacks)
         .with("matrix", matrix);
-    let sentence =
-        "stack next is a container image, and a local run needs a program: name one with --node next=PATH";
+    let sentence = "stack next is a container image, and a local run needs a program: set its command, or name one with \
+                    --node next=PATH";
     refuse_to_run(&place, &document, &[], sentence);
     // The program of the others is not that of the image.
     refuse_to_run(&place, &document, &["--node", "/bin/true"], sentence);

@@ -82,10 +82,19 @@ fn limits_of(stack: Stack, transport: Transport) -> TransportLimits {
             let mut uses = uses.clone();
             uses.any(|(_, of)| can(stack, Role::Server, transport, &of(streams)))
         };
-        // A stack without streams has no limit to their number.
-        (2..=STREAMS_MAX)
-            .find(|streams| possible(1) && !possible(*streams))
-            .map(|first| first - 1)
+        if !possible(1) || possible(STREAMS_MAX) {
+            return None;
+        }
+        // Where some number of streams is possible, so is every smaller one.
+        let (mut possible_until, mut impossible_from) = (1, STREAMS_MAX);
+        while possible_until + 1 < impossible_from {
+            let middle = possible_until.midpoint(impossible_from);
+            match possible(middle) {
+                true => possible_until = middle,
+                false => impossible_from = middle,
+            }
+        }
+        Some(possible_until)
     };
     let max_streams = most(|parameters| is_of(parameters, OpenMode::Paced));
     let burst = most(|parameters| is_of(parameters, OpenMode::Burst));

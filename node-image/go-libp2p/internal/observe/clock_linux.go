@@ -14,9 +14,10 @@ func monotonic() uint64 {
 	return uint64(now.Nano())
 }
 
-// Sleep on the kernel's clock, more exactly than the runtime's timers.
-func Sleep(pause time.Duration) {
-	if pause > 0 {
+// SleepUntil a moment on the kernel's clock, more exactly than the runtime's timers. Signals of the runtime
+// end a sleep early.
+func SleepUntil(at time.Time) {
+	for pause := time.Until(at); pause > 0; pause = time.Until(at) {
 		request := unix.NsecToTimespec(pause.Nanoseconds())
 		_ = unix.Nanosleep(&request, nil)
 	}

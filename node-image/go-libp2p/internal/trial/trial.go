@@ -331,7 +331,7 @@ func waitUntil(ctx context.Context, at time.Time) {
 		return
 	case <-time.After(time.Until(at) - lastStretch):
 	}
-	observe.Sleep(time.Until(at))
+	observe.SleepUntil(at)
 }
 
 func (t *Trial) end(ctx context.Context, r *ran) {

@@ -163,6 +163,10 @@ mod tests {
             (check_server(Stack::Litep2p, TcpTls, both), "it has no TLS"),
             (check_server(Stack::Raw, WebrtcDirect, both), "raw has no WebRTC"),
             (
+                check_server(Stack::Litep2p, WebrtcDirect, &bandwidth(Protocol::Perf, 1)),
+                "litep2p-perf does not",
+            ),
+            (
                 check_client(Stack::Raw, Tcp, &substreams(Negotiation::V1)),
                 "cannot be timed",
             ),
@@ -184,8 +188,6 @@ mod tests {
             check_client(Stack::Libp2p, Tcp, &substreams(Negotiation::V1Lazy)),
             check_client(Stack::Libp2p, WebrtcDirect, both),
             check_server(Stack::Litep2p, WebrtcDirect, both),
-            // The client may be go-libp2p, which acknowledges the end of a stream as litep2p does.
-            check_server(Stack::Litep2p, WebrtcDirect, &bandwidth(Protocol::Perf, 1)),
             check_server(Stack::Raw, QuicV1, both),
         ] {
             possible.unwrap();

@@ -1,0 +1,95 @@
+//! All checks, a module for each group.
+
+mod calls;
+mod faults;
+mod hostile;
+mod states;
+mod workloads;
+
+use futures::future::BoxFuture;
+use perfrun_contract::{
+    capabilities::Capabilities,
+    matrix::{Negotiation, Transport},
+    node::Info,
+    parameters::Parameters,
+};
+use strum::IntoEnumIterator;
+
+use crate::{Check, Unmet, bench::Bench, pair::Trial};
+
+/// The checks of a node that says this of itself.
+pub(crate) fn all(info: &Info) -> Vec<Check> {
+    let mut all = calls::checks();
+    all.extend(hostile::checks());
+    let simple = Simple::of(info);
+    all.extend(states::checks(&simple));
+    all.extend(workloads::checks(info));
+    all.extend(faults::checks(&simple));
+    all
+}
+
+type Run = for<'a> fn(&'a mut Bench) -> BoxFuture<'a, Result<(), Unmet>>;
+
+/// A check without parameters.
+fn check(name: &str, demand: &str, run: Run) -> Check {
+    Check {
+        name: name.to_owned(),
+        demand: demand.to_owned(),
+        run: Box::new(run),
+    }
+}
+
+/// The simplest trial that the node can run, for checks that are not about what is exchanged.
+#[derive(Clone, Debug)]
+struct Simple(Result<Trial, String>);
+
+impl Simple {
+    fn of(info: &Info) -> Self {
+        let found = info.capabilities.iter().find_map(|(stack, capabilities)| {
+            let transport = Transport::iter().find(|transport| can(capabilities, *transport))?;
+            Some(Trial {
+                id: String::new(),
+                transport,
+                parameters: ping(3),
+                stacks: [stack.clone(), stack.clone()],
+            })
+        });
+        Self(found.ok_or_else(|| "the node has no stack with the workload ping".to_owned()))
+    }
+
+    /// The trial under an id.
+    fn trial(&self, id: &str) -> Result<Trial, Unmet> {
+        let trial = self.0.clone().map_err(Unmet::Skipped)?;
+        Ok(Trial {
+            id: id.to_owned(),
+            ..trial
+        })
+    }
+}
+
+fn can(capabilities: &Capabilities, transport: Transport) -> bool {
+    capabilities.workloads.contains("ping")
+        && capabilities.transports.contains_key(transport.as_ref())
+        && !transport.is_in_process()
+}
+
+fn ping(count: u32) -> Parameters {
+    Parameters::Ping {
+        count,
+        interval_seconds: 0.0,
+    }
+}
+
+/// Every way to negotiate that a stack names; one if it names none, since the parameters need a word.
+fn negotiations(capabilities: &Capabilities) -> Vec<Negotiation> {
+    let all = [Negotiation::V1, Negotiation::V1Lazy];
+    let named: Vec<_> = all
+        .into_iter()
+        .filter(|negotiation| capabilities.negotiation.contains(negotiation.as_ref()))
+        .collect();
+    if named.is_empty() {
+        vec![Negotiation::V1]
+    } else {
+        named
+    }
+}

@@ -1,0 +1,117 @@
+//! What a node does when its peers, or it itself, come to an end.
+
+use std::time::Duration;
+
+use futures::{FutureExt, future::BoxFuture};
+use perfrun_contract::node::Reason;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{Simple, ping};
+use crate::{
+    Check, Unmet,
+    bench::{Bench, EXIT, Who},
+    call::{call, expect},
+    pair::{Trial, forget},
+};
+
+pub(super) fn checks(simple: &Simple) -> Vec<Check> {
+    let with = |name: &str, demand: &str, run: fn(&mut Bench, Simple) -> BoxFuture<'_, Result<(), Unmet>>| {
+        let simple = simple.clone();
+        Check {
+            name: name.to_owned(),
+            demand: demand.to_owned(),
+            run: Box::new(move |bench| run(bench, simple.clone())),
+        }
+    };
+    vec![
+        with(
+            "faults/peer-killed",
+            "a client whose server dies fails within seconds, with a reason, and answers calls afterwards",
+            |bench, simple| peer_killed(bench, simple).boxed(),
+        ),
+        with(
+            "faults/nobody",
+            "a client that can reach nobody fails as DialFailed or Timeout",
+            |bench, simple| nobody(bench, simple).boxed(),
+        ),
+        with(
+            "faults/stopped",
+            "on SIGTERM a node ends its trial as Stopped, lets it be collected, and exits",
+            |bench, simple| stopped(bench, simple).boxed(),
+        ),
+    ]
+}
+
+async fn peer_killed(bench: &mut Bench, simple: Simple) -> Result<(), Unmet> {
+    let trial = Trial {
+        parameters: ping(u32::MAX),
+        ..simple.trial("a")?
+    };
+    let server = bench.take(Who::Second).await?;
+    let client = bench.node(Who::Tested).await?;
+    let addresses = trial.listen(&server).await?;
+    trial.dial(client, addresses).await?;
+    trial.start(client).await?;
+    sleep(Duration::from_millis(200)).await;
+    server.process.kill().await;
+    let begun = Instant::now();
+    let outcome = trial.outcome(client).await;
+    forget(client, "a").await;
+    let reason = outcome?.failure.map(|failure| failure.reason);
+    let is_expected = matches!(
+        reason,
+        Some(Reason::StreamFailed | Reason::TooFewBytes | Reason::Timeout)
+    );
+    if !is_expected || begun.elapsed() > Duration::from_secs(15) {
+        return Err(format!(
+            "expected StreamFailed or TooFewBytes within 15 s, or Timeout, not {reason:?} after {:?}",
+            begun.elapsed()
+        )
+        .into());
+    }
+    expect(
+        call(client, "GET", "/v1/clock", None).await,
+        "GET /v1/clock after the failure",
+        200,
+    )?;
+    Ok(())
+}
+
+async fn nobody(bench: &mut Bench, simple: Simple) -> Result<(), Unmet> {
+    let trial = simple.trial("a")?;
+    let [client, server] = bench.nodes(Who::Tested, Who::Second).await?;
+    let addresses = trial.listen(server).await;
+    forget(server, "a").await;
+    let addresses = addresses?;
+    let dialled = trial.dial(client, addresses).await;
+    forget(client, "a").await;
+    match dialled {
+        Err(why) if why.contains("DialFailed") || why.contains("Timeout") => Ok(()),
+        Err(why) => Err(format!("expected DialFailed or Timeout: {why}").into()),
+        Ok(()) => Err("a client became ready although its server had ended"
+            .to_owned()
+            .into()),
+    }
+}
+
+async fn stopped(bench: &mut Bench, simple: Simple) -> Result<(), Unmet> {
+    let trial = simple.trial("a")?;
+    let node = bench.take(Who::Tested).await?;
+    trial.listen(&node).await?;
+    let collect = trial.outcome(&node);
+    let stop = node.process.stop(EXIT);
+    let begun = Instant::now();
+    let (outcome, exit) = tokio::join!(collect, timeout(EXIT * 2, stop));
+    let reason = outcome?.failure.map(|failure| failure.reason);
+    if reason != Some(Reason::Stopped) {
+        return Err(format!("expected Stopped, not {reason:?}").into());
+    }
+    match exit {
+        Ok(exit) if !exit.killed => Ok(()),
+        _ => Err(format!(
+            "the node did not exit within {EXIT:?} after SIGTERM, but after {:?}",
+            begun.elapsed()
+        )
+        .into()),
+    }
+}

@@ -1,0 +1,106 @@
+//! Whether a program may take part in runs: a suite of checks that drives it through the node contract
+//! (`perfrun_contract::node`) as a conductor and a hostile caller would, and makes it exchange bytes with a
+//! reference node and with itself.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`bench`] | the processes that checks talk to |
+//! | `call` | single HTTP calls, also wrong ones |
+//! | `pair` | a trial between two nodes |
+//! | `checks` | the checks, a file for each group |
+//! | [`report`] | the outcome as text and as JUnit |
+
+#![warn(missing_docs)]
+
+pub mod bench;
+mod call;
+mod checks;
+mod pair;
+pub mod report;
+
+use std::time::{Duration, Instant};
+
+use futures::future::BoxFuture;
+use tokio::time::timeout;
+
+use crate::bench::{Bench, Error};
+
+/// How long one check may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Why a check did not pass.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Unmet {
+    /// The node did something else than the contract says. The text says what was expected and what came.
+    Failed(String),
+    /// The check does not apply, for this reason.
+    Skipped(String),
+}
+
+impl From<String> for Unmet {
+    fn from(text: String) -> Self {
+        Self::Failed(text)
+    }
+}
+
+/// What a check does with the nodes.
+type Run = Box<dyn for<'a> Fn(&'a mut Bench) -> BoxFuture<'a, Result<(), Unmet>> + Send>;
+
+/// One check.
+pub(crate) struct Check {
+    /// `GROUP/NAME`.
+    pub(crate) name: String,
+    /// What the contract demands, in a sentence.
+    pub(crate) demand: String,
+    pub(crate) run: Run,
+}
+
+/// A check that has been made.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    /// `GROUP/NAME`.
+    pub name: String,
+    /// What the contract demands, in a sentence.
+    pub demand: String,
+    /// How it went.
+    pub outcome: Result<(), Unmet>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// Makes all checks with a selected name, one after the other, and hands each to `checked`.
+///
+/// # Errors
+///
+/// If the node or the reference cannot be started, or does not answer its first call.
+pub async fn run(
+    mut bench: Bench,
+    selected: impl Fn(&str) -> bool,
+    mut checked: impl FnMut(&Checked),
+) -> Result<Vec<Checked>, Error> {
+    let info = bench.meet().await?;
+    let all = checks::all(&info)
+        .into_iter()
+        .filter(|check| selected(&check.name));
+    let mut done = vec![];
+    for Check { name, demand, run } in all {
+        let begun = Instant::now();
+        let outcome = match timeout(PATIENCE, run(&mut bench)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(Unmet::Failed(format!(
+                "the check did not end within {PATIENCE:?}"
+            ))),
+        };
+        let one = Checked {
+            name,
+            demand,
+            outcome,
+            took: begun.elapsed(),
+        };
+        checked(&one);
+        // What a check left behind must not fail the next one.
+        bench.clean().await?;
+        done.push(one);
+    }
+    Ok(done)
+}

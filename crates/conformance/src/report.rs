@@ -1,0 +1,115 @@
+//! The outcome of a suite, for people and for CI.
+
+use std::fmt::Write;
+
+use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
+
+use crate::{Checked, Unmet};
+
+/// One line for a check, and below it what was wrong.
+pub fn line(checked: &Checked) -> String {
+    let Checked {
+        name,
+        demand,
+        outcome,
+        took,
+    } = checked;
+    match outcome {
+        Ok(()) => format!("passed   {name}: {demand} ({:.1} s)\n", took.as_secs_f64()),
+        Err(Unmet::Skipped(reason)) => format!("skipped  {name}: {reason}\n"),
+        Err(Unmet::Failed(message)) => {
+            let mut text = format!("FAILED   {name}: {demand} ({:.1} s)\n", took.as_secs_f64());
+            for line in message.lines() {
+                let _ = writeln!(text, "         {line}");
+            }
+            text
+        }
+    }
+}
+
+/// How many checks passed, failed and were skipped, and what follows from that.
+pub fn verdict(all: &[Checked]) -> String {
+    let count = |is: fn(&Result<(), Unmet>) -> bool| all.iter().filter(|one| is(&one.outcome)).count();
+    let passed = count(Result::is_ok);
+    let failed = count(|outcome| matches!(outcome, Err(Unmet::Failed(_))));
+    let skipped = all.len() - passed - failed;
+    let follows = match (failed, passed) {
+        (0, 1..) => "the node may take part in runs",
+        (0, 0) => "nothing was checked",
+        _ => "the node must not take part in runs until every check passes",
+    };
+    format!("{passed} passed, {failed} failed, {skipped} skipped: {follows}\n")
+}
+
+/// Whether a node with these outcomes may take part in runs.
+pub fn is_conformant(all: &[Checked]) -> bool {
+    let failed = |one: &Checked| matches!(one.outcome, Err(Unmet::Failed(_)));
+    all.iter().any(|one| one.outcome.is_ok()) && !all.iter().any(failed)
+}
+
+/// JUnit's XML.
+///
+/// # Errors
+///
+/// If a text cannot be written as XML.
+pub fn junit(all: &[Checked]) -> Result<String, quick_junit::SerializeError> {
+    let mut suite = TestSuite::new("node contract");
+    for one in all {
+        let mut status = match &one.outcome {
+            Ok(()) => TestCaseStatus::success(),
+            Err(Unmet::Failed(_)) => TestCaseStatus::non_success(NonSuccessKind::Failure),
+            Err(Unmet::Skipped(_)) => TestCaseStatus::skipped(),
+        };
+        if let Err(Unmet::Failed(message) | Unmet::Skipped(message)) = &one.outcome {
+            status.set_message(message.as_str());
+        }
+        let mut case = TestCase::new(one.name.as_str(), status);
+        case.set_classname("perfrun.conformance").set_time(one.took);
+        suite.add_test_case(case);
+    }
+    let mut report = Report::new("perfrun conformance");
+    report.add_test_suite(suite);
+    report.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn checked(outcome: Result<(), Unmet>) -> Checked {
+        Checked {
+            name: "calls/info".into(),
+            demand: "a node says what it is".into(),
+            outcome,
+            took: Duration::from_millis(1500),
+        }
+    }
+
+    #[test]
+    fn one_failure_keeps_a_node_out() {
+        let passed = checked(Ok(()));
+        let skipped = checked(Err(Unmet::Skipped("no relay".into())));
+        let failed = checked(Err(Unmet::Failed("expected <1>\nnot 2".into())));
+        assert!(is_conformant(&[passed.clone(), skipped.clone()]));
+        assert!(!is_conformant(&[passed.clone(), failed.clone()]));
+        assert!(
+            !is_conformant(std::slice::from_ref(&skipped)),
+            "nothing was checked"
+        );
+        assert_eq!(
+            line(&failed),
+            "FAILED   calls/info: a node says what it is (1.5 s)\n         expected <1>\n         not 2\n"
+        );
+        assert_eq!(
+            verdict(&[passed.clone(), skipped.clone(), failed.clone()]),
+            "1 passed, 1 failed, 1 skipped: the node must not take part in runs until every check passes\n"
+        );
+        let xml = junit(&[passed, skipped, failed]).unwrap();
+        assert!(
+            xml.contains("expected &lt;1&gt;") && xml.contains("<skipped"),
+            "{xml}"
+        );
+    }
+}
