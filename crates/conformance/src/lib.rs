@@ -4,7 +4,7 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`bench`] | the processes that checks talk to |
+//! | [`mod@bench`] | the processes that checks talk to |
 //! | `call` | single HTTP calls, also wrong ones |
 //! | `pair` | a trial between two nodes |
 //! | `checks` | the checks, a file for each group |
