@@ -103,6 +103,8 @@ async fn a_server_reports_how_a_peer_violated_the_protocol() {
 #[tokio::test]
 async fn a_server_does_not_wait_for_a_peer_that_neither_reads_nor_ends() {
     let node = Node::start();
+    // Before its first answer, the process may not even have loaded its program.
+    is_fine(&node).await;
     let before = node.proc_status("VmRSS");
     let mut held = vec![];
     // In both protocols, the client requests an endless download and reads nothing.
