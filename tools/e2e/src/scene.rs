@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use futures::FutureExt;
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::{
     Api, Client, Resource,
     api::{DeleteParams, ListParams, ObjectMeta, PostParams},
@@ -250,5 +250,12 @@ async fn create_namespace(client: &Client, test: &str, labels: &[(&str, &str)]) 
     let all: Api<Namespace> = Api::all(client.clone());
     let created = all.create(&PostParams::default(), &namespace).await;
     created.with_context(|| format!("failed to create namespace {name}"))?;
+    // Without it, no pod can be created. After an outage of the API server, the controller that makes it may
+    // be late by half a minute, which must not count against the timeouts of a run.
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &name);
+    until("the namespace has its service account", seconds(90), async || {
+        Ok(accounts.get_opt("default").await?)
+    })
+    .await?;
     Ok(name)
 }
