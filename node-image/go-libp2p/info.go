@@ -57,13 +57,15 @@ func capabilities() contract.Capabilities {
 	transports["webtransport"] = contract.Limits{MaxStreams: 254}
 	transports["webrtc-direct"] = contract.Limits{StreamBurst: 50}
 	return contract.Capabilities{
-		Wire:        "libp2p",
-		Transports:  transports,
-		Workloads:   []string{"bandwidth", "handshakes", "ping", "substreams"},
-		Protocols:   []string{contract.Perf, contract.Litep2pPerf, contract.Ping},
-		Roles:       []string{"client", "server"},
+		Wire:       "libp2p",
+		Transports: transports,
+		Workloads:  []string{"bandwidth", "echo", "handshakes", "messages", "ping", "relay", "relayStress", "substreams"},
+		Protocols: []string{
+			contract.EchoLines, contract.Framed, contract.Litep2pPerf, contract.Perf, contract.Ping, contract.TestData,
+		},
+		Roles:       []string{"client", "relay", "server"},
 		Negotiation: []string{"v1", "v1lazy"},
-		Identities:  []string{"ed25519"},
+		Identities:  []string{"ed25519", "rsa2048"},
 	}
 }
 

@@ -124,7 +124,10 @@ pub fn unsupported_by_ends(ends: Ends<'_>, transport: Transport, parameters: &Pa
             "libp2p" if relay.is_some_and(|relay| relay.stack == Stack::Litep2p) => {
                 Some("litep2p has no circuit relay".into())
             }
-            "libp2p" => unsupported_by_libp2p(client.stack, server.stack, transport, parameters),
+            "libp2p" => {
+                let relay = relay.map(|relay| relay.stack);
+                unsupported_by_libp2p(client.stack, server.stack, relay, transport, parameters)
+            }
             _ => None,
         })
 }
@@ -170,6 +173,7 @@ fn different_wires(client: End<'_>, server: End<'_>) -> String {
 fn unsupported_by_libp2p(
     client: Stack,
     server: Stack,
+    relay: Option<Stack>,
     transport: Transport,
     parameters: &Parameters,
 ) -> Option<String> {
@@ -178,24 +182,27 @@ fn unsupported_by_libp2p(
     if parameters.identity() == Identity::Rsa2048 && has(Stack::Litep2p) {
         return Some("litep2p has Ed25519 identities only".into());
     }
-    if has(Stack::GoLibp2p)
-        && let Some(reason) = unsupported_by_go_node(parameters)
-    {
-        return Some(reason);
-    }
     if transport.is_in_process() {
         return unsupported_in_process(pair, parameters);
     }
     if transport == Transport::TcpTls && has(Stack::Litep2p) {
         return Some("litep2p secures TCP by Noise only, it has no TLS".into());
     }
-    if transport == Transport::Webtransport && (has(Stack::Libp2p) || has(Stack::Litep2p)) {
+    let only_go = |stack| matches!(stack, Stack::GoLibp2p | Stack::External);
+    if transport == Transport::Webtransport && !pair.into_iter().chain(relay).all(only_go) {
         return Some("of the built-in stacks only go-libp2p has webtransport outside a browser".into());
     }
     if parameters.is_relayed() && has(Stack::Litep2p) {
         return Some("litep2p has no circuit relay".into());
     }
-    if parameters.is_relayed() && transport == Transport::WebrtcDirect {
+    if relay == Some(Stack::GoLibp2p) && parameters.limits().circuits.is_some() {
+        return Some(
+            "go-libp2p's relay limits the circuits of each peer (circuitsPerPeer), not all of them".into(),
+        );
+    }
+    if transport == Transport::WebrtcDirect
+        && (relay == Some(Stack::Libp2p) || relay.is_some() && has(Stack::Libp2p))
+    {
         let reason = "libp2p's relay passes on messages of 16 KiB, of which libp2p's webrtc-direct takes 8 KiB (rust-libp2p \
                       issue 4049)";
         return Some(reason.into());
@@ -256,23 +263,6 @@ fn unsupported_in_process(pair: [Stack; 2], parameters: &Parameters) -> Option<S
         .then(|| "peers of a relay are separate processes, which memory cannot connect".into())
 }
 
-/// What go-libp2p can do, and its node program cannot yet.
-fn unsupported_by_go_node(parameters: &Parameters) -> Option<String> {
-    match parameters {
-        Parameters::Echo(_)
-        | Parameters::Messages(_)
-        | Parameters::Relay { .. }
-        | Parameters::RelayStress { .. } => Some(format!(
-            "perfrun-node-go does not have the workload {} yet",
-            parameters.workload()
-        )),
-        Parameters::Bandwidth { .. }
-        | Parameters::Substreams { .. }
-        | Parameters::Handshakes { .. }
-        | Parameters::Ping { .. } => None,
-    }
-}
-
 fn unsupported_by_webrtc(client: Stack, server: Stack, parameters: &Parameters) -> Option<String> {
     if let (Stack::GoLibp2p, Stack::Libp2p) | (Stack::Libp2p, Stack::GoLibp2p) = (client, server) {
         let reason = "go-libp2p and libp2p lose dials and streams of each other on webrtc-direct, and go-libp2p sends messages \
@@ -292,10 +282,12 @@ fn unsupported_by_webrtc(client: Stack, server: Stack, parameters: &Parameters) 
             protocol.as_ref()
         ));
     }
-    if let Parameters::Bandwidth { direction, .. } = parameters
-        && (client, server) == (Stack::GoLibp2p, Stack::Litep2p)
-        && *direction != Direction::Upload
-    {
+    let is_upload = match parameters {
+        Parameters::Bandwidth { direction, .. } => *direction == Direction::Upload,
+        Parameters::Relay { .. } => false,
+        _ => true,
+    };
+    if (client, server) == (Stack::GoLibp2p, Stack::Litep2p) && !is_upload {
         let reason = "go-libp2p ends streams of litep2p on webrtc-direct that carry more than some KiB with the error: short \
                       buffer";
         return Some(reason.into());

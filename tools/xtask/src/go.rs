@@ -36,7 +36,7 @@ pub(crate) fn build(workspace: &Workspace, profile: Profile) -> Result<()> {
     shell::succeed(go.env("CGO_ENABLED", "0"))
 }
 
-/// Builds the program, and checks the module: formatting, vet, and tests with the race detector.
+/// Builds the program, and checks the module: formatting, vet, staticcheck, and tests with the race detector.
 pub(crate) fn check(workspace: &Workspace) -> Result<Outcome> {
     build(workspace, Profile::Dev)?;
     let unformatted = shell::output(workspace.command("gofmt").args(["-l", MODULE]))?;
@@ -50,12 +50,15 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Outcome> {
         &mut command(workspace, &["vet", "./..."]),
         "mend what vet lists above",
     )?;
+    let mut staticcheck = workspace.command(install::staticcheck(workspace)?);
+    staticcheck.current_dir(workspace.root.join(MODULE)).arg("./...");
+    let linted = step::check(&mut staticcheck, "mend what staticcheck lists above")?;
     let mut test = command(workspace, &["test", "-race", "./..."]);
     let tested = step::check(
         test.env("CGO_ENABLED", "1"),
         "repeat the failures above with `go test -race ./...` in node-image/go-libp2p",
     )?;
-    Ok(vetted.and(tested))
+    Ok(vetted.and(linted).and(tested))
 }
 
 fn command(workspace: &Workspace, args: &[&str]) -> std::process::Command {

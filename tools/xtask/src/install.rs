@@ -158,6 +158,8 @@ const KUBERNETES_VALIDATE: &str = "1.37.0";
 /// Later ones need a module that is not published.
 const VALE: &str = "3.22.0";
 const ACTIONLINT: &str = "1.7.12";
+/// Checks Go for mistakes that vet does not find.
+const STATICCHECK: &str = "0.8.2";
 /// Later ones need a later Rust.
 const ZIZMOR: &str = "1.25.0";
 const TYPOS: &str = "1.52.0";
@@ -349,6 +351,12 @@ pub(crate) fn vale(workspace: &Workspace) -> Result<PathBuf> {
 pub(crate) fn actionlint(workspace: &Workspace) -> Result<PathBuf> {
     let package = "github.com/rhysd/actionlint/cmd/actionlint";
     go_install(workspace, package, ACTIONLINT, Cgo::Off)
+}
+
+/// The pinned staticcheck.
+pub(crate) fn staticcheck(workspace: &Workspace) -> Result<PathBuf> {
+    let package = "honnef.co/go/tools/cmd/staticcheck";
+    go_install(workspace, package, STATICCHECK, Cgo::Off)
 }
 
 /// Whether a program in Go contains C.

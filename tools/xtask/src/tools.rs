@@ -51,6 +51,10 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
         install::actionlint(workspace).and_then(|_| install::zizmor(workspace).map(drop)),
     ));
     all.push((
+        "the node of go-libp2p cannot be checked",
+        install::staticcheck(workspace).map(drop),
+    ));
+    all.push((
         "texts cannot be checked",
         install::vale(workspace).and_then(|_| install::typos(workspace).map(drop)),
     ));

@@ -29,6 +29,11 @@ fn go_program() -> Option<PathBuf> {
 /// Runs a workload on all transports with go-libp2p at one end or at both, and expects every trial to
 /// complete.
 fn completes(workload: &Value) {
+    completes_with(workload, &json!({}));
+}
+
+/// [`completes`] with a topology.
+fn completes_with(workload: &Value, topology: &Value) {
     let Some(mode) = go_program().and_then(|_| Mode::available().next()) else {
         return;
     };
@@ -40,16 +45,19 @@ fn completes(workload: &Value) {
         .map(|(client, server)| json!({"client": client, "server": server}))
         .collect();
     let stacks = ["libp2p", "litep2p", "go-libp2p"];
-    let document = document::run("go").with("workload", workload.clone()).with(
-        "matrix",
-        json!({
-            "clients": stacks,
-            "servers": stacks,
-            "transports": ["tcp", "tcp-tls", "quic-v1", "ws", "webrtc-direct", "webtransport"],
-            "exclude": exclude,
-            "rawBaseline": false,
-        }),
-    );
+    let document = document::run("go")
+        .with("workload", workload.clone())
+        .with("topology", topology.clone())
+        .with(
+            "matrix",
+            json!({
+                "clients": stacks,
+                "servers": stacks,
+                "transports": ["tcp", "tcp-tls", "quic-v1", "ws", "webrtc-direct", "webtransport"],
+                "exclude": exclude,
+                "rawBaseline": false,
+            }),
+        );
     let place = Place::new();
     let run = place.run(mode, &document, &[]);
     run.expect(0);
@@ -63,11 +71,18 @@ fn completes(workload: &Value) {
             .filter(|cell| cell.id.starts_with(&prefix))
             .count()
     };
+    // litep2p has no relay, and both peers of mode serial are in one process.
+    let separate = !["relayStress", "serial\""]
+        .iter()
+        .any(|name| workload.to_string().contains(name));
     for (client, server) in [
         ("go-libp2p", "libp2p"),
         ("libp2p", "go-libp2p"),
         ("go-libp2p", "litep2p"),
-    ] {
+    ]
+    .into_iter()
+    .filter(|_| separate)
+    {
         for transport in ["tcp", "quic-v1", "ws"] {
             assert!(
                 of(client, server, transport) > 0,
@@ -96,6 +111,36 @@ fn go_libp2p_opens_substreams_with_every_stack_on_every_transport() {
 fn go_libp2p_shakes_hands_with_every_stack_and_pings_it_on_every_transport() {
     completes(&json!({"handshakes": {"count": 6, "inFlight": [3]}}));
     completes(&json!({"ping": {"count": 20}}));
+}
+
+#[test]
+fn go_libp2p_echoes_lines_of_every_stack_on_every_transport() {
+    let loads = json!([{"connections": 2, "streamsPerConnection": 5}]);
+    let echo = json!({"loads": loads, "connectionInterval": "50ms", "streamInterval": "10ms", "pause": "50ms", "duration": "2s"});
+    completes(&json!({"echo": echo}));
+}
+
+#[test]
+fn go_libp2p_takes_and_sends_messages_of_every_stack_on_every_transport() {
+    let sizes = json!([8, 1000, "1Mi"]);
+    completes(&json!({"messages": {"modes": ["serialAck", "stream"], "sizes": sizes, "count": 50}}));
+    completes(&json!({"messages": {"modes": ["serial"], "sizes": sizes, "count": 20}}));
+    completes_with(
+        &json!({"messages": {"modes": ["broadcast"], "sizes": [1000], "count": 200, "rate": 2000}}),
+        &json!({"servers": 2}),
+    );
+}
+
+/// The relay is the server's stack, and then the client's.
+#[test]
+fn go_libp2p_relays_and_is_relayed_with_every_stack_on_every_transport() {
+    let relay = json!({"relay": {"sizes": ["300k"], "pings": 3}});
+    for stack in ["libp2p", "go-libp2p"] {
+        completes_with(&relay, &json!({"relay": stack}));
+    }
+    completes(&json!({"relayStress": {
+        "sinks": [4], "sinksPerSource": 2, "sinkInterval": "50ms", "plateau": "1s", "transferBytes": "100k",
+    }}));
 }
 
 #[test]

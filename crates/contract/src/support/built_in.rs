@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(go.transports["webtransport"].max_streams, Some(254));
         assert_eq!(go.transports["webrtc-direct"].stream_burst, Some(50));
         assert!(!go.transports.contains_key("memory"));
-        assert!(!go.roles.contains("relay") && go.negotiation.contains("v1lazy"));
+        assert!(go.roles.contains("relay") && go.negotiation.contains("v1lazy"));
         let litep2p = capabilities(Stack::Litep2p).unwrap();
         assert!(!litep2p.roles.contains("relay") && !litep2p.negotiation.contains("v1lazy"));
         assert!(!litep2p.identities.contains("rsa2048") && !litep2p.transports.contains_key("tcp-tls"));

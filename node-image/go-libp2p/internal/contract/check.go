@@ -8,6 +8,14 @@ const (
 	mostHosts      = 16_384
 	largestChunk   = 16 << 20
 	longestLabel   = 512
+	longestLine    = 1 << 20
+	// LeastMessage and MostMessage are the bytes that a message may have.
+	LeastMessage = 8
+	MostMessage  = 1 << 20
+	mostWindow   = 4096
+	mostRate     = 10_000_000
+	mostServers  = 100
+	mostInFlight = 64 << 20
 )
 
 // Name of the stack that this node speaks.
@@ -18,27 +26,10 @@ const (
 	Perf        = "/perf/1.0.0"
 	Litep2pPerf = "/litep2p-perf/1.0.0"
 	Ping        = "/ipfs/ping/1.0.0"
+	EchoLines   = "/echo/1.0.0"
+	Framed      = "/perfrun/messages/1.0.0"
+	TestData    = "/libp2p/test/data"
 )
-
-// StreamProtocol is the protocol on the streams of a workload.
-func (p *Parameters) StreamProtocol() string {
-	switch p.Workload {
-	case "bandwidth":
-		return p.Protocol
-	case "substreams":
-		return Litep2pPerf
-	default:
-		return Ping
-	}
-}
-
-// Hosts that a client of a number of peers needs at the same time.
-func (p *Parameters) Hosts(peers int) int {
-	if p.Workload == "handshakes" {
-		return peers * p.InFlight
-	}
-	return peers
-}
 
 // Check refuses requests that would make the node fail otherwise. The error says what must be true.
 func (r *TrialRequest) Check() error {
@@ -52,20 +43,39 @@ func (r *TrialRequest) Check() error {
 	if len(r.Labels.Cell) > longestLabel || len(r.Labels.Network) > longestLabel {
 		return fmt.Errorf("labels must have at most %d bytes", longestLabel)
 	}
-	if r.Side.Client == nil && !r.Side.Server {
-		return ErrSide
-	}
 	if err := p.check(); err != nil {
 		return err
 	}
-	if client := r.Side.Client; client != nil {
-		if len(client.Servers) == 0 {
+	return r.Side.check(p)
+}
+
+func (s *Side) check(p *Parameters) error {
+	isBoth, peers := s.Both != nil, 1
+	switch {
+	case s.Server, s.Relay:
+	case s.Source != nil:
+		if s.Source.Peers < 1 || s.Source.Peers > mostHosts {
+			return fmt.Errorf("peers must be 1 to %d, not %d", mostHosts, s.Source.Peers)
+		}
+	case s.Client != nil:
+		peers = s.Client.Peers
+		if len(s.Client.Servers) == 0 {
 			return fmt.Errorf("servers must have at least one address to dial")
 		}
-		hosts := int64(client.Peers) * int64(max(p.InFlight, 1))
-		if client.Peers < 1 || hosts > mostHosts {
-			return fmt.Errorf("peers, times inFlight, must be 1 to %d", mostHosts)
-		}
+	case isBoth:
+		peers = s.Both.Peers
+	default:
+		return ErrSide
+	}
+	// Peers times the largest factor fits into an integer: each was checked, or is checked here first.
+	if peers < 1 || peers > mostHosts || p.Hosts(peers) > mostHosts {
+		return fmt.Errorf("peers, times inFlight or connections, must be 1 to %d", mostHosts)
+	}
+	if p.Workload == "echo" && peers != 1 {
+		return fmt.Errorf("peers must be 1 in an echo: each of its connections is a peer")
+	}
+	if isBoth != p.IsInProcess() {
+		return fmt.Errorf("side must be both for peers of one process, which mode serial has, and for no others")
 	}
 	return nil
 }
@@ -92,6 +102,12 @@ func (p *Parameters) check() error {
 			return fmt.Errorf("count and intervalSeconds must be 0 or more, and the interval at most a year")
 		}
 		return nil
+	case "echo":
+		return p.checkEcho()
+	case "messages":
+		return p.checkMessages()
+	case "relay", "relayStress":
+		return p.checkRelay()
 	default:
 		return fmt.Errorf("workload must be one that /v1/info lists, not %.64q", p.Workload)
 	}
@@ -127,6 +143,94 @@ func (p *Parameters) checkBandwidth() error {
 		}
 	}
 	return checkNegotiation(p.Negotiation)
+}
+
+func (p *Parameters) checkEcho() error {
+	if p.Connections < 1 || p.Connections > mostStreams {
+		return fmt.Errorf("connections must be 1 to %d, not %d", mostStreams, p.Connections)
+	}
+	if p.StreamsPerConnection < 1 || p.StreamsPerConnection > mostStreams {
+		return fmt.Errorf("streamsPerConnection must be 1 to %d, not %d", mostStreams, p.StreamsPerConnection)
+	}
+	if p.MessageBytes < 2 || p.MessageBytes > longestLine {
+		return fmt.Errorf("messageBytes must be 2 to %d", longestLine)
+	}
+	if !isTime(p.DurationSeconds) || !isTime(p.PauseSeconds) || !isTime(p.DeadlineSeconds) {
+		return fmt.Errorf("durationSeconds, pauseSeconds and deadlineSeconds must be more than 0 and at most a year")
+	}
+	if p.PauseSeconds >= p.DeadlineSeconds {
+		return fmt.Errorf("pauseSeconds must be less than deadlineSeconds")
+	}
+	for _, seconds := range []float64{p.ConnectionIntervalSeconds, p.StreamIntervalSeconds} {
+		if !(seconds >= 0 && seconds <= 3600) {
+			return fmt.Errorf("connectionIntervalSeconds and streamIntervalSeconds must be 0 to 3600")
+		}
+	}
+	if !(p.SampleIntervalSeconds >= 0.01 && p.SampleIntervalSeconds <= 3600) {
+		return fmt.Errorf("sampleIntervalSeconds must be 0.01 to 3600")
+	}
+	switch p.Identity {
+	case "", "ed25519", "rsa2048":
+		return nil
+	default:
+		return fmt.Errorf("identity must be ed25519 or rsa2048, not %.64q", p.Identity)
+	}
+}
+
+func (p *Parameters) checkMessages() error {
+	switch p.Mode {
+	case "serial", "serialAck", "stream", "broadcast":
+	default:
+		return fmt.Errorf("mode must be serial, serialAck, stream or broadcast, not %.64q", p.Mode)
+	}
+	if p.MessageBytes < LeastMessage || p.MessageBytes > MostMessage {
+		return fmt.Errorf("messageBytes must be %d to %d, not %d", LeastMessage, MostMessage, p.MessageBytes)
+	}
+	if p.Window < 1 || p.Window > mostWindow {
+		return fmt.Errorf("window must be 1 to %d, not %d", mostWindow, p.Window)
+	}
+	if p.Window > 1 && p.Mode != "stream" {
+		return fmt.Errorf("window must be 1 in mode %s", p.Mode)
+	}
+	if p.Rate != nil && (*p.Rate < 1 || *p.Rate > mostRate) {
+		return fmt.Errorf("rate must be 1 to %d messages per second", mostRate)
+	}
+	if receivers := p.ServersOfPeer(); receivers < 1 || receivers > mostServers {
+		return fmt.Errorf("receivers must be 1 to %d, not %d", mostServers, receivers)
+	}
+	if p.ServersOfPeer() > 1 && p.Mode != "broadcast" {
+		return fmt.Errorf("receivers must be 1 in mode %s", p.Mode)
+	}
+	if uint64(p.Window)*uint64(p.MessageBytes) > mostInFlight {
+		return fmt.Errorf("the messages of a window must have at most %d bytes together", mostInFlight)
+	}
+	if p.Amount.Count != nil && *p.Amount.Count == 0 {
+		return fmt.Errorf("amount.count must be at least 1 message")
+	}
+	return p.Amount.check()
+}
+
+func (p *Parameters) checkRelay() error {
+	if p.ChunkBytes < 1 || p.ChunkBytes > largestChunk {
+		return fmt.Errorf("chunkBytes must be 1 to %d", largestChunk)
+	}
+	if p.Workload == "relay" {
+		if p.Path != "direct" && p.Path != "relayed" {
+			return fmt.Errorf("path must be direct or relayed, not %.64q", p.Path)
+		}
+		if p.Pings < 0 {
+			return fmt.Errorf("pings must be 0 or more")
+		}
+		return nil
+	}
+	if p.Sources < 1 || p.Sinks < p.Sources {
+		return fmt.Errorf("a stress test needs a source, and a sink for each source: it has %d and %d", p.Sources, p.Sinks)
+	}
+	isRamp := p.RampSeconds >= 0 && p.RampSeconds < longestSeconds
+	if !isTime(p.StartIntervalSeconds) || !isTime(p.PlateauSeconds) || !isRamp {
+		return fmt.Errorf("times of a stress test must be more than 0 and at most a year")
+	}
+	return nil
 }
 
 func (a Amount) check() error {

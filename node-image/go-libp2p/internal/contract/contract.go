@@ -6,9 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
-	"strconv"
-	"strings"
 	"time"
 )
 
@@ -74,94 +71,67 @@ type TrialLabels struct {
 	Network string `json:"network"`
 }
 
-// Parameters of a workload. Fields of other workloads are empty.
-type Parameters struct {
-	Workload        string   `json:"workload"`
-	Protocol        string   `json:"protocol"`
-	Direction       string   `json:"direction"`
-	Amount          Amount   `json:"amount"`
-	Streams         int      `json:"streams"`
-	ChunkBytes      ByteSize `json:"chunkBytes"`
-	Timing          string   `json:"timing"`
-	Negotiation     string   `json:"negotiation"`
-	Count           int      `json:"count"`
-	Mode            string   `json:"mode"`
-	Rate            *int     `json:"rate"`
-	InFlight        int      `json:"inFlight"`
-	IntervalSeconds float64  `json:"intervalSeconds"`
-}
-
-// Amount is a number of things, or a time.
-type Amount struct {
-	Count   *uint64  `json:"count"`
-	Seconds *float64 `json:"seconds"`
-}
-
-// Duration is the time of an amount, and whether it has one.
-func (a Amount) Duration() (time.Duration, bool) {
-	if a.Seconds == nil {
-		return 0, false
-	}
-	return Seconds(*a.Seconds), true
-}
-
-// Number is the count of an amount, zero if it is a time.
-func (a Amount) Number() uint64 {
-	if a.Count == nil {
-		return 0
-	}
-	return *a.Count
-}
-
-// ByteSize is a number of bytes, in JSON also as text: "64Ki".
-type ByteSize uint64
-
-var suffixes = map[string]uint64{
-	"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12,
-	"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40,
-}
-
-// UnmarshalJSON reads a number, or text with a suffix of Kubernetes.
-func (b *ByteSize) UnmarshalJSON(text []byte) error {
-	plain := strings.Trim(string(text), `"`)
-	digits := strings.TrimRight(plain, "kKMGTi")
-	factor, known := suffixes[plain[len(digits):]]
-	number, err := strconv.ParseUint(digits, 10, 64)
-	if err != nil || !known || number > math.MaxUint64/factor {
-		return fmt.Errorf("%q is not a byte size such as 64Ki", plain)
-	}
-	*b = ByteSize(number * factor)
-	return nil
-}
-
 // Side of a node in a trial: exactly one field is set.
 type Side struct {
 	Server bool
+	Relay  bool
+	Source *Source
 	Client *Client
+	Both   *Both
+}
+
+// Source listens behind a relay.
+type Source struct {
+	// Relay is its address.
+	Relay string `json:"relay"`
+	// Peers are hosts with a reservation of their own.
+	Peers int `json:"peers"`
 }
 
 // Client is the dialling side.
 type Client struct {
 	Servers []string `json:"servers"`
 	Peers   int      `json:"peers"`
+	// Clocks are how far those of the servers are ahead of the node's, in nanoseconds. Empty if unknown.
+	Clocks []int64 `json:"clocks"`
 }
 
-// ErrSide is a side that this node cannot take.
-var ErrSide = errors.New("side must be server or client: this node has no other")
+// Both are a server and a client in one process.
+type Both struct {
+	Peers int `json:"peers"`
+}
 
-// UnmarshalJSON reads "server" or {"client": …}.
+// ErrSide is a side that no node can take.
+var ErrSide = errors.New("side must be server, relay, source, client or both")
+
+// UnmarshalJSON reads "server", "relay", or an object with one of the other sides.
 func (s *Side) UnmarshalJSON(text []byte) error {
-	if string(text) == `"server"` {
+	switch string(text) {
+	case `"server"`:
 		s.Server = true
+		return nil
+	case `"relay"`:
+		s.Relay = true
 		return nil
 	}
 	var named struct {
+		Source *Source `json:"source"`
 		Client *Client `json:"client"`
+		Both   *Both   `json:"both"`
 	}
-	if err := json.Unmarshal(text, &named); err != nil || named.Client == nil {
+	if err := json.Unmarshal(text, &named); err != nil {
 		return ErrSide
 	}
-	s.Client = named.Client
+	sides := 0
+	for _, set := range []bool{named.Source != nil, named.Client != nil, named.Both != nil} {
+		if set {
+			sides++
+		}
+	}
+	if sides != 1 {
+		return ErrSide
+	}
+	s.Source, s.Client, s.Both = named.Source, named.Client, named.Both
 	return nil
 }
 
@@ -206,6 +176,8 @@ type TrialStatus struct {
 type Outcome struct {
 	Failure  *Failure `json:"failure,omitempty"`
 	Measured Measured `json:"measured"`
+	// Served is what the server measured, where both sides are in this process.
+	Served *Measured `json:"served,omitempty"`
 }
 
 // Failure is why a trial failed. It is an error.
@@ -229,11 +201,13 @@ const (
 	Unsupported     Reason = "Unsupported"
 	ListenFailed    Reason = "ListenFailed"
 	DialFailed      Reason = "DialFailed"
+	Refused         Reason = "Refused"
 	OpenFailed      Reason = "OpenFailed"
 	StreamFailed    Reason = "StreamFailed"
 	TooFewBytes     Reason = "TooFewBytes"
 	UnexpectedBytes Reason = "UnexpectedBytes"
 	WrongEcho       Reason = "WrongEcho"
+	MessageLost     Reason = "MessageLost"
 	Timeout         Reason = "Timeout"
 	Cancelled       Reason = "Cancelled"
 	Stopped         Reason = "Stopped"
@@ -252,9 +226,20 @@ type Measured struct {
 	Seconds            float64           `json:"seconds"`
 	Upload             *Transfer         `json:"upload,omitempty"`
 	Download           *Transfer         `json:"download,omitempty"`
+	Refused            map[string]uint64 `json:"refused,omitempty"`
+	MostCircuits       uint64            `json:"mostCircuits,omitempty"`
 	Histograms         map[string]string `json:"histograms,omitempty"`
+	Plateau            *Plateau          `json:"plateau,omitempty"`
 	Resources          Resources         `json:"resources"`
 	Samples            []Sample          `json:"samples,omitempty"`
+}
+
+// Plateau is the part of an echo in which all streams are open.
+type Plateau struct {
+	RampSeconds         float64 `json:"rampSeconds"`
+	RampLatenessSeconds float64 `json:"rampLatenessSeconds"`
+	Seconds             float64 `json:"seconds"`
+	RoundTrips          uint64  `json:"roundTrips"`
 }
 
 // Transfer is bytes that went one way.
@@ -282,15 +267,27 @@ type Resources struct {
 
 // Sample is what happened in one interval of a trial.
 type Sample struct {
-	AtSeconds       float64           `json:"atSeconds"`
-	IntervalSeconds float64           `json:"intervalSeconds"`
-	BytesSent       uint64            `json:"bytesSent"`
-	BytesReceived   uint64            `json:"bytesReceived"`
-	Operations      uint64            `json:"operations"`
-	CPUSeconds      float64           `json:"cpuSeconds"`
-	RSSBytes        uint64            `json:"rssBytes"`
-	AllocatedBytes  *uint64           `json:"allocatedBytes,omitempty"`
-	Errors          map[Reason]uint64 `json:"errors,omitempty"`
+	AtSeconds              float64           `json:"atSeconds"`
+	IntervalSeconds        float64           `json:"intervalSeconds"`
+	BytesSent              uint64            `json:"bytesSent"`
+	BytesReceived          uint64            `json:"bytesReceived"`
+	Operations             uint64            `json:"operations"`
+	CPUSeconds             float64           `json:"cpuSeconds"`
+	RSSBytes               uint64            `json:"rssBytes"`
+	Circuits               uint64            `json:"circuits,omitempty"`
+	InterfaceReceivedBytes *uint64           `json:"interfaceReceivedBytes,omitempty"`
+	InterfaceSentBytes     *uint64           `json:"interfaceSentBytes,omitempty"`
+	AllocatedBytes         *uint64           `json:"allocatedBytes,omitempty"`
+	Echo                   *EchoSample       `json:"echo,omitempty"`
+	Errors                 map[Reason]uint64 `json:"errors,omitempty"`
+}
+
+// EchoSample is the activity on the streams of an echo in one interval.
+type EchoSample struct {
+	ActiveStreams       uint64   `json:"activeStreams"`
+	EchoingStreams      uint64   `json:"echoingStreams"`
+	RoundTripP50Seconds *float64 `json:"roundTripP50Seconds,omitempty"`
+	RoundTripP99Seconds *float64 `json:"roundTripP99Seconds,omitempty"`
 }
 
 // Seconds as a duration, at most a year: more would overflow a clock.

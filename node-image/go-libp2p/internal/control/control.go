@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"strconv"
 	"time"
 
@@ -73,6 +74,9 @@ func (n *Node) handler() http.Handler {
 	calls.HandleFunc("DELETE /v1/trials/{id}", n.delete)
 	calls.HandleFunc("PUT /v1/trials/{id}/start", n.start)
 	calls.HandleFunc("PUT /v1/trials/{id}/finish", n.finish)
+	calls.HandleFunc("GET /debug/pprof/", pprof.Index)
+	calls.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	calls.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, pattern := open.Handler(r); pattern != "" {
 			open.ServeHTTP(w, r)

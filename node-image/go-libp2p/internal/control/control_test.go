@@ -52,7 +52,7 @@ const server = `{"stack": "go-libp2p", "transport": "tcp", "timeoutSeconds": 20,
 
 func TestACallWithoutTheTokenLearnsNothing(t *testing.T) {
 	call := node(t)
-	for _, path := range []string{"/v1/info", "/v1/nothing", "/v1/trials/a"} {
+	for _, path := range []string{"/v1/info", "/v1/nothing", "/v1/trials/a", "/debug/pprof/heap"} {
 		for _, headers := range [][]string{{"", ""}, {"Authorization", "Bearer wrong"}, {"X-Perfrun-Token", "secre"}} {
 			if status, _ := call("GET", path, "", headers...); status != http.StatusUnauthorized {
 				t.Error(path, headers, status)
@@ -107,6 +107,12 @@ func TestCallsAnswerAsTheContractSays(t *testing.T) {
 	}
 	is("DELETE", "/v1/trials/a", "", http.StatusNoContent)
 	is("DELETE", "/v1/trials/a", "", http.StatusNotFound)
+	is("GET", "/debug/pprof/heap", "", http.StatusOK)
+	for _, name := range []string{"perfrun_echoing_streams{", "libp2p_swarm_", "libp2p_identify_"} {
+		if page := is("GET", "/metrics", "", http.StatusOK); !strings.Contains(page, name) {
+			t.Errorf("/metrics has no %s", name)
+		}
+	}
 }
 
 func TestATrialIsCancelledAndTimesOut(t *testing.T) {

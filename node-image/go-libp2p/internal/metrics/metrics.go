@@ -14,14 +14,20 @@ import (
 )
 
 // buckets of times, in seconds: those of perfrun's other nodes.
-var buckets = prometheus.ExponentialBuckets(10e-6, 2, 22)
+var (
+	buckets         = prometheus.ExponentialBuckets(10e-6, 2, 23)
+	transferBuckets = prometheus.ExponentialBuckets(1e-3, 2, 23)
+)
 
 // Metrics of a node.
 type Metrics struct {
-	registry                                                    *prometheus.Registry
-	payload, connections, streams, operations, failures, trials *prometheus.CounterVec
-	cell                                                        *prometheus.GaugeVec
-	handshake, open, roundTrip                                  *prometheus.HistogramVec
+	registry *prometheus.Registry
+	// stack is where go-libp2p registers its own metrics, under its own names.
+	stack prometheus.Registerer
+
+	payload, connections, streams, operations, failures, trials, refused *prometheus.CounterVec
+	cell, echoing, circuits                                              *prometheus.GaugeVec
+	handshake, open, roundTrip, transfer                                 *prometheus.HistogramVec
 }
 
 // New metrics with the labels of a run and node. Empty labels are left out.
@@ -40,7 +46,12 @@ func New(labels map[string]string) *Metrics {
 		labelled.MustRegister(vec)
 		return vec
 	}
-	histogram := func(name, help string, more ...string) *prometheus.HistogramVec {
+	gauge := func(name, help string, more ...string) *prometheus.GaugeVec {
+		vec := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "perfrun_" + name, Help: help}, append(more, names...))
+		labelled.MustRegister(vec)
+		return vec
+	}
+	histogram := func(name, help string, buckets []float64, more ...string) *prometheus.HistogramVec {
 		opts := prometheus.HistogramOpts{Name: "perfrun_" + name + "_seconds", Help: help, Buckets: buckets}
 		vec := prometheus.NewHistogramVec(opts, append(names, more...))
 		labelled.MustRegister(vec)
@@ -48,21 +59,23 @@ func New(labels map[string]string) *Metrics {
 	}
 	m := &Metrics{
 		registry:    registry,
+		stack:       labelled,
 		payload:     counter("payload_bytes_total", "Payload handed to the stack (direction=sent) or taken from it (received)", "direction"),
 		connections: counter("connections_total", "Connections established"),
 		streams:     counter("streams_total", "Streams opened"),
 		operations:  counter("operations_total", "Opens, handshakes and round trips that clients completed"),
 		failures:    counter("operation_failures_total", "Opens, handshakes and round trips that failed"),
 		trials:      counter("trials_total", "Trials ended, by outcome: Completed, or the reason of the failure", "outcome"),
-		handshake:   histogram("handshake", "Time from the dial to the end of the phase; added when a trial ends", "phase"),
-		open:        histogram("substream_open", "Request until a substream was open; added when a trial ends"),
-		roundTrip:   histogram("round_trip", "Application round trip; added when a trial ends"),
-		cell: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "perfrun_cell_running",
-			Help: "1 for the cell of the trial in progress, 0 for the cell of the last one",
-		}, append([]string{"cell"}, names...)),
+		handshake:   histogram("handshake", "Time from the dial to the end of the phase; added when a trial ends", buckets, "phase"),
+		open:        histogram("substream_open", "Request until a substream was open; added when a trial ends", buckets),
+		roundTrip:   histogram("round_trip", "Application round trip; added when a trial ends", buckets),
+		transfer:    histogram("transfer", "Stream open until all of a transfer from a source was read; added when a trial ends", transferBuckets),
+		echoing:     gauge("echoing_streams", "Streams that completed a round trip in the last sample interval of an echo; 0 between trials"),
+		circuits:    gauge("relay_circuits", "Circuits that are up at a relay"),
+		refused:     counter("relay_refused_total", "Reservations and circuits (what) that a relay refused, by the status it gave", "what", "status"),
+		cell:        gauge("cell_running", "1 for the cell of the trial in progress, 0 for the cell of the last one", "cell"),
 	}
-	labelled.MustRegister(m.cell, process{}, collectors.NewGoCollector())
+	labelled.MustRegister(process{}, collectors.NewGoCollector())
 	return m
 }
 
@@ -84,6 +97,8 @@ func (m *Metrics) Trial(request *contract.TrialRequest) *Trial {
 	m.cell.Reset()
 	cell := m.cell.With(with(of, "cell", request.Labels.Cell))
 	cell.Set(1)
+	// For all workloads: a panel without a series would look like a fault.
+	m.echoing.With(of).Set(0)
 	return &Trial{metrics: m, of: of, cell: cell}
 }
 
@@ -105,6 +120,29 @@ func (t *Trial) Add(sent, received, connections, streams, operations, failures u
 	t.metrics.failures.With(t.of).Add(float64(failures))
 }
 
+// Stack is where go-libp2p registers its own metrics.
+func (t *Trial) Stack() prometheus.Registerer { return t.metrics.stack }
+
+// Echoing sets the number of streams that echoed in the last interval.
+func (t *Trial) Echoing(streams uint64) { t.metrics.echoing.With(t.of).Set(float64(streams)) }
+
+// Circuits sets the number of open circuits.
+func (t *Trial) Circuits(live uint64) { t.metrics.circuits.With(t.of).Set(float64(live)) }
+
+// Refused counts a refusal by a relay.
+func (t *Trial) Refused(what, status string) {
+	t.metrics.refused.With(with(with(t.of, "what", what), "status", status)).Inc()
+}
+
+// Nowhere takes what a second side of a trial counts, and drops it.
+type Nowhere struct{}
+
+// Add drops counts.
+func (Nowhere) Add(_, _, _, _, _, _ uint64) {}
+
+// Echoing drops a number of streams.
+func (Nowhere) Echoing(uint64) {}
+
 // Observe a time of a distribution.
 func (t *Trial) Observe(distribution string, took time.Duration, times int64) {
 	var observer prometheus.Observer
@@ -115,6 +153,12 @@ func (t *Trial) Observe(distribution string, took time.Duration, times int64) {
 		observer = t.metrics.handshake.With(with(t.of, "phase", "first_byte"))
 	case "open":
 		observer = t.metrics.open.With(t.of)
+	case "relayConnected":
+		observer = t.metrics.handshake.With(with(t.of, "phase", "relay"))
+	case "reservation":
+		observer = t.metrics.handshake.With(with(t.of, "phase", "reservation"))
+	case "transfer":
+		observer = t.metrics.transfer.With(t.of)
 	case "roundTrip":
 		observer = t.metrics.roundTrip.With(t.of)
 	default:
@@ -133,6 +177,7 @@ func (t *Trial) Ended(reason contract.Reason) {
 	}
 	t.metrics.trials.With(with(t.of, "outcome", outcome)).Inc()
 	t.cell.Set(0)
+	t.Echoing(0)
 }
 
 // process reads what the process uses when it is scraped.

@@ -11,6 +11,14 @@ import (
 // Counters of a trial. The data path touches atomics only; the lock guards failures, which are rare.
 type Counters struct {
 	Sent, Received, Connections, Streams, Operations, Failures atomic.Uint64
+	// Active streams of an echo.
+	Active atomic.Int64
+	// Echoing streams of an echo.
+	Echoing Echoing
+	// RoundTrips of an echo.
+	RoundTrips Latencies
+	// Circuits that are up at a relay.
+	Circuits atomic.Int64
 
 	mutex  sync.Mutex
 	errors map[contract.Reason]uint64
@@ -35,4 +43,24 @@ func (c *Counters) errorsUntilNow() map[contract.Reason]uint64 {
 		errors[reason] = count
 	}
 	return errors
+}
+
+// Echoing counts the streams that completed a round trip in the current window, each once.
+type Echoing struct {
+	window atomic.Uint32
+	count  atomic.Uint64
+}
+
+// Count a stream. Last is the window in which the stream was counted last, plus one: zero at first.
+func (e *Echoing) Count(last *uint32) {
+	if window := e.window.Load() + 1; window != *last {
+		*last = window
+		e.count.Add(1)
+	}
+}
+
+// take returns the count and starts the next window.
+func (e *Echoing) take() uint64 {
+	e.window.Add(1)
+	return e.count.Swap(0)
 }

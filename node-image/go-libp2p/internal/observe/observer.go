@@ -4,17 +4,35 @@ import (
 	"sync"
 	"time"
 
+	"github.com/HdrHistogram/hdrhistogram-go"
+
 	"perfrun/node-go/internal/contract"
 )
 
-const (
-	sampleInterval = 100 * time.Millisecond
-	mostSamples    = 128
-)
+// Sampling is how samples of a trial are taken.
+type Sampling struct {
+	// interval is the first one. It doubles whenever most samples are kept, so that their number is bounded.
+	interval time.Duration
+	most     int
+	// echo and interfaces say whether samples have these parts: a relay does not count its payload.
+	echo, interfaces bool
+}
+
+// SamplingOf a workload.
+func SamplingOf(p *contract.Parameters) Sampling {
+	sampling := Sampling{interval: 100 * time.Millisecond, most: 128, interfaces: p.IsRelayed()}
+	if p.Workload == "echo" {
+		// A sample per second for an hour.
+		sampling = Sampling{interval: contract.Seconds(p.SampleIntervalSeconds), most: 4096, echo: true}
+	}
+	return sampling
+}
 
 // Deltas receives what was counted between two readings, for metrics.
 type Deltas interface {
 	Add(sent, received, connections, streams, operations, failures uint64)
+	// Echoing streams of an interval.
+	Echoing(streams uint64)
 }
 
 // Observer of one trial: counters, samples, and what the process uses.
@@ -22,6 +40,7 @@ type Observer struct {
 	Counters *Counters
 
 	metrics    Deltas
+	sampling   Sampling
 	peakIsOurs bool
 	mutex      sync.Mutex
 	start      Usage
@@ -34,13 +53,17 @@ type Observer struct {
 type Observations struct {
 	At       time.Time
 	Measured contract.Measured
+	// RoundTrips of an echo, nil for other workloads.
+	RoundTrips *hdrhistogram.Histogram
 }
 
 // New begins to observe.
-func New(metrics Deltas) *Observer {
+func New(metrics Deltas, sampling Sampling) *Observer {
 	peakIsOurs := ResetPeak()
-	o := &Observer{Counters: &Counters{}, metrics: metrics, peakIsOurs: peakIsOurs, start: Now()}
-	o.series = newSeries(o.reading(), reading{})
+	o := &Observer{
+		Counters: &Counters{}, metrics: metrics, sampling: sampling, peakIsOurs: peakIsOurs, start: Now(),
+	}
+	o.series = newSeries(o.reading(), reading{}, sampling)
 	o.sample()
 	return o
 }
@@ -55,7 +78,7 @@ func (o *Observer) Begin() {
 	close(o.stop)
 	now := o.reading()
 	o.pass(now)
-	o.series = newSeries(now, o.series.passed)
+	o.series = newSeries(now, o.series.passed, o.sampling)
 	o.start = Now()
 	o.sample()
 }
@@ -70,7 +93,7 @@ func (o *Observer) Finish() Observations {
 	close(o.stop)
 	end, last := Now(), o.reading()
 	o.pass(last)
-	o.series.add(last, true)
+	o.keep(last, true)
 	peak := o.series.rssPeak
 	if o.peakIsOurs {
 		peak = Peak()
@@ -87,6 +110,7 @@ func (o *Observer) Finish() Observations {
 			Resources:     end.Since(o.start, peak, o.series.allocatedPeak),
 			Samples:       o.series.samples,
 		},
+		RoundTrips: o.series.roundTrips,
 	}
 	return *o.finished
 }
@@ -96,7 +120,7 @@ func (o *Observer) sample() {
 	stop := make(chan struct{})
 	o.stop = stop
 	go func() {
-		ticker := time.NewTicker(sampleInterval)
+		ticker := time.NewTicker(o.sampling.interval)
 		defer ticker.Stop()
 		for {
 			select {
@@ -110,7 +134,7 @@ func (o *Observer) sample() {
 			default:
 				now := o.reading()
 				o.pass(now)
-				o.series.add(now, false)
+				o.keep(now, false)
 			}
 			o.mutex.Unlock()
 		}
@@ -125,11 +149,41 @@ func (o *Observer) pass(now reading) {
 	o.series.passed = now
 }
 
+// keep a reading as a sample, if it is time for one.
+func (o *Observer) keep(now reading, last bool) {
+	s := &o.series
+	if !s.isDue(now, last) {
+		return
+	}
+	sample := sampleBetween(s.begun, s.kept, now)
+	if o.sampling.echo {
+		sample.Echo = o.echo(now)
+	}
+	if o.sampling.interfaces {
+		received, sent := interfaces(text("/proc/self/net/dev"))
+		sample.InterfaceReceivedBytes = difference(received, s.received)
+		sample.InterfaceSentBytes = difference(sent, s.sent)
+		s.received, s.sent = received, sent
+	}
+	s.add(sample, now)
+}
+
+func (o *Observer) echo(now reading) *contract.EchoSample {
+	sample := &contract.EchoSample{ActiveStreams: uint64(max(now.active, 0)), EchoingStreams: o.Counters.Echoing.take()}
+	if p50, p99, any := o.Counters.RoundTrips.take(o.series.roundTrips); any {
+		p50, p99 := p50.Seconds(), p99.Seconds()
+		sample.RoundTripP50Seconds, sample.RoundTripP99Seconds = &p50, &p99
+	}
+	o.metrics.Echoing(sample.EchoingStreams)
+	return sample
+}
+
 func (o *Observer) reading() reading {
 	c := o.Counters
 	return reading{
 		at: time.Now(), sent: c.Sent.Load(), received: c.Received.Load(), connections: c.Connections.Load(),
 		streams: c.Streams.Load(), operations: c.Operations.Load(), failures: c.Failures.Load(),
+		active: c.Active.Load(), circuits: c.Circuits.Load(),
 		errors: c.errorsUntilNow(), cpu: CPU(), rss: Resident(), allocated: Allocated(),
 	}
 }
@@ -137,6 +191,7 @@ func (o *Observer) reading() reading {
 type reading struct {
 	at                                                         time.Time
 	sent, received, connections, streams, operations, failures uint64
+	active, circuits                                           int64
 	errors                                                     map[contract.Reason]uint64
 	cpu                                                        float64
 	rss, allocated                                             uint64
@@ -144,35 +199,46 @@ type reading struct {
 
 // series of samples. When it is full, two samples become one, so that its length is bounded.
 type series struct {
+	sampling               Sampling
 	begun                  time.Time
 	kept, passed           reading
+	received, sent         *uint64
 	interval               time.Duration
 	samples                []contract.Sample
+	roundTrips             *hdrhistogram.Histogram
 	rssPeak, allocatedPeak uint64
 }
 
-func newSeries(first, passed reading) series {
-	return series{begun: first.at, kept: first, passed: passed, interval: sampleInterval,
+func newSeries(first, passed reading, sampling Sampling) series {
+	s := series{sampling: sampling, begun: first.at, kept: first, passed: passed, interval: sampling.interval,
 		rssPeak: first.rss, allocatedPeak: first.allocated}
+	if sampling.echo {
+		s.roundTrips = NewHistogram()
+	}
+	if sampling.interfaces {
+		s.received, s.sent = interfaces(text("/proc/self/net/dev"))
+	}
+	return s
 }
 
-func (s *series) add(now reading, last bool) {
+// isDue says whether a reading ends an interval. Half an interval of slack: ticks are not exact.
+func (s *series) isDue(now reading, last bool) bool {
 	s.rssPeak, s.allocatedPeak = max(s.rssPeak, now.rss), max(s.allocatedPeak, now.allocated)
-	took := now.at.Sub(s.kept.at)
-	if !last && took+sampleInterval/2 < s.interval {
-		return
-	}
-	s.samples = append(s.samples, sampleBetween(s.begun, s.kept, now))
+	return last || now.at.Sub(s.kept.at)+s.sampling.interval/2 >= s.interval
+}
+
+func (s *series) add(sample contract.Sample, now reading) {
+	s.samples = append(s.samples, sample)
 	// A last sample that is much shorter than the others would have a rate of little meaning.
-	if n := len(s.samples); took < s.interval/2 && n > 1 {
+	if n := len(s.samples); now.at.Sub(s.kept.at) < s.interval/2 && n > 1 {
 		s.samples = append(s.samples[:n-2], merged(s.samples[n-2], s.samples[n-1]))
 	}
 	s.kept = now
-	if len(s.samples) == mostSamples {
-		for i := range mostSamples / 2 {
+	if len(s.samples) == s.sampling.most {
+		for i := range len(s.samples) / 2 {
 			s.samples[i] = merged(s.samples[2*i], s.samples[2*i+1])
 		}
-		s.samples = s.samples[:mostSamples/2]
+		s.samples = s.samples[:len(s.samples)/2]
 		s.interval *= 2
 	}
 }
@@ -188,7 +254,7 @@ func sampleBetween(begun time.Time, before, now reading) contract.Sample {
 		AtSeconds: now.at.Sub(begun).Seconds(), IntervalSeconds: now.at.Sub(before.at).Seconds(),
 		BytesSent: now.sent - before.sent, BytesReceived: now.received - before.received,
 		Operations: now.operations - before.operations, CPUSeconds: now.cpu - before.cpu,
-		RSSBytes: now.rss, AllocatedBytes: &now.allocated, Errors: errors,
+		RSSBytes: now.rss, Circuits: uint64(max(now.circuits, 0)), AllocatedBytes: &now.allocated, Errors: errors,
 	}
 }
 
@@ -201,5 +267,30 @@ func merged(a, b contract.Sample) contract.Sample {
 	b.BytesReceived += a.BytesReceived
 	b.Operations += a.Operations
 	b.CPUSeconds += a.CPUSeconds
+	b.InterfaceReceivedBytes = sum(a.InterfaceReceivedBytes, b.InterfaceReceivedBytes)
+	b.InterfaceSentBytes = sum(a.InterfaceSentBytes, b.InterfaceSentBytes)
+	if a.Echo != nil && b.Echo != nil {
+		b.Echo = &contract.EchoSample{
+			ActiveStreams: max(a.Echo.ActiveStreams, b.Echo.ActiveStreams),
+			// At least the larger number echoed in the whole interval. Of percentiles, the worse one counts.
+			EchoingStreams:      max(a.Echo.EchoingStreams, b.Echo.EchoingStreams),
+			RoundTripP50Seconds: worse(a.Echo.RoundTripP50Seconds, b.Echo.RoundTripP50Seconds),
+			RoundTripP99Seconds: worse(a.Echo.RoundTripP99Seconds, b.Echo.RoundTripP99Seconds),
+		}
+	}
 	return b
+}
+
+func sum(a, b *uint64) *uint64 {
+	if a == nil || b == nil {
+		return nil
+	}
+	return plus(a, *b)
+}
+
+func worse(a, b *float64) *float64 {
+	if a == nil || b != nil && *b > *a {
+		return b
+	}
+	return a
 }

@@ -44,11 +44,13 @@ func TestTheClockIsTheKernelsAndGoesBothWays(t *testing.T) {
 // sums adds up what an observer hands to metrics.
 type sums struct{ sent, operations uint64 }
 
+func (*sums) Echoing(uint64) {}
+
 func (s *sums) Add(sent, _, _, _, operations, _ uint64) { s.sent += sent; s.operations += operations }
 
 func TestAnObserverHandsEveryCountToTheMetricsOnce(t *testing.T) {
 	total := &sums{}
-	o := New(total)
+	o := New(total, SamplingOf(&contract.Parameters{Workload: "ping"}))
 	o.Counters.Sent.Add(10)
 	o.Begin()
 	o.Counters.Sent.Add(5)
@@ -68,16 +70,18 @@ func TestAnObserverHandsEveryCountToTheMetricsOnce(t *testing.T) {
 }
 
 func TestASeriesStaysShort(t *testing.T) {
-	at := time.Unix(0, 0)
-	s := newSeries(reading{at: at}, reading{})
+	at, sampling := time.Unix(0, 0), SamplingOf(&contract.Parameters{Workload: "ping"})
+	o := &Observer{Counters: &Counters{}, sampling: sampling}
+	o.series = newSeries(reading{at: at}, reading{}, sampling)
 	for i := range uint64(1000) {
-		s.add(reading{at: at.Add(time.Duration(i+1) * sampleInterval), sent: i + 1}, i == 999)
+		o.keep(reading{at: at.Add(time.Duration(i+1) * sampling.interval), sent: i + 1}, i == 999)
 	}
+	s := &o.series
 	var sent uint64
 	for _, sample := range s.samples {
 		sent += sample.BytesSent
 	}
-	if len(s.samples) >= mostSamples || sent != 1000 {
+	if len(s.samples) >= sampling.most || sent != 1000 {
 		t.Error(len(s.samples), sent)
 	}
 }

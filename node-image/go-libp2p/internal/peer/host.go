@@ -3,7 +3,7 @@ package peer
 
 import (
 	"context"
-	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -27,6 +27,7 @@ import (
 	"github.com/libp2p/go-libp2p/p2p/transport/websocket"
 	libp2pwebtransport "github.com/libp2p/go-libp2p/p2p/transport/webtransport"
 	"github.com/multiformats/go-multistream"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"perfrun/node-go/internal/contract"
 	"perfrun/node-go/internal/wire"
@@ -48,6 +49,14 @@ type Config struct {
 	Lazy bool
 	// ListenIP is the address of a listening host, empty for a dialler.
 	ListenIP string
+	// RSA identities have keys of 2048 bits. Others are Ed25519.
+	RSA bool
+	// Relayed hosts can be dialled, and can dial, through a relay.
+	Relayed bool
+	// Relay makes the host a relay.
+	Relay *Relaying
+	// Metrics is where go-libp2p registers its own metrics.
+	Metrics prometheus.Registerer
 }
 
 // Host is a peer: an identity, a transport and, if it listens, a socket.
@@ -56,28 +65,41 @@ type Host struct {
 	config Config
 }
 
-// Transports of this program, with the multiaddr that follows the address of the interface.
-var Transports = map[string]string{
-	"tcp":           "/tcp/0",
-	"tcp-tls":       "/tcp/0",
-	"ws":            "/tcp/0/ws",
-	"quic-v1":       "/udp/0/quic-v1",
-	"webtransport":  "/udp/0/quic-v1/webtransport",
-	"webrtc-direct": "/udp/0/webrtc-direct",
+// Transport of go-libp2p.
+type Transport struct {
+	// listen is the multiaddr that follows the address of the interface.
+	listen      string
+	constructor any
+}
+
+// Transports of this program.
+var Transports = map[string]Transport{
+	"tcp":           {"/tcp/0", tcp.NewTCPTransport},
+	"tcp-tls":       {"/tcp/0", tcp.NewTCPTransport},
+	"ws":            {"/tcp/0/ws", websocket.New},
+	"quic-v1":       {"/udp/0/quic-v1", libp2pquic.NewTransport},
+	"webtransport":  {"/udp/0/quic-v1/webtransport", libp2pwebtransport.New},
+	"webrtc-direct": {"/udp/0/webrtc-direct", libp2pwebrtc.New},
 }
 
 // New starts a host.
 func New(config Config) (*Host, error) {
-	suffix, known := Transports[config.Transport]
+	transport, known := Transports[config.Transport]
 	if !known {
 		return nil, contract.Failf(contract.Unsupported, "go-libp2p cannot do %s", config.Transport)
 	}
-	key, _, err := crypto.GenerateEd25519Key(rand.Reader)
+	key, err := newKey(config.RSA)
 	if err != nil {
 		return nil, contract.Failf(contract.Internal, "failed to make a key: %v", err)
 	}
-	options := append(common(), libp2p.Identity(key))
-	options = append(options, carrier(config.Transport)...)
+	options := append(common(), libp2p.Identity(key), libp2p.PrometheusRegisterer(config.Metrics))
+	options = append(options, carrier(config.Transport, config.Relayed)...)
+	if config.Relayed {
+		options = append(options, libp2p.EnableRelay())
+	} else {
+		// A peer that dials directly must never use a relay.
+		options = append(options, libp2p.DisableRelay())
+	}
 	if config.ListenIP == "" {
 		options = append(options, libp2p.NoListenAddrs)
 	} else {
@@ -85,14 +107,28 @@ func New(config Config) (*Host, error) {
 		if net.ParseIP(config.ListenIP).To4() != nil {
 			family = "/ip4/"
 		}
-		options = append(options, libp2p.ListenAddrStrings(family+config.ListenIP+suffix))
+		options = append(options, libp2p.ListenAddrStrings(family+config.ListenIP+transport.listen))
 	}
-	// A dialler must never relay, and a relay transport would be a second transport.
-	h, err := libp2p.New(append(options, libp2p.DisableRelay())...)
+	h, err := libp2p.New(options...)
 	if err != nil {
 		return nil, contract.Failf(contract.ListenFailed, "failed to start a host of go-libp2p: %v", err)
 	}
+	if config.Relay != nil {
+		if err := config.Relay.start(h, config.Metrics); err != nil {
+			_ = h.Close()
+			return nil, contract.Failf(contract.ListenFailed, "failed to start a relay of go-libp2p: %v", err)
+		}
+	}
 	return &Host{host: h, config: config}, nil
+}
+
+func newKey(isRSA bool) (crypto.PrivKey, error) {
+	kind, bits := crypto.Ed25519, -1
+	if isRSA {
+		kind, bits = crypto.RSA, 2048
+	}
+	key, _, err := crypto.GenerateKeyPair(kind, bits)
+	return key, err
 }
 
 // common are the options of all hosts. Each removes a limit that go-libp2p applies silently.
@@ -109,30 +145,29 @@ func common() []libp2p.Option {
 		// After failures they would refuse to dial over UDP or IPv6.
 		libp2p.UDPBlackHoleSuccessCounter(nil),
 		libp2p.IPv6BlackHoleSuccessCounter(nil),
-		// By default QUIC is tried first, and others wait.
-		libp2p.DialRanker(swarm.NoDelayDialRanker),
-		// By default 5 s for local addresses and 15 s for others.
-		libp2p.SwarmOpts(swarm.WithDialTimeout(dialTimeout), swarm.WithDialTimeoutLocal(dialTimeout)),
-		libp2p.DisableMetrics(),
+		libp2p.SwarmOpts(
+			// By default QUIC is tried first, and others wait.
+			swarm.WithDialRanker(swarm.NoDelayDialRanker),
+			// By default 5 s for local addresses and 15 s for others.
+			swarm.WithDialTimeout(dialTimeout), swarm.WithDialTimeoutLocal(dialTimeout),
+		),
 	}
 }
 
-func carrier(transport string) []libp2p.Option {
-	muxer := libp2p.Muxer(yamux.ID, yamux.DefaultTransport)
-	switch transport {
-	case "tcp":
-		return []libp2p.Option{libp2p.Transport(tcp.NewTCPTransport), libp2p.Security(noise.ID, noise.New), muxer}
-	case "tcp-tls":
-		return []libp2p.Option{libp2p.Transport(tcp.NewTCPTransport), libp2p.Security(libp2ptls.ID, libp2ptls.New), muxer}
-	case "ws":
-		return []libp2p.Option{libp2p.Transport(websocket.New), libp2p.Security(noise.ID, noise.New), muxer}
-	case "webtransport":
-		return []libp2p.Option{libp2p.Transport(libp2pwebtransport.New)}
-	case "webrtc-direct":
-		return []libp2p.Option{libp2p.Transport(libp2pwebrtc.New)}
-	default:
-		return []libp2p.Option{libp2p.Transport(libp2pquic.NewTransport)}
+// carrier has the options of a transport. Circuits are secured and multiplexed again, whatever carries them: by
+// Noise, which every implementation has.
+func carrier(transport string, isRelayed bool) []libp2p.Option {
+	options := []libp2p.Option{
+		libp2p.Transport(Transports[transport].constructor), libp2p.Muxer(yamux.ID, yamux.DefaultTransport),
 	}
+	// The first one that both ends have is taken.
+	if transport == "tcp-tls" {
+		options = append(options, libp2p.Security(libp2ptls.ID, libp2ptls.New))
+	}
+	if transport == "tcp" || transport == "ws" || isRelayed {
+		options = append(options, libp2p.Security(noise.ID, noise.New))
+	}
+	return options
 }
 
 // Addresses that peers can dial.
@@ -151,18 +186,25 @@ func (h *Host) Addresses() ([]string, error) {
 	return all, nil
 }
 
-// Serve calls serve for each stream of a peer, and connected for each connection.
-func (h *Host) Serve(connected func(), serve func(wire.Stream)) {
+// Serve calls serve for each stream of a peer, and connected for each connection. Pings beside another protocol
+// are answered by ping.
+func (h *Host) Serve(connected func(), serve, ping func(wire.Stream)) {
 	h.host.Network().Notify(&network.NotifyBundle{ConnectedF: func(network.Network, network.Conn) { connected() }})
+	if h.config.Protocol != contract.Ping {
+		h.host.SetStreamHandler(contract.Ping, func(s network.Stream) { ping(s) })
+	}
 	h.host.SetStreamHandler(protocol.ID(h.config.Protocol), func(s network.Stream) { serve(s) })
 }
 
 // Connection that this host dialled.
 type Connection struct {
 	connection network.Conn
+	relay      network.Conn
 	config     Config
 	// Established is how long the dial took.
 	Established time.Duration
+	// RelayConnected is how long the dial of the relay took, zero without one.
+	RelayConnected time.Duration
 }
 
 // Dial opens a connection, and waits until it is established, secured and multiplexed.
@@ -171,25 +213,70 @@ func (h *Host) Dial(ctx context.Context, address string) (*Connection, error) {
 	if err != nil {
 		return nil, contract.Failf(contract.DialFailed, "unable to dial %s: %v", address, err)
 	}
-	h.host.Peerstore().AddAddrs(info.ID, info.Addrs, peerstore.PermanentAddrTTL)
+	c := &Connection{config: h.config}
 	begun := time.Now()
-	connection, err := h.host.Network().DialPeer(ctx, info.ID)
-	if err != nil {
+	if relay := relayOf(info); relay != nil {
+		if c.relay, err = h.dial(ctx, relay); err != nil {
+			return nil, contract.Failf(contract.DialFailed, "failed to dial the relay of %s: %v", address, err)
+		}
+		c.RelayConnected = time.Since(begun)
+	}
+	if c.connection, err = h.dial(ctx, info); err != nil {
+		if status := refusedCircuit(err); status != "" {
+			return nil, &RefusedError{What: "circuit", Status: status}
+		}
 		return nil, contract.Failf(contract.DialFailed, "failed to dial %s: %v", address, err)
 	}
-	return &Connection{connection: connection, config: h.config, Established: time.Since(begun)}, nil
+	c.Established = time.Since(begun)
+	return c, nil
 }
 
-// Open a stream and negotiate its protocol. host.NewStream would wait for identify, and then be lazy.
+func (h *Host) dial(ctx context.Context, to *libp2ppeer.AddrInfo) (network.Conn, error) {
+	h.host.Peerstore().AddAddrs(to.ID, to.Addrs, peerstore.PermanentAddrTTL)
+	return h.host.Network().DialPeer(network.WithAllowLimitedConn(ctx, "benchmark"), to.ID)
+}
+
+// Ping opens a stream for pings, to the peer or to the relay on the way. It is nil without a relay, and if the peer
+// does not answer pings.
+func (c *Connection) Ping(ctx context.Context, toRelay bool) (wire.Stream, error) {
+	connection := c.connection
+	if toRelay {
+		if c.relay == nil {
+			return nil, nil
+		}
+		connection = c.relay
+	}
+	s, err := open(ctx, connection, contract.Ping, false)
+	var unsupported multistream.ErrNotSupported[protocol.ID]
+	if errors.As(err, &unsupported) {
+		return nil, nil
+	}
+	return s, openFailed(err)
+}
+
+// Open a stream and negotiate its protocol.
 func (c *Connection) Open(ctx context.Context) (wire.Stream, error) {
+	s, err := open(ctx, c.connection, protocol.ID(c.config.Protocol), c.config.Lazy)
+	return s, openFailed(err)
+}
+
+func openFailed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return contract.Failf(contract.OpenFailed, "%v", err)
+}
+
+// open a stream. host.NewStream would wait for identify, and then be lazy.
+func open(ctx context.Context, connection network.Conn, id protocol.ID, lazy bool) (wire.Stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	s, err := c.connection.NewStream(ctx)
+	// libp2p's relays limit every circuit, if only to a number that is never reached.
+	s, err := connection.NewStream(network.WithAllowLimitedConn(ctx, "benchmark"))
 	if err != nil {
-		return nil, contract.Failf(contract.OpenFailed, "failed to open a stream: %v", err)
+		return nil, fmt.Errorf("failed to open a stream: %w", err)
 	}
-	id := protocol.ID(c.config.Protocol)
-	if c.config.Lazy {
+	if lazy {
 		_ = s.SetProtocol(id)
 		return &lazyStream{Stream: s, lazy: multistream.NewMSSelect(s, id)}, nil
 	}
@@ -204,7 +291,7 @@ func (c *Connection) Open(ctx context.Context) (wire.Stream, error) {
 	}
 	if err != nil {
 		_ = s.Reset()
-		return nil, contract.Failf(contract.OpenFailed, "failed to negotiate %s: %v", id, err)
+		return nil, fmt.Errorf("failed to negotiate %s: %w", id, err)
 	}
 	_ = s.SetProtocol(id)
 	return s, nil

@@ -95,7 +95,7 @@ func (t *Trials) begin(id string, request *contract.TrialRequest) *Trial {
 	labelled := t.metrics.Trial(request)
 	trial := &Trial{
 		id: id, request: request, metrics: labelled, cancel: cancel, begun: time.Now(),
-		observer: observe.New(labelled), findings: &workload.Findings{},
+		observer: observe.New(labelled, observe.SamplingOf(&request.Parameters)), findings: &workload.Findings{},
 		start: make(chan struct{}), finish: make(chan struct{}), changed: make(chan struct{}),
 		state: contract.Preparing,
 	}
@@ -245,6 +245,7 @@ type ran struct {
 	err     error
 	started *uint64
 	took    *time.Duration
+	served  *contract.Measured
 }
 
 // run the trial until it has an outcome.
@@ -254,7 +255,10 @@ func (t *Trial) run(ctx context.Context, listenIP string) {
 	expired := contract.Failf(contract.Timeout, "not completed after %v", limit)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, expired)
 	defer cancel()
-	setup := &workload.Setup{Request: t.request, ListenIP: listenIP, Observer: t.observer, Findings: t.findings}
+	setup := &workload.Setup{
+		Request: t.request, ListenIP: listenIP, Observer: t.observer, Metrics: t.metrics, Findings: t.findings,
+		Handover: workload.NewHandover(),
+	}
 	result := make(chan ran, 1)
 	go func() {
 		var r ran
@@ -282,11 +286,48 @@ func (t *Trial) run(ctx context.Context, listenIP string) {
 }
 
 func (t *Trial) side(ctx context.Context, setup *workload.Setup, r *ran) {
-	if t.request.Side.Server {
-		r.err = workload.Serve(ctx, setup, t.listens, t.finish)
-		return
+	side := &t.request.Side
+	switch {
+	case side.Server || side.Source != nil:
+		r.err = workload.Serve(ctx, setup, side.Source, t.listens, t.finish)
+	case side.Relay:
+		r.err = workload.Relay(ctx, setup, t.listens, t.finish)
+	case side.Both != nil:
+		t.both(ctx, setup, r)
+	default:
+		t.client(ctx, setup, *side.Client, r)
 	}
-	client, err := workload.Prepare(ctx, setup)
+}
+
+// both a server and a client that dials it. The node's metrics are those of the client.
+func (t *Trial) both(ctx context.Context, setup *workload.Setup, r *ran) {
+	server := *setup
+	server.Observer = observe.New(metrics.Nowhere{}, observe.SamplingOf(&t.request.Parameters))
+	server.Findings = &workload.Findings{}
+	addresses, done, served := make(chan []string, 1), make(chan struct{}), make(chan error, 1)
+	go func() {
+		served <- workload.Serve(ctx, &server, nil, func(at []string) { addresses <- at }, done)
+		close(addresses)
+	}()
+	// Without addresses, the server has failed and says why.
+	if at, ok := <-addresses; ok {
+		t.client(ctx, setup, contract.Client{Servers: at, Peers: t.request.Side.Both.Peers}, r)
+	}
+	close(done)
+	if err := <-served; r.err == nil {
+		r.err = err
+	}
+	measured, err := server.Findings.Measured(server.Observer.Finish())
+	// What the process used is all in the client's.
+	measured.Resources, measured.Samples = contract.Resources{}, nil
+	r.served = &measured
+	if r.err == nil {
+		r.err = err
+	}
+}
+
+func (t *Trial) client(ctx context.Context, setup *workload.Setup, side contract.Client, r *ran) {
+	client, err := workload.Prepare(ctx, setup, side)
 	if err != nil {
 		r.err = err
 		return
@@ -336,7 +377,7 @@ func waitUntil(ctx context.Context, at time.Time) {
 
 func (t *Trial) end(ctx context.Context, r *ran) {
 	observed := t.observer.Finish()
-	measured := observed.Measured
+	measured, err := t.findings.Measured(observed)
 	measured.StartedNanoseconds = r.started
 	switch {
 	case r.took != nil:
@@ -344,10 +385,8 @@ func (t *Trial) end(ctx context.Context, r *ran) {
 	case r.started != nil:
 		measured.Seconds = max(observed.At.Sub(observe.At(*r.started)).Seconds(), 0)
 	}
-	measured.Upload, measured.Download = t.findings.Upload, t.findings.Download
 	failure := failureOf(ctx, r)
-	var err error
-	if measured.Histograms, err = t.findings.Histograms(); err != nil && failure == nil {
+	if err != nil && failure == nil {
 		failure = contract.Failf(contract.Internal, "failed to encode a histogram: %v", err)
 	}
 	t.findings.Each(t.metrics.Observe)
@@ -356,7 +395,7 @@ func (t *Trial) end(ctx context.Context, r *ran) {
 		reason = failure.Reason
 	}
 	t.metrics.Ended(reason)
-	outcome := &contract.Outcome{Failure: failure, Measured: measured}
+	outcome := &contract.Outcome{Failure: failure, Measured: measured, Served: r.served}
 	t.advance(func() { t.state, t.outcome = contract.Finished, outcome })
 	// Last: a full pipe without a reader must not delay this trial.
 	go t.record(outcome)

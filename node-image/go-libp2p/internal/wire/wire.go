@@ -28,6 +28,7 @@ type Stream interface {
 	// Reset ends both directions; what was written may be lost.
 	Reset() error
 	SetReadDeadline(time.Time) error
+	SetDeadline(time.Time) error
 }
 
 // Buffers are what a stream writes from and reads into.
@@ -199,6 +200,10 @@ func Fail(err error) *contract.Failure {
 	var failure *contract.Failure
 	if errors.As(err, &failure) {
 		return failure
+	}
+	var known interface{ Failure() *contract.Failure }
+	if errors.As(err, &known) {
+		return known.Failure()
 	}
 	return contract.Failf(contract.StreamFailed, "the stream broke: %v", err)
 }

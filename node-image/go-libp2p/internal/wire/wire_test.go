@@ -20,6 +20,7 @@ func (h half) CloseWrite() error               { return h.PipeWriter.Close() }
 func (h half) Reset() error                    { return errors.Join(h.PipeReader.Close(), h.PipeWriter.Close()) }
 func (h half) Close() error                    { return h.PipeWriter.Close() }
 func (h half) SetReadDeadline(time.Time) error { return nil }
+func (h half) SetDeadline(time.Time) error     { return nil }
 
 func pipe() (a, b half) {
 	readA, writeB := io.Pipe()
@@ -40,7 +41,7 @@ type served struct {
 func exchange(
 	run func(Stream, *Buffers, *observe.Counters) (Exchange, error),
 	serve func(Stream, *Buffers, *observe.Counters) (Arrival, error),
-) (client, server *observe.Counters, e Exchange, err error, s served) {
+) (client, server *observe.Counters, e Exchange, s served, err error) {
 	client, server = &observe.Counters{}, &observe.Counters{}
 	a, b := pipe()
 	zeros := make([]byte, chunk)
@@ -50,7 +51,7 @@ func exchange(
 		done <- served{arrival, err}
 	}()
 	e, err = run(a, NewBuffers(zeros), client)
-	return client, server, e, err, <-done
+	return client, server, e, <-done, err
 }
 
 func TestBothProtocolsCarryEveryByteBothWays(t *testing.T) {
@@ -72,7 +73,7 @@ func TestBothProtocolsCarryEveryByteBothWays(t *testing.T) {
 	for protocol, run := range runs {
 		for _, up := range sizes {
 			for _, down := range sizes {
-				client, server, e, err, s := exchange(run(up, down), serves[protocol])
+				client, server, e, s, err := exchange(run(up, down), serves[protocol])
 				if err != nil || s.err != nil {
 					t.Fatalf("%s %d up, %d down: %v, %v", protocol, up, down, err, s.err)
 				}
@@ -110,9 +111,9 @@ func TestAServerThatSendsTooFewOrTooManyBytesIsNoticed(t *testing.T) {
 	run := func(s Stream, b *Buffers, c *observe.Counters) (Exchange, error) {
 		return RunPerf(s, Volume{Bytes: 100}, Volume{Bytes: 50}, b, c)
 	}
-	_, _, _, err, _ := exchange(run, answer(49))
+	_, _, _, _, err := exchange(run, answer(49))
 	says(t, err, contract.TooFewBytes)
-	_, _, _, err, _ = exchange(run, answer(51))
+	_, _, _, _, err = exchange(run, answer(51))
 	says(t, err, contract.UnexpectedBytes)
 }
 
@@ -125,15 +126,15 @@ func TestAClientThatEndsEarlyIsNoticed(t *testing.T) {
 			return Exchange{}, s.CloseWrite()
 		}
 	}
-	_, _, _, _, s := exchange(end(199), ServeLitep2pPerf)
+	_, _, _, s, _ := exchange(end(199), ServeLitep2pPerf)
 	says(t, s.err, contract.TooFewBytes)
-	_, _, _, _, s = exchange(end(200), ServeLitep2pPerf)
+	_, _, _, s, _ = exchange(end(200), ServeLitep2pPerf)
 	says(t, s.err, contract.TooFewBytes)
 }
 
 func TestAStreamThatWasOnlyOpenedIsNoFailure(t *testing.T) {
 	open := func(s Stream, _ *Buffers, _ *observe.Counters) (Exchange, error) { return Exchange{}, s.CloseWrite() }
-	_, _, _, _, s := exchange(open, ServeLitep2pPerf)
+	_, _, _, s, _ := exchange(open, ServeLitep2pPerf)
 	if s.err != nil {
 		t.Error(s.err)
 	}

@@ -2,6 +2,7 @@ package workload
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"time"
 
@@ -15,64 +16,143 @@ type Client struct {
 	setup   *Setup
 	peers   []*dialler
 	servers []string
+	clocks  []int64
 }
 
 // dialler is one identity of a client.
 type dialler struct {
-	host       *peer.Host
-	server     string
-	connection *peer.Connection
+	server string
+
+	mutex  sync.Mutex
+	host   *peer.Host
+	closed bool
+
+	// connections with each server that the peer talks to. Empty if opening them is part of the workload.
+	connections []*peer.Connection
+	// clocks of these servers, as far as they are ahead, in nanoseconds. Empty if that is unknown.
+	clocks []int64
+}
+
+// dial a connection that a workload needs but does not measure. After a lost dial, a new host takes the place of the
+// old one.
+func (d *dialler) dial(ctx context.Context, setup *Setup, server string) (*peer.Connection, error) {
+	for left := setup.dials(); ; left-- {
+		connection, err := d.host.Dial(ctx, server)
+		if err == nil || left == 1 || ctx.Err() != nil {
+			return connection, err
+		}
+		setup.counters().Failed(contract.DialFailed)
+		d.host.Close()
+		host, err := setup.newDialler()
+		if err != nil {
+			return nil, err
+		}
+		d.mutex.Lock()
+		d.host = host
+		closed := d.closed
+		d.mutex.Unlock()
+		if closed {
+			host.Close()
+		}
+	}
+}
+
+// close the host, and every host that takes its place.
+func (d *dialler) close() {
+	d.mutex.Lock()
+	d.closed = true
+	host := d.host
+	d.mutex.Unlock()
+	for _, connection := range d.connections {
+		connection.Close()
+	}
+	host.Close()
+}
+
+func (d *dialler) connection() *peer.Connection { return d.connections[0] }
+
+// clock of a server, nil if it is unknown.
+func (d *dialler) clock(i int) *int64 {
+	if i < len(d.clocks) {
+		return &d.clocks[i]
+	}
+	return nil
 }
 
 // Prepare starts hosts and, unless the workload does that itself, opens connections.
-func Prepare(ctx context.Context, setup *Setup) (*Client, error) {
-	p, side := &setup.Request.Parameters, setup.Request.Side.Client
-	c := &Client{setup: setup, servers: side.Servers}
+func Prepare(ctx context.Context, setup *Setup, side contract.Client) (*Client, error) {
+	p := setup.parameters()
+	c := &Client{setup: setup, servers: side.Servers, clocks: side.Clocks}
 	hosts := p.Hosts(side.Peers)
-	if p.Workload == "handshakes" {
+	switch p.Workload {
+	case "handshakes":
 		hosts = max(hosts, stock(p.Amount))
+	case "relayStress":
+		// Its sinks start one after the other.
+		hosts = 0
 	}
-	for i := range hosts {
-		d := &dialler{server: side.Servers[i%len(side.Servers)]}
-		var err error
-		if d.host, err = newDialler(setup); err != nil {
-			c.Close()
-			return nil, err
-		}
-		c.peers = append(c.peers, d)
-		if p.Workload == "handshakes" {
-			continue
-		}
-		if d.connection, err = d.host.Dial(ctx, d.server); err != nil {
-			c.Close()
-			return nil, err
-		}
-		setup.Observer.Counters.Connections.Add(1)
-		setup.Findings.record(established, d.connection.Established)
+	c.peers = make([]*dialler, hosts)
+	// At the same time, as far as there are CPUs: keys take their time.
+	err := limited(runtime.GOMAXPROCS(0), hosts, func(i int) (err error) {
+		c.peers[i] = &dialler{server: side.Servers[i%len(side.Servers)]}
+		c.peers[i].host, err = setup.newDialler()
+		return err
+	})
+	for i := 0; err == nil && i < hosts && p.ConnectsBeforeStart(); i++ {
+		err = c.connect(ctx, c.peers[i], i)
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
 	}
 	return c, nil
 }
 
-func newDialler(setup *Setup) (*peer.Host, error) {
-	p := &setup.Request.Parameters
-	return peer.New(peer.Config{
-		Transport: setup.Request.Transport,
-		Protocol:  p.StreamProtocol(),
-		Lazy:      p.Negotiation == "v1lazy",
-	})
+// connect a peer with the server of this number, in turn, and those after it if it talks to several.
+func (c *Client) connect(ctx context.Context, d *dialler, first int) error {
+	for i := range c.setup.parameters().ServersOfPeer() {
+		number := (first + i) % len(c.servers)
+		var connection *peer.Connection
+		var err error
+		if i == 0 {
+			connection, err = d.dial(ctx, c.setup, c.servers[number])
+		} else {
+			// Another host would lose the connections that are open.
+			connection, err = d.host.Dial(ctx, c.servers[number])
+		}
+		if err != nil {
+			c.setup.Findings.refusal(err)
+			return err
+		}
+		d.connections = append(d.connections, connection)
+		if number < len(c.clocks) {
+			d.clocks = append(d.clocks, c.clocks[number])
+		}
+		c.setup.counters().Connections.Add(1)
+		c.setup.Findings.recordDial(connection)
+	}
+	return nil
 }
 
 // Run the workload. It returns how long that took.
 func (c *Client) Run(ctx context.Context) (time.Duration, error) {
 	begun := time.Now()
 	var err error
-	switch c.setup.Request.Parameters.Workload {
+	switch c.setup.parameters().Workload {
 	case "bandwidth":
 		err = c.bandwidth(ctx)
 	case "substreams":
 		err = c.substreams(ctx)
 	case "handshakes":
 		err = c.handshakes(ctx)
+	case "echo":
+		err = c.echo(ctx)
+	case "messages":
+		err = c.messages(ctx)
+	case "relay":
+		err = c.fetch(ctx)
+	case "relayStress":
+		err = c.stress(ctx)
 	default:
 		err = c.ping(ctx)
 	}
@@ -83,12 +163,9 @@ func (c *Client) Run(ctx context.Context) (time.Duration, error) {
 func (c *Client) Close() {
 	var all sync.WaitGroup
 	for _, d := range c.peers {
-		all.Go(func() {
-			if d.connection != nil {
-				d.connection.Close()
-			}
-			d.host.Close()
-		})
+		if d != nil && d.host != nil {
+			all.Go(d.close)
+		}
 	}
 	all.Wait()
 }
@@ -99,10 +176,18 @@ func (c *Client) each(do func(i int, d *dialler) error) error {
 }
 
 // parallel calls do with 0 to n - 1 at the same time, and returns the first failure.
-func parallel(n int, do func(i int) error) error {
+func parallel(n int, do func(i int) error) error { return limited(n, n, do) }
+
+// limited is parallel with at most a number of calls at the same time.
+func limited(most, n int, do func(i int) error) error {
 	failures := make(chan error, n)
+	turns := make(chan struct{}, max(most, 1))
 	for i := range n {
-		go func() { failures <- do(i) }()
+		go func() {
+			turns <- struct{}{}
+			failures <- do(i)
+			<-turns
+		}()
 	}
 	var first error
 	for range n {
@@ -115,10 +200,10 @@ func parallel(n int, do func(i int) error) error {
 
 // bandwidth opens all streams, then exchanges on all of them at the same time.
 func (c *Client) bandwidth(ctx context.Context) error {
-	p, counters := &c.setup.Request.Parameters, c.setup.Observer.Counters
+	p, counters := c.setup.parameters(), c.setup.counters()
 	streams := make([]wire.Stream, len(c.peers)*p.Streams)
 	err := parallel(len(streams), func(i int) (err error) {
-		streams[i], err = c.peers[i/p.Streams].connection.Open(ctx)
+		streams[i], err = c.peers[i/p.Streams].connection().Open(ctx)
 		return err
 	})
 	if err != nil {
@@ -137,7 +222,7 @@ func (c *Client) bandwidth(ctx context.Context) error {
 	if p.Direction != "upload" {
 		down = volume
 	}
-	zeros := make([]byte, chunk(p))
+	zeros := c.setup.zeros()
 	exchanges := make([]wire.Exchange, len(streams))
 	err = parallel(len(streams), func(i int) (err error) {
 		buffers := wire.NewBuffers(zeros)
@@ -152,10 +237,10 @@ func (c *Client) bandwidth(ctx context.Context) error {
 		return err
 	}
 	if p.Direction != "download" {
-		c.setup.Findings.Upload = upload(exchanges, p.Timing == "strict")
+		c.setup.Findings.keep(func() { c.setup.Findings.upload = upload(exchanges, p.Timing == "strict") })
 	}
 	if p.Direction != "upload" {
-		c.setup.Findings.Download = download(exchanges)
+		c.setup.Findings.keep(func() { c.setup.Findings.download = download(exchanges) })
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ func (w *work) claim(ctx context.Context) bool {
 
 // handshakes opens connections one after the other in each slot, until all slots together have made enough.
 func (c *Client) handshakes(ctx context.Context) error {
-	p := &c.setup.Request.Parameters
+	p := c.setup.parameters()
 	w := &work{client: c}
 	if duration, timed := p.Amount.Duration(); timed {
 		w.deadline = time.Now().Add(duration)
@@ -84,7 +84,7 @@ type slot struct {
 }
 
 func (s *slot) fill(ctx context.Context, w *work, server string) {
-	counters := w.client.setup.Observer.Counters
+	counters := w.client.setup.counters()
 	inARow, since := 0, time.Time{}
 	for !s.gaveUp && w.claim(ctx) {
 		begun := time.Now()
@@ -108,7 +108,7 @@ func (w *work) withNewHost(ctx context.Context, server string) error {
 	if i := int(w.used.Add(1) - 1); i < len(w.client.peers) {
 		return w.handshake(ctx, w.client.peers[i].host, server)
 	}
-	host, err := newDialler(w.client.setup)
+	host, err := w.client.setup.newDialler()
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (w *work) withNewHost(ctx context.Context, server string) error {
 }
 
 func (w *work) handshake(ctx context.Context, host *peer.Host, server string) error {
-	counters, findings := w.client.setup.Observer.Counters, w.client.setup.Findings
+	counters, findings := w.client.setup.counters(), w.client.setup.Findings
 	begun := time.Now()
 	connection, err := host.Dial(ctx, server)
 	if err != nil {
@@ -135,6 +135,6 @@ func (w *work) handshake(ctx context.Context, host *peer.Host, server string) er
 		return err
 	}
 	findings.record(firstByte, time.Since(begun))
-	findings.record(established, connection.Established)
+	findings.recordDial(connection)
 	return nil
 }

@@ -11,10 +11,10 @@ import (
 
 // ping makes round trips with each peer, one after the other on one open stream.
 func (c *Client) ping(ctx context.Context) error {
-	p, counters := &c.setup.Request.Parameters, c.setup.Observer.Counters
+	p, counters := c.setup.parameters(), c.setup.counters()
 	interval := contract.Seconds(p.IntervalSeconds)
 	return c.each(func(_ int, d *dialler) error {
-		stream, err := d.connection.Open(ctx)
+		stream, err := d.connection().Open(ctx)
 		if err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package workload
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -11,28 +12,24 @@ import (
 )
 
 const (
-	// drain is how long streams may take to end once the clients are done.
-	drain = 2 * time.Second
+	// drain is how long streams may take to end once the clients are done, drainCutOff those that were cut off during
+	// their transfers: many of them, through a relay.
+	drain       = 2 * time.Second
+	drainCutOff = 10 * time.Second
 	// mostServed streams at the same time; a server refuses more.
 	mostServed = 65_536
 )
 
-// Serve listens, passes its addresses to ready, and serves until finish or ctx ends. A stream that fails does
-// not disturb the others; the first failure is the result.
-func Serve(ctx context.Context, setup *Setup, ready func([]string), finish <-chan struct{}) error {
-	p := &setup.Request.Parameters
-	host, err := peer.New(peer.Config{
-		Transport: setup.Request.Transport,
-		Protocol:  p.StreamProtocol(),
-		ListenIP:  setup.ListenIP,
-	})
-	if err != nil {
-		return err
+// Serve listens, passes its addresses to ready, and serves until finish or ctx ends. A source has a place at a
+// relay for each of its hosts; nil is a server that peers dial. A stream that fails does not disturb the others; the
+// first failure is the result.
+func Serve(ctx context.Context, setup *Setup, source *contract.Source, ready func([]string), finish <-chan struct{}) error {
+	s := &served{setup: setup, begun: setup.parameters().Workload == "handshakes", zeros: setup.zeros()}
+	if setup.parameters().Workload == "echo" {
+		s.terms = newTerms(setup)
 	}
-	defer host.Close()
-	s := &served{setup: setup, begun: p.Workload == "handshakes", zeros: make([]byte, chunk(p))}
-	host.Serve(s.connected, s.serve)
-	addresses, err := host.Addresses()
+	defer s.close()
+	addresses, err := s.listen(ctx, source)
 	if err != nil {
 		return err
 	}
@@ -48,13 +45,69 @@ func Serve(ctx context.Context, setup *Setup, ready func([]string), finish <-cha
 type served struct {
 	setup   *Setup
 	zeros   []byte
+	hosts   []*peer.Host
 	streams sync.WaitGroup
+	// terms of an echo, nil for other workloads.
+	terms *terms
 
 	mutex   sync.Mutex
 	begun   bool
 	open    int
 	arrival wire.Arrival
 	failed  error
+}
+
+// listen with one host, or with those of a source.
+func (s *served) listen(ctx context.Context, source *contract.Source) ([]string, error) {
+	if source == nil {
+		host, err := s.start(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return host.Addresses()
+	}
+	var addresses []string
+	findings := s.setup.Findings
+	for range source.Peers {
+		host, err := s.start(ctx)
+		if err != nil {
+			return nil, err
+		}
+		address, connected, granted, err := host.Reserve(ctx, source.Relay)
+		var refused *peer.RefusedError
+		switch {
+		case err == nil:
+			addresses = append(addresses, address)
+			findings.record(relayConnected, connected)
+			findings.record(reservation, granted)
+		case errors.As(err, &refused) && s.setup.parameters().MayBeCutOff():
+			// Such a load measures what a relay refuses, and continues with the hosts that have a place.
+			findings.refusal(err)
+			s.setup.counters().Failed(contract.Refused)
+		default:
+			findings.refusal(err)
+			return nil, err
+		}
+	}
+	return addresses, nil
+}
+
+func (s *served) start(ctx context.Context) (*peer.Host, error) {
+	host, err := peer.New(s.setup.host(s.setup.ListenIP))
+	if err != nil {
+		return nil, err
+	}
+	s.hosts = append(s.hosts, host)
+	host.Serve(s.connected, func(stream wire.Stream) { s.serve(ctx, stream) }, answer)
+	return host, nil
+}
+
+func (s *served) close() {
+	var all sync.WaitGroup
+	for _, host := range s.hosts {
+		all.Go(host.Close)
+	}
+	all.Wait()
 }
 
 // connected counts a connection. Clients connect before they start, so what was used until then is not
@@ -65,10 +118,10 @@ func (s *served) connected() {
 	if !s.begun {
 		s.setup.Observer.Begin()
 	}
-	s.setup.Observer.Counters.Connections.Add(1)
+	s.setup.counters().Connections.Add(1)
 }
 
-func (s *served) serve(stream wire.Stream) {
+func (s *served) serve(ctx context.Context, stream wire.Stream) {
 	s.mutex.Lock()
 	if s.open == mostServed {
 		s.keep(contract.Failf(contract.OpenFailed, "peers opened more than %d streams", mostServed))
@@ -82,10 +135,13 @@ func (s *served) serve(stream wire.Stream) {
 	s.mutex.Unlock()
 	defer s.streams.Done()
 
-	s.setup.Observer.Counters.Streams.Add(1)
-	arrival, err := s.exchange(stream)
+	s.setup.counters().Streams.Add(1)
+	arrival, err := s.exchange(ctx, stream)
 	if err != nil {
 		_ = stream.Reset()
+		if s.setup.parameters().MayBeCutOff() && wire.Dropped(stream, err) {
+			err = nil
+		}
 	}
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -103,13 +159,19 @@ func (s *served) keep(failure error) {
 	}
 }
 
-func (s *served) exchange(stream wire.Stream) (wire.Arrival, error) {
-	counters := s.setup.Observer.Counters
-	switch s.setup.Request.Parameters.StreamProtocol() {
+func (s *served) exchange(ctx context.Context, stream wire.Stream) (wire.Arrival, error) {
+	p, counters := s.setup.parameters(), s.setup.counters()
+	switch p.StreamProtocol() {
 	case contract.Perf:
 		return wire.ServePerf(stream, wire.NewBuffers(s.zeros), counters)
 	case contract.Litep2pPerf:
 		return wire.ServeLitep2pPerf(stream, wire.NewBuffers(s.zeros), counters)
+	case contract.EchoLines:
+		return wire.Arrival{}, s.terms.serve(stream)
+	case contract.Framed:
+		return s.exchangeMessages(ctx, stream)
+	case contract.TestData:
+		return wire.Arrival{}, wire.ServeTestData(stream, p.Bytes, wire.NewBuffers(s.zeros), counters)
 	default:
 		return wire.Arrival{}, wire.ServePing(stream, counters)
 	}
@@ -119,25 +181,36 @@ func (s *served) exchange(stream wire.Stream) (wire.Arrival, error) {
 func (s *served) end(ctx context.Context) error {
 	all := make(chan struct{})
 	go func() { s.streams.Wait(); close(all) }()
+	patience := drain
+	if s.setup.parameters().MayBeCutOff() {
+		patience = drainCutOff
+	}
 	select {
 	case <-all:
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-time.After(drain):
-		s.mutex.Lock()
-		s.keep(contract.Failf(contract.Timeout, "%d streams did not end with their clients", s.open))
-		s.mutex.Unlock()
+	case <-time.After(patience):
+		s.left()
 	}
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	s.setup.Findings.Upload = s.arrival.Transfer()
+	s.setup.Findings.keep(func() { s.setup.Findings.upload = s.arrival.Transfer() })
 	return s.failed
 }
 
-// chunk is the size of one write or read call, which workloads without one do not use for payload.
-func chunk(p *contract.Parameters) uint64 {
-	if p.ChunkBytes == 0 {
-		return 1024
+// left records streams that did not end with their clients.
+func (s *served) left() {
+	s.mutex.Lock()
+	count := s.open
+	s.mutex.Unlock()
+	if s.terms != nil {
+		// An echo only counts streams that fail. On webrtc-direct, ends get lost when their connection closes.
+		for range count {
+			s.terms.failed(contract.Failf(contract.Timeout, "a stream did not end with its client"))
+		}
+		return
 	}
-	return uint64(p.ChunkBytes)
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.keep(contract.Failf(contract.Timeout, "%d streams did not end with their clients", count))
 }

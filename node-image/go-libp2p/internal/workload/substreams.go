@@ -20,7 +20,7 @@ type opens struct {
 // substreams opens the substreams of all peers and holds them until all are open. Nothing is exchanged on
 // them.
 func (c *Client) substreams(ctx context.Context) error {
-	p := &c.setup.Request.Parameters
+	p := c.setup.parameters()
 	o := &opens{client: c}
 	_ = c.each(func(_ int, d *dialler) error {
 		if p.Rate == nil {
@@ -54,7 +54,7 @@ func (o *opens) burst(ctx context.Context, d *dialler, count int) {
 	for range count {
 		all.Go(func() {
 			requested.Done()
-			stream, err := d.connection.Open(ctx)
+			stream, err := d.connection().Open(ctx)
 			at := time.Now()
 			<-known
 			o.opened(stream, err, at.Sub(first), max(at.Sub(last), 0), true)
@@ -76,7 +76,7 @@ func (o *opens) paced(ctx context.Context, d *dialler, count int, pace time.Dura
 				return
 			}
 			requested := time.Now()
-			stream, err := d.connection.Open(ctx)
+			stream, err := d.connection().Open(ctx)
 			o.opened(stream, err, time.Since(requested), 0, false)
 		})
 	}
@@ -84,7 +84,7 @@ func (o *opens) paced(ctx context.Context, d *dialler, count int, pace time.Dura
 }
 
 func (o *opens) opened(stream wire.Stream, err error, fromFirst, afterLast time.Duration, isBurst bool) {
-	counters, findings := o.client.setup.Observer.Counters, o.client.setup.Findings
+	counters, findings := o.client.setup.counters(), o.client.setup.Findings
 	if err != nil {
 		counters.Failed(contract.OpenFailed)
 	} else {

@@ -1,0 +1,222 @@
+package trial
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"perfrun/node-go/internal/contract"
+	"perfrun/node-go/internal/metrics"
+	"perfrun/node-go/internal/observe"
+)
+
+// node of a test.
+type node struct {
+	t      *testing.T
+	trials *Trials
+}
+
+func newNode(t *testing.T) node {
+	trials := New("127.0.0.1", metrics.New(nil))
+	t.Cleanup(func() { trials.Stop(0) })
+	return node{t, trials}
+}
+
+// begin a trial, and return its addresses once it is ready.
+func (n node) begin(transport, parameters string, side any) (*Trial, []string) {
+	n.t.Helper()
+	body, err := json.Marshal(map[string]any{
+		"stack": "go-libp2p", "transport": transport, "parameters": json.RawMessage(parameters), "side": side,
+		"timeoutSeconds": 30,
+	})
+	if err == nil {
+		_, err = n.trials.Put("a", body)
+	}
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	trial := n.trials.Get("a")
+	status := trial.Status(n.patient(), contract.Preparing)
+	if status.Outcome != nil && status.Outcome.Failure != nil {
+		n.t.Fatalf("%s: %+v", parameters, status.Outcome.Failure)
+	}
+	return trial, status.Addresses
+}
+
+func (n node) patient() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second)
+	n.t.Cleanup(cancel)
+	return ctx
+}
+
+// end is the outcome of a trial that must complete.
+func (n node) end(trial *Trial) *contract.Outcome {
+	n.t.Helper()
+	outcome := trial.Status(n.patient(), contract.Running).Outcome
+	if outcome == nil || outcome.Failure != nil {
+		n.t.Fatalf("%+v", outcome)
+	}
+	return outcome
+}
+
+func client(servers []string, peers int) any {
+	return map[string]any{"client": map[string]any{"servers": servers, "peers": peers, "clocks": make([]int64, len(servers))}}
+}
+
+// run both sides of a trial.
+func run(t *testing.T, transport, parameters string, peers int) (client_, server_ *contract.Measured) {
+	t.Helper()
+	server, dialler := newNode(t), newNode(t)
+	serving, addresses := server.begin(transport, parameters, "server")
+	running, _ := dialler.begin(transport, parameters, client(addresses, peers))
+	running.Start(observe.Nanoseconds(time.Now()))
+	of := dialler.end(running).Measured
+	serving.Finish()
+	served := server.end(serving).Measured
+	if of.BytesSent != served.BytesReceived || of.BytesReceived != served.BytesSent {
+		t.Errorf("%s: %d and %d bytes sent, %d and %d received", parameters, of.BytesSent, served.BytesSent,
+			served.BytesReceived, of.BytesReceived)
+	}
+	return &of, &served
+}
+
+const echo = `{"workload": "echo", "connections": 2, "streamsPerConnection": 5, "connectionIntervalSeconds": 0.05,
+	"streamIntervalSeconds": 0.01, "messageBytes": 1024, "pauseSeconds": 0.05, "deadlineSeconds": 5,
+	"durationSeconds": 1, "identity": "rsa2048", "sampleIntervalSeconds": 0.1}`
+
+func TestAnEchoReportsItsPlateauAndItsStreams(t *testing.T) {
+	for _, transport := range []string{"tcp", "quic-v1"} {
+		of, served := run(t, transport, echo, 1)
+		if of.Plateau == nil || of.Plateau.RoundTrips < 100 || of.Plateau.RampSeconds < 0.09 {
+			t.Fatalf("%+v", of.Plateau)
+		}
+		if of.Streams != 10 || of.Connections != 2 || served.Streams != 10 || len(of.Errors) > 0 {
+			t.Errorf("%d streams, errors %v", of.Streams, of.Errors)
+		}
+		var most, echoing uint64
+		for _, sample := range of.Samples {
+			most, echoing = max(most, sample.Echo.ActiveStreams), max(echoing, sample.Echo.EchoingStreams)
+		}
+		if most != 10 || echoing != 10 || of.Histograms["roundTrip"] == "" {
+			t.Errorf("%d of 10 streams active, %d echo", most, echoing)
+		}
+	}
+}
+
+func TestMessagesGoToOneServerOrToAll(t *testing.T) {
+	const stream = `{"workload": "messages", "mode": "stream", "messageBytes": 1000, "amount": {"count": 500}, "window": 64}`
+	of, served := run(t, "tcp", stream, 3)
+	if of.BytesSent != 3*500*1000 || of.Histograms["roundTrip"] == "" || served.Histograms["oneWay"] == "" {
+		t.Errorf("%d bytes sent", of.BytesSent)
+	}
+	const broadcast = `{"workload": "messages", "mode": "broadcast", "messageBytes": 100, "amount": {"count": 50},
+		"window": 1, "receivers": 2}`
+	dialler := newNode(t)
+	var servers []node
+	var serving []*Trial
+	var addresses []string
+	for range 2 {
+		server := newNode(t)
+		trial, at := server.begin("quic-v1", broadcast, "server")
+		servers, serving, addresses = append(servers, server), append(serving, trial), append(addresses, at...)
+	}
+	running, _ := dialler.begin("quic-v1", broadcast, client(addresses, 1))
+	running.Start(0)
+	if sent := dialler.end(running).Measured.BytesSent; sent != 2*50*100 {
+		t.Errorf("%d bytes sent", sent)
+	}
+	for i, server := range servers {
+		serving[i].Finish()
+		if received := server.end(serving[i]).Measured.BytesReceived; received != 50*100 {
+			t.Errorf("%d bytes received", received)
+		}
+	}
+}
+
+func TestBothPeersOfAProcessAreMeasured(t *testing.T) {
+	const serial = `{"workload": "messages", "mode": "serial", "messageBytes": 64, "amount": {"count": 100}, "window": 1}`
+	n := newNode(t)
+	trial, _ := n.begin("tcp", serial, map[string]any{"both": map[string]any{"peers": 2}})
+	trial.Start(0)
+	outcome := n.end(trial)
+	if outcome.Served == nil || outcome.Served.BytesReceived != 2*100*64 || outcome.Measured.BytesSent != 2*100*64 {
+		t.Errorf("%+v", outcome.Served)
+	}
+	if outcome.Measured.Histograms["oneWay"] == "" {
+		t.Error("the way of a message has no time")
+	}
+}
+
+// relayed starts a relay and a source behind it.
+func relayed(t *testing.T, transport, parameters string, sources int) (relay, source node, of [2]*Trial, addresses []string) {
+	t.Helper()
+	relay, source = newNode(t), newNode(t)
+	relaying, at := relay.begin(transport, parameters, "relay")
+	side := map[string]any{"source": map[string]any{"relay": at[0], "peers": sources}}
+	serving, addresses := source.begin(transport, parameters, side)
+	return relay, source, [2]*Trial{relaying, serving}, addresses
+}
+
+func TestTransfersThroughARelay(t *testing.T) {
+	for _, transport := range []string{"tcp", "tcp-tls", "ws", "quic-v1", "webtransport", "webrtc-direct"} {
+		const parameters = `{"workload": "relay", "path": "relayed", "bytes": 300000, "chunkBytes": "64Ki", "pings": 2, "limits": {}}`
+		relay, source, of, addresses := relayed(t, transport, parameters, 1)
+		dialler := newNode(t)
+		running, _ := dialler.begin(transport, parameters, client(addresses, 1))
+		running.Start(0)
+		got := dialler.end(running).Measured
+		of[1].Finish()
+		if sent := source.end(of[1]).Measured.BytesSent; got.BytesReceived != 300000 || sent != 300000 {
+			t.Errorf("%s: %d of %d bytes", transport, got.BytesReceived, sent)
+		}
+		of[0].Finish()
+		if relaying := relay.end(of[0]).Measured; relaying.MostCircuits != 1 || relaying.Streams != 1 {
+			t.Errorf("%s: %d circuits", transport, relaying.MostCircuits)
+		}
+		for _, name := range []string{"roundTrip", "relayRoundTrip", "relayConnected", "transfer", "firstByte", "open"} {
+			if got.Histograms[name] == "" {
+				t.Errorf("%s: no times of %s", transport, name)
+			}
+		}
+	}
+}
+
+func TestSinksStressARelayWhichRefusesWhatItsLimitsForbid(t *testing.T) {
+	const parameters = `{"workload": "relayStress", "sinks": 4, "sources": 2, "startIntervalSeconds": 0.05, "rampSeconds": 0.2,
+		"plateauSeconds": 1, "bytes": 100000, "chunkBytes": "64Ki", "limits": {"circuitsPerPeer": 1, "reservations": 1}}`
+	relay, source, of, addresses := relayed(t, "tcp", parameters, 2)
+	if len(addresses) != 1 {
+		t.Fatalf("%d of 2 sources have a place", len(addresses))
+	}
+	dialler := newNode(t)
+	running, _ := dialler.begin("tcp", parameters, client(addresses, 4))
+	running.Start(observe.Nanoseconds(time.Now()))
+	got := dialler.end(running).Measured
+	of[1].Finish()
+	served := source.end(of[1]).Measured
+	of[0].Finish()
+	relaying := relay.end(of[0]).Measured
+	const refused = "circuit: RESOURCE_LIMIT_EXCEEDED (201)"
+	if got.BytesReceived == 0 || got.Refused[refused] == 0 || relaying.Refused[refused] == 0 || relaying.MostCircuits != 1 {
+		t.Errorf("%d bytes, refused %v by the relay, %v at the sinks", got.BytesReceived, relaying.Refused, got.Refused)
+	}
+	if fmt.Sprint(served.Refused) != "map[reservation: RESERVATION_REFUSED (200):1]" || served.Errors[contract.Refused] != 1 {
+		t.Errorf("%v %v", served.Refused, served.Errors)
+	}
+}
+
+func TestACutTrialEndsSoon(t *testing.T) {
+	server, dialler := newNode(t), newNode(t)
+	_, addresses := server.begin("tcp", echo, "server")
+	trial, _ := dialler.begin("tcp", echo, client(addresses, 1))
+	trial.Start(observe.Nanoseconds(time.Now()))
+	time.Sleep(200 * time.Millisecond)
+	begun := time.Now()
+	dialler.trials.Delete("a")
+	outcome := trial.Status(dialler.patient(), contract.Running).Outcome
+	if outcome.Failure == nil || outcome.Failure.Reason != contract.Cancelled || time.Since(begun) > patience/2 {
+		t.Errorf("%+v after %v", outcome.Failure, time.Since(begun))
+	}
+}

@@ -1,0 +1,230 @@
+package workload
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"perfrun/node-go/internal/contract"
+	"perfrun/node-go/internal/peer"
+	"perfrun/node-go/internal/wire"
+)
+
+// terms that all streams of one side of an echo share.
+type terms struct {
+	setup    *Setup
+	line     []byte
+	deadline time.Duration
+	pause    time.Duration
+	// unsettled streams have neither completed a round trip nor failed.
+	unsettled sync.WaitGroup
+	settled   atomic.Int64
+
+	mutex sync.Mutex
+	first *contract.Failure
+}
+
+func newTerms(setup *Setup) *terms {
+	p := setup.parameters()
+	return &terms{
+		setup: setup, line: wire.Line(uint64(p.MessageBytes)),
+		deadline: contract.Seconds(p.DeadlineSeconds), pause: contract.Seconds(p.PauseSeconds),
+	}
+}
+
+// failed counts a failure. The trial continues without the stream or connection.
+func (t *terms) failed(err error) {
+	failure := wire.Fail(err)
+	t.setup.counters().Failed(failure.Reason)
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	if t.first == nil {
+		t.first = failure
+	}
+}
+
+// settles streams: the ramp no longer waits for them.
+func (t *terms) settles(streams int) {
+	t.settled.Add(int64(streams))
+	t.unsettled.Add(-streams)
+}
+
+func (t *terms) newEcho(s wire.Stream) *wire.Echo {
+	return wire.NewEcho(s, t.line, t.deadline, t.setup.counters())
+}
+
+// serve one stream. Only wrong bytes fail the trial; other failures are counted.
+func (t *terms) serve(s wire.Stream) error {
+	counters := t.setup.counters()
+	counters.Active.Add(1)
+	defer counters.Active.Add(-1)
+	echo, window := t.newEcho(s), uint32(0)
+	for {
+		echoed, err := echo.Serve()
+		switch {
+		case err != nil && wire.Fail(err).Reason == contract.UnexpectedBytes:
+			return err
+		case err != nil:
+			t.failed(err)
+			_ = s.Reset()
+			return nil
+		case !echoed:
+			_ = s.Close()
+			return nil
+		}
+		counters.Operations.Add(1)
+		counters.Echoing.Count(&window)
+	}
+}
+
+// echo opens connections and streams on schedule, and makes them echo until the load's time is over.
+func (c *Client) echo(ctx context.Context) error {
+	p, t := c.setup.parameters(), newTerms(c.setup)
+	begun := time.Now()
+	end := begun.Add(contract.Seconds(p.DurationSeconds))
+	streams := len(c.peers) * p.StreamsPerConnection
+	t.unsettled.Add(streams)
+	var late atomic.Int64
+	ended := make(chan error, 1)
+	go func() {
+		ended <- parallel(len(c.peers), func(i int) error {
+			at := begun.Add(time.Duration(i) * contract.Seconds(p.ConnectionIntervalSeconds))
+			return c.peers[i].echo(ctx, t, at, end, &late)
+		})
+	}()
+	plateau, err := t.plateau(begun, end, streams, ended)
+	if err != nil {
+		return err
+	}
+	// Streams that fail after the load has ended, fail by that.
+	if err := <-ended; err != nil {
+		return err
+	}
+	plateau.RampLatenessSeconds = time.Duration(late.Load()).Seconds()
+	c.setup.Findings.keep(func() { c.setup.Findings.plateau = plateau })
+	return nil
+}
+
+// plateau counts round trips from the moment at which all streams have settled.
+func (t *terms) plateau(begun, end time.Time, streams int, ended chan error) (*contract.Plateau, error) {
+	p := t.setup.parameters()
+	gaps := func(count int) float64 { return float64(count - 1) }
+	ramp := gaps(p.Connections)*p.ConnectionIntervalSeconds + gaps(p.StreamsPerConnection)*p.StreamIntervalSeconds
+	// At least half of the time after the scheduled ramp is for the plateau.
+	latest := end.Add(-max(end.Sub(begun)-contract.Seconds(ramp), 0) / 2)
+	all := make(chan struct{})
+	go func() { t.unsettled.Wait(); close(all) }()
+	select {
+	case <-all:
+	case <-time.After(time.Until(latest)):
+		return nil, contract.Failf(contract.Timeout, "%d of %d streams had neither echoed nor failed %v after the start, "+
+			"although the ramp should take %v s: make duration longer, or the load smaller",
+			int64(streams)-t.settled.Load(), streams, latest.Sub(begun), ramp)
+	}
+	operations := &t.setup.counters().Operations
+	from, before := time.Now(), operations.Load()
+	select {
+	case err := <-ended:
+		if err == nil && time.Now().Before(end) {
+			err = t.endedEarly()
+		}
+		if err != nil {
+			return nil, err
+		}
+		ended <- nil
+	case <-time.After(time.Until(end)):
+	}
+	return &contract.Plateau{
+		RampSeconds: from.Sub(begun).Seconds(), Seconds: time.Since(from).Seconds(), RoundTrips: operations.Load() - before,
+	}, nil
+}
+
+func (t *terms) endedEarly() error {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	if t.first == nil {
+		return contract.Failf(contract.Internal, "all streams ended early")
+	}
+	return contract.Failf(t.first.Reason, "every stream failed, the first because: %s", t.first.Message)
+}
+
+// echo dials a connection at a moment and runs its streams. Only wrong bytes are an error.
+func (d *dialler) echo(ctx context.Context, t *terms, at, end time.Time, late *atomic.Int64) error {
+	p := t.setup.parameters()
+	awaited := func(at time.Time) bool {
+		if !sleep(ctx, time.Until(at)) {
+			return false
+		}
+		for by := int64(time.Since(at)); ; {
+			if most := late.Load(); by <= most || late.CompareAndSwap(most, by) {
+				return true
+			}
+		}
+	}
+	if !awaited(at) {
+		t.settles(p.StreamsPerConnection)
+		return context.Cause(ctx)
+	}
+	connection, err := d.dial(ctx, t.setup, d.server)
+	if err != nil {
+		t.failed(err)
+		t.settles(p.StreamsPerConnection)
+		return nil
+	}
+	// Counted from here, so that a slow dial does not turn the first streams into a burst.
+	up := time.Now()
+	t.setup.counters().Connections.Add(1)
+	t.setup.Findings.recordDial(connection)
+	return parallel(p.StreamsPerConnection, func(i int) error {
+		if !awaited(up.Add(time.Duration(i) * contract.Seconds(p.StreamIntervalSeconds))) {
+			t.settles(1)
+			return context.Cause(ctx)
+		}
+		return t.stream(ctx, connection, end)
+	})
+}
+
+// stream runs one stream of a client.
+func (t *terms) stream(ctx context.Context, connection *peer.Connection, end time.Time) error {
+	counters := t.setup.counters()
+	counters.Active.Add(1)
+	defer counters.Active.Add(-1)
+	settle := sync.OnceFunc(func() { t.settles(1) })
+	defer settle()
+	s, err := connection.Open(ctx)
+	if err == nil {
+		counters.Streams.Add(1)
+		if err = t.echoUntil(ctx, s, end, settle); err == nil {
+			_ = s.Close()
+			return nil
+		}
+		_ = s.Reset()
+	}
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case wire.Fail(err).Reason == contract.WrongEcho:
+		return err
+	}
+	t.failed(err)
+	return nil
+}
+
+func (t *terms) echoUntil(ctx context.Context, s wire.Stream, end time.Time, settle func()) error {
+	counters, echo, window := t.setup.counters(), t.newEcho(s), uint32(0)
+	for begun := time.Now(); begun.Before(end); begun = time.Now() {
+		if err := echo.RoundTrip(); err != nil {
+			return err
+		}
+		now := time.Now()
+		counters.RoundTrips.Record(now.Sub(begun))
+		counters.Operations.Add(1)
+		counters.Echoing.Count(&window)
+		settle()
+		if !sleep(ctx, min(t.pause, end.Sub(now))) {
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
