@@ -268,9 +268,9 @@ fn cell(
             true => sides.names(Role::Relay, relay(spec, server)),
             false => Names::default(),
         },
-        relay_stack: match &spec.topology.relay {
-            Some(relay) if parameters.is_relayed() => Some(stack(spec, relay)?.0),
-            _ => None,
+        relay_stack: match spec.topology.relay.is_some() && parameters.is_relayed() {
+            true => Some(stack(spec, relay(spec, server))?.0),
+            false => None,
         },
         peers_per_client: match parameters.sinks_and_sources() {
             Some((sinks, _)) => sinks / spec.topology.clients.max(1),

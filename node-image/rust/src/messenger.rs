@@ -83,6 +83,11 @@ pub trait Messenger: Send + Unpin {
 
     /// Ready when the peer has ended. Stacks that do not report it are ready immediately.
     fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<()>;
+
+    /// Whether a message that the stack accepted may be lost while the connection lasts.
+    fn may_lose(&self) -> bool {
+        false
+    }
 }
 
 /// An owned messenger.

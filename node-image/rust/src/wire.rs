@@ -137,6 +137,14 @@ pub enum Error {
         /// The number that arrived.
         got: u64,
     },
+    /// The last messages before a silence did not arrive.
+    #[error("messages {first} to {last} are lost: a check that was sent after them arrived")]
+    TailLost {
+        /// First message that did not arrive.
+        first: u64,
+        /// Last message before the check.
+        last: u64,
+    },
     /// The peer acknowledged a message that is not in flight.
     #[error("the peer acknowledged message {got}, and messages {from} to {to} were in flight")]
     WrongAcknowledgement {
@@ -162,7 +170,7 @@ impl Error {
             Self::TooFewBytes { .. } => Reason::TooFewBytes,
             Self::UnexpectedBytes { .. } | Self::WrongLine => Reason::UnexpectedBytes,
             Self::WrongEcho => Reason::WrongEcho,
-            Self::MessageLost { .. } => Reason::MessageLost,
+            Self::MessageLost { .. } | Self::TailLost { .. } => Reason::MessageLost,
             Self::WrongAcknowledgement { .. } => Reason::UnexpectedBytes,
             Self::MessageRefused(_) => Reason::Refused,
             Self::Stream(_) => Reason::StreamFailed,

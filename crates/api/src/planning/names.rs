@@ -30,9 +30,12 @@ pub(super) fn side<'a>(spec: &'a PerfRunSpec, role: Role, stack: &StackName) -> 
     }
 }
 
-/// The stack of the relay between clients and a server.
+/// The stack of the relay between clients and a server. The raw baseline has a proxy of its own.
 pub(super) fn relay<'a>(spec: &'a PerfRunSpec, server: &'a StackName) -> &'a StackName {
-    spec.topology.relay.as_ref().unwrap_or(server)
+    let chosen = spec.topology.relay.as_ref();
+    chosen
+        .filter(|_| server.0 != Stack::Raw.as_ref())
+        .unwrap_or(server)
 }
 
 /// The number of nodes in a role.

@@ -9,6 +9,7 @@ use perfrun_contract::{
     workload::MessageMode,
 };
 
+use super::names;
 use crate::spec::PerfRunSpec;
 
 /// Why a cell is skipped; `None` if it can be measured.
@@ -22,10 +23,9 @@ pub(super) fn unsupported(spec: &PerfRunSpec, cell: &Cell) -> Option<String> {
             .find(|listed| listed.name == name)
             .and_then(|listed| listed.capabilities.as_ref()),
     };
-    let relay = match (&spec.topology.relay, cell.relay_stack) {
-        (Some(name), Some(stack)) => Some(end(&name.0, stack)),
-        _ => None,
-    };
+    let relay = cell
+        .relay_stack
+        .map(|stack| end(&names::relay(spec, &cell.server).0, stack));
     let ends = Ends {
         client: end(&cell.client.0, cell.client_stack),
         server: end(&cell.server.0, cell.server_stack),

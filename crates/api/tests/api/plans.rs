@@ -467,6 +467,22 @@ fn an_echo_that_ends_on_its_ramp_is_refused() {
 }
 
 #[test]
+fn the_raw_baseline_keeps_its_proxy_when_the_relay_is_another_stack() {
+    let plan = plan(
+        "workload: {relay: {sizes: [1M]}}\ntopology: {relay: go-libp2p}\n\
+         matrix: {clients: [libp2p], servers: [libp2p], transports: [tcp]}",
+    );
+    let relayed = plan.cells.iter().filter(|cell| cell.parameters.is_relayed());
+    let relays: Vec<_> = relayed
+        .map(|cell| (cell.server.0.as_str(), cell.relay_stack))
+        .collect();
+    assert_eq!(
+        relays,
+        [("raw", Some(Stack::Raw)), ("libp2p", Some(Stack::GoLibp2p))]
+    );
+}
+
+#[test]
 fn a_relayed_cell_has_a_relay_of_the_build_that_serves() {
     let plan = plan(
         "workload: {relay: {sizes: [1M]}}\nstacks: [{name: next, stack: libp2p}]\n\

@@ -8,9 +8,12 @@
 //!
 //! In one process, one task has both ends: it sees itself what arrives, and acknowledges nothing.
 //!
+//! Where a stack may lose messages, the dialler [checks](checks) what became of them after a silence.
+//!
 //! A broadcast ([`serve_broadcast`]) has the same first message, and another end.
 
 mod broadcast;
+mod checks;
 mod framed;
 mod pace;
 #[cfg(test)]
@@ -29,11 +32,11 @@ use perfrun_contract::{
     parameters::{Amount, Messages},
 };
 
-use self::pace::Pace;
 pub use self::{
     broadcast::{Broadcast, broadcast, serve_broadcast},
     framed::Framed,
 };
+use self::{checks::Checks, pace::Pace};
 use super::{Arrival, Counters, Error};
 use crate::{
     clock,
@@ -102,6 +105,7 @@ pub async fn run<M: Messenger + ?Sized>(
     let (mut sent, mut arrived, mut is_last) = (0, 0, false);
     // When the messages in flight were sent.
     let mut in_flight = VecDeque::with_capacity(load.window as usize);
+    let mut checks = Checks::of(messenger);
     while !(is_last && arrived == sent) {
         let has_room = !is_last && sent - arrived < u64::from(load.window);
         let step = poll_fn(|cx| {
@@ -117,11 +121,17 @@ pub async fn run<M: Messenger + ?Sized>(
                     false => Poll::Ready(Err(Error::MessageRefused(sequence))),
                 };
             }
-            ready!(messenger.poll_flush(cx))?;
-            Poll::Pending
+            if let Poll::Ready(flushed) = messenger.poll_flush(cx) {
+                flushed?;
+            }
+            checks
+                .poll_due(cx, sent - arrived, arrived)
+                .map(|()| Ok(Step::Silent))
         })
         .await?;
         match step {
+            Step::Silent => checks::check(messenger, sent).await?,
+            Step::Received(Some(answer)) if checks.is_answer(answer) => checks::judge(answer, sent)?,
             Step::Sent { due, is_last: last } => {
                 in_flight.push_back(due);
                 (sent, is_last) = (sent + 1, last);
@@ -156,6 +166,7 @@ pub async fn run<M: Messenger + ?Sized>(
 enum Step {
     Sent { due: Instant, is_last: bool },
     Received(Option<Message>),
+    Silent,
 }
 
 /// Takes messages until the last, and acknowledges them. `times` gets the times from the moment at which a
@@ -171,7 +182,7 @@ pub async fn serve<M: Messenger + ?Sized>(
     let each = u64::from(load.acknowledged_each());
     let mut acknowledged = 0;
     for expected in 0.. {
-        let Some(got) = poll_fn(|cx| messenger.poll_receive(cx)).await? else {
+        let Some(got) = checks::receive(messenger, expected).await? else {
             return ended_before(expected, arrival);
         };
         let is_last = arrive(got, expected, load, counters, &mut arrival)?;
@@ -201,8 +212,8 @@ pub async fn serial<A: Messenger + ?Sized, B: Messenger + ?Sized>(
     [sender, receiver]: [&Counters; 2],
     times: &mut Recorder,
 ) -> Result<(Exchanged, Arrival), Error> {
-    let mut arrival = Arrival::default();
-    arrives(from, to, load, 0, receiver, &mut arrival).await?;
+    let (mut arrival, mut checks) = (Arrival::default(), Checks::of(from));
+    arrives(from, to, &mut checks, load, 0, receiver, &mut arrival).await?;
     let mut pace = Pace::begin(load.rate)?;
     let begun = pace.begun;
     let mut now = begun;
@@ -211,7 +222,7 @@ pub async fn serial<A: Messenger + ?Sized, B: Messenger + ?Sized>(
         // Without a rate, a message follows the last one.
         let due = if load.rate.is_some() { due } else { now };
         give(from, message(load, sequence, due)).await?;
-        arrives(from, to, load, sequence, receiver, &mut arrival).await?;
+        arrives(from, to, &mut checks, load, sequence, receiver, &mut arrival).await?;
         now = Instant::now();
         record(times, now - due);
         Counters::add(&sender.sent, load.message_bytes.0);
@@ -231,20 +242,29 @@ pub async fn serial<A: Messenger + ?Sized, B: Messenger + ?Sized>(
 async fn arrives<A: Messenger + ?Sized, B: Messenger + ?Sized>(
     from: &mut A,
     to: &mut B,
+    checks: &mut Checks,
     load: &Messages,
     sequence: u64,
     counters: &Counters,
     arrival: &mut Arrival,
 ) -> Result<(), Error> {
-    let got = poll_fn(|cx| {
-        // At the same time, for messages larger than all buffers.
-        if let Poll::Ready(Err(error)) = from.poll_flush(cx) {
-            return Poll::Ready(Err(error));
+    let got = loop {
+        let step = poll_fn(|cx| {
+            // At the same time, for messages larger than all buffers.
+            if let Poll::Ready(Err(error)) = from.poll_flush(cx) {
+                return Poll::Ready(Err(error));
+            }
+            if let Poll::Ready(received) = to.poll_receive(cx)? {
+                return Poll::Ready(Ok(Step::Received(received)));
+            }
+            checks.poll_due(cx, 1, sequence).map(|()| Ok(Step::Silent))
+        });
+        match step.await? {
+            Step::Received(Some(check)) if checks.is_answer(check) => checks::judge_end(check, sequence)?,
+            Step::Received(received) => break received.ok_or_else(|| ended_early(sequence))?,
+            _ => checks::check(from, sequence).await?,
         }
-        to.poll_receive(cx)
-    })
-    .await?
-    .ok_or_else(|| ended_early(sequence))?;
+    };
     arrive(got, sequence, load, counters, arrival).map(|_| ())
 }
 

@@ -59,6 +59,10 @@ impl Messenger for Exchange {
     fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.inbox.poll_ended(&self.key, self.session, cx)
     }
+
+    fn may_lose(&self) -> bool {
+        true
+    }
 }
 
 impl Drop for Exchange {
