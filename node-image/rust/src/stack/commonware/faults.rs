@@ -171,8 +171,8 @@ async fn a_host_leaves_its_counts_without_the_keys_of_peers() {
     assert!(!page.contains("peer="), "{page}");
 }
 
-#[tokio::test]
-async fn a_message_that_a_full_queue_drops_is_reported_as_lost() {
+/// A host whose queues drop what a burst gives them, and one that takes all that arrives.
+fn small_and_room() -> (Limits, Limits) {
     let small = Limits {
         mailbox: NonZeroUsize::new(4).unwrap(),
         peers: 1,
@@ -182,6 +182,42 @@ async fn a_message_that_a_full_queue_drops_is_reported_as_lost() {
         mailbox: usual().mailbox,
         ..small
     };
+    (small, room)
+}
+
+#[tokio::test]
+async fn a_window_that_overflows_a_queue_is_reported_as_lost() {
+    let (small, room) = small_and_room();
+    let mut pair = Pair::start(small, room).await;
+    let load = perfrun_contract::parameters::Messages {
+        window: 4096,
+        ..load(4096)
+    };
+    let counters = Counters::default();
+    let (mut trips, mut one_way) = (recorder(), recorder());
+    let client = async {
+        messages::open(&mut *pair.dialled, None).await?;
+        messages::run(&mut *pair.dialled, &load, &counters, &mut trips).await
+    };
+    let server = messages::serve(&mut *pair.accepted, &load, &counters, &mut one_way);
+    let both = async {
+        tokio::pin!(client);
+        tokio::select! {
+            served = server => served.unwrap_err(),
+            ran = &mut client => ran.unwrap_err(),
+        }
+    };
+    let error = timeout(SOON, both).await.expect("it does not hang");
+    assert_eq!(
+        error.reason(),
+        perfrun_contract::node::Reason::MessageLost,
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_message_that_a_full_queue_drops_is_reported_as_lost() {
+    let (small, room) = small_and_room();
     let Pair {
         client: _client,
         server: _server,
