@@ -104,12 +104,12 @@ impl Bench {
         Ok(self.kept[index].as_ref().expect("it was just started"))
     }
 
-    /// Two nodes at the same time.
-    pub(crate) async fn nodes(&mut self, one: Who, other: Who) -> Result<[&Node; 2], Error> {
-        self.node(one).await?;
-        self.node(other).await?;
-        let of = |who: Who| self.kept[who as usize].as_ref().expect("it was just started");
-        Ok([of(one), of(other)])
+    /// Several nodes at the same time.
+    pub(crate) async fn nodes<const N: usize>(&mut self, all: [Who; N]) -> Result<[&Node; N], Error> {
+        for who in all {
+            self.node(who).await?;
+        }
+        Ok(all.map(|who| self.kept[who as usize].as_ref().expect("it was just started")))
     }
 
     /// Takes a node out: the check may end it, and the next check gets another.

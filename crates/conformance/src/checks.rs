@@ -3,6 +3,7 @@
 mod calls;
 mod faults;
 mod hostile;
+mod relays;
 mod states;
 mod workloads;
 

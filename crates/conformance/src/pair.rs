@@ -5,7 +5,7 @@ use std::time::Duration;
 use perfrun_conductor::client::Error;
 use perfrun_contract::{
     matrix::{StackSettings, Transport},
-    node::{Outcome, Side, Start, TrialLabels, TrialRequest, TrialState},
+    node::{Outcome, Side, Start, TrialLabels, TrialRequest, TrialState, TrialStatus},
     parameters::Parameters,
 };
 
@@ -55,27 +55,41 @@ impl Trial {
     /// Lets a server listen, and returns its addresses.
     pub(crate) async fn listen(&self, server: &Node) -> Result<Vec<String>, String> {
         let request = self.request(&self.stacks[1], Side::Server);
-        let prepared = server.client.prepare(&self.id, &request).await;
-        prepared.map_err(|error| format!("a server cannot be prepared: {}", error.describe()))?;
-        let status = server
-            .client
-            .status_after(&self.id, TrialState::Preparing, PATIENCE)
-            .await;
-        let status = status.map_err(|error| error.describe())?;
-        if let Some(failure) = status.outcome.and_then(|outcome| outcome.failure) {
-            return Err(format!(
-                "the server failed while preparing: {}: {}",
-                failure.reason, failure.message
-            ));
-        }
+        self.listen_as("server", server, request).await
+    }
+
+    async fn listen_as(&self, what: &str, node: &Node, request: TrialRequest) -> Result<Vec<String>, String> {
+        let status = self.prepare(what, node, &request).await?;
         if status.state != TrialState::Ready || status.addresses.is_empty() {
             return Err(format!(
-                "a server must become ready and name its addresses within {PATIENCE:?}: it is {} with {} addresses",
+                "a {what} must become ready and name its addresses within {PATIENCE:?}: it is {} with {} addresses",
                 status.state,
                 status.addresses.len()
             ));
         }
         Ok(status.addresses)
+    }
+
+    /// Prepares a side, and waits until it is ready or has failed.
+    async fn prepare(&self, what: &str, node: &Node, request: &TrialRequest) -> Result<TrialStatus, String> {
+        let prepared = node.client.prepare(&self.id, request).await;
+        prepared.map_err(|error| format!("a {what} cannot be prepared: {}", error.describe()))?;
+        let status = node
+            .client
+            .status_after(&self.id, TrialState::Preparing, PATIENCE)
+            .await;
+        let status = status.map_err(|error| error.describe())?;
+        match status
+            .outcome
+            .as_ref()
+            .and_then(|outcome| outcome.failure.as_ref())
+        {
+            Some(failure) => Err(format!(
+                "the {what} failed while preparing: {}: {}",
+                failure.reason, failure.message
+            )),
+            None => Ok(status),
+        }
     }
 
     /// Prepares a client, and waits until it is ready.
@@ -85,24 +99,19 @@ impl Trial {
             peers: 1,
             clocks: vec![],
         };
+        self.ready("client", client, side).await
+    }
+
+    /// Prepares a side that dials, and waits until it is ready.
+    async fn ready(&self, what: &str, node: &Node, side: Side) -> Result<(), String> {
         let request = self.request(&self.stacks[0], side);
-        let prepared = client.client.prepare(&self.id, &request).await;
-        prepared.map_err(|error| format!("a client cannot be prepared: {}", error.describe()))?;
-        let status = client
-            .client
-            .status_after(&self.id, TrialState::Preparing, PATIENCE)
-            .await;
-        let status = status.map_err(|error| error.describe())?;
-        match status.outcome.and_then(|outcome| outcome.failure) {
-            Some(failure) => Err(format!(
-                "the client failed while preparing: {}: {}",
-                failure.reason, failure.message
-            )),
-            None if status.state < TrialState::Ready => Err(format!(
-                "a client must become ready within {PATIENCE:?}: it is {}",
+        let status = self.prepare(what, node, &request).await?;
+        match status.state < TrialState::Ready {
+            true => Err(format!(
+                "a {what} must become ready within {PATIENCE:?}: it is {}",
                 status.state
             )),
-            None => Ok(()),
+            false => Ok(()),
         }
     }
 
@@ -136,18 +145,67 @@ impl Trial {
             .ok_or_else(|| format!("a trial must have an outcome within {PATIENCE:?}: it is {state}"))
     }
 
+    /// Runs the trial through a relay, whose outcome comes second, and lets all nodes forget it.
+    pub(crate) async fn run_relayed(
+        &self,
+        [client, source, relay]: [&Node; 3],
+        relay_stack: &str,
+    ) -> Result<(Ended, Outcome), String> {
+        let ended = async {
+            let through = self
+                .listen_as("relay", relay, self.request(relay_stack, Side::Relay))
+                .await?;
+            let side = Side::Source {
+                relay: through[0].clone(),
+                peers: 1,
+            };
+            let addresses = self
+                .listen_as("source", source, self.request(&self.stacks[1], side))
+                .await?;
+            self.dial(client, addresses).await?;
+            let start_at = self.start(client).await?;
+            let ended = Ended {
+                client: self.outcome(client).await?,
+                server: self.finish(source).await?,
+                start_at,
+            };
+            Ok((ended, self.finish(relay).await?))
+        }
+        .await;
+        for node in [client, source, relay] {
+            forget(node, &self.id).await;
+        }
+        ended
+    }
+
+    /// Runs the trial with both peers in one process.
+    pub(crate) async fn run_both(&self, node: &Node) -> Result<Outcome, String> {
+        let ended = async {
+            self.ready("side both", node, Side::Both { peers: 1 }).await?;
+            self.start(node).await?;
+            self.outcome(node).await
+        }
+        .await;
+        forget(node, &self.id).await;
+        ended
+    }
+
+    /// Lets a listening side end, and returns its outcome.
+    async fn finish(&self, node: &Node) -> Result<Outcome, String> {
+        let finished = node.client.finish(&self.id).await;
+        finished.map_err(|error| error.describe())?;
+        self.outcome(node).await
+    }
+
     /// Runs the trial to its end, and lets both nodes forget it.
     pub(crate) async fn run(&self, client: &Node, server: &Node) -> Result<Ended, String> {
         let ended = async {
             let addresses = self.listen(server).await?;
             self.dial(client, addresses).await?;
             let start_at = self.start(client).await?;
-            let outcome = self.outcome(client).await?;
-            let finished = server.client.finish(&self.id).await;
-            finished.map_err(|error| error.describe())?;
             Ok(Ended {
-                client: outcome,
-                server: self.outcome(server).await?,
+                client: self.outcome(client).await?,
+                server: self.finish(server).await?,
                 start_at,
             })
         }

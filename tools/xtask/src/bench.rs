@@ -9,13 +9,18 @@ use anyhow::{Result, bail};
 
 use crate::{
     cluster::Cluster,
-    e2e,
+    e2e, go,
     image::{self, Image},
     install,
     shell::{self, Profile, Workspace},
 };
 
 pub(crate) fn run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> {
+    if let [name, options @ ..] = args
+        && name == "go"
+    {
+        return go::bench(workspace, options);
+    }
     let needs_cluster = args.iter().any(|arg| arg == "cluster");
     if let Some(obstacle) = e2e::obstacle()
         && needs_cluster

@@ -42,7 +42,8 @@ pub(crate) fn check(
     names: &[String],
     skip_log: Option<(&str, &Path)>,
 ) -> Result<Outcome> {
-    let images = [Image::Node, Image::Operator].map(|image| image::build(workspace, image, Profile::Dev));
+    let images = [Image::Node, Image::NodeGo, Image::Operator]
+        .map(|image| image::build(workspace, image, Profile::Dev));
     let images = images.into_iter().collect::<Result<Vec<_>>>()?;
     let prometheus = programs::prometheus(workspace)?;
     let on_cluster = |workspace: &Workspace, lab, tests: &[&str]| {

@@ -1,6 +1,6 @@
 //! `cargo xtask go`: the node of go-libp2p, which is a Go module beside the workspace.
 
-use std::process::ExitCode;
+use std::{ffi::OsString, process::ExitCode};
 
 use anyhow::Result;
 
@@ -59,6 +59,13 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Outcome> {
         "repeat the failures above with `go test -race ./...` in node-image/go-libp2p",
     )?;
     Ok(vetted.and(linted).and(tested))
+}
+
+/// Measures the node against a bare loop over go-libp2p.
+pub(crate) fn bench(workspace: &Workspace, options: &[OsString]) -> Result<ExitCode> {
+    install::go()?;
+    let mut bench = command(workspace, &["run", "./bench"]);
+    Err(shell::become_program(bench.args(options)))
 }
 
 fn command(workspace: &Workspace, args: &[&str]) -> std::process::Command {

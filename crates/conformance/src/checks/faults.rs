@@ -79,7 +79,7 @@ async fn peer_killed(bench: &mut Bench, simple: Simple) -> Result<(), Unmet> {
 
 async fn nobody(bench: &mut Bench, simple: Simple) -> Result<(), Unmet> {
     let trial = simple.trial("a")?;
-    let [client, server] = bench.nodes(Who::Tested, Who::Second).await?;
+    let [client, server] = bench.nodes([Who::Tested, Who::Second]).await?;
     let addresses = trial.listen(server).await;
     forget(server, "a").await;
     let addresses = addresses?;

@@ -112,7 +112,7 @@ async fn accepted(bench: &mut Bench, simple: Simple) -> Result<(), Unmet> {
 
 async fn order(bench: &mut Bench, simple: Simple) -> Result<(), Unmet> {
     let trial = simple.trial("a")?;
-    let [client, server] = bench.nodes(Who::Tested, Who::Second).await?;
+    let [client, server] = bench.nodes([Who::Tested, Who::Second]).await?;
     let checked = async {
         let addresses = trial.listen(server).await?;
         trial.dial(client, addresses).await?;
@@ -164,7 +164,7 @@ async fn order(bench: &mut Bench, simple: Simple) -> Result<(), Unmet> {
 
 async fn start(bench: &mut Bench, simple: Simple) -> Result<(), Unmet> {
     let trial = simple.trial("a")?;
-    let [client, server] = bench.nodes(Who::Tested, Who::Second).await?;
+    let [client, server] = bench.nodes([Who::Tested, Who::Second]).await?;
     let checked = async {
         let addresses = trial.listen(server).await?;
         trial.dial(client, addresses).await?;
@@ -187,7 +187,7 @@ async fn start(bench: &mut Bench, simple: Simple) -> Result<(), Unmet> {
 
 async fn repeated(bench: &mut Bench, simple: Simple) -> Result<(), Unmet> {
     let trial = simple.trial("a")?;
-    let [client, server] = bench.nodes(Who::Tested, Who::Second).await?;
+    let [client, server] = bench.nodes([Who::Tested, Who::Second]).await?;
     let checked = async {
         let addresses = trial.listen(server).await?;
         trial.dial(client, addresses).await?;
@@ -248,7 +248,7 @@ async fn cancel(node: &Node, trial: &Trial, in_state: &str) -> Result<(), String
 
 async fn cancelled(bench: &mut Bench, simple: Simple) -> Result<(), Unmet> {
     let trial = simple.trial("a")?;
-    let [client, server] = bench.nodes(Who::Tested, Who::Second).await?;
+    let [client, server] = bench.nodes([Who::Tested, Who::Second]).await?;
     let checked = async {
         let addresses = trial.listen(server).await?;
         cancel(server, &trial, "ready as a server").await?;
@@ -316,7 +316,7 @@ async fn timeout(bench: &mut Bench, simple: Simple) -> Result<(), Unmet> {
 
 async fn many(bench: &mut Bench, simple: Simple) -> Result<(), Unmet> {
     let trial = simple.trial("a")?;
-    let [client, server] = bench.nodes(Who::Tested, Who::Second).await?;
+    let [client, server] = bench.nodes([Who::Tested, Who::Second]).await?;
     let files = |node: &Node| {
         std::fs::read_dir(format!("/proc/{}/fd", node.process.pid())).map_or(0, Iterator::count)
     };

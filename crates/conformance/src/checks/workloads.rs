@@ -11,11 +11,11 @@ use perfrun_contract::{
     parameters::{Amount, Echo, Messages, Parameters},
     quantity::ByteSize,
     support::{self, End, Ends},
-    workload::{Direction, MessageMode, OpenMode, Timing},
+    workload::{Direction, MessageMode, OpenMode, RelayPath, Timing},
 };
 use strum::IntoEnumIterator;
 
-use super::{negotiations, ping};
+use super::{negotiations, ping, relays};
 use crate::{
     Check, Unmet,
     bench::{Bench, Who},
@@ -61,6 +61,8 @@ pub(super) fn checks(info: &Info) -> Vec<Check> {
                         .map(|load| exchange(stack, capabilities, transport, &pair, load)),
                 );
             }
+            all.extend(in_process(stack, capabilities, transport));
+            all.extend(relays::checks(stack, capabilities, transport));
         }
         let known = Transport::iter().map(Into::into).collect::<Vec<&str>>();
         for transport in capabilities
@@ -73,17 +75,52 @@ pub(super) fn checks(info: &Info) -> Vec<Check> {
                 "this perfrun does not know the transport",
             ));
         }
-        for workload in ["relay", "relayStress"]
-            .into_iter()
-            .filter(|name| capabilities.workloads.contains(*name))
-        {
-            all.push(skipped(
-                format!("workloads/{stack}.{workload}"),
-                "relays are not checked yet",
-            ));
-        }
     }
     all
+}
+
+/// Both peers in one process, of a stack that claims messages.
+fn in_process(stack: &str, capabilities: &Capabilities, transport: Transport) -> Option<Check> {
+    let parameters = messages(MessageMode::Serial, 1);
+    if !capabilities.workloads.contains(parameters.workload()) {
+        return None;
+    }
+    let roles = [Role::Client, Role::Server].map(|role| (Who::Tested, stack, role));
+    let reason = match transport.is_in_process() {
+        true => None,
+        false => lack(stack, capabilities, transport, &roles, &parameters),
+    };
+    let trial = Trial {
+        id: "serial".to_owned(),
+        transport,
+        parameters,
+        stacks: [stack, stack].map(str::to_owned),
+    };
+    Some(Check {
+        name: format!("workloads/{stack}.{transport}.in-process.messages.serial"),
+        demand: "one process has both ends, and reports both".to_owned(),
+        run: Box::new(move |bench| {
+            let (reason, trial) = (reason.clone(), trial.clone());
+            async move {
+                if let Some(reason) = reason {
+                    return Err(Unmet::Skipped(reason));
+                }
+                let outcome = trial.run_both(bench.node(Who::Tested).await?).await?;
+                if let Some(failure) = outcome.failure {
+                    return Err(format!("it failed: {}: {}", failure.reason, failure.message).into());
+                }
+                let served = outcome.served.ok_or_else(|| "served is missing".to_owned())?;
+                same(
+                    "bytes to the server (measured.bytesSent, served.bytesReceived)",
+                    outcome.measured.bytes_sent,
+                    served.bytes_received,
+                )?;
+                same("bytes sent", outcome.measured.bytes_sent, 200 * 100)?;
+                Ok(has(&outcome.measured, Distribution::OneWay, 200)?)
+            }
+            .boxed()
+        }),
+    })
 }
 
 fn skipped(name: String, reason: &'static str) -> Check {
@@ -94,6 +131,11 @@ fn skipped(name: String, reason: &'static str) -> Check {
     }
 }
 
+/// The stack of perfrun's node that speaks the wire of the node under test.
+pub(super) fn reference(capabilities: &Capabilities) -> Option<Stack> {
+    Stack::built_in().find(|stack| stack.wire() == Some(&capabilities.wire))
+}
+
 /// The node with itself, and in both roles with the stack of perfrun's node that speaks its wire.
 fn pairs(stack: &str, capabilities: &Capabilities) -> Vec<Pair> {
     let pair = |name: &str, client: (Who, &str), server: (Who, &str)| Pair {
@@ -101,8 +143,7 @@ fn pairs(stack: &str, capabilities: &Capabilities) -> Vec<Pair> {
         ends: [client, server].map(|(who, stack)| (who, stack.to_owned())),
     };
     let mut pairs = vec![pair("with-itself", (Who::Tested, stack), (Who::Second, stack))];
-    let reference = Stack::built_in().find(|stack| stack.wire() == Some(&capabilities.wire));
-    if let Some(reference) = reference {
+    if let Some(reference) = reference(capabilities) {
         let reference: &str = reference.into();
         pairs.push(pair(
             "as-client",
@@ -181,6 +222,7 @@ fn loads(capabilities: &Capabilities) -> Vec<Load> {
     add("echo", vec![echo()]);
     add("messages.serialAck", vec![messages(MessageMode::SerialAck, 1)]);
     add("messages.stream", vec![messages(MessageMode::Stream, 16)]);
+    add("relay.direct", vec![relays::transfer(RelayPath::Direct)]);
     all
 }
 
@@ -266,37 +308,51 @@ fn unsupported(
     pair: &Pair,
     parameters: &Parameters,
 ) -> Option<String> {
+    let [(client, of_client), (server, of_server)] = &pair.ends;
+    let roles = [
+        (*client, of_client.as_str(), Role::Client),
+        (*server, of_server.as_str(), Role::Server),
+    ];
+    lack(stack, capabilities, transport, &roles, parameters)
+}
+
+/// Why a plan would skip a trial of these nodes, each with its stack and role.
+pub(super) fn lack(
+    stack: &str,
+    capabilities: &Capabilities,
+    transport: Transport,
+    roles: &[(Who, &str, Role)],
+    parameters: &Parameters,
+) -> Option<String> {
     if transport.is_in_process() {
-        return Some("peers of one process are not checked".to_owned());
+        return Some("peers of one process are not checked with separate ones".to_owned());
     }
-    let of = |(who, name): &(Who, String)| {
+    let end = |part: &'static str, role: Role| {
+        let (_, name, _) = roles.iter().find(|(.., played)| *played == role)?;
         // By its own name, a node is a built-in stack with the rules that plans have for it.
-        let built_in = Stack::built_in().find(|built_in| built_in.as_ref() == name);
-        (*who, built_in)
+        let built_in = Stack::built_in().find(|built_in| built_in.as_ref() == *name);
+        Some(End {
+            name: part,
+            stack: built_in.unwrap_or(Stack::External),
+            capabilities: built_in.is_none().then_some(capabilities),
+        })
     };
-    let end = |part: &'static str, built_in: Option<Stack>| End {
-        name: part,
-        stack: built_in.unwrap_or(Stack::External),
-        capabilities: built_in.is_none().then_some(capabilities),
-    };
-    let [client, server] = [of(&pair.ends[0]), of(&pair.ends[1])];
     let ends = Ends {
-        client: end("the client", client.1),
-        server: end("the server", server.1),
-        relay: None,
+        client: end("the client", Role::Client)?,
+        server: end("the server", Role::Server)?,
+        relay: end("the relay", Role::Relay),
     };
     // What the node itself claims counts as well, also for a built-in stack.
-    let roles = [(client.0, Role::Client), (server.0, Role::Server)];
     roles
-        .into_iter()
-        .filter(|(who, _)| *who != Who::Reference)
-        .find_map(|(_, role)| capabilities.lack(stack, role, transport, parameters))
+        .iter()
+        .filter(|(who, ..)| *who != Who::Reference)
+        .find_map(|(.., role)| capabilities.lack(stack, *role, transport, parameters))
         .or_else(|| support::unsupported_by_ends(ends, transport, parameters))
 }
 
 async fn run(bench: &mut Bench, transport: Transport, pair: &Pair, load: &Load) -> Result<(), Unmet> {
     let [(client, client_stack), (server, server_stack)] = &pair.ends;
-    let [client, server] = bench.nodes(*client, *server).await?;
+    let [client, server] = bench.nodes([*client, *server]).await?;
     for (i, parameters) in load.parameters.iter().enumerate() {
         let trial = Trial {
             id: format!("{}-{i}", load.name),
@@ -318,7 +374,7 @@ async fn run(bench: &mut Bench, transport: Transport, pair: &Pair, load: &Load) 
 }
 
 /// Compares what both ends report with each other and with what the workload must do.
-fn judge(parameters: &Parameters, ended: &Ended) -> Result<(), String> {
+pub(super) fn judge(parameters: &Parameters, ended: &Ended) -> Result<(), String> {
     for (side, outcome) in [("client", &ended.client), ("server", &ended.server)] {
         if let Some(failure) = &outcome.failure {
             return Err(format!(
@@ -361,7 +417,7 @@ fn judge(parameters: &Parameters, ended: &Ended) -> Result<(), String> {
     expected(parameters, client, server)
 }
 
-fn same(what: &str, one: u64, other: u64) -> Result<(), String> {
+pub(super) fn same(what: &str, one: u64, other: u64) -> Result<(), String> {
     if one == other {
         Ok(())
     } else {
@@ -376,7 +432,7 @@ fn is_cut_off(parameters: &Parameters) -> bool {
         Parameters::Bandwidth {
             amount: Amount::Seconds(_),
             ..
-        }
+        } | Parameters::RelayStress { .. }
     )
 }
 
@@ -406,7 +462,7 @@ fn values(histogram: &Histogram) -> Result<u64, String> {
 }
 
 /// Checks the number of values of a distribution.
-fn has(measured: &Measured, distribution: Distribution, count: u64) -> Result<(), String> {
+pub(super) fn has(measured: &Measured, distribution: Distribution, count: u64) -> Result<(), String> {
     let found = measured.histograms.get(&distribution).map_or(Ok(0), values)?;
     same(
         &format!("values of the distribution {distribution}"),
@@ -492,6 +548,11 @@ fn expected(parameters: &Parameters, client: &Measured, server: &Measured) -> Re
                 return Err("no round trip was made on the plateau".to_owned());
             }
             Ok(())
+        }
+        Parameters::Relay { bytes, .. } => {
+            opened(1)?;
+            same("bytes of the transfer", client.bytes_received, *bytes)?;
+            has(client, Distribution::Transfer, 1)
         }
         _ => Ok(()),
     }

@@ -49,6 +49,42 @@ fn stacks_in_pods_meet_on_their_other_transports() {
     });
 }
 
+const GO: &str = "
+workload: {bandwidth: {sizes: [1Mi]}}
+matrix:
+  clients: [go-libp2p]
+  servers: [libp2p, litep2p, go-libp2p]
+  transports: [tcp, quic-v1, webtransport]
+  exclude: [{server: libp2p, transport: webtransport}, {server: litep2p, transport: webtransport}]
+  include: [{client: libp2p, server: go-libp2p, transport: tcp}, {client: litep2p, server: go-libp2p, transport: tcp}]
+  rawBaseline: false
+iterations: 1
+warmup: 0
+topology: {placement: Any}
+";
+
+const GO_RELAY: &str = "
+workload: {relay: {sizes: [1M]}}
+matrix: {clients: [libp2p, go-libp2p], servers: [libp2p, go-libp2p], rawBaseline: false}
+iterations: 1
+warmup: 0
+topology: {placement: Any, relay: go-libp2p}
+";
+
+#[test]
+fn go_libp2p_in_pods_meets_every_stack_and_relays_for_it() {
+    shared(async |scene| {
+        for (name, document, trials) in [("go", GO, 18), ("go-relay", GO_RELAY, 8)] {
+            scene.create(name, document).await?;
+            let run = scene.succeeded(name, seconds(120)).await?;
+            let results = scene.results(&run).await?;
+            check_every_trial_once(&run, &results)?;
+            ensure!(results.trials.len() == trials, "{:?}", results.plan.cells);
+        }
+        Ok(())
+    });
+}
+
 #[test]
 fn kubectl_explains_every_field() {
     admission(async |scene| {
