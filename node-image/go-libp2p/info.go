@@ -51,8 +51,8 @@ func capabilities() contract.Capabilities {
 	for transport := range peer.Transports {
 		transports[transport] = contract.Limits{}
 	}
-	// go-libp2p's QUIC takes 256 streams, which is not configurable; WebTransport needs two of them itself. Of a
-	// burst of streams, its WebRTC loses some without an error.
+	// go-libp2p's QUIC takes 256 streams, which is not configurable; WebTransport needs two of them itself.
+	// Of a burst of streams, its WebRTC loses some without an error.
 	transports["quic-v1"] = contract.Limits{MaxStreams: 256}
 	transports["webtransport"] = contract.Limits{MaxStreams: 254}
 	transports["webrtc-direct"] = contract.Limits{StreamBurst: 50}

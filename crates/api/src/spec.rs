@@ -258,8 +258,8 @@ pub struct Topology {
     #[serde(default = "default_nodes")]
     #[x_kube(validation = rule::integer(1, 1000))]
     pub peers_per_client: u32,
-    /// The stack of the relay, of workloads with one. By default, the stack that listens. The raw baseline keeps
-    /// its own proxy.
+    /// The stack of the relay, of workloads with one. By default, the stack that listens. The raw baseline
+    /// keeps its own proxy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relay: Option<StackName>,
     /// Where pods run. `SpreadNodes`: servers and clients on different Kubernetes nodes, and a relay on a

@@ -1,6 +1,6 @@
-// bench measures the bandwidth of perfrun-node-go against a bare loop over go-libp2p: that of the published perf
-// client and server (libp2p/test-plans, perf/impl/go-libp2p), with blocks of 64 KiB. Both take turns, with both peers
-// in this process, over loopback. `cargo xtask bench go` runs it.
+// bench measures the bandwidth of perfrun-node-go against a bare loop over go-libp2p: that of the published
+// perf client and server (libp2p/test-plans, perf/impl/go-libp2p), with blocks of 64 KiB. Both take turns,
+// with both peers in this process, over loopback. `cargo xtask bench go` runs it.
 package main
 
 import (

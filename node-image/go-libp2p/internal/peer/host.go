@@ -154,8 +154,8 @@ func common() []libp2p.Option {
 	}
 }
 
-// carrier has the options of a transport. Circuits are secured and multiplexed again, whatever carries them: by
-// Noise, which every implementation has.
+// carrier has the options of a transport. Circuits are secured and multiplexed again, whatever carries them:
+// by Noise, which every implementation has.
 func carrier(transport string, isRelayed bool) []libp2p.Option {
 	options := []libp2p.Option{
 		libp2p.Transport(Transports[transport].constructor), libp2p.Muxer(yamux.ID, yamux.DefaultTransport),
@@ -186,8 +186,8 @@ func (h *Host) Addresses() ([]string, error) {
 	return all, nil
 }
 
-// Serve calls serve for each stream of a peer, and connected for each connection. Pings beside another protocol
-// are answered by ping.
+// Serve calls serve for each stream of a peer, and connected for each connection. Pings beside another
+// protocol are answered by ping.
 func (h *Host) Serve(connected func(), serve, ping func(wire.Stream)) {
 	h.host.Network().Notify(&network.NotifyBundle{ConnectedF: func(network.Network, network.Conn) { connected() }})
 	if h.config.Protocol != contract.Ping {
@@ -236,8 +236,8 @@ func (h *Host) dial(ctx context.Context, to *libp2ppeer.AddrInfo) (network.Conn,
 	return h.host.Network().DialPeer(network.WithAllowLimitedConn(ctx, "benchmark"), to.ID)
 }
 
-// Ping opens a stream for pings, to the peer or to the relay on the way. It is nil without a relay, and if the peer
-// does not answer pings.
+// Ping opens a stream for pings, to the peer or to the relay on the way. It is nil without a relay, and if
+// the peer does not answer pings.
 func (c *Connection) Ping(ctx context.Context, toRelay bool) (wire.Stream, error) {
 	connection := c.connection
 	if toRelay {

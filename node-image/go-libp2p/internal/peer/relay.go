@@ -47,7 +47,7 @@ type Relaying struct {
 	Limits contract.RelayLimits
 	// Opened is called for each circuit, and Closed when it ends.
 	Opened, Closed func()
-	// Refused is called with what a peer asked for and the status that it got.
+	// Refused is called with the request of a peer and its status.
 	Refused func(what, status string)
 }
 

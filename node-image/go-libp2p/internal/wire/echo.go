@@ -20,8 +20,8 @@ func Line(length uint64) []byte {
 	return line
 }
 
-// Echo of lines on one stream (WebRTC transport benchmarks, /echo/1.0.0): a line there and the same line back.
-// Both ends know the line, and compare what arrives with one copy that all streams share.
+// Echo of lines on one stream (WebRTC transport benchmarks, /echo/1.0.0): a line there and the same line
+// back. Both ends know the line, and compare what arrives with one copy that all streams share.
 type Echo struct {
 	stream   Stream
 	line     []byte

@@ -17,10 +17,11 @@ import (
 
 // Messages with sequence numbers on a stream, each after its length.
 //
-// The dialler's message 0 opens the exchange and counts nowhere. Its stamp says how far the listener's clock is
-// ahead of the dialler's; the stamps of all others are the moments at which they were due. The last one has the
-// highest bit of its number set. The listener acknowledges both of them, and others after a number of messages that
-// both ends know. An acknowledgement has nothing but the number of the message that arrived last.
+// The dialler's message 0 opens the exchange and counts nowhere. Its stamp says how far the listener's clock
+// is ahead of the dialler's; the stamps of all others are the moments at which they were due. The last one
+// has the highest bit of its number set. The listener acknowledges both of them, and others after a number of
+// messages that both ends know. An acknowledgement has nothing but the number of the message that arrived
+// last.
 const (
 	// last marks the number of the last message.
 	last = 1 << 63
@@ -152,8 +153,8 @@ func (p pace) due(number uint64) time.Time {
 	return p.begun.Add(time.Duration(whole)*time.Second + time.Duration(rest*uint64(time.Second)/rate))
 }
 
-// waitUntil a moment that is at most a second ahead: the runtime's timers are late by up to a millisecond, so the
-// kernel does the last stretch.
+// waitUntil a moment that is at most a second ahead: the runtime's timers are late by up to a millisecond, so
+// the kernel does the last stretch.
 func waitUntil(at time.Time) {
 	const lastStretch = 2 * time.Millisecond
 	time.Sleep(time.Until(at) - lastStretch)
@@ -213,14 +214,16 @@ func endedEarly(due uint64) error {
 	return contract.Failf(contract.StreamFailed, "the stream broke: the peer ended the exchange, and message %d was due", due)
 }
 
-// Run sends messages with at most a window of them in flight, until the last is acknowledged. Trips gets the round
-// trips of acknowledged messages: from the moment at which a message was due until the acknowledgement that names it.
+// Run sends messages with at most a window of them in flight, until the last is acknowledged. Trips gets the
+// round trips of acknowledged messages: from the moment at which a message was due until the acknowledgement
+// that names it.
 func (m *Messenger) Run(load Load, counters *observe.Counters, trips *hdrhistogram.Histogram) (Exchanged, error) {
 	f := &flight{messenger: m, due: make([]time.Time, load.Window), counters: counters, trips: trips}
 	pace := pace{begun: time.Now(), rate: load.Rate}
 	ended := make(chan error, 1)
 	room := make(chan struct{}, 1)
-	// Where each message waits for the last, one task does both: a second one would only add to the round trip.
+	// Where each message waits for the last, one task does both: a second one would only add to the round
+	// trip.
 	inTurn := load.Window == 1
 	if !inTurn {
 		go func() { ended <- f.acknowledgements(room) }()
@@ -314,8 +317,8 @@ func (f *flight) acknowledgement() error {
 	return nil
 }
 
-// Serve takes messages until the last, and acknowledges them. Times gets the times of one way, if it is known how
-// far the clocks are apart.
+// Serve takes messages until the last, and acknowledges them. Times gets the times of one way, if it is known
+// how far the clocks are apart.
 func (m *Messenger) Serve(load Load, counters *observe.Counters, times *hdrhistogram.Histogram) (Arrival, error) {
 	l := &listener{load: load, counters: counters, times: times}
 	each, acknowledged := uint64(load.AcknowledgedEach()), uint64(0)
@@ -341,8 +344,8 @@ func (m *Messenger) Serve(load Load, counters *observe.Counters, times *hdrhisto
 	}
 }
 
-// ServeBroadcast takes the messages of a broadcast until its end. Nothing but message 0 and the end is acknowledged.
-// A gap is a loss, which the numbers of both ends show.
+// ServeBroadcast takes the messages of a broadcast until its end. Nothing but message 0 and the end is
+// acknowledged. A gap is a loss, which the numbers of both ends show.
 func (m *Messenger) ServeBroadcast(load Load, counters *observe.Counters, times *hdrhistogram.Histogram) (Arrival, error) {
 	l := &listener{load: load, counters: counters, times: times}
 	expected, isOver := uint64(0), false
@@ -429,9 +432,9 @@ func (l *listener) ended(due uint64, err error) (Arrival, error) {
 	}
 }
 
-// Broadcast sends each message to all listeners, whose exchanges are open, and then the end. It returns the number
-// of messages, and the time until all listeners had the end. A listener whose stream is full holds up the messages to
-// all.
+// Broadcast sends each message to all listeners, whose exchanges are open, and then the end. It returns the
+// number of messages, and the time until all listeners had the end. A listener whose stream is full holds up
+// the messages to all.
 func Broadcast(messengers []*Messenger, load Load, counters *observe.Counters) (sent uint64, took time.Duration, err error) {
 	pace := pace{begun: time.Now(), rate: load.Rate}
 	for isLast := false; !isLast; {
@@ -466,8 +469,9 @@ func Broadcast(messengers []*Messenger, load Load, counters *observe.Counters) (
 	return sent, time.Since(pace.begun), nil
 }
 
-// Serial sends one message at a time, each after the last has arrived at the other end, which is in this process and
-// has not taken message 0 yet. Times gets the time from giving a message to the stack until it arrived.
+// Serial sends one message at a time, each after the last has arrived at the other end, which is in this
+// process and has not taken message 0 yet. Times gets the time from giving a message to the stack until it
+// arrived.
 func Serial(from, to *Messenger, load Load, sender, receiver *observe.Counters, times *hdrhistogram.Histogram) (Exchanged, Arrival, error) {
 	l := &listener{load: load, counters: receiver, times: times}
 	got, err := to.receive()

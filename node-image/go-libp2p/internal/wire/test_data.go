@@ -9,8 +9,8 @@ import (
 	"perfrun/node-go/internal/observe"
 )
 
-// ServeTestData serves one transfer of /libp2p/test/data (libp2p-relay-test): the client opens a stream and sends
-// nothing, the server writes everything and closes, and the client reads to the end.
+// ServeTestData serves one transfer of /libp2p/test/data (libp2p-relay-test): the client opens a stream and
+// sends nothing, the server writes everything and closes, and the client reads to the end.
 func ServeTestData(s Stream, bytes uint64, b *Buffers, counters *observe.Counters) error {
 	if _, err := b.send(s, bytes, time.Time{}, counters); err != nil {
 		return err
@@ -25,8 +25,8 @@ func ServeTestData(s Stream, bytes uint64, b *Buffers, counters *observe.Counter
 	return nil
 }
 
-// FetchTestData reads to the end of the stream, which must follow after a number of bytes. It returns when the end
-// arrived.
+// FetchTestData reads to the end of the stream, which must follow after a number of bytes. It returns when
+// the end arrived.
 func FetchTestData(s Stream, bytes uint64, b *Buffers, counters *observe.Counters) (Arrival, time.Time, error) {
 	const what = "the transfer"
 	var arrival Arrival

@@ -84,7 +84,8 @@ func (a *Arrival) Transfer() *contract.Transfer {
 type Exchange struct {
 	// Sent payload bytes.
 	Sent uint64
-	// Begun before the first payload byte was written, Written when the last write or the half-close returned.
+	// Begun before the first payload byte was written, Written when the last write or the half-close
+	// returned.
 	Begun, Written time.Time
 	// Consumed when the peer proved that it had everything, by its first byte or its end of stream.
 	Consumed time.Time

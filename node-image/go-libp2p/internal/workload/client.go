@@ -33,8 +33,8 @@ type dialler struct {
 	clocks []int64
 }
 
-// dial a connection that a workload needs but does not measure. After a lost dial, a new host takes the place of the
-// old one.
+// dial a connection that a workload needs but does not measure. After a lost dial, a new host takes the place
+// of the old one.
 func (d *dialler) dial(ctx context.Context, setup *Setup, server string) (*peer.Connection, error) {
 	for left := setup.dials(); ; left-- {
 		connection, err := d.host.Dial(ctx, server)

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// mostFailures in a row, or this time of repeated failures, after which a slot gives up and ends the trial:
-	// the server is gone.
+	// mostFailures in a row, or this time of repeated failures, after which a slot gives up and ends the
+	// trial: the server is gone.
 	mostFailures   = 10
 	longestFailure = 15 * time.Second
 	// mostInStock is the most hosts to start before the trial. Each handshake is that of a new peer.

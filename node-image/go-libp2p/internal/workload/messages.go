@@ -12,7 +12,8 @@ import (
 	"perfrun/node-go/internal/wire"
 )
 
-// messages from each peer of a client to its server, or to all servers. Exchanges are open before the clock starts.
+// messages from each peer of a client to its server, or to all servers. Exchanges are open before the clock
+// starts.
 func (c *Client) messages(ctx context.Context) error {
 	p := c.setup.parameters()
 	load := wire.Load{Parameters: p}

@@ -33,8 +33,8 @@ func Relay(ctx context.Context, setup *Setup, ready func([]string), finish <-cha
 	config.Relay = &peer.Relaying{
 		Limits: p.Limits,
 		Opened: func() {
-			// Where circuits are opened before the start, the workload begins after the last one. Otherwise it begins
-			// with the first one.
+			// Where circuits are opened before the start, the workload begins after the last one. Otherwise
+			// it begins with the first one.
 			mutex.Lock()
 			begins := !begun || p.ConnectsBeforeStart()
 			begun = true
@@ -138,8 +138,8 @@ func (c *Client) fetch(ctx context.Context) error {
 	return nil
 }
 
-// roundTrips with the peer or the relay. The first one also completes the negotiation on some stacks, and is not
-// counted. Pings are not payload.
+// roundTrips with the peer or the relay. The first one also completes the negotiation on some stacks, and is
+// not counted. Pings are not payload.
 func (c *Client) roundTrips(ctx context.Context, d *dialler, toRelay bool, distribution string) error {
 	count := c.setup.parameters().Pings
 	if count == 0 {

@@ -12,17 +12,17 @@ import (
 )
 
 const (
-	// drain is how long streams may take to end once the clients are done, drainCutOff those that were cut off during
-	// their transfers: many of them, through a relay.
+	// drain is how long streams may take to end once the clients are done, drainCutOff those that were cut
+	// off during their transfers: many of them, through a relay.
 	drain       = 2 * time.Second
 	drainCutOff = 10 * time.Second
 	// mostServed streams at the same time; a server refuses more.
 	mostServed = 65_536
 )
 
-// Serve listens, passes its addresses to ready, and serves until finish or ctx ends. A source has a place at a
-// relay for each of its hosts; nil is a server that peers dial. A stream that fails does not disturb the others; the
-// first failure is the result.
+// Serve listens, passes its addresses to ready, and serves until finish or ctx ends. A source has a place at
+// a relay for each of its hosts; nil is a server that peers dial. A stream that fails does not disturb the
+// others; the first failure is the result.
 func Serve(ctx context.Context, setup *Setup, source *contract.Source, ready func([]string), finish <-chan struct{}) error {
 	s := &served{setup: setup, begun: setup.parameters().Workload == "handshakes", zeros: setup.zeros()}
 	if setup.parameters().Workload == "echo" {
@@ -204,7 +204,8 @@ func (s *served) left() {
 	count := s.open
 	s.mutex.Unlock()
 	if s.terms != nil {
-		// An echo only counts streams that fail. On webrtc-direct, ends get lost when their connection closes.
+		// An echo only counts streams that fail. On webrtc-direct, ends get lost when their connection
+		// closes.
 		for range count {
 			s.terms.failed(contract.Failf(contract.Timeout, "a stream did not end with its client"))
 		}

@@ -41,8 +41,8 @@ func (s *Setup) host(listenIP string) peer.Config {
 
 func (s *Setup) newDialler() (*peer.Host, error) { return peer.New(s.host("")) }
 
-// dials is the number of dials for a connection that a workload needs but does not measure: on webrtc-direct some
-// are lost. Each lost dial counts as a failure.
+// dials is the number of dials for a connection that a workload needs but does not measure: on webrtc-direct
+// some are lost. Each lost dial counts as a failure.
 func (s *Setup) dials() int {
 	if s.Request.Transport == "webrtc-direct" {
 		return 3

@@ -1,9 +1,10 @@
-//! Checks of what has become of messages, for stacks that may lose the last ones before a silence.
+//! Checks whether messages arrived, for stacks that may lose the last ones before a silence.
 //!
-//! After a silence, the dialler sends a check: a message that has nothing but the marked number of the last message
-//! before it. No stack reorders messages, so all that have not arrived before the check are lost. The listener answers
-//! with a marked number: that of the check if nothing is lost, otherwise with another mark and the number of the last
-//! message that arrived. A stack may lose a check, too, so it is repeated while the silence lasts.
+//! After a silence, the dialler sends a check: a message that has nothing but the marked number of the last
+//! message before it. No stack reorders messages, so all that have not arrived before the check are lost. The
+//! listener answers with a marked number: that of the check if nothing is lost, otherwise with another mark
+//! and the number of the last message that arrived. A stack may lose a check, too, so it is repeated while
+//! the silence lasts.
 
 use std::{
     future::poll_fn,
@@ -71,7 +72,8 @@ pub(super) async fn check<M: Messenger + ?Sized>(messenger: &mut M, sent: u64) -
     }
 }
 
-/// Takes the next message of the workload, before which it answers checks. `expected` is the number that is due.
+/// Takes the next message of the workload, before which it answers checks. `expected` is the number that is
+/// due.
 pub(super) async fn receive<M: Messenger + ?Sized>(
     messenger: &mut M,
     expected: u64,
