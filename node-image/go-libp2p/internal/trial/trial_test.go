@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -204,6 +205,30 @@ func TestSinksStressARelayWhichRefusesWhatItsLimitsForbid(t *testing.T) {
 	}
 	if fmt.Sprint(served.Refused) != "map[reservation: RESERVATION_REFUSED (200):1]" || served.Errors[contract.Refused] != 1 {
 		t.Errorf("%v %v", served.Refused, served.Errors)
+	}
+}
+
+// go-libp2p renews certificates of WebTransport every two weeks, and addresses contain their hashes. A host
+// lives as long as its trial, and so does its certificate: none can change during a run.
+func TestEachTrialHasItsOwnCertificate(t *testing.T) {
+	server := newNode(t)
+	const ping = `{"workload": "ping", "count": 1, "intervalSeconds": 0}`
+	certificates := map[string]bool{}
+	for range 2 {
+		serving, addresses := server.begin("webtransport", ping, "server")
+		_, hash, found := strings.Cut(addresses[0], "/certhash/")
+		hash, _, _ = strings.Cut(hash, "/")
+		if !found || certificates[hash] {
+			t.Errorf("%s", addresses[0])
+		}
+		certificates[hash] = true
+		dialler := newNode(t)
+		running, _ := dialler.begin("webtransport", ping, client(addresses, 1))
+		running.Start(0)
+		dialler.end(running)
+		serving.Finish()
+		server.end(serving)
+		server.trials.Delete("a")
 	}
 }
 
