@@ -147,8 +147,8 @@ fn published_table(mut sides: Vec<Side<'_>>, title: &str, caption: &str) -> Opti
     (!rows.is_empty()).then(|| Table {
         title: title.to_owned(),
         caption: format!(
-            "{caption}; CPU % of all CPUs, bytes of payload in a sample; allocated is what jemalloc has given out, where the \
-             published figures are of Go's heap"
+            "{caption}; CPU % of all CPUs, bytes of payload in a sample; allocated is what the program has allocated: by \
+             jemalloc, or on Go's heap, as in the published figures"
         ),
         keys: 3,
         header: ["Transport", "Pair", "Load,\nside"]

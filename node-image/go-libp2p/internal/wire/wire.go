@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/webtransport-go"
 
 	"perfrun/node-go/internal/contract"
 	"perfrun/node-go/internal/observe"
@@ -180,8 +182,11 @@ func Dropped(s Stream, err error) bool {
 	}
 	var stream *network.StreamError
 	var connection *network.ConnError
+	// go-libp2p passes these two on as they are, below WebTransport.
+	var session *webtransport.SessionError
+	var carrier *quic.ApplicationError
 	if errors.Is(err, io.EOF) || errors.Is(err, network.ErrReset) || errors.As(err, &stream) ||
-		errors.As(err, &connection) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) ||
+		errors.As(err, &connection) || errors.As(err, &session) || errors.As(err, &carrier) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) ||
 		errors.Is(err, syscall.EPIPE) {
 		return true
 	}
