@@ -8,7 +8,7 @@
 //!
 //! In one process, one task has both ends: it sees itself what arrives, and acknowledges nothing.
 //!
-//! Where a stack may lose messages, the dialler [checks](checks) after a silence whether they arrived.
+//! Where a stack may lose messages, the dialler checks after a silence whether they arrived.
 //!
 //! A broadcast ([`serve_broadcast`]) has the same first message, and another end.
 
