@@ -139,6 +139,18 @@ func TestMessagesGoToOneServerOrToAll(t *testing.T) {
 	}
 }
 
+func TestAServerWithoutTheProtocolFailsTheTrialWithTheReason(t *testing.T) {
+	server, dialler := newNode(t), newNode(t)
+	_, addresses := server.begin("tcp", `{"workload": "ping", "count": 1, "intervalSeconds": 0}`, "server")
+	const stream = `{"workload": "messages", "mode": "stream", "messageBytes": 8, "amount": {"count": 1}, "window": 1}`
+	running, _ := dialler.begin("tcp", stream, client(addresses, 2))
+	running.Start(0)
+	outcome := running.Status(dialler.patient(), contract.Running).Outcome
+	if outcome.Failure == nil || outcome.Failure.Reason != contract.OpenFailed {
+		t.Errorf("%+v", outcome.Failure)
+	}
+}
+
 func TestBothPeersOfAProcessAreMeasured(t *testing.T) {
 	const serial = `{"workload": "messages", "mode": "serial", "messageBytes": 64, "amount": {"count": 100}, "window": 1}`
 	n := newNode(t)

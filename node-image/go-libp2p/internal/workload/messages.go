@@ -19,20 +19,21 @@ func (c *Client) messages(ctx context.Context) error {
 	load := wire.Load{Parameters: p}
 	exchanged := make([]wire.Exchanged, len(c.peers))
 	times := make([]*hdrhistogram.Histogram, len(c.peers))
-	var run func(i int) error
-	var all [][]*wire.Messenger
+	all, servers, err := c.exchanges(ctx)
 	defer func() {
 		for _, messengers := range all {
 			for _, m := range messengers {
-				m.Close()
+				if m != nil {
+					m.Close()
+				}
 			}
 		}
 	}()
-	all, err := c.exchanges(ctx)
 	if err != nil {
 		return err
 	}
 	distribution := roundTrip
+	var run func(i int) error
 	switch p.Mode {
 	case "broadcast":
 		run = func(i int) error {
@@ -43,12 +44,6 @@ func (c *Client) messages(ctx context.Context) error {
 		}
 	case "serial":
 		distribution = oneWay
-		servers := make([]*handed, len(all))
-		for i := range servers {
-			if servers[i], err = c.take(ctx); err != nil {
-				return err
-			}
-		}
 		run = func(i int) (err error) {
 			var arrival wire.Arrival
 			exchanged[i], arrival, err = wire.Serial(all[i][0], servers[i].messenger, load, c.setup.counters(),
@@ -80,17 +75,32 @@ func (c *Client) messages(ctx context.Context) error {
 	return nil
 }
 
-// exchanges of each peer, with message 0 sent, and acknowledged unless the client itself has the other end.
-func (c *Client) exchanges(ctx context.Context) ([][]*wire.Messenger, error) {
-	all := make([][]*wire.Messenger, len(c.peers))
-	err := c.each(func(i int, d *dialler) error {
+// exchanges of each peer with its servers, with message 0 acknowledged. Where the client itself has the other
+// ends, they are opened one after the other, so that each comes with its own.
+func (c *Client) exchanges(ctx context.Context) (all [][]*wire.Messenger, servers []*handed, err error) {
+	all = make([][]*wire.Messenger, len(c.peers))
+	for i, d := range c.peers {
 		all[i] = make([]*wire.Messenger, len(d.connections))
-		return parallel(len(d.connections), func(j int) (err error) {
-			all[i][j], err = c.exchange(ctx, d.connections[j], d.clock(j))
-			return err
+	}
+	if !c.setup.parameters().IsInProcess() {
+		err = c.each(func(i int, d *dialler) error {
+			return parallel(len(d.connections), func(j int) (err error) {
+				all[i][j], err = c.exchange(ctx, d.connections[j], d.clock(j))
+				return err
+			})
 		})
-	})
-	return all, err
+		return all, nil, err
+	}
+	servers = make([]*handed, len(c.peers))
+	for i, d := range c.peers {
+		if all[i][0], err = c.exchange(ctx, d.connection(), nil); err == nil {
+			servers[i], err = c.take(ctx)
+		}
+		if err != nil {
+			return all, nil, err
+		}
+	}
+	return all, servers, nil
 }
 
 func (c *Client) exchange(ctx context.Context, connection *peer.Connection, clock *int64) (*wire.Messenger, error) {

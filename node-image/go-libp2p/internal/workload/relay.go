@@ -64,11 +64,8 @@ func Relay(ctx context.Context, setup *Setup, ready func([]string), finish <-cha
 	if err != nil {
 		return err
 	}
-	ready(addresses)
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-finish:
+	if err := until(ctx, addresses, ready, finish); err != nil {
+		return err
 	}
 	setup.Observer.Finish()
 	mutex.Lock()

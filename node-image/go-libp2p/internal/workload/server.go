@@ -33,13 +33,21 @@ func Serve(ctx context.Context, setup *Setup, source *contract.Source, ready fun
 	if err != nil {
 		return err
 	}
+	if err := until(ctx, addresses, ready, finish); err != nil {
+		return err
+	}
+	return s.end(ctx)
+}
+
+// until finish or the end of ctx, a side that listens waits at these addresses.
+func until(ctx context.Context, addresses []string, ready func([]string), finish <-chan struct{}) error {
 	ready(addresses)
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-finish:
+		return nil
 	}
-	return s.end(ctx)
 }
 
 type served struct {
