@@ -130,7 +130,13 @@ impl<B: Speaks> Driver<B> {
             return;
         }
         // Every dial makes a new connection, even if the peer already has one.
-        let options = DialOpts::unknown_peer_id().address(address).build();
+        let is_tcp = address.iter().any(|part| matches!(part, Protocol::Tcp(_)));
+        let options = DialOpts::unknown_peer_id().address(address);
+        // From the port of a listener, a dial fails if that port has just had a connection with the same peer.
+        let options = match is_tcp {
+            true => options.allocate_new_port().build(),
+            false => options.build(),
+        };
         let id = options.connection_id();
         self.clock.expect(Some(connected));
         let dialled = self.swarm.dial(options);
