@@ -132,7 +132,7 @@ impl<B: Speaks> Driver<B> {
         // Every dial makes a new connection, even if the peer already has one.
         let is_tcp = address.iter().any(|part| matches!(part, Protocol::Tcp(_)));
         let options = DialOpts::unknown_peer_id().address(address);
-        // From the port of a listener, a dial fails if that port has just had a connection with the same peer.
+        // From the port of a listener, a dial may fail: the address is in use.
         let options = match is_tcp {
             true => options.allocate_new_port().build(),
             false => options.build(),
