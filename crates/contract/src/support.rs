@@ -203,7 +203,7 @@ fn unsupported_by_libp2p(
     if transport == Transport::WebrtcDirect
         && (relay == Some(Stack::Libp2p) || relay.is_some() && has(Stack::Libp2p))
     {
-        let reason = "libp2p's relay passes on messages of 16 KiB, of which libp2p's webrtc-direct takes 8 KiB (rust-libp2p \
+        let reason = "a relay passes on messages of 16 KiB, of which libp2p's webrtc-direct takes 8 KiB (rust-libp2p \
                       issue 4049)";
         return Some(reason.into());
     }
@@ -282,12 +282,12 @@ fn unsupported_by_webrtc(client: Stack, server: Stack, parameters: &Parameters) 
             protocol.as_ref()
         ));
     }
-    let is_upload = match parameters {
-        Parameters::Bandwidth { direction, .. } => *direction == Direction::Upload,
-        Parameters::Relay { .. } => false,
-        _ => true,
+    let is_download = match parameters {
+        Parameters::Bandwidth { direction, .. } => *direction != Direction::Upload,
+        Parameters::Relay { .. } => true,
+        _ => false,
     };
-    if (client, server) == (Stack::GoLibp2p, Stack::Litep2p) && !is_upload {
+    if (client, server) == (Stack::GoLibp2p, Stack::Litep2p) && is_download {
         let reason = "go-libp2p ends streams of litep2p on webrtc-direct that carry more than some KiB with the error: short \
                       buffer";
         return Some(reason.into());

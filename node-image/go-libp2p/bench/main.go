@@ -50,7 +50,10 @@ func main() {
 	log.SetFlags(0)
 	// Trials write records of theirs there.
 	results := os.Stdout
-	os.Stdout, _ = os.Open(os.DevNull)
+	var err error
+	if os.Stdout, err = os.OpenFile(os.DevNull, os.O_WRONLY, 0); err != nil {
+		log.Fatalf("bench: %v", err)
+	}
 	for _, transport := range strings.Split(*transports, ",") {
 		for _, direction := range []string{"upload", "download"} {
 			if err := compare(results, transport, direction); err != nil {
@@ -137,8 +140,8 @@ func bareLoop(transport, direction string) (float64, error) {
 		return 0, err
 	}
 	defer connection.Close()
-	// A trial begins when all of its connections are open. Without a pause, identify and the transfer
-	// overlap, and TCP starts with another estimate of the path, which stays.
+	// A trial begins when all of its connections are open, and identify has ended. A bare loop that begins
+	// with the dial measures something else.
 	time.Sleep(pause)
 	s, err := connection.Open(context.Background())
 	if err != nil {

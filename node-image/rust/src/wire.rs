@@ -138,12 +138,10 @@ pub enum Error {
         got: u64,
     },
     /// The last messages before a silence did not arrive.
-    #[error("messages {first} to {last} are lost: a check that was sent after them arrived")]
+    #[error("message {first} is lost: a check that was sent after it arrived")]
     TailLost {
-        /// First message that did not arrive.
+        /// The first of them.
         first: u64,
-        /// Last message before the check.
-        last: u64,
     },
     /// The peer acknowledged a message that is not in flight.
     #[error("the peer acknowledged message {got}, and messages {from} to {to} were in flight")]

@@ -370,3 +370,63 @@ fn a_variant_can_do_what_its_stack_can() {
         ("other.next.tcp-tls.ping-1000", NO_TLS)
     );
 }
+
+/// The reasons for which a relayed transfer is skipped.
+fn relayed(ends: &str, relay: &str, transport: &str, limits: &str) -> Vec<String> {
+    let plan = plan(&format!(
+        "workload: {{relay: {{sizes: [1M], limits: {limits}}}}}\ntopology: {{relay: {relay}}}\n\
+         matrix: {{clients: [{ends}], servers: [{ends}], transports: [{transport}], rawBaseline: false, \
+         include: [{{client: libp2p, server: libp2p, transport: tcp}}]}}"
+    ));
+    let id = format!("{ends}.{ends}.{transport}.relayed-1M");
+    let reasons = plan.skipped.into_iter().filter(|skipped| skipped.id == id);
+    reasons.map(|skipped| skipped.reason).collect()
+}
+
+#[test]
+fn a_relay_must_have_the_transport_and_the_limits_of_its_cell() {
+    for (ends, relay, transport, limits, reason) in [
+        ("go-libp2p", "go-libp2p", "webtransport", "{}", None),
+        (
+            "go-libp2p",
+            "libp2p",
+            "webtransport",
+            "{}",
+            Some("only go-libp2p has webtransport"),
+        ),
+        ("go-libp2p", "go-libp2p", "webrtc-direct", "{}", None),
+        (
+            "go-libp2p",
+            "libp2p",
+            "webrtc-direct",
+            "{}",
+            Some("a relay passes on messages of 16 KiB"),
+        ),
+        (
+            "libp2p",
+            "go-libp2p",
+            "webrtc-direct",
+            "{}",
+            Some("a relay passes on messages of 16 KiB"),
+        ),
+        ("libp2p", "go-libp2p", "quic-v1", "{circuitsPerPeer: 1}", None),
+        (
+            "libp2p",
+            "go-libp2p",
+            "quic-v1",
+            "{circuits: 1}",
+            Some("limits the circuits of each peer"),
+        ),
+        ("go-libp2p", "libp2p", "quic-v1", "{circuits: 1}", None),
+    ] {
+        let reasons = relayed(ends, relay, transport, limits);
+        let is_right = match reason {
+            None => reasons.is_empty(),
+            Some(reason) => matches!(&*reasons, [found] if found.contains(reason)),
+        };
+        assert!(
+            is_right,
+            "{ends} by {relay} on {transport} with {limits}: {reasons:?}"
+        );
+    }
+}

@@ -29,19 +29,26 @@ fn go_program() -> Option<PathBuf> {
 /// Runs a workload on all transports with go-libp2p at one end or at both, and expects every trial to
 /// complete.
 fn completes(workload: &Value) {
-    completes_with(workload, &json!({}));
+    completes_with(workload, &json!({}), &PAIRS);
 }
 
-/// [`completes`] with a topology.
-fn completes_with(workload: &Value, topology: &Value) {
+/// Pairs that plans must have on tcp, quic-v1 and ws.
+const PAIRS: [(&str, &str); 3] = [
+    ("go-libp2p", "libp2p"),
+    ("libp2p", "go-libp2p"),
+    ("go-libp2p", "litep2p"),
+];
+
+/// [`completes`] with a topology, and with other pairs.
+fn completes_with(workload: &Value, topology: &Value, pairs: &[(&str, &str)]) {
     let Some(mode) = go_program().and_then(|_| Mode::available().next()) else {
         return;
     };
     let rust = ["libp2p", "litep2p"];
-    let pairs = rust
+    let rust_pairs = rust
         .iter()
         .flat_map(|client| rust.iter().map(move |server| (client, server)));
-    let exclude: Vec<Value> = pairs
+    let exclude: Vec<Value> = rust_pairs
         .map(|(client, server)| json!({"client": client, "server": server}))
         .collect();
     let stacks = ["libp2p", "litep2p", "go-libp2p"];
@@ -71,18 +78,7 @@ fn completes_with(workload: &Value, topology: &Value) {
             .filter(|cell| cell.id.starts_with(&prefix))
             .count()
     };
-    // litep2p has no relay, and both peers of mode serial are in one process.
-    let separate = !["relayStress", "serial\""]
-        .iter()
-        .any(|name| workload.to_string().contains(name));
-    for (client, server) in [
-        ("go-libp2p", "libp2p"),
-        ("libp2p", "go-libp2p"),
-        ("go-libp2p", "litep2p"),
-    ]
-    .into_iter()
-    .filter(|_| separate)
-    {
+    for (client, server) in pairs {
         for transport in ["tcp", "quic-v1", "ws"] {
             assert!(
                 of(client, server, transport) > 0,
@@ -124,10 +120,16 @@ fn go_libp2p_echoes_lines_of_every_stack_on_every_transport() {
 fn go_libp2p_takes_and_sends_messages_of_every_stack_on_every_transport() {
     let sizes = json!([8, 1000, "1Mi"]);
     completes(&json!({"messages": {"modes": ["serialAck", "stream"], "sizes": sizes, "count": 50}}));
-    completes(&json!({"messages": {"modes": ["serial"], "sizes": sizes, "count": 20}}));
+    // Both peers of mode serial are in one process.
+    completes_with(
+        &json!({"messages": {"modes": ["serial"], "sizes": sizes, "count": 20}}),
+        &json!({}),
+        &[("go-libp2p", "go-libp2p")],
+    );
     completes_with(
         &json!({"messages": {"modes": ["broadcast"], "sizes": [1000], "count": 200, "rate": 2000}}),
         &json!({"servers": 2}),
+        &PAIRS,
     );
 }
 
@@ -136,11 +138,13 @@ fn go_libp2p_takes_and_sends_messages_of_every_stack_on_every_transport() {
 fn go_libp2p_relays_and_is_relayed_with_every_stack_on_every_transport() {
     let relay = json!({"relay": {"sizes": ["300k"], "pings": 3}});
     for stack in ["libp2p", "go-libp2p"] {
-        completes_with(&relay, &json!({"relay": stack}));
+        completes_with(&relay, &json!({"relay": stack}), &PAIRS);
     }
-    completes(&json!({"relayStress": {
+    let stress = json!({"relayStress": {
         "sinks": [4], "sinksPerSource": 2, "sinkInterval": "50ms", "plateau": "1s", "transferBytes": "100k",
-    }}));
+    }});
+    // litep2p has no relay.
+    completes_with(&stress, &json!({}), &PAIRS[..2]);
 }
 
 #[test]

@@ -52,7 +52,11 @@ func (r *TrialRequest) Check() error {
 func (s *Side) check(p *Parameters) error {
 	isBoth, peers := s.Both != nil, 1
 	switch {
-	case s.Server, s.Relay:
+	case s.Server:
+	case s.Relay:
+		if p.Limits.Circuits != nil {
+			return fmt.Errorf("limits.circuits must be absent: this relay limits the circuits of each peer (circuitsPerPeer)")
+		}
 	case s.Source != nil:
 		if s.Source.Peers < 1 || s.Source.Peers > mostHosts {
 			return fmt.Errorf("peers must be 1 to %d, not %d", mostHosts, s.Source.Peers)

@@ -59,6 +59,17 @@ func TestInvalidRequestsAreRefusedInWordsThatNameTheFault(t *testing.T) {
 	}
 }
 
+func TestALimitThatTheRelayDoesNotHaveIsRefused(t *testing.T) {
+	const relay = `{"stack": "go-libp2p", "transport": "tcp", "timeoutSeconds": 1, "side": "relay", "parameters": {
+		"workload": "relay", "path": "relayed", "bytes": 1, "chunkBytes": 1, "pings": 0, "limits": {"circuits": 1}}}`
+	if err := check(relay); err == nil || !strings.Contains(err.Error(), "limits.circuits") {
+		t.Error(err)
+	}
+	if err := check(strings.Replace(relay, "circuits", "circuitsPerPeer", 1)); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestByteSizesAreNumbersOrTextWithASuffix(t *testing.T) {
 	for text, expected := range map[string]ByteSize{`1500`: 1500, `"64Ki"`: 65536, `"10M"`: 10_000_000, `"1Gi"`: 1 << 30} {
 		var size ByteSize

@@ -36,7 +36,7 @@ func (l *Latencies) Record(took time.Duration) {
 
 // take adds what was recorded since the last call to all, and returns two of its quantiles; false without
 // records.
-func (l *Latencies) take(all *hdrhistogram.Histogram) (p50, p99 time.Duration, any bool) {
+func (l *Latencies) take(all *hdrhistogram.Histogram) (p50, p99 time.Duration, found bool) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	if l.recent == nil || l.recent.TotalCount() == 0 {

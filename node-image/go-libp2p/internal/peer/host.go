@@ -140,7 +140,7 @@ func common() []libp2p.Option {
 		libp2p.ConnectionManager(connmgr.NullConnMgr{}),
 		// The built-in ping resets streams that pause.
 		libp2p.Ping(false),
-		// Observed addresses serve no benchmark, and cost streams.
+		// Observed addresses serve no benchmark.
 		libp2p.DisableIdentifyAddressDiscovery(),
 		// After failures they would refuse to dial over UDP or IPv6.
 		libp2p.UDPBlackHoleSuccessCounter(nil),

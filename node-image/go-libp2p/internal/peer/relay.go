@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// relayBuffer is what a relay copies in one step: go-libp2p's default of 2 KiB costs a third of the rate.
+	// relayBuffer is what a relay copies in one step. go-libp2p's default is 2 KiB.
 	relayBuffer = 64 << 10
 	longest     = 24 * time.Hour
 )

@@ -187,11 +187,12 @@ func (m *Messenger) Open(clock *int64) error {
 	return err
 }
 
-// acknowledgement of one of the messages that are in flight. To is called after the acknowledgement arrived.
+// acknowledgement of one of the messages that are in flight.
 func (m *Messenger) acknowledgement(from, to uint64) (uint64, error) {
 	return m.acknowledgementUpTo(from, func() uint64 { return to })
 }
 
+// acknowledgementUpTo calls to when the acknowledgement has arrived: more messages may be in flight by then.
 func (m *Messenger) acknowledgementUpTo(from uint64, to func() uint64) (uint64, error) {
 	got, err := m.receive()
 	switch {

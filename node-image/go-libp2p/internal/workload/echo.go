@@ -97,7 +97,7 @@ func (c *Client) echo(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Streams that fail after the load has ended, fail by that.
+	// A stream ends at most a deadline after the load.
 	if err := <-ended; err != nil {
 		return err
 	}

@@ -131,7 +131,7 @@ pub async fn run<M: Messenger + ?Sized>(
         .await?;
         match step {
             Step::Silent => checks::check(messenger, sent).await?,
-            Step::Received(Some(answer)) if checks.is_answer(answer) => checks::judge(answer, sent)?,
+            Step::Received(Some(answer)) if checks.is_answer(answer) => checks::judge(answer)?,
             Step::Sent { due, is_last: last } => {
                 in_flight.push_back(due);
                 (sent, is_last) = (sent + 1, last);

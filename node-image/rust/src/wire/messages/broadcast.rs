@@ -161,45 +161,13 @@ pub async fn serve_broadcast<M: Messenger + ?Sized>(
 
 #[cfg(test)]
 mod tests {
-    use std::task::Context;
-
     use perfrun_contract::{histogram::recorder, workload::MessageMode};
-    use tokio::io::DuplexStream;
 
     use super::{
-        super::{Framed, open, testing::*},
+        super::{open, testing::*},
         *,
     };
     use crate::wire::testing::*;
-
-    /// A messenger that loses some of the messages given to it, and refuses others.
-    struct Losing {
-        inner: Framed<DuplexStream>,
-        lost: fn(u64) -> bool,
-        refused: fn(u64) -> bool,
-    }
-
-    impl Messenger for Losing {
-        fn poll_send(&mut self, cx: &mut Context<'_>, message: Message) -> Poll<io::Result<bool>> {
-            match message.sequence {
-                number if (self.refused)(number) => Poll::Ready(Ok(false)),
-                number if (self.lost)(number) => Poll::Ready(Ok(true)),
-                _ => self.inner.poll_send(cx, message),
-            }
-        }
-
-        fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-            self.inner.poll_flush(cx)
-        }
-
-        fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Message>>> {
-            self.inner.poll_receive(cx)
-        }
-
-        fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-            self.inner.poll_ended(cx)
-        }
-    }
 
     #[tokio::test(start_paused = true)]
     async fn a_broadcast_counts_what_is_lost_and_what_is_refused() {
@@ -210,11 +178,12 @@ mod tests {
         };
         let mut servers = tokio::task::JoinSet::new();
         let mut messengers: Vec<BoxMessenger> = vec![];
-        for lost in [
+        let lost: [fn(u64) -> bool; 3] = [
             |_| false,
             |number| number % 10 == 3,
             |number| number & LAST == 0 && number > 0,
-        ] {
+        ];
+        for lost in lost {
             let (ours, theirs) = pair(1 << 20);
             messengers.push(Box::new(Losing {
                 inner: ours,

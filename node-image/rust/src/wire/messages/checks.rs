@@ -2,9 +2,9 @@
 //!
 //! After a silence, the dialler sends a check: a message that has nothing but the marked number of the last
 //! message before it. No stack reorders messages, so all that have not arrived before the check are lost. The
-//! listener answers with a marked number: that of the check if nothing is lost, otherwise with another mark
-//! and the number of the last message that arrived. A stack may lose a check, too, so it is repeated while
-//! the silence lasts.
+//! listener returns the check if nothing is lost. Otherwise it answers with the number of the first message
+//! that is lost, and with another mark. A stack may lose a check, too, so it is repeated while the silence
+//! lasts.
 
 use std::{
     future::poll_fn,
@@ -86,7 +86,7 @@ pub(super) async fn receive<M: Messenger + ?Sized>(
         let judged = judge_end(check, expected);
         let answer = match &judged {
             Ok(()) => check.sequence,
-            Err(_) => expected.saturating_sub(1) | CHECK | LAST,
+            Err(_) => expected | CHECK | LAST,
         };
         send(messenger, Message::bare(answer)).await?;
         judged?;
@@ -95,27 +95,25 @@ pub(super) async fn receive<M: Messenger + ?Sized>(
 
 /// What a check says at its listener, at which the message `expected` is due.
 pub(super) fn judge_end(check: Message, expected: u64) -> Result<(), Error> {
-    lost(expected, check.sequence & !CHECK)
-}
-
-/// What an answer says at the dialler, which has sent messages up to `sent`.
-pub(super) fn judge(answer: Message, sent: u64) -> Result<(), Error> {
-    match answer.sequence & LAST {
-        0 => Ok(()),
-        _ => lost((answer.sequence & !(CHECK | LAST)) + 1, sent),
+    match check.sequence & !CHECK {
+        last if expected <= last => Err(Error::TailLost { first: expected }),
+        _ => Ok(()),
     }
 }
 
-fn lost(first: u64, last: u64) -> Result<(), Error> {
-    match first <= last {
-        true => Err(Error::TailLost { first, last }),
-        false => Ok(()),
+/// What an answer says at the dialler.
+pub(super) fn judge(answer: Message) -> Result<(), Error> {
+    match answer.sequence & LAST {
+        0 => Ok(()),
+        _ => Err(Error::TailLost {
+            first: answer.sequence & !(CHECK | LAST),
+        }),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeSet, io};
+    use std::collections::BTreeSet;
 
     use perfrun_contract::{histogram::recorder, node::Reason, parameters::Messages};
     use tokio::io::DuplexStream;
@@ -126,48 +124,27 @@ mod tests {
         messages::{Framed, begin, open, run, serial, serve, testing::*},
     };
 
-    /// An end that drops messages without a word.
-    struct Dropping {
-        inner: Framed<DuplexStream>,
-        /// Numbers, without marks but those of checks.
-        lost: BTreeSet<u64>,
-    }
-
-    impl Messenger for Dropping {
-        fn poll_send(&mut self, cx: &mut Context<'_>, message: Message) -> Poll<io::Result<bool>> {
-            match self.lost.remove(&(message.sequence & !LAST)) {
-                true => Poll::Ready(Ok(true)),
-                false => self.inner.poll_send(cx, message),
-            }
-        }
-
-        fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-            self.inner.poll_flush(cx)
-        }
-
-        fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Message>>> {
-            self.inner.poll_receive(cx)
-        }
-
-        fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-            self.inner.poll_ended(cx)
-        }
-
-        fn may_lose(&self) -> bool {
-            true
-        }
-    }
-
-    fn dropping(lost: &[u64]) -> (Dropping, Framed<DuplexStream>) {
-        let (ours, theirs) = pair(1 << 16);
-        let lost = lost.iter().copied().collect();
-        (Dropping { inner: ours, lost }, theirs)
+    /// A pair of which one end loses each of these numbers once, whether it is the last one or not.
+    fn losing(
+        numbers: &[u64],
+    ) -> (
+        Losing<impl FnMut(u64) -> bool + Send + Unpin>,
+        Framed<DuplexStream>,
+    ) {
+        let (inner, theirs) = pair(1 << 16);
+        let mut left: BTreeSet<u64> = numbers.iter().copied().collect();
+        let ours = Losing {
+            inner,
+            lost: move |number: u64| left.remove(&(number & !LAST)),
+            refused: |_| false,
+        };
+        (ours, theirs)
     }
 
     /// The reasons at both ends, and the time.
     async fn ends(load: Messages, lost: &[u64]) -> ([Option<Reason>; 2], Duration) {
         let begun = Instant::now();
-        let (mut ours, mut theirs) = dropping(lost);
+        let (mut ours, mut theirs) = losing(lost);
         let (client, server) = (Counters::default(), Counters::default());
         let (mut trips, mut times) = (recorder(), recorder());
         let dial = async {
@@ -198,7 +175,7 @@ mod tests {
             rate: Some(1),
             ..load(16, 1, 5)
         };
-        let (mut ours, mut theirs) = dropping(&[]);
+        let (mut ours, mut theirs) = losing(&[]);
         let answer = async {
             for number in 1..=5 {
                 let got = receive(&mut theirs, number).await.unwrap().unwrap();
@@ -218,15 +195,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_task_with_both_ends_finds_a_loss() {
-        let (mut ours, mut theirs) = dropping(&[3]);
+        let (mut ours, mut theirs) = losing(&[3]);
         let counters = [&Counters::default(), &Counters::default()];
         begin(&mut ours, None).await.unwrap();
         let mut times = recorder();
         let load = load(16, 1, 5);
         let error = serial(&mut ours, &mut theirs, &load, counters, &mut times).await;
-        assert!(
-            matches!(error, Err(Error::TailLost { first: 3, last: 3 })),
-            "{error:?}"
-        );
+        assert!(matches!(error, Err(Error::TailLost { first: 3 })), "{error:?}");
     }
 }
