@@ -76,7 +76,7 @@ enum Command {
     },
     /// Build a container image: the node or the operator
     Image(image::Args),
-    /// Measure perfrun itself; arguments go to perfrun-bench, those after `go` to the benchmark of the Go node
+    /// Measure perfrun itself. Arguments go to perfrun-bench, or after `go` to the benchmark of the Go node
     Bench {
         /// Benchmarks to run (default: all) and options of perfrun-bench
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "NAME")]
