@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"runtime"
@@ -16,27 +15,41 @@ import (
 	"perfrun/node-go/internal/peer"
 )
 
-// version of perfrun, set when the program is built.
-var version = "0.0.0"
+// version of perfrun, the commit that the program is built from, and what its builder calls it: set by the
+// linker, with -X main.commit=89abcde.
+var (
+	version       = "0.0.0"
+	commit, label string
+)
 
-// readInfo reads the properties of the build and of the machine.
+// readInfo reads the properties of the build and of the machine, without the digest of the program, which
+// takes time.
 func readInfo(listenIP string) contract.Info {
 	var name unix.Utsname
 	_ = unix.Uname(&name)
 	stack, profile := build()
+	cpuinfo := line("/proc/cpuinfo")
 	return contract.Info{
 		Contract:                contract.Version,
 		Version:                 version,
 		Stacks:                  map[string]string{contract.Stack: stack},
 		Capabilities:            map[string]contract.Capabilities{contract.Stack: capabilities()},
 		Profile:                 profile,
+		Commit:                  commit,
+		Label:                   label,
+		Compiler:                runtime.Version(),
 		ListenIP:                listenIP,
 		Clock:                   clockName(),
+		BootID:                  line("/proc/sys/kernel/random/boot_id"),
 		Host:                    unix.ByteSliceToString(name.Nodename[:]),
 		Kernel:                  unix.ByteSliceToString(name.Release[:]),
-		CPU:                     cpuModel(),
+		CPU:                     cpuModel(cpuinfo),
 		CPUs:                    runtime.GOMAXPROCS(0),
 		Governor:                line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+		Hypervisor:              hypervisor(line("/sys/hypervisor/type"), cpuinfo),
+		SMT:                     smt(line("/sys/devices/system/cpu/smt/active")),
+		Mitigations:             mitigations("/sys/devices/system/cpu/vulnerabilities"),
+		MTUBytes:                mtu(listenIP),
 		CongestionControl:       line("/proc/sys/net/ipv4/tcp_congestion_control"),
 		CPULimit:                observe.CPULimit(),
 		MemoryLimitBytes:        observe.MemoryLimit(),
@@ -96,21 +109,6 @@ func clockName() string {
 	kernel := line("/proc/sys/kernel/random/boot_id")
 	namespace, _ := os.Readlink("/proc/self/ns/time")
 	return strings.TrimSpace(kernel + " " + namespace)
-}
-
-func cpuModel() string {
-	file, err := os.Open("/proc/cpuinfo")
-	if err != nil {
-		return "unknown"
-	}
-	defer file.Close()
-	for scanner := bufio.NewScanner(file); scanner.Scan(); {
-		name, value, _ := strings.Cut(scanner.Text(), ":")
-		if name = strings.TrimSpace(name); name == "model name" || name == "CPU part" {
-			return strings.TrimSpace(value)
-		}
-	}
-	return "unknown"
 }
 
 func line(path string) string {

@@ -100,7 +100,9 @@ func serve(o *options) error {
 	})
 	trials := trial.New(o.listenIP, exported)
 	scrapes := control.NewScrapes(exported.Handler())
-	node := &control.Node{Info: readInfo(o.listenIP), Token: token, Trials: trials, Metrics: scrapes}
+	node := &control.Node{
+		Info: readInfo(o.listenIP), ProgramSHA256: programSHA256, Token: token, Trials: trials, Metrics: scrapes,
+	}
 	stop, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer cancel()
 	server := node.Serve(listener)

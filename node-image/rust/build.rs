@@ -1,6 +1,7 @@
-//! Passes the versions of the stacks to the build of the node. Only the lock file has them.
+//! Passes to the build of the node what only its build knows: versions of the stacks, which are in the lock
+//! file, and the compiler.
 
-use std::{env, fs, path::PathBuf};
+use std::{env, fs, path::PathBuf, process::Command};
 
 fn main() {
     let lock = PathBuf::from(env::var("CARGO_MANIFEST_DIR").unwrap_or_default()).join("../../Cargo.lock");
@@ -20,6 +21,21 @@ fn main() {
             version(&text, name, generation).unwrap_or("unknown")
         );
     }
+    println!(
+        "cargo::rustc-env=COMPILER={}",
+        compiler().unwrap_or_else(|| "rustc".to_owned())
+    );
+    let features = env::var("CARGO_CFG_TARGET_FEATURE").unwrap_or_default();
+    println!("cargo::rustc-env=TARGET_FEATURES={features}");
+}
+
+/// The compiler with its version, e.g. `rustc 1.95.0 (0123abcde 2026-04-14)`.
+fn compiler() -> Option<String> {
+    let asked = Command::new(env::var_os("RUSTC")?)
+        .arg("--version")
+        .output()
+        .ok()?;
+    Some(String::from_utf8(asked.stdout).ok()?.trim().to_owned())
 }
 
 /// The version of a package that starts with `generation`, of which the lock file may have several.

@@ -4,6 +4,7 @@ use std::{io::stderr, net::SocketAddr};
 
 use anyhow::Context;
 use clap::{Parser, Subcommand, ValueEnum};
+use perfrun_api::pod::NODE_IMAGE;
 use tracing_subscriber::EnvFilter;
 
 /// The operator of perfrun: reconciles the PerfRuns of a cluster.
@@ -26,7 +27,7 @@ pub struct Args {
     )]
     pub watch_namespaces: Vec<String>,
     /// Image of nodes whose stack variant names none.
-    #[arg(long, env = "PERFRUN_NODE_IMAGE", default_value_t = default_image())]
+    #[arg(long, env = "PERFRUN_NODE_IMAGE", default_value = NODE_IMAGE)]
     pub node_image: String,
     /// Image of nodes of go-libp2p whose stack variant names none.
     #[arg(long, env = "PERFRUN_NODE_IMAGE_GO", default_value_t = default_go_image())]
@@ -96,10 +97,6 @@ pub enum NodeAccess {
     Direct,
     /// Through the API server's pod proxy.
     Proxy,
-}
-
-fn default_image() -> String {
-    format!("perfrun/node:{}", env!("CARGO_PKG_VERSION"))
 }
 
 fn default_go_image() -> String {

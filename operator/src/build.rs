@@ -11,19 +11,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, api::ObjectMeta};
 use perfrun_api::{
     cluster::{MANAGED_BY_LABEL, MANAGER, RUN_LABEL},
+    pod::{CONTROL_PORT, METRICS_PORT},
     spec::{PerfRun, PerfRunSpec},
 };
 
-/// The control port of nodes. On the host's network, that of the first node.
-pub(crate) const CONTROL_PORT: u16 = 9090;
 /// The control port of link agents. Links are never impaired on the host's network, so that pods do not share
 /// it.
 pub(crate) const LINK_PORT: u16 = 9091;
 /// The port of link agents that serves metrics only.
 pub(crate) const LINK_METRICS_PORT: u16 = 9400;
-/// The port of nodes that serves metrics only. On the host's network, that of the first node: far enough from
-/// the control ports of the largest run.
-pub(crate) const METRICS_PORT: u16 = 9401;
 
 /// The settings of pods that depend on the operator and its cluster, and not on the run.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -258,7 +258,14 @@ async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) -> Ru
                 on_event: &|event: Event<'_>| log(&run, event),
                 cancel: cancel.clone(),
             };
-            conductor.run(contacts).await
+            let mut end = conductor.run(contacts).await;
+            // A pod's own host name is the pod's name, which does not say which nodes share a machine.
+            for (name, host) in nodes.hosts() {
+                if let Some(info) = end.nodes.get_mut(&name) {
+                    info.host = host;
+                }
+            }
+            end
         }
     };
     let outcome = keep_results(&job, journal, end).await;
@@ -275,6 +282,7 @@ fn without_records(job: &Job, why: String) -> RunOutcome {
         verdict: Tally::of(&job.plan, []).verdict(RunState::Failed, cause, Some(&why)),
         progress: job.progress.clone(),
         summary: vec![],
+        judged: None,
         results: vec![],
     }
 }
@@ -308,9 +316,10 @@ async fn keep_results(job: &Job, journal: Journal, end: RunEnd) -> RunOutcome {
             nodes,
         },
         summary: perfrun_report::summarize(&job.plan, journal.records()),
+        judged: perfrun_report::judged(&job.plan, journal.records()),
         trials: vec![],
     };
-    let summary = results.summary.clone();
+    let (summary, judged) = (results.summary.clone(), results.judged.clone());
     let (verdict, results) = match journal.close(results).await {
         Ok(names) => (verdict, names),
         Err(error) => {
@@ -323,6 +332,7 @@ async fn keep_results(job: &Job, journal: Journal, end: RunEnd) -> RunOutcome {
         verdict,
         progress,
         summary,
+        judged,
         results,
     }
 }

@@ -152,7 +152,8 @@ async fn pass(run: &PerfRun, context: &Context) -> Result<Action, Error> {
         &decision.stage,
         inputs.now,
     );
-    let published = publish(run, identity, &previous, &next, context).await?;
+    let events = status::events(&previous, &next, outline, &decision.stage);
+    let published = publish(run, identity, &previous, &next, &events, context).await?;
     if published == Published::Yes {
         if status::has_ended(&next) && !status::has_ended(&previous) {
             context.end(&identity.uid);

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use jiff::{SignedDuration, Timestamp};
 use perfrun_api::{
     cluster::condition,
+    pod::PodState,
     spec::{PerfRunSpec, PerfRunStatus},
 };
 use perfrun_contract::{
@@ -16,7 +17,7 @@ use perfrun_contract::{
 
 use crate::{
     links::Links,
-    observe::pod::{NodePod, PodState},
+    observe::pod::NodePod,
     plans::Planned,
     refusal::{REFUSALS, Refusal},
     stage::{Progress, RunOutcome, Stage, Trouble},

@@ -21,6 +21,7 @@
 //! | `turn`, `ledger` | which runs may be active together, and what the watches do not show yet |
 //! | `conduct` | a run's conductor as a task of this process, its journal, and its nodes |
 //! | `links` | the state of a run's links: pure |
+//! | `verdict` | what a run found: pure |
 //! | `access` | reaches nodes directly, or through the API server |
 //! | `token` | tokens of runs |
 //! | `clock` | the time of day, which tests replace |
@@ -55,5 +56,6 @@ mod status;
 mod test_server;
 mod token;
 mod turn;
+mod verdict;
 mod watch;
 mod watched;

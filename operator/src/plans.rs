@@ -9,10 +9,13 @@ use std::{
 };
 
 use parking_lot::{Mutex, MutexGuard};
-use perfrun_api::{planning::plan, spec::PerfRun};
+use perfrun_api::{
+    planning::plan,
+    spec::{PerfRun, PerfRunSpec},
+};
 use perfrun_contract::plan::Plan;
 
-use crate::{decide::Need, stage::Trouble};
+use crate::{decide::Need, stage::Trouble, verdict::Expected};
 
 /// The size of a plan, for the status of its run.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -27,6 +30,8 @@ pub(crate) struct Outline {
     pub(crate) first_skipped: Option<String>,
     /// The number of networks. 0 if the run does not impair links.
     pub(crate) networks: usize,
+    /// What the run expects. `None` if it neither compares nor expects anything.
+    pub(crate) expected: Option<Vec<Expected>>,
 }
 
 impl From<&Plan> for Outline {
@@ -38,6 +43,7 @@ impl From<&Plan> for Outline {
             skipped: plan.skipped.len(),
             first_skipped: plan.skipped.first().map(|skipped| skipped.reason.clone()),
             networks: plan.networks.len(),
+            expected: Expected::of(&plan.judging),
         }
     }
 }
@@ -152,8 +158,19 @@ impl Entry {
 }
 
 fn whole(run: &PerfRun) -> Whole {
-    let plan = plan(&run.spec).map_err(|error| error.to_string())?;
+    let spec = PerfRunSpec {
+        seed: run.spec.seed.or_else(|| run.metadata.uid.as_deref().map(seed)),
+        ..run.spec.clone()
+    };
+    let plan = plan(&spec).map_err(|error| error.to_string())?;
     Ok((Outline::from(&plan), Arc::new(plan)))
+}
+
+/// The seed of a run that has none: another one for each run, and always the same for one run, also after
+/// another operator took over. UIDs are random, and begin with eight hexadecimal digits.
+fn seed(uid: &str) -> u32 {
+    let first = uid.split('-').next().unwrap_or_default();
+    u32::from_str_radix(first, 16).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -51,12 +51,13 @@ pub(crate) enum Published {
 }
 
 /// Writes the status of a run if it differs from the observed one, unless the run has changed in the
-/// meantime.
+/// meantime. Then publishes events.
 pub(crate) async fn publish(
     run: &PerfRun,
     identity: &RunIdentity,
     previous: &PerfRunStatus,
     next: &PerfRunStatus,
+    events: &[Event],
     context: &Context,
 ) -> Result<Published, Error> {
     if previous == next {
@@ -67,8 +68,8 @@ pub(crate) async fn publish(
         tracing::debug!(run = identity.label(), "the run has changed in the meantime");
         return Ok(Published::Conflict);
     }
-    for event in status::events(previous, next) {
-        record(&event, &run.object_ref(&()), context).await;
+    for event in events {
+        record(event, &run.object_ref(&()), context).await;
     }
     Ok(Published::Yes)
 }

@@ -1,6 +1,8 @@
 //! Where a run stands: the values that a decision is made of and that the status is written from.
 
+pub(crate) use perfrun_api::pod::Trouble;
 use perfrun_contract::{
+    compare::Judged,
     summary::SummaryRow,
     tally::{Counts, Verdict},
 };
@@ -35,23 +37,6 @@ pub(crate) enum Stage {
     Over,
 }
 
-/// Why a run or a pod makes no progress.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Trouble {
-    /// Reason of a condition.
-    pub(crate) reason: &'static str,
-    pub(crate) message: String,
-}
-
-impl Trouble {
-    pub(crate) fn new(reason: &'static str, message: impl Into<String>) -> Self {
-        Self {
-            reason,
-            message: message.into(),
-        }
-    }
-}
-
 /// How far a run's trials are.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Progress {
@@ -66,6 +51,8 @@ pub(crate) struct RunOutcome {
     pub(crate) verdict: Verdict,
     pub(crate) progress: Progress,
     pub(crate) summary: Vec<SummaryRow>,
+    /// What was found. `None` if the run compares and expects nothing.
+    pub(crate) judged: Option<Judged>,
     /// Names of the ConfigMaps with the results, in order.
     pub(crate) results: Vec<String>,
 }

@@ -6,16 +6,17 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::runtime::events::{Event, EventType};
 use perfrun_api::{
-    cluster::condition::{ACCEPTED, COMPLETE, LINKS_VERIFIED, PROVISIONED, RUNNING},
+    cluster::condition::{ACCEPTED, COMPLETE, LINKS_VERIFIED, PROVISIONED, RUNNING, VERDICT},
     spec::{PerfRunStatus, TrialCounts},
 };
-use perfrun_contract::{record::Metric, run::Phase, summary::SummaryRow, tally::Counts};
+use perfrun_contract::{compare::Judged, record::Metric, run::Phase, summary::SummaryRow, tally::Counts};
 
 use crate::{
     links::{AS_CONFIGURED, NOT_EFFECTIVE},
     plans::Outline,
     refusal::UNSUPPORTED,
     stage::{Progress, Stage},
+    verdict::{self, Expected},
 };
 
 /// The largest number of rows in `status.summary`: an object of the API server holds some hundred KiB.
@@ -93,12 +94,19 @@ pub(crate) fn next(
     if let Some(networks) = outline.map(|outline| outline.networks).filter(|count| *count > 0) {
         set(LINKS_VERIFIED, links_verified(previous, networks, stage));
     }
+    if let Some(expected) = outline.and_then(|outline| outline.expected.as_deref()) {
+        set(VERDICT, verdict(expected, stage));
+    }
     set(COMPLETE, complete(stage));
     if let Stage::Ended { outcome, .. } = stage {
         status.completion_time = Some(Time(now));
         if let Some(outcome) = outcome {
             status.summary = bounded(&outcome.summary);
             status.results = outcome.results.clone();
+            if let Some(judged) = &outcome.judged {
+                status.verdict = judged.asked();
+                status.comparisons = verdict::bounded(&judged.comparisons);
+            }
         }
     }
     if let Stage::Rejected(_) = stage {
@@ -192,6 +200,22 @@ fn links_verified<'a>(previous: &'a PerfRunStatus, networks: usize, stage: &'a S
         Some(("True", message)) => ("True", AS_CONFIGURED, message.into()),
         Some(("False", message)) => ("False", NOT_EFFECTIVE, message.into()),
         _ => ("Unknown", "NotMeasured", "no link has been measured yet".into()),
+    }
+}
+
+fn verdict<'a>(expected: &[Expected], stage: &'a Stage) -> ConditionParts<'a> {
+    match (judged(stage), stage) {
+        (Some(judged), _) => verdict::condition(judged, expected),
+        (None, Stage::Ended { .. }) => ("Unknown", "NotMeasured", "the run ended without results".into()),
+        (None, _) => ("Unknown", "InProgress", "the run has not ended".into()),
+    }
+}
+
+/// What a run found that ends now.
+fn judged(stage: &Stage) -> Option<&Judged> {
+    match stage {
+        Stage::Ended { outcome, .. } => outcome.as_ref()?.judged.as_ref(),
+        _ => None,
     }
 }
 
@@ -289,8 +313,17 @@ pub(crate) fn note(message: &str) -> String {
     message.chars().take(NOTE_MAX).collect()
 }
 
-/// The events that report a change of a run's conditions.
-pub(crate) fn events(previous: &PerfRunStatus, now: &PerfRunStatus) -> Vec<Event> {
+/// The events that report a change of a run's conditions, and the expectations that do not hold when it ends.
+pub(crate) fn events(
+    previous: &PerfRunStatus,
+    now: &PerfRunStatus,
+    outline: Option<&Outline>,
+    stage: &Stage,
+) -> Vec<Event> {
+    let expected = outline.and_then(|outline| outline.expected.as_deref());
+    let broken = judged(stage)
+        .zip(expected)
+        .map(|(judged, expected)| verdict::warnings(judged, expected));
     let changed = |condition: &&Condition| {
         !previous.conditions.iter().any(|old| {
             (&old.type_, &old.status, &old.reason) == (&condition.type_, &condition.status, &condition.reason)
@@ -316,6 +349,8 @@ pub(crate) fn events(previous: &PerfRunStatus, now: &PerfRunStatus) -> Vec<Event
                 (RUNNING, "True", _) => true,
                 (LINKS_VERIFIED, "True", _) => true,
                 (LINKS_VERIFIED, "False", NOT_EFFECTIVE) => false,
+                (VERDICT, "Unknown", "InProgress") => return None,
+                (VERDICT, "True" | "Unknown", _) => true,
                 (COMPLETE, "True", "Succeeded" | "Cancelled") => true,
                 (COMPLETE, "True", _) => false,
                 _ => return None,
@@ -332,5 +367,6 @@ pub(crate) fn events(previous: &PerfRunStatus, now: &PerfRunStatus) -> Vec<Event
                 secondary: None,
             })
         })
+        .chain(broken.into_iter().flatten())
         .collect()
 }

@@ -27,6 +27,9 @@ pub const NODE_LABEL: &str = "perfrun.io/node";
 pub const ROLE_LABEL: &str = "perfrun.io/role";
 /// Label of a pod: 0 for the first pod of a node, 1 for its replacement, and so on.
 pub const INCARNATION_LABEL: &str = "perfrun.io/incarnation";
+/// Label of the two pods of a twin, a node of a candidate and the node of its baseline: the name of the
+/// baseline's node.
+pub const TWIN_LABEL: &str = "perfrun.io/twin";
 /// Label of the creator of an object: [`MANAGER`].
 pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 /// Field manager of the operator, and the value of [`MANAGED_BY_LABEL`].
@@ -53,6 +56,10 @@ pub mod condition {
     /// measured network agreed with its configuration. False: one did not, or links cannot be impaired here;
     /// the message gives the network and the cause.
     pub const LINKS_VERIFIED: &str = "LinksVerified";
+    /// Only of runs that compare or expect something. Unknown: the run is in progress, or its trials do not
+    /// tell; the reason says why. True: all that is expected is proved to hold. False: some of it does not
+    /// hold; the message has the evidence of the first.
+    pub const VERDICT: &str = "Verdict";
     /// False: the run is in progress. True: it has ended and will not change; the reason states how it ended.
     pub const COMPLETE: &str = "Complete";
 }

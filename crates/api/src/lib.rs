@@ -3,10 +3,12 @@
 #![warn(missing_docs)]
 
 pub mod cluster;
+pub mod compare;
 pub mod document;
 pub mod generated;
 pub mod network;
 pub mod planning;
+pub mod pod;
 pub mod results;
 mod rule;
 pub mod spec;

@@ -1,28 +1,34 @@
 //! From a document to its plan: a pure function, the same for local runs and clusters.
 
 mod bounds;
+mod expectations;
 mod loads;
 mod names;
+mod order;
 mod points;
 mod support;
+mod twins;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use perfrun_contract::{
     capabilities::Capabilities,
+    compare::Judging,
     matrix::{Stack, StackName, StackSettings},
     network::Conditions,
     node::Role,
     parameters::Parameters,
-    plan::{Cell, Names, Order, Plan, PlannedNode, Skipped, Trial, cell_id},
+    plan::{Cell, Names, Order, Plan, PlannedNode, Renew, Skipped, cell_id},
 };
 use thiserror::Error;
 
 pub use self::bounds::{CELLS_MAX, MEASUREMENTS_MAX, NODES_MAX, TRIALS_MAX};
 use self::{
     bounds::Size,
+    expectations::expectations,
     loads::loads,
     names::{Sides, relay, side},
+    order::Rounds,
     points::{Axes, Point},
     support::unsupported,
 };
@@ -90,6 +96,25 @@ pub enum Error {
     /// Parameters that are valid one by one do not go together.
     #[error("nodes refuse the workload: {0}")]
     Parameters(String),
+    /// An expectation cannot be judged.
+    #[error("expect[{index}] cannot be judged: {problem}")]
+    Expectation {
+        /// Its place in the document, from 0.
+        index: usize,
+        /// Why not.
+        problem: String,
+    },
+    /// The matrix has no cell of a baseline.
+    #[error(
+        "nothing to compare: the matrix has no cell with {baseline} that {candidate} can replace; add \
+         {baseline} to matrix.clients or matrix.servers"
+    )]
+    NothingToCompare {
+        /// The variant that is compared with.
+        baseline: StackName,
+        /// The variant that is compared.
+        candidate: StackName,
+    },
     /// No workload is set. Validation refuses such documents.
     #[error("nothing to run: set a workload")]
     NoWorkload,
@@ -101,13 +126,21 @@ fn reasons(skipped: &[Skipped]) -> String {
 }
 
 /// The plan of a valid document. A document that exceeds the bounds is refused before any part of its plan is
-/// made.
+/// made. Without a seed, trials are in the order of the document.
 pub fn plan(spec: &PerfRunSpec) -> Result<Plan, Error> {
     let Content {
         networks,
         cells,
         skipped,
+        twins,
     } = content(spec)?;
+    let twins = twins::indexed(&cells, &twins);
+    let rounds = Rounds {
+        warmup: spec.warmup,
+        iterations: spec.iterations,
+        order: spec.order,
+        seed: spec.seed,
+    };
     Ok(Plan {
         nodes: nodes(spec, &cells),
         networks: if networks.iter().all(Conditions::is_none) {
@@ -115,7 +148,17 @@ pub fn plan(spec: &PerfRunSpec) -> Result<Plan, Error> {
         } else {
             networks
         },
-        trials: trials(spec, cells.len()),
+        trials: rounds.trials(&cells, &twins),
+        seed: spec.seed.filter(|_| spec.order == Order::Interleaved),
+        renew: spec.renew.unwrap_or(match spec.compare.is_empty() {
+            true => Renew::Never,
+            false => Renew::Round,
+        }),
+        judging: Judging {
+            expect: expectations(spec, &cells, &twins)?,
+            twins,
+            ..Judging::default()
+        },
         cells,
         skipped,
         external: external(spec),
@@ -132,6 +175,8 @@ struct Content {
     networks: Vec<Conditions>,
     cells: Vec<Cell>,
     skipped: Vec<Skipped>,
+    /// Ids of baselines and their candidates.
+    twins: Vec<(String, String)>,
 }
 
 fn content(spec: &PerfRunSpec) -> Result<Content, Error> {
@@ -147,16 +192,29 @@ fn content(spec: &PerfRunSpec) -> Result<Content, Error> {
     let networks = networks(spec, &axes)?;
     Size::of(spec, &axes, &loads).check()?;
     let mut sides = Sides::of(spec);
-    let (mut cells, mut skipped) = (vec![], vec![]);
+    let (mut cells, mut skipped, mut twins) = (vec![], vec![], vec![]);
     // Cells of one network follow each other, so that links change as rarely as possible.
     for network in axes.networks() {
         let mut measured = vec![];
+        let mut measurable = |point: &Point<'_>, load: &Parameters| -> Result<_, Error> {
+            let cell = cell(spec, &mut sides, point, load.clone())?;
+            let id = cell.id.clone();
+            Ok(match unsupported(spec, &cell) {
+                Some(reason) => {
+                    skipped.push(Skipped { id, reason });
+                    None
+                }
+                None => {
+                    measured.push(cell);
+                    Some(id)
+                }
+            })
+        };
         for point in axes.points(network) {
             for load in &loads {
-                let cell = cell(spec, &mut sides, &point, load.clone())?;
-                match unsupported(spec, &cell) {
-                    Some(reason) => skipped.push(Skipped { id: cell.id, reason }),
-                    None => measured.push(cell),
+                let baseline = measurable(&point, load)?;
+                if let Some(twin) = twins::candidate(spec, &point) {
+                    twins.extend(baseline.zip(measurable(&twin, load)?));
                 }
             }
         }
@@ -175,10 +233,20 @@ fn content(spec: &PerfRunSpec) -> Result<Content, Error> {
     let used: HashSet<&str> = cells.iter().map(|cell| cell.network.as_str()).collect();
     let networks = networks.into_iter();
     let networks = networks.filter(|network| used.contains(network.name.as_str()));
+    for compare in &spec.compare {
+        let replaced = |cell: &Cell| [&cell.client, &cell.server].contains(&&compare.candidate);
+        if !cells.iter().any(replaced) {
+            return Err(Error::NothingToCompare {
+                baseline: compare.baseline.clone(),
+                candidate: compare.candidate.clone(),
+            });
+        }
+    }
     Ok(Content {
         networks: networks.collect(),
         cells,
         skipped,
+        twins,
     })
 }
 
@@ -325,26 +393,4 @@ fn nodes(spec: &PerfRunSpec, cells: &[Cell]) -> Vec<PlannedNode> {
         }
     }
     nodes
-}
-
-fn trials(spec: &PerfRunSpec, cells: usize) -> Vec<Trial> {
-    let rounds: Vec<(bool, u32)> = (0..spec.warmup)
-        .map(|i| (true, i))
-        .chain((0..spec.iterations).map(|i| (false, i)))
-        .collect();
-    let trial = |cell: usize, (warmup, iteration): (bool, u32)| Trial {
-        id: format!("c{cell}.{}{iteration}", if warmup { 'w' } else { 'i' }),
-        cell,
-        iteration,
-        warmup,
-    };
-    match spec.order {
-        Order::Interleaved => rounds
-            .iter()
-            .flat_map(|round| (0..cells).map(move |cell| trial(cell, *round)))
-            .collect(),
-        Order::Sequential => (0..cells)
-            .flat_map(|cell| rounds.iter().map(move |r| trial(cell, *r)))
-            .collect(),
-    }
 }

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use perfrun_contract::{
     account::Account,
+    compare::Judged,
     plan::Plan,
     record::TrialRecord,
     run::{Environment, RunState},
@@ -50,6 +51,9 @@ pub struct Results {
     pub trials: Vec<TrialRecord>,
     /// Statistics of the measured trials, one row for each metric of each cell.
     pub summary: Vec<SummaryRow>,
+    /// What was found, if the run compares or expects something.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub judged: Option<Judged>,
 }
 
 /// The JSON Schema (draft 2020-12) of [`Results`].
@@ -84,6 +88,7 @@ impl Results {
             environment,
             trials,
             summary,
+            judged,
         } = self;
         Account {
             name,
@@ -97,6 +102,7 @@ impl Results {
             environment,
             trials,
             summary,
+            judged: judged.as_ref(),
             profiles: &[],
         }
     }

@@ -16,9 +16,10 @@ use kube::{CustomResource, KubeSchema, core::Duration};
 use perfrun_contract::{
     account::Settings,
     capabilities::Capabilities,
+    compare::{Comparison, Verdict},
     matrix::{Stack, StackName, StackSettings, Transport},
     network::NONE,
-    plan::Order,
+    plan::{Order, Renew},
     run::{Limits, Phase},
     summary::SummaryRow,
 };
@@ -26,6 +27,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    compare::{self, Compare, Expect},
     network::Network,
     rule,
     structural::{structural, terse},
@@ -49,6 +51,7 @@ use crate::{
     validation = rules::resource_name(),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "Trials", type_ = "string", json_path = ".status.trials.progress"),
+    printcolumn(name = "Verdict", type_ = "string", json_path = ".status.verdict"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[x_kube(validation = rules::immutable())]
@@ -56,6 +59,11 @@ use crate::{
 #[x_kube(validation = rules::known_networks())]
 #[x_kube(validation = rules::echo_sets_peers())]
 #[x_kube(validation = rules::host_network_unimpaired())]
+#[x_kube(validation = compare::of_one_stack())]
+#[x_kube(validation = compare::once_each())]
+#[x_kube(validation = compare::candidates_are_added())]
+#[x_kube(validation = compare::interleaved())]
+#[x_kube(validation = compare::regressions_have_a_baseline())]
 #[schemars(transform = structural)]
 #[serde(rename_all = "camelCase")]
 pub struct PerfRunSpec {
@@ -83,10 +91,30 @@ pub struct PerfRunSpec {
     #[serde(default = "default_warmup")]
     #[x_kube(validation = rule::integer(0, 100))]
     pub warmup: u32,
-    /// Order of the trials. `interleaved` runs one iteration of each cell, then the next, so that drift of
-    /// the machine affects all cells alike. `sequential` completes one cell before the next.
+    /// Order of the trials. `interleaved` runs one iteration of each cell, in random order, then the next, so
+    /// that drift of the machine affects all cells alike. `sequential` completes one cell before the next.
     #[serde(default)]
     pub order: Order,
+    /// Seed of the random order of trials, to repeat a run in the same order. Default: a new one for each
+    /// run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = rule::integer(0, u32::MAX))]
+    pub seed: Option<u32>,
+    /// Variants of a stack to compare with another: which is faster, at what cost, and is the difference
+    /// real? Trials of a candidate and of its baseline run right after each other, in the order of a coin.
+    /// At least 10 iterations are needed to say anything, and 20 to 40 to find differences of 5 to 10 %.
+    #[serde(default)]
+    #[schemars(length(max = 4))]
+    pub compare: Vec<Compare>,
+    /// What is expected of the results. The verdict of the run is `Pass` if all of it is proved to hold,
+    /// `Fail` if some of it does not hold, and `Inconclusive` if the trials do not tell.
+    #[serde(default)]
+    #[schemars(length(max = 32))]
+    pub expect: Vec<Expect>,
+    /// When nodes are started again. `never`: only if they are lost. `round`: before each iteration of all
+    /// cells, so that no comparison depends on one process. Default: `round` with `compare`, else `never`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renew: Option<Renew>,
     /// Number of nodes, and where they run.
     #[serde(default)]
     pub topology: Topology,
@@ -429,6 +457,13 @@ pub struct PerfRunStatus {
     /// One row for each measured quantity of each cell, up to a limit. `results` holds the complete data.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub summary: Vec<SummaryRow>,
+    /// Whether what the run expects holds: `Pass`, `Fail` or `Inconclusive`. Absent if it expects nothing,
+    /// and until it has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
+    /// What was found in the metrics of compared cells, up to a limit. `results` holds the complete data.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub comparisons: Vec<Comparison>,
     /// Names of the ConfigMaps that hold the complete results, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub results: Vec<String>,

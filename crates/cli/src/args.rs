@@ -10,9 +10,11 @@ use std::{
     path::{Path, PathBuf},
     str::FromStr,
     sync::LazyLock,
+    time::Duration,
 };
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use perfrun_api::pod::NODE_IMAGE;
 
 use crate::profile::CallGraph;
 
@@ -27,6 +29,8 @@ Exit status:
   0    success: every trial completed, every document is valid
   1    something failed or was refused: see standard error
   2    the command line is invalid
+  3    the results are not as the document expects
+  4    the results do not tell whether they are as the document expects
   130  the run was stopped by Ctrl-C or SIGTERM; continue it with `perfrun run --resume`";
 
 const RUN_NOTES: &str = "\
@@ -43,7 +47,10 @@ Exit status:
   0    every trial completed, possibly in a second attempt
   1    a trial or the run failed, or the run was refused or cancelled: see standard error and the report
   2    the command line is invalid
-  130  stopped by Ctrl-C or SIGTERM";
+  3    every trial completed, and something that `expect` names does not hold
+  4    every trial completed, and the trials do not tell whether what `expect` names holds
+  130  stopped by Ctrl-C or SIGTERM
+Of several documents, the first of 130, 1, 3 and 4 counts.";
 
 /// Benchmarks of peer-to-peer networking stacks: plan, run, report.
 ///
@@ -71,15 +78,18 @@ impl Cli {
 
     /// The command line of a program with this name.
     fn described(program: &'static str) -> clap::Command {
-        // Many commands share these options, and all but `run` always need a cluster.
-        let needs_cluster = |run: clap::Command| {
-            Target::IDS.iter().fold(run, |run, id| {
-                run.mut_arg(id, |option| option.requires("cluster"))
-            })
+        // Many commands share these options, and all but two always need a cluster.
+        let target = |command: clap::Command, change: fn(clap::Arg) -> clap::Arg| {
+            Target::IDS
+                .iter()
+                .fold(command, |command, id| command.mut_arg(id, change))
         };
         Self::command()
             .bin_name(program)
-            .mut_subcommand("run", needs_cluster)
+            .mut_subcommand("run", |run| target(run, |option| option.requires("cluster")))
+            .mut_subcommand("conformance", |conformance| {
+                target(conformance, |option| option.conflicts_with("node"))
+            })
     }
 }
 
@@ -96,15 +106,45 @@ fn called(file: Option<&OsStr>) -> &'static str {
     }
 }
 
+const CONFORMANCE_NOTES: &str = "\
+With --image, perfrun needs no operator. It makes a Secret and three pods, reaches the pods as `kubectl port-forward` \
+does, and deletes everything at the end, after a failure and after Ctrl-C. It needs a role with the verbs create, get, \
+list, watch and delete on pods, create on pods/portforward, get on pods/log, and create and delete on secrets.
+
+Exit status:
+  0    no check failed: the node may take part in runs
+  1    a check failed, or the nodes could not be started: see standard error
+  2    the command line is invalid
+  130  stopped by Ctrl-C or SIGTERM, with --image";
+
 /// A node program to check.
 #[derive(Args, Debug)]
+#[command(after_help = CONFORMANCE_NOTES)]
 pub struct Conformance {
     /// The program and its first arguments, separated by spaces, for example `python3 node.py`.
-    #[arg(long, value_name = "COMMAND")]
-    pub node: String,
+    #[arg(long, value_name = "COMMAND", required_unless_present = "image")]
+    pub node: Option<String>,
     /// The node that the program exchanges bytes with. By default, the perfrun-node in the folder of perfrun.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", conflicts_with = "image")]
     pub reference: Option<PathBuf>,
+    /// A container image whose entry point is the node: check it in pods of a cluster, not on this machine.
+    #[arg(long, conflicts_with = "node", help_heading = "Cluster")]
+    pub image: Option<String>,
+    /// The image of the node that the node under test exchanges bytes with.
+    #[arg(long, value_name = "IMAGE", default_value = NODE_IMAGE, conflicts_with = "node", help_heading = "Cluster")]
+    pub peer_image: String,
+    /// How long a pod may take until its node is ready. Pulling the image counts.
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "2m",
+        value_parser = link::time,
+        conflicts_with = "node",
+        help_heading = "Cluster"
+    )]
+    pub provision_timeout: Duration,
+    #[command(flatten)]
+    pub target: Target,
     /// Make only the checks with this text in their name.
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub filter: String,
@@ -130,7 +170,7 @@ pub enum Command {
     Run(Run),
     /// Print what a file would run: nodes, cells, trials, and which cells are skipped and why.
     Plan(PlanArgs),
-    /// Check whether a program speaks the node contract, and may take part in runs.
+    /// Check whether a program or an image speaks the node contract, and may take part in runs.
     Conformance(Conformance),
     /// Start a node program and print what its stacks can do, for `stacks` of a document.
     Describe(Describe),
@@ -172,6 +212,20 @@ pub struct Run {
     /// perfrun].
     #[arg(long, value_name = "[VARIANT=]PATH")]
     pub node: Vec<NodeArg>,
+    /// Compare two programs: the node with the stack as it was. The document names one stack and has no
+    /// `compare`.
+    #[arg(long, value_name = "PATH", requires = "candidate", conflicts_with = "resume")]
+    pub base: Option<PathBuf>,
+    /// The node with the changed stack. Without `--base`, it is compared with the program of all other nodes.
+    #[arg(long, value_name = "PATH", conflicts_with = "resume")]
+    pub candidate: Option<PathBuf>,
+    /// Compare a program with itself: shows what this machine cannot tell apart.
+    #[arg(long, conflicts_with_all = ["base", "candidate", "resume"])]
+    pub aa: bool,
+    /// Seed of the random order of trials, to repeat a run in the same order [default: that of the document,
+    /// or a new one]. `plan.seed` of the results tells which one it was.
+    #[arg(long, value_name = "N", conflicts_with = "resume")]
+    pub seed: Option<u32>,
     /// Serve a web page that shows the run in progress, and its report at the end. The page uses CPU time of
     /// this machine, so do not use it for measurements that matter.
     #[arg(long, value_name = "ADDR", num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:0")]
@@ -187,6 +241,11 @@ pub struct Run {
         default_missing_value = "dwarf"
     )]
     pub profile: Option<CallGraph>,
+    /// Wait until this machine is quiet for two seconds, but not longer than DURATION: until other processes
+    /// use at most 10 % of its CPUs, and its hypervisor gives at most 5 % of their time to other machines.
+    /// Without this option, perfrun only says that the machine is busy.
+    #[arg(long, value_name = "DURATION", value_parser = link::time)]
+    pub wait_quiet: Option<Duration>,
     #[command(flatten)]
     pub output: Output,
     /// Serve the metrics of all nodes, and the results so far, for Prometheus at http://ADDRESS:PORT/metrics.
@@ -194,7 +253,7 @@ pub struct Run {
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics_listen: Option<SocketAddr>,
     /// Let the operator of a Kubernetes cluster run the documents, and follow the runs.
-    #[arg(long, conflicts_with_all = ["loopback", "node", "resume", "metrics_listen", "ui"], help_heading = "Cluster")]
+    #[arg(long, conflicts_with_all = ["loopback", "node", "resume", "base", "candidate", "aa", "seed", "metrics_listen", "ui", "wait_quiet"], help_heading = "Cluster")]
     pub cluster: bool,
     #[command(flatten)]
     pub target: Target,
@@ -236,6 +295,10 @@ pub struct PlanArgs {
     /// Print JSON, one plan per line.
     #[arg(long)]
     pub json: bool,
+    /// Seed of the random order of trials, as for `perfrun run`. Without one, trials are in the order of the
+    /// document.
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u32>,
 }
 
 /// Options of `perfrun validate`.
@@ -300,7 +363,14 @@ mod tests {
     #[test]
     fn what_only_a_local_run_has_is_refused_with_a_cluster() {
         assert!(parsed("run a.yaml --cluster --json -q --output-dir there").is_ok());
-        for local in ["--loopback", "--node bin/node"] {
+        for local in [
+            "--loopback",
+            "--node bin/node",
+            "--seed 7",
+            "--candidate bin/node",
+            "--aa",
+            "--wait-quiet 60s",
+        ] {
             let refused = parsed(&format!("run a.yaml --cluster {local}"));
             assert_eq!(refused.unwrap_err(), ErrorKind::ArgumentConflict, "{local}");
         }
@@ -318,6 +388,11 @@ mod tests {
                 ErrorKind::MissingRequiredArgument,
                 "{option}"
             );
+        }
+        assert!(parsed("conformance --image node:1 -n lab --peer-image peer:1").is_ok());
+        for option in ["-n lab", "--peer-image peer:1", "--provision-timeout 5s"] {
+            let refused = parsed(&format!("conformance --node node.py {option}"));
+            assert_eq!(refused.unwrap_err(), ErrorKind::ArgumentConflict, "{option}");
         }
         assert!(parsed("list -n lab").is_ok());
         assert_eq!(parsed("list -n lab -A").unwrap_err(), ErrorKind::ArgumentConflict);

@@ -11,12 +11,14 @@
 //! | `status` | the state of a run, and what is new in it: pure |
 //! | `end` | how a run ended, and the exit status: pure |
 //! | `fetch` | the complete results of a run |
+//! | `conformance` | a node's image, checked in pods that this program makes |
 //! | `run`, `list`, `get`, `cancel`, `logs` | one command each |
 
 mod access;
 mod age;
 mod apply;
 mod cancel;
+mod conformance;
 mod end;
 mod error;
 mod fetch;
@@ -30,6 +32,7 @@ mod status;
 
 pub use self::{
     cancel::cancel,
+    conformance::conformance,
     get::get_results,
     list::list,
     logs::logs,

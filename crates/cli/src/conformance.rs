@@ -1,19 +1,23 @@
 //! `perfrun conformance`: whether a program may take part in runs as a node.
 
-use std::{fs, io::Write};
+use std::{fs, io::Write, sync::Arc};
 
 use anyhow::Context;
 use perfrun_conformance::{
-    bench::{Bench, Program},
+    bench::{Bench, Place},
+    local::{Local, Program},
     report, run,
 };
 use perfrun_local::nodes;
 
-use crate::{args, print, run::programs};
+use crate::{args, cluster, print, run::programs};
 
-/// Checks a node program, and prints each check as it ends. Returns the exit status.
+/// Checks a node program, here or on a cluster, and prints each check as it ends. Returns the exit status.
 pub async fn conformance(args: &args::Conformance) -> anyhow::Result<u8> {
-    let words: Vec<&str> = args.node.split_whitespace().collect();
+    let Some(node) = &args.node else {
+        return cluster::conformance(args).await;
+    };
+    let words: Vec<&str> = node.split_whitespace().collect();
     let (program, first) = words.split_first().context("--node names no program")?;
     let tested = Program {
         path: programs::in_path(program).with_context(|| format!("unable to run {program}"))?,
@@ -26,11 +30,16 @@ pub async fn conformance(args: &args::Conformance) -> anyhow::Result<u8> {
         },
         args: vec![],
     };
-    let bench = Bench::new(tested, reference).await?;
+    let local = Local::new(tested, reference).await?;
+    check(args, Arc::new(local)).await
+}
+
+/// Makes the selected checks with nodes of this place. Returns the exit status.
+pub(crate) async fn check(args: &args::Conformance, place: Arc<dyn Place>) -> anyhow::Result<u8> {
     let mut out = std::io::stdout();
     let selected =
         |name: &str| name.contains(&args.filter) && !args.skip.iter().any(|text| name.contains(text));
-    let all = run(bench, selected, |checked| {
+    let all = run(Bench::new(place), selected, |checked| {
         // A reader that closes the pipe misses the rest.
         let _ = out.write_all(report::line(checked).as_bytes());
     })

@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `local_run` | one run, from its first node to its report |
 //! | `programs` | which program each node executes |
+//! | `quiet` | whether the machine is quiet enough |
+//! | `versus` | two programs, compared with a document that compares nothing |
 //! | `profiler` | the extra trials of --profile |
 //! | `watchers` | metrics and the web page |
 //! | `exporter` | the metrics for Prometheus |
@@ -12,6 +14,8 @@ mod exporter;
 mod local_run;
 mod profiler;
 pub(crate) mod programs;
+mod quiet;
+mod versus;
 mod watchers;
 
 use std::{
@@ -27,14 +31,15 @@ use perfrun_api::{
 };
 use perfrun_conductor::RunEnd;
 use perfrun_contract::{
+    compare::{self, Judged},
     plan::Plan,
-    run::{self, NodeProgram, RunState},
+    run::{self, NodeProgram, Phase, RunState},
 };
 use perfrun_local::{LocalIsolation, nodes::Programs};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use self::{local_run::LocalRun, watchers::Watchers};
+use self::{local_run::LocalRun, quiet::Look, watchers::Watchers};
 use crate::{
     args, label, profile, read_documents, report,
     store::{self, Store},
@@ -42,8 +47,36 @@ use crate::{
 
 /// Exit status of a run with a failed trial, or that did not run to its end.
 pub const INCOMPLETE: u8 = 1;
+/// Exit status of a run whose results are not as the document expects.
+pub const FAIL: u8 = 3;
+/// Exit status of a run whose results do not tell whether they are as the document expects.
+pub const INCONCLUSIVE: u8 = 4;
 /// Exit status after Ctrl-C, as shells report it: 128 + SIGINT.
 pub const INTERRUPTED: u8 = 130;
+
+/// The exit status of a run that ended in this phase, with these findings.
+pub fn exit_status(phase: Phase, judged: Option<&Judged>) -> u8 {
+    match (
+        phase,
+        judged.map_or(compare::Verdict::NotAsked, |judged| judged.verdict),
+    ) {
+        (Phase::Cancelled, _) => INTERRUPTED,
+        (Phase::Succeeded, compare::Verdict::Fail) => FAIL,
+        (Phase::Succeeded, compare::Verdict::Inconclusive) => INCONCLUSIVE,
+        (Phase::Succeeded, compare::Verdict::Pass | compare::Verdict::NotAsked) => 0,
+        _ => INCOMPLETE,
+    }
+}
+
+/// The exit status of two runs: an error outweighs a finding.
+pub fn worse(a: u8, b: u8) -> u8 {
+    let weight = |status| {
+        [0, INCONCLUSIVE, FAIL, INCOMPLETE, INTERRUPTED]
+            .iter()
+            .position(|known| *known == status)
+    };
+    if weight(b) > weight(a) { b } else { a }
+}
 
 /// What separates the nodes of the run. A resumed run keeps its isolation, or its trials would not be
 /// comparable.
@@ -72,6 +105,7 @@ pub fn isolation(args: &args::Run) -> anyhow::Result<LocalIsolation> {
 
 /// Runs the documents of the arguments, or resumes a run. Returns the exit status.
 pub async fn run(args: args::Run, isolation: LocalIsolation) -> anyhow::Result<u8> {
+    let look = Look::begin();
     // Before anything is measured, which may take hours.
     if let Some(call_graph) = args.profile {
         profile::check(Some(call_graph)).await?;
@@ -86,8 +120,8 @@ pub async fn run(args: args::Run, isolation: LocalIsolation) -> anyhow::Result<u
         cancel: &cancel,
     };
     let status = match &args.resume {
-        Some(folder) => session.resume(folder).await,
-        None => session.run_documents().await,
+        Some(folder) => session.resume(folder, look).await,
+        None => session.run_documents(look).await,
     }?;
     watchers.last_scrape(args.output.quiet, &cancel).await;
     Ok(status)
@@ -102,16 +136,20 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    async fn run_documents(&self) -> anyhow::Result<u8> {
+    async fn run_documents(&self, look: Look) -> anyhow::Result<u8> {
         let file = self.args.file.as_deref().context("name a file to run")?;
-        let named = programs::resolve(&self.args.node)?;
+        let given = [&self.args.node[..], &versus::programs(self.args)].concat();
+        let named = programs::resolve(&given)?;
         // All documents are checked before the first is run: a mistake in the last should not cost an hour.
         let documents = read_documents(file)?
             .into_iter()
-            .map(|run| Document::of(run, self.isolation, &named))
+            .map(|run| Document::of(self.requested(run)?, self.isolation, &named))
             .collect::<anyhow::Result<Vec<_>>>()
             .with_context(|| label(file))?;
-        programs::check_variants(&self.args.node, documents.iter().map(|document| &document.spec))?;
+        programs::check_variants(&given, documents.iter().map(|document| &document.spec))?;
+        if !self.looked(look).await? {
+            return Ok(INTERRUPTED);
+        }
         let mut status = 0;
         let mut left = documents.len();
         for Document {
@@ -128,13 +166,23 @@ impl Session<'_> {
             let results = &self.args.output.results;
             let isolation = recorded(self.isolation);
             let store = Store::create(results, &name, spec, plan, isolation, named.clone())?;
-            status = status.max(self.run(store, programs, left == 0).await?);
+            status = worse(status, self.run(store, programs, left == 0).await?);
         }
         Ok(status)
     }
 
+    /// A document as the command line changes it, with a seed.
+    fn requested(&self, mut run: PerfRun) -> anyhow::Result<PerfRun> {
+        if self.args.aa || self.args.candidate.is_some() {
+            run.spec = versus::compared(run.spec)?;
+        }
+        let seed = self.args.seed.or(run.spec.seed);
+        run.spec.seed = Some(seed.unwrap_or_else(rand::random));
+        Ok(run)
+    }
+
     /// Runs the trials that are left of a run.
-    async fn resume(&self, folder: &Path) -> anyhow::Result<u8> {
+    async fn resume(&self, folder: &Path, look: Look) -> anyhow::Result<u8> {
         let mut store = Store::resume(folder)?;
         programs::check_variants(&self.args.node, [&store.results().spec])?;
         let Results { plan, .. } = store.results();
@@ -147,6 +195,9 @@ impl Session<'_> {
             report::show(&store, self.args.output.json)?;
             return Ok(0);
         }
+        if !self.looked(look).await? {
+            return Ok(INTERRUPTED);
+        }
         let earlier = &store.results().environment.programs;
         let named = programs::named_now_or_before(&self.args.node, earlier);
         store.keep_programs(programs::resolve(&named)?)?;
@@ -158,6 +209,15 @@ impl Session<'_> {
         } = store.results();
         let programs = programs::of_plan(plan, spec, self.isolation, &environment.programs)?;
         self.run(store, programs, true).await
+    }
+
+    /// Says if the machine is busy, or waits until it is quiet. False if the user stopped it.
+    async fn looked(&self, look: Look) -> anyhow::Result<bool> {
+        let looked = self
+            .cancel
+            .run_until_cancelled(look.end(self.args.wait_quiet, self.args.output.quiet))
+            .await;
+        looked.transpose().map(|looked| looked.is_some())
     }
 
     async fn run(&self, store: Store, programs: Programs, is_last: bool) -> anyhow::Result<u8> {

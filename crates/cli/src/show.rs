@@ -16,7 +16,8 @@ use crate::{args, label, print, read_documents};
 pub fn print_plans(args: &args::PlanArgs) -> anyhow::Result<()> {
     let file = label(&args.file);
     let mut out = String::new();
-    for run in read_documents(&args.file)? {
+    for mut run in read_documents(&args.file)? {
+        run.spec.seed = args.seed.or(run.spec.seed);
         let name = run.metadata.name.unwrap_or_default();
         let plan = plan(&run.spec).with_context(|| format!("{file}: perfrun/{name}"))?;
         if args.json {

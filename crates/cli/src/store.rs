@@ -135,6 +135,7 @@ impl Store {
             },
             trials: vec![],
             summary: vec![],
+            judged: None,
         };
         let refused = |source| Error::Create {
             folder: parent.to_owned(),
@@ -302,6 +303,7 @@ impl Store {
         (results.state, results.reason, results.ended) = (state, reason, Timestamp::now());
         results.environment.nodes.extend(nodes);
         results.summary = perfrun_report::summarize(&results.plan, &results.trials);
+        results.judged = perfrun_report::judged(&results.plan, &results.trials);
         self.ballast = None;
         if let Err(error) = self.write_results(&self.results) {
             let brief = Results {
@@ -410,8 +412,10 @@ pub fn read(path: &Path) -> Result<Results, Error> {
         results
             .trials
             .sort_by(|a, b| a.at_seconds.total_cmp(&b.at_seconds));
-        results.summary = perfrun_report::summarize(&results.plan, &results.trials);
+        results.judged = perfrun_report::judged(&results.plan, &results.trials);
     }
+    // Statistics of an earlier version are not what reports of this one say they are.
+    results.summary = perfrun_report::summarize(&results.plan, &results.trials);
     Ok(results)
 }
 

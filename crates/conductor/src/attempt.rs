@@ -31,6 +31,10 @@ pub(crate) struct Attempt<'a> {
     pub trial: &'a Trial,
     pub cell: &'a Cell,
     pub attempt: u32,
+    /// Whether it was tried before and a node was lost.
+    pub after_loss: bool,
+    /// The session of the run.
+    pub session: u32,
     /// After this time the nodes end the attempt.
     pub timeout: Duration,
     /// What its network adds to a round trip.

@@ -8,7 +8,13 @@ use std::{
 };
 
 use perfrun_contract::{
-    metrics::run, plan::Cell, record::Metric, run::Phase, summary::SummaryRow, units::Unit,
+    compare::{Comparison, Verdict},
+    metrics::run,
+    plan::Cell,
+    record::Metric,
+    run::Phase,
+    summary::SummaryRow,
+    units::Unit,
 };
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder, registry::Registry};
 
@@ -48,10 +54,14 @@ pub struct RunView {
     pub skipped: u32,
     /// The results.
     pub summary: Vec<SummaryRow>,
+    /// Whether what it expects holds, once it has ended.
+    pub verdict: Option<Verdict>,
+    /// What was found in its comparisons, once it has ended.
+    pub comparisons: Vec<Comparison>,
 }
 
 type Labels = Vec<(&'static str, Cow<'static, str>)>;
-type Value = fn(&SummaryRow) -> Option<f64>;
+type Value<T> = fn(&T) -> Option<f64>;
 
 /// Writes all families of these runs, seen `now`, in seconds of Unix time.
 pub fn encode_runs(encoder: &mut DescriptorEncoder<'_>, runs: &[RunView], now: f64) -> fmt::Result {
@@ -74,7 +84,7 @@ pub fn encode_runs(encoder: &mut DescriptorEncoder<'_>, runs: &[RunView], now: f
     encode_samples(encoder, &run::TRIALS, trials)?;
     encode_samples(encoder, &run::SKIPPED, of_runs(|run| Some(run.skipped.into())))?;
     encode_samples(encoder, &run::RANK, runs.iter().flat_map(RunView::ranks))?;
-    let values: [(_, Value); 5] = [
+    let values: [(_, Value<SummaryRow>); 5] = [
         (run::MEDIAN, |row| Some(row.median)),
         (run::CI_LOW, |row| row.ci95_low),
         (run::CI_HIGH, |row| row.ci95_high),
@@ -89,7 +99,27 @@ pub fn encode_runs(encoder: &mut DescriptorEncoder<'_>, runs: &[RunView], now: f
         encode_samples(encoder, &family, rows)?;
     }
     encode_samples(encoder, &run::MISSING, runs.iter().flat_map(RunView::missing))?;
-    encode_samples(encoder, &run::FLAGS, runs.iter().flat_map(RunView::flags))
+    encode_samples(encoder, &run::FLAGS, runs.iter().flat_map(RunView::flags))?;
+    let verdicts = runs.iter().filter_map(|run| {
+        Some((
+            with(run.labels(), [("verdict", run.verdict?.to_string().into())]),
+            1.0,
+        ))
+    });
+    encode_samples(encoder, &run::VERDICT, verdicts)?;
+    let ends: [(_, Value<Comparison>); 3] = [
+        (run::COMPARISON_RATIO, |row| Some(row.ratio?.value)),
+        (run::COMPARISON_LOW, |row| row.ratio?.low),
+        (run::COMPARISON_HIGH, |row| row.ratio?.high),
+    ];
+    for (family, value) in ends {
+        let rows = runs.iter().flat_map(|run| {
+            run.compared()
+                .filter_map(move |(cell, row)| Some((run.comparison(cell, row), value(row)?)))
+        });
+        encode_samples(encoder, &family, rows)?;
+    }
+    Ok(())
 }
 
 /// The page of these runs, seen `now`, in seconds of Unix time.
@@ -130,12 +160,39 @@ impl RunView {
         )
     }
 
+    fn cells_by_id(&self) -> HashMap<&str, &Cell> {
+        self.cells.iter().map(|cell| (cell.id.as_str(), cell)).collect()
+    }
+
     /// Rows of the summary with their cells.
     fn rows(&self) -> impl Iterator<Item = (&Cell, &SummaryRow)> {
-        let cells: HashMap<&str, &Cell> = self.cells.iter().map(|cell| (cell.id.as_str(), cell)).collect();
+        let cells = self.cells_by_id();
         self.summary
             .iter()
             .filter_map(move |row| Some((*cells.get(row.cell.as_str())?, row)))
+    }
+
+    /// Comparisons with the cells of their candidates.
+    fn compared(&self) -> impl Iterator<Item = (&Cell, &Comparison)> {
+        let cells = self.cells_by_id();
+        self.comparisons
+            .iter()
+            .filter_map(move |row| Some((*cells.get(row.candidate.as_str())?, row)))
+    }
+
+    fn comparison(&self, cell: &Cell, row: &Comparison) -> Labels {
+        with(
+            self.labels(),
+            [
+                ("baseline", row.baseline.clone().into()),
+                ("candidate", row.candidate.clone().into()),
+                ("load", cell.parameters.to_string().into()),
+                ("transport", cell.transport.to_string().into()),
+                ("network", cell.network.clone().into()),
+                ("metric", row.metric.to_string().into()),
+                ("word", row.word.to_string().into()),
+            ],
+        )
     }
 
     fn cell(&self, cell: &Cell) -> Labels {
@@ -182,15 +239,17 @@ impl RunView {
     }
 
     fn flags(&self) -> impl Iterator<Item = (Labels, f64)> {
-        let mut flags: Vec<_> = self
-            .rows()
-            .flat_map(|(cell, row)| row.flags.iter().map(move |flag| (cell, *flag)))
-            .collect();
-        flags.sort_by(|(a, x), (b, y)| (&a.id, x).cmp(&(&b.id, y)));
-        flags.dedup_by(|(a, x), (b, y)| a.id == b.id && x == y);
-        flags
-            .into_iter()
-            .map(|(cell, flag)| (with(self.cell(cell), [("flag", flag.to_string().into())]), 1.0))
+        let mut flags = BTreeMap::new();
+        for (cell, row) in self.rows() {
+            for (flag, count) in &row.flags {
+                let (_, most) = flags.entry((&cell.id, *flag)).or_insert((cell, 0));
+                *most = (*most).max(*count);
+            }
+        }
+        flags.into_iter().map(move |((_, flag), (cell, count))| {
+            let labels = with(self.cell(cell), [("flag", flag.to_string().into())]);
+            (labels, count.into())
+        })
     }
 }
 

@@ -33,4 +33,4 @@ mod trial;
 
 pub use client::{AgentClient, NodeClient};
 pub use progress::{Event, OnEvent};
-pub use run::{Conductor, Contact, Kept, Nodes, RunEnd, RunId, RunOptions, Sink};
+pub use run::{Conductor, Contact, Kept, Nodes, Replaced, RunEnd, RunId, RunOptions, Sink};

@@ -36,7 +36,7 @@ pub enum Event<'a> {
         trial: &'a Trial,
         /// What it runs.
         cell: &'a Cell,
-        /// 1, when it was begun before and a node was lost.
+        /// 1, when it was tried before: a node was lost, or it or its twin was disturbed.
         attempt: u32,
     },
     /// A trial is in progress; about once a second.

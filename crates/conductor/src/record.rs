@@ -1,5 +1,6 @@
 //! From what was seen of a trial to its record. Pure.
 
+mod disturbance;
 #[cfg(test)]
 mod tests;
 
@@ -13,9 +14,13 @@ use perfrun_contract::{
     measure,
     node::{Outcome, Reason, Role},
     plan::{Cell, Trial},
-    record::{Flag, LATE_START_SECONDS, LEAST_ACHIEVED, Metric, NodeRecord, TrialFailure, TrialRecord},
+    record::{
+        Flag, LATE_START_SECONDS, LEAST_ACHIEVED, Metric, NOTABLE_SHARE, NodeRecord, TrialFailure,
+        TrialRecord,
+    },
 };
 
+pub(crate) use self::disturbance::add_disturbance;
 use crate::{attempt::Attempt, clock::Offset};
 
 /// What the nodes of a trial showed, in the order in which it was noticed.
@@ -81,6 +86,10 @@ pub(crate) struct Facts<'a> {
     pub trial: &'a Trial,
     pub cell: &'a Cell,
     pub attempt: u32,
+    /// Whether it was tried before and a node was lost.
+    pub after_loss: bool,
+    /// The session of the run.
+    pub session: u32,
     pub seen: Observations,
     /// The start requested of each client, in its own clock. Empty if an earlier session requested it.
     pub asked: BTreeMap<String, u64>,
@@ -105,6 +114,8 @@ impl<'a> Facts<'a> {
             trial: task.trial,
             cell: task.cell,
             attempt: task.attempt,
+            after_loss: task.after_loss,
+            session: task.session,
             seen: Observations {
                 failures: vec![failure],
                 ..Observations::default()
@@ -158,6 +169,8 @@ pub(crate) fn record(facts: Facts<'_>) -> TrialRecord {
         // A result that an earlier session left on the nodes was measured before we came: nothing is left
         // then.
         overhead_seconds: (facts.took.as_secs_f64() - longest).max(0.0),
+        session: facts.session,
+        disturbance: None,
         links: None,
         nodes: facts.seen.nodes,
     }
@@ -226,18 +239,21 @@ impl Starts {
 
 fn flags(facts: &Facts<'_>, starts: &Starts, completed: bool, metrics: &BTreeMap<Metric, f64>) -> Vec<Flag> {
     let any = |what: fn(&NodeRecord) -> bool| facts.seen.nodes.values().any(what);
+    let most = |time: fn(&NodeRecord) -> f64| facts.seen.nodes.values().map(time).fold(0.0, f64::max);
+    let seconds = most(|node| node.measured.seconds);
+    let throttled = most(|node| node.measured.resources.throttled_seconds.unwrap_or(0.0));
     [
         (
             Flag::LateStart,
             starts
                 .lateness
-                .is_some_and(|seconds| seconds > LATE_START_SECONDS),
+                .is_some_and(|late| late > LATE_START_SECONDS && late > NOTABLE_SHARE * seconds),
         ),
         (
             Flag::Throttled,
-            any(|node| node.measured.resources.throttled_seconds.is_some_and(|s| s > 0.0)),
+            throttled > 0.0 && throttled >= NOTABLE_SHARE * seconds,
         ),
-        (Flag::Retried, facts.attempt > 0),
+        (Flag::Retried, facts.after_loss),
         (
             Flag::PartialFailures,
             completed && any(|node| node.measured.failures > 0),
@@ -250,6 +266,14 @@ fn flags(facts: &Facts<'_>, starts: &Starts, completed: bool, metrics: &BTreeMap
                 .is_some_and(|share| *share < LEAST_ACHIEVED),
         ),
         (Flag::WindowLimited, is_window_limited(facts, metrics)),
+        (
+            Flag::UdpBuffersLimited,
+            any(|node| {
+                node.measured
+                    .udp_buffers
+                    .is_some_and(|buffers| buffers.are_limited())
+            }),
+        ),
     ]
     .into_iter()
     .filter_map(|(flag, holds)| holds.then_some(flag))

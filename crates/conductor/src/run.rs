@@ -16,21 +16,21 @@ use futures::future::join_all;
 use perfrun_contract::{
     network::Conditions,
     node::{Info, Reason},
-    plan::{Cell, Plan, Trial},
+    plan::{Cell, Plan, Renew, Trial},
     record::{LinkCheck, TrialFailure, TrialRecord},
     run::{Cause, Limits, RunState},
-    tally::Tally,
 };
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::next::{After, after, next_attempt};
+use self::next::{Next, Progress};
 use crate::{
     attempt::{Attempt, Node},
     client::{AgentClient, Error, NodeClient},
     clock::{self, LocalClock, NodeClock},
     links::{Counting, Links, NotMet, Unready},
     progress::{Event, OnEvent},
+    record::add_disturbance,
     trial::{self, Ended, Leftover},
 };
 
@@ -66,11 +66,20 @@ pub enum Kept {
     InMemory,
 }
 
-/// Starts nodes in place of lost ones.
+/// Starts nodes in place of others.
 #[async_trait]
 pub trait Nodes: Send + Sync {
     /// Ends what is left of a node, and starts another under its name. The error says why there is none.
-    async fn replace(&self, name: &str) -> Result<Contact, String>;
+    async fn replace(&self, name: &str, why: Replaced) -> Result<Contact, String>;
+}
+
+/// Why a node is replaced.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Replaced {
+    /// It does not answer any more.
+    Lost,
+    /// The plan asks for new nodes in each round.
+    Renewed,
 }
 
 /// How a node is reached.
@@ -191,6 +200,9 @@ pub struct Conductor<'a> {
     pub cancel: CancellationToken,
 }
 
+/// Whether a round is warm-up, and its number.
+type Round = (bool, u32);
+
 /// Why a run ends early.
 enum Stop {
     Interrupted,
@@ -201,7 +213,9 @@ impl Conductor<'_> {
     /// Runs the plan over nodes that are ready, given by the names that the plan has for them.
     pub async fn run(self, nodes: BTreeMap<String, Contact>) -> RunEnd {
         let limit = self.options.limits.run;
+        let earlier = self.options.already.iter().map(|record| record.session);
         let mut session = Session {
+            number: earlier.max().map_or(0, |last| last + 1),
             began: Instant::now(),
             clock: LocalClock::new(),
             nodes: BTreeMap::new(),
@@ -261,6 +275,8 @@ impl Conductor<'_> {
 /// A run in progress.
 struct Session<'a> {
     conductor: Conductor<'a>,
+    /// How many sessions of this run were before.
+    number: u32,
     began: Instant,
     clock: LocalClock,
     nodes: BTreeMap<String, Node>,
@@ -280,28 +296,43 @@ impl Session<'_> {
     async fn work(&mut self, nodes: BTreeMap<String, Contact>) -> Result<(), Stop> {
         let plan = self.conductor.plan;
         self.meet(nodes).await?;
-        let already = Tally::of(plan, &self.conductor.options.already);
-        let ended = plan
-            .trials
-            .iter()
-            .filter(|trial| next_attempt(&already, trial).is_none())
-            .count();
+        let mut progress = Progress::of(plan);
+        let already = &self.conductor.options.already;
+        already.iter().for_each(|record| progress.add_earlier(record));
         (self.conductor.on_event)(Event::RunStarted {
             trials: plan.trials.len(),
-            ended,
+            ended: progress.ended(),
         });
-        for trial in &plan.trials {
-            let mut attempt = next_attempt(&already, trial);
-            while let Some(number) = attempt {
-                attempt = self.attempt(trial, number).await?;
+        let mut round = None;
+        for block in progress.blocks() {
+            while let Some(next) = progress.next(block) {
+                self.begin_round(&mut round, next.trial).await?;
+                self.attempt(next, &mut progress).await?;
             }
         }
         Ok(())
     }
 
-    /// Runs a trial once. Returns the next attempt, if there has to be one.
-    async fn attempt(&mut self, trial: &Trial, attempt: u32) -> Result<Option<u32>, Stop> {
+    /// Starts all nodes again if a trial begins another round than the last one, and the plan asks for it.
+    /// The first round of a session finds nodes that are new.
+    async fn begin_round(&mut self, last: &mut Option<Round>, trial: &Trial) -> Result<(), Stop> {
+        let round = (trial.warmup, trial.iteration);
+        let is_another = last.replace(round).is_some_and(|last| last != round);
+        if is_another && self.conductor.plan.renew == Renew::Round {
+            let all = self.nodes.keys().cloned().collect();
+            self.replace(&all, Replaced::Renewed).await?;
+        }
+        Ok(())
+    }
+
+    /// Runs a trial once, and adds it to the progress of the run.
+    async fn attempt(&mut self, next: Next<'_>, progress: &mut Progress<'_>) -> Result<(), Stop> {
         let Conductor { plan, options, .. } = &self.conductor;
+        let Next {
+            trial,
+            attempt,
+            after_loss,
+        } = next;
         let cell = plan.cells.get(trial.cell).ok_or_else(|| {
             Stop::Failed(
                 Cause::Internal,
@@ -314,6 +345,8 @@ impl Session<'_> {
             trial,
             cell,
             attempt,
+            after_loss,
+            session: self.number,
             timeout: options.limits.trial + cell.parameters.duration(),
             round_trip: network.map_or(Duration::ZERO, Conditions::round_trip),
             rate: network.and_then(Conditions::rate),
@@ -348,13 +381,11 @@ impl Session<'_> {
             });
         }
         (self.conductor.on_event)(Event::TrialEnded { record: &record });
-        self.replace(&lost).await?;
+        self.replace(&lost, Replaced::Lost).await?;
         let is_lost = |failure: &TrialFailure| failure.reason == Reason::NodeLost;
         let was_lost = !lost.is_empty() || record.failure.as_ref().is_some_and(is_lost);
-        Ok(match after(was_lost, attempt) {
-            After::Retry(attempt) => Some(attempt),
-            After::Continue => None,
-        })
+        progress.add(&record, was_lost);
+        Ok(())
     }
 
     /// Runs a trial over links that are as it needs them.
@@ -377,6 +408,8 @@ impl Session<'_> {
         if let Ended::Recorded { record, lost, .. } = &mut ended {
             record.links = check;
             lost.append(&mut self.links.add_to(record, &counting).await);
+            let infos = self.nodes.iter().map(|(name, node)| (name.as_str(), &node.info));
+            add_disturbance(record, &infos.collect());
         }
         ended
     }
@@ -455,18 +488,19 @@ impl Session<'_> {
         }
         // With the remaining nodes: report what is not available before anything else is tried.
         self.links.meet(&self.nodes).await?;
-        self.replace(&lost).await
+        self.replace(&lost, Replaced::Lost).await
     }
 
-    async fn replace(&mut self, lost: &BTreeSet<String>) -> Result<(), Stop> {
+    async fn replace(&mut self, names: &BTreeSet<String>, why: Replaced) -> Result<(), Stop> {
         let limit = self.conductor.options.limits.provision;
         let (clock, plan, spares) = (self.clock, self.conductor.plan, self.conductor.spares);
-        let replaced = join_all(lost.iter().map(|name| async move {
-            let contact = spares.replace(name).await.map_err(|why| {
-                Stop::Failed(
-                    Cause::NodeLost,
-                    format!("{name} was lost and cannot be replaced: {why}"),
-                )
+        let replaced = join_all(names.iter().map(|name| async move {
+            let contact = spares.replace(name, why).await.map_err(|error| {
+                let happened = match why {
+                    Replaced::Lost => "was lost and cannot be replaced",
+                    Replaced::Renewed => "cannot be started again",
+                };
+                Stop::Failed(Cause::NodeLost, format!("{name} {happened}: {error}"))
             })?;
             Ok::<_, Stop>((name, meet(plan, name, contact, clock, limit).await?))
         }));
@@ -479,7 +513,9 @@ impl Session<'_> {
             let (name, node) = answer?;
             self.nodes.insert(name.clone(), node);
             self.links.forget(name);
-            (self.conductor.on_event)(Event::NodeReplaced { name });
+            if why == Replaced::Lost {
+                (self.conductor.on_event)(Event::NodeReplaced { name });
+            }
         }
         if replaced_any {
             self.links.meet(&self.nodes).await?;

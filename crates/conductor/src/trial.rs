@@ -209,6 +209,8 @@ impl<'a> Driver<'a> {
             trial: self.task.trial,
             cell: self.task.cell,
             attempt: self.task.attempt,
+            after_loss: self.task.after_loss,
+            session: self.task.session,
             asked: self.asked,
             offsets,
             server_clock_uncertainty,

@@ -1,10 +1,11 @@
-//! The processes that checks talk to: the node under test, and a reference node of perfrun.
+//! The nodes that checks talk to: the node under test, and a reference node of perfrun.
 
-use std::{path::PathBuf, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
+use async_trait::async_trait;
 use perfrun_conductor::{NodeClient, client};
 use perfrun_contract::node::Info;
-use perfrun_local::{Launcher, LocalIsolation, LocalNetwork, NodeCommand, NodeProcess, network, process};
+use strum::Display;
 use thiserror::Error;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -17,79 +18,98 @@ pub(crate) const EXIT: Duration = Duration::from_secs(6);
 /// Why the suite cannot run.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// There is no place for a node.
-    #[error(transparent)]
-    Network(#[from] network::Error),
-    /// A program cannot be executed.
-    #[error(transparent)]
-    Process(#[from] process::Error),
+    /// A node cannot be started.
+    #[error("failed to start {who}: {why}")]
+    Start {
+        /// Which node.
+        who: Who,
+        /// From its place.
+        why: String,
+    },
     /// A node does not answer.
-    #[error("{name} did not answer GET /v1/info within {START:?}: {why}")]
+    #[error("{who} did not answer GET /v1/info within {START:?}: {why}")]
     Silent {
         /// Which node.
-        name: String,
+        who: Who,
         /// The error of the last call, and the end of its log.
         why: String,
     },
 }
 
-/// A program that runs as a node.
-#[derive(Clone, Debug)]
-pub struct Program {
-    /// The executable file.
-    pub path: PathBuf,
-    /// Arguments before those of the contract.
-    pub args: Vec<String>,
+/// Which node.
+#[derive(Clone, Copy, Debug, Display, Eq, PartialEq)]
+pub enum Who {
+    /// The node under test.
+    #[strum(to_string = "the node")]
+    Tested,
+    /// A second instance of the node under test.
+    #[strum(to_string = "the second node")]
+    Second,
+    /// perfrun's own node.
+    #[strum(to_string = "the reference")]
+    Reference,
+}
+
+/// Where nodes run, and how one is started. Nodes reach each other at the address on which they listen.
+#[async_trait]
+pub trait Place: Send + Sync {
+    /// Starts a node. The error says why it does not run, and what to do.
+    async fn start(&self, who: Who) -> Result<Box<dyn Running>, String>;
+}
+
+/// A node that was started. Dropping it may end it.
+#[async_trait]
+pub trait Running: Send + Sync {
+    /// Where this machine reaches its control port.
+    fn control_addr(&self) -> SocketAddr;
+
+    /// The token that its control port requires.
+    fn token(&self) -> &str;
+
+    /// How it ended. `None` while it runs.
+    fn ended(&self) -> Option<String>;
+
+    /// The last lines of its log.
+    async fn log_tail(&self) -> String;
+
+    /// How many files it has open. `None` where they cannot be counted.
+    fn open_files(&self) -> Option<usize>;
+
+    /// Ends it immediately, and waits until it has ended.
+    async fn kill(&self);
+
+    /// Sends SIGTERM, and waits until it has ended. Returns whether it did so within `grace`, before it was
+    /// killed.
+    async fn stop(&self, grace: Duration) -> bool;
 }
 
 /// A running node.
-#[derive(Debug)]
 pub(crate) struct Node {
-    pub(crate) process: NodeProcess,
+    pub(crate) running: Box<dyn Running>,
     pub(crate) client: NodeClient,
     pub(crate) info: Info,
 }
 
-/// The nodes of a suite. All are on loopback, with an address each.
+/// The nodes of a suite.
 pub struct Bench {
-    program: Program,
-    reference: Program,
-    network: LocalNetwork,
-    launcher: Launcher,
+    place: Arc<dyn Place>,
     /// Kept from check to check, until a check ends it.
     kept: [Option<Node>; 3],
 }
 
-/// Which node.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Who {
-    /// The node under test.
-    Tested,
-    /// A second process of the node under test.
-    Second,
-    /// perfrun's own node.
-    Reference,
-}
-
 impl Bench {
-    /// No process runs yet.
-    ///
-    /// # Errors
-    ///
-    /// If there is no place for nodes, or no thread for their launcher.
-    pub async fn new(program: Program, reference: Program) -> Result<Self, Error> {
-        Ok(Self {
-            program,
-            reference,
-            network: LocalNetwork::create(LocalIsolation::Loopback, 3, None).await?,
-            launcher: Launcher::start()?,
+    /// No node runs yet.
+    pub fn new(place: Arc<dyn Place>) -> Self {
+        Self {
+            place,
             kept: [None, None, None],
-        })
+        }
     }
 
-    /// Starts the node under test, and returns what it says of itself.
+    /// Starts all nodes, and returns what the node under test says of itself.
     pub(crate) async fn meet(&mut self) -> Result<Info, Error> {
-        Ok(self.node(Who::Tested).await?.info.clone())
+        let [tested, ..] = self.nodes([Who::Tested, Who::Second, Who::Reference]).await?;
+        Ok(tested.info.clone())
     }
 
     /// The node, which is started if it does not run.
@@ -97,7 +117,7 @@ impl Bench {
         let index = who as usize;
         if self.kept[index]
             .as_ref()
-            .is_none_or(|node| node.process.try_wait().is_some())
+            .is_none_or(|node| node.running.ended().is_some())
         {
             self.kept[index] = Some(self.start(who).await?);
         }
@@ -124,7 +144,7 @@ impl Bench {
             let Some(node) = kept else { continue };
             let answers = timeout(Duration::from_secs(2), node.client.clock()).await;
             if !matches!(answers, Ok(Ok(_))) {
-                node.process.kill().await;
+                node.running.kill().await;
                 *kept = None;
             }
         }
@@ -132,57 +152,30 @@ impl Bench {
     }
 
     async fn start(&self, who: Who) -> Result<Node, Error> {
-        let (name, program) = match who {
-            Who::Tested => ("the node", &self.program),
-            Who::Second => ("the second node", &self.program),
-            Who::Reference => ("the reference", &self.reference),
-        };
-        let slot = &self.network.slots()[who as usize];
-        let mut command = NodeCommand::new(name, &program.path);
-        let address = slot.addresses().v4.to_string();
-        let call = [
-            "control",
-            "--listen-ip",
-            &address,
-            "--role",
-            "server",
-            "--run",
-            "conformance",
-        ];
-        let args = program.args.iter().map(String::as_str).chain(call);
-        command.args = args.map(Into::into).collect();
-        let process = self.launcher.spawn(command, slot).await?;
-        let base = format!("http://{}", process.control_addr());
-        let client = NodeClient::new(&base, process.token().as_str());
-        let silent = |why: String| Error::Silent {
-            name: name.to_owned(),
-            why,
-        };
+        let started = self.place.start(who).await;
+        let running = started.map_err(|why| Error::Start { who, why })?;
+        let base = format!("http://{}", running.control_addr());
+        let silent = |why: String| Error::Silent { who, why };
+        let client = NodeClient::new(&base, running.token());
         let client = client.map_err(|error| silent(error.to_string()))?;
         let deadline = Instant::now() + START;
         loop {
-            let why = match timeout(START, client.info()).await {
-                Ok(Ok(info)) => {
+            let answer = timeout(START, client.info()).await;
+            let why = match (answer, running.ended()) {
+                (Ok(Ok(info)), _) => {
                     return Ok(Node {
-                        process,
+                        running,
                         client,
                         info,
                     });
                 }
-                Ok(Err(client::Error::Unreachable(_))) if process.try_wait().is_none() => {
-                    "no answer".to_owned()
-                }
-                Ok(Err(error)) => match process.try_wait() {
-                    Some(exit) => return Err(silent(exit.to_string())),
-                    None => return Err(silent(error.describe())),
-                },
-                Err(_) => "no answer".to_owned(),
+                (Err(_) | Ok(Err(client::Error::Unreachable(_))), None) => "no answer",
+                (_, Some(end)) => return Err(silent(end)),
+                (Ok(Err(error)), None) => return Err(silent(error.describe())),
             };
             if Instant::now() > deadline {
-                return Err(silent(format!(
-                    "{why}; the end of its log: {}",
-                    process.log_tail().join("\n")
-                )));
+                let log = running.log_tail().await;
+                return Err(silent(format!("{why}; the end of its log: {log}")));
             }
             sleep(Duration::from_millis(20)).await;
         }

@@ -38,7 +38,7 @@ pub(crate) async fn call(
     path: &str,
     body: Option<&str>,
 ) -> Result<Answer, String> {
-    let token = format!("Authorization: Bearer {}", node.process.token().as_str());
+    let token = format!("Authorization: Bearer {}", node.running.token());
     with_headers(node, method, path, &[&token], body).await
 }
 
@@ -63,7 +63,7 @@ pub(crate) async fn with_headers(
     }
     head += "\r\n";
     let bytes = [head.as_bytes(), body.unwrap_or_default().as_bytes()].concat();
-    let answer = raw(node.process.control_addr(), &bytes).await;
+    let answer = raw(node.running.control_addr(), &bytes).await;
     answer.map_err(|error| format!("{method} {path}: {error}"))
 }
 
@@ -118,7 +118,7 @@ fn unchunked(mut rest: &str) -> String {
 
 /// Opens a connection, sends some bytes, and leaves it open.
 pub(crate) async fn leave_open(node: &Node, bytes: &[u8]) -> Result<TcpStream, String> {
-    let mut stream = TcpStream::connect(node.process.control_addr())
+    let mut stream = TcpStream::connect(node.running.control_addr())
         .await
         .map_err(|error| format!("failed to connect: {error}"))?;
     let _ = stream.write_all(bytes).await;

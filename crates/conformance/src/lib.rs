@@ -4,7 +4,8 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`mod@bench`] | the processes that checks talk to |
+//! | [`mod@bench`] | the nodes that checks talk to, wherever they run |
+//! | [`local`] | nodes as processes of this machine |
 //! | `call` | single HTTP calls, also wrong ones |
 //! | `pair` | a trial between two nodes |
 //! | `checks` | the checks, a file for each group |
@@ -15,6 +16,7 @@
 pub mod bench;
 mod call;
 mod checks;
+pub mod local;
 mod pair;
 pub mod report;
 

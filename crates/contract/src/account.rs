@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use crate::{
+    compare::Judged,
     plan::{Order, Plan},
     profile::Profile,
     record::TrialRecord,
@@ -36,6 +37,8 @@ pub struct Account<'a> {
     pub trials: &'a [TrialRecord],
     /// Statistics of the measured trials.
     pub summary: &'a [SummaryRow],
+    /// What was found, if the run compares or expects something.
+    pub judged: Option<&'a Judged>,
     /// Profiles of its nodes; empty unless `perfrun run --profile` took some.
     pub profiles: &'a [Profile],
 }

@@ -11,9 +11,11 @@
 //! | [`support`] | what stacks cannot do |
 //! | [`capabilities`] | what a stack in a node program can do, as the program says |
 //! | [`node`] | the calls to a node, and their answers |
+//! | [`machine`] | CPU time of a whole machine |
 //! | [`record`] | what a trial leaves behind |
 //! | [`measure`] | from what both ends measured to a trial's metrics |
 //! | [`summary`] | statistics over trials |
+//! | [`compare`] | what a run compares, what is expected of it, what was found |
 //! | [`run`] | a whole run: its state, what ends it, what it runs on |
 //! | [`tally`] | which attempt of a trial counts, and how a run ended |
 //! | [`account`] | what a report needs of a run |
@@ -28,8 +30,10 @@
 
 pub mod account;
 pub mod capabilities;
+pub mod compare;
 pub mod histogram;
 pub mod limits;
+pub mod machine;
 pub mod matrix;
 pub mod measure;
 pub mod metrics;

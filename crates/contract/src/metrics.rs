@@ -417,6 +417,15 @@ pub mod run {
         "metric",
         "unit",
     ];
+    const COMPARISON: &[&str] = &[
+        "baseline",
+        "candidate",
+        "load",
+        "transport",
+        "network",
+        "metric",
+        "word",
+    ];
     const FLAG: &[&str] = &["cell", "load", "client", "server", "transport", "network", "flag"];
 
     /// Medians.
@@ -443,7 +452,7 @@ pub mod run {
     pub const SHARE_OF_RAW: Family = gauge(
         "result_share_of_raw",
         ROW,
-        "Median of a rate as a share of the median of the raw baseline on the same network",
+        "A rate as a share of the raw baseline's in the same iterations, on the same network",
     )
     .in_unit("ratio");
     /// Trials behind a median.
@@ -458,8 +467,30 @@ pub mod run {
     pub const FLAGS: Family = gauge(
         "result_flagged",
         FLAG,
-        "Always 1: at least one trial of the cell has the flag, which limits the trust in it",
+        "Trials of the cell that have the flag, which limits the trust in them",
     );
+    /// The verdict.
+    pub const VERDICT: Family = gauge(
+        "run_verdict",
+        &["verdict"],
+        "Always 1: whether what the run expects holds (Pass, Fail, Inconclusive); only of runs that have ended",
+    );
+    /// Ratios of comparisons.
+    pub const COMPARISON_RATIO: Family = gauge(
+        "comparison",
+        COMPARISON,
+        "A metric of the candidate's cell as a share of the baseline's, with what that means (word: Faster, Slower, Same, \
+         Undecided, NotComparable); only of runs that have ended",
+    )
+    .in_unit("ratio");
+    /// Lower ends of their intervals.
+    pub const COMPARISON_LOW: Family = gauge(
+        "comparison_ratio_low",
+        COMPARISON,
+        "Lower end of the 95 % confidence interval of the ratio; absent if there are too few pairs for one",
+    );
+    /// Upper ends.
+    pub const COMPARISON_HIGH: Family = gauge("comparison_ratio_high", COMPARISON, "Upper end of the same");
     /// All of them.
     pub const ALL: &[Family] = &[
         INFO,
@@ -476,6 +507,10 @@ pub mod run {
         COUNT,
         MISSING,
         FLAGS,
+        VERDICT,
+        COMPARISON_RATIO,
+        COMPARISON_LOW,
+        COMPARISON_HIGH,
     ];
 }
 

@@ -34,6 +34,7 @@ use strum::{AsRefStr, Display, EnumCount, EnumIter, IntoStaticStr};
 use crate::{
     capabilities::Capabilities,
     histogram::Histogram,
+    machine::MachineTime,
     matrix::{StackSettings, Transport},
     parameters::Parameters,
 };
@@ -78,6 +79,21 @@ pub struct Info {
     pub capabilities: BTreeMap<String, Capabilities>,
     /// Build profile: `release`, or `debug`, whose numbers mean little.
     pub profile: String,
+    /// SHA-256 digest of the program, in hexadecimal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program_sha256: Option<String>,
+    /// The commit that it was built from, if its builder named one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// What its builder calls it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// The compiler with its version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compiler: Option<String>,
+    /// Features of CPUs that the compiler used without asking the CPU, for example `avx2,sse2`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_features: Option<String>,
     /// The address that trials listen on and dial from.
     pub listen_ip: std::net::IpAddr,
     /// Names the clock that [`Clock`] shows: nodes with the same name share it. None if that is unknown.
@@ -85,6 +101,10 @@ pub struct Info {
     pub clock: Option<String>,
     /// Host name.
     pub host: String,
+    /// Names the running kernel (`/proc/sys/kernel/random/boot_id`): nodes with the same name share a
+    /// machine, though their host names may differ.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_id: Option<String>,
     /// Kernel release.
     pub kernel: String,
     /// CPU model.
@@ -94,6 +114,18 @@ pub struct Info {
     /// CPU frequency governor, where the kernel tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub governor: Option<String>,
+    /// The hypervisor that the machine is a guest of; `unknown` if only the CPU says that there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hypervisor: Option<String>,
+    /// Whether CPUs share cores (simultaneous multithreading).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub smt: Option<bool>,
+    /// For which vulnerabilities of the CPU the kernel has mitigations on and off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mitigations: Option<String>,
+    /// MTU of the interface of `listenIp`, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu_bytes: Option<u32>,
     /// TCP congestion control of new sockets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion_control: Option<String>,
@@ -117,6 +149,15 @@ fn first_contract() -> u32 {
 }
 
 impl Info {
+    /// Whether two nodes run on one machine: under one kernel, or, if one of them does not name its kernel,
+    /// under one host name.
+    pub fn shares_machine_with(&self, other: &Self) -> bool {
+        match (&self.boot_id, &other.boot_id) {
+            (Some(ours), Some(theirs)) => ours == theirs,
+            _ => self.host == other.host,
+        }
+    }
+
     /// The name by which the node knows the stack of a variant: the stack of that name, or its only one.
     pub fn stack_of_variant(&self, variant: &str) -> Option<&str> {
         if let Some((name, _)) = self.stacks.get_key_value(variant) {
@@ -396,6 +437,10 @@ pub struct Measured {
     /// (client).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plateau: Option<Plateau>,
+    /// The smallest buffers of the trial's UDP sockets, where the stack wants a size. Sockets of other stacks
+    /// have `net.core.rmem_default` and `wmem_default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub udp_buffers: Option<UdpBuffers>,
     /// What the node used.
     pub resources: Resources,
     /// What happened in each interval.
@@ -405,6 +450,26 @@ pub struct Measured {
 
 fn is_zero(count: &u64) -> bool {
     *count == 0
+}
+
+/// Buffers of UDP sockets, as the kernel counts them (`getsockopt` of `SO_RCVBUF` and `SO_SNDBUF`): twice
+/// what it grants, because its own records take room.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UdpBuffers {
+    /// The least size of both that the stack wants, in bytes.
+    pub wanted_bytes: u64,
+    /// The smallest receive buffer, in bytes.
+    pub receive_bytes: u64,
+    /// The smallest send buffer, in bytes.
+    pub send_bytes: u64,
+}
+
+impl UdpBuffers {
+    /// Whether a socket has a smaller buffer than the stack wants.
+    pub fn are_limited(&self) -> bool {
+        self.receive_bytes.min(self.send_bytes) < self.wanted_bytes
+    }
 }
 
 /// The echo while all streams were open.
@@ -524,6 +589,9 @@ pub struct Resources {
     /// Bytes that they sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface_sent_bytes: Option<u64>,
+    /// What all processes of its machine used, the node included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<MachineTime>,
 }
 
 /// What happened in one interval of a trial.

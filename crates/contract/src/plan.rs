@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{
     capabilities::Capabilities,
-    matrix::{NodeProgramKind, Stack, StackName, StackSettings, Transport},
+    compare::Judging,
+    matrix::{Negotiation, NodeProgramKind, Stack, StackName, StackSettings, Transport},
     network::{Conditions, NONE},
     node::Role,
     parameters::Parameters,
@@ -35,6 +36,15 @@ pub struct Plan {
     pub skipped: Vec<Skipped>,
     /// Trials in running order.
     pub trials: Vec<Trial>,
+    /// The seed of the order of trials. Absent if they are in the order of the document.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u32>,
+    /// When nodes are started again.
+    #[serde(default, skip_serializing_if = "Renew::is_never")]
+    pub renew: Renew,
+    /// What is compared, and what is expected.
+    #[serde(default, skip_serializing_if = "Judging::is_empty")]
+    pub judging: Judging,
     /// What the document says that external stacks can do, by the names of their variants.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub external: BTreeMap<String, Capabilities>,
@@ -138,6 +148,25 @@ impl Cell {
             .map_or(1, |(_, sources)| sources / servers)
     }
 
+    /// The load on the link, with this transport: equal for cells that can be compared with each other. It
+    /// does not include how the protocol is negotiated, since raw streams have nothing to negotiate.
+    fn load(&self, transport: Transport) -> impl PartialEq {
+        let mut parameters = self.parameters.clone();
+        if let Parameters::Bandwidth { negotiation, .. } | Parameters::Substreams { negotiation, .. } =
+            &mut parameters
+        {
+            *negotiation = Negotiation::V1;
+        }
+        (
+            transport,
+            self.network.clone(),
+            parameters,
+            self.clients.len(),
+            self.servers.len(),
+            self.peers_per_client,
+        )
+    }
+
     /// Names of all its nodes, in the order in which they are prepared.
     pub fn nodes(&self) -> impl Iterator<Item = &String> {
         [&self.relays, &self.servers, &self.clients]
@@ -147,6 +176,17 @@ impl Cell {
 }
 
 impl Plan {
+    /// The index of the raw cell that a cell is held against; none for the baseline itself.
+    pub fn raw_of(&self, cell: &Cell) -> Option<usize> {
+        if cell.is_raw() {
+            return None;
+        }
+        let wanted = cell.load(cell.transport.raw());
+        self.cells
+            .iter()
+            .position(|other| other.is_raw() && other.load(other.transport) == wanted)
+    }
+
     /// The largest TCP window that its networks call for, in bytes; nothing, if links are left as they are.
     /// Twice the bandwidth-delay product, of 10 Gbit/s where a network has no rate: the kernel counts
     /// headers, too.
@@ -198,11 +238,30 @@ pub struct Trial {
     pub warmup: bool,
 }
 
+/// When nodes are started again.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Renew {
+    /// Only if they are lost.
+    #[default]
+    Never,
+    /// Before each round, so that no comparison depends on one process: processes of one program differ, by
+    /// where they lie in memory for example.
+    Round,
+}
+
+impl Renew {
+    /// Whether nodes are kept for the whole run.
+    pub fn is_never(&self) -> bool {
+        *self == Self::Never
+    }
+}
+
 /// Running order of the trials.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
-    /// One iteration of every cell, then the next.
+    /// One iteration of every cell, in random order, then the next.
     #[default]
     Interleaved,
     /// All iterations of a cell, then the next cell.

@@ -9,7 +9,7 @@ use perfrun_link::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use strum::{AsRefStr, Display, EnumIter, EnumString};
+use strum::{AsRefStr, Display, EnumIter, EnumString, IntoStaticStr};
 
 use crate::{
     node::{Measured, Reason, Role},
@@ -23,7 +23,8 @@ use crate::{
 pub struct TrialRecord {
     /// Which trial of the plan.
     pub trial: Trial,
-    /// 0, or 1 for the second try after a node was lost.
+    /// 0, or 1 for the second try: after a node was lost, or after a pair of trials that are compared was
+    /// disturbed.
     pub attempt: u32,
     /// Why it failed. None if it completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -47,6 +48,12 @@ pub struct TrialRecord {
     pub start_lateness_seconds: Option<f64>,
     /// Time spent on everything but the workload itself: preparing, barrier, collecting, in seconds.
     pub overhead_seconds: f64,
+    /// The session of the run that measured it, from 0: each time that a run is resumed begins another.
+    #[serde(default)]
+    pub session: u32,
+    /// What else kept the machines busy while the workload ran; absent if no node could tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disturbance: Option<Disturbance>,
     /// The links, as they were set and measured just before; nothing, if this trial found them as one before
     /// it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -68,6 +75,32 @@ impl TrialRecord {
             nodes: BTreeMap::new(),
             ..*self
         }
+    }
+}
+
+/// What else kept the machines of a trial busy while its workload ran: of each share, that of the machine or
+/// node that has the largest. [`MachineTime`](crate::machine::MachineTime) says how exactly that is known.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Disturbance {
+    /// CPU time that the hypervisor gave to others, as a share of the time of all CPUs.
+    pub steal: f64,
+    /// CPU time of processes other than nodes and link emulators of the run, as a share of the time of all
+    /// CPUs. perfrun itself, which waits in the meantime, is among them.
+    pub foreign: f64,
+    /// Time for which a control group held a node back, as a share of the workload's time.
+    pub throttled: f64,
+    /// The latest start of a client after the requested moment, as a share of the workload's time: 0 up to
+    /// [`LATE_START_SECONDS`], which is usual.
+    pub late: f64,
+}
+
+impl Disturbance {
+    /// Whether it is more than a trial that is compared may have. The bounds were chosen before any value was
+    /// seen, and are the same for baseline and candidate: so leaving such pairs out does not bias a
+    /// comparison.
+    pub fn is_too_much(&self) -> bool {
+        self.steal >= 0.05 || self.foreign >= 0.10 || self.throttled >= 0.01 || self.late >= 0.01
     }
 }
 
@@ -184,9 +217,10 @@ pub struct NodeRecord {
     Serialize,
 )]
 pub enum Flag {
-    /// A client started later than [`LATE_START_SECONDS`] after the requested moment.
+    /// A client started after the requested moment by more than [`LATE_START_SECONDS`], and by more than
+    /// [`NOTABLE_SHARE`] of the trial's time.
     LateStart,
-    /// A control group held a node back.
+    /// A control group held a node back for at least [`NOTABLE_SHARE`] of the trial's time.
     Throttled,
     /// Measured in the second attempt, after a node was lost.
     Retried,
@@ -202,10 +236,19 @@ pub enum Flag {
     BelowNominal,
     /// The window that the kernel grants a TCP connection, and not the link, may be what limited the rate.
     WindowLimited,
+    /// Something else kept the machine busy.
+    Disturbed,
+    /// The kernel let a node's UDP sockets have smaller buffers than its stack wants.
+    UdpBuffersLimited,
 }
 
-/// A start later than this after the requested moment is flagged, in seconds.
+/// A start that is late by no more than this is not flagged, in seconds: a busy machine may take that long to
+/// wake a node, which is more than [`NOTABLE_SHARE`] of a short trial.
 pub const LATE_START_SECONDS: f64 = 0.005;
+
+/// What took less than this share of a trial's time changed its numbers by less than they resolve, and is not
+/// flagged.
+pub const NOTABLE_SHARE: f64 = 0.01;
 
 /// A smaller share of the nominal rate is flagged.
 pub const LEAST_ACHIEVED: f64 = 0.95;
@@ -222,6 +265,7 @@ pub const LEAST_ACHIEVED: f64 = 0.95;
     EnumString,
     Eq,
     Hash,
+    IntoStaticStr,
     JsonSchema,
     Ord,
     PartialEq,
@@ -414,9 +458,38 @@ impl Metric {
         }
     }
 
-    /// Whether more is better: of rates, yes; of times and costs, no.
-    pub fn higher_is_better(self) -> bool {
-        matches!(self.unit(), Unit::BitsPerSecond | Unit::PerSecond | Unit::Share)
-            || self == Self::EchoingStreams
+    /// Whether it counts things one by one, so that its values are whole numbers.
+    pub fn is_whole(self) -> bool {
+        matches!(
+            self,
+            Self::Failures | Self::MessagesLost | Self::Circuits | Self::Refused | Self::EchoingStreams
+        )
     }
+
+    /// Which of two values is better: of rates the higher one, of times and costs the lower one.
+    pub fn better(self) -> Better {
+        match self {
+            Self::RelayCpu
+            | Self::Circuits
+            | Self::ClientCpuCores
+            | Self::ServerCpuCores
+            | Self::OneWayUncertainty => Better::Neither,
+            Self::EchoingStreams => Better::Higher,
+            _ => match self.unit() {
+                Unit::BitsPerSecond | Unit::PerSecond | Unit::Share => Better::Higher,
+                Unit::Seconds | Unit::Bytes | Unit::Count => Better::Lower,
+            },
+        }
+    }
+}
+
+/// Which of two values of a metric is better.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Better {
+    /// The higher one.
+    Higher,
+    /// The lower one.
+    Lower,
+    /// Neither: the metric describes, and cannot be judged.
+    Neither,
 }

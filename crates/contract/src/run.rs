@@ -66,7 +66,7 @@ pub struct Environment {
     pub perfrun: String,
     /// How nodes were kept apart.
     pub isolation: Isolation,
-    /// What each node reported about itself.
+    /// What each node reported about itself. The host name is that of the Kubernetes node if it ran in a pod.
     pub nodes: BTreeMap<String, Info>,
     /// Node programs that the user named, instead of the one that belongs to perfrun.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

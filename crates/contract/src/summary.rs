@@ -1,7 +1,18 @@
 //! Statistics of a run's trials.
 
+use std::{
+    collections::BTreeMap,
+    fmt::{self, Formatter},
+};
+
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{
+        MapAccess, SeqAccess, Visitor,
+        value::{MapAccessDeserializer, SeqAccessDeserializer},
+    },
+};
 
 use crate::{
     record::{Flag, Metric},
@@ -24,7 +35,7 @@ pub struct SummaryRow {
     pub median: f64,
     /// Arithmetic mean.
     pub mean: f64,
-    /// Lower end of the 95 % confidence interval of the median; none below six trials.
+    /// Lower end of the 95 % confidence interval of the median of this run; none below six trials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ci95_low: Option<f64>,
     /// Upper end of the same.
@@ -34,10 +45,45 @@ pub struct SummaryRow {
     pub min: f64,
     /// Largest.
     pub max: f64,
-    /// Median as a share of the median of the raw baseline's same cell, for rates.
+    /// Share of the raw baseline's same cell in the same iterations, for rates: the estimate of Hodges and
+    /// Lehmann.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_of_raw: Option<f64>,
-    /// Flags that at least one of the trials has.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub flags: Vec<Flag>,
+    /// Lower end of the 95 % confidence interval of that share; none below six iterations with both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share_of_raw_low: Option<f64>,
+    /// Upper end of the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share_of_raw_high: Option<f64>,
+    /// How many of the trials have each flag; without those that none has.
+    #[serde(
+        default,
+        deserialize_with = "counts_or_names",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    pub flags: BTreeMap<Flag, u32>,
+}
+
+/// Results of earlier versions only name the flags that at least one trial has. Each counts once.
+fn counts_or_names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<Flag, u32>, D::Error> {
+    deserializer.deserialize_any(CountsOrNames)
+}
+
+struct CountsOrNames;
+
+impl<'de> Visitor<'de> for CountsOrNames {
+    type Value = BTreeMap<Flag, u32>;
+
+    fn expecting(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        formatter.write_str("flags with how many trials have each, or a list of flags")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, counts: A) -> Result<Self::Value, A::Error> {
+        BTreeMap::deserialize(MapAccessDeserializer::new(counts))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, names: A) -> Result<Self::Value, A::Error> {
+        let names = Vec::<Flag>::deserialize(SeqAccessDeserializer::new(names))?;
+        Ok(names.into_iter().map(|flag| (flag, 1)).collect())
+    }
 }

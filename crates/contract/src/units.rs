@@ -1,4 +1,5 @@
-//! Numbers as people in this field write them: three significant digits and the unit that suits.
+//! Numbers as people in this field write them: the unit that suits, and three significant digits, or as many
+//! as an interval resolves.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -35,115 +36,45 @@ pub struct Scale {
     pub factor: f64,
     /// What is written after the number.
     pub name: &'static str,
+    /// Decimals of each number. None for three significant digits.
+    decimals: Option<usize>,
 }
 
-const NOTHING: Scale = Scale {
-    factor: 1.0,
-    name: "",
-};
+const fn scale(factor: f64, name: &'static str) -> Scale {
+    Scale {
+        factor,
+        name,
+        decimals: None,
+    }
+}
+
 /// Shares are written as percentages.
-pub const PERCENT: Scale = Scale {
-    factor: 0.01,
-    name: "%",
-};
+pub const PERCENT: Scale = scale(0.01, "%");
 /// Seconds without a prefix, for columns whose values must be comparable at a glance.
-pub const SECONDS: Scale = Scale {
-    factor: 1.0,
-    name: "s",
-};
+pub const SECONDS: Scale = scale(1.0, "s");
 
 const BITS_PER_SECOND: &[Scale] = &[
-    Scale {
-        factor: 1.0,
-        name: "bit/s",
-    },
-    Scale {
-        factor: 1e3,
-        name: "kbit/s",
-    },
-    Scale {
-        factor: 1e6,
-        name: "Mbit/s",
-    },
-    Scale {
-        factor: 1e9,
-        name: "Gbit/s",
-    },
-    Scale {
-        factor: 1e12,
-        name: "Tbit/s",
-    },
+    scale(1.0, "bit/s"),
+    scale(1e3, "kbit/s"),
+    scale(1e6, "Mbit/s"),
+    scale(1e9, "Gbit/s"),
+    scale(1e12, "Tbit/s"),
 ];
-const TIMES: &[Scale] = &[
-    Scale {
-        factor: 1e-9,
-        name: "ns",
-    },
-    Scale {
-        factor: 1e-6,
-        name: "µs",
-    },
-    Scale {
-        factor: 1e-3,
-        name: "ms",
-    },
-    SECONDS,
-];
-const RATES: &[Scale] = &[
-    Scale {
-        factor: 1.0,
-        name: "/s",
-    },
-    Scale {
-        factor: 1e3,
-        name: "k/s",
-    },
-    Scale {
-        factor: 1e6,
-        name: "M/s",
-    },
-];
+const TIMES: &[Scale] = &[scale(1e-9, "ns"), scale(1e-6, "µs"), scale(1e-3, "ms"), SECONDS];
+const RATES: &[Scale] = &[scale(1.0, "/s"), scale(1e3, "k/s"), scale(1e6, "M/s")];
 const BYTES: &[Scale] = &[
-    Scale {
-        factor: 1.0,
-        name: "B",
-    },
-    Scale {
-        factor: 1024.0,
-        name: "KiB",
-    },
-    Scale {
-        factor: 1_048_576.0,
-        name: "MiB",
-    },
-    Scale {
-        factor: 1_073_741_824.0,
-        name: "GiB",
-    },
-    Scale {
-        factor: 1_099_511_627_776.0,
-        name: "TiB",
-    },
+    scale(1.0, "B"),
+    scale(1024.0, "KiB"),
+    scale(1_048_576.0, "MiB"),
+    scale(1_073_741_824.0, "GiB"),
+    scale(1_099_511_627_776.0, "TiB"),
 ];
-
 /// Only for values that a document gives in decimal units.
 const DECIMAL_BYTES: &[Scale] = &[
-    Scale {
-        factor: 1e12,
-        name: "TB",
-    },
-    Scale {
-        factor: 1e9,
-        name: "GB",
-    },
-    Scale {
-        factor: 1e6,
-        name: "MB",
-    },
-    Scale {
-        factor: 1e3,
-        name: "kB",
-    },
+    scale(1e12, "TB"),
+    scale(1e9, "GB"),
+    scale(1e6, "MB"),
+    scale(1e3, "kB"),
 ];
 
 impl Scale {
@@ -156,7 +87,7 @@ impl Scale {
             Unit::PerSecond => RATES,
             Unit::Bytes => BYTES,
             Unit::Share => &[PERCENT],
-            Unit::Count => &[NOTHING],
+            Unit::Count => &[scale(1.0, "")],
         };
         let reached = |scale: &&Self| rounded(value.abs() / scale.factor) >= 1.0;
         // Zero has no natural unit; the plain one reads best.
@@ -168,9 +99,27 @@ impl Scale {
         }
     }
 
+    /// This unit with the decimals that suit a value and its interval: as many as give the interval's width
+    /// two significant digits, and the value at least two. If only rounding makes the ends differ, three
+    /// significant digits of each number.
+    #[must_use]
+    pub fn resolving(self, value: f64, (low, high): (f64, f64)) -> Self {
+        let width = high - low;
+        let resolved = width > value.abs() * ROUNDING && width.is_finite();
+        let decimals = || [width, value].map(|amount| decimals(amount / self.factor));
+        Self {
+            decimals: resolved.then(|| decimals().into_iter().max()).flatten(),
+            ..self
+        }
+    }
+
     /// The number alone.
     pub fn number(self, value: f64) -> String {
-        digits(value / self.factor)
+        let value = value / self.factor;
+        match self.decimals {
+            Some(decimals) if value.is_finite() => format!("{value:.decimals$}"),
+            _ => digits(value),
+        }
     }
 
     /// The number and the unit.
@@ -185,6 +134,19 @@ impl Scale {
     pub fn interval(self, low: f64, high: f64) -> String {
         format!("[{}, {}]", self.number(low), self.number(high))
     }
+}
+
+/// Wider than what arithmetic makes of equal values, and narrower than what any clock resolves.
+const ROUNDING: f64 = 1e-6;
+
+/// The decimals that two significant digits take.
+fn decimals(value: f64) -> usize {
+    // As in `rounded`: 0.0999… is 0.10 with two digits.
+    let text = format!("{value:.1e}");
+    let magnitude = text
+        .split_once('e')
+        .and_then(|(_, magnitude)| magnitude.parse::<i32>().ok());
+    magnitude.map_or(0, |magnitude| (1 - magnitude).clamp(0, 9)) as usize
 }
 
 /// A value in the unit that suits it.
@@ -274,6 +236,52 @@ mod tests {
         assert_eq!(scale.interval(0.987e9, 1.1234e9), "[0.987, 1.12]");
         assert_eq!(PERCENT.text(0.4137), "41.4 %");
         assert_eq!(PERCENT.text(1.0), "100 %");
+    }
+
+    #[test]
+    fn an_interval_sets_the_digits_of_its_value() {
+        for (unit, value, ends, expected) in [
+            (
+                Unit::Seconds,
+                1.2031,
+                (1.1978, 1.2071),
+                "1.2031 s [1.1978, 1.2071]",
+            ),
+            (Unit::Seconds, 1.2031, (1.1908, 1.2171), "1.203 s [1.191, 1.217]"),
+            (Unit::Share, 0.3712, (0.3188, 0.4393), "37 % [32, 44]"),
+            (
+                Unit::BitsPerSecond,
+                20.04e9,
+                (10.1e9, 25.6e9),
+                "20 Gbit/s [10, 26]",
+            ),
+            (
+                Unit::BitsPerSecond,
+                5.104e9,
+                (4.738e9, 5.421e9),
+                "5.10 Gbit/s [4.74, 5.42]",
+            ),
+            (
+                Unit::BitsPerSecond,
+                812.3e6,
+                (512e6, 1_234.5e6),
+                "812 Mbit/s [512, 1234]",
+            ),
+            // The value has two digits, however wide its interval.
+            (Unit::Seconds, 1.234e-3, (0.04e-3, 45.1e-3), "1.2 ms [0.0, 45.1]"),
+            (Unit::Count, 0.7391, (0.7012, 0.7799), "0.739 [0.701, 0.780]"),
+            (Unit::Count, 2.0, (1.95, 2.05), "2.00 [1.95, 2.05]"),
+            (Unit::Share, 0.0, (-0.1, 0.1), "0.0 % [-10.0, 10.0]"),
+            // Nothing to resolve.
+            (Unit::Seconds, 1.2, (1.2, 1.2), "1.20 s [1.20, 1.20]"),
+            (Unit::Seconds, 0.3, (0.1 + 0.2, 0.3), "300 ms [300, 300]"),
+            (Unit::Seconds, 0.3, (0.3, 0.1 + 0.2), "300 ms [300, 300]"),
+            (Unit::Seconds, 1.2, (1.2, f64::INFINITY), "1.20 s [1.20, ?]"),
+        ] {
+            let scale = Scale::of(unit, value).resolving(value, ends);
+            let text = format!("{} {}", scale.text(value), scale.interval(ends.0, ends.1));
+            assert_eq!(text, expected);
+        }
     }
 
     #[test]

@@ -238,6 +238,7 @@ impl Userspace {
                 overflowed: tap.tx_dropped.saturating_sub(self.overflowed_before),
                 unmatched: report.unmatched,
                 refused: report.refused,
+                cpu_ns: report.cpu,
             }),
         })
     }

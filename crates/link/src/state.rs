@@ -96,6 +96,9 @@ pub struct Worker {
     pub unmatched: u64,
     /// The number of frames that the kernel did not accept back.
     pub refused: u64,
+    /// CPU time of the thread, in nanoseconds.
+    #[serde(default)]
+    pub cpu_ns: u64,
 }
 
 /// How the thread that serves a link is scheduled. Without real-time priority packets are late by as long as
@@ -230,6 +233,7 @@ mod tests {
                 overflowed: 0,
                 unmatched: 0,
                 refused: 0,
+                cpu_ns: 0,
             }),
         }
     }

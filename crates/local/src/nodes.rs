@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use backon::{ConstantBuilder, Retryable};
 use futures::future::{join_all, try_join_all};
 use perfrun_conductor::{
-    AgentClient, Contact, NodeClient, Nodes,
+    AgentClient, Contact, NodeClient, Nodes, Replaced,
     client::{self, BoxError},
     export::LOCAL,
 };
@@ -386,7 +386,7 @@ impl<'a> LocalNodes<'a> {
         Ok(self.launcher.spawn(command, slot).await?)
     }
 
-    async fn restart(&self, name: &str) -> Result<Contact, Error> {
+    async fn restart(&self, name: &str, why: Replaced) -> Result<Contact, Error> {
         let nodes = &self.settings.programs.nodes;
         let index = nodes.iter().position(|(node, _)| node.name == name);
         let index = index.ok_or_else(|| Error::UnknownNode(name.to_owned()))?;
@@ -396,7 +396,9 @@ impl<'a> LocalNodes<'a> {
             if let Some(agent) = agent {
                 reason += &format!("; its link agent: {}", agent.kill().await);
             }
-            (self.watch)(NodeEvent::Lost { name, reason });
+            if why == Replaced::Lost {
+                (self.watch)(NodeEvent::Lost { name, reason });
+            }
         }
         let processes = self.spawn(index).await?;
         let contact = self.contact_when_ready(&processes).await?;
@@ -407,8 +409,8 @@ impl<'a> LocalNodes<'a> {
 
 #[async_trait]
 impl Nodes for LocalNodes<'_> {
-    async fn replace(&self, name: &str) -> Result<Contact, String> {
-        let restarted = self.restart(name).await;
+    async fn replace(&self, name: &str, why: Replaced) -> Result<Contact, String> {
+        let restarted = self.restart(name, why).await;
         restarted.map_err(|error| format!("{:#}", anyhow::Error::from(error)))
     }
 }

@@ -30,6 +30,7 @@ pub fn html(results: &Account<'_>) -> String {
             body {
                 h1 { (document.title) }
                 @for warning in &document.warnings { p.warning role="alert" { (warning) } }
+                @for finding in &document.findings { p.finding { (finding) } }
                 @if document.measurements.is_empty() {
                     p { "Nothing was measured." }
                 } @else {

@@ -20,7 +20,7 @@ mod table;
 mod tables;
 mod terminal;
 
-use perfrun_contract::units;
+use perfrun_contract::{compare::Judged, plan::Plan, record::TrialRecord, units};
 
 pub use html::html;
 pub use markdown::markdown;
@@ -32,3 +32,8 @@ pub use summary::{summarize, summary_csv};
 pub use tables::links_line;
 pub use terminal::terminal;
 pub use units::text as value;
+
+/// What was found in the trials of a run. None if the run compares and expects nothing.
+pub fn judged(plan: &Plan, trials: &[TrialRecord]) -> Option<Judged> {
+    (!plan.judging.is_empty()).then(|| perfrun_judge::judge(plan, trials))
+}

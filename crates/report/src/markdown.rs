@@ -16,6 +16,9 @@ pub fn markdown(results: &Account<'_>) -> String {
         // GitHub colours this block; elsewhere it is a quotation.
         let _ = write!(out, "\n> [!WARNING]\n> {}\n", escaped(warning));
     }
+    for finding in &document.findings {
+        let _ = write!(out, "\n{}\n", escaped(finding));
+    }
     if document.measurements.is_empty() {
         out.push_str("\nNothing was measured.\n");
     } else {

@@ -4,34 +4,39 @@ mod axis;
 mod bars;
 mod canvas;
 mod content;
+mod forest;
 mod lines;
 mod select;
 mod theme;
 
 use perfrun_contract::{
     account::Account,
+    compare::Word,
     node::{Role, Sample},
     parameters::{Amount, Parameters},
     plan::Cell,
-    record::Metric,
+    record::{Better, Metric},
     units::Unit,
 };
 
 use self::{
     bars::Bars,
     content::{bars, line_panel, time_panel},
+    forest::{Forest, Row},
     lines::{Lines, Over},
     select::{bandwidth_panels, cells, groups, of_path},
+    theme::Look,
 };
 use crate::{
     path::Path,
-    tables::{Source, paths, push_new},
+    tables::{Source, change, load, pair, paths, push_new},
     units,
 };
 
 /// Every plot that the results give, with a file name.
 pub fn plots(results: &Account<'_>) -> Vec<(&'static str, String)> {
     let all = [
+        ("differences.svg", differences(results)),
         ("size-sweep.svg", size_sweep(results)),
         ("comparison.svg", comparison_bars(results)),
         ("substreams.svg", substreams(results)),
@@ -70,6 +75,61 @@ pub fn plots(results: &Account<'_>) -> Vec<(&'static str, String)> {
     all.into_iter()
         .filter_map(|(name, svg)| Some((name, svg?)))
         .collect()
+}
+
+/// Every comparison with its interval, those of one metric together. None without a comparison.
+fn differences(results: &Account<'_>) -> Option<String> {
+    let judged = results.judged?;
+    let mut groups: Vec<(Metric, Vec<Row>)> = vec![];
+    for comparison in &judged.comparisons {
+        let Some(ratio) = comparison.ratio else {
+            continue;
+        };
+        let row = Row {
+            name: format!(
+                "{}, {}",
+                load(results.plan, &comparison.baseline),
+                pair(results.plan, &comparison.candidate)
+            ),
+            look: match comparison.word {
+                Word::Faster => Look::series(2),
+                Word::Slower => Look::series(1),
+                _ => Look::RAW,
+            },
+            ratio: ratio.value,
+            interval: (ratio.low, ratio.high),
+            label: format!(
+                "{} %, {}",
+                change(ratio.value),
+                comparison.word.to_string().to_lowercase()
+            ),
+        };
+        match groups.iter_mut().find(|(metric, _)| *metric == comparison.metric) {
+            Some((_, rows)) => rows.push(row),
+            None => groups.push((comparison.metric, vec![row])),
+        }
+    }
+    let better = |metric: Metric| match metric.better() {
+        Better::Higher => "higher is better",
+        Better::Lower => "lower is better",
+        Better::Neither => "neither is better",
+    };
+    let named = groups.into_iter();
+    let groups: Vec<_> = named
+        .map(|(metric, rows)| (format!("{metric} ({})", better(metric)), rows))
+        .collect();
+    let tolerances = judged.comparisons.iter().map(|comparison| comparison.tolerance);
+    let tolerance = tolerances.fold(1.0, f64::min);
+    let forest = Forest {
+        title: format!("{}: differences", results.name),
+        description:
+            "The difference between candidate and baseline of each comparison, as a share, with its \
+                      interval. Differences in the grey band count as equal."
+                .to_owned(),
+        groups,
+        equal: (1.0 - tolerance, 1.0 / (1.0 - tolerance)),
+    };
+    (!forest.groups.is_empty()).then(|| forest.svg())
 }
 
 /// Goodput over size: a panel for each transport and direction, a line for each pair. None below two sizes.

@@ -1,6 +1,12 @@
 //! Order statistics of a few repetitions, without assumptions about their distribution.
 
-use perfrun_link::binomial::probabilities;
+use perfrun_judge::median_interval;
+
+/// Below this number of values there is no interval.
+pub(crate) const LEAST_VALUES: u32 = 6;
+
+/// Of all intervals.
+pub(crate) const CONFIDENCE: f64 = 0.95;
 
 /// Summary of the repetitions of one measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,7 +34,7 @@ impl Statistics {
         let count = sorted.len();
         let median = f64::midpoint(sorted[(count - 1) / 2], sorted[count / 2]);
         let mean = sorted.iter().map(|value| value / count as f64).sum();
-        let ci95 = median_interval_ranks(count).map(|(low, high)| (sorted[low - 1], sorted[high - 1]));
+        let ci95 = median_interval(&sorted, CONFIDENCE);
         Some(Self {
             count,
             median,
@@ -40,50 +46,24 @@ impl Statistics {
     }
 }
 
-/// Ranks (from 1) of the two order statistics that enclose the median of the distribution with at least 95 %
-/// confidence, as close to each other as possible. None below six values, where even the smallest and the
-/// largest do not.
-///
-/// The number of values below the median is binomial with p = 1/2, whatever the distribution. So the interval
-/// between the order statistics j and n + 1 − j covers the median with probability 1 − 2 P(B ≤ j − 1):
-/// exactly for continuous distributions, and at least with that for others. Sources: David and Nagaraja,
-/// *Order Statistics*, 3rd ed. (2003), §7.1. Le Boudec, *Performance Evaluation of Computer and Communication
-/// Systems* (2010), tabulates it in appendix A. Ten repetitions give the ranks 2 and 9, with 97.9 %.
-pub(crate) fn median_interval_ranks(count: usize) -> Option<(usize, usize)> {
-    let mut below = 0.0;
-    let rank = probabilities(u32::try_from(count).ok()?, 0.5)
-        .take(count)
-        .take_while(|probability| {
-            below += probability;
-            1.0 - 2.0 * below >= CONFIDENCE
-        })
-        .count();
-    (rank > 0).then(|| (rank, count + 1 - rank))
-}
-
-const CONFIDENCE: f64 = 0.95;
-
 #[cfg(test)]
 mod tests {
+    use std::f64::consts::TAU;
+
+    use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
+
     use super::*;
 
-    /// Exact: Pascal's triangle in integers.
-    fn coverage(count: usize, low: usize) -> f64 {
-        let mut row = vec![1u128];
-        for _ in 0..count {
-            let mut next = vec![1u128; row.len() + 1];
-            for i in 1..row.len() {
-                next[i] = row[i - 1] + row[i];
-            }
-            row = next;
-        }
-        let outside: u128 = 2 * row[..low].iter().sum::<u128>();
-        1.0 - outside as f64 / (1u128 << count) as f64
+    /// Of the values 1 to `count`: its ends are ranks.
+    fn interval_of_ranks(count: u32) -> (f64, f64) {
+        Statistics::of((1..=count).map(f64::from)).unwrap().ci95.unwrap()
     }
 
+    /// Le Boudec, *Performance Evaluation of Computer and Communication Systems* (2010), appendix A: the
+    /// ranks that enclose the median with at least 95 %. The next ones do not, so the ends lie between them.
     #[test]
-    fn ranks_are_those_of_the_published_table() {
-        let table = [
+    fn ends_lie_between_the_ranks_of_the_published_table_and_the_next() {
+        for (count, low, high) in [
             (6, 1, 6),
             (7, 1, 7),
             (8, 1, 8),
@@ -97,52 +77,89 @@ mod tests {
             (30, 10, 21),
             (50, 18, 33),
             (70, 27, 44),
-        ];
-        for (count, low, high) in table {
-            assert_eq!(median_interval_ranks(count), Some((low, high)), "{count}");
-        }
-    }
-
-    #[test]
-    fn intervals_cover_95_percent_and_the_next_narrower_ones_do_not() {
-        for count in 6..=100 {
-            let (low, high) = median_interval_ranks(count).unwrap();
-            assert_eq!(low + high, count + 1);
-            assert!(coverage(count, low) >= 0.95, "{count}");
-            assert!(coverage(count, low + 1) < 0.95, "{count}");
+        ] {
+            let (found_low, found_high) = interval_of_ranks(count);
+            let within = |end: f64, rank: u32, next: u32| {
+                (end - f64::from(rank)) / (f64::from(next) - f64::from(rank))
+            };
+            assert!(
+                (0.0..1.0).contains(&within(found_low, low, low + 1)),
+                "{count}: {found_low}"
+            );
+            assert!(
+                (0.0..1.0).contains(&within(found_high, high, high - 1)),
+                "{count}: {found_high}"
+            );
         }
     }
 
     #[test]
     fn many_repetitions_agree_with_the_normal_approximation() {
         for count in [1000, 2000, 100_000] {
-            let (low, _) = median_interval_ranks(count).unwrap();
-            let normal = count as f64 / 2.0 - 0.98 * (count as f64).sqrt();
-            assert!((low as f64 - normal).abs() <= 1.5, "{count}: {low} {normal}");
+            let (low, _) = interval_of_ranks(count);
+            let normal = (f64::from(count) + 1.0) / 2.0 - 0.98 * f64::from(count).sqrt();
+            assert!((low - normal).abs() <= 0.5, "{count}: {low} {normal}");
         }
     }
 
     #[test]
     fn fewer_than_six_values_have_no_interval() {
-        for count in 0..6 {
-            assert_eq!(median_interval_ranks(count), None, "{count}");
+        for count in 1..LEAST_VALUES {
+            let statistics = Statistics::of((1..=count).map(f64::from)).unwrap();
+            assert_eq!(statistics.ci95, None, "{count}");
         }
-        let statistics = Statistics::of([5.0, 1.0, 3.0, 2.0, 4.0]).unwrap();
-        assert_eq!((statistics.median, statistics.ci95), (3.0, None));
+        assert!(
+            Statistics::of((1..=LEAST_VALUES).map(f64::from))
+                .unwrap()
+                .ci95
+                .is_some()
+        );
+    }
+
+    #[test]
+    fn intervals_cover_the_median_of_the_distribution_in_95_percent_of_runs() {
+        const RUNS: u32 = 10_000;
+        let mut random = StdRng::seed_from_u64(24);
+        let mut uniform = || 1.0 - random.random::<f64>();
+        let mut normal = || (-2.0 * uniform().ln()).sqrt() * (TAU * uniform()).cos();
+        for count in 6..=20 {
+            let (mut symmetric, mut skewed) = (0, 0);
+            for _ in 0..RUNS {
+                let values: Vec<f64> = (0..count).map(|_| normal()).collect();
+                let covers = |values: Vec<f64>, median: f64| {
+                    let (low, high) = Statistics::of(values).unwrap().ci95.unwrap();
+                    u32::from(low <= median && median <= high)
+                };
+                // An exponential of the normal distribution is as skewed as times are.
+                skewed += covers(values.iter().map(|value| value.exp()).collect(), 1.0);
+                symmetric += covers(values, 0.0);
+            }
+            for covered in [symmetric, skewed] {
+                let share = f64::from(covered) / f64::from(RUNS);
+                assert!((0.935..=0.965).contains(&share), "{count} values: {share}");
+            }
+        }
     }
 
     #[test]
     fn ten_values_by_hand() {
         let values = [9.0, 2.0, 40.0, 4.0, 5.0, 6.0, 7.0, 8.0, 3.0, 1.0];
+        let statistics = Statistics::of(values).unwrap();
         let expected = Statistics {
             count: 10,
             median: 5.5,
             mean: 8.5,
             min: 1.0,
             max: 40.0,
-            ci95: Some((2.0, 9.0)),
+            ci95: statistics.ci95,
         };
-        assert_eq!(Statistics::of(values), Some(expected));
+        assert_eq!(statistics, expected);
+        // Levels 1002/1024 and 912/1024 of the 2nd and the 3rd: of the way between them, 0.65766.
+        let (low, high) = statistics.ci95.unwrap();
+        assert!(
+            (low - 2.65766).abs() < 1e-5 && (high - 8.34234).abs() < 1e-5,
+            "{low} {high}"
+        );
     }
 
     #[test]

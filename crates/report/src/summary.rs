@@ -1,20 +1,21 @@
 //! From trials to one row for every metric of every cell.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use perfrun_contract::{
     account::Account,
-    matrix::{Negotiation, Transport},
-    parameters::Parameters,
-    plan::{Cell, Plan},
-    record::{Flag, Metric, TrialRecord},
+    compare::Ratio,
+    plan::Plan,
+    record::{Better, Flag, Metric, TrialRecord},
     summary::SummaryRow,
     tally::counting,
 };
 
-use crate::statistics::Statistics;
+use perfrun_judge::Location;
 
-const COLUMNS: [&str; 17] = [
+use crate::statistics::{CONFIDENCE, Statistics};
+
+const COLUMNS: [&str; 19] = [
     "cell",
     "client",
     "server",
@@ -31,6 +32,8 @@ const COLUMNS: [&str; 17] = [
     "min",
     "max",
     "share_of_raw",
+    "share_of_raw_low",
+    "share_of_raw_high",
     "flags",
 ];
 
@@ -39,30 +42,21 @@ const COLUMNS: [&str; 17] = [
 ///
 /// A cell without such a trial has no row, and a metric that no trial of the cell has, has none either.
 pub fn summarize(plan: &Plan, trials: &[TrialRecord]) -> Vec<SummaryRow> {
-    let mut cells = vec![vec![]; plan.cells.len()];
-    for record in counting(trials).filter(|record| record.failure.is_none() && !record.trial.warmup) {
-        if let Some(cell) = cells.get_mut(record.trial.cell) {
-            cell.push(record);
-        }
-    }
+    let cells = measured(plan, trials);
     let mut rows = vec![];
     for (cell, counted) in plan.cells.iter().zip(&cells) {
-        let raw = baseline(plan, cell).and_then(|index| cells.get(index));
+        let raw = plan.raw_of(cell).and_then(|index| cells.get(index));
         let metrics: BTreeSet<Metric> = counted
             .iter()
             .flat_map(|trial| trial.metrics.keys().copied())
-            .collect();
-        let flags: BTreeSet<Flag> = counted
-            .iter()
-            .flat_map(|trial| trial.flags.iter().copied())
             .collect();
         for metric in metrics {
             let Some(statistics) = statistics(counted, metric) else {
                 continue;
             };
-            let raw = raw
-                .filter(|_| metric.higher_is_better())
-                .and_then(|raw| self::statistics(raw, metric));
+            let share = raw
+                .filter(|_| metric.better() == Better::Higher)
+                .and_then(|raw| share(counted, raw, metric));
             rows.push(SummaryRow {
                 cell: cell.id.clone(),
                 metric,
@@ -74,14 +68,57 @@ pub fn summarize(plan: &Plan, trials: &[TrialRecord]) -> Vec<SummaryRow> {
                 ci95_high: statistics.ci95.map(|(_, high)| high),
                 min: statistics.min,
                 max: statistics.max,
-                share_of_raw: raw
-                    .map(|raw| statistics.median / raw.median)
-                    .filter(|share| share.is_finite()),
-                flags: flags.iter().copied().collect(),
+                share_of_raw: share.map(|share| share.value),
+                share_of_raw_low: share.and_then(|share| share.low),
+                share_of_raw_high: share.and_then(|share| share.high),
+                flags: flags(counted, metric),
             });
         }
     }
     rows
+}
+
+/// The completed trials of each cell that are not warm-up.
+pub(crate) fn measured<'a>(plan: &Plan, trials: &'a [TrialRecord]) -> Vec<Vec<&'a TrialRecord>> {
+    let mut cells = vec![vec![]; plan.cells.len()];
+    for record in counting(trials).filter(|record| record.failure.is_none() && !record.trial.warmup) {
+        if let Some(cell) = cells.get_mut(record.trial.cell) {
+            cell.push(record);
+        }
+    }
+    cells
+}
+
+/// A cell's rate as a share of another's: the ratios within each iteration, whose trials saw the machine in
+/// much the same state, and their centre and interval by Hodges and Lehmann. `None` without an iteration in
+/// which both have the metric.
+pub(crate) fn share(trials: &[&TrialRecord], of: &[&TrialRecord], metric: Metric) -> Option<Ratio> {
+    let values = |trials: &[&TrialRecord]| -> BTreeMap<u32, f64> {
+        let value = |trial: &&TrialRecord| Some((trial.trial.iteration, *trial.metrics.get(&metric)?));
+        trials.iter().filter_map(value).collect()
+    };
+    let of = values(of);
+    let ratios: Vec<f64> = values(trials)
+        .into_iter()
+        .filter_map(|(iteration, value)| Some((value / of.get(&iteration)?).ln()))
+        .filter(|ratio| ratio.is_finite())
+        .collect();
+    let Location { estimate, interval } = Location::of(&ratios, 1.0 - CONFIDENCE)?;
+    Some(Ratio {
+        value: estimate.exp(),
+        low: interval.map(|(low, _)| low.exp()),
+        high: interval.map(|(_, high)| high.exp()),
+    })
+}
+
+/// How many of the trials that have a metric have each flag.
+fn flags(trials: &[&TrialRecord], metric: Metric) -> BTreeMap<Flag, u32> {
+    let counted = trials.iter().filter(|trial| trial.metrics.contains_key(&metric));
+    let mut flags = BTreeMap::new();
+    for flag in counted.flat_map(|trial| &trial.flags) {
+        *flags.entry(*flag).or_default() += 1;
+    }
+    flags
 }
 
 /// `summary.csv`: one line for every row of the summary, under a header. Units are those of the metrics;
@@ -97,9 +134,14 @@ pub fn summary_csv(results: &Account<'_>) -> String {
         };
         let load = cell.parameters.to_string();
         let axes = (&cell.client, &cell.server, cell.transport, &cell.network, load);
-        let flags: Vec<&str> = row.flags.iter().map(Flag::as_ref).collect();
+        let flags: Vec<String> = row
+            .flags
+            .iter()
+            .map(|(flag, count)| format!("{flag}={count}"))
+            .collect();
         let interval = (row.ci95_low, row.ci95_high);
-        let rest = (row.mean, row.min, row.max, row.share_of_raw, flags.join(" "));
+        let share = (row.share_of_raw, row.share_of_raw_low, row.share_of_raw_high);
+        let rest = (row.mean, row.min, row.max, share, flags.join(" "));
         let what = (row.metric, row.unit.to_string(), row.count, row.median, interval);
         writer
             .serialize((&row.cell, axes, what, rest))
@@ -114,35 +156,5 @@ fn statistics(trials: &[&TrialRecord], metric: Metric) -> Option<Statistics> {
         trials
             .iter()
             .filter_map(|trial| trial.metrics.get(&metric).copied()),
-    )
-}
-
-/// The index of the raw cell that a cell is held against; none for the baseline itself.
-pub(crate) fn baseline(plan: &Plan, cell: &Cell) -> Option<usize> {
-    if cell.is_raw() {
-        return None;
-    }
-    let wanted = load(cell, cell.transport.raw());
-    plan.cells
-        .iter()
-        .position(|other| other.is_raw() && load(other, other.transport) == wanted)
-}
-
-/// The load on the link: equal for cells that can be compared with each other. It does not include how the
-/// protocol is negotiated, since raw streams have nothing to negotiate.
-fn load(cell: &Cell, transport: Transport) -> impl PartialEq {
-    let mut parameters = cell.parameters.clone();
-    if let Parameters::Bandwidth { negotiation, .. } | Parameters::Substreams { negotiation, .. } =
-        &mut parameters
-    {
-        *negotiation = Negotiation::V1;
-    }
-    (
-        transport,
-        cell.network.clone(),
-        parameters,
-        cell.clients.len(),
-        cell.servers.len(),
-        cell.peers_per_client,
     )
 }

@@ -1,6 +1,7 @@
 //! Everything that a report says, as text and tables, in reading order.
 
 mod bandwidth;
+mod comparisons;
 mod echo;
 mod environment;
 mod handshakes;
@@ -21,10 +22,13 @@ use perfrun_contract::{
     tally::{Counts, Verdict},
 };
 
+use perfrun_judge::sentences;
+
+pub(crate) use comparisons::{change, load, pair};
 pub use links::line as links_line;
 pub(crate) use source::{Pair, Source, paths, push_new};
 
-use crate::table::Table;
+use crate::{statistics::LEAST_VALUES, table::Table};
 
 /// A report, not drawn yet.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +37,8 @@ pub(crate) struct Document {
     pub title: String,
     /// What a reader must know before believing a number.
     pub warnings: Vec<String>,
+    /// What was found, in words.
+    pub findings: Vec<String>,
     /// The measured values.
     pub measurements: Vec<Table>,
     /// Cells that were skipped and trials that failed.
@@ -46,7 +52,8 @@ pub(crate) struct Document {
 /// What there is to say of results.
 pub(crate) fn document(results: &Account<'_>) -> Document {
     let source = Source::new(results);
-    let mut measurements = bandwidth::tables(&source);
+    let mut measurements = comparisons::tables(results);
+    measurements.extend(bandwidth::tables(&source));
     measurements.extend(substreams::tables(&source));
     measurements.extend(handshakes::tables(&source));
     measurements.extend(ping::tables(&source));
@@ -59,6 +66,9 @@ pub(crate) fn document(results: &Account<'_>) -> Document {
     Document {
         title: results.name.to_owned(),
         warnings: warnings(results),
+        findings: results
+            .judged
+            .map_or_else(Vec::new, |judged| sentences(results.plan, judged)),
         measurements,
         problems: problems::tables(results),
         environment: environment::table(results),
@@ -112,13 +122,11 @@ fn method(results: &Account<'_>) -> String {
         1 => "after 1 warm-up trial that does not count".to_owned(),
         n => format!("after {n} warm-up trials that do not count"),
     };
-    let interval = match crate::statistics::median_interval_ranks(settings.iterations as usize) {
-        Some((low, high)) => format!(
-            "[low, high] is the distribution-free 95 % confidence interval of the median: order statistics {low} and \
-             {high} of {} (exact binomial coverage)",
-            settings.iterations
-        ),
-        None => "fewer than six trials have no 95 % confidence interval of the median".to_owned(),
+    let interval = if settings.iterations < LEAST_VALUES {
+        "fewer than six trials have no 95 % confidence interval of the median"
+    } else {
+        "[low, high] is the 95 % confidence interval of the median of this run, whatever the distribution, as far as its \
+         trials do not depend on one another (Hettmansperger and Sheather)"
     };
     let count = if settings.iterations == 1 {
         "1 trial".into()

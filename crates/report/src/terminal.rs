@@ -33,6 +33,7 @@ pub fn terminal(results: &Account<'_>, width: usize) -> String {
     for warning in &document.warnings {
         blocks.push(wrapped(&format!("WARNING: {warning}"), width));
     }
+    blocks.extend(document.findings.iter().map(|finding| wrapped(finding, width)));
     if document.measurements.is_empty() {
         blocks.push("Nothing was measured.".to_owned());
     }

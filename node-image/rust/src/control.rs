@@ -20,9 +20,10 @@ use perfrun_contract::node::{Clock, Info, Problem, Start, TOKEN_HEADER, TrialReq
 use perfrun_metrics::CONTENT_TYPE;
 use serde::Deserialize;
 use subtle::ConstantTimeEq;
+use tokio::sync::OnceCell;
 
 use crate::{
-    clock,
+    clock, info,
     metrics::Metrics,
     trial::{Refusal, RunningTrial, Trials},
 };
@@ -34,11 +35,30 @@ const LARGEST_BODY: usize = 4 << 20;
 
 /// The state that calls work on.
 pub(crate) struct Node {
+    /// Without the digest of the program.
     pub(crate) info: Info,
+    /// The digest of the program, once a conductor wanted to know it.
+    pub(crate) program_sha256: OnceCell<Option<String>>,
     pub(crate) trials: Trials,
     pub(crate) metrics: Arc<Metrics>,
     /// The token that calls must carry.
     pub(crate) token: Arc<str>,
+}
+
+impl Node {
+    /// What the node is. The first call reads the whole program for its digest; other calls continue.
+    async fn info(&self) -> Info {
+        let read = || async {
+            let read = tokio::task::spawn_blocking(info::sha256).await;
+            read.ok()?
+                .inspect_err(|error| tracing::warn!(%error, "the digest of the program is unknown"))
+                .ok()
+        };
+        Info {
+            program_sha256: self.program_sha256.get_or_init(read).await.clone(),
+            ..self.info.clone()
+        }
+    }
 }
 
 /// All routes of the control port.
@@ -47,7 +67,7 @@ pub(crate) fn router(node: Arc<Node>) -> Router {
     let guarded = Router::new()
         .route(
             "/v1/info",
-            get(async |State(node): State<Arc<Node>>| Json(node.info.clone())),
+            get(async |State(node): State<Arc<Node>>| Json(node.info().await)),
         )
         .route(
             "/v1/clock",

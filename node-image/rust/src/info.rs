@@ -1,5 +1,8 @@
 //! What a node reports about itself and its machine.
 
+mod machine;
+mod program;
+
 use std::{collections::BTreeMap, fs, net::IpAddr, thread};
 
 use perfrun_contract::{
@@ -9,9 +12,10 @@ use perfrun_contract::{
     support,
 };
 
+pub(crate) use self::program::sha256;
 use crate::{clock, process};
 
-/// Reads the properties of the build and of the machine.
+/// Reads the properties of the build and of the machine, except the digest of the program, which takes time.
 pub(crate) fn info(listen_ip: IpAddr) -> Info {
     let uname = rustix::system::uname();
     let line = |path: &str| fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
@@ -19,6 +23,7 @@ pub(crate) fn info(listen_ip: IpAddr) -> Info {
     // The file has the smallest, the initial and the largest window.
     let window = |path: &str| line(path)?.split_whitespace().nth(2)?.parse().ok();
     let stacks = stacks();
+    let cpuinfo = line("/proc/cpuinfo").unwrap_or_default();
     Info {
         contract: CONTRACT,
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -33,13 +38,23 @@ pub(crate) fn info(listen_ip: IpAddr) -> Info {
             "release"
         }
         .to_owned(),
+        program_sha256: None,
+        commit: option_env!("PERFRUN_COMMIT").map(str::to_owned),
+        label: option_env!("PERFRUN_LABEL").map(str::to_owned),
+        compiler: Some(env!("COMPILER").to_owned()),
+        target_features: Some(env!("TARGET_FEATURES").to_owned()).filter(|features| !features.is_empty()),
         listen_ip,
         clock: clock::name(),
+        boot_id: line("/proc/sys/kernel/random/boot_id"),
         host: uname.nodename().to_string_lossy().into_owned(),
         kernel: uname.release().to_string_lossy().into_owned(),
-        cpu: cpu_model(&line("/proc/cpuinfo").unwrap_or_default()),
+        cpu: machine::cpu_model(&cpuinfo),
         cpus: thread::available_parallelism().map_or(1, |n| n.get() as u32),
         governor: line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        hypervisor: machine::hypervisor(line("/sys/hypervisor/type"), &cpuinfo),
+        smt: line("/sys/devices/system/cpu/smt/active").map(|active| active == "1"),
+        mitigations: machine::mitigations(),
+        mtu_bytes: machine::mtu(listen_ip),
         congestion_control: line("/proc/sys/net/ipv4/tcp_congestion_control"),
         cpu_limit: process::cpu_limit(),
         memory_limit_bytes: process::memory_limit(),
@@ -97,19 +112,6 @@ fn stacks() -> BTreeMap<Stack, String> {
     ])
 }
 
-fn cpu_model(cpuinfo: &str) -> String {
-    let field = |name: &str| {
-        cpuinfo
-            .lines()
-            .find(|line| line.starts_with(name))
-            .and_then(|line| line.split_once(':'))
-    };
-    field("model name")
-        .or_else(|| field("CPU part"))
-        .map_or("unknown", |(_, value)| value.trim())
-        .to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,15 +122,7 @@ mod tests {
         assert!(info.stacks["libp2p"].starts_with("0."), "{info:?}");
         assert!(info.stacks["raw"].contains("quinn 0.11"), "{info:?}");
         assert!(info.cpus >= 1);
-    }
-
-    #[test]
-    fn cpu_models_of_two_architectures_are_read() {
-        assert_eq!(
-            cpu_model("processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\n"),
-            "Some CPU @ 2 GHz"
-        );
-        assert_eq!(cpu_model("CPU part\t: 0xd0c\n"), "0xd0c");
-        assert_eq!(cpu_model(""), "unknown");
+        assert!(info.compiler.unwrap().starts_with("rustc 1."));
+        assert_eq!(info.boot_id.unwrap().len(), 36);
     }
 }

@@ -8,7 +8,7 @@ use nix::sys::{
 };
 use parking_lot::Mutex;
 use perf_event::{Builder, Counter, events::Hardware};
-use perfrun_contract::node::Resources;
+use perfrun_contract::{machine::MachineTime, node::Resources};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::allocator;
@@ -27,11 +27,12 @@ pub struct Usage {
     retransmits: Option<u64>,
     /// Bytes that interfaces received and sent.
     interfaces: Option<(u64, u64)>,
+    machine: Option<MachineTime>,
 }
 
 impl Usage {
     /// Reads the kernel's counters: CPU time and context switches of the process, throttling of its control
-    /// group, TCP retransmissions of its network namespace.
+    /// group, TCP retransmissions of its network namespace, CPU time of the machine.
     pub fn now() -> Self {
         let (user, system, voluntary, involuntary) = match getrusage(UsageWho::RUSAGE_SELF) {
             Ok(usage) => (
@@ -53,6 +54,7 @@ impl Usage {
             throttled: throttled().map(|time| time.as_secs_f64()),
             retransmits: retransmits(),
             interfaces: interfaces(),
+            machine: machine(),
         }
     }
 
@@ -99,6 +101,10 @@ impl Usage {
             .zip(start.interfaces)
             .and_then(|(now, then)| Some((now.0.checked_sub(then.0)?, now.1.checked_sub(then.1)?)));
         Resources {
+            machine: self
+                .machine
+                .zip(start.machine)
+                .map(|(now, then)| now.since(&then)),
             interface_received_bytes: interfaces.map(|(received, _)| received),
             interface_sent_bytes: interfaces.map(|(_, sent)| sent),
             cpu_user_seconds: self.user - start.user,
@@ -293,6 +299,12 @@ pub fn interfaces() -> Option<(u64, u64)> {
     parse_interfaces(&fs::read_to_string("/proc/self/net/dev").ok()?)
 }
 
+/// CPU time that the machine has used since it was started.
+fn machine() -> Option<MachineTime> {
+    let pressure = fs::read_to_string("/proc/pressure/memory").ok();
+    MachineTime::since_boot(&fs::read_to_string("/proc/stat").ok()?, pressure.as_deref())
+}
+
 /// Bytes received and sent by the interfaces of `/proc/net/dev`, except loopback and the emulator's device,
 /// through which packets pass a second time. `None` if there are no others.
 fn parse_interfaces(text: &str) -> Option<(u64, u64)> {
@@ -372,5 +384,7 @@ mod tests {
             "{used:?}"
         );
         assert!(used.rss_peak_bytes > 1 << 20, "{used:?}");
+        let machine = used.machine.expect("every Linux has /proc/stat");
+        assert!(machine.cpus > 0 && machine.total_seconds > 0.0, "{machine:?}");
     }
 }

@@ -9,7 +9,10 @@ use std::{
 };
 
 use anyhow::{Context, ensure};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::OnceCell,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -50,6 +53,7 @@ pub async fn serve(args: Control) -> anyhow::Result<()> {
     let extra = metrics_listener(observed)?;
     let node = Arc::new(Node {
         info: info(args.listen_ip),
+        program_sha256: OnceCell::new(),
         trials: Trials::new(args.listen_ip, metrics.clone()),
         metrics,
         token: token.into(),

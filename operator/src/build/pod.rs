@@ -1,36 +1,35 @@
 //! The pod of a node.
 //!
-//! A pod meets the restricted Pod Security Standard and has no service account token. It is not restarted in
-//! place: a node that ended has forgotten its trials and its clock, so that a new pod with another name
-//! replaces it. If the plan impairs links, a link agent runs beside the node, see [`link`].
+//! What the node in it finds is in [`perfrun_api::pod`]. A pod is not restarted in place: a new one with
+//! another name replaces it. If the plan impairs links, a link agent runs beside the node, see [`link`].
 
 mod link;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{
     api::core::v1::{
-        Affinity, Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction,
-        LocalObjectReference, NodeSelectorRequirement, NodeSelectorTerm, ObjectFieldSelector, Pod,
-        PodAffinity, PodAffinityTerm, PodAntiAffinity, PodSecurityContext, PodSpec, PreferredSchedulingTerm,
-        Probe, ResourceRequirements, SeccompProfile, SecretVolumeSource, SecurityContext, Toleration,
-        TopologySpreadConstraint, Volume, VolumeMount, WeightedPodAffinityTerm,
+        Affinity, Container, ContainerPort, EnvVar, LocalObjectReference, NodeSelectorRequirement,
+        NodeSelectorTerm, Pod, PodAffinity, PodAffinityTerm, PodAntiAffinity, PodSecurityContext, PodSpec,
+        PreferredSchedulingTerm, Toleration, TopologySpreadConstraint, WeightedPodAffinityTerm,
     },
-    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::LabelSelector, util::intstr::IntOrString},
+    apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement},
 };
 use perfrun_api::{
-    cluster::{INCARNATION_LABEL, NODE_LABEL, ROLE_LABEL, RUN_LABEL},
+    cluster::{INCARNATION_LABEL, NODE_LABEL, ROLE_LABEL, RUN_LABEL, TWIN_LABEL},
+    pod::{self, node_container, pod_spec, variable},
     spec::{PerfRunSpec, Placement, PodSettings},
 };
-use perfrun_contract::{matrix::NodeProgramKind, node::Role, plan::Plan};
+use perfrun_contract::{
+    matrix::NodeProgramKind,
+    node::Role,
+    plan::{Cell, Plan},
+};
 use perfrun_metrics::LONGEST_WAIT;
 
-use super::{RunIdentity, Site, control_port, metrics_port, secret::TOKEN_KEY};
-use crate::{decide::NewPod, names, observe::pod::NODE_CONTAINER};
+use super::{RunIdentity, Site, control_port, metrics_port};
+use crate::{decide::NewPod, names};
 
-/// The user and group of nodes, as in the image.
-const USER: i64 = 65532;
-const TOKEN_FOLDER: &str = "/run/perfrun";
 const HOST: &str = "kubernetes.io/hostname";
 /// A pod on an unreachable Kubernetes node is given up after this time, instead of five minutes. Not sooner,
 /// because all Kubernetes nodes count as unreachable for a few seconds after an outage of the API server.
@@ -60,45 +59,36 @@ pub(crate) fn pod(run: &RunIdentity, spec: &PerfRunSpec, plan: &Plan, new: &NewP
         (ROLE_LABEL.to_owned(), node.role.to_string()),
         (INCARNATION_LABEL.to_owned(), incarnation.to_string()),
     ]);
+    merged.extend(twin(plan, &node.name).map(|twin| (TWIN_LABEL.to_owned(), twin.to_owned())));
     *labels = merged;
     let mut annotations = scraped(metrics_port(spec, index));
     annotations.extend(settings.annotations.clone());
     metadata.annotations = Some(annotations);
+    let common = pod_spec(
+        container(run, spec, index, settings, new, site),
+        names::token(&run.name, &run.uid),
+    );
     Pod {
         metadata,
         spec: Some(PodSpec {
             affinity: Some(affinity(run, spec, plan, settings, new)),
-            automount_service_account_token: Some(false),
-            containers: vec![container(run, spec, index, settings, new, site)],
-            enable_service_links: Some(false),
             host_network: spec.topology.host_network.then_some(true),
             init_containers: link::agent(run, spec, plan, &node.name, site).map(|agent| vec![agent]),
             image_pull_secrets: some(pull_secrets(settings, site)),
             node_selector: Some(settings.node_selector.clone()).filter(|all| !all.is_empty()),
             priority_class_name: settings.priority_class_name.clone(),
-            restart_policy: Some("Never".to_owned()),
             runtime_class_name: settings.runtime_class_name.clone(),
-            security_context: Some(PodSecurityContext {
-                fs_group: Some(USER),
-                run_as_group: Some(USER),
-                run_as_non_root: Some(true),
-                run_as_user: Some(USER),
-                seccomp_profile: Some(SeccompProfile {
-                    type_: "RuntimeDefault".to_owned(),
-                    localhost_profile: None,
-                }),
+            security_context: common.security_context.map(|security| PodSecurityContext {
                 sysctls: link::sysctls(plan, site),
-                ..PodSecurityContext::default()
+                ..security
             }),
-            // Process 1 of a namespace misses a SIGTERM that comes before it handles it, for example in a pod
-            // that is deleted while it starts, and would stay for the whole grace period. In a namespace of
-            // the pod, the node is not process 1.
-            share_process_namespace: Some(true),
             termination_grace_period_seconds: Some(STOP_WITHIN_SECONDS),
             tolerations: Some(tolerations(settings)),
-            topology_spread_constraints: some(spread(run, spec, settings, node.role)),
-            volumes: Some([token(run)].into_iter().chain(link::volume(plan)).collect()),
-            ..PodSpec::default()
+            topology_spread_constraints: some(spread(run, spec, plan, settings, node.role)),
+            volumes: common
+                .volumes
+                .map(|volumes| volumes.into_iter().chain(link::volume(plan)).collect()),
+            ..common
         }),
         status: None,
     }
@@ -131,18 +121,6 @@ fn scraped(port: u16) -> BTreeMap<String, String> {
     .into()
 }
 
-fn token(run: &RunIdentity) -> Volume {
-    Volume {
-        name: "token".to_owned(),
-        secret: Some(SecretVolumeSource {
-            secret_name: Some(names::token(&run.name, &run.uid)),
-            default_mode: Some(0o440),
-            ..SecretVolumeSource::default()
-        }),
-        ..Volume::default()
-    }
-}
-
 fn container(
     run: &RunIdentity,
     spec: &PerfRunSpec,
@@ -169,111 +147,28 @@ fn container(
     let variables = variables.filter(|(name, _)| own.iter().all(|variable| variable.name != **name));
     let mut env: Vec<_> = variables.map(|(name, text)| variable(name, text)).collect();
     env.extend(own);
-    Container {
-        name: NODE_CONTAINER.to_owned(),
-        image: Some(image.to_owned()),
-        image_pull_policy: site.pull_policy.clone(),
-        args: Some(vec![
-            "control".to_owned(),
-            format!("--control=0.0.0.0:{control}"),
-            format!("--role={}", new.node.role),
-        ]),
-        env: Some(env),
-        ports: Some(
-            [("control", control), ("metrics", metrics)]
-                .map(|(name, port)| ContainerPort {
-                    // The scheduler separates pods that would share the port.
-                    host_port: spec.topology.host_network.then_some(port.into()),
-                    ..named_port(name, port)
-                })
-                .into(),
-        ),
-        readiness_probe: Some(Probe {
-            http_get: Some(HTTPGetAction {
-                path: Some("/readyz".to_owned()),
-                port: IntOrString::Int(control.into()),
-                ..HTTPGetAction::default()
-            }),
-            // The default of 10 s would be most of a short run.
-            period_seconds: Some(1),
-            ..Probe::default()
-        }),
-        resources: Some(settings.resources.clone().unwrap_or_else(modest)),
-        security_context: Some(SecurityContext {
-            allow_privilege_escalation: Some(false),
-            capabilities: Some(Capabilities {
-                add: None,
-                drop: Some(vec!["ALL".to_owned()]),
-            }),
-            read_only_root_filesystem: Some(true),
-            ..SecurityContext::default()
-        }),
-        termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
-        volume_mounts: Some(vec![token_mount()]),
-        ..Container::default()
-    }
-}
-
-fn named_port(name: &str, port: u16) -> ContainerPort {
-    ContainerPort {
-        name: Some(name.to_owned()),
-        container_port: port.into(),
-        protocol: Some("TCP".to_owned()),
-        ..ContainerPort::default()
-    }
-}
-
-/// Settings of both programs of a pod. They are variables and not arguments, because older images do not know
-/// all of them.
-fn environment(run: &RunIdentity, node: &str, metrics_port: u16) -> [EnvVar; 7] {
-    let listen_ip = EnvVar {
-        name: "PERFRUN_LISTEN_IP".to_owned(),
-        value: None,
-        value_from: Some(EnvVarSource {
-            field_ref: Some(ObjectFieldSelector {
-                field_path: "status.podIP".to_owned(),
-                api_version: None,
-            }),
-            ..EnvVarSource::default()
-        }),
+    let common = node_container(image, new.node.role, [control, metrics], env);
+    // The scheduler separates pods that would share a port of the host.
+    let host_port = |port: ContainerPort| ContainerPort {
+        host_port: spec.topology.host_network.then_some(port.container_port),
+        ..port
     };
-    [
-        listen_ip,
-        variable("PERFRUN_TOKEN_FILE", &format!("{TOKEN_FOLDER}/{TOKEN_KEY}")),
-        variable("PERFRUN_RUN", &run.name),
-        variable("PERFRUN_RUN_NAMESPACE", &run.namespace),
-        variable("PERFRUN_RUN_NODE", node),
-        variable("PERFRUN_METRICS", &format!("0.0.0.0:{metrics_port}")),
-        variable("PERFRUN_LINGER_SECONDS", &LONGEST_WAIT.as_secs().to_string()),
-    ]
-}
-
-fn variable(name: &str, value: &str) -> EnvVar {
-    EnvVar {
-        name: name.to_owned(),
-        value: Some(value.to_owned()),
-        value_from: None,
+    Container {
+        image_pull_policy: site.pull_policy.clone(),
+        ports: common
+            .ports
+            .map(|ports| ports.into_iter().map(host_port).collect()),
+        resources: settings.resources.clone().or(common.resources),
+        ..common
     }
 }
 
-fn token_mount() -> VolumeMount {
-    VolumeMount {
-        name: "token".to_owned(),
-        mount_path: TOKEN_FOLDER.to_owned(),
-        read_only: Some(true),
-        ..VolumeMount::default()
-    }
-}
-
-/// The resources of a node without any in its template. They are small enough for small clusters. Yet any
-/// request lifts the pod out of the class `BestEffort`, whose share of a busy processor is a fiftieth of this
-/// one.
-fn modest() -> ResourceRequirements {
-    let request = |name: &str, amount: &str| (name.to_owned(), Quantity(amount.to_owned()));
-    ResourceRequirements {
-        requests: Some([request("cpu", "100m"), request("memory", "64Mi")].into()),
-        ..ResourceRequirements::default()
-    }
+/// Settings of both programs of a pod.
+fn environment(run: &RunIdentity, node: &str, metrics_port: u16) -> Vec<EnvVar> {
+    let mut all = pod::environment(&run.name, &run.namespace, node, metrics_port);
+    let linger = LONGEST_WAIT.as_secs().to_string();
+    all.push(variable("PERFRUN_LINGER_SECONDS", &linger));
+    all
 }
 
 /// The affinity of the template, with that of `placement`.
@@ -326,6 +221,10 @@ fn affinity(
         }
         Placement::Any => {}
     }
+    if let Some(twin) = twin(plan, &new.node.name) {
+        let together: &mut PodAffinity = affinity.pod_affinity.get_or_insert_default();
+        share_host(together, twin_of(run, twin));
+    }
     if let Some(host) = &new.avoid {
         let nodes = affinity.node_affinity.get_or_insert_default();
         let preferred = &mut nodes.preferred_during_scheduling_ignored_during_execution;
@@ -342,6 +241,58 @@ fn affinity(
         });
     }
     affinity
+}
+
+/// Puts the pods of a twin on one Kubernetes node, so that a comparison does not measure two machines. The
+/// scheduler lets the first of them go anywhere, since it has the label that it looks for.
+fn share_host(together: &mut PodAffinity, twin: PodAffinityTerm) {
+    let required = &mut together.required_during_scheduling_ignored_during_execution;
+    if required.as_ref().is_none_or(Vec::is_empty) {
+        required.get_or_insert_default().push(twin);
+    } else {
+        // The scheduler looks for one pod that meets all required terms. For the first of a twin there is
+        // none exists yet: it would go anywhere if it meets all of them itself, and nowhere otherwise.
+        let preferred = &mut together.preferred_during_scheduling_ignored_during_execution;
+        preferred.get_or_insert_default().push(WeightedPodAffinityTerm {
+            weight: 100,
+            pod_affinity_term: twin,
+        });
+    }
+}
+
+/// Nodes of baselines, each with the node of the candidate that has the same role and index.
+fn twins(plan: &Plan) -> impl Iterator<Item = (&str, &str)> {
+    plan.judging.twins.iter().flat_map(|twin| {
+        let nodes = |cell: usize| plan.cells.get(cell).into_iter().flat_map(Cell::nodes);
+        let pairs = nodes(twin.baseline).zip(nodes(twin.candidate));
+        // The candidate may replace its baseline on one side only.
+        pairs
+            .filter(|(baseline, candidate)| baseline != candidate)
+            .map(|(baseline, candidate)| (baseline.as_str(), candidate.as_str()))
+    })
+}
+
+/// The name of the twin that a node is of: that of the baseline's node.
+fn twin<'a>(plan: &'a Plan, node: &str) -> Option<&'a str> {
+    twins(plan)
+        .find(|(baseline, candidate)| [baseline, candidate].contains(&&node))
+        .map(|(baseline, _)| baseline)
+}
+
+fn twin_of(run: &RunIdentity, twin: &str) -> PodAffinityTerm {
+    let labels = [(RUN_LABEL, run.name.as_str()), (TWIN_LABEL, twin)];
+    PodAffinityTerm {
+        label_selector: Some(LabelSelector {
+            match_labels: Some(
+                labels
+                    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                    .into(),
+            ),
+            ..LabelSelector::default()
+        }),
+        topology_key: HOST.to_owned(),
+        ..PodAffinityTerm::default()
+    }
 }
 
 /// The pods of the run on the same Kubernetes node, of one role or of all.
@@ -363,16 +314,27 @@ fn pods_of(run: &RunIdentity, role: Option<Role>) -> LabelSelector {
 }
 
 /// The constraints of the template, and one that spreads clients over all Kubernetes nodes. The template's
-/// wins if both have the same topology key and action, by which the API server merges them.
+/// wins if both have the same topology key and action, by which the API server merges them. Candidates do not
+/// count: they are where their baselines are.
 fn spread(
     run: &RunIdentity,
     spec: &PerfRunSpec,
+    plan: &Plan,
     settings: &PodSettings,
     role: Role,
 ) -> Vec<TopologySpreadConstraint> {
     let mut all = settings.topology_spread_constraints.clone();
+    let candidates: BTreeSet<_> = twins(plan).map(|(_, candidate)| candidate.to_owned()).collect();
+    let not_candidates = LabelSelectorRequirement {
+        key: NODE_LABEL.to_owned(),
+        operator: "NotIn".to_owned(),
+        values: Some(candidates.iter().cloned().collect()),
+    };
     let own = TopologySpreadConstraint {
-        label_selector: Some(pods_of(run, Some(role))),
+        label_selector: Some(LabelSelector {
+            match_expressions: (!candidates.is_empty()).then(|| vec![not_candidates]),
+            ..pods_of(run, Some(role))
+        }),
         max_skew: 1,
         topology_key: HOST.to_owned(),
         when_unsatisfiable: "ScheduleAnyway".to_owned(),

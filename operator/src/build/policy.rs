@@ -8,9 +8,12 @@ use k8s_openapi::{
     },
     apimachinery::pkg::{apis::meta::v1::LabelSelector, util::intstr::IntOrString},
 };
-use perfrun_api::cluster::RUN_LABEL;
+use perfrun_api::{
+    cluster::RUN_LABEL,
+    pod::{CONTROL_PORT, METRICS_PORT},
+};
 
-use super::{CONTROL_PORT, LINK_METRICS_PORT, LINK_PORT, METRICS_PORT, RunIdentity};
+use super::{LINK_METRICS_PORT, LINK_PORT, RunIdentity};
 use crate::names;
 
 /// The label of operators' pods.

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Secret;
 
+use perfrun_api::pod::TOKEN_KEY;
+
 use super::RunIdentity;
 use crate::names;
-
-/// The key of the token in the Secret.
-pub(crate) const TOKEN_KEY: &str = "token";
 
 /// Builds the Secret.
 pub(crate) fn secret(run: &RunIdentity, token: String) -> Secret {

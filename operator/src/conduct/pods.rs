@@ -9,7 +9,8 @@ use kube::{
     api::{DeleteParams, Preconditions},
 };
 use parking_lot::Mutex;
-use perfrun_conductor::{Contact, Nodes, client::BoxError};
+use perfrun_api::pod::PodState;
+use perfrun_conductor::{Contact, Nodes, Replaced, client::BoxError};
 use tokio::time::{Instant, sleep};
 
 use super::{Job, Shared};
@@ -17,7 +18,7 @@ use crate::{
     access::Address,
     build::{LINK_PORT, control_port},
     decide::alive,
-    observe::pod::{self, NodePod, PodState},
+    observe::pod::{self, NodePod},
     refusal::within_timeout,
 };
 
@@ -127,8 +128,21 @@ impl<'a> PodNodes<'a> {
         pods
     }
 
+    /// The Kubernetes nodes of the pods that the conductor has been given, by node.
+    pub(super) fn hosts(&self) -> BTreeMap<String, String> {
+        let (pods, given) = (self.pods(), self.given.lock());
+        let host = |uid: &String| {
+            let pod = pods.iter().find(|pod| pod.uid().as_ref() == Some(uid))?;
+            pod.spec.as_ref()?.node_name.clone()
+        };
+        given
+            .iter()
+            .filter_map(|(name, uid)| Some((name.clone(), host(uid)?)))
+            .collect()
+    }
+
     /// Deletes the pod with this UID if it still exists, so that the reconciler creates another.
-    async fn delete(&self, name: &str, uid: &str) {
+    async fn delete(&self, name: &str, uid: &str, why: Replaced) {
         let Some(pod) = self
             .pods()
             .into_iter()
@@ -136,7 +150,8 @@ impl<'a> PodNodes<'a> {
         else {
             return;
         };
-        if let Some(host) = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()) {
+        let host = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+        if let Some(host) = host.filter(|_| why == Replaced::Lost) {
             self.shared.lock().lost_on.insert(name.to_owned(), host);
         }
         let api: Api<Pod> = Api::namespaced(self.job.client.clone(), &self.job.run.namespace);
@@ -155,7 +170,7 @@ impl<'a> PodNodes<'a> {
 
 #[async_trait]
 impl Nodes for PodNodes<'_> {
-    async fn replace(&self, name: &str) -> Result<Contact, String> {
+    async fn replace(&self, name: &str, why: Replaced) -> Result<Contact, String> {
         let given = self.given.lock().get(name).cloned().unwrap_or_default();
         let limit = Duration::from(self.job.spec.timeouts.provision);
         let deadline = Instant::now() + limit;
@@ -166,7 +181,7 @@ impl Nodes for PodNodes<'_> {
             }
             // Repeatedly, because the API server may be unreachable.
             if deleted.is_none_or(|at| at.elapsed() >= DELETE_PAUSE) {
-                self.delete(name, &given).await;
+                self.delete(name, &given, why).await;
                 deleted = Some(Instant::now());
                 (self.job.wake)();
             }

@@ -116,7 +116,7 @@ fn rows_of(run: &PerfRun, status: &PerfRunStatus) -> usize {
         Some(_) => u64::from(status.trials.total) / rounds.max(1),
         None => 0,
     };
-    status.summary.len() + usize::try_from(cells).unwrap_or(usize::MAX)
+    status.summary.len() + status.comparisons.len() + usize::try_from(cells).unwrap_or(usize::MAX)
 }
 
 /// Cells of runs that have ended, by the runs' UIDs. Labels of results need them, because rows of a status
@@ -164,6 +164,11 @@ fn view(run: &PerfRun, cells: Option<Arc<[Cell]>>) -> RunView {
         iterations: run.spec.iterations,
         skipped: status.trials.skipped,
         summary: cells.as_ref().map(|_| status.summary.clone()).unwrap_or_default(),
+        verdict: status.verdict,
+        comparisons: cells
+            .as_ref()
+            .map(|_| status.comparisons.clone())
+            .unwrap_or_default(),
         cells: cells.unwrap_or_default(),
     }
 }
@@ -173,6 +178,7 @@ mod tests {
     use kube::runtime::watcher;
     use perfrun_api::spec::TrialCounts;
     use perfrun_contract::{
+        compare::{Comparison, Ratio, Verdict, Word},
         record::{Flag, Metric},
         summary::SummaryRow,
     };
@@ -237,15 +243,38 @@ mod tests {
         let (store, mut writer) = kube::runtime::reflector::store::<WatchedRun>();
         let mut run = named("a-run");
         run.metadata.namespace = Some("a-namespace".to_owned());
+        let cell = planning::cells(&run.spec).unwrap().remove(0).id;
+        let compared = Comparison {
+            baseline: "a-baseline".to_owned(),
+            candidate: cell.clone(),
+            metric: Metric::RoundTripP50,
+            pairs: 10,
+            dropped: 0,
+            failed: [0, 0],
+            tolerance: 0.05,
+            medians: None,
+            ratio: Some(Ratio {
+                value: 0.5,
+                low: Some(0.25),
+                high: None,
+            }),
+            p_adjusted: None,
+            word: Word::Faster,
+            why: None,
+            detectable: None,
+            pairs_needed: None,
+        };
         run.status = Some(PerfRunStatus {
             completion_time: Some(Time(Timestamp::now())),
             trials: trials(44),
+            verdict: Some(Verdict::Pass),
+            comparisons: vec![compared],
             summary: [Metric::RoundTripMean, Metric::RoundTripP50]
                 .map(|metric| SummaryRow {
-                    cell: planning::cells(&run.spec).unwrap()[0].id.clone(),
+                    cell: cell.clone(),
                     metric,
                     ci95_low: Some(0.5),
-                    flags: vec![Flag::DebugBuild],
+                    flags: [(Flag::DebugBuild, 2)].into(),
                     ..row()
                 })
                 .into(),
@@ -269,7 +298,11 @@ mod tests {
             "perfrun_result_rank{run_namespace=\"a-namespace\",run=\"a-run\",metric=\"roundTripP50\",unit=\"seconds\"} 1.0",
             "perfrun_result_rank{run_namespace=\"a-namespace\",run=\"a-run\",metric=\"roundTripMean\",unit=\"seconds\"} 2.0",
             "network=\"none\",metric=\"roundTripP50\",unit=\"seconds\"} 1.0",
-            "flag=\"DebugBuild\"} 1.0",
+            "flag=\"DebugBuild\"} 2.0",
+            "perfrun_run_verdict{run_namespace=\"a-namespace\",run=\"a-run\",verdict=\"Pass\"} 1.0",
+            "perfrun_comparison_ratio{run_namespace=\"a-namespace\",run=\"a-run\",baseline=\"a-baseline\",candidate=\"",
+            "network=\"none\",metric=\"roundTripP50\",word=\"Faster\"} 0.5",
+            "network=\"none\",metric=\"roundTripP50\",word=\"Faster\"} 0.25",
         ] {
             assert!(page.contains(line), "{line} is not in {page}");
         }
@@ -320,7 +353,9 @@ mod tests {
             min: 1.0,
             max: 1.0,
             share_of_raw: None,
-            flags: vec![],
+            share_of_raw_low: None,
+            share_of_raw_high: None,
+            flags: BTreeMap::new(),
         }
     }
 }

@@ -8,7 +8,7 @@ use perfrun_api::{
     cluster::{Part, RESULTS_KEY, TRIALS_KEY, results_from_parts},
     planning::plan,
     results::Results,
-    spec::PerfRun,
+    spec::{PerfRun, PerfRunSpec},
 };
 use perfrun_contract::{record::TrialRecord, run::RunState};
 
@@ -45,7 +45,12 @@ impl Scene {
 /// Checks that each trial of the plan was measured exactly once, and retried only after a failure. Of a
 /// cancelled run, only the trials before that count.
 pub fn check_every_trial_once(run: &PerfRun, results: &Results) -> Result<()> {
-    let plan = plan(&run.spec).context("the run has no plan")?;
+    // The operator draws the seed of a run that has none.
+    let spec = PerfRunSpec {
+        seed: results.plan.seed,
+        ..run.spec.clone()
+    };
+    let plan = plan(&spec).context("the run has no plan")?;
     ensure!(
         results.plan == plan,
         "the results have another plan than the spec"

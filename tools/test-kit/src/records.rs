@@ -47,6 +47,8 @@ pub fn completed(id: &str) -> TrialRecord {
         clock_uncertainty_seconds: None,
         start_lateness_seconds: None,
         overhead_seconds: 0.0,
+        session: 0,
+        disturbance: None,
         links: None,
         nodes: BTreeMap::new(),
     }

@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     /// Keywords that [`misfits`] obeys, and those that say nothing about a document as people write it.
-    const KNOWN: [&str; 21] = [
+    const KNOWN: [&str; 22] = [
         "additionalProperties",
         "anyOf", // only as part of x-kubernetes-int-or-string
         "default",
@@ -270,6 +270,7 @@ mod tests {
         "maxItems",
         "maxLength",
         "maxProperties",
+        "minItems",
         "minLength",
         "nullable",
         "properties",

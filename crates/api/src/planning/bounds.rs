@@ -17,6 +17,7 @@ use crate::{
         Error,
         names::{self, side},
         points::{Axes, Point},
+        twins::candidate,
     },
     spec::PerfRunSpec,
 };
@@ -73,6 +74,7 @@ impl Size {
             let (mut baseline, mut named) = (BTreeSet::new(), BTreeSet::new());
             for point in axes.points(network) {
                 add(&point);
+                candidate(spec, &point).iter().for_each(&mut add);
                 if (point.client, point.server) == (&raw, &raw) {
                     named.insert(point.transport);
                 }

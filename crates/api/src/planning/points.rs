@@ -97,7 +97,8 @@ pub(super) fn distinct<T: Copy + Eq + Hash>(all: impl IntoIterator<Item = T>) ->
     all.into_iter().filter(|one| seen.insert(*one)).collect()
 }
 
-fn matches(selector: &Selector, point: &Point<'_>) -> bool {
+/// Whether a selector selects a point.
+pub(super) fn matches(selector: &Selector, point: &Point<'_>) -> bool {
     selector
         .client
         .as_ref()

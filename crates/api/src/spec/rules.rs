@@ -20,7 +20,7 @@ const RESERVED_VARIABLES: &str = "PERFRUN_";
 
 /// Fields that define what is measured. A run whose fields changed on the way would have results of two
 /// documents.
-const FROZEN: [&str; 10] = [
+const FROZEN: [&str; 12] = [
     "workload",
     "matrix",
     "stacks",
@@ -28,10 +28,15 @@ const FROZEN: [&str; 10] = [
     "iterations",
     "warmup",
     "order",
+    "compare",
+    "expect",
     "topology",
     "template",
     "timeouts",
 ];
+
+/// Fields that define what is measured, and that may be absent.
+const FROZEN_IF_SET: [&str; 2] = ["seed", "renew"];
 
 /// The name of the resource is part of the names of its pods, which have at most 63 characters and no dot.
 pub(super) fn resource_name() -> Rule {
@@ -43,11 +48,17 @@ pub(super) fn resource_name() -> Rule {
 
 /// Most fields cannot change once the resource exists.
 pub(super) fn immutable() -> Rule {
-    let unchanged: Vec<_> = FROZEN
+    let unchanged = FROZEN
         .iter()
-        .map(|field| format!("self.{field} == oldSelf.{field}"))
-        .collect();
-    Rule::new(unchanged.join(" && "))
+        .map(|field| format!("self.{field} == oldSelf.{field}"));
+    let as_absent = FROZEN_IF_SET.iter().map(|field| {
+        format!(
+            "has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == \
+             oldSelf.{field})"
+        )
+    });
+    let all: Vec<_> = unchanged.chain(as_absent).collect();
+    Rule::new(all.join(" && "))
         .message("only suspend, cancel and cleanup can change: create a new PerfRun for everything else")
 }
 
@@ -223,7 +234,7 @@ mod tests {
             refusal(&immutable(), Some(&before), &after)
         };
         assert_eq!(change("suspend"), None);
-        for field in FROZEN {
+        for field in FROZEN.into_iter().chain(FROZEN_IF_SET) {
             assert_eq!(
                 change(field).as_deref(),
                 Some("only suspend, cancel and cleanup can change: create a new PerfRun for everything else"),
@@ -242,7 +253,7 @@ mod tests {
             .keys()
             .map(String::as_str)
             .collect();
-        fields.retain(|field| !FROZEN.contains(field));
+        fields.retain(|field| !FROZEN.contains(field) && !FROZEN_IF_SET.contains(field));
         fields.sort_unstable();
         assert_eq!(fields, ["cancel", "cleanup", "suspend"]);
     }

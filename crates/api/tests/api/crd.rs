@@ -63,6 +63,16 @@ fn every_field_is_explained() {
 }
 
 #[test]
+fn a_list_of_runs_shows_their_verdicts() {
+    let crd = serde_json::to_value(PerfRun::crd()).unwrap();
+    let columns = crd["spec"]["versions"][0]["additionalPrinterColumns"].as_array();
+    let names: Vec<_> = columns.unwrap().iter().map(|column| &column["name"]).collect();
+    assert_eq!(names, ["Phase", "Trials", "Verdict", "Age"]);
+    let verdict = &schema()["properties"]["status"]["properties"]["verdict"];
+    assert_eq!(verdict["type"], "string");
+}
+
+#[test]
 fn only_formats_that_kubernetes_knows_are_used() {
     walk(&schema(), String::new(), &mut |path, node| {
         if let Some(format) = node["format"].as_str() {

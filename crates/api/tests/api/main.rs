@@ -3,6 +3,7 @@
 
 mod bounds;
 mod changes;
+mod comparisons;
 mod crd;
 mod documents;
 mod examples;

@@ -8,10 +8,11 @@ use perfrun_api::{
     results::{Results, SCHEMA_VERSION, schema},
 };
 use perfrun_contract::{
+    compare::{self, Comparison, Gate, Judged, Ratio, Why, Word},
     histogram::{Histogram, recorder},
     node::{
         CONTRACT, Distribution, EchoSample, Info, Measured, Plateau, Reason, Resources, Role, Sample,
-        Transfer,
+        Transfer, UdpBuffers,
     },
     quantity::ByteSize,
     record::{Flag, Metric, NodeRecord, TrialFailure, TrialRecord},
@@ -61,6 +62,11 @@ fn results() -> Results {
             ramp_seconds: 0.3,
             ..Plateau::default()
         }),
+        udp_buffers: Some(UdpBuffers {
+            wanted_bytes: 12,
+            receive_bytes: 13,
+            send_bytes: 14,
+        }),
         resources: Resources {
             allocated_peak_bytes: Some(9),
             cpu_cycles: Some(10),
@@ -87,13 +93,23 @@ fn results() -> Results {
         stacks: BTreeMap::from([("libp2p".into(), "0.57.1".into())]),
         capabilities: BTreeMap::new(),
         profile: "release".into(),
+        program_sha256: None,
+        commit: None,
+        label: None,
+        compiler: None,
+        target_features: None,
         listen_ip: "fd00::1".parse().unwrap(),
         clock: None,
+        boot_id: None,
         host: "here".into(),
         kernel: "6.1.0".into(),
         cpu: "some CPU".into(),
         cpus: 2,
         governor: Some("performance".into()),
+        hypervisor: None,
+        smt: None,
+        mitigations: None,
+        mtu_bytes: None,
         congestion_control: Some("cubic".into()),
         cpu_limit: Some(1.5),
         memory_limit_bytes: Some(1 << 30),
@@ -112,6 +128,8 @@ fn results() -> Results {
         clock_uncertainty_seconds: Some(0.00005),
         start_lateness_seconds: Some(-0.0001),
         overhead_seconds: 0.01,
+        session: 0,
+        disturbance: None,
         links: None,
         nodes: BTreeMap::from([(
             "client-0".into(),
@@ -137,6 +155,8 @@ fn results() -> Results {
         clock_uncertainty_seconds: None,
         start_lateness_seconds: None,
         overhead_seconds: 0.0,
+        session: 0,
+        disturbance: None,
         links: None,
         nodes: BTreeMap::new(),
     };
@@ -152,7 +172,9 @@ fn results() -> Results {
         min: 1.3e9,
         max: 2e9,
         share_of_raw: Some(0.5),
-        flags: vec![Flag::Throttled],
+        share_of_raw_low: Some(0.4),
+        share_of_raw_high: Some(0.6),
+        flags: BTreeMap::from([(Flag::Throttled, 2)]),
     };
     Results {
         schema_version: SCHEMA_VERSION,
@@ -179,6 +201,36 @@ fn results() -> Results {
         },
         trials: vec![complete, failed],
         summary: vec![row],
+        judged: Some(Judged {
+            comparisons: vec![Comparison {
+                baseline: "a".into(),
+                candidate: "b".into(),
+                metric: Metric::UploadGoodput,
+                pairs: 20,
+                dropped: 1,
+                failed: [0, 1],
+                tolerance: 0.05,
+                medians: Some([1.5e9, 1.4e9]),
+                ratio: Some(Ratio {
+                    value: 0.93,
+                    low: Some(0.9),
+                    high: None,
+                }),
+                p_adjusted: Some(0.01),
+                word: Word::NotComparable,
+                why: Some(Why::TwinsApart),
+                detectable: Some(0.06),
+                pairs_needed: Some(30),
+            }],
+            overall: vec![],
+            gates: vec![Gate {
+                expectation: 0,
+                cell: "b".into(),
+                verdict: compare::Verdict::Fail,
+                evidence: "−7 %".into(),
+            }],
+            verdict: compare::Verdict::Fail,
+        }),
     }
 }
 
@@ -187,6 +239,16 @@ fn results_survive_json() {
     let results = results();
     let text = serde_json::to_string(&results).unwrap();
     assert_eq!(serde_json::from_str::<Results>(&text).unwrap(), results);
+}
+
+#[test]
+fn results_that_only_name_flags_are_read() {
+    let mut document = serde_json::to_value(results()).unwrap();
+    assert_eq!(document["summary"][0]["flags"], json!({"Throttled": 2}));
+    document["summary"][0]["flags"] = json!(["Throttled", "Retried"]);
+    let read: Results = serde_json::from_value(document).unwrap();
+    let flags = BTreeMap::from([(Flag::Throttled, 1), (Flag::Retried, 1)]);
+    assert_eq!(read.summary[0].flags, flags);
 }
 
 #[test]

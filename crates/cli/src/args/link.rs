@@ -333,7 +333,7 @@ impl FromStr for Peer {
     }
 }
 
-fn time(text: &str) -> Result<Duration, String> {
+pub(super) fn time(text: &str) -> Result<Duration, String> {
     let parsed = text.parse::<kube::core::Duration>().ok();
     let time = parsed.filter(|time| !time.is_negative());
     time.map(Into::into)

@@ -3,7 +3,7 @@
 use std::{fmt::Write, future::Future, time::Duration};
 
 use anyhow::anyhow;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::{
     Api, Client, Config,
     config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
@@ -105,6 +105,11 @@ impl Cluster {
 
     /// The pods of the namespace.
     pub(super) fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// The Secrets of the namespace.
+    pub(super) fn secrets(&self) -> Api<Secret> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 

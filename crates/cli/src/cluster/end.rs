@@ -1,15 +1,15 @@
 //! How a run ended, and the exit status: pure.
 
 use perfrun_api::spec::PerfRun;
-use perfrun_contract::run::Phase;
+use perfrun_contract::{compare::Judged, run::Phase};
 
 use super::status::{PhaseReason, StatusSummary};
-use crate::run::INCOMPLETE;
+use crate::run::{self, INCOMPLETE};
 
 /// The exit status of a run that has ended.
-pub(super) fn exit_status(phase: Option<Phase>) -> u8 {
+pub(super) fn exit_status(phase: Option<Phase>, judged: Option<&Judged>) -> u8 {
     match phase {
-        Some(Phase::Succeeded) => 0,
+        Some(Phase::Succeeded) => run::exit_status(Phase::Succeeded, judged),
         // A run with a failed trial is `Failed`, too.
         _ => INCOMPLETE,
     }
@@ -34,18 +34,26 @@ pub(super) fn complaint(name: &str, run: &PerfRun) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use perfrun_contract::compare::Verdict;
+
     use super::{super::status::tests::run, *};
+    use crate::run::FAIL;
 
     #[test]
     fn only_success_is_zero() {
-        assert_eq!(exit_status(Some(Phase::Succeeded)), 0);
+        assert_eq!(exit_status(Some(Phase::Succeeded), None), 0);
+        let failed = Judged {
+            verdict: Verdict::Fail,
+            ..Judged::default()
+        };
+        assert_eq!(exit_status(Some(Phase::Succeeded), Some(&failed)), FAIL);
         for phase in [
             None,
             Some(Phase::Failed),
             Some(Phase::Cancelled),
             Some(Phase::Running),
         ] {
-            assert_eq!(exit_status(phase), INCOMPLETE);
+            assert_eq!(exit_status(phase, Some(&failed)), INCOMPLETE);
         }
     }
 

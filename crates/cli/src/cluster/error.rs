@@ -60,6 +60,13 @@ pub(super) enum Error {
         /// From the API server.
         message: String,
     },
+    /// The namespace does not exist.
+    #[error("failed to {call}: {message}: create the namespace, or choose another one with --namespace")]
+    Enter {
+        call: String,
+        /// From the API server.
+        message: String,
+    },
     #[error(
         "the cluster at {url} does not accept your credentials; log in again, or use another --context or \
          --kubeconfig"
@@ -73,6 +80,16 @@ pub(super) enum Error {
         message: String,
         verb: &'static str,
         resource: &'static str,
+    },
+    /// The user has the right, but the namespace does not take the object.
+    #[error(
+        "the namespace does not allow to {call}: {message}; change that, or choose another namespace with \
+         --namespace"
+    )]
+    Admit {
+        call: String,
+        /// From the API server: a quota, Pod Security, or that the namespace is being deleted.
+        message: String,
     },
     /// The API server rejected the request.
     #[error("the cluster refused to {call}: {message}")]
@@ -119,6 +136,10 @@ impl Error {
         let call_text = call.to_string();
         match status.code {
             401 => Self::LogIn { url: url.to_owned() },
+            403 if !message.contains(CANNOT) => Self::Admit {
+                call: call_text,
+                message,
+            },
             403 => Self::Allow {
                 call: call_text,
                 message,
@@ -127,6 +148,10 @@ impl Error {
             },
             // The server gives details about a missing object, and none about an unknown resource.
             404 if call.resource == RUNS && status.details.is_none() => Self::Install,
+            404 if message.starts_with("namespaces ") => Self::Enter {
+                call: call_text,
+                message,
+            },
             404 => Self::Find {
                 call: call_text,
                 message,
@@ -167,6 +192,10 @@ impl Error {
 
 /// How the API server reports a field that the CRD does not have.
 const UNDECLARED: &str = "field not declared in schema";
+
+/// How the API server reports a missing right: `User "ann" cannot get resource "pods"`. It also answers 403
+/// for its admission plug-ins, in their own words.
+const CANNOT: &str = " cannot ";
 
 /// The name of the resource in roles.
 pub(super) const RUNS: &str = "perfruns";
@@ -228,6 +257,22 @@ mod tests {
             text.ends_with("ask for a role that has the verb \"get\" on perfruns"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_namespace_without_room_is_told_from_a_user_without_the_right() {
+        for message in [
+            "pods \"a\" is forbidden: exceeded quota: small, requested: pods=1",
+            "pods \"a\" is forbidden: violates PodSecurity \"restricted:latest\"",
+        ] {
+            assert!(
+                matches!(error(403, message, true), Error::Admit { .. }),
+                "{message}"
+            );
+        }
+        let missing = error(404, "namespaces \"bench\" not found", true);
+        assert!(!missing.is_missing(), "{missing}");
+        assert!(missing.to_string().contains("create the namespace"), "{missing}");
     }
 
     #[test]

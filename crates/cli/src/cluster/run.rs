@@ -20,7 +20,7 @@ use super::{
 use crate::{
     args::{self, Output},
     label, read_documents, report,
-    run::{INCOMPLETE, INTERRUPTED, cancel_on_signal, counted, runnable},
+    run::{INCOMPLETE, INTERRUPTED, cancel_on_signal, counted, runnable, worse},
     store::{self, Store},
     ui::Screen,
 };
@@ -57,7 +57,7 @@ pub async fn run(args: &args::Run) -> anyhow::Result<u8> {
     let mut status = 0;
     for (index, (cluster, run, is_new)) in applied.iter().enumerate() {
         introduce(cluster, run, *is_new, &args.output)?;
-        status = status.max(to_the_end(cluster, run, &args.output, &stop).await?);
+        status = worse(status, to_the_end(cluster, run, &args.output, &stop).await?);
         if stop.is_cancelled() {
             // The runs after this one have not been followed yet.
             applied[index..]
@@ -119,8 +119,7 @@ fn introduce(cluster: &Cluster, run: &PerfRun, is_new: bool, output: &Output) ->
         cells,
         nodes,
         skipped,
-        networks: _,
-        external: _,
+        ..
     } = plan(&run.spec)?;
     let joined = if is_new { "" } else { ", already exists" };
     let _ = writeln!(
@@ -181,7 +180,7 @@ async fn to_the_end(
     };
     let store = Store::keep(&output.results, results).with_context(advice)?;
     report::show(&store, output.json)?;
-    Ok(exit_status(status.phase))
+    Ok(exit_status(status.phase, store.results().judged.as_ref()))
 }
 
 /// Prints how to follow or cancel a run that continues.

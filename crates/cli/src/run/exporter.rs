@@ -116,6 +116,10 @@ impl Exporter {
         view.reason = Some(reason.to_string());
         view.ended = Some(results.ended.as_millisecond() as f64 / 1e3);
         view.summary = results.summary.clone();
+        if let Some(judged) = &results.judged {
+            view.verdict = judged.asked();
+            view.comparisons = judged.comparisons.clone();
+        }
         *metrics.current.lock() = None;
         metrics.ended.lock().push(view);
         metrics.scrapes.changed();
@@ -264,6 +268,8 @@ fn view(results: &Results) -> RunView {
         cells: results.plan.cells.as_slice().into(),
         skipped: number(results.plan.skipped.len()),
         summary: vec![],
+        verdict: None,
+        comparisons: vec![],
     }
 }
 

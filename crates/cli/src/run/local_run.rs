@@ -4,14 +4,14 @@ use std::io::{Write, stderr};
 
 use perfrun_api::results::Results;
 use perfrun_conductor::{Conductor, Event, RunEnd, RunOptions};
-use perfrun_contract::run::{Cause, Phase, RunState};
+use perfrun_contract::run::{Cause, RunState};
 use perfrun_local::{
     LocalIsolation, LocalNodes,
     nodes::{self, NodeEvent, NodeSettings, Programs},
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{INCOMPLETE, INTERRUPTED, counted, profiler::Profiler, watchers::Watchers};
+use super::{counted, exit_status, profiler::Profiler, watchers::Watchers};
 use crate::{args, profile::CallGraph, report, store::Store, ui::Ui};
 
 /// A run and everything that it needs.
@@ -146,11 +146,7 @@ impl LocalRun<'_> {
             let folder = self.store.folder().display();
             let _ = writeln!(stderr(), "resume it with: perfrun run --resume {folder}");
         }
-        Ok(match results.verdict().phase {
-            Phase::Succeeded => 0,
-            Phase::Cancelled => INTERRUPTED,
-            _ => INCOMPLETE,
-        })
+        Ok(exit_status(results.verdict().phase, results.judged.as_ref()))
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use perfrun_contract::{matrix::Stack, support};
+use perfrun_contract::{matrix::Stack, node::UdpBuffers, record::Flag, support};
 use perfrun_test_kit::{Need, skip};
 use serde_json::{Value, json};
 
@@ -165,4 +165,31 @@ fn the_go_node_reports_the_capabilities_that_plans_rely_on() {
         info.capabilities.get("go-libp2p"),
         support::capabilities(Stack::GoLibp2p).as_ref()
     );
+}
+
+#[test]
+fn a_trial_says_whether_go_libp2p_has_the_udp_buffers_that_it_wants() {
+    let Some(mode) = go_program().and_then(|_| Mode::available().next()) else {
+        return;
+    };
+    let stacks = json!(["go-libp2p"]);
+    let document = document::run("go").with(
+        "matrix",
+        json!({"clients": stacks, "servers": stacks, "transports": ["quic-v1"], "rawBaseline": false}),
+    );
+    let place = Place::new();
+    place.run(mode, &document, &[]).expect(0);
+    for trial in results(&place.only_run()).trials {
+        let buffers: Vec<UdpBuffers> = trial
+            .nodes
+            .values()
+            .map(|node| node.measured.udp_buffers.unwrap())
+            .collect();
+        assert!(buffers.iter().all(|b| b.wanted_bytes == 7 << 20), "{buffers:?}");
+        assert_eq!(
+            trial.flags.contains(&Flag::UdpBuffersLimited),
+            buffers.iter().any(UdpBuffers::are_limited),
+            "{buffers:?}"
+        );
+    }
 }

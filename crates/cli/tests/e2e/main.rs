@@ -9,6 +9,7 @@
 
 mod clocks;
 mod commands;
+mod compared;
 mod conformance;
 mod connections;
 mod disk;

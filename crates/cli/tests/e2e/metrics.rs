@@ -32,7 +32,20 @@ fn documents() -> [Document; 7] {
             json!([{ "name": "far", "delay": "50ms", "rate": "100Mbit" }]),
         ),
         of("handshakes", json!({ "handshakes": { "duration": "1s" } })),
-        of("pings", json!({ "ping": { "count": 100, "interval": "10ms" } })),
+        // New nodes in each round would count from 0 again.
+        of("pings", json!({ "ping": { "count": 50, "interval": "10ms" } }))
+            .with(
+                "stacks",
+                json!([{ "name": "main", "stack": "libp2p" }, { "name": "pr", "stack": "libp2p" }]),
+            )
+            .with(
+                "matrix",
+                json!({ "clients": ["main"], "servers": ["main"], "rawBaseline": false }),
+            )
+            .with("compare", json!([{ "baseline": "main", "candidate": "pr" }]))
+            .with("expect", json!([{ "metric": "roundTripP50", "max": "1s" }]))
+            .with("renew", json!("never"))
+            .with("iterations", json!(10)),
         of(
             "substreams",
             json!({ "substreams": { "counts": [100], "mode": "paced", "rate": 100 } }),
@@ -85,12 +98,18 @@ fn every_query_of_the_dashboards_of_runs_has_data_of_local_runs_that_agree_with_
         return skip(Need::Links, "links with delay", refusal);
     }
     // It has waited until the last metrics were scraped, unless they had been before.
-    ended.expect(0);
+    // A machine that other tests keep busy leaves what is expected undecided.
+    assert!(matches!(ended.code(), Some(0 | 4)), "{ended}");
     let to = now();
     let folders = entries(&place.results());
     assert_eq!(folders.len(), documents().len(), "{folders:?}");
+    let mut has_intervals = false;
     for folder in folders {
         let results = results(&folder);
+        let comparisons = results.judged.iter().flat_map(|judged| &judged.comparisons);
+        has_intervals |= comparisons
+            .filter_map(|comparison| comparison.ratio)
+            .any(|ratio| ratio.low.is_some() && ratio.high.is_some());
         runtime.block_on(async {
             agrees_with(&prometheus, &results, &scope(&results.name, "", from, to))
                 .await
@@ -113,10 +132,16 @@ fn every_query_of_the_dashboards_of_runs_has_data_of_local_runs_that_agree_with_
         ("stressed", "relayStress"),
     ]
     .map(|(run, workload)| scope(run, workload, from, to));
-    let without = [(
+    let mut without = vec![(
         "Time throttled by CPU limits",
         "nobody limits the CPU of local nodes",
     )];
+    if !has_intervals {
+        without.push((
+            "Candidates beside their baselines",
+            "too few pairs were undisturbed for an interval",
+        ));
+    }
     runtime.block_on(async {
         let asked = all_have_data(&prometheus, &dashboards, &scopes, &without)
             .await

@@ -2,7 +2,7 @@
 
 use perfrun_contract::{
     matrix::{Identity, Negotiation, Protocol, Stack, StackName, StackSettings, Transport},
-    node::{Failure, Measured, Plateau, Resources},
+    node::{Failure, Measured, Plateau, Resources, UdpBuffers},
     parameters::{Amount, Echo, Parameters},
     plan::Names,
     quantity::ByteSize,
@@ -62,13 +62,13 @@ fn skew_is_by_our_clock_and_lateness_by_the_nodes() {
 
 #[test]
 fn what_limits_the_trust_is_flagged() {
-    let mut late = started("client-0", 6_000_001);
+    let mut late = started("client-0", 21_000_001);
     late.2.measured.failures = 3;
-    late.2.measured.resources.throttled_seconds = Some(0.01);
+    late.2.measured.resources.throttled_seconds = Some(0.02);
     let cell = cell(1);
     let mut facts = facts(&cell, seen([server(900), late]));
     facts.asked = BTreeMap::from([("client-0".into(), 1_000_000)]);
-    facts.attempt = 1;
+    facts.after_loss = true;
     facts.debug_build = true;
     let all = [
         Flag::LateStart,
@@ -78,6 +78,45 @@ fn what_limits_the_trust_is_flagged() {
         Flag::DebugBuild,
     ];
     assert_eq!(record(facts).flags, all);
+}
+
+#[test]
+fn udp_buffers_below_what_the_stack_wants_are_flagged() {
+    let wanted = 7 << 20;
+    for (receive, send, flags) in [
+        (wanted, wanted, &[][..]),
+        (wanted - 1, wanted, &[Flag::UdpBuffersLimited]),
+        (wanted, wanted - 1, &[Flag::UdpBuffersLimited]),
+    ] {
+        let cell = cell(1);
+        let mut client = client(0);
+        client.2.measured.udp_buffers = Some(UdpBuffers {
+            wanted_bytes: wanted,
+            receive_bytes: receive,
+            send_bytes: send,
+        });
+        assert_eq!(record(facts(&cell, seen([server(0), client]))).flags, flags);
+    }
+}
+
+#[test]
+fn what_is_next_to_nothing_of_a_trial_is_not_flagged() {
+    for (seconds, late_nanoseconds, throttled, flags) in [
+        (2.0, 20_000_000, 0.019_999, &[][..]),
+        (2.0, 20_000_001, 0.02, &[Flag::LateStart, Flag::Throttled]),
+        // A short trial may start as late as a busy machine makes it.
+        (0.1, 5_000_000, 0.0, &[]),
+        (0.1, 5_000_001, 0.001, &[Flag::LateStart, Flag::Throttled]),
+        (0.0, 0, 0.0, &[]),
+    ] {
+        let mut client = started("client-0", 1_000_000 + late_nanoseconds);
+        client.2.measured.seconds = seconds;
+        client.2.measured.resources.throttled_seconds = Some(throttled);
+        let cell = cell(1);
+        let mut facts = facts(&cell, seen([server(900), client]));
+        facts.asked = BTreeMap::from([("client-0".into(), 1_000_000)]);
+        assert_eq!(record(facts).flags, flags, "{late_nanoseconds} ns of {seconds} s");
+    }
 }
 
 #[test]
@@ -365,6 +404,8 @@ fn facts(cell: &Cell, seen: Observations) -> Facts<'_> {
         trial: &TRIAL,
         cell,
         attempt: 0,
+        after_loss: false,
+        session: 0,
         seen,
         asked: BTreeMap::new(),
         offsets: BTreeMap::new(),

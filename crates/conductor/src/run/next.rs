@@ -1,89 +1,321 @@
-//! What comes after a trial, as functions of values.
+//! What comes after a trial, as functions of values: of the plan, and of what was recorded.
+//!
+//! A trial in which a node was lost is tried once more. The two trials of a twin are tried together: again
+//! if either lost a node, if either was disturbed, or if they are of two sessions. That rule is blind to what
+//! was measured and to which of the two is the candidate, so it does not bias their comparison. It has a
+//! limit, since a machine that is always busy is not worth more time.
 
-use perfrun_contract::{node::Reason, plan::Trial, tally::Tally};
+use std::collections::HashMap;
 
-/// A trial in which a node was lost is tried once more.
+use perfrun_contract::{
+    node::Reason,
+    plan::{Plan, Trial},
+    record::{Flag, TrialRecord},
+};
+
+/// How often a trial is tried.
 const ATTEMPTS: u32 = 2;
 
-/// What comes after an attempt.
+/// Of this number of measured pairs, one may be tried again though no node was lost.
+const PAIRS_PER_REPETITION: usize = 4;
+
+/// A trial to run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum After {
-    /// The same trial again, with this attempt.
-    Retry(u32),
-    /// The next trial.
-    Continue,
+pub(super) struct Next<'a> {
+    pub trial: &'a Trial,
+    pub attempt: u32,
+    /// Whether it is tried again because a node was lost.
+    pub after_loss: bool,
 }
 
-/// Decides after an attempt in which a node was lost, or was not.
-pub(super) fn after(lost: bool, attempt: u32) -> After {
-    if lost && attempt + 1 < ATTEMPTS {
-        After::Retry(attempt + 1)
-    } else {
-        After::Continue
+/// How far a run is.
+#[derive(Debug)]
+pub(super) struct Progress<'a> {
+    /// The trials of the plan, in running order. Those that are tried together are together.
+    blocks: Vec<&'a [Trial]>,
+    trials: HashMap<String, Last>,
+}
+
+/// The last attempt at a trial.
+#[derive(Debug)]
+struct Last {
+    attempt: u32,
+    session: u32,
+    /// In this attempt or before.
+    lost_a_node: bool,
+    was_disturbed: bool,
+}
+
+impl<'a> Progress<'a> {
+    /// That of a run of this plan of which nothing was recorded yet.
+    pub(super) fn of(plan: &'a Plan) -> Self {
+        let is_twin = |a: &Trial, b: &Trial| {
+            let cells = [a.cell, b.cell];
+            let mut twins = plan.judging.twins.iter();
+            let is_this =
+                |baseline, candidate| cells == [baseline, candidate] || cells == [candidate, baseline];
+            (a.warmup, a.iteration) == (b.warmup, b.iteration)
+                && twins.any(|twin| is_this(twin.baseline, twin.candidate))
+        };
+        Self {
+            blocks: plan.trials.chunk_by(is_twin).collect(),
+            trials: HashMap::new(),
+        }
+    }
+
+    /// Adds the record of an attempt, in which a node was lost or not.
+    pub(super) fn add(&mut self, record: &TrialRecord, lost_a_node: bool) {
+        let id = &record.trial.id;
+        let before = self.trials.get(id);
+        if before.is_some_and(|before| before.attempt > record.attempt) {
+            return;
+        }
+        let lost_before = before.is_some_and(|before| before.lost_a_node);
+        let last = Last {
+            attempt: record.attempt,
+            session: record.session,
+            lost_a_node: lost_a_node || lost_before,
+            was_disturbed: record.flags.contains(&Flag::Disturbed),
+        };
+        self.trials.insert(id.clone(), last);
+    }
+
+    /// Adds a record of an earlier session.
+    pub(super) fn add_earlier(&mut self, record: &TrialRecord) {
+        let reason = record.failure.as_ref().map(|failure| failure.reason);
+        self.add(record, matches!(reason, Some(Reason::NodeLost | Reason::Stopped)));
+    }
+
+    /// The blocks of the run, in running order.
+    pub(super) fn blocks(&self) -> Vec<&'a [Trial]> {
+        self.blocks.clone()
+    }
+
+    /// The number of trials that have ended, unless another of their block makes them run again.
+    pub(super) fn ended(&self) -> usize {
+        let ended = self.blocks.iter().map(|block| {
+            let attempt = self.next(block).map_or(0, |next| next.attempt);
+            let lasts = block.iter().filter_map(|trial| self.trials.get(&trial.id));
+            lasts.filter(|last| last.attempt >= attempt).count()
+        });
+        ended.sum()
+    }
+
+    /// What to run next of a block. None if it has ended.
+    pub(super) fn next(&self, block: &'a [Trial]) -> Option<Next<'a>> {
+        let last = |trial: &Trial| self.trials.get(&trial.id);
+        let lasts = || block.iter().filter_map(last);
+        let lost_a_node = lasts().any(|last| last.lost_a_node);
+        let attempt = lasts().map(|last| last.attempt).max().unwrap_or(0);
+        let has_attempt = |trial: &Trial| last(trial).is_some_and(|last| last.attempt == attempt);
+        if let Some(trial) = block.iter().find(|trial| !has_attempt(trial)) {
+            return Some(Next {
+                trial,
+                attempt,
+                after_loss: attempt > 0 && lost_a_node,
+            });
+        }
+        let session = lasts().map(|last| last.session).max().unwrap_or(0);
+        let is_pair_to_repeat = is_measured_pair(block)
+            && (lasts().any(|last| last.was_disturbed) || lasts().any(|last| last.session != session))
+            && self.may_repeat_a_pair();
+        (attempt + 1 < ATTEMPTS && (lost_a_node || is_pair_to_repeat)).then(|| Next {
+            trial: &block[0],
+            attempt: attempt + 1,
+            after_loss: lost_a_node,
+        })
+    }
+
+    fn may_repeat_a_pair(&self) -> bool {
+        let pairs = self.blocks.iter().filter(|block| is_measured_pair(block));
+        let is_repeated = |trial: &Trial| self.trials.get(&trial.id).is_some_and(|last| last.attempt > 0);
+        let repeated = pairs.clone().filter(|pair| pair.iter().any(is_repeated)).count();
+        (repeated + 1) * PAIRS_PER_REPETITION <= pairs.count()
     }
 }
 
-/// The attempt that a trial begins with, given what was recorded of the run already. None if the trial has
-/// ended.
-pub(super) fn next_attempt(already: &Tally, trial: &Trial) -> Option<u32> {
-    let Some((attempt, failure)) = already.last_attempt(&trial.id) else {
-        return Some(0);
-    };
-    let was_lost = matches!(failure, Some(Reason::NodeLost | Reason::Stopped));
-    match after(was_lost, attempt) {
-        After::Retry(attempt) => Some(attempt),
-        After::Continue => None,
-    }
+fn is_measured_pair(block: &[Trial]) -> bool {
+    block.len() > 1 && !block[0].warmup
 }
 
 #[cfg(test)]
 mod tests {
-    use perfrun_contract::{plan::Plan, record::TrialRecord};
-    use perfrun_test_kit::records::{completed, failed, retried, trial};
+    use perfrun_contract::compare::{Judging, Twin};
+    use perfrun_test_kit::records::{completed, failed, plan_of, retried};
 
     use super::*;
 
     #[test]
     fn a_lost_node_earns_one_more_attempt() {
+        let plan = plan_of(&["c0.i0", "c0.i1"]);
+        let lost = failed("c0.i0", Reason::NodeLost);
+        assert_eq!(rest(&plan, &[]), ["c0.i0.a0", "c0.i1.a0"]);
         assert_eq!(
-            [after(true, 0), after(true, 1)],
-            [After::Retry(1), After::Continue]
+            rest(&plan, std::slice::from_ref(&lost)),
+            ["c0.i0.a1 after a loss", "c0.i1.a0"]
         );
-        assert_eq!(after(false, 0), After::Continue);
+        let again = retried(lost.clone());
+        assert_eq!(rest(&plan, &[lost, again]), ["c0.i1.a0"], "only one");
     }
 
     #[test]
     fn a_resumed_run_continues_as_if_it_had_never_stopped() {
-        let lost = failed("c0.i0", Reason::NodeLost);
-        assert_eq!(next_attempt(&tally(&[]), &trial("c0.i0")), Some(0), "never begun");
+        let plan = plan_of(&["c0.i0"]);
+        let lost = failed("c0.i0", Reason::Stopped);
+        assert_eq!(rest(&plan, &[]), ["c0.i0.a0"], "never begun");
+        assert_eq!(rest(&plan, &[completed("c0.i0")]), [""; 0], "completed");
+        let failed = failed("c0.i0", Reason::Timeout);
+        assert_eq!(rest(&plan, &[failed]), [""; 0], "failed for good");
+        let both = [lost, retried(completed("c0.i0"))];
+        assert_eq!(rest(&plan, &both), [""; 0], "the second attempt completed");
+    }
+
+    #[test]
+    fn a_disturbed_trial_is_measured_again_with_its_twin() {
+        let plan = twins(4);
+        for disturbed in ["c0.i0", "c1.i0"] {
+            let first = ["c0.i0", "c1.i0"].map(|id| match id == disturbed {
+                true => disturb(completed(id)),
+                false => completed(id),
+            });
+            assert_eq!(rest(&plan, &first)[..3], ["c0.i0.a1", "c1.i0.a1", "c1.i1.a0"]);
+            let half = [&first[..], &[retried(completed("c0.i0"))]].concat();
+            assert_eq!(rest(&plan, &half)[..2], ["c1.i0.a1", "c1.i1.a0"], "a resumed run");
+            let again = [&half[..], &[disturb(retried(completed("c1.i0")))]].concat();
+            assert_eq!(rest(&plan, &again)[0], "c1.i1.a0", "only once");
+        }
+    }
+
+    #[test]
+    fn a_loss_repeats_the_pair_in_the_same_order() {
+        let plan = twins(4);
+        let before = ["c0.i0", "c1.i0"].map(completed);
+        let lost = [&before[..], &[failed("c1.i1", Reason::NodeLost)]].concat();
         assert_eq!(
-            next_attempt(&tally(&[completed("c0.i0")]), &trial("c0.i0")),
-            None,
-            "completed"
-        );
-        assert_eq!(
-            next_attempt(&tally(&[failed("c0.i0", Reason::Timeout)]), &trial("c0.i0")),
-            None,
-            "failed for good"
-        );
-        assert_eq!(
-            next_attempt(&tally(std::slice::from_ref(&lost)), &trial("c0.i0")),
-            Some(1),
-            "one attempt is left"
-        );
-        assert_eq!(
-            next_attempt(&tally(&[lost, retried(completed("c0.i0"))]), &trial("c0.i0")),
-            None,
-            "the second attempt completed"
-        );
-        assert_eq!(
-            next_attempt(&tally(&[completed("c0.i0")]), &trial("c0.i1")),
-            Some(0),
-            "another trial"
+            rest(&plan, &lost)[..4],
+            [
+                "c0.i1.a0",
+                "c1.i1.a1 after a loss",
+                "c0.i1.a1 after a loss",
+                "c0.i2.a0"
+            ]
         );
     }
 
-    fn tally(records: &[TrialRecord]) -> Tally {
-        Tally::of(&Plan::default(), records)
+    #[test]
+    fn trials_of_two_sessions_are_no_pair() {
+        let later = TrialRecord {
+            session: 1,
+            ..completed("c1.i0")
+        };
+        let next = rest(&twins(4), &[completed("c0.i0"), later]);
+        assert_eq!(next[..2], ["c0.i0.a1", "c1.i0.a1"]);
+    }
+
+    #[test]
+    fn one_pair_of_four_may_be_repeated() {
+        for (iterations, repeated) in [(3, 0), (4, 1), (7, 1), (8, 2)] {
+            let ended = run(&twins(iterations), |_| true);
+            let again = ended.iter().filter(|record| record.attempt > 0).count();
+            assert_eq!(again, 2 * repeated, "{iterations} pairs");
+        }
+    }
+
+    #[test]
+    fn only_measured_pairs_are_repeated_for_a_disturbance() {
+        let single = plan_of(&["c0.i0", "c0.i1", "c0.i2", "c0.i3"]);
+        assert_eq!(run(&single, |_| true).len(), 4);
+        let warmup = Plan {
+            trials: [plan_of(&["c0.w0", "c1.w0"]).trials, twins(4).trials].concat(),
+            ..twins(4)
+        };
+        let ended = run(&warmup, |trial| trial.warmup);
+        assert!(ended.iter().all(|record| record.attempt == 0));
+    }
+
+    #[test]
+    fn ended_trials_are_counted_once() {
+        let plan = twins(4);
+        let ended = |past: &[TrialRecord]| progress(&plan, past).ended();
+        let [a, b] = ["c0.i0", "c1.i0"].map(completed);
+        assert_eq!(ended(&[]), 0);
+        assert_eq!(ended(std::slice::from_ref(&a)), 1);
+        assert_eq!(ended(&[a.clone(), b.clone()]), 2);
+        assert_eq!(ended(&[a.clone(), disturb(b.clone())]), 0, "both run again");
+        assert_eq!(ended(&[a.clone(), disturb(b), retried(a)]), 1);
+    }
+
+    /// Rounds of a twin, whose first trial is first in even rounds.
+    fn twins(iterations: u32) -> Plan {
+        let rounds = (0..iterations).flat_map(|i| {
+            let [first, second] = [i % 2, 1 - i % 2];
+            [format!("c{first}.i{i}"), format!("c{second}.i{i}")]
+        });
+        let rounds: Vec<String> = rounds.collect();
+        let twin = Twin {
+            baseline: 0,
+            candidate: 1,
+        };
+        Plan {
+            judging: Judging {
+                twins: vec![twin],
+                ..Judging::default()
+            },
+            ..plan_of(&rounds.iter().map(String::as_str).collect::<Vec<_>>())
+        }
+    }
+
+    fn disturb(record: TrialRecord) -> TrialRecord {
+        TrialRecord {
+            flags: vec![Flag::Disturbed],
+            ..record
+        }
+    }
+
+    fn progress<'a>(plan: &'a Plan, past: &[TrialRecord]) -> Progress<'a> {
+        let mut progress = Progress::of(plan);
+        past.iter().for_each(|record| progress.add_earlier(record));
+        progress
+    }
+
+    /// What is run after these records, if it completes undisturbed.
+    fn rest(plan: &Plan, past: &[TrialRecord]) -> Vec<String> {
+        let mut all = vec![];
+        let mut progress = progress(plan, past);
+        for block in progress.blocks() {
+            while let Some(next) = progress.next(block) {
+                let id = &next.trial.id;
+                let why = if next.after_loss { " after a loss" } else { "" };
+                all.push(format!("{id}.a{}{why}", next.attempt));
+                let record = TrialRecord {
+                    attempt: next.attempt,
+                    session: past.iter().map(|record| record.session).max().unwrap_or(0),
+                    ..completed(id)
+                };
+                progress.add(&record, false);
+            }
+        }
+        all
+    }
+
+    /// The records of a run in which some trials are disturbed, whenever they run.
+    fn run(plan: &Plan, is_disturbed: fn(&Trial) -> bool) -> Vec<TrialRecord> {
+        let mut records = vec![];
+        let mut progress = Progress::of(plan);
+        for block in progress.blocks() {
+            while let Some(next) = progress.next(block) {
+                let record = TrialRecord {
+                    attempt: next.attempt,
+                    ..completed(&next.trial.id)
+                };
+                let record = match is_disturbed(next.trial) {
+                    true => disturb(record),
+                    false => record,
+                };
+                progress.add(&record, false);
+                records.push(record);
+            }
+        }
+        records
     }
 }

@@ -220,6 +220,7 @@ impl Agent {
                 overflowed: 0,
                 unmatched: 0,
                 refused: 0,
+                cpu_ns: 0,
             }),
         };
         LinkStatus {

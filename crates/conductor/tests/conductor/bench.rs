@@ -8,7 +8,9 @@ use std::{
 };
 
 use async_trait::async_trait;
-use perfrun_conductor::{AgentClient, Conductor, Contact, Event, Kept, Nodes, RunEnd, RunOptions, Sink};
+use perfrun_conductor::{
+    AgentClient, Conductor, Contact, Event, Kept, Nodes, Replaced, RunEnd, RunOptions, Sink,
+};
 use perfrun_contract::{
     matrix::{NodeProgramKind, Stack, StackName, StackSettings, Transport},
     node::Role,
@@ -187,7 +189,10 @@ impl Bench {
 
 #[async_trait]
 impl Nodes for Bench {
-    async fn replace(&self, name: &str) -> Result<Contact, String> {
+    async fn replace(&self, name: &str, why: Replaced) -> Result<Contact, String> {
+        if why == Replaced::Renewed {
+            self.events.lock().unwrap().push(format!("{name} renewed"));
+        }
         let script = self
             .spares
             .lock()
@@ -286,10 +291,8 @@ fn plan(servers: &[&str], clients: &[&str], relays: &[&str]) -> Plan {
             nodes(Role::Client, clients),
         ]
         .concat(),
-        networks: vec![],
         cells: vec![cell],
-        skipped: vec![],
         trials: (0..2).map(trial).collect(),
-        external: BTreeMap::new(),
+        ..Plan::default()
     }
 }

@@ -11,8 +11,9 @@ use std::{
 
 use axum::http::StatusCode;
 use perfrun_conductor::NodeClient;
-use perfrun_contract::node::{
-    Failure, Measured, Outcome, Reason, Side, TrialRequest, TrialState, TrialStatus,
+use perfrun_contract::{
+    machine::MachineTime,
+    node::{Failure, Measured, Outcome, Reason, Side, TrialRequest, TrialState, TrialStatus},
 };
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -43,6 +44,8 @@ pub(crate) struct Script {
     pub ignores_cancel: bool,
     /// It does not end a trial that takes too long.
     pub ignores_timeout: bool,
+    /// Attempts in which another process keeps its machine busy, e.g. `r-c0.i0.a0`.
+    pub disturbed: &'static [&'static str],
 }
 
 impl Default for Script {
@@ -60,6 +63,7 @@ impl Default for Script {
             refuses: None,
             ignores_cancel: false,
             ignores_timeout: false,
+            disturbed: &[],
         }
     }
 }
@@ -100,6 +104,7 @@ struct Shared {
 }
 
 struct Trial {
+    id: String,
     request: TrialRequest,
     status: watch::Sender<TrialStatus>,
     start: watch::Sender<Option<u64>>,
@@ -203,6 +208,13 @@ impl Shared {
                 Measured::default(),
             ),
         };
+        let is_disturbed = self.script.disturbed.contains(&trial.id.as_str());
+        measured.resources.machine = is_disturbed.then_some(MachineTime {
+            cpus: 1,
+            total_seconds: 1.0,
+            busy_seconds: 0.5,
+            ..MachineTime::default()
+        });
         let mut served = None;
         match trial.request.side {
             Side::Server => measured.bytes_received = self.script.bytes,

@@ -154,7 +154,7 @@ async fn health(bench: &mut Bench) -> Result<(), Unmet> {
 
 async fn token(bench: &mut Bench) -> Result<(), Unmet> {
     let node = bench.node(Who::Tested).await?;
-    let token = node.process.token().as_str();
+    let token = node.running.token();
     let almost = format!("Authorization: Bearer {}", &token[..token.len() - 1]);
     let longer = format!("X-Perfrun-Token: {token}x");
     let bare = format!("Authorization: {token}");
@@ -180,7 +180,7 @@ async fn token(bench: &mut Bench) -> Result<(), Unmet> {
 
 async fn headers(bench: &mut Bench) -> Result<(), Unmet> {
     let node = bench.node(Who::Tested).await?;
-    let token = node.process.token().as_str();
+    let token = node.running.token();
     let own = format!("X-Perfrun-Token: {token}");
     let bearer = format!("Authorization: Bearer {token}");
     for headers in [

@@ -53,7 +53,7 @@ async fn peer_killed(bench: &mut Bench, simple: Simple) -> Result<(), Unmet> {
     trial.dial(client, addresses).await?;
     trial.start(client).await?;
     sleep(Duration::from_millis(200)).await;
-    server.process.kill().await;
+    server.running.kill().await;
     let begun = Instant::now();
     let outcome = trial.outcome(client).await;
     forget(client, "a").await;
@@ -99,7 +99,7 @@ async fn stopped(bench: &mut Bench, simple: Simple) -> Result<(), Unmet> {
     let node = bench.take(Who::Tested).await?;
     trial.listen(&node).await?;
     let collect = trial.outcome(&node);
-    let stop = node.process.stop(EXIT);
+    let stop = node.running.stop(EXIT);
     let begun = Instant::now();
     let (outcome, exit) = tokio::join!(collect, timeout(EXIT * 2, stop));
     let reason = outcome?.failure.map(|failure| failure.reason);
@@ -107,7 +107,7 @@ async fn stopped(bench: &mut Bench, simple: Simple) -> Result<(), Unmet> {
         return Err(format!("expected Stopped, not {reason:?}").into());
     }
     match exit {
-        Ok(exit) if !exit.killed => Ok(()),
+        Ok(true) => Ok(()),
         _ => Err(format!(
             "the node did not exit within {EXIT:?} after SIGTERM, but after {:?}",
             begun.elapsed()

@@ -317,10 +317,7 @@ async fn timeout(bench: &mut Bench, simple: Simple) -> Result<(), Unmet> {
 async fn many(bench: &mut Bench, simple: Simple) -> Result<(), Unmet> {
     let trial = simple.trial("a")?;
     let [client, server] = bench.nodes([Who::Tested, Who::Second]).await?;
-    let files = |node: &Node| {
-        std::fs::read_dir(format!("/proc/{}/fd", node.process.pid())).map_or(0, Iterator::count)
-    };
-    let mut after_ten = 0;
+    let mut after_ten = None;
     for i in 0..50 {
         let next = Trial {
             id: format!("many-{i}"),
@@ -331,18 +328,21 @@ async fn many(bench: &mut Bench, simple: Simple) -> Result<(), Unmet> {
             return Err(format!("trial {i} failed: {}: {}", failure.reason, failure.message).into());
         }
         if i == 10 {
-            after_ten = files(client);
+            after_ten = client.running.open_files();
         }
     }
-    let now = files(client);
-    if now > after_ten + 20 {
-        return Err(
-            format!("the node has {now} open files after 50 trials, and had {after_ten} after ten").into(),
-        );
-    }
     let status = client.client.status("many-0").await;
-    match status {
-        Err(perfrun_conductor::client::Error::NotFound) => Ok(()),
-        _ => Err(format!("a forgotten trial is still known: {status:?}").into()),
+    if !matches!(status, Err(perfrun_conductor::client::Error::NotFound)) {
+        return Err(format!("a forgotten trial is still known: {status:?}").into());
+    }
+    match (after_ten, client.running.open_files()) {
+        (Some(before), Some(now)) if now > before + 20 => {
+            Err(format!("the node has {now} open files after 50 trials, and had {before} after ten").into())
+        }
+        (Some(_), Some(_)) => Ok(()),
+        _ => Err(Unmet::Skipped(
+            "50 trials ended well; the open files of the node, which the check is about, cannot be counted from here"
+                .to_owned(),
+        )),
     }
 }

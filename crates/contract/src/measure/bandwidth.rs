@@ -2,7 +2,7 @@
 
 use super::{
     Metrics,
-    ends::{Ends, bytes, longest, max, quantile, receiver_rate, sender_rate},
+    ends::{Ends, bytes, longest, max, median, receiver_rate, sender_rate},
 };
 use crate::{
     node::{Distribution, LEAST_BYTES_FOR_A_RATE, Transfer},
@@ -38,7 +38,7 @@ pub(super) fn metrics(ends: &Ends<'_>, direction: Direction, timing: Timing, amo
         metrics.extend(goodput.map(|rate| (Metric::DownloadGoodput, rate)));
     }
     if let Some(connect) = ends.merged(Distribution::HandshakeEstablished) {
-        metrics.insert(Metric::ConnectSeconds, quantile(&connect, 0.5));
+        metrics.insert(Metric::ConnectSeconds, median(&connect));
         metrics.insert(Metric::TotalSeconds, max(&connect) + ends.slowest());
     }
     metrics

@@ -6,7 +6,7 @@ use crate::{
     histogram::{Recorder, recorder},
     node::{Distribution, Measured, Role, Transfer},
     plan::Cell,
-    record::NodeRecord,
+    record::{Metric, NodeRecord},
 };
 
 /// The nodes of a trial by role.
@@ -128,9 +128,36 @@ pub(super) fn per_second(amount: f64, seconds: f64) -> Option<f64> {
     (seconds > 0.0).then(|| amount / seconds)
 }
 
-/// A quantile in seconds.
-pub(super) fn quantile(recorder: &Recorder, quantile: f64) -> f64 {
-    seconds(recorder.value_at_quantile(quantile))
+/// Operations that a percentile must leave above it. Of fewer, it depends on one or two of them: the 99th of
+/// a hundred operations is next to their longest.
+const LEAST_ABOVE: u64 = 10;
+
+/// The median in seconds. It needs no least number of operations: it describes the middle of those that there
+/// are, and is what a workload with few of them is known by.
+pub(super) fn median(recorder: &Recorder) -> f64 {
+    seconds(recorder.value_at_quantile(0.5))
+}
+
+/// A percentile above the median, in seconds; `None` of too few operations ([`LEAST_ABOVE`]).
+pub(super) fn percentile(recorder: &Recorder, percent: u32) -> Option<f64> {
+    let above = recorder.len() * u64::from(100 - percent);
+    (above >= LEAST_ABOVE * 100).then(|| seconds(recorder.value_at_quantile(f64::from(percent) / 100.0)))
+}
+
+/// Mean, median, 90th and 99th percentile, and maximum, as these metrics.
+pub(super) fn distribution(
+    times: &Recorder,
+    [mean_of, p50, p90, p99, longest]: [Metric; 5],
+) -> impl Iterator<Item = (Metric, f64)> {
+    [
+        (mean_of, Some(mean(times))),
+        (p50, Some(median(times))),
+        (p90, percentile(times, 90)),
+        (p99, percentile(times, 99)),
+        (longest, Some(max(times))),
+    ]
+    .into_iter()
+    .filter_map(|(metric, value)| Some((metric, value?)))
 }
 
 /// The mean in seconds.

@@ -2,7 +2,7 @@
 
 use super::{
     Metrics,
-    ends::{Ends, per_second, quantile},
+    ends::{Ends, median, per_second, percentile},
 };
 use crate::{node::Distribution, record::Metric};
 
@@ -10,14 +10,14 @@ use crate::{node::Distribution, record::Metric};
 pub(super) fn metrics(ends: &Ends<'_>) -> Metrics {
     let mut metrics = Metrics::from([(Metric::Failures, ends.failures())]);
     let transport = ends.merged(Distribution::HandshakeTransport);
-    metrics.extend(transport.map(|phase| (Metric::HandshakeTransportP50, quantile(&phase, 0.5))));
+    metrics.extend(transport.map(|phase| (Metric::HandshakeTransportP50, median(&phase))));
     if let Some(phase) = ends.merged(Distribution::HandshakeEstablished) {
-        metrics.insert(Metric::HandshakeEstablishedP50, quantile(&phase, 0.5));
-        metrics.insert(Metric::HandshakeEstablishedP99, quantile(&phase, 0.99));
+        metrics.insert(Metric::HandshakeEstablishedP50, median(&phase));
+        metrics.extend(percentile(&phase, 99).map(|time| (Metric::HandshakeEstablishedP99, time)));
     }
     if let Some(phase) = ends.merged(Distribution::HandshakeFirstByte) {
-        metrics.insert(Metric::HandshakeFirstByteP50, quantile(&phase, 0.5));
-        metrics.insert(Metric::HandshakeFirstByteP99, quantile(&phase, 0.99));
+        metrics.insert(Metric::HandshakeFirstByteP50, median(&phase));
+        metrics.extend(percentile(&phase, 99).map(|time| (Metric::HandshakeFirstByteP99, time)));
         let rate = per_second(phase.len() as f64, ends.slowest());
         metrics.extend(rate.map(|rate| (Metric::HandshakesPerSecond, rate)));
     }

@@ -2,10 +2,9 @@
 
 use super::{
     Metrics, cost,
-    ends::{Ends, bytes, longest, max, mean, merged, per_second, quantile, receiver_rate},
+    ends::{Ends, bytes, distribution, longest, merged, per_second, receiver_rate},
 };
 use crate::{
-    histogram::Recorder,
     node::{Distribution, LEAST_BYTES_FOR_A_RATE, Transfer},
     parameters::Messages,
     record::Metric,
@@ -40,7 +39,7 @@ pub(super) fn metrics(ends: &Ends<'_>, load: &Messages, peers: u64) -> Metrics {
         metrics.extend(delivery(ends, count(&sent), messages));
     }
     if let Some(times) = ends.merged(Distribution::RoundTrip) {
-        metrics.extend(percentiles(
+        metrics.extend(distribution(
             &times,
             [
                 Metric::RoundTripMean,
@@ -54,7 +53,7 @@ pub(super) fn metrics(ends: &Ends<'_>, load: &Messages, peers: u64) -> Metrics {
     // Receivers measure one way; in one process, the task that has both ends.
     let nodes: Vec<_> = ends.clients.iter().chain(&ends.servers).copied().collect();
     if let Some(times) = merged(&nodes, Distribution::OneWay) {
-        metrics.extend(percentiles(
+        metrics.extend(distribution(
             &times,
             [
                 Metric::OneWayMean,
@@ -84,16 +83,6 @@ fn delivery(ends: &Ends<'_>, sent: f64, arrived: f64) -> Metrics {
         metrics.insert(Metric::DeliveryRatio, arrived / sent);
     }
     metrics
-}
-
-fn percentiles(times: &Recorder, [mean_of, p50, p90, p99, longest]: [Metric; 5]) -> [(Metric, f64); 5] {
-    [
-        (mean_of, mean(times)),
-        (p50, quantile(times, 0.5)),
-        (p90, quantile(times, 0.9)),
-        (p99, quantile(times, 0.99)),
-        (longest, max(times)),
-    ]
 }
 
 /// Bytes that arrived.

@@ -2,7 +2,7 @@
 
 use super::{
     Metrics,
-    ends::{Ends, max, mean, quantile},
+    ends::{Ends, distribution},
 };
 use crate::{node::Distribution, record::Metric};
 
@@ -10,13 +10,16 @@ use crate::{node::Distribution, record::Metric};
 pub(super) fn metrics(ends: &Ends<'_>) -> Metrics {
     let mut metrics = Metrics::from([(Metric::Failures, ends.failures())]);
     if let Some(trips) = ends.merged(Distribution::RoundTrip) {
-        metrics.extend([
-            (Metric::RoundTripMean, mean(&trips)),
-            (Metric::RoundTripP50, quantile(&trips, 0.5)),
-            (Metric::RoundTripP90, quantile(&trips, 0.9)),
-            (Metric::RoundTripP99, quantile(&trips, 0.99)),
-            (Metric::RoundTripMax, max(&trips)),
-        ]);
+        metrics.extend(distribution(
+            &trips,
+            [
+                Metric::RoundTripMean,
+                Metric::RoundTripP50,
+                Metric::RoundTripP90,
+                Metric::RoundTripP99,
+                Metric::RoundTripMax,
+            ],
+        ));
     }
     metrics
 }

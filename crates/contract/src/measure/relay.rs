@@ -2,7 +2,7 @@
 
 use super::{
     Metrics, cost,
-    ends::{Ends, bytes, longest, max, per_second, quantile, receiver_rate, sum},
+    ends::{Ends, bytes, longest, max, median, per_second, receiver_rate, sum},
 };
 use crate::{
     node::{Distribution, LEAST_BYTES_FOR_A_RATE},
@@ -25,7 +25,7 @@ pub(super) fn metrics(ends: &Ends<'_>) -> Metrics {
         (Distribution::RoundTrip, Metric::RoundTripP50),
     ] {
         let recorded = ends.merged(distribution);
-        metrics.extend(recorded.map(|all| (metric, quantile(&all, 0.5))));
+        metrics.extend(recorded.map(|all| (metric, median(&all))));
     }
     if !ends.relays.is_empty() {
         // A relay is idle before and after the transfer.

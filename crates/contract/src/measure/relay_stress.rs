@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{
     Metrics,
-    ends::{Ends, max, per_second, quantile, sum},
+    ends::{Ends, max, median, per_second, percentile, sum},
     relay,
 };
 use crate::{
@@ -27,12 +27,12 @@ pub(super) fn metrics(ends: &Ends<'_>, plateau: Range<f64>) -> Metrics {
     let cores = rate(&ends.relays, |sample| sample.cpu_seconds);
     metrics.extend(cores.map(|cores| (Metric::RelayCpu, cores)));
     if let Some(transfers) = ends.merged(Distribution::Transfer) {
-        metrics.insert(Metric::TransferP50, quantile(&transfers, 0.5));
-        metrics.insert(Metric::TransferP99, quantile(&transfers, 0.99));
+        metrics.insert(Metric::TransferP50, median(&transfers));
+        metrics.extend(percentile(&transfers, 99).map(|time| (Metric::TransferP99, time)));
         metrics.insert(Metric::TransferMax, max(&transfers));
     }
     let connect = ends.merged(Distribution::HandshakeEstablished);
-    metrics.extend(connect.map(|connect| (Metric::ConnectSeconds, quantile(&connect, 0.5))));
+    metrics.extend(connect.map(|connect| (Metric::ConnectSeconds, median(&connect))));
     let late = ends.merged(Distribution::Lateness);
     metrics.extend(late.map(|late| (Metric::RampLateness, max(&late))));
     metrics

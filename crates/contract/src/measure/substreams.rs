@@ -2,7 +2,7 @@
 
 use super::{
     Metrics,
-    ends::{Ends, max, mean, per_second, quantile},
+    ends::{Ends, distribution, max, mean, per_second},
 };
 use crate::{node::Distribution, record::Metric, workload::OpenMode};
 
@@ -10,13 +10,16 @@ use crate::{node::Distribution, record::Metric, workload::OpenMode};
 pub(super) fn metrics(ends: &Ends<'_>, mode: OpenMode) -> Metrics {
     let mut metrics = Metrics::from([(Metric::Failures, ends.failures())]);
     if let Some(open) = ends.merged(Distribution::Open) {
-        metrics.extend([
-            (Metric::OpenMean, mean(&open)),
-            (Metric::OpenP50, quantile(&open, 0.5)),
-            (Metric::OpenP90, quantile(&open, 0.9)),
-            (Metric::OpenP99, quantile(&open, 0.99)),
-            (Metric::OpenMax, max(&open)),
-        ]);
+        metrics.extend(distribution(
+            &open,
+            [
+                Metric::OpenMean,
+                Metric::OpenP50,
+                Metric::OpenP90,
+                Metric::OpenP99,
+                Metric::OpenMax,
+            ],
+        ));
         let seconds = match mode {
             OpenMode::Burst => max(&open),
             // Each substream is timed from its own request, so that the longest time is not the time of all

@@ -104,6 +104,8 @@ pub(super) struct Report {
     pub(super) refused: u64,
     pub(super) lateness: Histogram<u64>,
     pub(super) scheduling: Scheduling,
+    /// CPU time of the thread.
+    pub(super) cpu: Nanos,
 }
 
 /// A frame in flight.
@@ -133,6 +135,8 @@ pub(super) struct Engine {
     unmatched: u64,
     refused: u64,
     lateness: Histogram<u64>,
+    /// CPU time of the thread when counting began.
+    cpu_before: Nanos,
 }
 
 impl fmt::Debug for Engine {
@@ -160,6 +164,7 @@ impl Engine {
             unmatched: 0,
             refused: 0,
             lateness: no_lateness(),
+            cpu_before: 0,
         }
     }
 
@@ -244,6 +249,7 @@ impl Engine {
                         refused: self.refused,
                         lateness: self.lateness.clone(),
                         scheduling: self.scheduling,
+                        cpu: cpu() - self.cpu_before,
                     });
                 }
                 Command::Stop => return Ok(true),
@@ -256,6 +262,7 @@ impl Engine {
         self.links.states.iter_mut().for_each(LinkState::recount);
         (self.unmatched, self.refused) = (0, 0);
         self.lateness.reset();
+        self.cpu_before = cpu();
     }
 
     fn read(&mut self) -> io::Result<()> {
@@ -366,6 +373,15 @@ fn no_lateness() -> Histogram<u64> {
 }
 
 fn now() -> Nanos {
-    let time = clock_gettime(ClockId::Monotonic);
+    read(ClockId::Monotonic)
+}
+
+/// CPU time of the calling thread.
+fn cpu() -> Nanos {
+    read(ClockId::ThreadCPUTime)
+}
+
+fn read(clock: ClockId) -> Nanos {
+    let time = clock_gettime(clock);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -89,7 +89,7 @@ fn group_tables(source: &Source<'_>, cells: &[&Cell], caption: &str) -> Vec<Tabl
     let shares = layout.without_raw().table(
         source,
         "Share of raw",
-        &format!("median goodput as a share of that of raw over the same kind of transport; {caption}"),
+        &format!("goodput as a share of that of raw over the same kind of transport in the same iteration; {caption}"),
         &layout.operations,
         |notes, cell, line| source.share(notes, cell, line.goodput),
     );

@@ -18,6 +18,8 @@ pub(super) fn table(results: &Account<'_>) -> Table {
             "Build profile",
             agreed(results, |node| Some(node.profile.clone())),
         ),
+        ("Build", agreed(results, build)),
+        ("Compiler", agreed(results, compiler)),
         ("Kernel", agreed(results, |node| Some(node.kernel.clone()))),
         (
             "CPU",
@@ -34,6 +36,23 @@ pub(super) fn table(results: &Account<'_>) -> Table {
             agreed(results, |node| node.memory_limit_bytes.map(units::size)),
         ),
         ("CPU governor", agreed(results, |node| node.governor.clone())),
+        (
+            "SMT",
+            agreed(results, |node| {
+                node.smt.map(|on| if on { "on" } else { "off" }.to_owned())
+            }),
+        ),
+        ("Hypervisor", agreed(results, |node| node.hypervisor.clone())),
+        (
+            "CPU mitigations",
+            agreed(results, |node| node.mitigations.clone()),
+        ),
+        (
+            "MTU",
+            agreed(results, |node| {
+                node.mtu_bytes.map(|bytes| format!("{bytes} bytes"))
+            }),
+        ),
         (
             "TCP congestion control",
             agreed(results, |node| node.congestion_control.clone()),
@@ -89,6 +108,29 @@ fn agreed(results: &Account<'_>, of: impl Fn(&Info) -> Option<String>) -> Option
         format!("{} ({})", value.as_deref().unwrap_or("unknown"), names.join(", "))
     };
     (!values.is_empty()).then(|| values.iter().map(said).collect::<Vec<_>>().join("; "))
+}
+
+/// What tells programs of one version apart. Twelve digits of a digest do not collide by chance.
+fn build(node: &Info) -> Option<String> {
+    let commit = node.commit.as_ref().map(|commit| format!("commit {commit}"));
+    let digest = node
+        .program_sha256
+        .as_ref()
+        .map(|digest| format!("sha256 {digest:.12}"));
+    let parts: Vec<String> = [node.label.clone(), commit, digest]
+        .into_iter()
+        .flatten()
+        .collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+fn compiler(node: &Info) -> Option<String> {
+    let compiler = node.compiler.as_ref()?;
+    let features = node.target_features.as_ref();
+    Some(features.map_or_else(
+        || compiler.clone(),
+        |features| format!("{compiler}, for {features}"),
+    ))
 }
 
 fn stacks(node: &Info) -> String {

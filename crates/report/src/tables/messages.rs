@@ -172,7 +172,7 @@ fn shares(source: &Source<'_>, cells: &[&Cell]) -> Option<Table> {
     let rows = rows.collect();
     let table = Table {
         title: "Share of raw".to_owned(),
-        caption: "median messages per second as a share of that of raw over the same kind of transport"
+        caption: "messages per second as a share of those of raw over the same kind of transport in the same iteration"
             .to_owned(),
         keys: 3,
         header: grid.header(&["Mode", "Size", "Transport"]),

@@ -2,13 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use perfrun_contract::{node::Role, parameters::Parameters, plan::Cell, record::Metric, workload::RelayPath};
+use perfrun_contract::{
+    compare::Ratio,
+    node::Role,
+    parameters::Parameters,
+    plan::Cell,
+    record::{Metric, TrialRecord},
+    workload::RelayPath,
+};
 
 use super::source::{Column, Notes, Pair, Source, Style, detail, push_new};
 use crate::{
     path::Path,
+    summary::{measured, share},
     table::{self, Kind, NOTHING, Table},
-    units::{self, PERCENT},
+    units,
 };
 
 pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
@@ -76,14 +84,24 @@ fn times(source: &Source<'_>, cells: &[&Cell]) -> Table {
 /// A row for each relayed cell: how it compares with the same without a relay, and what the relay used.
 fn relays(source: &Source<'_>, cells: &[&Cell]) -> Option<Table> {
     let mut notes = Notes::default();
+    let goodputs = Goodputs::new(source);
     let relayed = cells.iter().filter(|cell| cell.parameters.is_relayed());
     let rows: Vec<Vec<table::Cell>> = relayed
         .filter(|cell| source.row(cell, Metric::RelayPeakRss).is_some())
         .map(|cell| {
             let mut row = way(cell);
             row.remove(2);
-            let share = |other: Option<&Cell>| share(source, cell, other).unwrap_or_else(|| NOTHING.into());
-            row.push(share(direct(cell, cells)));
+            let of_direct = direct(cell, cells).and_then(|direct| {
+                let share = goodputs.share(cell, direct)?;
+                Some(source.share_of(
+                    &mut notes,
+                    cell,
+                    ("direct", direct),
+                    Metric::DownloadGoodput,
+                    share,
+                ))
+            });
+            row.push(of_direct.unwrap_or_else(|| NOTHING.into()));
             let of_raw = source.share(&mut notes, cell, Metric::DownloadGoodput);
             row.push(of_raw.unwrap_or_else(|| NOTHING.into()));
             row.extend(
@@ -138,10 +156,28 @@ fn direct<'a>(cell: &Cell, cells: &[&'a Cell]) -> Option<&'a Cell> {
     cells.iter().find(same).copied()
 }
 
-fn share(source: &Source<'_>, cell: &Cell, other: Option<&Cell>) -> Option<table::Cell> {
-    let of = |cell| Some(source.row(cell, Metric::DownloadGoodput)?.median);
-    let share = of(cell)? / of(other?)?;
-    share.is_finite().then(|| PERCENT.text(share).into())
+/// The trials by cell, to compare the goodput of two cells in the same iterations.
+struct Goodputs<'a> {
+    cells: &'a [Cell],
+    trials: Vec<Vec<&'a TrialRecord>>,
+}
+
+impl<'a> Goodputs<'a> {
+    fn new(source: &Source<'a>) -> Self {
+        Self {
+            cells: &source.plan().cells,
+            trials: measured(source.plan(), source.results.trials),
+        }
+    }
+
+    /// The goodput of a cell as a share of another's.
+    fn share(&self, cell: &Cell, of: &Cell) -> Option<Ratio> {
+        let trials = |cell: &Cell| {
+            let place = self.cells.iter().position(|known| known.id == cell.id)?;
+            self.trials.get(place)
+        };
+        share(trials(cell)?, trials(of)?, Metric::DownloadGoodput)
+    }
 }
 
 /// What tells levels of a stress test apart.
@@ -219,13 +255,23 @@ fn refusals(source: &Source<'_>, cells: &[&Cell]) -> Option<Table> {
     })
 }
 
-/// A level with so much more sinks than the last one,
+/// A level with this many times the sinks of the last one,
 const MORE_SINKS: f64 = 1.25;
-/// which carries less than so much more, says that the relay carries no more.
+/// which has less than this many times its goodput, says that the relay carries no more. It may say so if the
+/// estimate is below, and does if the whole interval is.
 const MORE_GOODPUT: f64 = 1.1;
+
+/// A level of a stress test, with medians.
+struct Level<'a> {
+    cell: &'a Cell,
+    sinks: u32,
+    goodput: f64,
+    cpus: Option<f64>,
+}
 
 /// From which level on more sinks do not bring more goodput, for each pair and path.
 fn saturation(source: &Source<'_>, cells: &[&Cell]) -> Vec<String> {
+    let goodputs = Goodputs::new(source);
     let mut groups = vec![];
     for cell in cells {
         push_new(&mut groups, (Pair::of(cell), Path::of(cell)));
@@ -233,40 +279,48 @@ fn saturation(source: &Source<'_>, cells: &[&Cell]) -> Vec<String> {
     let says = |(pair, path): &(Pair<'_>, Path<'_>)| {
         let of_group = cells
             .iter()
+            .copied()
             .filter(|cell| (Pair::of(cell), Path::of(cell)) == (*pair, *path));
-        let level = |cell: &&Cell| {
+        let levels = of_group.filter_map(|cell| {
             let Parameters::RelayStress { sinks, .. } = cell.parameters else {
                 return None;
             };
             let value = |metric| Some(source.row(cell, metric)?.median);
-            Some((
-                f64::from(sinks),
-                value(Metric::DownloadGoodput)?,
-                value(Metric::RelayCpu),
-            ))
-        };
-        let mut levels: Vec<_> = of_group.filter_map(level).collect();
-        levels.sort_by(|a, b| a.0.total_cmp(&b.0));
+            Some(Level {
+                cell,
+                sinks,
+                goodput: value(Metric::DownloadGoodput)?,
+                cpus: value(Metric::RelayCpu),
+            })
+        });
+        let mut levels: Vec<_> = levels.collect();
+        levels.sort_by_key(|level| level.sinks);
         let whose = format!("{}, {path}", pair.label());
-        let saturated = levels.windows(2).find(|pair| {
-            let [(few, before, _), (many, after, _)] = pair else {
-                return false;
-            };
-            *many >= few * MORE_SINKS && *after < before * MORE_GOODPUT
+        let saturated = levels.array_windows().find_map(|[few, many]| {
+            let more = goodputs.share(many.cell, few.cell)?;
+            let is_saturated =
+                f64::from(many.sinks) >= f64::from(few.sinks) * MORE_SINKS && more.value < MORE_GOODPUT;
+            is_saturated.then_some((few, many, more.high))
         });
         match saturated {
-            Some([(few, before, cpus), (many, after, _)]) => {
-                let goodput = |rate: f64| units::text(units::Unit::BitsPerSecond, rate);
-                let cpus = cpus.map(|cpus| format!(", its relay keeping {cpus:.2} CPUs busy"));
+            Some((few, many, most)) => {
+                let is_sure = most.is_some_and(|most| most < MORE_GOODPUT);
+                let word = if is_sure { "saturated" } else { "may be saturated" };
+                let goodput = |level: &Level<'_>| units::text(units::Unit::BitsPerSecond, level.goodput);
+                let cpus = few
+                    .cpus
+                    .map(|cpus| format!(", its relay keeping {cpus:.2} CPUs busy"));
                 Some(format!(
-                    "{whose}: saturated by {few:.0} sinks with {}{}; {many:.0} get {} together",
-                    goodput(*before),
+                    "{whose}: {word} by {} sinks with {}{}; {} get {} together",
+                    few.sinks,
+                    goodput(few),
                     cpus.unwrap_or_default(),
-                    goodput(*after),
+                    many.sinks,
+                    goodput(many),
                 ))
             }
-            _ if levels.len() > 1 => Some(format!("{whose}: not saturated by any of these levels")),
-            _ => None,
+            None if levels.len() > 1 => Some(format!("{whose}: no sign of saturation at these levels")),
+            None => None,
         }
     };
     groups.iter().filter_map(says).collect()

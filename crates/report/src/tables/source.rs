@@ -4,16 +4,17 @@ use std::{borrow::Cow, collections::HashMap};
 
 use perfrun_contract::{
     account::Account,
+    compare::Ratio,
     node::Role,
     parameters::Parameters,
     plan::{Cell, Plan, cell_id},
-    record::{Flag, LATE_START_SECONDS, LEAST_ACHIEVED, Metric, TrialRecord},
+    record::{Flag, LATE_START_SECONDS, LEAST_ACHIEVED, Metric, NOTABLE_SHARE, TrialRecord},
     summary::SummaryRow,
-    units::Unit,
 };
 
 use crate::{
     path::Path,
+    statistics::LEAST_VALUES,
     summary::summarize,
     table::{self, Kind, NOTHING, Table},
     units::{self, PERCENT, SECONDS, Scale},
@@ -146,32 +147,60 @@ impl<'a> Source<'a> {
             Style::Scaled => Scale::of(row.unit, row.median),
             Style::Seconds => SECONDS,
         };
-        let ends = row
-            .ci95_low
-            .zip(row.ci95_high)
-            .filter(|_| row.unit != Unit::Count);
-        let interval = ends.map(|(low, high)| scale.interval(low, high));
+        let ends = row.ci95_low.zip(row.ci95_high).filter(|_| !metric.is_whole());
+        let scale = ends.map_or(scale, |ends| scale.resolving(row.median, ends));
         let text = match style {
+            Style::Scaled if ends.is_some() => scale.text(row.median),
             Style::Scaled => units::text(row.unit, row.median),
             Style::Seconds => scale.number(row.median),
         };
         Some(table::Cell {
             text,
-            interval,
+            interval: ends.map(|(low, high)| scale.interval(low, high)),
             notes: self.notes(notes, cell, row),
             ..table::Cell::default()
         })
     }
 
-    /// The share of the baseline's median, if there is one to compare with.
+    /// The share of the baseline, if there is one to compare with.
     pub(crate) fn share(&self, notes: &mut Notes, cell: &Cell, metric: Metric) -> Option<table::Cell> {
         let row = self.row(cell, metric)?;
-        let text = PERCENT.text(row.share_of_raw?);
-        Some(table::Cell {
-            text,
-            notes: self.notes(notes, cell, row),
+        let share = Ratio {
+            value: row.share_of_raw?,
+            low: row.share_of_raw_low,
+            high: row.share_of_raw_high,
+        };
+        let raw = self.plan().cells.get(self.plan().raw_of(cell)?)?;
+        Some(self.share_of(notes, cell, ("raw", raw), metric, share))
+    }
+
+    /// A share of another cell, whose notes it has as well, after its name.
+    pub(crate) fn share_of(
+        &self,
+        notes: &mut Notes,
+        cell: &Cell,
+        (name, other): (&str, &Cell),
+        metric: Metric,
+        share: Ratio,
+    ) -> table::Cell {
+        let ends = share.low.zip(share.high);
+        let scale = ends.map_or(PERCENT, |ends| PERCENT.resolving(share.value, ends));
+        let row = self.row(cell, metric);
+        let mut marks = row.map_or_else(Vec::new, |row| self.notes(notes, cell, row));
+        let others = self.row(other, metric).map(|row| self.remarks(other, row));
+        marks.extend(
+            others
+                .into_iter()
+                .flatten()
+                .map(|text| notes.index(format!("{name}: {text}"))),
+        );
+        marks.sort_unstable();
+        table::Cell {
+            text: scale.text(share.value),
+            interval: ends.map(|(low, high)| scale.interval(low, high)),
+            notes: marks,
             ..table::Cell::default()
-        })
+        }
     }
 
     /// What the client used and what the server did, in one unit, without intervals, as `a / b`; one value
@@ -215,6 +244,18 @@ impl<'a> Source<'a> {
     }
 
     fn notes(&self, notes: &mut Notes, cell: &Cell, row: &SummaryRow) -> Vec<usize> {
+        let layer = cell.is_stream_layer().then(|| {
+            "of commonware's stream layer, which commonware-p2p is built on: each stream is an encrypted TCP connection"
+                .to_owned()
+        });
+        let texts = self.remarks(cell, row).chain(layer);
+        let mut marks: Vec<usize> = texts.map(|text| notes.index(text)).collect();
+        marks.sort_unstable();
+        marks
+    }
+
+    /// What limits the trust in a value: flags, and trials that have none.
+    fn remarks(&self, cell: &Cell, row: &SummaryRow) -> impl Iterator<Item = String> {
         let planned = self
             .plan()
             .cells
@@ -222,7 +263,7 @@ impl<'a> Source<'a> {
             .position(|known| known.id == cell.id)
             .map(|i| self.planned[i]);
         let fewer = planned.filter(|&planned| row.count < planned).map(|planned| {
-            let interval = if row.ci95_low.is_none() && planned >= 6 {
+            let interval = if row.ci95_low.is_none() && planned >= LEAST_VALUES {
                 ", too few for an interval"
             } else {
                 ""
@@ -233,16 +274,12 @@ impl<'a> Source<'a> {
         let flags = row
             .flags
             .iter()
-            .filter(|flag| **flag != Flag::DebugBuild)
-            .map(|flag| explained(*flag));
-        let layer = cell.is_stream_layer().then(|| {
-            "of commonware's stream layer, which commonware-p2p is built on: each stream is an encrypted TCP connection"
-                .to_owned()
-        });
-        let texts = flags.chain(fewer).chain(layer);
-        let mut marks: Vec<usize> = texts.map(|text| notes.index(text)).collect();
-        marks.sort_unstable();
-        marks
+            .filter(|(flag, _)| **flag != Flag::DebugBuild)
+            .map(|(flag, count)| {
+                let plural = if row.count == 1 { "" } else { "s" };
+                format!("{count} of {} trial{plural}: {}", row.count, explained(*flag))
+            });
+        flags.chain(fewer)
     }
 }
 
@@ -251,11 +288,15 @@ fn explained(flag: Flag) -> String {
     match flag {
         Flag::LateStart => {
             format!(
-                "a client started more than {:.0} ms after the requested moment",
-                LATE_START_SECONDS * 1e3
+                "a client started more than {:.0} ms, and {:.0} % of the trial's time, after the requested moment",
+                LATE_START_SECONDS * 1e3,
+                NOTABLE_SHARE * 1e2
             )
         }
-        Flag::Throttled => "a control group held a node back (CPU limit)".to_owned(),
+        Flag::Throttled => format!(
+            "a control group held a node back for at least {:.0} % of the time (CPU limit)",
+            NOTABLE_SHARE * 1e2
+        ),
         Flag::Retried => "measured in a second attempt, after a node was lost".to_owned(),
         Flag::PartialFailures => "some operations failed; the numbers are of the others".to_owned(),
         Flag::DebugBuild => "a node was a debug build".to_owned(),
@@ -269,7 +310,14 @@ fn explained(flag: Flag) -> String {
             "streams echoed at less than {:.0} % of the nominal rate",
             LEAST_ACHIEVED * 1e2
         ),
+        Flag::Disturbed => {
+            "other processes or the hypervisor kept the machine busy, or a node had to wait for its CPUs"
+                .to_owned()
+        }
         Flag::WindowLimited => "the kernel's TCP window may have been the limit, not the link".to_owned(),
+        Flag::UdpBuffersLimited => {
+            "the kernel let UDP sockets have smaller buffers than the stack wants".to_owned()
+        }
     }
 }
 

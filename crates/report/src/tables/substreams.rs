@@ -125,6 +125,10 @@ fn details(source: &Source<'_>, cells: &[&Cell], caption: &str) -> Table {
             metric: Metric::OpenP50,
         },
         Column {
+            name: "p90",
+            metric: Metric::OpenP90,
+        },
+        Column {
             name: "p99",
             metric: Metric::OpenP99,
         },

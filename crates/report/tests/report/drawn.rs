@@ -5,7 +5,7 @@ use std::time::Duration;
 use insta::assert_snapshot;
 use perfrun_contract::{
     node::Reason,
-    record::{Flag, Leg, LinkCheck},
+    record::{Flag, Leg, LinkCheck, Metric},
 };
 use perfrun_link::{
     Impairment,
@@ -13,7 +13,7 @@ use perfrun_link::{
 };
 use perfrun_report::{echo_csv, markdown, samples_csv, summary_csv, terminal};
 
-use crate::fixtures::run;
+use crate::fixtures::{Run, run};
 
 const QUICKSTART: &str = "
   workload:
@@ -21,11 +21,53 @@ const QUICKSTART: &str = "
   matrix: {clients: [libp2p, litep2p], servers: [libp2p, litep2p], transports: [tcp, quic-v1]}
 ";
 
+pub(crate) const COMPARED: &str = "
+  workload:
+    bandwidth: {sizes: [64Mi]}
+  stacks: [{name: main, stack: litep2p}, {name: pr, stack: litep2p}]
+  matrix: {clients: [main], servers: [main], transports: [tcp, quic-v1], rawBaseline: false}
+  compare: [{baseline: main, candidate: pr}]
+  expect:
+    - {metric: uploadGoodput, maxRegression: 10%}
+    - {metric: downloadGoodput, maxRegression: 10%}
+    - {metric: uploadGoodput, min: 1Gbit, where: {transport: tcp}}
+  iterations: 20
+";
+
 #[test]
 fn quickstart() {
     let results = run(QUICKSTART).results();
     assert_snapshot!("quickstart.md", markdown(&results.account()));
     assert_snapshot!("quickstart.txt", terminal(&results.account(), 100));
+}
+
+/// A candidate that uploads slower, and costs more than the others show.
+fn compared() -> Run {
+    run(COMPARED)
+        .name("compare")
+        .changed("pr.pr.tcp.upload", Metric::UploadGoodput, 0.86)
+        .changed("pr.pr.quic-v1.download", Metric::DownloadGoodput, 1.09)
+        .changed("pr.pr.tcp.download", Metric::CpuSecondsPerGiB, 1.03)
+}
+
+#[test]
+fn findings_come_first_in_words_then_as_tables() {
+    let results = compared().results();
+    assert_snapshot!("compared.md", markdown(&results.account()));
+    assert_snapshot!("compared.txt", terminal(&results.account(), 100));
+}
+
+#[test]
+fn two_builds_of_one_version_are_told_apart() {
+    let mut results = run(QUICKSTART).results();
+    let client = results.environment.nodes.get_mut("client-0").unwrap();
+    client.program_sha256 = Some("fedcba9876543210".repeat(4));
+    client.label = Some("pr".to_owned());
+    client.commit = Some("89abcde".to_owned());
+    let report = markdown(&results.account());
+    let expected =
+        "| Build | pr, commit 89abcde, sha256 fedcba987654 (client-0); sha256 0123456789ab (server-0) |";
+    assert!(report.contains(expected), "{report}");
 }
 
 #[test]
@@ -73,6 +115,8 @@ fn transfers_through_a_relay() {
   matrix: {clients: [libp2p, litep2p], servers: [libp2p], transports: [tcp, quic-v1]}
   iterations: 6
 ")
+    .flagged("libp2p.libp2p.tcp.direct-100M/", Flag::LateStart)
+    .flagged("raw.raw.tcp.relayed-100M/", Flag::Throttled)
     .results();
     assert_snapshot!("relay.md", markdown(&results.account()));
     assert_snapshot!("relay.txt", terminal(&results.account(), 120));
@@ -87,8 +131,20 @@ fn a_relay_under_stress() {
 ")
     .results();
     let drawn = terminal(&results.account(), 120);
-    assert!(drawn.contains("saturated by 500 sinks"), "{drawn}");
+    assert!(drawn.contains("tcp: may be saturated by 500 sinks"), "{drawn}");
     assert_snapshot!("stress.txt", drawn);
+}
+
+#[test]
+fn six_trials_can_tell_that_a_relay_is_saturated() {
+    let results = run("
+  workload: {relayStress: {sinks: [100, 500, 1000], sinkInterval: 100ms, plateau: 20s}}
+  matrix: {clients: [libp2p], servers: [libp2p]}
+  iterations: 6
+")
+    .results();
+    let drawn = terminal(&results.account(), 200);
+    assert!(drawn.contains("tcp: saturated by 500 sinks"), "{drawn}");
 }
 
 #[test]
@@ -101,7 +157,7 @@ fn a_relay_that_carries_more_at_each_level_is_not_called_saturated() {
     .results();
     let drawn = terminal(&results.account(), 120);
     assert!(
-        drawn.contains("libp2p → libp2p, tcp: not saturated by any"),
+        drawn.contains("libp2p → libp2p, tcp: no sign of saturation"),
         "{drawn}"
     );
     assert!(!drawn.contains(": saturated"), "{drawn}");
@@ -146,11 +202,11 @@ fn substreams() {
 fn handshakes() {
     let results = run("
   workload:
-    handshakes: {count: 200, inFlight: [1, 16]}
+    handshakes: {count: 1000, inFlight: [1, 16]}
   matrix: {transports: [tcp, quic-v1]}
 ")
     .flagged(
-        "libp2p.litep2p.quic-v1.handshakes-200-x16/",
+        "libp2p.litep2p.quic-v1.handshakes-1000-x16/",
         Flag::PartialFailures,
     )
     .results();

@@ -17,11 +17,11 @@ use perfrun_contract::{
     },
     parameters::{Amount, Parameters},
     plan::Cell,
-    record::{Flag, NodeRecord, TrialFailure, TrialRecord},
+    record::{Flag, Metric, NodeRecord, TrialFailure, TrialRecord},
     run::{Environment, Isolation, RunState},
     workload::{Direction, MessageMode, RelayPath},
 };
-use perfrun_report::summarize;
+use perfrun_report::{judged, summarize};
 
 /// Makes results from the `spec` of a document.
 pub(crate) struct Run {
@@ -33,6 +33,7 @@ pub(crate) struct Run {
     failing: Vec<(String, Reason, &'static str)>,
     lost_once: Vec<String>,
     flagged: Vec<(String, Flag)>,
+    changed: Vec<(String, Metric, f64)>,
 }
 
 /// A run of the given `spec`, indented by two spaces.
@@ -46,6 +47,7 @@ pub(crate) fn run(spec: &str) -> Run {
         failing: vec![],
         lost_once: vec![],
         flagged: vec![],
+        changed: vec![],
     }
 }
 
@@ -89,6 +91,12 @@ impl Run {
         self
     }
 
+    /// In trials whose `cell id/trial id` contains the text, a metric is multiplied.
+    pub(crate) fn changed(mut self, trials: &str, metric: Metric, factor: f64) -> Self {
+        self.changed.push((trials.into(), metric, factor));
+        self
+    }
+
     pub(crate) fn results(&self) -> Results {
         let spec: PerfRunSpec = serde_saphyr::from_str(&self.spec).unwrap();
         let plan = plan(&spec).unwrap();
@@ -107,6 +115,8 @@ impl Run {
                 clock_uncertainty_seconds: Some(0.000_012),
                 start_lateness_seconds: Some(0.000_2),
                 overhead_seconds: 0.021 + noise(&key, 0.01),
+                session: 0,
+                disturbance: None,
                 links: None,
                 nodes: BTreeMap::new(),
             };
@@ -131,6 +141,13 @@ impl Run {
                 None => {
                     record.nodes = measured(cell, &key);
                     record.metrics = measure::metrics(cell, &record.nodes);
+                    for (_, metric, factor) in self
+                        .changed
+                        .iter()
+                        .filter(|(text, ..)| key.contains(text.as_str()))
+                    {
+                        record.metrics.entry(*metric).and_modify(|value| *value *= factor);
+                    }
                     let flags = self
                         .flagged
                         .iter()
@@ -155,13 +172,23 @@ impl Run {
             .into(),
             capabilities: BTreeMap::new(),
             profile: self.profile.into(),
+            program_sha256: Some("0123456789abcdef".repeat(4)),
+            commit: None,
+            label: None,
+            compiler: Some("rustc 1.95.0".into()),
+            target_features: None,
             listen_ip: [10, 77, 0, 2].into(),
             clock: None,
+            boot_id: None,
             host: "bench".into(),
             kernel: "6.12.48".into(),
             cpu: "Imaginary CPU @ 3.00GHz".into(),
             cpus: 2,
             governor: Some("performance".into()),
+            hypervisor: None,
+            smt: Some(false),
+            mitigations: None,
+            mtu_bytes: Some(1500),
             congestion_control: Some("cubic".into()),
             cpu_limit: None,
             memory_limit_bytes: None,
@@ -193,6 +220,7 @@ impl Run {
                 programs: vec![],
             },
             summary: summarize(&plan, &trials),
+            judged: judged(&plan, &trials),
             spec,
             plan,
             trials,
@@ -271,20 +299,24 @@ fn measured(cell: &Cell, key: &str) -> BTreeMap<String, NodeRecord> {
                 .insert(Distribution::OpenCompat, spread(*count, mean * 0.93));
             client.seconds = mean * 2.0;
         }
-        Parameters::Handshakes { in_flight, .. } => {
+        Parameters::Handshakes { amount, in_flight } => {
+            let count = match amount {
+                Amount::Count(count) => *count as u32,
+                Amount::Seconds(_) => 200,
+            };
             let slow = latency * (6.0 + 2.5 * f64::from(*in_flight));
             if cell.transport != Transport::QuicV1 {
                 client
                     .histograms
-                    .insert(Distribution::HandshakeTransport, spread(200, latency * 0.7));
+                    .insert(Distribution::HandshakeTransport, spread(count, latency * 0.7));
             }
             client
                 .histograms
-                .insert(Distribution::HandshakeEstablished, spread(200, slow));
+                .insert(Distribution::HandshakeEstablished, spread(count, slow));
             client
                 .histograms
-                .insert(Distribution::HandshakeFirstByte, spread(200, slow + latency));
-            client.seconds = 200.0 * (slow + latency) / f64::from(*in_flight);
+                .insert(Distribution::HandshakeFirstByte, spread(count, slow + latency));
+            client.seconds = f64::from(count) * (slow + latency) / f64::from(*in_flight);
         }
         Parameters::Ping { count, .. } => {
             client

@@ -4,7 +4,7 @@
 
 use perfrun_report::plots;
 
-use crate::fixtures::run;
+use crate::{drawn::COMPARED, fixtures::run};
 
 const SWEEP: &str = "
   workload:
@@ -53,6 +53,14 @@ fn attributes<'a>(svg: &'a str, name: &str) -> impl Iterator<Item = String> + us
         .map(str::to_owned)
         .collect();
     values.into_iter()
+}
+
+#[test]
+fn a_comparison_has_a_forest() {
+    assert_eq!(
+        plotted("compared", COMPARED),
+        ["differences.svg", "comparison.svg"]
+    );
 }
 
 #[test]

@@ -83,8 +83,16 @@ fn numbers_that_are_none() {
             );
             draw_all(&results);
             for row in &mut results.summary {
-                (row.median, row.ci95_low, row.ci95_high, row.share_of_raw) =
-                    (value, Some(value), Some(value), Some(value));
+                row.median = value;
+                for other in [
+                    &mut row.ci95_low,
+                    &mut row.ci95_high,
+                    &mut row.share_of_raw,
+                    &mut row.share_of_raw_low,
+                    &mut row.share_of_raw_high,
+                ] {
+                    *other = Some(value);
+                }
             }
             draw_all(&results);
         }

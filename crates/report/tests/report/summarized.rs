@@ -44,10 +44,9 @@ fn warm_up_does_not_count() {
         (raw.count, raw.median, raw.mean, raw.min, raw.max),
         (10, 5.5, 5.5, 1.0, 10.0)
     );
-    assert_eq!(
-        (raw.ci95_low, raw.ci95_high, raw.share_of_raw),
-        (Some(2.0), Some(9.0), None)
-    );
+    let (low, high) = raw.ci95_low.zip(raw.ci95_high).unwrap();
+    assert!(2.0 < low && low < 3.0 && 8.0 < high && high < 9.0, "{low} {high}");
+    assert_eq!(raw.share_of_raw, None);
 }
 
 #[test]
@@ -65,10 +64,16 @@ fn shares_compare_with_the_baseline_of_the_same_link() {
     }
     let rows = summarize(&results.plan, &results.trials);
     let share = |cell: &str, metric| row(&rows, cell, metric).share_of_raw;
-    assert_eq!(
-        share("libp2p.libp2p.tcp.upload-64Mi", Metric::UploadGoodput),
-        Some(0.5)
-    );
+    let tcp = row(&rows, "libp2p.libp2p.tcp.upload-64Mi", Metric::UploadGoodput);
+    // Of the geometric means of all pairs of 1/11 to 10/11, the middle one and the ninth from either end.
+    let mut averages: Vec<f64> = (1..=10)
+        .flat_map(|i| (i..=10).map(move |j| f64::from(i * j).sqrt() / 11.0))
+        .collect();
+    averages.sort_by(f64::total_cmp);
+    let close = |found: Option<f64>, expected: f64| (found.unwrap() - expected).abs() < 1e-12;
+    assert!(close(tcp.share_of_raw, averages[27]), "{tcp:?}");
+    assert!(close(tcp.share_of_raw_low, averages[8]), "{tcp:?}");
+    assert!(close(tcp.share_of_raw_high, averages[46]), "{tcp:?}");
     assert_eq!(
         share("libp2p.libp2p.tcp-tls.upload-64Mi", Metric::UploadSeconds),
         None,
@@ -77,12 +82,27 @@ fn shares_compare_with_the_baseline_of_the_same_link() {
 
     let rows = run(SPEC).results().summary;
     let tls = row(&rows, "libp2p.libp2p.tcp-tls.upload-64Mi", Metric::UploadGoodput);
-    let raw = row(&rows, "raw.raw.tcp.upload-64Mi", Metric::UploadGoodput);
-    assert_eq!(
-        tls.share_of_raw,
-        Some(tls.median / raw.median),
-        "plain tcp is the baseline of tcp-tls"
+    assert!(tls.share_of_raw.is_some(), "plain tcp is the baseline of tcp-tls");
+}
+
+#[test]
+fn a_machine_that_slows_down_leaves_shares_as_they_are() {
+    let mut results = run(SPEC).failing("/c1.i7", Reason::Timeout, "late").results();
+    for record in results.trials.iter_mut().filter(|r| r.failure.is_none()) {
+        let raw = 100.0 / f64::from(record.trial.iteration + 1);
+        let share = if record.trial.cell == 0 { 1.0 } else { 0.25 };
+        record.metrics = [(Metric::UploadGoodput, raw * share)].into();
+    }
+    let rows = summarize(&results.plan, &results.trials);
+    let tcp = row(&rows, "libp2p.libp2p.tcp.upload-64Mi", Metric::UploadGoodput);
+    let shares = [tcp.share_of_raw, tcp.share_of_raw_low, tcp.share_of_raw_high];
+    assert!(
+        shares.iter().all(|share| (share.unwrap() - 0.25).abs() < 1e-12),
+        "{tcp:?}"
     );
+    // What the medians of both give: the trial that failed has no part in one of them.
+    let raw = row(&rows, "raw.raw.tcp.upload-64Mi", Metric::UploadGoodput);
+    assert!((tcp.median / raw.median - 0.25).abs() > 0.01);
 }
 
 #[test]
@@ -127,8 +147,8 @@ fn the_completed_attempt_counts_once() {
         Metric::UploadGoodput,
     );
     assert_eq!(
-        (row.count, row.flags.as_slice()),
-        (10, [Flag::Throttled, Flag::Retried].as_slice())
+        (row.count, &row.flags),
+        (10, &[(Flag::Throttled, 1), (Flag::Retried, 1)].into())
     );
 }
 

@@ -19,13 +19,22 @@ type Info struct {
 	Stacks                  map[string]string       `json:"stacks"`
 	Capabilities            map[string]Capabilities `json:"capabilities"`
 	Profile                 string                  `json:"profile"`
+	ProgramSHA256           string                  `json:"programSha256,omitempty"`
+	Commit                  string                  `json:"commit,omitempty"`
+	Label                   string                  `json:"label,omitempty"`
+	Compiler                string                  `json:"compiler,omitempty"`
 	ListenIP                string                  `json:"listenIp"`
 	Clock                   string                  `json:"clock,omitempty"`
+	BootID                  string                  `json:"bootId,omitempty"`
 	Host                    string                  `json:"host"`
 	Kernel                  string                  `json:"kernel"`
 	CPU                     string                  `json:"cpu"`
 	CPUs                    int                     `json:"cpus"`
 	Governor                string                  `json:"governor,omitempty"`
+	Hypervisor              string                  `json:"hypervisor,omitempty"`
+	SMT                     *bool                   `json:"smt,omitempty"`
+	Mitigations             string                  `json:"mitigations,omitempty"`
+	MTUBytes                *uint32                 `json:"mtuBytes,omitempty"`
 	CongestionControl       string                  `json:"congestionControl,omitempty"`
 	CPULimit                *float64                `json:"cpuLimit,omitempty"`
 	MemoryLimitBytes        *uint64                 `json:"memoryLimitBytes,omitempty"`
@@ -199,6 +208,7 @@ type Reason string
 // Kinds of failures that this node has.
 const (
 	Unsupported     Reason = "Unsupported"
+	LimitTooLow     Reason = "LimitTooLow"
 	ListenFailed    Reason = "ListenFailed"
 	DialFailed      Reason = "DialFailed"
 	Refused         Reason = "Refused"
@@ -230,8 +240,16 @@ type Measured struct {
 	MostCircuits       uint64            `json:"mostCircuits,omitempty"`
 	Histograms         map[string]string `json:"histograms,omitempty"`
 	Plateau            *Plateau          `json:"plateau,omitempty"`
+	UDPBuffers         *UDPBuffers       `json:"udpBuffers,omitempty"`
 	Resources          Resources         `json:"resources"`
 	Samples            []Sample          `json:"samples,omitempty"`
+}
+
+// UDPBuffers are the smallest buffers of a trial's UDP sockets, as the kernel counts them.
+type UDPBuffers struct {
+	WantedBytes  uint64 `json:"wantedBytes"`
+	ReceiveBytes uint64 `json:"receiveBytes"`
+	SendBytes    uint64 `json:"sendBytes"`
 }
 
 // Plateau is the part of an echo in which all streams are open.
@@ -263,6 +281,18 @@ type Resources struct {
 	TCPRetransmits             *uint64  `json:"tcpRetransmits,omitempty"`
 	InterfaceReceivedBytes     *uint64  `json:"interfaceReceivedBytes,omitempty"`
 	InterfaceSentBytes         *uint64  `json:"interfaceSentBytes,omitempty"`
+
+	Machine *MachineTime `json:"machine,omitempty"`
+}
+
+// MachineTime is what all processes of the machine used, the node included, of all its CPUs together.
+type MachineTime struct {
+	CPUs                 uint32   `json:"cpus"`
+	TotalSeconds         float64  `json:"totalSeconds"`
+	BusySeconds          float64  `json:"busySeconds"`
+	InterruptSeconds     float64  `json:"interruptSeconds"`
+	StealSeconds         float64  `json:"stealSeconds"`
+	MemoryStalledSeconds *float64 `json:"memoryStalledSeconds,omitempty"`
 }
 
 // Sample is what happened in one interval of a trial.

@@ -29,10 +29,13 @@ const (
 
 // Node behind the control port.
 type Node struct {
-	Info    contract.Info
-	Token   string
-	Trials  *trial.Trials
-	Metrics http.Handler
+	// Info without the digest of the program.
+	Info contract.Info
+	// ProgramSHA256 is that digest. The first call takes time.
+	ProgramSHA256 func() string
+	Token         string
+	Trials        *trial.Trials
+	Metrics       http.Handler
 }
 
 // Serve calls until the listener is closed.
@@ -65,7 +68,11 @@ func (n *Node) handler() http.Handler {
 	open.HandleFunc("GET /readyz", n.ready)
 	open.Handle("GET /metrics", n.Metrics)
 	calls := http.NewServeMux()
-	calls.HandleFunc("GET /v1/info", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, n.Info) })
+	calls.HandleFunc("GET /v1/info", func(w http.ResponseWriter, _ *http.Request) {
+		info := n.Info
+		info.ProgramSHA256 = n.ProgramSHA256()
+		answer(w, http.StatusOK, info)
+	})
 	calls.HandleFunc("GET /v1/clock", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, contract.Clock{Nanoseconds: observe.Nanoseconds(time.Now())})
 	})

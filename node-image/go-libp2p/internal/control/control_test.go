@@ -23,7 +23,7 @@ func node(t *testing.T) func(method, path, body string, headers ...string) (int,
 	}
 	exported := metrics.New(map[string]string{"run": "r"})
 	trials := trial.New("127.0.0.1", exported)
-	n := &Node{Token: "secret", Trials: trials, Metrics: NewScrapes(exported.Handler())}
+	n := &Node{ProgramSHA256: func() string { return "ab" }, Token: "secret", Trials: trials, Metrics: NewScrapes(exported.Handler())}
 	server := n.Serve(listener)
 	t.Cleanup(func() { _ = server.Close(); trials.Stop(0) })
 	return func(method, path, body string, headers ...string) (int, string) {
@@ -59,7 +59,8 @@ func TestACallWithoutTheTokenLearnsNothing(t *testing.T) {
 			}
 		}
 	}
-	if status, _ := call("GET", "/v1/info", "", "X-Perfrun-Token", "secret"); status != http.StatusOK {
+	if status, info := call("GET", "/v1/info", "", "X-Perfrun-Token", "secret"); status != http.StatusOK ||
+		!strings.Contains(info, `"programSha256":"ab"`) {
 		t.Error(status)
 	}
 	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {

@@ -24,6 +24,7 @@ type Usage struct {
 	Throttled                *float64
 	Retransmits              *uint64
 	ReceivedBytes, SentBytes *uint64
+	Machine                  *contract.MachineTime
 }
 
 // Now reads the usage.
@@ -41,6 +42,7 @@ func Now() Usage {
 		Retransmits:   retransmits(text("/proc/self/net/snmp")),
 		ReceivedBytes: received,
 		SentBytes:     sent,
+		Machine:       machineNow(),
 	}
 }
 
@@ -58,6 +60,7 @@ func (u Usage) Since(start Usage, peak uint64, allocatedPeak uint64) contract.Re
 		TCPRetransmits:             difference(u.Retransmits, start.Retransmits),
 		InterfaceReceivedBytes:     difference(u.ReceivedBytes, start.ReceivedBytes),
 		InterfaceSentBytes:         difference(u.SentBytes, start.SentBytes),
+		Machine:                    machineBetween(u.Machine, start.Machine),
 	}
 }
 

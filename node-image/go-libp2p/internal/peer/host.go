@@ -57,12 +57,15 @@ type Config struct {
 	Relay *Relaying
 	// Metrics is where go-libp2p registers its own metrics.
 	Metrics prometheus.Registerer
+	// Sized takes the buffers of each socket of QUIC.
+	Sized func(contract.UDPBuffers)
 }
 
 // Host is a peer: an identity, a transport and, if it listens, a socket.
 type Host struct {
-	host   host.Host
-	config Config
+	host    host.Host
+	config  Config
+	sockets *udpSockets
 }
 
 // Transport of go-libp2p.
@@ -92,7 +95,8 @@ func New(config Config) (*Host, error) {
 	if err != nil {
 		return nil, contract.Failf(contract.Internal, "failed to make a key: %v", err)
 	}
-	options := append(common(), libp2p.Identity(key), libp2p.PrometheusRegisterer(config.Metrics))
+	sockets := &udpSockets{}
+	options := append(common(), libp2p.Identity(key), libp2p.PrometheusRegisterer(config.Metrics), sockets.manager(config.Metrics))
 	options = append(options, carrier(config.Transport, config.Relayed)...)
 	if config.Relayed {
 		options = append(options, libp2p.EnableRelay())
@@ -119,7 +123,8 @@ func New(config Config) (*Host, error) {
 			return nil, contract.Failf(contract.ListenFailed, "failed to start a relay of go-libp2p: %v", err)
 		}
 	}
-	return &Host{host: h, config: config}, nil
+	sockets.read(config.Sized)
+	return &Host{host: h, config: config, sockets: sockets}, nil
 }
 
 func newKey(isRSA bool) (crypto.PrivKey, error) {
@@ -233,6 +238,7 @@ func (h *Host) Dial(ctx context.Context, address string) (*Connection, error) {
 
 func (h *Host) dial(ctx context.Context, to *libp2ppeer.AddrInfo) (network.Conn, error) {
 	h.host.Peerstore().AddAddrs(to.ID, to.Addrs, peerstore.PermanentAddrTTL)
+	defer h.sockets.read(h.config.Sized)
 	return h.host.Network().DialPeer(network.WithAllowLimitedConn(ctx, "benchmark"), to.ID)
 }
 

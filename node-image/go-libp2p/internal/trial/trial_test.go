@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"perfrun/node-go/internal/contract"
 	"perfrun/node-go/internal/metrics"
 	"perfrun/node-go/internal/observe"
@@ -25,8 +27,8 @@ func newNode(t *testing.T) node {
 	return node{t, trials}
 }
 
-// begin a trial, and return its addresses once it is ready.
-func (n node) begin(transport, parameters string, side any) (*Trial, []string) {
+// put a trial.
+func (n node) put(transport, parameters string, side any) *Trial {
 	n.t.Helper()
 	body, err := json.Marshal(map[string]any{
 		"stack": "go-libp2p", "transport": transport, "parameters": json.RawMessage(parameters), "side": side,
@@ -38,7 +40,13 @@ func (n node) begin(transport, parameters string, side any) (*Trial, []string) {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	trial := n.trials.Get("a")
+	return n.trials.Get("a")
+}
+
+// begin a trial, and return its addresses once it is ready.
+func (n node) begin(transport, parameters string, side any) (*Trial, []string) {
+	n.t.Helper()
+	trial := n.put(transport, parameters, side)
 	status := trial.Status(n.patient(), contract.Preparing)
 	if status.Outcome != nil && status.Outcome.Failure != nil {
 		n.t.Fatalf("%s: %+v", parameters, status.Outcome.Failure)
@@ -245,6 +253,60 @@ func TestEachTrialHasItsOwnCertificate(t *testing.T) {
 		server.end(serving)
 		server.trials.Delete("a")
 	}
+}
+
+// limitFiles of this process until the end of the test.
+func limitFiles(t *testing.T, most uint64) {
+	t.Helper()
+	var limit unix.Rlimit
+	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)
+	if err == nil {
+		before := limit
+		t.Cleanup(func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &before) })
+		limit.Cur = most
+		err = unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTooFewOpenFilesAreReportedBeforeAnythingStarts(t *testing.T) {
+	const (
+		hundred = `{"workload": "echo", "connections": 100, "streamsPerConnection": 1, "connectionIntervalSeconds": 0.001,
+			"streamIntervalSeconds": 0, "messageBytes": 1024, "pauseSeconds": 0.05, "deadlineSeconds": 5,
+			"durationSeconds": 1, "identity": "ed25519", "sampleIntervalSeconds": 0.1}`
+		relaying = `{"workload": "relayStress", "sinks": 200, "sources": 100, "startIntervalSeconds": 0.001, "rampSeconds": 0.2,
+			"plateauSeconds": 1, "bytes": 1, "chunkBytes": "64Ki", "limits": {}}`
+		messages = `{"workload": "messages", "mode": "broadcast", "messageBytes": 100, "amount": {"count": 50}, "window": 1,
+			"receivers": 2}`
+		handshakes = `{"workload": "handshakes", "inFlight": 150, "amount": {"seconds": 1}}`
+	)
+	nobody := []string{"/ip4/127.0.0.1/tcp/1/p2p/12D3KooWGpXJnvi1WQvHLWJGXjxsmgqPz1JmoGNmm1rcHTRZjvM3"}
+	behind := map[string]any{"source": map[string]any{"relay": nobody[0], "peers": 100}}
+	for _, load := range []struct {
+		parameters string
+		side       any
+		needed     uint64
+	}{
+		{hundred, client(nobody, 1), 4 * 100},
+		{hundred, "server", 4 * 100},
+		{handshakes, client(nobody, 1), 4 * 150},
+		{messages, client([]string{nobody[0], nobody[0]}, 20), 4*20*2 + 64},
+		{relaying, client(nobody, 200), 200 + 64},
+		{relaying, behind, 2*100 + 64},
+		{relaying, "relay", 200 + 100 + 64},
+	} {
+		limitFiles(t, load.needed-1)
+		n := newNode(t)
+		outcome := n.put("tcp", load.parameters, load.side).Status(n.patient(), contract.Running).Outcome
+		expected := fmt.Sprintf("needs %d open files, and the system allows the node %d: raise the limit", load.needed, load.needed-1)
+		if failure := outcome.Failure; failure.Reason != contract.LimitTooLow || !strings.Contains(failure.Message, expected) {
+			t.Errorf("%+v", failure)
+		}
+	}
+	limitFiles(t, 4*30)
+	run(t, "tcp", `{"workload": "ping", "count": 1, "intervalSeconds": 0}`, 30)
 }
 
 func TestACutTrialEndsSoon(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/pion/sctp"
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/webtransport-go"
 
@@ -187,10 +188,10 @@ func Dropped(s Stream, err error) bool {
 	var carrier *quic.ApplicationError
 	if errors.Is(err, io.EOF) || errors.Is(err, network.ErrReset) || errors.As(err, &stream) ||
 		errors.As(err, &connection) || errors.As(err, &session) || errors.As(err, &carrier) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) ||
-		errors.Is(err, syscall.EPIPE) {
+		errors.Is(err, syscall.EPIPE) || errors.Is(err, sctp.ErrPayloadDataStateNotExist) {
 		return true
 	}
-	// Errors of SCTP, below WebRTC, have no type.
+	// Other errors of SCTP, below WebRTC, have no type.
 	of, ok := s.(interface{ Conn() network.Conn })
 	return ok && of.Conn().IsClosed() || strings.Contains(err.Error(), "abort chunk")
 }

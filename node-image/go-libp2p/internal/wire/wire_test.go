@@ -2,9 +2,12 @@ package wire
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"testing"
 	"time"
+
+	"github.com/pion/sctp"
 
 	"perfrun/node-go/internal/contract"
 	"perfrun/node-go/internal/observe"
@@ -173,5 +176,13 @@ func TestArrivalsMergeFromTheFirstReadToTheLast(t *testing.T) {
 	}
 	if (&Arrival{}).Transfer() != nil {
 		t.Error("nothing arrived")
+	}
+}
+
+func TestAWriteAfterTheEndOfAWebRTCConnectionIsADrop(t *testing.T) {
+	// As SCTP returns it, for a moment before go-libp2p knows that the connection is closed.
+	err := fmt.Errorf("%w: state=Closed", sctp.ErrPayloadDataStateNotExist)
+	if a, _ := pipe(); !Dropped(a, err) || Dropped(a, errors.New("another error")) {
+		t.Error(err)
 	}
 }

@@ -83,13 +83,17 @@ func (d *dialler) clock(i int) *int64 {
 func Prepare(ctx context.Context, setup *Setup, side contract.Client) (*Client, error) {
 	p := setup.parameters()
 	c := &Client{setup: setup, servers: side.Servers, clocks: side.Clocks}
-	hosts := p.Hosts(side.Peers)
+	slots := p.Hosts(side.Peers)
+	hosts := slots
 	switch p.Workload {
 	case "handshakes":
 		hosts = max(hosts, stock(p.Amount))
 	case "relayStress":
 		// Its sinks start one after the other.
 		hosts = 0
+	}
+	if err := checkFiles(p.ClientFiles(max(hosts, slots))); err != nil {
+		return nil, err
 	}
 	c.peers = make([]*dialler, hosts)
 	// At the same time, as far as there are CPUs: keys take their time.

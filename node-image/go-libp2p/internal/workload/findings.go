@@ -19,6 +19,7 @@ type Findings struct {
 	mutex            sync.Mutex
 	upload, download *contract.Transfer
 	plateau          *contract.Plateau
+	udpBuffers       *contract.UDPBuffers
 	refused          map[string]uint64
 	mostCircuits     uint64
 	recorders        map[string]*hdrhistogram.Histogram
@@ -77,6 +78,17 @@ func (f *Findings) recordDial(c *peer.Connection) {
 	}
 }
 
+// sized keeps the smallest buffers.
+func (f *Findings) sized(buffers contract.UDPBuffers) {
+	f.keep(func() {
+		if f.udpBuffers != nil {
+			buffers.ReceiveBytes = min(buffers.ReceiveBytes, f.udpBuffers.ReceiveBytes)
+			buffers.SendBytes = min(buffers.SendBytes, f.udpBuffers.SendBytes)
+		}
+		f.udpBuffers = &buffers
+	})
+}
+
 // refusal counts an error if it is a refusal by a relay.
 func (f *Findings) refusal(err error) {
 	var refused *peer.RefusedError
@@ -103,6 +115,7 @@ func (f *Findings) Measured(observed observe.Observations) (contract.Measured, e
 	defer f.mutex.Unlock()
 	measured := observed.Measured
 	measured.Upload, measured.Download, measured.Plateau = f.upload, f.download, f.plateau
+	measured.UDPBuffers = f.udpBuffers
 	measured.Refused, measured.MostCircuits = maps.Clone(f.refused), f.mostCircuits
 	var err error
 	measured.Histograms, err = f.histograms()

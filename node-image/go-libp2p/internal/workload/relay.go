@@ -28,6 +28,9 @@ func Relay(ctx context.Context, setup *Setup, ready func([]string), finish <-cha
 			setup.Metrics.Circuits(live)
 		}
 	}
+	if err := checkFiles(p.RelayFiles()); err != nil {
+		return err
+	}
 	config := setup.host(setup.ListenIP)
 	config.Relayed = false
 	config.Relay = &peer.Relaying{

@@ -29,6 +29,9 @@ func Serve(ctx context.Context, setup *Setup, source *contract.Source, ready fun
 		s.terms = newTerms(setup)
 	}
 	defer s.close()
+	if err := checkFiles(setup.parameters().ServerFiles(source)); err != nil {
+		return err
+	}
 	addresses, err := s.listen(ctx, source)
 	if err != nil {
 		return err

@@ -1,6 +1,8 @@
 package workload
 
 import (
+	"golang.org/x/sys/unix"
+
 	"perfrun/node-go/internal/contract"
 	"perfrun/node-go/internal/metrics"
 	"perfrun/node-go/internal/observe"
@@ -36,10 +38,22 @@ func (s *Setup) host(listenIP string) peer.Config {
 		RSA:       p.Identity == "rsa2048",
 		Relayed:   p.IsRelayed(),
 		Metrics:   s.Metrics.Stack(),
+		Sized:     s.Findings.sized,
 	}
 }
 
 func (s *Setup) newDialler() (*peer.Host, error) { return peer.New(s.host("")) }
+
+// checkFiles says whether the system lets the node open the files that a side needs. Go's runtime raised the
+// limit to the most that the system allows when the program started.
+func checkFiles(needed uint64) error {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil || limit.Cur >= needed {
+		return nil
+	}
+	return contract.Failf(contract.LimitTooLow, "the load needs %d open files, and the system allows the node %d: raise "+
+		"the limit (ulimit -Hn, or LimitNOFILE of the service that starts the node)", needed, limit.Cur)
+}
 
 // dials is the number of dials for a connection that a workload needs but does not measure: on webrtc-direct
 // some are lost. Each lost dial counts as a failure.

@@ -359,8 +359,9 @@ async fn a_server_that_is_sent_another_line_fails() {
 
 #[tokio::test]
 async fn too_few_open_files_are_reported_before_anything_starts() {
-    for stack in [Stack::Libp2p, Stack::Litep2p] {
-        let Pair { client, server } = Pair::start();
+    let rust = [Stack::Libp2p, Stack::Litep2p].map(|stack| (stack, Pair::start()));
+    let go = Pair::start_go().map(|pair| (Stack::GoLibp2p, pair));
+    for (stack, Pair { client, server }) in rust.into_iter().chain(go) {
         let parameters = Parameters::Echo(echo(100, 1, 60.0));
         let addresses = server.serve("a", stack, Transport::Tcp, &parameters).await;
         client.limit_descriptors(399);

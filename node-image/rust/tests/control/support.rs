@@ -3,6 +3,7 @@
 use std::{
     net::TcpListener,
     os::fd::AsRawFd,
+    path::Path,
     process::{Child, Command, Stdio},
     sync::Mutex,
     time::{Duration, Instant},
@@ -14,6 +15,7 @@ use perfrun_contract::{
     parameters::Parameters,
     support::unsupported,
 };
+use perfrun_test_kit::{Need, skip};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use rustix::{
     io::{FdFlags, fcntl_setfd},
@@ -21,6 +23,8 @@ use rustix::{
 };
 
 pub(crate) use crate::requests::*;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_perfrun-node");
 
 pub(crate) const TOKEN: &str = "a token of this test";
 
@@ -90,6 +94,10 @@ impl Node {
     }
 
     pub(crate) fn start_as(role: &str, stdout: Stdio) -> Self {
+        Self::start_program(Path::new(PROGRAM), role, stdout)
+    }
+
+    fn start_program(program: &Path, role: &str, stdout: Stdio) -> Self {
         /// One start at a time, so that only one child inherits a socket.
         static HANDING_OVER: Mutex<()> = Mutex::new(());
         let folder = tempfile::tempdir().unwrap();
@@ -99,7 +107,7 @@ impl Node {
         let control = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", control.local_addr().unwrap());
         fcntl_setfd(&control, FdFlags::empty()).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_perfrun-node"))
+        let child = Command::new(program)
             .args([
                 "control",
                 "--listen-ip",
@@ -349,6 +357,24 @@ impl Pair {
             client: Node::start_as("client", Stdio::null()),
             server: Node::start(),
         }
+    }
+
+    /// Two nodes of go-libp2p. `None` if their program was not built, which skips a part of the test.
+    pub(crate) fn start_go() -> Option<Self> {
+        let program = Path::new(PROGRAM).with_file_name("perfrun-node-go");
+        if !program.is_file() {
+            skip(
+                Need::Go,
+                "go-libp2p",
+                "perfrun-node-go was not built: run `cargo xtask go`",
+            );
+            return None;
+        }
+        let start = |role| Node::start_program(&program, role, Stdio::null());
+        Some(Self {
+            client: start("client"),
+            server: start("server"),
+        })
     }
 
     /// Runs a whole trial, from the start of the listener until both records are deleted.

@@ -11,15 +11,15 @@ use k8s_openapi::{
     },
     apimachinery::pkg::util::intstr::IntOrString,
 };
-use perfrun_api::spec::PerfRunSpec;
+use perfrun_api::{
+    pod::{LINK_CONTAINER, modest, named_port, token_mount},
+    spec::PerfRunSpec,
+};
 use perfrun_contract::plan::Plan;
 use perfrun_link::Backend;
 
-use super::{environment, modest, named_port, token_mount};
-use crate::{
-    build::{LINK_METRICS_PORT, LINK_PORT, RunIdentity, Site},
-    observe::pod::LINK_CONTAINER,
-};
+use super::environment;
+use crate::build::{LINK_METRICS_PORT, LINK_PORT, RunIdentity, Site};
 
 const STATE_FOLDER: &str = "/run/perfrun-link";
 const STATE_VOLUME: &str = "link-state";
@@ -51,7 +51,7 @@ pub(super) fn agent(
             // Without MKNOD the agent only reports that it cannot.
             "--make-tun-device".to_owned(),
         ]),
-        env: Some(environment(run, node, LINK_METRICS_PORT).into()),
+        env: Some(environment(run, node, LINK_METRICS_PORT)),
         ports: Some(vec![
             named_port("link", LINK_PORT),
             named_port("link-metrics", LINK_METRICS_PORT),
@@ -138,16 +138,33 @@ mod tests {
     use k8s_openapi::api::core::v1::Pod;
     use kube::core::ObjectMeta;
     use perfrun_api::{
+        cluster::TWIN_LABEL,
         document,
         planning::plan,
         spec::{PerfRun, PerfRunSpec},
     };
+    use perfrun_contract::plan::{Plan, PlannedNode};
     use serde_json::json;
 
     use crate::{
         build::{RunIdentity, Site, pod::pod},
         decide::NewPod,
     };
+
+    const DOCUMENT: &str = "
+apiVersion: perfrun.io/v1alpha1
+kind: PerfRun
+metadata: {name: run}
+spec:
+  workload: {ping: {}}
+  stacks: [{name: mine, stack: libp2p, image: 'perfrun/node:variant', env: {SOCKETS: '4'}}]
+  networks:
+  - {name: by-kernel, delay: 5ms, backend: kernel}
+  - {name: by-hand, delay: 5ms, backend: userspace}
+  - {name: long, delay: 100ms, rate: 1Gbit}
+  matrix: MATRIX
+  template: TEMPLATE
+";
 
     #[test]
     fn pods_with_impaired_links_have_an_agent_with_only_the_capabilities_that_it_needs() {
@@ -323,6 +340,68 @@ mod tests {
         );
     }
 
+    #[test]
+    fn twins_share_a_kubernetes_node_and_count_once_among_clients() {
+        let text = DOCUMENT
+            .replace("MATRIX", "{clients: [mine], servers: [mine]}")
+            .replace("TEMPLATE", "{}")
+            .replace(
+                "stacks: [",
+                "compare: [{baseline: mine, candidate: other}]\n  stacks: [{name: other, stack: libp2p}, ",
+            );
+        let (run, plan) = planned(&text);
+        let of = |name: &str| {
+            let node = plan.nodes.iter().find(|node| node.name == name).unwrap().clone();
+            let pod = built(&run, &plan, node, &site(true));
+            let spec = pod.spec.unwrap();
+            let together = spec.affinity.unwrap().pod_affinity.unwrap_or_default();
+            let required = together.required_during_scheduling_ignored_during_execution;
+            let spread = spec.topology_spread_constraints.unwrap_or_default();
+            let labels = pod.metadata.labels.unwrap();
+            (labels.get(TWIN_LABEL).cloned(), json!(required), json!(spread))
+        };
+        let [baseline, candidate] = ["client-0-mine", "client-0-other"].map(of);
+        assert_eq!(baseline.0.as_deref(), Some("client-0-mine"));
+        assert_eq!(baseline, candidate);
+        let selector = json!({"matchLabels": {"perfrun.io/run": "run", "perfrun.io/twin": "client-0-mine"}});
+        let required = json!([{"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}]);
+        assert_eq!(candidate.1, required);
+        assert_eq!(
+            candidate.2[0]["labelSelector"]["matchExpressions"],
+            json!([{"key": "perfrun.io/node", "operator": "NotIn", "values": ["client-0-other", "server-0-other"]}])
+        );
+        assert_eq!(of("server-0-other").0.as_deref(), Some("server-0-mine"));
+        let (label, required, _) = of("client-0");
+        assert_eq!((label, required), (None, json!(null)), "raw has no twin");
+    }
+
+    #[test]
+    fn twins_only_prefer_one_kubernetes_node_where_something_else_is_required() {
+        let twins = "{clients: [mine], servers: [mine], rawBaseline: false}";
+        let own = "{client: {affinity: {podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: \
+                   [{topologyKey: zone, labelSelector: {}}]}}}}";
+        for (placement, template) in [("SameNode", "{}"), ("Any", own)] {
+            let text = DOCUMENT
+                .replace("MATRIX", twins)
+                .replace("TEMPLATE", template)
+                .replace("stacks: [", "compare: [{baseline: mine, candidate: other}]\n  stacks: [{name: other, stack: libp2p}, ")
+                + &format!("  topology: {{placement: {placement}}}\n");
+            let (run, plan) = planned(&text);
+            let client = plan
+                .nodes
+                .iter()
+                .find(|node| node.name == "client-0-other")
+                .unwrap();
+            let spec = built(&run, &plan, client.clone(), &site(true)).spec.unwrap();
+            let together = json!(spec.affinity.unwrap().pod_affinity);
+            let required = together["requiredDuringSchedulingIgnoredDuringExecution"].as_array();
+            assert_eq!(required.map(Vec::len), Some(1), "{placement}: {together}");
+            let preferred = &together["preferredDuringSchedulingIgnoredDuringExecution"][0];
+            let twin = &preferred["podAffinityTerm"]["labelSelector"]["matchLabels"][TWIN_LABEL];
+            assert_eq!(twin, "client-0-mine", "{placement}: {together}");
+        }
+    }
+
     fn first_pod(matrix: &str, template: &str, tcp_sysctls: bool) -> Pod {
         pod_of(matrix, template, &site(tcp_sysctls))
     }
@@ -344,27 +423,17 @@ mod tests {
     /// The pod of a node of the plan, by its index.
     fn pod_with(index: usize, matrix: &str, template: &str, site: &Site) -> Pod {
         let matrix = matrix.replace('{', "{clients: [mine], servers: [mine], rawBaseline: false, ");
-        let text = format!(
-            "
-apiVersion: perfrun.io/v1alpha1
-kind: PerfRun
-metadata: {{name: run}}
-spec:
-  workload: {{ping: {{}}}}
-  stacks: [{{name: mine, stack: libp2p, image: 'perfrun/node:variant', env: {{SOCKETS: '4'}}}}]
-  networks:
-  - {{name: by-kernel, delay: 5ms, backend: kernel}}
-  - {{name: by-hand, delay: 5ms, backend: userspace}}
-  - {{name: long, delay: 100ms, rate: 1Gbit}}
-  matrix: {matrix}
-  template: {template}
-"
-        );
-        let mut spec: PerfRunSpec = document::parse(&text).unwrap().remove(0).spec;
+        let text = DOCUMENT.replace("MATRIX", &matrix).replace("TEMPLATE", template);
+        let (run, plan) = planned(&text);
+        built(&run, &plan, plan.nodes[index].clone(), site)
+    }
+
+    fn planned(text: &str) -> (PerfRun, Plan) {
+        let mut spec: PerfRunSpec = document::parse(text).unwrap().remove(0).spec;
         // A rule refuses this variable, except in a PerfRun that is older than the rule.
-        spec.stacks[0]
-            .env
-            .insert("PERFRUN_RUN".to_owned(), "other".to_owned());
+        for variant in &mut spec.stacks {
+            variant.env.insert("PERFRUN_RUN".to_owned(), "other".to_owned());
+        }
         let run = PerfRun {
             metadata: ObjectMeta {
                 name: Some("run".to_owned()),
@@ -376,11 +445,15 @@ spec:
             status: None,
         };
         let plan = plan(&run.spec).unwrap();
+        (run, plan)
+    }
+
+    fn built(run: &PerfRun, plan: &Plan, node: PlannedNode, site: &Site) -> Pod {
         let new = NewPod {
-            node: plan.nodes[index].clone(),
+            node,
             incarnation: 0,
             avoid: None,
         };
-        pod(&RunIdentity::of(&run).unwrap(), &run.spec, &plan, &new, site)
+        pod(&RunIdentity::of(run).unwrap(), &run.spec, plan, &new, site)
     }
 }

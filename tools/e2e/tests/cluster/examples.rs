@@ -128,7 +128,7 @@ async fn runs_as_it_is(scene: &Scene, name: &str) -> Result<()> {
         .lines()
         .map(|line| line.split_whitespace().collect::<Vec<_>>());
     ensure!(
-        lines.next() == Some(vec!["NAME", "PHASE", "TRIALS", "AGE"]),
+        lines.next() == Some(vec!["NAME", "PHASE", "TRIALS", "VERDICT", "AGE"]),
         "{table}"
     );
     let row = lines.next().context("a row for the run")?;

@@ -1,6 +1,8 @@
 //! The operator on a real cluster, from `kubectl apply` to results, including failures on the way.
 
 mod chart;
+mod compared;
+mod conformance;
 mod crashes;
 mod dashboards;
 mod deleted;

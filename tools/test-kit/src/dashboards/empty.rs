@@ -107,6 +107,13 @@ const ONLY: &[Only] = &[
         why: "relay and stress begins with a metric that no raw baseline was measured of",
     },
     Only {
+        dashboard: OVERVIEW,
+        titles: &["Verdicts", "Candidates beside their baselines"],
+        letters: &[],
+        workloads: &["ping"],
+        why: "the runs with other workloads neither compare nor expect anything",
+    },
+    Only {
         dashboard: STACKS,
         titles: &[CELLS_OF_ALL],
         letters: &["D"],

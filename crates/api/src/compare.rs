@@ -1,0 +1,202 @@
+//! What a document compares, and what it expects of the results.
+#![expect(
+    unreachable_pub,
+    reason = "KubeSchema derives from a copy of each type, which no one else reaches"
+)]
+
+use kube::{KubeSchema, core::Rule};
+use perfrun_contract::{
+    matrix::StackName,
+    quantity::{BitRate, ByteSize, Percent},
+    record::Metric,
+    units::Unit,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::spec::Selector;
+
+/// A variant of a stack to compare with another variant of it.
+#[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Compare {
+    /// The variant that is compared with: a name from `stacks` that the matrix has.
+    pub baseline: StackName,
+    /// The variant that is compared: a name from `stacks` that the matrix does not have. perfrun adds a cell
+    /// with it for each cell of the baseline.
+    pub candidate: StackName,
+    /// Where the candidate takes the place of the baseline. `client`: where it dials. `server`: where it
+    /// listens. `both`: wherever it is.
+    #[serde(default)]
+    pub replaces: Replaces,
+}
+
+/// Where a candidate takes the place of its baseline.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Replaces {
+    /// Where it dials.
+    Client,
+    /// Where it listens.
+    Server,
+    /// Wherever it is.
+    #[default]
+    Both,
+}
+
+/// What is expected of a metric. Set one of `maxRegression`, `min`, `max` and `minShareOfRaw`.
+#[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[x_kube(validation = one_bound())]
+#[serde(rename_all = "camelCase")]
+pub struct Expect {
+    /// The metric, for example `uploadGoodput` or `cpuSecondsPerGiB`: any of docs/formulas.md of which a
+    /// higher or a lower value is better.
+    pub metric: Metric,
+    /// The cells that it is expected of. Default: all, without the raw baseline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(rename = "where")]
+    #[serde(rename = "where")]
+    pub cells: Option<Selector>,
+    /// The candidate of each comparison is worse than its baseline by at most this share, for example `10%`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = crate::rule::percent())]
+    pub max_regression: Option<Percent>,
+    /// The median is at least this, in the metric's unit: `2Gbit`, `64Mi`, `5ms`, `95%` or `1000`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 32))]
+    pub min: Option<String>,
+    /// The median is at most this, in the metric's unit: `2Gbit`, `64Mi`, `5ms`, `95%` or `1000`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 32))]
+    pub max: Option<String>,
+    /// The value is at least this share of the raw baseline's, for example `30%`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = crate::rule::percent())]
+    pub min_share_of_raw: Option<Percent>,
+}
+
+fn one_bound() -> Rule {
+    Rule::new(
+        "[has(self.maxRegression), has(self.min), has(self.max), has(self.minShareOfRaw)].filter(b, b).size() == 1",
+    )
+    .message("must set exactly one of maxRegression, min, max and minShareOfRaw")
+}
+
+/// A value in the unit of a metric: `2Gbit`, `64Mi`, `5ms`, `95%` or `1000`. The error says how one is
+/// written.
+pub(crate) fn value(text: &str, unit: Unit) -> Result<f64, &'static str> {
+    match unit {
+        Unit::BitsPerSecond => text
+            .parse::<BitRate>()
+            .map(|rate| rate.bits_per_second().get() as f64)
+            .map_err(|_| "a bit rate, such as 100Mbit or 2Gbit"),
+        Unit::Bytes => text
+            .parse::<ByteSize>()
+            .map(|size| size.0 as f64)
+            .map_err(|_| "a number of bytes, such as 64Ki or 1Gi"),
+        Unit::Share => text
+            .parse::<Percent>()
+            .map(|share| share.ratio().get())
+            .map_err(|_| "a percentage, such as 95%"),
+        Unit::Seconds => text
+            .parse::<kube::core::Duration>()
+            .ok()
+            .filter(|_| !text.starts_with('-'))
+            .map(|duration| std::time::Duration::from(duration).as_secs_f64())
+            .ok_or("a duration, such as 500us, 5ms or 2s"),
+        Unit::PerSecond | Unit::Count => text
+            .parse()
+            .ok()
+            .filter(|number: &f64| number.is_finite() && *number >= 0.0)
+            .ok_or("a number, such as 0.5 or 1000"),
+    }
+}
+
+fn rule(text: &str, field: &str, message: &str) -> Rule {
+    Rule::new(text).message(message).field_path(field)
+}
+
+/// Baseline and candidate are variants of one stack.
+pub(crate) fn of_one_stack() -> Rule {
+    rule(
+        "self.compare.all(c, self.stacks.exists(a, a.name == c.baseline && self.stacks.exists(b, \
+         b.name == c.candidate && b.stack == a.stack)))",
+        ".compare",
+        "must name a baseline and a candidate that stacks lists, with the same stack",
+    )
+}
+
+/// A cell takes part in one comparison, so that its trials have one neighbour.
+pub(crate) fn once_each() -> Rule {
+    rule(
+        "self.compare.all(c, (self.compare.map(d, d.baseline) + self.compare.map(d, d.candidate))\
+         .filter(n, n == c.baseline || n == c.candidate).size() == 2 && c.baseline != c.candidate)",
+        ".compare",
+        "must name each variant once: for a second comparison, list a second variant of the same program",
+    )
+}
+
+/// Candidates are measured where their baselines are, and nowhere else.
+pub(crate) fn candidates_are_added() -> Rule {
+    rule(
+        "self.compare.all(c, !(c.candidate in (self.matrix.clients + self.matrix.servers \
+         + self.matrix.include.map(i, i.client) + self.matrix.include.map(i, i.server))))",
+        ".compare",
+        "must name candidates that matrix does not have: perfrun adds a cell of the candidate for each cell of \
+         the baseline",
+    )
+}
+
+/// Trials that are compared are neighbours in time.
+pub(crate) fn interleaved() -> Rule {
+    rule(
+        "size(self.compare) == 0 || self.order != 'sequential'",
+        ".order",
+        "must not be sequential with compare: what changes on the machine during a run would look like a \
+         difference",
+    )
+}
+
+/// A regression is relative to a baseline.
+pub(crate) fn regressions_have_a_baseline() -> Rule {
+    rule(
+        "!self.expect.exists(e, has(e.maxRegression)) || size(self.compare) > 0",
+        ".expect",
+        "must not have maxRegression without compare: it is relative to the baseline",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_in_the_unit_of_their_metric() {
+        let values = [
+            (Metric::UploadGoodput, "2Gbit", Ok(2e9)),
+            (Metric::RoundTripP50, "5ms", Ok(0.005)),
+            (Metric::ClientPeakRss, "64Mi", Ok(67_108_864.0)),
+            (Metric::DeliveryRatio, "95%", Ok(0.95)),
+            (Metric::HandshakesPerSecond, "1000", Ok(1000.0)),
+            (Metric::CpuCyclesPerByte, "1.5", Ok(1.5)),
+        ];
+        for (metric, text, expected) in values {
+            assert_eq!(value(text, metric.unit()), expected, "{metric}");
+        }
+    }
+
+    #[test]
+    fn a_value_in_another_unit_is_refused() {
+        for (metric, text, how) in [
+            (Metric::UploadGoodput, "2G", "bit rate"),
+            (Metric::RoundTripP50, "5", "duration"),
+            (Metric::ClientPeakRss, "64MB", "bytes"),
+            (Metric::DeliveryRatio, "0.95", "percentage"),
+            (Metric::HandshakesPerSecond, "inf", "number"),
+            (Metric::HandshakesPerSecond, "-1", "number"),
+        ] {
+            let said = value(text, metric.unit()).unwrap_err();
+            assert!(said.contains(how), "{metric} {text}: {said}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! What a document expects of its cells.
+
+use perfrun_contract::{
+    compare::{Bound, Expectation, Twin},
+    parameters::Parameters,
+    plan::Cell,
+    record::{Better, Metric},
+    workload::Direction,
+};
+
+use super::{
+    Error,
+    points::{Point, matches},
+};
+use crate::{
+    compare::{Expect, value},
+    spec::{PerfRunSpec, Selector},
+};
+
+/// The expectations of the document, with the cells that they are of.
+pub(super) fn expectations(
+    spec: &PerfRunSpec,
+    cells: &[Cell],
+    twins: &[Twin],
+) -> Result<Vec<Expectation>, Error> {
+    let numbered = spec.expect.iter().enumerate();
+    numbered
+        .map(|(index, expect)| {
+            expectation(expect, cells, twins).map_err(|problem| Error::Expectation { index, problem })
+        })
+        .collect()
+}
+
+fn expectation(expect: &Expect, cells: &[Cell], twins: &[Twin]) -> Result<Expectation, String> {
+    let metric = expect.metric;
+    if metric.better() == Better::Neither {
+        return Err(format!(
+            "of {metric}, neither a higher nor a lower value is better"
+        ));
+    }
+    let parsed = |text: &str| {
+        value(text, metric.unit()).map_err(|how| format!("{text} is not a value of {metric}: write {how}"))
+    };
+    let bound = match expect {
+        Expect {
+            max_regression: Some(share),
+            ..
+        } => Bound::MaxRegression(share.ratio().get()),
+        Expect {
+            min_share_of_raw: Some(share),
+            ..
+        } => Bound::MinShareOfRaw(share.ratio().get()),
+        Expect { min: Some(text), .. } => Bound::Min(parsed(text)?),
+        Expect { max: Some(text), .. } => Bound::Max(parsed(text)?),
+        _ => return Err("it has no bound".to_owned()),
+    };
+    let is_meant = |cell: &Cell| is_meant(expect.cells.as_ref(), cell) && may_have(&cell.parameters, metric);
+    let cells: Vec<usize> = match bound {
+        Bound::MaxRegression(_) => twins
+            .iter()
+            .filter(|twin| is_meant(&cells[twin.baseline]))
+            .map(|twin| twin.candidate)
+            .collect(),
+        _ => {
+            let numbered = cells.iter().enumerate();
+            numbered
+                .filter(|(_, cell)| is_meant(cell))
+                .map(|(index, _)| index)
+                .collect()
+        }
+    };
+    if cells.is_empty() {
+        return Err(format!("no cell that is measured matches it and has {metric}"));
+    }
+    Ok(Expectation { metric, cells, bound })
+}
+
+/// Whether a cell is meant. The raw baseline is, only if the document names it.
+fn is_meant(selector: Option<&Selector>, cell: &Cell) -> bool {
+    let point = Point {
+        client: &cell.client,
+        server: &cell.server,
+        transport: cell.transport,
+        network: &cell.network,
+    };
+    match selector {
+        Some(selector) => {
+            let names_a_stack = selector.client.is_some() || selector.server.is_some();
+            matches(selector, &point) && (names_a_stack || !cell.is_raw())
+        }
+        None => !cell.is_raw(),
+    }
+}
+
+/// Whether trials with these parameters may have the metric: a transfer in one direction has only its own.
+fn may_have(parameters: &Parameters, metric: Metric) -> bool {
+    let absent: &[Metric] = match parameters {
+        Parameters::Bandwidth {
+            direction: Direction::Upload,
+            ..
+        } => &[Metric::DownloadGoodput, Metric::DownloadSeconds],
+        Parameters::Bandwidth {
+            direction: Direction::Download,
+            ..
+        } => &[Metric::UploadGoodput, Metric::UploadSeconds],
+        _ => &[],
+    };
+    !absent.contains(&metric)
+}

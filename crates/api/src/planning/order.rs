@@ -1,0 +1,118 @@
+//! The running order of trials.
+//!
+//! In each round, cells of one network follow each other, so that links change as rarely as possible. Within
+//! a network their order is random: otherwise the same cell would always come after the same other one, and
+//! would have whatever that leaves behind, warm caches or used-up CPU credits. The two trials of a twin are
+//! neighbours, since neighbours differ least, and a coin decides which is first: then every pattern of signs
+//! of their differences is equally likely if baseline and candidate are equal, whatever the noise.
+
+use perfrun_contract::{
+    compare::Twin,
+    plan::{Cell, Order, Trial},
+};
+use rand::{Rng, RngExt as _, SeedableRng, rngs::Xoshiro256PlusPlus, seq::SliceRandom};
+
+/// The repetitions of a run.
+pub(super) struct Rounds {
+    /// Before the measured ones.
+    pub warmup: u32,
+    /// Measured.
+    pub iterations: u32,
+    /// The order of their trials.
+    pub order: Order,
+    /// The seed of that order. Without one, trials are in the order of cells.
+    pub seed: Option<u32>,
+}
+
+impl Rounds {
+    /// All trials, in running order.
+    pub(super) fn trials(&self, cells: &[Cell], twins: &[Twin]) -> Vec<Trial> {
+        let rounds = (0..self.warmup)
+            .map(|i| (true, i))
+            .chain((0..self.iterations).map(|i| (false, i)));
+        match self.order {
+            Order::Interleaved => {
+                let blocks = blocks(cells, twins);
+                rounds
+                    .flat_map(|round| {
+                        let cells = self.shuffled(&blocks, round);
+                        cells.into_iter().map(move |cell| trial(cell, round))
+                    })
+                    .collect()
+            }
+            Order::Sequential => (0..cells.len())
+                .flat_map(|cell| rounds.clone().map(move |round| trial(cell, round)))
+                .collect(),
+        }
+    }
+
+    /// The cells of a round, in running order.
+    fn shuffled(&self, networks: &[Vec<Block>], (warmup, round): (bool, u32)) -> Vec<usize> {
+        let Some(seed) = self.seed else {
+            return networks.iter().flatten().flat_map(Block::cells).collect();
+        };
+        // A round has a sequence of its own, so that more rounds do not change the earlier ones.
+        let seed = u64::from(seed) << 32 | u64::from(round) << 1 | u64::from(warmup);
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut order = vec![];
+        for network in networks {
+            let mut blocks = network.clone();
+            blocks.shuffle(&mut random);
+            order.extend(blocks.iter().flat_map(|block| block.tossed(&mut random)));
+        }
+        order
+    }
+}
+
+/// Cells whose trials are neighbours in each round.
+#[derive(Clone, Copy)]
+enum Block {
+    /// A cell without a twin.
+    One(usize),
+    /// A twin.
+    Two(Twin),
+}
+
+impl Block {
+    fn cells(&self) -> Vec<usize> {
+        match *self {
+            Self::One(cell) => vec![cell],
+            Self::Two(Twin { baseline, candidate }) => vec![baseline, candidate],
+        }
+    }
+
+    /// The cells in an order that a coin decides.
+    fn tossed(&self, random: &mut impl Rng) -> Vec<usize> {
+        let mut cells = self.cells();
+        if cells.len() > 1 && random.random() {
+            cells.reverse();
+        }
+        cells
+    }
+}
+
+/// The blocks of each network.
+fn blocks(cells: &[Cell], twins: &[Twin]) -> Vec<Vec<Block>> {
+    let mut networks: Vec<(&str, Vec<Block>)> = vec![];
+    for (index, cell) in cells.iter().enumerate() {
+        let block = match twins.iter().find(|twin| twin.baseline == index) {
+            Some(twin) => Block::Two(*twin),
+            None if twins.iter().any(|twin| twin.candidate == index) => continue,
+            None => Block::One(index),
+        };
+        match networks.last_mut() {
+            Some((network, blocks)) if *network == cell.network => blocks.push(block),
+            _ => networks.push((&cell.network, vec![block])),
+        }
+    }
+    networks.into_iter().map(|(_, blocks)| blocks).collect()
+}
+
+fn trial(cell: usize, (warmup, iteration): (bool, u32)) -> Trial {
+    Trial {
+        id: format!("c{cell}.{}{iteration}", if warmup { 'w' } else { 'i' }),
+        cell,
+        iteration,
+        warmup,
+    }
+}

@@ -1,0 +1,243 @@
+//! What the status of a node's pod means.
+
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use kube::ResourceExt;
+
+use super::{LINK_CONTAINER, NODE_CONTAINER};
+
+/// Why a run or a pod makes no progress.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Trouble {
+    /// Reason of a condition.
+    pub reason: &'static str,
+    /// For people, with the names of the objects.
+    pub message: String,
+}
+
+impl Trouble {
+    /// A trouble.
+    pub fn new(reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            reason,
+            message: message.into(),
+        }
+    }
+}
+
+/// How far a pod is.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum PodState {
+    /// The pod is starting, without any trouble so far.
+    Starting,
+    /// Something keeps the pod from starting. It may resolve itself.
+    Stuck(Trouble),
+    /// The node answers.
+    Ready(IpAddr),
+    /// The node has ended, or the pod is being deleted.
+    Gone(Trouble),
+}
+
+/// Reads the status of a pod.
+pub fn state(pod: &Pod) -> PodState {
+    let name = pod.name_any();
+    if pod.metadata.deletion_timestamp.is_some() {
+        return PodState::Gone(Trouble::new("NodeLost", format!("pod {name} was deleted")));
+    }
+    let Some(status) = &pod.status else {
+        return PodState::Starting;
+    };
+    let container = status
+        .container_statuses
+        .iter()
+        .flatten()
+        .find(|container| container.name == NODE_CONTAINER);
+    let detail = |message: Option<&String>| message.map(|text| format!(": {text}")).unwrap_or_default();
+    if let Some(ended) = container.and_then(|container| container.state.as_ref()?.terminated.as_ref()) {
+        let what = match ended.signal {
+            Some(signal) => format!("signal {signal}"),
+            None => format!("exit code {}", ended.exit_code),
+        };
+        let why = ended.reason.as_deref().filter(|reason| *reason != "Error");
+        let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
+        let text = detail(ended.message.as_ref());
+        return PodState::Gone(Trouble::new(
+            "NodeCrashed",
+            format!("the node in pod {name} ended with {what}{why}{text}; see kubectl logs {name}"),
+        ));
+    }
+    if matches!(status.phase.as_deref(), Some("Failed" | "Succeeded")) {
+        let why = status.reason.as_deref().unwrap_or("no reason given");
+        let text = detail(status.message.as_ref());
+        return PodState::Gone(Trouble::new(
+            "NodeLost",
+            format!("pod {name} has ended: {why}{text}"),
+        ));
+    }
+    let condition = |type_: &str| status.conditions.iter().flatten().find(|c| c.type_ == type_);
+    let ip = status.pod_ip.as_deref().and_then(|ip| ip.parse().ok());
+    if let (Some(ip), true) = (ip, condition("Ready").is_some_and(|c| c.status == "True")) {
+        return PodState::Ready(ip);
+    }
+    if let Some(scheduled) =
+        condition("PodScheduled").filter(|c| c.reason.as_deref() == Some("Unschedulable"))
+    {
+        let text = detail(scheduled.message.as_ref());
+        return PodState::Stuck(Trouble::new(
+            "Unschedulable",
+            format!("no Kubernetes node takes pod {name}{text}"),
+        ));
+    }
+    // The node does not start before its link agent.
+    let agent = status
+        .init_container_statuses
+        .iter()
+        .flatten()
+        .find(|container| container.name == LINK_CONTAINER);
+    let agent = agent.and_then(|agent| stuck(agent, "LinkAgentCrashed"));
+    let agent =
+        agent.map(|(reason, why)| Trouble::new(reason, format!("the link agent of pod {name}: {why}")));
+    let node = container.and_then(|node| stuck(node, "NodeCrashed"));
+    let node = node.map(|(reason, why)| Trouble::new(reason, format!("pod {name}: {why}")));
+    agent.or(node).map_or(PodState::Starting, PodState::Stuck)
+}
+
+/// Why a container does not start. `None` if it is just starting.
+fn stuck(container: &ContainerStatus, crashed: &'static str) -> Option<(&'static str, String)> {
+    let waiting = container.state.as_ref()?.waiting.as_ref()?;
+    let why = waiting.reason.as_deref()?;
+    let reason = match why {
+        "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull"
+        | "ImageInspectError" => "ImagePullFailed",
+        "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" | "CrashLoopBackOff" => {
+            crashed
+        }
+        _ => return None,
+    };
+    // The kubelet's message about a crash has the time of the next attempt, the program's last words have the
+    // cause.
+    let last = container
+        .last_state
+        .as_ref()
+        .and_then(|last| last.terminated.as_ref());
+    let words = [
+        waiting.message.as_deref(),
+        last.and_then(|ended| ended.message.as_deref()),
+    ];
+    let words: String = words
+        .into_iter()
+        .flatten()
+        .map(|text| format!(": {}", text.trim()))
+        .collect();
+    Some((reason, format!("{why}{words}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_pod_that_fits_nowhere_reports_the_message_of_the_scheduler() {
+        let state = state_of(json!({"conditions": [
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available"}
+        ]}));
+        let PodState::Stuck(trouble) = state else {
+            panic!("{state:?}")
+        };
+        assert_eq!(trouble.reason, "Unschedulable");
+        assert_eq!(
+            trouble.message,
+            "no Kubernetes node takes pod run-server-0-0: 0/3 nodes are available"
+        );
+    }
+
+    #[test]
+    fn an_image_that_cannot_be_pulled_is_told_from_one_that_takes_long() {
+        let waiting = |reason: &str| {
+            state_of(json!({"containerStatuses": [
+                {"name": "node", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+                 "state": {"waiting": {"reason": reason, "message": "not found"}}}
+            ]}))
+        };
+        assert_eq!(waiting("ContainerCreating"), PodState::Starting);
+        let PodState::Stuck(trouble) = waiting("ImagePullBackOff") else {
+            panic!()
+        };
+        assert_eq!(trouble.reason, "ImagePullFailed");
+    }
+
+    #[test]
+    fn a_link_agent_that_does_not_start_is_told_from_a_node_that_does_not() {
+        let agent = |state: Value| {
+            let PodState::Stuck(trouble) = state_of(json!({
+                "initContainerStatuses": [{"name": "link", "image": "", "imageID": "", "ready": false, "restartCount": 3,
+                    "state": state,
+                    "lastState": {"terminated": {"exitCode": 1, "message": "Error: no such token\n"}}}],
+                "containerStatuses": [{"name": "node", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+                    "state": {"waiting": {"reason": "PodInitializing"}}}],
+            })) else {
+                panic!()
+            };
+            (trouble.reason, trouble.message)
+        };
+        assert_eq!(
+            agent(json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}})),
+            (
+                "LinkAgentCrashed",
+                "the link agent of pod run-server-0-0: CrashLoopBackOff: back-off 10s: Error: no such token"
+                    .to_owned()
+            )
+        );
+        let forbidden =
+            json!({"waiting": {"reason": "CreateContainerError", "message": "NET_ADMIN is not allowed"}});
+        let (reason, message) = agent(forbidden);
+        assert_eq!(reason, "LinkAgentCrashed");
+        assert!(
+            message.contains("CreateContainerError: NET_ADMIN is not allowed"),
+            "{message}"
+        );
+        let pulled = json!({"waiting": {"reason": "ImagePullBackOff", "message": "not found"}});
+        assert_eq!(agent(pulled).0, "ImagePullFailed");
+    }
+
+    #[test]
+    fn a_pod_whose_link_agent_is_started_again_is_neither_ready_nor_gone() {
+        let state = state_of(json!({"phase": "Running", "podIP": "10.0.0.1",
+            "conditions": [{"type": "Ready", "status": "False"}],
+            "initContainerStatuses": [{"name": "link", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+                "state": {"terminated": {"exitCode": 137}}}],
+            "containerStatuses": [{"name": "node", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+                "state": {"running": {}}}]}));
+        assert_eq!(state, PodState::Starting);
+    }
+
+    #[test]
+    fn a_node_that_ended_is_gone_even_before_its_pod_is() {
+        let ended = state_of(json!({"phase": "Running", "podIP": "10.0.0.1",
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "containerStatuses": [{"name": "node", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+                "state": {"terminated": {"exitCode": 137, "signal": 9, "reason": "OOMKilled"}}}]}));
+        let PodState::Gone(trouble) = ended else {
+            panic!("{ended:?}")
+        };
+        assert_eq!(
+            trouble.message,
+            "the node in pod run-server-0-0 ended with signal 9 (OOMKilled); see kubectl logs run-server-0-0"
+        );
+    }
+
+    #[test]
+    fn a_ready_pod_has_an_address() {
+        let ready = state_of(json!({"phase": "Running", "podIP": "10.0.0.1",
+            "conditions": [{"type": "Ready", "status": "True"}]}));
+        assert_eq!(ready, PodState::Ready("10.0.0.1".parse().unwrap()));
+    }
+
+    fn state_of(status: Value) -> PodState {
+        let pod = json!({"metadata": {"name": "run-server-0-0"}, "status": status});
+        state(&serde_json::from_value(pod).unwrap())
+    }
+}

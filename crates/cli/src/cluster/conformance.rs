@@ -1,0 +1,182 @@
+//! `perfrun conformance --image`.
+
+mod node;
+mod pod;
+
+use std::{
+    io::{Write, stderr},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::{Context, ensure};
+use async_trait::async_trait;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::{
+    Resource, ResourceExt,
+    api::{DeleteParams, ListParams, PostParams},
+};
+use perfrun_api::cluster::RUN_LABEL;
+use perfrun_conformance::bench::{Place, Running, Who};
+use tokio::time::{Instant, sleep};
+
+use self::node::PodNode;
+use super::{
+    access::{Cluster, FIELD_MANAGER},
+    error::Call,
+    run::stop_on_signal,
+};
+use crate::{args, conformance::check, run::INTERRUPTED};
+
+/// How long deleted pods may take until they are gone.
+const REMOVAL_LIMIT: Duration = Duration::from_secs(60);
+
+/// The pause between two looks at deleted pods.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Checks the node of an image in pods of a cluster. Returns the exit status.
+pub async fn conformance(args: &args::Conformance) -> anyhow::Result<u8> {
+    let stop = stop_on_signal();
+    let suite = Suite {
+        cluster: Cluster::find(&args.target).await?,
+        name: format!("conformance-{:08x}", rand::random::<u32>()),
+    };
+    let pods = Pods::prepare(&suite, args).await?;
+    let status = tokio::select! {
+        biased;
+        () = stop.cancelled() => Ok(INTERRUPTED),
+        status = check(args, Arc::new(pods)) => status,
+    };
+    if let Err(error) = suite.remove().await {
+        suite.say(&format!(
+            "failed to delete everything: {error:#}; what is left has the label {RUN_LABEL}={} in namespace {}",
+            suite.name,
+            suite.cluster.namespace()
+        ));
+    }
+    status
+}
+
+/// What the objects of one command have in common.
+#[derive(Clone)]
+struct Suite {
+    cluster: Cluster,
+    /// Unique: the name of the Secret, and a label of all objects.
+    name: String,
+}
+
+impl Suite {
+    fn say(&self, text: &str) {
+        let _ = writeln!(stderr(), "{}: {text}", self.name);
+    }
+
+    /// Deletes the Secret and all pods, and waits until the pods are gone. The Secret owns the pods, so that
+    /// Kubernetes deletes one that was created too late to be seen here.
+    async fn remove(&self) -> anyhow::Result<()> {
+        let call = Call {
+            verb: "delete",
+            resource: "secrets",
+            name: Some(&self.name),
+        };
+        let secrets = self.cluster.secrets();
+        let params = DeleteParams::default();
+        let deleted = self.cluster.call(&call, secrets.delete(&self.name, &params));
+        match deleted.await {
+            Err(error) if !error.is_missing() => return Err(error.into()),
+            _ => {}
+        }
+        let call = Call {
+            verb: "list",
+            resource: "pods",
+            name: None,
+        };
+        let of_suite = ListParams::default().labels(&format!("{RUN_LABEL}={}", self.name));
+        let until = Instant::now() + REMOVAL_LIMIT;
+        loop {
+            let pods = self.cluster.pods();
+            let left = self.cluster.call(&call, pods.list(&of_suite)).await?.items;
+            if left.is_empty() {
+                return Ok(());
+            }
+            ensure!(
+                Instant::now() < until,
+                "{} pods are still there after {REMOVAL_LIMIT:?}",
+                left.len()
+            );
+            for pod in &left {
+                if pod.metadata.deletion_timestamp.is_none() {
+                    node::delete(&self.cluster, &pod.name_any(), 1).await?;
+                }
+            }
+            sleep(PAUSE).await;
+        }
+    }
+}
+
+/// Starts nodes as pods.
+struct Pods {
+    suite: Suite,
+    /// The node under test, and perfrun's own.
+    images: [String; 2],
+    limit: Duration,
+    token: String,
+    /// The Secret with the token.
+    owner: OwnerReference,
+    started: AtomicU32,
+}
+
+impl Pods {
+    /// Creates the Secret.
+    async fn prepare(suite: &Suite, args: &args::Conformance) -> anyhow::Result<Self> {
+        let token = format!("{:032x}{:032x}", rand::random::<u128>(), rand::random::<u128>());
+        let secret = pod::secret(&suite.name, &token);
+        let call = Call {
+            verb: "create",
+            resource: "secrets",
+            name: Some(&suite.name),
+        };
+        let secrets = suite.cluster.secrets();
+        let created = suite
+            .cluster
+            .call(&call, secrets.create(&parameters(), &secret))
+            .await?;
+        suite.say(&format!("pods in namespace {}", suite.cluster.namespace()));
+        Ok(Self {
+            suite: suite.clone(),
+            images: [
+                args.image.clone().context("name an image")?,
+                args.peer_image.clone(),
+            ],
+            limit: args.provision_timeout,
+            token,
+            owner: created.owner_ref(&()).context("the new Secret has no UID")?,
+            started: AtomicU32::new(0),
+        })
+    }
+}
+
+#[async_trait]
+impl Place for Pods {
+    async fn start(&self, who: Who) -> Result<Box<dyn Running>, String> {
+        let image = match who {
+            Who::Tested | Who::Second => &self.images[0],
+            Who::Reference => &self.images[1],
+        };
+        let number = self.started.fetch_add(1, Ordering::Relaxed);
+        let Suite { cluster, name } = &self.suite;
+        let pod = pod::pod(name, cluster.namespace(), who, number, image, &self.owner);
+        let node = PodNode::start(&self.suite, &pod, &self.token, self.limit).await;
+        node.map(|node| Box::new(node) as _)
+            .map_err(|error| format!("{error:#}"))
+    }
+}
+
+fn parameters() -> PostParams {
+    PostParams {
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        ..PostParams::default()
+    }
+}

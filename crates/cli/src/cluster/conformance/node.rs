@@ -1,0 +1,272 @@
+//! A node in a pod. Calls reach it as those of `kubectl port-forward` do: through a port of this machine, and
+//! a connection of its own for each of that port's. Nothing reads or changes the bytes, so that wrong calls
+//! arrive as they were sent.
+
+use std::{net::SocketAddr, time::Duration};
+
+use anyhow::{Context, anyhow};
+use async_trait::async_trait;
+use futures::{StreamExt, stream};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, LogParams},
+    runtime::{
+        WatchStreamExt,
+        watcher::{self, Event, watcher},
+    },
+};
+use perfrun_api::pod::{CONTROL_PORT, PodState, state};
+use perfrun_conformance::bench::Running;
+use tokio::{
+    io::{DuplexStream, copy_bidirectional},
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    task::JoinSet,
+    time::timeout,
+};
+
+use super::{
+    Suite, parameters,
+    pod::{exited_by_itself, obstacle},
+};
+use crate::cluster::{
+    access::Cluster,
+    error::{Call, Error},
+};
+
+/// Forwarded connections that are opened at the same time.
+const OPENING: usize = 32;
+
+/// How long a deleted pod may take until it is gone, beside its grace.
+const GONE_LIMIT: Duration = Duration::from_secs(30);
+
+/// Lines of a log in a message.
+const LOG_LINES: i64 = 20;
+
+/// A node in a pod.
+pub(super) struct PodNode {
+    cluster: Cluster,
+    name: String,
+    token: String,
+    control: SocketAddr,
+    seen: watch::Receiver<Seen>,
+    /// They watch the pod and forward connections, until the node is dropped.
+    tasks: JoinSet<()>,
+}
+
+/// The last that was seen of a pod.
+struct Seen {
+    pod: Pod,
+    is_deleted: bool,
+}
+
+impl PodNode {
+    /// Creates a pod, and waits until its node is ready and can be called.
+    pub(super) async fn start(
+        suite: &Suite,
+        pod: &Pod,
+        token: &str,
+        limit: Duration,
+    ) -> anyhow::Result<Self> {
+        let cluster = &suite.cluster;
+        let (name, pods) = (pod.name_any(), cluster.pods());
+        let creation = call("create", "pods", &name);
+        let created = cluster.call(&creation, pods.create(&parameters(), pod)).await?;
+        let (sender, seen) = watch::channel(Seen {
+            pod: created,
+            is_deleted: false,
+        });
+        let mut tasks = JoinSet::new();
+        tasks.spawn(follow(pods.clone(), name.clone(), sender));
+        let listener = TcpListener::bind("127.0.0.1:0").await;
+        let listener = listener.context("failed to listen on 127.0.0.1 for a forwarded port")?;
+        let mut node = Self {
+            cluster: cluster.clone(),
+            name,
+            token: token.to_owned(),
+            control: listener.local_addr().context("the listener has no address")?,
+            seen,
+            tasks,
+        };
+        node.until_ready(suite, limit).await?;
+        // Where forwarding is not allowed, calls would only find connections that end immediately.
+        let call = call("create", "pods/portforward", &node.name);
+        drop(cluster.call(&call, open(&pods, &node.name)).await?);
+        node.tasks.spawn(forward(listener, pods, node.name.clone()));
+        Ok(node)
+    }
+
+    async fn until_ready(&self, suite: &Suite, limit: Duration) -> anyhow::Result<()> {
+        let mut seen = self.seen.clone();
+        let mut said = None;
+        let ready = async {
+            loop {
+                match state(&seen.borrow_and_update().pod) {
+                    PodState::Ready(_) => return Ok(()),
+                    PodState::Gone(trouble) => return Err(anyhow!(trouble.message)),
+                    PodState::Stuck(trouble) if said != Some(trouble.reason) => {
+                        said = Some(trouble.reason);
+                        suite.say(&trouble.message);
+                    }
+                    PodState::Stuck(_) | PodState::Starting => {}
+                }
+                seen.changed().await.context("the pod is no longer watched")?;
+            }
+        };
+        if let Ok(ready) = timeout(limit, ready).await {
+            return ready;
+        }
+        let problem = obstacle(&self.seen.borrow().pod);
+        let log = self.log_tail().await;
+        let log = if log.is_empty() {
+            log
+        } else {
+            format!("; the end of its log:\n{log}")
+        };
+        Err(anyhow!(
+            "{problem} (not ready within --provision-timeout, {limit:?}){log}"
+        ))
+    }
+
+    /// Deletes the pod, and waits until it is gone.
+    async fn end(&self, grace: Duration) {
+        let seconds = u32::try_from(grace.as_secs()).unwrap_or(u32::MAX);
+        if let Err(error) = delete(&self.cluster, &self.name, seconds).await {
+            tracing::warn!(%error, "a pod is left until the end of the suite");
+            return;
+        }
+        let mut seen = self.seen.clone();
+        let gone = seen.wait_for(|seen| seen.is_deleted);
+        if timeout(grace + GONE_LIMIT, gone).await.is_err() {
+            tracing::warn!(pod = self.name, "a deleted pod does not go");
+        }
+    }
+}
+
+#[async_trait]
+impl Running for PodNode {
+    fn control_addr(&self) -> SocketAddr {
+        self.control
+    }
+
+    fn token(&self) -> &str {
+        &self.token
+    }
+
+    fn ended(&self) -> Option<String> {
+        let seen = self.seen.borrow();
+        match state(&seen.pod) {
+            PodState::Gone(trouble) => Some(trouble.message),
+            _ if seen.is_deleted => Some(format!("pod {} was deleted", self.name)),
+            _ => None,
+        }
+    }
+
+    async fn log_tail(&self) -> String {
+        let params = LogParams {
+            tail_lines: Some(LOG_LINES),
+            ..LogParams::default()
+        };
+        let call = call("get", "pods/log", &self.name);
+        let pods = self.cluster.pods();
+        let log = self.cluster.call(&call, pods.logs(&self.name, &params)).await;
+        log.unwrap_or_default()
+    }
+
+    fn open_files(&self) -> Option<usize> {
+        None
+    }
+
+    /// Nobody but the kubelet can send a signal, and it sends SIGTERM first: SIGKILL follows two seconds
+    /// later.
+    async fn kill(&self) {
+        self.end(Duration::from_secs(1)).await;
+    }
+
+    async fn stop(&self, grace: Duration) -> bool {
+        self.end(grace).await;
+        exited_by_itself(&self.seen.borrow().pod)
+    }
+}
+
+/// Deletes a pod, whose node has some seconds to exit. A pod that is gone is not an error.
+pub(super) async fn delete(cluster: &Cluster, name: &str, grace_seconds: u32) -> Result<(), Error> {
+    let params = DeleteParams {
+        grace_period_seconds: Some(grace_seconds),
+        ..DeleteParams::default()
+    };
+    let call = call("delete", "pods", name);
+    match cluster.call(&call, cluster.pods().delete(name, &params)).await {
+        Err(error) if !error.is_missing() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn call<'a>(verb: &'static str, resource: &'static str, name: &'a str) -> Call<'a> {
+    Call {
+        verb,
+        resource,
+        name: Some(name),
+    }
+}
+
+/// Follows a pod to its end, and beyond outages of the API server.
+async fn follow(pods: Api<Pod>, name: String, seen: watch::Sender<Seen>) {
+    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let mut events = watcher(pods, config).default_backoff().boxed();
+    let mut is_listed = false;
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(Event::Apply(pod) | Event::InitApply(pod)) => {
+                is_listed = true;
+                seen.send_modify(|seen| seen.pod = pod);
+            }
+            Ok(Event::Delete(pod)) => {
+                let is_deleted = true;
+                seen.send_replace(Seen { pod, is_deleted });
+            }
+            Ok(Event::Init) => is_listed = false,
+            Ok(Event::InitDone) if !is_listed => seen.send_modify(|seen| seen.is_deleted = true),
+            Ok(Event::InitDone) => {}
+            Err(error) => tracing::debug!(%error, "the watch of a pod ended"),
+        }
+    }
+}
+
+/// Forwards every connection to a pod's control port.
+async fn forward(listener: TcpListener, pods: Api<Pod>, name: String) {
+    let mut connections = JoinSet::new();
+    let accepted = stream::unfold(listener, |listener| async {
+        let (here, _) = listener.accept().await.ok()?;
+        Some((here, listener))
+    });
+    // In the order in which they were accepted: a call that follows 200 idle connections comes after them.
+    let mut opened = accepted
+        .map(async |here| (here, open(&pods, &name).await))
+        .buffered(OPENING)
+        .boxed();
+    loop {
+        tokio::select! {
+            Some((here, there)) = opened.next() => match there {
+                Ok(there) => drop(connections.spawn(join(here, there))),
+                Err(error) => tracing::debug!(%error, "a connection was not forwarded"),
+            },
+            Some(_) = connections.join_next() => {}
+            else => return,
+        }
+    }
+}
+
+/// Opens a connection to a pod's control port.
+async fn open(pods: &Api<Pod>, name: &str) -> kube::Result<DuplexStream> {
+    let mut forwarded = pods.portforward(name, &[CONTROL_PORT]).await?;
+    Ok(forwarded
+        .take_stream(CONTROL_PORT)
+        .expect("the stream of a port that was named can be taken once"))
+}
+
+async fn join(mut here: TcpStream, mut there: DuplexStream) {
+    // A connection that breaks is what some checks are about.
+    let _ = copy_bidirectional(&mut here, &mut there).await;
+}

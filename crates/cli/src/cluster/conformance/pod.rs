@@ -1,0 +1,187 @@
+//! The objects of a suite, and what their status means. Pure.
+
+use k8s_openapi::{
+    api::core::v1::{ContainerState, Pod, PodSpec, Secret},
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
+use kube::{ResourceExt, api::ObjectMeta};
+use perfrun_api::{
+    cluster::{MANAGED_BY_LABEL, NODE_LABEL, RUN_LABEL},
+    pod::{
+        CONTROL_PORT, METRICS_PORT, NODE_CONTAINER, PodState, TOKEN_KEY, environment, node_container,
+        pod_spec, state,
+    },
+};
+use perfrun_conformance::bench::Who;
+use perfrun_contract::node::Role;
+
+use crate::cluster::access::FIELD_MANAGER;
+
+/// A pod that nobody deletes, because perfrun was killed, ends after this time.
+const LONGEST_SECONDS: i64 = 2 * 3600;
+
+/// The exit code of a container that the kubelet killed.
+const KILLED: i32 = 128 + 9;
+
+/// The Secret with the token.
+pub(super) fn secret(suite: &str, token: &str) -> Secret {
+    Secret {
+        metadata: metadata(suite, suite.to_owned()),
+        string_data: Some([(TOKEN_KEY.to_owned(), token.to_owned())].into()),
+        immutable: Some(true),
+        ..Secret::default()
+    }
+}
+
+/// The pod of a node, as a run's are, except that it does not wait for a last scrape when it is stopped.
+pub(super) fn pod(
+    suite: &str,
+    namespace: &str,
+    who: Who,
+    number: u32,
+    image: &str,
+    owner: &OwnerReference,
+) -> Pod {
+    let node = match who {
+        Who::Tested => "tested",
+        Who::Second => "second",
+        Who::Reference => "reference",
+    };
+    let mut metadata = metadata(suite, format!("{suite}-{node}-{number}"));
+    metadata.owner_references = Some(vec![owner.clone()]);
+    let labels = metadata.labels.get_or_insert_default();
+    labels.insert(NODE_LABEL.to_owned(), node.to_owned());
+    let env = environment(suite, namespace, node, METRICS_PORT);
+    let container = node_container(image, Role::Server, [CONTROL_PORT, METRICS_PORT], env);
+    Pod {
+        metadata,
+        spec: Some(PodSpec {
+            active_deadline_seconds: Some(LONGEST_SECONDS),
+            ..pod_spec(container, suite.to_owned())
+        }),
+        status: None,
+    }
+}
+
+fn metadata(suite: &str, name: String) -> ObjectMeta {
+    let labels = [
+        ("app.kubernetes.io/name", "perfrun-node"),
+        (MANAGED_BY_LABEL, FIELD_MANAGER),
+        (RUN_LABEL, suite),
+    ];
+    ObjectMeta {
+        name: Some(name),
+        labels: Some(
+            labels
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into(),
+        ),
+        ..ObjectMeta::default()
+    }
+}
+
+/// Why a pod is not ready, and what to do.
+pub(super) fn obstacle(pod: &Pod) -> String {
+    let trouble = match state(pod) {
+        PodState::Stuck(trouble) | PodState::Gone(trouble) => trouble,
+        PodState::Starting | PodState::Ready(_) => {
+            let problem = match node(pod) {
+                Some(node) if node.running.is_some() => {
+                    "runs, but its readiness probe fails; a node has to answer GET /readyz on its control port"
+                }
+                _ => "is still starting; if it pulls a large image, raise --provision-timeout",
+            };
+            return format!("pod {} {problem}", pod.name_any());
+        }
+    };
+    let advice = match trouble.reason {
+        "ImagePullFailed" => {
+            "; check the name of the image (--image, --peer-image), and that every Kubernetes node has it or may \
+             pull it"
+        }
+        "Unschedulable" => "; make room: a pod requests 100m of CPU and 64 MiB of memory",
+        _ => "",
+    };
+    trouble.message + advice
+}
+
+/// Whether the node of a pod exited before the kubelet killed it.
+pub(super) fn exited_by_itself(pod: &Pod) -> bool {
+    let ended = node(pod).and_then(|node| node.terminated.as_ref());
+    ended.is_some_and(|ended| ended.exit_code != KILLED)
+}
+
+/// The state of the node's container.
+fn node(pod: &Pod) -> Option<&ContainerState> {
+    let containers = pod.status.as_ref()?.container_statuses.as_ref()?;
+    let node = containers
+        .iter()
+        .find(|container| container.name == NODE_CONTAINER);
+    node?.state.as_ref()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn seen(status: Value) -> Pod {
+        serde_json::from_value(json!({"metadata": {"name": "a"}, "status": status})).unwrap()
+    }
+
+    fn container(state: Value) -> Value {
+        json!({"containerStatuses": [
+            {"name": "node", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state}
+        ]})
+    }
+
+    #[test]
+    fn a_pod_has_an_owner_and_what_pods_of_runs_have() {
+        let owner = OwnerReference {
+            kind: "Secret".to_owned(),
+            ..OwnerReference::default()
+        };
+        let pod =
+            serde_json::to_value(pod("conformance-1", "bench", Who::Second, 7, "mine:1", &owner)).unwrap();
+        assert_eq!(pod["metadata"]["name"], "conformance-1-second-7");
+        assert_eq!(pod["metadata"]["labels"]["perfrun.io/run"], "conformance-1");
+        assert_eq!(pod["metadata"]["ownerReferences"][0]["kind"], "Secret");
+        let spec = &pod["spec"];
+        assert_eq!(spec["restartPolicy"], "Never");
+        assert_eq!(spec["securityContext"]["runAsNonRoot"], true);
+        assert_eq!(spec["volumes"][0]["secret"]["secretName"], "conformance-1");
+        let node = &spec["containers"][0];
+        assert_eq!(node["image"], "mine:1");
+        let args = json!(["control", "--control=0.0.0.0:9090", "--role=server"]);
+        assert_eq!(node["args"], args);
+        assert_eq!(node["securityContext"]["readOnlyRootFilesystem"], true);
+        let token = json!({"name": "PERFRUN_TOKEN_FILE", "value": "/run/perfrun/token"});
+        assert!(node["env"].as_array().unwrap().contains(&token), "{node}");
+        // A node that lingers for a scraper would miss the time in which it has to exit.
+        assert!(!node.to_string().contains("LINGER"), "{node}");
+    }
+
+    #[test]
+    fn an_obstacle_comes_with_advice() {
+        let waiting = json!({"waiting": {"reason": "InvalidImageName", "message": "no \"A\""}});
+        let text = obstacle(&seen(container(waiting)));
+        assert!(
+            text.starts_with("pod a: InvalidImageName: no \"A\"; check the name"),
+            "{text}"
+        );
+        let running = obstacle(&seen(container(json!({"running": {}}))));
+        assert!(running.contains("GET /readyz"), "{running}");
+        let slow = obstacle(&seen(container(
+            json!({"waiting": {"reason": "ContainerCreating"}}),
+        )));
+        assert!(slow.contains("raise --provision-timeout"), "{slow}");
+    }
+
+    #[test]
+    fn a_node_that_was_killed_did_not_exit_by_itself() {
+        let ended = |code: i32| seen(container(json!({"terminated": {"exitCode": code}})));
+        assert!(exited_by_itself(&ended(0)) && exited_by_itself(&ended(143)));
+        assert!(!exited_by_itself(&ended(137)) && !exited_by_itself(&seen(json!({}))));
+    }
+}

@@ -1,0 +1,100 @@
+//! Two variants of a stack, compared.
+
+use perfrun_contract::{
+    compare::{Judged, Verdict},
+    plan::Renew,
+    record::Flag,
+    tally::counting,
+};
+use serde_json::json;
+
+use crate::{
+    document::{self, Document},
+    perfrun::{Mode, Place, results},
+};
+
+fn compared(name: &str) -> Document {
+    document::run(name)
+        .with("workload", json!({"ping": {"count": 20}}))
+        .with(
+            "stacks",
+            json!([{"name": "main", "stack": "litep2p"}, {"name": "pr", "stack": "litep2p"}]),
+        )
+        .with(
+            "matrix",
+            json!({"clients": ["main"], "servers": ["main"], "transports": ["tcp"], "rawBaseline": false}),
+        )
+        .with("compare", json!([{"baseline": "main", "candidate": "pr"}]))
+        .with("iterations", json!(10))
+}
+
+#[test]
+fn each_round_is_a_pair_of_neighbours_in_new_processes() {
+    for mode in Mode::available() {
+        let place = Place::new();
+        place.run(mode, &compared("pairs"), &["--seed", "7"]).expect(0);
+        let results = results(&place.only_run());
+        assert_eq!((results.plan.seed, results.plan.renew), (Some(7), Renew::Round));
+        let Judged {
+            comparisons, verdict, ..
+        } = results.judged.as_ref().unwrap();
+        assert_eq!(*verdict, Verdict::NotAsked);
+        let [trips, cpu] = comparisons.as_slice() else {
+            panic!("{comparisons:?}")
+        };
+        // A pair is left out only if it was disturbed.
+        for comparison in [trips, cpu] {
+            assert_eq!(comparison.pairs + comparison.dropped, 10, "{comparison:?}");
+        }
+        let disturbed = counting(&results.trials).filter(|record| record.flags.contains(&Flag::Disturbed));
+        assert!(trips.dropped as usize <= disturbed.count(), "{trips:?}");
+        let report = place.only_run().join("report.md");
+        let report = std::fs::read_to_string(report).unwrap();
+        assert!(report.contains("## Comparisons"), "{report}");
+    }
+}
+
+#[test]
+fn the_verdict_is_the_exit_status() {
+    let Some(mode) = Mode::available().next() else {
+        return;
+    };
+    for (limit, verdict, status) in [("1m", Verdict::Pass, 0), ("1us", Verdict::Fail, 3)] {
+        let place = Place::new();
+        let document = compared("verdict").with("expect", json!([{"metric": "roundTripP50", "max": limit}]));
+        let ended = place.run(mode, &document, &[]);
+        let results = results(&place.only_run());
+        let found = results.judged.as_ref().unwrap().verdict;
+        // Six trials that other tests do not disturb are enough for an interval of the median.
+        let undisturbed = |cell| {
+            counting(&results.trials)
+                .filter(|record| record.trial.cell == cell && !record.trial.warmup)
+                .filter(|record| !record.flags.contains(&Flag::Disturbed))
+                .count()
+        };
+        let (expected, status) = match (0..2).map(undisturbed).min() {
+            Some(6..) => (verdict, status),
+            _ if found == verdict => (verdict, status),
+            _ => (Verdict::Inconclusive, 4),
+        };
+        assert_eq!(found, expected, "{limit}");
+        ended.expect(status);
+    }
+}
+
+#[test]
+fn a_program_is_compared_with_itself() {
+    let Some(mode) = Mode::available().next() else {
+        return;
+    };
+    let place = Place::new();
+    let document = document::run("aa").with("workload", json!({"ping": {"count": 20}})).with(
+        "matrix",
+        json!({"clients": ["litep2p"], "servers": ["litep2p"], "transports": ["tcp"], "rawBaseline": false}),
+    );
+    place.run(mode, &document, &["--aa"]).expect(0);
+    let results = results(&place.only_run());
+    let ids: Vec<&str> = results.plan.cells.iter().map(|cell| cell.id.as_str()).collect();
+    assert_eq!(ids, ["base.base.tcp.ping-20", "candidate.candidate.tcp.ping-20"]);
+    assert_eq!(results.judged.unwrap().comparisons.len(), 2);
+}

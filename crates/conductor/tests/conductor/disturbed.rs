@@ -1,0 +1,94 @@
+//! Trials that are compared, while something else keeps a machine busy.
+
+use perfrun_contract::{
+    compare::{Judging, Twin},
+    plan::{Cell, Plan, Trial},
+    record::Flag,
+    run::RunState,
+};
+
+use crate::{
+    bench::{Bench, bench},
+    node::Script,
+};
+
+/// Four rounds of a twin, in which the client's machine is disturbed in these attempts.
+fn twins(disturbed: &'static [&'static str]) -> Bench {
+    let script = Script {
+        disturbed,
+        ..Script::default()
+    };
+    let mut bench = bench().node("client-0", script);
+    let baseline = bench.plan.cells[0].clone();
+    let candidate = Cell {
+        id: "litep2p.litep2p.tcp.ping-3".into(),
+        ..baseline.clone()
+    };
+    let trial = |cell, iteration| Trial {
+        id: format!("c{cell}.i{iteration}"),
+        cell,
+        iteration,
+        warmup: false,
+    };
+    let twin = Twin {
+        baseline: 0,
+        candidate: 1,
+    };
+    bench.plan = Plan {
+        cells: vec![baseline, candidate],
+        trials: (0..4)
+            .flat_map(|i| [trial(i as usize % 2, i), trial(1 - i as usize % 2, i)])
+            .collect(),
+        judging: Judging {
+            twins: vec![twin],
+            ..Judging::default()
+        },
+        ..bench.plan
+    };
+    bench
+}
+
+#[tokio::test]
+async fn a_disturbed_pair_is_measured_again_right_away() {
+    let out = twins(&["r-c0.i1.a0", "r-c0.i2.a0"]).run().await;
+    let expected = [
+        "c0.i0.a0 completed",
+        "c1.i0.a0 completed",
+        "c1.i1.a0 completed",
+        "c0.i1.a0 completed",
+        "c1.i1.a1 completed",
+        "c0.i1.a1 completed",
+        // One pair of four is measured again, not two.
+        "c0.i2.a0 completed",
+        "c1.i2.a0 completed",
+        "c1.i3.a0 completed",
+        "c0.i3.a0 completed",
+    ];
+    assert_eq!(out.outline(), expected);
+    assert_eq!(out.end.state, RunState::Complete);
+    let flagged = |flag| -> Vec<String> {
+        let records = out.records.iter().filter(|record| record.flags.contains(&flag));
+        records
+            .map(|record| format!("{}.a{}", record.trial.id, record.attempt))
+            .collect()
+    };
+    assert_eq!(flagged(Flag::Disturbed), ["c0.i1.a0", "c0.i2.a0"]);
+    assert_eq!(flagged(Flag::Retried), [""; 0], "no node was lost");
+    let disturbance = out.records[3].disturbance.unwrap();
+    assert!((disturbance.foreign - 0.49).abs() < 1e-9, "{disturbance:?}");
+}
+
+#[tokio::test]
+async fn a_resumed_run_repeats_what_an_uninterrupted_one_would() {
+    let mut bench = twins(&["r-c0.i1.a0"]);
+    bench.room_for = 5;
+    let whole = bench.run().await;
+    assert_eq!(whole.end.state, RunState::Failed);
+    bench.room_for = usize::MAX;
+    bench.options.already = whole.records;
+    let rest = bench.run().await;
+    assert_eq!(rest.events[0], "run of 8, 3 ended");
+    assert_eq!(rest.outline()[..2], ["c0.i1.a1 completed", "c0.i2.a0 completed"]);
+    assert!(rest.records.iter().all(|record| record.session == 1));
+    assert!(bench.options.already.iter().all(|record| record.session == 0));
+}

@@ -1,0 +1,250 @@
+//! Comparisons: what a run compares, what is expected of it, and what was found.
+//!
+//! A twin is a pair of cells that differ in the variant of one stack only. In each round the two trials of a
+//! twin run one right after the other, in the order of a coin. The differences of these pairs of trials are
+//! what is judged.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use strum::{AsRefStr, Display};
+
+use crate::record::Metric;
+
+/// The share of error that the findings of a run may have altogether: they are wrong in at most this share of
+/// runs in which nothing differs.
+pub const ALPHA: f64 = 0.05;
+
+/// Differences within this share count as none, unless a document says otherwise.
+pub const TOLERANCE: f64 = 0.05;
+
+/// Below this number of pairs a comparison has no finding.
+pub const LEAST_PAIRS: u32 = 10;
+
+/// What a run compares, and what is expected of it.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Judging {
+    /// Pairs of cells to compare.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub twins: Vec<Twin>,
+    /// What is expected of cells.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub expect: Vec<Expectation>,
+    /// Numbers of rounds after which twins are looked at, ascending; the last is that of the whole run. Twins
+    /// about which everything is known at a look are measured no longer. Empty for one look, at the end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub looks: Vec<u32>,
+}
+
+impl Judging {
+    /// Whether nothing is compared, and nothing is expected.
+    pub fn is_empty(&self) -> bool {
+        self.twins.is_empty() && self.expect.is_empty()
+    }
+}
+
+/// Two cells that differ in the variant of one stack.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Twin {
+    /// Index of the cell that is compared with.
+    pub baseline: usize,
+    /// Index of the cell that is compared.
+    pub candidate: usize,
+}
+
+/// What is expected of a metric.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Expectation {
+    /// The metric.
+    pub metric: Metric,
+    /// Indexes of the cells that it is expected of; the candidates of twins, for [`Bound::MaxRegression`].
+    pub cells: Vec<usize>,
+    /// What is expected.
+    pub bound: Bound,
+}
+
+/// A bound of a metric.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Bound {
+    /// The candidate is worse than the baseline by at most this share.
+    MaxRegression(f64),
+    /// The median is at least this, in the metric's unit.
+    Min(f64),
+    /// The median is at most this, in the metric's unit.
+    Max(f64),
+    /// The value is at least this share of the raw baseline's in the same round.
+    MinShareOfRaw(f64),
+}
+
+/// What was found in a run.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Judged {
+    /// A comparison for each judged metric of each twin, in the order of the plan.
+    pub comparisons: Vec<Comparison>,
+    /// The same over all twins of a metric together, if there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overall: Vec<Overall>,
+    /// One for each cell of each expectation.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gates: Vec<Gate>,
+    /// Whether what was expected holds.
+    pub verdict: Verdict,
+}
+
+impl Judged {
+    /// The verdict. None if nothing was expected.
+    pub fn asked(&self) -> Option<Verdict> {
+        Some(self.verdict).filter(|verdict| *verdict != Verdict::NotAsked)
+    }
+}
+
+/// A metric of a candidate beside that of its baseline.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Comparison {
+    /// Id of the baseline's cell.
+    pub baseline: String,
+    /// Id of the candidate's cell.
+    pub candidate: String,
+    /// What is compared.
+    pub metric: Metric,
+    /// Pairs of trials that count.
+    pub pairs: u32,
+    /// Pairs that do not: of two failures, disturbed, or not right after each other.
+    pub dropped: u32,
+    /// Failed trials of the baseline and of the candidate, of pairs that were not disturbed. Failures that
+    /// are not the stack's, such as a lost node, do not count.
+    pub failed: [u32; 2],
+    /// Differences within this share count as none: what an expectation allows, or else [`TOLERANCE`].
+    pub tolerance: f64,
+    /// Medians of the baseline and of the candidate over pairs that count, in the metric's unit; absent
+    /// without a completed trial of each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub medians: Option<[f64; 2]>,
+    /// The candidate's value as a share of the baseline's (Hodges and Lehmann's estimate), with its interval;
+    /// absent without a pair, or if too many trials failed for an estimate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ratio: Option<Ratio>,
+    /// Probability of differences like these or larger ones if the two are equal, corrected for the number of
+    /// comparisons (Holm) and for the share that this look has of [`ALPHA`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p_adjusted: Option<f64>,
+    /// What that means.
+    pub word: Word,
+    /// Why there is no finding, of [`Word::NotComparable`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<Why>,
+    /// The smallest difference, as a share, that this number of pairs shows in four of five runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detectable: Option<f64>,
+    /// Pairs that would show a difference of the tolerance in four of five runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pairs_needed: Option<u32>,
+}
+
+/// A ratio with its interval.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Ratio {
+    /// The estimate.
+    pub value: f64,
+    /// Lower end of the interval. Absent if there are too few pairs for one, or if failures leave it open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub low: Option<f64>,
+    /// Upper end of the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub high: Option<f64>,
+}
+
+/// A metric of all candidates beside that of their baselines.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Overall {
+    /// What is compared.
+    pub metric: Metric,
+    /// Twins that it is over.
+    pub twins: u32,
+    /// Rounds in which all of them have a pair that counts.
+    pub rounds: u32,
+    /// Mean ratio (geometric), with its interval.
+    pub ratio: Ratio,
+}
+
+/// What a comparison found.
+#[derive(AsRefStr, Clone, Copy, Debug, Deserialize, Display, Eq, Hash, JsonSchema, PartialEq, Serialize)]
+pub enum Word {
+    /// The candidate is better: a higher rate, a shorter time, a lower cost.
+    Faster,
+    /// The candidate is worse.
+    Slower,
+    /// They differ by no more than the tolerance.
+    Same,
+    /// The pairs do not tell.
+    Undecided,
+    /// The pairs cannot tell.
+    NotComparable,
+}
+
+/// Why a comparison has no finding.
+#[derive(AsRefStr, Clone, Copy, Debug, Deserialize, Display, Eq, Hash, JsonSchema, PartialEq, Serialize)]
+pub enum Why {
+    /// Fewer than [`LEAST_PAIRS`] pairs count.
+    TooFewPairs,
+    /// More than half of the pairs were disturbed.
+    Disturbed,
+    /// The nodes of baseline and candidate ran on different machines.
+    TwinsApart,
+    /// No trial has the metric.
+    NotMeasured,
+    /// A node was a debug build.
+    DebugBuild,
+    /// The kernel's TCP window, and not the stack, may have been the limit.
+    WindowLimited,
+}
+
+/// An expectation of one cell, judged.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Gate {
+    /// Index of the expectation in the plan.
+    pub expectation: usize,
+    /// Id of the cell.
+    pub cell: String,
+    /// Whether it holds.
+    pub verdict: Verdict,
+    /// What that is based on, for people.
+    pub evidence: String,
+}
+
+/// Whether what was expected holds.
+#[derive(
+    AsRefStr,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    Deserialize,
+    Display,
+    Eq,
+    Hash,
+    JsonSchema,
+    Ord,
+    PartialEq,
+    PartialOrd,
+    Serialize,
+)]
+pub enum Verdict {
+    /// Nothing was expected.
+    #[default]
+    NotAsked,
+    /// All of it holds: it is proved for each cell.
+    Pass,
+    /// It may hold or not: more pairs, or a quieter machine, would tell.
+    Inconclusive,
+    /// Some of it does not hold.
+    Fail,
+}

@@ -1,0 +1,108 @@
+//! A comparison as results keep it.
+
+use perfrun_contract::{
+    compare::{Comparison, Ratio, Why},
+    plan::Plan,
+    record::{Flag, Metric, TrialRecord},
+    units::Unit,
+};
+
+use crate::{
+    family::Member,
+    median::median,
+    pairs::{self, Fate, Pair},
+    signed_rank::Location,
+    words::Found,
+};
+
+/// Why pairs say nothing about a metric, whatever their number.
+pub(crate) fn obstacle(pairs: &[Pair<'_>], metric: Metric) -> Option<Why> {
+    let have = |flag| {
+        let has = |record: &TrialRecord| record.flags.contains(&flag);
+        pairs
+            .iter()
+            .filter(|pair| has(pair.baseline) || has(pair.candidate))
+            .count()
+    };
+    let of_fate = |fate| pairs.iter().filter(|pair| pair.fate == fate).count();
+    let counting = of_fate(Fate::Counts);
+    let is_measured = counting == 0 || pairs.iter().any(|pair| pair.difference(metric).is_some());
+    if have(Flag::DebugBuild) > 0 {
+        Some(Why::DebugBuild)
+    } else if 2 * of_fate(Fate::Disturbed) > pairs.len() {
+        Some(Why::Disturbed)
+    } else if !is_measured {
+        Some(Why::NotMeasured)
+    } else if metric.unit() == Unit::BitsPerSecond && 2 * have(Flag::WindowLimited) > pairs.len() {
+        Some(Why::WindowLimited)
+    } else {
+        None
+    }
+}
+
+/// What was found of a metric of a twin.
+pub(crate) fn comparison(plan: &Plan, member: &Member, pairs: &[Pair<'_>], found: &Found) -> Comparison {
+    let twin = plan.judging.twins[member.twin];
+    let id = |cell: usize| {
+        plan.cells
+            .get(cell)
+            .map(|cell| cell.id.clone())
+            .unwrap_or_default()
+    };
+    let counting = || pairs.iter().filter(|pair| pair.fate == Fate::Counts);
+    let middle = |records: Vec<&TrialRecord>| {
+        let values = records
+            .into_iter()
+            .filter_map(|record| pairs::value(record, member.metric));
+        Some(median(&values.collect::<Vec<_>>())).filter(|median| median.is_finite())
+    };
+    let medians = [
+        middle(counting().map(|pair| pair.baseline).collect()),
+        middle(counting().map(|pair| pair.candidate).collect()),
+    ];
+    let undisturbed = || pairs.iter().filter(|pair| pair.fate != Fate::Disturbed);
+    let failed = |record: &TrialRecord| record.failure.is_some() && !pairs::is_lost(record);
+    Comparison {
+        baseline: id(twin.baseline),
+        candidate: id(twin.candidate),
+        metric: member.metric,
+        pairs: count(found.differences.len()),
+        dropped: count(pairs.len() - found.differences.len()),
+        failed: [
+            count(undisturbed().filter(|pair| failed(pair.baseline)).count()),
+            count(undisturbed().filter(|pair| failed(pair.candidate)).count()),
+        ],
+        tolerance: member.tolerance,
+        medians: match medians {
+            [Some(baseline), Some(candidate)] => Some([baseline, candidate]),
+            _ => None,
+        },
+        ratio: found.location.and_then(|location| ratio(member.metric, location)),
+        p_adjusted: (!found.differences.is_empty()).then_some(found.p_adjusted),
+        word: found.word,
+        why: found.why,
+        detectable: found.detectable,
+        pairs_needed: found.pairs_needed,
+    }
+}
+
+/// Differences of a metric as ratios of its values. `None` if failures leave the estimate open.
+pub(crate) fn ratio(metric: Metric, location: Location) -> Option<Ratio> {
+    let direction = pairs::direction(metric)?;
+    let finite = |difference: f64| difference.is_finite().then(|| (direction * difference).exp());
+    let (low, high) = match location.interval {
+        Some((worse, better)) if direction < 0.0 => (finite(better), finite(worse)),
+        Some((worse, better)) => (finite(worse), finite(better)),
+        None => (None, None),
+    };
+    Some(Ratio {
+        value: finite(location.estimate)?,
+        low,
+        high,
+    })
+}
+
+/// As results have numbers of trials.
+pub(crate) fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

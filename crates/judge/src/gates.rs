@@ -1,0 +1,282 @@
+//! Whether what was expected holds.
+
+use perfrun_contract::{
+    compare::{ALPHA, Bound, LEAST_PAIRS, Twin, Verdict, Word},
+    plan::Plan,
+    record::{Metric, TrialRecord},
+    units,
+};
+use perfrun_link::binomial::probabilities;
+
+use crate::{
+    comparison::ratio,
+    holm::holm,
+    looks::Look,
+    median::{median, median_interval},
+    pairs::{self, Trials},
+    signed_rank::{Location, SignedRank},
+    text,
+    words::Found,
+};
+
+/// An expectation of one cell.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    /// Index of the expectation in the plan.
+    pub(crate) expectation: usize,
+    pub(crate) cell: usize,
+    /// The twin whose candidate the cell is, of [`Bound::MaxRegression`].
+    pub(crate) twin: Option<usize>,
+}
+
+impl Ask {
+    /// All expectations of a run, by cell.
+    pub(crate) fn of(plan: &Plan) -> Vec<Self> {
+        let mut asks = vec![];
+        for (expectation, expected) in plan.judging.expect.iter().enumerate() {
+            for &cell in &expected.cells {
+                let ask = Self {
+                    expectation,
+                    cell,
+                    twin: None,
+                };
+                let before = asks.len();
+                if let Bound::MaxRegression(_) = expected.bound {
+                    let twins = plan.judging.twins.iter().enumerate();
+                    let of_cell = twins.filter(|(_, twin)| twin.candidate == cell);
+                    asks.extend(of_cell.map(|(twin, _)| Self {
+                        twin: Some(twin),
+                        ..ask
+                    }));
+                }
+                if asks.len() == before {
+                    asks.push(ask);
+                }
+            }
+        }
+        asks
+    }
+
+    /// The twins that it is about.
+    pub(crate) fn twins(self, plan: &Plan) -> impl Iterator<Item = usize> {
+        let twins = plan.judging.twins.iter().enumerate();
+        let is_about = move |(index, twin): &(usize, &Twin)| match self.twin {
+            Some(own) => own == *index,
+            None => self.cell == twin.baseline || self.cell == twin.candidate,
+        };
+        twins.filter(is_about).map(|(index, _)| index)
+    }
+}
+
+/// What was found of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Answer {
+    pub(crate) verdict: Verdict,
+    /// What that is based on.
+    pub(crate) evidence: String,
+}
+
+/// A comparison that may be worse by some share.
+pub(crate) struct Allowance<'a> {
+    pub(crate) found: &'a Found,
+    pub(crate) metric: Metric,
+    pub(crate) share: f64,
+    /// Pairs in which only the baseline failed, and only the candidate.
+    pub(crate) failed: [usize; 2],
+    /// See [`failing`], corrected for the number of twins.
+    pub(crate) p_failing: f64,
+}
+
+impl Allowance<'_> {
+    /// The worst difference that is allowed.
+    fn worst(&self) -> f64 {
+        match pairs::direction(self.metric) {
+            Some(direction) if direction < 0.0 => -self.share.ln_1p(),
+            _ => (-self.share).ln_1p(),
+        }
+    }
+
+    fn is_comparable(&self) -> bool {
+        self.found.word != Word::NotComparable
+    }
+
+    /// The probability of differences like these or worse ones, if the worst that is allowed were true.
+    fn p_worse(&self) -> f64 {
+        if !self.is_comparable() {
+            return 1.0;
+        }
+        let worst = self.worst();
+        SignedRank::of(self.found.differences.iter().map(|difference| difference - worst)).at_most()
+    }
+
+    /// The verdict at a look with this error, given the probability of [`Self::p_worse`] corrected for the
+    /// number of allowances.
+    fn verdict(&self, p_worse: f64, alpha: f64) -> Verdict {
+        let interval = self.found.location.and_then(|location| location.interval);
+        if !self.is_comparable() {
+            Verdict::Inconclusive
+        } else if p_worse <= alpha / 2.0 || self.p_failing <= alpha / 2.0 {
+            Verdict::Fail
+        } else if interval.is_some_and(|(low, _)| low > self.worst()) {
+            Verdict::Pass
+        } else {
+            Verdict::Inconclusive
+        }
+    }
+
+    fn evidence(&self) -> String {
+        let failures = match self.failed {
+            [0, 0] => String::new(),
+            [baseline, candidate] => format!(", failed trials {baseline} → {candidate}"),
+        };
+        let ratio = self
+            .found
+            .location
+            .and_then(|location| ratio(self.metric, location));
+        format!(
+            "{} ({} pairs){failures}; {} worse is allowed",
+            text::change(ratio.as_ref()),
+            self.found.differences.len(),
+            text::percent(self.share)
+        )
+    }
+}
+
+/// The answers to all regressions that a run may have, at a look that has this share of [`ALPHA`]; nothing of
+/// those that are settled.
+///
+/// One fails if its differences, or the candidate's failures, are worse than is allowed, with half of the
+/// error for all of them together: the more there are, the stronger the evidence must be. One passes if its
+/// own interval lies above: all must pass for the run to pass, so that no correction is needed (Berger,
+/// *Multiparameter Hypothesis Testing and Acceptance Sampling*, Technometrics 24, 1982).
+pub(crate) fn regressions(allowances: &[Option<Allowance<'_>>], share: f64) -> Vec<Option<Answer>> {
+    let p_worse = allowances
+        .iter()
+        .map(|one| one.as_ref().map_or(1.0, Allowance::p_worse));
+    let p_worse = holm(&p_worse.collect::<Vec<_>>());
+    let answer = |(allowance, p_worse): (&Option<Allowance<'_>>, f64)| {
+        let allowance = allowance.as_ref()?;
+        Some(Answer {
+            verdict: allowance.verdict(p_worse, ALPHA * share),
+            evidence: allowance.evidence(),
+        })
+    };
+    allowances.iter().zip(p_worse).map(answer).collect()
+}
+
+/// The probability that this number or more of the pairs of which one trial failed are those whose candidate
+/// failed, if both fail as easily. Source: McNemar, *Note on the Sampling Error of the Difference between
+/// Correlated Proportions or Percentages*, Psychometrika 12 (1947), in its exact form.
+pub(crate) fn failing([baseline, candidate]: [usize; 2]) -> f64 {
+    let draws = u32::try_from(baseline + candidate).unwrap_or(u32::MAX);
+    let fewer: f64 = probabilities(draws, 0.5).take(candidate).sum();
+    (1.0 - fewer).max(0.0)
+}
+
+/// The answer about a cell's own values.
+pub(crate) fn bound(plan: &Plan, trials: &Trials<'_>, ask: Ask, look: Look) -> Answer {
+    let expectation = &plan.judging.expect[ask.expectation];
+    let asked = Asked {
+        trials,
+        metric: expectation.metric,
+        cell: ask.cell,
+        look,
+    };
+    match expectation.bound {
+        Bound::Min(least) => asked.median(least, 1.0),
+        Bound::Max(most) => asked.median(most, -1.0),
+        Bound::MinShareOfRaw(share) => match plan.cells.get(ask.cell).and_then(|cell| plan.raw_of(cell)) {
+            Some(raw) => asked.share_of_raw(raw, share),
+            None => inconclusive("the run has no raw baseline of this cell"),
+        },
+        Bound::MaxRegression(_) => inconclusive("the run compares this cell with no other"),
+    }
+}
+
+fn inconclusive(evidence: &str) -> Answer {
+    Answer {
+        verdict: Verdict::Inconclusive,
+        evidence: evidence.to_owned(),
+    }
+}
+
+struct Asked<'a> {
+    trials: &'a Trials<'a>,
+    metric: Metric,
+    cell: usize,
+    look: Look,
+}
+
+impl Asked<'_> {
+    /// Whether the interval of the median lies above the limit (`sign` 1) or below it (−1). A trial that
+    /// failed by the stack's doing has the worst value.
+    fn median(&self, limit: f64, sign: f64) -> Answer {
+        let value = |record: &TrialRecord| match &record.failure {
+            _ if !is_valid(record) => None,
+            Some(_) => Some(-sign * f64::INFINITY),
+            None => record
+                .metrics
+                .get(&self.metric)
+                .copied()
+                .filter(|value| value.is_finite()),
+        };
+        let trials = self.trials.of_cell(self.cell, self.look.rounds);
+        let mut values: Vec<f64> = trials.filter_map(value).collect();
+        values.sort_unstable_by(f64::total_cmp);
+        let interval = median_interval(&values, 1.0 - ALPHA * self.look.share);
+        let allowed = if sign > 0.0 { "at least" } else { "at most" };
+        Answer {
+            verdict: beyond(interval, limit, sign),
+            evidence: format!(
+                "{} ({} trials), where {allowed} {} is expected",
+                text::median(self.metric, median(&values), interval),
+                values.len(),
+                units::text(self.metric.unit(), limit),
+            ),
+        }
+    }
+
+    /// Whether the value's share of the raw baseline's in the same round is at least this.
+    fn share_of_raw(&self, raw: usize, least: f64) -> Answer {
+        let difference = |record: &TrialRecord| {
+            let raw = self.trials.at(raw, record.trial.iteration)?;
+            let counts =
+                raw.session == record.session && raw.failure.is_none() && is_valid(raw) && is_valid(record);
+            counts
+                .then(|| pairs::difference(self.metric, raw, record))
+                .flatten()
+        };
+        let trials = self.trials.of_cell(self.cell, self.look.rounds);
+        let differences: Vec<f64> = trials.filter_map(difference).collect();
+        let location = Location::of(&differences, ALPHA * self.look.share);
+        let interval = location.and_then(|location| location.interval);
+        let interval = interval.filter(|_| differences.len() >= LEAST_PAIRS as usize);
+        Answer {
+            verdict: beyond(interval, least.ln(), 1.0),
+            evidence: format!(
+                "{} of raw ({} rounds), where at least {} is expected",
+                text::share(location.map(|location| location.estimate), interval),
+                differences.len(),
+                text::percent(least),
+            ),
+        }
+    }
+}
+
+/// Whether a trial says something about the stack.
+fn is_valid(record: &TrialRecord) -> bool {
+    !pairs::is_disturbed(record) && !pairs::is_lost(record)
+}
+
+/// Whether an interval lies above a limit (`sign` 1), or below it (−1).
+fn beyond(interval: Option<(f64, f64)>, limit: f64, sign: f64) -> Verdict {
+    let Some(ends) = interval else {
+        return Verdict::Inconclusive;
+    };
+    let is_right = |end: f64| end * sign >= limit * sign;
+    match [ends.0, ends.1].map(is_right) {
+        [true, true] => Verdict::Pass,
+        [false, false] => Verdict::Fail,
+        _ => Verdict::Inconclusive,
+    }
+}

@@ -1,0 +1,42 @@
+//! Many tests of one run.
+
+/// Probabilities corrected for their number: those that are at most α after it are all right with probability
+/// 1 − α or more, however the tests depend on each other. Source: Holm, *A Simple Sequentially Rejective
+/// Multiple Test Procedure*, Scand. J. Statist. 6 (1979).
+pub(crate) fn holm(probabilities: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..probabilities.len()).collect();
+    order.sort_by(|a, b| probabilities[*a].total_cmp(&probabilities[*b]));
+    let mut adjusted = vec![1.0; probabilities.len()];
+    let mut largest: f64 = 0.0;
+    for (place, index) in order.into_iter().enumerate() {
+        let tests_left = (probabilities.len() - place) as f64;
+        largest = largest.max(probabilities[index] * tests_left).min(1.0);
+        adjusted[index] = largest;
+    }
+    adjusted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_those_of_r() {
+        // p.adjust(c(0.01, 0.02, 0.03, 0.04, 0.05), "holm") and p.adjust(c(0.4, 0.001, 0.3, 0.02), "holm")
+        for (given, expected) in [
+            (
+                vec![0.01, 0.02, 0.03, 0.04, 0.05],
+                vec![0.05, 0.08, 0.09, 0.09, 0.09],
+            ),
+            (vec![0.4, 0.001, 0.3, 0.02], vec![0.6, 0.004, 0.6, 0.06]),
+            (vec![], vec![]),
+        ] {
+            let adjusted = holm(&given);
+            let same = adjusted.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-12);
+            assert!(
+                same && adjusted.len() == expected.len(),
+                "{adjusted:?} {expected:?}"
+            );
+        }
+    }
+}

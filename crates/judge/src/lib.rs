@@ -1,0 +1,69 @@
+//! Whether the difference between two cells of a run is real, and whether what was expected of the run holds.
+//! Pure functions: a plan and records in, findings out.
+
+#![warn(missing_docs)]
+
+mod comparison;
+mod family;
+mod gates;
+mod holm;
+mod looks;
+mod median;
+mod overall;
+mod pairs;
+mod sentences;
+mod signed_rank;
+#[cfg(test)]
+mod simulations;
+mod text;
+mod words;
+
+use perfrun_contract::{
+    compare::{Comparison, Gate, Judged},
+    plan::Plan,
+    record::TrialRecord,
+};
+
+use crate::looks::Known;
+
+pub use self::{median::median_interval, sentences::sentences, signed_rank::Location};
+
+/// Judges the records of a run of this plan, which may still be in progress.
+pub fn judge(plan: &Plan, records: &[TrialRecord]) -> Judged {
+    let known = Known::of(plan, records);
+    let gate = |(ask, answer): (&gates::Ask, &gates::Answer)| Gate {
+        expectation: ask.expectation,
+        cell: plan
+            .cells
+            .get(ask.cell)
+            .map(|cell| cell.id.clone())
+            .unwrap_or_default(),
+        verdict: answer.verdict,
+        evidence: answer.evidence.clone(),
+    };
+    let gates: Vec<Gate> = known.asks.iter().zip(&known.answers).map(gate).collect();
+    Judged {
+        comparisons: comparisons(plan, &known),
+        overall: overall::overall(&known),
+        verdict: gates.iter().map(|gate| gate.verdict).max().unwrap_or_default(),
+        gates,
+    }
+}
+
+/// Of each twin of the plan, whether everything about it is decided, so that it need not be measured any
+/// more. The records of the same run always give the same answer, and more records do not take it back. Twins
+/// are looked at only after the rounds that the plan has for it, once all of their trials have a record.
+pub fn decided(plan: &Plan, records: &[TrialRecord]) -> Vec<bool> {
+    let known = Known::of(plan, records);
+    known.twins.iter().map(|twin| twin.is_decided).collect()
+}
+
+fn comparisons(plan: &Plan, known: &Known<'_>) -> Vec<Comparison> {
+    let members = known.family.iter().zip(&known.found);
+    members
+        .filter_map(|(member, found)| {
+            let pairs = &known.twins[member.twin].pairs;
+            Some(comparison::comparison(plan, member, pairs, found.as_ref()?))
+        })
+        .collect()
+}

@@ -1,0 +1,200 @@
+//! Which trials are compared with which.
+
+use std::collections::BTreeMap;
+
+use perfrun_contract::{
+    compare::Twin,
+    node::Reason,
+    plan::Plan,
+    record::{Better, Metric, TrialRecord},
+    tally::counting,
+};
+
+/// Two trials are neighbours only if the pause between them is at most this, in seconds: machines change.
+const LONGEST_PAUSE_SECONDS: f64 = 60.0;
+
+/// The trials of a run by cell and round, without warm-up; of each the last attempt.
+pub(crate) struct Trials<'a> {
+    plan: &'a Plan,
+    by_round: BTreeMap<(usize, u32), Placed<'a>>,
+}
+
+/// A record with its place in running order.
+#[derive(Clone, Copy)]
+struct Placed<'a> {
+    place: usize,
+    record: &'a TrialRecord,
+}
+
+/// The trials of a twin in one round.
+pub(crate) struct Pair<'a> {
+    pub(crate) round: u32,
+    pub(crate) baseline: &'a TrialRecord,
+    pub(crate) candidate: &'a TrialRecord,
+    pub(crate) fate: Fate,
+}
+
+/// Whether a pair counts. The reasons do not depend on which of the two is the candidate.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Fate {
+    Counts,
+    /// Something else kept the machine busy.
+    Disturbed,
+    /// Both failed: neither is worse.
+    BothFailed,
+    /// Not neighbours, or one failed for a reason that is not the stack's.
+    Apart,
+}
+
+impl<'a> Trials<'a> {
+    pub(crate) fn of(plan: &'a Plan, records: &'a [TrialRecord]) -> Self {
+        let mut records: Vec<&TrialRecord> = counting(records).collect();
+        // Records may be given in another order than that in which they were measured.
+        records.sort_by(|a, b| (a.session.cmp(&b.session)).then(a.at_seconds.total_cmp(&b.at_seconds)));
+        let placed = records
+            .into_iter()
+            .enumerate()
+            .map(|(place, record)| Placed { place, record });
+        let by_round = placed
+            .filter(|placed| !placed.record.trial.warmup)
+            .map(|placed| ((placed.record.trial.cell, placed.record.trial.iteration), placed))
+            .collect();
+        Self { plan, by_round }
+    }
+
+    /// The trials of a cell in the first rounds.
+    pub(crate) fn of_cell(&self, cell: usize, rounds: u32) -> impl Iterator<Item = &'a TrialRecord> {
+        self.by_round
+            .range((cell, 0)..(cell, rounds))
+            .map(|(_, placed)| placed.record)
+    }
+
+    /// The trial of a cell in a round.
+    pub(crate) fn at(&self, cell: usize, round: u32) -> Option<&'a TrialRecord> {
+        self.by_round.get(&(cell, round)).map(|placed| placed.record)
+    }
+
+    /// The pairs of a twin in the first rounds.
+    pub(crate) fn pairs(&self, twin: Twin, rounds: u32) -> Vec<Pair<'a>> {
+        let longest = self.plan.cells.get(twin.baseline).map_or(0.0, |cell| {
+            LONGEST_PAUSE_SECONDS + cell.parameters.duration().as_secs_f64()
+        });
+        let baselines = self.by_round.range((twin.baseline, 0)..(twin.baseline, rounds));
+        let pair = |(&(_, round), baseline): (_, &Placed<'a>)| {
+            let candidate = self.by_round.get(&(twin.candidate, round))?;
+            Some(Pair {
+                round,
+                baseline: baseline.record,
+                candidate: candidate.record,
+                fate: fate(baseline, candidate, longest),
+            })
+        };
+        baselines.filter_map(pair).collect()
+    }
+}
+
+impl Pair<'_> {
+    /// How much better the candidate's value is, as a logarithm of their ratio. A candidate that failed is
+    /// worse than any value (Lachin, on worst ranks for informatively missing observations, Controlled
+    /// Clinical Trials 20, 1999). `None` if the pair does not count, or has no
+    /// such values above zero.
+    pub(crate) fn difference(&self, metric: Metric) -> Option<f64> {
+        if self.fate != Fate::Counts {
+            return None;
+        }
+        difference(metric, self.baseline, self.candidate)
+    }
+}
+
+/// The differences of pairs that count.
+pub(crate) fn differences(pairs: &[Pair<'_>], metric: Metric) -> Vec<f64> {
+    pairs.iter().filter_map(|pair| pair.difference(metric)).collect()
+}
+
+/// The numbers of pairs that count in which only the baseline failed, and only the candidate.
+pub(crate) fn failed(pairs: &[Pair<'_>]) -> [usize; 2] {
+    let counting = || pairs.iter().filter(|pair| pair.fate == Fate::Counts);
+    [
+        counting().filter(|pair| pair.baseline.failure.is_some()).count(),
+        counting().filter(|pair| pair.candidate.failure.is_some()).count(),
+    ]
+}
+
+/// See [`Pair::difference`].
+pub(crate) fn difference(metric: Metric, baseline: &TrialRecord, candidate: &TrialRecord) -> Option<f64> {
+    let sign = direction(metric)?;
+    match (&baseline.failure, &candidate.failure) {
+        (None, Some(_)) => Some(f64::NEG_INFINITY),
+        (Some(_), None) => Some(f64::INFINITY),
+        (Some(_), Some(_)) => None,
+        (None, None) => {
+            let ratio = value(candidate, metric)? / value(baseline, metric)?;
+            Some(sign * ratio.ln()).filter(|difference| difference.is_finite())
+        }
+    }
+}
+
+/// 1 if a higher value is better, and −1 if a lower one is.
+pub(crate) fn direction(metric: Metric) -> Option<f64> {
+    match metric.better() {
+        Better::Higher => Some(1.0),
+        Better::Lower => Some(-1.0),
+        Better::Neither => None,
+    }
+}
+
+/// The value of a completed trial, if it is one that ratios can be made of.
+pub(crate) fn value(record: &TrialRecord, metric: Metric) -> Option<f64> {
+    let value = record.metrics.get(&metric).copied();
+    value.filter(|value| *value > 0.0 && value.is_finite())
+}
+
+/// Whether something else kept the machines of a trial busy.
+pub(crate) fn is_disturbed(record: &TrialRecord) -> bool {
+    record
+        .disturbance
+        .is_some_and(|disturbance| disturbance.is_too_much())
+}
+
+/// Whether a trial failed for a reason that says nothing about the stack.
+pub(crate) fn is_lost(record: &TrialRecord) -> bool {
+    record
+        .failure
+        .as_ref()
+        .is_some_and(|failure| match failure.reason {
+            Reason::NodeLost
+            | Reason::Stopped
+            | Reason::Cancelled
+            | Reason::ImpairmentNotEffective
+            | Reason::LimitTooLow => true,
+            Reason::Unsupported
+            | Reason::ListenFailed
+            | Reason::DialFailed
+            | Reason::Refused
+            | Reason::OpenFailed
+            | Reason::StreamFailed
+            | Reason::TooFewBytes
+            | Reason::UnexpectedBytes
+            | Reason::WrongEcho
+            | Reason::MessageLost
+            | Reason::Timeout
+            | Reason::CountMismatch
+            | Reason::Internal => false,
+        })
+}
+
+fn fate(baseline: &Placed<'_>, candidate: &Placed<'_>, longest: f64) -> Fate {
+    let (a, b) = (baseline.record, candidate.record);
+    let are_neighbours = baseline.place.abs_diff(candidate.place) == 1
+        && a.session == b.session
+        && (a.at_seconds - b.at_seconds).abs() <= longest;
+    if is_disturbed(a) || is_disturbed(b) {
+        Fate::Disturbed
+    } else if !are_neighbours || is_lost(a) || is_lost(b) {
+        Fate::Apart
+    } else if a.failure.is_some() && b.failure.is_some() {
+        Fate::BothFailed
+    } else {
+        Fate::Counts
+    }
+}

@@ -1,0 +1,244 @@
+//! Findings in words.
+
+use std::{collections::BTreeSet, fmt::Write};
+
+use perfrun_contract::{
+    compare::{ALPHA, Comparison, Gate, Judged, Overall, Verdict, Why, Word},
+    plan::{Cell, Plan},
+    record::Metric,
+    units::Scale,
+};
+
+use crate::text::{change, percent};
+
+/// One sentence for each finding: first what differs, then how much is the same, what is undecided or cannot
+/// be compared, all together, and at the end whether what was expected holds.
+pub fn sentences(plan: &Plan, judged: &Judged) -> Vec<String> {
+    let names = Names::of(plan);
+    let of = |words: &'static [Word]| {
+        let comparisons = judged.comparisons.iter();
+        comparisons.filter(move |comparison| words.contains(&comparison.word))
+    };
+    let differs = of(&[Word::Faster, Word::Slower]).map(|comparison| {
+        let word = comparison.word;
+        format!("{word}: {}{}.", names.comparison(comparison), values(comparison))
+    });
+    let undecided = of(&[Word::Undecided]).map(|comparison| {
+        let name = names.comparison(comparison);
+        format!("Undecided: {name}{}{}.", values(comparison), sight(comparison))
+    });
+    let incomparable = of(&[Word::NotComparable]).map(|comparison| {
+        format!(
+            "Not comparable: {}: {}.",
+            names.comparison(comparison),
+            reason(comparison)
+        )
+    });
+    differs
+        .chain(same(&judged.comparisons))
+        .chain(undecided)
+        .chain(incomparable)
+        .chain(judged.overall.iter().map(together))
+        .chain(judged.gates.iter().filter_map(|gate| names.gate(gate)))
+        .chain(verdict(judged))
+        .collect()
+}
+
+/// Cells by what sets them apart from others of the run.
+struct Names<'a> {
+    plan: &'a Plan,
+    have_loads: bool,
+    have_networks: bool,
+    have_pairs: bool,
+}
+
+impl<'a> Names<'a> {
+    fn of(plan: &'a Plan) -> Self {
+        let compared = plan.judging.twins.iter().map(|twin| twin.candidate);
+        let expected = plan
+            .judging
+            .expect
+            .iter()
+            .flat_map(|expectation| expectation.cells.iter().copied());
+        let cells: Vec<&Cell> = compared
+            .chain(expected)
+            .filter_map(|cell| plan.cells.get(cell))
+            .collect();
+        let vary = |axis: fn(&Cell) -> String| {
+            let values: BTreeSet<String> = cells.iter().map(|cell| axis(cell)).collect();
+            values.len() > 1
+        };
+        Self {
+            plan,
+            have_loads: vary(|cell| cell.parameters.to_string()),
+            have_networks: vary(|cell| cell.network.clone()),
+            have_pairs: vary(Cell::pair),
+        }
+    }
+
+    fn comparison(&self, comparison: &Comparison) -> String {
+        self.metric(comparison.metric, &comparison.candidate)
+    }
+
+    /// A metric of the cell with this id, e.g. `upload over tcp`.
+    fn metric(&self, metric: Metric, id: &str) -> String {
+        let mut name = phrase(metric).to_owned();
+        let Some(cell) = self.plan.cells.iter().find(|cell| cell.id == id) else {
+            return name;
+        };
+        let parts = [
+            (true, format!(" over {}", cell.transport)),
+            (self.have_loads, format!(" ({})", cell.parameters)),
+            (self.have_networks, format!(" on {}", cell.network)),
+            (self.have_pairs, format!(", {}", cell.pair())),
+        ];
+        name.extend(
+            parts
+                .into_iter()
+                .filter(|(is_shown, _)| *is_shown)
+                .map(|(_, part)| part),
+        );
+        name
+    }
+
+    /// What an expectation that does not hold, or may not, is based on.
+    fn gate(&self, gate: &Gate) -> Option<String> {
+        let metric = self.plan.judging.expect.get(gate.expectation)?.metric;
+        let what = match gate.verdict {
+            Verdict::Fail => "Not as expected",
+            Verdict::Inconclusive => "Not decided",
+            Verdict::Pass | Verdict::NotAsked => return None,
+        };
+        Some(format!(
+            "{what}: {}, {}.",
+            self.metric(metric, &gate.cell),
+            gate.evidence
+        ))
+    }
+}
+
+/// What a metric is, in a sentence.
+fn phrase(metric: Metric) -> &'static str {
+    match metric {
+        Metric::UploadGoodput => "upload",
+        Metric::DownloadGoodput => "download",
+        Metric::OpenP50 => "time to open a substream",
+        Metric::HandshakeFirstByteP50 => "time of a handshake",
+        Metric::HandshakesPerSecond => "rate of handshakes",
+        Metric::RoundTripP50 => "round trip",
+        Metric::OneWayP50 => "time of a message",
+        Metric::MessagesPerSecond => "rate of messages",
+        Metric::CpuSecondsPerGiB => "CPU time per GiB",
+        Metric::RelayCpuSecondsPerGiB => "CPU time of the relay per GiB",
+        Metric::CpuSecondsPerOperation => "CPU time per operation",
+        Metric::CpuSecondsPerMessage => "CPU time per message",
+        Metric::ClientAllocatedPerStream => "memory of a client per stream",
+        other => other.into(),
+    }
+}
+
+/// Medians, change, pairs and failures of a comparison, e.g. `, 4.70 → 4.46 Gbit/s, −5.1 % [−7.0, −3.1] (40
+/// pairs)`.
+fn values(comparison: &Comparison) -> String {
+    let mut values = String::new();
+    if let Some([baseline, candidate]) = comparison.medians {
+        let scale = Scale::of(comparison.metric.unit(), baseline);
+        let _ = write!(values, ", {} → {}", scale.number(baseline), scale.text(candidate));
+    }
+    let change = change(comparison.ratio.as_ref());
+    let _ = write!(values, ", {change} ({} pairs)", comparison.pairs);
+    let [baseline, candidate] = comparison.failed;
+    if baseline + candidate > 0 {
+        let _ = write!(values, ", failed trials {baseline} → {candidate}");
+    }
+    values
+}
+
+/// What could be seen of an undecided comparison.
+fn sight(comparison: &Comparison) -> String {
+    let detectable = comparison.detectable.map_or_else(String::new, |share| {
+        format!("; below {:.0} % nothing can be seen here", (share * 100.0).ceil())
+    });
+    let pairs = comparison.pairs_needed.map_or_else(String::new, |pairs| {
+        format!(
+            "; about {pairs} pairs would show a difference of {}",
+            percent(comparison.tolerance)
+        )
+    });
+    detectable + &pairs
+}
+
+fn reason(comparison: &Comparison) -> String {
+    match comparison.why {
+        Some(Why::TooFewPairs) | None => {
+            format!(
+                "only {} pairs of trials count, and {} do not",
+                comparison.pairs, comparison.dropped
+            )
+        }
+        Some(Why::Disturbed) => "most pairs were disturbed by what else the machine did".to_owned(),
+        Some(Why::TwinsApart) => "the two were measured on different machines".to_owned(),
+        Some(Why::NotMeasured) => "no trial has this metric".to_owned(),
+        Some(Why::DebugBuild) => "a node was a debug build".to_owned(),
+        Some(Why::WindowLimited) => "the kernel's TCP window limited most of the trials".to_owned(),
+    }
+}
+
+/// One for each tolerance, from the least.
+fn same(comparisons: &[Comparison]) -> Vec<String> {
+    let mut tolerances: Vec<f64> = comparisons
+        .iter()
+        .map(|comparison| comparison.tolerance)
+        .collect();
+    tolerances.sort_unstable_by(f64::total_cmp);
+    tolerances.dedup();
+    let sentence = |tolerance: f64| {
+        let of_tolerance = comparisons
+            .iter()
+            .filter(|comparison| comparison.tolerance == tolerance);
+        let (same, others): (Vec<&Comparison>, Vec<_>) =
+            of_tolerance.partition(|comparison| comparison.word == Word::Same);
+        let is_real = |same: &&&Comparison| same.p_adjusted.is_some_and(|p| p <= ALPHA);
+        let real = match same.iter().filter(is_real).count() {
+            0 => String::new(),
+            count => format!(", {count} of them with a real difference within that"),
+        };
+        let of = same.len() + others.len();
+        (!same.is_empty()).then(|| {
+            format!(
+                "{} of {of} the same within {}{real}.",
+                same.len(),
+                percent(tolerance)
+            )
+        })
+    };
+    tolerances.into_iter().filter_map(sentence).collect()
+}
+
+fn together(overall: &Overall) -> String {
+    format!(
+        "All {} together, {}: {} ({} rounds).",
+        overall.twins,
+        phrase(overall.metric),
+        change(Some(&overall.ratio)),
+        overall.rounds
+    )
+}
+
+fn verdict(judged: &Judged) -> Option<String> {
+    let count = |verdict| judged.gates.iter().filter(|gate| gate.verdict == verdict).count();
+    let (all, hold) = (judged.gates.len(), count(Verdict::Pass));
+    let what = match judged.verdict {
+        Verdict::NotAsked => return None,
+        Verdict::Pass => format!("what was expected holds in all {all} cases"),
+        Verdict::Inconclusive => format!(
+            "what was expected holds in {hold} of {all} cases, and may hold or not in {}",
+            count(Verdict::Inconclusive)
+        ),
+        Verdict::Fail => format!(
+            "what was expected does not hold in {} of {all} cases",
+            count(Verdict::Fail)
+        ),
+    };
+    Some(format!("Verdict: {}: {what}.", judged.verdict))
+}

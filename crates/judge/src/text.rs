@@ -1,0 +1,61 @@
+//! Findings as people write them.
+
+use perfrun_contract::{
+    compare::Ratio,
+    record::Metric,
+    units::{Scale, Unit, text},
+};
+
+/// A ratio as a change with its interval, e.g. `−5.1 % [−7.0, −3.1]`.
+pub(crate) fn change(ratio: Option<&Ratio>) -> String {
+    let Some(ratio) = ratio else {
+        return "an unknown change".to_owned();
+    };
+    let value = signed(ratio.value);
+    let end = |end: Option<f64>| end.map_or("open".to_owned(), signed);
+    match (ratio.low, ratio.high) {
+        (None, None) => format!("{value} %"),
+        (low, high) => format!("{value} % [{}, {}]", end(low), end(high)),
+    }
+}
+
+/// A median with its interval.
+pub(crate) fn median(metric: Metric, median: f64, interval: Option<(f64, f64)>) -> String {
+    let unit = metric.unit();
+    match interval {
+        Some((low, high)) if median.is_finite() => {
+            format!(
+                "{} {}",
+                text(unit, median),
+                Scale::of(unit, median).interval(low, high)
+            )
+        }
+        _ => text(unit, median),
+    }
+}
+
+/// A share, given as its logarithm, with its interval.
+pub(crate) fn share(estimate: Option<f64>, interval: Option<(f64, f64)>) -> String {
+    let Some(estimate) = estimate.map(f64::exp) else {
+        return "unknown".to_owned();
+    };
+    let scale = Scale::of(Unit::Share, estimate);
+    match interval {
+        Some((low, high)) => format!(
+            "{} {}",
+            scale.text(estimate),
+            scale.interval(low.exp(), high.exp())
+        ),
+        None => scale.text(estimate),
+    }
+}
+
+/// A share that a document gives.
+pub(crate) fn percent(share: f64) -> String {
+    format!("{} %", (share * 1e4).round() / 100.0)
+}
+
+/// The change to this multiple, in per cent.
+fn signed(ratio: f64) -> String {
+    format!("{:+.1}", (ratio - 1.0) * 100.0).replace('-', "−")
+}

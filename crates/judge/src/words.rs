@@ -1,0 +1,122 @@
+//! What the differences of the pairs of each comparison say, in a word.
+
+use perfrun_contract::compare::{ALPHA, LEAST_PAIRS, Why, Word};
+
+use crate::{
+    holm::holm,
+    signed_rank::{Location, SignedRank, quantile},
+};
+
+/// The standard normal quantile of 0.8: a difference of that size is found in four of five runs.
+const POWER: f64 = 0.842;
+
+/// What is known of one of the comparisons of a run.
+pub(crate) enum Sample {
+    /// The differences of its pairs.
+    Open {
+        differences: Vec<f64>,
+        /// Ratios between 1 − tolerance and 1 ÷ (1 − tolerance) count as none.
+        tolerance: f64,
+        /// Why they say nothing, whatever they are.
+        obstacle: Option<Why>,
+    },
+    /// It was decided at an earlier look.
+    Settled {
+        /// Whether it was found that the two differ.
+        differ: bool,
+    },
+}
+
+/// What differences say.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) differences: Vec<f64>,
+    pub(crate) location: Option<Location>,
+    /// Corrected for the number of comparisons, and for the share of [`ALPHA`] that this look has.
+    pub(crate) p_adjusted: f64,
+    pub(crate) word: Word,
+    pub(crate) why: Option<Why>,
+    pub(crate) detectable: Option<f64>,
+    pub(crate) pairs_needed: Option<u32>,
+}
+
+/// What all comparisons of a run say at a look that has this share of [`ALPHA`]; nothing of those that are
+/// settled.
+///
+/// A comparison that was found to differ at an earlier look leaves the family: if that was an error, it is
+/// one of the earlier look. One that was settled otherwise stays in it.
+pub(crate) fn words(samples: Vec<Sample>, share: f64) -> Vec<Option<Found>> {
+    let probability = |sample: &Sample| match sample {
+        Sample::Open { differences, .. } => SignedRank::of(differences.iter().copied()).two_sided(),
+        Sample::Settled { differ: true } => 0.0,
+        Sample::Settled { differ: false } => 1.0,
+    };
+    let adjusted = holm(&samples.iter().map(probability).collect::<Vec<_>>());
+    let alpha = ALPHA * share;
+    let chance = alpha / (2.0 * samples.len() as f64);
+    let found = |(sample, p): (Sample, f64)| {
+        let Sample::Open {
+            differences,
+            tolerance,
+            obstacle,
+        } = sample
+        else {
+            return None;
+        };
+        let location = Location::of(&differences, alpha);
+        let p_adjusted = (p / share).min(1.0);
+        let too_few = (differences.len() < LEAST_PAIRS as usize).then_some(Why::TooFewPairs);
+        let why = obstacle.or(too_few);
+        let word = match location {
+            Some(location) if why.is_none() => word(location, tolerance, p_adjusted),
+            _ => Word::NotComparable,
+        };
+        let (detectable, pairs_needed) = match location {
+            Some(location) if word == Word::Undecided => {
+                sight(&location, differences.len(), (alpha, chance), tolerance)
+            }
+            _ => (None, None),
+        };
+        Some(Found {
+            differences,
+            location,
+            p_adjusted,
+            word,
+            why,
+            detectable,
+            pairs_needed,
+        })
+    };
+    samples.into_iter().zip(adjusted).map(found).collect()
+}
+
+fn word(location: Location, tolerance: f64, p_adjusted: f64) -> Word {
+    let most = -(-tolerance).ln_1p();
+    match location.interval {
+        Some((low, high)) if -most < low && high < most => Word::Same,
+        _ if p_adjusted > ALPHA => Word::Undecided,
+        _ if location.estimate > 0.0 => Word::Faster,
+        _ => Word::Slower,
+    }
+}
+
+/// The smallest difference that these pairs would show, and the number of pairs that would show one of the
+/// tolerance, if it is larger than theirs. Both follow from the width of the interval at this error, if a
+/// finding needs the probability `chance` on its side.
+fn sight(
+    found: &Location,
+    pairs: usize,
+    (alpha, chance): (f64, f64),
+    tolerance: f64,
+) -> (Option<f64>, Option<u32>) {
+    let Some((low, high)) = found.interval.filter(|(low, high)| (high - low).is_finite()) else {
+        return (None, None);
+    };
+    let deviation = (high - low) / 2.0 / -quantile(alpha / 2.0);
+    let seen = deviation * (POWER - quantile(chance));
+    let needed = (pairs as f64 * (seen / tolerance.ln_1p()).powi(2)).ceil();
+    (
+        Some(seen.exp_m1()),
+        (needed > pairs as f64).then_some(needed as u32),
+    )
+}

@@ -1,0 +1,619 @@
+//! Whole runs, judged: plans and records in, findings out.
+
+use std::collections::BTreeMap;
+
+use perfrun_contract::{
+    compare::{
+        ALPHA, Bound, Comparison, Expectation, Judged, Twin, Verdict, Why,
+        Word::{self, Faster, NotComparable, Same, Slower, Undecided},
+    },
+    matrix::{Negotiation, Protocol, Stack, StackName, StackSettings, Transport},
+    node::Reason,
+    parameters::{Amount, Parameters},
+    plan::{Cell, Names, Plan},
+    quantity::ByteSize,
+    record::{Disturbance, Flag, Metric, TrialRecord},
+    workload::{Direction, Timing},
+};
+use perfrun_judge::{decided, judge, sentences};
+use perfrun_test_kit::records::{completed, failed, retried, trial};
+use rand::{RngExt, SeedableRng, rngs::Xoshiro256PlusPlus, seq::SliceRandom};
+
+const TRANSPORTS: [Transport; 4] = [
+    Transport::Tcp,
+    Transport::QuicV1,
+    Transport::Ws,
+    Transport::TcpTls,
+];
+
+fn cell(stack: Stack, name: &str, transport: Transport) -> Cell {
+    let names = |name: &str| [name.to_owned()].into_iter().collect::<Names>();
+    Cell {
+        id: format!("{name}.{name}.{transport}.upload-1s"),
+        client: StackName(name.to_owned()),
+        server: StackName(name.to_owned()),
+        client_stack: stack,
+        server_stack: stack,
+        client_settings: StackSettings::default(),
+        server_settings: StackSettings::default(),
+        relay_stack: None,
+        transport,
+        network: "none".to_owned(),
+        parameters: Parameters::Bandwidth {
+            protocol: Protocol::Perf,
+            direction: Direction::Upload,
+            amount: Amount::Seconds(1.0),
+            streams: 1,
+            chunk_bytes: ByteSize(1 << 16),
+            timing: Timing::Strict,
+            negotiation: Negotiation::V1,
+        },
+        clients: names("client-0"),
+        servers: names("server-0"),
+        relays: Names::default(),
+        peers_per_client: 1,
+    }
+}
+
+/// A run of twins: of twin i, cell 2i is the baseline and cell 2i + 1 the candidate. In odd rounds candidates
+/// are first.
+struct Run {
+    plan: Plan,
+    records: Vec<TrialRecord>,
+}
+
+impl Run {
+    /// A run of upload only, whose candidates have these ratios to their baselines, give or take some
+    /// percent.
+    fn new(ratios: &[f64], rounds: u32) -> Self {
+        Self::seeded(ratios, rounds, 2)
+    }
+
+    fn seeded(ratios: &[f64], rounds: u32, seed: u64) -> Self {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut run = Self {
+            plan: Plan::default(),
+            records: vec![],
+        };
+        for (index, transport) in (0..ratios.len()).zip(TRANSPORTS) {
+            run.plan.cells.push(cell(Stack::Litep2p, "main", transport));
+            run.plan.cells.push(cell(Stack::Litep2p, "pr", transport));
+            run.plan.judging.twins.push(Twin {
+                baseline: 2 * index,
+                candidate: 2 * index + 1,
+            });
+        }
+        for round in 0..rounds {
+            for (index, ratio) in ratios.iter().enumerate() {
+                let mut pair = [(2 * index, 1.0), (2 * index + 1, *ratio)];
+                if random.random() {
+                    pair.swap(0, 1);
+                }
+                for (cell, ratio) in pair {
+                    let noise: f64 = (0..4).map(|_| random.random_range(-0.04..0.04)).sum();
+                    run.measure(&format!("c{cell}.i{round}"), 4.7e9 * ratio * noise.exp());
+                }
+            }
+        }
+        run
+    }
+
+    fn measure(&mut self, id: &str, value: f64) {
+        self.plan.trials.push(trial(id));
+        self.records.push(TrialRecord {
+            metrics: BTreeMap::from([(Metric::UploadGoodput, value)]),
+            at_seconds: self.records.len() as f64 * 1.5,
+            ..completed(id)
+        });
+    }
+
+    /// Only goodput is judged, unless something else is expected.
+    fn allowing(mut self, share: f64) -> Self {
+        let cells = self
+            .plan
+            .judging
+            .twins
+            .iter()
+            .map(|twin| twin.candidate)
+            .collect();
+        self.expect(cells, Bound::MaxRegression(share));
+        self
+    }
+
+    fn expect(&mut self, cells: Vec<usize>, bound: Bound) {
+        self.plan.judging.expect.push(Expectation {
+            metric: Metric::UploadGoodput,
+            cells,
+            bound,
+        });
+    }
+
+    fn change(mut self, mut change: impl FnMut(&mut TrialRecord)) -> Self {
+        self.records.iter_mut().for_each(&mut change);
+        self
+    }
+
+    fn judge(&self) -> Judged {
+        judge(&self.plan, &self.records)
+    }
+
+    fn goodput(&self, twin: usize) -> Comparison {
+        let id = &self.plan.cells[2 * twin + 1].id;
+        let judged = self.judge();
+        let mut found = judged.comparisons.into_iter();
+        found
+            .find(|found| found.metric == Metric::UploadGoodput && found.candidate == *id)
+            .expect("the twin is compared")
+    }
+}
+
+fn fail(record: &mut TrialRecord, reason: Reason) {
+    record.failure = failed(&record.trial.id, reason).failure;
+    record.metrics.clear();
+}
+
+fn is_candidate(record: &TrialRecord) -> bool {
+    record.trial.cell % 2 == 1
+}
+
+#[test]
+fn each_difference_has_its_word() {
+    let run = Run::new(&[0.9, 1.1, 1.0, 1.03], 40);
+    let found: Vec<_> = (0..4).map(|twin| run.goodput(twin)).collect();
+    let words: Vec<Word> = found.iter().map(|found| found.word).collect();
+    assert_eq!(words, [Slower, Faster, Same, Same]);
+    for (found, truth) in found.iter().zip([0.9, 1.1, 1.0, 1.03]) {
+        let ratio = found.ratio.unwrap();
+        assert!((ratio.value - truth).abs() < 0.02, "{found:?}");
+        assert!(
+            ratio.low.unwrap() < truth && truth < ratio.high.unwrap(),
+            "{found:?}"
+        );
+        assert_eq!((found.pairs, found.dropped, found.failed), (40, 0, [0, 0]));
+    }
+    let few = Run::new(&[1.06], 12).goodput(0);
+    assert_eq!(few.word, Undecided, "{few:?}");
+    assert!(
+        few.detectable.unwrap() > 0.03 && few.pairs_needed.unwrap() > 12,
+        "{few:?}"
+    );
+}
+
+#[test]
+fn costs_are_better_the_lower_they_are() {
+    let costs = |run: Run| {
+        run.change(|record| {
+            let value = record.metrics.remove(&Metric::UploadGoodput).unwrap();
+            record.metrics.insert(Metric::CpuSecondsPerGiB, value);
+        })
+    };
+    let mut run = costs(Run::new(&[1.2], 20));
+    let judged = run.judge();
+    let cost = judged
+        .comparisons
+        .iter()
+        .find(|found| found.metric == Metric::CpuSecondsPerGiB)
+        .unwrap();
+    assert_eq!(cost.word, Slower);
+    let ratio = cost.ratio.unwrap();
+    assert!(ratio.low.unwrap() < 1.2 && 1.2 < ratio.high.unwrap(), "{ratio:?}");
+    assert_eq!(run.goodput(0).why, Some(Why::NotMeasured));
+    for (share, verdict) in [
+        (0.1, Verdict::Fail),
+        (0.19, Verdict::Inconclusive),
+        (0.3, Verdict::Pass),
+    ] {
+        run.plan.judging.expect = vec![Expectation {
+            metric: Metric::CpuSecondsPerGiB,
+            cells: vec![1],
+            bound: Bound::MaxRegression(share),
+        }];
+        assert_eq!(run.judge().verdict, verdict, "{share}");
+    }
+}
+
+#[test]
+fn swapping_the_two_turns_every_finding_around() {
+    let run = Run::new(&[0.9, 1.1, 1.0], 20);
+    let mut swapped = Run {
+        plan: run.plan.clone(),
+        records: run.records.clone(),
+    };
+    for twin in &mut swapped.plan.judging.twins {
+        std::mem::swap(&mut twin.baseline, &mut twin.candidate);
+    }
+    for (found, turned) in run.judge().comparisons.iter().zip(&swapped.judge().comparisons) {
+        let expected = match found.word {
+            Faster => Slower,
+            Slower => Faster,
+            word => word,
+        };
+        assert_eq!(turned.word, expected);
+        assert_eq!(
+            (&turned.baseline, &turned.candidate),
+            (&found.candidate, &found.baseline)
+        );
+        let Some((ratio, turned_ratio)) = found.ratio.zip(turned.ratio) else {
+            assert_eq!(found.why, Some(Why::NotMeasured));
+            continue;
+        };
+        let near = |a: f64, b: f64| (a * b - 1.0).abs() < 1e-9;
+        assert!(near(ratio.value, turned_ratio.value));
+        assert!(near(ratio.low.unwrap(), turned_ratio.high.unwrap()));
+        assert!((found.p_adjusted.unwrap() - turned.p_adjusted.unwrap()).abs() < 1e-12);
+    }
+}
+
+#[test]
+fn units_do_not_matter() {
+    let run = Run::new(&[0.9, 1.0], 20);
+    let judged = run.judge();
+    // A power of two, which rounding does not touch.
+    let kibi = run.change(|record| {
+        record.metrics.values_mut().for_each(|value| *value /= 1024.0);
+    });
+    let without_medians = |judged: Judged| -> Vec<Comparison> {
+        let all = judged.comparisons.into_iter();
+        all.map(|found| Comparison {
+            medians: None,
+            ..found
+        })
+        .collect()
+    };
+    assert_eq!(without_medians(kibi.judge()), without_medians(judged));
+}
+
+#[test]
+fn the_order_of_records_does_not_matter() {
+    let mut run = Run::new(&[0.9, 1.0], 20).allowing(0.1);
+    let judged = run.judge();
+    run.records.shuffle(&mut Xoshiro256PlusPlus::seed_from_u64(5));
+    assert_eq!(run.judge(), judged);
+}
+
+#[test]
+fn a_resumed_run_is_judged_like_an_uninterrupted_one() {
+    let run = Run::new(&[0.9, 1.0], 20);
+    let judged = run.judge();
+    // Between two rounds, and in the middle of a pair.
+    for (interrupted_at, lost) in [(40, 0), (41, 1)] {
+        let mut resumed = Run {
+            plan: run.plan.clone(),
+            records: run.records.clone(),
+        };
+        for record in &mut resumed.records[interrupted_at..] {
+            record.session = 1;
+            record.at_seconds -= 50.0;
+        }
+        let found = resumed.judge();
+        let pairs: Vec<u32> = found.comparisons.iter().map(|found| found.pairs).collect();
+        assert_eq!(
+            pairs,
+            [20 - lost, 0, 20, 0],
+            "goodput and CPU time, which is not measured"
+        );
+        assert!(lost > 0 || found == judged);
+    }
+}
+
+#[test]
+fn the_last_attempt_counts_and_warm_up_does_not() {
+    let run = Run::new(&[0.9], 20);
+    let judged = run.judge();
+    let mut more = Run {
+        plan: run.plan.clone(),
+        records: vec![],
+    };
+    for id in ["c0.w0", "c1.w0"] {
+        more.measure(id, 1.0);
+    }
+    for mut record in run.records {
+        record.at_seconds += 10.0;
+        if record.trial.id == "c1.i4" {
+            more.records.push(TrialRecord {
+                at_seconds: record.at_seconds - 1.0,
+                ..failed("c1.i4", Reason::NodeLost)
+            });
+            record = retried(record);
+        }
+        more.records.push(record);
+    }
+    assert_eq!(more.judge(), judged);
+}
+
+#[test]
+fn only_neighbours_are_pairs() {
+    let mut run = Run::new(&[0.9, 1.0], 20);
+    // Round 3: the second trial begins too late. Round 5: another trial is in between.
+    run.records[13].at_seconds += 61.5;
+    for record in &mut run.records[14..] {
+        record.at_seconds += 61.5;
+    }
+    run.records.swap(21, 22);
+    let times: Vec<f64> = run.records.iter().map(|record| record.at_seconds).collect();
+    run.records[21].at_seconds = times[22];
+    run.records[22].at_seconds = times[21];
+    let counts = |twin| (run.goodput(twin).pairs, run.goodput(twin).dropped);
+    assert_eq!((counts(0), counts(1)), ((18, 2), (19, 1)));
+}
+
+#[test]
+fn a_failure_of_the_stack_is_worse_than_any_value() {
+    let run = Run::new(&[1.0], 40).allowing(0.1).change(|record| {
+        if is_candidate(record) && record.trial.iteration % 4 == 0 {
+            fail(record, Reason::Timeout);
+        }
+    });
+    let found = run.goodput(0);
+    assert_eq!((found.pairs, found.failed), (40, [0, 10]));
+    let ratio = found.ratio.unwrap();
+    assert!(
+        ratio.value < 1.0 && ratio.low.is_none() && ratio.high.is_some(),
+        "{found:?}"
+    );
+    let judged = run.judge();
+    assert_eq!(judged.verdict, Verdict::Fail);
+    assert!(
+        judged.gates[0].evidence.contains("failed trials 0 → 10"),
+        "{judged:?}"
+    );
+
+    let always = Run::new(&[1.0], 20).allowing(0.1).change(|record| {
+        if is_candidate(record) {
+            fail(record, Reason::DialFailed);
+        }
+    });
+    let found = always.goodput(0);
+    assert_eq!((found.word, found.ratio), (Slower, None));
+    assert_eq!(always.judge().verdict, Verdict::Fail);
+}
+
+#[test]
+fn failures_of_both_or_of_the_harness_drop_the_pair() {
+    let run = Run::new(&[1.0], 30).change(|record| match record.trial.iteration {
+        0..4 => fail(record, Reason::StreamFailed),
+        4..9 if is_candidate(record) => fail(record, Reason::NodeLost),
+        9..11 if !is_candidate(record) => fail(record, Reason::ImpairmentNotEffective),
+        _ => {}
+    });
+    let found = run.goodput(0);
+    assert_eq!((found.pairs, found.dropped, found.failed), (19, 11, [4, 4]));
+}
+
+#[test]
+fn disturbed_pairs_do_not_count_and_many_of_them_say_nothing() {
+    let disturbed = |rounds: u32| {
+        Run::new(&[0.9], 30).change(move |record| {
+            if is_candidate(record) && record.trial.iteration < rounds {
+                record.disturbance = Some(Disturbance {
+                    steal: 0.06,
+                    ..Disturbance::default()
+                });
+            }
+        })
+    };
+    let found = disturbed(15).goodput(0);
+    assert_eq!((found.pairs, found.dropped, found.word), (15, 15, Slower));
+    let found = disturbed(16).goodput(0);
+    assert_eq!((found.word, found.why), (NotComparable, Some(Why::Disturbed)));
+    let found = Run::new(&[0.5], 9).goodput(0);
+    assert_eq!((found.word, found.why), (NotComparable, Some(Why::TooFewPairs)));
+    let debug = Run::new(&[0.9], 20)
+        .allowing(0.01)
+        .change(|record| record.flags.push(Flag::DebugBuild));
+    assert_eq!(debug.goodput(0).why, Some(Why::DebugBuild));
+    assert_eq!(debug.judge().verdict, Verdict::Inconclusive);
+    let window = Run::new(&[0.9], 20).change(|record| record.flags.push(Flag::WindowLimited));
+    assert_eq!(window.goodput(0).why, Some(Why::WindowLimited));
+}
+
+#[test]
+fn what_is_expected_is_what_is_judged() {
+    let run = Run::new(&[0.9, 1.0], 20);
+    let metrics = |run: &Run| -> Vec<(Metric, f64)> {
+        run.judge()
+            .comparisons
+            .iter()
+            .map(|found| (found.metric, found.tolerance))
+            .collect()
+    };
+    let primary = [(Metric::UploadGoodput, 0.05), (Metric::CpuSecondsPerGiB, 0.05)];
+    assert_eq!(metrics(&run), [primary, primary].concat());
+    let run = run.allowing(0.1);
+    assert_eq!(metrics(&run), [(Metric::UploadGoodput, 0.1); 2]);
+    assert_eq!(run.judge().gates.len(), 2);
+}
+
+#[test]
+fn the_worst_verdict_is_that_of_the_run() {
+    let none = Run::new(&[1.0], 20).judge();
+    assert_eq!(none.verdict, Verdict::NotAsked);
+    let verdicts = |run: Run| -> (Vec<Verdict>, Verdict) {
+        let judged = run.judge();
+        (
+            judged.gates.iter().map(|gate| gate.verdict).collect(),
+            judged.verdict,
+        )
+    };
+    let (pass, open, fail) = (Verdict::Pass, Verdict::Inconclusive, Verdict::Fail);
+    assert_eq!(
+        verdicts(Run::new(&[1.0, 1.2], 20).allowing(0.1)),
+        (vec![pass, pass], pass)
+    );
+    assert_eq!(
+        verdicts(Run::new(&[1.0, 0.9], 20).allowing(0.1)),
+        (vec![pass, open], open)
+    );
+    assert_eq!(
+        verdicts(Run::new(&[0.9, 0.7, 1.0], 20).allowing(0.1)),
+        (vec![open, fail, pass], fail)
+    );
+}
+
+#[test]
+fn bounds_of_values_hold_if_the_interval_of_the_median_lies_within() {
+    for (bound, verdict) in [
+        (Bound::Min(4e9), Verdict::Pass),
+        (Bound::Min(4.7e9), Verdict::Inconclusive),
+        (Bound::Min(5e9), Verdict::Fail),
+        (Bound::Max(5e9), Verdict::Pass),
+        (Bound::Max(4.7e9), Verdict::Inconclusive),
+        (Bound::Max(4e9), Verdict::Fail),
+    ] {
+        let mut run = Run::new(&[1.0], 20);
+        run.expect(vec![0], bound);
+        assert_eq!(run.judge().verdict, verdict, "{bound:?}: {:?}", run.judge().gates);
+        let run = Run {
+            plan: run.plan,
+            records: run.records[..10].to_vec(),
+        };
+        assert_eq!(
+            run.judge().verdict,
+            Verdict::Inconclusive,
+            "five trials have no interval"
+        );
+    }
+    let mut run = Run::new(&[1.0], 20);
+    run.expect(vec![0], Bound::Min(1e9));
+    let run = run.change(|record| {
+        if record.trial.iteration % 5 != 0 {
+            fail(record, Reason::Timeout);
+        }
+    });
+    assert_eq!(run.judge().verdict, Verdict::Fail, "most trials failed");
+}
+
+#[test]
+fn shares_of_raw_are_taken_in_each_round() {
+    let mut run = Run::new(&[1.0], 0);
+    run.plan.judging.twins.clear();
+    run.plan.cells[0] = cell(Stack::Raw, "raw", Transport::Tcp);
+    for round in 0..20 {
+        // The machine drifts by more than the share varies.
+        let machine = 1e9 * f64::from(20 + round);
+        run.measure(&format!("c0.i{round}"), machine);
+        run.measure(
+            &format!("c1.i{round}"),
+            machine * (0.5 + 0.001 * f64::from(round % 7)),
+        );
+    }
+    for (share, verdict) in [
+        (0.49, Verdict::Pass),
+        (0.503, Verdict::Inconclusive),
+        (0.52, Verdict::Fail),
+    ] {
+        run.plan.judging.expect.clear();
+        run.expect(vec![1], Bound::MinShareOfRaw(share));
+        let judged = run.judge();
+        assert_eq!(judged.verdict, verdict, "{:?}", judged.gates);
+        assert!(
+            judged.gates[0].evidence.starts_with("50.3 % ["),
+            "{:?}",
+            judged.gates
+        );
+    }
+}
+
+#[test]
+fn twins_are_decided_at_looks_only_and_for_good() {
+    let mut run = Run::new(&[0.8, 0.95], 40);
+    run.plan.judging.looks = vec![10, 20, 40];
+    // Goodput is all that is measured here.
+    run.plan.judging.expect = vec![];
+    let run = run.allowing(0.05);
+    let mut last = vec![false; 2];
+    for count in 0..=run.records.len() {
+        let now = decided(&run.plan, &run.records[..count]);
+        assert!(
+            last.iter().zip(&now).all(|(before, now)| before <= now),
+            "{count}"
+        );
+        let is_look = [40, 80, 160].contains(&count);
+        assert!(now == last || is_look, "{count}: {last:?} {now:?}");
+        last = now;
+    }
+    let first = Run {
+        plan: run.plan.clone(),
+        records: run.records[..40].to_vec(),
+    };
+    assert_eq!(decided(&first.plan, &first.records), [true, false]);
+    // What was decided at the first look is not judged again by what came later.
+    assert_eq!(
+        (first.goodput(0).pairs, run.goodput(0).pairs, run.goodput(1).pairs),
+        (10, 10, 40)
+    );
+    assert_eq!(first.goodput(0), run.goodput(0));
+
+    // The conductor measures only what is not decided.
+    let mut spared = Run {
+        plan: run.plan.clone(),
+        records: run.records.clone(),
+    };
+    spared
+        .records
+        .retain(|record| record.trial.cell > 1 || record.trial.iteration < 10);
+    assert_eq!(spared.judge().comparisons, run.judge().comparisons);
+    assert_eq!(
+        decided(&spared.plan, &spared.records),
+        decided(&run.plan, &run.records)
+    );
+}
+
+#[test]
+fn without_looks_nothing_is_decided_before_the_end() {
+    let run = Run::new(&[0.8], 20).allowing(0.05);
+    assert_eq!(decided(&run.plan, &run.records[..39]), [false]);
+    assert_eq!(decided(&run.plan, &run.records), [true]);
+}
+
+#[test]
+fn all_looks_of_runs_without_a_difference_are_seldom_wrong() {
+    let runs = 400;
+    let wrong = (0..runs)
+        .filter(|seed| {
+            let mut run = Run::seeded(&[1.0; 4], 40, *seed).allowing(0.03);
+            run.plan.judging.looks = vec![10, 20, 40];
+            let found = run.judge().comparisons;
+            assert_eq!(found.len(), 4);
+            found.iter().any(|found| matches!(found.word, Faster | Slower))
+        })
+        .count();
+    // Three standard errors above 5 %.
+    assert!(
+        (wrong as f64) <= f64::from(runs as u32) * (ALPHA + 0.033),
+        "{wrong}"
+    );
+}
+
+#[test]
+fn findings_are_sentences() {
+    let mut run = Run::new(&[0.85, 1.0, 1.0, 0.98], 40).allowing(0.05);
+    run.records.retain(|record| match record.trial.cell {
+        0 | 1 => true,
+        2 | 3 => record.trial.iteration < 32,
+        4 | 5 => record.trial.iteration < 5,
+        _ => record.trial.iteration < 20,
+    });
+    let run = run.change(|record| {
+        if record.trial.id == "c1.i7" {
+            fail(record, Reason::Timeout);
+        }
+    });
+    let expected = [
+        "Slower: upload over tcp, 4.71 → 3.96 Gbit/s, −16.2 % [−17.7, −14.6] (40 pairs), \
+         failed trials 0 → 1.",
+        "1 of 4 the same within 5 %.",
+        "Undecided: upload over tcp-tls, 4.69 → 4.55 Gbit/s, −3.5 % [−6.7, −0.3] (20 pairs); \
+         below 6 % nothing can be seen here; about 28 pairs would show a difference of 5 %.",
+        "Not comparable: upload over ws: only 5 pairs of trials count, and 0 do not.",
+        "All 3 together, upload: −6.7 % [−8.9, −4.8] (20 rounds).",
+        "Not as expected: upload over tcp, −16.2 % [−17.7, −14.6] (40 pairs), failed trials 0 \
+         → 1; 5 % worse is allowed.",
+        "Not decided: upload over ws, −1.7 % (5 pairs); 5 % worse is allowed.",
+        "Not decided: upload over tcp-tls, −3.5 % [−6.7, −0.3] (20 pairs); 5 % worse is allowed.",
+        "Verdict: Fail: what was expected does not hold in 1 of 4 cases.",
+    ];
+    assert_eq!(sentences(&run.plan, &run.judge()), expected);
+    let nothing = Plan::default();
+    assert_eq!(sentences(&nothing, &Judged::default()), Vec::<String>::new());
+}

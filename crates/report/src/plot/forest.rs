@@ -1,0 +1,136 @@
+//! A forest plot: a row for each comparison, its estimate as a point and its interval as a whisker, and a
+//! line where there is no difference.
+
+use plotters::style::{Color as _, text_anchor::HPos};
+
+use super::{
+    canvas::{self, Canvas, MARGIN, WIDTH},
+    theme::{self, HEADING, LABEL, Look, TITLE},
+};
+
+/// A forest plot.
+pub(super) struct Forest {
+    pub(super) title: String,
+    pub(super) description: String,
+    /// Rows with the same heading stand together.
+    pub(super) groups: Vec<(String, Vec<Row>)>,
+    /// A band of ratios that count as equal.
+    pub(super) equal: (f64, f64),
+}
+
+/// One comparison.
+pub(super) struct Row {
+    pub(super) name: String,
+    pub(super) look: Look,
+    pub(super) ratio: f64,
+    /// The ends of the interval; an end that is open reaches the edge.
+    pub(super) interval: (Option<f64>, Option<f64>),
+    /// What stands beside it.
+    pub(super) label: String,
+}
+
+const ROW: i32 = 24;
+const TOP: i32 = 66;
+const HEAD: i32 = 28;
+const BOTTOM: i32 = 58;
+/// Ticks are at these changes, as shares, on both sides of zero; the first that gives few enough is used.
+const STEPS: [f64; 8] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0];
+const MOST_TICKS: f64 = 4.0;
+
+impl Forest {
+    pub(super) fn svg(&self) -> String {
+        let rows = || self.groups.iter().flat_map(|(_, rows)| rows);
+        let longest =
+            |of: fn(&Row) -> &str| rows().map(|row| theme::width(of(row), LABEL)).max().unwrap_or(0);
+        let (names, labels) = (longest(|row| &row.name), longest(|row| &row.label));
+        let heads = self.groups.len() as i32;
+        let (top, bottom) = (TOP, TOP + heads * HEAD + rows().count() as i32 * ROW);
+        canvas::draw(&self.title, &self.description, bottom + BOTTOM, |canvas| {
+            let left = MARGIN + names + 10;
+            let right = (WIDTH - MARGIN - labels - 20).max(left + 120);
+            let reach = self.reach();
+            let x_at = |ratio: f64| {
+                let place = (ratio.max(f64::MIN_POSITIVE).ln() / reach).clamp(-1.0, 1.0);
+                f64::midpoint(f64::from(left), f64::from(right)) + place * f64::from(right - left) / 2.0
+            };
+            let x_at = |ratio| x_at(ratio).round() as i32;
+            let band = [(x_at(self.equal.0), top), (x_at(self.equal.1), bottom)];
+            canvas.rectangle(band, &theme::TEXT.mix(0.12), true);
+            self.axis(canvas, x_at, reach, (top, bottom));
+            let mut y = top;
+            for (heading, rows) in &self.groups {
+                canvas.text((MARGIN, y + HEAD / 2), heading, HEADING, HPos::Left, true);
+                y += HEAD;
+                for row in rows {
+                    row.paint(canvas, x_at, (left, right), y + ROW / 2);
+                    y += ROW;
+                }
+            }
+            canvas.line(vec![(x_at(1.0), top), (x_at(1.0), bottom)], &theme::TEXT, 2);
+        })
+    }
+
+    /// The largest logarithm that is shown: of all ends and estimates, without those that failures make
+    /// infinite.
+    fn reach(&self) -> f64 {
+        let rows = self.groups.iter().flat_map(|(_, rows)| rows);
+        let shown = rows.flat_map(|row| [Some(row.ratio), row.interval.0, row.interval.1]);
+        let shown = shown.flatten().chain([self.equal.0, self.equal.1]);
+        let logs = shown.map(|ratio| ratio.ln().abs()).filter(|log| log.is_finite());
+        logs.fold(0.02, f64::max) * 1.1
+    }
+
+    fn axis(&self, canvas: &Canvas<'_>, x_at: impl Fn(f64) -> i32, reach: f64, (top, bottom): (i32, i32)) {
+        let most = reach.exp() - 1.0;
+        let step = STEPS
+            .into_iter()
+            .find(|step| most / step <= MOST_TICKS)
+            .unwrap_or(5.0);
+        let ticks = (1..)
+            .map(|i| f64::from(i) * step)
+            .take_while(|tick| *tick <= most);
+        // A change of −50 % is as far from 0 as +100 %: on this axis both are a factor of two.
+        let ratios = ticks
+            .flat_map(|tick| [1.0 / (1.0 + tick), 1.0 + tick])
+            .chain([1.0]);
+        for ratio in ratios {
+            let x = x_at(ratio);
+            canvas.line(vec![(x, top), (x, bottom)], &theme::grid(), 1);
+            let label = match ratio == 1.0 {
+                true => "0 %".to_owned(),
+                false => format!("{:+.0} %", (ratio - 1.0) * 100.0).replace('-', "−"),
+            };
+            canvas.text((x, bottom + 14), &label, LABEL, HPos::Center, false);
+        }
+        canvas.text(
+            (x_at(1.0), bottom + 36),
+            "Candidate against baseline",
+            LABEL,
+            HPos::Center,
+            false,
+        );
+        canvas.text(
+            (MARGIN, MARGIN + TITLE as i32 + 16),
+            "Points: difference of pairs of neighbouring trials; whiskers: its 95 % confidence interval; grey: counts as equal.",
+            LABEL,
+            HPos::Left,
+            false,
+        );
+    }
+}
+
+impl Row {
+    fn paint(&self, canvas: &Canvas<'_>, x_at: impl Fn(f64) -> i32, (left, right): (i32, i32), y: i32) {
+        canvas.text((left - 10, y), &self.name, LABEL, HPos::Right, false);
+        let (low, high) = self.interval;
+        if low.is_some() || high.is_some() {
+            let from = low.map_or(left, &x_at);
+            let to = high.map_or(right, &x_at);
+            canvas.whisker((from, y), (to, y), &self.look.color);
+        }
+        if self.ratio.is_finite() && self.ratio > 0.0 {
+            canvas.marker((x_at(self.ratio), y), self.look);
+        }
+        canvas.text((right + 14, y), &self.label, LABEL, HPos::Left, false);
+    }
+}

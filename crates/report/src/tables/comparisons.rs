@@ -1,0 +1,179 @@
+//! What was compared and what was expected.
+
+use perfrun_contract::{
+    account::Account,
+    compare::{Bound, Comparison, Gate, Judged, Ratio, Word},
+    plan::{Cell, Plan},
+    record::Metric,
+};
+
+use crate::{
+    path::Path,
+    table::{self, Kind, NOTHING, Table},
+    units::{self, Scale},
+};
+
+/// A table of comparisons and one of expectations, where there are any.
+pub(super) fn tables(results: &Account<'_>) -> Vec<Table> {
+    let Some(judged) = results.judged else {
+        return vec![];
+    };
+    [
+        comparisons(results.plan, judged),
+        overall(judged),
+        gates(results.plan, judged),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn comparisons(plan: &Plan, judged: &Judged) -> Option<Table> {
+    let rows: Vec<Vec<table::Cell>> = judged
+        .comparisons
+        .iter()
+        .map(|comparison| {
+            vec![
+                load(plan, &comparison.baseline).into(),
+                comparison.metric.as_ref().into(),
+                pair(plan, &comparison.candidate).into(),
+                medians(comparison).into(),
+                difference(comparison.ratio),
+                comparison.pairs.to_string().into(),
+                word(comparison).into(),
+            ]
+        })
+        .collect();
+    (!rows.is_empty()).then(|| Table {
+        title: "Comparisons".to_owned(),
+        caption: "medians, baseline → candidate; difference of pairs of neighbouring trials (Hodges and Lehmann), with its \
+                  95 % confidence interval"
+            .to_owned(),
+        keys: 3,
+        header: ["load", "metric", "candidate", "medians", "difference", "pairs", "finding"]
+            .map(str::to_owned)
+            .to_vec(),
+        rows,
+        ..Table::default()
+    })
+}
+
+fn overall(judged: &Judged) -> Option<Table> {
+    let rows: Vec<Vec<table::Cell>> = judged
+        .overall
+        .iter()
+        .map(|overall| {
+            vec![
+                overall.metric.as_ref().into(),
+                difference(Some(overall.ratio)),
+                overall.twins.to_string().into(),
+                overall.rounds.to_string().into(),
+            ]
+        })
+        .collect();
+    (!rows.is_empty()).then(|| Table {
+        title: "All comparisons of a metric together".to_owned(),
+        caption: "mean difference in each round, with its 95 % confidence interval".to_owned(),
+        keys: 1,
+        header: ["metric", "difference", "comparisons", "rounds"]
+            .map(str::to_owned)
+            .to_vec(),
+        rows,
+        ..Table::default()
+    })
+}
+
+fn gates(plan: &Plan, judged: &Judged) -> Option<Table> {
+    let rows: Vec<Vec<table::Cell>> = judged
+        .gates
+        .iter()
+        .map(|gate: &Gate| {
+            let expected = plan.judging.expect.get(gate.expectation);
+            vec![
+                gate.cell.as_str().into(),
+                expected
+                    .map_or_else(String::new, |expected| bound(expected.metric, expected.bound))
+                    .into(),
+                gate.verdict.as_ref().into(),
+                gate.evidence.as_str().into(),
+            ]
+        })
+        .collect();
+    (!rows.is_empty()).then(|| Table {
+        title: "Expectations".to_owned(),
+        keys: 1,
+        header: ["cell", "expected", "verdict", "evidence"]
+            .map(str::to_owned)
+            .to_vec(),
+        rows,
+        kind: Kind::Prose,
+        ..Table::default()
+    })
+}
+
+/// An expectation, as people read it.
+fn bound(metric: Metric, bound: Bound) -> String {
+    let text = |value| units::text(metric.unit(), value);
+    // As documents write it: two digits behind the point are exact.
+    let percent = |share: f64| format!("{} %", (share * 1e4).round() / 1e2);
+    match bound {
+        Bound::MaxRegression(share) => format!("{metric} worse by at most {}", percent(share)),
+        Bound::Min(value) => format!("{metric} at least {}", text(value)),
+        Bound::Max(value) => format!("{metric} at most {}", text(value)),
+        Bound::MinShareOfRaw(share) => format!("{metric} at least {} of raw", percent(share)),
+    }
+}
+
+fn cell<'a>(plan: &'a Plan, id: &str) -> Option<&'a Cell> {
+    plan.cells.iter().find(|cell| cell.id == id)
+}
+
+/// What a cell does, over which path.
+pub(crate) fn load(plan: &Plan, id: &str) -> String {
+    let named = |cell: &Cell| format!("{}, {}", cell.parameters, Path::of(cell));
+    cell(plan, id).map_or_else(|| id.to_owned(), named)
+}
+
+/// The pair of stacks of a cell.
+pub(crate) fn pair(plan: &Plan, id: &str) -> String {
+    cell(plan, id).map_or_else(|| id.to_owned(), Cell::pair)
+}
+
+/// The medians of baseline and candidate, in one unit.
+fn medians(comparison: &Comparison) -> String {
+    let unit = comparison.metric.unit();
+    comparison.medians.map_or_else(
+        || NOTHING.to_owned(),
+        |[baseline, candidate]| {
+            let scale = Scale::of(unit, baseline);
+            format!("{} → {}", scale.number(baseline), scale.text(candidate))
+        },
+    )
+}
+
+/// A ratio as the change that it is, in percent.
+fn difference(ratio: Option<Ratio>) -> table::Cell {
+    let Some(Ratio { value, low, high }) = ratio else {
+        return NOTHING.into();
+    };
+    table::Cell {
+        text: format!("{} %", change(value)),
+        interval: low
+            .zip(high)
+            .map(|(low, high)| format!("[{}, {}]", change(low), change(high))),
+        ..table::Cell::default()
+    }
+}
+
+/// `+1.2` for a ratio of 1.012.
+pub(crate) fn change(ratio: f64) -> String {
+    // A hyphen would break lines, and is too short beside digits.
+    format!("{:+.1}", (ratio - 1.0) * 100.0).replace('-', "−")
+}
+
+fn word(comparison: &Comparison) -> String {
+    match (comparison.word, comparison.why) {
+        (Word::NotComparable, Some(why)) => format!("not comparable: {why}"),
+        (word, _) => word.to_string().to_lowercase(),
+    }
+}
