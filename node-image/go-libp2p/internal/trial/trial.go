@@ -84,17 +84,15 @@ func (t *Trials) Put(id string, body []byte) (bool, error) {
 	if len(t.all) >= mostRecords {
 		return false, ErrFull
 	}
-	trial := t.begin(id, request)
-	trial.raw = raw
-	t.all[id] = trial
+	t.all[id] = t.begin(id, request, raw)
 	return true, nil
 }
 
-func (t *Trials) begin(id string, request *contract.TrialRequest) *Trial {
+func (t *Trials) begin(id string, request *contract.TrialRequest, raw any) *Trial {
 	ctx, cancel := context.WithCancelCause(t.stopping)
 	labelled := t.metrics.Trial(request)
 	trial := &Trial{
-		id: id, request: request, metrics: labelled, cancel: cancel, begun: time.Now(),
+		id: id, request: request, raw: raw, metrics: labelled, cancel: cancel, begun: time.Now(),
 		observer: observe.New(labelled, observe.SamplingOf(&request.Parameters)), findings: &workload.Findings{},
 		start: make(chan struct{}), finish: make(chan struct{}), changed: make(chan struct{}),
 		state: contract.Preparing,
