@@ -71,9 +71,9 @@ fn ensure(right: bool, message: impl FnOnce() -> String) -> Result<(), String> {
 mod tests {
     use perfrun_contract::{
         matrix::{Identity, Negotiation, Protocol, Stack, StackSettings, Transport},
-        parameters::{Amount, Echo, Parameters},
+        parameters::{Amount, Echo, Messages, Parameters},
         quantity::ByteSize,
-        workload::{Direction, OpenMode, Timing},
+        workload::{Direction, MessageMode, OpenMode, Timing},
     };
 
     use super::*;
@@ -127,6 +127,18 @@ mod tests {
         }
     }
 
+    fn messages() -> Messages {
+        Messages {
+            mode: MessageMode::Stream,
+            message_bytes: ByteSize(1 << 20),
+            amount: Amount::Count(1),
+            window: 64,
+            rate: Some(1),
+            priority: false,
+            receivers: 1,
+        }
+    }
+
     fn substreams(count: u32, rate: Option<u32>) -> Parameters {
         Parameters::Substreams {
             count,
@@ -157,6 +169,7 @@ mod tests {
                 interval_seconds: 0.0,
             },
             Parameters::Echo(echo()),
+            Parameters::Messages(messages()),
         ];
         for parameters in right {
             assert_eq!(check(&request(parameters)), Ok(Stack::Raw));
@@ -248,7 +261,37 @@ mod tests {
                 "sampleIntervalSeconds",
             ),
         ];
-        for (parameters, words) in wrong.into_iter().chain(wrong_echoes) {
+        let wrong_messages = |change: fn(&mut Messages)| {
+            let mut load = messages();
+            change(&mut load);
+            Parameters::Messages(load)
+        };
+        let wrong_messages = [
+            (
+                wrong_messages(|load| load.message_bytes.0 = 7),
+                "messageBytes must be 8 to 1Mi",
+            ),
+            (
+                wrong_messages(|load| load.message_bytes.0 += 1),
+                "messageBytes must be 8 to 1Mi",
+            ),
+            (wrong_messages(|load| load.window = 0), "window must be 1 to 4096"),
+            (
+                wrong_messages(|load| load.window = 65),
+                "more than 64Mi in flight",
+            ),
+            (
+                wrong_messages(|load| load.mode = MessageMode::SerialAck),
+                "window must be 1 in mode",
+            ),
+            (wrong_messages(|load| load.rate = Some(0)), "rate must be 1"),
+            (
+                wrong_messages(|load| load.receivers = 2),
+                "receivers must be 1 in mode",
+            ),
+        ];
+        let wrong = wrong.into_iter().chain(wrong_echoes).chain(wrong_messages);
+        for (parameters, words) in wrong {
             let refusal = check(&request(parameters.clone())).expect_err("an invalid request");
             assert!(refusal.contains(words), "{parameters:?}: {refusal}");
         }

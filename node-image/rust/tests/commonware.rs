@@ -62,6 +62,15 @@ fn config(bytes: usize, window: u32) -> HostConfig {
     }
 }
 
+/// Of a host whose peers are in this process.
+fn in_process(config: HostConfig) -> HostConfig {
+    let messages = config.messages.map(|load| Messages {
+        mode: MessageMode::Serial,
+        ..load
+    });
+    HostConfig { messages, ..config }
+}
+
 async fn start(config: HostConfig) -> Box<dyn Host> {
     stack::start(Stack::Commonware, config, mpsc::unbounded_channel().0)
         .await
@@ -431,27 +440,52 @@ fn left() -> (usize, BTreeSet<String>) {
     (threads.count(), folders)
 }
 
+/// Waits until threads and folders are as they were.
+async fn until_left(before: &(usize, BTreeSet<String>)) {
+    // The kernel lists a thread for a moment after it was joined.
+    let began = Instant::now();
+    while left() != *before && began.elapsed() < SOON {
+        sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(left(), *before);
+}
+
 #[tokio::test]
-async fn a_host_leaves_no_thread_and_no_folder() {
+async fn hosts_leave_no_thread_and_no_folder() {
     let _alone = ALONE.lock().await;
     // Those of tests that ended before may still be ending.
     sleep(Duration::from_secs(1)).await;
     let before = left();
-    for is_closed in [true, false] {
-        let server = Server::start(config(64, 1)).await;
-        let client = Client::dial(config(64, 1), server.address()).await;
-        assert!(left().0 >= before.0 + 2, "{:?}", left());
-        if is_closed {
-            client.host.close().await;
-            server.host.close().await;
-        } else {
-            drop((client, server));
+    for (config, runtimes) in [(config(64, 1), 2), (in_process(config(64, 1)), 1)] {
+        for is_closed in [true, false] {
+            let server = Server::start(config.clone()).await;
+            let client = Client::dial(config.clone(), server.address()).await;
+            assert_eq!(left().0, before.0 + runtimes, "{:?}", left());
+            if is_closed {
+                client.host.close().await;
+                server.host.close().await;
+            } else {
+                drop((client, server));
+            }
+            until_left(&before).await;
         }
-        // The kernel lists a thread for a moment after it was joined.
-        let began = Instant::now();
-        while left() != before && began.elapsed() < SOON {
-            sleep(Duration::from_millis(20)).await;
-        }
-        assert_eq!(left(), before, "closed: {is_closed}");
     }
+}
+
+#[tokio::test]
+async fn peers_of_one_process_keep_their_runtime_until_the_last_ends() {
+    let _alone = ALONE.lock().await;
+    sleep(Duration::from_secs(1)).await;
+    let before = left();
+    let mut server = Server::start(in_process(config(64, 1))).await;
+    for _ in 0..2 {
+        let mut client = Client::dial(in_process(config(64, 1)), server.address()).await;
+        let mut accepted = server.messenger().await;
+        exchange(&mut client.messenger, &mut accepted, 100, 64, 1).await;
+        drop(client.messenger);
+        client.host.close().await;
+        assert_eq!(left().0, before.0 + 1);
+    }
+    server.host.close().await;
+    until_left(&before).await;
 }

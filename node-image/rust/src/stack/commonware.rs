@@ -30,7 +30,7 @@ use commonware_cryptography::{
     ed25519::{PrivateKey, PublicKey},
 };
 use commonware_p2p::{Receiver as _, Recipients, Sender as _, authenticated::lookup};
-use commonware_runtime::{IoBuf, Metrics as _, tokio::Context};
+use commonware_runtime::IoBuf;
 use parking_lot::Mutex;
 use perfrun_contract::matrix::{Identity, Stack, Transport};
 use tokio::{
@@ -47,13 +47,12 @@ use self::{
     inbox::Inbox,
     introduction::{Answer, Introduction},
     messenger::{All, Bodies, Exchange},
-    metrics::Counts,
     network::{Limits, Network, Runtime, Sender},
     peers::{Origin, Peers, Refused, Session},
 };
 use super::{
     BoxStream, CLOSE_TIMEOUT, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, Inbound, Keys,
-    Relaying, Reservation, StackMetrics, interfaces, tasks::Tasks,
+    Relaying, Reservation, interfaces, tasks::Tasks,
 };
 use crate::messenger::{BoxMessenger, Broadcaster, Message};
 
@@ -90,31 +89,30 @@ pub(super) async fn start(
         return streams::start(config.listen.map(SocketAddr::from), upgrader, inbound).await;
     };
     let limits = Limits::of(&load, config.listen.is_some());
-    start_network(config.listen, key, upgrader, limits, config.metrics, inbound).await
+    let runtime = Runtime::of(&load, config.metrics).await.map_err(setup)?;
+    start_network(runtime, config.listen, key, upgrader, limits, inbound).await
 }
 
 /// Starts a host that passes messages.
 async fn start_network(
+    runtime: Arc<Runtime>,
     listen: Option<(IpAddr, u16)>,
     key: PrivateKey,
     upgrader: Upgrader,
     limits: Limits,
-    totals: Arc<StackMetrics>,
     inbound: mpsc::UnboundedSender<Inbound>,
 ) -> Result<Box<dyn Host>, Error> {
     let clocks = upgrader.handshake.synchrony_bound;
     let (network, socket) = match listen {
         Some(listen) => {
-            let (network, socket) = listen_on(listen, &upgrader, limits).await?;
+            let (network, socket) = listen_on(&runtime, listen, &upgrader, limits).await?;
             (network, Some(socket))
         }
         // commonware always listens. Nobody learns on which port.
         None => {
             let somewhere = (Ipv4Addr::UNSPECIFIED, 0).into();
-            (
-                network::start(upgrader, somewhere, limits).await.map_err(setup)?,
-                None,
-            )
+            let started = network::start(runtime, upgrader, somewhere, limits).await;
+            (started.map_err(setup)?, None)
         }
     };
     let Network {
@@ -122,7 +120,8 @@ async fn start_network(
         data,
         acknowledgements,
         greetings,
-        metrics,
+        stop: network,
+        stopped,
         runtime,
     } = network;
     let shared = Arc::new(Shared {
@@ -140,7 +139,7 @@ async fn start_network(
         acknowledgements: Arc::new(Inbox::new(acknowledgements.1)),
         zeros: IoBuf::from(vec![0; limits.message as usize - Message::LEAST]),
         priority: limits.priority,
-        stopped: runtime.stopped.clone(),
+        stopped,
         tasks: Tasks::default(),
     });
     let stop = shared.tasks.stop_on_drop();
@@ -159,16 +158,17 @@ async fn start_network(
         .tasks
         .spawn(answer(Arc::clone(&shared), greetings.1, inbound));
     Ok(Box::new(Commonware {
-        metered: Metered { metrics, totals },
         addresses,
         shared,
         runtime,
+        network,
         _stop: stop,
     }))
 }
 
 /// Starts a network that listens. Port 0 takes a free one.
 async fn listen_on(
+    runtime: &Arc<Runtime>,
     (ip, port): (IpAddr, u16),
     upgrader: &Upgrader,
     limits: Limits,
@@ -179,15 +179,14 @@ async fn listen_on(
         let probe = TcpListener::bind((ip, port)).await.map_err(free)?;
         let socket = probe.local_addr().map_err(free)?;
         drop(probe);
-        let network = network::start(upgrader.clone(), socket, limits)
+        let network = network::start(Arc::clone(runtime), upgrader.clone(), socket, limits)
             .await
             .map_err(setup)?;
         tokio::select! {
             () = until_bound(socket) => return Ok((network, socket)),
-            () = network.runtime.stopped.cancelled() => {}
+            () = network.stopped.cancelled() => {}
             () = sleep(CLOSE_TIMEOUT) => {}
         }
-        network.runtime.stop().await;
     }
     Err(Error::Listen {
         address: super::address::text(Transport::Tcp, (ip, port)),
@@ -355,30 +354,12 @@ async fn answer(
     }
 }
 
-/// The metrics of a network, which are added to those of all hosts when it ends.
-struct Metered {
-    metrics: Context,
-    totals: Arc<StackMetrics>,
-}
-
-impl Metered {
-    fn counts(&self) -> Counts {
-        Counts::read(&self.metrics.encode())
-    }
-}
-
-impl Drop for Metered {
-    fn drop(&mut self) {
-        self.totals.commonware.add(self.counts());
-    }
-}
-
 struct Commonware {
-    /// Before the runtime, with which the metrics end.
-    metered: Metered,
     addresses: Vec<String>,
     shared: Arc<Shared>,
-    runtime: Runtime,
+    /// Before the network, with which its metrics end.
+    runtime: Arc<Runtime>,
+    network: DropGuard,
     _stop: DropGuard,
 }
 
@@ -405,7 +386,7 @@ impl Host for Commonware {
 
     /// Whether commonware's quota, which is far above any load, limited one.
     fn fault(&self) -> Option<String> {
-        let held_back = self.metered.counts().held_back;
+        let held_back = self.runtime.counts().held_back;
         (held_back > 0)
             .then(|| format!("commonware's quota, which perfrun sets, held {held_back} messages back"))
     }
@@ -424,9 +405,11 @@ impl Host for Commonware {
     }
 
     async fn close(self: Box<Self>) {
-        drop(self.metered);
         self.shared.tasks.end().await;
         self.runtime.stop().await;
+        // The runtime may have another host.
+        drop(self.network);
+        self.shared.stopped.cancelled().await;
     }
 }
 
@@ -468,7 +451,7 @@ async fn dial(shared: &Arc<Shared>, peer: Address, introduction: SocketAddr) -> 
         tokio::select! {
             () = answered.notified() => break,
             () = end.cancelled() => return Err("the peer has ended".to_owned()),
-            () = shared.stopped.cancelled() => return Err("commonware's runtime has stopped".to_owned()),
+            () = shared.stopped.cancelled() => return Err("commonware's network has stopped".to_owned()),
             () = sleep(GREETING_INTERVAL) => {}
         }
     }

@@ -9,8 +9,8 @@ use super::commonware::Totals;
 /// The metrics that stacks keep of themselves. Of libp2p: connections, dials and listeners, with prefix
 /// `libp2p_`. Of commonware: messages and connections, with prefix `commonware_`.
 ///
-/// Those of libp2p count events of connections, never data. Those of commonware are read when a host ends. So
-/// they cost a measurement nothing.
+/// Those of libp2p count events of connections, never data. Those of commonware are read when its
+/// runtime ends. So they cost a measurement nothing.
 pub struct StackMetrics {
     libp2p: libp2p::metrics::Metrics,
     #[cfg(feature = "commonware")]

@@ -13,9 +13,12 @@ use perfrun_contract::{
 use prometheus_client::{encoding::text::encode, registry::Registry};
 
 use super::{handshake::CLOCKS, *};
-use crate::wire::{
-    self, Counters,
-    messages::{self, Exchanged},
+use crate::{
+    stack::StackMetrics,
+    wire::{
+        self, Counters,
+        messages::{self, Exchanged},
+    },
 };
 
 const SOON: Duration = Duration::from_secs(20);
@@ -59,7 +62,8 @@ async fn host(
     let upgrader = handshake::upgrader(key.clone(), Cups::V1, clocks);
     let totals = Arc::new(StackMetrics::new(&mut Registry::default()));
     totals.register(registry);
-    start_network(listen, key, upgrader, limits, totals, inbound)
+    let runtime = Arc::new(Runtime::start(totals).await.unwrap());
+    start_network(runtime, listen, key, upgrader, limits, inbound)
         .await
         .unwrap()
 }

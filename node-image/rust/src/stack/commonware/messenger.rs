@@ -27,7 +27,7 @@ pub(super) struct Exchange {
     pub(super) inbox: Arc<Inbox>,
     pub(super) bodies: Bodies,
     pub(super) priority: bool,
-    /// Whether commonware's runtime has stopped.
+    /// Whether commonware's network has stopped.
     pub(super) stopped: CancellationToken,
     /// Ends the peer's end, at a dialler.
     pub(super) _end: Option<DropGuard>,
@@ -75,7 +75,7 @@ impl Drop for Exchange {
 pub(super) struct All {
     pub(super) sender: Sender,
     pub(super) bodies: Bodies,
-    /// Whether commonware's runtime has stopped.
+    /// Whether commonware's network has stopped.
     pub(super) stopped: CancellationToken,
     pub(super) priority: bool,
 }

@@ -1,4 +1,4 @@
-//! What commonware counts itself, summed over its peers and the hosts of a process. Labels must not name
+//! What commonware counts itself, summed over its peers and the runtimes of a process. Labels must not name
 //! peers, as those of commonware do.
 
 use perfrun_contract::metrics::commonware;
@@ -9,7 +9,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-/// The counts of one host, which only commonware-p2p has.
+/// The counts of one runtime, which only commonware-p2p has.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Counts {
     sent: u64,
@@ -61,7 +61,7 @@ struct Direction {
     direction: &'static str,
 }
 
-/// The counts of all hosts that have ended.
+/// The counts of all runtimes that have ended.
 #[derive(Default)]
 pub(in crate::stack) struct Totals {
     sent: Counter,
@@ -80,7 +80,7 @@ impl Totals {
         register(registry, &commonware::REFUSED, self.refused.clone());
     }
 
-    /// Adds the counts of a host.
+    /// Adds the counts of a runtime.
     pub(super) fn add(&self, counts: Counts) {
         let connections = |direction| self.connections.get_or_create_owned(&Direction { direction });
         self.sent.inc_by(counts.sent);

@@ -1,32 +1,39 @@
-//! commonware's runtime and network, on threads of their own.
+//! commonware's runtime, on threads of its own, and the networks in it.
 
 use std::{
     io,
     net::SocketAddr,
     num::{NonZeroU32, NonZeroUsize},
-    process, thread,
+    process,
+    sync::{Arc, Weak},
+    thread,
     time::Duration,
 };
 
 use commonware_cryptography::ed25519::PublicKey;
 use commonware_p2p::authenticated::lookup::{self, Config, Oracle, Receiver};
 use commonware_runtime::{
-    Quota, Runner as _, Spawner as _, Supervisor as _,
+    Metrics as _, Quota, Runner as _, Spawner as _, Supervisor as _,
     tokio::{self as runtime, Context},
 };
 use perfrun_contract::{
-    parameters::Messages,
+    parameters::{Messages, Parameters},
     support::{COMMONWARE_SPARE, commonware_burst, commonware_peers},
 };
 use tempfile::TempDir;
-use tokio::sync::oneshot;
+use tokio::sync::{Mutex, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::handshake::{NAMESPACE, Upgrader};
-use crate::stack::{CLOSE_TIMEOUT, address};
+use super::{
+    handshake::{NAMESPACE, Upgrader},
+    metrics::Counts,
+};
+use crate::stack::{CLOSE_TIMEOUT, StackMetrics, address};
 
 /// commonware's own default, fixed here so that a new default does not change results.
 const WORKERS: usize = 2;
+
+const NOT_STARTED: &str = "its runtime failed to start";
 
 /// How often commonware looks for peers to dial, and how long it leaves a peer alone after a dial. Its 0.5 s
 /// and 1 s would be most of the time that a dial takes.
@@ -102,24 +109,92 @@ pub(super) struct Network {
     pub(super) acknowledgements: Channel,
     /// Greetings, by which both learn that they are connected.
     pub(super) greetings: Channel,
-    /// Reads the metrics of the network.
-    pub(super) metrics: Context,
-    pub(super) runtime: Runtime,
+    /// Stops the network when it is dropped.
+    pub(super) stop: DropGuard,
+    /// Cancelled when the network has ended.
+    pub(super) stopped: CancellationToken,
+    pub(super) runtime: Arc<Runtime>,
 }
 
-/// The runtime of a network. Dropping it stops the network.
+/// The runtime of one or more networks, on threads of its own. Dropping it stops them.
 pub(super) struct Runtime {
+    /// Before `stop`, because its metrics end with it.
+    metered: Metered,
     stop: DropGuard,
     /// Cancelled when all threads have ended.
-    pub(super) stopped: CancellationToken,
+    stopped: CancellationToken,
 }
 
 impl Runtime {
-    /// Stops the network and waits until it is gone.
-    pub(super) async fn stop(self) {
-        drop(self.stop);
+    /// The runtime for the network of a host with this load: its own, as two programs have it, or the one of
+    /// all hosts of this process whose peers are in this process, too, as in commonware's published
+    /// benchmark. `totals` get its counts when it ends.
+    pub(super) async fn of(load: &Messages, totals: Arc<StackMetrics>) -> Result<Arc<Self>, String> {
+        /// Ends with the last of its hosts.
+        static TOGETHER: Mutex<Weak<Runtime>> = Mutex::const_new(Weak::new());
+        if !Parameters::Messages(*load).is_in_process() {
+            return Self::start(totals).await.map(Arc::new);
+        }
+        let mut together = TOGETHER.lock().await;
+        if let Some(runtime) = together.upgrade() {
+            return Ok(runtime);
+        }
+        let runtime = Arc::new(Self::start(totals).await?);
+        *together = Arc::downgrade(&runtime);
+        Ok(runtime)
+    }
+
+    pub(super) async fn start(totals: Arc<StackMetrics>) -> Result<Self, String> {
+        let storage = storage().map_err(|error| address::describe(&error))?;
+        let (stop, stopped) = (CancellationToken::new(), CancellationToken::new());
+        let (ready, started) = oneshot::channel();
+        let (stop_requested, ended) = (stop.clone(), stopped.clone().drop_guard());
+        let run = move || {
+            // Dropped after the runtime, also if that panics.
+            let _ended = ended;
+            let config = runtime::Config::new()
+                .with_worker_threads(WORKERS)
+                .with_storage_directory(storage.path());
+            runtime::Runner::new(config).start(|context| async move {
+                // The runtime opens it when it starts. So nothing is left of a process that is killed.
+                drop(storage);
+                // Without a receiver, the host is gone, and stops the runtime.
+                let _ = ready.send(context.child("hosts"));
+                stop_requested.cancelled().await;
+                if let Err(error) = context.stop(0, Some(CLOSE_TIMEOUT)).await {
+                    tracing::warn!(%error, "tasks of commonware did not stop in time");
+                }
+            });
+        };
+        let stop = stop.drop_guard();
+        let thread = thread::Builder::new().name("commonware".to_owned());
+        thread.spawn(run).map_err(|error| address::describe(&error))?;
+        let context = started.await.map_err(|_| NOT_STARTED.to_owned())?;
+        Ok(Self {
+            metered: Metered { context, totals },
+            stop,
+            stopped,
+        })
+    }
+
+    /// What its networks have counted.
+    pub(super) fn counts(&self) -> Counts {
+        self.metered.counts()
+    }
+
+    /// Stops its networks and waits until they are gone, unless it has another host.
+    pub(super) async fn stop(self: Arc<Self>) {
+        let Some(Self {
+            metered,
+            stop,
+            stopped,
+        }) = Arc::into_inner(self)
+        else {
+            return;
+        };
+        drop((metered, stop));
         // It waits for its own tasks as long.
-        if tokio::time::timeout(2 * CLOSE_TIMEOUT, self.stopped.cancelled())
+        if tokio::time::timeout(2 * CLOSE_TIMEOUT, stopped.cancelled())
             .await
             .is_err()
         {
@@ -128,60 +203,61 @@ impl Runtime {
     }
 }
 
-/// Starts a network that listens on `listen`. It may still fail to bind, and then stops.
-pub(super) async fn start(upgrader: Upgrader, listen: SocketAddr, limits: Limits) -> Result<Network, String> {
-    let storage = storage().map_err(|error| address::describe(&error))?;
+/// The metrics of a runtime, which are added to those of all others when it ends.
+struct Metered {
+    context: Context,
+    totals: Arc<StackMetrics>,
+}
+
+impl Metered {
+    fn counts(&self) -> Counts {
+        Counts::read(&self.context.encode())
+    }
+}
+
+impl Drop for Metered {
+    fn drop(&mut self) {
+        self.totals.commonware.add(self.counts());
+    }
+}
+
+/// Starts a network that listens on `listen`. It may still fail to bind, and then ends.
+pub(super) async fn start(
+    runtime: Arc<Runtime>,
+    upgrader: Upgrader,
+    listen: SocketAddr,
+    limits: Limits,
+) -> Result<Network, String> {
     let (stop, stopped) = (CancellationToken::new(), CancellationToken::new());
     let (ready, started) = oneshot::channel();
     let (stop_requested, ended) = (stop.clone(), stopped.clone().drop_guard());
-    let run = move || {
-        // Dropped after the runtime, also if that panics.
+    let host = runtime.metered.context.child("host");
+    host.spawn(move |context| async move {
         let _ended = ended;
-        let config = runtime::Config::new()
-            .with_worker_threads(WORKERS)
-            .with_storage_directory(storage.path());
-        runtime::Runner::new(config).start(|context| async move {
-            // The runtime opens it when it starts. So nothing is left of a process that is killed.
-            drop(storage);
-            let (mut network, oracle) =
-                lookup::Network::new(context.child("network"), config_of(upgrader, listen, limits));
-            let mut channels = 0..;
-            let [data, acknowledgements, greetings] = limits
-                .quotas()
-                .map(|quota| network.register(channels.next().unwrap_or_default(), quota));
-            let running = network.start();
-            // Without a receiver, the host is gone, and stops the network.
-            let _ = ready.send((
-                context.child("metrics"),
-                oracle,
-                data,
-                acknowledgements,
-                greetings,
-            ));
-            tokio::select! {
-                () = stop_requested.cancelled() => {}
-                _ = running => {}
-            }
-            if let Err(error) = context.stop(0, Some(CLOSE_TIMEOUT)).await {
-                tracing::warn!(%error, "tasks of commonware did not stop in time");
-            }
-        });
-    };
-    let runtime = Runtime {
-        stop: stop.drop_guard(),
-        stopped,
-    };
-    let thread = thread::Builder::new().name("commonware".to_owned());
-    thread.spawn(run).map_err(|error| address::describe(&error))?;
-    let (metrics, oracle, data, acknowledgements, greetings) = started
-        .await
-        .map_err(|_| "its runtime failed to start".to_owned())?;
+        let (mut network, oracle) =
+            lookup::Network::new(context.child("network"), config_of(upgrader, listen, limits));
+        let mut numbers = 0..;
+        let channels = limits
+            .quotas()
+            .map(|quota| network.register(numbers.next().unwrap_or_default(), quota));
+        let running = network.start();
+        // Without a receiver, the host is gone, and stops the network.
+        let _ = ready.send((oracle, channels));
+        // The tasks of the network end with this one.
+        tokio::select! {
+            () = stop_requested.cancelled() => {}
+            _ = running => {}
+        }
+    });
+    let stop = stop.drop_guard();
+    let (oracle, [data, acknowledgements, greetings]) = started.await.map_err(|_| NOT_STARTED.to_owned())?;
     Ok(Network {
         oracle,
         data,
         acknowledgements,
         greetings,
-        metrics,
+        stop,
+        stopped,
         runtime,
     })
 }
