@@ -29,6 +29,7 @@ use perfrun_contract::{
 use thiserror::Error;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
+    runtime::Handle,
     sync::mpsc,
     time::timeout,
 };
@@ -196,6 +197,12 @@ pub trait Host: Send + Sync {
     /// to each of them.
     fn broadcaster(&self) -> Option<Box<dyn Broadcaster>> {
         None
+    }
+
+    /// Where the stack's own tasks run. An exchange that is in one process runs there, too, so that a message
+    /// costs no switch between runtimes.
+    fn runtime(&self) -> Handle {
+        Handle::current()
     }
 
     /// Closes listeners and connections, and waits until sockets and tasks are gone.

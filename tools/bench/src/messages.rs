@@ -41,9 +41,9 @@ pub(crate) async fn run(rounds: u32, seconds: f64) -> Result<()> {
     for (mode, stack, bare_loop, target) in [
         ("stream", "raw", Loop::Stream, Some(STREAM_TARGET)),
         #[cfg(feature = "commonware")]
-        ("serial", "commonware", Loop::SerialApart, Some(SERIAL_TARGET)),
+        ("serial", "commonware", Loop::Serial, Some(SERIAL_TARGET)),
         #[cfg(feature = "commonware")]
-        ("serial", "commonware", Loop::Serial, None),
+        ("serial", "commonware", Loop::SerialOutside, None),
     ] {
         let testbed = Testbed::start(&spec(mode, stack)).await?;
         for bytes in SIZES {
@@ -77,12 +77,13 @@ pub(crate) async fn run(rounds: u32, seconds: f64) -> Result<()> {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Loop {
     Stream,
-    /// Both peers in one runtime of commonware, as in its published benchmark.
+    /// In a task of the runtime that both peers have, as in perfrun's node.
     #[cfg(feature = "commonware")]
     Serial,
-    /// A runtime for each peer and one for the loop, as perfrun's node has them.
+    /// On the thread that started that runtime, as in commonware's published benchmark. Each message then
+    /// waits for two switches between threads.
     #[cfg(feature = "commonware")]
-    SerialApart,
+    SerialOutside,
 }
 
 impl Loop {
@@ -90,9 +91,9 @@ impl Loop {
         match self {
             Self::Stream => "",
             #[cfg(feature = "commonware")]
-            Self::Serial => ", both peers in one runtime",
+            Self::Serial => " in a task",
             #[cfg(feature = "commonware")]
-            Self::SerialApart => ", a runtime for each peer",
+            Self::SerialOutside => " on the starting thread, as published",
         }
     }
 
@@ -103,7 +104,7 @@ impl Loop {
             #[cfg(feature = "commonware")]
             Self::Serial => Some("serial"),
             #[cfg(feature = "commonware")]
-            Self::SerialApart => Some("serial-apart"),
+            Self::SerialOutside => Some("serial-outside"),
         }
     }
 }
@@ -157,7 +158,7 @@ pub(crate) fn end(role: &str) -> Result<()> {
         #[cfg(feature = "commonware")]
         ["serial", bytes, seconds] => commonware::serial(bytes.parse()?, seconds.parse()?),
         #[cfg(feature = "commonware")]
-        ["serial-apart", bytes, seconds] => commonware::serial_apart(bytes.parse()?, seconds.parse()?),
+        ["serial-outside", bytes, seconds] => commonware::serial_outside(bytes.parse()?, seconds.parse()?),
         _ => bail!("{ROLE}={role:?} is not a loop"),
     }
 }
@@ -212,11 +213,8 @@ async fn client(address: &str, bytes: usize, seconds: f64) -> Result<()> {
 #[cfg(feature = "commonware")]
 mod commonware {
     use std::{
-        future::pending,
         net::{Ipv4Addr, SocketAddr, TcpListener},
         num::{NonZeroU32, NonZeroUsize},
-        sync::mpsc,
-        thread,
         time::{Duration, Instant},
     };
 
@@ -259,42 +257,27 @@ mod commonware {
         runtime::Runner::new(config)
     }
 
-    /// The loop of commonware's published benchmark (`lookup/benches/steady_state.rs`, of an earlier
-    /// version): two networks in one runtime, one message at a time.
+    /// Two networks in one runtime, one message at a time, in a task of that runtime.
     pub(super) fn serial(bytes: usize, seconds: f64) -> Result<()> {
-        let storage = tempfile::tempdir()?;
-        let sockets = sockets()?;
-        let rate = runner(&storage).start(|context| async move {
-            let ends = [0, 1].map(|end| start(&context, &keys(), sockets, end, bytes));
-            exchange(ends, bytes, seconds).await
+        let rate = with_ends(bytes, |ends| async move {
+            tokio::spawn(exchange(ends, bytes, seconds)).await?
         })?;
         println!("{rate}");
         Ok(())
     }
 
-    /// The same loop in a runtime of its own, beside one for each network.
-    pub(super) fn serial_apart(bytes: usize, seconds: f64) -> Result<()> {
-        let sockets = sockets()?;
-        let storages = [tempfile::tempdir()?, tempfile::tempdir()?];
-        let (give, ends) = mpsc::channel();
-        for (end, storage) in storages.iter().enumerate() {
-            let (give, runner) = (give.clone(), runner(storage));
-            // It ends with the program.
-            thread::spawn(move || {
-                runner.start(|context| async move {
-                    let started = start(&context, &keys(), sockets, end, bytes);
-                    if give.send((end, started)).is_ok() {
-                        pending::<()>().await;
-                    }
-                });
-            });
-        }
-        let mut ends = [ends.recv()?, ends.recv()?];
-        ends.sort_by_key(|(end, _)| *end);
-        let exchange = exchange(ends.map(|(_, started)| started), bytes, seconds);
-        let node = tokio::runtime::Runtime::new()?;
-        println!("{}", node.block_on(node.spawn(exchange))??);
+    /// The loop of commonware's published benchmark (`lookup/benches/steady_state.rs`, of an earlier
+    /// version): the same on the thread that starts the runtime.
+    pub(super) fn serial_outside(bytes: usize, seconds: f64) -> Result<()> {
+        println!("{}", with_ends(bytes, |ends| exchange(ends, bytes, seconds))?);
         Ok(())
+    }
+
+    /// Runs a loop on the thread that starts a runtime with both networks.
+    fn with_ends<F: Future<Output = Result<f64>>>(bytes: usize, run: impl FnOnce(Ends) -> F) -> Result<f64> {
+        let storage = tempfile::tempdir()?;
+        let sockets = sockets()?;
+        runner(&storage).start(|context| run([0, 1].map(|end| start(&context, &keys(), sockets, end, bytes))))
     }
 
     /// Sends one message at a time from the first network to the second. Returns messages per second.

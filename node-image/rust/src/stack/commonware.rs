@@ -35,6 +35,7 @@ use parking_lot::Mutex;
 use perfrun_contract::matrix::{Identity, Stack, Transport};
 use tokio::{
     net::{TcpListener, TcpStream},
+    runtime::Handle,
     sync::{Notify, Semaphore, mpsc},
     time::{sleep, timeout},
 };
@@ -402,6 +403,10 @@ impl Host for Commonware {
             stopped: self.shared.stopped.clone(),
             priority: self.shared.priority,
         }))
+    }
+
+    fn runtime(&self) -> Handle {
+        self.runtime.handle.clone()
     }
 
     async fn close(self: Box<Self>) {

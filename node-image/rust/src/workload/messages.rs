@@ -45,8 +45,11 @@ pub(super) async fn run(
         for peer in peers {
             pairs.push(Pair::open(setup, peer).await?);
         }
-        let exchanges = pairs.into_iter().map(|pair| pair.run(load));
-        (Distribution::OneWay, try_join_all(exchanges).await?)
+        let tasks = pairs
+            .into_iter()
+            .zip(peers)
+            .map(|(pair, peer)| peer.host.runtime().spawn(pair.run(*load)));
+        (Distribution::OneWay, joined(tasks).await?)
     } else {
         let opens = peers.iter().map(|peer| async {
             let mut messenger = open(setup, peer.connection()?).await?;
@@ -185,13 +188,13 @@ impl Pair {
         })
     }
 
-    async fn run(mut self, load: &Messages) -> Result<(Exchanged, Recorder), Failed> {
+    async fn run(mut self, load: Messages) -> Result<(Exchanged, Recorder), Failed> {
         let mut times = recorder();
         let counters = [&*self.observer.counters, &*self.server.observer.counters];
         let (exchanged, arrival) = messages::serial(
             &mut *self.client,
             &mut *self.server.messenger,
-            load,
+            &load,
             counters,
             &mut times,
         )

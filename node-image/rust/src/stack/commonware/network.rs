@@ -21,7 +21,10 @@ use perfrun_contract::{
     support::{COMMONWARE_SPARE, commonware_burst, commonware_peers},
 };
 use tempfile::TempDir;
-use tokio::sync::{Mutex, oneshot};
+use tokio::{
+    runtime::Handle,
+    sync::{Mutex, oneshot},
+};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
@@ -120,6 +123,7 @@ pub(super) struct Network {
 pub(super) struct Runtime {
     /// Before `stop`, because its metrics end with it.
     metered: Metered,
+    pub(super) handle: Handle,
     stop: DropGuard,
     /// Cancelled when all threads have ended.
     stopped: CancellationToken,
@@ -159,7 +163,7 @@ impl Runtime {
                 // The runtime opens it when it starts. So nothing is left of a process that is killed.
                 drop(storage);
                 // Without a receiver, the host is gone, and stops the runtime.
-                let _ = ready.send(context.child("hosts"));
+                let _ = ready.send((context.child("hosts"), Handle::current()));
                 stop_requested.cancelled().await;
                 if let Err(error) = context.stop(0, Some(CLOSE_TIMEOUT)).await {
                     tracing::warn!(%error, "tasks of commonware did not stop in time");
@@ -169,9 +173,10 @@ impl Runtime {
         let stop = stop.drop_guard();
         let thread = thread::Builder::new().name("commonware".to_owned());
         thread.spawn(run).map_err(|error| address::describe(&error))?;
-        let context = started.await.map_err(|_| NOT_STARTED.to_owned())?;
+        let (context, handle) = started.await.map_err(|_| NOT_STARTED.to_owned())?;
         Ok(Self {
             metered: Metered { context, totals },
+            handle,
             stop,
             stopped,
         })
@@ -188,6 +193,7 @@ impl Runtime {
             metered,
             stop,
             stopped,
+            ..
         }) = Arc::into_inner(self)
         else {
             return;
