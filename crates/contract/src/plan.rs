@@ -181,7 +181,7 @@ impl Plan {
             return None;
         }
         let (transport, load) = (cell.transport.raw(), cell.load());
-        // The cheap questions first: this is asked of each pair of cells.
+        // The cheap comparisons first: there is one for each pair of cells.
         self.cells.iter().position(|other| {
             other.is_raw() && other.transport == transport && other.is_beside(cell) && other.load() == load
         })

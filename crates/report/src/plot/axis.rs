@@ -18,7 +18,7 @@ pub(super) struct Axis {
 
 /// Round numbers within a decade.
 const COARSE: &[f64] = &[1.0, 2.0, 5.0];
-/// The same, for values that differ by less than a factor of two.
+/// Round numbers for values that differ by less than a factor of two.
 const FINE: &[f64] = &[
     1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.8, 2.0, 2.2, 2.5, 2.8, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0, 7.0, 8.0,
     9.0,
@@ -50,8 +50,8 @@ impl Axis {
         }
     }
 
-    /// Over all values, with ticks at 1, 2 and 5 of each decade; only at 1 if there are many decades, and at more
-    /// if the values are near each other.
+    /// Over all values, with ticks at 1, 2 and 5 of each decade; only at 1 if there are many decades, and at
+    /// more numbers if the values are near each other.
     pub(super) fn logarithmic(unit: Unit, values: impl Iterator<Item = f64>) -> Self {
         let (low, high) = extremes(values);
         let factors = if high / low < 2.0 { FINE } else { COARSE };
