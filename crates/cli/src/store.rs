@@ -17,7 +17,7 @@
 mod atomic;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     fs::{self, File},
     io,
     path::{Path, PathBuf},
@@ -398,14 +398,16 @@ pub fn read(path: &Path) -> Result<Results, Error> {
     }
     let trials = file.with_file_name(TRIALS);
     if let Ok(entries) = fs::read_dir(&trials) {
+        let known = results.trials.iter();
+        let mut known: HashSet<(String, u32)> = known
+            .map(|record| (record.trial.id.clone(), record.attempt))
+            .collect();
         for entry in entries
             .flatten()
             .filter(|entry| entry.path().extension().is_some_and(|e| e == "json"))
         {
             let record: TrialRecord = read_json(&entry.path())?;
-            let is_same =
-                |other: &TrialRecord| other.trial.id == record.trial.id && other.attempt == record.attempt;
-            if !results.trials.iter().any(is_same) {
+            if known.insert((record.trial.id.clone(), record.attempt)) {
                 results.trials.push(record);
             }
         }

@@ -7,10 +7,7 @@ use std::collections::HashSet;
 
 use parking_lot::Mutex;
 use perfrun_conductor::Event;
-use perfrun_contract::{
-    plan::Plan,
-    record::{Metric, TrialRecord},
-};
+use perfrun_contract::{plan::Plan, record::TrialRecord};
 
 pub use self::screen::Screen;
 
@@ -130,22 +127,9 @@ impl Ui {
 
 /// The first of the headlines, formatted for people.
 fn headline(record: &TrialRecord) -> String {
-    headlines(record)
+    record
+        .headlines()
         .first()
         .map(|(metric, value)| format!(": {}", perfrun_report::value(metric.unit(), *value)))
         .unwrap_or_default()
-}
-
-/// The most important metrics of a trial: goodput in both directions, or the one that represents the
-/// workload.
-pub fn headlines(record: &TrialRecord) -> Vec<(Metric, f64)> {
-    let is_goodput = |metric| matches!(metric, Metric::UploadGoodput | Metric::DownloadGoodput);
-    let mut found = Metric::HEADLINES
-        .into_iter()
-        .filter_map(|metric| Some((metric, *record.metrics.get(&metric)?)))
-        .peekable();
-    match found.peek() {
-        Some((metric, _)) if is_goodput(*metric) => found.filter(|(metric, _)| is_goodput(*metric)).collect(),
-        _ => found.take(1).collect(),
-    }
 }

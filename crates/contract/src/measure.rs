@@ -14,8 +14,8 @@ mod substreams;
 
 use std::collections::BTreeMap;
 
-pub use self::bytes::count_mismatch;
 use self::ends::Ends;
+pub use self::{bytes::count_mismatch, ends::merged};
 use crate::{
     parameters::Parameters,
     plan::Cell,

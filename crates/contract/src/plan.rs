@@ -148,23 +148,22 @@ impl Cell {
             .map_or(1, |(_, sources)| sources / servers)
     }
 
-    /// The load on the link, with this transport: equal for cells that can be compared with each other. It
-    /// does not include how the protocol is negotiated, since raw streams have nothing to negotiate.
-    fn load(&self, transport: Transport) -> impl PartialEq {
+    /// What is done, as far as it loads the link. It does not include how the protocol is negotiated, since
+    /// raw streams have nothing to negotiate.
+    fn load(&self) -> Parameters {
         let mut parameters = self.parameters.clone();
         if let Parameters::Bandwidth { negotiation, .. } | Parameters::Substreams { negotiation, .. } =
             &mut parameters
         {
             *negotiation = Negotiation::V1;
         }
-        (
-            transport,
-            self.network.clone(),
-            parameters,
-            self.clients.len(),
-            self.servers.len(),
-            self.peers_per_client,
-        )
+        parameters
+    }
+
+    /// Whether as many peers are on a link of the same network.
+    fn is_beside(&self, other: &Self) -> bool {
+        let nodes = |cell: &Self| (cell.clients.len(), cell.servers.len(), cell.peers_per_client);
+        self.network == other.network && nodes(self) == nodes(other)
     }
 
     /// Names of all its nodes, in the order in which they are prepared.
@@ -181,10 +180,11 @@ impl Plan {
         if cell.is_raw() {
             return None;
         }
-        let wanted = cell.load(cell.transport.raw());
-        self.cells
-            .iter()
-            .position(|other| other.is_raw() && other.load(other.transport) == wanted)
+        let (transport, load) = (cell.transport.raw(), cell.load());
+        // The cheap comparisons first: there is one for each pair of cells.
+        self.cells.iter().position(|other| {
+            other.is_raw() && other.transport == transport && other.is_beside(cell) && other.load() == load
+        })
     }
 
     /// The largest TCP window that its networks call for, in bytes; nothing, if links are left as they are.

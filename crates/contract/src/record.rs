@@ -64,6 +64,21 @@ pub struct TrialRecord {
 }
 
 impl TrialRecord {
+    /// The most important metrics: goodput in both directions, or the one that represents the workload.
+    pub fn headlines(&self) -> Vec<(Metric, f64)> {
+        let is_goodput = |metric| matches!(metric, Metric::UploadGoodput | Metric::DownloadGoodput);
+        let mut found = Metric::HEADLINES
+            .into_iter()
+            .filter_map(|metric| Some((metric, *self.metrics.get(&metric)?)))
+            .peekable();
+        match found.peek() {
+            Some((metric, _)) if is_goodput(*metric) => {
+                found.filter(|(metric, _)| is_goodput(*metric)).collect()
+            }
+            _ => found.take(1).collect(),
+        }
+    }
+
     /// The record without what nodes and links measured: enough for statistics and for resuming.
     pub fn brief(&self) -> Self {
         Self {

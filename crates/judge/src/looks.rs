@@ -41,6 +41,8 @@ pub(crate) struct Known<'a> {
     /// What is expected, and what the last look at it found.
     pub(crate) asks: Vec<Ask>,
     pub(crate) answers: Vec<Answer>,
+    /// The twins that each of these is about.
+    about: Vec<Vec<usize>>,
     /// Of each twin.
     pub(crate) twins: Vec<TwinState<'a>>,
 }
@@ -90,6 +92,7 @@ impl<'a> Known<'a> {
             found: family.iter().map(|_| None).collect(),
             family,
             answers: vec![Answer::default(); asks.len()],
+            about: asks.iter().map(|ask| ask.twins(plan).collect()).collect(),
             asks,
             twins: plan.judging.twins.iter().map(unseen).collect(),
         };
@@ -99,7 +102,7 @@ impl<'a> Known<'a> {
                 break;
             }
             for twin in 0..known.twins.len() {
-                known.twins[twin].is_decided |= known.is_decided(plan, twin);
+                known.twins[twin].is_decided |= known.is_decided(twin);
             }
         }
         known
@@ -170,16 +173,16 @@ impl<'a> Known<'a> {
             let ask = self.asks[place];
             if let Some(answer) = regression {
                 self.answers[place] = answer;
-            } else if ask.twin.is_none() && !self.is_settled(plan, ask) {
+            } else if ask.twin.is_none() && !self.is_settled(place) {
                 self.answers[place] = gates::bound(plan, &self.trials, ask, look);
             }
         }
     }
 
-    /// Whether it is about twins only that were decided.
-    fn is_settled(&self, plan: &Plan, ask: Ask) -> bool {
-        let mut twins = ask.twins(plan).map(|twin| self.twins[twin].is_decided).peekable();
-        twins.peek().is_some() && twins.all(|is_decided| is_decided)
+    /// Whether the expectation in this place is about twins only that were decided.
+    fn is_settled(&self, place: usize) -> bool {
+        let about = &self.about[place];
+        !about.is_empty() && about.iter().all(|twin| self.twins[*twin].is_decided)
     }
 
     /// Whether all trials that this look wants have a record.
@@ -197,10 +200,10 @@ impl<'a> Known<'a> {
     }
 
     /// Whether everything about a twin is decided: what is expected, or else its words.
-    fn is_decided(&self, plan: &Plan, twin: usize) -> bool {
-        let asks = self.asks.iter().zip(&self.answers);
+    fn is_decided(&self, twin: usize) -> bool {
+        let asks = self.about.iter().zip(&self.answers);
         let mut answers = asks
-            .filter(|(ask, _)| ask.twins(plan).any(|about| about == twin))
+            .filter(|(about, _)| about.contains(&twin))
             .map(|(_, answer)| answer.verdict)
             .peekable();
         if answers.peek().is_some() {

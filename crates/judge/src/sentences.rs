@@ -1,6 +1,9 @@
 //! Findings in words.
 
-use std::{collections::BTreeSet, fmt::Write};
+use std::{
+    collections::{BTreeSet, HashMap},
+    fmt::Write,
+};
 
 use perfrun_contract::{
     compare::{ALPHA, Comparison, Gate, Judged, Overall, Verdict, Why, Word},
@@ -47,6 +50,7 @@ pub fn sentences(plan: &Plan, judged: &Judged) -> Vec<String> {
 /// Cells by what sets them apart from others of the run.
 struct Names<'a> {
     plan: &'a Plan,
+    cells: HashMap<&'a str, &'a Cell>,
     have_loads: bool,
     have_networks: bool,
     have_pairs: bool,
@@ -60,16 +64,17 @@ impl<'a> Names<'a> {
             .expect
             .iter()
             .flat_map(|expectation| expectation.cells.iter().copied());
-        let cells: Vec<&Cell> = compared
+        let judged: Vec<&Cell> = compared
             .chain(expected)
             .filter_map(|cell| plan.cells.get(cell))
             .collect();
         let vary = |axis: fn(&Cell) -> String| {
-            let values: BTreeSet<String> = cells.iter().map(|cell| axis(cell)).collect();
+            let values: BTreeSet<String> = judged.iter().map(|cell| axis(cell)).collect();
             values.len() > 1
         };
         Self {
             plan,
+            cells: plan.cells.iter().map(|cell| (cell.id.as_str(), cell)).collect(),
             have_loads: vary(|cell| cell.parameters.to_string()),
             have_networks: vary(|cell| cell.network.clone()),
             have_pairs: vary(Cell::pair),
@@ -83,7 +88,7 @@ impl<'a> Names<'a> {
     /// A metric of the cell with this id, e.g. `upload over tcp`.
     fn metric(&self, metric: Metric, id: &str) -> String {
         let mut name = phrase(metric).to_owned();
-        let Some(cell) = self.plan.cells.iter().find(|cell| cell.id == id) else {
+        let Some(cell) = self.cells.get(id) else {
             return name;
         };
         let parts = [

@@ -306,6 +306,39 @@ mod tests {
     }
 
     #[test]
+    fn ties_and_zeros_give_what_enumeration_by_another_program_gives() {
+        let mut lines = include_str!("signed_rank/reference.csv")
+            .lines()
+            .skip(1)
+            .peekable();
+        assert!(lines.peek().is_some());
+        for line in lines {
+            let (differences, numbers) = line.split_once(',').unwrap();
+            let parsed = |text: &str| text.parse::<f64>().unwrap();
+            let differences: Vec<f64> = differences.split(' ').map(parsed).collect();
+            let expected: Vec<Option<f64>> = numbers
+                .split(',')
+                .map(|number| Some(number).filter(|number| !number.is_empty()).map(parsed))
+                .collect();
+            let test = SignedRank::of(differences.iter().copied());
+            let Location { estimate, interval } = Location::of(&differences, 0.05).unwrap();
+            let found = [
+                Some(test.at_most()),
+                Some(test.two_sided()),
+                Some(estimate),
+                interval.map(|(low, _)| low),
+                interval.map(|(_, high)| high),
+            ];
+            let is_near = |(a, b): (&Option<f64>, &Option<f64>)| match (a, b) {
+                (Some(a), Some(b)) => close(*a, *b),
+                (a, b) => a == b,
+            };
+            assert!(found.iter().zip(&expected).all(is_near), "{line}: {found:?}");
+            assert_eq!(found.len(), expected.len(), "{line}");
+        }
+    }
+
+    #[test]
     fn ties_zeros_and_infinite_differences_are_tested_exactly() {
         let infinite = f64::INFINITY;
         let cases: [&[f64]; 6] = [

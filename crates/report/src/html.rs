@@ -5,7 +5,7 @@ use perfrun_contract::account::Account;
 
 use crate::{
     markdown::sentence,
-    plot::plots,
+    plot::{self, Plot},
     table::{Cell, Kind, Table, mark},
     tables::document,
 };
@@ -36,13 +36,25 @@ pub fn html(results: &Account<'_>) -> String {
                 } @else {
                     p { (document.method) }
                 }
-                // Written by this crate, which escapes what comes from elsewhere.
-                @for (name, svg) in plots(results) { figure id=(name) { (PreEscaped(svg)) } }
+                @for (name, plot) in plot::drawn(results) { figure id=(name) { (pictured(&plot)) } }
                 @for table in tables.chain([&document.environment]) { (drawn(table)) }
             }
         }
     };
     page.into_string()
+}
+
+/// A plot; folded, if it is higher than a screen.
+fn pictured(plot: &Plot) -> Markup {
+    // Written by this crate, which escapes what comes from elsewhere.
+    let svg = PreEscaped(&plot.svg);
+    html! {
+        @if plot.is_high() {
+            details { summary { (plot.title) } (svg) }
+        } @else {
+            (svg)
+        }
+    }
 }
 
 fn drawn(table: &Table) -> Markup {
@@ -75,7 +87,12 @@ fn field(table: &Table, column: usize, cell: &Cell) -> Markup {
         } @else if column < table.keys {
             th scope="row" { (content) }
         } @else {
-            td.value { (content) }
+            @let origin = cell.origin.as_ref();
+            td.value
+                data-cell=[origin.map(|origin| &origin.cell)]
+                data-metric=[origin.map(|origin| origin.metric.as_ref())]
+                data-value=[origin.map(|origin| origin.value.to_string())]
+                { (content) }
         }
     }
 }

@@ -4,8 +4,12 @@ mod axis;
 mod bars;
 mod canvas;
 mod content;
+mod course;
 mod forest;
+mod heat;
+mod latencies;
 mod lines;
+mod networks;
 mod select;
 mod theme;
 
@@ -19,6 +23,7 @@ use perfrun_contract::{
     units::Unit,
 };
 
+pub(crate) use self::canvas::Plot;
 use self::{
     bars::Bars,
     content::{bars, line_panel, time_panel},
@@ -33,53 +38,64 @@ use crate::{
     units,
 };
 
-/// Every plot that the results give, with a file name.
+/// Every plot that the results give, as SVG with a file name.
 pub fn plots(results: &Account<'_>) -> Vec<(&'static str, String)> {
+    let drawn = drawn(results).into_iter();
+    drawn.map(|(name, plot)| (name, plot.svg)).collect()
+}
+
+/// Every plot that the results give, with a file name.
+pub(crate) fn drawn(results: &Account<'_>) -> Vec<(&'static str, Plot)> {
+    let source = Source::new(results);
     let all = [
-        ("differences.svg", differences(results)),
-        ("size-sweep.svg", size_sweep(results)),
-        ("comparison.svg", comparison_bars(results)),
-        ("substreams.svg", substreams(results)),
-        ("handshakes.svg", handshakes(results)),
-        ("handshake-rate.svg", handshake_rate(results)),
-        ("ping.svg", ping(results)),
-        ("messages.svg", messages(results)),
-        ("relay.svg", relay(results)),
+        ("differences.svg", differences(&source)),
+        ("size-sweep.svg", size_sweep(&source)),
+        ("comparison.svg", comparison_bars(&source)),
+        ("substreams.svg", substreams(&source)),
+        ("handshakes.svg", handshakes(&source)),
+        ("handshake-rate.svg", handshake_rate(&source)),
+        ("ping.svg", ping(&source)),
+        ("messages.svg", messages(&source)),
+        ("relay.svg", relay(&source)),
         (
             "relay-stress-goodput.svg",
-            stress(results, Metric::DownloadGoodput, "Goodput", Unit::BitsPerSecond),
+            stress(&source, Metric::DownloadGoodput, "Goodput", Unit::BitsPerSecond),
         ),
         (
             "relay-stress-cpu.svg",
-            stress(results, Metric::RelayCpu, "CPUs of the relay", Unit::Count),
+            stress(&source, Metric::RelayCpu, "CPUs of the relay", Unit::Count),
         ),
         (
             "echo-payload.svg",
-            echo(results, ("Payload read", Unit::BitsPerSecond), |sample| {
+            echo(&source, ("Payload read", Unit::BitsPerSecond), |sample| {
                 per_second(sample, sample.bytes_received as f64 * 8.0)
             }),
         ),
         (
             "echo-cpu.svg",
-            echo(results, ("CPUs kept busy", Unit::Count), |sample| {
+            echo(&source, ("CPUs kept busy", Unit::Count), |sample| {
                 per_second(sample, sample.cpu_seconds)
             }),
         ),
         (
             "echo-memory.svg",
-            echo(results, ("Memory allocated", Unit::Bytes), |sample| {
+            echo(&source, ("Memory allocated", Unit::Bytes), |sample| {
                 sample.allocated_bytes.map(|bytes| bytes as f64)
             }),
         ),
+        ("delay-loss.svg", networks::delay_and_loss(&source)),
+        ("latencies.svg", latencies::latencies(&source)),
+        ("payload.svg", course::payload(&source)),
+        ("trials.svg", course::trials(&source)),
     ];
     all.into_iter()
-        .filter_map(|(name, svg)| Some((name, svg?)))
+        .filter_map(|(name, plot)| Some((name, plot?)))
         .collect()
 }
 
 /// Every comparison with its interval, those of one metric together. None without a comparison.
-fn differences(results: &Account<'_>) -> Option<String> {
-    let judged = results.judged?;
+fn differences(source: &Source<'_>) -> Option<Plot> {
+    let judged = source.results.judged?;
     let mut groups: Vec<(Metric, Vec<Row>)> = vec![];
     for comparison in &judged.comparisons {
         let Some(ratio) = comparison.ratio else {
@@ -88,8 +104,8 @@ fn differences(results: &Account<'_>) -> Option<String> {
         let row = Row {
             name: format!(
                 "{}, {}",
-                load(results.plan, &comparison.baseline),
-                pair(results.plan, &comparison.candidate)
+                load(source, &comparison.baseline),
+                pair(source, &comparison.candidate)
             ),
             look: match comparison.word {
                 Word::Faster => Look::series(2),
@@ -121,7 +137,7 @@ fn differences(results: &Account<'_>) -> Option<String> {
     let tolerances = judged.comparisons.iter().map(|comparison| comparison.tolerance);
     let tolerance = tolerances.fold(1.0, f64::min);
     let forest = Forest {
-        title: format!("{}: differences", results.name),
+        title: format!("{}: differences", source.results.name),
         description:
             "The difference between candidate and baseline of each comparison, as a share, with its \
                       interval. Differences in the grey band count as equal."
@@ -129,14 +145,13 @@ fn differences(results: &Account<'_>) -> Option<String> {
         groups,
         equal: (1.0 - tolerance, 1.0 / (1.0 - tolerance)),
     };
-    (!forest.groups.is_empty()).then(|| forest.svg())
+    (!forest.groups.is_empty()).then(|| forest.plot())
 }
 
 /// Goodput over size: a panel for each transport and direction, a line for each pair. None below two sizes.
-fn size_sweep(results: &Account<'_>) -> Option<String> {
-    let source = Source::new(results);
+fn size_sweep(source: &Source<'_>) -> Option<Plot> {
     let mut panels = vec![];
-    for (_, metric, title, cells) in bandwidth_panels(&source) {
+    for (_, metric, title, cells) in bandwidth_panels(source) {
         let x_of = |cell: &Cell| match cell.parameters {
             Parameters::Bandwidth {
                 amount: Amount::Count(bytes),
@@ -144,11 +159,11 @@ fn size_sweep(results: &Account<'_>) -> Option<String> {
             } => Some((bytes as f64, units::size(bytes))),
             _ => None,
         };
-        panels.extend(line_panel(&source, &cells, x_of, (metric, "Goodput"), title));
+        panels.extend(line_panel(source, &cells, x_of, (metric, "Goodput"), title));
     }
     (!panels.is_empty()).then(|| {
         let lines = Lines {
-            title: format!("{}: goodput by size", results.name),
+            title: format!("{}: goodput by size", source.results.name),
             description:
                 "Median goodput over the size of a transfer for each pair of stacks, with 95 % confidence \
                           intervals as bands. Both axes are logarithmic."
@@ -158,16 +173,15 @@ fn size_sweep(results: &Account<'_>) -> Option<String> {
             over: Over::Values,
             panels,
         };
-        lines.svg()
+        lines.plot()
     })
 }
 
 /// Goodput of all pairs, the baseline first: a panel for each transport and direction. Of a sweep, the
 /// largest size.
-fn comparison_bars(results: &Account<'_>) -> Option<String> {
-    let source = Source::new(results);
+fn comparison_bars(source: &Source<'_>) -> Option<Plot> {
     let mut rows: Vec<(Path<'_>, Vec<bars::Panel>)> = vec![];
-    for (path, metric, title, cells) in bandwidth_panels(&source) {
+    for (path, metric, title, cells) in bandwidth_panels(source) {
         let amount = |cell: &Cell| match cell.parameters {
             Parameters::Bandwidth {
                 amount: Amount::Count(bytes),
@@ -190,7 +204,7 @@ fn comparison_bars(results: &Account<'_>) -> Option<String> {
         let panel = bars::Panel {
             title: format!("{title}{}", size.unwrap_or_default()),
             x_title: "Goodput",
-            bars: bars(&source, &cells, metric, None),
+            bars: bars(source, &cells, metric, None),
         };
         push_panel(&mut rows, path, panel);
     }
@@ -199,15 +213,14 @@ fn comparison_bars(results: &Account<'_>) -> Option<String> {
         "goodput",
         Unit::BitsPerSecond,
         "Bars: median; whiskers: its 95 % confidence interval.",
-        results,
+        source,
     )
 }
 
 /// Time to open substreams over their number: a panel for the mean and one for the maximum, of each
 /// transport.
-fn substreams(results: &Account<'_>) -> Option<String> {
-    let source = Source::new(results);
-    let cells = cells(&source, |parameters| {
+fn substreams(source: &Source<'_>) -> Option<Plot> {
+    let cells = cells(source, |parameters| {
         matches!(parameters, Parameters::Substreams { .. })
     });
     let x_of = |cell: &Cell| match cell.parameters {
@@ -219,7 +232,7 @@ fn substreams(results: &Account<'_>) -> Option<String> {
         for (metric, name) in [(Metric::OpenMean, "mean"), (Metric::OpenMax, "all open")] {
             let title = format!("{path}, {name}");
             panels.extend(line_panel(
-                &source,
+                source,
                 &of_path(&cells, path),
                 x_of,
                 (metric, "Time"),
@@ -229,7 +242,7 @@ fn substreams(results: &Account<'_>) -> Option<String> {
     }
     (!panels.is_empty()).then(|| {
         let lines = Lines {
-            title: format!("{}: time to open substreams", results.name),
+            title: format!("{}: time to open substreams", source.results.name),
             description: "Median over trials of the mean time to open a substream, and of the time until all were \
                           open, over the number of substreams, with 95 % confidence intervals as bands. Both axes are \
                           logarithmic."
@@ -239,17 +252,14 @@ fn substreams(results: &Account<'_>) -> Option<String> {
             over: Over::Values,
             panels,
         };
-        lines.svg()
+        lines.plot()
     })
 }
 
 /// Messages per second over their size: a panel for each transport and mode, a line for each pair. None below
 /// two sizes.
-fn messages(results: &Account<'_>) -> Option<String> {
-    let source = Source::new(results);
-    let cells = cells(&source, |parameters| {
-        matches!(parameters, Parameters::Messages(_))
-    });
+fn messages(source: &Source<'_>) -> Option<Plot> {
+    let cells = cells(source, |parameters| matches!(parameters, Parameters::Messages(_)));
     let load = |cell: &Cell| match cell.parameters {
         Parameters::Messages(load) => Some(load),
         _ => None,
@@ -267,7 +277,7 @@ fn messages(results: &Account<'_>) -> Option<String> {
             let is_wanted = |cell: &&Cell| load(cell).is_some_and(|load| load.mode == mode);
             let of_mode: Vec<&Cell> = cells.iter().copied().filter(is_wanted).collect();
             panels.extend(line_panel(
-                &source,
+                source,
                 &of_path(&of_mode, path),
                 x_of,
                 (Metric::MessagesPerSecond, "Messages"),
@@ -277,7 +287,7 @@ fn messages(results: &Account<'_>) -> Option<String> {
     }
     (!panels.is_empty()).then(|| {
         let lines = Lines {
-            title: format!("{}: messages by size", results.name),
+            title: format!("{}: messages by size", source.results.name),
             description:
                 "Median of messages per second over the size of a message for each pair of stacks, with 95 % \
                           confidence intervals as bands. Both axes are logarithmic."
@@ -287,19 +297,18 @@ fn messages(results: &Account<'_>) -> Option<String> {
             over: Over::Values,
             panels,
         };
-        lines.svg()
+        lines.plot()
     })
 }
 
 /// Goodput without a relay and through one: a panel for each transport, size and path.
-fn relay(results: &Account<'_>) -> Option<String> {
-    let source = Source::new(results);
+fn relay(source: &Source<'_>) -> Option<Plot> {
     let mut rows: Vec<(Path<'_>, Vec<bars::Panel>)> = vec![];
-    for (path, title, cells) in groups(&source, |p| matches!(p, Parameters::Relay { .. })) {
+    for (path, title, cells) in groups(source, |p| matches!(p, Parameters::Relay { .. })) {
         let panel = bars::Panel {
             title,
             x_title: "Goodput",
-            bars: bars(&source, &cells, Metric::DownloadGoodput, None),
+            bars: bars(source, &cells, Metric::DownloadGoodput, None),
         };
         push_panel(&mut rows, path, panel);
     }
@@ -308,15 +317,14 @@ fn relay(results: &Account<'_>) -> Option<String> {
         "goodput without a relay and through one",
         Unit::BitsPerSecond,
         "Bars: median; whiskers: its 95 % confidence interval. The raw bar of a relayed transfer is a plain TCP proxy.",
-        results,
+        source,
     )
 }
 
 /// A metric over the number of sinks: a panel for each transport, a line for each pair. None below two
 /// levels.
-fn stress(results: &Account<'_>, metric: Metric, y_title: &'static str, unit: Unit) -> Option<String> {
-    let source = Source::new(results);
-    let cells = cells(&source, |parameters| {
+fn stress(source: &Source<'_>, metric: Metric, y_title: &'static str, unit: Unit) -> Option<Plot> {
+    let cells = cells(source, |parameters| {
         matches!(parameters, Parameters::RelayStress { .. })
     });
     let x_of = |cell: &Cell| match cell.parameters {
@@ -325,12 +333,12 @@ fn stress(results: &Account<'_>, metric: Metric, y_title: &'static str, unit: Un
     };
     let panel = |path: Path<'_>| {
         let of_path = of_path(&cells, path);
-        line_panel(&source, &of_path, x_of, (metric, y_title), path.to_string())
+        line_panel(source, &of_path, x_of, (metric, y_title), path.to_string())
     };
     let panels: Vec<_> = paths(&cells).into_iter().filter_map(panel).collect();
     (!panels.is_empty()).then(|| {
         let lines = Lines {
-            title: format!("{}: {} by sinks of one relay", results.name, y_title.to_lowercase()),
+            title: format!("{}: {} by sinks of one relay", source.results.name, y_title.to_lowercase()),
             description: format!(
                 "Median over trials of {y_title} while all sinks fetch through one relay, over their number, with 95 % \
                  confidence intervals as bands. Both axes are logarithmic."
@@ -340,7 +348,7 @@ fn stress(results: &Account<'_>, metric: Metric, y_title: &'static str, unit: Un
             over: Over::Values,
             panels,
         };
-        lines.svg()
+        lines.plot()
     })
 }
 
@@ -350,13 +358,12 @@ fn per_second(sample: &Sample, amount: f64) -> Option<f64> {
 
 /// An echo over time, ramp and all: a panel for clients and one for servers, of each transport and load.
 fn echo(
-    results: &Account<'_>,
+    source: &Source<'_>,
     (y_title, unit): (&'static str, Unit),
     value: fn(&Sample) -> Option<f64>,
-) -> Option<String> {
-    let source = Source::new(results);
+) -> Option<Plot> {
     let mut panels = vec![];
-    for (path, _, cells) in groups(&source, |p| matches!(p, Parameters::Echo(_))) {
+    for (path, _, cells) in groups(source, |p| matches!(p, Parameters::Echo(_))) {
         let Some(load) = cells.first().map(|cell| &cell.parameters) else {
             continue;
         };
@@ -365,12 +372,12 @@ fn echo(
                 continue;
             }
             let title = format!("{path}, {load}, {side}");
-            panels.extend(time_panel(&source, &cells, role, (y_title, value), title));
+            panels.extend(time_panel(source, &cells, role, (y_title, value), title));
         }
     }
     (!panels.is_empty()).then(|| {
         let lines = Lines {
-            title: format!("{}: {} over time", results.name, y_title.to_lowercase()),
+            title: format!("{}: {} over time", source.results.name, y_title.to_lowercase()),
             description: format!(
                 "{y_title} of each node, in each sample of the first measured trial of each pair of stacks, while streams are opened and \
                  afterwards. Both axes are linear."
@@ -380,12 +387,12 @@ fn echo(
             over: Over::Time,
             panels,
         };
-        lines.svg()
+        lines.plot()
     })
 }
 
 /// Time to set up a connection: bars for the median, whiskers up to the 99th percentile.
-fn handshakes(results: &Account<'_>) -> Option<String> {
+fn handshakes(source: &Source<'_>) -> Option<Plot> {
     let phases = [
         (
             "established",
@@ -400,7 +407,7 @@ fn handshakes(results: &Account<'_>) -> Option<String> {
     ];
     let is_wanted = |parameters: &Parameters| matches!(parameters, Parameters::Handshakes { .. });
     percentile_bars(
-        results,
+        source,
         is_wanted,
         "Time since the dial",
         &phases,
@@ -409,11 +416,10 @@ fn handshakes(results: &Account<'_>) -> Option<String> {
 }
 
 /// Connections per second.
-fn handshake_rate(results: &Account<'_>) -> Option<String> {
-    let source = Source::new(results);
+fn handshake_rate(source: &Source<'_>) -> Option<Plot> {
     let mut rows = vec![];
-    for (path, title, cells) in groups(&source, |p| matches!(p, Parameters::Handshakes { .. })) {
-        let bars = bars(&source, &cells, Metric::HandshakesPerSecond, None);
+    for (path, title, cells) in groups(source, |p| matches!(p, Parameters::Handshakes { .. })) {
+        let bars = bars(source, &cells, Metric::HandshakesPerSecond, None);
         push_panel(
             &mut rows,
             path,
@@ -425,26 +431,25 @@ fn handshake_rate(results: &Account<'_>) -> Option<String> {
         );
     }
     let caption = "Bars: median; whiskers: its 95 % confidence interval.";
-    bar_plot(rows, "connections per second", Unit::PerSecond, caption, results)
+    bar_plot(rows, "connections per second", Unit::PerSecond, caption, source)
 }
 
 /// Round trips: bars for the median, whiskers up to the 99th percentile.
-fn ping(results: &Account<'_>) -> Option<String> {
+fn ping(source: &Source<'_>) -> Option<Plot> {
     let phases = [("", Metric::RoundTripP50, Metric::RoundTripP99)];
     let is_wanted = |parameters: &Parameters| matches!(parameters, Parameters::Ping { .. });
-    percentile_bars(results, is_wanted, "Round trip", &phases, "round trips")
+    percentile_bars(source, is_wanted, "Round trip", &phases, "round trips")
 }
 
 fn percentile_bars(
-    results: &Account<'_>,
+    source: &Source<'_>,
     is_wanted: impl Fn(&Parameters) -> bool,
     x_title: &'static str,
     phases: &[(&str, Metric, Metric)],
     subject: &str,
-) -> Option<String> {
-    let source = Source::new(results);
+) -> Option<Plot> {
     let mut rows: Vec<Vec<bars::Panel>> = vec![];
-    for (_, title, cells) in groups(&source, is_wanted) {
+    for (_, title, cells) in groups(source, is_wanted) {
         let panel = |(phase, p50, p99): &(&str, Metric, Metric)| {
             let title = if phase.is_empty() {
                 title.clone()
@@ -454,7 +459,7 @@ fn percentile_bars(
             bars::Panel {
                 title,
                 x_title,
-                bars: bars(&source, &cells, *p50, Some(*p99)),
+                bars: bars(source, &cells, *p50, Some(*p99)),
             }
         };
         rows.push(
@@ -475,7 +480,7 @@ fn percentile_bars(
         subject,
         Unit::Seconds,
         "Bars: p50; whiskers: up to p99; beside them both. Each is the median over trials.",
-        results,
+        source,
     )
 }
 
@@ -484,8 +489,8 @@ fn bar_plot<K>(
     subject: &str,
     unit: Unit,
     caption: &str,
-    results: &Account<'_>,
-) -> Option<String> {
+    source: &Source<'_>,
+) -> Option<Plot> {
     let rows: Vec<Vec<bars::Panel>> = rows
         .into_iter()
         .map(|(_, panels)| panels)
@@ -502,7 +507,7 @@ fn bar_plot<K>(
         "Bars: median; too few trials for an interval."
     };
     let bars = Bars {
-        title: format!("{}: {subject}", results.name),
+        title: format!("{}: {subject}", source.results.name),
         description: format!(
             "{caption} A panel for each transport, network and setting, a bar for each pair of stacks."
         ),
@@ -510,7 +515,7 @@ fn bar_plot<K>(
         unit,
         rows,
     };
-    (!bars.rows.is_empty()).then(|| bars.svg())
+    (!bars.rows.is_empty()).then(|| bars.plot())
 }
 
 fn push_panel<'a>(rows: &mut Vec<(Path<'a>, Vec<bars::Panel>)>, path: Path<'a>, panel: bars::Panel) {

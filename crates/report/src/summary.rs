@@ -1,11 +1,11 @@
 //! From trials to one row for every metric of every cell.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use perfrun_contract::{
     account::Account,
     compare::Ratio,
-    plan::Plan,
+    plan::{Cell, Plan},
     record::{Better, Flag, Metric, TrialRecord},
     summary::SummaryRow,
     tally::counting,
@@ -128,8 +128,14 @@ pub fn summary_csv(results: &Account<'_>) -> String {
     writer
         .write_record(COLUMNS)
         .expect("memory takes whatever is written");
+    let cells: HashMap<&str, &Cell> = results
+        .plan
+        .cells
+        .iter()
+        .map(|cell| (cell.id.as_str(), cell))
+        .collect();
     for row in results.summary {
-        let Some(cell) = results.plan.cells.iter().find(|cell| cell.id == row.cell) else {
+        let Some(cell) = cells.get(row.cell.as_str()) else {
             continue;
         };
         let load = cell.parameters.to_string();

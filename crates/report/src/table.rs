@@ -1,5 +1,7 @@
 //! Tables as values: what they say, not how they are drawn.
 
+use perfrun_contract::record::Metric;
+
 /// A table.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Table {
@@ -44,6 +46,18 @@ pub(crate) struct Cell {
     pub notes: Vec<usize>,
     /// A file that the text is a link to, relative to the results folder.
     pub link: Option<String>,
+    /// Where the value is from, for programs that read a page.
+    pub origin: Option<Origin>,
+}
+
+/// A median of the summary.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Origin {
+    /// Id of the cell.
+    pub cell: String,
+    pub metric: Metric,
+    /// The value before it was rounded, in the metric's unit.
+    pub value: f64,
 }
 
 impl From<String> for Cell {

@@ -52,7 +52,7 @@ pub(crate) struct Document {
 /// What there is to say of results.
 pub(crate) fn document(results: &Account<'_>) -> Document {
     let source = Source::new(results);
-    let mut measurements = comparisons::tables(results);
+    let mut measurements = comparisons::tables(&source);
     measurements.extend(bandwidth::tables(&source));
     measurements.extend(substreams::tables(&source));
     measurements.extend(handshakes::tables(&source));

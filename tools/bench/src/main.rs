@@ -12,6 +12,7 @@ mod plans;
 mod profile;
 mod quic;
 mod relay;
+mod results;
 mod stacks;
 mod stress;
 mod testbed;
@@ -50,6 +51,8 @@ enum Name {
     Overhead,
     /// Time and memory to plan the largest documents.
     Plans,
+    /// Time and memory to judge and to report ten thousand trials.
+    Results,
     /// Impaired links against plain ones: TCP throughput, CPU time, time to set them up, to probe them.
     Links,
     /// netem set by perfrun against netem set by tc, in user-mode-linux if this kernel has no netem.
@@ -77,6 +80,9 @@ fn main() -> Result<()> {
     if let Some(which) = plans::role() {
         return plans::once(&which);
     }
+    if let Some((what, file)) = results::role() {
+        return results::once(&what, &file);
+    }
     let args = Args::parse();
     privilege::acquire().context("benchmarks need network namespaces: run as root")?;
     let wanted = |name| args.names.is_empty() || args.names.contains(&name);
@@ -101,6 +107,9 @@ fn main() -> Result<()> {
         }
         if wanted(Name::Plans) {
             plans::run(args.rounds)?;
+        }
+        if wanted(Name::Results) {
+            results::run(args.rounds)?;
         }
         if wanted(Name::Links) {
             links::run(args.rounds, args.seconds).await?;

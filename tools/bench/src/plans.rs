@@ -2,7 +2,9 @@
 //! plan is made in its own process, so that it cannot reuse memory of an earlier plan.
 
 use std::{
-    env, fs,
+    env,
+    ffi::OsStr,
+    fs,
     process::{Command, Stdio},
     time::Instant,
 };
@@ -75,22 +77,32 @@ pub(crate) fn run(rounds: u32) -> Result<()> {
 }
 
 fn measure(which: &str) -> Result<Cost> {
-    let output = Command::new(env::current_exe()?)
-        .env(ROLE, which)
-        .stderr(Stdio::inherit())
-        .output()?;
-    let printed = String::from_utf8(output.stdout)?;
-    ensure!(output.status.success(), "planning ended with {}", output.status);
-    let numbers = printed.split_whitespace().map(str::parse);
-    let numbers: Vec<f64> = numbers.collect::<Result<_, _>>()?;
-    let [milliseconds, megabytes, trials] = numbers[..] else {
-        anyhow::bail!("the process printed {printed:?}");
+    let [milliseconds, megabytes, trials] = again(ROLE, which.as_ref())?[..] else {
+        anyhow::bail!("the process printed other numbers");
     };
     Ok(Cost {
         milliseconds,
         megabytes,
         trials,
     })
+}
+
+/// Starts this program again, with an environment variable that tells it what to do, and reads the numbers
+/// that it prints.
+pub(crate) fn again(role: &str, what: &OsStr) -> Result<Vec<f64>> {
+    let output = Command::new(env::current_exe()?)
+        .env(role, what)
+        .stderr(Stdio::inherit())
+        .output()?;
+    let printed = String::from_utf8(output.stdout)?;
+    ensure!(
+        output.status.success(),
+        "the process ended with {}",
+        output.status
+    );
+    let numbers = printed.split_whitespace().map(str::parse).collect();
+    let numbers: Result<Vec<f64>, _> = numbers;
+    numbers.with_context(|| format!("the process printed {printed:?}"))
 }
 
 /// What this process must plan. `None` if it was not started for that.

@@ -4,6 +4,7 @@ pub mod dashboards;
 pub mod documents;
 pub mod records;
 pub mod remains;
+pub mod results;
 mod skip;
 pub mod uml;
 

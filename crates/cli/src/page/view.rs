@@ -9,8 +9,6 @@ use perfrun_contract::{
 use perfrun_report::Statistics;
 use serde::Serialize;
 
-use crate::ui::headlines;
-
 /// Points of the curve of the current rate: a few minutes.
 const POINTS: usize = 300;
 
@@ -64,6 +62,9 @@ struct Cell {
 struct Series {
     metric: Metric,
     values: Vec<f64>,
+    /// The trials that they are of.
+    #[serde(skip)]
+    trials: Vec<String>,
     /// The median, formatted for people.
     median: String,
 }
@@ -148,29 +149,57 @@ impl View {
             return;
         };
         cell.failed = self.tally.failed_of_cell(record.trial.cell);
-        if record.failure.is_none() && !record.trial.warmup {
-            for (metric, value) in headlines(record) {
-                cell.add(metric, value);
+        let trial = &record.trial.id;
+        // Of a trial that is repeated, as both trials of a disturbed pair are, the last attempt counts.
+        if self
+            .tally
+            .last_attempt(trial)
+            .is_some_and(|(last, _)| last == record.attempt)
+        {
+            cell.forget(trial);
+            if record.failure.is_none() && !record.trial.warmup {
+                for (metric, value) in record.headlines() {
+                    cell.add(metric, trial, value);
+                }
             }
         }
     }
 }
 
 impl Cell {
-    fn add(&mut self, metric: Metric, value: f64) {
+    fn forget(&mut self, trial: &str) {
+        for series in &mut self.series {
+            if let Some(place) = series.trials.iter().position(|known| known == trial) {
+                series.trials.remove(place);
+                series.values.remove(place);
+                series.update();
+            }
+        }
+        self.series.retain(|series| !series.values.is_empty());
+    }
+
+    fn add(&mut self, metric: Metric, trial: &str, value: f64) {
         let known = self.series.iter().position(|series| series.metric == metric);
         let index = known.unwrap_or_else(|| {
             self.series.push(Series {
                 metric,
                 values: vec![],
+                trials: vec![],
                 median: String::new(),
             });
             self.series.len() - 1
         });
         let series = &mut self.series[index];
         series.values.push(value);
-        if let Some(statistics) = Statistics::of(series.values.iter().copied()) {
-            series.median = perfrun_report::value(metric.unit(), statistics.median);
+        series.trials.push(trial.to_owned());
+        series.update();
+    }
+}
+
+impl Series {
+    fn update(&mut self) {
+        if let Some(statistics) = Statistics::of(self.values.iter().copied()) {
+            self.median = perfrun_report::value(self.metric.unit(), statistics.median);
         }
     }
 }
@@ -251,6 +280,36 @@ spec:
         view.on(Event::TrialEnded { record: &retried }, 2.0);
         assert_eq!((view.ended, view.failed, view.cells[0].failed), (2, 0, 0));
         assert_eq!(view.cells[0].series[0].values, [2e9]);
+    }
+
+    #[test]
+    fn a_repeated_pair_counts_once_by_its_second_attempt() {
+        let plan = plan();
+        let mut view = View::new("shown", &plan, &[], true);
+        view.on(Event::RunStarted { trials: 4, ended: 0 }, 0.0);
+        // Both completed, were disturbed, and are measured again.
+        let attempts = [(1, 0, 1e9), (2, 0, 3e9), (1, 1, 2e9), (2, 1, 4e9)];
+        for (trial, attempt, goodput) in attempts {
+            let mut record = record(&plan, trial, goodput);
+            record.attempt = attempt;
+            view.on(Event::TrialEnded { record: &record }, 1.0);
+        }
+        let shown = |view: &View| {
+            let upload = &view.cells[0].series[0];
+            (view.ended, upload.values.clone(), upload.median.clone())
+        };
+        assert_eq!(shown(&view), (2, vec![2e9, 4e9], "3.00 Gbit/s".to_owned()));
+
+        let mut failed = record(&plan, 2, 0.0);
+        failed.attempt = 2;
+        failed.metrics.clear();
+        failed.failure = Some(TrialFailure {
+            reason: Reason::Timeout,
+            message: "not done".to_owned(),
+            node: None,
+        });
+        view.on(Event::TrialEnded { record: &failed }, 2.0);
+        assert_eq!(shown(&view), (2, vec![2e9], "2.00 Gbit/s".to_owned()));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 // output.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
+mod browser;
 mod clocks;
 mod commands;
 mod compared;
@@ -25,6 +26,7 @@ mod perfrun;
 mod profile;
 mod programs;
 mod refused;
+mod report_page;
 mod resumed;
 mod stopped;
 mod users;

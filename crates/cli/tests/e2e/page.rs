@@ -1,81 +1,19 @@
 //! `--ui`, looked at by a real browser.
 
-use std::{
-    io::{BufRead, BufReader},
-    process::{Child, Command, Stdio},
-    time::Duration,
-};
+use std::time::Duration;
 
-use fantoccini::{Client, ClientBuilder, Locator};
-use perfrun_test_kit::{Need, skip};
-use serde_json::json;
+use fantoccini::Locator;
 
 use crate::{
+    browser::{Driver, Screen},
     document,
     perfrun::{Mode, PATIENCE, Place, Running},
 };
 
-/// The program that drives the browser, until it is dropped.
-struct Driver {
-    child: Child,
-    url: String,
-}
-
-impl Driver {
-    /// None, and noted as skipped, where there is no browser.
-    fn start() -> Option<Self> {
-        let spawned = Command::new("chromedriver")
-            .arg("--port=0")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn();
-        let Ok(mut child) = spawned else {
-            skip(
-                Need::Browser,
-                "in a browser",
-                "needs `apt-get install chromium chromium-driver`",
-            );
-            return None;
-        };
-        let output = BufReader::new(child.stdout.take().unwrap());
-        let mut driver = Self {
-            child,
-            url: String::new(),
-        };
-        let port = output.lines().find_map(|line| {
-            let line = line.unwrap();
-            let port = line.split_once("started successfully on port ")?.1;
-            Some(port.trim_end_matches('.').to_owned())
-        });
-        driver.url = format!("http://127.0.0.1:{}", port.expect("chromedriver says its port"));
-        Some(driver)
-    }
-
-    async fn open(&self) -> Client {
-        let options = json!({ "goog:chromeOptions": { "args": [
-            "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run",
-        ]}});
-        let serde_json::Value::Object(options) = options else {
-            unreachable!()
-        };
-        let mut builder = ClientBuilder::new(hyper_util::client::legacy::connect::HttpConnector::new());
-        builder.capabilities(options).connect(&self.url).await.unwrap()
-    }
-}
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        // Ends its browsers, too.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 #[tokio::test]
 async fn a_browser_shows_the_run_and_then_its_report() {
     let Some(driver) = Driver::start() else { return };
-    let browser = driver.open().await;
+    let browser = driver.open(Screen::Desktop).await;
     let place = Place::new();
     let document = document::steady("shown", 1000, 6);
     let mut perfrun = Running::start(place.command(Mode::Loopback, &document, &["--ui"]));

@@ -68,16 +68,21 @@ impl<'a> Ends<'a> {
 
     /// The clients' recordings of a distribution as one. See [`merged`].
     pub(super) fn merged(&self, distribution: Distribution) -> Option<Recorder> {
-        merged(&self.clients, distribution)
+        merged(self.clients.iter().copied(), distribution)
     }
 }
 
 /// The nodes' recordings of a distribution as one; `None` if it is empty, or if a recording cannot be read.
 /// The node that wrote it is then faulty, and no number is better than one that leaves a node out.
-pub(super) fn merged(nodes: &[&Measured], distribution: Distribution) -> Option<Recorder> {
+pub fn merged<'a>(
+    nodes: impl IntoIterator<Item = &'a Measured>,
+    distribution: Distribution,
+) -> Option<Recorder> {
     // A decoded recorder covers only the range it was made for; this one covers any.
     let mut all = recorder();
-    let recordings = nodes.iter().filter_map(|node| node.histograms.get(&distribution));
+    let recordings = nodes
+        .into_iter()
+        .filter_map(|node| node.histograms.get(&distribution));
     for recording in recordings {
         all.add(recording.decode().ok()?).ok()?;
     }

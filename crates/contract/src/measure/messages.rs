@@ -51,8 +51,8 @@ pub(super) fn metrics(ends: &Ends<'_>, load: &Messages, peers: u64) -> Metrics {
         ));
     }
     // Receivers measure one way; in one process, the task that has both ends.
-    let nodes: Vec<_> = ends.clients.iter().chain(&ends.servers).copied().collect();
-    if let Some(times) = merged(&nodes, Distribution::OneWay) {
+    let nodes = ends.clients.iter().chain(&ends.servers).copied();
+    if let Some(times) = merged(nodes, Distribution::OneWay) {
         metrics.extend(distribution(
             &times,
             [

@@ -16,6 +16,14 @@ pub(super) struct Axis {
     pub(super) unit: &'static str,
 }
 
+/// Round numbers within a decade.
+const COARSE: &[f64] = &[1.0, 2.0, 5.0];
+/// Round numbers for values that differ by less than a factor of two.
+const FINE: &[f64] = &[
+    1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.8, 2.0, 2.2, 2.5, 2.8, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5, 6.0, 7.0, 8.0,
+    9.0,
+];
+
 impl Axis {
     /// From zero to a round number, in the unit that suits, at or above the largest value.
     pub(super) fn linear(unit: Unit, largest: f64) -> Self {
@@ -25,7 +33,7 @@ impl Axis {
             1.0
         };
         let scale = Scale::of(unit, largest);
-        let step = round_up(largest / 4.0 / scale.factor) * scale.factor;
+        let step = round_up(largest / 4.0 / scale.factor, COARSE) * scale.factor;
         let high = (largest / step).ceil() * step;
         let ticks = (0..=5)
             .map(|i| f64::from(i) * step)
@@ -42,12 +50,17 @@ impl Axis {
         }
     }
 
-    /// Over all values, with ticks at 1, 2 and 5 of each decade; only at 1 if there are many decades.
+    /// Over all values, with ticks at 1, 2 and 5 of each decade; only at 1 if there are many decades, and at
+    /// more numbers if the values are near each other.
     pub(super) fn logarithmic(unit: Unit, values: impl Iterator<Item = f64>) -> Self {
         let (low, high) = extremes(values);
-        let (low, high) = (round_down(low), round_up(high));
-        let all = (low.log10().floor() as i32..=high.log10().ceil() as i32)
-            .flat_map(|decade| [1.0, 2.0, 5.0].map(move |factor| (factor, factor * 10f64.powi(decade))));
+        let factors = if high / low < 2.0 { FINE } else { COARSE };
+        let (low, high) = (round_down(low, factors), round_up(high, factors));
+        let all = (low.log10().floor() as i32..=high.log10().ceil() as i32).flat_map(|decade| {
+            factors
+                .iter()
+                .map(move |factor| (*factor, factor * 10f64.powi(decade)))
+        });
         let few = (high / low).log10() > 2.5;
         let inside = |tick: f64| tick >= low * 0.999 && tick <= high * 1.001;
         let ticks = all.filter(|(factor, tick)| inside(*tick) && (!few || *factor == 1.0));
@@ -104,20 +117,19 @@ fn extremes(values: impl Iterator<Item = f64>) -> (f64, f64) {
     if low <= high { (low, high) } else { (1.0, 10.0) }
 }
 
-fn round_up(value: f64) -> f64 {
+fn round_up(value: f64, factors: &[f64]) -> f64 {
     let decade = 10f64.powf(value.log10().floor());
-    let factor = [1.0, 2.0, 5.0, 10.0]
-        .into_iter()
-        .find(|factor| factor * decade >= value * 0.999);
-    factor.unwrap_or(10.0) * decade
+    let mut above = factors.iter().filter(|factor| **factor * decade >= value * 0.999);
+    above.next().unwrap_or(&10.0) * decade
 }
 
-fn round_down(value: f64) -> f64 {
+fn round_down(value: f64, factors: &[f64]) -> f64 {
     let decade = 10f64.powf(value.log10().floor());
-    let factor = [5.0, 2.0, 1.0]
-        .into_iter()
-        .find(|factor| factor * decade <= value * 1.001);
-    factor.unwrap_or(1.0) * decade
+    let mut below = factors
+        .iter()
+        .rev()
+        .filter(|factor| **factor * decade <= value * 1.001);
+    below.next().unwrap_or(&1.0) * decade
 }
 
 fn label(unit: Unit, value: f64) -> String {
@@ -164,6 +176,17 @@ mod tests {
             ["500 Mbit/s", "1 Gbit/s", "2 Gbit/s", "5 Gbit/s", "10 Gbit/s"]
         );
         assert_eq!((axis.place(0.5e9), axis.place(10e9)), (0.0, 1.0));
+    }
+
+    #[test]
+    fn values_near_each_other_have_a_fine_axis() {
+        let axis = Axis::logarithmic(Unit::BitsPerSecond, [4.9e9, 5.6e9].into_iter());
+        assert_eq!(
+            labels(&axis),
+            ["4.5 Gbit/s", "5 Gbit/s", "5.5 Gbit/s", "6 Gbit/s"]
+        );
+        let axis = Axis::logarithmic(Unit::Seconds, [0.000_99, 0.001].into_iter());
+        assert_eq!(labels(&axis), ["900 µs", "1 ms"]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use plotters::style::{Color as _, text_anchor::HPos};
 
 use super::{
     axis::Axis,
-    canvas::{self, Canvas, MARGIN, WIDTH},
+    canvas::{self, Canvas, MARGIN, Plot, WIDTH},
     theme::{self, HEADING, LABEL, Look, TITLE},
 };
 
@@ -44,7 +44,7 @@ const TOP: i32 = 34;
 const BOTTOM: i32 = 62;
 
 impl Bars {
-    pub(super) fn svg(&self) -> String {
+    pub(super) fn plot(&self) -> Plot {
         let top = MARGIN + TITLE as i32 + 40;
         let bars = || self.rows.iter().flatten().flat_map(|panel| &panel.bars);
         let longest =

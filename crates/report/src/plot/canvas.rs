@@ -3,7 +3,7 @@
 use plotters::{
     coord::Shift,
     prelude::{Circle, DrawingArea, IntoDrawingArea as _, PathElement, Polygon, Rectangle, SVGBackend},
-    style::{Color, ShapeStyle, text_anchor::HPos},
+    style::{Color, RGBColor, ShapeStyle, TextStyle, text_anchor::HPos},
 };
 
 use super::theme::{self, LABEL, Look, Marker, TITLE};
@@ -13,13 +13,32 @@ pub(super) const WIDTH: i32 = 960;
 /// Space around everything.
 pub(super) const MARGIN: i32 = 16;
 
+/// A plot shows this number of panels at most: nobody reads more, and pages have to stay small.
+pub(super) const MOST_PANELS: usize = 24;
+/// The highest plot that a screen shows whole, in pixels.
+const SCREEN: i32 = 900;
+
+/// A plot.
+pub(crate) struct Plot {
+    pub(crate) title: String,
+    pub(crate) svg: String,
+    height: i32,
+}
+
+impl Plot {
+    /// Whether it is higher than a screen.
+    pub(crate) fn is_high(&self) -> bool {
+        self.height > SCREEN
+    }
+}
+
 /// A drawing in progress. Writing to memory cannot fail, so the backend's errors are of no interest.
 pub(super) struct Canvas<'a> {
     area: DrawingArea<SVGBackend<'a>, Shift>,
 }
 
-/// Draws an SVG of the given height under a title, which is also what screen readers say.
-pub(super) fn draw(title: &str, description: &str, height: i32, paint: impl FnOnce(&Canvas<'_>)) -> String {
+/// Draws a plot of the given height under a title, which is also what screen readers say.
+pub(super) fn draw(title: &str, description: &str, height: i32, paint: impl FnOnce(&Canvas<'_>)) -> Plot {
     let mut svg = String::new();
     {
         let size = (WIDTH.unsigned_abs(), height.unsigned_abs());
@@ -42,18 +61,29 @@ pub(super) fn draw(title: &str, description: &str, height: i32, paint: impl FnOn
         escaped(title),
         escaped(description)
     );
-    svg.replacen('>', &told, 1)
+    Plot {
+        title: title.to_owned(),
+        svg: svg.replacen('>', &told, 1),
+        height,
+    }
 }
 
 impl Canvas<'_> {
     pub(super) fn text(&self, at: (i32, i32), text: &str, size: f64, side: HPos, bold: bool) {
+        self.styled(at, text, &theme::text(size, side, bold));
+    }
+
+    /// A label in the middle of an area of another colour than the page.
+    pub(super) fn label_on(&self, at: (i32, i32), text: &str, color: &RGBColor) {
+        self.styled(at, text, &theme::text(LABEL, HPos::Center, false).color(color));
+    }
+
+    fn styled(&self, at: (i32, i32), text: &str, style: &TextStyle<'_>) {
         let printable: String = text
             .chars()
             .map(|c| if c.is_control() { ' ' } else { c })
             .collect();
-        let _ = self
-            .area
-            .draw_text(&printable, &theme::text(size, side, bold), at);
+        let _ = self.area.draw_text(&printable, style, at);
     }
 
     pub(super) fn line(&self, points: Vec<(i32, i32)>, color: &impl Color, width: u32) {
@@ -99,6 +129,22 @@ impl Canvas<'_> {
             Marker::Square => self.rectangle([(x - 4, y - 4), (x + 4, y + 4)], color, true),
             Marker::Triangle => self.filled(vec![(x, y - 5), (x + 5, y + 4), (x - 5, y + 4)], color),
             Marker::Diamond => self.filled(vec![(x, y - 6), (x + 6, y), (x, y + 6), (x - 6, y)], color),
+            Marker::Halo => {
+                let _ = self.area.draw(&Circle::new((x, y), 8, color.stroke_width(1)));
+            }
+            Marker::Cross => {
+                for rise in [-5, 5] {
+                    self.line(vec![(x - 5, y - rise), (x + 5, y + rise)], color, 2);
+                }
+            }
+        }
+    }
+
+    /// Says how many panels are not drawn, if there are any.
+    pub(super) fn left_out(&self, y: i32, panels: usize) {
+        if panels > 0 {
+            let text = format!("{panels} more panels are not drawn: results.json has their values.");
+            self.text((MARGIN, y), &text, LABEL, HPos::Left, false);
         }
     }
 
@@ -106,7 +152,9 @@ impl Canvas<'_> {
     pub(super) fn legend(&self, top: i32, series: &[(String, Look)]) {
         for ((name, look), (x, y)) in series.iter().zip(legend_places(series)) {
             let y = top + y;
-            self.line(vec![(x, y), (x + 24, y)], &look.color, 2);
+            if !look.is_remark() {
+                self.line(vec![(x, y), (x + 24, y)], &look.color, 2);
+            }
             self.marker((x + 12, y), *look);
             self.text((x + 30, y), name, LABEL, HPos::Left, false);
         }

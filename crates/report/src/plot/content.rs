@@ -3,7 +3,7 @@
 use perfrun_contract::{
     node::{Role, Sample},
     plan::Cell,
-    record::{Metric, NodeRecord, TrialRecord},
+    record::{Metric, NodeRecord},
     summary::SummaryRow,
 };
 
@@ -23,17 +23,19 @@ const LONGEST_LEGEND_NAME: usize = 83;
 
 /// Each pair has one look in all plots of a run.
 fn look(source: &Source<'_>, pair: Pair<'_>) -> Look {
-    if pair.raw {
-        return Look::RAW;
+    match source.place_of(pair) {
+        Some(place) => Look::series(place),
+        None => Look::RAW,
     }
-    let mut pairs: Vec<Pair<'_>> = vec![];
-    source
-        .plan()
-        .cells
-        .iter()
-        .filter(|cell| !cell.is_raw())
-        .for_each(|cell| push_new(&mut pairs, Pair::of(cell)));
-    Look::series(pairs.iter().position(|known| *known == pair).unwrap_or(0))
+}
+
+/// The name and the look of a pair's series.
+pub(super) fn series(source: &Source<'_>, pair: Pair<'_>, points: Vec<Point>) -> Series {
+    Series {
+        name: name(pair, LONGEST_LEGEND_NAME),
+        look: look(source, pair),
+        points,
+    }
 }
 
 pub(super) fn line_panel(
@@ -49,7 +51,7 @@ pub(super) fn line_panel(
         x_of(cell).into_iter().for_each(|value| push_new(&mut x, value));
     }
     x.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let series = pairs.iter().map(|&pair| {
+    let lines = pairs.iter().map(|&pair| {
         let of_pair = cells.iter().filter(|cell| Pair::of(cell) == pair);
         let point = |cell: &&Cell| {
             let row = source.row(cell, metric)?;
@@ -61,16 +63,12 @@ pub(super) fn line_panel(
         };
         let mut points: Vec<Point> = of_pair.filter_map(point).collect();
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
-        Series {
-            name: name(pair, LONGEST_LEGEND_NAME),
-            look: look(source, pair),
-            points,
-        }
+        series(source, pair, points)
     });
     let panel = lines::Panel {
         title,
         y_title,
-        series: series.collect(),
+        series: lines.collect(),
         x,
     };
     (panel.x.len() > 1).then_some(panel)
@@ -86,12 +84,8 @@ pub(super) fn time_panel(
     title: String,
 ) -> Option<lines::Panel> {
     let lines = |cell: &&Cell| {
-        let place = source.plan().cells.iter().position(|other| other.id == cell.id);
-        let counts = |record: &&TrialRecord| {
-            Some(record.trial.cell) == place && record.failure.is_none() && !record.trial.warmup
-        };
         let pair = Pair::of(cell);
-        let record = source.results.trials.iter().find(counts);
+        let record = source.counting(cell).find(|record| record.failure.is_none());
         let nodes = record.into_iter().flat_map(|record| record.nodes.values());
         let line = |node: &NodeRecord| {
             let point = |sample: &Sample| {
@@ -101,21 +95,21 @@ pub(super) fn time_panel(
                     interval: None,
                 })
             };
-            Series {
-                name: name(pair, LONGEST_LEGEND_NAME),
-                look: look(source, pair),
-                points: node.measured.samples.iter().filter_map(point).collect(),
-            }
+            series(
+                source,
+                pair,
+                node.measured.samples.iter().filter_map(point).collect(),
+            )
         };
         let of_role = nodes.filter(|node| node.role == role);
         of_role.map(line).collect::<Vec<Series>>()
     };
-    let series: Vec<Series> = cells.iter().flat_map(lines).collect();
+    let lines: Vec<Series> = cells.iter().flat_map(lines).collect();
     let shows = |series: &Series| !series.points.is_empty();
-    series.iter().any(shows).then_some(lines::Panel {
+    lines.iter().any(shows).then_some(lines::Panel {
         title,
         y_title,
-        series,
+        series: lines,
         x: vec![],
     })
 }

@@ -4,7 +4,7 @@
 use plotters::style::{Color as _, text_anchor::HPos};
 
 use super::{
-    canvas::{self, Canvas, MARGIN, WIDTH},
+    canvas::{self, Canvas, MARGIN, Plot, WIDTH},
     theme::{self, HEADING, LABEL, Look, TITLE},
 };
 
@@ -38,7 +38,7 @@ const STEPS: [f64; 8] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0];
 const MOST_TICKS: f64 = 4.0;
 
 impl Forest {
-    pub(super) fn svg(&self) -> String {
+    pub(super) fn plot(&self) -> Plot {
         let rows = || self.groups.iter().flat_map(|(_, rows)| rows);
         let longest =
             |of: fn(&Row) -> &str| rows().map(|row| theme::width(of(row), LABEL)).max().unwrap_or(0);

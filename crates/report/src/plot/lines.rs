@@ -1,11 +1,12 @@
-//! Panels of lines: over a logarithmic axis, with bands for intervals, or over time.
+//! Panels of lines: over a logarithmic axis, with bands for intervals, or over time. Panels of points over a
+//! run, and of shares up to a time.
 
 use perfrun_contract::units::Unit;
 use plotters::style::{Color as _, text_anchor::HPos};
 
 use super::{
     axis::Axis,
-    canvas::{self, Canvas, MARGIN, WIDTH},
+    canvas::{self, Canvas, MARGIN, MOST_PANELS, Plot, WIDTH},
     theme::{self, HEADING, LABEL, Look, TITLE},
 };
 
@@ -26,18 +27,52 @@ pub(super) enum Over {
     Values,
     /// Seconds; both axes are linear, from zero on. There are too many points to mark.
     Time,
+    /// Seconds since the start of the run, linear; y is logarithmic. Points are single ones.
+    Run,
+    /// Durations; the axis is logarithmic. y is a share from 0 to 1. Points are not marked.
+    Durations,
+}
+
+impl Over {
+    fn has_lines(self) -> bool {
+        self != Self::Run
+    }
+
+    fn has_markers(self) -> bool {
+        matches!(self, Self::Values | Self::Run)
+    }
+
+    fn x_axis(self, panel: &Panel, all: &[Panel]) -> Axis {
+        match self {
+            Self::Values => Axis::categories(panel.x.clone()),
+            Self::Time => Axis::linear(Unit::Seconds, panel.x_values().fold(0.0, f64::max)),
+            Self::Run => {
+                let whole = all.iter().flat_map(Panel::x_values);
+                Axis::linear(Unit::Seconds, whole.fold(0.0, f64::max))
+            }
+            Self::Durations => Axis::logarithmic(Unit::Seconds, panel.x_values()),
+        }
+    }
+
+    fn y_axis(self, unit: Unit, values: impl Iterator<Item = f64>) -> Axis {
+        match self {
+            Self::Values | Self::Run => Axis::logarithmic(unit, values),
+            Self::Time => Axis::linear(unit, values.fold(0.0, f64::max)),
+            Self::Durations => Axis::linear(unit, 1.0),
+        }
+    }
 }
 
 /// One coordinate system.
 pub(super) struct Panel {
     pub(super) title: String,
     pub(super) y_title: &'static str,
-    /// Values of the x axis and their names, but over time.
+    /// Values of the x axis and their names, over values.
     pub(super) x: Vec<(f64, String)>,
     pub(super) series: Vec<Series>,
 }
 
-/// One line.
+/// One line, or points of one kind.
 pub(super) struct Series {
     pub(super) name: String,
     pub(super) look: Look,
@@ -59,40 +94,34 @@ const BOTTOM: i32 = 56;
 const RIGHT: i32 = 18;
 
 impl Lines {
-    pub(super) fn svg(&self) -> String {
+    pub(super) fn plot(&self) -> Plot {
         let legend = self.legend();
         let top = MARGIN + TITLE as i32 + 20;
         let first = top + canvas::legend_height(&legend);
-        let columns = if self.panels.len() == 1 { 1 } else { 2 };
-        let rows = self.panels.len().div_ceil(columns) as i32;
-        canvas::draw(
-            &self.title,
-            &self.description,
-            first + rows * PANEL_HEIGHT + MARGIN,
-            |canvas| {
-                canvas.legend(top, &legend);
-                let width = (WIDTH - 2 * MARGIN) / columns as i32;
-                for (line, y) in self
-                    .panels
-                    .chunks(columns)
-                    .zip((first..).step_by(PANEL_HEIGHT as usize))
-                {
-                    // Side by side they are compared, so they have the same scale.
-                    let points = line
-                        .iter()
-                        .flat_map(|panel| &panel.series)
-                        .flat_map(|series| &series.points);
-                    let values = points.flat_map(Point::extent);
-                    let axis = match self.over {
-                        Over::Values => Axis::logarithmic(self.unit, values),
-                        Over::Time => Axis::linear(self.unit, values.fold(0.0, f64::max)),
-                    };
-                    for (panel, x) in line.iter().zip((MARGIN..).step_by(width as usize)) {
-                        self.panel(canvas, panel, &axis, (x, y), width);
-                    }
+        let panels = &self.panels[..self.panels.len().min(MOST_PANELS)];
+        let columns = if panels.len() == 1 { 1 } else { 2 };
+        let rows = panels.len().div_ceil(columns) as i32;
+        let bottom = first + rows * PANEL_HEIGHT;
+        canvas::draw(&self.title, &self.description, bottom + MARGIN, |canvas| {
+            canvas.legend(top, &legend);
+            canvas.left_out(bottom + 4, self.panels.len() - panels.len());
+            let width = (WIDTH - 2 * MARGIN) / columns as i32;
+            for (line, y) in panels
+                .chunks(columns)
+                .zip((first..).step_by(PANEL_HEIGHT as usize))
+            {
+                // Side by side they are compared, so they have the same scale.
+                let points = line
+                    .iter()
+                    .flat_map(|panel| &panel.series)
+                    .flat_map(|series| &series.points);
+                let values = points.flat_map(Point::extent);
+                let axis = self.over.y_axis(self.unit, values);
+                for (panel, x) in line.iter().zip((MARGIN..).step_by(width as usize)) {
+                    self.panel(canvas, panel, &axis, (x, y), width);
                 }
-            },
-        )
+            }
+        })
     }
 
     fn legend(&self) -> Vec<(String, Look)> {
@@ -108,10 +137,7 @@ impl Lines {
     fn panel(&self, canvas: &Canvas<'_>, panel: &Panel, y_axis: &Axis, (x0, y0): (i32, i32), width: i32) {
         let (left, right) = (x0 + LEFT, x0 + width - RIGHT);
         let (top, bottom) = (y0 + TOP, y0 + PANEL_HEIGHT - BOTTOM);
-        let x_axis = match self.over {
-            Over::Values => Axis::categories(panel.x.clone()),
-            Over::Time => Axis::linear(Unit::Seconds, panel.latest()),
-        };
+        let x_axis = self.over.x_axis(panel, &self.panels);
         let x_at = |value: f64| left + (x_axis.place(value) * f64::from(right - left)).round() as i32;
         let y_at = |value: f64| bottom - (y_axis.place(value) * f64::from(bottom - top)).round() as i32;
 
@@ -150,8 +176,10 @@ impl Lines {
                 .iter()
                 .map(|point| (x_at(point.x), y_at(point.y)))
                 .collect();
-            canvas.line(points.clone(), &series.look.color, 2);
-            if self.over == Over::Values {
+            if self.over.has_lines() {
+                canvas.line(points.clone(), &series.look.color, 2);
+            }
+            if self.over.has_markers() {
                 for point in points {
                     canvas.marker(point, series.look);
                 }
@@ -180,9 +208,9 @@ fn band(canvas: &Canvas<'_>, series: &Series, x_at: impl Fn(f64) -> i32, y_at: i
 }
 
 impl Panel {
-    fn latest(&self) -> f64 {
+    fn x_values(&self) -> impl Iterator<Item = f64> {
         let points = self.series.iter().flat_map(|series| &series.points);
-        points.map(|point| point.x).fold(0.0, f64::max)
+        points.map(|point| point.x)
     }
 }
 

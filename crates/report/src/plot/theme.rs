@@ -23,6 +23,23 @@ const SERIES: [RGBColor; 8] = [
     RGBColor(0x6e, 0x85, 0x2a),
 ];
 
+/// From the least of a share to all of it: the darker, the more.
+const RAMP: [RGBColor; 2] = [RGBColor(0xe3, 0xed, 0xf7), RGBColor(0x08, 0x40, 0x81)];
+
+/// The colour of an area that stands for a share, and that of text on it. Neither depends on the page.
+pub(super) fn shade(share: f64) -> [RGBColor; 2] {
+    let part =
+        |low: u8, high: u8| (f64::from(low) + (f64::from(high) - f64::from(low)) * share).round() as u8;
+    let [RGBColor(r0, g0, b0), RGBColor(r1, g1, b1)] = RAMP;
+    // Where the contrasts of black and white to the area are equal.
+    let text = if share < 0.675 {
+        RGBColor(0, 0, 0)
+    } else {
+        RGBColor(255, 255, 255)
+    };
+    [RGBColor(part(r0, r1), part(g0, g1), part(b0, b1)), text]
+}
+
 /// Text sizes in pixels.
 pub(super) const TITLE: f64 = 18.0;
 pub(super) const HEADING: f64 = 15.0;
@@ -36,6 +53,9 @@ pub(super) enum Marker {
     Triangle,
     Diamond,
     Ring,
+    /// Around another.
+    Halo,
+    Cross,
 }
 
 /// The look of a series.
@@ -50,6 +70,23 @@ impl Look {
         color: RAW,
         marker: Marker::Ring,
     };
+
+    /// Of trials that failed.
+    pub(super) const FAILED: Self = Self {
+        color: SERIES[1],
+        marker: Marker::Cross,
+    };
+
+    /// Of trials that something disturbed.
+    pub(super) const DISTURBED: Self = Self {
+        color: TEXT,
+        marker: Marker::Halo,
+    };
+
+    /// Whether it says something about points of other series.
+    pub(super) fn is_remark(self) -> bool {
+        matches!(self.marker, Marker::Halo | Marker::Cross)
+    }
 
     /// The look of the n-th series that is not the baseline.
     pub(super) fn series(n: usize) -> Self {
@@ -125,6 +162,18 @@ mod tests {
                     contrast(*color, page)
                 );
             }
+        }
+    }
+
+    #[test]
+    fn text_on_every_share_is_readable() {
+        for percent in 0..=100 {
+            let [area, text] = shade(f64::from(percent) / 100.0);
+            assert!(
+                contrast(area, text) >= 4.5,
+                "{percent} %: {}",
+                contrast(area, text)
+            );
         }
     }
 

@@ -1,12 +1,12 @@
 //! What was compared and what was expected.
 
 use perfrun_contract::{
-    account::Account,
     compare::{Bound, Comparison, Gate, Judged, Ratio, Word},
     plan::{Cell, Plan},
     record::Metric,
 };
 
+use super::source::Source;
 use crate::{
     path::Path,
     table::{self, Kind, NOTHING, Table},
@@ -14,29 +14,29 @@ use crate::{
 };
 
 /// A table of comparisons and one of expectations, where there are any.
-pub(super) fn tables(results: &Account<'_>) -> Vec<Table> {
-    let Some(judged) = results.judged else {
+pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
+    let Some(judged) = source.results.judged else {
         return vec![];
     };
     [
-        comparisons(results.plan, judged),
+        comparisons(source, judged),
         overall(judged),
-        gates(results.plan, judged),
+        gates(source.plan(), judged),
     ]
     .into_iter()
     .flatten()
     .collect()
 }
 
-fn comparisons(plan: &Plan, judged: &Judged) -> Option<Table> {
+fn comparisons(source: &Source<'_>, judged: &Judged) -> Option<Table> {
     let rows: Vec<Vec<table::Cell>> = judged
         .comparisons
         .iter()
         .map(|comparison| {
             vec![
-                load(plan, &comparison.baseline).into(),
+                load(source, &comparison.baseline).into(),
                 comparison.metric.as_ref().into(),
-                pair(plan, &comparison.candidate).into(),
+                pair(source, &comparison.candidate).into(),
                 medians(comparison).into(),
                 difference(comparison.ratio),
                 comparison.pairs.to_string().into(),
@@ -124,19 +124,15 @@ fn bound(metric: Metric, bound: Bound) -> String {
     }
 }
 
-fn cell<'a>(plan: &'a Plan, id: &str) -> Option<&'a Cell> {
-    plan.cells.iter().find(|cell| cell.id == id)
-}
-
 /// What a cell does, over which path.
-pub(crate) fn load(plan: &Plan, id: &str) -> String {
+pub(crate) fn load(source: &Source<'_>, id: &str) -> String {
     let named = |cell: &Cell| format!("{}, {}", cell.parameters, Path::of(cell));
-    cell(plan, id).map_or_else(|| id.to_owned(), named)
+    source.cell_called(id).map_or_else(|| id.to_owned(), named)
 }
 
 /// The pair of stacks of a cell.
-pub(crate) fn pair(plan: &Plan, id: &str) -> String {
-    cell(plan, id).map_or_else(|| id.to_owned(), Cell::pair)
+pub(crate) fn pair(source: &Source<'_>, id: &str) -> String {
+    source.cell_called(id).map_or_else(|| id.to_owned(), Cell::pair)
 }
 
 /// The medians of baseline and candidate, in one unit.

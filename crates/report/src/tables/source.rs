@@ -16,7 +16,7 @@ use crate::{
     path::Path,
     statistics::LEAST_VALUES,
     summary::summarize,
-    table::{self, Kind, NOTHING, Table},
+    table::{self, Kind, NOTHING, Origin, Table},
     units::{self, PERCENT, SECONDS, Scale},
 };
 
@@ -24,8 +24,15 @@ use crate::{
 pub(crate) struct Source<'a> {
     pub(crate) results: &'a Account<'a>,
     summary: Cow<'a, [SummaryRow]>,
-    rows: HashMap<(String, Metric), usize>,
+    /// Rows of the summary, by cell and metric.
+    rows: Vec<HashMap<Metric, usize>>,
+    /// Cells by their ids.
+    places: HashMap<&'a str, usize>,
+    /// Measured trials of each cell: those of the plan, and the records of them.
     planned: Vec<u32>,
+    records: Vec<Vec<&'a TrialRecord>>,
+    /// Pairs that are not the baseline, in the plan's order.
+    pairs: Vec<Pair<'a>>,
 }
 
 /// Client and server as they head a column.
@@ -84,22 +91,42 @@ impl<'a> Source<'a> {
         } else {
             Cow::Borrowed(results.summary)
         };
-        let rows = summary
+        let cells = &results.plan.cells;
+        let places: HashMap<&str, usize> = cells
             .iter()
             .enumerate()
-            .map(|(i, row)| ((row.cell.clone(), row.metric), i))
+            .map(|(place, cell)| (cell.id.as_str(), place))
             .collect();
-        let mut planned = vec![0; results.plan.cells.len()];
+        let mut rows = vec![HashMap::new(); cells.len()];
+        for (i, row) in summary.iter().enumerate() {
+            if let Some(place) = places.get(row.cell.as_str()) {
+                rows[*place].insert(row.metric, i);
+            }
+        }
+        let mut planned = vec![0; cells.len()];
         for trial in results.plan.trials.iter().filter(|trial| !trial.warmup) {
             if let Some(count) = planned.get_mut(trial.cell) {
                 *count += 1;
             }
         }
+        let mut records = vec![vec![]; cells.len()];
+        for record in results.trials.iter().filter(|record| !record.trial.warmup) {
+            if let Some(of_cell) = records.get_mut(record.trial.cell) {
+                of_cell.push(record);
+            }
+        }
+        let mut pairs = vec![];
+        for cell in cells.iter().filter(|cell| !cell.is_raw()) {
+            push_new(&mut pairs, Pair::of(cell));
+        }
         Self {
             results,
             summary,
             rows,
+            places,
             planned,
+            records,
+            pairs,
         }
     }
 
@@ -108,30 +135,43 @@ impl<'a> Source<'a> {
     }
 
     pub(crate) fn row(&self, cell: &Cell, metric: Metric) -> Option<&SummaryRow> {
-        self.rows
-            .get(&(cell.id.clone(), metric))
-            .and_then(|&i| self.summary.get(i))
+        let row = self.rows[self.place(&cell.id)?].get(&metric)?;
+        self.summary.get(*row)
     }
 
-    /// The measured trials of a cell.
+    /// The records of the measured trials of a cell, of every attempt.
     pub(crate) fn trials(&self, cell: &Cell) -> impl Iterator<Item = &'a TrialRecord> {
-        let cells = &self.results.plan.cells;
-        let is_of =
-            move |record: &TrialRecord| cells.get(record.trial.cell).is_some_and(|of| of.id == cell.id);
-        self.results
-            .trials
-            .iter()
-            .filter(move |record| !record.trial.warmup && is_of(record))
+        let records = self.place(&cell.id).map(|place| &self.records[place]);
+        records.into_iter().flatten().copied()
+    }
+
+    /// The records of the measured trials of a cell that count: of each the last attempt.
+    pub(crate) fn counting(&self, cell: &Cell) -> impl Iterator<Item = &'a TrialRecord> {
+        let tally = &self.results.tally;
+        self.trials(cell).filter(move |record| {
+            let last = tally.last_attempt(&record.trial.id);
+            last.is_some_and(|(attempt, _)| attempt == record.attempt)
+        })
+    }
+
+    /// The place of a pair among those that are not the baseline.
+    pub(crate) fn place_of(&self, pair: Pair<'_>) -> Option<usize> {
+        self.pairs.iter().position(|known| *known == pair)
+    }
+
+    fn place(&self, id: &str) -> Option<usize> {
+        self.places.get(id).copied()
+    }
+
+    /// The cell with this id.
+    pub(crate) fn cell_called(&self, id: &str) -> Option<&'a Cell> {
+        self.plan().cells.get(self.place(id)?)
     }
 
     /// The cell of a table's row and column. The baseline stands beside every transport that it is held
     /// against.
     pub(crate) fn cell(&self, pair: Pair<'_>, path: Path<'_>, parameters: &Parameters) -> Option<&'a Cell> {
-        let path = if pair.raw { path.raw() } else { path };
-        self.plan()
-            .cells
-            .iter()
-            .find(|c| Pair::of(c) == pair && Path::of(c) == path && c.parameters == *parameters)
+        self.cell_called(&id(pair, path, parameters))
     }
 
     /// A value with its interval and notes.
@@ -158,6 +198,11 @@ impl<'a> Source<'a> {
             text,
             interval: ends.map(|(low, high)| scale.interval(low, high)),
             notes: self.notes(notes, cell, row),
+            origin: Some(Origin {
+                cell: cell.id.clone(),
+                metric,
+                value: row.median,
+            }),
             ..table::Cell::default()
         })
     }
@@ -224,19 +269,9 @@ impl<'a> Source<'a> {
 
     /// Why there is no value.
     pub(crate) fn missing(&self, pair: Pair<'_>, path: Path<'_>, parameters: &Parameters) -> table::Cell {
-        let path = if pair.raw { path.raw() } else { path };
-        let id = cell_id(pair.client, pair.server, path.transport, parameters, path.network);
-        let planned = self.plan().cells.iter().position(|cell| cell.id == id);
-        match planned {
-            Some(index)
-                if self
-                    .results
-                    .trials
-                    .iter()
-                    .any(|r| r.trial.cell == index && r.failure.is_some()) =>
-            {
-                "failed".into()
-            }
+        let id = id(pair, path, parameters);
+        match self.place(&id) {
+            Some(place) if self.results.tally.failed_of_cell(place) > 0 => "failed".into(),
             Some(_) => "not run".into(),
             None if self.plan().skipped.iter().any(|skipped| skipped.id == id) => "skipped".into(),
             None => NOTHING.into(),
@@ -256,12 +291,7 @@ impl<'a> Source<'a> {
 
     /// What limits the trust in a value: flags, and trials that have none.
     fn remarks(&self, cell: &Cell, row: &SummaryRow) -> impl Iterator<Item = String> {
-        let planned = self
-            .plan()
-            .cells
-            .iter()
-            .position(|known| known.id == cell.id)
-            .map(|i| self.planned[i]);
+        let planned = self.place(&cell.id).map(|place| self.planned[place]);
         let fewer = planned.filter(|&planned| row.count < planned).map(|planned| {
             let interval = if row.ci95_low.is_none() && planned >= LEAST_VALUES {
                 ", too few for an interval"
@@ -281,6 +311,12 @@ impl<'a> Source<'a> {
             });
         flags.chain(fewer)
     }
+}
+
+/// The id of the cell that has these, or would have.
+fn id(pair: Pair<'_>, path: Path<'_>, parameters: &Parameters) -> String {
+    let path = if pair.raw { path.raw() } else { path };
+    cell_id(pair.client, pair.server, path.transport, parameters, path.network)
 }
 
 /// What a flag means, for people.
@@ -407,7 +443,7 @@ pub(crate) fn detail<'a>(
 ) -> Table {
     let grid = Grid::new(cells);
     let mut cells = cells.to_vec();
-    cells.sort_by_key(|cell| {
+    cells.sort_by_cached_key(|cell| {
         let place = |line: &(Path<'_>, &Parameters)| line.0 == Path::of(cell) && *line.1 == cell.parameters;
         let path = grid.lines.iter().position(|line| line.0 == Path::of(cell));
         (path, grid.lines.iter().position(place))

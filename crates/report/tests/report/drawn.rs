@@ -13,7 +13,7 @@ use perfrun_link::{
 };
 use perfrun_report::{echo_csv, markdown, samples_csv, summary_csv, terminal};
 
-use crate::fixtures::{Run, run};
+use perfrun_test_kit::results::{Run, run};
 
 const QUICKSTART: &str = "
   workload:

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod drawn;
-mod fixtures;
+mod page;
 mod plotted;
 mod robust;
 mod schema;

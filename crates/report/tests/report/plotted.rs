@@ -1,10 +1,18 @@
 //! Pictures: which there are, what they say and that nothing lies outside of them.
 //!
-//! `PERFRUN_PLOTS=DIR cargo test -p perfrun-report plotted` writes them, to be looked at.
+//! `PERFRUN_PLOTS=DIR cargo test -p perfrun-report plotted` writes them and their pages, to be looked at.
 
-use perfrun_report::plots;
+use std::{fs, path::Path};
 
-use crate::{drawn::COMPARED, fixtures::run};
+use perfrun_contract::{
+    node::Reason,
+    record::{Flag, Metric},
+};
+use perfrun_report::{html, plots};
+
+use perfrun_test_kit::results::run;
+
+use crate::drawn::COMPARED;
 
 const SWEEP: &str = "
   workload:
@@ -17,13 +25,21 @@ const SWEEP: &str = "
 
 /// The names of the plots of a run, after looking over them.
 fn plotted(folder: &str, spec: &str) -> Vec<&'static str> {
-    let plots = plots(&run(spec).results().account());
-    for (name, svg) in &plots {
-        if let Some(all) = std::env::var_os("PERFRUN_PLOTS") {
-            let folder = std::path::Path::new(&all).join(folder);
-            std::fs::create_dir_all(&folder).unwrap();
-            std::fs::write(folder.join(name), svg).unwrap();
+    let results = run(spec)
+        .flagged("i3", Flag::Disturbed)
+        .failing("c1.i5", Reason::Timeout, "not done")
+        .results();
+    let plots = plots(&results.account());
+    let wanted = std::env::var_os("PERFRUN_PLOTS").map(|all| Path::new(&all).join(folder));
+    let write = |name: &str, text: &str| {
+        if let Some(folder) = &wanted {
+            fs::create_dir_all(folder).unwrap();
+            fs::write(folder.join(name), text).unwrap();
         }
+    };
+    write("report.html", &html(&results.account()));
+    for (name, svg) in &plots {
+        write(name, svg);
         assert!(svg.contains("role=\"img\"><title>quickstart: "), "{name}");
         let height = attributes(svg, "viewBox").next().unwrap();
         let height: i32 = height.split(' ').next_back().unwrap().parse().unwrap();
@@ -59,19 +75,22 @@ fn attributes<'a>(svg: &'a str, name: &str) -> impl Iterator<Item = String> + us
 fn a_comparison_has_a_forest() {
     assert_eq!(
         plotted("compared", COMPARED),
-        ["differences.svg", "comparison.svg"]
+        ["differences.svg", "comparison.svg", "trials.svg"]
     );
 }
 
 #[test]
 fn a_sweep_has_lines_and_bars() {
-    assert_eq!(plotted("sweep", SWEEP), ["size-sweep.svg", "comparison.svg"]);
+    assert_eq!(
+        plotted("sweep", SWEEP),
+        ["size-sweep.svg", "comparison.svg", "trials.svg"]
+    );
 }
 
 #[test]
 fn one_size_has_bars_only() {
     let spec = "\n  workload: {bandwidth: {sizes: [64Mi]}}\n  matrix: {transports: [tcp, quic-v1]}\n";
-    assert_eq!(plotted("one-size", spec), ["comparison.svg"]);
+    assert_eq!(plotted("one-size", spec), ["comparison.svg", "trials.svg"]);
 }
 
 #[test]
@@ -85,7 +104,10 @@ fn parallel_streams_and_long_names_have_room() {
   stacks: [{name: litep2p-with-a-very-long-name-of-a-var.1, stack: litep2p}]
   iterations: 5
 ";
-    assert_eq!(plotted("long-names", spec), ["size-sweep.svg", "comparison.svg"]);
+    assert_eq!(
+        plotted("long-names", spec),
+        ["size-sweep.svg", "comparison.svg", "trials.svg"]
+    );
 }
 
 #[test]
@@ -94,19 +116,48 @@ fn other_workloads() {
     let of = |name: &str, workload: &str| plotted(name, &format!("\n  workload: {{{workload}}}{matrix}"));
     assert_eq!(
         of("substreams", "substreams: {counts: [1, 32, 64, 100, 128, 256]}"),
-        ["substreams.svg"]
+        ["substreams.svg", "latencies.svg", "trials.svg"]
     );
     let handshakes = of("handshakes", "handshakes: {count: 200, inFlight: [1, 16]}");
-    assert_eq!(handshakes, ["handshakes.svg", "handshake-rate.svg"]);
-    assert_eq!(of("ping", "ping: {}"), ["ping.svg"]);
+    assert_eq!(
+        handshakes,
+        [
+            "handshakes.svg",
+            "handshake-rate.svg",
+            "latencies.svg",
+            "trials.svg"
+        ]
+    );
+    assert_eq!(
+        of("ping", "ping: {}"),
+        ["ping.svg", "latencies.svg", "trials.svg"]
+    );
     let echo = of("echo", "echo: {loads: [{preset: scenario-2}]}");
-    assert_eq!(echo, ["echo-payload.svg", "echo-cpu.svg", "echo-memory.svg"]);
-    assert_eq!(of("relay", "relay: {sizes: [100M]}"), ["relay.svg"]);
+    assert_eq!(
+        echo,
+        [
+            "echo-payload.svg",
+            "echo-cpu.svg",
+            "echo-memory.svg",
+            "latencies.svg",
+            "trials.svg"
+        ]
+    );
+    assert_eq!(of("relay", "relay: {sizes: [100M]}"), ["relay.svg", "trials.svg"]);
     let messages = "messages: {modes: [serial, stream], sizes: [64, 1Ki, 16Ki], count: 10}";
-    assert_eq!(of("messages", messages), ["messages.svg"]);
-    assert!(of("messages-of-one-size", "messages: {sizes: [64], count: 10}").is_empty());
+    assert_eq!(
+        of("messages", messages),
+        ["messages.svg", "latencies.svg", "trials.svg"]
+    );
+    assert_eq!(
+        of("messages-of-one-size", "messages: {sizes: [64], count: 10}"),
+        ["latencies.svg", "trials.svg"]
+    );
     let stress = of("stress", "relayStress: {sinks: [100, 500, 1000]}");
-    assert_eq!(stress, ["relay-stress-goodput.svg", "relay-stress-cpu.svg"]);
+    assert_eq!(
+        stress,
+        ["relay-stress-goodput.svg", "relay-stress-cpu.svg", "trials.svg"]
+    );
 }
 
 /// The numbers in a list of points, two each.
@@ -163,6 +214,80 @@ fn what_is_drawn_over_time_is_what_was_sampled() {
 }
 
 #[test]
-fn small_transfers_have_no_rate_to_plot() {
-    assert!(plotted("small", "\n  workload: {bandwidth: {sizes: [1, 1Ki]}}\n").is_empty());
+fn small_transfers_have_times_instead_of_rates() {
+    let spec = "\n  workload: {bandwidth: {sizes: [1, 1Ki]}}\n";
+    assert_eq!(plotted("small", spec), ["trials.svg"]);
+}
+
+#[test]
+fn a_transfer_of_some_seconds_has_a_course() {
+    let spec = "\n  workload: {bandwidth: {duration: 6s}}\n  matrix: {transports: [tcp, quic-v1]}\n";
+    assert_eq!(
+        plotted("duration", spec),
+        ["comparison.svg", "payload.svg", "trials.svg"]
+    );
+}
+
+/// Three delays and two losses, of which one pair is missing, and a network that is not one of them.
+const GRID: &str = "
+  workload: {bandwidth: {duration: 6s, directions: [upload]}}
+  matrix:
+    clients: [libp2p, litep2p]
+    servers: [libp2p]
+    transports: [tcp, quic-v1]
+    networks: [none, mid, far, lossy, mid-lossy, bursts]
+  networks:
+    - {name: mid, delay: 10ms}
+    - {name: far, delay: 50ms}
+    - {name: lossy, loss: 0.1%}
+    - {name: mid-lossy, delay: 10ms, loss: 0.1%}
+    - {name: bursts, delay: 5ms, bursts: {enter: 1%, leave: 20%}}
+  iterations: 6
+";
+
+#[test]
+fn networks_of_several_delays_and_losses_have_maps() {
+    let names = plotted("grid", GRID);
+    assert_eq!(
+        names,
+        ["comparison.svg", "delay-loss.svg", "payload.svg", "trials.svg"]
+    );
+    let results = run(GRID)
+        .changed(".mid/", Metric::UploadGoodput, 0.5)
+        .changed(".far/", Metric::UploadGoodput, 0.2)
+        .changed(".lossy/", Metric::UploadGoodput, 0.4)
+        .changed(".mid-lossy/", Metric::UploadGoodput, 0.1)
+        .results();
+    let plots = plots(&results.account());
+    let (_, svg) = plots.iter().find(|(name, _)| *name == "delay-loss.svg").unwrap();
+    let count = |text: &str| svg.lines().filter(|line| line.trim() == text).count();
+    // Of raw over TCP and QUIC, and of two pairs over each of them.
+    assert_eq!((count("Loss each way"), count("Delay of a round trip")), (6, 6));
+    assert_eq!(
+        (count("0.1 %"), count("20.0 ms"), count("10.0 ms")),
+        (6, 6, 0),
+        "no bursts"
+    );
+    assert_eq!(count("100 %"), 6, "the network without delay and loss");
+}
+
+#[test]
+fn networks_that_differ_in_one_thing_only_have_no_map() {
+    let spec = GRID.replace("lossy, mid-lossy, ", "");
+    assert_eq!(
+        plotted("no-grid", &spec),
+        ["comparison.svg", "payload.svg", "trials.svg"]
+    );
+}
+
+#[test]
+fn a_plot_shows_some_panels_and_how_many_it_leaves_out() {
+    let spec = SWEEP.replace("tcp, quic-v1", "tcp, tcp-tls, ws, quic-v1");
+    let plots = plots(&run(&spec).results().account());
+    let (_, svg) = plots.iter().find(|(name, _)| *name == "trials.svg").unwrap();
+    let left_out = svg
+        .lines()
+        .find(|line| line.contains("more panels are not drawn"));
+    let number = left_out.and_then(|line| line.split_whitespace().next()?.parse::<usize>().ok());
+    assert!(number.is_some_and(|number| number > 24), "{left_out:?}");
 }

@@ -4,7 +4,7 @@ use perfrun_api::results::Results;
 use perfrun_contract::{record::Metric, run::RunState};
 use perfrun_report::{html, markdown, plots, samples_csv, summarize, summary_csv, terminal};
 
-use crate::fixtures::run;
+use perfrun_test_kit::results::run;
 
 const WORKLOADS: [&str; 6] = [
     "\n  workload: {bandwidth: {sizes: [1, 64Mi], directions: [upload, both]}}\n  iterations: 6\n",

@@ -3,7 +3,7 @@
 use perfrun_api::results::schema;
 use serde_json::{Value, json};
 
-use crate::fixtures::run;
+use perfrun_test_kit::results::run;
 
 fn document() -> Value {
     let results = run("

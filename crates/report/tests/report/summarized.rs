@@ -8,7 +8,7 @@ use perfrun_contract::{
 };
 use perfrun_report::summarize;
 
-use crate::fixtures::run;
+use perfrun_test_kit::results::run;
 
 const SPEC: &str = "
   workload:

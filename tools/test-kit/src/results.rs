@@ -1,4 +1,4 @@
-//! Results as a run would leave them: planned from a document, measured by a model instead of sockets.
+//! Results as a run leaves them: planned from a document, measured by a model instead of sockets.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ use perfrun_contract::{
 use perfrun_report::{judged, summarize};
 
 /// Makes results from the `spec` of a document.
-pub(crate) struct Run {
+pub struct Run {
     name: String,
     spec: String,
     ended_after: Option<usize>,
@@ -37,7 +37,7 @@ pub(crate) struct Run {
 }
 
 /// A run of the given `spec`, indented by two spaces.
-pub(crate) fn run(spec: &str) -> Run {
+pub fn run(spec: &str) -> Run {
     Run {
         name: "quickstart".into(),
         spec: spec.into(),
@@ -52,54 +52,58 @@ pub(crate) fn run(spec: &str) -> Run {
 }
 
 impl Run {
-    pub(crate) fn name(mut self, name: &str) -> Self {
+    /// Names the run.
+    pub fn name(mut self, name: &str) -> Self {
         self.name = name.into();
         self
     }
 
     /// Ctrl-C after this number of trials.
-    pub(crate) fn interrupted_after(mut self, trials: usize) -> Self {
+    pub fn interrupted_after(mut self, trials: usize) -> Self {
         self.ended_after = Some(trials);
         self
     }
 
-    pub(crate) fn on_loopback(mut self) -> Self {
+    /// All nodes share one loopback interface.
+    pub fn on_loopback(mut self) -> Self {
         self.isolation = Isolation::Loopback;
         self
     }
 
-    pub(crate) fn debug_build(mut self) -> Self {
+    /// Nodes are debug builds, and trials are flagged so.
+    pub fn debug_build(mut self) -> Self {
         self.profile = "debug";
         self
     }
 
     /// Trials whose `cell id/trial id` contains the text fail.
-    pub(crate) fn failing(mut self, trials: &str, reason: Reason, message: &'static str) -> Self {
+    pub fn failing(mut self, trials: &str, reason: Reason, message: &'static str) -> Self {
         self.failing.push((trials.into(), reason, message));
         self
     }
 
     /// Trials whose `cell id/trial id` contains the text lose a node and complete in the second attempt.
-    pub(crate) fn lost_once(mut self, trials: &str) -> Self {
+    pub fn lost_once(mut self, trials: &str) -> Self {
         self.lost_once.push(trials.into());
         self
     }
 
     /// Trials whose `cell id/trial id` contains the text are flagged.
-    pub(crate) fn flagged(mut self, trials: &str, flag: Flag) -> Self {
+    pub fn flagged(mut self, trials: &str, flag: Flag) -> Self {
         self.flagged.push((trials.into(), flag));
         self
     }
 
     /// In trials whose `cell id/trial id` contains the text, a metric is multiplied.
-    pub(crate) fn changed(mut self, trials: &str, metric: Metric, factor: f64) -> Self {
+    pub fn changed(mut self, trials: &str, metric: Metric, factor: f64) -> Self {
         self.changed.push((trials.into(), metric, factor));
         self
     }
 
-    pub(crate) fn results(&self) -> Results {
-        let spec: PerfRunSpec = serde_saphyr::from_str(&self.spec).unwrap();
-        let plan = plan(&spec).unwrap();
+    /// The results, with their summary and what was found in them.
+    pub fn results(&self) -> Results {
+        let spec: PerfRunSpec = serde_saphyr::from_str(&self.spec).expect("the test gives a spec");
+        let plan = plan(&spec).expect("the spec can be planned");
         let mut trials = vec![];
         for trial in plan.trials.iter().take(self.ended_after.unwrap_or(usize::MAX)) {
             let cell = &plan.cells[trial.cell];
@@ -204,8 +208,8 @@ impl Run {
         Results {
             schema_version: SCHEMA_VERSION,
             name: self.name.clone(),
-            started: "2026-11-20T14:00:00Z".parse().unwrap(),
-            ended: "2026-11-20T14:01:14.5Z".parse().unwrap(),
+            started: "2026-11-20T14:00:00Z".parse().expect("this is a time"),
+            ended: "2026-11-20T14:01:14.5Z".parse().expect("this is a time"),
             state: if interrupted {
                 RunState::Interrupted
             } else {
@@ -431,7 +435,14 @@ fn measured(cell: &Cell, key: &str) -> BTreeMap<String, NodeRecord> {
             (client.upload, server.upload) = (Some(transfer), Some(transfer));
         }
     }
-    let interval = client.seconds / 2.0;
+    let intervals = match cell.parameters {
+        Parameters::Bandwidth {
+            amount: Amount::Seconds(seconds),
+            ..
+        } => seconds.ceil() as u64,
+        _ => 2,
+    };
+    let interval = client.seconds / intervals as f64;
     let echo = match &cell.parameters {
         Parameters::Echo(load) => Some(load),
         _ => None,
@@ -448,12 +459,12 @@ fn measured(cell: &Cell, key: &str) -> BTreeMap<String, NodeRecord> {
             allocated_peak_bytes: Some((11 << 20) + echo.map_or(0, |load| load.streams() * 4096)),
             ..Resources::default()
         };
-        end.samples = (1..=2_u64)
+        end.samples = (1..=intervals)
             .map(|i| Sample {
                 at_seconds: i as f64 * interval,
                 interval_seconds: interval,
-                bytes_sent: end.bytes_sent / 2,
-                bytes_received: end.bytes_received / 2,
+                bytes_sent: end.bytes_sent / intervals,
+                bytes_received: end.bytes_received / intervals,
                 operations: u64::from(end.bytes_sent + end.bytes_received == 0),
                 cpu_seconds: interval * 0.8,
                 rss_bytes: end.resources.rss_peak_bytes,
@@ -513,7 +524,7 @@ fn spread(count: u32, mean: f64) -> Histogram {
     for i in 0..count {
         let quantile = (f64::from(i) + 0.5) / f64::from(count);
         all.record((mean * 1e9 * (0.7 + 0.4 * quantile + 1.6 * quantile.powi(40))) as u64)
-            .unwrap();
+            .expect("the recorder grows");
     }
     (&all).into()
 }

@@ -1,0 +1,120 @@
+//! Heat maps: squares with a value each, the darker the better.
+
+use plotters::style::text_anchor::HPos;
+
+use super::{
+    canvas::{self, Canvas, MARGIN, MOST_PANELS, Plot, WIDTH},
+    theme::{self, HEADING, LABEL, TITLE},
+};
+use crate::units::PERCENT;
+
+/// Maps that have the same axes.
+pub(super) struct Heat {
+    pub(super) title: String,
+    pub(super) description: String,
+    /// What a share is of.
+    pub(super) caption: String,
+    pub(super) x_title: String,
+    pub(super) y_title: String,
+    pub(super) maps: Vec<Map>,
+}
+
+/// Squares in rows, each as long as there are columns.
+pub(super) struct Map {
+    pub(super) title: String,
+    pub(super) columns: Vec<String>,
+    pub(super) rows: Vec<(String, Vec<Option<Square>>)>,
+}
+
+/// A value.
+pub(super) struct Square {
+    pub(super) value: String,
+    /// How good it is: 1 is as good as what it is held against.
+    pub(super) share: f64,
+}
+
+const SQUARE: i32 = 46;
+const GAP: i32 = 2;
+/// Of a map: its heading and the title of its rows, the labels of its columns and their title.
+const TOP: i32 = 50;
+const BOTTOM: i32 = 62;
+
+impl Heat {
+    pub(super) fn plot(&self) -> Plot {
+        let maps = &self.maps[..self.maps.len().min(MOST_PANELS)];
+        let labels = maps.iter().flat_map(|map| &map.rows).map(|(label, _)| label);
+        let left = labels.map(|label| theme::width(label, LABEL)).max().unwrap_or(0) + 12;
+        let widest = maps.iter().map(Map::width).max().unwrap_or(0);
+        let columns = if maps.len() > 1 && 2 * (left + widest + MARGIN) <= WIDTH - 2 * MARGIN {
+            2
+        } else {
+            1
+        };
+        let top = MARGIN + TITLE as i32 + 40;
+        let height = |line: &[Map]| line.iter().map(Map::height).max().unwrap_or(0);
+        let bottom = top + maps.chunks(columns).map(height).sum::<i32>();
+        canvas::draw(&self.title, &self.description, bottom + MARGIN, |canvas| {
+            canvas.text((MARGIN, MARGIN + 34), &self.caption, LABEL, HPos::Left, false);
+            let width = (WIDTH - 2 * MARGIN) / columns as i32;
+            let mut y = top;
+            for line in maps.chunks(columns) {
+                for (map, x) in line.iter().zip((MARGIN..).step_by(width as usize)) {
+                    self.paint(canvas, map, (x, x + left), y);
+                }
+                y += height(line);
+            }
+            canvas.left_out(bottom + 4, self.maps.len() - maps.len());
+        })
+    }
+
+    fn paint(&self, canvas: &Canvas<'_>, map: &Map, (x0, left): (i32, i32), y0: i32) {
+        canvas.text((x0, y0 + 14), &map.title, HEADING, HPos::Left, true);
+        canvas.text((x0, y0 + 34), &self.y_title, LABEL, HPos::Left, false);
+        let width = map.square();
+        let mut y = y0 + TOP;
+        for (label, squares) in &map.rows {
+            canvas.text((left - 8, y + SQUARE / 2), label, LABEL, HPos::Right, false);
+            for (square, x) in squares.iter().zip((left..).step_by(width as usize)) {
+                let corners = [(x, y), (x + width - GAP, y + SQUARE - GAP)];
+                let middle = (x + (width - GAP) / 2, y + SQUARE / 2);
+                match square {
+                    Some(square) => square.paint(canvas, corners, middle),
+                    None => canvas.rectangle(corners, &theme::grid(), false),
+                }
+            }
+            y += SQUARE;
+        }
+        for (label, x) in map.columns.iter().zip((left..).step_by(width as usize)) {
+            canvas.text((x + width / 2, y + 12), label, LABEL, HPos::Center, false);
+        }
+        let middle = left + map.width() / 2;
+        canvas.text((middle, y + 34), &self.x_title, LABEL, HPos::Center, false);
+    }
+}
+
+impl Map {
+    /// How wide a square is, so that its texts fit.
+    fn square(&self) -> i32 {
+        let squares = self.rows.iter().flat_map(|(_, squares)| squares).flatten();
+        let values = squares.map(|square| &square.value);
+        let texts = values.chain(&self.columns).map(|text| theme::width(text, LABEL));
+        texts.max().unwrap_or(0).max(SQUARE) + 12
+    }
+
+    fn width(&self) -> i32 {
+        self.columns.len() as i32 * self.square()
+    }
+
+    fn height(&self) -> i32 {
+        TOP + self.rows.len() as i32 * SQUARE + BOTTOM
+    }
+}
+
+impl Square {
+    fn paint(&self, canvas: &Canvas<'_>, corners: [(i32, i32); 2], (x, y): (i32, i32)) {
+        let [area, text] = theme::shade(self.share.clamp(0.0, 1.0));
+        canvas.rectangle(corners, &area, true);
+        canvas.label_on((x, y - 9), &self.value, &text);
+        canvas.label_on((x, y + 9), &PERCENT.text(self.share), &text);
+    }
+}

@@ -1,0 +1,97 @@
+//! How times are distributed.
+
+use perfrun_contract::{
+    histogram::Recorder,
+    measure::merged,
+    node::{Distribution, Role},
+    parameters::Parameters,
+    plan::Cell,
+    units::Unit,
+};
+
+use super::{
+    canvas::Plot,
+    content::series,
+    lines::{Lines, Over, Panel, Point},
+    select::groups,
+};
+use crate::tables::{Pair, Source};
+
+/// What is drawn, and what it is called.
+const DRAWN: [(Distribution, &str); 5] = [
+    (Distribution::RoundTrip, "round trips"),
+    (Distribution::OneWay, "one way"),
+    (Distribution::Open, "opens"),
+    (Distribution::HandshakeEstablished, "established"),
+    (Distribution::HandshakeFirstByte, "first byte"),
+];
+
+/// Points of a line, less one: one for each percentile.
+const STEPS: u32 = 100;
+
+/// The share of operations that took at most a time, of all trials of a cell together: a panel for each load,
+/// path and distribution, a line for each pair.
+pub(super) fn latencies(source: &Source<'_>) -> Option<Plot> {
+    let is_timed = |parameters: &Parameters| {
+        parameters.operation().is_some() || matches!(parameters, Parameters::Messages(_))
+    };
+    let mut panels = vec![];
+    for (path, _, cells) in groups(source, is_timed) {
+        let load = cells
+            .first()
+            .map_or_else(String::new, |cell| cell.parameters.to_string());
+        for (distribution, name) in DRAWN {
+            let line = |cell: &&Cell| {
+                let all = all_trials(source, cell, distribution)?;
+                Some(series(source, Pair::of(cell), points(&all)))
+            };
+            let panel = Panel {
+                title: format!("{path}, {load}, {name}"),
+                y_title: "Operations that took at most this time",
+                series: cells.iter().filter_map(line).collect(),
+                x: vec![],
+            };
+            panels.extend((!panel.series.is_empty()).then_some(panel));
+        }
+    }
+    (!panels.is_empty()).then(|| {
+        let lines = Lines {
+            title: format!("{}: distribution of times", source.results.name),
+            description: "The share of operations that took at most a time, over all measured trials of each pair of stacks \
+                          together. The axis of time is logarithmic."
+                .to_owned(),
+            x_title: "Time",
+            unit: Unit::Share,
+            over: Over::Durations,
+            panels,
+        };
+        lines.plot()
+    })
+}
+
+/// What the measured trials of a cell recorded, as one.
+fn all_trials(source: &Source<'_>, cell: &Cell, distribution: Distribution) -> Option<Recorder> {
+    let completed = source.counting(cell).filter(|record| record.failure.is_none());
+    let nodes = completed.flat_map(|record| record.nodes.values());
+    // Receivers measure one way, and clients everything else.
+    let measures = |role| match distribution {
+        Distribution::OneWay => role != Role::Relay,
+        _ => role == Role::Client,
+    };
+    let measured = nodes
+        .filter(|node| measures(node.role))
+        .map(|node| &node.measured);
+    merged(measured, distribution)
+}
+
+fn points(all: &Recorder) -> Vec<Point> {
+    let point = |step: u32| {
+        let share = f64::from(step) / f64::from(STEPS);
+        Point {
+            x: all.value_at_quantile(share) as f64 / 1e9,
+            y: share,
+            interval: None,
+        }
+    };
+    (0..=STEPS).map(point).collect()
+}

@@ -1,0 +1,240 @@
+//! Networks that differ in delay and loss, as a map for each pair of stacks.
+
+use std::{cmp::Ordering, collections::HashSet, time::Duration};
+
+use perfrun_contract::{
+    network::{Conditions, NONE},
+    plan::{Cell, cell_id},
+    record::{Better, Metric, TrialRecord},
+    units::{self, PERCENT, Unit},
+};
+use perfrun_link::{Impairment, Loss};
+
+use super::{
+    canvas::Plot,
+    heat::{Heat, Map, Square},
+};
+use crate::tables::{Pair, Source, push_new};
+
+/// Networks that differ in nothing else than delay and loss.
+struct Grid<'a> {
+    /// What they have in common.
+    rest: Conditions,
+    networks: Vec<(Place, &'a str)>,
+}
+
+/// Where a network stands in a grid: what a round trip takes longer, and the shares of packets that are lost
+/// on the way to servers and back.
+#[derive(Clone, Copy, PartialEq)]
+struct Place {
+    delay: Duration,
+    loss: [f64; 2],
+}
+
+/// The medians on a grid of networks: a map for each pair of stacks, transport, load and metric. None if no
+/// networks differ both in delay and in loss.
+pub(super) fn delay_and_loss(source: &Source<'_>) -> Option<Plot> {
+    let grids: Vec<Grid<'_>> = Grid::of(&source.plan().networks);
+    let maps = grids.iter().flat_map(|grid| grid.maps(source)).collect();
+    let is_alike = |grid: &Grid<'_>| {
+        grid.networks
+            .iter()
+            .all(|(place, _)| place.loss[0] == place.loss[1])
+    };
+    let loss = if grids.iter().all(is_alike) {
+        "Loss each way"
+    } else {
+        "Loss to servers / back"
+    };
+    let heat = Heat {
+        title: format!("{}: medians by delay and loss", source.results.name),
+        description: "A map for each pair of stacks, transport and load. A square has the median on the network with this delay \
+                      and loss, and below it how good that is, as a share of the network without both, or of the best one in the \
+                      map: the darker, the better."
+            .to_owned(),
+        caption: "Median, and how good that is: as a share of the network without delay and loss, or of the best in the map.".to_owned(),
+        x_title: "Delay of a round trip".to_owned(),
+        y_title: loss.to_owned(),
+        maps,
+    };
+    (!heat.maps.is_empty()).then(|| heat.plot())
+}
+
+impl<'a> Grid<'a> {
+    /// All grids with at least two delays and two losses.
+    fn of(networks: &'a [Conditions]) -> Vec<Self> {
+        let mut grids: Vec<Self> = vec![];
+        for network in networks {
+            let Some((rest, place)) = Place::of(network) else {
+                continue;
+            };
+            let network = (place, network.name.as_str());
+            match grids.iter_mut().find(|grid| grid.rest == rest) {
+                Some(grid) => grid.networks.push(network),
+                None => grids.push(Self {
+                    rest,
+                    networks: vec![network],
+                }),
+            }
+        }
+        grids.retain(|grid| grid.delays().len() > 1 && grid.losses().len() > 1 && grid.networks.len() > 3);
+        grids
+    }
+
+    fn delays(&self) -> Vec<Duration> {
+        let mut delays = vec![];
+        self.networks
+            .iter()
+            .for_each(|(place, _)| push_new(&mut delays, place.delay));
+        delays.sort_unstable();
+        delays
+    }
+
+    fn losses(&self) -> Vec<[f64; 2]> {
+        let mut losses = vec![];
+        self.networks
+            .iter()
+            .for_each(|(place, _)| push_new(&mut losses, place.loss));
+        losses.sort_by(|a, b| a.partial_cmp(b).unwrap_or(Ordering::Equal));
+        losses
+    }
+
+    fn maps(&self, source: &Source<'_>) -> Vec<Map> {
+        let mut seen = HashSet::new();
+        let is_here = |cell: &&Cell| self.networks.iter().any(|(_, name)| *name == cell.network);
+        let of_grid = source.plan().cells.iter().filter(is_here);
+        // One of the cells that differ in the network only.
+        let first = of_grid.filter(|cell| seen.insert(beside(cell, NONE)));
+        first
+            .flat_map(|cell| {
+                let records = self
+                    .cells(source, cell)
+                    .flat_map(|(_, cell)| source.counting(cell));
+                let mut metrics = vec![];
+                for (metric, _) in records.flat_map(TrialRecord::headlines) {
+                    push_new(&mut metrics, metric);
+                }
+                let several = metrics.len() > 1;
+                metrics
+                    .into_iter()
+                    .filter_map(|metric| self.map(source, cell, metric, several))
+                    .collect::<Vec<Map>>()
+            })
+            .collect()
+    }
+
+    /// The cells that differ from this one in the network only, with the places of their networks.
+    fn cells<'s>(&self, source: &Source<'s>, cell: &Cell) -> impl Iterator<Item = (Place, &'s Cell)> {
+        let networks = self.networks.iter();
+        networks
+            .filter_map(move |(place, network)| Some((*place, source.cell_called(&beside(cell, network))?)))
+    }
+
+    fn map(&self, source: &Source<'_>, cell: &Cell, metric: Metric, several: bool) -> Option<Map> {
+        let medians: Vec<(Place, f64)> = self
+            .cells(source, cell)
+            .filter_map(|(place, cell)| Some((place, source.row(cell, metric)?.median)))
+            .filter(|(_, median)| median.is_finite())
+            .collect();
+        let unimpaired = medians.iter().find(|(place, _)| place.is_unimpaired());
+        let values = medians.iter().map(|(_, median)| *median);
+        let best = match metric.better() {
+            Better::Lower => values.reduce(f64::min)?,
+            Better::Higher | Better::Neither => values.reduce(f64::max)?,
+        };
+        let whole = unimpaired.map_or(best, |(_, median)| *median);
+        let share = |median: f64| match metric.better() {
+            Better::Lower => whole / median,
+            Better::Higher | Better::Neither => median / whole,
+        };
+        let square = |delay: Duration, loss: [f64; 2]| {
+            let (_, median) = medians
+                .iter()
+                .find(|(place, _)| *place == Place { delay, loss })?;
+            Some(Square {
+                value: units::text(metric.unit(), *median),
+                share: share(*median),
+            })
+        };
+        let delays = self.delays();
+        let row = |loss: [f64; 2]| {
+            let squares = delays.iter().map(|delay| square(*delay, loss));
+            (share_lost(loss), squares.collect())
+        };
+        let also = [
+            several.then(|| metric.to_string()),
+            Some(self.rest.to_string()).filter(|rest| rest != NONE),
+        ];
+        let also: String = also.iter().flatten().map(|text| format!(", {text}")).collect();
+        Some(Map {
+            title: format!(
+                "{}, {}, {}{also}",
+                Pair::of(cell).label(),
+                cell.transport,
+                cell.parameters
+            ),
+            columns: delays
+                .iter()
+                .map(|delay| units::text(Unit::Seconds, delay.as_secs_f64()))
+                .collect(),
+            rows: self.losses().into_iter().map(row).collect(),
+        })
+    }
+}
+
+/// The id of the cell that differs from this one in the network only.
+fn beside(cell: &Cell, network: &str) -> String {
+    cell_id(
+        &cell.client.0,
+        &cell.server.0,
+        cell.transport,
+        &cell.parameters,
+        network,
+    )
+}
+
+/// A share of packets each way, or both where they differ.
+fn share_lost(loss: [f64; 2]) -> String {
+    // As documents write it: ten digits behind the point are exact.
+    let [there, back] = loss.map(|share| format!("{} %", (share / PERCENT.factor * 1e10).round() / 1e10));
+    if there == back {
+        there
+    } else {
+        format!("{there} / {back}")
+    }
+}
+
+impl Place {
+    /// The place of a network, and the rest of its conditions. None if they do not fit in a grid: losses that
+    /// come in bursts are more than a share, and a relay has links of its own.
+    fn of(network: &Conditions) -> Option<(Conditions, Self)> {
+        if network.client_relay.is_some() || network.server_relay.is_some() {
+            return None;
+        }
+        let loss = |way: &Impairment| match &way.loss {
+            None => Some(0.0),
+            Some(Loss::Random { ratio, correlation }) if correlation.is_zero() => Some(ratio.get()),
+            Some(_) => None,
+        };
+        let place = Self {
+            delay: network.round_trip(),
+            loss: [loss(&network.to_server)?, loss(&network.to_client)?],
+        };
+        let rest = |way: &Impairment| Impairment {
+            delay: Duration::ZERO,
+            loss: None,
+            ..way.clone()
+        };
+        let rest = Conditions {
+            name: String::new(),
+            to_server: rest(&network.to_server),
+            to_client: rest(&network.to_client),
+            ..network.clone()
+        };
+        Some((rest, place))
+    }
+
+    fn is_unimpaired(self) -> bool {
+        self.delay.is_zero() && self.loss == [0.0; 2]
+    }
+}

@@ -1,0 +1,115 @@
+//! The time and memory to judge a run of ten thousand trials, and to report it. Each is done in its own
+//! process, so that it cannot reuse memory of an earlier one.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+use anyhow::{Context, Result};
+use perfrun_cli::{args::Format, report, store};
+use perfrun_test_kit::results;
+
+use crate::{overhead::mebibytes, plans::again, testbed::median};
+
+/// A hundred cells with a hundred trials each, with two distributions in each trial.
+const SPEC: &str = "
+  workload:
+    substreams:
+      counts: [1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 256]
+  stacks: [{name: main, stack: litep2p}, {name: pr, stack: litep2p}]
+  matrix: {clients: [main], servers: [main], transports: [tcp, quic-v1], rawBaseline: false}
+  compare: [{baseline: main, candidate: pr}]
+  expect: [{metric: openP50, maxRegression: 10%}]
+  iterations: 100
+  warmup: 0
+";
+
+/// The environment variable that tells this program, started again, what to do and with which file, after a
+/// colon.
+const ROLE: &str = "PERFRUN_BENCH_RESULTS";
+
+const TARGET_JUDGING_SECONDS: f64 = 0.5;
+const TARGET_REPORT_SECONDS: f64 = 2.0;
+const TARGET_REPORT_MEBIBYTES: f64 = 300.0;
+
+pub(crate) fn run(rounds: u32) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("results.json");
+    let results = results::run(SPEC).results();
+    fs::write(&file, serde_json::to_vec(&results)?)?;
+    let trials = results.trials.len();
+    let megabytes = fs::metadata(&file)?.len() as f64 / 1e6;
+    println!("results of {trials} trials: {megabytes:.0} MB");
+    let judging = measure("judge", &file, rounds)?;
+    println!(
+        "judging {trials} trials: median {:.3} s (target ≤ {TARGET_JUDGING_SECONDS} s)",
+        judging.seconds
+    );
+    for (what, name) in [
+        ("table", "perfrun report"),
+        ("html", "perfrun report --output html"),
+    ] {
+        let cost = measure(what, &file, rounds)?;
+        println!(
+            "{name} of {trials} trials: median {:.3} s, {:.0} MiB at most (target ≤ {TARGET_REPORT_SECONDS} s, ≤ \
+             {TARGET_REPORT_MEBIBYTES} MiB), {:.2} MB of text",
+            cost.seconds,
+            cost.mebibytes,
+            cost.bytes / 1e6
+        );
+    }
+    Ok(())
+}
+
+/// The medians of several processes.
+struct Cost {
+    seconds: f64,
+    mebibytes: f64,
+    bytes: f64,
+}
+
+fn measure(what: &str, file: &Path, rounds: u32) -> Result<Cost> {
+    let role = format!("{what}:{}", file.display());
+    let all: Vec<Vec<f64>> = (0..rounds)
+        .map(|_| again(ROLE, role.as_ref()))
+        .collect::<Result<_>>()?;
+    let of = |place: usize| {
+        let values: Option<Vec<f64>> = all.iter().map(|numbers| numbers.get(place).copied()).collect();
+        values
+            .map(|values| median(&values))
+            .context("the process printed too few numbers")
+    };
+    Ok(Cost {
+        seconds: of(0)?,
+        mebibytes: of(1)?,
+        bytes: of(2)?,
+    })
+}
+
+/// What this process must do, and with which results. `None` if it was not started for that.
+pub(crate) fn role() -> Option<(String, PathBuf)> {
+    let role = env::var(ROLE).ok()?;
+    let (what, file) = role.split_once(':')?;
+    Some((what.to_owned(), file.into()))
+}
+
+/// Judges or reports once, and prints seconds, the most memory of this process in MiB, and bytes of text.
+pub(crate) fn once(what: &str, file: &Path) -> Result<()> {
+    let mut begun = Instant::now();
+    let results = store::read(file)?;
+    let text = match what {
+        "judge" => {
+            begun = Instant::now();
+            let judged = perfrun_report::judged(&results.plan, &results.trials);
+            serde_json::to_string(&judged)?
+        }
+        "html" => report::rendered(&results, &[], Format::Html)?,
+        _ => report::rendered(&results, &[], Format::Table)?,
+    };
+    let seconds = begun.elapsed().as_secs_f64();
+    let status = fs::read_to_string("/proc/self/status")?;
+    println!("{seconds} {} {}", mebibytes(&status, "VmHWM:")?, text.len());
+    Ok(())
+}
