@@ -11,6 +11,7 @@ use perfrun_contract::{
     record::{Flag, LATE_START_SECONDS, LEAST_ACHIEVED, Metric, NOTABLE_SHARE, TrialRecord},
     summary::SummaryRow,
 };
+use perfrun_judge::needs;
 
 use crate::{
     path::Path,
@@ -25,7 +26,8 @@ pub(crate) struct Source<'a> {
     pub(crate) results: &'a Account<'a>,
     summary: Cow<'a, [SummaryRow]>,
     rows: HashMap<(String, Metric), usize>,
-    planned: Vec<u32>,
+    /// Of each cell, the number of measured trials that the run needs.
+    needed: Vec<u32>,
 }
 
 /// Client and server as they head a column.
@@ -89,9 +91,13 @@ impl<'a> Source<'a> {
             .enumerate()
             .map(|(i, row)| ((row.cell.clone(), row.metric), i))
             .collect();
-        let mut planned = vec![0; results.plan.cells.len()];
+        let mut needed = vec![0; results.plan.cells.len()];
+        let rounds = needs(results.plan, results.trials).rounds;
         for trial in results.plan.trials.iter().filter(|trial| !trial.warmup) {
-            if let Some(count) = planned.get_mut(trial.cell) {
+            let is_needed = rounds
+                .get(trial.cell)
+                .is_some_and(|rounds| trial.iteration < *rounds);
+            if let (Some(count), true) = (needed.get_mut(trial.cell), is_needed) {
                 *count += 1;
             }
         }
@@ -99,7 +105,7 @@ impl<'a> Source<'a> {
             results,
             summary,
             rows,
-            planned,
+            needed,
         }
     }
 
@@ -256,19 +262,19 @@ impl<'a> Source<'a> {
 
     /// What limits the trust in a value: flags, and trials that have none.
     fn remarks(&self, cell: &Cell, row: &SummaryRow) -> impl Iterator<Item = String> {
-        let planned = self
+        let needed = self
             .plan()
             .cells
             .iter()
             .position(|known| known.id == cell.id)
-            .map(|i| self.planned[i]);
-        let fewer = planned.filter(|&planned| row.count < planned).map(|planned| {
-            let interval = if row.ci95_low.is_none() && planned >= LEAST_VALUES {
+            .map(|i| self.needed[i]);
+        let fewer = needed.filter(|&needed| row.count < needed).map(|needed| {
+            let interval = if row.ci95_low.is_none() && needed >= LEAST_VALUES {
                 ", too few for an interval"
             } else {
                 ""
             };
-            format!("{} of {planned} trials{interval}", row.count)
+            format!("{} of {needed} trials{interval}", row.count)
         });
         // The note at the top already reports a debug build.
         let flags = row
