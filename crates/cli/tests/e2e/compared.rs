@@ -83,6 +83,20 @@ fn the_verdict_is_the_exit_status() {
 }
 
 #[test]
+fn a_plan_lists_looks() {
+    let place = Place::new();
+    let document = compared("looks").with("maxIterations", json!(40));
+    place.write("looks.yaml", &document.text());
+    let plan = place.call(&["plan", "looks.yaml"]).expect(0);
+    for line in [
+        "  2 cells, up to 82 trials:",
+        "  looks after 10, 20 and 40 rounds: what is decided is measured no longer",
+    ] {
+        assert!(plan.stdout.lines().any(|found| found == line), "{line:?}: {plan}");
+    }
+}
+
+#[test]
 fn what_is_decided_at_a_look_is_measured_no_longer() {
     for mode in Mode::available() {
         let place = Place::new();
