@@ -90,16 +90,16 @@ pub struct PerfRunSpec {
     #[serde(default = "default_iterations")]
     #[x_kube(validation = rule::integer(1, 1000))]
     pub iterations: u32,
-    /// The largest number of measured repetitions of each cell, of runs that compare. The run is looked at after
-    /// `iterations`, then each time that their number has doubled, and at the end. What is decided at a look is
-    /// measured no longer. Looks share the error, so that looking often does not make a false finding more
-    /// likely. Default: one look, after `iterations`.
+    /// The largest number of measured repetitions of each cell, of runs that compare. The run is looked at
+    /// after `iterations`, then each time that their number has doubled, and at the end. What is decided at a
+    /// look is measured no longer. Looks share the error, so that looking often does not make a false finding
+    /// more likely. Default: one look, after `iterations`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::integer(1, 1000))]
     pub max_iterations: Option<u32>,
     /// At a look, a comparison counts as decided, whatever it found, once half of the interval of each of its
-    /// ratios is at most this wide, for example `3%`. Default: a comparison is decided once what `expect` says
-    /// of it passed or failed, or if that is nothing, once it is faster, slower or the same.
+    /// ratios is at most this wide, for example `3%`. Default: a comparison is decided once what `expect`
+    /// says of it passed or failed, or if that is nothing, once it is faster, slower or the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::percent())]
     pub target_interval: Option<Percent>,
