@@ -54,9 +54,9 @@ pub enum Event<'a> {
         /// What the sink was given.
         record: &'a TrialRecord,
     },
-    /// Looks at the trials so far made others unnecessary, besides those that they had before.
+    /// A look at the trials so far made others unnecessary.
     Spared {
-        /// All of these.
+        /// All that are left out so far.
         spared: Spared,
     },
     /// Another node took the place of a lost one.

@@ -62,7 +62,7 @@ pub trait Sink: Send {
     /// failed ones neither.
     fn records(&self) -> &[TrialRecord];
 
-    /// The run does not need these trials, besides those that it was told before.
+    /// The run does not need these trials: all that are left out so far.
     fn spare(&mut self, _spared: Spared) {}
 }
 

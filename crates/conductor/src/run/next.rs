@@ -101,8 +101,8 @@ impl<'a> Progress<'a> {
         self.blocks.clone()
     }
 
-    /// Whether the run is to be looked at before this block: a round that a look follows has ended. True only
-    /// once for each look.
+    /// Whether a look comes before this block: a round that a look follows has ended. True only once for each
+    /// look.
     pub(super) fn is_look_due(&mut self, block: &[Trial]) -> bool {
         let Trial {
             warmup, iteration, ..
