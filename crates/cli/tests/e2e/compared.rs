@@ -89,7 +89,7 @@ fn a_plan_lists_looks() {
     place.write("looks.yaml", &document.text());
     let plan = place.call(&["plan", "looks.yaml"]).expect(0);
     for line in [
-        "  2 cells, up to 82 trials:",
+        "  2 cells, up to 80 trials:",
         "  looks after 10, 20 and 40 rounds: what is decided is measured no longer",
     ] {
         assert!(plan.stdout.lines().any(|found| found == line), "{line:?}: {plan}");
@@ -121,13 +121,13 @@ fn what_is_decided_at_a_look_is_measured_no_longer() {
         assert_eq!([rounds(0).count(), rounds(1).count()], [expected; 2], "{ended}");
         let message = results.verdict().message;
         if expected == 10 {
-            let spared = "20 of 42 trials were not needed: decided after 10 of 20 rounds";
+            let spared = "20 of 40 trials were not needed: decided after 10 of 20 rounds";
             assert!(ended.stderr.contains(spared), "{ended}");
             assert!(ended.stdout.contains(spared), "{ended}");
-            assert_eq!(message, format!("22 trials were measured; {spared}"));
+            assert_eq!(message, format!("20 trials were measured; {spared}"));
             ended.expect(0);
         } else {
-            assert_eq!(message, "all 42 trials were measured");
+            assert_eq!(message, "all 40 trials were measured");
         }
     }
 }
