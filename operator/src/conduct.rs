@@ -27,8 +27,9 @@ use perfrun_api::{
     results::{Results, SCHEMA_VERSION},
     spec::PerfRunSpec,
 };
-use perfrun_conductor::{Conductor, Event, RunEnd, RunId, RunOptions};
+use perfrun_conductor::{Conductor, Event, RunEnd, RunId, RunOptions, Sink};
 use perfrun_contract::{
+    compare::Spared,
     plan::Plan,
     run::{Cause, Environment, Isolation, RunState},
     tally::{Tally, Verdict},
@@ -249,7 +250,6 @@ async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) -> Ru
                     // All operators that conduct this run use the same id, so that each finds the trials of
                     // the others.
                     run_id: job.run.uid.parse().unwrap_or_else(|_| RunId::random()),
-                    already: journal.records().to_vec(),
                     elapsed: job.elapsed(),
                     ..RunOptions::new(job.spec.timeouts.limits())
                 },
@@ -351,6 +351,10 @@ fn log(run: &str, event: Event<'_>) {
                 message,
                 "trial ended"
             );
+        }
+        Event::Spared { spared } => {
+            let Spared { trials, rounds, .. } = spared;
+            tracing::info!(run, trials, ?rounds, "trials are not needed");
         }
         Event::NodeReplaced { name } => tracing::warn!(run, node = name, "node replaced"),
         Event::LinksChecked { check } if !check.is_effective() => {

@@ -283,7 +283,12 @@ fn trials(outline: &Outline, previous: &PerfRunStatus, stage: &Stage) -> TrialCo
         completed: number(counts.completed),
         failed: number(counts.failed),
         skipped: number(outline.skipped),
-        progress: format!("{}/{}", counts.ended(), outline.trials),
+        spared: number(counts.spared),
+        progress: format!(
+            "{}/{}",
+            counts.ended(),
+            outline.trials.saturating_sub(counts.spared)
+        ),
     }
 }
 
@@ -293,12 +298,14 @@ pub(crate) fn counts(status: &PerfRunStatus) -> Counts {
         total,
         completed,
         failed,
+        spared,
         ..
     } = status.trials;
     Counts {
         planned: total as usize,
         completed: completed as usize,
         failed: failed as usize,
+        spared: spared as usize,
     }
 }
 

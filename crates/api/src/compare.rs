@@ -157,6 +157,33 @@ pub(crate) fn interleaved() -> Rule {
     )
 }
 
+/// Looks decide about comparisons.
+pub(crate) fn looks_are_of_comparisons() -> Rule {
+    rule(
+        "!has(self.maxIterations) || size(self.compare) > 0",
+        ".maxIterations",
+        "must not be set without compare: only a comparison is decided early; set iterations",
+    )
+}
+
+/// The first look is not after the last.
+pub(crate) fn looks_end_after_they_begin() -> Rule {
+    rule(
+        "!has(self.maxIterations) || self.maxIterations >= self.iterations",
+        ".maxIterations",
+        "must be at least iterations, after which the run is looked at first",
+    )
+}
+
+/// Without looks, no precision ends a run early.
+pub(crate) fn precision_needs_looks() -> Rule {
+    rule(
+        "!has(self.targetInterval) || has(self.maxIterations)",
+        ".targetInterval",
+        "must not be set without maxIterations: all iterations are measured then, whatever the precision",
+    )
+}
+
 /// A regression is relative to a baseline.
 pub(crate) fn regressions_have_a_baseline() -> Rule {
     rule(

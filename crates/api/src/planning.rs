@@ -9,7 +9,10 @@ mod points;
 mod support;
 mod twins;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    iter,
+};
 
 use perfrun_contract::{
     capabilities::Capabilities,
@@ -137,7 +140,7 @@ pub fn plan(spec: &PerfRunSpec) -> Result<Plan, Error> {
     let twins = twins::indexed(&cells, &twins);
     let rounds = Rounds {
         warmup: spec.warmup,
-        iterations: spec.iterations,
+        iterations: spec.most_iterations(),
         order: spec.order,
         seed: spec.seed,
     };
@@ -157,12 +160,27 @@ pub fn plan(spec: &PerfRunSpec) -> Result<Plan, Error> {
         judging: Judging {
             expect: expectations(spec, &cells, &twins)?,
             twins,
-            ..Judging::default()
+            looks: looks(spec),
+            target_interval: spec.target_interval.map(|target| target.ratio().get()),
         },
         cells,
         skipped,
         external: external(spec),
     })
+}
+
+/// The numbers of rounds after which the run is looked at: double each time, up to the largest. None if it is
+/// looked at only at its end.
+fn looks(spec: &PerfRunSpec) -> Vec<u32> {
+    let Some(most) = spec.max_iterations else {
+        return vec![];
+    };
+    let first = Some(spec.iterations.max(1));
+    let doubled = iter::successors(first, |rounds| rounds.checked_mul(2));
+    doubled
+        .take_while(|rounds| *rounds < most)
+        .chain([most])
+        .collect()
 }
 
 /// The cells of the plan of a valid document.

@@ -68,9 +68,11 @@ impl Results {
         self.verdict.clone().unwrap_or_else(now)
     }
 
-    /// Which trials completed and failed.
+    /// Which trials completed and failed, and which were not needed.
     pub fn tally(&self) -> Tally {
-        Tally::of(&self.plan, &self.trials)
+        let mut tally = Tally::of(&self.plan, &self.trials);
+        tally.spare(self.judged.as_ref().and_then(|judged| judged.spared));
+        tally
     }
 
     /// The results as a report needs them.

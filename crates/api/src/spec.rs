@@ -20,6 +20,7 @@ use perfrun_contract::{
     matrix::{Stack, StackName, StackSettings, Transport},
     network::NONE,
     plan::{Order, Renew},
+    quantity::Percent,
     run::{Limits, Phase},
     summary::SummaryRow,
 };
@@ -63,6 +64,9 @@ use crate::{
 #[x_kube(validation = compare::once_each())]
 #[x_kube(validation = compare::candidates_are_added())]
 #[x_kube(validation = compare::interleaved())]
+#[x_kube(validation = compare::looks_are_of_comparisons())]
+#[x_kube(validation = compare::looks_end_after_they_begin())]
+#[x_kube(validation = compare::precision_needs_looks())]
 #[x_kube(validation = compare::regressions_have_a_baseline())]
 #[schemars(transform = structural)]
 #[serde(rename_all = "camelCase")]
@@ -82,10 +86,23 @@ pub struct PerfRunSpec {
     #[schemars(length(max = 32))]
     #[x_kube(validation = rule::unique_names())]
     pub networks: Vec<Network>,
-    /// Measured repetitions of each cell of the matrix.
+    /// Measured repetitions of each cell of the matrix; with `maxIterations` the smallest number of them.
     #[serde(default = "default_iterations")]
     #[x_kube(validation = rule::integer(1, 1000))]
     pub iterations: u32,
+    /// The largest number of measured repetitions of each cell, of runs that compare. The run is looked at
+    /// after `iterations`, then each time that their number has doubled, and at the end. What is decided at a
+    /// look is measured no longer. Looks share the error, so that looking often does not make a false finding
+    /// more likely. Default: one look, after `iterations`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = rule::integer(1, 1000))]
+    pub max_iterations: Option<u32>,
+    /// At a look, a comparison counts as decided, whatever it found, once half of the interval of each of its
+    /// ratios is at most this wide, for example `3%`. Default: a comparison is decided once what `expect`
+    /// says of it passed or failed, or if that is nothing, once it is faster, slower or the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = rule::percent())]
+    pub target_interval: Option<Percent>,
     /// Repetitions of each cell before the measured ones. They are recorded, marked, and excluded from all
     /// statistics.
     #[serde(default = "default_warmup")]
@@ -137,6 +154,11 @@ pub struct PerfRunSpec {
 }
 
 impl PerfRunSpec {
+    /// The largest number of measured repetitions of each cell.
+    pub fn most_iterations(&self) -> u32 {
+        self.max_iterations.unwrap_or(self.iterations)
+    }
+
     /// The numbers of nodes and repetitions.
     pub fn settings(&self) -> Settings {
         Settings {
@@ -144,6 +166,7 @@ impl PerfRunSpec {
             clients: self.topology.clients,
             peers_per_client: self.topology.peers_per_client,
             iterations: self.iterations,
+            max_iterations: self.max_iterations,
             warmup: self.warmup,
             order: self.order,
         }
@@ -486,7 +509,11 @@ pub struct TrialCounts {
     pub failed: u32,
     /// Cells of the matrix that cannot be measured.
     pub skipped: u32,
-    /// Ended trials and all trials, e.g. `12/40`.
+    /// Trials that are not needed, because looks at the run decided without them what they are for. See
+    /// `spec.maxIterations`.
+    #[serde(default)]
+    pub spared: u32,
+    /// Ended trials and all trials that are needed, e.g. `12/40`.
     pub progress: String,
 }
 

@@ -279,6 +279,16 @@ pub fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{plural}")
 }
 
+/// The number of trials of a plan, in words. Looks may make some of them unnecessary.
+pub fn trials(plan: &Plan) -> String {
+    let most = if plan.judging.looks.len() > 1 {
+        "up to "
+    } else {
+        ""
+    };
+    format!("{most}{}", counted(plan.trials.len(), "trial"))
+}
+
 /// Cancels the run at the first SIGINT or SIGTERM. The second one exits immediately.
 pub async fn cancel_on_signal(cancel: CancellationToken) -> io::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;

@@ -10,7 +10,7 @@ use anyhow::Context;
 use perfrun_api::planning::plan;
 use perfrun_contract::{network::Conditions, plan::Plan};
 
-use crate::{args, label, print, read_documents};
+use crate::{args, label, print, read_documents, run::trials};
 
 /// Prints the plan of every document in a file.
 pub fn print_plans(args: &args::PlanArgs) -> anyhow::Result<()> {
@@ -71,22 +71,27 @@ fn text(name: &str, plan: &Plan) -> String {
         let line = |network: &Conditions| format!("    {:<width$}  {network}", network.name);
         lines.extend(plan.networks.iter().map(line));
     }
-    let mut trials: BTreeMap<usize, (u32, u32)> = BTreeMap::new();
+    let mut of_cells: BTreeMap<usize, (u32, u32)> = BTreeMap::new();
     for trial in &plan.trials {
-        let (measured, warmup) = trials.entry(trial.cell).or_default();
+        let (measured, warmup) = of_cells.entry(trial.cell).or_default();
         *(if trial.warmup { warmup } else { measured }) += 1;
     }
-    lines.push(format!(
-        "  {} cells, {} trials:",
-        plan.cells.len(),
-        plan.trials.len()
-    ));
+    lines.push(format!("  {} cells, {}:", plan.cells.len(), trials(plan)));
     let width = plan.cells.iter().map(|cell| cell.id.len()).max().unwrap_or(0);
     for (index, cell) in plan.cells.iter().enumerate() {
-        let (measured, warmup) = trials.get(&index).copied().unwrap_or_default();
+        let (measured, warmup) = of_cells.get(&index).copied().unwrap_or_default();
         lines.push(format!(
             "    {:<width$}  {measured} × measured, {warmup} × warm-up",
             cell.id
+        ));
+    }
+    if let [first @ .., last] = &plan.judging.looks[..]
+        && !first.is_empty()
+    {
+        let first: Vec<String> = first.iter().map(u32::to_string).collect();
+        lines.push(format!(
+            "  looks after {} and {last} rounds: what is decided is measured no longer",
+            first.join(", ")
         ));
     }
     if !plan.skipped.is_empty() {

@@ -299,11 +299,11 @@ impl Store {
             nodes,
         } = end;
         let results = &mut self.results;
+        results.judged = perfrun_report::judged(&results.plan, &results.trials);
         results.verdict = Some(results.tally().verdict(state, cause, reason.as_deref()));
         (results.state, results.reason, results.ended) = (state, reason, Timestamp::now());
         results.environment.nodes.extend(nodes);
         results.summary = perfrun_report::summarize(&results.plan, &results.trials);
-        results.judged = perfrun_report::judged(&results.plan, &results.trials);
         self.ballast = None;
         if let Err(error) = self.write_results(&self.results) {
             let brief = Results {
@@ -351,6 +351,10 @@ impl Sink for Store {
         // A record that could not be written now may fit when the run ends.
         self.results.trials.push(record);
         written.map(|()| Kept::Safely)
+    }
+
+    fn records(&self) -> &[TrialRecord] {
+        &self.results.trials
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use parking_lot::Mutex;
 use perfrun_conductor::Event;
-use perfrun_contract::{plan::Plan, record::TrialRecord};
+use perfrun_contract::{compare::Spared, plan::Plan, record::TrialRecord};
 
 pub use self::screen::Screen;
 
@@ -15,14 +15,14 @@ pub use self::screen::Screen;
 pub struct Ui {
     screen: Screen,
     ended: Mutex<Ended>,
-    trials: usize,
     /// Names of the plan's cells.
     cells: Vec<String>,
 }
 
 /// Trials that have ended.
-#[derive(Default)]
 struct Ended {
+    /// The number of all trials, without those that are not needed.
+    of: usize,
     /// The number of trials that ended in earlier sessions.
     earlier: usize,
     /// The trials that ended in this session. A retried trial counts once.
@@ -36,8 +36,11 @@ impl Ui {
         let cells = plan.cells.iter().map(|cell| cell.id.clone()).collect();
         Self {
             screen: Screen::new(quiet, trials as u64),
-            ended: Mutex::default(),
-            trials,
+            ended: Mutex::new(Ended {
+                of: trials,
+                earlier: 0,
+                now: HashSet::new(),
+            }),
             cells,
         }
     }
@@ -57,13 +60,21 @@ impl Ui {
         self.screen.start(earlier as u64);
     }
 
-    /// Counts a trial. Returns the number of trials that have ended.
-    fn count(&self, record: &TrialRecord) -> usize {
+    /// Counts a trial. Returns the number of trials that have ended, and of all.
+    fn count(&self, record: &TrialRecord) -> (usize, usize) {
         let mut ended = self.ended.lock();
         ended.now.insert(record.trial.id.clone());
         let count = ended.earlier + ended.now.len();
         self.screen.advance(count as u64);
-        count
+        (count, ended.of)
+    }
+
+    /// Leaves out trials that are not needed.
+    fn spare(&self, spared: Spared) {
+        let needed = spared.of_trials.saturating_sub(spared.trials);
+        self.ended.lock().of = needed as usize;
+        self.screen.expect(needed.into());
+        self.mention(&spared.to_string());
     }
 
     /// Shows the current activity beside the bar.
@@ -94,7 +105,8 @@ impl Ui {
                 }
             }
             Event::TrialEnded { record } => {
-                let progress = format!("[{}/{}]", self.count(record), self.trials);
+                let (ended, all) = self.count(record);
+                let progress = format!("[{ended}/{all}]");
                 let cell = self.cell(record.trial.cell);
                 let warmup = if record.trial.warmup { " (warm-up)" } else { "" };
                 if let Some(failure) = &record.failure {
@@ -120,6 +132,7 @@ impl Ui {
                     self.say(&perfrun_report::links_line(check));
                 }
             }
+            Event::Spared { spared } => self.spare(spared),
             Event::NodeReplaced { name } => self.say(&format!("{name} was restarted")),
         }
     }

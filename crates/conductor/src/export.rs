@@ -40,13 +40,13 @@ pub struct RunView {
     pub started: Option<f64>,
     /// When it ended.
     pub ended: Option<f64>,
-    /// Trials of the plan.
+    /// Trials of the plan, without those that are not needed.
     pub planned: u32,
     /// Trials that completed.
     pub completed: u32,
     /// Trials that failed.
     pub failed: u32,
-    /// Measured repetitions of each cell.
+    /// Measured repetitions of each cell, at least.
     pub iterations: u32,
     /// Its cells.
     pub cells: Arc<[Cell]>,

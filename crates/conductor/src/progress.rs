@@ -1,6 +1,7 @@
 //! What can be watched while a run is in progress.
 
 use perfrun_contract::{
+    compare::Spared,
     parameters::Amount,
     plan::{Cell, Trial},
     record::{LinkCheck, TrialRecord},
@@ -52,6 +53,11 @@ pub enum Event<'a> {
     TrialEnded {
         /// What the sink was given.
         record: &'a TrialRecord,
+    },
+    /// A look at the trials so far made others unnecessary.
+    Spared {
+        /// All that are left out so far.
+        spared: Spared,
     },
     /// Another node took the place of a lost one.
     NodeReplaced {

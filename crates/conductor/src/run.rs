@@ -14,12 +14,14 @@ use async_trait::async_trait;
 use backon::{ExponentialBuilder, Retryable};
 use futures::future::join_all;
 use perfrun_contract::{
+    compare::Spared,
     network::Conditions,
     node::{Info, Reason},
     plan::{Cell, Plan, Renew, Trial},
     record::{LinkCheck, TrialFailure, TrialRecord},
     run::{Cause, Limits, RunState},
 };
+use perfrun_judge::{Needs, needs};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -55,6 +57,13 @@ const FORGET_TIMEOUT: Duration = Duration::from_secs(2);
 pub trait Sink: Send {
     /// Keeps a record. The next trial begins when this returns. An error ends the run.
     async fn record(&mut self, record: &TrialRecord) -> io::Result<Kept>;
+
+    /// What was recorded, also by earlier sessions of this run. Trials with a record here are not run again,
+    /// failed ones neither.
+    fn records(&self) -> &[TrialRecord];
+
+    /// The run does not need these trials: all that are left out so far.
+    fn spare(&mut self, _spared: Spared) {}
 }
 
 /// How a record is kept.
@@ -137,9 +146,6 @@ pub struct RunOptions {
     pub run_id: RunId,
     /// How long things may take.
     pub limits: Limits,
-    /// What earlier sessions of this run recorded. These trials are not run again, failed ones neither; leave
-    /// out of this list what should run again.
-    pub already: Vec<TrialRecord>,
     /// How long ago the run started.
     pub elapsed: Duration,
     /// How often progress of a trial is reported.
@@ -152,7 +158,6 @@ impl RunOptions {
         Self {
             run_id: RunId::random(),
             limits,
-            already: vec![],
             elapsed: Duration::ZERO,
             progress_interval: Duration::from_secs(1),
         }
@@ -213,7 +218,7 @@ impl Conductor<'_> {
     /// Runs the plan over nodes that are ready, given by the names that the plan has for them.
     pub async fn run(self, nodes: BTreeMap<String, Contact>) -> RunEnd {
         let limit = self.options.limits.run;
-        let earlier = self.options.already.iter().map(|record| record.session);
+        let earlier = self.sink.records().iter().map(|record| record.session);
         let mut session = Session {
             number: earlier.max().map_or(0, |last| last + 1),
             began: Instant::now(),
@@ -297,7 +302,7 @@ impl Session<'_> {
         let plan = self.conductor.plan;
         self.meet(nodes).await?;
         let mut progress = Progress::of(plan);
-        let already = &self.conductor.options.already;
+        let already = self.conductor.sink.records();
         already.iter().for_each(|record| progress.add_earlier(record));
         (self.conductor.on_event)(Event::RunStarted {
             trials: plan.trials.len(),
@@ -305,12 +310,28 @@ impl Session<'_> {
         });
         let mut round = None;
         for block in progress.blocks() {
+            if progress.is_look_due(block) {
+                self.look(&mut progress);
+            }
             while let Some(next) = progress.next(block) {
                 self.begin_round(&mut round, next.trial).await?;
                 self.attempt(next, &mut progress).await?;
             }
         }
         Ok(())
+    }
+
+    /// Leaves out what is not needed, as far as the records so far tell.
+    fn look(&mut self, progress: &mut Progress<'_>) {
+        let Conductor {
+            plan, sink, on_event, ..
+        } = &mut self.conductor;
+        let Needs { rounds, spared } = needs(plan, sink.records());
+        progress.limit(rounds);
+        if let Some(spared) = spared {
+            sink.spare(spared);
+            on_event(Event::Spared { spared });
+        }
     }
 
     /// Starts all nodes again if a trial begins another round than the last one, and the plan asks for it.

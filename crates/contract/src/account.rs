@@ -52,10 +52,22 @@ pub struct Settings {
     pub clients: u32,
     /// Peers in each client node.
     pub peers_per_client: u32,
-    /// Measured repetitions of each cell.
+    /// Measured repetitions of each cell; the smallest number of them, if there is a largest.
     pub iterations: u32,
+    /// The largest number of them, if looks at the run decide how many there are.
+    pub max_iterations: Option<u32>,
     /// Repetitions of each cell before the measured ones.
     pub warmup: u32,
     /// Running order of the trials.
     pub order: Order,
+}
+
+impl Settings {
+    /// The measured repetitions of each cell, such as `20`, or `10 to 40` if looks decide.
+    pub fn measured(&self) -> String {
+        match self.max_iterations {
+            Some(most) if most > self.iterations => format!("{} to {most}", self.iterations),
+            _ => self.iterations.to_string(),
+        }
+    }
 }

@@ -4,6 +4,8 @@
 //! twin run one right after the other, in the order of a coin. The differences of these pairs of trials are
 //! what is judged.
 
+use std::fmt;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{AsRefStr, Display};
@@ -34,6 +36,10 @@ pub struct Judging {
     /// about which everything is known at a look are measured no longer. Empty for one look, at the end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub looks: Vec<u32>,
+    /// At a look, a twin is known well enough once half of the interval of each of its ratios is at most this
+    /// share wide, whatever the ratios are. Absent if precision alone decides nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_interval: Option<f64>,
 }
 
 impl Judging {
@@ -93,6 +99,42 @@ pub struct Judged {
     pub gates: Vec<Gate>,
     /// Whether what was expected holds.
     pub verdict: Verdict,
+    /// What looks have made unnecessary to measure. Absent if nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spared: Option<Spared>,
+}
+
+/// Trials that a run does not need, since it was decided without them what they are for.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Spared {
+    /// Their number.
+    pub trials: u32,
+    /// The number of trials that the plan has.
+    pub of_trials: u32,
+    /// The least and the largest number of rounds after which their cells were decided.
+    pub rounds: [u32; 2],
+    /// The number of rounds that the plan has.
+    pub of_rounds: u32,
+}
+
+impl fmt::Display for Spared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            trials,
+            of_trials,
+            rounds: [first, last],
+            of_rounds,
+        } = self;
+        write!(
+            f,
+            "{trials} of {of_trials} trials were not needed: decided after {first} "
+        )?;
+        if last > first {
+            write!(f, "to {last} ")?;
+        }
+        write!(f, "of {of_rounds} rounds")
+    }
 }
 
 impl Judged {

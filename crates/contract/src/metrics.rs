@@ -397,7 +397,7 @@ pub mod run {
     pub const TRIALS: Family = gauge(
         "run_trials",
         &["state"],
-        "Trials of the run, warm-up included: planned, completed so far, failed so far",
+        "Trials of the run, warm-up included: planned and not found unnecessary, completed so far, failed so far",
     );
     /// Cells that are skipped.
     pub const SKIPPED: Family = gauge(

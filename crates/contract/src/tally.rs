@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use strum::{AsRefStr, Display, IntoStaticStr};
 
 use crate::{
+    compare::Spared,
     node::Reason,
     plan::Plan,
     record::{TrialFailure, TrialRecord},
@@ -26,6 +27,7 @@ pub struct Tally {
     /// By cell.
     failed: HashMap<usize, usize>,
     recorded: usize,
+    spared: Option<Spared>,
 }
 
 /// The last attempt at a trial.
@@ -47,12 +49,19 @@ pub struct Counts {
     pub completed: usize,
     /// Trials whose last attempt failed.
     pub failed: usize,
+    /// Trials that are not needed.
+    pub spared: usize,
 }
 
 impl Counts {
     /// Trials that were run, with either end.
     pub fn ended(self) -> usize {
         self.completed + self.failed
+    }
+
+    /// Trials of the plan without those that are not needed.
+    pub fn needed(self) -> usize {
+        self.planned.saturating_sub(self.spared)
     }
 }
 
@@ -95,7 +104,7 @@ pub struct Verdict {
     Serialize,
 )]
 pub enum EndReason {
-    /// All trials completed.
+    /// All trials that were needed completed.
     Succeeded,
     /// The run was stopped on request.
     Cancelled,
@@ -167,6 +176,11 @@ impl Tally {
         }
     }
 
+    /// Leaves out trials that are not needed, instead of those that were left out before.
+    pub fn spare(&mut self, spared: Option<Spared>) {
+        self.spared = spared;
+    }
+
     /// The number of a trial's last attempt, and why it failed. None if there was no attempt.
     pub fn last_attempt(&self, trial: &str) -> Option<(u32, Option<Reason>)> {
         let last = self.trials.get(trial)?;
@@ -185,6 +199,7 @@ impl Tally {
             planned: self.planned,
             completed: self.trials.len() - failed,
             failed,
+            spared: self.spared.map_or(0, |spared| spared.trials as usize),
         }
     }
 
@@ -206,29 +221,31 @@ impl Tally {
     pub fn verdict(&self, state: RunState, cause: Option<Cause>, why: Option<&str>) -> Verdict {
         let counts = self.counts();
         let Counts {
-            planned,
-            completed,
-            failed,
+            completed, failed, ..
         } = counts;
+        let needed = counts.needed();
         let (phase, reason, message) = match state {
-            RunState::Complete if counts.ended() < planned => (
+            RunState::Complete if counts.ended() < needed => (
                 Phase::Failed,
                 EndReason::RecordNotKept,
                 format!(
-                    "{} of {planned} trials have no record; {completed} completed",
-                    planned - counts.ended()
+                    "{} of {needed} trials have no record; {completed} completed",
+                    needed - counts.ended()
                 ),
             ),
             RunState::Complete if failed == 0 => (
                 Phase::Succeeded,
                 EndReason::Succeeded,
-                format!("all {planned} trials were measured"),
+                match self.spared {
+                    None => format!("all {needed} trials were measured"),
+                    Some(spared) => format!("{needed} trials were measured; {spared}"),
+                },
             ),
             RunState::Complete => (
                 Phase::Failed,
                 self.reason_of_failures(),
                 format!(
-                    "{failed} of {planned} trials failed; the first: {}",
+                    "{failed} of {needed} trials failed; the first: {}",
                     self.first_failure().unwrap_or_default()
                 ),
             ),
@@ -236,15 +253,15 @@ impl Tally {
                 Phase::Cancelled,
                 EndReason::Cancelled,
                 match why {
-                    Some(why) => format!("{why}; {completed} of {planned} trials completed"),
-                    None => format!("stopped on request after {} of {planned} trials", counts.ended()),
+                    Some(why) => format!("{why}; {completed} of {needed} trials completed"),
+                    None => format!("stopped on request after {} of {needed} trials", counts.ended()),
                 },
             ),
             RunState::Failed => (
                 Phase::Failed,
                 cause.map_or(EndReason::Internal, EndReason::from),
                 format!(
-                    "{}; {completed} of {planned} trials completed",
+                    "{}; {completed} of {needed} trials completed",
                     why.unwrap_or("for an unknown reason")
                 ),
             ),

@@ -1,6 +1,7 @@
 //! One account of a run: every place that counts trials or names an end takes it from here.
 
 use perfrun_contract::{
+    compare::Spared,
     node::Reason,
     record::TrialRecord,
     run::{
@@ -208,6 +209,7 @@ fn every_sequence_of_records_has_one_verdict() {
             planned: 4,
             completed,
             failed,
+            spared: 0,
         };
         assert_eq!(tally.counts(), counts, "{case}");
         let verdict = Verdict {
@@ -251,6 +253,41 @@ fn a_run_that_was_killed_says_so() {
             EndReason::Cancelled,
             "perfrun ended before the run did; 1 of 4 trials completed"
         )
+    );
+}
+
+#[test]
+fn trials_that_are_not_needed_are_neither_missing_nor_failed() {
+    let spared = Spared {
+        trials: 1,
+        of_trials: 4,
+        rounds: [10, 10],
+        of_rounds: 40,
+    };
+    let records = [completed("c0.w0"), completed("c1.w0"), completed("c0.i0")];
+    let mut tally = Tally::of(&plan_of(&TRIALS), &records);
+    tally.spare(Some(spared));
+    assert_eq!((tally.counts().needed(), tally.counts().ended()), (3, 3));
+    let said = |tally: &Tally, state| {
+        let verdict = tally.verdict(state, None, None);
+        (verdict.reason, verdict.message)
+    };
+    let all = "3 trials were measured; 1 of 4 trials were not needed: decided after 10 of 40 rounds";
+    assert_eq!(said(&tally, Complete), (EndReason::Succeeded, all.to_owned()));
+    let stopped = "stopped on request after 3 of 3 trials".to_owned();
+    assert_eq!(said(&tally, Interrupted), (EndReason::Cancelled, stopped));
+    let mut fewer = Tally::of(&plan_of(&TRIALS), &records[1..]);
+    fewer.spare(Some(spared));
+    let missing = "1 of 3 trials have no record; 2 completed".to_owned();
+    assert_eq!(said(&fewer, Complete), (EndReason::RecordNotKept, missing));
+    let several = Spared {
+        rounds: [10, 20],
+        ..spared
+    };
+    assert!(
+        several
+            .to_string()
+            .ends_with("decided after 10 to 20 of 40 rounds")
     );
 }
 

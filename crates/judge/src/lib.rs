@@ -19,7 +19,7 @@ mod text;
 mod words;
 
 use perfrun_contract::{
-    compare::{Comparison, Gate, Judged},
+    compare::{Comparison, Gate, Judged, Spared},
     plan::Plan,
     record::TrialRecord,
 };
@@ -47,15 +47,39 @@ pub fn judge(plan: &Plan, records: &[TrialRecord]) -> Judged {
         overall: overall::overall(&known),
         verdict: gates.iter().map(|gate| gate.verdict).max().unwrap_or_default(),
         gates,
+        spared: known.spared(plan),
     }
 }
 
-/// Of each twin of the plan, whether everything about it is decided, so that it need not be measured any
-/// more. The records of the same run always give the same answer, and more records do not take it back. Twins
-/// are looked at only after the rounds that the plan has for it, once all of their trials have a record.
-pub fn decided(plan: &Plan, records: &[TrialRecord]) -> Vec<bool> {
+/// What a run has to measure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Needs {
+    /// Of each cell of the plan, the number of rounds that it is measured for.
+    pub rounds: Vec<u32>,
+    /// What that leaves out. None if nothing.
+    pub spared: Option<Spared>,
+}
+
+/// What a run has to measure, as far as its records tell. The plan says after which rounds it is looked at.
+/// At a look, once all trials that it wants have a record:
+///
+/// - a twin is measured no longer if everything about it is decided,
+/// - other cells are measured no longer if that is so of all twins, and of what is expected of other cells.
+///
+/// The records of the same run always give the same answer. More records do not take it back, and those of
+/// rounds after a look do not change what it decided.
+pub fn needs(plan: &Plan, records: &[TrialRecord]) -> Needs {
+    if plan.judging.looks.is_empty() {
+        return Needs {
+            rounds: vec![u32::MAX; plan.cells.len()],
+            spared: None,
+        };
+    }
     let known = Known::of(plan, records);
-    known.twins.iter().map(|twin| twin.is_decided).collect()
+    Needs {
+        rounds: known.rounds(plan),
+        spared: known.spared(plan),
+    }
 }
 
 fn comparisons(plan: &Plan, known: &Known<'_>) -> Vec<Comparison> {

@@ -6,16 +6,14 @@
 //!
 //! [`ALPHA`]: perfrun_contract::compare::ALPHA
 
-use std::collections::BTreeSet;
-
 use perfrun_contract::{
-    compare::{Bound, Verdict, Word},
-    plan::Plan,
+    compare::{Bound, Spared, Twin, Verdict, Word},
+    plan::{Plan, Trial},
     record::TrialRecord,
 };
 
 use crate::{
-    comparison,
+    comparison::{self, count},
     family::{self, Member},
     gates::{self, Allowance, Answer, Ask},
     holm::holm,
@@ -45,6 +43,8 @@ pub(crate) struct Known<'a> {
     about: Vec<Vec<usize>>,
     /// Of each twin.
     pub(crate) twins: Vec<TwinState<'a>>,
+    /// The rounds of the look at which everything was decided.
+    decided_after: Option<u32>,
 }
 
 /// What is known of a twin.
@@ -95,6 +95,7 @@ impl<'a> Known<'a> {
             about: asks.iter().map(|ask| ask.twins(plan).collect()).collect(),
             asks,
             twins: plan.judging.twins.iter().map(unseen).collect(),
+            decided_after: None,
         };
         for look in looks {
             known.look(plan, look);
@@ -102,10 +103,45 @@ impl<'a> Known<'a> {
                 break;
             }
             for twin in 0..known.twins.len() {
-                known.twins[twin].is_decided |= known.is_decided(twin);
+                known.twins[twin].is_decided |= known.is_decided(plan, twin);
+            }
+            if known.are_all_decided() {
+                known.decided_after = Some(look.rounds);
+                break;
             }
         }
         known
+    }
+
+    /// Of each cell, the number of rounds that it is measured for.
+    pub(crate) fn rounds(&self, plan: &Plan) -> Vec<u32> {
+        let rounds = |cell| {
+            let states = self.twins.iter().zip(&plan.judging.twins);
+            let own = states.filter(|(_, twin)| is_of(**twin, cell));
+            let of_twin = |(state, _): (&TwinState<'_>, _)| match state.is_decided {
+                true => state.look.rounds,
+                false => u32::MAX,
+            };
+            own.map(of_twin).max().or(self.decided_after).unwrap_or(u32::MAX)
+        };
+        (0..plan.cells.len()).map(rounds).collect()
+    }
+
+    /// The trials without a record that are not needed. None if there are none.
+    pub(crate) fn spared(&self, plan: &Plan) -> Option<Spared> {
+        let rounds = self.rounds(plan);
+        let after = |trial: &Trial| {
+            let after = rounds.get(trial.cell).copied()?;
+            let is_open = trial.warmup || trial.iteration < after;
+            (!is_open && self.trials.at(trial.cell, trial.iteration).is_none()).then_some(after)
+        };
+        let spared: Vec<u32> = plan.trials.iter().filter_map(after).collect();
+        Some(Spared {
+            trials: count(spared.len()),
+            of_trials: count(plan.trials.len()),
+            rounds: [*spared.iter().min()?, *spared.iter().max()?],
+            of_rounds: plan.judging.looks.last().copied()?,
+        })
     }
 
     /// Looks at all twins that were not decided.
@@ -187,20 +223,49 @@ impl<'a> Known<'a> {
 
     /// Whether all trials that this look wants have a record.
     fn is_complete(&self, plan: &Plan, look: Look) -> bool {
-        let twins = plan.judging.twins.iter().zip(&self.twins);
-        let open = twins.filter(|(_, twin)| !twin.is_decided);
-        let cells: BTreeSet<usize> = open
-            .flat_map(|(cells, _)| [cells.baseline, cells.candidate])
-            .collect();
-        let mut wanted = plan
-            .trials
-            .iter()
-            .filter(|trial| !trial.warmup && trial.iteration < look.rounds && cells.contains(&trial.cell));
+        let rounds = self.rounds(plan);
+        let is_wanted = |trial: &&Trial| {
+            let is_open = rounds.get(trial.cell).is_none_or(|rounds| *rounds >= look.rounds);
+            !trial.warmup && trial.iteration < look.rounds && is_open
+        };
+        let mut wanted = plan.trials.iter().filter(is_wanted);
         wanted.all(|trial| self.trials.at(trial.cell, trial.iteration).is_some())
     }
 
-    /// Whether everything about a twin is decided: what is expected, or else its words.
-    fn is_decided(&self, twin: usize) -> bool {
+    /// Whether everything about all twins is decided, and what is expected of other cells.
+    fn are_all_decided(&self) -> bool {
+        let is_answered = |(about, answer): (&Vec<usize>, &Answer)| {
+            !about.is_empty() || matches!(answer.verdict, Verdict::Pass | Verdict::Fail)
+        };
+        self.twins.iter().all(|twin| twin.is_decided) && self.about.iter().zip(&self.answers).all(is_answered)
+    }
+
+    /// Whether everything about a twin is decided: what is expected, or else its words. The plan may also
+    /// ask for no more than a precision.
+    fn is_decided(&self, plan: &Plan, twin: usize) -> bool {
+        plan.judging
+            .target_interval
+            .is_some_and(|target| self.is_precise(twin, target))
+            || self.is_answered(twin)
+    }
+
+    /// Whether half of the interval of each ratio of a twin is at most this share wide.
+    fn is_precise(&self, twin: usize, target: f64) -> bool {
+        self.found_of(twin).all(|found| {
+            let comparable = found.filter(|found| found.word != Word::NotComparable);
+            let interval = comparable.and_then(|found| found.location?.interval);
+            interval.is_some_and(|(low, high)| ((high - low) / 2.0).exp_m1() <= target)
+        })
+    }
+
+    fn found_of(&self, twin: usize) -> impl Iterator<Item = Option<&Found>> {
+        let members = self.family.iter().zip(&self.found);
+        members
+            .filter(move |(member, _)| member.twin == twin)
+            .map(|(_, found)| found.as_ref())
+    }
+
+    fn is_answered(&self, twin: usize) -> bool {
         let asks = self.about.iter().zip(&self.answers);
         let mut answers = asks
             .filter(|(about, _)| about.contains(&twin))
@@ -209,14 +274,14 @@ impl<'a> Known<'a> {
         if answers.peek().is_some() {
             return answers.all(|answer| matches!(answer, Verdict::Pass | Verdict::Fail));
         }
-        let mut found = self
-            .family
-            .iter()
-            .zip(&self.found)
-            .filter(|(member, _)| member.twin == twin);
-        found.all(|(_, found)| {
-            let word = found.as_ref().map(|found| found.word);
+        self.found_of(twin).all(|found| {
+            let word = found.map(|found| found.word);
             matches!(word, Some(Word::Faster | Word::Slower | Word::Same))
         })
     }
+}
+
+/// Whether a cell takes part in a twin.
+fn is_of(twin: Twin, cell: usize) -> bool {
+    twin.baseline == cell || twin.candidate == cell
 }

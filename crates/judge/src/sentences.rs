@@ -15,7 +15,7 @@ use perfrun_contract::{
 use crate::text::{change, percent};
 
 /// One sentence for each finding: first what differs, then how much is the same, what is undecided or cannot
-/// be compared, all together, and at the end whether what was expected holds.
+/// be compared, all together, what was not needed, and at the end whether what was expected holds.
 pub fn sentences(plan: &Plan, judged: &Judged) -> Vec<String> {
     let names = Names::of(plan);
     let of = |words: &'static [Word]| {
@@ -42,6 +42,7 @@ pub fn sentences(plan: &Plan, judged: &Judged) -> Vec<String> {
         .chain(undecided)
         .chain(incomparable)
         .chain(judged.overall.iter().map(together))
+        .chain(judged.spared.iter().map(|spared| format!("{spared}.")))
         .chain(judged.gates.iter().filter_map(|gate| names.gate(gate)))
         .chain(verdict(judged))
         .collect()

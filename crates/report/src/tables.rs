@@ -19,7 +19,7 @@ use perfrun_contract::{
     account::Account,
     record::Flag,
     run::{Isolation, Phase, RunState},
-    tally::{Counts, Verdict},
+    tally::Verdict,
 };
 
 use perfrun_judge::sentences;
@@ -105,11 +105,12 @@ fn warnings(results: &Account<'_>) -> Vec<String> {
                 .to_owned(),
         );
     }
-    let Counts { planned, failed, .. } = results.tally.counts();
+    let counts = results.tally.counts();
+    let (needed, failed) = (counts.needed(), counts.failed);
     if failed > 0 && results.state != RunState::Complete {
         let trials = if failed == 1 { "trial" } else { "trials" };
         warnings.push(format!(
-            "{failed} {trials} of {planned} failed; see the list of failed trials."
+            "{failed} {trials} of {needed} failed; see the list of failed trials."
         ));
     }
     warnings
@@ -128,10 +129,9 @@ fn method(results: &Account<'_>) -> String {
         "[low, high] is the 95 % confidence interval of the median of this run, whatever the distribution, as far as its \
          trials do not depend on one another (Hettmansperger and Sheather)"
     };
-    let count = if settings.iterations == 1 {
-        "1 trial".into()
-    } else {
-        format!("{} trials", settings.iterations)
+    let count = match settings.measured().as_str() {
+        "1" => "1 trial".to_owned(),
+        several => format!("{several} trials"),
     };
     format!("Each value is the median over {count}, {warmup}; {interval}.")
 }

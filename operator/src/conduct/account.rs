@@ -1,6 +1,6 @@
 //! How far a run is: its trials and its links.
 
-use perfrun_contract::{plan::Plan, record::TrialRecord, tally::Tally};
+use perfrun_contract::{compare::Spared, plan::Plan, record::TrialRecord, tally::Tally};
 
 use crate::{links::Links, stage::Progress};
 
@@ -31,6 +31,11 @@ impl RunningAccount {
         if let Some(network) = self.networks.get(record.trial.cell) {
             self.links.add(network, record);
         }
+    }
+
+    /// See [`Tally::spare`].
+    pub(super) fn spare(&mut self, spared: Option<Spared>) {
+        self.trials.spare(spared);
     }
 
     pub(super) fn trials(&self) -> &Tally {

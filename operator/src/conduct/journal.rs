@@ -25,7 +25,7 @@ use perfrun_api::{
     results::Results,
 };
 use perfrun_conductor::{Kept, Sink};
-use perfrun_contract::record::TrialRecord;
+use perfrun_contract::{compare::Spared, record::TrialRecord};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -98,6 +98,8 @@ impl Journal {
         let now = Instant::now();
         let mut account = RunningAccount::new(&job.plan);
         contents.records.iter().for_each(|record| account.add(record));
+        let judged = perfrun_report::judged(&job.plan, &contents.records);
+        account.spare(judged.and_then(|judged| judged.spared));
         shared.lock().progress = account.progress();
         Ok(Self {
             shelf: Shelf {
@@ -115,11 +117,6 @@ impl Journal {
             flushed: now,
             reported: now,
         })
-    }
-
-    /// All records, without samples and histograms.
-    pub(super) fn records(&self) -> &[TrialRecord] {
-        &self.records
     }
 
     /// What the records amount to.
@@ -190,6 +187,16 @@ impl Sink for Journal {
                 Kept::InMemory
             }
         })
+    }
+
+    /// All records, without samples and histograms.
+    fn records(&self) -> &[TrialRecord] {
+        &self.records
+    }
+
+    fn spare(&mut self, spared: Spared) {
+        self.account.spare(Some(spared));
+        self.publish_progress();
     }
 }
 

@@ -203,6 +203,7 @@ fn going(completed: usize, failed: usize) -> Progress {
             planned: 2,
             completed,
             failed,
+            spared: 0,
         },
         links: Links::default(),
     }
@@ -262,6 +263,18 @@ fn a_run_passes_from_pods_to_trials_to_its_end() {
     assert_eq!(life.status.results, ["tcp-results-0"]);
     assert_eq!(life.status.completion_time.as_ref().unwrap().0, life.now);
     assert!(life.pass().delete_pods);
+}
+
+#[test]
+fn trials_that_are_not_needed_are_no_part_of_the_progress() {
+    let mut life = Life::running();
+    let mut progress = going(1, 0);
+    progress.counts.spared = 1;
+    life.conductor = ConductorState::Running(progress);
+    life.pass();
+    let trials = &life.status.trials;
+    assert_eq!((trials.total, trials.spared), (2, 1));
+    assert_eq!(trials.progress, "1/1");
 }
 
 #[test]

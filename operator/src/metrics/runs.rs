@@ -111,7 +111,7 @@ fn views(mut runs: Vec<&PerfRun>, most: usize, known: &mut KnownCells) -> (Vec<R
 /// The number of rows and cells of a run's results, estimated from the number of its trials instead of
 /// planning it.
 fn rows_of(run: &PerfRun, status: &PerfRunStatus) -> usize {
-    let rounds = u64::from(run.spec.iterations) + u64::from(run.spec.warmup);
+    let rounds = u64::from(run.spec.most_iterations()) + u64::from(run.spec.warmup);
     let cells = match status.completion_time {
         Some(_) => u64::from(status.trials.total) / rounds.max(1),
         None => 0,
@@ -158,7 +158,7 @@ fn view(run: &PerfRun, cells: Option<Arc<[Cell]>>) -> RunView {
         reason: ended.map(|condition| condition.reason.clone()),
         started: status.start_time.as_ref().map(seconds),
         ended: status.completion_time.as_ref().map(seconds),
-        planned: status.trials.total,
+        planned: status.trials.total.saturating_sub(status.trials.spared),
         completed: status.trials.completed,
         failed: status.trials.failed,
         iterations: run.spec.iterations,

@@ -108,6 +108,10 @@ impl Sink for Records {
         self.0.push(record.clone());
         Ok(Kept::InMemory)
     }
+
+    fn records(&self) -> &[TrialRecord] {
+        &self.0
+    }
 }
 
 /// The median of some values.

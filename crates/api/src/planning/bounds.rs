@@ -92,7 +92,7 @@ impl Size {
                 });
             });
         }
-        let rounds = u64::from(spec.warmup) + u64::from(spec.iterations);
+        let rounds = u64::from(spec.warmup) + u64::from(spec.most_iterations());
         let nodes = sides
             .into_iter()
             .map(|side| names::count(&spec.topology, side.role));

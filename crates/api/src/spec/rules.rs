@@ -36,7 +36,7 @@ const FROZEN: [&str; 12] = [
 ];
 
 /// Fields that define what is measured, and that may be absent.
-const FROZEN_IF_SET: [&str; 2] = ["seed", "renew"];
+const FROZEN_IF_SET: [&str; 4] = ["seed", "renew", "maxIterations", "targetInterval"];
 
 /// The name of the resource is part of the names of its pods, which have at most 63 characters and no dot.
 pub(super) fn resource_name() -> Rule {

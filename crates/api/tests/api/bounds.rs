@@ -130,6 +130,16 @@ fn trials() {
     assert_eq!(plan.trials.len() as u64, TRIALS_MAX);
     let refused = refusal(&document(1)).unwrap();
     assert_eq!(refused, Error::TooManyTrials(TRIALS_MAX + 100));
+    let looked_at = document(0)
+        .replace("iterations: 1000", "iterations: 10\nmaxIterations: 1000")
+        .replace("[libp2p, litep2p]", "[a]")
+        .replace("[libp2p]", "[a], transports: [tcp, quic-v1]");
+    let looked_at = format!(
+        "{looked_at}\nstacks: [{{name: a, stack: libp2p}}, {{name: b, stack: libp2p}}]\n\
+         compare: [{{baseline: a, candidate: b}}]"
+    );
+    let refused_too = refusal(&looked_at).unwrap();
+    assert_eq!(refused_too, Error::TooManyTrials(2 * TRIALS_MAX));
     assert_eq!(
         refused.to_string(),
         "too many trials: 100100, but at most 100000 are allowed; lower iterations, or shorten the lists of \

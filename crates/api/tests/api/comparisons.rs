@@ -202,3 +202,35 @@ fn a_baseline_that_the_matrix_has_not_is_refused() {
         Err(Error::NothingToCompare { .. })
     ));
 }
+
+#[test]
+fn a_run_that_may_be_longer_is_looked_at_each_time_its_length_has_doubled() {
+    let looks = |rest: &str| {
+        let plan = compared(rest);
+        let rounds = plan.trials.iter().map(|trial| trial.iteration + 1).max();
+        assert_eq!(
+            plan.trials.len() as u32,
+            6 * (rounds.unwrap() + 1),
+            "with one warm-up"
+        );
+        (plan.judging.looks, rounds.unwrap())
+    };
+    assert_eq!(looks("iterations: 40"), (vec![], 40));
+    assert_eq!(looks("maxIterations: 40"), (vec![10, 20, 40], 40));
+    assert_eq!(
+        looks("iterations: 6\nmaxIterations: 30"),
+        (vec![6, 12, 24, 30], 30)
+    );
+    assert_eq!(looks("iterations: 12\nmaxIterations: 12"), (vec![12], 12));
+    let plan = compared("maxIterations: 40\ntargetInterval: 3%");
+    assert_eq!(plan.judging.target_interval, Some(0.03));
+}
+
+#[test]
+fn more_rounds_are_those_of_a_longer_run() {
+    let order = |length: &str| {
+        let ids = compared(&format!("{length}\nseed: 7")).trials.into_iter();
+        ids.map(|trial| trial.id).collect::<Vec<_>>()
+    };
+    assert_eq!(order("maxIterations: 20"), order("iterations: 20"));
+}

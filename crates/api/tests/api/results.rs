@@ -202,6 +202,7 @@ fn results() -> Results {
         trials: vec![complete, failed],
         summary: vec![row],
         judged: Some(Judged {
+            spared: None,
             comparisons: vec![Comparison {
                 baseline: "a".into(),
                 candidate: "b".into(),

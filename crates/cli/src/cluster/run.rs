@@ -20,7 +20,7 @@ use super::{
 use crate::{
     args::{self, Output},
     label, read_documents, report,
-    run::{INCOMPLETE, INTERRUPTED, cancel_on_signal, counted, runnable, worse},
+    run::{INCOMPLETE, INTERRUPTED, cancel_on_signal, counted, runnable, trials, worse},
     store::{self, Store},
     ui::Screen,
 };
@@ -114,24 +114,24 @@ fn introduce(cluster: &Cluster, run: &PerfRun, is_new: bool, output: &Output) ->
     if output.quiet {
         return Ok(());
     }
+    let plan = plan(&run.spec)?;
     let Plan {
-        trials,
         cells,
         nodes,
         skipped,
         ..
-    } = plan(&run.spec)?;
+    } = &plan;
     let joined = if is_new { "" } else { ", already exists" };
     let _ = writeln!(
         stderr(),
         "perfrun/{}: {} of {} on {}, each in a pod; namespace {}{joined}",
         run.name_any(),
-        counted(trials.len(), "trial"),
+        trials(&plan),
         counted(cells.len(), "cell"),
         counted(nodes.len(), "node"),
         cluster.namespace(),
     );
-    for skipped in &skipped {
+    for skipped in skipped {
         let _ = writeln!(stderr(), "skipped {}: {}", skipped.id, skipped.reason);
     }
     Ok(())

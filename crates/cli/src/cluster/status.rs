@@ -55,9 +55,14 @@ impl StatusSummary {
         self.trials.completed.saturating_add(self.trials.failed)
     }
 
+    /// The number of trials of the plan, without those that are not needed.
+    pub(super) fn needed_trials(&self) -> u32 {
+        self.trials.total.saturating_sub(self.trials.spared)
+    }
+
     /// The number of trials that ended, and of all, for example `12/40`.
     pub(super) fn progress(&self) -> String {
-        format!("{}/{}", self.ended_trials(), self.trials.total)
+        format!("{}/{}", self.ended_trials(), self.needed_trials())
     }
 
     /// The phase, for people.
@@ -93,6 +98,13 @@ pub(super) fn changes(before: &StatusSummary, now: &StatusSummary) -> Vec<String
             format!("{failed} trials")
         };
         lines.push(format!("[{}] {trials} failed", now.progress()));
+    }
+    if now.trials.spared > before.trials.spared {
+        let spared = now.trials.spared - before.trials.spared;
+        lines.push(format!(
+            "[{}] {spared} more trials are not needed",
+            now.progress()
+        ));
     }
     let reason = |status: &StatusSummary| status.cause.as_ref().map(|cause| cause.reason.clone());
     let changed = before.phase != now.phase || reason(before) != reason(now);
@@ -242,6 +254,15 @@ pub(super) mod tests {
         assert_eq!(progress(&before, &now).as_deref(), Some("[7/40]"));
         assert_eq!(progress(&now, &now), None);
         assert_eq!(now.line(), "Running");
+    }
+
+    #[test]
+    fn trials_that_are_not_needed_are_no_part_of_the_progress() {
+        let before = status("Running", (10, 0), &["Running=True Running "]);
+        let mut now = before.clone();
+        now.trials.spared = 20;
+        assert_eq!(changes(&before, &now), ["[10/20] 20 more trials are not needed"]);
+        assert_eq!(now.progress(), "10/20");
     }
 
     #[test]

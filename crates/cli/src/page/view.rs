@@ -132,6 +132,10 @@ impl View {
                 self.counted = (seconds, bytes);
             }
             Event::TrialEnded { record } => self.add(record),
+            Event::Spared { spared } => {
+                self.tally.spare(Some(spared));
+                self.trials = self.tally.counts().needed();
+            }
             Event::NodeReplaced { name } => self.set_now(format!("{name} was restarted")),
         }
     }

@@ -100,10 +100,14 @@ impl Exporter {
 
     /// Takes in an event of the run in progress.
     pub(super) fn on(&self, event: Event<'_>) {
-        if let (Some(metrics), Event::TrialEnded { record }) = (self.metrics(), event)
-            && let Some(current) = &mut *metrics.current.lock()
-        {
-            current.records.push(record.brief());
+        let Some(metrics) = self.metrics() else { return };
+        let Some(current) = &mut *metrics.current.lock() else {
+            return;
+        };
+        match event {
+            Event::TrialEnded { record } => current.records.push(record.brief()),
+            Event::Spared { spared } => current.view.planned = spared.of_trials - spared.trials,
+            _ => {}
         }
     }
 
@@ -248,11 +252,7 @@ impl Current {
 
 /// The metrics of a run that has not ended.
 fn view(results: &Results) -> RunView {
-    let Counts {
-        planned,
-        completed,
-        failed,
-    } = results.tally().counts();
+    let counts = results.tally().counts();
     RunView {
         namespace: LOCAL.to_owned(),
         name: results.name.clone(),
@@ -261,9 +261,9 @@ fn view(results: &Results) -> RunView {
         reason: None,
         started: Some(results.started.as_millisecond() as f64 / 1e3),
         ended: None,
-        planned: number(planned),
-        completed: number(completed),
-        failed: number(failed),
+        planned: number(counts.needed()),
+        completed: number(counts.completed),
+        failed: number(counts.failed),
         iterations: results.spec.iterations,
         cells: results.plan.cells.as_slice().into(),
         skipped: number(results.plan.skipped.len()),

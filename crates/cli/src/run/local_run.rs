@@ -11,7 +11,7 @@ use perfrun_local::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{counted, exit_status, profiler::Profiler, watchers::Watchers};
+use super::{counted, exit_status, profiler::Profiler, trials, watchers::Watchers};
 use crate::{args, profile::CallGraph, report, store::Store, ui::Ui};
 
 /// A run and everything that it needs.
@@ -55,7 +55,7 @@ impl LocalRun<'_> {
         let ui = Ui::new(self.output.quiet, plan);
         ui.mention(&format!(
             "perfrun/{name}: {} of {} on {}, {}; results in {}",
-            counted(plan.trials.len(), "trial"),
+            trials(plan),
             counted(plan.cells.len(), "cell"),
             counted(plan.nodes.len(), "node"),
             match self.isolation {
@@ -93,15 +93,11 @@ impl LocalRun<'_> {
             None => RunEnd::without_nodes(RunState::Interrupted),
             Some(Err(error)) => failed(Cause::NodeNotReady, error),
             Some(Ok(contacts)) => {
-                let Results {
-                    spec, plan, trials, ..
-                } = self.store.results().clone();
+                let Results { spec, plan, .. } = self.store.results();
+                let (plan, limits) = (plan.clone(), spec.timeouts.limits());
                 let conductor = Conductor {
                     plan: &plan,
-                    options: RunOptions {
-                        already: trials,
-                        ..RunOptions::new(spec.timeouts.limits())
-                    },
+                    options: RunOptions::new(limits),
                     sink: &mut self.store,
                     spares: &nodes,
                     on_event: &|event: Event<'_>| {

@@ -95,6 +95,7 @@ impl Profiler<'_> {
         let reason = end.reason.unwrap_or_else(|| "it was stopped".to_owned());
         let record = observed
             .0
+            .pop()
             .with_context(|| format!("its trial did not run: {reason}"))?;
         if let Some(failure) = record.failure {
             anyhow::bail!("its trial failed: {} ({})", failure.message, failure.reason);
@@ -108,14 +109,18 @@ impl Profiler<'_> {
     }
 }
 
-/// The last record of a trial.
+/// The records of a trial.
 #[derive(Default)]
-struct Observed(Option<TrialRecord>);
+struct Observed(Vec<TrialRecord>);
 
 #[async_trait]
 impl Sink for Observed {
     async fn record(&mut self, record: &TrialRecord) -> io::Result<Kept> {
-        self.0 = Some(record.clone());
+        self.0.push(record.clone());
         Ok(Kept::Safely)
+    }
+
+    fn records(&self) -> &[TrialRecord] {
+        &self.0
     }
 }

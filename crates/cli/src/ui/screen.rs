@@ -75,6 +75,13 @@ impl Screen {
         }
     }
 
+    /// Sets the number of all trials.
+    pub fn expect(&self, trials: u64) {
+        if let Kind::Bar(bar) = &self.kind {
+            bar.set_length(trials);
+        }
+    }
+
     /// Sets the number of trials that have ended.
     pub fn advance(&self, ended: u64) {
         if let Kind::Bar(bar) = &self.kind {

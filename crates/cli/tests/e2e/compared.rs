@@ -83,6 +83,56 @@ fn the_verdict_is_the_exit_status() {
 }
 
 #[test]
+fn a_plan_lists_looks() {
+    let place = Place::new();
+    let document = compared("looks").with("maxIterations", json!(40));
+    place.write("looks.yaml", &document.text());
+    let plan = place.call(&["plan", "looks.yaml"]).expect(0);
+    for line in [
+        "  2 cells, up to 80 trials:",
+        "  looks after 10, 20 and 40 rounds: what is decided is measured no longer",
+    ] {
+        assert!(plan.stdout.lines().any(|found| found == line), "{line:?}: {plan}");
+    }
+}
+
+#[test]
+fn what_is_decided_at_a_look_is_measured_no_longer() {
+    for mode in Mode::available() {
+        let place = Place::new();
+        let document = compared("looks")
+            .with("expect", json!([{"metric": "roundTripP50", "max": "1m"}]))
+            .with("maxIterations", json!(20));
+        let ended = place.run(mode, &document, &[]);
+        let results = results(&place.only_run());
+        let rounds = |cell| {
+            counting(&results.trials).filter(move |record| record.trial.cell == cell && !record.trial.warmup)
+        };
+        // Seven trials that other tests do not disturb have an interval at the first look.
+        let undisturbed = |cell| {
+            rounds(cell)
+                .filter(|record| record.trial.iteration < 10 && !record.flags.contains(&Flag::Disturbed))
+                .count()
+        };
+        let expected = match (0..2).map(undisturbed).min() {
+            Some(7..) => 10,
+            _ => 20,
+        };
+        assert_eq!([rounds(0).count(), rounds(1).count()], [expected; 2], "{ended}");
+        let message = results.verdict().message;
+        if expected == 10 {
+            let spared = "20 of 40 trials were not needed: decided after 10 of 20 rounds";
+            assert!(ended.stderr.contains(spared), "{ended}");
+            assert!(ended.stdout.contains(spared), "{ended}");
+            assert_eq!(message, format!("20 trials were measured; {spared}"));
+            ended.expect(0);
+        } else {
+            assert_eq!(message, "all 40 trials were measured");
+        }
+    }
+}
+
+#[test]
 fn a_program_is_compared_with_itself() {
     let Some(mode) = Mode::available().next() else {
         return;

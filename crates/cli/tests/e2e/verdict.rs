@@ -57,6 +57,7 @@ fn results_report_page_and_metrics_have_one_reason() {
             planned: 2,
             completed: 1,
             failed: 1,
+            spared: 0,
         };
         assert_eq!(results.tally().counts(), counts, "{ended}");
         let verdict = results.verdict.expect("a run that has ended has a verdict");

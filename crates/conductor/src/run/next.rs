@@ -3,7 +3,8 @@
 //! A trial in which a node was lost is tried once more. The two trials of a twin are tried together: again
 //! if either lost a node, if either was disturbed, or if they are of two sessions. That rule is blind to what
 //! was measured and to which of the two is the candidate, so it does not bias their comparison. It has a
-//! limit, since a machine that is always busy is not worth more time.
+//! limit, since a machine that is always busy is not worth more time. The limit follows from the plan alone,
+//! not from the trials that looks at the run leave out: what is decided early depends on what was measured.
 
 use std::collections::HashMap;
 
@@ -34,6 +35,12 @@ pub(super) struct Progress<'a> {
     /// The trials of the plan, in running order. Those that are tried together are together.
     blocks: Vec<&'a [Trial]>,
     trials: HashMap<String, Last>,
+    /// Rounds after which the run is looked at.
+    looks: &'a [u32],
+    /// The round before which it was looked at last.
+    looked_before: u32,
+    /// Of each cell, the number of rounds that it is measured for. Empty before the first look.
+    rounds: Vec<u32>,
 }
 
 /// The last attempt at a trial.
@@ -60,6 +67,9 @@ impl<'a> Progress<'a> {
         Self {
             blocks: plan.trials.chunk_by(is_twin).collect(),
             trials: HashMap::new(),
+            looks: &plan.judging.looks,
+            looked_before: 0,
+            rounds: vec![],
         }
     }
 
@@ -91,6 +101,29 @@ impl<'a> Progress<'a> {
         self.blocks.clone()
     }
 
+    /// Whether a look comes before this block: a round that a look follows has ended. True only once for each
+    /// look.
+    pub(super) fn is_look_due(&mut self, block: &[Trial]) -> bool {
+        let Trial {
+            warmup, iteration, ..
+        } = block[0];
+        let is_due = !warmup && iteration > self.looked_before && self.looks.contains(&iteration);
+        if is_due {
+            self.looked_before = iteration;
+        }
+        is_due
+    }
+
+    /// Limits the rounds that each cell is measured for.
+    pub(super) fn limit(&mut self, rounds: Vec<u32>) {
+        self.rounds = rounds;
+    }
+
+    fn is_needed(&self, trial: &Trial) -> bool {
+        let rounds = self.rounds.get(trial.cell);
+        trial.warmup || rounds.is_none_or(|rounds| trial.iteration < *rounds)
+    }
+
     /// The number of trials that have ended, unless another of their block makes them run again.
     pub(super) fn ended(&self) -> usize {
         let ended = self.blocks.iter().map(|block| {
@@ -101,8 +134,11 @@ impl<'a> Progress<'a> {
         ended.sum()
     }
 
-    /// What to run next of a block. None if it has ended.
+    /// What to run next of a block. None if it has ended, or is not needed.
     pub(super) fn next(&self, block: &'a [Trial]) -> Option<Next<'a>> {
+        if !block.iter().any(|trial| self.is_needed(trial)) {
+            return None;
+        }
         let last = |trial: &Trial| self.trials.get(&trial.id);
         let lasts = || block.iter().filter_map(last);
         let lost_a_node = lasts().any(|last| last.lost_a_node);
@@ -219,6 +255,38 @@ mod tests {
             let again = ended.iter().filter(|record| record.attempt > 0).count();
             assert_eq!(again, 2 * repeated, "{iterations} pairs");
         }
+    }
+
+    #[test]
+    fn a_look_is_due_once_before_the_round_that_follows_it() {
+        let mut plan = twins(4);
+        plan.judging.looks = vec![2, 3, 4];
+        let mut progress = Progress::of(&plan);
+        let blocks = progress.blocks();
+        let due: Vec<bool> = blocks
+            .iter()
+            .chain(&blocks)
+            .map(|block| progress.is_look_due(block))
+            .collect();
+        assert_eq!(due, [false, false, true, true, false, false, false, false]);
+    }
+
+    #[test]
+    fn what_is_not_needed_is_not_run_and_its_share_of_repetitions_stays() {
+        let plan = twins(8);
+        let mut progress = progress(&plan, &["c0.i0", "c1.i0"].map(completed));
+        progress.limit(vec![2, 2]);
+        let blocks = progress.blocks();
+        let next = |progress: &Progress<'_>| -> Vec<String> {
+            let next = blocks.iter().filter_map(|block| progress.next(block));
+            next.map(|next| format!("{}.a{}", next.trial.id, next.attempt))
+                .collect()
+        };
+        assert_eq!(next(&progress), ["c1.i1.a0"]);
+        for id in ["c1.i1", "c0.i1", "c1.i0"] {
+            progress.add(&disturb(completed(id)), false);
+        }
+        assert_eq!(next(&progress), ["c0.i0.a1", "c1.i1.a1"], "two of eight");
     }
 
     #[test]

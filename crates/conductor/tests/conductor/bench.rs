@@ -40,6 +40,8 @@ pub(crate) struct Bench {
     pub room_for: usize,
     /// What the sink says of each record.
     pub kept: Kept,
+    /// What earlier sessions recorded.
+    pub already: Vec<TrialRecord>,
     spares: Mutex<BTreeMap<String, VecDeque<Script>>>,
     replaced: Mutex<Vec<ScriptedNode>>,
     events: Mutex<Vec<String>>,
@@ -75,6 +77,7 @@ pub(crate) fn bench() -> Bench {
         cancel: CancellationToken::new(),
         room_for: usize::MAX,
         kept: Kept::Safely,
+        already: vec![],
         spares: Mutex::default(),
         replaced: Mutex::default(),
         events: Mutex::default(),
@@ -150,8 +153,8 @@ impl Bench {
             })
             .collect();
         let mut records = Records {
-            kept: vec![],
-            room_for: self.room_for,
+            kept: self.already.clone(),
+            room_for: self.already.len().saturating_add(self.room_for),
             how: self.kept,
         };
         let conductor = Conductor {
@@ -165,7 +168,7 @@ impl Bench {
         let end = conductor.run(nodes).await;
         Out {
             end,
-            records: records.kept,
+            records: records.kept.split_off(self.already.len()),
             events: std::mem::take(&mut *self.events.lock().unwrap()),
         }
     }
@@ -182,6 +185,7 @@ impl Bench {
                 let failure = record.failure.as_ref().map(|failure| failure.reason.to_string());
                 format!("{} {}", record.trial.id, failure.unwrap_or("completed".into()))
             }
+            Event::Spared { spared } => spared.to_string(),
             Event::NodeReplaced { name } => format!("{name} replaced"),
         });
     }
@@ -225,6 +229,10 @@ impl Sink for Records {
         }
         self.kept.push(record.clone());
         Ok(self.how)
+    }
+
+    fn records(&self) -> &[TrialRecord] {
+        &self.kept
     }
 }
 

@@ -85,10 +85,10 @@ async fn a_resumed_run_repeats_what_an_uninterrupted_one_would() {
     let whole = bench.run().await;
     assert_eq!(whole.end.state, RunState::Failed);
     bench.room_for = usize::MAX;
-    bench.options.already = whole.records;
+    bench.already = whole.records;
     let rest = bench.run().await;
     assert_eq!(rest.events[0], "run of 8, 3 ended");
     assert_eq!(rest.outline()[..2], ["c0.i1.a1 completed", "c0.i2.a0 completed"]);
     assert!(rest.records.iter().all(|record| record.session == 1));
-    assert!(bench.options.already.iter().all(|record| record.session == 0));
+    assert!(bench.already.iter().all(|record| record.session == 0));
 }

@@ -11,6 +11,7 @@ mod clocks;
 mod disturbed;
 mod failures;
 mod links;
+mod looks;
 mod lost;
 mod node;
 mod renewed;

@@ -149,7 +149,7 @@ async fn a_trial_known_with_another_request_is_begun_again() {
 async fn recorded_trials_are_not_run_again() {
     let mut bench = bench();
     let first = bench.run().await;
-    bench.options.already = first.records[..1].to_vec();
+    bench.already = first.records[..1].to_vec();
     let out = bench.run().await;
     assert_eq!(out.outline(), ["c0.i1.a0 completed"]);
     assert_eq!(out.events[0], "run of 2, 1 ended");

@@ -175,7 +175,8 @@ fn order(results: &Account<'_>) -> String {
     };
     format!(
         "{order}, {} measured and {} warm-up trials of each cell",
-        settings.iterations, settings.warmup
+        settings.measured(),
+        settings.warmup
     )
 }
 

@@ -11,6 +11,7 @@ use perfrun_contract::{
     record::{Flag, LATE_START_SECONDS, LEAST_ACHIEVED, Metric, NOTABLE_SHARE, TrialRecord},
     summary::SummaryRow,
 };
+use perfrun_judge::needs;
 
 use crate::{
     path::Path,
@@ -28,8 +29,8 @@ pub(crate) struct Source<'a> {
     rows: Vec<HashMap<Metric, usize>>,
     /// Cells by their ids.
     places: HashMap<&'a str, usize>,
-    /// Measured trials of each cell: those of the plan, and the records of them.
-    planned: Vec<u32>,
+    /// Measured trials of each cell: those that the run needs, and the records of them.
+    needed: Vec<u32>,
     records: Vec<Vec<&'a TrialRecord>>,
     /// Pairs that are not the baseline, in the plan's order.
     pairs: Vec<Pair<'a>>,
@@ -103,9 +104,13 @@ impl<'a> Source<'a> {
                 rows[*place].insert(row.metric, i);
             }
         }
-        let mut planned = vec![0; cells.len()];
+        let mut needed = vec![0; cells.len()];
+        let rounds = needs(results.plan, results.trials).rounds;
         for trial in results.plan.trials.iter().filter(|trial| !trial.warmup) {
-            if let Some(count) = planned.get_mut(trial.cell) {
+            let is_needed = rounds
+                .get(trial.cell)
+                .is_some_and(|rounds| trial.iteration < *rounds);
+            if let (Some(count), true) = (needed.get_mut(trial.cell), is_needed) {
                 *count += 1;
             }
         }
@@ -124,7 +129,7 @@ impl<'a> Source<'a> {
             summary,
             rows,
             places,
-            planned,
+            needed,
             records,
             pairs,
         }
@@ -291,14 +296,14 @@ impl<'a> Source<'a> {
 
     /// What limits the trust in a value: flags, and trials that have none.
     fn remarks(&self, cell: &Cell, row: &SummaryRow) -> impl Iterator<Item = String> {
-        let planned = self.place(&cell.id).map(|place| self.planned[place]);
-        let fewer = planned.filter(|&planned| row.count < planned).map(|planned| {
-            let interval = if row.ci95_low.is_none() && planned >= LEAST_VALUES {
+        let needed = self.place(&cell.id).map(|place| self.needed[place]);
+        let fewer = needed.filter(|&needed| row.count < needed).map(|needed| {
+            let interval = if row.ci95_low.is_none() && needed >= LEAST_VALUES {
                 ", too few for an interval"
             } else {
                 ""
             };
-            format!("{} of {planned} trials{interval}", row.count)
+            format!("{} of {needed} trials{interval}", row.count)
         });
         // The note at the top already reports a debug build.
         let flags = row

@@ -6,12 +6,14 @@ use insta::assert_snapshot;
 use perfrun_contract::{
     node::Reason,
     record::{Flag, Leg, LinkCheck, Metric},
+    tally::EndReason,
 };
+use perfrun_judge::needs;
 use perfrun_link::{
     Impairment,
     probe::{Delivery, Measurement, ProbePlan, Rate, RoundTrip, judge},
 };
-use perfrun_report::{echo_csv, markdown, samples_csv, summary_csv, terminal};
+use perfrun_report::{echo_csv, judged, markdown, samples_csv, summarize, summary_csv, terminal};
 
 use perfrun_test_kit::results::{Run, run};
 
@@ -55,6 +57,27 @@ fn findings_come_first_in_words_then_as_tables() {
     let results = compared().results();
     assert_snapshot!("compared.md", markdown(&results.account()));
     assert_snapshot!("compared.txt", terminal(&results.account(), 100));
+}
+
+#[test]
+fn trials_that_looks_left_out_are_named_and_not_missing() {
+    let longer = COMPARED.replace("iterations: 20", "iterations: 10\n  maxIterations: 40");
+    let mut results = run(&longer)
+        .changed("pr.pr.tcp.upload", Metric::UploadGoodput, 0.5)
+        .results();
+    let rounds = needs(&results.plan, &results.trials).rounds;
+    results
+        .trials
+        .retain(|record| record.trial.warmup || record.trial.iteration < rounds[record.trial.cell]);
+    results.summary = summarize(&results.plan, &results.trials);
+    results.judged = judged(&results.plan, &results.trials);
+    let spared = results.judged.as_ref().unwrap().spared.unwrap();
+    assert_eq!(spared.rounds[0], 10);
+    let drawn = markdown(&results.account());
+    assert!(drawn.contains(&format!("{spared}.")), "{drawn}");
+    assert!(drawn.contains("the median over 10 to 40 trials"), "{drawn}");
+    assert!(!drawn.contains("of 40 trials"), "{drawn}");
+    assert_eq!(results.verdict().reason, EndReason::Succeeded);
 }
 
 #[test]

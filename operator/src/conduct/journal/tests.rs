@@ -1,12 +1,15 @@
 //! The journal against a scripted API server.
 
 use http::Method;
+use perfrun_api::planning;
 use perfrun_conductor::RunEnd;
 use perfrun_contract::{
     node::Reason,
+    record::Metric,
     run::RunState,
     tally::{EndReason, Verdict},
 };
+use perfrun_test_kit::records::completed;
 use serde_json::json;
 
 use super::*;
@@ -77,6 +80,39 @@ async fn another_conductor_finds_the_records_and_adds_to_them() {
     assert!(
         changes.iter().all(|call| call.method == Method::POST),
         "nothing is changed: {changes:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_that_takes_over_knows_what_is_not_needed() {
+    let server = TestServer::new();
+    let mut job = job(&server);
+    let spec = json!({
+        "workload": {"ping": {}},
+        "stacks": [{"name": "main", "stack": "litep2p"}, {"name": "pr", "stack": "litep2p"}],
+        "matrix": {"clients": ["main"], "servers": ["main"], "rawBaseline": false},
+        "compare": [{"baseline": "main", "candidate": "pr"}],
+        "expect": [{"metric": "failures", "max": "1"}],
+        "iterations": 7, "maxIterations": 14, "warmup": 0,
+    });
+    job.spec = serde_json::from_value(spec).unwrap();
+    job.plan = Arc::new(planning::plan(&job.spec).unwrap());
+    let mut journal = open(&job).await;
+    for trial in job.plan.trials.iter().filter(|trial| trial.iteration < 7) {
+        let mut completed = completed(&trial.id);
+        completed.metrics.insert(Metric::Failures, 0.0);
+        journal.record(&completed).await.unwrap();
+    }
+    assert_eq!(journal.account().progress().counts.spared, 0, "nobody has looked");
+    journal.flush(Patience::None).await.unwrap();
+
+    let journal = open(&job).await;
+    assert_eq!(journal.account().progress().counts.spared, 14);
+    let outcome = keep_results(&job, journal, RunEnd::without_nodes(RunState::Complete)).await;
+    assert_eq!(outcome.verdict.reason, EndReason::Succeeded);
+    assert_eq!(
+        outcome.verdict.message,
+        "14 trials were measured; 14 of 28 trials were not needed: decided after 7 of 14 rounds"
     );
 }
 

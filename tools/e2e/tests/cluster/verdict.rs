@@ -39,6 +39,7 @@ fn status_and_results_have_one_reason() {
             planned: 2,
             completed: 1,
             failed: 1,
+            spared: 0,
         };
         ensure!(counts == expected, "the results count {counts:?}");
         let verdict = results.verdict.context("the results have no verdict")?;
