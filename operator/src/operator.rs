@@ -95,6 +95,7 @@ async fn lead(args: &Args, client: Client, metrics: &Arc<Metrics>) {
         // All conductors have been dropped here. Another operator resumes their runs.
         metrics.lead(false);
         metrics.watch(None);
+        metrics.watch_schedules(None);
         if stopped {
             tracing::info!("stopping; another operator may lead");
             return leadership.release().await;

@@ -75,6 +75,7 @@ pub(crate) async fn reconcile_schedules(
         return;
     }
     let (schedules, writer) = reflector::store();
+    context.metrics.watch_schedules(Some(schedules.clone()));
     let seen = watch::<WatchedSchedule>(&context.client, namespaces, watcher::Config::default())
         .reflect(writer)
         .applied_objects();
