@@ -3,12 +3,12 @@
 //! Objects of a run are created and never changed, so that a pass that saw old objects cannot overwrite newer
 //! ones.
 
-use std::{fmt::Debug, sync::Arc};
+use std::{borrow::Cow, fmt::Debug, sync::Arc};
 
 use error_reporter::Report;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
-    Api, Resource, ResourceExt,
+    Api, Client, Resource, ResourceExt,
     api::{DeleteParams, ListParams, PostParams, Preconditions},
     core::NamespaceResourceScope,
     runtime::reflector::ObjectRef,
@@ -38,17 +38,21 @@ use crate::{
 pub(crate) enum Error {
     #[error("failed to create {kind} {name:?}")]
     Create {
-        kind: &'static str,
+        kind: Cow<'static, str>,
         name: String,
         source: CallError,
     },
     #[error(
-        "{kind} {name:?} exists and does not belong to this run: delete it, or give the run another name"
+        "{kind} {name:?} exists and does not belong to this {owner}: delete it, or give the {owner} another name"
     )]
-    NameConflict { kind: &'static str, name: String },
+    NameConflict {
+        kind: Cow<'static, str>,
+        name: String,
+        owner: &'static str,
+    },
     #[error("failed to delete the run's pods")]
     DeletePods(#[source] CallError),
-    #[error("failed to delete the run after its time to live")]
+    #[error("failed to delete the run")]
     DeleteRun(#[source] CallError),
 }
 
@@ -105,7 +109,14 @@ pub(crate) async fn apply(
         applied = applied.and(delete_all_pods(identity, context).await);
     }
     if *delete_run {
-        applied = applied.and(delete(run, identity, context).await);
+        let deleted = remove_run(
+            &identity.namespace,
+            &identity.name,
+            &identity.uid,
+            &context.client,
+        )
+        .await;
+        applied = applied.and(deleted);
     }
     applied
 }
@@ -136,7 +147,7 @@ async fn create_objects(
 }
 
 /// What an existing object of the same name means.
-enum Existing {
+pub(crate) enum Existing {
     IsFine,
     MustBeOurs,
 }
@@ -144,14 +155,34 @@ enum Existing {
 async fn create<K>(run: &RunIdentity, object: K, existing: Existing, context: &Context) -> Result<(), Error>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-        + k8s_openapi::Resource
         + Clone
         + Debug
         + DeserializeOwned
         + Serialize,
 {
-    let api: Api<K> = Api::namespaced(context.client.clone(), &run.namespace);
-    let (kind, name) = (K::KIND, object.name_any());
+    create_object(object, "run", &run.uid, existing, &context.client).await?;
+    // From its first object on, the run is in the way of others.
+    context.ledger.begin(&run.uid);
+    Ok(())
+}
+
+/// Creates an object of an owner with this UID. `owner` is what the owner is for people.
+pub(crate) async fn create_object<K>(
+    object: K,
+    owner: &'static str,
+    uid: &str,
+    existing: Existing,
+    client: &Client,
+) -> Result<(), Error>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Serialize,
+{
+    let api: Api<K> = Api::namespaced(client.clone(), &object.namespace().unwrap_or_default());
+    let (kind, name) = (K::kind(&()), object.name_any());
     let params = PostParams {
         field_manager: Some(MANAGER.to_owned()),
         ..PostParams::default()
@@ -161,17 +192,14 @@ where
         Err(error) if error.answer().is_some_and(|answer| answer.is_already_exists()) => match existing {
             Existing::IsFine => Ok(()),
             Existing::MustBeOurs => match within_timeout(api.get_metadata(&name)).await {
-                Ok(found) if found.owner_references().iter().any(|owner| owner.uid == run.uid) => Ok(()),
-                Ok(_) => return Err(Error::NameConflict { kind, name }),
+                Ok(found) if found.owner_references().iter().any(|owner| owner.uid == uid) => Ok(()),
+                Ok(_) => return Err(Error::NameConflict { kind, name, owner }),
                 Err(error) => Err(error),
             },
         },
         Err(error) => Err(error),
     };
-    result.map_err(|source| Error::Create { kind, name, source })?;
-    // From its first object on, the run is in the way of others.
-    context.ledger.begin(&run.uid);
-    Ok(())
+    result.map_err(|source| Error::Create { kind, name, source })
 }
 
 async fn delete_all_pods(run: &RunIdentity, context: &Context) -> Result<(), Error> {
@@ -181,13 +209,14 @@ async fn delete_all_pods(run: &RunIdentity, context: &Context) -> Result<(), Err
     deleted.map(drop).map_err(Error::DeletePods)
 }
 
-async fn delete(run: &PerfRun, identity: &RunIdentity, context: &Context) -> Result<(), Error> {
-    let api: Api<PerfRun> = Api::namespaced(context.client.clone(), &identity.namespace);
+/// Deletes a run. A run of the same name with another UID stays.
+pub(crate) async fn remove_run(namespace: &str, name: &str, uid: &str, client: &Client) -> Result<(), Error> {
+    let api: Api<PerfRun> = Api::namespaced(client.clone(), namespace);
     let this = DeleteParams::background().preconditions(Preconditions {
-        uid: run.uid(),
+        uid: Some(uid.to_owned()),
         resource_version: None,
     });
-    match within_timeout(api.delete(&identity.name, &this)).await {
+    match within_timeout(api.delete(name, &this)).await {
         Ok(_) => Ok(()),
         Err(error) if error.answer().is_some_and(|answer| answer.is_not_found()) => Ok(()),
         Err(error) => Err(Error::DeleteRun(error)),

@@ -153,7 +153,8 @@ async fn pass(run: &PerfRun, context: &Context) -> Result<Action, Error> {
         inputs.now,
     );
     let events = status::events(&previous, &next, outline, &decision.stage);
-    let published = publish(run, identity, &previous, &next, &events, context).await?;
+    let Context { client, recorder, .. } = context;
+    let published = publish(run, &previous, &next, &events, client, recorder).await?;
     if published == Published::Yes {
         if status::has_ended(&next) && !status::has_ended(&previous) {
             context.end(&identity.uid);
@@ -172,7 +173,8 @@ fn report(error: &apply::Error, run: &str) {
     tracing::warn!(run, category, %error, "the decision was not carried out");
 }
 
-fn after(published: Published, wake: Option<Duration>) -> Action {
+/// When the next pass is due.
+pub(crate) fn after(published: Published, wake: Option<Duration>) -> Action {
     match (published, wake) {
         (Published::Conflict, _) => Action::requeue(CONFLICT_RETRY),
         (Published::Yes, Some(wake)) => Action::requeue(wake),

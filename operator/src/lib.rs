@@ -1,4 +1,4 @@
-//! The operator: reconciles `PerfRun` objects of a cluster.
+//! The operator: reconciles the `PerfRun` and `PerfSchedule` objects of a cluster.
 //!
 //! A pass over one run is a pipeline: observe → decide → apply → publish. Deciding takes values and returns
 //! values: no client, no clock, no environment.
@@ -22,6 +22,7 @@
 //! | `conduct` | a run's conductor as a task of this process, its journal, and its nodes |
 //! | `links` | the state of a run's links: pure |
 //! | `verdict` | what a run found: pure |
+//! | `schedule` | a pass over one schedule, which creates runs: its decision is pure |
 //! | `access` | reaches nodes directly, or through the API server |
 //! | `token` | tokens of runs |
 //! | `clock` | the time of day, which tests replace |
@@ -49,6 +50,7 @@ pub mod operator;
 mod plans;
 mod publish;
 mod refusal;
+mod schedule;
 pub mod self_test;
 mod stage;
 mod status;

@@ -1,6 +1,7 @@
 //! The metrics of the operator and of its runs.
 
 mod runs;
+mod schedules;
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -21,8 +22,8 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use self::runs::Runs;
-use crate::watched::WatchedRun;
+use self::{runs::Runs, schedules::Schedules};
+use crate::{schedule::WatchedSchedule, watched::WatchedRun};
 
 pub(crate) struct Metrics {
     registry: Registry,
@@ -31,6 +32,7 @@ pub(crate) struct Metrics {
     duration: Histogram,
     leader: Gauge,
     runs: Runs,
+    schedules: Schedules,
     ready: AtomicBool,
 }
 
@@ -53,6 +55,8 @@ impl Metrics {
         register(&mut registry, &operator::LEADER, leader.clone());
         let runs = Runs::default();
         registry.register_collector(Box::new(runs.clone()));
+        let schedules = Schedules::default();
+        registry.register_collector(Box::new(schedules.clone()));
         Self {
             registry,
             reconciles,
@@ -60,6 +64,7 @@ impl Metrics {
             duration,
             leader,
             runs,
+            schedules,
             ready: AtomicBool::new(false),
         }
     }
@@ -83,6 +88,11 @@ impl Metrics {
     /// Sets the runs to export. `None` when this operator does not lead.
     pub(crate) fn watch(&self, runs: Option<Store<WatchedRun>>) {
         self.runs.watch(runs);
+    }
+
+    /// Sets the schedules to export. `None` when this operator does not lead.
+    pub(crate) fn watch_schedules(&self, schedules: Option<Store<WatchedSchedule>>) {
+        self.schedules.watch(schedules);
     }
 
     /// Notes that the API server has answered.

@@ -5,13 +5,12 @@ use std::{collections::BTreeSet, mem, sync::Arc, time::Duration};
 use anyhow::Context as _;
 use backon::{ConstantBuilder, Retryable};
 use error_reporter::Report;
-use futures::{StreamExt, TryStreamExt};
+use futures::{StreamExt, TryStreamExt, join};
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::version::Info};
 use kube::{
     Client, ResourceExt,
     runtime::{
         Controller, WatchStreamExt,
-        controller::Error as ControllerError,
         events::{Recorder, Reporter},
         reflector, watcher,
     },
@@ -35,8 +34,9 @@ use crate::{
     ledger::Ledger,
     metrics::Metrics,
     plans::Plans,
+    schedule::{self, reconcile_schedules},
     token::TokenKey,
-    watch::watch,
+    watch::{log_failure, watch},
     watched::WatchedRun,
 };
 
@@ -88,13 +88,14 @@ async fn lead(args: &Args, client: Client, metrics: &Arc<Metrics>) {
         tracing::info!(lease = args.lease_name, "leading");
         metrics.lead(true);
         let stopped = tokio::select! {
-            () = reconcile_runs(args, &client, &key, &site, metrics) => false,
+            () = reconcile_all(args, &client, &key, &site, metrics) => false,
             () = leadership.keep() => false,
             () = &mut stop => true,
         };
         // All conductors have been dropped here. Another operator resumes their runs.
         metrics.lead(false);
         metrics.watch(None);
+        metrics.watch_schedules(None);
         if stopped {
             tracing::info!("stopping; another operator may lead");
             return leadership.release().await;
@@ -139,8 +140,8 @@ fn tcp_sysctls_are_safe(version: &Info) -> bool {
     (number(&version.major), number(&version.minor)) >= (1, 32)
 }
 
-/// Reconciles all runs. Does not end on its own.
-pub(crate) async fn reconcile_runs(
+/// Reconciles all runs and schedules. Does not end on its own.
+pub(crate) async fn reconcile_all(
     args: &Args,
     client: &Client,
     key: &TokenKey,
@@ -174,7 +175,16 @@ pub(crate) async fn reconcile_runs(
         wake,
         wake_all,
     });
-    let watched = context.clone();
+    let (wake_schedule, woken_schedules) = mpsc::unbounded_channel();
+    let schedules = schedule::Context {
+        client: client.clone(),
+        clock: context.clock.clone(),
+        recorder: context.recorder.clone(),
+        metrics: metrics.clone(),
+        runs: runs.clone(),
+    };
+    let schedules = reconcile_schedules(schedules, &args.watch_namespaces, woken_schedules);
+    let (watched, stored) = (context.clone(), runs.clone());
     let mut listed = BTreeSet::new();
     let runs_seen = watch::<WatchedRun>(client, &args.watch_namespaces, watcher::Config::default())
         // A deleted run is not reconciled, so that its conductor is stopped here. A run that was deleted
@@ -187,24 +197,19 @@ pub(crate) async fn reconcile_runs(
             watcher::Event::Delete(run) => watched.remove(&run.uid().unwrap_or_default()),
         })
         .reflect(runs_writer)
+        .inspect_ok(move |event| schedule::wake(event, &stored, &wake_schedule))
         .applied_objects();
     let managed = watcher::Config::default().labels(&format!("{MANAGED_BY_LABEL}={MANAGER}"));
     let pods_seen = watch::<Pod>(client, &args.watch_namespaces, managed)
         .reflect(pods_writer)
         .touched_objects();
-    Controller::for_stream(runs_seen, runs)
+    let runs = Controller::for_stream(runs_seen, runs)
         .owns_stream(pods_seen)
         .reconcile_on(UnboundedReceiverStream::new(woken))
         .reconcile_all_on(UnboundedReceiverStream::new(woken_all))
         .run(reconcile, after_error, context)
-        .for_each(|result| async {
-            match result {
-                // Logged where it happened, or the run was deleted in the meantime.
-                Ok(_) | Err(ControllerError::ReconcilerFailed(..) | ControllerError::ObjectNotFound(_)) => {}
-                Err(error) => tracing::warn!(%error, "failed to watch"),
-            }
-        })
-        .await;
+        .for_each(async |result| log_failure(result));
+    join!(runs, schedules);
 }
 
 /// Waits for SIGTERM or SIGINT.

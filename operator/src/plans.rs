@@ -159,11 +159,16 @@ impl Entry {
 
 fn whole(run: &PerfRun) -> Whole {
     let spec = PerfRunSpec {
-        seed: run.spec.seed.or_else(|| run.metadata.uid.as_deref().map(seed)),
+        seed: seed_of(run),
         ..run.spec.clone()
     };
     let plan = plan(&spec).map_err(|error| error.to_string())?;
     Ok((Outline::from(&plan), Arc::new(plan)))
+}
+
+/// The seed of a run: its document's, or its own.
+pub(crate) fn seed_of(run: &PerfRun) -> Option<u32> {
+    run.spec.seed.or_else(|| run.metadata.uid.as_deref().map(seed))
 }
 
 /// The seed of a run that has none: another one for each run, and always the same for one run, also after

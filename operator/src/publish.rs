@@ -1,22 +1,27 @@
 //! Stage 4 of a pass: the only write of the status, and then the events that report it.
 
+use std::fmt::Debug;
+
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
-    Api, Resource,
+    Api, Client, Resource,
     api::{Patch, PatchParams},
-    core::ObjectMeta,
-    runtime::events::{Event, EventType},
+    core::{NamespaceResourceScope, ObjectMeta},
+    runtime::{
+        events::{Event, EventType, Recorder},
+        reflector::ObjectRef,
+    },
 };
 use perfrun_api::{
     cluster::{MANAGER, condition::ACCEPTED},
-    spec::{PerfRun, PerfRunStatus},
+    spec::PerfRun,
 };
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use strum::IntoStaticStr;
 use thiserror::Error;
 
 use crate::{
-    build::RunIdentity,
     controller::Context,
     refusal::{CallError, within_timeout},
     status,
@@ -44,32 +49,36 @@ impl Error {
 /// Whether the API server has the status.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Published {
-    /// It has, or the run no longer exists.
+    /// It has, or the object no longer exists.
     Yes,
-    /// The run has changed since it was observed.
+    /// The object has changed since it was observed.
     Conflict,
 }
 
-/// Writes the status of a run if it differs from the observed one, unless the run has changed in the
-/// meantime. Then publishes events.
-pub(crate) async fn publish(
-    run: &PerfRun,
-    identity: &RunIdentity,
-    previous: &PerfRunStatus,
-    next: &PerfRunStatus,
+/// Writes the status of a run or a schedule if it differs from the observed one, unless the object has
+/// changed in the meantime. Then publishes events.
+pub(crate) async fn publish<K, S>(
+    object: &K,
+    previous: &S,
+    next: &S,
     events: &[Event],
-    context: &Context,
-) -> Result<Published, Error> {
+    client: &Client,
+    recorder: &Recorder,
+) -> Result<Published, Error>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    S: PartialEq + Serialize,
+{
     if previous == next {
         return Ok(Published::Yes);
     }
-    let status = json!(next);
-    if write(&run.metadata, MANAGER, &status, context).await? == Published::Conflict {
-        tracing::debug!(run = identity.label(), "the run has changed in the meantime");
+    if write::<K>(object.meta(), MANAGER, &json!(next), client).await? == Published::Conflict {
+        let object = ObjectRef::from_obj(object);
+        tracing::debug!(%object, "the object has changed in the meantime");
         return Ok(Published::Conflict);
     }
     for event in events {
-        record(event, &run.object_ref(&()), context).await;
+        record(event, &object.object_ref(&()), recorder).await;
     }
     Ok(Published::Yes)
 }
@@ -95,7 +104,8 @@ pub(crate) async fn report_unreadable(
             if run.conditions.contains(&accepted) {
                 return Ok(Published::Yes);
             }
-            write(&run.metadata, READER, &json!({"conditions": [accepted]}), context).await
+            let status = json!({"conditions": [accepted]});
+            write::<PerfRun>(&run.metadata, READER, &status, &context.client).await
         }
         Part::Status => {
             let event = Event {
@@ -107,23 +117,26 @@ pub(crate) async fn report_unreadable(
                 action: "Read".to_owned(),
                 secondary: None,
             };
-            record(&event, reference, context).await;
+            record(&event, reference, &context.recorder).await;
             Ok(Published::Yes)
         }
     }
 }
 
-async fn write(
+async fn write<K>(
     metadata: &ObjectMeta,
     manager: &str,
     status: &Value,
-    context: &Context,
-) -> Result<Published, Error> {
+    client: &Client,
+) -> Result<Published, Error>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
-    let api: Api<PerfRun> = Api::namespaced(context.client.clone(), namespace);
+    let api: Api<K> = Api::namespaced(client.clone(), namespace);
     let patch = json!({
-        "apiVersion": PerfRun::api_version(&()),
-        "kind": PerfRun::kind(&()),
+        "apiVersion": K::api_version(&()),
+        "kind": K::kind(&()),
         "metadata": { "resourceVersion": metadata.resource_version },
         "status": status,
     });
@@ -131,19 +144,20 @@ async fn write(
     let name = metadata.name.as_deref().unwrap_or_default();
     match within_timeout(api.patch_status(name, &params, &Patch::Apply(&patch))).await {
         Ok(_) => Ok(Published::Yes),
-        // The answer is the run, which may still be unreadable.
+        // The answer is the object, which may still be unreadable.
         Err(CallError::Api(kube::Error::SerdeError(_))) => Ok(Published::Yes),
         Err(error) => match error.answer() {
             Some(answer) if answer.is_conflict() => Ok(Published::Conflict),
-            // The run has been deleted in the meantime.
+            // The object has been deleted in the meantime.
             Some(answer) if answer.is_not_found() => Ok(Published::Yes),
             _ => Err(Error::Status(error)),
         },
     }
 }
 
-async fn record(event: &Event, reference: &ObjectReference, context: &Context) {
-    let published = within_timeout(context.recorder.publish(event, reference)).await;
+/// Publishes an event. One that is lost does no harm.
+pub(crate) async fn record(event: &Event, reference: &ObjectReference, recorder: &Recorder) {
+    let published = within_timeout(recorder.publish(event, reference)).await;
     if let Err(error) = published {
         tracing::debug!(%error, "failed to publish an event");
     }

@@ -349,7 +349,14 @@ impl State {
 
 fn is_collection(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
-    ["pods", "configmaps", "perfruns", "networkpolicies"].contains(&name)
+    [
+        "pods",
+        "configmaps",
+        "perfruns",
+        "perfschedules",
+        "networkpolicies",
+    ]
+    .contains(&name)
 }
 
 fn collection_of(path: &str) -> &str {

@@ -6,6 +6,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    error::Error,
     fmt::Debug,
     mem,
 };
@@ -19,6 +20,7 @@ use kube::{
     core::NamespaceResourceScope,
     runtime::{
         WatchStreamExt,
+        controller::Error as ControllerError,
         watcher::{self, Event, watcher},
     },
 };
@@ -58,6 +60,19 @@ where
             })
         })
         .boxed()
+}
+
+/// Logs why a controller cannot watch. Failed passes are logged where they happen, and objects may be deleted
+/// before their passes.
+pub(crate) fn log_failure<T, R, Q>(result: Result<T, ControllerError<R, Q>>)
+where
+    R: Error + 'static,
+    Q: Error + 'static,
+{
+    match result {
+        Ok(_) | Err(ControllerError::ReconcilerFailed(..) | ControllerError::ObjectNotFound(_)) => {}
+        Err(error) => tracing::warn!(%error, "failed to watch"),
+    }
 }
 
 /// The objects of each namespace.

@@ -21,6 +21,8 @@ use crate::results::Results;
 
 /// Label of all objects of a run: the name of the run.
 pub const RUN_LABEL: &str = "perfrun.io/run";
+/// Label of a run: the name of the schedule that created it.
+pub const SCHEDULE_LABEL: &str = "perfrun.io/schedule";
 /// Label of a pod: the name of its node in the plan.
 pub const NODE_LABEL: &str = "perfrun.io/node";
 /// Label of a pod: the role of its node.
@@ -45,7 +47,7 @@ pub const PART_BYTES: usize = 900 << 10;
 /// Types of conditions, in the order in which they become true.
 pub mod condition {
     /// Unknown: not checked yet. False: the document cannot be run; the message gives the cause. True: it can
-    /// be run.
+    /// be run. Of a schedule: no run can be created, or runs are created when they are due.
     pub const ACCEPTED: &str = "Accepted";
     /// Unknown: the run waits to be started; the reason names what it waits for. False: pods are starting, or
     /// failed to. True: all pods have been ready.
@@ -60,6 +62,9 @@ pub mod condition {
     /// tell; the reason says why. True: all that is expected is proved to hold. False: some of it does not
     /// hold; the message has the evidence of the first.
     pub const VERDICT: &str = "Verdict";
+    /// Only of schedules. Unknown: no run has been due. False: the last run that was due was not created; the
+    /// reason says why. True: it was created.
+    pub const SCHEDULED: &str = "Scheduled";
     /// False: the run is in progress. True: it has ended and will not change; the reason states how it ended.
     pub const COMPLETE: &str = "Complete";
 }

@@ -1,22 +1,23 @@
-//! PerfRun documents as people write them: YAML (or JSON), one or several in a stream.
+//! Documents as people write them: YAML (or JSON), one or several in a stream.
 //!
 //! Documents are refused for the same reasons as by the API server, by the schema and the rules of the CRD
 //! itself: first what does not fit the schema, then the rules. Messages of rules are those of the CRD.
 
 mod schema;
 
-use std::{collections::BTreeSet, fmt, sync::LazyLock};
+use std::{borrow::Cow, collections::BTreeSet, fmt, sync::LazyLock};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
-    CustomResourceExt, ResourceExt,
+    CustomResourceExt, Resource,
     core::cel::{ValidationErrors, Validator},
 };
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_saphyr::UserMessageFormatter;
 use thiserror::Error;
 
-use crate::spec::PerfRun;
+use crate::{schedule::PerfSchedule, spec::PerfRun};
 
 /// Why a document is refused.
 #[derive(Debug, Error)]
@@ -25,13 +26,15 @@ pub enum Error {
     #[error("unable to read the document: {0}")]
     Syntax(String),
     /// The text holds no document.
-    #[error("the file has no document: a PerfRun begins with apiVersion: {API_VERSION}, kind: {KIND}")]
+    #[error("the file has no document: a PerfRun begins with apiVersion: {API_VERSION}, kind: PerfRun")]
     Empty,
-    /// The document is not a PerfRun.
-    #[error("document {index} is not a {KIND} of {API_VERSION}: {actual}")]
+    /// The document is of another kind.
+    #[error("document {index} is not a {kind} of {API_VERSION}: {actual}")]
     Kind {
         /// Position in the stream, from 1.
         index: usize,
+        /// What it should be.
+        kind: Cow<'static, str>,
         /// What it is instead.
         actual: String,
     },
@@ -44,7 +47,7 @@ pub enum Error {
         problems: Vec<FieldProblem>,
     },
     /// Two documents have one name, so that their results would be mixed up.
-    #[error("perfrun/{0} appears twice in the file: give every document its own name")]
+    #[error("{0} appears twice in the file: give every document its own name")]
     SameName(String),
 }
 
@@ -68,7 +71,6 @@ impl fmt::Display for FieldProblem {
 }
 
 const API_VERSION: &str = "perfrun.io/v1alpha1";
-const KIND: &str = "PerfRun";
 
 fn list(problems: &[FieldProblem]) -> String {
     problems
@@ -78,25 +80,53 @@ fn list(problems: &[FieldProblem]) -> String {
         .join("\n")
 }
 
-/// Reads and validates every document of a stream.
+/// A document of either kind.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Document {
+    /// A run.
+    Run(Box<PerfRun>),
+    /// A schedule of runs.
+    Schedule(Box<PerfSchedule>),
+}
+
+/// Reads and validates every document of a stream of PerfRuns.
 pub fn parse(text: &str) -> Result<Vec<PerfRun>, Error> {
+    stream(text, |index, value| read(index, value, &RUN))
+}
+
+/// Reads and validates every document of a stream of PerfSchedules.
+pub fn parse_schedules(text: &str) -> Result<Vec<PerfSchedule>, Error> {
+    stream(text, |index, value| read(index, value, &SCHEDULE))
+}
+
+/// Reads and validates every document of a stream of PerfRuns and PerfSchedules.
+pub fn parse_any(text: &str) -> Result<Vec<Document>, Error> {
+    stream(text, |index, value| {
+        if value["kind"] == *PerfSchedule::kind(&()) {
+            let (label, schedule) = read(index, value, &SCHEDULE)?;
+            Ok((label, Document::Schedule(Box::new(schedule))))
+        } else {
+            let (label, run) = read(index, value, &RUN)?;
+            Ok((label, Document::Run(Box::new(run))))
+        }
+    })
+}
+
+/// Reads every document of a stream by `read`, which also returns its label.
+fn stream<T>(text: &str, read: impl Fn(usize, Value) -> Result<(String, T), Error>) -> Result<Vec<T>, Error> {
     let values: Vec<Value> = serde_saphyr::from_multiple(text)
         .map_err(|error| Error::Syntax(error.render_with_formatter(&UserMessageFormatter)))?;
-    let runs = values
+    let documents = values
         .into_iter()
         .enumerate()
         .filter(|(_, value)| !value.is_null())
         .map(|(i, value)| read(i + 1, value))
         .collect::<Result<Vec<_>, _>>()?;
-    let mut names = BTreeSet::new();
-    match runs
-        .iter()
-        .map(ResourceExt::name_any)
-        .find(|name| !names.insert(name.clone()))
-    {
-        Some(name) => Err(Error::SameName(name)),
-        None if runs.is_empty() => Err(Error::Empty),
-        None => Ok(runs),
+    let mut labels = BTreeSet::new();
+    match documents.iter().find(|(label, _)| !labels.insert(label)) {
+        Some((label, _)) => Err(Error::SameName(label.clone())),
+        None if documents.is_empty() => Err(Error::Empty),
+        None => Ok(documents.into_iter().map(|(_, document)| document).collect()),
     }
 }
 
@@ -105,18 +135,23 @@ pub fn broken_rules_of_change(old: &PerfRun, new: &PerfRun) -> Vec<FieldProblem>
     problems(new.validate_cel_update(old))
 }
 
-fn read(index: usize, mut value: Value) -> Result<PerfRun, Error> {
-    if let Some(actual) = other_kind(&value) {
-        return Err(Error::Kind { index, actual });
+/// A document, and what it is called in messages, e.g. `perfrun/quickstart`.
+fn read<K>(index: usize, mut value: Value, schema: &Value) -> Result<(String, K), Error>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned,
+{
+    let kind = K::kind(&());
+    if let Some(actual) = other_kind(&value, &kind) {
+        return Err(Error::Kind { index, kind, actual });
     }
     let label = match value.pointer("/metadata/name").and_then(Value::as_str) {
         None | Some("") => format!("document {index}"),
-        Some(name) => format!("perfrun/{name}"),
+        Some(name) => format!("{}/{name}", kind.to_lowercase()),
     };
-    schema::complete(&SCHEMA, &mut value);
-    let problems = misfits(&value);
+    schema::complete(schema, &mut value);
+    let problems = misfits(&value, schema);
     let problems = if problems.is_empty() {
-        broken_rules(&value)
+        broken_rules(&value, schema)
     } else {
         problems
     };
@@ -126,24 +161,27 @@ fn read(index: usize, mut value: Value) -> Result<PerfRun, Error> {
             problems,
         });
     }
-    serde_json::from_value(value).map_err(|error| {
-        let problem = FieldProblem {
-            path: String::new(),
-            message: error.to_string(),
-        };
-        Error::Invalid {
-            name: label,
-            problems: vec![problem],
+    match serde_json::from_value(value) {
+        Ok(document) => Ok((label, document)),
+        Err(error) => {
+            let problem = FieldProblem {
+                path: String::new(),
+                message: error.to_string(),
+            };
+            Err(Error::Invalid {
+                name: label,
+                problems: vec![problem],
+            })
         }
-    })
+    }
 }
 
-/// What a document is, if it is not a PerfRun.
-fn other_kind(value: &Value) -> Option<String> {
+/// What a document is, if it is not of the expected kind.
+fn other_kind(value: &Value, expected: &str) -> Option<String> {
     let actual = match value {
         Value::Object(fields) => {
             match ["apiVersion", "kind"].map(|key| fields.get(key).and_then(Value::as_str)) {
-                [Some(API_VERSION), Some(KIND)] => return None,
+                [Some(API_VERSION), Some(kind)] if kind == expected => return None,
                 [Some(version), Some(kind)] => format!("it is a {kind} of {version}"),
                 [None, _] => "it has no apiVersion".to_owned(),
                 [_, None] => "it has no kind".to_owned(),
@@ -155,9 +193,9 @@ fn other_kind(value: &Value) -> Option<String> {
     Some(actual)
 }
 
-fn misfits(value: &Value) -> Vec<FieldProblem> {
+fn misfits(value: &Value, schema: &Value) -> Vec<FieldProblem> {
     let mut problems = metadata_problems(&value["metadata"]);
-    problems.extend(schema::misfits(&SCHEMA, value));
+    problems.extend(schema::misfits(schema, value));
     problems
 }
 
@@ -184,8 +222,8 @@ fn metadata_problems(metadata: &Value) -> Vec<FieldProblem> {
     problems
 }
 
-fn broken_rules(value: &Value) -> Vec<FieldProblem> {
-    problems(Validator::new().validate(&SCHEMA, value, None))
+fn broken_rules(value: &Value, schema: &Value) -> Vec<FieldProblem> {
+    problems(Validator::new().validate(schema, value, None))
 }
 
 fn problems(result: Result<(), ValidationErrors>) -> Vec<FieldProblem> {
@@ -199,8 +237,11 @@ fn problems(result: Result<(), ValidationErrors>) -> Vec<FieldProblem> {
         .collect()
 }
 
-/// The schema of the CRD. Generating it takes longer than reading a document.
-static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
-    let crd = serde_json::to_value(PerfRun::crd()).expect("a CRD is JSON");
+/// The schemas of the CRDs. Generating one takes longer than reading a document.
+static RUN: LazyLock<Value> = LazyLock::new(schema_of::<PerfRun>);
+static SCHEDULE: LazyLock<Value> = LazyLock::new(schema_of::<PerfSchedule>);
+
+fn schema_of<K: CustomResourceExt>() -> Value {
+    let crd = serde_json::to_value(K::crd()).expect("a CRD is JSON");
     crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
-});
+}

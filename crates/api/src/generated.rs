@@ -9,20 +9,27 @@ mod support;
 
 use kube::CustomResourceExt;
 
-use crate::{results, spec::PerfRun};
+use crate::{results, schedule::PerfSchedule, spec::PerfRun};
 
 /// All generated files: path in the repository, and text.
 pub fn files() -> Vec<(&'static str, String)> {
-    let crd = serde_json::to_value(PerfRun::crd()).expect("a CRD is JSON");
+    let [run, schedule] =
+        [PerfRun::crd(), PerfSchedule::crd()].map(|crd| serde_json::to_value(crd).expect("a CRD is JSON"));
+    let yaml = |crd| serde_saphyr::to_string(crd).expect("JSON is YAML");
     let text = |schema| serde_json::to_string_pretty(&schema).expect("a schema is JSON") + "\n";
     vec![
-        (
-            "crds/perfruns.perfrun.io.yaml",
-            serde_saphyr::to_string(&crd).expect("JSON is YAML"),
-        ),
+        ("crds/perfruns.perfrun.io.yaml", yaml(&run)),
+        ("crds/perfschedules.perfrun.io.yaml", yaml(&schedule)),
         ("schema/results.schema.json", text(results::schema())),
         ("schema/node.schema.json", text(node::schema())),
-        ("docs/reference/perfrun.md", reference::page(&crd)),
+        (
+            "docs/reference/perfrun.md",
+            reference::page(&run, "{spec,workload,network}"),
+        ),
+        (
+            "docs/reference/perfschedule.md",
+            reference::page(&schedule, "schedule"),
+        ),
         ("docs/reference/networks.md", networks::page()),
         ("docs/reference/metrics.md", metrics::page()),
         ("docs/reference/node-contract.md", node::page()),

@@ -1,4 +1,4 @@
-//! The PerfRun resource, the plan that a document makes, and the results document. No I/O.
+//! The resources PerfRun and PerfSchedule, the plan that a document makes, and the results document. No I/O.
 
 #![warn(missing_docs)]
 
@@ -11,6 +11,7 @@ pub mod planning;
 pub mod pod;
 pub mod results;
 mod rule;
+pub mod schedule;
 pub mod spec;
 mod structural;
 pub mod workload;

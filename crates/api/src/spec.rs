@@ -27,6 +27,7 @@ use perfrun_contract::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::rules::{no_reserved_key, resource_name};
 use crate::{
     compare::{self, Compare, Expect},
     network::Network,
@@ -34,6 +35,9 @@ use crate::{
     structural::{structural, terse},
     workload::Workload,
 };
+
+/// The longest name of a run: it is the value of a label of its pods.
+const NAME_MAX: usize = 63;
 
 /// One benchmark: its stacks, transports and networks, its workload, and the number of repetitions.
 #[derive(Clone, CustomResource, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
@@ -49,7 +53,7 @@ use crate::{
     doc = "A benchmark of peer-to-peer networking stacks: its nodes, their workload, and the results.",
     status = "PerfRunStatus",
     derive = "PartialEq",
-    validation = rules::resource_name(),
+    validation = resource_name(NAME_MAX),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "Trials", type_ = "string", json_path = ".status.trials.progress"),
     printcolumn(name = "Verdict", type_ = "string", json_path = ".status.verdict"),
@@ -403,12 +407,12 @@ pub struct PodSettings {
     /// Annotations to add to the pod.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 64))]
-    #[x_kube(validation = rules::no_reserved_key())]
+    #[x_kube(validation = no_reserved_key())]
     pub annotations: BTreeMap<String, String>,
     /// Labels to add to the pod.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 64))]
-    #[x_kube(validation = rules::no_reserved_key())]
+    #[x_kube(validation = no_reserved_key())]
     pub labels: BTreeMap<String, String>,
     /// Secrets for pulling the image.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

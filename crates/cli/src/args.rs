@@ -304,7 +304,7 @@ pub struct PlanArgs {
 /// Options of `perfrun validate`.
 #[derive(Args, Debug)]
 pub struct Validate {
-    /// Files with PerfRun documents; `-` reads standard input.
+    /// Files with PerfRun and PerfSchedule documents; `-` reads standard input.
     #[arg(required = true)]
     pub files: Vec<PathBuf>,
 }

@@ -25,16 +25,20 @@ use perfrun_api::{document, spec::PerfRun};
 
 /// Reads and checks the documents of a file, or of standard input for `-`.
 pub fn read_documents(file: &Path) -> anyhow::Result<Vec<PerfRun>> {
-    let text = if file == Path::new("-") {
+    document::parse(&read_text(file)?).with_context(|| label(file))
+}
+
+/// The text of a file, or of standard input for `-`.
+fn read_text(file: &Path) -> anyhow::Result<String> {
+    if file == Path::new("-") {
         let mut text = String::new();
         io::stdin()
             .read_to_string(&mut text)
             .context("failed to read standard input")?;
-        text
+        Ok(text)
     } else {
-        fs::read_to_string(file).with_context(|| format!("failed to read {}", file.display()))?
-    };
-    document::parse(&text).with_context(|| label(file))
+        fs::read_to_string(file).with_context(|| format!("failed to read {}", file.display()))
+    }
 }
 
 /// The name of a file in messages.

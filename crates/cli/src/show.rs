@@ -7,10 +7,15 @@ use std::{
 };
 
 use anyhow::Context;
-use perfrun_api::planning::plan;
+use kube::ResourceExt;
+use perfrun_api::{
+    document::{self, Document},
+    planning::plan,
+    schedule::Timetable,
+};
 use perfrun_contract::{network::Conditions, plan::Plan};
 
-use crate::{args, label, print, read_documents, run::trials};
+use crate::{args, label, print, read_documents, read_text, run::trials};
 
 /// Prints the plan of every document in a file.
 pub fn print_plans(args: &args::PlanArgs) -> anyhow::Result<()> {
@@ -46,14 +51,23 @@ pub fn validate(args: &args::Validate) -> anyhow::Result<u8> {
     Ok(status)
 }
 
-/// The number of documents in a file, if all of them can be run.
+/// The number of documents in a file, if all of them can be run, or be run when they are due.
 fn valid(file: &Path) -> anyhow::Result<usize> {
-    let runs = read_documents(file)?;
-    for run in &runs {
-        let name = run.metadata.name.as_deref().unwrap_or_default();
-        plan(&run.spec).with_context(|| format!("{}: perfrun/{name}", label(file)))?;
+    let documents = document::parse_any(&read_text(file)?).with_context(|| label(file))?;
+    for document in &documents {
+        match document {
+            Document::Run(run) => {
+                let name = run.name_any();
+                plan(&run.spec).with_context(|| format!("{}: perfrun/{name}", label(file)))?;
+            }
+            Document::Schedule(schedule) => {
+                let name = || format!("{}: perfschedule/{}", label(file), schedule.name_any());
+                Timetable::new(&schedule.spec).with_context(name)?;
+                plan(&schedule.spec.run_template.spec).with_context(name)?;
+            }
+        }
     }
-    Ok(runs.len())
+    Ok(documents.len())
 }
 
 fn text(name: &str, plan: &Plan) -> String {

@@ -514,6 +514,28 @@ pub mod run {
     ];
 }
 
+/// What schedules of runs have done.
+pub mod schedule {
+    use super::{Family, gauge};
+
+    /// The last run.
+    pub const LAST_DUE: Family = gauge(
+        "schedule_last_due_timestamp",
+        &[],
+        "When the last run was due that the schedule has created, in Unix time",
+    )
+    .in_unit("seconds");
+    /// The last success.
+    pub const LAST_SUCCESS: Family = gauge(
+        "schedule_last_success_timestamp",
+        &[],
+        "When the last run of the schedule ended that succeeded, and whose verdict is not Fail, in Unix time",
+    )
+    .in_unit("seconds");
+    /// All of them.
+    pub const ALL: &[Family] = &[LAST_DUE, LAST_SUCCESS];
+}
+
 /// What an operator does.
 pub mod operator {
     use super::{Family, counter, gauge, histogram};
@@ -560,6 +582,9 @@ pub const NODE_LABELS: &[&str] = &["run_namespace", "run", "run_node", "role"];
 /// Labels of all metrics of runs.
 pub const RUN_LABELS: &[&str] = &["run_namespace", "run"];
 
+/// Labels of all metrics of schedules.
+pub const SCHEDULE_LABELS: &[&str] = &["run_namespace", "schedule"];
+
 /// Everything that is exported, by who does.
 pub const SOURCES: &[Exporter] = &[
     Exporter {
@@ -586,6 +611,11 @@ pub const SOURCES: &[Exporter] = &[
         who: "The operator that acts, and `perfrun run --metrics-listen`, of runs and their results",
         labels: RUN_LABELS,
         families: run::ALL,
+    },
+    Exporter {
+        who: "The operator that acts, of schedules",
+        labels: SCHEDULE_LABELS,
+        families: schedule::ALL,
     },
     Exporter {
         who: "Operators, of themselves",

@@ -15,7 +15,7 @@ use kube::{
     api::{DeleteParams, ListParams, ObjectMeta, PostParams},
     core::NamespaceResourceScope,
 };
-use perfrun_api::spec::PerfRun;
+use perfrun_api::{schedule::PerfSchedule, spec::PerfRun};
 use serde::de::DeserializeOwned;
 
 use perfrun_test_kit::{Need, skip};
@@ -162,6 +162,12 @@ impl Scene {
     pub async fn remove(&self) -> Result<()> {
         let runs: Api<PerfRun> = self.api();
         let all = ListParams::default();
+        // Before the runs: a schedule creates more.
+        let schedules: Api<PerfSchedule> = self.api();
+        schedules
+            .delete_collection(&DeleteParams::background(), &all)
+            .await
+            .with_context(|| format!("failed to delete the PerfSchedules of {}", self.namespace))?;
         runs.delete_collection(&DeleteParams::background(), &all)
             .await
             .with_context(|| format!("failed to delete the PerfRuns of {}", self.namespace))?;
@@ -204,7 +210,7 @@ impl Scene {
     pub async fn explain(&self) {
         for what in [
             &["get", "pods", "--output=wide"][..],
-            &["get", "perfruns", "--output=yaml"],
+            &["get", "perfruns,perfschedules", "--output=yaml"],
             &["get", "events", "--sort-by=.lastTimestamp"],
             &["describe", "pods"],
             &[

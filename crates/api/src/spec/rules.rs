@@ -39,10 +39,17 @@ const FROZEN: [&str; 12] = [
 const FROZEN_IF_SET: [&str; 4] = ["seed", "renew", "maxIterations", "targetInterval"];
 
 /// The name of the resource is part of the names of its pods, which have at most 63 characters and no dot.
-pub(super) fn resource_name() -> Rule {
-    Rule::new("self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')").message(
-        "metadata.name must be 1 to 63 lower-case letters, digits or '-', and begin and end with a letter or \
-         digit",
+pub(crate) fn resource_name(longest: usize) -> Rule {
+    let inner = longest - 2;
+    Rule::new(format!(
+        "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{{0,{inner}}}[a-z0-9])?$')"
+    ))
+    .message(
+        format!(
+            "metadata.name must be 1 to {longest} lower-case letters, digits or '-', and begin and end with a \
+             letter or digit"
+        )
+        .as_str(),
     )
 }
 
@@ -174,7 +181,7 @@ pub(super) fn capabilities_of_external() -> Rule {
 }
 
 /// Labels or annotations without those that the operator finds its pods by.
-pub(super) fn no_reserved_key() -> Rule {
+pub(crate) fn no_reserved_key() -> Rule {
     Rule::new(format!("self.all(key, !key.startsWith('{RESERVED_PREFIX}'))")).message(
         format!("must not have keys that begin with {RESERVED_PREFIX}, which are reserved for the operator")
             .as_str(),
@@ -216,7 +223,7 @@ mod tests {
     fn a_resource_has_the_name_of_a_label() {
         let named = |name: &str| json!({"metadata": {"name": name}});
         judges(
-            &resource_name(),
+            &resource_name(63),
             &named("a-1"),
             &named("a.1"),
             "metadata.name must be 1 to 63 lower-case letters, digits or '-', and begin and end with a \

@@ -1,12 +1,16 @@
-//! Requirements of Kubernetes on the custom resource definition.
+//! Requirements of Kubernetes on the custom resource definitions.
 
 use kube::CustomResourceExt;
-use perfrun_api::{generated, spec::PerfRun};
+use perfrun_api::{generated, schedule::PerfSchedule, spec::PerfRun};
 use serde_json::Value;
 
-fn schema() -> Value {
-    let crd = serde_json::to_value(PerfRun::crd()).unwrap();
-    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
+fn versions() -> [Value; 2] {
+    let crds = [PerfRun::crd(), PerfSchedule::crd()];
+    crds.map(|crd| serde_json::to_value(crd).unwrap()["spec"]["versions"][0].clone())
+}
+
+fn schemas() -> [Value; 2] {
+    versions().map(|version| version["schema"]["openAPIV3Schema"].clone())
 }
 
 /// Visits every schema below a schema, with its path.
@@ -22,9 +26,10 @@ fn walk<'a>(schema: &'a Value, path: String, visit: &mut impl FnMut(&str, &'a Va
     }
 }
 
-/// Whether a field has a type of Kubernetes, whose description is left out.
+/// Whether a field has a type of Kubernetes, or that of a run in a schedule, whose descriptions are left out.
 fn is_foreign(path: &str) -> bool {
     let foreign = [
+        ".runTemplate.spec.",
         ".affinity.",
         ".tolerations",
         ".topologySpreadConstraints",
@@ -36,89 +41,121 @@ fn is_foreign(path: &str) -> bool {
 }
 
 #[test]
-fn it_is_small_enough_for_client_side_apply() {
+fn they_are_small_enough_for_client_side_apply() {
     // `kubectl apply` stores the definition as JSON in an annotation, and annotations have at most 256 KiB in
     // total.
-    let (name, text) = generated::files().remove(0);
-    assert_eq!(name, "crds/perfruns.perfrun.io.yaml");
-    let crd: Value = serde_saphyr::from_str(&text).unwrap();
-    let annotation = crd.to_string();
-    assert!(annotation.len() < 150_000, "{} bytes", annotation.len());
+    let files = generated::files();
+    let crds = files.iter().filter(|(name, _)| name.starts_with("crds/"));
+    let sizes: Vec<usize> = crds
+        .map(|(_, text)| serde_saphyr::from_str::<Value>(text).unwrap().to_string().len())
+        .collect();
+    assert!(
+        sizes.len() == 2 && sizes.iter().all(|size| *size < 150_000),
+        "{sizes:?} bytes"
+    );
 }
 
 #[test]
 fn every_field_is_explained() {
-    let mut unexplained = vec![];
-    walk(
-        &schema()["properties"]["spec"],
-        "spec".into(),
-        &mut |path, node| {
+    for schema in schemas() {
+        let mut unexplained = vec![];
+        walk(&schema["properties"]["spec"], "spec".into(), &mut |path, node| {
             let is_part = path.ends_with("[]") || path.ends_with("{}");
             if node.get("description").is_none() && !is_part && !is_foreign(path) {
                 unexplained.push(path.to_owned());
             }
-        },
-    );
-    assert_eq!(unexplained, [""; 0]);
+        });
+        assert_eq!(unexplained, [""; 0]);
+    }
 }
 
 #[test]
-fn a_list_of_runs_shows_their_verdicts() {
-    let crd = serde_json::to_value(PerfRun::crd()).unwrap();
-    let columns = crd["spec"]["versions"][0]["additionalPrinterColumns"].as_array();
-    let names: Vec<_> = columns.unwrap().iter().map(|column| &column["name"]).collect();
-    assert_eq!(names, ["Phase", "Trials", "Verdict", "Age"]);
-    let verdict = &schema()["properties"]["status"]["properties"]["verdict"];
+fn a_list_shows_verdicts() {
+    let [run, schedule] = versions().map(|version| {
+        let columns = version["additionalPrinterColumns"].as_array().unwrap();
+        let names = columns
+            .iter()
+            .map(|column| column["name"].as_str().unwrap().to_owned());
+        names.collect::<Vec<_>>()
+    });
+    assert_eq!(run, ["Phase", "Trials", "Verdict", "Age"]);
+    assert_eq!(
+        schedule,
+        [
+            "Schedule",
+            "Time zone",
+            "Suspend",
+            "Active",
+            "Last schedule",
+            "Last verdict",
+            "Age"
+        ]
+    );
+    let verdict = &schemas()[0]["properties"]["status"]["properties"]["verdict"];
     assert_eq!(verdict["type"], "string");
 }
 
 #[test]
+fn the_template_of_a_schedule_may_change_and_has_the_other_rules_of_a_run() {
+    let [run, schedule] = schemas();
+    let rules = |schema: &Value| {
+        let rules = schema["x-kubernetes-validations"].as_array().unwrap();
+        let rules = rules.iter().map(|rule| rule["rule"].as_str().unwrap().to_owned());
+        rules.collect::<Vec<_>>()
+    };
+    let template = &schedule["properties"]["spec"]["properties"]["runTemplate"]["properties"]["spec"];
+    let of_run = rules(&run["properties"]["spec"]);
+    let kept: Vec<_> = of_run.iter().filter(|rule| !rule.contains("oldSelf")).collect();
+    assert_eq!(rules(template).iter().collect::<Vec<_>>(), kept);
+    assert_eq!(kept.len() + 1, of_run.len());
+}
+
+#[test]
 fn only_formats_that_kubernetes_knows_are_used() {
-    walk(&schema(), String::new(), &mut |path, node| {
-        if let Some(format) = node["format"].as_str() {
-            assert!(
-                ["int32", "int64", "double", "date-time"].contains(&format),
-                "{path}: {format}"
-            );
-        }
-    });
+    for schema in schemas() {
+        walk(&schema, String::new(), &mut |path, node| {
+            if let Some(format) = node["format"].as_str() {
+                assert!(
+                    ["int32", "int64", "double", "date-time"].contains(&format),
+                    "{path}: {format}"
+                );
+            }
+        });
+    }
 }
 
 #[test]
 fn no_field_of_the_spec_is_nullable() {
-    walk(
-        &schema()["properties"]["spec"],
-        "spec".into(),
-        &mut |path, node| {
+    for schema in schemas() {
+        walk(&schema["properties"]["spec"], "spec".into(), &mut |path, node| {
             assert_ne!(node["nullable"], true, "{path}");
-        },
-    );
+        });
+    }
 }
 
 #[test]
 fn every_integer_of_the_spec_has_bounds() {
-    let schema = schema();
-    let mut bounded_by_parent = vec![];
-    walk(&schema["properties"]["spec"], "spec".into(), &mut |path, node| {
-        let has_rule = node.get("x-kubernetes-validations").is_some();
-        if has_rule {
-            bounded_by_parent.push(format!("{path}[]"));
-        }
-        let has_range = ["minimum", "maximum"]
-            .iter()
-            .all(|bound| node.get(bound).is_some());
-        let bounded = has_rule || has_range || bounded_by_parent.iter().any(|parent| parent == path);
-        assert!(node["type"] != "integer" || bounded || is_foreign(path), "{path}");
-    });
+    for schema in schemas() {
+        let mut bounded_by_parent = vec![];
+        walk(&schema["properties"]["spec"], "spec".into(), &mut |path, node| {
+            let has_rule = node.get("x-kubernetes-validations").is_some();
+            if has_rule {
+                bounded_by_parent.push(format!("{path}[]"));
+            }
+            let has_range = ["minimum", "maximum"]
+                .iter()
+                .all(|bound| node.get(bound).is_some());
+            let bounded = has_rule || has_range || bounded_by_parent.iter().any(|parent| parent == path);
+            assert!(node["type"] != "integer" || bounded || is_foreign(path), "{path}");
+        });
+    }
 }
 
 #[test]
 fn every_list_and_string_that_a_rule_reads_is_bounded() {
-    // Without bounds, the API server assumes the worst cost of a rule, and refuses the definition.
-    walk(
-        &schema()["properties"]["spec"],
-        "spec".into(),
-        &mut |path, node| {
+    for schema in schemas() {
+        // Without bounds, the API server assumes the worst cost of a rule, and refuses the definition.
+        walk(&schema["properties"]["spec"], "spec".into(), &mut |path, node| {
             if node.get("x-kubernetes-validations").is_none() {
                 return;
             }
@@ -127,16 +164,18 @@ fn every_list_and_string_that_a_rule_reads_is_bounded() {
                 Some("string") => assert!(node["maxLength"].is_u64(), "{path}"),
                 _ => {}
             }
-        },
-    );
+        });
+    }
 }
 
 #[test]
 fn every_rule_has_a_message() {
-    walk(&schema(), String::new(), &mut |path, node| {
-        for rule in node["x-kubernetes-validations"].as_array().into_iter().flatten() {
-            let message = rule["message"].as_str().unwrap_or_default();
-            assert!(message.len() > 10 && !message.ends_with('.'), "{path}: {message}");
-        }
-    });
+    for schema in schemas() {
+        walk(&schema, String::new(), &mut |path, node| {
+            for rule in node["x-kubernetes-validations"].as_array().into_iter().flatten() {
+                let message = rule["message"].as_str().unwrap_or_default();
+                assert!(message.len() > 10 && !message.ends_with('.'), "{path}: {message}");
+            }
+        });
+    }
 }

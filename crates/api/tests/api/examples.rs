@@ -2,7 +2,13 @@
 
 use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 
-use perfrun_api::{document::parse, planning::plan, spec::PerfRun};
+use jiff::Timestamp;
+use perfrun_api::{
+    document::{Document, parse_any},
+    planning::plan,
+    schedule::{PerfSchedule, Timetable},
+    spec::PerfRun,
+};
 use perfrun_contract::plan::Plan;
 
 fn examples() -> BTreeMap<String, Vec<PerfRun>> {
@@ -11,11 +17,22 @@ fn examples() -> BTreeMap<String, Vec<PerfRun>> {
     let yaml = files.filter(|path| path.extension().is_some_and(|extension| extension == "yaml"));
     let read = |path: &Path| {
         let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
-        let runs =
-            parse(&fs::read_to_string(path).unwrap()).unwrap_or_else(|error| panic!("{name}: {error}"));
-        (name, runs)
+        let documents =
+            parse_any(&fs::read_to_string(path).unwrap()).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let run = |document| match document {
+            Document::Run(run) => *run,
+            Document::Schedule(schedule) => first_run(&schedule),
+        };
+        (name, documents.into_iter().map(run).collect())
     };
     yaml.map(|path| read(&path)).collect()
+}
+
+fn first_run(schedule: &PerfSchedule) -> PerfRun {
+    let first = Timetable::new(&schedule.spec)
+        .unwrap()
+        .after(Timestamp::UNIX_EPOCH);
+    schedule.run(first.unwrap())
 }
 
 fn plans(example: &str) -> Vec<(PerfRun, Plan)> {

@@ -13,4 +13,5 @@ mod networks;
 mod parameters;
 mod plans;
 mod results;
+mod schedules;
 mod skips;

@@ -115,6 +115,31 @@ fn validate_looks_at_every_file() {
 }
 
 #[test]
+fn validate_checks_the_times_and_the_template_of_a_schedule() {
+    let place = Place::new();
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/schedule.yaml");
+    let text = fs::read_to_string(example).unwrap();
+    place.write("good.yaml", &text);
+    place.write("zone.yaml", &text.replace("Europe/Berlin", "Mars/Olympus"));
+    place.write("large.yaml", &text.replace("[tcp, quic-v1]", "[webtransport]"));
+    let checked = place
+        .call(&["validate", "good.yaml", "zone.yaml", "large.yaml"])
+        .expect(1);
+    assert_eq!(checked.stdout, "good.yaml: 1 valid document\n");
+    for words in [
+        "zone.yaml: perfschedule/schedule: spec.timeZone \"Mars/Olympus\" is not in the IANA database",
+        "large.yaml: perfschedule/schedule: ",
+    ] {
+        assert!(checked.stderr.contains(words), "{checked}");
+    }
+    let run = place.call(&["run", "good.yaml"]).expect(1);
+    assert!(
+        run.stderr.contains("it is a PerfSchedule of perfrun.io/v1alpha1"),
+        "{run}"
+    );
+}
+
+#[test]
 fn a_report_shows_kept_results_in_every_form() {
     let place = Place::new();
     let document = sweep().with("iterations", json!(1)).with("warmup", json!(0));

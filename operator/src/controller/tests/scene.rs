@@ -199,7 +199,7 @@ impl Scene {
         let args = <Args as clap::Parser>::parse_from(["perfrun-operator", "--node-access=direct"]);
         let (client, key) = (self.server.client(), self.context.key.clone());
         let metrics = self.context.metrics.clone();
-        tokio::spawn(async move { operator::reconcile_runs(&args, &client, &key, &site(), &metrics).await })
+        tokio::spawn(async move { operator::reconcile_all(&args, &client, &key, &site(), &metrics).await })
     }
 }
 

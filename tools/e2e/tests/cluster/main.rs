@@ -15,4 +15,5 @@ mod lost;
 mod plugin;
 mod refused;
 mod relay;
+mod schedule;
 mod verdict;

@@ -1,0 +1,296 @@
+//! The `PerfSchedule` custom resource: PerfRuns at the times of a cron schedule, in the words of Kubernetes'
+//! CronJob.
+#![expect(
+    unreachable_pub,
+    reason = "KubeSchema derives from a copy of each type, which no one else reaches"
+)]
+
+mod timetable;
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::ObjectReference,
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+};
+use kube::{
+    CustomResource, KubeSchema, Resource, ResourceExt,
+    core::{ObjectMeta, Rule},
+};
+use perfrun_contract::{compare::Verdict, run::Phase};
+use schemars::{JsonSchema, Schema};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+pub use self::timetable::{Error, Timetable};
+use crate::{
+    cluster::SCHEDULE_LABEL,
+    rule,
+    spec::{PerfRun, PerfRunSpec, no_reserved_key, resource_name},
+    structural::{structural, terse},
+};
+
+/// The longest name of a schedule: its runs have the name, a hyphen and the minutes since 1970. Kubernetes
+/// has the same limit for CronJobs.
+const NAME_MAX: usize = 52;
+
+/// The largest number of runs in `status.history`.
+pub const HISTORY_MAX: usize = 50;
+
+/// A benchmark that runs on a schedule: when it runs, and what runs.
+#[derive(Clone, CustomResource, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[kube(
+    group = "perfrun.io",
+    version = "v1alpha1",
+    kind = "PerfSchedule",
+    plural = "perfschedules",
+    shortname = "psched",
+    category = "all",
+    namespaced,
+    doc = "Creates PerfRuns at the times of a cron schedule, and keeps their verdicts.",
+    status = "PerfScheduleStatus",
+    derive = "PartialEq",
+    validation = resource_name(NAME_MAX),
+    printcolumn(name = "Schedule", type_ = "string", json_path = ".spec.schedule"),
+    printcolumn(name = "Time zone", type_ = "string", json_path = ".spec.timeZone"),
+    printcolumn(name = "Suspend", type_ = "boolean", json_path = ".spec.suspend"),
+    printcolumn(name = "Active", type_ = "string", json_path = ".status.active[*].name"),
+    printcolumn(name = "Last schedule", type_ = "date", json_path = ".status.lastScheduleTime"),
+    printcolumn(name = "Last verdict", type_ = "string", json_path = ".status.history[0].verdict"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[schemars(transform = structural)]
+#[serde(rename_all = "camelCase")]
+pub struct PerfScheduleSpec {
+    /// When to create a run, as in a crontab: minute, hour, day of the month, month and day of the week, or
+    /// `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`. A time of the day that a change of the clock
+    /// skips is due right after the change, and one that it repeats is due once.
+    #[schemars(length(max = 200))]
+    #[x_kube(validation = five_fields())]
+    pub schedule: String,
+    /// The time zone of `schedule`, by its name in the IANA database, e.g. `Europe/Berlin`. Default: UTC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 64))]
+    pub time_zone: Option<String>,
+    /// Create no runs until this is false again. Then the last run that was missed is created, unless
+    /// `startingDeadlineSeconds` is over. No effect on runs that exist.
+    #[serde(default)]
+    pub suspend: bool,
+    /// How many seconds late a run may be created, for example after an outage of the operator. Later, it is
+    /// missed. Default: until the next one is due.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = rule::integer(1, i32::MAX as u32))]
+    pub starting_deadline_seconds: Option<u32>,
+    /// What to do if a run is due while an earlier one has not ended. `Allow`: create it; exclusive runs wait
+    /// for each other. `Forbid`: create it when the earlier one has ended, unless `startingDeadlineSeconds`
+    /// is over. `Replace`: delete the earlier one first.
+    #[serde(default)]
+    pub concurrency_policy: ConcurrencyPolicy,
+    /// How many PerfRuns to keep that have succeeded, and whose verdict is not `Fail`. Older ones are deleted
+    /// with their results; `status.history` keeps their verdicts.
+    #[serde(default = "default_successful")]
+    #[x_kube(validation = rule::integer(0, 100))]
+    pub successful_runs_history_limit: u32,
+    /// How many PerfRuns to keep that have failed, were cancelled, or have the verdict `Fail`.
+    #[serde(default = "default_failed")]
+    #[x_kube(validation = rule::integer(0, 100))]
+    pub failed_runs_history_limit: u32,
+    /// What runs. A change affects later runs only.
+    pub run_template: RunTemplate,
+}
+
+/// What to do if a run is due while an earlier one has not ended.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+pub enum ConcurrencyPolicy {
+    /// Create the run.
+    #[default]
+    Allow,
+    /// Wait for the earlier one.
+    Forbid,
+    /// Delete the earlier one.
+    Replace,
+}
+
+/// The PerfRuns of a schedule.
+#[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunTemplate {
+    /// Labels and annotations of each run.
+    #[serde(default)]
+    pub metadata: RunMetadata,
+    /// The spec of each run, as in a PerfRun: `kubectl explain perfrun.spec` describes it.
+    #[schemars(transform = of_new_runs)]
+    pub spec: PerfRunSpec,
+}
+
+/// Labels and annotations of each run.
+#[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunMetadata {
+    /// Labels to add to each run.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 64))]
+    #[x_kube(validation = no_reserved_key())]
+    pub labels: BTreeMap<String, String>,
+    /// Annotations to add to each run.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 64))]
+    #[x_kube(validation = no_reserved_key())]
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// State of a schedule, and what its runs found.
+#[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[schemars(transform = structural)]
+#[serde(rename_all = "camelCase")]
+pub struct PerfScheduleStatus {
+    /// Generation of the spec that this status describes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Runs that have not ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = terse)]
+    pub active: Vec<ObjectReference>,
+    /// When the last run was due that has been created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_schedule_time: Option<Time>,
+    /// When the last run ended that has succeeded, and whose verdict is not `Fail`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_successful_time: Option<Time>,
+    /// What the last 50 runs found that have ended, newest first. It outlives their PerfRuns.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<EndedRun>,
+    /// State of the schedule, for programs. `Accepted` is true if runs can be created.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = terse)]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
+    pub conditions: Vec<Condition>,
+}
+
+/// What a run of a schedule found.
+#[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EndedRun {
+    /// Name of the PerfRun.
+    pub name: String,
+    /// When it was due.
+    pub schedule_time: Time,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completion_time: Option<Time>,
+    /// How it ended.
+    pub phase: Phase,
+    /// Whether what it expects holds. Absent if it expects nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
+    /// Seed of the random order of its trials, to repeat it in the same order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u32>,
+    /// How it ended, in a sentence.
+    pub message: String,
+}
+
+impl EndedRun {
+    /// Whether the run counts as successful: it ran to its end, and nothing that it expects is broken.
+    pub fn is_successful(&self) -> bool {
+        self.phase == Phase::Succeeded && self.verdict != Some(Verdict::Fail)
+    }
+}
+
+impl PerfSchedule {
+    /// The run that is due at a time.
+    pub fn run(&self, due: Timestamp) -> PerfRun {
+        let RunTemplate { metadata, spec } = self.spec.run_template.clone();
+        let name = self.name_any();
+        let mut labels = metadata.labels;
+        labels.insert(SCHEDULE_LABEL.to_owned(), name.clone());
+        PerfRun {
+            metadata: ObjectMeta {
+                name: Some(run_name(&name, due)),
+                namespace: self.namespace(),
+                labels: Some(labels),
+                annotations: Some(metadata.annotations),
+                owner_references: self.controller_owner_ref(&()).map(|owner| vec![owner]),
+                ..ObjectMeta::default()
+            },
+            spec,
+            status: None,
+        }
+    }
+}
+
+/// The name of the run of a schedule that is due at a time. It is the same for the same time, so that no run
+/// is created twice.
+pub fn run_name(schedule: &str, due: Timestamp) -> String {
+    format!("{schedule}-{}", due.as_second().div_euclid(60))
+}
+
+/// When the run of a schedule with this name was due. `None` if [`run_name`] did not make the name.
+pub fn due(schedule: &str, run: &str) -> Option<Timestamp> {
+    let minutes: i64 = run.strip_prefix(schedule)?.strip_prefix('-')?.parse().ok()?;
+    Timestamp::from_second(minutes.checked_mul(60)?).ok()
+}
+
+/// The syntax of a schedule as far as a rule can check it. [`Timetable`] checks the rest.
+fn five_fields() -> Rule {
+    Rule::new("self.matches('^(@(yearly|annually|monthly|weekly|daily|hourly)|[^ ]+( +[^ ]+){4})$')").message(
+        "must have five fields separated by spaces, as in '30 3 * * 1-5', or be @hourly, @daily, @weekly, \
+         @monthly or @yearly",
+    )
+}
+
+/// The schema of a run that does not exist yet: no rule about its change applies to the template.
+fn of_new_runs(schema: &mut Schema) {
+    terse(schema);
+    if let Some(Value::Array(rules)) = schema.get_mut("x-kubernetes-validations") {
+        rules.retain(|rule| !rule["rule"].as_str().is_some_and(|text| text.contains("oldSelf")));
+    }
+}
+
+fn default_successful() -> u32 {
+    3
+}
+
+fn default_failed() -> u32 {
+    1
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::rule::evaluation::judges;
+
+    #[test]
+    fn a_schedule_has_five_fields_or_a_name() {
+        let message = "must have five fields separated by spaces, as in '30 3 * * 1-5', or be @hourly, @daily, \
+                       @weekly, @monthly or @yearly";
+        judges(
+            &five_fields(),
+            &json!("*/15 0-6  * * MON"),
+            &json!("0 3 * *"),
+            message,
+        );
+        judges(&five_fields(), &json!("@daily"), &json!("@every 1h"), message);
+        judges(
+            &five_fields(),
+            &json!("@hourly"),
+            &json!("TZ=UTC 0 3 * * *"),
+            message,
+        );
+    }
+
+    #[test]
+    fn runs_are_named_after_their_minute() {
+        let time: Timestamp = "2026-11-26T03:30:00Z".parse().unwrap();
+        let name = run_name("nightly", time);
+        assert_eq!(name, "nightly-29927730");
+        assert_eq!(due("nightly", &name), Some(time));
+        assert_eq!(due("night", &name), None);
+        assert_eq!(due("nightly", "nightly-by-hand"), None);
+        let longest = run_name(&"n".repeat(NAME_MAX), Timestamp::MAX);
+        assert!(longest.len() <= 63, "{longest}");
+    }
+}

@@ -1,0 +1,268 @@
+//! The driver of schedules: one pass over one schedule.
+//!
+//! As a pass over a run, it observes, decides, applies and publishes. Runs are created and deleted, and never
+//! changed: how a run proceeds does not depend on its schedule.
+
+mod decide;
+
+use std::{sync::Arc, time::Duration};
+
+use error_reporter::Report;
+use futures::StreamExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::{
+    Client, Resource, ResourceExt,
+    core::DeserializeGuard,
+    runtime::{
+        Controller, WatchStreamExt,
+        controller::Action,
+        events::{Event, EventType, Recorder},
+        reflector::{self, ObjectRef, Store},
+        watcher,
+    },
+};
+use perfrun_api::{
+    cluster::condition::{COMPLETE, VERDICT},
+    schedule::{EndedRun, PerfSchedule, due},
+    spec::PerfRun,
+};
+use perfrun_contract::plan::Order;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+
+use self::decide::{Decision, Inputs, OwnedRun, after_failure, decide, events};
+use crate::{
+    apply::{self, Existing},
+    clock::TimeSource,
+    controller::after,
+    metrics::Metrics,
+    plans,
+    publish::{self, Published, publish, record},
+    refusal::{API_SERVER_REFUSES, API_SERVER_UNREACHABLE, NAME_CONFLICT},
+    stage::Trouble,
+    status,
+    watch::{log_failure, watch},
+    watched::WatchedRun,
+};
+
+/// Pause after a pass that failed.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// The longest sentence about a run in the history, in characters.
+const SENTENCE_MAX: usize = 200;
+
+/// A schedule of any version. One that this version cannot read must not stop the others.
+pub(crate) type WatchedSchedule = DeserializeGuard<PerfSchedule>;
+
+/// What all passes share.
+pub(crate) struct Context {
+    pub(crate) client: Client,
+    pub(crate) clock: TimeSource,
+    pub(crate) recorder: Recorder,
+    pub(crate) metrics: Arc<Metrics>,
+    /// Runs, as the watch shows them.
+    pub(crate) runs: Store<WatchedRun>,
+}
+
+/// Reconciles all schedules. Does not end on its own.
+pub(crate) async fn reconcile_schedules(
+    context: Context,
+    namespaces: &[String],
+    woken: mpsc::UnboundedReceiver<ObjectRef<WatchedSchedule>>,
+) {
+    // Until then, no schedule would seem to have a run.
+    if context.runs.wait_until_ready().await.is_err() {
+        return;
+    }
+    let (schedules, writer) = reflector::store();
+    context.metrics.watch_schedules(Some(schedules.clone()));
+    let seen = watch::<WatchedSchedule>(&context.client, namespaces, watcher::Config::default())
+        .reflect(writer)
+        .applied_objects();
+    Controller::for_stream(seen, schedules)
+        .reconcile_on(UnboundedReceiverStream::new(woken))
+        .run(reconcile, after_error, Arc::new(context))
+        .for_each(async |result| log_failure(result))
+        .await;
+}
+
+/// Wakes the schedules whose runs have changed. The store has them already.
+pub(crate) fn wake(
+    event: &watcher::Event<WatchedRun>,
+    runs: &Store<WatchedRun>,
+    wake: &mpsc::UnboundedSender<ObjectRef<WatchedSchedule>>,
+) {
+    let wake = |run: &WatchedRun| {
+        if let Some(schedule) = owner(run) {
+            // Nobody listens when the operator ends.
+            let _ = wake.send(schedule);
+        }
+    };
+    match event {
+        watcher::Event::Apply(run) | watcher::Event::Delete(run) => wake(run),
+        watcher::Event::InitDone => runs.state().iter().for_each(|run| wake(run)),
+        watcher::Event::Init | watcher::Event::InitApply(_) => {}
+    }
+}
+
+/// The schedule that a run belongs to.
+fn owner(run: &WatchedRun) -> Option<ObjectRef<WatchedSchedule>> {
+    let kind = PerfSchedule::kind(&());
+    let mut owners = run.owner_references().iter();
+    let owner = owners.find(|owner| owner.controller == Some(true) && owner.kind == kind)?;
+    Some(ObjectRef::new(&owner.name).within(&run.namespace()?))
+}
+
+/// One pass over one schedule.
+async fn reconcile(watched: Arc<WatchedSchedule>, context: Arc<Context>) -> Result<Action, publish::Error> {
+    let result = match &watched.0 {
+        Ok(schedule) => pass(schedule, &context).await,
+        Err(invalid) => {
+            context.metrics.failed("Unreadable");
+            let event = Event {
+                type_: EventType::Warning,
+                reason: "Unreadable".to_owned(),
+                note: Some(status::note(&format!(
+                    "this version of perfrun cannot read the schedule and creates no runs; another version or \
+                     hand wrote it: {invalid}"
+                ))),
+                action: "Read".to_owned(),
+                secondary: None,
+            };
+            record(&event, &watched.object_ref(&()), &context.recorder).await;
+            Ok(Action::await_change())
+        }
+    };
+    if let Err(error) = &result {
+        context.metrics.failed(error.category());
+    }
+    result
+}
+
+fn after_error(schedule: Arc<WatchedSchedule>, error: &publish::Error, _: Arc<Context>) -> Action {
+    let (name, namespace) = (schedule.name_any(), schedule.namespace());
+    let error = Report::new(error);
+    tracing::warn!(schedule = name, namespace, %error, "reconciling failed");
+    Action::requeue(RETRY)
+}
+
+async fn pass(schedule: &PerfSchedule, context: &Context) -> Result<Action, publish::Error> {
+    if schedule.metadata.deletion_timestamp.is_some() {
+        return Ok(Action::await_change());
+    }
+    let previous = schedule.status.clone().unwrap_or_default();
+    let runs = context.runs.state();
+    let mut runs: Vec<_> = runs.iter().filter_map(|run| owned(run, schedule)).collect();
+    runs.sort_by(|a, b| a.name.cmp(&b.name));
+    let inputs = Inputs {
+        schedule,
+        status: &previous,
+        runs: &runs,
+        now: (context.clock)(),
+    };
+    let mut decision = decide(&inputs);
+    if let Err(error) = start(schedule, &decision, context).await {
+        report(&error, schedule, context);
+        let (trouble, pause) = refusal(&error);
+        decision = after_failure(decision, trouble, pause, &inputs);
+    }
+    let events = events(&previous, &decision);
+    let Context { client, recorder, .. } = context;
+    let published = publish(schedule, &previous, &decision.status, &events, client, recorder).await?;
+    let mut wake = decision.wake;
+    if published == Published::Yes {
+        for run in &decision.expire {
+            if let Err(error) = delete(schedule, run, context).await {
+                report(&error, schedule, context);
+                wake = Some(RETRY);
+            }
+        }
+    }
+    Ok(after(published, wake))
+}
+
+/// Creates the run that is due, in place of others.
+async fn start(schedule: &PerfSchedule, decision: &Decision, context: &Context) -> Result<(), apply::Error> {
+    for run in &decision.replace {
+        delete(schedule, run, context).await?;
+    }
+    match decision.create {
+        Some(due) => {
+            let (run, uid) = (schedule.run(due), schedule.uid().unwrap_or_default());
+            apply::create_object(run, "schedule", &uid, Existing::MustBeOurs, &context.client).await
+        }
+        None => Ok(()),
+    }
+}
+
+async fn delete(schedule: &PerfSchedule, run: &OwnedRun, context: &Context) -> Result<(), apply::Error> {
+    let namespace = schedule.namespace().unwrap_or_default();
+    apply::remove_run(&namespace, &run.name, &run.uid, &context.client).await
+}
+
+fn report(error: &apply::Error, schedule: &PerfSchedule, context: &Context) {
+    context.metrics.failed(error.category());
+    let (name, namespace) = (schedule.name_any(), schedule.namespace());
+    let error = Report::new(error);
+    tracing::warn!(schedule = name, namespace, %error, "the decision was not carried out");
+}
+
+/// What an error means for the schedule, and the pause until the next attempt, if another may succeed.
+fn refusal(error: &apply::Error) -> (Trouble, Option<Duration>) {
+    let (reason, is_final) = match error {
+        apply::Error::NameConflict { .. } => (NAME_CONFLICT, true),
+        apply::Error::Create { source, .. }
+        | apply::Error::DeletePods(source)
+        | apply::Error::DeleteRun(source) => {
+            let reason = match source.answer() {
+                Some(_) => API_SERVER_REFUSES,
+                None => API_SERVER_UNREACHABLE,
+            };
+            // A quota may be raised, and a right be granted.
+            let is_final = source.is_final() && source.answer().is_some_and(|answer| answer.code != 403);
+            (reason, is_final)
+        }
+    };
+    let trouble = Trouble::new(reason, Report::new(error).to_string());
+    (trouble, (!is_final).then_some(RETRY))
+}
+
+/// A run, if the schedule owns it. One that has ended and cannot be read is nobody's: what it found is not
+/// known.
+fn owned(run: &WatchedRun, schedule: &PerfSchedule) -> Option<OwnedRun> {
+    let mut owners = run.owner_references().iter();
+    owners
+        .find(|owner| owner.controller == Some(true) && schedule.metadata.uid.as_ref() == Some(&owner.uid))?;
+    let ended = match run {
+        WatchedRun::Readable(run) => ended(run, schedule),
+        WatchedRun::Unreadable(run) if run.has_ended() => return None,
+        WatchedRun::Unreadable(_) => None,
+    };
+    Some(OwnedRun {
+        name: run.name_any(),
+        uid: run.uid()?,
+        deleting: run.meta().deletion_timestamp.is_some(),
+        ended,
+    })
+}
+
+/// What a run found. `None` if it has not ended.
+fn ended(run: &PerfRun, schedule: &PerfSchedule) -> Option<EndedRun> {
+    let state = run.status.as_ref().filter(|state| status::has_ended(state))?;
+    let name = run.name_any();
+    let due = due(&schedule.name_any(), &name).or_else(|| Some(run.creation_timestamp()?.0))?;
+    let verdict = status::find(state, VERDICT).filter(|_| state.verdict.is_some());
+    let sentence = verdict.or_else(|| status::find(state, COMPLETE))?;
+    Some(EndedRun {
+        name,
+        schedule_time: Time(due),
+        completion_time: state.completion_time.clone(),
+        phase: state.phase?,
+        verdict: state.verdict,
+        seed: plans::seed_of(run).filter(|_| run.spec.order == Order::Interleaved),
+        message: sentence.message.chars().take(SENTENCE_MAX).collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,370 @@
+//! What happens to a schedule now: a function of its document, of its runs, and of the time.
+
+use std::{cmp::Reverse, iter, time::Duration};
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::{
+    api::core::v1::ObjectReference,
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+};
+use kube::{
+    Resource, ResourceExt,
+    runtime::events::{Event, EventType},
+};
+use perfrun_api::{
+    cluster::condition::{ACCEPTED, SCHEDULED},
+    planning::plan,
+    schedule::{
+        ConcurrencyPolicy, EndedRun, Error, HISTORY_MAX, PerfSchedule, PerfScheduleStatus, Timetable,
+        run_name,
+    },
+    spec::PerfRun,
+};
+
+use crate::{
+    stage::Trouble,
+    status::{self, ConditionParts, note},
+};
+
+/// How many runs may be missed without a warning, as in a CronJob. More show that the operator or its clock
+/// has stopped.
+const MISSED_MAX: usize = 100;
+
+/// The longest time until the next pass: clocks are set, and machines sleep.
+const WAKE_MAX: Duration = Duration::from_secs(300);
+
+/// What a decision depends on.
+pub(crate) struct Inputs<'a> {
+    pub(crate) schedule: &'a PerfSchedule,
+    /// The status as the API server has it.
+    pub(crate) status: &'a PerfScheduleStatus,
+    /// The runs that the schedule owns.
+    pub(crate) runs: &'a [OwnedRun],
+    pub(crate) now: Timestamp,
+}
+
+/// A run of a schedule.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct OwnedRun {
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) deleting: bool,
+    /// What it found. `None` if it has not ended.
+    pub(crate) ended: Option<EndedRun>,
+}
+
+/// What to do, and where the schedule stands.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Decision {
+    /// Active runs to delete, because the next one replaces them.
+    pub(crate) replace: Vec<OwnedRun>,
+    /// When the run to create is due.
+    pub(crate) create: Option<Timestamp>,
+    /// The status once all of it is done.
+    pub(crate) status: PerfScheduleStatus,
+    /// Runs beyond the limits, to delete once the status has what they found.
+    pub(crate) expire: Vec<OwnedRun>,
+    /// Whether more than [`MISSED_MAX`] runs were missed.
+    missed_many: bool,
+    /// When to decide again if nothing changes.
+    pub(crate) wake: Option<Duration>,
+}
+
+/// Decides.
+pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
+    let Inputs { schedule, now, .. } = *inputs;
+    let mut decision = Decision {
+        replace: vec![],
+        create: None,
+        status: observed(inputs),
+        expire: expired(inputs),
+        missed_many: false,
+        wake: None,
+    };
+    let timetable = match accept(inputs) {
+        Ok(timetable) => timetable,
+        Err(Trouble { reason, message }) => {
+            set(
+                &mut decision.status,
+                ACCEPTED,
+                ("False", reason, message.into()),
+                inputs,
+            );
+            return decision;
+        }
+    };
+    let next = timetable.after(now);
+    let accepted = match next {
+        _ if schedule.spec.suspend => (
+            "True",
+            "Suspended",
+            "set spec.suspend to false to create runs".into(),
+        ),
+        Some(next) => {
+            let message = format!("the next run is due at {}", timetable.local(next));
+            ("True", "Valid", message.into())
+        }
+        None => ("True", "Valid", "no run is due any more".into()),
+    };
+    set(&mut decision.status, ACCEPTED, accepted, inputs);
+    decision.wake = Some(next.map_or(WAKE_MAX, |next| until(next, now).min(WAKE_MAX)));
+    if !schedule.spec.suspend {
+        start(&mut decision, &timetable, inputs);
+    }
+    decision
+}
+
+/// The decision after the run could not be created, or another not be deleted. Unless the same request would
+/// be refused again, it is made again after the pause.
+pub(crate) fn after_failure(
+    decision: Decision,
+    trouble: Trouble,
+    pause: Option<Duration>,
+    inputs: &Inputs<'_>,
+) -> Decision {
+    let mut failed = Decision {
+        create: None,
+        missed_many: false,
+        wake: pause.or(decision.wake),
+        ..decision
+    };
+    failed.status.last_schedule_time = inputs.status.last_schedule_time.clone();
+    let Trouble { reason, message } = trouble;
+    set(
+        &mut failed.status,
+        SCHEDULED,
+        ("False", reason, message.into()),
+        inputs,
+    );
+    failed
+}
+
+/// The events that report a decision that has been carried out.
+pub(crate) fn events(previous: &PerfScheduleStatus, decision: &Decision) -> Vec<Event> {
+    let event = |is_good, reason: &str, action: &str, text: &str| Event {
+        type_: if is_good {
+            EventType::Normal
+        } else {
+            EventType::Warning
+        },
+        reason: reason.to_owned(),
+        note: Some(note(text)),
+        action: action.to_owned(),
+        secondary: None,
+    };
+    let mut events = vec![];
+    for ended in decision.status.history.iter().rev() {
+        if previous.history.iter().all(|old| old.name != ended.name) {
+            let verdict = ended.verdict.map(|verdict| format!(", {verdict}"));
+            let text = format!(
+                "{} ended as {}{}: {}",
+                ended.name,
+                ended.phase,
+                verdict.unwrap_or_default(),
+                ended.message
+            );
+            events.push(event(ended.is_successful(), "RunEnded", "Judge", &text));
+        }
+    }
+    if decision.missed_many {
+        let text = format!(
+            "more than {MISSED_MAX} runs were missed, and only the last one is created: set \
+             spec.startingDeadlineSeconds, and check the operator and its clock"
+        );
+        events.push(event(false, "TooManyMissedTimes", SCHEDULED, &text));
+    }
+    for condition in &decision.status.conditions {
+        let Condition {
+            type_,
+            status,
+            reason,
+            message,
+            ..
+        } = condition;
+        let is_new = find(previous, type_).is_none_or(|old| (&old.reason, &old.message) != (reason, message));
+        match (type_.as_str(), status.as_str()) {
+            (ACCEPTED | SCHEDULED, "False") if is_new => events.push(event(false, reason, type_, message)),
+            (SCHEDULED, "True") if is_new => events.push(event(true, reason, type_, message)),
+            _ => {}
+        }
+    }
+    events
+}
+
+/// The status with what the runs show.
+fn observed(inputs: &Inputs<'_>) -> PerfScheduleStatus {
+    let Inputs {
+        schedule,
+        status: previous,
+        runs,
+        ..
+    } = *inputs;
+    let mut history = previous.history.clone();
+    for ended in runs.iter().filter_map(|run| run.ended.as_ref()) {
+        history.retain(|old| old.name != ended.name);
+        history.push(ended.clone());
+    }
+    history.sort_by_key(|run| Reverse(run.schedule_time.0));
+    history.truncate(HISTORY_MAX);
+    let successes = history.iter().filter(|run| run.is_successful());
+    let last = successes.filter_map(|run| run.completion_time.as_ref());
+    PerfScheduleStatus {
+        observed_generation: schedule.metadata.generation,
+        active: active(runs).map(|run| reference(run, schedule)).collect(),
+        last_schedule_time: previous.last_schedule_time.clone(),
+        last_successful_time: last
+            .chain(&previous.last_successful_time)
+            .max_by_key(|time| time.0)
+            .cloned(),
+        history,
+        conditions: previous.conditions.clone(),
+    }
+}
+
+/// Whether runs can be created, and when. A template is planned once for each generation.
+fn accept(inputs: &Inputs<'_>) -> Result<Timetable, Trouble> {
+    let PerfSchedule { metadata, spec, .. } = inputs.schedule;
+    let timetable = Timetable::new(spec).map_err(|error| {
+        let reason = match error {
+            Error::Schedule { .. } | Error::Never(_) => "InvalidSchedule",
+            Error::TimeZone(_) => "UnknownTimeZone",
+        };
+        Trouble::new(reason, error.to_string())
+    })?;
+    let was_accepted = |old: &&Condition| {
+        old.status == "True"
+            && old.observed_generation == metadata.generation
+            && metadata.generation.is_some()
+    };
+    if find(inputs.status, ACCEPTED).filter(was_accepted).is_none() {
+        plan(&spec.run_template.spec)
+            .map_err(|error| Trouble::new("InvalidTemplate", format!("spec.runTemplate.spec: {error}")))?;
+    }
+    Ok(timetable)
+}
+
+/// Creates the last run that is due, unless it exists.
+fn start(decision: &mut Decision, timetable: &Timetable, inputs: &Inputs<'_>) {
+    let Inputs {
+        schedule, runs, now, ..
+    } = *inputs;
+    let spec = &schedule.spec;
+    let last = inputs.status.last_schedule_time.clone();
+    let last = last.or_else(|| schedule.creation_timestamp());
+    // A time in the future was written when the clock was wrong.
+    let since = last.map_or(now, |last| last.0.min(now));
+    let Some(due) = timetable.until(now).filter(|due| *due > since) else {
+        if find(&decision.status, SCHEDULED).is_none() {
+            let parts = ("Unknown", "NotDue", "no run has been due".into());
+            set(&mut decision.status, SCHEDULED, parts, inputs);
+        }
+        return;
+    };
+    let name = run_name(&schedule.name_any(), due);
+    let at = timetable.local(due);
+    if runs.iter().any(|run| run.name == name) || decision.status.history.iter().any(|run| run.name == name) {
+        // It was created, and the status was not written.
+        return created(
+            decision,
+            due,
+            &format!("created {name}, which was due at {at}"),
+            inputs,
+        );
+    }
+    let deadline = spec
+        .starting_deadline_seconds
+        .map(|seconds| now - SignedDuration::from_secs(seconds.into()));
+    if deadline.is_some_and(|deadline| due < deadline) {
+        let message = format!("the run that was due at {at} is missed: spec.startingDeadlineSeconds is over");
+        let parts = ("False", "DeadlineMissed", message.into());
+        return set(&mut decision.status, SCHEDULED, parts, inputs);
+    }
+    let mut message = format!("created {name}, which was due at {at}");
+    if let Some(earlier) = active(runs).next() {
+        match spec.concurrency_policy {
+            ConcurrencyPolicy::Allow => {}
+            ConcurrencyPolicy::Forbid => {
+                let message = format!(
+                    "the run that was due at {at} waits until {} has ended",
+                    earlier.name
+                );
+                let parts = ("False", "RunActive", message.into());
+                return set(&mut decision.status, SCHEDULED, parts, inputs);
+            }
+            ConcurrencyPolicy::Replace => {
+                let replaced = active(runs).filter(|run| !run.deleting);
+                decision.replace = replaced.cloned().collect();
+                message = format!("{message}, in place of {}, which had not ended", earlier.name);
+            }
+        }
+    }
+    let counted = deadline.map_or(since, |deadline| since.max(deadline));
+    let mut missed = iter::successors(timetable.after(counted), |time| timetable.after(*time));
+    decision.missed_many = missed.nth(MISSED_MAX).is_some_and(|time| time <= now);
+    decision.create = Some(due);
+    created(decision, due, &message, inputs);
+}
+
+fn created(decision: &mut Decision, due: Timestamp, message: &str, inputs: &Inputs<'_>) {
+    decision.status.last_schedule_time = Some(Time(due));
+    let parts = ("True", "RunCreated", message.into());
+    set(&mut decision.status, SCHEDULED, parts, inputs);
+}
+
+/// Runs beyond the limits: the oldest ones that have ended.
+fn expired(inputs: &Inputs<'_>) -> Vec<OwnedRun> {
+    let spec = &inputs.schedule.spec;
+    let beyond = |successful: bool, limit: u32| {
+        let ended = inputs
+            .runs
+            .iter()
+            .filter_map(|run| Some((run.ended.as_ref()?, run)));
+        let mut kept: Vec<_> = ended
+            .filter(|(ended, run)| ended.is_successful() == successful && !run.deleting)
+            .collect();
+        kept.sort_by_key(|(ended, _)| Reverse(ended.schedule_time.0));
+        kept.into_iter()
+            .skip(usize::try_from(limit).unwrap_or(usize::MAX))
+            .map(|(_, run)| run.clone())
+    };
+    beyond(true, spec.successful_runs_history_limit)
+        .chain(beyond(false, spec.failed_runs_history_limit))
+        .collect()
+}
+
+fn active(runs: &[OwnedRun]) -> impl Iterator<Item = &OwnedRun> {
+    runs.iter().filter(|run| run.ended.is_none())
+}
+
+fn reference(run: &OwnedRun, schedule: &PerfSchedule) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(PerfRun::api_version(&()).into_owned()),
+        kind: Some(PerfRun::kind(&()).into_owned()),
+        name: Some(run.name.clone()),
+        namespace: schedule.namespace(),
+        uid: Some(run.uid.clone()),
+        ..ObjectReference::default()
+    }
+}
+
+fn find<'a>(status: &'a PerfScheduleStatus, type_: &str) -> Option<&'a Condition> {
+    status
+        .conditions
+        .iter()
+        .find(|condition| condition.type_ == type_)
+}
+
+fn set(status: &mut PerfScheduleStatus, type_: &str, parts: ConditionParts<'_>, inputs: &Inputs<'_>) {
+    let generation = inputs.schedule.metadata.generation;
+    let condition = status::condition(&inputs.status.conditions, type_, parts, generation, inputs.now);
+    status.conditions.retain(|old| old.type_ != type_);
+    status.conditions.push(condition);
+    status.conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
+}
+
+fn until(time: Timestamp, now: Timestamp) -> Duration {
+    time.duration_since(now).max(SignedDuration::ZERO).unsigned_abs()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,251 @@
+//! Passes against a scripted API server.
+
+use http::Method;
+use kube::runtime::{events::Reporter, reflector::store::Writer, watcher::Event as Watched};
+use perfrun_api::cluster::{MANAGER, SCHEDULE_LABEL};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::test_server::{Answer, TestServer, paused_clock};
+
+const SCHEDULE: &str = "/apis/perfrun.io/v1alpha1/namespaces/bench/perfschedules/often";
+const RUNS: &str = "/apis/perfrun.io/v1alpha1/namespaces/bench/perfruns";
+/// The runs of the first minutes of 2026.
+const FIRST: &str = "often-29453761";
+const SECOND: &str = "often-29453762";
+
+struct Scene {
+    server: TestServer,
+    context: Arc<Context>,
+    runs: Writer<WatchedRun>,
+}
+
+impl Scene {
+    /// A schedule of every minute, created at the beginning of 2026, with these fields.
+    fn new(fields: Value) -> Self {
+        let server = TestServer::new();
+        let mut spec = json!({"schedule": "* * * * *", "runTemplate": {"spec": {"workload": {"ping": {}}}}});
+        spec.as_object_mut()
+            .unwrap()
+            .extend(fields.as_object().unwrap().clone());
+        let metadata = json!({"name": "often", "namespace": "bench", "uid": "uid-of-often", "generation": 1,
+            "creationTimestamp": "2026-01-01T00:00:00Z"});
+        server.put(
+            SCHEDULE,
+            json!({"apiVersion": "perfrun.io/v1alpha1", "kind": "PerfSchedule", "metadata": metadata, "spec": spec}),
+        );
+        Self::on(server)
+    }
+
+    /// An operator that has just started.
+    fn on(server: TestServer) -> Self {
+        let (runs, writer) = reflector::store();
+        let reporter = Reporter {
+            controller: MANAGER.to_owned(),
+            instance: None,
+        };
+        let context = Context {
+            client: server.client(),
+            clock: paused_clock(),
+            recorder: Recorder::new(server.client(), reporter),
+            metrics: Arc::new(Metrics::new()),
+            runs,
+        };
+        Self {
+            server,
+            context: Arc::new(context),
+            runs: writer,
+        }
+    }
+
+    async fn later(&self, seconds: u64) {
+        tokio::time::advance(Duration::from_secs(seconds)).await;
+    }
+
+    /// One pass by a watch that has caught up.
+    async fn pass(&mut self) -> Result<Action, publish::Error> {
+        self.runs.apply_watcher_event(&Watched::Init);
+        for run in self.server.objects("/perfruns") {
+            let run = serde_json::from_value(run).unwrap();
+            self.runs.apply_watcher_event(&Watched::InitApply(run));
+        }
+        self.runs.apply_watcher_event(&Watched::InitDone);
+        let schedule = self.server.object(SCHEDULE).unwrap();
+        let schedule = serde_json::from_value(schedule).unwrap();
+        reconcile(Arc::new(schedule), self.context.clone()).await
+    }
+
+    fn names(&self) -> Vec<String> {
+        let runs = self.server.objects("/perfruns");
+        let names = runs.iter().map(|run| run["metadata"]["name"].as_str().unwrap());
+        names.map(str::to_owned).collect()
+    }
+
+    fn status(&self) -> Value {
+        self.server.object(SCHEDULE).unwrap()["status"].clone()
+    }
+
+    /// A run ends with a verdict.
+    fn end(&self, run: &str, verdict: &str) {
+        let condition = |type_: &str, reason: &str, message: &str| {
+            json!({"type": type_, "status": "True", "reason": reason, "message": message,
+                "lastTransitionTime": "2026-01-01T00:01:30Z"})
+        };
+        self.server.change(&format!("{RUNS}/{run}"), |run| {
+            run["status"] = json!({"phase": "Succeeded", "verdict": verdict, "completionTime": "2026-01-01T00:01:30Z",
+                "trials": {"total": 0, "completed": 0, "failed": 0, "skipped": 0, "progress": ""},
+                "conditions": [condition("Verdict", "ExpectationsHold", "all expectations hold, 3 in number"),
+                    condition("Complete", "Succeeded", "all trials completed")]});
+        });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_is_created_when_it_is_due_and_belongs_to_the_schedule() {
+    let mut scene = Scene::new(json!({}));
+    assert_eq!(
+        scene.pass().await.unwrap(),
+        Action::requeue(Duration::from_secs(60))
+    );
+    assert!(scene.names().is_empty());
+    scene.later(60).await;
+    scene.server.take_changes();
+    scene.pass().await.unwrap();
+    let changes = scene.server.take_changes();
+    let made: Vec<_> = changes
+        .iter()
+        .map(|call| (call.method.as_str(), call.path.rsplit('/').next().unwrap()))
+        .collect();
+    assert_eq!(made, [("POST", "perfruns"), ("PATCH", "status")]);
+    let run = scene.server.object(&format!("{RUNS}/{FIRST}")).unwrap();
+    let owner = &run["metadata"]["ownerReferences"][0];
+    assert_eq!(
+        (&owner["uid"], &owner["controller"]),
+        (&json!("uid-of-often"), &json!(true))
+    );
+    assert_eq!(run["metadata"]["labels"][SCHEDULE_LABEL], "often");
+    assert_eq!(scene.server.event_reasons(), ["RunCreated"]);
+    scene.pass().await.unwrap();
+    assert_eq!(scene.status()["active"][0]["name"], FIRST);
+    scene.server.take_changes();
+    scene.pass().await.unwrap();
+    assert!(scene.server.take_changes().is_empty(), "another pass is harmless");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_that_died_before_it_wrote_the_status_creates_no_second_run() {
+    let mut scene = Scene::new(json!({}));
+    scene.later(60).await;
+    scene
+        .server
+        .script_times(1, Method::PATCH, "/status", Answer::Refuse(500, "etcd is away"));
+    scene.pass().await.unwrap_err();
+    let Scene { server, context, .. } = scene;
+    let mut scene = Scene::on(server);
+    Arc::get_mut(&mut scene.context).unwrap().clock = context.clock.clone();
+    // The watch of the new operator shows no run yet.
+    let schedule = serde_json::from_value(scene.server.object(SCHEDULE).unwrap()).unwrap();
+    scene.runs.apply_watcher_event(&Watched::Init);
+    scene.runs.apply_watcher_event(&Watched::InitDone);
+    reconcile(Arc::new(schedule), scene.context.clone())
+        .await
+        .unwrap();
+    assert_eq!(scene.names(), [FIRST]);
+    assert_eq!(scene.status()["lastScheduleTime"], "2026-01-01T00:01:00Z");
+    scene.pass().await.unwrap();
+    assert_eq!(scene.names(), [FIRST]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_verdict_of_a_run_is_kept_when_the_run_is_deleted() {
+    let mut scene = Scene::new(json!({"successfulRunsHistoryLimit": 0}));
+    scene.later(60).await;
+    scene.pass().await.unwrap();
+    scene.end(FIRST, "Pass");
+    scene.server.take_changes();
+    scene.pass().await.unwrap();
+    let changes = scene.server.take_changes();
+    let made: Vec<_> = changes.iter().map(|call| call.method.as_str()).collect();
+    assert_eq!(made, ["PATCH", "DELETE"], "it is kept before the run is deleted");
+    assert!(scene.names().is_empty());
+    scene.pass().await.unwrap();
+    let status = scene.status();
+    let ended = &status["history"][0];
+    assert_eq!(
+        (&ended["name"], &ended["phase"], &ended["verdict"]),
+        (&json!(FIRST), &json!("Succeeded"), &json!("Pass"))
+    );
+    assert_eq!(ended["scheduleTime"], "2026-01-01T00:01:00Z");
+    assert_eq!(ended["message"], "all expectations hold, 3 in number");
+    assert!(ended["seed"].is_u64(), "{ended}");
+    assert_eq!(status["lastSuccessfulTime"], "2026-01-01T00:01:30Z");
+    assert_eq!(status["active"], Value::Null);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_is_not_deleted_before_the_status_has_its_verdict() {
+    let mut scene = Scene::new(json!({"successfulRunsHistoryLimit": 0}));
+    scene.later(60).await;
+    scene.pass().await.unwrap();
+    scene.end(FIRST, "Pass");
+    let refused = Answer::Refuse(500, "etcd is away");
+    scene.server.script_times(1, Method::PATCH, "/status", refused);
+    scene.pass().await.unwrap_err();
+    assert_eq!(scene.names(), [FIRST]);
+    scene.pass().await.unwrap();
+    assert!(scene.names().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_run_replaces_an_active_one() {
+    let mut scene = Scene::new(json!({"concurrencyPolicy": "Replace"}));
+    scene.later(60).await;
+    scene.pass().await.unwrap();
+    scene.later(60).await;
+    scene.pass().await.unwrap();
+    assert_eq!(scene.names(), [SECOND]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_the_api_server_refuses_shows_in_the_status_and_is_tried_again() {
+    let mut scene = Scene::new(json!({}));
+    scene.later(60).await;
+    let refused = Answer::Refuse(403, "exceeded quota: small");
+    scene.server.script_times(1, Method::POST, "/perfruns", refused);
+    assert_eq!(scene.pass().await.unwrap(), Action::requeue(RETRY));
+    let text = scene.status().to_string();
+    assert!(
+        text.contains("APIServerRefuses") && text.contains("exceeded quota: small"),
+        "{text}"
+    );
+    scene.pass().await.unwrap();
+    assert_eq!(scene.names(), [FIRST]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_of_another_owner_is_left_alone() {
+    let mut scene = Scene::new(json!({}));
+    scene.server.put(
+        &format!("{RUNS}/{FIRST}"),
+        json!({"metadata": {"name": FIRST, "namespace": "bench"}, "spec": {"workload": {"ping": {}}}}),
+    );
+    scene.later(60).await;
+    scene.pass().await.unwrap();
+    let text = scene.status().to_string();
+    assert!(
+        text.contains("NameConflict") && text.contains("does not belong to this schedule"),
+        "{text}"
+    );
+    scene.later(60).await;
+    scene.pass().await.unwrap();
+    assert_eq!(scene.names(), [FIRST, SECOND]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unreadable_schedule_creates_nothing_and_says_so() {
+    let mut scene = Scene::new(json!({"concurrencyPolicy": "Sometimes"}));
+    scene.later(60).await;
+    assert_eq!(scene.pass().await.unwrap(), Action::await_change());
+    assert!(scene.server.take_changes().is_empty());
+    assert_eq!(scene.server.event_reasons(), ["Unreadable"]);
+}

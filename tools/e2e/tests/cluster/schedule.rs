@@ -1,0 +1,115 @@
+//! Schedules: runs that nobody creates by hand, and what they found.
+
+use anyhow::{Context, Result, ensure};
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, Patch, PatchParams, PostParams},
+};
+use perfrun_api::{
+    cluster::{SCHEDULE_LABEL, condition::ACCEPTED},
+    document,
+    schedule::PerfSchedule,
+    spec::PerfRun,
+};
+use perfrun_e2e::{Scene, admission, run::in_yaml, seconds, shared, until};
+use serde_json::json;
+
+const EVERY_MINUTE: &str = "
+schedule: '* * * * *'
+concurrencyPolicy: Forbid
+runTemplate:
+  metadata: {labels: {team: networking}}
+  spec:
+    workload: {ping: {count: 20}}
+    matrix: {clients: [libp2p], servers: [libp2p], rawBaseline: false}
+    expect: [{metric: roundTripP50, max: 10s}]
+    iterations: 6
+    warmup: 0
+    topology: {placement: Any, exclusive: false}
+";
+
+#[test]
+fn a_schedule_creates_a_run_each_minute_and_keeps_its_verdict() {
+    shared(async |scene| {
+        let schedules: Api<PerfSchedule> = scene.api();
+        schedules
+            .create(&PostParams::default(), &every_minute("often")?)
+            .await?;
+        let ended = until("a run of the schedule has ended", seconds(180), async || {
+            let status = schedules.get("often").await?.status.unwrap_or_default();
+            Ok(status.history.into_iter().next_back())
+        })
+        .await?;
+        let suspend = Patch::Merge(json!({"spec": {"suspend": true}}));
+        schedules
+            .patch("often", &PatchParams::default(), &suspend)
+            .await?;
+        let run = scene.succeeded(&ended.name, seconds(5)).await?;
+        ensure!(run.labels()[SCHEDULE_LABEL] == "often" && run.labels()["team"] == "networking");
+        let verdict = run.status.and_then(|status| status.verdict);
+        ensure!(
+            verdict.is_some() && ended.verdict == verdict && ended.seed.is_some(),
+            "the run has {verdict:?}, and the schedule says {ended:?}"
+        );
+
+        let table = scene.kubectl(&["get", "psched", "often"]).await?;
+        ensure!(
+            table.starts_with("NAME ") && table.contains("LAST VERDICT") && table.contains("* * * * *"),
+            "{table}"
+        );
+        scene
+            .kubectl(&["delete", "perfschedule", "often", "--timeout=30s"])
+            .await?;
+        let runs: Api<PerfRun> = scene.api();
+        until("the runs of the schedule are deleted", seconds(60), async || {
+            Ok(runs
+                .list(&ListParams::default())
+                .await?
+                .items
+                .is_empty()
+                .then_some(()))
+        })
+        .await
+    });
+}
+
+#[test]
+fn a_schedule_without_a_time_zone_that_exists_says_so() {
+    shared(async |scene| {
+        let schedules: Api<PerfSchedule> = scene.api();
+        let mut schedule = every_minute("nowhere")?;
+        schedule.spec.time_zone = Some("Mars/Olympus".to_owned());
+        schedules.create(&PostParams::default(), &schedule).await?;
+        let accepted = until("the schedule is judged", seconds(30), async || {
+            let status = schedules.get("nowhere").await?.status.unwrap_or_default();
+            Ok(status
+                .conditions
+                .into_iter()
+                .find(|condition| condition.type_ == ACCEPTED))
+        })
+        .await?;
+        ensure!(
+            accepted.status == "False" && accepted.reason == "UnknownTimeZone",
+            "{accepted:?}"
+        );
+        Ok(())
+    });
+}
+
+#[test]
+fn the_api_server_refuses_a_schedule_that_is_none() {
+    admission(async |scene: &Scene| {
+        let schedules: Api<PerfSchedule> = scene.api();
+        let mut schedule = every_minute("short")?;
+        schedule.spec.schedule = "0 3 * *".to_owned();
+        let created = schedules.create(&PostParams::default(), &schedule).await;
+        let refused = created.err().context("it was accepted")?.to_string();
+        ensure!(refused.contains("must have five fields"), "{refused}");
+        Ok(())
+    });
+}
+
+fn every_minute(name: &str) -> Result<PerfSchedule> {
+    let text = in_yaml(name, EVERY_MINUTE).replace("kind: PerfRun", "kind: PerfSchedule");
+    Ok(document::parse_schedules(&text)?.remove(0))
+}
