@@ -1,5 +1,6 @@
 //! Whether the difference between two cells of a run is real, and whether what was expected of the run holds.
-//! Pure functions: a plan and records in, findings out.
+//! Pure functions: a plan and records in, findings out. [`runs`] does the same for the results of several
+//! runs.
 
 #![warn(missing_docs)]
 
@@ -11,6 +12,8 @@ mod looks;
 mod median;
 mod overall;
 mod pairs;
+mod prediction;
+pub mod runs;
 mod sentences;
 mod signed_rank;
 #[cfg(test)]
@@ -26,7 +29,11 @@ use perfrun_contract::{
 
 use crate::looks::Known;
 
-pub use self::{median::median_interval, sentences::sentences, signed_rank::Location};
+pub use self::{
+    median::median_interval,
+    sentences::{Finding, findings, sentence, sentences},
+    signed_rank::Location,
+};
 
 /// Judges the records of a run of this plan, which may still be in progress.
 pub fn judge(plan: &Plan, records: &[TrialRecord]) -> Judged {

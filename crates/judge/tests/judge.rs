@@ -7,16 +7,13 @@ use perfrun_contract::{
         ALPHA, Bound, Comparison, Expectation, Judged, Twin, Verdict, Why,
         Word::{self, Faster, NotComparable, Same, Slower, Undecided},
     },
-    matrix::{Negotiation, Protocol, Stack, StackName, StackSettings, Transport},
+    matrix::{Stack, Transport},
     node::Reason,
-    parameters::{Amount, Parameters},
-    plan::{Cell, Names, Plan},
-    quantity::ByteSize,
+    plan::Plan,
     record::{Disturbance, Flag, Metric, TrialRecord},
-    workload::{Direction, Timing},
 };
 use perfrun_judge::{decided, judge, sentences};
-use perfrun_test_kit::records::{completed, failed, retried, trial};
+use perfrun_test_kit::records::{completed, failed, retried, trial, upload_cell as cell};
 use rand::{RngExt, SeedableRng, rngs::Xoshiro256PlusPlus, seq::SliceRandom};
 
 const TRANSPORTS: [Transport; 4] = [
@@ -25,35 +22,6 @@ const TRANSPORTS: [Transport; 4] = [
     Transport::Ws,
     Transport::TcpTls,
 ];
-
-fn cell(stack: Stack, name: &str, transport: Transport) -> Cell {
-    let names = |name: &str| [name.to_owned()].into_iter().collect::<Names>();
-    Cell {
-        id: format!("{name}.{name}.{transport}.upload-1s"),
-        client: StackName(name.to_owned()),
-        server: StackName(name.to_owned()),
-        client_stack: stack,
-        server_stack: stack,
-        client_settings: StackSettings::default(),
-        server_settings: StackSettings::default(),
-        relay_stack: None,
-        transport,
-        network: "none".to_owned(),
-        parameters: Parameters::Bandwidth {
-            protocol: Protocol::Perf,
-            direction: Direction::Upload,
-            amount: Amount::Seconds(1.0),
-            streams: 1,
-            chunk_bytes: ByteSize(1 << 16),
-            timing: Timing::Strict,
-            negotiation: Negotiation::V1,
-        },
-        clients: names("client-0"),
-        servers: names("server-0"),
-        relays: Names::default(),
-        peers_per_client: 1,
-    }
-}
 
 /// A run of twins: of twin i, cell 2i is the baseline and cell 2i + 1 the candidate. In odd rounds candidates
 /// are first.
