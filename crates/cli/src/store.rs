@@ -32,6 +32,7 @@ use perfrun_api::{
 use perfrun_conductor::{Kept, RunEnd, Sink};
 use perfrun_contract::{
     account::Account,
+    compare::Judged,
     plan::Plan,
     profile::Profile,
     quantity::ByteSize,
@@ -303,7 +304,7 @@ impl Store {
         (results.state, results.reason, results.ended) = (state, reason, Timestamp::now());
         results.environment.nodes.extend(nodes);
         results.summary = perfrun_report::summarize(&results.plan, &results.trials);
-        results.judged = perfrun_report::judged(&results.plan, &results.trials);
+        results.judged = judged(results);
         self.ballast = None;
         if let Err(error) = self.write_results(&self.results) {
             let brief = Results {
@@ -412,11 +413,15 @@ pub fn read(path: &Path) -> Result<Results, Error> {
         results
             .trials
             .sort_by(|a, b| a.at_seconds.total_cmp(&b.at_seconds));
-        results.judged = perfrun_report::judged(&results.plan, &results.trials);
+        results.judged = judged(&results);
     }
     // Statistics of an earlier version are not what reports of this one say they are.
     results.summary = perfrun_report::summarize(&results.plan, &results.trials);
     Ok(results)
+}
+
+fn judged(results: &Results) -> Option<Judged> {
+    perfrun_report::judged(&results.plan, &results.trials, &results.environment.nodes)
 }
 
 /// The profiles of a run, from its folder or its results.json.

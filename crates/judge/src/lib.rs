@@ -4,6 +4,7 @@
 
 #![warn(missing_docs)]
 
+mod apart;
 mod comparison;
 mod family;
 mod gates;
@@ -21,8 +22,11 @@ mod simulations;
 mod text;
 mod words;
 
+use std::collections::BTreeMap;
+
 use perfrun_contract::{
     compare::{Comparison, Gate, Judged},
+    node::Info,
     plan::Plan,
     record::TrialRecord,
 };
@@ -35,9 +39,11 @@ pub use self::{
     signed_rank::Location,
 };
 
-/// Judges the records of a run of this plan, which may still be in progress.
-pub fn judge(plan: &Plan, records: &[TrialRecord]) -> Judged {
-    let known = Known::of(plan, records);
+/// Judges the records of a run of this plan, which may still be in progress. A node that is not among
+/// `nodes` is taken to share the machine of its twin.
+pub fn judge(plan: &Plan, records: &[TrialRecord], nodes: &BTreeMap<String, Info>) -> Judged {
+    let mut known = Known::of(plan, records);
+    apart::withdraw(plan, nodes, &mut known);
     let gate = |(ask, answer): (&gates::Ask, &gates::Answer)| Gate {
         expectation: ask.expectation,
         cell: plan

@@ -8,12 +8,12 @@ use perfrun_contract::{
         Word::{self, Faster, NotComparable, Same, Slower, Undecided},
     },
     matrix::{Stack, Transport},
-    node::Reason,
-    plan::Plan,
+    node::{Info, Reason},
+    plan::{Names, Plan},
     record::{Disturbance, Flag, Metric, TrialRecord},
 };
 use perfrun_judge::{decided, judge, sentences};
-use perfrun_test_kit::records::{completed, failed, retried, trial, upload_cell as cell};
+use perfrun_test_kit::records::{completed, failed, info, retried, trial, upload_cell as cell};
 use rand::{RngExt, SeedableRng, rngs::Xoshiro256PlusPlus, seq::SliceRandom};
 
 const TRANSPORTS: [Transport; 4] = [
@@ -102,7 +102,7 @@ impl Run {
     }
 
     fn judge(&self) -> Judged {
-        judge(&self.plan, &self.records)
+        judge(&self.plan, &self.records, &BTreeMap::new())
     }
 
     fn goodput(&self, twin: usize) -> Comparison {
@@ -373,6 +373,31 @@ fn disturbed_pairs_do_not_count_and_many_of_them_say_nothing() {
     assert_eq!(debug.judge().verdict, Verdict::Inconclusive);
     let window = Run::new(&[0.9], 20).change(|record| record.flags.push(Flag::WindowLimited));
     assert_eq!(window.goodput(0).why, Some(Why::WindowLimited));
+}
+
+#[test]
+fn twins_on_different_machines_are_not_comparable() {
+    let mut run = Run::new(&[0.5, 0.5], 20).allowing(0.1);
+    run.expect(vec![1], Bound::Min(1e9));
+    for cell in &mut run.plan.cells {
+        let name = |role: &str| Names::from(vec![format!("{role}-{}-{}", cell.client, cell.transport)]);
+        (cell.clients, cell.servers) = (name("client"), name("server"));
+    }
+    assert_eq!(run.judge().verdict, Verdict::Fail, "no node says where it is");
+    let nodes = run.plan.cells.iter().flat_map(|cell| cell.nodes());
+    let mut nodes: BTreeMap<String, Info> = nodes.map(|name| (name.clone(), info("one"))).collect();
+    let judged = judge(&run.plan, &run.records, &nodes);
+    assert_eq!(judged.verdict, Verdict::Fail, "all are on one machine");
+    nodes.insert("server-pr-tcp".to_owned(), info("another"));
+    let judged = judge(&run.plan, &run.records, &nodes);
+    let [apart, together] = judged.comparisons.as_slice() else {
+        panic!("{judged:?}")
+    };
+    assert_eq!((apart.word, apart.why), (NotComparable, Some(Why::TwinsApart)));
+    assert_eq!(together.word, Slower);
+    let verdicts: Vec<Verdict> = judged.gates.iter().map(|gate| gate.verdict).collect();
+    assert_eq!(verdicts, [Verdict::Inconclusive, Verdict::Fail, Verdict::Pass]);
+    assert_eq!(judged.overall, [], "a single comparison has no average");
 }
 
 #[test]

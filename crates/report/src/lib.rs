@@ -20,7 +20,9 @@ mod table;
 mod tables;
 mod terminal;
 
-use perfrun_contract::{compare::Judged, plan::Plan, record::TrialRecord, units};
+use std::collections::BTreeMap;
+
+use perfrun_contract::{compare::Judged, node::Info, plan::Plan, record::TrialRecord, units};
 
 pub use html::html;
 pub use markdown::markdown;
@@ -33,7 +35,8 @@ pub use tables::links_line;
 pub use terminal::terminal;
 pub use units::text as value;
 
-/// What was found in the trials of a run. None if the run compares and expects nothing.
-pub fn judged(plan: &Plan, trials: &[TrialRecord]) -> Option<Judged> {
-    (!plan.judging.is_empty()).then(|| perfrun_judge::judge(plan, trials))
+/// What was found in the trials of a run on these nodes. None if the run compares and
+/// expects nothing.
+pub fn judged(plan: &Plan, trials: &[TrialRecord], nodes: &BTreeMap<String, Info>) -> Option<Judged> {
+    (!plan.judging.is_empty()).then(|| perfrun_judge::judge(plan, trials, nodes))
 }
