@@ -424,6 +424,22 @@ fn judged(results: &Results) -> Option<Judged> {
     perfrun_report::judged(&results.plan, &results.trials, &results.environment.nodes)
 }
 
+/// The runs that a path names: that of a results folder or a results.json, or those of the results folders in
+/// it.
+pub fn runs_in(path: &Path) -> Vec<PathBuf> {
+    let is_run = |folder: &Path| folder.join(RESULTS).is_file();
+    let mut runs: Vec<PathBuf> = match fs::read_dir(path) {
+        Ok(entries) if !is_run(path) => entries.flatten().map(|entry| entry.path()).collect(),
+        _ => vec![],
+    };
+    runs.retain(|run| is_run(run));
+    if runs.is_empty() {
+        // Reading it says what it lacks.
+        runs.push(path.to_owned());
+    }
+    runs
+}
+
 /// The profiles of a run, from its folder or its results.json.
 pub fn read_profiles(path: &Path, plan: &Plan) -> Vec<Profile> {
     let folder = if path.is_dir() {

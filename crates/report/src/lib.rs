@@ -1,31 +1,42 @@
 //! Statistics, tables and plots over results. Pure functions: values in, text out.
 //!
 //! [`summarize`] makes the statistics that results carry. [`markdown`], [`html()`] and [`terminal`] draw the
-//! same tables, which `tables` builds without knowing how they are drawn. [`plots`], [`summary_csv`] and
-//! [`samples_csv`] are for pictures and for other programs. Nothing here reads a file, a clock or the
+//! same tables, which `tables` builds without knowing how they are drawn. [`plots`], [`summary_csv`],
+//! [`samples_csv`] and [`history_csv`] are for pictures and for other programs. [`runs`] compares several
+//! runs, and [`unlike`] decides whether they may be compared. Nothing here reads a file, a clock or the
 //! environment, and nothing panics on results that are empty or end early: that is when people need to see
 //! what was measured.
 
 #![warn(missing_docs)]
 
+mod checks;
+mod history;
 mod html;
 mod markdown;
 mod path;
 mod plot;
 mod published;
+pub mod runs;
 mod samples;
 mod statistics;
 mod summary;
 mod table;
 mod tables;
 mod terminal;
+pub mod unlike;
 
 use std::collections::BTreeMap;
 
 use perfrun_contract::{compare::Judged, node::Info, plan::Plan, record::TrialRecord, units};
 
+pub use checks::{Check, checks};
+pub use history::history_csv;
 pub use html::html;
 pub use markdown::markdown;
+pub use perfrun_judge::{
+    Finding, findings,
+    runs::{Basis, LEAST_EARLIER, LEAST_RUNS, verdict},
+};
 pub use plot::plots;
 pub use published::echo_csv;
 pub use samples::samples_csv;

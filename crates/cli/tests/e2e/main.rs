@@ -9,12 +9,14 @@
 
 mod clocks;
 mod commands;
+mod compare;
 mod compared;
 mod conformance;
 mod connections;
 mod disk;
 mod document;
 mod go;
+mod kept;
 mod killed;
 mod limits;
 mod links;

@@ -6,6 +6,7 @@ use perfrun_contract::{
     plan::{Cell, Plan},
     record::Metric,
 };
+use perfrun_judge::runs::Basis;
 
 use crate::{
     path::Path,
@@ -19,7 +20,7 @@ pub(super) fn tables(results: &Account<'_>) -> Vec<Table> {
         return vec![];
     };
     [
-        comparisons(results.plan, judged),
+        comparisons(results.plan, judged, Basis::Trials),
         overall(judged),
         gates(results.plan, judged),
     ]
@@ -28,7 +29,25 @@ pub(super) fn tables(results: &Account<'_>) -> Vec<Table> {
     .collect()
 }
 
-fn comparisons(plan: &Plan, judged: &Judged) -> Option<Table> {
+pub(crate) fn comparisons(plan: &Plan, judged: &Judged, basis: Basis) -> Option<Table> {
+    let (difference_of, counted) = match basis {
+        Basis::Trials => (
+            "difference of pairs of neighbouring trials (Hodges and Lehmann), with its 95 % confidence interval",
+            "pairs",
+        ),
+        Basis::TwoRuns => (
+            "difference of the medians, with the 95 % confidence interval that follows from both runs",
+            "runs of each",
+        ),
+        Basis::PairsOfRuns => (
+            "difference of pairs of runs (Hodges and Lehmann), with its 95 % confidence interval",
+            "pairs of runs",
+        ),
+        Basis::EarlierRuns => (
+            "difference from the mean of earlier runs; 0 is in its interval if they predict the new run at 95 %",
+            "earlier runs",
+        ),
+    };
     let rows: Vec<Vec<table::Cell>> = judged
         .comparisons
         .iter()
@@ -46,13 +65,19 @@ fn comparisons(plan: &Plan, judged: &Judged) -> Option<Table> {
         .collect();
     (!rows.is_empty()).then(|| Table {
         title: "Comparisons".to_owned(),
-        caption: "medians, baseline → candidate; difference of pairs of neighbouring trials (Hodges and Lehmann), with its \
-                  95 % confidence interval"
-            .to_owned(),
+        caption: format!("medians, baseline → candidate; {difference_of}"),
         keys: 3,
-        header: ["load", "metric", "candidate", "medians", "difference", "pairs", "finding"]
-            .map(str::to_owned)
-            .to_vec(),
+        header: [
+            "load",
+            "metric",
+            "candidate",
+            "medians",
+            "difference",
+            counted,
+            "finding",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
         rows,
         ..Table::default()
     })
@@ -112,7 +137,7 @@ fn gates(plan: &Plan, judged: &Judged) -> Option<Table> {
 }
 
 /// An expectation, as people read it.
-fn bound(metric: Metric, bound: Bound) -> String {
+pub(crate) fn bound(metric: Metric, bound: Bound) -> String {
     let text = |value| units::text(metric.unit(), value);
     // As documents write it: two digits behind the point are exact.
     let percent = |share: f64| format!("{} %", (share * 1e4).round() / 1e2);
