@@ -299,6 +299,7 @@ async fn keep_results(job: &Job, journal: Journal, end: RunEnd) -> RunOutcome {
     let progress = account.progress();
     let trials = account.trials().clone();
     let verdict = trials.verdict(state, cause, reason.as_deref());
+    let judged = perfrun_report::judged(&job.plan, journal.records(), &nodes);
     let results = Results {
         schema_version: SCHEMA_VERSION,
         name: job.run.name.clone(),
@@ -316,10 +317,10 @@ async fn keep_results(job: &Job, journal: Journal, end: RunEnd) -> RunOutcome {
             nodes,
         },
         summary: perfrun_report::summarize(&job.plan, journal.records()),
-        judged: perfrun_report::judged(&job.plan, journal.records()),
+        judged: judged.clone(),
         trials: vec![],
     };
-    let (summary, judged) = (results.summary.clone(), results.judged.clone());
+    let summary = results.summary.clone();
     let (verdict, results) = match journal.close(results).await {
         Ok(names) => (verdict, names),
         Err(error) => {

@@ -13,8 +13,13 @@ use std::{
     time::Duration,
 };
 
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{
+    Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 use perfrun_api::pod::NODE_IMAGE;
+use perfrun_report::unlike::Field;
+use strum::VariantNames;
 
 use crate::profile::CallGraph;
 
@@ -178,6 +183,10 @@ pub enum Command {
     Validate(Validate),
     /// Print results, or draw plots of them.
     Report(Report),
+    /// Say whether results differ: those of one run, of two, or of many.
+    Compare(Compare),
+    /// Print the medians of many runs as CSV, for tools that look for trends.
+    History(History),
     /// List the runs on a cluster.
     #[command(visible_alias = "ls")]
     List(List),
@@ -314,9 +323,8 @@ pub struct Validate {
 pub struct Report {
     /// Results folder of a run, or its results.json.
     pub results: PathBuf,
-    /// Format of the output.
-    #[arg(long, short, value_enum, default_value_t = Format::Table)]
-    pub output: Format,
+    #[command(flatten)]
+    pub shown: Shown,
     /// Write plots to this folder as SVG files.
     #[arg(long, value_name = "DIR")]
     pub svg: Option<PathBuf>,
@@ -325,6 +333,77 @@ pub struct Report {
     /// file without a header for each side of each trial.
     #[arg(long, value_name = "DIR")]
     pub csv: Option<PathBuf>,
+}
+
+/// How results are printed.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Shown {
+    /// Format of the output.
+    #[arg(long, short, value_enum, default_value_t = Format::Table)]
+    pub output: Format,
+    /// What to make of findings that decide nothing: `junit` has them as failures or as skipped, and `github`
+    /// as warnings or as notices. After `perfrun compare`, the exit status is 4 or 0.
+    #[arg(long, value_enum, default_value_t = Inconclusive::Fail)]
+    pub inconclusive: Inconclusive,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum Inconclusive {
+    Fail,
+    Pass,
+}
+
+const COMPARE_NOTES: &str = "\
+What is compared with what:
+  RUN                     a run with `compare` or `expect`: what it found
+  BASE CANDIDATE          two runs: their differences, and never a finding, since machines differ between runs
+  --base RUN... --candidate RUN...
+                          at least 6 runs of each side, measured in turn: the first of each are a pair, and so on
+  --history DIR RUN       a run and at least 5 earlier ones of the same name in DIR: whether they predict it
+
+RUN is a results folder or a results.json. A folder that holds results folders stands for all of them. Cells with \
+the same name are compared, except the raw baseline. Runs must be alike in everything but the node program and the \
+version of one stack.
+
+Exit status:
+  0    nothing is slower, or all that the run expects holds
+  1    the runs cannot be compared, or a trial of a single run failed: see standard error
+  2    the command line is invalid
+  3    something is slower, or something that the run expects does not hold
+  4    something is not decided (0 with --inconclusive pass)";
+
+/// Options of `perfrun compare`.
+#[derive(Args, Debug)]
+#[command(after_help = COMPARE_NOTES)]
+pub struct Compare {
+    /// One run, or the baseline and the candidate.
+    #[arg(value_name = "RESULTS", required_unless_present = "base")]
+    pub results: Vec<PathBuf>,
+    /// Runs of the baseline.
+    #[arg(long, value_name = "RESULTS", num_args = 1.., requires = "candidate", conflicts_with = "results")]
+    pub base: Vec<PathBuf>,
+    /// Runs of the candidate.
+    #[arg(long, value_name = "RESULTS", num_args = 1.., requires = "base")]
+    pub candidate: Vec<PathBuf>,
+    /// Compare a run with the earlier ones of the same name in this folder.
+    #[arg(long, value_name = "DIR", conflicts_with = "base")]
+    pub history: Option<PathBuf>,
+    /// Compare although these differ, for example `kernel,cpu`.
+    #[arg(long, value_name = "FIELD,...", value_delimiter = ',', value_parser = fields())]
+    pub allow: Vec<Field>,
+    #[command(flatten)]
+    pub shown: Shown,
+}
+
+fn fields() -> impl TypedValueParser<Value = Field> {
+    PossibleValuesParser::new(Field::VARIANTS).try_map(|name| name.parse::<Field>())
+}
+
+/// Options of `perfrun history`.
+#[derive(Args, Debug)]
+pub struct History {
+    /// Folder with results folders.
+    pub folder: PathBuf,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -339,6 +418,10 @@ pub enum Format {
     Csv,
     /// A web page with tables and plots, in one file.
     Html,
+    /// What was compared or expected, as JUnit's XML.
+    Junit,
+    /// Tables in Markdown, and on standard error the findings as workflow commands of GitHub Actions.
+    Github,
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! The parts of the `perfrun` command.
 
 pub mod args;
+pub mod ci;
 pub mod cluster;
+pub mod compare;
 pub mod conformance;
 pub mod describe;
 pub mod link;

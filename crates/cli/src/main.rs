@@ -8,7 +8,7 @@ use std::{
 use anyhow::Context;
 use perfrun_cli::{
     args::{Cli, Command, Get},
-    block_on, cluster, conformance, describe, link, report, run, show,
+    block_on, cluster, compare, conformance, describe, link, report, run, show,
 };
 use perfrun_local::{LocalIsolation, privilege};
 use tracing_subscriber::EnvFilter;
@@ -36,6 +36,8 @@ fn perfrun(cli: Cli) -> anyhow::Result<u8> {
         Command::Describe(args) => block_on(describe::describe(&args)).map(|()| 0),
         Command::Validate(args) => show::validate(&args),
         Command::Report(args) => report::report(&args).map(|()| 0),
+        Command::Compare(args) => compare::compare(&args),
+        Command::History(args) => compare::history(&args).map(|()| 0),
         Command::List(args) => block_on(cluster::list(&args)),
         Command::Watch(args) => block_on(cluster::watch(&args)),
         Command::Get(Get::Results(args)) => block_on(cluster::get_results(&args)),

@@ -10,10 +10,11 @@ use anyhow::{Context, ensure};
 
 use perfrun_api::results::Results;
 use perfrun_contract::{account::Account, profile::Profile};
+use perfrun_report::Basis;
 
 use crate::{
-    args::{self, Format},
-    print,
+    args::{self, Format, Shown},
+    ci, print,
     store::{self, Store},
     terminal_width,
 };
@@ -22,7 +23,7 @@ use crate::{
 pub fn report(args: &args::Report) -> anyhow::Result<()> {
     let results = store::read(&args.results)?;
     let profiles = store::read_profiles(&args.results, &results.plan);
-    print(&rendered(&results, &profiles, args.output)?)?;
+    print(&rendered(&results, &profiles, args.shown)?)?;
     if let Some(folder) = &args.svg {
         let plots = perfrun_report::plots(&results.account());
         ensure!(!plots.is_empty(), "there is nothing to draw: no trial completed");
@@ -52,18 +53,36 @@ fn write<N: AsRef<Path>>(folder: &Path, files: Vec<(N, String)>) -> anyhow::Resu
     Ok(())
 }
 
-/// Results, and profiles if there are any, in a format for printing.
-pub fn rendered(results: &Results, profiles: &[Profile], format: Format) -> anyhow::Result<String> {
+/// Results, and profiles if there are any, in a format for printing. Findings for GitHub go to standard
+/// error.
+pub fn rendered(results: &Results, profiles: &[Profile], shown: Shown) -> anyhow::Result<String> {
     let account = Account {
         profiles,
         ..results.account()
     };
-    Ok(match format {
+    Ok(match shown.output {
         Format::Table => perfrun_report::terminal(&account, terminal_width()),
         Format::Md => perfrun_report::markdown(&account),
         Format::Json => serde_json::to_string_pretty(results).context("failed to encode the results")? + "\n",
         Format::Csv => perfrun_report::samples_csv(&account),
         Format::Html => perfrun_report::html(&account),
+        Format::Junit => {
+            let judged = results.judged.as_ref().with_context(|| {
+                format!(
+                    "{} compares nothing and expects nothing: there is nothing to report",
+                    results.name
+                )
+            })?;
+            let checks = perfrun_report::checks(&results.plan, judged, Basis::Trials);
+            ci::junit(&results.name, &checks, shown.inconclusive)?
+        }
+        Format::Github => {
+            let judged = results.judged.iter();
+            let findings =
+                judged.flat_map(|judged| perfrun_report::findings(&results.plan, judged, Basis::Trials));
+            ci::annotate(&results.name, findings, shown.inconclusive);
+            perfrun_report::markdown(&account)
+        }
     })
 }
 

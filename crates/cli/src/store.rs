@@ -32,6 +32,7 @@ use perfrun_api::{
 use perfrun_conductor::{Kept, RunEnd, Sink};
 use perfrun_contract::{
     account::Account,
+    compare::Judged,
     plan::Plan,
     profile::Profile,
     quantity::ByteSize,
@@ -299,10 +300,10 @@ impl Store {
             nodes,
         } = end;
         let results = &mut self.results;
-        results.judged = perfrun_report::judged(&results.plan, &results.trials);
+        results.environment.nodes.extend(nodes);
+        results.judged = judged(results);
         results.verdict = Some(results.tally().verdict(state, cause, reason.as_deref()));
         (results.state, results.reason, results.ended) = (state, reason, Timestamp::now());
-        results.environment.nodes.extend(nodes);
         results.summary = perfrun_report::summarize(&results.plan, &results.trials);
         self.ballast = None;
         if let Err(error) = self.write_results(&self.results) {
@@ -418,11 +419,31 @@ pub fn read(path: &Path) -> Result<Results, Error> {
         results
             .trials
             .sort_by(|a, b| a.at_seconds.total_cmp(&b.at_seconds));
-        results.judged = perfrun_report::judged(&results.plan, &results.trials);
+        results.judged = judged(&results);
     }
     // Statistics of an earlier version are not what reports of this one say they are.
     results.summary = perfrun_report::summarize(&results.plan, &results.trials);
     Ok(results)
+}
+
+fn judged(results: &Results) -> Option<Judged> {
+    perfrun_report::judged(&results.plan, &results.trials, &results.environment.nodes)
+}
+
+/// The runs that a path names: that of a results folder or a results.json, or those of the results folders in
+/// it.
+pub fn runs_in(path: &Path) -> Vec<PathBuf> {
+    let is_run = |folder: &Path| folder.join(RESULTS).is_file();
+    let mut runs: Vec<PathBuf> = match fs::read_dir(path) {
+        Ok(entries) if !is_run(path) => entries.flatten().map(|entry| entry.path()).collect(),
+        _ => vec![],
+    };
+    runs.retain(|run| is_run(run));
+    if runs.is_empty() {
+        // Reading it says what it lacks.
+        runs.push(path.to_owned());
+    }
+    runs
 }
 
 /// The profiles of a run, from its folder or its results.json.

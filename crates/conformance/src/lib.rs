@@ -10,12 +10,14 @@
 //! | `pair` | a trial between two nodes |
 //! | `checks` | the checks, a file for each group |
 //! | [`report`] | the outcome as text and as JUnit |
+//! | [`junit`] | JUnit's XML, for other outcomes too |
 
 #![warn(missing_docs)]
 
 pub mod bench;
 mod call;
 mod checks;
+pub mod junit;
 pub mod local;
 mod pair;
 pub mod report;

@@ -2,9 +2,7 @@
 
 use std::fmt::Write;
 
-use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
-
-use crate::{Checked, Unmet};
+use crate::{Checked, Unmet, junit};
 
 /// One line for a check, and below it what was wrong.
 pub fn line(checked: &Checked) -> String {
@@ -52,24 +50,13 @@ pub fn is_conformant(all: &[Checked]) -> bool {
 /// # Errors
 ///
 /// If a text cannot be written as XML.
-pub fn junit(all: &[Checked]) -> Result<String, quick_junit::SerializeError> {
-    let mut suite = TestSuite::new("node contract");
-    for one in all {
-        let mut status = match &one.outcome {
-            Ok(()) => TestCaseStatus::success(),
-            Err(Unmet::Failed(_)) => TestCaseStatus::non_success(NonSuccessKind::Failure),
-            Err(Unmet::Skipped(_)) => TestCaseStatus::skipped(),
-        };
-        if let Err(Unmet::Failed(message) | Unmet::Skipped(message)) = &one.outcome {
-            status.set_message(message.as_str());
-        }
-        let mut case = TestCase::new(one.name.as_str(), status);
-        case.set_classname("perfrun.conformance").set_time(one.took);
-        suite.add_test_case(case);
-    }
-    let mut report = Report::new("perfrun conformance");
-    report.add_test_suite(suite);
-    report.to_string()
+pub fn junit(all: &[Checked]) -> Result<String, junit::SerializeError> {
+    let case = |one: &Checked| {
+        let mut case = junit::case("perfrun.conformance", &one.name, &one.outcome);
+        case.set_time(one.took);
+        case
+    };
+    junit::report("perfrun conformance", "node contract", all.iter().map(case))
 }
 
 #[cfg(test)]

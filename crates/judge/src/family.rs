@@ -58,7 +58,7 @@ pub(crate) fn of(plan: &Plan) -> Vec<Member> {
 
 /// The metrics that stand for a workload: what it is for, and what that costs. Each more makes the others
 /// harder to show.
-fn primary(parameters: &Parameters) -> Vec<Metric> {
+pub(crate) fn primary(parameters: &Parameters) -> Vec<Metric> {
     match parameters {
         Parameters::Bandwidth { direction, .. } => match direction {
             Direction::Upload => vec![Metric::UploadGoodput, Metric::CpuSecondsPerGiB],

@@ -1,8 +1,10 @@
 //! Whether the difference between two cells of a run is real, and whether what was expected of the run holds.
-//! Pure functions: a plan and records in, findings out.
+//! Pure functions: a plan and records in, findings out. [`runs`] does the same for the results of several
+//! runs.
 
 #![warn(missing_docs)]
 
+mod apart;
 mod comparison;
 mod family;
 mod gates;
@@ -11,6 +13,8 @@ mod looks;
 mod median;
 mod overall;
 mod pairs;
+mod prediction;
+pub mod runs;
 mod sentences;
 mod signed_rank;
 #[cfg(test)]
@@ -18,19 +22,28 @@ mod simulations;
 mod text;
 mod words;
 
+use std::collections::BTreeMap;
+
 use perfrun_contract::{
     compare::{Comparison, Gate, Judged, Spared},
+    node::Info,
     plan::Plan,
     record::TrialRecord,
 };
 
 use crate::looks::Known;
 
-pub use self::{median::median_interval, sentences::sentences, signed_rank::Location};
+pub use self::{
+    median::median_interval,
+    sentences::{Finding, findings, sentence, sentences},
+    signed_rank::Location,
+};
 
-/// Judges the records of a run of this plan, which may still be in progress.
-pub fn judge(plan: &Plan, records: &[TrialRecord]) -> Judged {
-    let known = Known::of(plan, records);
+/// Judges the records of a run of this plan, which may still be in progress. A node that is not among
+/// `nodes` is taken to share the machine of its twin.
+pub fn judge(plan: &Plan, records: &[TrialRecord], nodes: &BTreeMap<String, Info>) -> Judged {
+    let mut known = Known::of(plan, records);
+    apart::withdraw(plan, nodes, &mut known);
     let gate = |(ask, answer): (&gates::Ask, &gates::Answer)| Gate {
         expectation: ask.expectation,
         cell: plan

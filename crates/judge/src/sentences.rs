@@ -12,40 +12,65 @@ use perfrun_contract::{
     units::Scale,
 };
 
-use crate::text::{change, percent};
+use crate::{
+    runs::Basis,
+    text::{change, percent},
+};
+
+/// A finding in words.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    /// Fail if the candidate is worse or an expectation does not hold, Inconclusive if nothing is decided.
+    pub verdict: Verdict,
+    /// A sentence.
+    pub text: String,
+}
 
 /// One sentence for each finding: first what differs, then how much is the same, what is undecided or cannot
 /// be compared, all together, what was not needed, and at the end whether what was expected holds.
 pub fn sentences(plan: &Plan, judged: &Judged) -> Vec<String> {
+    let findings = findings(plan, judged, Basis::Trials).into_iter();
+    findings.map(|finding| finding.text).collect()
+}
+
+/// The findings behind [`sentences`], each with its verdict. If anything was expected, only an expectation
+/// can fail.
+pub fn findings(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<Finding> {
     let names = Names::of(plan);
     let of = |words: &'static [Word]| {
         let comparisons = judged.comparisons.iter();
-        comparisons.filter(move |comparison| words.contains(&comparison.word))
+        comparisons
+            .filter(move |comparison| words.contains(&comparison.word))
+            .map(|comparison| Finding {
+                verdict: grade(comparison, judged),
+                text: names.sentence(comparison, basis),
+            })
     };
-    let differs = of(&[Word::Faster, Word::Slower]).map(|comparison| {
-        let word = comparison.word;
-        format!("{word}: {}{}.", names.comparison(comparison), values(comparison))
-    });
-    let undecided = of(&[Word::Undecided]).map(|comparison| {
-        let name = names.comparison(comparison);
-        format!("Undecided: {name}{}{}.", values(comparison), sight(comparison))
-    });
-    let incomparable = of(&[Word::NotComparable]).map(|comparison| {
-        format!(
-            "Not comparable: {}: {}.",
-            names.comparison(comparison),
-            reason(comparison)
-        )
-    });
-    differs
-        .chain(same(&judged.comparisons))
-        .chain(undecided)
-        .chain(incomparable)
-        .chain(judged.overall.iter().map(together))
-        .chain(judged.spared.iter().map(|spared| format!("{spared}.")))
-        .chain(judged.gates.iter().filter_map(|gate| names.gate(gate)))
-        .chain(verdict(judged))
+    let finding = |verdict| move |text| Finding { verdict, text };
+    let is_bad = |gate: &Gate| Some(finding(gate.verdict)(names.gate(gate)?));
+    let spared = judged.spared.iter().map(|spared| format!("{spared}."));
+    of(&[Word::Faster, Word::Slower])
+        .chain(same(&judged.comparisons).into_iter().map(finding(Verdict::Pass)))
+        .chain(of(&[Word::Undecided]))
+        .chain(of(&[Word::NotComparable]))
+        .chain(judged.overall.iter().map(together).map(finding(Verdict::Pass)))
+        .chain(spared.map(finding(Verdict::Pass)))
+        .chain(judged.gates.iter().filter_map(is_bad))
+        .chain(verdict(judged).map(finding(judged.verdict)))
         .collect()
+}
+
+/// A comparison in a sentence.
+pub fn sentence(plan: &Plan, comparison: &Comparison, basis: Basis) -> String {
+    Names::of(plan).sentence(comparison, basis)
+}
+
+fn grade(comparison: &Comparison, judged: &Judged) -> Verdict {
+    match (comparison.word, judged.verdict) {
+        (Word::Faster | Word::Same, _) => Verdict::Pass,
+        (Word::Slower, Verdict::NotAsked) => Verdict::Fail,
+        _ => Verdict::Inconclusive,
+    }
 }
 
 /// Cells by what sets them apart from others of the run.
@@ -82,8 +107,14 @@ impl<'a> Names<'a> {
         }
     }
 
-    fn comparison(&self, comparison: &Comparison) -> String {
-        self.metric(comparison.metric, &comparison.candidate)
+    fn sentence(&self, comparison: &Comparison, basis: Basis) -> String {
+        let name = self.metric(comparison.metric, &comparison.candidate);
+        let values = values(comparison, basis);
+        match comparison.word {
+            Word::NotComparable => format!("Not comparable: {name}: {}.", reason(comparison, basis)),
+            Word::Undecided => format!("Undecided: {name}{values}{}.", sight(comparison, basis)),
+            word => format!("{word}: {name}{values}."),
+        }
     }
 
     /// A metric of the cell with this id, e.g. `upload over tcp`.
@@ -145,14 +176,14 @@ fn phrase(metric: Metric) -> &'static str {
 
 /// Medians, change, pairs and failures of a comparison, e.g. `, 4.70 → 4.46 Gbit/s, −5.1 % [−7.0, −3.1] (40
 /// pairs)`.
-fn values(comparison: &Comparison) -> String {
+fn values(comparison: &Comparison, basis: Basis) -> String {
     let mut values = String::new();
     if let Some([baseline, candidate]) = comparison.medians {
         let scale = Scale::of(comparison.metric.unit(), baseline);
         let _ = write!(values, ", {} → {}", scale.number(baseline), scale.text(candidate));
     }
     let change = change(comparison.ratio.as_ref());
-    let _ = write!(values, ", {change} ({} pairs)", comparison.pairs);
+    let _ = write!(values, ", {change} ({})", basis.number(comparison.pairs));
     let [baseline, candidate] = comparison.failed;
     if baseline + candidate > 0 {
         let _ = write!(values, ", failed trials {baseline} → {candidate}");
@@ -161,28 +192,36 @@ fn values(comparison: &Comparison) -> String {
 }
 
 /// What could be seen of an undecided comparison.
-fn sight(comparison: &Comparison) -> String {
+fn sight(comparison: &Comparison, basis: Basis) -> String {
     let detectable = comparison.detectable.map_or_else(String::new, |share| {
         format!("; below {:.0} % nothing can be seen here", (share * 100.0).ceil())
     });
     let pairs = comparison.pairs_needed.map_or_else(String::new, |pairs| {
         format!(
-            "; about {pairs} pairs would show a difference of {}",
+            "; about {} would show a difference of {}",
+            basis.number(pairs),
             percent(comparison.tolerance)
         )
     });
     detectable + &pairs
 }
 
-fn reason(comparison: &Comparison) -> String {
+fn reason(comparison: &Comparison, basis: Basis) -> String {
     match comparison.why {
         Some(Why::TooFewPairs) | None => {
-            format!(
-                "only {} pairs of trials count, and {} do not",
-                comparison.pairs, comparison.dropped
-            )
+            let things = match basis {
+                Basis::Trials => "pairs of trials",
+                Basis::TwoRuns => "runs",
+                Basis::PairsOfRuns => "pairs of runs",
+                Basis::EarlierRuns => "earlier runs",
+            };
+            let Comparison { pairs, dropped, .. } = comparison;
+            format!("only {pairs} {things} count, and {dropped} do not")
         }
-        Some(Why::Disturbed) => "most pairs were disturbed by what else the machine did".to_owned(),
+        Some(Why::Disturbed) => {
+            let most = if basis == Basis::Trials { "pairs" } else { "trials" };
+            format!("most {most} were disturbed by what else the machine did")
+        }
         Some(Why::TwinsApart) => "the two were measured on different machines".to_owned(),
         Some(Why::NotMeasured) => "no trial has this metric".to_owned(),
         Some(Why::DebugBuild) => "a node was a debug build".to_owned(),

@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// The standard normal quantile of 0.8: a difference of that size is found in four of five runs.
-const POWER: f64 = 0.842;
+pub(crate) const POWER: f64 = 0.842;
 
 /// What is known of one of the comparisons of a run.
 pub(crate) enum Sample {
@@ -46,6 +46,11 @@ pub(crate) struct Found {
 /// A comparison that was found to differ at an earlier look leaves the family: if that was an error, it is
 /// one of the earlier look. One that was settled otherwise stays in it.
 pub(crate) fn words(samples: Vec<Sample>, share: f64) -> Vec<Option<Found>> {
+    words_from(samples, share, LEAST_PAIRS as usize)
+}
+
+/// As [`words`] finds it, where fewer differences than `least` have no finding.
+pub(crate) fn words_from(samples: Vec<Sample>, share: f64, least: usize) -> Vec<Option<Found>> {
     let probability = |sample: &Sample| match sample {
         Sample::Open { differences, .. } => SignedRank::of(differences.iter().copied()).two_sided(),
         Sample::Settled { differ: true } => 0.0,
@@ -65,7 +70,7 @@ pub(crate) fn words(samples: Vec<Sample>, share: f64) -> Vec<Option<Found>> {
         };
         let location = Location::of(&differences, alpha);
         let p_adjusted = (p / share).min(1.0);
-        let too_few = (differences.len() < LEAST_PAIRS as usize).then_some(Why::TooFewPairs);
+        let too_few = (differences.len() < least).then_some(Why::TooFewPairs);
         let why = obstacle.or(too_few);
         let word = match location {
             Some(location) if why.is_none() => word(location, tolerance, p_adjusted),
@@ -102,7 +107,8 @@ fn word(location: Location, tolerance: f64, p_adjusted: f64) -> Word {
 
 /// The smallest difference that these pairs would show, and the number of pairs that would show one of the
 /// tolerance, if it is larger than theirs. Both follow from the width of the interval at this error, if a
-/// finding needs the probability `chance` on its side.
+/// finding needs the probability `chance` on its side. The signs of n pairs cannot have less than 1 ÷ 2ⁿ: if
+/// that is more than `chance`, they show no difference at all.
 fn sight(
     found: &Location,
     pairs: usize,
@@ -112,11 +118,13 @@ fn sight(
     let Some((low, high)) = found.interval.filter(|(low, high)| (high - low).is_finite()) else {
         return (None, None);
     };
+    let pairs = pairs as f64;
+    let least = -chance.log2();
     let deviation = (high - low) / 2.0 / -quantile(alpha / 2.0);
     let seen = deviation * (POWER - quantile(chance));
-    let needed = (pairs as f64 * (seen / tolerance.ln_1p()).powi(2)).ceil();
+    let needed = (pairs * (seen / tolerance.ln_1p()).powi(2)).max(least).ceil();
     (
-        Some(seen.exp_m1()),
-        (needed > pairs as f64).then_some(needed as u32),
+        (pairs >= least).then(|| seen.exp_m1()),
+        (needed > pairs).then_some(needed as u32),
     )
 }

@@ -7,16 +7,13 @@ use perfrun_contract::{
         ALPHA, Bound, Comparison, Expectation, Judged, Twin, Verdict, Why,
         Word::{self, Faster, NotComparable, Same, Slower, Undecided},
     },
-    matrix::{Negotiation, Protocol, Stack, StackName, StackSettings, Transport},
-    node::Reason,
-    parameters::{Amount, Parameters},
-    plan::{Cell, Names, Plan},
-    quantity::ByteSize,
+    matrix::{Stack, Transport},
+    node::{Info, Reason},
+    plan::{Names, Plan},
     record::{Disturbance, Flag, Metric, TrialRecord},
-    workload::{Direction, Timing},
 };
 use perfrun_judge::{judge, needs, sentences};
-use perfrun_test_kit::records::{completed, failed, retried, trial};
+use perfrun_test_kit::records::{completed, failed, info, retried, trial, upload_cell as cell};
 use rand::{RngExt, SeedableRng, rngs::Xoshiro256PlusPlus, seq::SliceRandom};
 
 /// The rounds of a cell of which something is not decided.
@@ -28,35 +25,6 @@ const TRANSPORTS: [Transport; 4] = [
     Transport::Ws,
     Transport::TcpTls,
 ];
-
-fn cell(stack: Stack, name: &str, transport: Transport) -> Cell {
-    let names = |name: &str| [name.to_owned()].into_iter().collect::<Names>();
-    Cell {
-        id: format!("{name}.{name}.{transport}.upload-1s"),
-        client: StackName(name.to_owned()),
-        server: StackName(name.to_owned()),
-        client_stack: stack,
-        server_stack: stack,
-        client_settings: StackSettings::default(),
-        server_settings: StackSettings::default(),
-        relay_stack: None,
-        transport,
-        network: "none".to_owned(),
-        parameters: Parameters::Bandwidth {
-            protocol: Protocol::Perf,
-            direction: Direction::Upload,
-            amount: Amount::Seconds(1.0),
-            streams: 1,
-            chunk_bytes: ByteSize(1 << 16),
-            timing: Timing::Strict,
-            negotiation: Negotiation::V1,
-        },
-        clients: names("client-0"),
-        servers: names("server-0"),
-        relays: Names::default(),
-        peers_per_client: 1,
-    }
-}
 
 /// A run of twins: of twin i, cell 2i is the baseline and cell 2i + 1 the candidate. In odd rounds candidates
 /// are first.
@@ -137,7 +105,7 @@ impl Run {
     }
 
     fn judge(&self) -> Judged {
-        judge(&self.plan, &self.records)
+        judge(&self.plan, &self.records, &BTreeMap::new())
     }
 
     fn goodput(&self, twin: usize) -> Comparison {
@@ -408,6 +376,31 @@ fn disturbed_pairs_do_not_count_and_many_of_them_say_nothing() {
     assert_eq!(debug.judge().verdict, Verdict::Inconclusive);
     let window = Run::new(&[0.9], 20).change(|record| record.flags.push(Flag::WindowLimited));
     assert_eq!(window.goodput(0).why, Some(Why::WindowLimited));
+}
+
+#[test]
+fn twins_on_different_machines_are_not_comparable() {
+    let mut run = Run::new(&[0.5, 0.5], 20).allowing(0.1);
+    run.expect(vec![1], Bound::Min(1e9));
+    for cell in &mut run.plan.cells {
+        let name = |role: &str| Names::from(vec![format!("{role}-{}-{}", cell.client, cell.transport)]);
+        (cell.clients, cell.servers) = (name("client"), name("server"));
+    }
+    assert_eq!(run.judge().verdict, Verdict::Fail, "no node says where it is");
+    let nodes = run.plan.cells.iter().flat_map(|cell| cell.nodes());
+    let mut nodes: BTreeMap<String, Info> = nodes.map(|name| (name.clone(), info("one"))).collect();
+    let judged = judge(&run.plan, &run.records, &nodes);
+    assert_eq!(judged.verdict, Verdict::Fail, "all are on one machine");
+    nodes.insert("server-pr-tcp".to_owned(), info("another"));
+    let judged = judge(&run.plan, &run.records, &nodes);
+    let [apart, together] = judged.comparisons.as_slice() else {
+        panic!("{judged:?}")
+    };
+    assert_eq!((apart.word, apart.why), (NotComparable, Some(Why::TwinsApart)));
+    assert_eq!(together.word, Slower);
+    let verdicts: Vec<Verdict> = judged.gates.iter().map(|gate| gate.verdict).collect();
+    assert_eq!(verdicts, [Verdict::Inconclusive, Verdict::Fail, Verdict::Pass]);
+    assert_eq!(judged.overall, [], "a single comparison has no average");
 }
 
 #[test]

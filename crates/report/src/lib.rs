@@ -1,29 +1,42 @@
 //! Statistics, tables and plots over results. Pure functions: values in, text out.
 //!
 //! [`summarize`] makes the statistics that results carry. [`markdown`], [`html()`] and [`terminal`] draw the
-//! same tables, which `tables` builds without knowing how they are drawn. [`plots`], [`summary_csv`] and
-//! [`samples_csv`] are for pictures and for other programs. Nothing here reads a file, a clock or the
+//! same tables, which `tables` builds without knowing how they are drawn. [`plots`], [`summary_csv`],
+//! [`samples_csv`] and [`history_csv`] are for pictures and for other programs. [`runs`] compares several
+//! runs, and [`unlike`] decides whether they may be compared. Nothing here reads a file, a clock or the
 //! environment, and nothing panics on results that are empty or end early: that is when people need to see
 //! what was measured.
 
 #![warn(missing_docs)]
 
+mod checks;
+mod history;
 mod html;
 mod markdown;
 mod path;
 mod plot;
 mod published;
+pub mod runs;
 mod samples;
 mod statistics;
 mod summary;
 mod table;
 mod tables;
 mod terminal;
+pub mod unlike;
 
-use perfrun_contract::{compare::Judged, plan::Plan, record::TrialRecord, units};
+use std::collections::BTreeMap;
 
+use perfrun_contract::{compare::Judged, node::Info, plan::Plan, record::TrialRecord, units};
+
+pub use checks::{Check, checks};
+pub use history::history_csv;
 pub use html::html;
 pub use markdown::markdown;
+pub use perfrun_judge::{
+    Finding, findings,
+    runs::{Basis, LEAST_EARLIER, LEAST_RUNS, verdict},
+};
 pub use plot::plots;
 pub use published::echo_csv;
 pub use samples::samples_csv;
@@ -33,7 +46,8 @@ pub use tables::links_line;
 pub use terminal::terminal;
 pub use units::text as value;
 
-/// What was found in the trials of a run. None if the run compares and expects nothing.
-pub fn judged(plan: &Plan, trials: &[TrialRecord]) -> Option<Judged> {
-    (!plan.judging.is_empty()).then(|| perfrun_judge::judge(plan, trials))
+/// What was found in the trials of a run on these nodes. None if the run compares and
+/// expects nothing.
+pub fn judged(plan: &Plan, trials: &[TrialRecord], nodes: &BTreeMap<String, Info>) -> Option<Judged> {
+    (!plan.judging.is_empty()).then(|| perfrun_judge::judge(plan, trials, nodes))
 }

@@ -5,12 +5,15 @@ use std::fmt::Write as _;
 
 use crate::{
     table::{Cell, Kind, Table, mark},
-    tables::document,
+    tables::{Document, document},
 };
 
 /// The whole report as Markdown (GitHub's dialect, for its tables).
 pub fn markdown(results: &Account<'_>) -> String {
-    let document = document(results);
+    drawn(&document(results))
+}
+
+pub(crate) fn drawn(document: &Document) -> String {
     let mut out = format!("# {}\n", escaped(&document.title));
     for warning in &document.warnings {
         // GitHub colours this block; elsewhere it is a quotation.

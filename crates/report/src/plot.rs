@@ -104,8 +104,8 @@ fn differences(source: &Source<'_>) -> Option<Plot> {
         let row = Row {
             name: format!(
                 "{}, {}",
-                load(source, &comparison.baseline),
-                pair(source, &comparison.candidate)
+                load(source.cell_called(&comparison.baseline), &comparison.baseline),
+                pair(source.cell_called(&comparison.candidate), &comparison.candidate)
             ),
             look: match comparison.word {
                 Word::Faster => Look::series(2),

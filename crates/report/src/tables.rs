@@ -1,9 +1,9 @@
 //! Everything that a report says, as text and tables, in reading order.
 
 mod bandwidth;
-mod comparisons;
+pub(crate) mod comparisons;
 mod echo;
-mod environment;
+pub(crate) mod environment;
 mod handshakes;
 mod links;
 mod messages;

@@ -7,7 +7,7 @@ use perfrun_contract::account::Account;
 use crate::{
     markdown::sentence,
     table::{Cell, Kind, Table, mark},
-    tables::document,
+    tables::{Document, document},
 };
 
 /// Below this even the names of rows do not fit.
@@ -27,8 +27,11 @@ const STYLE: TableStyle = TableStyle::new()
 /// What `perfrun run` prints at its end: the tables of `report.md` without the environment. Long tables show
 /// only what the workload requests.
 pub fn terminal(results: &Account<'_>, width: usize) -> String {
+    drawn(&document(results), width)
+}
+
+pub(crate) fn drawn(document: &Document, width: usize) -> String {
     let width = width.max(LEAST_WIDTH);
-    let document = document(results);
     let mut blocks = vec![];
     for warning in &document.warnings {
         blocks.push(wrapped(&format!("WARNING: {warning}"), width));
@@ -59,7 +62,7 @@ pub fn terminal(results: &Account<'_>, width: usize) -> String {
     blocks.join("\n\n") + "\n"
 }
 
-fn draw(table: &Table, width: usize) -> String {
+pub(crate) fn draw(table: &Table, width: usize) -> String {
     let mut out = table.title.clone();
     if !table.caption.is_empty() {
         out = wrapped(&format!("{out}: {}", table.caption), width);

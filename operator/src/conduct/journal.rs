@@ -98,7 +98,8 @@ impl Journal {
         let now = Instant::now();
         let mut account = RunningAccount::new(&job.plan);
         contents.records.iter().for_each(|record| account.add(record));
-        let judged = perfrun_report::judged(&job.plan, &contents.records);
+        // What is not needed does not depend on where nodes are.
+        let judged = perfrun_report::judged(&job.plan, &contents.records, &BTreeMap::new());
         account.spare(judged.and_then(|judged| judged.spared));
         shared.lock().progress = account.progress();
         Ok(Self {

@@ -1,12 +1,16 @@
-//! Plans and records of trials, as tests need them. Trials are named as in plans: `c0.i3` is repetition 3 of
-//! cell 0, and `c0.w1` is warm-up 1.
+//! Plans, nodes and records of trials, as tests need them. Trials are named as in plans: `c0.i3` is
+//! repetition 3 of cell 0, and `c0.w1` is warm-up 1.
 
 use std::collections::BTreeMap;
 
 use perfrun_contract::{
-    node::Reason,
-    plan::{Plan, Trial},
+    matrix::{Negotiation, Protocol, Stack, StackName, StackSettings, Transport},
+    node::{Info, Reason},
+    parameters::{Amount, Parameters},
+    plan::{Cell, Names, Plan, Trial},
+    quantity::ByteSize,
     record::{TrialFailure, TrialRecord},
+    workload::{Direction, Timing},
 };
 
 /// A plan of these trials, without nodes and cells.
@@ -15,6 +19,53 @@ pub fn plan_of(trials: &[&str]) -> Plan {
         trials: trials.iter().map(|id| trial(id)).collect(),
         ..Plan::default()
     }
+}
+
+/// A cell of uploads of a second, between a client and a server of one stack.
+pub fn upload_cell(stack: Stack, name: &str, transport: Transport) -> Cell {
+    let names = |name: &str| [name.to_owned()].into_iter().collect::<Names>();
+    Cell {
+        id: format!("{name}.{name}.{transport}.upload-1s"),
+        client: StackName(name.to_owned()),
+        server: StackName(name.to_owned()),
+        client_stack: stack,
+        server_stack: stack,
+        client_settings: StackSettings::default(),
+        server_settings: StackSettings::default(),
+        relay_stack: None,
+        transport,
+        network: "none".to_owned(),
+        parameters: Parameters::Bandwidth {
+            protocol: Protocol::Perf,
+            direction: Direction::Upload,
+            amount: Amount::Seconds(1.0),
+            streams: 1,
+            chunk_bytes: ByteSize(1 << 16),
+            timing: Timing::Strict,
+            negotiation: Negotiation::V1,
+        },
+        clients: names("client-0"),
+        servers: names("server-0"),
+        relays: Names::default(),
+        peers_per_client: 1,
+    }
+}
+
+/// What a node says about itself on a machine of this name.
+pub fn info(host: &str) -> Info {
+    let info = serde_json::json!({
+        "version": "0.1.0",
+        "stacks": {"litep2p": "0.16.0"},
+        "profile": "release",
+        "compiler": "rustc 1.95.0",
+        "listenIp": "10.99.0.2",
+        "host": host,
+        "kernel": "6.12.48",
+        "cpu": "Imaginary CPU",
+        "cpus": 2,
+        "governor": "performance",
+    });
+    serde_json::from_value(info).expect("nodes need not say more")
 }
 
 /// The trial of this name.

@@ -199,12 +199,13 @@ impl Run {
             socket_buffer_limits_bytes: Some([212_992, 212_992]),
             tcp_window_limits_bytes: None,
         };
-        let nodes = plan
+        let nodes: BTreeMap<String, Info> = plan
             .nodes
             .iter()
             .map(|node| (node.name.clone(), info.clone()))
             .collect();
         let interrupted = self.ended_after.is_some();
+        let judged = judged(&plan, &trials, &nodes);
         Results {
             schema_version: SCHEMA_VERSION,
             name: self.name.clone(),
@@ -224,7 +225,7 @@ impl Run {
                 programs: vec![],
             },
             summary: summarize(&plan, &trials),
-            judged: judged(&plan, &trials),
+            judged,
             spec,
             plan,
             trials,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::Format;
+use super::Shown;
 
 /// The heading of the options of [`Target`] in `--help`.
 const HEADING: &str = "Cluster";
@@ -91,9 +91,8 @@ pub struct GetResults {
     /// Name of the PerfRun.
     #[arg(value_parser = run_name)]
     pub name: String,
-    /// Format of the output.
-    #[arg(long, short, value_enum, default_value_t = Format::Table)]
-    pub output: Format,
+    #[command(flatten)]
+    pub shown: Shown,
     #[command(flatten)]
     pub target: Target,
 }

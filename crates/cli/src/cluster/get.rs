@@ -25,7 +25,7 @@ pub async fn get_results(args: &args::GetResults) -> anyhow::Result<u8> {
         let complaint = complaint(name, &run).unwrap_or_else(|| format!("perfrun/{name} has ended"));
         bail!("{complaint}; it has no results");
     };
-    print(&rendered(&results, &[], args.output)?)?;
+    print(&rendered(&results, &[], args.shown)?)?;
     if let Some(complaint) = complaint(name, &run) {
         let _ = writeln!(stderr(), "perfrun: {complaint}");
     }

@@ -10,12 +10,14 @@
 mod browser;
 mod clocks;
 mod commands;
+mod compare;
 mod compared;
 mod conformance;
 mod connections;
 mod disk;
 mod document;
 mod go;
+mod kept;
 mod killed;
 mod limits;
 mod links;

@@ -5,6 +5,7 @@ use perfrun_contract::{
     plan::{Cell, Plan},
     record::Metric,
 };
+use perfrun_judge::runs::Basis;
 
 use super::source::Source;
 use crate::{
@@ -19,7 +20,7 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
         return vec![];
     };
     [
-        comparisons(source, judged),
+        comparisons(|id| source.cell_called(id), judged, Basis::Trials),
         overall(judged),
         gates(source.plan(), judged),
     ]
@@ -28,15 +29,38 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
     .collect()
 }
 
-fn comparisons(source: &Source<'_>, judged: &Judged) -> Option<Table> {
+/// `cell_of` finds a cell by its id.
+pub(crate) fn comparisons<'a>(
+    cell_of: impl Fn(&str) -> Option<&'a Cell>,
+    judged: &Judged,
+    basis: Basis,
+) -> Option<Table> {
+    let (difference_of, counted) = match basis {
+        Basis::Trials => (
+            "difference of pairs of neighbouring trials (Hodges and Lehmann), with its 95 % confidence interval",
+            "pairs",
+        ),
+        Basis::TwoRuns => (
+            "difference of the medians, with the 95 % confidence interval that follows from both runs",
+            "runs of each",
+        ),
+        Basis::PairsOfRuns => (
+            "difference of pairs of runs (Hodges and Lehmann), with its 95 % confidence interval",
+            "pairs of runs",
+        ),
+        Basis::EarlierRuns => (
+            "difference from the mean of earlier runs; 0 is in its interval if they predict the new run at 95 %",
+            "earlier runs",
+        ),
+    };
     let rows: Vec<Vec<table::Cell>> = judged
         .comparisons
         .iter()
         .map(|comparison| {
             vec![
-                load(source, &comparison.baseline).into(),
+                load(cell_of(&comparison.baseline), &comparison.baseline).into(),
                 comparison.metric.as_ref().into(),
-                pair(source, &comparison.candidate).into(),
+                pair(cell_of(&comparison.candidate), &comparison.candidate).into(),
                 medians(comparison).into(),
                 difference(comparison.ratio),
                 comparison.pairs.to_string().into(),
@@ -46,13 +70,19 @@ fn comparisons(source: &Source<'_>, judged: &Judged) -> Option<Table> {
         .collect();
     (!rows.is_empty()).then(|| Table {
         title: "Comparisons".to_owned(),
-        caption: "medians, baseline → candidate; difference of pairs of neighbouring trials (Hodges and Lehmann), with its \
-                  95 % confidence interval"
-            .to_owned(),
+        caption: format!("medians, baseline → candidate; {difference_of}"),
         keys: 3,
-        header: ["load", "metric", "candidate", "medians", "difference", "pairs", "finding"]
-            .map(str::to_owned)
-            .to_vec(),
+        header: [
+            "load",
+            "metric",
+            "candidate",
+            "medians",
+            "difference",
+            counted,
+            "finding",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
         rows,
         ..Table::default()
     })
@@ -112,7 +142,7 @@ fn gates(plan: &Plan, judged: &Judged) -> Option<Table> {
 }
 
 /// An expectation, as people read it.
-fn bound(metric: Metric, bound: Bound) -> String {
+pub(crate) fn bound(metric: Metric, bound: Bound) -> String {
     let text = |value| units::text(metric.unit(), value);
     // As documents write it: two digits behind the point are exact.
     let percent = |share: f64| format!("{} %", (share * 1e4).round() / 1e2);
@@ -124,15 +154,15 @@ fn bound(metric: Metric, bound: Bound) -> String {
     }
 }
 
-/// What a cell does, over which path.
-pub(crate) fn load(source: &Source<'_>, id: &str) -> String {
+/// What the cell with this id does, over which path.
+pub(crate) fn load(cell: Option<&Cell>, id: &str) -> String {
     let named = |cell: &Cell| format!("{}, {}", cell.parameters, Path::of(cell));
-    source.cell_called(id).map_or_else(|| id.to_owned(), named)
+    cell.map_or_else(|| id.to_owned(), named)
 }
 
-/// The pair of stacks of a cell.
-pub(crate) fn pair(source: &Source<'_>, id: &str) -> String {
-    source.cell_called(id).map_or_else(|| id.to_owned(), Cell::pair)
+/// The pair of stacks of the cell with this id.
+pub(crate) fn pair(cell: Option<&Cell>, id: &str) -> String {
+    cell.map_or_else(|| id.to_owned(), Cell::pair)
 }
 
 /// The medians of baseline and candidate, in one unit.

@@ -8,7 +8,7 @@ use crate::{
     units,
 };
 
-pub(super) fn table(results: &Account<'_>) -> Table {
+pub(crate) fn table(results: &Account<'_>) -> Table {
     let environment = &results.environment;
     let mut rows: Vec<(&str, Option<String>)> = vec![
         ("perfrun", Some(environment.perfrun.clone())),
@@ -92,7 +92,7 @@ pub(super) fn table(results: &Account<'_>) -> Table {
 }
 
 /// What all nodes say; where they differ, who says what.
-fn agreed(results: &Account<'_>, of: impl Fn(&Info) -> Option<String>) -> Option<String> {
+pub(crate) fn agreed(results: &Account<'_>, of: impl Fn(&Info) -> Option<String>) -> Option<String> {
     let mut values: Vec<(Option<String>, Vec<&str>)> = vec![];
     for (name, info) in &results.environment.nodes {
         let value = of(info);
@@ -111,7 +111,7 @@ fn agreed(results: &Account<'_>, of: impl Fn(&Info) -> Option<String>) -> Option
 }
 
 /// What tells programs of one version apart. Twelve digits of a digest do not collide by chance.
-fn build(node: &Info) -> Option<String> {
+pub(crate) fn build(node: &Info) -> Option<String> {
     let commit = node.commit.as_ref().map(|commit| format!("commit {commit}"));
     let digest = node
         .program_sha256
@@ -141,7 +141,7 @@ fn stacks(node: &Info) -> String {
         .join(", ")
 }
 
-fn buffers([receive, send]: [u64; 2]) -> String {
+pub(crate) fn buffers([receive, send]: [u64; 2]) -> String {
     let [receive, send] = [receive, send].map(|bytes| units::text(Unit::Bytes, bytes as f64));
     if receive == send {
         receive

@@ -70,7 +70,7 @@ fn trials_that_looks_left_out_are_named_and_not_missing() {
         .trials
         .retain(|record| record.trial.warmup || record.trial.iteration < rounds[record.trial.cell]);
     results.summary = summarize(&results.plan, &results.trials);
-    results.judged = judged(&results.plan, &results.trials);
+    results.judged = judged(&results.plan, &results.trials, &results.environment.nodes);
     let spared = results.judged.as_ref().unwrap().spared.unwrap();
     assert_eq!(spared.rounds[0], 10);
     let drawn = markdown(&results.account());

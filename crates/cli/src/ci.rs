@@ -1,0 +1,98 @@
+//! Findings as systems for continuous integration read them.
+
+use std::io::{Write, stderr};
+
+use anyhow::Context;
+use perfrun_conformance::{Unmet, junit};
+use perfrun_contract::compare::Verdict;
+use perfrun_report::{Check, Finding};
+
+use crate::args::Inconclusive;
+
+/// JUnit's XML with a test case for each check.
+pub fn junit(run: &str, checks: &[Check], inconclusive: Inconclusive) -> anyhow::Result<String> {
+    let case = |check: &Check| {
+        let evidence = check.evidence.clone();
+        let outcome = match (check.verdict, inconclusive) {
+            (Verdict::Pass | Verdict::NotAsked, _) => Ok(()),
+            (Verdict::Inconclusive, Inconclusive::Pass) => Err(Unmet::Skipped(evidence)),
+            (Verdict::Inconclusive | Verdict::Fail, _) => Err(Unmet::Failed(evidence)),
+        };
+        junit::case("perfrun.compare", &check.name, &outcome)
+    };
+    let xml = junit::report("perfrun compare", run, checks.iter().map(case));
+    xml.context("failed to write JUnit's XML")
+}
+
+/// Writes findings to standard error as workflow commands of GitHub Actions, which shows them beside the
+/// workflow. Standard output is for the job's summary.
+pub fn annotate(run: &str, findings: impl IntoIterator<Item = Finding>, inconclusive: Inconclusive) {
+    for finding in findings {
+        // If standard error is closed, the exit status still reports the verdict.
+        let _ = writeln!(stderr(), "{}", command(run, &finding, inconclusive));
+    }
+}
+
+/// A command in the syntax of GitHub's runner (`actions/toolkit`, packages/core/src/command.ts).
+fn command(run: &str, finding: &Finding, inconclusive: Inconclusive) -> String {
+    let level = match (finding.verdict, inconclusive) {
+        (Verdict::Fail, _) => "error",
+        (Verdict::Inconclusive, Inconclusive::Fail) => "warning",
+        _ => "notice",
+    };
+    let escaped = |text: &str| text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A");
+    let run = escaped(run).replace(':', "%3A").replace(',', "%2C");
+    format!("::{level} title=perfrun {run}::{}", escaped(&finding.text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(name: &str, verdict: Verdict) -> Check {
+        Check {
+            name: name.to_owned(),
+            verdict,
+            evidence: format!("{name} <evidence>"),
+        }
+    }
+
+    #[test]
+    fn what_is_undecided_is_a_failure_or_skipped() {
+        let checks = [
+            check("holds", Verdict::Pass),
+            check("open", Verdict::Inconclusive),
+            check("broken", Verdict::Fail),
+        ];
+        let xml = junit("a", &checks, Inconclusive::Fail).unwrap();
+        assert!(
+            xml.contains(r#"tests="3""#) && xml.contains(r#"failures="2""#),
+            "{xml}"
+        );
+        let xml = junit("a", &checks, Inconclusive::Pass).unwrap();
+        assert!(
+            xml.contains(r#"failures="1""#) && xml.contains("<skipped"),
+            "{xml}"
+        );
+        assert!(xml.contains("broken &lt;evidence&gt;"), "{xml}");
+    }
+
+    #[test]
+    fn no_text_can_become_a_command_or_a_property() {
+        let finding = |verdict| Finding {
+            verdict,
+            text: "5 %\n::error::all, lost\r".to_owned(),
+        };
+        assert_eq!(
+            command("a:b,file=c%", &finding(Verdict::Fail), Inconclusive::Fail),
+            "::error title=perfrun a%3Ab%2Cfile=c%25::5 %25%0A::error::all, lost%0D"
+        );
+        for (verdict, inconclusive, level) in [
+            (Verdict::Inconclusive, Inconclusive::Fail, "::warning "),
+            (Verdict::Inconclusive, Inconclusive::Pass, "::notice "),
+            (Verdict::Pass, Inconclusive::Fail, "::notice "),
+        ] {
+            assert!(command("a", &finding(verdict), inconclusive).starts_with(level));
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! `perfrun compare` and `perfrun history`: results that were kept, of one run or of many.
+
+use std::{
+    collections::BTreeSet,
+    io::{Write, stderr},
+    path::{Path, PathBuf},
+    slice::from_ref,
+};
+
+use anyhow::{Context, bail, ensure};
+use perfrun_api::{results::Results, spec::StackVariant};
+use perfrun_contract::{
+    account::Account,
+    compare::{Comparison, Verdict},
+    node::Info,
+    plan::Plan,
+};
+use perfrun_report::{
+    Basis, LEAST_EARLIER, LEAST_RUNS, checks, history_csv,
+    runs::{Compared, IS_SAME_PROGRAM, shared},
+    unlike::{differences, differences_table},
+    verdict,
+};
+use serde::Serialize;
+
+use crate::{
+    args::{self, Format, Inconclusive},
+    ci, print, report,
+    run::{FAIL, INCONCLUSIVE, counted, exit_status},
+    store, terminal_width,
+};
+
+/// Compares the results of the arguments. Returns the exit status.
+pub fn compare(args: &args::Compare) -> anyhow::Result<u8> {
+    match (&args.history, args.results.as_slice()) {
+        (Some(folder), [new]) => Sides::of_history(folder, new)?.compare(args),
+        (Some(_), _) => bail!("--history compares one run with earlier ones: name that run"),
+        (None, [run]) => compared_itself(run, args),
+        (None, [base, candidate]) => Sides::of(from_ref(base), from_ref(candidate))?.compare(args),
+        (None, []) => Sides::of(&args.base, &args.candidate)?.compare(args),
+        (None, several) => bail!(
+            "{} results: name those of each side with --base and --candidate",
+            several.len()
+        ),
+    }
+}
+
+/// Prints the medians of all runs in a folder.
+pub fn history(args: &args::History) -> anyhow::Result<()> {
+    let kept = read(from_ref(&args.folder))?;
+    print(&history_csv(&accounts(&kept)))
+}
+
+/// Shows what a run found itself.
+fn compared_itself(run: &Path, args: &args::Compare) -> anyhow::Result<u8> {
+    let results = store::read(run)?;
+    ensure!(
+        results.judged.is_some(),
+        "{} compares nothing and expects nothing: name another run to compare it with",
+        run.display()
+    );
+    if is_program_with_itself(&results) {
+        let _ = writeln!(stderr(), "perfrun: {IS_SAME_PROGRAM}");
+    }
+    let profiles = store::read_profiles(run, &results.plan);
+    print(&report::rendered(&results, &profiles, args.shown)?)?;
+    let status = exit_status(results.verdict().phase, results.judged.as_ref());
+    Ok(match args.shown.inconclusive {
+        Inconclusive::Pass if status == INCONCLUSIVE => 0,
+        _ => status,
+    })
+}
+
+/// Results of a run.
+struct Kept {
+    path: PathBuf,
+    results: Results,
+}
+
+impl Kept {
+    fn is_same_run(&self, other: &Self) -> bool {
+        (&self.results.name, self.results.started) == (&other.results.name, other.results.started)
+    }
+}
+
+/// The runs that paths name, from the first to the last.
+fn read(paths: &[PathBuf]) -> Result<Vec<Kept>, store::Error> {
+    let runs = paths.iter().flat_map(|path| store::runs_in(path));
+    let read = runs.map(|path| {
+        let results = store::read(&path)?;
+        Ok(Kept { path, results })
+    });
+    let mut kept = read.collect::<Result<Vec<_>, store::Error>>()?;
+    kept.sort_by_key(|kept| kept.results.started);
+    Ok(kept)
+}
+
+fn accounts(kept: &[Kept]) -> Vec<Account<'_>> {
+    kept.iter().map(|kept| kept.results.account()).collect()
+}
+
+/// Runs to compare, those of each side from the first to the last.
+struct Sides {
+    basis: Basis,
+    baselines: Vec<Kept>,
+    candidates: Vec<Kept>,
+}
+
+impl Sides {
+    fn of(base: &[PathBuf], candidate: &[PathBuf]) -> anyhow::Result<Self> {
+        let (baselines, candidates) = (read(base)?, read(candidate)?);
+        are_different_runs(&baselines, &candidates)?;
+        let numbers = (baselines.len(), candidates.len());
+        let basis = if numbers == (1, 1) {
+            Basis::TwoRuns
+        } else {
+            ensure!(
+                numbers.0 == numbers.1 && numbers.0 >= LEAST_RUNS,
+                "{} of the baseline and {} of the candidate: name one of each, or as many of each and at least \
+                 {LEAST_RUNS}",
+                counted(numbers.0, "run"),
+                numbers.1
+            );
+            take_turns(&baselines, &candidates)?;
+            Basis::PairsOfRuns
+        };
+        Ok(Self {
+            basis,
+            baselines,
+            candidates,
+        })
+    }
+
+    fn of_history(folder: &Path, new: &Path) -> anyhow::Result<Self> {
+        let candidates = vec![Kept {
+            path: new.to_owned(),
+            results: store::read(new)?,
+        }];
+        let Results { name, started, .. } = &candidates[0].results;
+        let mut baselines = read(&[folder.to_owned()])?;
+        baselines.retain(|kept| kept.results.name == *name && kept.results.started < *started);
+        are_different_runs(&baselines, &candidates)?;
+        ensure!(
+            baselines.len() >= LEAST_EARLIER,
+            "{} has {} of {name}, and at least {LEAST_EARLIER} are needed: keep the results of more runs, or \
+             compare two programs within one run, by `perfrun run FILE --base PATH --candidate PATH`",
+            folder.display(),
+            counted(baselines.len(), "earlier run")
+        );
+        Ok(Self {
+            basis: Basis::EarlierRuns,
+            baselines,
+            candidates,
+        })
+    }
+
+    fn compare(&self, args: &args::Compare) -> anyhow::Result<u8> {
+        let [baselines, candidates] = [&self.baselines, &self.candidates].map(|side| accounts(side));
+        let plan = shared(&baselines, &candidates);
+        ensure!(
+            !plan.judging.twins.is_empty(),
+            "the runs have no cell in common, beside the raw baseline: compare runs of one document"
+        );
+        are_alike(&plan, &baselines, &candidates, args)?;
+        let mut compared = Compared::new(self.basis, plan, &baselines, &candidates);
+        compared.is_same_program = self.are_of_one_program();
+        let verdict = verdict(&compared.judged);
+        print(&self.rendered(&compared, verdict, args)?)?;
+        Ok(match (verdict, args.shown.inconclusive) {
+            (Verdict::Fail, _) => FAIL,
+            (Verdict::Inconclusive, Inconclusive::Fail) => INCONCLUSIVE,
+            _ => 0,
+        })
+    }
+
+    fn rendered(
+        &self,
+        compared: &Compared<'_>,
+        verdict: Verdict,
+        args: &args::Compare,
+    ) -> anyhow::Result<String> {
+        let name = &self.candidates[self.candidates.len() - 1].results.name;
+        let inconclusive = args.shown.inconclusive;
+        Ok(match args.shown.output {
+            Format::Table => compared.terminal(terminal_width()),
+            Format::Md => compared.markdown(),
+            Format::Json => {
+                let folders = |kept: &[Kept]| kept.iter().map(|kept| kept.path.clone()).collect();
+                let output = Output {
+                    basis: compared.basis.as_ref(),
+                    baselines: folders(&self.baselines),
+                    candidates: folders(&self.candidates),
+                    is_same_program: compared.is_same_program,
+                    findings: compared
+                        .findings()
+                        .into_iter()
+                        .map(|finding| finding.text)
+                        .collect(),
+                    comparisons: &compared.judged.comparisons,
+                    verdict,
+                };
+                serde_json::to_string_pretty(&output).context("failed to encode the findings")? + "\n"
+            }
+            Format::Junit => {
+                let checks = checks(&compared.plan, &compared.judged, compared.basis);
+                ci::junit(name, &checks, inconclusive)?
+            }
+            Format::Github => {
+                ci::annotate(name, compared.findings(), inconclusive);
+                compared.markdown()
+            }
+            Format::Csv | Format::Html => {
+                bail!("csv and html show one run: use table, md, json, junit or github")
+            }
+        })
+    }
+
+    /// Whether all nodes of all runs ran one program with the same settings.
+    fn are_of_one_program(&self) -> bool {
+        let runs = || {
+            self.baselines
+                .iter()
+                .chain(&self.candidates)
+                .map(|kept| &kept.results)
+        };
+        let settings = |results: &Results| -> Vec<StackVariant> {
+            results.spec.stacks.iter().map(without_program).collect()
+        };
+        let mut all = runs().map(settings);
+        let first = all.next();
+        let nodes = runs().flat_map(|results| results.environment.nodes.values());
+        is_one_program(nodes) && all.all(|other| Some(&other) == first.as_ref())
+    }
+}
+
+/// What JSON has of a comparison of runs.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Output<'a> {
+    basis: &'a str,
+    baselines: Vec<PathBuf>,
+    candidates: Vec<PathBuf>,
+    is_same_program: bool,
+    findings: Vec<String>,
+    comparisons: &'a [Comparison],
+    verdict: Verdict,
+}
+
+fn are_different_runs(baselines: &[Kept], candidates: &[Kept]) -> anyhow::Result<()> {
+    let all: Vec<&Kept> = baselines.iter().chain(candidates).collect();
+    for (place, one) in all.iter().enumerate() {
+        if let Some(other) = all[..place].iter().find(|other| other.is_same_run(one)) {
+            bail!(
+                "{} and {} are the same run: name each run once, and on one side",
+                other.path.display(),
+                one.path.display()
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Whether both runs of each pair began before the next pair, so that drift of the machine affects both sides
+/// alike.
+fn take_turns(baselines: &[Kept], candidates: &[Kept]) -> anyhow::Result<()> {
+    let started = baselines.iter().zip(candidates).map(|(baseline, candidate)| {
+        let (a, b) = (baseline.results.started, candidate.results.started);
+        (a.min(b), a.max(b))
+    });
+    let started: Vec<_> = started.collect();
+    ensure!(
+        started.windows(2).all(|pairs| pairs[0].1 < pairs[1].0),
+        "the runs of the two sides do not take turns, so that what changed with time would look like a difference: \
+         measure both in turn, or compare a new run with earlier ones by --history"
+    );
+    Ok(())
+}
+
+fn are_alike(
+    plan: &Plan,
+    baselines: &[Account<'_>],
+    candidates: &[Account<'_>],
+    args: &args::Compare,
+) -> anyhow::Result<()> {
+    let runs: Vec<&Account<'_>> = baselines.iter().chain(candidates).collect();
+    let mut unlike = differences(plan, &runs);
+    unlike.retain(|difference| !args.allow.contains(&difference.field));
+    let mut fields: Vec<String> = unlike
+        .iter()
+        .map(|difference| difference.field.to_string())
+        .collect();
+    fields.dedup();
+    ensure!(
+        unlike.is_empty(),
+        "the runs are unlike, so that a difference may have another cause than the program: measure them alike, or \
+         accept it with --allow {}\n\n{}",
+        fields.join(","),
+        differences_table(&unlike, baselines.len(), terminal_width())
+    );
+    Ok(())
+}
+
+/// Whether a run compared variants that are one program with the same settings.
+fn is_program_with_itself(results: &Results) -> bool {
+    let plan = &results.plan;
+    let cells = plan
+        .judging
+        .twins
+        .iter()
+        .flat_map(|twin| [twin.baseline, twin.candidate]);
+    let cells = cells.filter_map(|cell| plan.cells.get(cell));
+    let names: BTreeSet<&String> = cells.flat_map(|cell| cell.nodes()).collect();
+    let nodes = names
+        .into_iter()
+        .filter_map(|name| results.environment.nodes.get(name));
+    let variant = |name: &str| {
+        let mut stacks = results.spec.stacks.iter();
+        let variant = stacks.find(|variant| variant.name == name)?;
+        Some(without_program(variant))
+    };
+    let mut compared = results.spec.compare.iter();
+    let is_alike = compared.all(|compare| {
+        let pair = variant(&compare.baseline.0).zip(variant(&compare.candidate.0));
+        pair.is_some_and(|(a, b)| {
+            a == StackVariant {
+                name: a.name.clone(),
+                ..b
+            }
+        })
+    });
+    is_alike && is_one_program(nodes)
+}
+
+/// What a variant is beside the program that it names, whose digest says more.
+fn without_program(variant: &StackVariant) -> StackVariant {
+    StackVariant {
+        image: None,
+        command: vec![],
+        ..variant.clone()
+    }
+}
+
+/// Whether all nodes name the same program.
+fn is_one_program<'a>(nodes: impl Iterator<Item = &'a Info>) -> bool {
+    let digests: BTreeSet<Option<&String>> = nodes.map(|node| node.program_sha256.as_ref()).collect();
+    digests.len() == 1 && digests.first().is_some_and(Option::is_some)
+}

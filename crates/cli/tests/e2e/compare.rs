@@ -1,0 +1,469 @@
+//! `perfrun compare`, `perfrun history` and `perfrun report`, with results that were kept.
+
+use perfrun_contract::{
+    compare::{Verdict, Why, Word},
+    plan::Cell,
+    record::Metric,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    kept::{Kept, compared, keep, run, uploads},
+    perfrun::{Ended, Place},
+};
+
+/// What two runs never tell, in the words of the tables.
+const TWO_RUNS: &str = "two runs: how machines differ between runs is not in it";
+
+fn as_fast(_: &Cell) -> f64 {
+    1.0
+}
+
+fn slower(_: &Cell) -> f64 {
+    0.7
+}
+
+/// Expects a refusal that says this.
+fn refused(ended: Ended, sentence: &str) -> Ended {
+    let ended = ended.expect(1);
+    assert!(ended.stderr.contains(sentence), "{sentence:?} is not in: {ended}");
+    assert_eq!(ended.stdout, "");
+    ended
+}
+
+/// Keeps runs of both sides in turn, in the folders `main` and `pr`.
+fn in_turn(place: &Place, count: u32, candidate: fn(&Cell) -> f64) {
+    for number in 0..count {
+        run(&uploads(), 2 * number, as_fast).keep(place, &format!("main/{number}"));
+        run(&uploads(), 2 * number + 1, candidate).keep(place, &format!("pr/{number}"));
+    }
+}
+
+fn earlier(place: &Place, count: u32) {
+    for number in 0..count {
+        run(&uploads(), number, as_fast).keep(place, &format!("kept/{number}"));
+    }
+}
+
+fn parsed(ended: &Ended) -> Value {
+    serde_json::from_str(&ended.stdout).unwrap()
+}
+
+#[test]
+fn two_runs_are_shown_and_decide_nothing() {
+    let place = Place::new();
+    run(&uploads(), 1, as_fast).keep(&place, "a");
+    run(&uploads(), 2, slower).keep(&place, "b");
+    let table = place.call(&["compare", "a", "b"]).expect(4);
+    assert!(table.stdout.contains("Undecided: upload over tcp, "), "{table}");
+    let words = table.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains(TWO_RUNS), "{table}");
+    place
+        .call(&["compare", "a", "b/results.json", "--inconclusive", "pass"])
+        .expect(0);
+    let json = parsed(&place.call(&["compare", "a", "b", "-o", "json"]).expect(4));
+    assert_eq!(
+        (&json["basis"], &json["verdict"]),
+        (&json!("twoRuns"), &json!("Inconclusive"))
+    );
+    let ratio = json["comparisons"][0]["ratio"]["value"].as_f64().unwrap();
+    assert!((0.65..0.75).contains(&ratio), "{json}");
+    let md = place
+        .call(&["compare", "--base", "a", "--candidate", "b", "-o", "md"])
+        .expect(4);
+    assert!(
+        md.stdout.contains("## Comparisons") && md.stdout.contains(TWO_RUNS),
+        "{md}"
+    );
+}
+
+#[test]
+fn a_candidate_that_is_the_baseline_is_refused() {
+    let place = Place::new();
+    run(&uploads(), 1, as_fast).keep(&place, "a");
+    run(&uploads(), 1, as_fast).keep(&place, "copy");
+    for other in ["a", "a/results.json", "copy"] {
+        refused(
+            place.call(&["compare", "a", other]),
+            "are the same run: name each run once",
+        );
+    }
+}
+
+#[test]
+fn one_program_in_two_runs_is_an_a_a() {
+    let place = Place::new();
+    run(&uploads(), 1, as_fast).keep(&place, "a");
+    run(&uploads(), 2, as_fast).keep(&place, "b");
+    let is_aa = "Both are the same program: this is an A/A";
+    let same = place.call(&["compare", "a", "b"]).expect(4);
+    assert!(same.stdout.contains(is_aa), "{same}");
+    let next = |info: &mut perfrun_contract::node::Info| info.program_sha256 = Some("c".repeat(64));
+    run(&uploads(), 2, as_fast).where_nodes(next).keep(&place, "b");
+    let other = place.call(&["compare", "a", "b"]).expect(4);
+    assert!(!other.stdout.contains(is_aa), "{other}");
+}
+
+#[test]
+fn unlike_runs_are_refused_with_what_differs() {
+    let place = Place::new();
+    run(&uploads(), 1, as_fast).keep(&place, "a");
+    let other = run(&uploads(), 2, as_fast).where_nodes(|info| {
+        info.kernel = "6.13.0".to_owned();
+        info.cpus = 4;
+        info.program_sha256 = Some("c".repeat(64));
+        info.commit = Some("1234567".to_owned());
+        info.stacks.insert("litep2p".to_owned(), "0.17.0".to_owned());
+    });
+    other.keep(&place, "b");
+    let ended = refused(
+        place.call(&["compare", "a", "b"]),
+        "measure them alike, or accept it with --allow cpus,kernel\n",
+    );
+    for row in ["kernel", "6.12.48", "6.13.0"] {
+        assert!(ended.stderr.contains(row), "{ended}");
+    }
+    for field in ["commit", "0.17.0"] {
+        assert!(
+            !ended.stderr.contains(field),
+            "what is compared may differ: {ended}"
+        );
+    }
+    refused(
+        place.call(&["compare", "a", "b", "--allow", "cpus"]),
+        "--allow kernel\n",
+    );
+    place
+        .call(&["compare", "a", "b", "--allow", "cpus,kernel"])
+        .expect(4);
+    place.call(&["compare", "a", "b", "--allow", "colour"]).expect(2);
+}
+
+#[test]
+fn other_workloads_and_other_versions_of_two_stacks_are_unlike() {
+    let place = Place::new();
+    let version = |version: &'static str| {
+        move |info: &mut perfrun_contract::node::Info| {
+            let names = ["litep2p", "libp2p"].map(str::to_owned);
+            info.stacks.extend(names.map(|name| (name, version.to_owned())));
+        }
+    };
+    let matrix =
+        json!({"clients": ["litep2p"], "servers": ["libp2p"], "transports": ["tcp"], "rawBaseline": false});
+    let document = uploads().with("matrix", matrix);
+    run(&document, 1, as_fast)
+        .where_nodes(version("1"))
+        .keep(&place, "a");
+    run(&document, 2, as_fast)
+        .where_nodes(version("2"))
+        .keep(&place, "b");
+    refused(place.call(&["compare", "a", "b"]), "--allow stacks\n");
+    let compat = json!({"bandwidth": {"directions": ["upload"], "duration": "1s", "timing": "compat"}});
+    run(&document.with("workload", compat), 3, as_fast)
+        .where_nodes(version("1"))
+        .keep(&place, "c");
+    refused(place.call(&["compare", "a", "c"]), "--allow workload\n");
+    run(&compared(), 4, as_fast).keep(&place, "d");
+    refused(
+        place.call(&["compare", "a", "d"]),
+        "the runs have no cell in common",
+    );
+}
+
+#[test]
+fn runs_of_two_sides_are_compared_in_pairs() {
+    let place = Place::new();
+    in_turn(&place, 9, slower);
+    let ended = place
+        .call(&["compare", "--base", "main", "--candidate", "pr"])
+        .expect(3);
+    assert!(ended.stdout.contains("Slower: upload over tcp, "), "{ended}");
+    assert!(ended.stdout.contains("(9 pairs of runs)."), "{ended}");
+    let place = Place::new();
+    in_turn(&place, 9, as_fast);
+    let named = ["0", "1", "2", "3", "4", "5", "6", "7", "8"];
+    let mut args = vec!["compare".to_owned(), "--base".to_owned()];
+    args.extend(named.map(|number| format!("main/{number}")));
+    args.push("--candidate".to_owned());
+    args.extend(named.map(|number| format!("pr/{number}")));
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let same = place.call(&args).expect(0);
+    assert!(same.stdout.contains("4 of 4 the same within 5 %."), "{same}");
+}
+
+#[test]
+fn too_few_runs_are_refused() {
+    let place = Place::new();
+    in_turn(&place, 5, slower);
+    refused(
+        place.call(&["compare", "--base", "main", "--candidate", "pr"]),
+        "5 runs of the baseline and 5 of the candidate: name one of each, or as many of each and at least 6",
+    );
+    refused(
+        place.call(&["compare", "main/0", "main/1", "pr/0"]),
+        "3 results: name those of each side with --base and --candidate",
+    );
+    earlier(&place, 4);
+    run(&uploads(), 50, slower).keep(&place, "new");
+    refused(
+        place.call(&["compare", "--history", "kept", "new"]),
+        "kept has 4 earlier runs of uploads, and at least 5 are needed",
+    );
+}
+
+#[test]
+fn runs_that_do_not_take_turns_are_refused() {
+    let place = Place::new();
+    for number in 0..6 {
+        run(&uploads(), number, as_fast).keep(&place, &format!("main/{number}"));
+        run(&uploads(), 10 + number, slower).keep(&place, &format!("pr/{number}"));
+    }
+    refused(place.call(&["compare", "main", "pr"]), "do not take turns");
+}
+
+#[test]
+fn a_new_run_is_held_against_earlier_ones() {
+    let place = Place::new();
+    earlier(&place, 6);
+    // Neither itself, nor what came after it, nor another run is part of its history.
+    run(&uploads(), 10, slower).keep(&place, "kept/new");
+    run(&uploads(), 20, slower).keep(&place, "kept/later");
+    let mut other = run(&uploads(), 3, slower);
+    other.0.name = "another".to_owned();
+    other.keep(&place, "kept/another");
+    let ended = place
+        .call(&["compare", "--history", "kept", "kept/new"])
+        .expect(3);
+    assert!(ended.stdout.contains("Slower: upload over tcp, "), "{ended}");
+    assert!(ended.stdout.contains("(6 earlier runs)."), "{ended}");
+    run(&uploads(), 11, as_fast).keep(&place, "usual");
+    let usual = place
+        .call(&["compare", "--history", "kept", "usual", "-o", "json"])
+        .expect(4);
+    assert_eq!(parsed(&usual)["comparisons"][0]["word"], json!(Word::Undecided));
+    place.call(&["compare", "--history", "kept"]).expect(2);
+}
+
+#[test]
+fn one_run_says_what_it_found_itself() {
+    let place = Place::new();
+    let bound = |bound: &str| {
+        compared().with(
+            "expect",
+            json!([{"metric": "uploadGoodput", "maxRegression": bound}]),
+        )
+    };
+    let by_variant = |cell: &Cell| if cell.client.0 == "pr" { 0.9 } else { 1.0 };
+    for (share, status) in [("20%", 0), ("5%", 3), ("10%", 4)] {
+        let run = run(&bound(share), 1, by_variant);
+        run.keep(&place, "a");
+        let ended = place.call(&["compare", "a"]).expect(status);
+        let report = place.call(&["report", "a"]).expect(0);
+        assert_eq!(ended.stdout, report.stdout);
+        let passes = i32::from(status == 3) * 3;
+        place
+            .call(&["compare", "a", "--inconclusive", "pass"])
+            .expect(passes);
+    }
+    run(&uploads(), 1, as_fast).keep(&place, "plain");
+    refused(
+        place.call(&["compare", "plain"]),
+        "plain compares nothing and expects nothing",
+    );
+    let aa = run(&compared(), 1, as_fast).where_nodes(|info| info.program_sha256 = Some("a".repeat(64)));
+    aa.keep(&place, "aa");
+    let ended = place.call(&["compare", "aa"]).expect(0);
+    assert!(ended.stderr.contains("Both are the same program"), "{ended}");
+}
+
+#[test]
+fn twins_on_two_machines_are_not_comparable() {
+    let document = compared().with(
+        "expect",
+        json!([{"metric": "uploadGoodput", "maxRegression": "10%"}]),
+    );
+    let mut kept = run(&document, 1, as_fast);
+    for (name, info) in &mut kept.0.environment.nodes {
+        if name.ends_with("-pr") {
+            info.host = "another".to_owned();
+        }
+    }
+    let place = Place::new();
+    kept.keep(&place, "a");
+    let ended = place.call(&["compare", "a", "-o", "json"]).expect(4);
+    let judged = &parsed(&ended)["judged"];
+    assert_eq!(judged["comparisons"][0]["why"], json!(Why::TwinsApart));
+    assert_eq!(judged["verdict"], json!(Verdict::Inconclusive));
+}
+
+#[test]
+fn systems_for_continuous_integration_get_their_forms() {
+    let place = Place::new();
+    let document = compared().with(
+        "expect",
+        json!([{"metric": "uploadGoodput", "maxRegression": "5%"}, {"metric": "uploadGoodput", "min": "1Gbit"}]),
+    );
+    let by_variant = |cell: &Cell| if cell.client.0 == "pr" { 0.8 } else { 1.0 };
+    run(&document, 1, by_variant).keep(&place, "a");
+    for (command, status) in [("compare", 3), ("report", 0)] {
+        let junit = place.call(&[command, "a", "-o", "junit"]).expect(status).stdout;
+        assert!(
+            junit.contains(r#"tests="3""#) && junit.contains(r#"failures="1""#),
+            "{junit}"
+        );
+        assert!(junit.contains("uploadGoodput worse by at most 5 %"), "{junit}");
+        let github = place.call(&[command, "a", "-o", "github"]).expect(status);
+        assert!(github.stdout.contains("## Expectations"), "{github}");
+        let commands = [
+            "::error title=perfrun uploads::Not as expected: upload",
+            "::error title=perfrun uploads::Verdict: Fail",
+        ];
+        for command in commands {
+            assert!(github.stderr.contains(command), "{command}: {github}");
+        }
+        assert!(github.stderr.contains("5 %25"), "{github}");
+    }
+    run(&uploads(), 2, as_fast).keep(&place, "b");
+    run(&uploads(), 3, as_fast).keep(&place, "c");
+    let open = place.call(&["compare", "b", "c", "-o", "junit"]).expect(4).stdout;
+    assert!(
+        open.contains(r#"tests="4""#) && open.contains(r#"failures="4""#),
+        "{open}"
+    );
+    let skipped = place
+        .call(&["compare", "b", "c", "-o", "junit", "--inconclusive", "pass"])
+        .expect(0);
+    assert!(skipped.stdout.contains(r#"failures="0""#), "{skipped}");
+    let github = place.call(&["compare", "b", "c", "-o", "github"]).expect(4);
+    assert!(
+        github
+            .stderr
+            .contains("::warning title=perfrun uploads::Undecided: upload"),
+        "{github}"
+    );
+    refused(
+        place.call(&["report", "b", "-o", "junit"]),
+        "uploads compares nothing and expects nothing",
+    );
+    refused(
+        place.call(&["compare", "b", "c", "-o", "csv"]),
+        "csv and html show one run",
+    );
+}
+
+#[test]
+fn failed_trials_are_the_worst_values() {
+    let place = Place::new();
+    earlier(&place, 6);
+    run(&uploads(), 10, as_fast).all_failed().keep(&place, "new");
+    let ended = place.call(&["compare", "--history", "kept", "new"]).expect(3);
+    assert!(ended.stdout.contains("failed trials 0 → 12"), "{ended}");
+    place.call(&["compare", "kept/0", "new"]).expect(4);
+    run(&uploads(), 11, as_fast).all_failed().keep(&place, "other");
+    place.call(&["compare", "new", "other"]).expect(4);
+}
+
+#[test]
+fn values_that_no_metric_has_are_refused() {
+    let place = Place::new();
+    run(&uploads(), 1, as_fast).keep(&place, "a");
+    for value in ["null", "1e999", "-1e999", "\"NaN\""] {
+        let mut broken = run(&uploads(), 2, as_fast).json();
+        broken["trials"][3]["metrics"]["uploadGoodput"] = json!("here");
+        keep(&place, "b", &broken.to_string().replace("\"here\"", value));
+        for command in [&["compare", "a", "b"][..], &["compare", "b"], &["report", "b"]] {
+            refused(
+                place.call(command),
+                "unable to read b/results.json as results of schema version 1",
+            );
+        }
+    }
+}
+
+#[test]
+fn a_metric_without_a_direction_is_not_judged() {
+    let place = Place::new();
+    let document = compared().with(
+        "expect",
+        json!([{"metric": "uploadGoodput", "maxRegression": "10%"}]),
+    );
+    let mut kept = run(&document, 1, as_fast);
+    kept.0.plan.judging.expect[0].metric = Metric::ClientCpuCores;
+    kept.keep(&place, "a");
+    let ended = place.call(&["compare", "a", "-o", "json"]).expect(4);
+    assert_eq!(
+        parsed(&ended)["judged"]["comparisons"][0]["word"],
+        json!(Word::NotComparable)
+    );
+}
+
+#[test]
+fn results_of_older_versions_are_read_or_refused_with_a_reason() {
+    let place = Place::new();
+    run(&uploads(), 1, as_fast).keep(&place, "a");
+    let mut older = run(&uploads(), 2, as_fast).json();
+    for node in older["environment"]["nodes"]
+        .as_object_mut()
+        .unwrap()
+        .values_mut()
+    {
+        let node = node.as_object_mut().unwrap();
+        for field in ["contract", "governor", "programSha256", "compiler"] {
+            node.remove(field);
+        }
+    }
+    keep(&place, "old", &older.to_string());
+    let ended = refused(
+        place.call(&["compare", "a", "old"]),
+        "--allow governor,compiler\n",
+    );
+    assert!(ended.stderr.contains("performance"), "{ended}");
+    let allowed = place
+        .call(&["compare", "a", "old", "--allow", "governor,compiler"])
+        .expect(4);
+    assert!(!allowed.stdout.contains("A/A"), "{allowed}");
+    older["schemaVersion"] = json!(0);
+    keep(&place, "older", &older.to_string());
+    refused(
+        place.call(&["compare", "a", "older"]),
+        "older/results.json has results of schema version 0, and this perfrun reads 1: use the perfrun that wrote it",
+    );
+}
+
+#[test]
+fn history_is_a_line_for_each_run_cell_and_metric() {
+    let place = Place::new();
+    earlier(&place, 2);
+    let mut few = run(&uploads(), 7, as_fast);
+    let unmeasured = few.0.plan.cells[1].id.clone();
+    few.0.trials.retain(|record| record.trial.id == "c0.i0");
+    few.keep(&place, "kept/few");
+    let csv = place.call(&["history", "kept"]).expect(0).stdout;
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!(
+        lines[0],
+        "run,when,label,commit,cell,metric,unit,median,ci95_low,ci95_high"
+    );
+    assert_eq!(lines.len(), 1 + 2 * 4 + 2, "{csv}");
+    let first =
+        "uploads,2026-11-20T00:00:00Z,main,89abcde,litep2p.litep2p.tcp.upload-1s,uploadGoodput,bit/s,";
+    assert!(lines[1].starts_with(first), "{csv}");
+    assert_eq!(lines[1].split(',').count(), 10);
+    let last = lines.last().unwrap();
+    assert!(
+        last.starts_with("uploads,2026-11-20T07:00:00Z,") && last.ends_with(",,"),
+        "{csv}"
+    );
+    assert!(!last.contains(&unmeasured), "{csv}");
+    refused(
+        place.call(&["history", "nowhere"]),
+        "unable to read nowhere: name the results folder",
+    );
+}
+
+#[test]
+fn kept_runs_are_results_as_published() {
+    let Kept(results) = run(&compared(), 1, as_fast);
+    let json = Kept(results).json().to_string();
+    assert!(crate::perfrun::parsed(&json).judged.is_some());
+}

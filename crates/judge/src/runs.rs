@@ -1,0 +1,408 @@
+//! Comparisons of several runs.
+//!
+//! Within a run, the two trials of a pair share a machine and a moment. Runs share neither: they differ by
+//! some percent for reasons that no number of trials in one of them shows. So a run is one observation here:
+//! of each metric of each cell it gives its median.
+
+use std::collections::BTreeSet;
+
+use perfrun_contract::{
+    compare::{ALPHA, Comparison, Judged, Judging, Ratio, Twin, Verdict, Why, Word},
+    parameters::Parameters,
+    plan::Plan,
+    record::{Flag, Metric, TrialRecord},
+    units::Unit,
+};
+use strum::AsRefStr;
+
+use crate::{
+    comparison::{count, ratio},
+    family::{self, Member},
+    holm::holm,
+    median::{median, median_interval},
+    pairs::{self, Trials},
+    prediction::Prediction,
+    signed_rank::Location,
+    words::{Sample, words_from},
+};
+
+/// Below this number of runs of each side, runs are not compared pair by pair: no five pairs are evidence at
+/// [`ALPHA`].
+pub const LEAST_RUNS: usize = 6;
+
+/// Below this number of earlier runs, a new one has no finding: four tell too little of how runs differ.
+pub const LEAST_EARLIER: usize = 5;
+
+/// A run as it was planned and measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'a> {
+    /// Its plan.
+    pub plan: &'a Plan,
+    /// Its records, in any order.
+    pub records: &'a [TrialRecord],
+}
+
+/// What comparisons are based on.
+#[derive(AsRefStr, Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[strum(serialize_all = "camelCase")]
+pub enum Basis {
+    /// Pairs of neighbouring trials of one run.
+    #[default]
+    Trials,
+    /// One run of each side.
+    TwoRuns,
+    /// Runs of both sides in turn, by pairs.
+    PairsOfRuns,
+    /// Earlier runs, and a new one.
+    EarlierRuns,
+}
+
+impl Basis {
+    /// How many of them there are, for example `40 pairs`.
+    pub(crate) fn number(self, count: u32) -> String {
+        match self {
+            Self::Trials => format!("{count} pairs"),
+            Self::TwoRuns => "one run each".to_owned(),
+            Self::PairsOfRuns => format!("{count} pairs of runs"),
+            Self::EarlierRuns => format!("{count} earlier runs"),
+        }
+    }
+}
+
+/// The metrics that stand for a workload: what it is for, and what that costs.
+pub fn primary(parameters: &Parameters) -> Vec<Metric> {
+    family::primary(parameters)
+}
+
+/// The plan of the last run, with the cells that all runs have as twins of themselves. The raw baseline is
+/// not among them: it says how machines differ, and not how programs do.
+pub fn shared(runs: &[Run<'_>]) -> Plan {
+    let Some((last, others)) = runs.split_last() else {
+        return Plan::default();
+    };
+    let others: Vec<BTreeSet<&str>> = others
+        .iter()
+        .map(|run| run.plan.cells.iter().map(|cell| cell.id.as_str()).collect())
+        .collect();
+    let cells = last.plan.cells.iter().enumerate();
+    let in_all = cells.filter(|(_, cell)| !cell.is_raw() && others.iter().all(|ids| ids.contains(&*cell.id)));
+    Plan {
+        judging: Judging {
+            twins: in_all
+                .map(|(index, _)| Twin {
+                    baseline: index,
+                    candidate: index,
+                })
+                .collect(),
+            ..Judging::default()
+        },
+        ..last.plan.clone()
+    }
+}
+
+/// What two runs say, given the plan that they [share](shared): the ratio of their medians, and never a
+/// finding.
+///
+/// The interval is that of the two medians within their runs. Each has half of the error, so that both hold
+/// together (Bonferroni). How machines differ between runs is not in it.
+pub fn of_two(plan: &Plan, baseline: Run<'_>, candidate: Run<'_>) -> Judged {
+    let sides = [Side::of(&[baseline]), Side::of(&[candidate])];
+    let compared = |member: &Member| {
+        let [a, b] = sides
+            .each_ref()
+            .map(|side| side.medians(plan, member).pop().flatten());
+        let direction = pairs::direction(member.metric).unwrap_or(1.0);
+        let finite = |difference: f64| difference.is_finite().then(|| (direction * difference).exp());
+        let ratio = a.zip(b).and_then(|(a, b)| {
+            let ends = a.interval.zip(b.interval);
+            let ends = ends.map(|(a, b)| (finite(b.0 - a.1), finite(b.1 - a.0)));
+            let (worse, better) = ends.unwrap_or_default();
+            let (low, high) = if direction < 0.0 {
+                (better, worse)
+            } else {
+                (worse, better)
+            };
+            Some(Ratio {
+                value: finite(b.good - a.good)?,
+                low,
+                high,
+            })
+        });
+        let why = obstacle(plan, member, &sides).or((a.is_none() || b.is_none()).then_some(Why::NotMeasured));
+        Comparison {
+            pairs: u32::from(a.is_some() && b.is_some()),
+            ratio,
+            word: why.map_or(Word::Undecided, |_| Word::NotComparable),
+            why,
+            ..blank(plan, member, &sides)
+        }
+    };
+    judged(family::of(plan).iter().map(compared).collect())
+}
+
+/// What runs of both sides say, given the plan that all of them [share](shared): the first of each side are a
+/// pair, and so on. The signed-rank test of the pairs finds what it finds for pairs of trials within a run.
+///
+/// Runs of both sides must take turns: otherwise what changed with time looks like a difference.
+pub fn of_pairs(plan: &Plan, baselines: &[Run<'_>], candidates: &[Run<'_>]) -> Judged {
+    let sides = [Side::of(baselines), Side::of(candidates)];
+    let members = family::of(plan);
+    let sample = |member: &Member| {
+        let [a, b] = sides.each_ref().map(|side| side.medians(plan, member));
+        let differences = a
+            .iter()
+            .zip(&b)
+            .filter_map(|(a, b)| Some(b.as_ref()?.good - a.as_ref()?.good));
+        Sample::Open {
+            // If most trials of both failed, neither is worse.
+            differences: differences.filter(|difference| !difference.is_nan()).collect(),
+            tolerance: member.tolerance,
+            obstacle: obstacle(plan, member, &sides),
+        }
+    };
+    let found = words_from(members.iter().map(sample).collect(), 1.0, LEAST_RUNS);
+    let compared = members.iter().zip(found).filter_map(|(member, found)| {
+        let found = found?;
+        Some(Comparison {
+            pairs: count(found.differences.len()),
+            dropped: count(baselines.len().min(candidates.len()) - found.differences.len()),
+            ratio: found.location.and_then(|location| ratio(member.metric, location)),
+            p_adjusted: (!found.differences.is_empty()).then_some(found.p_adjusted),
+            word: found.word,
+            why: found.why,
+            detectable: found.detectable,
+            pairs_needed: found.pairs_needed,
+            ..blank(plan, member, &sides)
+        })
+    });
+    judged(compared.collect())
+}
+
+/// What earlier runs say about a new one, given the plan that all of them [share](shared).
+///
+/// The logarithms of the medians of earlier runs are taken for normal. The new one differs if it is outside
+/// of where they predict it with probability 1 − [`ALPHA`], corrected for the number of comparisons (Holm).
+/// The ratio is to their geometric mean, and its interval has 1 if that prediction has the new median.
+pub fn of_history(plan: &Plan, earlier: &[Run<'_>], new: Run<'_>) -> Judged {
+    let sides = [Side::of(earlier), Side::of(&[new])];
+    let members = family::of(plan);
+    let predicted: Vec<_> = members
+        .iter()
+        .map(|member| {
+            let [known, mut new] = sides.each_ref().map(|side| side.medians(plan, member));
+            let known = known.into_iter().flatten().map(|median| median.good);
+            let known: Vec<f64> = known.filter(|good| good.is_finite()).collect();
+            (Prediction::of(&known), known.len(), new.pop().flatten())
+        })
+        .collect();
+    let probability = |(prediction, _, new): &(Option<Prediction>, usize, Option<Median>)| {
+        let p = prediction.as_ref().zip(new.as_ref());
+        p.map_or(1.0, |(prediction, new)| prediction.two_sided(new.good))
+    };
+    let adjusted = holm(&predicted.iter().map(probability).collect::<Vec<_>>());
+    let chance = ALPHA / members.len().max(1) as f64;
+    let all = members.iter().zip(predicted).zip(adjusted);
+    let compared = all.map(|((member, (prediction, known, new)), p)| {
+        let blank = blank(plan, member, &sides);
+        let too_few = (known < LEAST_EARLIER).then_some(Why::TooFewPairs);
+        let why = obstacle(plan, member, &sides)
+            .or(new.is_none().then_some(Why::NotMeasured))
+            .or(too_few);
+        let (Some(prediction), Some(new)) = (prediction, new) else {
+            let word = Word::NotComparable;
+            return Comparison {
+                word,
+                why: why.or(Some(Why::TooFewPairs)),
+                ..blank
+            };
+        };
+        let difference = new.good - prediction.mean;
+        let half = prediction.half_width(ALPHA);
+        let word = match why {
+            Some(_) => Word::NotComparable,
+            None if p > ALPHA => Word::Undecided,
+            None if difference > 0.0 => Word::Faster,
+            None => Word::Slower,
+        };
+        let location = Location {
+            estimate: difference,
+            interval: Some((difference - half, difference + half)),
+        };
+        Comparison {
+            pairs: count(known),
+            dropped: count(earlier.len() - known),
+            ratio: ratio(member.metric, location),
+            p_adjusted: Some(p),
+            word,
+            why,
+            detectable: (word == Word::Undecided).then(|| prediction.detectable(chance)),
+            ..blank
+        }
+    });
+    judged(compared.collect())
+}
+
+/// Whether the candidate is no worse than the baseline, as far as runs tell: Fail if anything is slower,
+/// Inconclusive if anything is not decided.
+pub fn verdict(judged: &Judged) -> Verdict {
+    let words = judged
+        .comparisons
+        .iter()
+        .map(|comparison| answer(comparison.word));
+    words.max().unwrap_or_default()
+}
+
+/// Whether a candidate of which this was found is no worse than its baseline.
+pub fn answer(word: Word) -> Verdict {
+    match word {
+        Word::Slower => Verdict::Fail,
+        Word::Undecided | Word::NotComparable => Verdict::Inconclusive,
+        Word::Faster | Word::Same => Verdict::Pass,
+    }
+}
+
+fn judged(comparisons: Vec<Comparison>) -> Judged {
+    Judged {
+        comparisons,
+        ..Judged::default()
+    }
+}
+
+/// The runs of one side.
+struct Side<'a>(Vec<(&'a Plan, Trials<'a>)>);
+
+/// How good the trials of a cell are in a run: the logarithm of a metric's median, turned round where less is
+/// better.
+#[derive(Clone, Copy)]
+struct Median {
+    good: f64,
+    interval: Option<(f64, f64)>,
+}
+
+impl<'a> Side<'a> {
+    fn of(runs: &[Run<'a>]) -> Self {
+        Self(
+            runs.iter()
+                .map(|run| (run.plan, Trials::of(run.plan, run.records)))
+                .collect(),
+        )
+    }
+
+    /// The trials of a cell in each run.
+    fn trials(&self, id: &str) -> impl Iterator<Item = Vec<&'a TrialRecord>> {
+        self.0.iter().map(move |(plan, trials)| {
+            let cell = plan.cells.iter().position(|cell| cell.id == id);
+            cell.map_or_else(Vec::new, |cell| trials.of_cell(cell, u32::MAX).collect())
+        })
+    }
+
+    fn medians(&self, plan: &Plan, member: &Member) -> Vec<Option<Median>> {
+        let trials = self.trials(id(plan, member));
+        trials.map(|trials| Median::of(&trials, member.metric)).collect()
+    }
+
+    /// Trials that failed by a stack's doing.
+    fn failed(&self, id: &str) -> usize {
+        let is_failed = |record: &&TrialRecord| record.failure.is_some() && says_something(record);
+        self.trials(id)
+            .map(|trials| trials.into_iter().filter(is_failed).count())
+            .sum()
+    }
+}
+
+impl Median {
+    /// A trial that failed by a stack's doing is worse than any value, as in pairs of trials.
+    fn of(trials: &[&TrialRecord], metric: Metric) -> Option<Self> {
+        let direction = pairs::direction(metric)?;
+        let value = |record: &&TrialRecord| match record.failure {
+            Some(_) => Some(-direction * f64::INFINITY),
+            None => pairs::value(record, metric),
+        };
+        let valid = trials.iter().copied().filter(|record| says_something(record));
+        let mut values: Vec<f64> = valid.filter_map(|record| value(&record)).collect();
+        if values.is_empty() {
+            return None;
+        }
+        values.sort_unstable_by(f64::total_cmp);
+        let good = |value: f64| match value.is_finite() {
+            true => direction * value.ln(),
+            false => f64::NEG_INFINITY,
+        };
+        let interval = median_interval(&values, 1.0 - ALPHA / 2.0).map(|(low, high)| {
+            let ends = (good(low), good(high));
+            if direction < 0.0 { (ends.1, ends.0) } else { ends }
+        });
+        Some(Self {
+            good: good(median(&values)),
+            interval,
+        })
+    }
+}
+
+fn says_something(record: &TrialRecord) -> bool {
+    !pairs::is_disturbed(record) && !pairs::is_lost(record)
+}
+
+/// The cell of a twin of itself.
+fn id<'a>(plan: &'a Plan, member: &Member) -> &'a str {
+    &plan.cells[plan.judging.twins[member.twin].candidate].id
+}
+
+/// Why runs say nothing about a metric, whatever their number.
+fn obstacle(plan: &Plan, member: &Member, sides: &[Side<'_>; 2]) -> Option<Why> {
+    let trials: Vec<&TrialRecord> = sides
+        .iter()
+        .flat_map(|side| side.trials(id(plan, member)))
+        .flatten()
+        .collect();
+    let have = |flag| {
+        trials
+            .iter()
+            .filter(|record| record.flags.contains(&flag))
+            .count()
+    };
+    let disturbed = trials.iter().filter(|record| pairs::is_disturbed(record)).count();
+    if have(Flag::DebugBuild) > 0 {
+        Some(Why::DebugBuild)
+    } else if 2 * disturbed > trials.len() {
+        Some(Why::Disturbed)
+    } else if member.metric.unit() == Unit::BitsPerSecond && 2 * have(Flag::WindowLimited) > trials.len() {
+        Some(Why::WindowLimited)
+    } else {
+        None
+    }
+}
+
+/// A comparison without a finding.
+fn blank(plan: &Plan, member: &Member, sides: &[Side<'_>; 2]) -> Comparison {
+    let cell = id(plan, member);
+    let direction = pairs::direction(member.metric).unwrap_or(1.0);
+    let middle = |side: &Side<'_>| {
+        let goods = side
+            .medians(plan, member)
+            .into_iter()
+            .flatten()
+            .map(|median| median.good);
+        let middle = median(&goods.collect::<Vec<_>>());
+        middle.is_finite().then(|| (direction * middle).exp())
+    };
+    let [baseline, candidate] = sides.each_ref().map(middle);
+    Comparison {
+        baseline: cell.to_owned(),
+        candidate: cell.to_owned(),
+        metric: member.metric,
+        pairs: 0,
+        dropped: 0,
+        failed: sides.each_ref().map(|side| count(side.failed(cell))),
+        tolerance: member.tolerance,
+        medians: baseline
+            .zip(candidate)
+            .map(|(baseline, candidate)| [baseline, candidate]),
+        ratio: None,
+        p_adjusted: None,
+        word: Word::Undecided,
+        why: None,
+        detectable: None,
+        pairs_needed: None,
+    }
+}

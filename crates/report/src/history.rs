@@ -1,0 +1,56 @@
+//! `perfrun history`: medians of many runs, for tools that look for trends.
+
+use std::collections::BTreeSet;
+
+use perfrun_contract::{account::Account, node::Info};
+use perfrun_judge::runs::primary;
+
+const COLUMNS: [&str; 10] = [
+    "run",
+    "when",
+    "label",
+    "commit",
+    "cell",
+    "metric",
+    "unit",
+    "median",
+    "ci95_low",
+    "ci95_high",
+];
+
+/// One line for each run, cell and metric that stands for the cell's workload, from the first run to the
+/// last, under a header. Units are those of the metrics. Ends of intervals are empty below six trials.
+pub fn history_csv(runs: &[Account<'_>]) -> String {
+    let mut runs: Vec<&Account<'_>> = runs.iter().collect();
+    runs.sort_by_key(|run| run.started);
+    let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(vec![]);
+    writer
+        .write_record(COLUMNS)
+        .expect("memory takes whatever is written");
+    for run in runs {
+        let build = (
+            said(run, |node| node.label.as_ref()),
+            said(run, |node| node.commit.as_ref()),
+        );
+        for cell in &run.plan.cells {
+            let metrics = primary(&cell.parameters);
+            let rows = run.summary.iter();
+            for row in rows.filter(|row| row.cell == cell.id && metrics.contains(&row.metric)) {
+                let interval = (row.ci95_low, row.ci95_high);
+                let what = (&row.cell, row.metric, row.unit.to_string(), row.median, interval);
+                writer
+                    .serialize((run.name, run.started.to_string(), &build, what))
+                    .expect("every line has the columns of the header");
+            }
+        }
+    }
+    let bytes = writer.into_inner().expect("memory takes whatever is written");
+    String::from_utf8(bytes).expect("only text was written")
+}
+
+/// What the nodes of a run say, without repetition.
+fn said(run: &Account<'_>, what: impl Fn(&Info) -> Option<&String>) -> String {
+    let nodes = run.environment.nodes.values();
+    let distinct: BTreeSet<&str> = nodes.filter_map(what).map(String::as_str).collect();
+    distinct.into_iter().collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,162 @@
+//! Several runs, compared: what `perfrun compare` prints.
+
+use perfrun_contract::{
+    account::Account,
+    compare::{Judged, Verdict},
+    plan::Plan,
+};
+use perfrun_judge::{
+    Finding, findings,
+    runs::{self, Basis, Run},
+};
+
+use crate::{
+    markdown,
+    table::{Kind, Table},
+    tables::{Document, comparisons, environment},
+    terminal,
+};
+
+/// Several runs, and what they say together.
+#[derive(Debug)]
+pub struct Compared<'a> {
+    /// What the findings are based on.
+    pub basis: Basis,
+    /// Runs of the baseline, from the first to the last.
+    pub baselines: &'a [Account<'a>],
+    /// Runs of the candidate, likewise.
+    pub candidates: &'a [Account<'a>],
+    /// The plan that they share.
+    pub plan: Plan,
+    /// What was found.
+    pub judged: Judged,
+    /// Whether all of them ran one program with the same settings, so that nothing should differ.
+    pub is_same_program: bool,
+}
+
+impl<'a> Compared<'a> {
+    /// Compares runs that share a plan in the way that this basis says. Of [`Basis::TwoRuns`] the last of
+    /// each side counts, and of [`Basis::EarlierRuns`] the last candidate.
+    pub fn new(
+        basis: Basis,
+        plan: Plan,
+        baselines: &'a [Account<'a>],
+        candidates: &'a [Account<'a>],
+    ) -> Self {
+        let (a, b) = (runs_of(baselines), runs_of(candidates));
+        let judged = match (basis, a.last(), b.last()) {
+            (Basis::TwoRuns, Some(a), Some(b)) => runs::of_two(&plan, *a, *b),
+            (Basis::EarlierRuns, _, Some(new)) => runs::of_history(&plan, &a, *new),
+            _ => runs::of_pairs(&plan, &a, &b),
+        };
+        Self {
+            basis,
+            baselines,
+            candidates,
+            plan,
+            judged,
+            is_same_program: false,
+        }
+    }
+
+    /// The findings in tables, as Markdown.
+    pub fn markdown(&self) -> String {
+        markdown::drawn(&self.document())
+    }
+
+    /// The findings in tables, for a terminal of this width.
+    pub fn terminal(&self, width: usize) -> String {
+        terminal::drawn(&self.document(), width)
+    }
+
+    /// A sentence for each finding, and what to know about all of them.
+    pub fn findings(&self) -> Vec<Finding> {
+        let is_same = self.is_same_program.then(|| Finding {
+            verdict: Verdict::Pass,
+            text: IS_SAME_PROGRAM.to_owned(),
+        });
+        let two_runs = (self.basis == Basis::TwoRuns).then(|| Finding {
+            verdict: Verdict::Inconclusive,
+            text: "Nothing is decided by two runs: how machines differ between runs is not in it.".to_owned(),
+        });
+        let found = findings(&self.plan, &self.judged, self.basis);
+        is_same.into_iter().chain(found).chain(two_runs).collect()
+    }
+
+    fn document(&self) -> Document {
+        let candidate = self.candidates.last();
+        Document {
+            title: candidate.map_or_else(String::new, |run| format!("{}, compared", run.name)),
+            warnings: vec![],
+            findings: self.findings().into_iter().map(|finding| finding.text).collect(),
+            measurements: comparisons::comparisons(
+                |id| self.plan.cells.iter().find(|cell| cell.id == id),
+                &self.judged,
+                self.basis,
+            )
+            .into_iter()
+            .collect(),
+            problems: vec![self.table()],
+            environment: candidate.map_or_else(Table::default, environment::table),
+            method: method(self.basis).to_owned(),
+        }
+    }
+
+    fn table(&self) -> Table {
+        let row = |side: &'static str| {
+            move |run: &Account<'_>| {
+                let counts = run.tally.counts();
+                vec![
+                    side.into(),
+                    run.name.into(),
+                    format!("{:.0}", run.started).into(),
+                    environment::agreed(run, environment::build)
+                        .unwrap_or_default()
+                        .into(),
+                    format!("{} of {}", counts.completed, counts.planned).into(),
+                ]
+            }
+        };
+        let rows = self.baselines.iter().map(row("baseline"));
+        Table {
+            title: "Runs".to_owned(),
+            keys: 1,
+            header: ["side", "run", "started", "build", "trials completed"]
+                .map(str::to_owned)
+                .to_vec(),
+            rows: rows.chain(self.candidates.iter().map(row("candidate"))).collect(),
+            kind: Kind::Prose,
+            ..Table::default()
+        }
+    }
+}
+
+/// The sentence about a comparison of a program with itself.
+pub const IS_SAME_PROGRAM: &str = "Both are the same program: this is an A/A, and each difference is noise.";
+
+/// The plan that runs share: see [`runs::shared`].
+pub fn shared(baselines: &[Account<'_>], candidates: &[Account<'_>]) -> Plan {
+    runs::shared(&[runs_of(baselines), runs_of(candidates)].concat())
+}
+
+fn runs_of<'a>(accounts: &[Account<'a>]) -> Vec<Run<'a>> {
+    let run = |account: &Account<'a>| Run {
+        plan: account.plan,
+        records: account.trials,
+    };
+    accounts.iter().map(run).collect()
+}
+
+fn method(basis: Basis) -> &'static str {
+    match basis {
+        Basis::Trials => "Pairs of neighbouring trials of one run are compared.",
+        Basis::TwoRuns => "The medians of one run are compared with those of another.",
+        Basis::PairsOfRuns => {
+            "Runs of both sides are compared in pairs, in order of time, by their medians (signed-rank test)."
+        }
+        Basis::EarlierRuns => {
+            "The medians of the new run are compared with what those of earlier runs predict (Student's distribution of their \
+             logarithms)."
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! What must be equal for runs to be compared.
+
+use std::{collections::BTreeSet, fmt::Debug};
+
+use perfrun_contract::{
+    account::Account,
+    node::Info,
+    plan::{Cell, Plan},
+};
+use strum::{Display, EnumIter, EnumString, IntoEnumIterator, VariantNames};
+
+use crate::{
+    table::{Kind, NOTHING, Table},
+    tables::environment::{agreed, buffers},
+    terminal, units,
+};
+
+/// Something that must be equal in all runs, by the name that `--allow` has for it.
+#[derive(Clone, Copy, Debug, Display, EnumIter, EnumString, Eq, PartialEq, VariantNames)]
+#[strum(serialize_all = "kebab-case")]
+pub enum Field {
+    /// The version of perfrun, which computes metrics.
+    Perfrun,
+    /// The version of the node contract.
+    Contract,
+    /// What keeps nodes apart.
+    Isolation,
+    /// Numbers of nodes and peers.
+    Topology,
+    /// Which nodes share a machine.
+    Placement,
+    /// What trials do, timing included.
+    Workload,
+    /// Settings of stacks.
+    Settings,
+    /// Conditions of links.
+    Network,
+    /// The order of trials.
+    Order,
+    /// When nodes are started again.
+    Renew,
+    /// The model of the CPU.
+    Cpu,
+    /// CPUs that a node may use.
+    Cpus,
+    /// CPUs that the control group grants.
+    CpuLimit,
+    /// Memory that the control group grants.
+    MemoryLimit,
+    /// The release of the kernel.
+    Kernel,
+    /// The CPU frequency governor.
+    Governor,
+    /// Whether CPUs share cores.
+    Smt,
+    /// The hypervisor.
+    Hypervisor,
+    /// Mitigations of vulnerabilities of the CPU.
+    Mitigations,
+    /// The MTU of the interface.
+    Mtu,
+    /// TCP congestion control.
+    CongestionControl,
+    /// The largest TCP windows.
+    TcpWindows,
+    /// The largest buffers of UDP sockets.
+    UdpBuffers,
+    /// The profile that nodes were built with.
+    Profile,
+    /// The compiler of nodes.
+    Compiler,
+    /// Features of CPUs that the compiler used.
+    TargetFeatures,
+    /// Versions of stacks. That of one stack may differ: it is what is compared.
+    Stacks,
+}
+
+/// Something that is not equal in all runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Difference {
+    /// What it is.
+    pub field: Field,
+    /// The cell, network or stack that has it; empty for the run as a whole.
+    pub of: String,
+    /// What each run has. `None` if its results do not say.
+    pub values: Vec<Option<String>>,
+}
+
+/// What differs between runs that measure the cells of a plan which they share. What results of an older
+/// version do not say differs from what others say.
+pub fn differences(shared: &Plan, runs: &[&Account<'_>]) -> Vec<Difference> {
+    let difference = |field, of: &str, value: &dyn Fn(&Account<'_>) -> Option<String>| {
+        let values: Vec<Option<String>> = runs.iter().map(|run| value(run)).collect();
+        let differ = values.iter().any(|value| *value != values[0]);
+        differ.then(|| Difference {
+            field,
+            of: of.to_owned(),
+            values,
+        })
+    };
+    let cells: Vec<&Cell> = (shared.judging.twins.iter())
+        .map(|twin| &shared.cells[twin.candidate])
+        .collect();
+    let of_runs = Field::iter().filter_map(|field| difference(field, "", &|run| of_run(field, run)));
+    let of_cells = cells.iter().flat_map(|cell| {
+        let fields = [Field::Workload, Field::Settings, Field::Topology];
+        fields.map(|field| difference(field, &cell.id, &|run| of_cell(field, run, &cell.id)))
+    });
+    let networks: BTreeSet<&String> = cells.iter().map(|cell| &cell.network).collect();
+    let of_networks = networks
+        .into_iter()
+        .map(|name| difference(Field::Network, name, &|run| network(run, name)));
+    let stacks: BTreeSet<String> = cells.iter().flat_map(|cell| stacks(cell)).collect();
+    let of_stacks: Vec<Difference> = stacks
+        .iter()
+        .filter_map(|name| {
+            let version = |info: &Info| info.stacks.get(name).cloned();
+            difference(Field::Stacks, name, &|run| agreed(run, version))
+        })
+        .collect();
+    // The one that differs is what is compared.
+    let of_stacks = of_stacks.into_iter();
+    let of_stacks = if of_stacks.len() == 1 {
+        vec![]
+    } else {
+        of_stacks.collect()
+    };
+    of_runs
+        .chain(of_cells.flatten())
+        .chain(of_networks.flatten())
+        .chain(of_stacks)
+        .collect()
+}
+
+/// What each side has, as a table for a terminal of this width. The first runs are of the baseline, that
+/// many.
+pub fn differences_table(differences: &[Difference], baselines: usize, width: usize) -> String {
+    let side = |values: &[Option<String>]| {
+        let mut distinct: Vec<&str> = values
+            .iter()
+            .map(|value| value.as_deref().unwrap_or(NOTHING))
+            .collect();
+        distinct.sort_unstable();
+        distinct.dedup();
+        distinct.join("; ")
+    };
+    let row = |difference: &Difference| {
+        let Difference { field, of, values } = difference;
+        let (a, b) = values.split_at(baselines);
+        vec![
+            field.to_string().into(),
+            of.as_str().into(),
+            side(a).into(),
+            side(b).into(),
+        ]
+    };
+    let table = Table {
+        title: "Differences".to_owned(),
+        keys: 1,
+        header: ["field", "of", "baseline", "candidate"]
+            .map(str::to_owned)
+            .to_vec(),
+        rows: differences.iter().map(row).collect(),
+        kind: Kind::Prose,
+        ..Table::default()
+    };
+    terminal::draw(&table, width)
+}
+
+/// What a run as a whole has; nothing for what cells, networks and stacks have.
+fn of_run(field: Field, run: &Account<'_>) -> Option<String> {
+    let of = |value: fn(&Info) -> Option<String>| agreed(run, value);
+    match field {
+        Field::Perfrun => Some(run.environment.perfrun.clone()),
+        Field::Contract => of(|node| Some(node.contract.to_string())),
+        Field::Isolation => Some(run.environment.isolation.to_string()),
+        Field::Placement => Some(placement(run)),
+        Field::Order => Some(debug(&run.settings.order)),
+        Field::Renew => Some(debug(&run.plan.renew)),
+        Field::Cpu => of(|node| Some(node.cpu.clone())),
+        Field::Cpus => of(|node| Some(node.cpus.to_string())),
+        Field::CpuLimit => of(|node| node.cpu_limit.map(|limit| limit.to_string())),
+        Field::MemoryLimit => of(|node| node.memory_limit_bytes.map(units::size)),
+        Field::Kernel => of(|node| Some(node.kernel.clone())),
+        Field::Governor => of(|node| node.governor.clone()),
+        Field::Smt => of(|node| node.smt.map(|on| if on { "on" } else { "off" }.to_owned())),
+        Field::Hypervisor => of(|node| node.hypervisor.clone()),
+        Field::Mitigations => of(|node| node.mitigations.clone()),
+        Field::Mtu => of(|node| node.mtu_bytes.map(|bytes| bytes.to_string())),
+        Field::CongestionControl => of(|node| node.congestion_control.clone()),
+        Field::TcpWindows => of(|node| node.tcp_window_limits_bytes.map(buffers)),
+        Field::UdpBuffers => of(|node| node.socket_buffer_limits_bytes.map(buffers)),
+        Field::Profile => of(|node| Some(node.profile.clone())),
+        Field::Compiler => of(|node| node.compiler.clone()),
+        Field::TargetFeatures => of(|node| node.target_features.clone()),
+        Field::Topology | Field::Workload | Field::Settings | Field::Network | Field::Stacks => None,
+    }
+}
+
+fn of_cell(field: Field, run: &Account<'_>, id: &str) -> Option<String> {
+    let cell = run.plan.cells.iter().find(|cell| cell.id == id)?;
+    Some(match field {
+        Field::Workload => debug(&cell.parameters),
+        Field::Settings => debug(&[&cell.client_settings, &cell.server_settings]),
+        _ => format!(
+            "{} clients of {} peers, {} servers, {} relays",
+            cell.clients.len(),
+            cell.peers_per_client,
+            cell.servers.len(),
+            cell.relays.len()
+        ),
+    })
+}
+
+fn network(run: &Account<'_>, name: &str) -> Option<String> {
+    let mut networks = run.plan.networks.iter();
+    networks
+        .find(|network| network.name == name)
+        .map(ToString::to_string)
+}
+
+/// The names by which nodes may know the stacks of a cell.
+fn stacks(cell: &Cell) -> impl Iterator<Item = String> {
+    let stacks = [Some(cell.client_stack), Some(cell.server_stack), cell.relay_stack];
+    let names = [&cell.client, &cell.server].map(ToString::to_string);
+    stacks
+        .into_iter()
+        .flatten()
+        .map(|stack| stack.to_string())
+        .chain(names)
+}
+
+/// The nodes of each machine.
+fn placement(run: &Account<'_>) -> String {
+    let mut machines: Vec<(&Info, Vec<&str>)> = vec![];
+    for (name, info) in &run.environment.nodes {
+        match machines
+            .iter_mut()
+            .find(|(other, _)| other.shares_machine_with(info))
+        {
+            Some((_, names)) => names.push(name),
+            None => machines.push((info, vec![name])),
+        }
+    }
+    match machines.as_slice() {
+        [_] => "one machine".to_owned(),
+        several => {
+            let names = several.iter().map(|(_, names)| names.join(", "));
+            names.collect::<Vec<_>>().join(" | ")
+        }
+    }
+}
+
+fn debug(value: &impl Debug) -> String {
+    format!("{value:?}")
+}
