@@ -327,8 +327,8 @@ impl Session<'_> {
             plan, sink, on_event, ..
         } = &mut self.conductor;
         let Needs { rounds, spared } = needs(plan, sink.records());
-        progress.limit(rounds);
-        if let Some(spared) = spared {
+        let is_new = progress.limit(rounds);
+        if let (Some(spared), true) = (spared, is_new) {
             sink.spare(spared);
             on_event(Event::Spared { spared });
         }

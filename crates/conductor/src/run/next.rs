@@ -6,7 +6,7 @@
 //! limit, since a machine that is always busy is not worth more time. The limit follows from the plan alone,
 //! not from the trials that looks at the run leave out: what is decided early depends on what was measured.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, mem};
 
 use perfrun_contract::{
     node::Reason,
@@ -114,9 +114,10 @@ impl<'a> Progress<'a> {
         is_due
     }
 
-    /// Limits the rounds that each cell is measured for.
-    pub(super) fn limit(&mut self, rounds: Vec<u32>) {
-        self.rounds = rounds;
+    /// Limits the rounds that each cell is measured for. Returns whether that is another limit than before.
+    pub(super) fn limit(&mut self, rounds: Vec<u32>) -> bool {
+        let before = mem::replace(&mut self.rounds, rounds);
+        before != self.rounds
     }
 
     fn is_needed(&self, trial: &Trial) -> bool {
@@ -275,7 +276,8 @@ mod tests {
     fn what_is_not_needed_is_not_run_and_its_share_of_repetitions_stays() {
         let plan = twins(8);
         let mut progress = progress(&plan, &["c0.i0", "c1.i0"].map(completed));
-        progress.limit(vec![2, 2]);
+        assert!(progress.limit(vec![2, 2]));
+        assert!(!progress.limit(vec![2, 2]), "nothing is new");
         let blocks = progress.blocks();
         let next = |progress: &Progress<'_>| -> Vec<String> {
             let next = blocks.iter().filter_map(|block| progress.next(block));
