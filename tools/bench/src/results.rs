@@ -44,8 +44,9 @@ pub(crate) fn run(rounds: u32) -> Result<()> {
     println!("results of {trials} trials: {megabytes:.0} MB");
     let judging = measure("judge", &file, rounds)?;
     println!(
-        "judging {trials} trials: median {:.3} s (target ≤ {TARGET_JUDGING_SECONDS} s)",
-        judging.seconds
+        "judging {trials} trials: median {:.3} s (target ≤ {TARGET_JUDGING_SECONDS} s), {:.0} MiB at most with the \
+         results",
+        judging.seconds, judging.mebibytes
     );
     for (what, name) in [
         ("table", "perfrun report"),

@@ -3,14 +3,14 @@
 use perfrun_contract::{
     histogram::Recorder,
     measure::merged,
-    node::{Distribution, Role},
+    node::{Distribution, Measured, Role},
     parameters::Parameters,
     plan::Cell,
     units::Unit,
 };
 
 use super::{
-    canvas::Plot,
+    canvas::{MOST_PANELS, Plot},
     content::series,
     lines::{Lines, Over, Panel, Point},
     select::groups,
@@ -41,9 +41,15 @@ pub(super) fn latencies(source: &Source<'_>) -> Option<Plot> {
             .first()
             .map_or_else(String::new, |cell| cell.parameters.to_string());
         for (distribution, name) in DRAWN {
+            // What is not drawn need not be read, which takes long.
+            let is_drawn = panels.len() < MOST_PANELS;
             let line = |cell: &&Cell| {
-                let all = all_trials(source, cell, distribution)?;
-                Some(series(source, Pair::of(cell), points(&all)))
+                let recorded = recorded(source, cell, distribution);
+                let points = match is_drawn {
+                    true => points(&merged(recorded.iter().copied(), distribution)?),
+                    false => vec![],
+                };
+                (!recorded.is_empty()).then(|| series(source, Pair::of(cell), points))
             };
             let panel = Panel {
                 title: format!("{path}, {load}, {name}"),
@@ -69,8 +75,8 @@ pub(super) fn latencies(source: &Source<'_>) -> Option<Plot> {
     })
 }
 
-/// What the measured trials of a cell recorded, as one.
-fn all_trials(source: &Source<'_>, cell: &Cell, distribution: Distribution) -> Option<Recorder> {
+/// The nodes of the measured trials of a cell that recorded a distribution.
+fn recorded<'a>(source: &Source<'a>, cell: &Cell, distribution: Distribution) -> Vec<&'a Measured> {
     let completed = source.counting(cell).filter(|record| record.failure.is_none());
     let nodes = completed.flat_map(|record| record.nodes.values());
     // Receivers measure one way, and clients everything else.
@@ -81,7 +87,9 @@ fn all_trials(source: &Source<'_>, cell: &Cell, distribution: Distribution) -> O
     let measured = nodes
         .filter(|node| measures(node.role))
         .map(|node| &node.measured);
-    merged(measured, distribution)
+    measured
+        .filter(|measured| measured.histograms.contains_key(&distribution))
+        .collect()
 }
 
 fn points(all: &Recorder) -> Vec<Point> {
