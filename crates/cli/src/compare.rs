@@ -271,7 +271,7 @@ fn take_turns(baselines: &[Kept], candidates: &[Kept]) -> anyhow::Result<()> {
     ensure!(
         started.windows(2).all(|pairs| pairs[0].1 < pairs[1].0),
         "the runs of the two sides do not take turns, so that what changed with time would look like a difference: \
-         measure both in turn, or compare a new run with earlier ones by --history"
+         measure both in turn, or compare a new run with earlier ones (--history)"
     );
     Ok(())
 }

@@ -41,7 +41,7 @@ pub(crate) fn uploads() -> Document {
         .with("iterations", json!(12))
 }
 
-/// The same, of two variants that are compared.
+/// Uploads over TCP of two variants that are compared.
 pub(crate) fn compared() -> Document {
     uploads()
         .with(
