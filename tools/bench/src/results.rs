@@ -8,10 +8,13 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use perfrun_cli::{args::Format, report, store};
+use perfrun_cli::store;
 use perfrun_test_kit::results;
 
 use crate::{overhead::mebibytes, plans::again, testbed::median};
+
+/// The columns of a terminal.
+const WIDTH: usize = 120;
 
 /// A hundred cells with a hundred trials each, with two distributions in each trial.
 const SPEC: &str = "
@@ -106,8 +109,8 @@ pub(crate) fn once(what: &str, file: &Path) -> Result<()> {
             let judged = perfrun_report::judged(&results.plan, &results.trials, &results.environment.nodes);
             serde_json::to_string(&judged)?
         }
-        "html" => report::rendered(&results, &[], Format::Html)?,
-        _ => report::rendered(&results, &[], Format::Table)?,
+        "html" => perfrun_report::html(&results.account()),
+        _ => perfrun_report::terminal(&results.account(), WIDTH),
     };
     let seconds = begun.elapsed().as_secs_f64();
     let status = fs::read_to_string("/proc/self/status")?;

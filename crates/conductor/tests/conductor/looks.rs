@@ -1,5 +1,7 @@
 //! Runs that are looked at: what is decided is measured no longer.
 
+use std::collections::BTreeMap;
+
 use perfrun_contract::{
     compare::{Bound, Expectation, Judging, Twin, Verdict},
     plan::{Cell, Plan, Trial},
@@ -141,7 +143,7 @@ async fn a_run_that_was_stopped_between_looks_is_resumed_as_if_it_had_not_been()
             );
             assert!(rest.events.iter().any(|event| event == SPARED), "{stopped_after}");
             let found = |records: &[TrialRecord]| {
-                let judged = judge(&bench.plan, records);
+                let judged = judge(&bench.plan, records, &BTreeMap::new());
                 let verdicts: Vec<Verdict> = judged.gates.iter().map(|gate| gate.verdict).collect();
                 (verdicts, judged.spared)
             };
