@@ -19,7 +19,7 @@ use perfrun_contract::{
     compare::{Comparison, Verdict},
     matrix::{Stack, StackName, StackSettings, Transport},
     network::NONE,
-    plan::{Order, Renew},
+    plan::{Cpus, Order, Renew},
     quantity::Percent,
     run::{Limits, Phase},
     summary::SummaryRow,
@@ -325,6 +325,12 @@ pub struct Topology {
     /// Use the network of the Kubernetes node instead of the pod network. No effect on local runs.
     #[serde(default)]
     pub host_network: bool,
+    /// The CPUs of nodes. `shared`: each node may use all. `split`: servers, clients and relays have equal
+    /// parts of them, and share none. That is another measurement, with less noise: the kernel does not
+    /// decide which of them share a CPU. No effect on a cluster, where pods have CPUs of their own if
+    /// their template requests whole ones and the kubelet has the CPU manager's policy `static`.
+    #[serde(default)]
+    pub cpus: Cpus,
     /// Start only when no other run of the operator is active, and let other runs wait: runs that share a CPU
     /// or a link distort each other. No effect on local runs, which are never concurrent.
     #[serde(default = "default_true")]
@@ -544,6 +550,7 @@ impl Default for Topology {
             peers_per_client: 1,
             placement: Placement::default(),
             host_network: false,
+            cpus: Cpus::default(),
             exclusive: true,
         }
     }

@@ -7,7 +7,7 @@ use perfrun_api::spec::StackVariant;
 use perfrun_contract::{
     matrix::{NodeProgramKind, Stack, StackSettings},
     node::{CONTRACT, Info, Role},
-    plan::{Plan, PlannedNode},
+    plan::{Cpus, Plan, PlannedNode},
 };
 use perfrun_local::{
     LocalIsolation,
@@ -78,6 +78,7 @@ async fn info(command: &[String]) -> anyhow::Result<Info> {
         run: "describe".to_owned(),
         programs,
         isolation: LocalIsolation::Loopback,
+        cpus: Cpus::Shared,
         provision_timeout: PATIENCE,
         logs: logs.path().to_owned(),
     };

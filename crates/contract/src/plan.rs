@@ -238,6 +238,17 @@ pub struct Trial {
     pub warmup: bool,
 }
 
+/// Which CPUs nodes may use.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Cpus {
+    /// All of them.
+    #[default]
+    Shared,
+    /// Those of their role: servers, clients and relays share none.
+    Split,
+}
+
 /// When nodes are started again.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]

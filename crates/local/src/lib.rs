@@ -16,6 +16,7 @@
 
 #![warn(missing_docs)]
 
+pub mod cpus;
 pub mod namespace;
 pub mod network;
 pub mod nodes;

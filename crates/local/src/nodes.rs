@@ -17,11 +17,17 @@ use perfrun_conductor::{
     client::{self, BoxError},
     export::LOCAL,
 };
-use perfrun_contract::plan::{Plan, PlannedNode};
+use perfrun_contract::{
+    node::Role,
+    plan::{Cpus, Plan, PlannedNode},
+};
+use rustix::thread::CpuSet;
 use thiserror::Error;
 use tokio::{sync::Mutex, time::timeout};
 
-use crate::{Exit, Launcher, LocalIsolation, LocalNetwork, NodeCommand, NodeProcess, Slot, network, process};
+use crate::{
+    Exit, Launcher, LocalIsolation, LocalNetwork, NodeCommand, NodeProcess, Slot, cpus, network, process,
+};
 
 /// How long a node may take to exit after SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
@@ -47,6 +53,9 @@ pub enum Error {
         .0.display()
     )]
     FindGoNode(PathBuf),
+    /// Nodes cannot have the CPUs that they need.
+    #[error(transparent)]
+    Cpus(#[from] cpus::Error),
     /// The network between the nodes could not be created.
     #[error(transparent)]
     LocalNetwork(#[from] network::Error),
@@ -186,6 +195,8 @@ pub struct NodeSettings {
     pub programs: Programs,
     /// What separates the nodes from each other.
     pub isolation: LocalIsolation,
+    /// Which CPUs the nodes may use.
+    pub cpus: Cpus,
     /// How long a node may take to become ready.
     pub provision_timeout: Duration,
     /// The folder for the nodes' logs.
@@ -197,6 +208,8 @@ pub struct LocalNodes<'a> {
     // In the order in which they are dropped: processes before the network that they are in.
     processes: Mutex<BTreeMap<String, Processes>>,
     settings: NodeSettings,
+    /// Those of each role that has CPUs of its own.
+    cpus: BTreeMap<Role, CpuSet>,
     launcher: Launcher,
     network: LocalNetwork,
     watch: Box<dyn Fn(NodeEvent<'_>) + Send + Sync + 'a>,
@@ -230,6 +243,8 @@ impl<'a> LocalNodes<'a> {
         let Programs { nodes, agents } = &settings.programs;
         let window = agents.as_ref().map(|agents| agents.tcp_window_bytes);
         let count = nodes.len();
+        let planned: Vec<PlannedNode> = nodes.iter().map(|(node, _)| node.clone()).collect();
+        let cpus = cpus::of_roles(settings.cpus, &planned)?;
         let network = LocalNetwork::create(settings.isolation, count, window).await?;
         for unset in network.unset() {
             tracing::info!("{unset}");
@@ -237,6 +252,7 @@ impl<'a> LocalNodes<'a> {
         let this = Self {
             processes: Mutex::default(),
             settings,
+            cpus,
             launcher: Launcher::start()?,
             network,
             watch: Box::new(watch),
@@ -376,6 +392,7 @@ impl<'a> LocalNodes<'a> {
             .map(|(name, value)| (name.into(), value.into()))
             .chain(labels(node))
             .collect();
+        command.cpus = self.cpus.get(&node.role).copied();
         self.launch(command, slot).await
     }
 

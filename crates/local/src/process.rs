@@ -26,6 +26,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rustix::thread::CpuSet;
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
 
@@ -94,6 +95,8 @@ pub struct NodeCommand {
     pub args: Vec<OsString>,
     /// Environment variables, set in addition to those of perfrun.
     pub env: Vec<(OsString, OsString)>,
+    /// The CPUs that the node may use; all of perfrun's by default.
+    pub cpus: Option<CpuSet>,
     /// The file to which every line of stderr is appended.
     pub log: Option<File>,
     /// The channel to which every line of stdout is sent. If it is full, the line is dropped: nodes must not
@@ -109,6 +112,7 @@ impl NodeCommand {
             program: program.into(),
             args: Vec::new(),
             env: Vec::new(),
+            cpus: None,
             log: None,
             records: None,
         }

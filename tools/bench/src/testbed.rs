@@ -46,6 +46,7 @@ impl Testbed {
                 })
             })?,
             isolation: LocalIsolation::Namespaces,
+            cpus: spec.topology.cpus,
             provision_timeout: spec.timeouts.provision.into(),
             logs: logs.path().to_owned(),
         };

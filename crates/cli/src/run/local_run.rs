@@ -76,6 +76,7 @@ impl LocalRun<'_> {
             run: self.store.results().name.clone(),
             programs: self.programs.clone(),
             isolation: self.isolation,
+            cpus: self.store.results().spec.topology.cpus,
             provision_timeout: self.store.results().spec.timeouts.provision.into(),
             logs: self.store.logs_folder(),
         };

@@ -1,6 +1,6 @@
 //! Every workload on every stack and transport, measured to the end.
 
-use std::fs;
+use std::{fs, thread};
 
 use perfrun_api::results::Results;
 use perfrun_contract::{
@@ -33,6 +33,20 @@ fn every_byte_of_every_transfer_arrives() {
         for (cell, record) in records(&results) {
             assert_exact(cell, record);
         }
+    }
+}
+
+#[test]
+fn split_cpus_are_divided_between_roles() {
+    let all = thread::available_parallelism().unwrap().get();
+    let document = document::run("split").with("topology", json!({ "cpus": "split" }));
+    for results in in_all_modes(&document) {
+        let [client, server] = [Role::Client, Role::Server].map(|role| {
+            let mut nodes = results.plan.nodes.iter();
+            let node = nodes.find(|node| node.role == role).unwrap();
+            results.environment.nodes[&node.name].cpus as usize
+        });
+        assert_eq!((server, client), (all / 2, all - all / 2));
     }
 }
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, getppid, pidfd_open};
+use rustix::thread::sched_setaffinity;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::process::{ChildStderr, ChildStdout};
@@ -221,7 +222,7 @@ fn execute(
     // in the child. /proc/self/fd, because minimal containers lack /dev/fd.
     let control_argument = format!("fd:{}", control.as_raw_fd());
     let token_file = format!("/proc/self/fd/{}", token.as_raw_fd());
-    let parent = getpid();
+    let (parent, cpus) = (getpid(), command.cpus);
 
     let mut child = Command::new(&command.program);
     child
@@ -238,6 +239,9 @@ fn execute(
         die_with(parent)?;
         if let Some(namespace) = &namespace {
             namespace.join()?;
+        }
+        if let Some(cpus) = &cpus {
+            sched_setaffinity(None, cpus)?;
         }
         inherit_only([control.as_fd(), token.as_fd()])
     };

@@ -11,6 +11,7 @@ use std::{
 
 use perfrun_local::{Launcher, LocalIsolation, LocalNetwork, NodeCommand, NodeProcess};
 use perfrun_test_kit::remains::is_alive;
+use rustix::thread::{CpuSet, sched_getaffinity};
 use tokio::sync::mpsc;
 
 use crate::{
@@ -124,6 +125,22 @@ async fn a_node_gets_control_socket_and_token_and_no_other_file() {
     assert_eq!(node.addresses().v4.to_string(), "127.0.1.2");
     within(node.kill()).await;
     TcpStream::connect(node.control_addr()).unwrap_err();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_has_the_cpus_that_it_was_given() {
+    let (launcher, network) = loopback().await;
+    let usable = sched_getaffinity(None).unwrap();
+    let last = (0..CpuSet::MAX_CPU).rfind(|cpu| usable.is_set(*cpu)).unwrap();
+    let mut cpus = CpuSet::new();
+    cpus.set(last);
+    let command = NodeCommand {
+        cpus: Some(cpus),
+        ..node("node_control", "")
+    };
+    let node = launcher.spawn(command, &network.slots()[0]).await.unwrap();
+    assert_eq!(ask_control(&node)["cpus"], last.to_string());
+    within(node.kill()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -60,6 +60,12 @@ fn answer_control() {
     let listener = TcpListener::from(unsafe { OwnedFd::from_raw_fd(number) });
     listener.set_nonblocking(false).unwrap();
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    let status = |key: &str| {
+        let status = read("/proc/self/status");
+        let mut lines = status.lines();
+        let value = lines.find_map(|line| line.strip_prefix(key));
+        value.unwrap_or_default().trim().to_owned()
+    };
     let answer = [
         ("token", token),
         ("files", files.to_string()),
@@ -77,6 +83,7 @@ fn answer_control() {
                 .join(" "),
         ),
         ("ports", read("/proc/sys/net/ipv4/ip_local_port_range")),
+        ("cpus", status("Cpus_allowed_list:")),
         ("reuse", read("/proc/sys/net/ipv4/tcp_tw_reuse")),
     ];
     for stream in listener.incoming() {
