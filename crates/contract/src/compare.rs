@@ -161,7 +161,7 @@ pub struct Comparison {
     /// Failed trials of the baseline and of the candidate, of pairs that were not disturbed. Failures that
     /// are not the stack's, such as a lost node, do not count.
     pub failed: [u32; 2],
-    /// Differences within this share count as none: what an expectation allows, or else [`TOLERANCE`].
+    /// Differences within this share count as none: what an expectation allows, or else 5 %.
     pub tolerance: f64,
     /// Medians of the baseline and of the candidate over pairs that count, in the metric's unit; absent
     /// without a completed trial of each.
@@ -172,7 +172,7 @@ pub struct Comparison {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratio: Option<Ratio>,
     /// Probability of differences like these or larger ones if the two are equal, corrected for the number of
-    /// comparisons (Holm) and for the share that this look has of [`ALPHA`].
+    /// comparisons (Holm) and for the share that this look has of the 5 % of the whole run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p_adjusted: Option<f64>,
     /// What that means.
