@@ -33,8 +33,9 @@ const ROW: i32 = 24;
 const TOP: i32 = 66;
 const HEAD: i32 = 28;
 const BOTTOM: i32 = 58;
-/// Ticks are at these changes, as shares, on both sides of zero; the first that gives few enough is used.
-const STEPS: [f64; 8] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0];
+/// Ticks are at multiples of these changes, as shares, on both sides of zero; the first that gives few enough
+/// is used. For larger ones, ticks are at powers of four.
+const STEPS: [f64; 7] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0];
 const MOST_TICKS: f64 = 4.0;
 
 impl Forest {
@@ -81,17 +82,10 @@ impl Forest {
     }
 
     fn axis(&self, canvas: &Canvas<'_>, x_at: impl Fn(f64) -> i32, reach: f64, (top, bottom): (i32, i32)) {
-        let most = reach.exp() - 1.0;
-        let step = STEPS
-            .into_iter()
-            .find(|step| most / step <= MOST_TICKS)
-            .unwrap_or(5.0);
-        let ticks = (1..)
-            .map(|i| f64::from(i) * step)
-            .take_while(|tick| *tick <= most);
         // A change of −50 % is as far from 0 as +100 %: on this axis both are a factor of two.
-        let ratios = ticks
-            .flat_map(|tick| [1.0 / (1.0 + tick), 1.0 + tick])
+        let ratios = ticks(reach)
+            .into_iter()
+            .flat_map(|ratio| [1.0 / ratio, ratio])
             .chain([1.0]);
         for ratio in ratios {
             let x = x_at(ratio);
@@ -119,6 +113,23 @@ impl Forest {
     }
 }
 
+/// The ratios above one that have a tick, on an axis that ends at the exponential of `reach`.
+fn ticks(reach: f64) -> Vec<f64> {
+    let most = reach.exp() - 1.0;
+    let few = STEPS.into_iter().find(|step| most / step <= MOST_TICKS);
+    let places = (1..).map(f64::from);
+    if let Some(step) = few {
+        let changes = places.map(|place| place * step);
+        return changes
+            .take_while(|change| *change <= most)
+            .map(|change| 1.0 + change)
+            .collect();
+    }
+    let apart = 4_f64.ln() * (reach / (MOST_TICKS * 4_f64.ln())).ceil();
+    let logs = places.map(|place| place * apart);
+    logs.take_while(|log| *log <= reach).map(f64::exp).collect()
+}
+
 impl Row {
     fn paint(&self, canvas: &Canvas<'_>, x_at: impl Fn(f64) -> i32, (left, right): (i32, i32), y: i32) {
         canvas.text((left - 10, y), &self.name, LABEL, HPos::Right, false);
@@ -132,5 +143,28 @@ impl Row {
             canvas.marker((x_at(self.ratio), y), self.look);
         }
         canvas.text((right + 14, y), &self.label, LABEL, HPos::Left, false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rounded(reach: f64) -> Vec<f64> {
+        let ratios = ticks(reach).into_iter();
+        ratios.map(|ratio| (ratio * 100.0).round() / 100.0).collect()
+    }
+
+    #[test]
+    fn ticks_are_few_and_round_at_any_reach() {
+        assert_eq!(rounded(0.03), [1.01, 1.02, 1.03]);
+        assert_eq!(rounded(0.5), [1.2, 1.4, 1.6]);
+        assert_eq!(rounded(1.5), [2.0, 3.0, 4.0]);
+        assert_eq!(rounded(3.3), [4.0, 16.0]);
+        assert_eq!(rounded(7.0), [16.0, 256.0]);
+        for reach in 1..1000 {
+            let ticks = ticks(f64::from(reach) / 50.0);
+            assert!((1..=4).contains(&ticks.len()), "{reach}: {ticks:?}");
+        }
     }
 }
