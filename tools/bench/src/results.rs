@@ -16,7 +16,7 @@ use crate::{overhead::mebibytes, plans::again, testbed::median};
 /// The columns of a terminal.
 const WIDTH: usize = 120;
 
-/// A hundred cells with a hundred trials each, with two distributions in each trial.
+/// Ninety cells with 112 trials each, with two distributions in each trial.
 const SPEC: &str = "
   workload:
     substreams:
@@ -25,7 +25,7 @@ const SPEC: &str = "
   matrix: {clients: [main], servers: [main], transports: [tcp, quic-v1], rawBaseline: false}
   compare: [{baseline: main, candidate: pr}]
   expect: [{metric: openP50, maxRegression: 10%}]
-  iterations: 100
+  iterations: 112
   warmup: 0
 ";
 
