@@ -1,21 +1,17 @@
 //! A run's life, decision by decision.
 
+mod links;
+mod verdict;
+
 use std::{
-    collections::BTreeSet,
     net::{IpAddr, Ipv4Addr},
     sync::Arc,
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::runtime::events::{Event, EventType};
+use kube::runtime::events::Event;
 use perfrun_api::{document, planning::plan};
-use perfrun_contract::{
-    compare::{self, Comparison, Gate, Judged, Why, Word},
-    node::Reason,
-    record::{LinkCheck, Metric, TrialRecord},
-    tally::{Counts, EndReason, Verdict},
-};
-use perfrun_test_kit::records::{completed, failed};
+use perfrun_contract::tally::{Counts, EndReason, Verdict};
 
 use super::*;
 use crate::{
@@ -430,82 +426,6 @@ fn a_run_is_deleted_when_its_time_is_over() {
 }
 
 #[test]
-fn only_runs_that_impair_links_have_a_condition_about_them() {
-    let life = Life::running();
-    let types: Vec<_> = life.status.conditions.iter().map(|c| c.type_.as_str()).collect();
-    assert_eq!(types, ["Accepted", "Provisioned", "Running", "Complete"]);
-}
-
-#[test]
-fn links_are_verified_network_by_network() {
-    let mut life = Life::impaired().started();
-    assert_eq!(
-        life.links(),
-        ("Unknown", "NotMeasured", "no link has been measured yet")
-    );
-    let mut links = Links::default();
-    links.add("none", &checked(None));
-    let mut progress = Progress {
-        links: links.clone(),
-        ..Progress::default()
-    };
-    life.conductor = ConductorState::Running(progress.clone());
-    life.pass();
-    let message = "1 of 2 networks were measured and are as configured";
-    assert_eq!(life.links(), ("True", "AsConfigured", message));
-    assert_eq!(life.reasons(), ["AsConfigured"]);
-
-    // Another operator takes over, and has not read the journal yet.
-    life.conductor = ConductorState::None;
-    life.pass();
-    life.conductor = ConductorState::Running(Progress::default());
-    life.pass();
-    assert_eq!(life.links(), ("True", "AsConfigured", message));
-
-    let wrong = "network wan, client-0 to server-0: median round trip (ms): 0.100, expected 59 to 61";
-    links.add("wan", &checked(Some(wrong)));
-    progress.links = links;
-    life.conductor = ConductorState::Running(progress.clone());
-    life.pass();
-    assert_eq!(life.links(), ("False", "ImpairmentNotEffective", wrong));
-    assert_eq!(life.events[0].type_, EventType::Warning);
-    life.conductor = ConductorState::None;
-    life.pass();
-    assert_eq!(life.links(), ("False", "ImpairmentNotEffective", wrong));
-
-    let ConductorState::Ended(mut outcome) = outcome(EndReason::ImpairmentNotEffective, 1, 1) else {
-        panic!()
-    };
-    outcome.progress.links = progress.links;
-    life.conductor = ConductorState::Ended(outcome);
-    life.pass();
-    assert_eq!(life.end(), (Phase::Failed, "ImpairmentNotEffective"));
-    assert_eq!(life.links(), ("False", "ImpairmentNotEffective", wrong));
-}
-
-#[test]
-fn a_run_whose_links_cannot_be_impaired_reports_it_in_both_conditions() {
-    let mut life = Life::impaired().started();
-    life.conductor = outcome(EndReason::ImpairmentUnsupported, 0, 0);
-    life.pass();
-    let message = "it ended as ImpairmentUnsupported";
-    assert_eq!(life.links(), ("False", "ImpairmentUnsupported", message));
-    assert_eq!(life.end(), (Phase::Failed, "ImpairmentUnsupported"));
-}
-
-#[test]
-fn a_namespace_that_does_not_allow_link_agents_ends_the_run_immediately() {
-    let mut life = Life::impaired();
-    let trouble = Trouble::new(UNSUPPORTED, "label the namespace");
-    life.pass_with(Some(Refusal::Final(trouble)));
-    assert_eq!(life.end(), (Phase::Failed, "ImpairmentUnsupported"));
-    assert_eq!(
-        life.links(),
-        ("False", "ImpairmentUnsupported", "label the namespace")
-    );
-}
-
-#[test]
 fn pods_that_are_refused_are_tried_again_until_it_takes_too_long() {
     let mut life = Life::new();
     let full = || {
@@ -547,24 +467,6 @@ fn a_run_whose_new_pod_is_refused_continues_to_wait_for_it() {
         (ConductorCommand::None, Some(RETRY_FIRST))
     );
     assert_eq!(life.status.phase, Some(Phase::Running));
-}
-
-/// A record with measured links, and why they were not as configured.
-fn checked(wrong: Option<&str>) -> TrialRecord {
-    let mut record = match wrong {
-        Some(_) => failed("c0.i0", Reason::ImpairmentNotEffective),
-        None => completed("c0.i0"),
-    };
-    record.links = Some(LinkCheck {
-        network: "wan".to_owned(),
-        set_seconds: 0.1,
-        probe_seconds: 1.0,
-        legs: vec![],
-    });
-    if let (Some(failure), Some(wrong)) = (&mut record.failure, wrong) {
-        failure.message = wrong.to_owned();
-    }
-    record
 }
 
 #[test]
@@ -634,206 +536,4 @@ fn every_change_that_matters_is_one_event() {
     life.conductor = outcome(EndReason::Succeeded, 2, 0);
     pass(&mut life);
     assert_eq!(reasons, ["Starting", "Ready", "Measuring", "Succeeded"]);
-}
-
-const EXPECT: &str = "[{metric: roundTripP50, maxRegression: 10%}, {metric: roundTripP50, max: 1us}]";
-
-/// The end of a run that found this about its candidate, and about its expectations and their cells.
-fn found(word: Word, why: Option<Why>, gates: &[(usize, &str, compare::Verdict)]) -> ConductorState {
-    let ConductorState::Ended(mut ended) = outcome(EndReason::Succeeded, 2, 0) else {
-        panic!()
-    };
-    ended.judged = Some(Judged {
-        comparisons: vec![Comparison {
-            why,
-            ..comparison("pr", word)
-        }],
-        gates: gates
-            .iter()
-            .map(|&(expectation, cell, verdict)| Gate {
-                expectation,
-                cell: cell.to_owned(),
-                verdict,
-                evidence: format!("it is {verdict}"),
-            })
-            .collect(),
-        verdict: gates
-            .iter()
-            .map(|(_, _, verdict)| *verdict)
-            .max()
-            .unwrap_or_default(),
-        ..Judged::default()
-    });
-    ConductorState::Ended(ended)
-}
-
-fn comparison(candidate: &str, word: Word) -> Comparison {
-    Comparison {
-        baseline: "main".to_owned(),
-        candidate: candidate.to_owned(),
-        metric: Metric::RoundTripP50,
-        pairs: 20,
-        dropped: 0,
-        failed: [0, 0],
-        tolerance: 0.05,
-        medians: None,
-        ratio: None,
-        p_adjusted: None,
-        word,
-        why: None,
-        detectable: None,
-        pairs_needed: None,
-    }
-}
-
-#[test]
-fn a_run_that_expects_nothing_has_no_verdict() {
-    let mut life = Life::running();
-    life.conductor = outcome(EndReason::Succeeded, 2, 0);
-    life.pass();
-    assert_eq!(life.status.verdict, None);
-    let types = life
-        .status
-        .conditions
-        .iter()
-        .map(|condition| condition.type_.as_str());
-    assert!(!types.into_iter().any(|type_| type_ == condition::VERDICT));
-}
-
-#[test]
-fn the_verdict_is_open_until_the_run_has_ended_and_then_stays() {
-    let mut life = Life::comparing(EXPECT);
-    life.pass();
-    assert_eq!(life.verdict(), ("Unknown", "InProgress", "the run has not ended"));
-    assert_eq!(life.reasons(), ["Starting"]);
-    life.pods.clear();
-    let mut life = life.started();
-    life.conductor = found(
-        Word::Same,
-        None,
-        &[
-            (0, "pr", compare::Verdict::Pass),
-            (1, "main", compare::Verdict::Pass),
-        ],
-    );
-    life.pass();
-    assert_eq!(life.status.verdict, Some(compare::Verdict::Pass));
-    assert_eq!(
-        life.verdict(),
-        ("True", "ExpectationsHold", "all expectations hold, 2 in number")
-    );
-    assert_eq!(life.status.comparisons, [comparison("pr", Word::Same)]);
-    assert_eq!(life.reasons(), ["ExpectationsHold", "Succeeded"]);
-    let ended = life.status.clone();
-    // Another operator takes over, and knows nothing of the results.
-    life.conductor = ConductorState::None;
-    life.later(3600).pass();
-    assert_eq!(life.status, ended);
-}
-
-#[test]
-fn each_expectation_that_does_not_hold_is_an_event() {
-    let mut life = Life::comparing(EXPECT).started();
-    life.conductor = found(
-        Word::Slower,
-        None,
-        &[
-            (0, "pr", compare::Verdict::Inconclusive),
-            (1, "main", compare::Verdict::Fail),
-            (1, "pr", compare::Verdict::Fail),
-        ],
-    );
-    life.pass();
-    assert_eq!(life.status.verdict, Some(compare::Verdict::Fail));
-    let sentence = "roundTripP50 of main: it is Fail";
-    assert_eq!(life.verdict(), ("False", "AboveMaximum", sentence));
-    assert_eq!(life.reasons(), ["Succeeded", "AboveMaximum"]);
-    let event = &life.events[1];
-    assert_eq!(event.type_, EventType::Warning);
-    assert_eq!(event.note, Some(format!("{sentence}; and 1 other cells")));
-}
-
-#[test]
-fn many_expectations_that_do_not_hold_are_some_events_that_are_told_apart() {
-    let expect = ["{metric: roundTripP50, max: 1us}"; 12].join(", ");
-    let mut life = Life::comparing(&format!("[{expect}]")).started();
-    let gates: Vec<_> = (0..12)
-        .map(|index| (index, "pr", compare::Verdict::Fail))
-        .collect();
-    life.conductor = found(Word::Same, None, &gates);
-    life.pass();
-    let warnings: Vec<_> = life
-        .events
-        .iter()
-        .filter(|event| event.type_ == EventType::Warning)
-        .collect();
-    assert_eq!(warnings.len(), 9);
-    assert_eq!(
-        warnings[8].note.as_deref(),
-        Some("and 4 more expectations do not hold")
-    );
-    let actions: BTreeSet<_> = warnings.iter().map(|event| &event.action).collect();
-    assert_eq!(actions.len(), 9, "the recorder would count them as one");
-}
-
-#[test]
-fn a_verdict_that_is_open_at_the_end_has_its_cause_as_reason() {
-    for (why, reason) in [
-        (None, "NotPrecise"),
-        (Some(Why::TooFewPairs), "TooFewPairs"),
-        (Some(Why::TwinsApart), "TwinsApart"),
-    ] {
-        let mut life = Life::comparing(EXPECT).started();
-        let gates = [
-            (0, "pr", compare::Verdict::Inconclusive),
-            (1, "pr", compare::Verdict::Pass),
-        ];
-        life.conductor = found(Word::Undecided, why, &gates);
-        life.pass();
-        assert_eq!(life.status.verdict, Some(compare::Verdict::Inconclusive));
-        let sentence = "roundTripP50 of pr: it is Inconclusive";
-        assert_eq!(life.verdict(), ("Unknown", reason, sentence));
-    }
-    let mut life = Life::comparing(EXPECT).started();
-    life.conductor = outcome(EndReason::RecordNotKept, 0, 0);
-    life.pass();
-    assert_eq!(
-        life.verdict(),
-        ("Unknown", "NotMeasured", "the run ended without results")
-    );
-}
-
-#[test]
-fn comparisons_without_expectations_say_what_they_found() {
-    let mut life = Life::comparing("[]").started();
-    life.conductor = found(Word::Faster, None, &[]);
-    life.pass();
-    assert_eq!(life.status.verdict, None);
-    assert_eq!(
-        life.verdict(),
-        ("Unknown", "NothingExpected", "comparisons: 1 Faster")
-    );
-}
-
-#[test]
-fn comparisons_that_are_not_the_same_stay_in_the_status_if_not_all_fit() {
-    let mut life = Life::comparing("[]").started();
-    let ConductorState::Ended(mut ended) = found(Word::Same, None, &[]) else {
-        panic!()
-    };
-    let same = (0..70).map(|index| comparison(&format!("same-{index}"), Word::Same));
-    let others = [Word::Slower, Word::Undecided].map(|word| comparison(word.as_ref(), word));
-    ended.judged.as_mut().unwrap().comparisons = same.chain(others).collect();
-    life.conductor = ConductorState::Ended(ended);
-    life.pass();
-    let rows: Vec<_> = life
-        .status
-        .comparisons
-        .iter()
-        .map(|row| row.candidate.as_str())
-        .collect();
-    assert_eq!(
-        (rows.len(), &rows[..3]),
-        (64, &["Slower", "Undecided", "same-0"][..])
-    );
 }

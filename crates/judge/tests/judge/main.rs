@@ -1,10 +1,12 @@
 //! Whole runs, judged: plans and records in, findings out.
 
+mod looks;
+
 use std::collections::BTreeMap;
 
 use perfrun_contract::{
     compare::{
-        ALPHA, Bound, Comparison, Expectation, Judged, Twin, Verdict, Why,
+        Bound, Comparison, Expectation, Judged, Twin, Verdict, Why,
         Word::{self, Faster, NotComparable, Same, Slower, Undecided},
     },
     matrix::{Stack, Transport},
@@ -12,12 +14,9 @@ use perfrun_contract::{
     plan::{Names, Plan},
     record::{Disturbance, Flag, Metric, TrialRecord},
 };
-use perfrun_judge::{judge, needs, sentences};
+use perfrun_judge::{judge, sentences};
 use perfrun_test_kit::records::{completed, failed, info, retried, trial, upload_cell as cell};
 use rand::{RngExt, SeedableRng, rngs::Xoshiro256PlusPlus, seq::SliceRandom};
-
-/// The rounds of a cell of which something is not decided.
-const OPEN: u32 = u32::MAX;
 
 const TRANSPORTS: [Transport; 4] = [
     Transport::Tcp,
@@ -508,169 +507,6 @@ fn shares_of_raw_are_taken_in_each_round() {
             judged.gates
         );
     }
-}
-
-#[test]
-fn twins_are_decided_at_looks_only_and_for_good() {
-    let mut run = Run::new(&[0.8, 0.95], 40);
-    run.plan.judging.looks = vec![10, 20, 40];
-    // Goodput is all that is measured here.
-    run.plan.judging.expect = vec![];
-    let run = run.allowing(0.05);
-    let mut last = vec![OPEN; 4];
-    for count in 0..=run.records.len() {
-        let now = needs(&run.plan, &run.records[..count]).rounds;
-        assert!(
-            last.iter().zip(&now).all(|(before, now)| before >= now),
-            "{count}"
-        );
-        let is_look = [40, 80, 160].contains(&count);
-        assert!(now == last || is_look, "{count}: {last:?} {now:?}");
-        last = now;
-    }
-    let first = Run {
-        plan: run.plan.clone(),
-        records: run.records[..40].to_vec(),
-    };
-    let first_needs = needs(&first.plan, &first.records);
-    assert_eq!(first_needs.rounds, [10, 10, OPEN, OPEN]);
-    let spared = first_needs.spared.unwrap();
-    assert_eq!((spared.trials, spared.of_trials), (60, 160));
-    assert_eq!((spared.rounds, spared.of_rounds), ([10, 10], 40));
-    assert_eq!(first.judge().spared, Some(spared));
-    let said = sentences(&first.plan, &first.judge());
-    let expected = "60 of 160 trials were not needed: decided after 10 of 40 rounds.";
-    assert!(said.iter().any(|sentence| sentence == expected), "{said:?}");
-    // What was decided at the first look is not judged again by what came later.
-    assert_eq!(
-        (first.goodput(0).pairs, run.goodput(0).pairs, run.goodput(1).pairs),
-        (10, 10, 40)
-    );
-    assert_eq!(first.goodput(0), run.goodput(0));
-
-    // The conductor measures only what is not decided.
-    let mut spared = Run {
-        plan: run.plan.clone(),
-        records: run.records.clone(),
-    };
-    spared
-        .records
-        .retain(|record| record.trial.cell > 1 || record.trial.iteration < 10);
-    assert_eq!(spared.judge().comparisons, run.judge().comparisons);
-    assert_eq!(
-        needs(&spared.plan, &spared.records).rounds,
-        needs(&run.plan, &run.records).rounds
-    );
-    assert_eq!(run.judge().spared, None, "all of them were measured");
-}
-
-#[test]
-fn without_looks_nothing_is_decided_before_the_end() {
-    let run = Run::new(&[0.8], 20).allowing(0.05);
-    for count in [39, 40] {
-        let needs = needs(&run.plan, &run.records[..count]);
-        assert_eq!((needs.rounds, needs.spared), (vec![OPEN; 2], None));
-    }
-}
-
-#[test]
-fn looks_decide_the_same_whatever_comes_after_them() {
-    for seed in 0..30 {
-        let mut run = Run::seeded(&[0.8, 1.0, 0.93, 1.05], 40, seed).allowing(0.06);
-        run.plan.judging.looks = vec![10, 20, 40];
-        let whole = needs(&run.plan, &run.records).rounds;
-        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-        for _ in 0..10 {
-            let rounds = random.random_range(0..=40);
-            let mut records = run.records.clone();
-            records.retain(|record| record.trial.iteration < rounds);
-            records.shuffle(&mut random);
-            let looked = [10, 20, 40].into_iter().filter(|look| *look <= rounds);
-            let looked = looked.max().unwrap_or(0);
-            let so_far = whole.iter().map(|rounds| match *rounds <= looked {
-                true => *rounds,
-                false => OPEN,
-            });
-            let so_far: Vec<u32> = so_far.collect();
-            assert_eq!(
-                needs(&run.plan, &records).rounds,
-                so_far,
-                "seed {seed}, {rounds} rounds"
-            );
-        }
-        // What is decided is not measured, and what that leaves decides the same.
-        run.records
-            .retain(|record| record.trial.iteration < whole[record.trial.cell]);
-        assert_eq!(needs(&run.plan, &run.records).rounds, whole, "seed {seed}");
-    }
-}
-
-#[test]
-fn cells_without_a_twin_are_measured_until_all_is_decided() {
-    let mut run = Run::new(&[0.8, 0.8], 40).allowing(0.05);
-    run.plan.judging.looks = vec![10, 20, 40];
-    // The second twin is one no longer: what is expected of its cells is a bound.
-    run.plan.judging.twins.pop();
-    run.plan.judging.expect[0].cells.pop();
-    let rounds = |run: &Run| needs(&run.plan, &run.records).rounds;
-    assert_eq!(rounds(&run), [10; 4]);
-    run.expect(vec![2], Bound::Min(1e9));
-    assert_eq!(rounds(&run), [10; 4], "it holds");
-    run.plan.judging.expect.pop();
-    run.expect(vec![2], Bound::Min(4.7e9));
-    assert_eq!(rounds(&run), [10, 10, OPEN, OPEN], "nobody knows");
-
-    // The look waits for their trials.
-    let last = run.records.iter().position(|record| record.trial.id == "c2.i9");
-    run.records.remove(last.unwrap());
-    assert_eq!(rounds(&run), [OPEN; 4]);
-}
-
-#[test]
-fn a_twin_that_is_measured_precisely_enough_is_decided() {
-    let rounds = |target: Option<f64>| {
-        // Worse by about what is allowed: 40 pairs do not decide that.
-        let mut run = Run::new(&[0.95], 40).allowing(0.05);
-        run.plan.judging.looks = vec![10, 20, 40];
-        run.plan.judging.target_interval = target;
-        let rounds = needs(&run.plan, &run.records).rounds[0];
-        let judged = run.judge();
-        let ratio = judged.comparisons[0].ratio.unwrap();
-        let half = (ratio.high.unwrap() / ratio.low.unwrap()).sqrt() - 1.0;
-        (rounds, half, judged.verdict)
-    };
-    let (_, widest, _) = rounds(Some(1.0));
-    let (all, narrowest, verdict) = rounds(None);
-    assert_eq!((all, verdict), (OPEN, Verdict::Inconclusive));
-    for (target, expected) in [
-        (widest * 1.001, 10),
-        (widest * 0.999, 20),
-        (narrowest * 0.999, OPEN),
-    ] {
-        let (decided_after, half, verdict) = rounds(Some(target));
-        assert_eq!(decided_after, expected, "{target}");
-        assert!(half <= target || decided_after == OPEN, "{half} {target}");
-        assert_eq!(verdict, Verdict::Inconclusive, "nothing was proved");
-    }
-}
-
-#[test]
-fn all_looks_of_runs_without_a_difference_are_seldom_wrong() {
-    let runs = 400;
-    let wrong = (0..runs)
-        .filter(|seed| {
-            let mut run = Run::seeded(&[1.0; 4], 40, *seed).allowing(0.03);
-            run.plan.judging.looks = vec![10, 20, 40];
-            let found = run.judge().comparisons;
-            assert_eq!(found.len(), 4);
-            found.iter().any(|found| matches!(found.word, Faster | Slower))
-        })
-        .count();
-    // Three standard errors above 5 %.
-    assert!(
-        (wrong as f64) <= f64::from(runs as u32) * (ALPHA + 0.033),
-        "{wrong}"
-    );
 }
 
 #[test]
