@@ -8,7 +8,7 @@ use kube::{
     api::{Patch, PatchParams},
     core::{NamespaceResourceScope, ObjectMeta},
     runtime::{
-        events::{Event, EventType, Recorder},
+        events::{Event, Recorder},
         reflector::ObjectRef,
     },
 };
@@ -108,15 +108,9 @@ pub(crate) async fn report_unreadable(
             write::<PerfRun>(&run.metadata, READER, &status, &context.client).await
         }
         Part::Status => {
-            let event = Event {
-                type_: EventType::Warning,
-                reason: "StatusUnreadable".to_owned(),
-                note: Some(status::note(&format!(
-                    "this version of perfrun cannot read the status and leaves the run alone: {error}"
-                ))),
-                action: "Read".to_owned(),
-                secondary: None,
-            };
+            let message =
+                format!("this version of perfrun cannot read the status and leaves the run alone: {error}");
+            let event = status::event(false, "StatusUnreadable", &message, "Read");
             record(&event, reference, &context.recorder).await;
             Ok(Published::Yes)
         }

@@ -16,7 +16,7 @@ use kube::{
     runtime::{
         Controller, WatchStreamExt,
         controller::Action,
-        events::{Event, EventType, Recorder},
+        events::Recorder,
         reflector::{self, ObjectRef, Store},
         watcher,
     },
@@ -119,16 +119,11 @@ async fn reconcile(watched: Arc<WatchedSchedule>, context: Arc<Context>) -> Resu
         Ok(schedule) => pass(schedule, &context).await,
         Err(invalid) => {
             context.metrics.failed("Unreadable");
-            let event = Event {
-                type_: EventType::Warning,
-                reason: "Unreadable".to_owned(),
-                note: Some(status::note(&format!(
-                    "this version of perfrun cannot read the schedule and creates no runs; another version or \
-                     hand wrote it: {invalid}"
-                ))),
-                action: "Read".to_owned(),
-                secondary: None,
-            };
+            let message = format!(
+                "this version of perfrun cannot read the schedule and creates no runs; it was written by hand or \
+                 by another version: {invalid}"
+            );
+            let event = status::event(false, "Unreadable", &message, "Read");
             record(&event, &watched.object_ref(&()), &context.recorder).await;
             Ok(Action::await_change())
         }

@@ -315,9 +315,19 @@ fn bounded(rows: &[SummaryRow]) -> Vec<SummaryRow> {
     rows.iter().filter(wanted).take(ROWS_MAX).cloned().collect()
 }
 
-/// A message as the note of an event, which has less room.
-pub(crate) fn note(message: &str) -> String {
-    message.chars().take(NOTE_MAX).collect()
+/// An event, whose note has less room than a message.
+pub(crate) fn event(is_good: bool, reason: &str, message: &str, action: &str) -> Event {
+    Event {
+        type_: if is_good {
+            EventType::Normal
+        } else {
+            EventType::Warning
+        },
+        reason: reason.to_owned(),
+        note: Some(message.chars().take(NOTE_MAX).collect()),
+        action: action.to_owned(),
+        secondary: None,
+    }
 }
 
 /// The events that report a change of a run's conditions, and the expectations that do not hold when it ends.
@@ -362,17 +372,7 @@ pub(crate) fn events(
                 (COMPLETE, "True", _) => false,
                 _ => return None,
             };
-            Some(Event {
-                type_: if good {
-                    EventType::Normal
-                } else {
-                    EventType::Warning
-                },
-                reason: reason.clone(),
-                note: Some(note(message)),
-                action: type_.clone(),
-                secondary: None,
-            })
+            Some(event(good, reason, message, type_))
         })
         .chain(broken.into_iter().flatten())
         .collect()

@@ -7,8 +7,12 @@ use futures::{StreamExt, future, stream};
 use http::{Method, Request, Response, StatusCode};
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
-use kube::Client;
+use kube::{
+    Client,
+    runtime::events::{Recorder, Reporter},
+};
 use parking_lot::Mutex;
+use perfrun_api::cluster::MANAGER;
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::Instant};
 use tower::service_fn;
@@ -71,6 +75,14 @@ impl TestServer {
         let key = json!({"metadata": {"name": KEY_SECRET}, "data": {"key": ByteString(vec![7; 32])}});
         server.put(&format!("/api/v1/namespaces/{SYSTEM}/secrets/{KEY_SECRET}"), key);
         server
+    }
+
+    pub(crate) fn recorder(&self) -> Recorder {
+        let reporter = Reporter {
+            controller: MANAGER.to_owned(),
+            instance: None,
+        };
+        Recorder::new(self.client(), reporter)
     }
 
     pub(crate) fn client(&self) -> Client {

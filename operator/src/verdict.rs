@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use kube::runtime::events::{Event, EventType};
+use kube::runtime::events::Event;
 use perfrun_contract::{
     compare::{Bound, Comparison, Gate, Judged, Judging, Verdict, Word},
     record::Metric,
 };
 
-use crate::status::{ConditionParts, note};
+use crate::status::{ConditionParts, event};
 
 /// The largest number of rows in `status.comparisons`.
 const ROWS_MAX: usize = 64;
@@ -64,14 +64,8 @@ pub(crate) fn condition<'a>(judged: &'a Judged, expected: &[Expected]) -> Condit
 
 /// A warning for each expectation that does not hold, up to a limit, and one about the others.
 pub(crate) fn warnings(judged: &Judged, expected: &[Expected]) -> Vec<Event> {
-    let warning = |reason: &str, text: &str, action: String| Event {
-        type_: EventType::Warning,
-        reason: reason.to_owned(),
-        note: Some(note(text)),
-        // Events that differ in their notes only would be counted as one.
-        action,
-        secondary: None,
-    };
+    // Events that differ in their notes only would be counted as one. So each has an action of its own.
+    let warning = |reason, text: &str, action: &str| event(false, reason, text, action);
     let mut broken = expected.iter().enumerate().filter_map(|(index, one)| {
         let mut failed = judged
             .gates
@@ -82,13 +76,13 @@ pub(crate) fn warnings(judged: &Judged, expected: &[Expected]) -> Vec<Event> {
             0 => first,
             others => format!("{first}; and {others} other cells"),
         };
-        Some(warning(one.otherwise, &text, format!("Expect{index}")))
+        Some(warning(one.otherwise, &text, &format!("Expect{index}")))
     });
     let mut events: Vec<_> = broken.by_ref().take(EVENTS_MAX).collect();
     let others = broken.count();
     if others > 0 {
         let text = format!("and {others} more expectations do not hold");
-        events.push(warning("ExpectationsFail", &text, "Expect".to_owned()));
+        events.push(warning("ExpectationsFail", &text, "Expect"));
     }
     events
 }

@@ -1,7 +1,7 @@
 //! A comparison as results keep it.
 
 use perfrun_contract::{
-    compare::{Comparison, Ratio, Why},
+    compare::{Comparison, Ratio, Why, Word},
     plan::Plan,
     record::{Flag, Metric, TrialRecord},
     units::Unit,
@@ -62,27 +62,52 @@ pub(crate) fn comparison(plan: &Plan, member: &Member, pairs: &[Pair<'_>], found
     ];
     let undisturbed = || pairs.iter().filter(|pair| pair.fate != Fate::Disturbed);
     let failed = |record: &TrialRecord| record.failure.is_some() && !pairs::is_lost(record);
+    let open = open(id(twin.baseline), id(twin.candidate), member);
     Comparison {
-        baseline: id(twin.baseline),
-        candidate: id(twin.candidate),
-        metric: member.metric,
-        pairs: count(found.differences.len()),
         dropped: count(pairs.len() - found.differences.len()),
         failed: [
             count(undisturbed().filter(|pair| failed(pair.baseline)).count()),
             count(undisturbed().filter(|pair| failed(pair.candidate)).count()),
         ],
-        tolerance: member.tolerance,
         medians: match medians {
             [Some(baseline), Some(candidate)] => Some([baseline, candidate]),
             _ => None,
         },
-        ratio: found.location.and_then(|location| ratio(member.metric, location)),
+        ..with(open, found)
+    }
+}
+
+/// A comparison of two cells, given by their ids, of which nothing was found.
+pub(crate) fn open(baseline: String, candidate: String, member: &Member) -> Comparison {
+    Comparison {
+        baseline,
+        candidate,
+        metric: member.metric,
+        pairs: 0,
+        dropped: 0,
+        failed: [0, 0],
+        tolerance: member.tolerance,
+        medians: None,
+        ratio: None,
+        p_adjusted: None,
+        word: Word::Undecided,
+        why: None,
+        detectable: None,
+        pairs_needed: None,
+    }
+}
+
+/// A comparison with what was found of it.
+pub(crate) fn with(open: Comparison, found: &Found) -> Comparison {
+    Comparison {
+        pairs: count(found.differences.len()),
+        ratio: found.location.and_then(|location| ratio(open.metric, location)),
         p_adjusted: (!found.differences.is_empty()).then_some(found.p_adjusted),
         word: found.word,
         why: found.why,
         detectable: found.detectable,
         pairs_needed: found.pairs_needed,
+        ..open
     }
 }
 

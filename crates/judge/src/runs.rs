@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use perfrun_contract::{
-    compare::{ALPHA, Comparison, Judged, Judging, Ratio, Twin, Verdict, Why, Word},
+    compare::{ALPHA, Comparison, Judged, Judging, Twin, Verdict, Why, Word},
     parameters::Parameters,
     plan::Plan,
     record::{Flag, Metric, TrialRecord},
@@ -16,7 +16,7 @@ use perfrun_contract::{
 use strum::AsRefStr;
 
 use crate::{
-    comparison::{count, ratio},
+    comparison::{count, open, ratio, with},
     family::{self, Member},
     holm::holm,
     median::{median, median_interval},
@@ -111,22 +111,13 @@ pub fn of_two(plan: &Plan, baseline: Run<'_>, candidate: Run<'_>) -> Judged {
         let [a, b] = sides
             .each_ref()
             .map(|side| side.medians(plan, member).pop().flatten());
-        let direction = pairs::direction(member.metric).unwrap_or(1.0);
-        let finite = |difference: f64| difference.is_finite().then(|| (direction * difference).exp());
         let ratio = a.zip(b).and_then(|(a, b)| {
             let ends = a.interval.zip(b.interval);
-            let ends = ends.map(|(a, b)| (finite(b.0 - a.1), finite(b.1 - a.0)));
-            let (worse, better) = ends.unwrap_or_default();
-            let (low, high) = if direction < 0.0 {
-                (better, worse)
-            } else {
-                (worse, better)
+            let location = Location {
+                estimate: b.good - a.good,
+                interval: ends.map(|(a, b)| (b.0 - a.1, b.1 - a.0)),
             };
-            Some(Ratio {
-                value: finite(b.good - a.good)?,
-                low,
-                high,
-            })
+            ratio(member.metric, location)
         });
         let why = obstacle(plan, member, &sides).or((a.is_none() || b.is_none()).then_some(Why::NotMeasured));
         Comparison {
@@ -164,15 +155,8 @@ pub fn of_pairs(plan: &Plan, baselines: &[Run<'_>], candidates: &[Run<'_>]) -> J
     let compared = members.iter().zip(found).filter_map(|(member, found)| {
         let found = found?;
         Some(Comparison {
-            pairs: count(found.differences.len()),
             dropped: count(baselines.len().min(candidates.len()) - found.differences.len()),
-            ratio: found.location.and_then(|location| ratio(member.metric, location)),
-            p_adjusted: (!found.differences.is_empty()).then_some(found.p_adjusted),
-            word: found.word,
-            why: found.why,
-            detectable: found.detectable,
-            pairs_needed: found.pairs_needed,
-            ..blank(plan, member, &sides)
+            ..with(blank(plan, member, &sides), &found)
         })
     });
     judged(compared.collect())
@@ -242,8 +226,8 @@ pub fn of_history(plan: &Plan, earlier: &[Run<'_>], new: Run<'_>) -> Judged {
     judged(compared.collect())
 }
 
-/// Whether the candidate is no worse than the baseline, as far as runs tell: Fail if anything is slower,
-/// Inconclusive if anything is not decided.
+/// The worst verdict of all comparisons: Fail if the candidate is slower in one of them, Inconclusive if one
+/// is not decided, otherwise Pass.
 pub fn verdict(judged: &Judged) -> Verdict {
     let words = judged
         .comparisons
@@ -252,7 +236,7 @@ pub fn verdict(judged: &Judged) -> Verdict {
     words.max().unwrap_or_default()
 }
 
-/// Whether a candidate of which this was found is no worse than its baseline.
+/// The verdict of one comparison: Pass if the candidate is faster or the same, Fail if it is slower.
 pub fn answer(word: Word) -> Verdict {
     match word {
         Word::Slower => Verdict::Fail,
@@ -388,21 +372,10 @@ fn blank(plan: &Plan, member: &Member, sides: &[Side<'_>; 2]) -> Comparison {
     };
     let [baseline, candidate] = sides.each_ref().map(middle);
     Comparison {
-        baseline: cell.to_owned(),
-        candidate: cell.to_owned(),
-        metric: member.metric,
-        pairs: 0,
-        dropped: 0,
         failed: sides.each_ref().map(|side| count(side.failed(cell))),
-        tolerance: member.tolerance,
         medians: baseline
             .zip(candidate)
             .map(|(baseline, candidate)| [baseline, candidate]),
-        ratio: None,
-        p_adjusted: None,
-        word: Word::Undecided,
-        why: None,
-        detectable: None,
-        pairs_needed: None,
+        ..open(cell.to_owned(), cell.to_owned(), member)
     }
 }

@@ -22,8 +22,8 @@ pub struct Check {
     pub evidence: String,
 }
 
-/// One for each expectation of each cell. If nothing was expected, one for each comparison: whether the
-/// candidate is no slower.
+/// One for each expectation of each cell. If nothing was expected, one for each comparison, which passes if
+/// the candidate is faster or the same.
 pub fn checks(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<Check> {
     if judged.gates.is_empty() {
         let comparisons = judged.comparisons.iter();

@@ -18,7 +18,6 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, ResourceExt,
     api::{ListParams, PostParams},
-    runtime::events::{Event, EventType},
 };
 use perfrun_api::{
     cluster::{MANAGER, Part, RUN_LABEL, TRIALS_KEY, results_to_parts, trials_from_parts, trials_to_parts},
@@ -33,6 +32,7 @@ use super::{Job, Shared, Wake, account::RunningAccount};
 use crate::{
     build::{RunIdentity, part},
     names,
+    publish::record,
     refusal::{CallError, within_timeout},
     status,
 };
@@ -375,16 +375,8 @@ async fn report_unreadable(job: &Job, name: &str, error: &str) {
     );
     let message =
         format!("ConfigMap {name} is left out of the results, and its trials are measured again: {error}");
-    let event = Event {
-        type_: EventType::Warning,
-        reason: "RecordsUnreadable".to_owned(),
-        note: Some(status::note(&message)),
-        action: "Resume".to_owned(),
-        secondary: None,
-    };
-    if let Err(error) = within_timeout(job.recorder.publish(&event, &job.reference)).await {
-        tracing::debug!(%error, "failed to publish an event");
-    }
+    let event = status::event(false, "RecordsUnreadable", &message, "Resume");
+    record(&event, &job.reference, &job.recorder).await;
 }
 
 #[cfg(test)]

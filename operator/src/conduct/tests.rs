@@ -1,6 +1,6 @@
 //! Conductors that panic, and a fixture.
 
-use kube::runtime::{events::Reporter, reflector};
+use kube::runtime::reflector;
 use perfrun_api::spec::PerfRun;
 use perfrun_contract::{node::Reason, record::TrialRecord};
 use perfrun_test_kit::records::{completed, failed};
@@ -79,10 +79,6 @@ pub(super) fn job(server: &TestServer) -> Job {
         "timeouts": {"provision": "1m", "run": "10m"}}"#;
     let spec: PerfRunSpec = serde_json::from_str(spec).unwrap();
     let clock = paused_clock();
-    let reporter = Reporter {
-        controller: "perfrun-operator".to_owned(),
-        instance: None,
-    };
     Job {
         run: identity(),
         plan: Arc::new(perfrun_api::planning::plan(&spec).unwrap()),
@@ -95,7 +91,7 @@ pub(super) fn job(server: &TestServer) -> Job {
         clock,
         access: Access::Direct,
         pods: reflector::store().0,
-        recorder: Recorder::new(server.client(), reporter),
+        recorder: server.recorder(),
         reference: ObjectReference {
             namespace: Some("bench".to_owned()),
             ..ObjectReference::default()

@@ -7,10 +7,7 @@ use k8s_openapi::{
     api::core::v1::ObjectReference,
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
 };
-use kube::{
-    Resource, ResourceExt,
-    runtime::events::{Event, EventType},
-};
+use kube::{Resource, ResourceExt, runtime::events::Event};
 use perfrun_api::{
     cluster::condition::{ACCEPTED, SCHEDULED},
     planning::plan,
@@ -23,7 +20,7 @@ use perfrun_api::{
 
 use crate::{
     stage::Trouble,
-    status::{self, ConditionParts, note},
+    status::{self, ConditionParts, event},
 };
 
 /// How many runs may be missed without a warning, as in a CronJob. More show that the operator or its clock
@@ -141,17 +138,6 @@ pub(crate) fn after_failure(
 
 /// The events that report a decision that has been carried out.
 pub(crate) fn events(previous: &PerfScheduleStatus, decision: &Decision) -> Vec<Event> {
-    let event = |is_good, reason: &str, action: &str, text: &str| Event {
-        type_: if is_good {
-            EventType::Normal
-        } else {
-            EventType::Warning
-        },
-        reason: reason.to_owned(),
-        note: Some(note(text)),
-        action: action.to_owned(),
-        secondary: None,
-    };
     let mut events = vec![];
     for ended in decision.status.history.iter().rev() {
         if previous.history.iter().all(|old| old.name != ended.name) {
@@ -163,7 +149,7 @@ pub(crate) fn events(previous: &PerfScheduleStatus, decision: &Decision) -> Vec<
                 verdict.unwrap_or_default(),
                 ended.message
             );
-            events.push(event(ended.is_successful(), "RunEnded", "Judge", &text));
+            events.push(event(ended.is_successful(), "RunEnded", &text, "Judge"));
         }
     }
     if decision.missed_many {
@@ -171,7 +157,7 @@ pub(crate) fn events(previous: &PerfScheduleStatus, decision: &Decision) -> Vec<
             "more than {MISSED_MAX} runs were missed, and only the last one is created: set \
              spec.startingDeadlineSeconds, and check the operator and its clock"
         );
-        events.push(event(false, "TooManyMissedTimes", SCHEDULED, &text));
+        events.push(event(false, "TooManyMissedTimes", &text, SCHEDULED));
     }
     for condition in &decision.status.conditions {
         let Condition {
@@ -183,8 +169,8 @@ pub(crate) fn events(previous: &PerfScheduleStatus, decision: &Decision) -> Vec<
         } = condition;
         let is_new = find(previous, type_).is_none_or(|old| (&old.reason, &old.message) != (reason, message));
         match (type_.as_str(), status.as_str()) {
-            (ACCEPTED | SCHEDULED, "False") if is_new => events.push(event(false, reason, type_, message)),
-            (SCHEDULED, "True") if is_new => events.push(event(true, reason, type_, message)),
+            (ACCEPTED | SCHEDULED, "False") if is_new => events.push(event(false, reason, message, type_)),
+            (SCHEDULED, "True") if is_new => events.push(event(true, reason, message, type_)),
             _ => {}
         }
     }

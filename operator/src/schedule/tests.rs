@@ -1,8 +1,8 @@
 //! Passes against a scripted API server.
 
 use http::Method;
-use kube::runtime::{events::Reporter, reflector::store::Writer, watcher::Event as Watched};
-use perfrun_api::cluster::{MANAGER, SCHEDULE_LABEL};
+use kube::runtime::{reflector::store::Writer, watcher::Event as Watched};
+use perfrun_api::cluster::SCHEDULE_LABEL;
 use serde_json::{Value, json};
 
 use super::*;
@@ -40,14 +40,10 @@ impl Scene {
     /// An operator that has just started.
     fn on(server: TestServer) -> Self {
         let (runs, writer) = reflector::store();
-        let reporter = Reporter {
-            controller: MANAGER.to_owned(),
-            instance: None,
-        };
         let context = Context {
             client: server.client(),
             clock: paused_clock(),
-            recorder: Recorder::new(server.client(), reporter),
+            recorder: server.recorder(),
             metrics: Arc::new(Metrics::new()),
             runs,
         };

@@ -27,7 +27,7 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// None, and noted as skipped, where there is no browser.
+    /// Starts a browser. Without one, notes that the test is skipped, and returns `None`.
     pub(crate) fn start() -> Option<Self> {
         let spawned = Command::new("chromedriver")
             .arg("--port=0")

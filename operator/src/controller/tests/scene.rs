@@ -1,11 +1,10 @@
 //! A scripted API server, and an operator whose watches the test moves.
 
 use kube::runtime::{
-    events::Reporter,
     reflector::{self, store::Writer},
     watcher::Event,
 };
-use perfrun_api::cluster::{MANAGER, NODE_LABEL, RUN_LABEL};
+use perfrun_api::cluster::{NODE_LABEL, RUN_LABEL};
 use tokio::{sync::mpsc::UnboundedReceiver, task::JoinHandle};
 
 use super::*;
@@ -36,10 +35,6 @@ impl Scene {
         let (pods, pods_writer) = reflector::store();
         let (wake, woken) = mpsc::unbounded_channel();
         let (wake_all, woken_all) = mpsc::unbounded_channel();
-        let reporter = Reporter {
-            controller: MANAGER.to_owned(),
-            instance: None,
-        };
         let context = Context {
             client: server.client(),
             clock: paused_clock(),
@@ -51,7 +46,7 @@ impl Scene {
             plans: Plans::default(),
             conductors: Conductors::default(),
             ledger: Ledger::default(),
-            recorder: Recorder::new(server.client(), reporter),
+            recorder: server.recorder(),
             metrics: Arc::new(Metrics::new()),
             pods,
             runs,

@@ -1,5 +1,6 @@
 //! Decisions at fixed times.
 
+use kube::runtime::events::EventType;
 use perfrun_api::document::parse_schedules;
 use perfrun_contract::{compare::Verdict, run::Phase};
 
