@@ -177,7 +177,7 @@ pub struct Comparison {
     pub p_adjusted: Option<f64>,
     /// What that means.
     pub word: Word,
-    /// Why there is no finding, if the word is `NotComparable`.
+    /// The reason why the two cannot be compared. Only set if the word is `NotComparable`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<Why>,
     /// The smallest difference, as a share, that this number of pairs shows in four of five runs.
