@@ -186,6 +186,8 @@ pub struct EndedRun {
     pub verdict: Option<Verdict>,
     /// Seed of the random order of its trials, to repeat it in the same order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    // Kubernetes has no unsigned format, and the signed one of this size has half of the numbers.
+    #[schemars(with = "Option<i64>")]
     pub seed: Option<u32>,
     /// How it ended, in a sentence.
     pub message: String,

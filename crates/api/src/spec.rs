@@ -119,6 +119,8 @@ pub struct PerfRunSpec {
     /// Seed of the random order of trials, to repeat a run in the same order. Default: a new one for each
     /// run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    // Kubernetes has no unsigned format, and the signed one of this size has half of the numbers.
+    #[schemars(with = "Option<i64>")]
     #[x_kube(validation = rule::integer(0, u32::MAX))]
     pub seed: Option<u32>,
     /// Variants of a stack to compare with another: which is faster, at what cost, and is the difference

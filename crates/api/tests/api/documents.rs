@@ -27,6 +27,14 @@ struct Case {
 }
 
 #[test]
+fn a_seed_is_any_number_of_32_bits() {
+    assert_eq!(
+        spec("workload: {ping: {}}\nseed: 4294967295").seed,
+        Some(u32::MAX)
+    );
+}
+
+#[test]
 fn every_fault_is_refused_in_the_words_that_name_it() {
     let cases: Vec<Case> = serde_saphyr::from_str(include_str!("refused.yaml")).unwrap();
     assert!(cases.len() > 100);
