@@ -453,7 +453,7 @@ impl Session<'_> {
         let on_event = self.conductor.on_event;
         for _ in 0..PREPARE_ATTEMPTS {
             let prepared = self.links.prepare(trial, &cell.network, on_event).await?;
-            if let Some(counting) = self.links.count(&names).await? {
+            if let Some(counting) = self.links.count(trial, &names).await? {
                 return Ok((prepared, counting));
             }
         }

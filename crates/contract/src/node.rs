@@ -16,7 +16,7 @@
 //! | call | meaning |
 //! |---|---|
 //! | `GET /v1/link` | [`LinkStatus`] |
-//! | `PUT /v1/link` | impair [`LinkRequest`]: 204, 501 if that is not available here; a repetition with equal values only resets the counters |
+//! | `PUT /v1/link` | impair [`LinkRequest`]: 204, 501 if that is not available here; a repetition with equal values resets the counters, starts the random decisions of its seed, and changes nothing else |
 //! | `PUT /v1/link/probe` | measure the link to another agent, [`ProbeRequest`]: 200 with a `Measurement`; 423 while another measurement is in progress |
 //!
 //! All of these need `Authorization: Bearer TOKEN`, or `X-Perfrun-Token: TOKEN` where something between the
@@ -676,6 +676,10 @@ pub struct LinkRequest {
     pub link: Link,
     /// Who impairs.
     pub backend: Backend,
+    /// Where the random decisions begin: equal packets have the same fate after equal seeds. By chance, if
+    /// absent. netem ignores it before Linux 6.6.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
 }
 
 /// Which link to measure, and how.

@@ -141,6 +141,15 @@ impl Emulator {
         }
     }
 
+    /// Starts the random decisions of this seed: equal packets have the same fate after equal seeds. The
+    /// links, the counts and the packets in flight stay as they are. Before Linux 6.6, netem ignores the seed.
+    pub fn reseed(&mut self, seed: u64) -> Result<(), Error> {
+        match &mut self.0 {
+            Inner::Kernel(kernel) => Ok(kernel.reseed(seed)?),
+            Inner::Userspace(userspace) => Ok(userspace.reseed(seed)?),
+        }
+    }
+
     /// Checks that the configured links are still in place: another program may have changed the interface.
     pub fn verify(&mut self) -> Result<(), Error> {
         match &mut self.0 {

@@ -230,10 +230,7 @@ impl Kernel {
         if !self.rooted {
             self.root()?;
         }
-        let before = self.qdiscs()?;
-        for (number, route) in (0..).zip(routes) {
-            self.set_route(number, &route.impairment, mode(link), &before)?;
-        }
+        let before = self.set_routes(link, None)?;
         let peers = rules::impaired(link).into_iter().map(|(peer, route)| {
             let class = if link.routes()[route].impairment.is_none() {
                 1
@@ -262,6 +259,11 @@ impl Kernel {
     pub(crate) fn recount(&mut self) -> Result<(), Error> {
         self.before = self.stats()?;
         Ok(())
+    }
+
+    /// Starts the random decisions of this seed.
+    pub(crate) fn reseed(&mut self, seed: u64) -> Result<(), Error> {
+        self.set_routes(&self.link.clone(), Some(seed)).map(drop)
     }
 
     /// The state of the links since counting began.
@@ -305,16 +307,28 @@ impl Kernel {
         self.delete(root(self.rules.interface))
     }
 
+    /// Sets the parameters of all routes. Returns the queueing disciplines that were there before.
+    fn set_routes(&mut self, link: &Link, seed: Option<u64>) -> Result<Vec<Qdisc>, Error> {
+        let before = self.qdiscs()?;
+        for (number, route) in (0..).zip(link.routes()) {
+            if !route.impairment.is_none() {
+                let mut options = Netem::of(&route.impairment).encode(&route.impairment);
+                if let Some(seed) = seed {
+                    options.extend(netem::seed(seed.wrapping_add(number.into())));
+                }
+                self.set_route(number, options, mode(link), &before)?;
+            }
+        }
+        Ok(before)
+    }
+
     fn set_route(
         &mut self,
         number: u16,
-        impairment: &Impairment,
+        options: Vec<u8>,
         mode: Mode,
         before: &[Qdisc],
     ) -> Result<(), Error> {
-        if impairment.is_none() {
-            return Ok(());
-        }
         let parent = TcHandle {
             major: OWN_MAJOR,
             minor: class(number),
@@ -351,7 +365,6 @@ impl Kernel {
                 )
             }
         };
-        let options = Netem::of(impairment).encode(impairment);
         let message = tc::qdisc(interface, parent, handle, "netem", Some(options));
         add(&mut self.netlink, &self.device, "netem", message)
     }

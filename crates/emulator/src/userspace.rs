@@ -218,6 +218,13 @@ impl Userspace {
         Ok(())
     }
 
+    /// Starts the random decisions of this seed.
+    pub(crate) fn reseed(&mut self, seed: u64) -> Result<(), Error> {
+        self.send(Command::Reseed(seed))?;
+        // The reply comes after the seed has been set.
+        self.report().map(drop)
+    }
+
     /// The state of the links since counting began.
     pub(crate) fn state(&mut self) -> Result<LinkState, Error> {
         let report = self.report()?;

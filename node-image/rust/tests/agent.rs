@@ -96,6 +96,7 @@ fn delay(milliseconds: u64) -> LinkRequest {
     LinkRequest {
         link: Link::to([PEER.parse().unwrap()], impairment).unwrap(),
         backend: Backend::Userspace,
+        seed: None,
     }
 }
 

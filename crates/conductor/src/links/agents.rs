@@ -122,6 +122,7 @@ impl Links<'_> {
                 LinkRequest {
                     link,
                     backend: conditions.backend,
+                    seed: None,
                 },
             ))
         };

@@ -8,8 +8,10 @@ use std::{
 use futures::future::join_all;
 use perfrun_contract::{
     node::{LinkRequest, Role},
+    plan::Trial,
     record::TrialRecord,
 };
+use rand::{Rng as _, SeedableRng as _, rngs::Xoshiro256PlusPlus};
 
 use super::{
     Links,
@@ -33,10 +35,26 @@ impl Counting {
 impl Links<'_> {
     /// Begins to count what happens to a trial's packets. `None` if links must be prepared once more: they
     /// were measured with an agent that was started again since.
-    pub(crate) async fn count(&mut self, names: &[&String]) -> Result<Option<Counting>, Unready> {
-        let answers = join_all(self.current_of(names).map(|(name, agent, request)| async move {
+    pub(crate) async fn count(
+        &mut self,
+        trial: &Trial,
+        names: &[&String],
+    ) -> Result<Option<Counting>, Unready> {
+        let seeded = self.current_of(names).map(|(name, agent, request)| {
+            let place = names.iter().position(|other| *other == name);
+            let seed = place.and_then(|place| self.seed(trial, place));
+            (
+                name,
+                agent,
+                LinkRequest {
+                    seed,
+                    ..request.clone()
+                },
+            )
+        });
+        let answers = join_all(seeded.map(|(name, agent, request)| async move {
             // The same request again changes nothing else.
-            let counted = match agent.client.impair(request).await {
+            let counted = match agent.client.impair(&request).await {
                 Ok(()) => agent.client.link().await,
                 Err(error) => Err(error),
             };
@@ -86,6 +104,26 @@ impl Links<'_> {
             }
         }
         lost
+    }
+
+    /// The seed of what a link does by chance in a trial. Trials of one round over one network have the same
+    /// seeds, so that of two that are compared, neither is the luckier one.
+    fn seed(&self, trial: &Trial, place: usize) -> Option<u64> {
+        let seed = self.plan.seed?;
+        let network = &self.plan.cells.get(trial.cell)?.network;
+        let network = self
+            .plan
+            .networks
+            .iter()
+            .position(|other| other.name == *network)?;
+        let parts = [
+            network as u64,
+            trial.warmup.into(),
+            trial.iteration.into(),
+            place as u64,
+        ];
+        let mix = |state, part| Xoshiro256PlusPlus::seed_from_u64(state ^ part).next_u64();
+        Some(parts.into_iter().fold(seed.into(), mix))
     }
 
     /// Addresses of those of these nodes that a node talks to: where there is a relay, clients and servers

@@ -56,6 +56,8 @@ pub(crate) struct World(Arc<Mutex<Inner>>);
 struct Inner {
     agents: BTreeMap<IpAddr, Agent>,
     calls: Vec<String>,
+    /// Seeds of what happens by chance, with the agents that they were for.
+    seeds: Vec<(String, u64)>,
 }
 
 #[derive(Default)]
@@ -89,6 +91,13 @@ impl World {
     pub(crate) fn calls(&self) -> Vec<String> {
         self.0.lock().unwrap().calls.clone()
     }
+
+    /// The seeds that the agent of this name was given.
+    pub(crate) fn seeds(&self, name: &str) -> Vec<u64> {
+        let inner = self.0.lock().unwrap();
+        let of_agent = inner.seeds.iter().filter(|(agent, _)| agent == name);
+        of_agent.map(|(_, seed)| *seed).collect()
+    }
 }
 
 struct Channel {
@@ -116,7 +125,9 @@ impl Requester for Channel {
                 answer(&agent.status())
             }
             (Method::Put, "/v1/link") => {
-                let asked: LinkRequest = serde_json::from_slice(&body)?;
+                let mut asked: LinkRequest = serde_json::from_slice(&body)?;
+                let seed = asked.seed.take();
+                inner.seeds.extend(seed.map(|seed| (agent.name.clone(), seed)));
                 if asked != agent.request {
                     let routes = asked.link.routes();
                     let impairment = routes

@@ -1,6 +1,6 @@
 //! Links between trials.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use perfrun_api::network::preset;
 use perfrun_contract::{
@@ -202,6 +202,20 @@ async fn what_cannot_be_had_is_said_before_anything_is_measured() {
 }
 
 #[tokio::test]
+async fn trials_of_a_round_have_the_same_luck() {
+    let mut bench = on(&["lat10", "lat10"], Fault::None, Fault::None);
+    bench.plan.seed = Some(7);
+    bench.run().await;
+    let (client, server) = (bench.world.seeds("client-0"), bench.world.seeds("server-0"));
+    for seeds in [&client, &server] {
+        assert_eq!(seeds.len(), bench.plan.trials.len());
+        assert_eq!((seeds[0], seeds[2]), (seeds[1], seeds[3]));
+    }
+    let different = BTreeSet::from([client[0], client[2], server[0], server[2]]);
+    assert_eq!(different.len(), 4);
+}
+
+#[tokio::test]
 async fn a_node_without_an_agent_cannot_impair() {
     let mut bench = on(&["lat10"], Fault::None, Fault::None);
     bench.agents.clear();
@@ -388,7 +402,11 @@ async fn a_trial_of_an_earlier_session_goes_on_over_the_links_that_it_was_begun_
     let link = Link::to(["10.0.0.1".parse().unwrap()], slow).unwrap();
     let backend = Backend::Auto;
     bench.agents["client-0"]
-        .impair(&LinkRequest { link, backend })
+        .impair(&LinkRequest {
+            link,
+            backend,
+            seed: None,
+        })
         .await
         .unwrap();
     start_and_die(&bench).await;
@@ -414,7 +432,11 @@ async fn a_trial_that_an_earlier_session_ended_is_collected_whatever_its_links_a
     let slow = bench.plan.networks[1].to_server.clone();
     let link = Link::to(["10.0.0.1".parse().unwrap()], slow).unwrap();
     let backend = Backend::Auto;
-    let request = LinkRequest { link, backend };
+    let request = LinkRequest {
+        link,
+        backend,
+        seed: None,
+    };
     bench.agents["client-0"].impair(&request).await.unwrap();
     let out = bench.run().await;
     assert_eq!(

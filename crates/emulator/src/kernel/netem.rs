@@ -26,6 +26,7 @@ const RATE: u16 = 6;
 const RATE64: u16 = 8;
 const LATENCY64: u16 = 10;
 const JITTER64: u16 = 11;
+const PRNG_SEED: u16 = 14;
 /// The attribute in `LOSS` of its model.
 const LOSS_GILBERT_ELLIOTT: u16 = 2;
 
@@ -33,6 +34,11 @@ const LOSS_GILBERT_ELLIOTT: u16 = 2;
 const FIXED: usize = 24;
 /// The resolution of netem's clock before it had nanoseconds.
 const NANOSECONDS_PER_TICK_SHIFT: u32 = 6;
+
+/// The option that starts the random decisions of a seed, since Linux 6.6. Older kernels ignore it.
+pub(crate) fn seed(seed: u64) -> Vec<u8> {
+    emitted(&[DefaultNla::new(PRNG_SEED, seed.to_ne_bytes().to_vec())])
+}
 
 /// netem's own parameters. Probabilities are scaled to 32 bits, times are nanoseconds.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

@@ -53,6 +53,8 @@ pub(super) enum Command {
     Set(Box<Links>),
     /// Resets the counts.
     Recount,
+    /// Starts the random decisions of this seed.
+    Reseed(u64),
     /// Requests a report.
     Report(SyncSender<Report>),
     /// Drops the frames that it holds, and ends.
@@ -73,7 +75,7 @@ impl Links {
             .routes()
             .iter()
             .zip(0..)
-            .map(|(route, number)| LinkState::new(&route.impairment, Random::new(seed.wrapping_add(number))))
+            .map(|(route, number)| LinkState::new(&route.impairment, random(seed, number)))
             .collect();
         let (hosts, by_prefix): (Vec<_>, _) = link.peers().into_iter().partition(|(peer, _)| peer.is_host());
         Self {
@@ -95,6 +97,11 @@ impl Links {
         };
         self.by_address.get(&address).copied().or_else(by_prefix)
     }
+}
+
+/// The random numbers of a link.
+fn random(seed: u64, link: u64) -> Random {
+    Random::new(seed.wrapping_add(link))
 }
 
 /// The counts since counting began.
@@ -241,6 +248,11 @@ impl Engine {
                     self.recount();
                 }
                 Command::Recount => self.recount(),
+                Command::Reseed(seed) => {
+                    for (state, number) in self.links.states.iter_mut().zip(0..) {
+                        state.reseed(random(seed, number));
+                    }
+                }
                 Command::Report(to) => {
                     // The requester may have stopped waiting.
                     let _ = to.try_send(Report {

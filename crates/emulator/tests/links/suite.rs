@@ -35,6 +35,7 @@ macro_rules! tests {
             jitter_spreads_as_it_should,
             loss_is_the_share_that_was_set,
             losses_come_in_bursts_if_configured,
+            equal_seeds_lose_the_same_packets,
             packets_of_super_packets_are_lost_one_by_one,
             rates_are_as_set,
             copies_errors_and_overtaking_are_as_configured,

@@ -54,6 +54,7 @@ pub struct PacketCounts {
 /// A link while packets pass over it.
 #[derive(Debug)]
 pub struct LinkState {
+    impairment: Impairment,
     random: Random,
     delays: Delays,
     losses: Option<Losses>,
@@ -87,6 +88,7 @@ impl LinkState {
     /// A link that no packet has passed yet.
     pub fn new(impairment: &Impairment, mut random: Random) -> Self {
         Self {
+            impairment: impairment.clone(),
             delays: Delays::new(impairment.delay, impairment.jitter.as_ref(), &mut random),
             losses: impairment
                 .loss
@@ -118,6 +120,16 @@ impl LinkState {
             tally: PacketCounts::default(),
             random,
         }
+    }
+
+    /// Starts the random decisions again, with other numbers. Packets in flight and the counts stay.
+    pub fn reseed(&mut self, random: Random) {
+        *self = Self {
+            rate: self.rate.take(),
+            held: self.held,
+            tally: self.tally,
+            ..Self::new(&self.impairment, random)
+        };
     }
 
     /// Decides about a packet that arrives now: none, one or two copies of it leave the link.
@@ -344,6 +356,25 @@ mod tests {
             ..PacketCounts::default()
         };
         assert_eq!(link.tally(), expected);
+    }
+
+    #[test]
+    fn one_seed_decides_the_same_again() {
+        let mut link = link(Impairment {
+            loss: Some(Loss::Random {
+                ratio: percent(50.0),
+                correlation: percent(25.0),
+            }),
+            ..delayed()
+        });
+        let mut fate = |seed| {
+            link.reseed(Random::new(seed));
+            [(); 100].map(|()| link.decide(PACKET, START)[1].is_some())
+        };
+        let first = fate(1);
+        assert_eq!(fate(1), first);
+        assert_ne!(fate(2), first);
+        assert_eq!(link.tally().packets_in, 300, "counts stay");
     }
 
     #[test]

@@ -73,8 +73,18 @@ impl Emulation {
         Ok(self)
     }
 
-    /// Sets the link. Setting the current link again only resets its counts.
-    pub(crate) fn set(&mut self, request: LinkRequest) -> anyhow::Result<()> {
+    /// Sets the link, and starts the random decisions of the seed, if there is one. Setting the current link
+    /// again only resets its counts otherwise.
+    pub(crate) fn set(&mut self, mut request: LinkRequest) -> anyhow::Result<()> {
+        let seed = request.seed.take();
+        self.impair(request)?;
+        match (seed, &mut self.active) {
+            (Some(seed), Some(active)) => active.emulator.reseed(seed).map_err(|error| explained(&error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn impair(&mut self, request: LinkRequest) -> anyhow::Result<()> {
         if !request.link.impairs() {
             return self.rest(request);
         }

@@ -21,6 +21,29 @@ pub(crate) fn loss_is_the_share_that_was_set(backend: Backend) {
     }
 }
 
+pub(crate) fn equal_seeds_lose_the_same_packets(backend: Backend) {
+    let Some(lab) = Lab::new(backend) else { return };
+    let mut emulator = lab.emulator(&to_far(lossy(5.0)));
+    let mut arrived = |seed| {
+        emulator.reseed(seed).unwrap();
+        stream(&lab, address(FAR), 2000, 200, 20).numbers
+    };
+    let first = arrived(1);
+    assert!((1..2000).contains(&first.len()), "{}", first.len());
+    if backend == Backend::Kernel && !netem_has_seeds() {
+        let reason = "netem has seeds since Linux 6.6";
+        return skip(Need::Netem, "equal_seeds_lose_the_same_packets", reason);
+    }
+    assert_eq!(arrived(1), first);
+    assert_ne!(arrived(2), first);
+}
+
+fn netem_has_seeds() -> bool {
+    let uname = rustix::system::uname();
+    let release = uname.release().to_str().unwrap().split('.');
+    release.map_while(|number| number.parse::<u32>().ok()).ge([6, 6])
+}
+
 pub(crate) fn bursts() -> Impairment {
     Impairment {
         loss: Some(Loss::GilbertElliott {
