@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -31,6 +32,7 @@ func readInfo(listenIP string) contract.Info {
 	cpuinfo := line("/proc/cpuinfo")
 	return contract.Info{
 		Contract:                contract.Version,
+		Instance:                rand.Uint64(),
 		Version:                 version,
 		Stacks:                  map[string]string{contract.Stack: stack},
 		Capabilities:            map[string]contract.Capabilities{contract.Stack: capabilities()},

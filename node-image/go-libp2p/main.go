@@ -100,11 +100,14 @@ func serve(o *options) error {
 	})
 	trials := trial.New(o.listenIP, exported)
 	scrapes := control.NewScrapes(exported.Handler())
-	node := &control.Node{
-		Info: readInfo(o.listenIP), ProgramSHA256: programSHA256, Token: token, Trials: trials, Metrics: scrapes,
-	}
 	stop, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer cancel()
+	renewed, renew := context.WithCancel(context.Background())
+	defer renew()
+	node := &control.Node{
+		Info: readInfo(o.listenIP), ProgramSHA256: programSHA256, Token: token, Trials: trials, Metrics: scrapes,
+		Renew: renew,
+	}
 	server := node.Serve(listener)
 	if o.metricsPort != "" {
 		extra, err := net.Listen("tcp", o.metricsPort)
@@ -113,13 +116,20 @@ func serve(o *options) error {
 		}
 		defer control.ServeMetrics(extra, scrapes).Close()
 	}
-	<-stop.Done()
-	trials.Stop(lastCollection)
-	scrapes.WaitForAnother(time.Duration(o.linger * float64(time.Second)))
+	select {
+	case <-stop.Done():
+		trials.Stop(lastCollection)
+		scrapes.WaitForAnother(time.Duration(o.linger * float64(time.Second)))
+	case <-renewed.Done():
+	}
 	ctx, done := context.WithTimeout(context.Background(), time.Second)
 	defer done()
 	_ = server.Shutdown(ctx)
-	return nil
+	if stop.Err() != nil {
+		return nil
+	}
+	// In the same process, with the same arguments.
+	return fmt.Errorf("failed to start the program again: %w", syscall.Exec("/proc/self/exe", os.Args, os.Environ()))
 }
 
 // readToken reads the file once: it may be one in memory.
@@ -138,9 +148,12 @@ func readToken(file string) (string, error) {
 	return token, nil
 }
 
+// inherited control socket. Without a reference, it would be closed.
+var inherited *os.File
+
 func listen(address string) (net.Listener, error) {
-	number, inherited := strings.CutPrefix(address, "fd:")
-	if !inherited {
+	number, isInherited := strings.CutPrefix(address, "fd:")
+	if !isInherited {
 		listener, err := net.Listen("tcp", address)
 		if err != nil {
 			return nil, fmt.Errorf("failed to bind %s: is another node running? %w", address, err)
@@ -151,9 +164,9 @@ func listen(address string) (net.Listener, error) {
 	if err != nil || fd < 3 {
 		return nil, fmt.Errorf("%s is not a listening socket: fd:N needs a number above 2", address)
 	}
-	file := os.NewFile(uintptr(fd), "control")
-	defer file.Close()
-	listener, err := net.FileListener(file)
+	// It stays open, for a new start of the program.
+	inherited = os.NewFile(uintptr(fd), "control")
+	listener, err := net.FileListener(inherited)
 	if err != nil {
 		return nil, fmt.Errorf("%s is not a listening socket: %w", address, err)
 	}

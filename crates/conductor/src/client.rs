@@ -30,7 +30,8 @@ const RETRY_FOR: Duration = Duration::from_secs(1);
 /// takes over what it was doing.
 const RETRY_AGENT_FOR: Duration = Duration::from_secs(10);
 
-/// The pause before another request to an agent that measures for somebody else.
+/// The pause before another request to an agent that measures for somebody else, or to a node that starts
+/// again.
 const BUSY_PAUSE: Duration = Duration::from_millis(200);
 
 /// The pause before a call is tried again; it doubles each time.
@@ -215,6 +216,31 @@ impl NodeClient {
     /// What the node is.
     pub async fn info(&self) -> Result<Info, Error> {
         read(&self.0.call(Method::Get, "/v1/info", None, Duration::ZERO).await?)
+    }
+
+    /// Starts the node's program again, in its process, and waits until it answers. Returns `false` if the node
+    /// cannot do that.
+    pub async fn renew(&self, within: Duration) -> Result<bool, Error> {
+        let deadline = Instant::now() + within;
+        let before = self.info().await?.instance;
+        if before.is_none() {
+            return Ok(false);
+        }
+        match self.0.call(Method::Put, "/v1/renew", None, Duration::ZERO).await {
+            Err(Error::NotFound) => return Ok(false),
+            answer => answer?,
+        };
+        loop {
+            match self.info().await {
+                Ok(info) if info.instance != before => return Ok(true),
+                // Until it ends, the old program answers.
+                Ok(_) | Err(Error::Unreachable(_)) if Instant::now() < deadline => {
+                    sleep(BUSY_PAUSE).await;
+                }
+                Ok(_) => return Err(Error::Unreachable("the program did not start again".into())),
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Its metrics, as a scraper sees them. Not tried again.

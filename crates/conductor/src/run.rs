@@ -590,12 +590,14 @@ async fn meet(
         .with_min_delay(Duration::from_millis(20))
         .with_max_delay(READY_PAUSE)
         .without_max_times();
-    let info = (|| client.info())
+    let mut info = (|| client.info())
         .retry(pauses)
         .when(|error| matches!(error, Error::Unreachable(_)) && Instant::now() < deadline)
         .await
         .map_err(|error| unmet(&error))?;
     let external = claims::check(plan, name, &info).map_err(Unmet::Strange)?;
+    // Not a property of the program or the machine.
+    info.instance = None;
     let trips = clock::readings(&client, clock, CLOCK_ROUND_TRIPS)
         .await
         .map_err(|error| unmet(&error))?;

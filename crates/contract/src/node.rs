@@ -9,6 +9,7 @@
 //! | `PUT /v1/trials/{id}/finish` | a server has nothing more to expect: it closes and reports; idempotent |
 //! | `GET /v1/trials/{id}?wait=SECONDS&after=STATE` | [`TrialStatus`]; waits up to `wait` until the state is later than `after` |
 //! | `DELETE /v1/trials/{id}` | cancel if running, forget if finished |
+//! | `PUT /v1/renew` | the program starts again, in its process: 204, 423 while a trial runs, 409 while an outcome was not collected; optional |
 //!
 //! Links are impaired by a process of its own in the node's network namespace, the link agent, which has a
 //! control port of its own and these calls:
@@ -70,6 +71,9 @@ pub struct Info {
     /// Version of the contract that it speaks: [`CONTRACT`].
     #[serde(default = "first_contract")]
     pub contract: u32,
+    /// The running program: another number after it was started again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<u64>,
     /// Version of the node program.
     pub version: String,
     /// Stacks it speaks, with their versions, e.g. `libp2p` → `0.57.1`.

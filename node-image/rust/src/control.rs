@@ -21,6 +21,7 @@ use perfrun_metrics::CONTENT_TYPE;
 use serde::Deserialize;
 use subtle::ConstantTimeEq;
 use tokio::sync::OnceCell;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     clock, info,
@@ -43,6 +44,8 @@ pub(crate) struct Node {
     pub(crate) metrics: Arc<Metrics>,
     /// The token that calls must carry.
     pub(crate) token: Arc<str>,
+    /// Asks for a new start of the program.
+    pub(crate) renew: CancellationToken,
 }
 
 impl Node {
@@ -82,7 +85,8 @@ pub(crate) fn router(node: Arc<Node>) -> Router {
             get(get_trial).put(put_trial).delete(delete_trial),
         )
         .route("/v1/trials/{id}/start", put(start_trial))
-        .route("/v1/trials/{id}/finish", put(finish_trial));
+        .route("/v1/trials/{id}/finish", put(finish_trial))
+        .route("/v1/renew", put(renew));
     let metrics = node.metrics.clone();
     Router::new()
         .route("/healthz", get(async || "ok\n"))
@@ -162,16 +166,27 @@ async fn put_trial(
     match node.trials.put(&id, request) {
         Ok(true) => Ok(StatusCode::CREATED),
         Ok(false) => Ok(StatusCode::OK),
-        Err(refusal) => {
-            let message = refusal.to_string();
-            let (status, trial) = match refusal {
-                Refusal::Invalid(_) => (StatusCode::BAD_REQUEST, None),
-                Refusal::Different(_) => (StatusCode::CONFLICT, None),
-                Refusal::Busy(trial) => (StatusCode::LOCKED, Some(trial)),
-                Refusal::Full | Refusal::Stopping => (StatusCode::SERVICE_UNAVAILABLE, None),
-            };
-            Err(Refused(status, Problem { message, trial }))
-        }
+        Err(refusal) => Err(refusal.into()),
+    }
+}
+
+/// Ends this program, to be started again in its process.
+async fn renew(State(node): State<Arc<Node>>) -> Result<StatusCode, Refused> {
+    node.trials.close()?;
+    node.renew.cancel();
+    Ok(StatusCode::NO_CONTENT)
+}
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Self {
+        let message = refusal.to_string();
+        let (status, trial) = match refusal {
+            Refusal::Invalid(_) => (StatusCode::BAD_REQUEST, None),
+            Refusal::Different(_) | Refusal::Uncollected(_) => (StatusCode::CONFLICT, None),
+            Refusal::Busy(trial) => (StatusCode::LOCKED, Some(trial)),
+            Refusal::Full | Refusal::Stopping => (StatusCode::SERVICE_UNAVAILABLE, None),
+        };
+        Self(status, Problem { message, trial })
     }
 }
 

@@ -26,6 +26,7 @@ pub(crate) fn info(listen_ip: IpAddr) -> Info {
     let cpuinfo = line("/proc/cpuinfo").unwrap_or_default();
     Info {
         contract: CONTRACT,
+        instance: Some(process::instance()),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         capabilities: capabilities(stacks.keys()),
         stacks: stacks

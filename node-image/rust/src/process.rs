@@ -1,6 +1,14 @@
 //! The usage of this process, read from the kernel.
 
-use std::{fs, sync::OnceLock, time::Duration};
+use std::{
+    env, fs,
+    hash::{BuildHasher, Hasher, RandomState},
+    io,
+    os::unix::process::CommandExt,
+    process::Command,
+    sync::OnceLock,
+    time::Duration,
+};
 
 use nix::sys::{
     resource::{UsageWho, getrusage},
@@ -12,6 +20,20 @@ use perfrun_contract::{machine::MachineTime, node::Resources};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::allocator;
+
+/// A number for the running program or a part of it. A process id would not do: in a container it may be that
+/// of the process before.
+pub(crate) fn instance() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+/// Replaces the running program by a new start of it, in the same process and with the same arguments.
+/// Returns only if that fails. Descriptors that were inherited stay open.
+pub(crate) fn start_again() -> io::Error {
+    let mut arguments = env::args_os();
+    let name = arguments.next().unwrap_or_default();
+    Command::new("/proc/self/exe").arg0(name).args(arguments).exec()
+}
 
 /// A reading of counters that only grow. [`Usage::since`] gives the usage between two readings.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,12 +1,6 @@
 //! The controlled node: its control port, its trials, and its graceful stop.
 
-use std::{
-    net::TcpListener,
-    os::fd::{FromRawFd, OwnedFd},
-    path::Path,
-    sync::Arc,
-    time::Duration,
-};
+use std::{net::TcpListener, os::fd::BorrowedFd, path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context, ensure};
 use tokio::{
@@ -22,6 +16,7 @@ use crate::{
     control::{Node, metrics_router, router},
     info::info,
     metrics::Metrics,
+    process,
     trial::Trials,
 };
 
@@ -42,7 +37,7 @@ const LAST_COLLECTION: Duration = Duration::from_secs(3);
 const LAST_CALLS: Duration = Duration::from_secs(1);
 
 /// Serves a conductor until SIGTERM or SIGINT. A running trial then ends with a reason that can still be
-/// collected.
+/// collected. Where the conductor asks for it, the program starts again.
 pub async fn serve(args: Control) -> anyhow::Result<()> {
     clock::now();
     let token = read_token(&args.token_file)?;
@@ -57,6 +52,7 @@ pub async fn serve(args: Control) -> anyhow::Result<()> {
         trials: Trials::new(args.listen_ip, metrics.clone()),
         metrics,
         token: token.into(),
+        renew: CancellationToken::new(),
     });
     let stop = CancellationToken::new();
     // Before the first answer, because a peer that received one may send a signal.
@@ -75,6 +71,11 @@ pub async fn serve(args: Control) -> anyhow::Result<()> {
         stop.cancel();
         tokio::time::sleep(LAST_CALLS).await;
     };
+    let renewed = async {
+        node.renew.cancelled().await;
+        stop.cancel();
+        tokio::time::sleep(LAST_CALLS).await;
+    };
     // Waits for both, so that the last scrape has its answer before this ends.
     let serving = futures::future::join(
         connections::serve(listener, router(node.clone()), LIMITS, stop.clone()),
@@ -83,6 +84,10 @@ pub async fn serve(args: Control) -> anyhow::Result<()> {
     tokio::select! {
         _ = serving => {}
         () = graceful => {}
+        () = renewed => {}
+    }
+    if node.renew.is_cancelled() {
+        return Err(process::start_again()).context("failed to start the program again");
     }
     Ok(())
 }
@@ -134,11 +139,11 @@ pub(crate) fn listen(address: &ControlAddress) -> anyhow::Result<tokio::net::Tcp
             .with_context(|| format!("failed to bind {address}: is another node running?"))?,
         ControlAddress::Inherited(fd) => {
             ensure!(*fd > 2, "fd:{fd} is a standard stream, not a listening socket");
-            // SAFETY: the parent passed this descriptor to this process, and nothing else in the process uses
-            // it.
-            let fd = unsafe { OwnedFd::from_raw_fd(*fd) };
-            rustix::net::getsockname(&fd).context("the inherited descriptor is not a socket")?;
-            TcpListener::from(fd)
+            // SAFETY: the parent passed this descriptor to this process, which never closes it: a new start of
+            // the program inherits it again.
+            let fd = unsafe { BorrowedFd::borrow_raw(*fd) };
+            rustix::net::getsockname(fd).context("the inherited descriptor is not a socket")?;
+            TcpListener::from(fd.try_clone_to_owned()?)
         }
     };
     listener

@@ -63,6 +63,9 @@ pub(crate) enum Refusal {
     /// The node is stopping.
     #[error("the node is stopping")]
     Stopping,
+    /// Starting again would lose an outcome.
+    #[error("the outcome of trial {0:?} was not collected: collect it, or forget it by DELETE")]
+    Uncollected(String),
 }
 
 /// One trial.
@@ -175,6 +178,21 @@ impl Trials {
         for trial in running {
             trial.status(Duration::MAX, TrialState::Running).await;
         }
+    }
+
+    /// Accepts no trials any more, unless one is in progress or has an outcome that was not collected.
+    pub(crate) fn close(&self) -> Result<(), Refusal> {
+        let trials = self.trials.lock();
+        for (id, trial) in &*trials {
+            if !trial.is_finished() {
+                return Err(Refusal::Busy(id.clone()));
+            }
+            if !trial.collected.load(Ordering::Relaxed) {
+                return Err(Refusal::Uncollected(id.clone()));
+            }
+        }
+        self.stopping.cancel();
+        Ok(())
     }
 
     /// Whether an outcome was not collected yet.

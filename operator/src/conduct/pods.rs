@@ -29,6 +29,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// report.
 const SETTLES_WITHIN: Duration = Duration::from_secs(60);
 
+/// How long a node may take to start again in its pod. The digest of a large program takes seconds.
+const RENEWED_WITHIN: Duration = Duration::from_secs(30);
+
 /// Pause between two attempts to delete a lost pod.
 const DELETE_PAUSE: Duration = Duration::from_secs(2);
 
@@ -141,6 +144,25 @@ impl<'a> PodNodes<'a> {
             .collect()
     }
 
+    /// A node whose program was started again, in its pod. `None` if it needs another pod.
+    async fn renewed(&self, name: &str) -> Option<Contact> {
+        let contact = self.find(name, "")?.ok()?;
+        match contact.node.renew(RENEWED_WITHIN).await {
+            Ok(true) => Some(contact),
+            Ok(false) => None,
+            Err(error) => {
+                let (run, why) = (self.job.run.label(), error.describe());
+                tracing::warn!(
+                    run,
+                    node = name,
+                    why,
+                    "the node did not start again, and gets another pod"
+                );
+                None
+            }
+        }
+    }
+
     /// Deletes the pod with this UID if it still exists, so that the reconciler creates another.
     async fn delete(&self, name: &str, uid: &str, why: Replaced) {
         let Some(pod) = self
@@ -171,6 +193,11 @@ impl<'a> PodNodes<'a> {
 #[async_trait]
 impl Nodes for PodNodes<'_> {
     async fn replace(&self, name: &str, why: Replaced) -> Result<Contact, String> {
+        if why == Replaced::Renewed
+            && let Some(contact) = self.renewed(name).await
+        {
+            return Ok(contact);
+        }
         let given = self.given.lock().get(name).cloned().unwrap_or_default();
         let limit = Duration::from(self.job.spec.timeouts.provision);
         let deadline = Instant::now() + limit;

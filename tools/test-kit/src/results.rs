@@ -166,6 +166,7 @@ impl Run {
         }
         let info = Info {
             contract: CONTRACT,
+            instance: None,
             version: "0.1.0".into(),
             stacks: [
                 (Stack::Libp2p, "0.57.1"),

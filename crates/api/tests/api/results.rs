@@ -89,6 +89,7 @@ fn results() -> Results {
     };
     let info = Info {
         contract: CONTRACT,
+        instance: None,
         version: "0.1.0".into(),
         stacks: BTreeMap::from([("libp2p".into(), "0.57.1".into())]),
         capabilities: BTreeMap::new(),

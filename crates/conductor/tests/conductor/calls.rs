@@ -13,6 +13,7 @@ use perfrun_conductor::{
     NodeClient,
     client::{BoxError, Error, Request, Requester, Response},
 };
+use serde_json::json;
 
 use crate::node::{Script, ScriptedNode};
 
@@ -54,6 +55,53 @@ async fn answers_are_not_asked_for_again() {
         "{error:?}"
     );
     assert_eq!(calls.load(Ordering::Relaxed), 1);
+}
+
+/// A node whose program starts again some calls after the request, or cannot.
+struct Restarting {
+    calls: AtomicUsize,
+    renewed_at: AtomicUsize,
+    can: bool,
+}
+
+#[async_trait]
+impl Requester for Restarting {
+    async fn request(&self, request: Request<'_>) -> Result<Response, BoxError> {
+        let call = self.calls.fetch_add(1, Ordering::Relaxed);
+        if request.path == "/v1/renew" {
+            self.renewed_at.store(call, Ordering::Relaxed);
+            let status = if self.can { 204 } else { 404 };
+            return Ok(Response { status, body: vec![] });
+        }
+        let since = call.saturating_sub(self.renewed_at.load(Ordering::Relaxed));
+        // Between its two programs, nothing answers.
+        if since == 3 {
+            return Err("connection refused".into());
+        }
+        let mut info = json!({"version": "1", "stacks": {}, "profile": "release", "listenIp": "127.0.0.1",
+            "host": "here", "kernel": "6.1", "cpu": "abacus", "cpus": 1});
+        info["instance"] = json!(if since > 3 { 2 } else { 1 });
+        Ok(Response {
+            status: 200,
+            body: info.to_string().into_bytes(),
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewed_node_is_another_instance() {
+    let renew = async |can, within| {
+        let node = Restarting {
+            calls: AtomicUsize::new(0),
+            renewed_at: AtomicUsize::new(usize::MAX),
+            can,
+        };
+        NodeClient::over(node).renew(within).await
+    };
+    assert!(renew(true, Duration::from_secs(5)).await.unwrap());
+    assert!(!renew(false, Duration::from_secs(5)).await.unwrap());
+    let error = renew(true, Duration::ZERO).await.unwrap_err();
+    assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
 }
 
 #[tokio::test]

@@ -15,6 +15,7 @@ const Version = 1
 // Info is what a node is and what it runs on.
 type Info struct {
 	Contract                int                     `json:"contract"`
+	Instance                uint64                  `json:"instance"`
 	Version                 string                  `json:"version"`
 	Stacks                  map[string]string       `json:"stacks"`
 	Capabilities            map[string]Capabilities `json:"capabilities"`

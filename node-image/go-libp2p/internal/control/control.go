@@ -36,6 +36,8 @@ type Node struct {
 	Token         string
 	Trials        *trial.Trials
 	Metrics       http.Handler
+	// Renew asks for a new start of the program. It does not wait.
+	Renew func()
 }
 
 // Serve calls until the listener is closed.
@@ -81,6 +83,7 @@ func (n *Node) handler() http.Handler {
 	calls.HandleFunc("DELETE /v1/trials/{id}", n.delete)
 	calls.HandleFunc("PUT /v1/trials/{id}/start", n.start)
 	calls.HandleFunc("PUT /v1/trials/{id}/finish", n.finish)
+	calls.HandleFunc("PUT /v1/renew", n.renew)
 	calls.HandleFunc("GET /debug/pprof/", pprof.Index)
 	calls.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	calls.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
@@ -152,20 +155,37 @@ func (n *Node) put(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	created, err := n.Trials.Put(r.PathValue("id"), body)
-	var busy *trial.BusyError
 	switch {
-	case errors.As(err, &busy):
-		answer(w, http.StatusLocked, contract.Problem{Message: err.Error(), Trial: busy.Trial})
-	case errors.Is(err, trial.ErrDifferent):
-		refuse(w, http.StatusConflict, err.Error())
-	case errors.Is(err, trial.ErrFull), errors.Is(err, trial.ErrStopping):
-		refuse(w, http.StatusServiceUnavailable, err.Error())
 	case err != nil:
-		refuse(w, http.StatusBadRequest, err.Error())
+		refuseTrial(w, err)
 	case created:
 		w.WriteHeader(http.StatusCreated)
 	default:
 		w.WriteHeader(http.StatusOK)
+	}
+}
+
+// renew ends this program, to be started again in its process.
+func (n *Node) renew(w http.ResponseWriter, _ *http.Request) {
+	if err := n.Trials.Close(); err != nil {
+		refuseTrial(w, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+	n.Renew()
+}
+
+func refuseTrial(w http.ResponseWriter, err error) {
+	var busy *trial.BusyError
+	switch {
+	case errors.As(err, &busy):
+		answer(w, http.StatusLocked, contract.Problem{Message: err.Error(), Trial: busy.Trial})
+	case errors.Is(err, trial.ErrDifferent), errors.Is(err, trial.ErrUncollected):
+		refuse(w, http.StatusConflict, err.Error())
+	case errors.Is(err, trial.ErrFull), errors.Is(err, trial.ErrStopping):
+		refuse(w, http.StatusServiceUnavailable, err.Error())
+	default:
+		refuse(w, http.StatusBadRequest, err.Error())
 	}
 }
 

@@ -30,6 +30,8 @@ var (
 	ErrDifferent = errors.New("there is a trial of this id with another request")
 	ErrFull      = fmt.Errorf("the node has %d trials: collect and delete them", mostRecords)
 	ErrStopping  = errors.New("the node is stopping")
+	// ErrUncollected: a new start would lose an outcome.
+	ErrUncollected = errors.New("the outcome of a trial was not collected: collect it, or forget it by DELETE")
 )
 
 // BusyError names the trial that keeps the node busy.
@@ -136,18 +138,37 @@ func (t *Trials) Stop(limit time.Duration) {
 	}
 }
 
+// Close accepts no more trials, unless one is in progress or has an outcome that was not collected.
+func (t *Trials) Close() error {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	for id, trial := range t.all {
+		if !trial.isFinished() {
+			return &BusyError{Trial: id}
+		}
+		if !trial.isCollected() {
+			return ErrUncollected
+		}
+	}
+	t.stop(contract.Failf(contract.Stopped, "the node starts again"))
+	return nil
+}
+
 func (t *Trials) hasUncollected() bool {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
 	for _, trial := range t.all {
-		trial.mutex.Lock()
-		collected := trial.collected
-		trial.mutex.Unlock()
-		if !collected {
+		if !trial.isCollected() {
 			return true
 		}
 	}
 	return false
+}
+
+func (t *Trial) isCollected() bool {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	return t.collected
 }
 
 // Trial of a node.

@@ -2,9 +2,7 @@
 //! killed agent.
 
 use std::{
-    fs,
-    hash::{BuildHasher, Hasher, RandomState},
-    io,
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -13,6 +11,8 @@ use error_reporter::Report;
 use perfrun_contract::node::LinkRequest;
 use perfrun_emulator::{Emulator, Options};
 use perfrun_link::{Ability, Backend, Capabilities, Kind, LinkState, PacketCounts, state::Traffic};
+
+use crate::process::instance;
 
 /// The links of one interface.
 pub(crate) struct Emulation {
@@ -296,11 +296,6 @@ fn plus(a: PacketCounts, b: PacketCounts) -> PacketCounts {
 
 fn explained(error: &perfrun_emulator::Error) -> anyhow::Error {
     anyhow::Error::msg(Report::new(error).to_string())
-}
-
-/// A random number. A process id would not do: in a container it may be that of the process before.
-fn instance() -> u64 {
-    RandomState::new().build_hasher().finish()
 }
 
 /// Writes a file completely or not at all, even if this process is killed.

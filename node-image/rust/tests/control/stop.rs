@@ -4,7 +4,7 @@ use std::{process::Stdio, time::Duration};
 
 use perfrun_contract::{
     matrix::{Protocol, Stack, Transport},
-    node::Reason,
+    node::{Info, Reason},
     parameters::Amount,
     workload::Direction,
 };
@@ -29,6 +29,36 @@ async fn an_idle_node_stops_immediately() {
         node.signal(signal);
         assert_eq!(timeout(GRACE, node.exit()).await.expect("it stops"), Some(0));
     }
+}
+
+#[tokio::test]
+async fn a_node_starts_again_in_its_process_unless_it_has_something_to_tell() {
+    starts_again(&Node::start(), Stack::Litep2p).await;
+    if let Some(pair) = Pair::start_go() {
+        starts_again(&pair.server, Stack::GoLibp2p).await;
+    }
+}
+
+async fn starts_again(node: &Node, stack: Stack) {
+    let instance = async || {
+        let info: Info = node.call(Method::GET, "/v1/info").send().await?.json().await?;
+        reqwest::Result::Ok(info.instance.unwrap())
+    };
+    let renew = async || node.call(Method::PUT, "/v1/renew").send().await.unwrap().status();
+    node.serve("a", stack, Transport::Tcp, &endless_ping()).await;
+    assert_eq!(renew().await, StatusCode::LOCKED);
+    node.delete("a").await;
+    eventually("cancelled", async || renew().await == StatusCode::CONFLICT).await;
+    node.outcome("a").await;
+    for _ in 0..2 {
+        let before = instance().await.unwrap();
+        assert_eq!(renew().await, StatusCode::NO_CONTENT);
+        let is_another = async || instance().await.is_ok_and(|instance| instance != before);
+        eventually("another instance", is_another).await;
+    }
+    // In the process that the test has started.
+    node.signal(Signal::TERM);
+    assert_eq!(timeout(GRACE, node.exit()).await.expect("it stops"), Some(0));
 }
 
 #[tokio::test]

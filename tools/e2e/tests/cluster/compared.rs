@@ -46,6 +46,15 @@ fn a_comparison_has_a_verdict_in_its_status_and_its_twins_share_a_kubernetes_nod
             "it is {}",
             describe(&begun)
         );
+        let pods = async || -> Result<BTreeSet<Option<String>>> {
+            Ok(scene.pods("holds").await?.iter().map(ResourceExt::uid).collect())
+        };
+        let first = pods().await?;
+        scene.measuring("holds", 8, seconds(120)).await?;
+        ensure!(
+            pods().await? == first,
+            "a new round has new programs, and the same pods"
+        );
         let run = scene.succeeded("holds", seconds(240)).await?;
         let results = found_what_the_results_say(scene, &run).await?;
         // Debug builds, which these tests use, are not compared.
@@ -64,7 +73,6 @@ fn a_comparison_has_a_verdict_in_its_status_and_its_twins_share_a_kubernetes_nod
         scene
             .kubectl(&["wait", &wait, "--timeout=10s", "perfrun/holds"])
             .await?;
-        // After the last of many pods.
         let host = |node: &str| results.environment.nodes.get(node).map(|info| info.host.clone());
         for [baseline, candidate] in TWINS {
             let hosts = [host(baseline), host(candidate)];

@@ -167,6 +167,7 @@ fn find(node: &Shared, id: &str) -> Answer<Arc<Trial>> {
 fn info(script: &super::Script) -> Info {
     Info {
         contract: CONTRACT,
+        instance: None,
         version: "0.0.0-scripted".into(),
         stacks: BTreeMap::new(),
         capabilities: BTreeMap::new(),
