@@ -47,14 +47,15 @@ const RETRY: Duration = Duration::from_secs(2);
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let listener = admin::bind(args.admin).await?;
     let metrics = Arc::new(Metrics::new());
-    let serving = admin::serve(listener, metrics.clone());
+    let serving = admin::serve_all(listener, metrics.clone());
     let client = Client::try_default()
         .await
         .context("unable to find a cluster: set KUBECONFIG, or run in a pod with a service account")?;
     tokio::select! {
-        served = serving => served.context("failed to serve the admin port"),
-        () = lead(&args, client, &metrics) => Ok(()),
+        () = serving => {}
+        () = lead(&args, client, &metrics) => {}
     }
+    Ok(())
 }
 
 /// Leads whenever it can, until a signal stops it.

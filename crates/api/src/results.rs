@@ -12,6 +12,7 @@ use perfrun_contract::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use crate::spec::PerfRunSpec;
 
@@ -55,6 +56,59 @@ pub struct Results {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub judged: Option<Judged>,
 }
+
+/// Results that no perfrun has written.
+#[derive(Debug, Error)]
+#[error(
+    "{name:?} is not a name: names in results consist of letters, digits, '.', '-' and '_', and begin with a letter \
+     or digit"
+)]
+pub struct BadName {
+    /// What is in the place of a name.
+    pub name: String,
+}
+
+impl Results {
+    /// Checks the names of the run, and of its nodes, cells and trials. Files are called by them, and tables
+    /// of spreadsheets contain them, so that results from elsewhere could write into any folder, or have
+    /// formulas.
+    pub fn check_names(&self) -> Result<(), BadName> {
+        let Plan {
+            nodes, cells, trials, ..
+        } = &self.plan;
+        let of_cells = cells.iter().flat_map(|cell| {
+            let own = [&cell.id, &cell.client.0, &cell.server.0, &cell.network];
+            own.into_iter().chain(cell.nodes())
+        });
+        [&self.name]
+            .into_iter()
+            .chain(nodes.iter().map(|node| &node.name))
+            .chain(trials.iter().map(|trial| &trial.id))
+            .chain(of_cells)
+            .try_for_each(|name| check_name(name))?;
+        self.trials.iter().try_for_each(check_names_of)
+    }
+}
+
+/// Checks the names in a record of a trial, as [`Results::check_names`] does.
+pub fn check_names_of(record: &TrialRecord) -> Result<(), BadName> {
+    check_name(&record.trial.id)?;
+    record.nodes.keys().try_for_each(|name| check_name(name))
+}
+
+fn check_name(name: &str) -> Result<(), BadName> {
+    let is_inside = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    let is_name = name.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && name.len() <= LONGEST_NAME
+        && name.bytes().all(is_inside);
+    let bad = || BadName {
+        name: name.chars().take(LONGEST_NAME).collect(),
+    };
+    if is_name { Ok(()) } else { Err(bad()) }
+}
+
+/// Bytes of a file's name, less what is added to a name.
+const LONGEST_NAME: usize = 220;
 
 /// The JSON Schema (draft 2020-12) of [`Results`].
 pub fn schema() -> serde_json::Value {

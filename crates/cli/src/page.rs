@@ -6,7 +6,7 @@ mod view;
 
 use std::{
     convert::Infallible,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -14,8 +14,9 @@ use std::{
 use anyhow::{Context, ensure};
 use axum::{
     Router,
-    extract::State,
-    http::{StatusCode, header},
+    extract::{Request, State},
+    http::{HeaderMap, HeaderValue, StatusCode, Uri, header, uri::Authority},
+    middleware::{self, Next},
     response::{
         Html, IntoResponse, Response, Sse,
         sse::{Event as Sent, KeepAlive},
@@ -26,13 +27,24 @@ use futures::stream;
 use parking_lot::Mutex;
 use perfrun_api::results::Results;
 use perfrun_conductor::Event;
-use tokio::{net::TcpListener, sync::watch, task::JoinHandle, time::timeout};
+use perfrun_serve::{Limits, serve};
+use tokio::{net::TcpListener, sync::watch, time::timeout};
 use tokio_stream::{StreamExt as _, wrappers::WatchStream};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::view::View;
 
 const PAGE: &str = include_str!("page/page.html");
 const SCRIPT: &str = include_str!("page/page.js");
+
+/// The pages run only the script that perfrun serves, connect only to perfrun, and are in no frame of
+/// another. Styles are part of the pages, and of the plots in the report.
+const POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'unsafe-inline'; base-uri 'none'; \
+     form-action 'none'; frame-ancestors 'none'",
+);
+/// A browser has two connections for each of its windows.
+const LIMITS: Limits = Limits::new(64, Duration::from_secs(60));
 
 /// The least time between two views that a browser gets: it draws on the cores that are measured.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -44,7 +56,7 @@ pub struct Page {
     content: Arc<Content>,
     begun: Instant,
     address: SocketAddr,
-    server: JoinHandle<()>,
+    _stop: DropGuard,
 }
 
 struct Content {
@@ -81,20 +93,15 @@ impl Page {
             )
             .route("/events", get(events))
             .route("/report", get(report))
+            .layer(middleware::from_fn(guard))
             .with_state(Arc::clone(&content));
-        let server = tokio::spawn(async move {
-            if let Err(error) = axum::serve(listener, routes).await {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "the page is no longer served"
-                );
-            }
-        });
+        let stop = CancellationToken::new();
+        tokio::spawn(serve(listener, routes, LIMITS, stop.clone()));
         Ok(Self {
             content,
             begun: Instant::now(),
             address,
-            server,
+            _stop: stop.drop_guard(),
         })
     }
 
@@ -132,10 +139,38 @@ impl Page {
     }
 }
 
-impl Drop for Page {
-    fn drop(&mut self) {
-        self.server.abort();
-    }
+/// Refuses requests of pages of other sites, and tells browsers what the page may do.
+async fn guard(request: Request, next: Next) -> Response {
+    let mut response = if names_this_machine(request.uri(), request.headers()) {
+        next.run(request).await
+    } else {
+        let message = "perfrun answers only if the URL has an IP address or localhost: open the one that perfrun run \
+                       printed";
+        (StatusCode::MISDIRECTED_REQUEST, message).into_response()
+    };
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_SECURITY_POLICY, POLICY);
+    headers.insert(
+        header::X_CONTENT_TYPE_OPTIONS,
+        HeaderValue::from_static("nosniff"),
+    );
+    response
+}
+
+/// Whether a request names its server by an IP address or as localhost. The owner of any other name may let
+/// it point to this machine (DNS rebinding), whereupon browsers take this page for a page of that owner.
+fn names_this_machine(uri: &Uri, headers: &HeaderMap) -> bool {
+    let mut named = headers.get_all(header::HOST).iter();
+    let (Some(host), None) = (named.next(), named.next()) else {
+        return false;
+    };
+    let host = host.to_str().ok().and_then(|host| host.parse().ok());
+    let is_local = |named: &Authority| {
+        let host = named.host();
+        let ip = host.trim_start_matches('[').trim_end_matches(']');
+        host.eq_ignore_ascii_case("localhost") || ip.parse::<IpAddr>().is_ok()
+    };
+    host.is_some_and(|host| is_local(&host)) && uri.authority().is_none_or(is_local)
 }
 
 async fn events(State(content): State<Arc<Content>>) -> impl IntoResponse {
@@ -162,4 +197,77 @@ async fn report(State(content): State<Arc<Content>>) -> Response {
     });
     let body = stream::iter([Ok::<_, Infallible>(report)]).chain(counted);
     Html(axum::body::Body::from_stream(body)).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpStream,
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_request_that_names_another_server_is_refused() {
+        let is_answered = |uri: &str, hosts: &[&'static str]| {
+            let host = |host: &&'static str| (header::HOST, HeaderValue::from_static(host));
+            names_this_machine(&uri.parse().unwrap(), &hosts.iter().map(host).collect())
+        };
+        for host in [
+            "127.0.0.1:4000",
+            "127.0.0.1",
+            "[::1]:4000",
+            "localhost:80",
+            "LocalHost",
+        ] {
+            assert!(is_answered("/", &[host]), "{host}");
+        }
+        for host in [
+            "",
+            "example.com",
+            "example.com:4000",
+            "localhost.example.com",
+            "127.0.0.1.example.com",
+            "localhost@example.com",
+            "127.0.0.1, example.com",
+        ] {
+            assert!(!is_answered("/", &[host]), "{host}");
+        }
+        assert!(!is_answered("/", &[]));
+        assert!(!is_answered("/", &["localhost", "example.com"]));
+        assert!(!is_answered("http://example.com/", &["localhost"]));
+        assert!(is_answered("http://localhost/", &["localhost"]));
+    }
+
+    async fn answer(page: &Page, path: &str, host: &str) -> String {
+        let mut stream = TcpStream::connect(page.address).await.unwrap();
+        let call = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        stream.write_all(call.as_bytes()).await.unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.unwrap();
+        text
+    }
+
+    #[tokio::test]
+    async fn a_page_of_another_site_learns_nothing() {
+        let page = Page::serve("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        for path in ["/", "/page.js", "/events", "/report", "/nothing"] {
+            let refused = answer(&page, path, "rebound.example:80").await;
+            assert!(refused.starts_with("HTTP/1.1 421 "), "{refused}");
+            assert!(
+                refused.ends_with("open the one that perfrun run printed"),
+                "{refused}"
+            );
+        }
+        let shown = answer(&page, "/", &page.address.to_string()).await;
+        assert!(
+            shown.starts_with("HTTP/1.1 200 ") && shown.ends_with("</html>\n"),
+            "{shown}"
+        );
+        assert!(
+            shown.contains("content-security-policy: default-src 'none'; "),
+            "{shown}"
+        );
+    }
 }

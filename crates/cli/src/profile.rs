@@ -27,6 +27,8 @@ use perfrun_contract::{
     profile::Profile,
 };
 
+use crate::store::atomic;
+
 pub use self::perf::{CallGraph, Error, Recorded, Recording, check};
 
 /// The folder of profiles in a results folder.
@@ -83,8 +85,8 @@ pub fn write(results: &Path, cell: &Cell, role: Role, script: &[u8]) -> anyhow::
     let folded = stacks::fold(script)?;
     let title = format!("{}, {role}", cell.id);
     let graph = stacks::flame_graph(&folded, &title)?;
-    fs::write(file(results, cell, role, "folded"), folded)?;
-    fs::write(file(results, cell, role, "svg"), graph)?;
+    atomic::write(&file(results, cell, role, "folded"), folded.as_bytes())?;
+    atomic::write(&file(results, cell, role, "svg"), &graph)?;
     Ok(())
 }
 

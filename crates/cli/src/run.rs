@@ -89,7 +89,7 @@ pub fn isolation(args: &args::Run) -> anyhow::Result<LocalIsolation> {
     let Some(folder) = &args.resume else {
         return Ok(requested);
     };
-    match store::read(folder)?.environment.isolation {
+    match store::isolation(folder)? {
         run::Isolation::Loopback => Ok(LocalIsolation::Loopback),
         run::Isolation::Namespaces => {
             ensure!(

@@ -11,22 +11,27 @@
 //!   logs/          the logs of nodes that logged anything
 //! ```
 //!
-//! Every file appears complete or not at all. So a kill at any time leaves nothing half-written, and the run
-//! can be read and resumed with everything that it has measured.
+//! Every file appears complete or not at all, and is on the disk before it counts. So a kill or a power cut
+//! at any time leaves nothing half-written, and the run can be read and resumed with everything that it has
+//! measured. If a disk loses a file of a trial nevertheless, that trial counts as not measured.
+//!
+//! A folder may come from elsewhere. Names in it are checked when it is read, and only the folder of the same
+//! user is resumed: resuming runs the programs that the folder names, and writes to the folder.
 
-mod atomic;
+pub(crate) mod atomic;
 
 use std::{
     collections::{BTreeMap, HashSet},
     fs::{self, File},
-    io,
+    io, iter,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
 use async_trait::async_trait;
 use jiff::Timestamp;
 use perfrun_api::{
-    results::{Results, SCHEMA_VERSION},
+    results::{BadName, Results, SCHEMA_VERSION, check_names_of},
     spec::PerfRunSpec,
 };
 use perfrun_conductor::{Kept, RunEnd, Sink};
@@ -72,6 +77,13 @@ pub enum Error {
     },
     #[error("unable to resume {}: make it writable", .folder.display())]
     Resume { folder: PathBuf, source: io::Error },
+    /// Resuming it would execute what another user has written.
+    #[error(
+        "unable to resume {}: it belongs to another user, and resuming runs the programs that it names; if you trust \
+         them, copy the folder and resume the copy",
+        .folder.display()
+    )]
+    Foreign { folder: PathBuf },
     /// Two runs in one folder would overwrite each other's trials.
     #[error("unable to resume {}: another perfrun process is using it", .folder.display())]
     Lock { folder: PathBuf },
@@ -84,6 +96,9 @@ pub enum Error {
         file: PathBuf,
         source: serde_json::Error,
     },
+    /// Names are parts of paths.
+    #[error("unable to use {}", .file.display())]
+    Names { file: PathBuf, source: BadName },
     /// Another version of perfrun wrote the file.
     #[error(
         "{} has results of schema version {version}, and this perfrun reads {SCHEMA_VERSION}: use the perfrun that \
@@ -159,6 +174,10 @@ impl Store {
                 };
                 store.reserve()?;
                 store.write_results(&store.results)?;
+                iter::once(&folder)
+                    .chain(&new_folders)
+                    .try_for_each(|created| atomic::sync_folder_of(created))
+                    .map_err(refused)?;
                 Ok(store)
             });
         // The folder is this run's own: those of others have another time in their name.
@@ -205,6 +224,12 @@ impl Store {
             folder: folder.clone(),
             source,
         };
+        for own in [folder.clone(), folder.join(RESULTS)] {
+            let owner = fs::metadata(own).map_err(refused)?.uid();
+            if owner != rustix::process::geteuid().as_raw() {
+                return Err(Error::Foreign { folder });
+            }
+        }
         let lock = lock(&folder, refused)?;
         create_folders(&folder).map_err(refused)?;
         let mut store = Self {
@@ -387,20 +412,43 @@ pub fn check_writable(folder: &Path) -> Result<(), Error> {
     })
 }
 
-/// Reads the results of a run, finished or not, from its folder or its results.json.
-pub fn read(path: &Path) -> Result<Results, Error> {
+/// What separated the nodes of a run, from its folder or its results.json.
+pub fn isolation(path: &Path) -> Result<Isolation, Error> {
+    Ok(read_head(path)?.1.environment.isolation)
+}
+
+/// The results.json of a run, and where it is. Records of trials may still be in their files.
+fn read_head(path: &Path) -> Result<(PathBuf, Results), Error> {
     let file = if path.is_dir() {
         path.join(RESULTS)
     } else {
         path.to_owned()
     };
-    let mut results: Results = read_json(&file)?;
+    let results: Results = read_json(&file)?;
     if results.schema_version != SCHEMA_VERSION {
         return Err(Error::Version {
             file,
             version: results.schema_version,
         });
     }
+    match results.check_names() {
+        Ok(()) => Ok((file, results)),
+        Err(source) => Err(Error::Names { file, source }),
+    }
+}
+
+fn read_record(file: PathBuf) -> Result<TrialRecord, Error> {
+    let record = read_json(&file)?;
+    match check_names_of(&record) {
+        Ok(()) => Ok(record),
+        Err(source) => Err(Error::Names { file, source }),
+    }
+}
+
+/// Reads the results of a run, finished or not, from its folder or its results.json. Leaves out a file of a
+/// trial that cannot be read, with a warning.
+pub fn read(path: &Path) -> Result<Results, Error> {
+    let (file, mut results) = read_head(path)?;
     let trials = file.with_file_name(TRIALS);
     if let Ok(entries) = fs::read_dir(&trials) {
         let known = results.trials.iter();
@@ -411,7 +459,17 @@ pub fn read(path: &Path) -> Result<Results, Error> {
             .flatten()
             .filter(|entry| entry.path().extension().is_some_and(|e| e == "json"))
         {
-            let record: TrialRecord = read_json(&entry.path())?;
+            let record = match read_record(entry.path()) {
+                Ok(record) => record,
+                Err(error) => {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(
+                        error,
+                        "left out the file of a trial, which counts as not measured"
+                    );
+                    continue;
+                }
+            };
             if known.insert((record.trial.id.clone(), record.attempt)) {
                 results.trials.push(record);
             }

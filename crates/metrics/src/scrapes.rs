@@ -1,6 +1,6 @@
 //! Who reads a page, and whether they have seen its last values: what is not scraped is lost.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::{
@@ -15,11 +15,17 @@ pub const LONGEST_WAIT: Duration = Duration::from_secs(65);
 /// A scraper that comes every second may be late by more than that on a busy machine.
 const SHORTEST_WAIT: Duration = Duration::from_secs(5);
 
+/// How long a page is kept for further readers: a second, less what a scraper that comes each second may be
+/// early.
+const KEPT: Duration = Duration::from_millis(900);
+
 /// When a page was read, and when its values changed.
 #[derive(Debug)]
 pub struct Scrapes {
     seen: Mutex<Scraped>,
     scraped: Notify,
+    /// The last page, and when it was made.
+    page: tokio::sync::Mutex<Option<(Instant, Arc<str>)>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +45,7 @@ impl Default for Scrapes {
                 interval: None,
             }),
             scraped: Notify::new(),
+            page: tokio::sync::Mutex::default(),
         }
     }
 }
@@ -49,8 +56,26 @@ impl Scrapes {
         self.seen.lock().changed = Instant::now();
     }
 
+    /// The page, for a scraper that reads it now. `make` makes it about once a second at most, however often
+    /// it is read, and again after values have [changed](Self::changed).
+    pub async fn read<F: Future<Output = String>>(&self, make: impl FnOnce() -> F) -> Arc<str> {
+        self.scraped();
+        let mut kept = self.page.lock().await;
+        let changed = self.seen.lock().changed;
+        if let Some((made, page)) = &*kept
+            && *made > changed
+            && made.elapsed() < KEPT
+        {
+            return page.clone();
+        }
+        let now = Instant::now();
+        let page: Arc<str> = make().await.into();
+        *kept = Some((now, page.clone()));
+        page
+    }
+
     /// The page is read now; called before it is made.
-    pub fn scraped(&self) {
+    fn scraped(&self) {
         let now = Instant::now();
         let mut seen = self.seen.lock();
         if let Some(last) = seen.scraped.replace(now) {
@@ -85,11 +110,33 @@ impl Scrapes {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use tokio::time::{advance, sleep};
 
     use super::*;
 
     const INTERVAL: Duration = Duration::from_secs(15);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_page_is_made_once_a_second_and_after_each_change() {
+        let scrapes = Scrapes::default();
+        let made = AtomicU32::new(0);
+        let read = async || {
+            let make = || async { made.fetch_add(1, Ordering::Relaxed).to_string() };
+            scrapes.read(make).await.to_string()
+        };
+        advance(INTERVAL).await;
+        assert_eq!(read().await, "0");
+        advance(KEPT / 2).await;
+        assert_eq!(read().await, "0");
+        scrapes.changed();
+        advance(KEPT / 2).await;
+        assert_eq!(read().await, "1");
+        assert_eq!(read().await, "1");
+        advance(KEPT).await;
+        assert_eq!(read().await, "2");
+    }
 
     /// How long it waits, if the page is read once more after `next`.
     async fn waits(scrapes: Scrapes, next: Option<Duration>) -> Duration {

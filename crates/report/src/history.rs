@@ -52,5 +52,27 @@ pub fn history_csv(runs: &[Account<'_>]) -> String {
 fn said(run: &Account<'_>, what: impl Fn(&Info) -> Option<&String>) -> String {
     let nodes = run.environment.nodes.values();
     let distinct: BTreeSet<&str> = nodes.filter_map(what).map(String::as_str).collect();
-    distinct.into_iter().collect::<Vec<_>>().join(" ")
+    as_text(distinct.into_iter().collect::<Vec<_>>().join(" "))
+}
+
+/// Text for a spreadsheet, which would take what begins with one of these characters for a formula.
+fn as_text(text: String) -> String {
+    if text.starts_with(['=', '+', '-', '@', '\t', '\r']) {
+        format!("'{text}")
+    } else {
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_node_says_is_not_a_formula() {
+        for formula in ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"] {
+            assert_eq!(as_text(formula.to_owned()), format!("'{formula}"));
+        }
+        assert_eq!(as_text("v1.2=3".to_owned()), "v1.2=3");
+    }
 }

@@ -21,22 +21,19 @@ use parking_lot::Mutex;
 use perfrun_contract::node::{LinkRequest, LinkStatus, ProbeRequest};
 use perfrun_emulator::probe;
 use perfrun_link::{Capabilities, probe::Measurement};
+use perfrun_serve::{Limits, metrics_router};
 use tokio::{net::UdpSocket, sync::oneshot, task::spawn_blocking};
 use tokio_util::sync::CancellationToken;
 
 use self::{emulation::Emulation, metrics::Metrics};
 use crate::{
     args,
-    connections::{self, ConnectionLimits},
-    control::{Refused, guard, metrics_router, unreadable},
+    control::{Refused, guard, unreadable},
     serve::{listen, metrics_listener, read_token, serve_metrics, stop_signal},
 };
 
 /// A conductor has one or two connections, a scraper has one.
-const LIMITS: ConnectionLimits = ConnectionLimits {
-    connections: 64,
-    head: Duration::from_secs(60),
-};
+const LIMITS: Limits = Limits::new(64, Duration::from_secs(60));
 /// How long calls in progress may take when the agent stops.
 const LAST_CALLS: Duration = Duration::from_secs(1);
 
@@ -91,7 +88,7 @@ pub async fn serve(args: args::LinkAgent) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let signalled = stop_signal().context("failed to watch for signals")?;
     let extra = metrics_listener(&args.observed)?;
-    let page = agent.clone();
+    let (page, scrapes) = (agent.clone(), agent.metrics.scrapes.clone());
     let graceful = async {
         signalled.await;
         // The counters may have changed until now, since no packet is known to be the last.
@@ -101,13 +98,13 @@ pub async fn serve(args: args::LinkAgent) -> anyhow::Result<()> {
         tokio::time::sleep(LAST_CALLS).await;
     };
     let serving = futures::future::join(
-        connections::serve(
+        perfrun_serve::serve(
             listener,
             router(agent.clone(), token.into()),
             LIMITS,
             stop.clone(),
         ),
-        serve_metrics(extra, move || page.metrics.encode(), stop.clone()),
+        serve_metrics(extra, scrapes, move || page.metrics.encode(), stop.clone()),
     );
     tokio::select! {
         _ = serving => {}
@@ -127,13 +124,17 @@ fn router(agent: Arc<Agent>, token: Arc<str>) -> Router {
         .route("/healthz", get(async || "ok\n"))
         // The agent answers calls only after it has restored its link, so it is always ready.
         .route("/readyz", get(async || "ok\n"));
-    let page = agent.clone();
+    let (page, scrapes) = (agent.clone(), agent.metrics.scrapes.clone());
     open.merge(guard(guarded, token))
         .with_state(agent)
-        .merge(metrics_router(move || page.metrics.encode()))
+        .merge(metrics_router(scrapes, move || {
+            std::future::ready(page.metrics.encode())
+        }))
 }
 
 async fn get_link(State(agent): State<Arc<Agent>>) -> Result<Json<LinkStatus>, Refused> {
+    // The conductor asks after each trial. A page from before would lack the end of the trial.
+    agent.metrics.scrapes.changed();
     let emulation = agent.emulation.clone();
     let (instance, state) = blocking(move || Ok(emulation.lock().verified())).await?;
     Ok(Json(LinkStatus {

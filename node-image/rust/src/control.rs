@@ -8,16 +8,13 @@ use axum::{
         DefaultBodyLimit, Path, Query, Request, State,
         rejection::{JsonRejection, QueryRejection},
     },
-    http::{
-        HeaderMap, HeaderValue, StatusCode,
-        header::{self, AUTHORIZATION},
-    },
+    http::{HeaderMap, HeaderValue, StatusCode, header::AUTHORIZATION},
     middleware::{self, Next},
     response::{IntoResponse, Response},
     routing::{get, put},
 };
 use perfrun_contract::node::{Clock, Info, Problem, Start, TOKEN_HEADER, TrialRequest, TrialState};
-use perfrun_metrics::CONTENT_TYPE;
+use perfrun_serve::{Caller, metrics_router};
 use serde::Deserialize;
 use subtle::ConstantTimeEq;
 use tokio::sync::OnceCell;
@@ -93,13 +90,9 @@ pub(crate) fn router(node: Arc<Node>) -> Router {
         .route("/readyz", get(ready))
         .merge(guard(guarded, token))
         .with_state(node)
-        .merge(metrics_router(move || metrics.encode()))
-}
-
-/// The route of the metrics, which needs no token.
-pub(crate) fn metrics_router(encode: impl Fn() -> String + Clone + Send + Sync + 'static) -> Router {
-    let page = move || std::future::ready(([(header::CONTENT_TYPE, CONTENT_TYPE)], encode()));
-    Router::new().route("/metrics", get(page))
+        .merge(metrics_router(metrics.scrapes.clone(), move || {
+            std::future::ready(metrics.encode())
+        }))
 }
 
 /// Lets only calls with the token pass, even to unknown routes.
@@ -132,6 +125,9 @@ impl IntoResponse for Refused {
 /// Refuses calls without the token, which learn nothing, not even whether a path exists.
 async fn authorize(State(token): State<Arc<str>>, request: Request, next: Next) -> Response {
     if carries_token(request.headers(), &token) {
+        if let Some(caller) = request.extensions().get::<Caller>() {
+            caller.trust();
+        }
         next.run(request).await
     } else {
         let message = "this call needs the header Authorization: Bearer TOKEN, or X-Perfrun-Token: TOKEN, with the \

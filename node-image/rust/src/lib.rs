@@ -7,7 +7,6 @@ pub mod agent;
 pub mod allocator;
 pub mod args;
 mod clock;
-mod connections;
 mod control;
 mod info;
 mod latencies;

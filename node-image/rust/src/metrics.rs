@@ -211,7 +211,6 @@ impl Metrics {
 
     /// All metrics in OpenMetrics text.
     pub(crate) fn encode(&self) -> String {
-        self.scrapes.scraped();
         perfrun_metrics::encode(&self.registry.lock())
     }
 }

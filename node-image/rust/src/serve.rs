@@ -3,6 +3,8 @@
 use std::{net::TcpListener, os::fd::BorrowedFd, path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context, ensure};
+use perfrun_metrics::Scrapes;
+use perfrun_serve::{Limits, metrics_router};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::OnceCell,
@@ -12,8 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     args::{Control, ControlAddress, Observed},
     clock,
-    connections::{self, ConnectionLimits},
-    control::{Node, metrics_router, router},
+    control::{Node, router},
     info::info,
     metrics::Metrics,
     process,
@@ -21,16 +22,9 @@ use crate::{
 };
 
 /// A conductor has a few connections, which are idle during a trial. A scraper has one.
-const LIMITS: ConnectionLimits = ConnectionLimits {
-    connections: 256,
-    head: Duration::from_secs(60),
-};
-/// Each scraper has a connection.
-const METRICS_LIMITS: ConnectionLimits = ConnectionLimits {
-    connections: 16,
-    // Longer than the usual time between two scrapes.
-    head: Duration::from_secs(150),
-};
+const LIMITS: Limits = Limits::new(256, Duration::from_secs(60));
+/// Each scraper has a connection. It is idle for longer than the usual time between two scrapes.
+const METRICS_LIMITS: Limits = Limits::new(16, Duration::from_secs(150));
 /// How long a stopping node waits until its outcomes are collected.
 const LAST_COLLECTION: Duration = Duration::from_secs(3);
 /// How long calls in progress may then take.
@@ -44,7 +38,7 @@ pub async fn serve(args: Control) -> anyhow::Result<()> {
     let listener = listen(&args.control)?;
     let observed = &args.observed;
     let metrics = Arc::new(Metrics::new(observed, args.role));
-    let page = metrics.clone();
+    let (page, scrapes) = (metrics.clone(), metrics.scrapes.clone());
     let extra = metrics_listener(observed)?;
     let node = Arc::new(Node {
         info: info(args.listen_ip),
@@ -78,8 +72,8 @@ pub async fn serve(args: Control) -> anyhow::Result<()> {
     };
     // Waits for both, so that the last scrape has its answer before this ends.
     let serving = futures::future::join(
-        connections::serve(listener, router(node.clone()), LIMITS, stop.clone()),
-        serve_metrics(extra, move || page.encode(), stop.clone()),
+        perfrun_serve::serve(listener, router(node.clone()), LIMITS, stop.clone()),
+        serve_metrics(extra, scrapes, move || page.encode(), stop.clone()),
     );
     tokio::select! {
         _ = serving => {}
@@ -101,11 +95,13 @@ pub(crate) fn metrics_listener(observed: &Observed) -> anyhow::Result<Option<tok
 /// Serves metrics on the additional socket, if there is one, until `stop`.
 pub(crate) async fn serve_metrics(
     listener: Option<tokio::net::TcpListener>,
+    scrapes: Arc<Scrapes>,
     encode: impl Fn() -> String + Clone + Send + Sync + 'static,
     stop: CancellationToken,
 ) {
     if let Some(listener) = listener {
-        connections::serve(listener, metrics_router(encode), METRICS_LIMITS, stop).await;
+        let router = metrics_router(scrapes, move || std::future::ready(encode()));
+        perfrun_serve::serve(listener, router, METRICS_LIMITS, stop).await;
     }
 }
 

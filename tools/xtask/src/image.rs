@@ -4,10 +4,14 @@
 //! image: nothing is pulled, and nothing runs in the build. The result is an archive that `docker load`,
 //! `kind`, `k3d` and containerd read.
 //!
+//! The program contains a list of what it was built from, which scanners of images find. The same list is
+//! beside the archive, as CycloneDX.
+//!
 //! With `--dev` the image holds the program that tests run on this machine, with its shared libraries. A
 //! static program would need most of its dependencies built again, because features that other members of the
 //! workspace enable would not count.
 
+mod contents;
 mod patch;
 
 use std::{
@@ -116,6 +120,10 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         output.display(),
         size.div_ceil(1 << 20)
     );
+    let contents = contents::file(&output);
+    if contents.exists() {
+        println!("==> what it consists of is in {}", contents.display());
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -136,6 +144,8 @@ fn write(
     output: &Path,
 ) -> Result<String> {
     let builder = Builder::find(workspace)?;
+    // One of an earlier build would describe another program.
+    let _ = fs::remove_file(contents::file(output));
     let reference = format!("{}:{tag}", image.repository());
     let name = image.program();
     if image == Image::NodeGo {
@@ -153,6 +163,9 @@ fn write(
             context: &context,
         };
         archive(workspace, builder, &recipe, output)?;
+        if matches!(profile, Profile::Release) {
+            contents::write(workspace, image, &context.join(name), output)?;
+        }
         return Ok(recipe.reference);
     }
     let is_own = matches!(profile, Profile::Dev) && patches.is_empty();
@@ -172,6 +185,9 @@ fn write(
         context: &context,
     };
     archive(workspace, builder, &recipe, output)?;
+    if !is_own {
+        contents::write(workspace, image, &context.join(name), output)?;
+    }
     Ok(recipe.reference)
 }
 
@@ -258,7 +274,9 @@ fn static_program(
 ) -> Result<PathBuf> {
     let name = image.program();
     let folder = workspace.scratch()?.join("static");
-    let mut cargo = workspace.cargo(["rustc", "--package", name, "--bin", name]);
+    // It is also the compiler of the workspace, as RUSTC_WORKSPACE_WRAPPER.
+    let mut cargo = workspace.command(install::cargo_auditable(workspace)?);
+    cargo.args(["auditable", "rustc", "--package", name, "--bin", name]);
     cargo.args(["--profile", profile.name()]);
     cargo.args(["--", "-Ctarget-feature=+crt-static"]);
     cargo

@@ -150,7 +150,10 @@ const fn lab_tool(program: &'static str, package: &'static str, used_by: &'stati
 /// Folders where distributions install the CNI plugins.
 const CNI_FOLDERS: &[&str] = &["/usr/lib/cni", "/usr/libexec/cni", "/opt/cni/bin"];
 
+const CARGO_AUDITABLE: &str = "0.7.7";
 const CARGO_DENY: &str = "0.20.2";
+const AUDITABLE2CDX: &str = "0.1.0";
+const CYCLONEDX_GOMOD: &str = "1.10.0";
 /// The version of helm that `cargo xtask test` installs the chart with, and the previous major version, which
 /// is still in use.
 const HELM: &[&str] = &["4.3.1", "3.22.0"];
@@ -297,6 +300,22 @@ pub(crate) fn components(workspace: &Workspace) -> Result<()> {
 /// The pinned cargo-deny.
 pub(crate) fn cargo_deny(workspace: &Workspace) -> Result<PathBuf> {
     cargo_install(workspace, "cargo-deny", CARGO_DENY, "cargo-deny")
+}
+
+/// The pinned cargo-auditable, which writes into a program of Rust what it was built from.
+pub(crate) fn cargo_auditable(workspace: &Workspace) -> Result<PathBuf> {
+    cargo_install(workspace, "cargo-auditable", CARGO_AUDITABLE, "cargo-auditable")
+}
+
+/// The pinned program that prints what cargo-auditable has written, as CycloneDX.
+pub(crate) fn auditable2cdx(workspace: &Workspace) -> Result<PathBuf> {
+    cargo_install(workspace, "auditable2cdx", AUDITABLE2CDX, "auditable2cdx")
+}
+
+/// The pinned program that prints what a program of Go was built from, as CycloneDX.
+pub(crate) fn cyclonedx_gomod(workspace: &Workspace) -> Result<PathBuf> {
+    let package = "github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod";
+    go_install(workspace, package, CYCLONEDX_GOMOD, Cgo::Off)
 }
 
 /// The pinned typos.

@@ -42,6 +42,11 @@ pub(super) async fn fetch(
              that belongs to the cluster's operator"
         );
     }
+    if let Some(results) = &results {
+        results
+            .check_names()
+            .context("the results in the cluster are not those of an operator")?;
+    }
     Ok(results)
 }
 

@@ -13,7 +13,6 @@ use std::{
 };
 
 use anyhow::Context;
-use axum::{Router, http::header, routing::get};
 use futures::future::join_all;
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -26,12 +25,16 @@ use perfrun_contract::{
     run::Phase,
     tally::{Counts, Tally, Verdict},
 };
-use perfrun_metrics::{CONTENT_TYPE, LONGEST_WAIT, Scrapes, merge};
-use tokio::{net::TcpListener, task::AbortHandle};
-use tokio_util::sync::CancellationToken;
+use perfrun_metrics::{LONGEST_WAIT, Scrapes, merge};
+use perfrun_serve::{Limits, metrics_router, serve};
+use tokio::net::TcpListener;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// How long a user who has stopped the run waits for the scrape that reads its end.
 const LONGEST_WAIT_AFTER_STOP: Duration = Duration::from_secs(15);
+
+/// A scraper has a connection, which is idle for longer than the usual time between two scrapes.
+const LIMITS: Limits = Limits::new(16, Duration::from_secs(150));
 
 /// Serves metrics until it is dropped. The default serves nothing.
 #[derive(Default)]
@@ -39,12 +42,12 @@ pub(super) struct Exporter(Option<Server>);
 
 struct Server {
     metrics: Arc<Metrics>,
-    task: AbortHandle,
+    _stop: DropGuard,
 }
 
 #[derive(Default)]
 struct Metrics {
-    scrapes: Scrapes,
+    scrapes: Arc<Scrapes>,
     /// Keyed by the names of the run and the node: pages of an earlier run may still be unread.
     nodes: Mutex<BTreeMap<Name, Node>>,
     ended: Mutex<Vec<RunView>>,
@@ -80,11 +83,16 @@ impl Exporter {
         let metrics = Arc::<Metrics>::default();
         let page = {
             let metrics = metrics.clone();
-            async move || ([(header::CONTENT_TYPE, CONTENT_TYPE)], metrics.page().await)
+            move || {
+                let metrics = metrics.clone();
+                async move { metrics.page().await }
+            }
         };
-        let router = Router::new().route("/metrics", get(page));
-        let task = tokio::spawn(async { axum::serve(listener, router).await }).abort_handle();
-        Ok(Self(Some(Server { metrics, task })))
+        let router = metrics_router(metrics.scrapes.clone(), page);
+        let stop = CancellationToken::new();
+        tokio::spawn(serve(listener, router, LIMITS, stop.clone()));
+        let _stop = stop.drop_guard();
+        Ok(Self(Some(Server { metrics, _stop })))
     }
 
     /// A run begins, or is resumed.
@@ -182,15 +190,8 @@ impl Exporter {
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
 impl Metrics {
     async fn page(&self) -> String {
-        self.scrapes.scraped();
         let nodes = self.pages().await;
         self.nodes
             .lock()

@@ -1,4 +1,4 @@
-//! Files that appear complete or not at all.
+//! Files that appear complete or not at all, and are still there after a power cut.
 
 use std::{
     fs::{self, File},
@@ -11,13 +11,38 @@ use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags};
 
 /// Writes a file, replacing any file of the same name.
 ///
-/// The data go to a file without a name, which disappears with this process. It gets its name at the end.
-pub(super) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let Ok(mut file) = unnamed(folder) else {
-        return write_beside(path, bytes);
-    };
+/// The data go to a file without a name, which disappears with this process. It gets its name when the data
+/// are on the disk; otherwise a power cut could leave the name of an empty file. Then the name goes to the
+/// disk.
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    match unnamed(folder_of(path)) {
+        Ok(file) => write_unnamed(file, path, bytes),
+        Err(_) => write_beside(path, bytes),
+    }?;
+    sync_folder_of(path)
+}
+
+/// Puts the name of a file or folder on the disk.
+pub(super) fn sync_folder_of(path: &Path) -> io::Result<()> {
+    match File::open(folder_of(path))?.sync_all() {
+        // Some file systems have nothing to sync for a folder.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        synced => synced,
+    }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    if folder.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        folder
+    }
+}
+
+fn write_unnamed(mut file: File, path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)?;
+    file.sync_data()?;
     match link(&file, path) {
         Err(rustix::io::Errno::EXIST) => {
             let beside = beside(path);
@@ -33,7 +58,11 @@ pub(super) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// For file systems without unnamed files: writes a file beside the target and renames it at the end.
 fn write_beside(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let beside = beside(path);
-    let written = fs::write(&beside, bytes).and_then(|()| fs::rename(&beside, path));
+    let written = File::create(&beside).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_data()?;
+        fs::rename(&beside, path)
+    });
     if written.is_err() {
         let _ = fs::remove_file(&beside);
     }
@@ -70,7 +99,69 @@ pub(super) fn reserve(folder: &Path, bytes: u64) -> io::Result<Option<File>> {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
+    use libc::{
+        BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO,
+        c_long, c_ulong, sock_filter, sock_fprog,
+    };
+
     use super::*;
+
+    /// Makes a system call of this thread fail from now on, as on a broken disk.
+    fn forbid(call: c_long) {
+        let step = |code: u32, jf: u8, k: u32| sock_filter {
+            code: code as u16,
+            jt: 0,
+            jf,
+            k,
+        };
+        let mut filter = [
+            // The number of the call is first in what the filter sees.
+            step(BPF_LD | BPF_W | BPF_ABS, 0, 0),
+            step(BPF_JMP | BPF_JEQ | BPF_K, 1, u32::try_from(call).unwrap()),
+            step(BPF_RET | BPF_K, 0, SECCOMP_RET_ERRNO | libc::EIO as u32),
+            step(BPF_RET | BPF_K, 0, SECCOMP_RET_ALLOW),
+        ];
+        let program = sock_fprog {
+            len: filter.len() as u16,
+            filter: filter.as_mut_ptr(),
+        };
+        let (one, none): (c_ulong, c_ulong) = (1, 0);
+        // SAFETY: the kernel copies the program, which is valid during the call. Both calls concern this
+        // thread.
+        let installed = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, one, none, none, none)
+                | libc::prctl(
+                    libc::PR_SET_SECCOMP,
+                    c_ulong::from(libc::SECCOMP_MODE_FILTER),
+                    &raw const program,
+                )
+        };
+        assert_eq!(installed, 0, "{}", io::Error::last_os_error());
+    }
+
+    #[test]
+    fn a_file_counts_only_when_its_data_and_its_name_are_on_the_disk() {
+        type Write = fn(&Path, &[u8]) -> io::Result<()>;
+        let without = |call: c_long, write: Write| {
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("results.json");
+            let written = thread::scope(|scope| {
+                let forbidden = || {
+                    forbid(call);
+                    write(&file, b"text")
+                };
+                scope.spawn(forbidden).join().unwrap()
+            });
+            (written.is_ok(), file.exists())
+        };
+        for write in [write as Write, write_beside] {
+            assert_eq!(without(libc::SYS_fdatasync, write), (false, false), "data");
+        }
+        assert!(!without(libc::SYS_fsync, write).0, "name");
+        assert_eq!(without(libc::SYS_sync, write), (true, true), "neither");
+    }
 
     #[test]
     fn a_file_is_written_and_replaced_and_nothing_else_is_left() {

@@ -1,11 +1,15 @@
 //! `perfrun run --resume`.
 
+use std::{fs, os::unix::fs::chown, path::PathBuf};
+
 use perfrun_contract::run::RunState;
+use perfrun_test_kit::{Need, skip};
 use rustix::process::Signal;
 
 use crate::{
     document,
-    perfrun::{Mode, Place, Running, by_attempt, entries, results},
+    perfrun::{Mode, Place, Running, by_attempt, entries, node_program, results},
+    users::NOBODY,
 };
 
 #[test]
@@ -93,4 +97,108 @@ fn something_else_than_a_run_is_refused() {
         );
     }
     assert!(entries(place.path()).is_empty(), "nothing was made");
+}
+
+/// The folder of a run that was killed after some of its trials.
+fn killed(place: &Place) -> PathBuf {
+    let mut perfrun = place.start(Mode::Loopback, &document::steady("torn", 300, 6));
+    perfrun.says("[3/6]");
+    perfrun.signal(Signal::KILL);
+    perfrun.ended();
+    place.only_run()
+}
+
+#[test]
+fn a_torn_file_costs_one_trial() {
+    let place = Place::new();
+    let folder = killed(&place);
+    let whole = perfrun_cli::store::read(&folder).unwrap().trials.len();
+    // As file systems leave a file whose data were not on the disk when the machine crashed.
+    fs::write(&entries(&folder.join("trials"))[0], "").unwrap();
+    let report = place.call(&["report", folder.to_str().unwrap()]).expect(0);
+    assert_eq!(
+        report.stderr.matches("left out the file of a trial").count(),
+        1,
+        "{report}"
+    );
+    let left = perfrun_cli::store::read(&folder).unwrap().trials.len();
+    assert_eq!(left, whole - 1, "{report}");
+
+    let ended = place.resume().expect(0);
+    assert_eq!(
+        ended.stderr.matches("left out the file of a trial").count(),
+        1,
+        "{ended}"
+    );
+    assert_eq!(by_attempt(&results(&folder)).len(), 6);
+}
+
+#[test]
+fn a_folder_whose_names_are_paths_is_refused() {
+    let place = Place::new();
+    let folder = killed(&place);
+    let file = folder.join("results.json");
+    let written = fs::read_to_string(&file).unwrap();
+    let before = entries(place.path());
+    for (name, path) in [
+        (r#""id": "c0.i4""#, r#""id": "../../stolen""#),
+        (r#""id": "raw.raw"#, r#""id": "/stolen/raw.raw"#),
+        (r#""name": "client-0""#, r#""name": "../client-0""#),
+        (r#""name": "torn""#, r#""name": "=torn""#),
+    ] {
+        assert!(written.contains(name), "{name}");
+        fs::write(&file, written.replacen(name, path, 1)).unwrap();
+        for command in [&["report"][..], &["report", "--csv=csv"], &["run", "--resume"]] {
+            let refused = place
+                .call(&[command, &[folder.to_str().unwrap()]].concat())
+                .expect(1);
+            assert!(
+                refused.stderr.contains("is not a name: names in results"),
+                "{refused}"
+            );
+        }
+    }
+    fs::write(&file, &written).unwrap();
+    let trial = &entries(&folder.join("trials"))[0];
+    let text = fs::read_to_string(trial).unwrap();
+    fs::write(trial, text.replacen(r#""id":"c0."#, r#""id":"../../c0."#, 1)).unwrap();
+    let resumed = place.resume().expect(0);
+    assert!(
+        resumed.stderr.contains("left out the file of a trial"),
+        "{resumed}"
+    );
+    assert_eq!(entries(place.path()), before);
+}
+
+#[test]
+fn the_folder_of_another_user_is_shown_and_not_resumed() {
+    if !rustix::process::geteuid().is_root() {
+        return skip(Need::Root, "of another user", "only root can give a file away");
+    }
+    let place = Place::new();
+    let folder = killed(&place);
+    let listed = || -> Vec<_> {
+        [&folder, &folder.join("trials")]
+            .map(|folder| entries(folder))
+            .concat()
+    };
+    for owned in [folder.clone(), folder.join("results.json")] {
+        chown(&owned, Some(NOBODY), None).unwrap();
+        let before = listed();
+        // Even a program that is named again: what is in the folder decides where perfrun writes.
+        let node = node_program();
+        let command = [
+            "run",
+            "--node",
+            node.to_str().unwrap(),
+            "--resume",
+            folder.to_str().unwrap(),
+        ];
+        let refused = place.call(&command).expect(1);
+        assert!(refused.stderr.contains("it belongs to another user"), "{refused}");
+        assert_eq!(listed(), before);
+        place.call(&["report", folder.to_str().unwrap()]).expect(0);
+        chown(&owned, Some(0), None).unwrap();
+    }
+    place.resume().expect(0);
 }

@@ -19,7 +19,7 @@ use crate::{
 use perfrun_test_kit::{Need, skip};
 
 /// `nobody`, on every distribution.
-const NOBODY: u32 = 65534;
+pub(crate) const NOBODY: u32 = 65534;
 
 #[test]
 fn an_ordinary_user_gets_namespaces_and_owns_the_results() {

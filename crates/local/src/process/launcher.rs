@@ -30,6 +30,10 @@ use crate::network::Slot;
 /// Longer lines of a log are cut.
 const LOG_LINE_MAX: usize = 8 * 1024;
 
+/// The rest of a longer log is not kept in its file: a peer that provokes warnings must not fill the disk. It
+/// is still read, and its last lines are still in the messages about the node.
+const LOG_FILE_MAX: usize = 16 * 1024 * 1024;
+
 /// Longer records are dropped: half a record is useless.
 const RECORD_MAX: usize = 4 * 1024 * 1024;
 
@@ -344,7 +348,7 @@ impl Watched {
         pipes.spawn(for_each_line(
             self.stderr,
             LOG_LINE_MAX,
-            keep_log(name.clone(), log.clone(), log_file),
+            keep_log(name.clone(), log.clone(), log_file, LOG_FILE_MAX),
         ));
         pipes.spawn(for_each_line(
             self.stdout,
@@ -412,13 +416,30 @@ fn signal_group(leader: Pid, signal: Signal) {
     let _ = rustix::process::kill_process_group(leader, signal); // fails if the whole group is dead already
 }
 
-/// If a file refuses a line, usually because the disk is full, it gets no more lines, and the node continues.
-fn keep_log(name: String, log: LogTail, mut file: Option<File>) -> impl FnMut(Line) + Send + 'static {
+/// If a file refuses a line, usually because the disk is full, or has this number of bytes, it gets no more
+/// lines, and the node continues.
+fn keep_log(
+    name: String,
+    log: LogTail,
+    mut file: Option<File>,
+    mut room: usize,
+) -> impl FnMut(Line) + Send + 'static {
     move |Line { mut text, cut }| {
         if cut {
             text.push_str(" [..]");
         }
         text.push('\n');
+        room = room.saturating_sub(text.len());
+        if room == 0
+            && let Some(mut file) = file.take()
+        {
+            tracing::warn!(
+                node = name,
+                "the node's log is too long for its file, which ends here"
+            );
+            // If the disk is full, the end is seen, too.
+            let _ = file.write_all(b"[..] the rest of the log was not kept\n");
+        }
         if let Some(error) = file
             .as_mut()
             .and_then(|file| file.write_all(text.as_bytes()).err())
@@ -437,5 +458,28 @@ fn forward(records: Option<mpsc::Sender<String>>, lost: Arc<AtomicU64>) -> impl 
         if cut || records.try_send(text).is_err() {
             lost.fetch_add(1, Ordering::Relaxed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Seek};
+
+    use super::*;
+
+    #[test]
+    fn a_log_without_end_ends_in_its_file_and_its_last_lines_are_known() {
+        let mut file = tempfile::tempfile().unwrap();
+        let tail = LogTail::default();
+        let mut keep = keep_log("a".to_owned(), tail.clone(), file.try_clone().ok(), 10);
+        for text in ["123", "456", "789", "0"] {
+            let text = text.to_owned();
+            keep(Line { text, cut: false });
+        }
+        let mut kept = String::new();
+        file.rewind().unwrap();
+        file.read_to_string(&mut kept).unwrap();
+        assert_eq!(kept, "123\n456\n[..] the rest of the log was not kept\n");
+        assert_eq!(tail.lines(), ["123", "456", "789", "0"]);
     }
 }

@@ -13,8 +13,6 @@ import (
 	"strconv"
 	"time"
 
-	"golang.org/x/net/netutil"
-
 	"perfrun/node-go/internal/contract"
 	"perfrun/node-go/internal/observe"
 	"perfrun/node-go/internal/trial"
@@ -23,7 +21,6 @@ import (
 const (
 	largestBody     = 4 << 20
 	mostConnections = 256
-	longestIdle     = 60 * time.Second
 	longestWait     = 60.0
 )
 
@@ -42,9 +39,7 @@ type Node struct {
 
 // Serve calls until the listener is closed.
 func (n *Node) Serve(listener net.Listener) *http.Server {
-	server := newServer(n.handler(), longestIdle)
-	go func() { _ = server.Serve(netutil.LimitListener(listener, mostConnections)) }()
-	return server
+	return serve(listener, n.handler(), mostConnections, 60*time.Second)
 }
 
 // ServeMetrics serves /metrics, and nothing else.
@@ -52,16 +47,7 @@ func ServeMetrics(listener net.Listener, metrics http.Handler) *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics)
 	// Scrapers keep their connections between two scrapes.
-	server := newServer(mux, 150*time.Second)
-	go func() { _ = server.Serve(netutil.LimitListener(listener, 16)) }()
-	return server
-}
-
-func newServer(handler http.Handler, idle time.Duration) *http.Server {
-	return &http.Server{
-		Handler: handler, ReadHeaderTimeout: longestIdle, ReadTimeout: longestIdle, IdleTimeout: idle,
-		MaxHeaderBytes: 64 << 10,
-	}
+	return serve(listener, mux, 16, 150*time.Second)
 }
 
 func (n *Node) handler() http.Handler {
@@ -98,6 +84,7 @@ func (n *Node) handler() http.Handler {
 				"X-Perfrun-Token: TOKEN, with the run's token")
 			return
 		}
+		trust(r)
 		r.Body = http.MaxBytesReader(w, r.Body, largestBody)
 		calls.ServeHTTP(&problems{ResponseWriter: w}, r)
 	})

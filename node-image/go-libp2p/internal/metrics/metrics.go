@@ -22,6 +22,7 @@ var (
 // Metrics of a node.
 type Metrics struct {
 	registry *prometheus.Registry
+	gathered *gathered
 	// stack is where go-libp2p registers its own metrics, under its own names.
 	stack prometheus.Registerer
 
@@ -59,6 +60,7 @@ func New(labels map[string]string) *Metrics {
 	}
 	m := &Metrics{
 		registry:    registry,
+		gathered:    &gathered{from: registry},
 		stack:       labelled,
 		payload:     counter("payload_bytes_total", "Payload handed to the stack (direction=sent) or taken from it (received)", "direction"),
 		connections: counter("connections_total", "Connections established"),
@@ -81,7 +83,7 @@ func New(labels map[string]string) *Metrics {
 
 // Handler of /metrics.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true})
+	return promhttp.HandlerFor(m.gathered, promhttp.HandlerOpts{EnableOpenMetrics: true})
 }
 
 // Trial is the series of one trial. It implements observe.Deltas.
@@ -178,6 +180,7 @@ func (t *Trial) Ended(reason contract.Reason) {
 	t.metrics.trials.With(with(t.of, "outcome", outcome)).Inc()
 	t.cell.Set(0)
 	t.Echoing(0)
+	t.metrics.gathered.forget()
 }
 
 // process reads what the process uses when it is scraped.

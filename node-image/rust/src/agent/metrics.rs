@@ -21,7 +21,7 @@ use crate::{
 
 /// All metrics of an agent.
 pub(crate) struct Metrics {
-    pub(crate) scrapes: Scrapes,
+    pub(crate) scrapes: Arc<Scrapes>,
     registry: Mutex<Registry>,
     round_trip: Family<Quantile, RatioGauge>,
     lost: Family<Direction, RatioGauge>,
@@ -49,7 +49,7 @@ impl Metrics {
         register(&mut registry, &link::MEASURED_ROUND_TRIP, round_trip.clone());
         register(&mut registry, &link::MEASURED_LOSS, lost.clone());
         Self {
-            scrapes: Scrapes::default(),
+            scrapes: Arc::default(),
             registry: Mutex::new(registry),
             round_trip,
             lost,
@@ -78,7 +78,6 @@ impl Metrics {
 
     /// All metrics in OpenMetrics text.
     pub(crate) fn encode(&self) -> String {
-        self.scrapes.scraped();
         perfrun_metrics::encode(&self.registry.lock())
     }
 }

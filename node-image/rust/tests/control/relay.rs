@@ -1,6 +1,11 @@
 //! Transfers through a relay, and what can go wrong with three parties.
 
-use std::{collections::BTreeMap, process::Stdio, time::Duration};
+use std::{
+    collections::BTreeMap,
+    net::{Ipv4Addr, TcpListener},
+    process::Stdio,
+    time::Duration,
+};
 
 use perfrun_contract::{
     matrix::{Stack, Transport},
@@ -11,7 +16,11 @@ use perfrun_contract::{
 };
 use reqwest::StatusCode;
 use rustix::process::Signal;
-use tokio::time::timeout;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::timeout,
+};
 
 use crate::support::*;
 
@@ -286,6 +295,55 @@ async fn a_circuit_that_carries_no_more_fails_the_transfer() {
     let broken = [Reason::StreamFailed, Reason::TooFewBytes, Reason::OpenFailed];
     let why = reason(&outcome).unwrap();
     assert!(broken.contains(&why), "{outcome:?}");
+}
+
+/// Whether a raw relay connects to the target for a peer that begins with these bytes.
+async fn connects(relay: &str, bytes: &[u8], target: &TcpListener) -> bool {
+    let mut peer = TcpStream::connect(relay).await.unwrap();
+    peer.write_all(bytes).await.unwrap();
+    loop {
+        let closed = timeout(Duration::from_millis(20), peer.read(&mut [0])).await;
+        let has_connected = target.accept().is_ok();
+        if has_connected || closed.is_ok() {
+            return has_connected;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_raw_relay_connects_a_stranger_nowhere() {
+    let three = Three::start((Stack::Raw, Transport::Tcp));
+    let parameters = transfer(RelayPath::Relayed, 100_000, UNLIMITED);
+    let relay = three.relays(&parameters).await;
+    let (address, nonce) = relay.split_once("/nonce/").unwrap();
+    let parts: Vec<&str> = address.split('/').collect();
+    let address = format!("{}:{}", parts[2], parts[4]);
+    let nonce = u128::from_str_radix(nonce, 16).unwrap();
+
+    let target = TcpListener::bind("127.0.0.1:0").unwrap();
+    target.set_nonblocking(true).unwrap();
+    let port = target.local_addr().unwrap().port();
+    let to = |ip: Ipv4Addr| [&ip.to_ipv6_mapped().octets()[..], &port.to_be_bytes()].concat();
+    let says = |nonce: u128, ip| [&nonce.to_be_bytes()[..], &to(ip)].concat();
+    let own = Ipv4Addr::LOCALHOST;
+    // A peer that sends what relays of earlier versions expected, and peers that guess.
+    assert!(!connects(&address, &[&to(own)[..], &[0; 16]].concat(), &target).await);
+    for guess in [0, nonce ^ 1, nonce ^ 1 << 127, !nonce] {
+        assert!(!connects(&address, &says(guess, own), &target).await);
+    }
+    // Linux takes this address for 127.0.0.1.
+    assert!(!connects(&address, &says(nonce, Ipv4Addr::UNSPECIFIED), &target).await);
+    assert!(connects(&address, &says(nonce, own), &target).await);
+
+    // All of that does not disturb the trial.
+    let sources = three.serves(&parameters, relay, 1).await;
+    three
+        .sink
+        .run("a", &three.fetching(&parameters, sources, 1))
+        .await;
+    for outcome in three.outcomes().await {
+        assert_eq!(outcome.failure, None, "{outcome:?}");
+    }
 }
 
 #[tokio::test]

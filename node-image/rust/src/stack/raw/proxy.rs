@@ -1,17 +1,24 @@
 //! A plain TCP proxy, the baseline of a relay without a peer-to-peer stack.
 //!
-//! A connection starts with 18 bytes for its target: an IPv6 address, or an IPv4 address mapped into one, and
-//! a port, both in network order. After that, bytes pass unchanged in both directions.
+//! A proxy that connected for everybody would be a way into whatever its machine reaches. So each trial's
+//! proxy has a nonce, which is part of its address: `/ip4/10.0.0.1/tcp/4001/nonce/HEX`. Only nodes of the
+//! trial learn the address, from the conductor.
+//!
+//! A connection starts with 34 bytes: the nonce, 16 bytes, and the target, an IPv6 address, or an IPv4
+//! address mapped into one, and a port, both in network order. After that, bytes pass unchanged in both
+//! directions. The proxy closes a connection with another nonce, and one to an address that means another
+//! host at the proxy than at its peer: see [`may_connect`].
 
 use std::{
     io,
-    net::{IpAddr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::Arc,
     time::Duration,
 };
 
 use async_trait::async_trait;
 use perfrun_contract::matrix::{Stack, Transport};
+use subtle::ConstantTimeEq;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional_with_sizes},
     net::{TcpListener, TcpStream},
@@ -26,8 +33,12 @@ use crate::stack::{
     address, interfaces, tasks::Tasks,
 };
 
+/// Bytes of a nonce.
+const NONCE: usize = 16;
 /// Bytes of an address and a port.
 const TARGET: usize = 18;
+/// Separates the socket of a proxy and its nonce.
+const NONCE_PART: &str = "/nonce/";
 
 /// Bytes that pass in one read and write: the chunk of nodes.
 const BUFFER: usize = 64 << 10;
@@ -46,8 +57,16 @@ pub(super) fn start(
         };
         let listener = tcp::bind(listen.into()).map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
+        let nonce = Nonce(rand::random());
         addresses = interfaces::dialable(Transport::Tcp, bound).map_err(failed)?;
-        tasks.spawn(accept(listener, inbound, tasks.clone()));
+        for address in &mut addresses {
+            address.push_str(&nonce.part());
+        }
+        let gate = Gate {
+            nonce,
+            own: bound.ip(),
+        };
+        tasks.spawn(accept(listener, gate, inbound, tasks.clone()));
     }
     Ok(Box::new(Proxy {
         addresses,
@@ -56,28 +75,89 @@ pub(super) fn start(
     }))
 }
 
-/// Sends a proxy the target of a connection.
-pub(super) async fn write_target(stream: &mut TcpStream, target: SocketAddr) -> io::Result<()> {
-    let mut bytes = [0; TARGET];
+/// What a proxy's peers know, and others do not.
+#[derive(Clone, Copy)]
+pub(super) struct Nonce([u8; NONCE]);
+
+impl Nonce {
+    /// The end of the proxy's address.
+    fn part(self) -> String {
+        format!("{NONCE_PART}{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+/// The socket and the nonce in the address of a proxy.
+pub(super) fn parse(address: &str) -> Result<(SocketAddr, Nonce), Error> {
+    let parts = address.split_once(NONCE_PART);
+    let nonce = parts.and_then(|(_, nonce)| u128::from_str_radix(nonce, 16).ok());
+    let (Some((socket, _)), Some(nonce)) = (parts, nonce) else {
+        return Err(Error::Address {
+            address: address.to_owned(),
+            reason: "it is not that of a proxy: it does not end with /nonce/ and 32 hexadecimal digits"
+                .to_owned(),
+        });
+    };
+    let socket = address::socket(Transport::Tcp, socket)?;
+    Ok((socket, Nonce(nonce.to_be_bytes())))
+}
+
+/// Tells a proxy the target of a connection.
+pub(super) async fn write_target(
+    stream: &mut TcpStream,
+    Nonce(nonce): Nonce,
+    target: SocketAddr,
+) -> io::Result<()> {
     let ip = match target.ip() {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
         IpAddr::V6(ip) => ip,
     };
-    bytes[..16].copy_from_slice(&ip.octets());
-    bytes[16..].copy_from_slice(&target.port().to_be_bytes());
+    let bytes = [&nonce[..], &ip.octets(), &target.port().to_be_bytes()].concat();
     stream.write_all(&bytes).await
 }
 
-async fn read_target(stream: &mut TcpStream) -> io::Result<SocketAddr> {
-    let mut bytes = [0; TARGET];
-    stream.read_exact(&mut bytes).await?;
-    let mut ip = [0; 16];
-    ip.copy_from_slice(&bytes[..16]);
-    let port = u16::from_be_bytes([bytes[16], bytes[17]]);
-    Ok(SocketAddr::new(Ipv6Addr::from(ip).to_canonical(), port))
+/// Decides where a proxy connects.
+#[derive(Clone, Copy)]
+struct Gate {
+    nonce: Nonce,
+    /// The address that the proxy listens on.
+    own: IpAddr,
 }
 
-async fn accept(listener: TcpListener, inbound: mpsc::UnboundedSender<Inbound>, tasks: Tasks) {
+impl Gate {
+    async fn read_target(self, stream: &mut TcpStream) -> io::Result<SocketAddr> {
+        let (mut nonce, mut ip) = ([0; NONCE], [0; TARGET - 2]);
+        stream.read_exact(&mut nonce).await?;
+        if !bool::from(nonce.ct_eq(&self.nonce.0)) {
+            let what = "a peer does not know the nonce of this trial's relay";
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+        }
+        stream.read_exact(&mut ip).await?;
+        let ip = Ipv6Addr::from(ip).to_canonical();
+        let port = stream.read_u16().await?;
+        if !may_connect(self.own, ip) {
+            let what = format!("a relay at {} does not connect to {ip}", self.own);
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+        }
+        Ok(SocketAddr::new(ip, port))
+    }
+}
+
+/// Whether a proxy that listens on `own` may connect to `target`. Loopback and link-local addresses are those
+/// of the proxy's own machine and link, which trust what comes from there, unless its peers are there as
+/// well.
+fn may_connect(own: IpAddr, target: IpAddr) -> bool {
+    let is_link_local = |ip| match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    };
+    let is_one_host =
+        !target.is_unspecified() && !target.is_multicast() && target != IpAddr::V4(Ipv4Addr::BROADCAST);
+    is_one_host
+        && (own.is_loopback() || !target.is_loopback())
+        && (is_link_local(own) || !is_link_local(target))
+}
+
+async fn accept(listener: TcpListener, gate: Gate, inbound: mpsc::UnboundedSender<Inbound>, tasks: Tasks) {
     let room = Arc::new(Semaphore::new(MOST_INBOUND));
     loop {
         match listener.accept().await {
@@ -88,7 +168,7 @@ async fn accept(listener: TcpListener, inbound: mpsc::UnboundedSender<Inbound>, 
                 };
                 let inbound = inbound.clone();
                 tasks.spawn(async move {
-                    if let Err(error) = pass(stream, &inbound).await {
+                    if let Err(error) = pass(stream, gate, &inbound).await {
                         tracing::debug!(%error, "a proxied connection broke");
                     }
                     drop(counted);
@@ -104,14 +184,14 @@ async fn accept(listener: TcpListener, inbound: mpsc::UnboundedSender<Inbound>, 
 }
 
 /// Passes bytes until both sides have ended.
-async fn pass(mut near: TcpStream, inbound: &mpsc::UnboundedSender<Inbound>) -> io::Result<()> {
+async fn pass(mut near: TcpStream, gate: Gate, inbound: &mpsc::UnboundedSender<Inbound>) -> io::Result<()> {
     near.set_nodelay(true)?;
     // Without a receiver, the event is of no use.
     let report = |event| {
         let _ = inbound.send(event);
     };
     report(Inbound::Connection);
-    let target = timeout(DIAL_TIMEOUT, read_target(&mut near)).await??;
+    let target = timeout(DIAL_TIMEOUT, gate.read_target(&mut near)).await??;
     let mut far = timeout(DIAL_TIMEOUT, TcpStream::connect(target)).await??;
     far.set_nodelay(true)?;
     report(Inbound::Relay(RelayEvent::CircuitOpened));
@@ -149,5 +229,48 @@ fn unsupported(what: &str) -> Error {
     Error::Unsupported {
         stack: Stack::Raw,
         what: what.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_connects_to_its_own_machine_and_link_only_if_its_peers_are_there() {
+        let may = |own: &str, target: &str| may_connect(own.parse().unwrap(), target.parse().unwrap());
+        for own in ["10.0.0.1", "fd00::1", "0.0.0.0", "::"] {
+            for target in ["10.0.0.2", "192.168.1.1", "fd00::2", "2001:db8::1"] {
+                assert!(may(own, target), "{own} {target}");
+            }
+            for target in ["127.0.0.1", "127.8.8.8", "::1", "169.254.169.254", "fe80::1"] {
+                assert!(!may(own, target), "{own} {target}");
+            }
+        }
+        assert!(may("127.0.1.3", "127.0.1.2") && may("::1", "::1"));
+        assert!(may("169.254.0.1", "169.254.0.2") && may("fe80::1", "fe80::2"));
+        assert!(!may("127.0.1.3", "169.254.169.254") && !may("169.254.0.1", "127.0.0.1"));
+        for target in ["0.0.0.0", "::", "224.0.0.1", "ff02::1", "255.255.255.255"] {
+            assert!(!may("127.0.0.1", target), "{target}");
+        }
+    }
+
+    #[test]
+    fn the_address_of_a_proxy_is_its_socket_and_its_nonce() {
+        let given = Nonce([7; NONCE]);
+        let text = format!("/ip4/10.0.0.1/tcp/4001{}", given.part());
+        assert_eq!(
+            text,
+            "/ip4/10.0.0.1/tcp/4001/nonce/07070707070707070707070707070707"
+        );
+        let (socket, nonce) = parse(&text).unwrap();
+        assert_eq!((socket.to_string().as_str(), nonce.0), ("10.0.0.1:4001", given.0));
+        for other in [
+            "/ip4/10.0.0.1/tcp/4001",
+            "/ip4/10.0.0.1/tcp/4001/nonce/",
+            "/nonce/07",
+        ] {
+            assert!(matches!(parse(other), Err(Error::Address { .. })), "{other}");
+        }
     }
 }

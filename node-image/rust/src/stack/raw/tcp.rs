@@ -19,7 +19,7 @@ use tokio::{
 };
 use tokio_util::sync::DropGuard;
 
-use super::proxy;
+use super::proxy::{self, Nonce};
 use crate::stack::{
     BoxStream, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, Inbound, MOST_INBOUND,
     OPEN_TIMEOUT, Reservation, address, interfaces, tasks::Tasks, within,
@@ -194,20 +194,20 @@ const CIRCUIT: &str = "/p2p-circuit";
 #[derive(Clone, Copy)]
 struct Peer {
     socket: SocketAddr,
-    /// The peer behind the proxy at `socket`. `None` without a proxy.
-    behind: Option<SocketAddr>,
+    /// The nonce of the proxy at `socket`, and the peer behind it. `None` without a proxy.
+    behind: Option<(Nonce, SocketAddr)>,
 }
 
 impl Peer {
     fn parse(text: &str) -> Result<Self, Error> {
         let (socket, behind) = match text.split_once(CIRCUIT) {
-            Some((proxy, behind)) => (proxy, Some(address::socket(Transport::Tcp, behind)?)),
-            None => (text, None),
+            Some((relay, behind)) => {
+                let (socket, nonce) = proxy::parse(relay)?;
+                (socket, Some((nonce, address::socket(Transport::Tcp, behind)?)))
+            }
+            None => (address::socket(Transport::Tcp, text)?, None),
         };
-        Ok(Self {
-            socket: address::socket(Transport::Tcp, socket)?,
-            behind,
-        })
+        Ok(Self { socket, behind })
     }
 }
 
@@ -244,8 +244,8 @@ async fn connect(peer: Peer) -> Result<TcpStream, String> {
     let connected = async {
         let mut stream = TcpStream::connect(peer.socket).await?;
         stream.set_nodelay(true)?;
-        if let Some(behind) = peer.behind {
-            proxy::write_target(&mut stream, behind).await?;
+        if let Some((nonce, behind)) = peer.behind {
+            proxy::write_target(&mut stream, nonce, behind).await?;
         }
         Ok(stream)
     };

@@ -1,0 +1,114 @@
+//! Who has a connection, and who has to give up one.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use parking_lot::Mutex;
+use tokio::sync::SetOnce;
+
+/// The peer of a connection. Each request has it as an extension.
+#[derive(Clone, Debug, Default)]
+pub struct Caller(Arc<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    is_trusted: AtomicBool,
+    /// Set by the first request.
+    called: SetOnce<()>,
+    /// Set when another connection takes the place of this one.
+    replaced: SetOnce<()>,
+}
+
+impl Caller {
+    /// The peer has proved that it may call. No stranger takes the place of its connection from now on.
+    pub fn trust(&self) {
+        self.0.is_trusted.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes a request.
+    pub(crate) fn calls(&self) {
+        // Only the first one counts.
+        let _ = self.0.called.set(());
+    }
+
+    /// Waits for the first request.
+    pub(crate) async fn called(&self) {
+        self.0.called.wait().await;
+    }
+
+    /// Waits until the connection has lost its place.
+    pub(crate) async fn replaced(&self) {
+        self.0.replaced.wait().await;
+    }
+}
+
+/// Places for connections, the oldest first.
+pub(crate) struct Places {
+    most: usize,
+    taken: Mutex<Vec<Caller>>,
+}
+
+/// A taken place, until it is dropped.
+pub(crate) struct Place {
+    places: Arc<Places>,
+    pub(crate) caller: Caller,
+}
+
+impl Places {
+    pub(crate) fn new(most: usize) -> Arc<Self> {
+        let taken = Mutex::default();
+        Arc::new(Self { most, taken })
+    }
+
+    /// Takes a place. If there is none, the oldest connection of a stranger loses its own: silent strangers,
+    /// of whatever number, keep nobody out. `None` if all connections are those of trusted callers.
+    pub(crate) fn take(self: &Arc<Self>) -> Option<Place> {
+        let mut taken = self.taken.lock();
+        if taken.len() >= self.most {
+            let is_stranger = |caller: &Caller| !caller.0.is_trusted.load(Ordering::Relaxed);
+            let oldest = taken.iter().position(is_stranger)?;
+            let _ = taken.remove(oldest).0.replaced.set(());
+        }
+        let caller = Caller::default();
+        taken.push(caller.clone());
+        let places = self.clone();
+        Some(Place { places, caller })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let is_other = |other: &Caller| !Arc::ptr_eq(&other.0, &self.caller.0);
+        self.places.taken.lock().retain(is_other);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn has_lost(place: &Place) -> bool {
+        place.caller.0.replaced.get().is_some()
+    }
+
+    #[test]
+    fn the_oldest_stranger_loses_its_place_and_trusted_callers_keep_theirs() {
+        let places = Places::new(3);
+        let take = || places.take().expect("there is a stranger");
+        let (trusted, first, second) = (take(), take(), take());
+        trusted.caller.trust();
+        let third = take();
+        assert!(has_lost(&first) && !has_lost(&second) && !has_lost(&trusted));
+        drop(first);
+        drop(third);
+        let fourth = take();
+        assert!(!has_lost(&second), "there was a free place");
+        second.caller.trust();
+        fourth.caller.trust();
+        assert!(places.take().is_none());
+        drop(fourth);
+        assert!(places.take().is_some());
+    }
+}

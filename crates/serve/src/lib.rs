@@ -1,0 +1,14 @@
+//! HTTP servers that strangers may reach: the control ports of nodes and link agents, metrics pages, the
+//! operator's admin port, and the page of `perfrun run --ui`.
+//!
+//! [`serve`] bounds what anyone may take of a server. [`metrics_router`] is the route of a metrics page.
+
+#![warn(missing_docs)]
+
+mod caller;
+mod connections;
+mod metrics;
+
+pub use caller::Caller;
+pub use connections::{Limits, serve};
+pub use metrics::metrics_router;
