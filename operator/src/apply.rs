@@ -206,15 +206,16 @@ where
 /// Deletes the run's pods one by one: a pod of another owner stays, whatever its labels are.
 async fn delete_all_pods(run: &RunIdentity, pods: &[NodePod], context: &Context) -> Result<(), Error> {
     let api: Api<Pod> = Api::namespaced(context.client.clone(), &run.namespace);
-    let deletions = pods
-        .iter()
-        .filter(|pod| !pod.deleting)
-        .map(|pod| delete(&api, &pod.name, &pod.uid, DeleteParams::default()));
-    stream::iter(deletions)
-        .buffer_unordered(DELETIONS_AT_ONCE)
-        .fold(Ok(()), async |all, deleted| all.and(deleted))
-        .await
-        .map_err(Error::DeletePods)
+    let mut deletions = vec![];
+    for pod in pods.iter().filter(|pod| !pod.deleting) {
+        deletions.push(delete(&api, &pod.name, &pod.uid, DeleteParams::default()));
+    }
+    let mut deletions = stream::iter(deletions).buffer_unordered(DELETIONS_AT_ONCE);
+    let mut all = Ok(());
+    while let Some(deleted) = deletions.next().await {
+        all = all.and(deleted);
+    }
+    all.map_err(Error::DeletePods)
 }
 
 /// Deletes the object with this name and UID, if it still exists.

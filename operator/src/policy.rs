@@ -3,6 +3,9 @@
 //! Authors of PerfRuns create pods with them. A policy limits these pods, for authors who have no right to
 //! create pods themselves.
 
+use std::time;
+
+use kube::core::Duration;
 use perfrun_api::spec::PerfRunSpec;
 use serde::Deserialize;
 
@@ -18,6 +21,10 @@ pub(crate) const NOT_ALLOWED: &str = "NotAllowed";
 pub struct Policy {
     /// Whether pods may share the host's network.
     pub allow_host_network: bool,
+    /// The longest `timeouts.provision`.
+    pub longest_provision: Duration,
+    /// The longest `timeouts.run`.
+    pub longest_run: Duration,
     /// Images of stacks.
     pub allowed_images: Patterns,
     /// Priority classes of pods.
@@ -56,6 +63,9 @@ impl Default for Policy {
         let all = || Patterns(vec!["*".to_owned()]);
         Self {
             allow_host_network: true,
+            // The maxima of documents.
+            longest_provision: hours(24),
+            longest_run: hours(168),
             allowed_images: all(),
             allowed_priority_classes: all(),
             allowed_capabilities: all(),
@@ -77,18 +87,46 @@ impl Policy {
         capabilities: &[&str],
         operators: &str,
     ) -> Option<Trouble> {
-        let what = if spec.topology.host_network && !self.allow_host_network {
-            "spec.topology.hostNetwork is true, which the operator does not allow (policy.allowHostNetwork)"
-                .to_owned()
-        } else {
-            self.requests(spec, capabilities)
-                .iter()
-                .find_map(Request::refusal)?
-        };
+        let what = self
+            .host_network(spec)
+            .or_else(|| self.timeouts(spec))
+            .or_else(|| {
+                let requests = self.requests(spec, capabilities);
+                requests.iter().find_map(Request::refusal)
+            })?;
         let message = format!(
             "{what}. Change the document, or ask the administrators of the operator, in namespace {operators}"
         );
         Some(Trouble::new(NOT_ALLOWED, message))
+    }
+
+    fn host_network(&self, spec: &PerfRunSpec) -> Option<String> {
+        let what = "spec.topology.hostNetwork is true, which the operator does not allow";
+        (spec.topology.host_network && !self.allow_host_network)
+            .then(|| format!("{what} (policy.allowHostNetwork)"))
+    }
+
+    fn timeouts(&self, spec: &PerfRunSpec) -> Option<String> {
+        let timeouts = [
+            ("run", spec.timeouts.run, self.longest_run, "longestRun"),
+            (
+                "provision",
+                spec.timeouts.provision,
+                self.longest_provision,
+                "longestProvision",
+            ),
+        ];
+        let is_longer = |timeout: Duration, longest: Duration| {
+            time::Duration::from(timeout) > time::Duration::from(longest)
+        };
+        timeouts
+            .into_iter()
+            .find(|(_, timeout, longest, _)| is_longer(*timeout, *longest))
+            .map(|(field, timeout, longest, value)| {
+                format!(
+                    "spec.timeouts.{field} is {timeout}, longer than the operator allows (policy.{value}: {longest})"
+                )
+            })
     }
 
     fn requests<'a>(&'a self, spec: &'a PerfRunSpec, capabilities: &[&'a str]) -> Vec<Request<'a>> {
@@ -182,6 +220,10 @@ impl Request<'_> {
     }
 }
 
+fn hours(hours: u64) -> Duration {
+    time::Duration::from_secs(hours * 60 * 60).into()
+}
+
 fn matches(pattern: &str, text: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(beginning) => text.starts_with(beginning),
@@ -237,6 +279,14 @@ spec:
                 "spec.topology.hostNetwork is true, which the operator does not allow (policy.allowHostNetwork)",
             ),
             (
+                r#"{"longestRun": "10m"}"#,
+                "spec.timeouts.run is 3600s, longer than the operator allows (policy.longestRun: 600s)",
+            ),
+            (
+                r#"{"longestProvision": "1m"}"#,
+                "spec.timeouts.provision is 300s, longer than the operator allows (policy.longestProvision: 60s)",
+            ),
+            (
                 r#"{"allowedImages": ["registry.example/perfrun/*", "registry.example/bench/node"]}"#,
                 "spec.stacks[1].image is \"registry.example/bench/node:1\", which the operator does not allow \
                  (policy.allowedImages: registry.example/perfrun/*, registry.example/bench/node)",
@@ -275,7 +325,7 @@ spec:
 
     #[test]
     fn what_the_patterns_begin_with_is_allowed() {
-        let policy = r#"{"allowedImages": ["registry.example/bench/*"], "allowedPriorityClasses": ["high"],
+        let policy = r#"{"longestRun": "1h", "allowedImages": ["registry.example/bench/*"], "allowedPriorityClasses": ["high"],
             "allowedCapabilities": ["NET_ADMIN", "MKNOD"], "allowedTolerations": ["bench", ""],
             "allowedAnnotations": ["example.com/*"], "allowedLabels": ["app"]}"#;
         assert_eq!(refusal(policy), None);

@@ -3,7 +3,11 @@
 
 mod rights;
 
-use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+    sync::Arc,
+};
 
 use axum::body::Body;
 use futures::{StreamExt, future, stream};
@@ -39,6 +43,8 @@ struct State {
     calls: Vec<Call>,
     script: Vec<Line>,
     watches: Vec<(String, mpsc::UnboundedSender<Value>)>,
+    /// Rights that the operator has used.
+    used: BTreeSet<String>,
     version: u64,
 }
 
@@ -102,12 +108,9 @@ impl TestServer {
                     query: head.uri.query().unwrap_or_default().to_owned(),
                     body: serde_json::from_slice(&body).unwrap_or_default(),
                 };
-                assert!(
-                    Rights::of_chart().allow(&call),
-                    "the chart does not grant {} {}",
-                    call.method,
-                    call.path
-                );
+                let right = Rights::of_chart().right(&call);
+                let right = right.unwrap_or_else(|| panic!("the chart does not grant {call:?}"));
+                server.0.lock().used.insert(right);
                 match server.respond(call) {
                     Some(response) => Ok::<_, Infallible>(response),
                     None => future::pending().await,
@@ -173,6 +176,12 @@ impl TestServer {
             .into_iter()
             .filter(|call| call.method != Method::GET && !call.path.ends_with("/events"))
             .collect()
+    }
+
+    /// Rights that the chart grants and the operator has not used.
+    pub(crate) fn unused_rights(&self) -> Vec<String> {
+        let all = Rights::of_chart().all();
+        all.difference(&self.0.lock().used).cloned().collect()
     }
 
     /// Reasons of all events.

@@ -1,8 +1,8 @@
 //! Which runs may be active together. Runs that share a cluster disturb each other's numbers.
 //!
-//! Namespaces take turns: of the waiting runs, one of the namespace goes first that has waited longest since a
-//! run of it began. So many runs of one namespace cannot keep another from its first. Messages name runs of
-//! the same namespace only: authors may not see the others.
+//! Namespaces take turns: of the waiting runs, one of the namespace goes first whose last turn is the longest
+//! ago. A namespace with many runs does not keep another from its first. Messages name runs of the same
+//! namespace only, because authors may have no right to see others.
 
 use crate::policy::{ExclusivePer, Policy};
 
@@ -19,6 +19,13 @@ pub(crate) struct Contender {
     pub(crate) standing: Standing,
     /// The number of the turn in which a run of the namespace began last. 0 if none has.
     pub(crate) last_turn: u64,
+}
+
+impl Contender {
+    /// The place of a waiting run: the least one goes first.
+    fn order(&self) -> (u64, i64, &str, &str) {
+        (self.last_turn, self.created, &self.namespace, &self.name)
+    }
 }
 
 /// How a run stands in the way of others.
@@ -52,7 +59,7 @@ pub(crate) struct Limits<'a> {
 
 /// Whether `run` may start beside the others.
 ///
-/// Who is first in the order goes first, even if a later run would fit in. Otherwise an exclusive run might
+/// The first in the order goes first, even if a later run would fit in. Otherwise an exclusive run might
 /// wait forever. A run that waits only for its own namespace does not keep others waiting.
 pub(crate) fn may_begin(run: &Contender, others: &[Contender], limits: Limits<'_>) -> Result<(), Blocked> {
     let others: Vec<_> = others.iter().filter(|other| other.uid != run.uid).collect();
@@ -64,22 +71,17 @@ pub(crate) fn may_begin(run: &Contender, others: &[Contender], limits: Limits<'_
     limits.of_exclusive_runs(run, &active)?;
     limits.of_namespace(run, &active)?;
     limits.of_cluster(&active)?;
-    let order = |contender: &Contender| {
-        let Contender {
-            created,
-            namespace,
-            name,
-            ..
-        } = contender;
-        (contender.last_turn, *created, namespace.clone(), name.clone())
-    };
     let goes_first = |other: &&&Contender| {
         let same = other.namespace == run.namespace;
         other.standing == Standing::Waiting
-            && order(other) < order(run)
+            && other.order() < run.order()
             && (same || !limits.waits_for_its_namespace(other, &active))
     };
-    match others.iter().find(goes_first) {
+    let first = others
+        .iter()
+        .filter(goes_first)
+        .min_by(|a, b| a.order().cmp(&b.order()));
+    match first {
         Some(other) if other.namespace == run.namespace => {
             Err(Blocked::by(other, run, "was created earlier and goes first"))
         }

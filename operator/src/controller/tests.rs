@@ -11,11 +11,16 @@ use serde_json::{Value, json};
 
 use self::scene::{POD, Scene, is_created};
 use super::*;
-use crate::test_server::{Answer, Call};
+use crate::{
+    lease::Leadership,
+    test_server::{Answer, Call, SYSTEM},
+    token::KEY_SECRET,
+};
 
 const SECRETS: &str = "/secrets";
 const POLICIES: &str = "/networkpolicies";
 const PODS: &str = "/pods";
+const RUNS: &str = "/perfruns";
 const STATUS: &str = "/status";
 
 #[tokio::test(start_paused = true)]
@@ -541,5 +546,60 @@ async fn watches_that_end_or_fall_behind_lose_no_run() {
     server.remove(&Scene::path("before"));
     scene.create("after-a-new-list", json!({"topology": {"exclusive": false}}));
     is_created(server, "after-a-new-list").await;
+    operator.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_chart_grants_no_right_that_the_operator_does_not_use() {
+    let scene = Scene::new().await;
+    let (server, client) = (&scene.server, scene.server.client());
+    // The first operator of an installation.
+    server.remove(&format!("/api/v1/namespaces/{SYSTEM}/secrets/{KEY_SECRET}"));
+    scene.server.key().await;
+    let mut leadership = Leadership::new(client, SYSTEM, "perfrun-operator", "this".to_owned());
+    leadership.acquire().await;
+    leadership.release().await;
+    // Answers are lost, so that the operator has to ask whose the existing objects are.
+    for path in [POLICIES, PODS, RUNS] {
+        server.script_times(1, Method::POST, path, Answer::DoSilently);
+    }
+    let beside = json!({"exclusive": false});
+    scene.create("suspended", json!({"topology": beside}));
+    scene.create(
+        "deleted",
+        json!({"cancel": true, "cleanup": {"ttlSecondsAfterFailure": 0}}),
+    );
+    scene.create("over", json!({"topology": beside}));
+    scene.change("over", |run| {
+        run["status"] = json!({"phase": "Running", "conditions": [{"type": "Running", "status": "True",
+            "reason": "Measuring", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+    });
+    scene.create("unreadable", json!({"topology": beside}));
+    scene.change("unreadable", |run| run["status"]["phase"] = "Hibernating".into());
+    let run = json!({"spec": {"topology": beside, "workload": {"ping": {}}}});
+    let schedule = json!({"apiVersion": "perfrun.io/v1alpha1", "kind": "PerfSchedule",
+        "metadata": {"name": "often", "namespace": "bench", "uid": "often", "generation": 1,
+            "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"schedule": "* * * * *", "runTemplate": run}});
+    server.put(
+        "/apis/perfrun.io/v1alpha1/namespaces/bench/perfschedules/often",
+        schedule,
+    );
+    let operator = scene.operate();
+    is_created(server, "suspended").await;
+    scene.change("suspended", |run| run["spec"]["suspend"] = true.into());
+    // The second event is a repetition of the first.
+    scene.change("unreadable", |run| {
+        run["metadata"]["labels"] = json!({"team": "net"})
+    });
+    // No call shows this one: OpenShift demands it of those who create objects with an owner.
+    let never_called = ["perfruns/finalizers update", "perfschedules/finalizers update"];
+    let all_are_used = async {
+        while server.unused_rights() != never_called {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let waited = tokio::time::timeout(Duration::from_secs(600), all_are_used).await;
+    assert!(waited.is_ok(), "unused: {:?}", server.unused_rights());
     operator.abort();
 }

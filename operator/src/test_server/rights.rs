@@ -1,5 +1,7 @@
 //! The rights that the chart grants to the operator, as the test server enforces them.
 
+use std::collections::BTreeSet;
+
 use http::Method;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde_json::Value;
@@ -34,13 +36,22 @@ impl Rights {
         }
     }
 
-    /// Whether the operator may make this call.
-    pub(super) fn allow(&self, call: &Call) -> bool {
-        let Some(request) = Attributes::of(call) else {
-            return false;
-        };
+    /// The right to make this call, as `resource verb`. `None` if the operator has none.
+    pub(super) fn right(&self, call: &Call) -> Option<String> {
+        let request = Attributes::of(call)?;
         let own = self.own.iter().filter(|_| request.namespace == Some(SYSTEM));
-        own.chain(&self.runs).any(|rule| request.is_in(rule))
+        let granted = own.chain(&self.runs).any(|rule| request.is_in(rule));
+        granted.then(|| format!("{} {}", request.resource, request.verb))
+    }
+
+    /// All rights.
+    pub(super) fn all(&self) -> BTreeSet<String> {
+        let rules = self.own.iter().chain(&self.runs);
+        let rights = rules.flat_map(|rule| {
+            let resources = rule.resources.iter().flatten();
+            resources.flat_map(|resource| rule.verbs.iter().map(move |verb| format!("{resource} {verb}")))
+        });
+        rights.collect()
     }
 }
 
@@ -113,7 +124,7 @@ mod tests {
             query: String::new(),
             body: Value::Null,
         };
-        Rights::of_chart().allow(&call)
+        Rights::of_chart().right(&call).is_some()
     }
 
     #[test]

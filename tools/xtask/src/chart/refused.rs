@@ -79,6 +79,7 @@ pub(super) const CASES: &[Case] = &[
         r#"policy.allowedImages=["*/node"]"#,
         &["'/policy/allowedImages/0'"],
     ),
+    case(r#"policy.longestRun="1 day""#, &["'/policy/longestRun'"]),
     case(r#"policy.exclusivePer="node""#, &["'/policy/exclusivePer'"]),
     case(
         r#"admissionPolicy.enabled="maybe""#,
