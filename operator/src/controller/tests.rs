@@ -5,14 +5,19 @@ mod scene;
 use std::time::Duration;
 
 use http::Method;
+use jiff::{SignedDuration, Timestamp};
 use kube::runtime::controller::Action;
-use perfrun_api::cluster::condition::{ACCEPTED, COMPLETE, PROVISIONED};
+use perfrun_api::{
+    cluster::condition::{ACCEPTED, COMPLETE, PROVISIONED},
+    schedule::run_name,
+};
 use serde_json::{Value, json};
 
 use self::scene::{POD, Scene, is_created};
 use super::*;
 use crate::{
     lease::Leadership,
+    names,
     test_server::{Answer, Call, SYSTEM},
     token::KEY_SECRET,
 };
@@ -20,7 +25,6 @@ use crate::{
 const SECRETS: &str = "/secrets";
 const POLICIES: &str = "/networkpolicies";
 const PODS: &str = "/pods";
-const RUNS: &str = "/perfruns";
 const STATUS: &str = "/status";
 
 #[tokio::test(start_paused = true)]
@@ -556,15 +560,28 @@ async fn the_chart_grants_no_right_that_the_operator_does_not_use() {
     // The first operator of an installation.
     server.remove(&format!("/api/v1/namespaces/{SYSTEM}/secrets/{KEY_SECRET}"));
     scene.server.key().await;
-    let mut leadership = Leadership::new(client, SYSTEM, "perfrun-operator", "this".to_owned());
+    let mut leadership = Leadership::new(client, SYSTEM, "operator", "this".to_owned());
     leadership.acquire().await;
     leadership.release().await;
-    // Answers are lost, so that the operator has to ask whose the existing objects are.
-    for path in [POLICIES, PODS, RUNS] {
-        server.script_times(1, Method::POST, path, Answer::DoSilently);
+    // Objects of others have the names of a pod, a policy, and the run of a schedule that is due every minute.
+    let name = scene.pod_name("pod-exists", "client-0", 0);
+    server.put(
+        &format!("/api/v1/namespaces/bench/pods/{name}"),
+        json!({"metadata": {"name": name}}),
+    );
+    let name = names::policy("policy-exists", "uid-of-policy-exists");
+    server.put(
+        &format!("/apis/networking.k8s.io/v1/namespaces/bench/networkpolicies/{name}"),
+        json!({"metadata": {"name": name}}),
+    );
+    for minute in 0..3 {
+        let due = Timestamp::now() + SignedDuration::from_mins(minute);
+        scene.create(&run_name("often", due), json!({"suspend": true}));
     }
     let beside = json!({"exclusive": false});
-    scene.create("suspended", json!({"topology": beside}));
+    for name in ["pod-exists", "policy-exists", "suspended"] {
+        scene.create(name, json!({"topology": beside}));
+    }
     scene.create(
         "deleted",
         json!({"cancel": true, "cleanup": {"ttlSecondsAfterFailure": 0}}),
@@ -590,9 +607,9 @@ async fn the_chart_grants_no_right_that_the_operator_does_not_use() {
     scene.change("suspended", |run| run["spec"]["suspend"] = true.into());
     // The second event is a repetition of the first.
     scene.change("unreadable", |run| {
-        run["metadata"]["labels"] = json!({"team": "net"})
+        run["metadata"]["labels"] = json!({"team": "net"});
     });
-    // No call shows this one: OpenShift demands it of those who create objects with an owner.
+    // No call shows these: OpenShift demands them of everybody who creates objects with an owner.
     let never_called = ["perfruns/finalizers update", "perfschedules/finalizers update"];
     let all_are_used = async {
         while server.unused_rights() != never_called {

@@ -10,6 +10,9 @@ use super::{Call, SYSTEM};
 
 const TEMPLATE: &str = include_str!("../../../charts/perfrun/templates/rbac.yaml");
 
+/// The name of the operator's Lease in tests.
+const LEASE: &str = "operator";
+
 /// What the chart grants.
 pub(super) struct Rights {
     /// In the namespace of the operator.
@@ -19,10 +22,10 @@ pub(super) struct Rights {
 }
 
 impl Rights {
-    /// Reads the template. Only its rules matter, which contain nothing but the name of the operator.
+    /// Reads the template. Only its rules matter, which contain no value but the name of the Lease.
     pub(super) fn of_chart() -> Self {
         let (objects, _) = TEMPLATE.split_once("{{- define").unwrap();
-        let lines = objects.replace("{{ $operator }}", "perfrun-operator");
+        let lines = objects.replace("{{ $operator }}", LEASE);
         let lines = lines.lines().filter(|line| !line.contains("{{"));
         let objects = lines.collect::<Vec<_>>().join("\n");
         let mut all = objects.split("\n---\n").filter_map(|object| {
