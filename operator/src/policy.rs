@@ -31,7 +31,7 @@ pub struct Policy {
     pub allowed_priority_classes: Patterns,
     /// Capabilities of link agents.
     pub allowed_capabilities: Patterns,
-    /// Keys of taints that pods may tolerate. A toleration of all taints has the key ``.
+    /// Keys of taints that pods may tolerate. The key of a toleration of all taints is empty.
     pub allowed_tolerations: Patterns,
     /// Keys of annotations of pods.
     pub allowed_annotations: Patterns,
