@@ -6,17 +6,15 @@
 use std::{borrow::Cow, fmt::Debug, sync::Arc};
 
 use error_reporter::Report;
+use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Client, Resource, ResourceExt,
-    api::{DeleteParams, ListParams, PostParams, Preconditions},
+    api::{DeleteParams, PostParams, Preconditions},
     core::NamespaceResourceScope,
     runtime::reflector::ObjectRef,
 };
-use perfrun_api::{
-    cluster::{MANAGER, RUN_LABEL},
-    spec::PerfRun,
-};
+use perfrun_api::{cluster::MANAGER, spec::PerfRun};
 use perfrun_contract::plan::Plan;
 use serde::{Serialize, de::DeserializeOwned};
 use strum::IntoStaticStr;
@@ -27,11 +25,14 @@ use crate::{
     conduct::Job,
     controller::Context,
     decide::{ConductorCommand, Decision, NewPod, last_progress},
-    observe::Observed,
+    observe::{Observed, pod::NodePod},
     refusal::{CallError, NAME_CONFLICT, Refusal, refusal, within_timeout},
     stage::Trouble,
     watched::WatchedRun,
 };
+
+/// How many pods of a run are deleted at the same time.
+const DELETIONS_AT_ONCE: usize = 16;
 
 /// Why a decision was not carried out.
 #[derive(Debug, Error, IntoStaticStr)]
@@ -106,7 +107,7 @@ pub(crate) async fn apply(
         }
     }
     if *delete_pods {
-        applied = applied.and(delete_all_pods(identity, context).await);
+        applied = applied.and(delete_all_pods(identity, &observed.inputs.pods, context).await);
     }
     if *delete_run {
         let deleted = remove_run(
@@ -162,7 +163,7 @@ where
 {
     create_object(object, "run", &run.uid, existing, &context.client).await?;
     // From its first object on, the run is in the way of others.
-    context.ledger.begin(&run.uid);
+    context.ledger.begin(&run.uid, &run.namespace);
     Ok(())
 }
 
@@ -202,25 +203,54 @@ where
     result.map_err(|source| Error::Create { kind, name, source })
 }
 
-async fn delete_all_pods(run: &RunIdentity, context: &Context) -> Result<(), Error> {
+/// Deletes the run's pods one by one: a pod of another owner stays, whatever its labels are.
+async fn delete_all_pods(run: &RunIdentity, pods: &[NodePod], context: &Context) -> Result<(), Error> {
     let api: Api<Pod> = Api::namespaced(context.client.clone(), &run.namespace);
-    let pods = ListParams::default().labels(&format!("{RUN_LABEL}={}", run.name));
-    let deleted = within_timeout(api.delete_collection(&DeleteParams::default(), &pods)).await;
-    deleted.map(drop).map_err(Error::DeletePods)
+    let mut deletions = vec![];
+    for pod in pods.iter().filter(|pod| !pod.deleting) {
+        deletions.push(delete(&api, &pod.name, &pod.uid, DeleteParams::default()));
+    }
+    let mut deletions = stream::iter(deletions).buffer_unordered(DELETIONS_AT_ONCE);
+    let mut all = Ok(());
+    while let Some(deleted) = deletions.next().await {
+        all = all.and(deleted);
+    }
+    all.map_err(Error::DeletePods)
+}
+
+/// Deletes the object with this name and UID, if it still exists.
+pub(crate) async fn delete<K>(
+    api: &Api<K>,
+    name: &str,
+    uid: &str,
+    params: DeleteParams,
+) -> Result<(), CallError>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    let params = params.preconditions(Preconditions {
+        uid: Some(uid.to_owned()),
+        resource_version: None,
+    });
+    match within_timeout(api.delete(name, &params)).await {
+        Ok(_) => Ok(()),
+        // It is gone, or another one has its name.
+        Err(error)
+            if error
+                .answer()
+                .is_some_and(|answer| matches!(answer.code, 404 | 409)) =>
+        {
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Deletes a run. A run of the same name with another UID stays.
 pub(crate) async fn remove_run(namespace: &str, name: &str, uid: &str, client: &Client) -> Result<(), Error> {
     let api: Api<PerfRun> = Api::namespaced(client.clone(), namespace);
-    let this = DeleteParams::background().preconditions(Preconditions {
-        uid: Some(uid.to_owned()),
-        resource_version: None,
-    });
-    match within_timeout(api.delete(name, &this)).await {
-        Ok(_) => Ok(()),
-        Err(error) if error.answer().is_some_and(|answer| answer.is_not_found()) => Ok(()),
-        Err(error) => Err(Error::DeleteRun(error)),
-    }
+    let deleted = delete(&api, name, uid, DeleteParams::background()).await;
+    deleted.map_err(Error::DeleteRun)
 }
 
 fn job(run: &PerfRun, observed: &Observed<'_>, plan: &Arc<Plan>, conclude: bool, context: &Context) -> Job {

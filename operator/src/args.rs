@@ -7,6 +7,8 @@ use clap::{Parser, Subcommand, ValueEnum};
 use perfrun_api::pod::NODE_IMAGE;
 use tracing_subscriber::EnvFilter;
 
+use crate::policy::Policy;
+
 /// The operator of perfrun: reconciles the PerfRuns of a cluster.
 ///
 /// It finds the cluster as kubectl does: by KUBECONFIG or ~/.kube/config, and in a pod by its service
@@ -52,6 +54,9 @@ pub struct Args {
     /// How many runs may be active together. Exclusive runs (spec.topology.exclusive) never share.
     #[arg(long, env = "PERFRUN_MAX_CONCURRENT_RUNS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     pub max_concurrent_runs: u32,
+    /// What documents may request, in JSON, as `policy` in the chart's values. Without it, everything.
+    #[arg(long, env = "PERFRUN_POLICY", value_name = "JSON", default_value = "{}", value_parser = policy)]
+    pub policy: Policy,
     /// Namespace of the operator's Lease and key: that of its pods.
     #[arg(long, env = "PERFRUN_NAMESPACE", default_value = "perfrun-system")]
     pub lease_namespace: String,
@@ -97,6 +102,10 @@ pub enum NodeAccess {
     Direct,
     /// Through the API server's pod proxy.
     Proxy,
+}
+
+fn policy(json: &str) -> serde_json::Result<Policy> {
+    serde_json::from_str(json)
 }
 
 fn default_go_image() -> String {

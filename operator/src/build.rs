@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, api::ObjectMeta};
 use perfrun_api::{
     cluster::{MANAGED_BY_LABEL, MANAGER, RUN_LABEL},
+    planning::NODES_MAX,
     pod::{CONTROL_PORT, METRICS_PORT},
     spec::{PerfRun, PerfRunSpec},
 };
@@ -20,6 +21,12 @@ use perfrun_api::{
 pub(crate) const LINK_PORT: u16 = 9091;
 /// The port of link agents that serves metrics only.
 pub(crate) const LINK_METRICS_PORT: u16 = 9400;
+
+/// The metrics port of the first node on the host's network.
+const HOST_METRICS_PORT: u16 = 9700;
+// The ports of the largest run differ, and exist.
+const _: () = assert!(HOST_METRICS_PORT as u64 >= CONTROL_PORT as u64 + NODES_MAX);
+const _: () = assert!(HOST_METRICS_PORT as u64 + NODES_MAX <= u16::MAX as u64);
 
 /// The settings of pods that depend on the operator and its cluster, and not on the run.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -86,18 +93,20 @@ impl RunIdentity {
 /// The control port of node number `index` of the plan. Ports differ only on the host's network, where pods
 /// share addresses.
 pub(crate) fn control_port(spec: &PerfRunSpec, index: usize) -> u16 {
-    port_of(CONTROL_PORT, spec, index)
+    match spec.topology.host_network {
+        true => CONTROL_PORT + offset(index),
+        false => CONTROL_PORT,
+    }
 }
 
 /// The metrics port of node number `index` of the plan.
 pub(crate) fn metrics_port(spec: &PerfRunSpec, index: usize) -> u16 {
-    port_of(METRICS_PORT, spec, index)
+    match spec.topology.host_network {
+        true => HOST_METRICS_PORT + offset(index),
+        false => METRICS_PORT,
+    }
 }
 
-fn port_of(first: u16, spec: &PerfRunSpec, index: usize) -> u16 {
-    if spec.topology.host_network {
-        first + u16::try_from(index).unwrap_or(0)
-    } else {
-        first
-    }
+fn offset(index: usize) -> u16 {
+    u16::try_from(index).expect("a plan has at most NODES_MAX nodes")
 }

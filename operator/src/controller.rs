@@ -39,6 +39,7 @@ use crate::{
     metrics::Metrics,
     observe::{self, observe},
     plans::Plans,
+    policy::Policy,
     publish::{self, Published, publish, report_unreadable},
     stage::Stage,
     status,
@@ -61,9 +62,11 @@ pub(crate) struct Context {
     /// The key that tokens of runs are derived from.
     pub(crate) key: TokenKey,
     pub(crate) site: Site,
-    /// The namespace of operators' pods, for the NetworkPolicy.
+    /// The namespace of operators' pods.
     pub(crate) operators: String,
     pub(crate) max_concurrent_runs: usize,
+    /// What documents may request.
+    pub(crate) policy: Policy,
     pub(crate) plans: Plans,
     pub(crate) conductors: Conductors,
     pub(crate) ledger: Ledger,

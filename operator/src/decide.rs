@@ -199,9 +199,7 @@ pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
     }
     let plan = match &inputs.planned {
         Planned::Over => return over(inputs),
-        Planned::Refused(why) => {
-            return Decision::new(Stage::Rejected(Trouble::new("Invalid", why.clone())));
-        }
+        Planned::Refused(why) => return Decision::new(Stage::Rejected(why.clone())),
         Planned::Held(_, trouble) => {
             return Decision {
                 delete_pods: any_to_delete(&inputs.pods),

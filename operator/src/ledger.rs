@@ -12,12 +12,23 @@ pub(crate) struct Ledger(Mutex<Entries>);
 
 /// See [`Ledger`].
 #[derive(Default)]
-pub(crate) struct Entries(BTreeMap<String, Standing>);
+pub(crate) struct Entries {
+    standings: BTreeMap<String, Standing>,
+    /// The last turn of each namespace of which a run has begun.
+    turns: BTreeMap<String, u64>,
+    /// The number of turns so far.
+    last: u64,
+}
 
 impl Entries {
     /// How a run stands according to this process. `None` if only the run's status can tell.
     pub(crate) fn standing(&self, uid: &str) -> Option<Standing> {
-        self.0.get(uid).copied()
+        self.standings.get(uid).copied()
+    }
+
+    /// The number of the turn in which a run of the namespace began last, in this process. 0 if none has.
+    pub(crate) fn last_turn(&self, namespace: &str) -> u64 {
+        self.turns.get(namespace).copied().unwrap_or(0)
     }
 }
 
@@ -37,16 +48,25 @@ impl Ledger {
     ) -> Result<Claim<'_>, E> {
         let mut entries = self.0.lock();
         check(&entries)?;
-        entries.0.entry(uid.to_owned()).or_insert(Standing::Starting);
+        entries
+            .standings
+            .entry(uid.to_owned())
+            .or_insert(Standing::Starting);
         Ok(Claim {
             ledger: self,
             uid: uid.to_owned(),
         })
     }
 
-    /// The run has objects: it keeps its turn.
-    pub(crate) fn begin(&self, uid: &str) {
-        self.0.lock().0.insert(uid.to_owned(), Standing::Active);
+    /// The run has objects: it keeps its turn, and is the last of its namespace that had one.
+    pub(crate) fn begin(&self, uid: &str, namespace: &str) {
+        let mut entries = self.0.lock();
+        let before = entries.standings.insert(uid.to_owned(), Standing::Active);
+        if before != Some(Standing::Active) {
+            entries.last += 1;
+            let turn = entries.last;
+            entries.turns.insert(namespace.to_owned(), turn);
+        }
     }
 
     /// The run gives up its turn. Returns whether it had one.
@@ -54,7 +74,7 @@ impl Ledger {
         let mut entries = self.0.lock();
         let active = entries.standing(uid) == Some(Standing::Active);
         if active {
-            entries.0.remove(uid);
+            entries.standings.remove(uid);
         }
         active
     }
@@ -62,7 +82,7 @@ impl Ledger {
     /// The end of the run has been written. Until the watch shows it, the run must not be started again.
     /// Returns whether the run had the turn.
     pub(crate) fn end(&self, uid: &str) -> bool {
-        let before = self.0.lock().0.insert(uid.to_owned(), Standing::Ended);
+        let before = self.0.lock().standings.insert(uid.to_owned(), Standing::Ended);
         before == Some(Standing::Active)
     }
 
@@ -75,14 +95,14 @@ impl Ledger {
     pub(crate) fn end_is_visible(&self, uid: &str) {
         let mut entries = self.0.lock();
         if entries.standing(uid) == Some(Standing::Ended) {
-            entries.0.remove(uid);
+            entries.standings.remove(uid);
         }
     }
 
     /// UIDs of all runs in the ledger, except these.
     pub(crate) fn others_than(&self, uids: &BTreeSet<String>) -> Vec<String> {
         let entries = self.0.lock();
-        let others = entries.0.keys().filter(|uid| !uids.contains(*uid));
+        let others = entries.standings.keys().filter(|uid| !uids.contains(*uid));
         others.cloned().collect()
     }
 }
@@ -91,7 +111,7 @@ impl Drop for Claim<'_> {
     fn drop(&mut self) {
         let mut entries = self.ledger.0.lock();
         if entries.standing(&self.uid) == Some(Standing::Starting) {
-            entries.0.remove(&self.uid);
+            entries.standings.remove(&self.uid);
         }
     }
 }

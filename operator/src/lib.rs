@@ -18,6 +18,7 @@
 //! | `plans` | plans of runs, each made once |
 //! | `build` | the objects of a run: pure |
 //! | `names` | names of objects, which fit and do not collide |
+//! | [`policy`] | what documents may request: pure |
 //! | `turn`, `ledger` | which runs may be active together, and what the watches do not show yet |
 //! | `conduct` | a run's conductor as a task of this process, its journal, and its nodes |
 //! | `links` | the state of a run's links: pure |
@@ -48,6 +49,7 @@ mod names;
 mod observe;
 pub mod operator;
 mod plans;
+pub mod policy;
 mod publish;
 mod refusal;
 mod schedule;

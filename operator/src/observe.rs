@@ -14,9 +14,10 @@ use crate::{
     build::RunIdentity,
     controller::Context,
     decide::{self, Inputs},
-    ledger::Claim,
+    ledger::{Claim, Entries},
+    plans::{Outline, Planned},
     status,
-    turn::{self, Contender, Standing},
+    turn::{self, Contender, Limits, Standing},
 };
 
 /// Pause before a run that waits for another to start checks again.
@@ -70,6 +71,16 @@ pub(crate) fn observe<'a>(
         decide::need(&run.spec, status, &conductor, turn)
     };
     let planned = context.plans.plan(uid, run, need);
+    // A stricter policy costs no measurements: it does not apply to runs whose trials have begun.
+    let refusal = planned
+        .outline()
+        .filter(|_| !status::is_running(status))
+        .and_then(|Outline { capabilities, .. }| {
+            context
+                .policy
+                .refusal(&run.spec, capabilities, &context.operators)
+        });
+    let planned = refusal.map_or(planned, Planned::Refused);
     let inputs = Inputs {
         spec: &run.spec,
         status,
@@ -111,7 +122,7 @@ fn turn<'a>(
     }
     let uid = run.uid().unwrap_or_default();
     if status::is_running(status) || are_in_use(pods) {
-        context.ledger.begin(&uid);
+        context.ledger.begin(&uid, &run.namespace().unwrap_or_default());
     }
     let claim = context.ledger.claim(&uid, |ledger| {
         if ledger.standing(&uid) == Some(Standing::Active) {
@@ -122,10 +133,14 @@ fn turn<'a>(
             let other = other.readable()?;
             let uid = other.uid()?;
             let standing = standing(other, ledger.standing(&uid), || has_pods(other, context))?;
-            Some(contender(other, uid, standing))
+            Some(contender(other, uid, standing, ledger))
         });
-        let this = contender(run, uid.clone(), Standing::Waiting);
-        turn::may_begin(&this, &others.collect::<Vec<_>>(), context.max_concurrent_runs)
+        let this = contender(run, uid.clone(), Standing::Waiting, ledger);
+        let limits = Limits {
+            max_active: context.max_concurrent_runs,
+            policy: &context.policy,
+        };
+        turn::may_begin(&this, &others.collect::<Vec<_>>(), limits)
     })?;
     Ok(Some(claim))
 }
@@ -157,12 +172,15 @@ fn are_in_use(pods: &[NodePod]) -> bool {
     pods.iter().any(|pod| !pod.deleting)
 }
 
-fn contender(run: &PerfRun, uid: String, standing: Standing) -> Contender {
+fn contender(run: &PerfRun, uid: String, standing: Standing, ledger: &Entries) -> Contender {
+    let namespace = run.namespace().unwrap_or_default();
     Contender {
         created: run
             .creation_timestamp()
             .map_or(i64::MAX, |time| time.0.as_second()),
-        name: format!("{}/{}", run.namespace().unwrap_or_default(), run.name_any()),
+        last_turn: ledger.last_turn(&namespace),
+        namespace,
+        name: run.name_any(),
         uid,
         exclusive: run.spec.topology.exclusive,
         standing,

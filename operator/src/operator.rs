@@ -166,6 +166,7 @@ pub(crate) async fn reconcile_all(
         site: site.clone(),
         operators: args.lease_namespace.clone(),
         max_concurrent_runs: usize::try_from(args.max_concurrent_runs).unwrap_or(usize::MAX),
+        policy: args.policy.clone(),
         plans: Plans::default(),
         conductors: Conductors::default(),
         ledger: Ledger::default(),

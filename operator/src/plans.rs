@@ -15,7 +15,7 @@ use perfrun_api::{
 };
 use perfrun_contract::plan::Plan;
 
-use crate::{decide::Need, stage::Trouble, verdict::Expected};
+use crate::{build, decide::Need, stage::Trouble, verdict::Expected};
 
 /// The size of a plan, for the status of its run.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -30,12 +30,14 @@ pub(crate) struct Outline {
     pub(crate) first_skipped: Option<String>,
     /// The number of networks. 0 if the run does not impair links.
     pub(crate) networks: usize,
+    /// The capabilities of its link agents.
+    pub(crate) capabilities: Vec<&'static str>,
     /// What the run expects. `None` if it neither compares nor expects anything.
     pub(crate) expected: Option<Vec<Expected>>,
 }
 
-impl From<&Plan> for Outline {
-    fn from(plan: &Plan) -> Self {
+impl Outline {
+    pub(crate) fn of(plan: &Plan, spec: &PerfRunSpec) -> Self {
         Self {
             trials: plan.trials.len(),
             cells: plan.cells.len(),
@@ -43,6 +45,7 @@ impl From<&Plan> for Outline {
             skipped: plan.skipped.len(),
             first_skipped: plan.skipped.first().map(|skipped| skipped.reason.clone()),
             networks: plan.networks.len(),
+            capabilities: build::pod::link::capabilities(plan, spec.template.link.real_time),
             expected: Expected::of(&plan.judging),
         }
     }
@@ -53,8 +56,8 @@ impl From<&Plan> for Outline {
 pub(crate) enum Planned {
     /// The run has ended: no plan is needed.
     Over,
-    /// The run cannot be planned, for this reason.
-    Refused(String),
+    /// The run cannot be planned or is not allowed, for this reason.
+    Refused(Trouble),
     /// The run may not start yet, for this reason.
     Held(Outline, Trouble),
     /// The run is active, or may start.
@@ -109,7 +112,7 @@ impl Plans {
                 let outline = outline.unwrap_or_else(|| whole(run).map(|(outline, _)| outline));
                 let planned = match outline.clone() {
                     Ok(outline) => Planned::Held(outline, why),
-                    Err(why) => Planned::Refused(why),
+                    Err(why) => refused(why),
                 };
                 (planned, outline, None)
             }
@@ -119,7 +122,7 @@ impl Plans {
                     Ok(outline),
                     Some(plan),
                 ),
-                Err(why) => (Planned::Refused(why.clone()), Err(why), None),
+                Err(why) => (refused(why.clone()), Err(why), None),
             },
         };
         let entry = Entry {
@@ -163,7 +166,11 @@ fn whole(run: &PerfRun) -> Whole {
         ..run.spec.clone()
     };
     let plan = plan(&spec).map_err(|error| error.to_string())?;
-    Ok((Outline::from(&plan), Arc::new(plan)))
+    Ok((Outline::of(&plan, &spec), Arc::new(plan)))
+}
+
+fn refused(why: String) -> Planned {
+    Planned::Refused(Trouble::new("Invalid", why))
 }
 
 /// The seed of a run: its document's, or its own.
@@ -207,7 +214,7 @@ mod tests {
     }
 
     fn is_refused(planned: &Planned) -> bool {
-        matches!(planned, Planned::Refused(why) if why.starts_with("nothing to run: "))
+        matches!(planned, Planned::Refused(why) if why.message.starts_with("nothing to run: "))
     }
 
     #[test]

@@ -1,6 +1,13 @@
-//! An API server for tests: it stores objects, watches included, and answers by script.
+//! An API server for tests: it stores objects, watches included, and answers by script. The operator has the
+//! rights that the chart grants.
 
-use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
+mod rights;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+    sync::Arc,
+};
 
 use axum::body::Body;
 use futures::{StreamExt, future, stream};
@@ -17,6 +24,7 @@ use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::Instant};
 use tower::service_fn;
 
+use self::rights::Rights;
 use crate::{
     clock::TimeSource,
     token::{KEY_SECRET, TokenKey},
@@ -35,6 +43,8 @@ struct State {
     calls: Vec<Call>,
     script: Vec<Line>,
     watches: Vec<(String, mpsc::UnboundedSender<Value>)>,
+    /// Rights that the operator has used.
+    used: BTreeSet<String>,
     version: u64,
 }
 
@@ -98,6 +108,9 @@ impl TestServer {
                     query: head.uri.query().unwrap_or_default().to_owned(),
                     body: serde_json::from_slice(&body).unwrap_or_default(),
                 };
+                let right = Rights::of_chart().right(&call);
+                let right = right.unwrap_or_else(|| panic!("the chart does not grant {call:?}"));
+                server.0.lock().used.insert(right);
                 match server.respond(call) {
                     Some(response) => Ok::<_, Infallible>(response),
                     None => future::pending().await,
@@ -163,6 +176,12 @@ impl TestServer {
             .into_iter()
             .filter(|call| call.method != Method::GET && !call.path.ends_with("/events"))
             .collect()
+    }
+
+    /// Rights that the chart grants and the operator has not used.
+    pub(crate) fn unused_rights(&self) -> Vec<String> {
+        let all = Rights::of_chart().all();
+        all.difference(&self.0.lock().used).cloned().collect()
     }
 
     /// Reasons of all events.
@@ -280,15 +299,7 @@ impl State {
                 }
             }
             Method::PATCH => self.patch_status(call),
-            Method::DELETE if is_collection(path) => {
-                for name in self.selected(call) {
-                    let mut object = self.objects[&name].clone();
-                    object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
-                    self.store(&name, object);
-                }
-                (200, json!({"kind": "Status", "status": "Success"}))
-            }
-            Method::DELETE if is_object => (200, self.remove(path).unwrap_or_default()),
+            Method::DELETE if is_object => self.delete(call),
             _ => (404, failure(404, "NotFound", &format!("{path} not found"))),
         }
     }
@@ -304,6 +315,26 @@ impl State {
             );
         }
         (201, self.store(&path, call.body.clone()))
+    }
+
+    /// Deletes an object, unless another one has its name. A pod has some time to end.
+    fn delete(&mut self, call: &Call) -> (u16, Value) {
+        let path = call.path.as_str();
+        let uid = &call.body["preconditions"]["uid"];
+        let mut object = self.objects[path].clone();
+        if !uid.is_null() && *uid != object["metadata"]["uid"] {
+            return (
+                409,
+                failure(409, "Conflict", "the UID in the precondition is another"),
+            );
+        }
+        if collection_of(path).ends_with("/pods") && call.body["gracePeriodSeconds"] != 0 {
+            object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+            self.store(path, object);
+        } else {
+            self.remove(path);
+        }
+        (200, json!({"kind": "Status", "status": "Success"}))
     }
 
     /// Server-side apply of a status: the operator owns all of it, another manager only the conditions that

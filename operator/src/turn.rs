@@ -1,16 +1,31 @@
 //! Which runs may be active together. Runs that share a cluster disturb each other's numbers.
+//!
+//! Namespaces take turns: of the waiting runs, one of the namespace goes first whose last turn is the longest
+//! ago. A namespace with many runs does not keep another from its first. Messages name runs of the same
+//! namespace only, because authors may have no right to see others.
+
+use crate::policy::{ExclusivePer, Policy};
 
 /// A run that is active, or would like to be.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Contender {
-    /// When the run was created, in seconds. Earlier runs go first.
+    /// When the run was created, in seconds. Earlier runs of a namespace go first.
     pub(crate) created: i64,
-    /// `namespace/name`.
+    pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) uid: String,
     /// Whether no other run may be active.
     pub(crate) exclusive: bool,
     pub(crate) standing: Standing,
+    /// The number of the turn in which a run of the namespace began last. 0 if none has.
+    pub(crate) last_turn: u64,
+}
+
+impl Contender {
+    /// The place of a waiting run: the least one goes first.
+    fn order(&self) -> (u64, i64, &str, &str) {
+        (self.last_turn, self.created, &self.namespace, &self.name)
+    }
 }
 
 /// How a run stands in the way of others.
@@ -34,48 +49,121 @@ pub(crate) struct Blocked {
     pub(crate) recheck: bool,
 }
 
+/// How many runs may be active together, and which.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits<'a> {
+    /// The largest number of active runs.
+    pub(crate) max_active: usize,
+    pub(crate) policy: &'a Policy,
+}
+
 /// Whether `run` may start beside the others.
 ///
-/// Earlier runs go first, even if a later one would fit in. Otherwise an exclusive run might wait forever.
-pub(crate) fn may_begin(run: &Contender, others: &[Contender], max_active: usize) -> Result<(), Blocked> {
-    let others = || others.iter().filter(|other| other.uid != run.uid);
-    let active: Vec<_> = others()
+/// The first in the order goes first, even if a later run would fit in. Otherwise an exclusive run might
+/// wait forever. A run that waits only for its own namespace does not keep others waiting.
+pub(crate) fn may_begin(run: &Contender, others: &[Contender], limits: Limits<'_>) -> Result<(), Blocked> {
+    let others: Vec<_> = others.iter().filter(|other| other.uid != run.uid).collect();
+    let active: Vec<_> = others
+        .iter()
+        .copied()
         .filter(|other| matches!(other.standing, Standing::Active | Standing::Starting))
         .collect();
-    let blocked_by = |other: &Contender, why: &str| Blocked {
-        why: format!("{} {why}", other.name),
-        recheck: other.standing != Standing::Active,
+    limits.of_exclusive_runs(run, &active)?;
+    limits.of_namespace(run, &active)?;
+    limits.of_cluster(&active)?;
+    let goes_first = |other: &&&Contender| {
+        let same = other.namespace == run.namespace;
+        other.standing == Standing::Waiting
+            && other.order() < run.order()
+            && (same || !limits.waits_for_its_namespace(other, &active))
     };
-    if let Some(other) = active.iter().find(|other| other.exclusive) {
-        return Err(blocked_by(
-            other,
-            "is active, and is exclusive (spec.topology.exclusive)",
-        ));
-    }
-    if let (true, Some(other)) = (run.exclusive, active.first()) {
-        return Err(blocked_by(
-            other,
-            "is active, and this run is exclusive (spec.topology.exclusive)",
-        ));
-    }
-    if active.len() >= max_active {
-        return Err(Blocked {
-            why: format!(
-                "{} runs are active, the maximum that the operator allows (--max-concurrent-runs)",
-                active.len()
-            ),
-            recheck: active.iter().any(|other| other.standing != Standing::Active),
-        });
-    }
-    let order = |contender: &Contender| (contender.created, contender.name.clone());
-    let first = others()
-        .filter(|other| other.standing == Standing::Waiting)
-        .min_by_key(|other| order(other));
+    let first = others
+        .iter()
+        .filter(goes_first)
+        .min_by(|a, b| a.order().cmp(&b.order()));
     match first {
-        Some(first) if order(first) < order(run) => {
-            Err(blocked_by(first, "was created earlier and goes first"))
+        Some(other) if other.namespace == run.namespace => {
+            Err(Blocked::by(other, run, "was created earlier and goes first"))
         }
-        _ => Ok(()),
+        Some(other) => Err(Blocked::by(other, run, "goes first: namespaces take turns")),
+        None => Ok(()),
+    }
+}
+
+impl Blocked {
+    fn by(other: &Contender, run: &Contender, why: &str) -> Self {
+        let other_name = if other.namespace == run.namespace {
+            format!("{}/{}", other.namespace, other.name)
+        } else {
+            "a run of another namespace".to_owned()
+        };
+        Self {
+            why: format!("{other_name} {why}"),
+            recheck: other.standing != Standing::Active,
+        }
+    }
+
+    fn by_number(active: &[&Contender], why: String) -> Self {
+        Self {
+            why,
+            recheck: active.iter().any(|other| other.standing != Standing::Active),
+        }
+    }
+}
+
+impl Limits<'_> {
+    fn of_exclusive_runs(self, run: &Contender, active: &[&Contender]) -> Result<(), Blocked> {
+        let disturbs = |other: &&&Contender| {
+            self.policy.exclusive_per == ExclusivePer::Cluster || other.namespace == run.namespace
+        };
+        let mut active = active.iter().filter(disturbs);
+        let why = if run.exclusive {
+            "is active, and this run is exclusive (spec.topology.exclusive)"
+        } else {
+            "is active, and is exclusive (spec.topology.exclusive)"
+        };
+        match active.find(|other| run.exclusive || other.exclusive) {
+            Some(other) => Err(Blocked::by(other, run, why)),
+            None => Ok(()),
+        }
+    }
+
+    fn of_namespace(self, run: &Contender, active: &[&Contender]) -> Result<(), Blocked> {
+        let own: Vec<_> = active
+            .iter()
+            .copied()
+            .filter(|other| other.namespace == run.namespace)
+            .collect();
+        match self.policy.active_runs_per_namespace {
+            limit if limit > 0 && own.len() >= limit => {
+                let why = format!(
+                    "{} runs of namespace {} are active, the maximum that the operator allows \
+                     (policy.activeRunsPerNamespace)",
+                    own.len(),
+                    run.namespace
+                );
+                Err(Blocked::by_number(&own, why))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn of_cluster(self, active: &[&Contender]) -> Result<(), Blocked> {
+        if active.len() < self.max_active {
+            return Ok(());
+        }
+        let why = format!(
+            "{} runs are active, the maximum that the operator allows (--max-concurrent-runs)",
+            active.len()
+        );
+        Err(Blocked::by_number(active, why))
+    }
+
+    /// Whether the run waits for runs of its own namespace, so that it keeps no other namespace waiting.
+    fn waits_for_its_namespace(self, run: &Contender, active: &[&Contender]) -> bool {
+        let is_alone_in_its_namespace = self.policy.exclusive_per == ExclusivePer::Namespace;
+        self.of_namespace(run, active).is_err()
+            || is_alone_in_its_namespace && self.of_exclusive_runs(run, active).is_err()
     }
 }
 
@@ -86,10 +174,12 @@ mod tests {
     fn run(created: i64, exclusive: bool, standing: Standing) -> Contender {
         Contender {
             created,
-            name: format!("ns/run-{created}"),
+            namespace: "ns".to_owned(),
+            name: format!("run-{created}"),
             uid: created.to_string(),
             exclusive,
             standing,
+            last_turn: 0,
         }
     }
 
@@ -101,6 +191,25 @@ mod tests {
         run(created, exclusive, Standing::Active)
     }
 
+    /// The same run in another namespace, of which a run began in this turn.
+    fn of(namespace: &str, last_turn: u64, run: Contender) -> Contender {
+        Contender {
+            namespace: namespace.to_owned(),
+            last_turn,
+            ..run
+        }
+    }
+
+    fn may_begin(run: &Contender, others: &[Contender], max_active: usize) -> Result<(), Blocked> {
+        let policy = &Policy::default();
+        super::may_begin(run, others, Limits { max_active, policy })
+    }
+
+    fn by_policy(run: &Contender, others: &[Contender], policy: &Policy) -> Result<(), String> {
+        let max_active = 10;
+        super::may_begin(run, others, Limits { max_active, policy }).map_err(|blocked| blocked.why)
+    }
+
     #[test]
     fn an_exclusive_run_is_alone() {
         for (late, early) in [
@@ -110,7 +219,7 @@ mod tests {
         ] {
             let blocked = may_begin(&late, std::slice::from_ref(&early), 10).unwrap_err();
             assert!(
-                blocked.why.starts_with(&format!("{} is active", early.name)),
+                blocked.why.starts_with(&format!("ns/{} is active", early.name)),
                 "{blocked:?}"
             );
             assert!(!blocked.recheck, "its end wakes the others");
@@ -134,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn earlier_runs_go_first() {
+    fn earlier_runs_of_a_namespace_go_first() {
         let all = [waiting(1, true), waiting(2, false)];
         assert_eq!(may_begin(&all[0], &all, 10), Ok(()));
         let blocked = may_begin(&all[1], &all, 10).unwrap_err();
@@ -143,6 +252,93 @@ mod tests {
             blocked.recheck,
             "it may be refused, and then nothing wakes this one"
         );
+    }
+
+    #[test]
+    fn namespaces_take_turns_however_many_runs_one_of_them_has() {
+        let mut all: Vec<_> = (1..=100)
+            .map(|created| of("many", 7, waiting(created, true)))
+            .collect();
+        all.push(of("few", 0, waiting(200, true)));
+        all.push(of("before", 6, waiting(300, true)));
+        let free = |all: &[Contender]| {
+            let free = all.iter().filter(|run| may_begin(run, all, 10).is_ok());
+            free.map(|run| format!("{}/{}", run.namespace, run.name))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(free(&all), ["few/run-200"]);
+        all.retain(|run| run.namespace != "few");
+        assert_eq!(free(&all), ["before/run-300"]);
+        all.retain(|run| run.namespace != "before");
+        assert_eq!(free(&all), ["many/run-1"]);
+    }
+
+    #[test]
+    fn no_message_names_a_run_of_another_namespace() {
+        let secret = |standing, exclusive| of("secret", 0, run(1, exclusive, standing));
+        for (other, exclusive, why) in [
+            (
+                secret(Standing::Active, true),
+                false,
+                "a run of another namespace is active, and is exclusive (spec.topology.exclusive)",
+            ),
+            (
+                secret(Standing::Active, false),
+                true,
+                "a run of another namespace is active, and this run is exclusive (spec.topology.exclusive)",
+            ),
+            (
+                secret(Standing::Waiting, false),
+                false,
+                "a run of another namespace goes first: namespaces take turns",
+            ),
+        ] {
+            let blocked = may_begin(&waiting(2, exclusive), &[other], 10).unwrap_err();
+            assert_eq!(blocked.why, why);
+        }
+    }
+
+    #[test]
+    fn a_namespace_has_no_more_active_runs_than_the_policy_allows_and_keeps_no_other_waiting() {
+        let policy = Policy {
+            active_runs_per_namespace: 1,
+            ..Policy::default()
+        };
+        let all = [
+            of("full", 1, active(1, false)),
+            of("full", 1, waiting(2, false)),
+            of("other", 2, waiting(3, false)),
+        ];
+        assert_eq!(
+            by_policy(&all[1], &all, &policy).unwrap_err(),
+            "1 runs of namespace full are active, the maximum that the operator allows \
+             (policy.activeRunsPerNamespace)"
+        );
+        assert_eq!(by_policy(&all[2], &all, &policy), Ok(()));
+        assert!(
+            by_policy(&all[2], &all, &Policy::default()).is_err(),
+            "it is not first"
+        );
+    }
+
+    #[test]
+    fn a_run_may_be_exclusive_in_its_namespace_only() {
+        let policy = Policy {
+            exclusive_per: ExclusivePer::Namespace,
+            ..Policy::default()
+        };
+        let all = [
+            of("a", 1, active(1, true)),
+            of("a", 1, waiting(2, true)),
+            of("b", 2, waiting(3, true)),
+        ];
+        assert!(
+            by_policy(&all[1], &all, &policy)
+                .unwrap_err()
+                .starts_with("a/run-1 is active")
+        );
+        assert_eq!(by_policy(&all[2], &all, &policy), Ok(()));
+        assert!(by_policy(&all[2], &all, &Policy::default()).is_err());
     }
 
     #[test]

@@ -25,8 +25,7 @@ pub const NODE_CONTAINER: &str = "node";
 pub const LINK_CONTAINER: &str = "link";
 /// The control port of nodes. On the host's network, that of the first node.
 pub const CONTROL_PORT: u16 = 9090;
-/// The port of nodes that serves metrics only. On the host's network, that of the first node: far enough from
-/// the control ports of the largest run.
+/// The port of nodes that serves metrics only, except on the host's network.
 pub const METRICS_PORT: u16 = 9401;
 /// The image of perfrun's own node, as `cargo xtask image node` names it.
 pub const NODE_IMAGE: &str = concat!("perfrun/node:", env!("CARGO_PKG_VERSION"));

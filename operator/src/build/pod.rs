@@ -3,7 +3,7 @@
 //! What the node in it finds is in [`perfrun_api::pod`]. A pod is not restarted in place: a new one with
 //! another name replaces it. If the plan impairs links, a link agent runs beside the node, see [`link`].
 
-mod link;
+pub(crate) mod link;
 
 use std::collections::{BTreeMap, BTreeSet};
 

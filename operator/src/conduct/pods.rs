@@ -4,10 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, Preconditions},
-};
+use kube::{Api, ResourceExt, api::DeleteParams};
 use parking_lot::Mutex;
 use perfrun_api::pod::PodState;
 use perfrun_conductor::{Contact, Nodes, Replaced, client::BoxError};
@@ -16,10 +13,10 @@ use tokio::time::{Instant, sleep};
 use super::{Job, Shared};
 use crate::{
     access::Address,
+    apply,
     build::{LINK_PORT, control_port},
     decide::alive,
     observe::pod::{self, NodePod},
-    refusal::within_timeout,
 };
 
 /// Pause between two checks of the watched pods.
@@ -87,8 +84,7 @@ impl<'a> PodNodes<'a> {
         let PodState::Ready(ip) = pod.state else {
             return None;
         };
-        let uid = pods.iter().find(|other| other.name_any() == pod.name)?.uid()?;
-        if uid == not {
+        if pod.uid == not {
             return None;
         }
         let index = job.plan.nodes.iter().position(|node| node.name == name)?;
@@ -97,7 +93,7 @@ impl<'a> PodNodes<'a> {
             name: &pod.name,
             ip,
         };
-        self.given.lock().insert(name.to_owned(), uid);
+        self.given.lock().insert(name.to_owned(), pod.uid.clone());
         let contact = self.contact(&address, control_port(&job.spec, index));
         Some(contact.map_err(|error| format!("unable to reach pod {}: {error}", pod.name)))
     }
@@ -178,13 +174,8 @@ impl<'a> PodNodes<'a> {
         }
         let api: Api<Pod> = Api::namespaced(self.job.client.clone(), &self.job.run.namespace);
         // Without a grace period: the Kubernetes node may be lost as well, and would never confirm.
-        let params = DeleteParams::default()
-            .grace_period(0)
-            .preconditions(Preconditions {
-                uid: Some(uid.to_owned()),
-                resource_version: None,
-            });
-        if let Err(error) = within_timeout(api.delete(&pod.name_any(), &params)).await {
+        let now = DeleteParams::default().grace_period(0);
+        if let Err(error) = apply::delete(&api, &pod.name_any(), uid, now).await {
             tracing::debug!(pod = pod.name_any(), %error, "failed to delete a lost pod");
         }
     }

@@ -5,13 +5,22 @@ mod scene;
 use std::time::Duration;
 
 use http::Method;
+use jiff::{SignedDuration, Timestamp};
 use kube::runtime::controller::Action;
-use perfrun_api::cluster::condition::{ACCEPTED, COMPLETE, PROVISIONED};
+use perfrun_api::{
+    cluster::condition::{ACCEPTED, COMPLETE, PROVISIONED},
+    schedule::run_name,
+};
 use serde_json::{Value, json};
 
 use self::scene::{POD, Scene, is_created};
 use super::*;
-use crate::test_server::Answer;
+use crate::{
+    lease::Leadership,
+    names,
+    test_server::{Answer, Call, SYSTEM},
+    token::KEY_SECRET,
+};
 
 const SECRETS: &str = "/secrets";
 const POLICIES: &str = "/networkpolicies";
@@ -238,7 +247,7 @@ async fn a_run_with_a_finalizer_gives_up_its_pods_and_its_turn() {
     scene.server.take_changes();
     scene.pass("first").await.unwrap();
     let changes = scene.server.take_changes();
-    assert!(matches!(&changes[..], [call] if call.method == Method::DELETE && call.path.ends_with(PODS)));
+    assert!(are_deletions_of_pods(&changes), "{changes:?}");
     assert!(scene.all_were_woken(), "another may start now");
     scene.pass("second").await.unwrap();
     assert_eq!(scene.condition("second", PROVISIONED).1, "Starting");
@@ -260,10 +269,7 @@ async fn the_end_of_a_run_is_written_before_its_pods_are_deleted() {
     assert_eq!(scene.phase("a"), "Failed");
     scene.pass("a").await.unwrap();
     let changes = scene.server.take_changes();
-    assert!(
-        matches!(&changes[..], [call] if call.method == Method::DELETE),
-        "{changes:?}"
-    );
+    assert!(are_deletions_of_pods(&changes), "{changes:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -422,7 +428,7 @@ async fn pods_are_deleted_when_a_run_is_suspended_and_a_failure_to_do_so_is_retr
     scene.change("a", |run| run["spec"]["suspend"] = true.into());
     scene
         .server
-        .script_times(1, Method::DELETE, PODS, Answer::Refuse(500, "etcd is away"));
+        .script_times(1, Method::DELETE, "/pods/", Answer::Refuse(500, "etcd is away"));
     assert_eq!(
         scene.pass("a").await.unwrap(),
         Action::requeue(Duration::from_secs(2))
@@ -436,6 +442,97 @@ async fn pods_are_deleted_when_a_run_is_suspended_and_a_failure_to_do_so_is_retr
             .iter()
             .all(|pod| !pod[POD]["deletionTimestamp"].is_null())
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_has_the_name_of_a_deleted_one_stays() {
+    let mut scene = Scene::new().await;
+    scene.create("a", json!({}));
+    scene.pass("a").await.unwrap();
+    scene.sync();
+    let [deleted, _] = &scene.pod_paths()[..] else {
+        panic!("not two pods")
+    };
+    // The watch has not shown it yet.
+    scene
+        .server
+        .change(deleted, |pod| pod[POD]["uid"] = "another".into());
+    scene.change("a", |run| run["spec"]["suspend"] = true.into());
+    scene.sync_runs();
+    scene.pass_by_old_objects("a").await.unwrap();
+    let is_deleted = |path: &str| {
+        let pod = scene.server.object(path).unwrap();
+        !pod[POD]["deletionTimestamp"].is_null()
+    };
+    let pods = scene.pod_paths();
+    let kept: Vec<_> = pods.iter().filter(|path| !is_deleted(path)).collect();
+    assert_eq!(kept, [deleted]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_with_the_labels_of_a_run_and_another_owner_stays() {
+    let mut scene = Scene::new().await;
+    scene.create("a", json!({}));
+    scene.pass("a").await.unwrap();
+    let foreign = "/api/v1/namespaces/bench/pods/foreign";
+    let mut pod = scene.server.object(&scene.pod_paths()[0]).unwrap();
+    pod[POD] = json!({"name": "foreign", "namespace": "bench", "labels": pod[POD]["labels"]});
+    scene.server.put(foreign, pod);
+    scene.change("a", |run| run["spec"]["suspend"] = true.into());
+    scene.pass("a").await.unwrap();
+    let pod = scene.server.object(foreign).unwrap();
+    assert!(pod[POD]["deletionTimestamp"].is_null(), "{pod}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_document_that_the_policy_does_not_allow_is_refused_unless_its_trials_have_begun() {
+    let policy = |json: &str| serde_json::from_str::<Policy>(json).unwrap();
+    let stacks = json!({"stacks": [{"name": "libp2p", "stack": "libp2p", "image": "node:mine"}]});
+    let mut scene = Scene::new().await;
+    scene.create("a", stacks.clone());
+    scene.allow(policy(r#"{"allowedImages": []}"#));
+    scene.pass("a").await.unwrap();
+    let (status, reason, why) = scene.condition("a", ACCEPTED);
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "NotAllowed"));
+    assert!(why.contains("spec.stacks[0].image is \"node:mine\""), "{why}");
+    assert!(why.ends_with("in namespace perfrun-system"), "{why}");
+    assert_eq!(scene.phase("a"), "Failed");
+    assert!(scene.server.objects(PODS).is_empty());
+
+    scene.allow(Policy::default());
+    scene.create("b", stacks);
+    scene.pass("b").await.unwrap();
+    scene.pods_are_ready();
+    scene.pass("b").await.unwrap();
+    assert_eq!(scene.phase("b"), "Running");
+    scene.allow(policy(r#"{"allowedImages": []}"#));
+    scene.pass("b").await.unwrap();
+    assert_eq!(scene.phase("b"), "Running", "it costs no measurements");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_has_had_a_turn_lets_another_go_first() {
+    let mut scene = Scene::new().await;
+    for name in ["first", "second"] {
+        scene.create(name, json!({}));
+    }
+    scene.create_in("others", "late", json!({}));
+    scene.pass("first").await.unwrap();
+    scene.change("first", |run| run["spec"]["cancel"] = true.into());
+    scene.pass("first").await.unwrap();
+    assert_eq!(scene.phase("first"), "Cancelled");
+    scene.pass("second").await.unwrap();
+    let (_, reason, why) = scene.condition("second", PROVISIONED);
+    assert_eq!(reason, "WaitingForOtherRuns");
+    assert_eq!(
+        why,
+        "a run of another namespace goes first: namespaces take turns"
+    );
+}
+
+fn are_deletions_of_pods(changes: &[Call]) -> bool {
+    let is_of_pod = |call: &Call| call.method == Method::DELETE && call.path.contains("/pods/");
+    changes.len() == 2 && changes.iter().all(is_of_pod)
 }
 
 #[tokio::test(start_paused = true)]
@@ -453,5 +550,73 @@ async fn watches_that_end_or_fall_behind_lose_no_run() {
     server.remove(&Scene::path("before"));
     scene.create("after-a-new-list", json!({"topology": {"exclusive": false}}));
     is_created(server, "after-a-new-list").await;
+    operator.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_chart_grants_no_right_that_the_operator_does_not_use() {
+    let scene = Scene::new().await;
+    let (server, client) = (&scene.server, scene.server.client());
+    // The first operator of an installation.
+    server.remove(&format!("/api/v1/namespaces/{SYSTEM}/secrets/{KEY_SECRET}"));
+    scene.server.key().await;
+    let mut leadership = Leadership::new(client, SYSTEM, "operator", "this".to_owned());
+    leadership.acquire().await;
+    leadership.release().await;
+    // Objects of others have the names of a pod, a policy, and the run of a schedule that is due every minute.
+    let name = scene.pod_name("pod-exists", "client-0", 0);
+    server.put(
+        &format!("/api/v1/namespaces/bench/pods/{name}"),
+        json!({"metadata": {"name": name}}),
+    );
+    let name = names::policy("policy-exists", "uid-of-policy-exists");
+    server.put(
+        &format!("/apis/networking.k8s.io/v1/namespaces/bench/networkpolicies/{name}"),
+        json!({"metadata": {"name": name}}),
+    );
+    for minute in 0..3 {
+        let due = Timestamp::now() + SignedDuration::from_mins(minute);
+        scene.create(&run_name("often", due), json!({"suspend": true}));
+    }
+    let beside = json!({"exclusive": false});
+    for name in ["pod-exists", "policy-exists", "suspended"] {
+        scene.create(name, json!({"topology": beside}));
+    }
+    scene.create(
+        "deleted",
+        json!({"cancel": true, "cleanup": {"ttlSecondsAfterFailure": 0}}),
+    );
+    scene.create("over", json!({"topology": beside}));
+    scene.change("over", |run| {
+        run["status"] = json!({"phase": "Running", "conditions": [{"type": "Running", "status": "True",
+            "reason": "Measuring", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+    });
+    scene.create("unreadable", json!({"topology": beside}));
+    scene.change("unreadable", |run| run["status"]["phase"] = "Hibernating".into());
+    let run = json!({"spec": {"topology": beside, "workload": {"ping": {}}}});
+    let schedule = json!({"apiVersion": "perfrun.io/v1alpha1", "kind": "PerfSchedule",
+        "metadata": {"name": "often", "namespace": "bench", "uid": "often", "generation": 1,
+            "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"schedule": "* * * * *", "runTemplate": run}});
+    server.put(
+        "/apis/perfrun.io/v1alpha1/namespaces/bench/perfschedules/often",
+        schedule,
+    );
+    let operator = scene.operate();
+    is_created(server, "suspended").await;
+    scene.change("suspended", |run| run["spec"]["suspend"] = true.into());
+    // The second event is a repetition of the first.
+    scene.change("unreadable", |run| {
+        run["metadata"]["labels"] = json!({"team": "net"});
+    });
+    // No call shows these: OpenShift demands them of everybody who creates objects with an owner.
+    let never_called = ["perfruns/finalizers update", "perfschedules/finalizers update"];
+    let all_are_used = async {
+        while server.unused_rights() != never_called {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let waited = tokio::time::timeout(Duration::from_secs(600), all_are_used).await;
+    assert!(waited.is_ok(), "unused: {:?}", server.unused_rights());
     operator.abort();
 }

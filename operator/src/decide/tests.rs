@@ -87,7 +87,7 @@ impl Life {
 
     /// One pass in which the API server refuses pods.
     fn pass_with(&mut self, refusal: Option<Refusal>) -> Decision {
-        let outline = Outline::from(&*self.plan);
+        let outline = Outline::of(&self.plan, &self.spec);
         let planned = match need(&self.spec, &self.status, &self.conductor, self.turn.clone()) {
             Need::Nothing => Planned::Over,
             Need::Outline(trouble) => Planned::Held(outline, trouble),
@@ -124,6 +124,7 @@ impl Life {
     fn create(&mut self, decision: &Decision, state: &PodState) {
         self.pods.extend(decision.create.iter().map(|new| NodePod {
             name: format!("{}-{}", new.node.name, new.incarnation),
+            uid: String::new(),
             node: new.node.name.clone(),
             incarnation: new.incarnation,
             deleting: false,

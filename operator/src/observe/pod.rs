@@ -11,6 +11,7 @@ use perfrun_api::{
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct NodePod {
     pub(crate) name: String,
+    pub(crate) uid: String,
     /// The plan's name of the node.
     pub(crate) node: String,
     /// How many pods the node has had before.
@@ -20,11 +21,12 @@ pub(crate) struct NodePod {
 }
 
 impl NodePod {
-    /// Reads a pod. `None` if it lacks the labels of a node.
+    /// Reads a pod. `None` if it lacks the labels of a node, or a UID.
     pub(crate) fn from_pod(pod: &Pod) -> Option<Self> {
         let label = |key| pod.labels().get(key).cloned();
         Some(Self {
             name: pod.name_any(),
+            uid: pod.uid()?,
             node: label(NODE_LABEL)?,
             incarnation: label(INCARNATION_LABEL)?.parse().ok()?,
             deleting: pod.metadata.deletion_timestamp.is_some(),

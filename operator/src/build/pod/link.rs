@@ -39,6 +39,7 @@ pub(super) fn agent(
     }
     let settings = &spec.template.link;
     let port = i32::from(LINK_PORT);
+    let added = capabilities(plan, settings.real_time).into_iter();
     Some(Container {
         name: LINK_CONTAINER.to_owned(),
         // Never a variant's image: both sides of a comparison must have the same agent.
@@ -62,7 +63,7 @@ pub(super) fn agent(
         security_context: Some(SecurityContext {
             allow_privilege_escalation: Some(false),
             capabilities: Some(Capabilities {
-                add: Some(capabilities(plan, settings.real_time)),
+                add: Some(added.map(str::to_owned).collect()),
                 drop: Some(vec!["ALL".to_owned()]),
             }),
             read_only_root_filesystem: Some(true),
@@ -119,17 +120,19 @@ pub(super) fn sysctls(plan: &Plan, site: &Site) -> Option<Vec<Sysctl>> {
     Some(vec![windows("tcp_rmem", 131_072), windows("tcp_wmem", 16_384)])
 }
 
-fn capabilities(plan: &Plan, real_time: bool) -> Vec<String> {
+/// The capabilities of the agents. Empty if the plan does not impair links.
+pub(crate) fn capabilities(plan: &Plan, real_time: bool) -> Vec<&'static str> {
+    let impairs = !plan.networks.is_empty();
     let mut impairing = plan.networks.iter().filter(|network| !network.is_none());
     let makes_device = impairing.any(|network| network.backend != Backend::Kernel);
     [
-        ("NET_ADMIN", true),
+        ("NET_ADMIN", impairs),
         ("MKNOD", makes_device),
-        ("SYS_NICE", real_time),
+        ("SYS_NICE", impairs && real_time),
     ]
     .into_iter()
     .filter(|(_, needed)| *needed)
-    .map(|(name, _)| name.to_owned())
+    .map(|(name, _)| name)
     .collect()
 }
 

@@ -17,7 +17,6 @@ use crate::{
 
 /// The part of an object with its labels and times.
 pub(super) const POD: &str = "metadata";
-const RUNS: &str = "/apis/perfrun.io/v1alpha1/namespaces/bench/perfruns";
 
 pub(super) struct Scene {
     pub(super) server: TestServer,
@@ -43,6 +42,7 @@ impl Scene {
             site: site(),
             operators: SYSTEM.to_owned(),
             max_concurrent_runs: 10,
+            policy: Policy::default(),
             plans: Plans::default(),
             conductors: Conductors::default(),
             ledger: Ledger::default(),
@@ -64,11 +64,25 @@ impl Scene {
     }
 
     pub(super) fn path(name: &str) -> String {
-        format!("{RUNS}/{name}")
+        Self::path_in("bench", name)
+    }
+
+    fn path_in(namespace: &str, name: &str) -> String {
+        format!("/apis/perfrun.io/v1alpha1/namespaces/{namespace}/perfruns/{name}")
+    }
+
+    /// Another operator begins with this policy.
+    pub(super) fn allow(&mut self, policy: Policy) {
+        Arc::get_mut(&mut self.context).unwrap().policy = policy;
     }
 
     /// Creates a run that has a minute to provision, and with these fields of its spec.
     pub(super) fn create(&self, name: &str, fields: Value) {
+        self.create_in("bench", name, fields);
+    }
+
+    /// Creates a run in another namespace.
+    pub(super) fn create_in(&self, namespace: &str, name: &str, fields: Value) {
         let mut spec = json!({
             "workload": {"ping": {}},
             "matrix": {"clients": ["libp2p"], "servers": ["libp2p"], "rawBaseline": false},
@@ -76,10 +90,10 @@ impl Scene {
         });
         let all = spec.as_object_mut().unwrap();
         all.extend(fields.as_object().unwrap().clone());
-        let metadata = json!({"name": name, "namespace": "bench", "uid": format!("uid-of-{name}"), "generation": 1,
+        let metadata = json!({"name": name, "namespace": namespace, "uid": format!("uid-of-{name}"), "generation": 1,
             "creationTimestamp": (self.context.clock)()});
         let run = json!({"apiVersion": "perfrun.io/v1alpha1", "kind": "PerfRun", "metadata": metadata, "spec": spec});
-        self.server.put(&Self::path(name), run);
+        self.server.put(&Self::path_in(namespace, name), run);
     }
 
     pub(super) fn change(&self, name: &str, change: impl FnOnce(&mut Value)) {

@@ -15,5 +15,6 @@ mod lost;
 mod plugin;
 mod refused;
 mod relay;
+mod rights;
 mod schedule;
 mod verdict;

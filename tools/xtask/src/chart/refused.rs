@@ -42,6 +42,10 @@ pub(super) const CASES: &[Case] = &[
         r#"grafana.datasource={"URL":"http://x"}"#,
         &["'/grafana/datasource'", "'URL'"],
     ),
+    case(
+        "policy.allowHostnetwork=false",
+        &["'/policy'", "'allowHostnetwork'"],
+    ),
     // Values of the wrong type.
     case(r#"replicas="two""#, &["'/replicas'"]),
     case("replicas=0", &["'/replicas'"]),
@@ -66,6 +70,20 @@ pub(super) const CASES: &[Case] = &[
     case(
         r#"podDisruptionBudget.maxUnavailable="half""#,
         &["'/podDisruptionBudget/maxUnavailable'"],
+    ),
+    case(
+        r#"policy.allowedImages="registry.example/*""#,
+        &["'/policy/allowedImages'"],
+    ),
+    case(
+        r#"policy.allowedImages=["*/node"]"#,
+        &["'/policy/allowedImages/0'"],
+    ),
+    case(r#"policy.longestRun="1 day""#, &["'/policy/longestRun'"]),
+    case(r#"policy.exclusivePer="node""#, &["'/policy/exclusivePer'"]),
+    case(
+        r#"admissionPolicy.enabled="maybe""#,
+        &["'/admissionPolicy/enabled'"],
     ),
     case("extraLabels.team=1", &["'/extraLabels/team'"]),
     case(r#"extraEnv=[{"value":"x"}]"#, &["'/extraEnv/0'", "'name'"]),
