@@ -64,6 +64,8 @@ pub(crate) struct Context {
     /// The namespace of operators' pods, for the NetworkPolicy.
     pub(crate) operators: String,
     pub(crate) max_concurrent_runs: usize,
+    /// Most bytes of a run's compressed records before samples are merged.
+    pub(crate) result_bytes: u64,
     pub(crate) plans: Plans,
     pub(crate) conductors: Conductors,
     pub(crate) ledger: Ledger,

@@ -165,6 +165,7 @@ pub(crate) async fn reconcile_all(
         site: site.clone(),
         operators: args.lease_namespace.clone(),
         max_concurrent_runs: usize::try_from(args.max_concurrent_runs).unwrap_or(usize::MAX),
+        result_bytes: u64::from(args.max_result_bytes),
         plans: Plans::default(),
         conductors: Conductors::default(),
         ledger: Ledger::default(),

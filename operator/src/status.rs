@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::runtime::events::{Event, EventType};
 use perfrun_api::{
-    cluster::condition::{ACCEPTED, COMPLETE, LINKS_VERIFIED, PROVISIONED, RUNNING, VERDICT},
+    cluster::condition::{ACCEPTED, COMPLETE, LINKS_VERIFIED, PROVISIONED, RUNNING, SAMPLES_MERGED, VERDICT},
     spec::{PerfRunStatus, TrialCounts},
 };
 use perfrun_contract::{compare::Judged, record::Metric, run::Phase, summary::SummaryRow, tally::Counts};
@@ -96,6 +96,9 @@ pub(crate) fn next(
     }
     if let Some(expected) = outline.and_then(|outline| outline.expected.as_deref()) {
         set(VERDICT, verdict(expected, stage));
+    }
+    if let Some(message) = merged(stage) {
+        set(SAMPLES_MERGED, ("True", "ResultsTooLarge", message.into()));
     }
     set(COMPLETE, complete(stage));
     if let Stage::Ended { outcome, .. } = stage {
@@ -215,6 +218,14 @@ fn verdict<'a>(expected: &[Expected], stage: &'a Stage) -> ConditionParts<'a> {
 fn judged(stage: &Stage) -> Option<&Judged> {
     match stage {
         Stage::Ended { outcome, .. } => outcome.as_ref()?.judged.as_ref(),
+        _ => None,
+    }
+}
+
+/// How samples of a run that ends now were merged.
+fn merged(stage: &Stage) -> Option<&str> {
+    match stage {
+        Stage::Ended { outcome, .. } => outcome.as_ref()?.merged.as_deref(),
         _ => None,
     }
 }
@@ -368,6 +379,7 @@ pub(crate) fn events(
                 (LINKS_VERIFIED, "False", NOT_EFFECTIVE) => false,
                 (VERDICT, "Unknown", "InProgress") => return None,
                 (VERDICT, "True" | "Unknown", _) => true,
+                (SAMPLES_MERGED, _, _) => false,
                 (COMPLETE, "True", "Succeeded" | "Cancelled") => true,
                 (COMPLETE, "True", _) => false,
                 _ => return None,

@@ -58,6 +58,10 @@ pub struct TrialRecord {
     /// it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub links: Option<LinkCheck>,
+    /// How many neighbouring samples of a node were merged into each one, where all of them would have made the
+    /// results of the run too large. The metrics are computed from all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merged_samples: Option<u32>,
     /// What every node measured. A server in its client's process is `CLIENT.server`; what the process used
     /// is the client's.
     pub nodes: BTreeMap<String, NodeRecord>,

@@ -1,11 +1,18 @@
 //! The journal against a scripted API server.
 
+use std::io::Write;
+
+use flate2::{Compression, write::GzEncoder};
 use http::Method;
-use perfrun_api::planning;
+use k8s_openapi::ByteString;
+use perfrun_api::{
+    cluster::{CONTINUES_ANNOTATION, PART_BYTES, RESULTS_KEY, TRIALS_KEY, results_from_parts, trial_line},
+    planning,
+};
 use perfrun_conductor::RunEnd;
 use perfrun_contract::{
-    node::Reason,
-    record::Metric,
+    node::{Measured, Reason, Role, Sample},
+    record::{Metric, NodeRecord},
     run::RunState,
     tally::{EndReason, Verdict},
 };
@@ -15,7 +22,7 @@ use serde_json::json;
 use super::*;
 use crate::{
     conduct::{
-        keep_results,
+        RunOutcome, keep_results,
         tests::{job, record},
     },
     test_server::{Answer, TestServer},
@@ -29,6 +36,45 @@ async fn open(job: &Job) -> Journal {
     Journal::open(job, shared, &CancellationToken::new())
         .await
         .unwrap()
+}
+
+async fn conclude(job: &Job, journal: Journal) -> RunOutcome {
+    let end = RunEnd::without_nodes(RunState::Complete);
+    keep_results(job, journal, end, &CancellationToken::new()).await
+}
+
+/// The parts in ConfigMaps, in this order.
+fn parts(server: &TestServer, names: &[String]) -> Vec<Part> {
+    let parts = names.iter().map(|name| {
+        let object = server.object(&format!("{PATH}/{name}")).unwrap();
+        let object: ConfigMap = serde_json::from_value(object).unwrap();
+        let (key, bytes) = object.binary_data.unwrap().pop_first().unwrap();
+        let key = [TRIALS_KEY, RESULTS_KEY].into_iter().find(|known| **known == key);
+        (key.unwrap(), bytes.0)
+    });
+    parts.collect()
+}
+
+/// Somebody replaces the data of the ConfigMap with the first records.
+fn replace_records(server: &TestServer, lines: &str) {
+    let mut encoder = GzEncoder::new(vec![], Compression::fast());
+    encoder.write_all(lines.as_bytes()).unwrap();
+    let bytes = ByteString(encoder.finish().unwrap());
+    server.change(&format!("{PATH}/run-4a49a-trials-0"), |part| {
+        part["binaryData"][TRIALS_KEY] = json!(bytes);
+    });
+}
+
+/// A record that gzip hardly makes smaller than two ConfigMaps.
+fn large(trial: &str) -> TrialRecord {
+    let mut record = urgent(trial);
+    let mut state = 1_u64;
+    let words = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        format!("{:08x}", state >> 32)
+    });
+    record.failure.as_mut().unwrap().message = words.take(PART_BYTES / 2).collect();
+    record
 }
 
 /// A record that is kept immediately, because its trial failed.
@@ -67,7 +113,7 @@ async fn another_conductor_finds_the_records_and_adds_to_them() {
     let mut journal = open(&job).await;
     assert_eq!(trials(&journal), ["a", "b"]);
     journal.record(&urgent("c")).await.unwrap();
-    let outcome = keep_results(&job, journal, RunEnd::without_nodes(RunState::Complete)).await;
+    let outcome = conclude(&job, journal).await;
     assert_eq!(
         (outcome.progress.counts.completed, outcome.progress.counts.failed),
         (1, 2)
@@ -104,11 +150,11 @@ async fn an_operator_that_takes_over_knows_what_is_not_needed() {
         journal.record(&completed).await.unwrap();
     }
     assert_eq!(journal.account().progress().counts.spared, 0, "nobody has looked");
-    journal.flush(Patience::None).await.unwrap();
+    journal.flush(None).await.unwrap();
 
     let journal = open(&job).await;
     assert_eq!(journal.account().progress().counts.spared, 14);
-    let outcome = keep_results(&job, journal, RunEnd::without_nodes(RunState::Complete)).await;
+    let outcome = conclude(&job, journal).await;
     assert_eq!(outcome.verdict.reason, EndReason::Succeeded);
     assert_eq!(
         outcome.verdict.message,
@@ -158,7 +204,7 @@ async fn an_outage_does_not_stop_the_measurements() {
         assert_eq!(kept, Kept::InMemory, "{answer:?}");
     }
     server.script_times(20, Method::POST, CONFIG_MAPS, Answer::Refuse(503, "etcd is away"));
-    let outcome = keep_results(&job, journal, RunEnd::without_nodes(RunState::Complete)).await;
+    let outcome = conclude(&job, journal).await;
     assert_eq!(outcome.verdict.reason, EndReason::TrialTimeout);
     assert_eq!(open(&job).await.records().len(), 3);
 }
@@ -171,7 +217,7 @@ async fn results_that_cannot_be_kept_end_the_run_in_time() {
     server.script(Method::POST, CONFIG_MAPS, Answer::Refuse(500, "no space"));
     journal.record(&urgent("a")).await.unwrap();
     let start = Instant::now();
-    let outcome = keep_results(&job, journal, RunEnd::without_nodes(RunState::Complete)).await;
+    let outcome = conclude(&job, journal).await;
     let Verdict { reason, message, .. } = outcome.verdict;
     assert_eq!(reason, EndReason::RecordNotKept);
     assert!(
@@ -209,12 +255,162 @@ async fn a_part_that_cannot_be_read_is_left_out_and_reported() {
     assert_eq!(trials(&journal), ["a", "c"]);
     assert_eq!(server.event_reasons(), ["RecordsUnreadable"]);
     journal.record(&urgent("b")).await.unwrap();
-    let outcome = keep_results(&job, journal, RunEnd::without_nodes(RunState::Complete)).await;
+    let outcome = conclude(&job, journal).await;
     let numbers = ["trials-0", "trials-2", "trials-3", "results-0"];
     assert_eq!(
         outcome.results,
         numbers.map(|number| format!("run-4a49a-{number}"))
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_is_larger_than_a_config_map_is_kept_and_read() {
+    let server = TestServer::new();
+    let job = job(&server);
+    let mut journal = open(&job).await;
+    let record = large("large");
+    assert_eq!(journal.record(&record).await.unwrap(), Kept::Safely);
+    let names = names(&server);
+    assert_eq!(
+        names,
+        ["trials-0", "trials-1", "trials-2"].map(|name| format!("run-4a49a-{name}"))
+    );
+    let continues = |name: &str| {
+        let object = server.object(&format!("{PATH}/{name}")).unwrap();
+        object["metadata"]["annotations"][CONTINUES_ANNOTATION].clone()
+    };
+    assert_eq!(
+        [0, 1, 2].map(|number| continues(&names[number])),
+        [json!(null), json!(names[0]), json!(names[1])]
+    );
+
+    let mut journal = open(&job).await;
+    journal.record(&urgent("b")).await.unwrap();
+    let outcome = conclude(&job, journal).await;
+    let results = results_from_parts(&parts(&server, &outcome.results))
+        .unwrap()
+        .unwrap();
+    assert_eq!(results.trials, [record, urgent("b")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_whose_writing_was_interrupted_is_measured_again_and_others_are_read() {
+    let server = TestServer::new();
+    let job = job(&server);
+    let mut journal = open(&job).await;
+    journal.record(&urgent("a")).await.unwrap();
+    journal.record(&large("b")).await.unwrap();
+    journal.record(&urgent("c")).await.unwrap();
+    server.remove(&format!("{PATH}/run-4a49a-trials-2"));
+    assert_eq!(trials(&open(&job).await), ["a", "c"]);
+    assert_eq!(server.event_reasons(), ["RecordsUnreadable"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_of_which_a_part_was_not_written_is_completed_later() {
+    let server = TestServer::new();
+    let job = job(&server);
+    let mut journal = open(&job).await;
+    server.script_times(1, Method::POST, CONFIG_MAPS, Answer::DoSilently);
+    assert_eq!(journal.record(&large("a")).await.unwrap(), Kept::InMemory);
+    assert_eq!(journal.record(&urgent("b")).await.unwrap(), Kept::Safely);
+    let journal = open(&job).await;
+    assert_eq!(trials(&journal), ["a", "b"]);
+    let outcome = conclude(&job, journal).await;
+    assert_eq!(
+        outcome.results[0], "run-4a49a-trials-1",
+        "the first is a part of nothing"
+    );
+    let results = results_from_parts(&parts(&server, &outcome.results))
+        .unwrap()
+        .unwrap();
+    assert_eq!(results.trials, [large("a"), urgent("b")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn records_that_nobody_could_have_measured_are_left_out() {
+    for (lines, why) in [
+        (" ".repeat(17 << 20), "a record of more than"),
+        ("\n".to_owned(), "another version of perfrun or hand"),
+        (
+            (0..100)
+                .map(|attempt| trial_line(&record("a", attempt, None)))
+                .collect(),
+            "more records than trials",
+        ),
+    ] {
+        let server = TestServer::new();
+        let job = job(&server);
+        let mut journal = open(&job).await;
+        journal.record(&urgent("a")).await.unwrap();
+        journal.record(&urgent("b")).await.unwrap();
+        replace_records(&server, &lines);
+        assert_eq!(trials(&open(&job).await), ["b"], "{why}");
+        let events = server.objects("/events");
+        let note = events[0]["note"].as_str().unwrap();
+        assert!(note.contains(why), "{note}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn samples_beyond_the_budget_are_merged_and_the_run_says_so() {
+    let server = TestServer::new();
+    let mut job = job(&server);
+    job.result_bytes = 10_000;
+    let mut record = record("a", 0, None);
+    let node = NodeRecord {
+        role: Role::Client,
+        measured: Measured {
+            samples: vec![Sample::default(); 1000],
+            ..Measured::default()
+        },
+        link: None,
+    };
+    record.nodes.insert("client-0".to_owned(), node);
+    record.metrics.insert(Metric::Failures, 0.0);
+    let mut journal = open(&job).await;
+    journal.record(&record).await.unwrap();
+    journal.flush(None).await.unwrap();
+
+    let journal = open(&job).await;
+    assert_eq!(journal.records()[0].metrics, record.metrics);
+    let outcome = conclude(&job, journal).await;
+    let message = outcome.merged.unwrap();
+    assert!(
+        message.starts_with("neighbouring samples of 1 trials are merged") && message.contains("10000 bytes"),
+        "{message}"
+    );
+    let results = results_from_parts(&parts(&server, &outcome.results))
+        .unwrap()
+        .unwrap();
+    let samples = &results.trials[0].nodes["client-0"].measured.samples;
+    assert!((1..20).contains(&samples.len()), "{}", samples.len());
+    assert!(
+        job.metrics
+            .encode()
+            .contains("perfrun_operator_results_kept_bytes_total")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_run_does_not_wait_long_for_its_results_to_be_kept() {
+    let server = TestServer::new();
+    let job = job(&server);
+    let mut journal = open(&job).await;
+    server.script(Method::POST, CONFIG_MAPS, Answer::Refuse(500, "no space"));
+    journal.record(&urgent("a")).await.unwrap();
+    let cancel = CancellationToken::new();
+    let cancelled = cancel.clone();
+    tokio::spawn(async move {
+        sleep(READ_WITHIN * 2).await;
+        cancelled.cancel();
+    });
+    let start = Instant::now();
+    let end = RunEnd::without_nodes(RunState::Complete);
+    let outcome = keep_results(&job, journal, end, &cancel).await;
+    assert_eq!(outcome.verdict.reason, EndReason::RecordNotKept);
+    let took = start.elapsed();
+    assert!(took >= READ_WITHIN * 2 && took < READ_WITHIN * 3, "{took:?}");
 }
 
 /// What such a record does to a journal is tested above: its part is left out and reported.

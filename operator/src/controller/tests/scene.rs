@@ -43,6 +43,7 @@ impl Scene {
             site: site(),
             operators: SYSTEM.to_owned(),
             max_concurrent_runs: 10,
+            result_bytes: 64 << 20,
             plans: Plans::default(),
             conductors: Conductors::default(),
             ledger: Ledger::default(),
