@@ -52,7 +52,8 @@ pub struct Args {
     /// How many runs may be active together. Exclusive runs (spec.topology.exclusive) never share.
     #[arg(long, env = "PERFRUN_MAX_CONCURRENT_RUNS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     pub max_concurrent_runs: u32,
-    /// How many bytes of compressed results a run may keep before samples are merged. Metrics are always kept.
+    /// How many bytes of compressed results a run may keep before samples are merged. Metrics are always
+    /// kept.
     #[arg(long, env = "PERFRUN_MAX_RESULT_BYTES", value_name = "BYTES", default_value_t = 64 << 20, value_parser = clap::value_parser!(u32).range(1 << 20..=128 << 20))]
     pub max_result_bytes: u32,
     /// Namespace of the operator's Lease and key: that of its pods.

@@ -333,12 +333,12 @@ async fn keep_results(job: &Job, journal: Journal, end: RunEnd, cancel: &Cancell
              most (--max-result-bytes of the operator); metrics are computed from all samples"
         )
     });
-    let (verdict, results) = match journal.close(results, cancel).await {
-        Ok(names) => (verdict, names),
+    let (results, kept) = journal.close(results, cancel).await;
+    let verdict = match kept {
+        Ok(()) => verdict,
         Err(error) => {
             let why = format!("the results could not be kept: {error}");
-            let cause = Some(Cause::RecordNotKept);
-            (trials.verdict(RunState::Failed, cause, Some(&why)), vec![])
+            trials.verdict(RunState::Failed, Some(Cause::RecordNotKept), Some(&why))
         }
     };
     RunOutcome {

@@ -6,8 +6,8 @@
 //! - [`TRIALS_KEY`]: trial records, one JSON document per line, gzip. Written while the run is in progress.
 //! - [`RESULTS_KEY`]: a [`Results`] document without its trials, gzip. Written when the run ends.
 //!
-//! The values of a key, concatenated in order, are a gzip stream that `zcat` reads. What is compressed together
-//! may be larger than a ConfigMap: each ConfigMap after the first of it has the annotation
+//! The values of a key, concatenated in order, are a gzip stream that `zcat` reads. What is compressed
+//! together may be larger than a ConfigMap: each ConfigMap after the first of it has the annotation
 //! [`CONTINUES_ANNOTATION`].
 //!
 //! Everybody who may write ConfigMaps may change results, so that they are read within limits.
@@ -47,6 +47,9 @@ pub const TRIALS_KEY: &str = "trials.jsonl.gz";
 pub const RESULTS_KEY: &str = "results.json.gz";
 /// Annotation of a ConfigMap: the name of the one whose compressed data it continues.
 pub const CONTINUES_ANNOTATION: &str = "perfrun.io/continues";
+/// Annotation of a ConfigMap with results: the [`SCHEMA_VERSION`](crate::results::SCHEMA_VERSION) of its
+/// data.
+pub const SCHEMA_ANNOTATION: &str = "perfrun.io/schema-version";
 /// Most bytes of one part: a ConfigMap holds 1 MiB, including metadata.
 pub const PART_BYTES: usize = 900 << 10;
 /// Most bytes of one trial record as JSON. Records are made to fit.
@@ -116,8 +119,8 @@ pub enum Unreadable {
 /// The results in one ConfigMap: a key and its value.
 pub type Part = (&'static str, Vec<u8>);
 
-/// How much decompressed JSON a reader still accepts, in bytes: a small part may decompress to a thousand times
-/// its size.
+/// How much decompressed JSON a reader still accepts, in bytes: a small part may decompress to a thousand
+/// times its size.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Allowance(pub u64);
 

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::{ByteString, api::core::v1::ConfigMap};
 use kube::api::ObjectMeta;
-use perfrun_api::cluster::{CONTINUES_ANNOTATION, Part};
+use perfrun_api::{
+    cluster::{CONTINUES_ANNOTATION, Part, SCHEMA_ANNOTATION},
+    results::SCHEMA_VERSION,
+};
 
 use super::RunIdentity;
 
@@ -15,10 +18,12 @@ pub(crate) fn part(
     (key, bytes): Part,
     previous: Option<String>,
 ) -> ConfigMap {
-    let annotation = |previous| BTreeMap::from([(CONTINUES_ANNOTATION.to_owned(), previous)]);
+    let schema = (SCHEMA_ANNOTATION.to_owned(), SCHEMA_VERSION.to_string());
+    let continues = previous.map(|previous| (CONTINUES_ANNOTATION.to_owned(), previous));
+    let annotations = [Some(schema), continues].into_iter().flatten();
     ConfigMap {
         metadata: ObjectMeta {
-            annotations: previous.map(annotation),
+            annotations: Some(annotations.collect()),
             ..run.metadata(name)
         },
         binary_data: Some(BTreeMap::from([(key.to_owned(), ByteString(bytes))])),

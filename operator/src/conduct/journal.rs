@@ -60,8 +60,8 @@ const REPORT_LAST: Duration = Duration::from_secs(30);
 /// Pauses between attempts to reach the API server.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_LAST: Duration = Duration::from_secs(15);
-/// How long a run that is over waits for its records to be read, and one that is cancelled for its records to be
-/// read or kept.
+/// How long a run that is over waits for its records to be read, and one that is cancelled for its records to
+/// be read or kept.
 const READ_WITHIN: Duration = Duration::from_secs(60);
 /// How long a run that is over waits for its results to be kept, which may have taken hours to measure.
 const KEEP_WITHIN: Duration = Duration::from_secs(600);
@@ -109,8 +109,8 @@ impl Journal {
             report_unreadable(job, contents.unreadable.len(), name, error).await;
         }
         let now = Instant::now();
-        let mut account = RunningAccount::new(&job.plan);
-        contents.records.iter().for_each(|record| account.add(record));
+        let budget = contents.budget(job.result_bytes);
+        let mut account = contents.account;
         // What is not needed does not depend on where nodes are.
         let judged = perfrun_report::judged(&job.plan, &contents.records, &BTreeMap::new());
         account.spare(judged.and_then(|judged| judged.spared));
@@ -123,7 +123,7 @@ impl Journal {
             shared,
             wake: job.wake.clone(),
             opened: now,
-            budget: contents.budget(job.result_bytes),
+            budget,
             records: contents.records,
             account,
             parts: contents.names,
@@ -140,23 +140,26 @@ impl Journal {
         &self.account
     }
 
-    /// Keeps the pending records and the results. Returns the names of all ConfigMaps, in order. Tries for
-    /// [`KEEP_WITHIN`] unless the API server refuses them, and for [`READ_WITHIN`] if the run is cancelled.
+    /// Keeps the pending records and the results. Returns the names of all ConfigMaps, in order, and why some
+    /// are missing. Tries for [`KEEP_WITHIN`] unless the API server refuses them, and for [`READ_WITHIN`] if
+    /// the run is cancelled.
     pub(super) async fn close(
         mut self,
         results: Results,
         cancel: &CancellationToken,
-    ) -> Result<Vec<String>, CallError> {
+    ) -> (Vec<String>, Result<(), CallError>) {
+        let kept = self.keep_all(results, cancel).await;
+        (self.parts, kept)
+    }
+
+    async fn keep_all(&mut self, results: Results, cancel: &CancellationToken) -> Result<(), CallError> {
         let patience = Some(Patience {
             since: Instant::now(),
             cancel,
         });
         self.flush(patience).await?;
         let mut results = Document::new("results", results_to_parts(results));
-        self.shelf
-            .put_all(&mut results, patience, &mut self.parts)
-            .await?;
-        Ok(self.parts)
+        self.shelf.put_all(&mut results, patience, &mut self.parts).await
     }
 
     /// Of how many trials samples were merged, to stay within the budget.
@@ -374,7 +377,7 @@ async fn read_in_time(shelf: &Shelf, job: &Job, cancel: &CancellationToken) -> R
         }
     };
     let mut last = None;
-    let read = (|| shelf.read(job.plan.trials.len()))
+    let read = (|| shelf.read(&job.plan))
         .retry(backoff())
         .when(|error| !error.is_final())
         .notify(|error, _| {

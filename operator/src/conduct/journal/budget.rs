@@ -26,8 +26,8 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// How much JSON the next record may have if all trials that need room get the same. `pending` is the JSON
-    /// that is not compressed yet; `trials` is the number of trials that need room, this one included.
+    /// How much JSON the next record may have if all trials that need room get the same. `pending` is the
+    /// JSON that is not compressed yet; `trials` is the number of trials that need room, this one included.
     pub(super) fn share(&self, pending: usize, trials: usize) -> usize {
         let compressed = self.most.saturating_sub(self.compressed).saturating_mul(RATIO);
         let left = compressed

@@ -10,22 +10,27 @@ use kube::{
     ResourceExt,
     api::{ListParams, PartialObjectMeta},
 };
-use perfrun_api::cluster::{
-    Allowance, CONTINUES_ANNOTATION, RESULTS_BYTES, RUN_LABEL, TRIALS_KEY, read_trials, trial_line,
+use perfrun_api::{
+    cluster::{
+        Allowance, CONTINUES_ANNOTATION, RESULTS_BYTES, RUN_LABEL, SCHEMA_ANNOTATION, TRIALS_KEY,
+        read_trials, trial_line,
+    },
+    planning::TRIALS_MAX,
+    results::SCHEMA_VERSION,
 };
-use perfrun_contract::record::TrialRecord;
+use perfrun_contract::{plan::Plan, record::TrialRecord};
 use tokio::task::spawn_blocking;
 
-use super::{Budget, Shelf};
+use super::{super::account::RunningAccount, Budget, Shelf};
 use crate::{
     names,
     refusal::{CallError, within_timeout},
 };
 
 /// How many ConfigMaps one request lists.
-const PAGE: u32 = 500;
-/// Most ConfigMaps of a run that are read. Of a run within its budget there are a few hundred.
-const PARTS_MAX: usize = 4096;
+const PAGE: u32 = 100;
+/// ConfigMaps with greater numbers are not the operator's: it writes less than one for each trial.
+const NUMBER_MAX: u64 = 2 * TRIALS_MAX;
 /// Most bytes of what was compressed together. The operator compresses some MiB together.
 const DOCUMENT_BYTES: usize = 32 << 20;
 /// Most bytes of all records as JSON, without what only the complete results need.
@@ -33,12 +38,17 @@ const BRIEF_BYTES: u64 = 128 << 20;
 /// Most attempts at a trial.
 const ATTEMPTS: usize = 2;
 
+/// ConfigMaps with records, by their numbers: the name of each, and the number of the one that it continues.
+type Parts = BTreeMap<usize, (String, Option<usize>)>;
+
 /// The records of a run in its ConfigMaps.
 pub(super) struct Contents {
     /// Names of the readable ConfigMaps, in order.
     pub(super) names: Vec<String>,
     /// Records without what only the complete results need. Each is there once.
     pub(super) records: Vec<TrialRecord>,
+    /// What the complete records amount to.
+    pub(super) account: RunningAccount,
     /// Names of the other ConfigMaps, and why each cannot be read.
     pub(super) unreadable: Vec<(String, String)>,
     /// The number after all of these.
@@ -52,18 +62,11 @@ pub(super) struct Contents {
 }
 
 impl Shelf {
-    /// Reads the records of a run with this number of trials.
-    pub(super) async fn read(&self, trials: usize) -> Result<Contents, CallError> {
+    /// Reads the records of a run.
+    pub(super) async fn read(&self, plan: &Plan) -> Result<Contents, CallError> {
         let parts = self.parts().await?;
-        let mut contents = Contents::new(trials, &parts);
-        let documents = documents(parts.into_values());
-        let mut count = 0;
-        for names in documents {
-            count += names.len();
-            if count > PARTS_MAX {
-                contents.leave_out(names, "the run has more ConfigMaps than perfrun writes");
-                continue;
-            }
+        let mut contents = Contents::new(plan, &parts);
+        for names in documents(parts) {
             contents = match self.document(&names).await? {
                 Err(why) => {
                     contents.leave_out(names, &why);
@@ -82,8 +85,7 @@ impl Shelf {
         Ok(contents)
     }
 
-    /// The ConfigMaps of records by their numbers: the name of each, and of the one that it continues.
-    async fn parts(&self) -> Result<BTreeMap<usize, (String, Option<String>)>, CallError> {
+    async fn parts(&self) -> Result<Parts, CallError> {
         let mut parts = BTreeMap::new();
         let selector = format!("{RUN_LABEL}={}", self.run.name);
         let mut params = ListParams::default().labels(&selector).limit(PAGE);
@@ -97,12 +99,14 @@ impl Shelf {
         }
     }
 
-    fn part(&self, object: &PartialObjectMeta<ConfigMap>) -> Option<(usize, (String, Option<String>))> {
+    fn part(&self, object: &PartialObjectMeta<ConfigMap>) -> Option<(usize, (String, Option<usize>))> {
         let name = object.name_any();
         let mut owners = object.owner_references().iter();
         let is_own = owners.any(|owner| owner.uid == self.run.uid);
-        let number = names::part_number(&self.run.name, &self.run.uid, "trials", &name)?;
-        let continues = object.annotations().get(CONTINUES_ANNOTATION).cloned();
+        let number = |name: &str| names::part_number(&self.run.name, &self.run.uid, "trials", name);
+        let previous = object.annotations().get(CONTINUES_ANNOTATION);
+        let continues = previous.and_then(|previous| number(previous));
+        let number = number(&name).filter(|number| *number as u64 <= NUMBER_MAX)?;
         is_own.then_some((number, (name, continues)))
     }
 
@@ -113,6 +117,14 @@ impl Shelf {
             // The operator has no right to get ConfigMaps.
             let params = ListParams::default().fields(&format!("metadata.name={name}"));
             let found = within_timeout(self.api.list(&params)).await?.items.pop();
+            let schema = found
+                .as_ref()
+                .and_then(|object| object.annotations().get(SCHEMA_ANNOTATION));
+            if let Some(schema) = schema.filter(|schema| **schema != SCHEMA_VERSION.to_string()) {
+                let why =
+                    format!("{name} has schema version {schema}, and this operator reads {SCHEMA_VERSION}");
+                return Ok(Err(why));
+            }
             let data = found.and_then(|object| object.binary_data?.remove(TRIALS_KEY));
             let Some(bytes) = data else {
                 return Ok(Err(format!("{name} has no {TRIALS_KEY}")));
@@ -126,37 +138,36 @@ impl Shelf {
     }
 }
 
-/// Groups ConfigMaps whose data were compressed together, given in the order of their numbers. Another operator
-/// may have created ConfigMaps between those of a group.
-fn documents(parts: impl Iterator<Item = (String, Option<String>)>) -> Vec<Vec<String>> {
-    let mut documents: Vec<Vec<String>> = vec![];
-    for (name, continues) in parts {
-        let begun = continues.and_then(|previous| {
-            let mut documents = documents.iter_mut();
-            documents.find(|names| names.last() == Some(&previous))
-        });
-        match begun {
-            Some(names) => names.push(name),
-            None => documents.push(vec![name]),
+/// Groups ConfigMaps whose data were compressed together. Another operator may have created ConfigMaps
+/// between those of a group.
+fn documents(parts: Parts) -> impl Iterator<Item = Vec<String>> {
+    let mut documents: Vec<(usize, Vec<String>)> = vec![];
+    for (number, (name, continues)) in parts {
+        let mut begun = documents.iter_mut();
+        match begun.find(|(last, _)| Some(*last) == continues) {
+            Some((last, names)) => {
+                *last = number;
+                names.push(name);
+            }
+            None => documents.push((number, vec![name])),
         }
     }
-    documents
+    documents.into_iter().map(|(_, names)| names)
 }
 
 impl Contents {
-    fn new(trials: usize, parts: &BTreeMap<usize, (String, Option<String>)>) -> Self {
+    fn new(plan: &Plan, parts: &Parts) -> Self {
         Self {
             names: vec![],
             records: vec![],
+            account: RunningAccount::new(plan),
             unreadable: vec![],
-            next: parts
-                .last_key_value()
-                .map_or(0, |(number, _)| number.saturating_add(1)),
+            next: parts.last_key_value().map_or(0, |(number, _)| number + 1),
             compressed: 0,
             seen: BTreeSet::new(),
             allowance: Allowance::default(),
             brief_bytes: 0,
-            records_max: trials * ATTEMPTS,
+            records_max: plan.trials.len() * ATTEMPTS,
         }
     }
 
@@ -172,28 +183,30 @@ impl Contents {
     /// Adds the records in ConfigMaps whose data were compressed together: all of them or, if one cannot be
     /// read, none. A record in several ConfigMaps counts once.
     fn add(&mut self, names: Vec<String>, compressed: &[u8]) {
-        let mut fresh = vec![];
+        let (mut fresh, mut seen, mut account) = (vec![], BTreeSet::new(), self.account.clone());
         let (mut bytes, mut is_too_much) = (self.brief_bytes, false);
         let room = self.records_max - self.records.len();
         let read = read_trials(compressed, &mut self.allowance, |record| {
+            let key = (record.trial.id.clone(), record.attempt);
+            if is_too_much || self.seen.contains(&key) || !seen.insert(key) {
+                return;
+            }
             let brief = record.brief();
             bytes += trial_line(&brief).len() as u64;
-            is_too_much |= bytes > BRIEF_BYTES || fresh.len() >= room;
-            let is_new = !self.seen.contains(&(brief.trial.id.clone(), brief.attempt));
-            if is_new && !is_too_much {
-                fresh.push(brief);
-            }
+            is_too_much = bytes > BRIEF_BYTES || fresh.len() >= room;
+            account.add(&record);
+            fresh.push(brief);
         });
         match read {
             Err(error) => self.leave_out(names, &error_reporter::Report::new(error).to_string()),
             Ok(()) if is_too_much => self.leave_out(names, "there are more records than trials of the run"),
             Ok(()) => {
                 self.names.extend(names);
+                self.records.append(&mut fresh);
+                self.account = account;
+                self.seen.append(&mut seen);
                 self.compressed += compressed.len() as u64;
                 self.brief_bytes = bytes;
-                let seen = &mut self.seen;
-                fresh.retain(|record| seen.insert((record.trial.id.clone(), record.attempt)));
-                self.records.append(&mut fresh);
             }
         }
     }
@@ -210,19 +223,10 @@ mod tests {
 
     #[test]
     fn parts_of_two_operators_are_told_apart() {
-        let part = |name: &str, continues: &str| {
-            let continues = (!continues.is_empty()).then(|| continues.to_owned());
-            (name.to_owned(), continues)
-        };
-        let parts = [
-            part("0", ""),
-            part("1", ""),
-            part("2", "0"),
-            part("3", "1"),
-            part("4", "2"),
-            part("5", "of nothing"),
-        ];
-        let expected = [vec!["0", "2", "4"], vec!["1", "3"], vec!["5"]];
-        assert_eq!(documents(parts.into_iter()), expected);
+        let continued = [None, None, Some(0), Some(1), Some(2), Some(9)];
+        let parts = continued.into_iter().enumerate();
+        let parts = parts.map(|(number, continues)| (number, (number.to_string(), continues)));
+        let documents: Vec<_> = documents(parts.collect()).collect();
+        assert_eq!(documents, [vec!["0", "2", "4"], vec!["1", "3"], vec!["5"]]);
     }
 }

@@ -6,16 +6,21 @@ use flate2::{Compression, write::GzEncoder};
 use http::Method;
 use k8s_openapi::ByteString;
 use perfrun_api::{
-    cluster::{CONTINUES_ANNOTATION, PART_BYTES, RESULTS_KEY, TRIALS_KEY, results_from_parts, trial_line},
+    cluster::{
+        CONTINUES_ANNOTATION, PART_BYTES, RESULTS_KEY, SCHEMA_ANNOTATION, TRIALS_KEY, results_from_parts,
+        trial_line,
+    },
     planning,
 };
 use perfrun_conductor::RunEnd;
 use perfrun_contract::{
     node::{Measured, Reason, Role, Sample},
-    record::{Metric, NodeRecord},
+    plan::Trial,
+    record::{LinkCheck, LinkRecord, Metric, NodeRecord},
     run::RunState,
     tally::{EndReason, Verdict},
 };
+use perfrun_link::{Kind, Mode};
 use perfrun_test_kit::records::completed;
 use serde_json::json;
 
@@ -25,6 +30,7 @@ use crate::{
         RunOutcome, keep_results,
         tests::{job, record},
     },
+    links::Links,
     test_server::{Answer, TestServer},
 };
 
@@ -163,6 +169,39 @@ async fn an_operator_that_takes_over_knows_what_is_not_needed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_operator_that_takes_over_knows_the_measured_links() {
+    let server = TestServer::new();
+    let mut job = job(&server);
+    job.spec.matrix.networks = vec!["none".to_owned(), "wan".to_owned()];
+    job.plan = Arc::new(planning::plan(&job.spec).unwrap());
+    let place = |trial: &&Trial| job.plan.cells[trial.cell].network == "wan";
+    let mut record = urgent("a");
+    record.trial = job.plan.trials.iter().find(place).unwrap().clone();
+    record.links = Some(LinkCheck {
+        network: "wan".to_owned(),
+        set_seconds: 0.1,
+        probe_seconds: 0.2,
+        legs: vec![],
+    });
+    let node = NodeRecord {
+        role: Role::Client,
+        measured: Measured::default(),
+        link: Some(LinkRecord {
+            backend: Kind::Kernel,
+            mode: Mode::PerPacket,
+            traffic: vec![],
+            worker: None,
+        }),
+    };
+    record.nodes.insert("client-0".to_owned(), node);
+    let mut journal = open(&job).await;
+    journal.record(&record).await.unwrap();
+    let links = journal.account().progress().links;
+    assert_ne!(links, Links::default());
+    assert_eq!(open(&job).await.account().progress().links, links);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_existing_config_map_is_left_alone() {
     let server = TestServer::new();
     let other = json!({"metadata": {"name": "run-4a49a-trials-0"}, "data": {"of": "another"}});
@@ -184,7 +223,7 @@ async fn a_write_whose_answer_is_lost_loses_no_record_and_doubles_none() {
     server.script_times(1, Method::POST, CONFIG_MAPS, Answer::DoSilently);
     assert_eq!(journal.record(&urgent("a")).await.unwrap(), Kept::InMemory);
     assert_eq!(journal.record(&urgent("b")).await.unwrap(), Kept::Safely);
-    assert_eq!(names(&server).len(), 2);
+    assert_eq!(names(&server).len(), 3, "the first record is kept twice");
     assert_eq!(trials(&open(&job).await), ["a", "b"]);
 }
 
@@ -214,12 +253,13 @@ async fn results_that_cannot_be_kept_end_the_run_in_time() {
     let server = TestServer::new();
     let job = job(&server);
     let mut journal = open(&job).await;
+    journal.record(&urgent("kept")).await.unwrap();
     server.script(Method::POST, CONFIG_MAPS, Answer::Refuse(500, "no space"));
     journal.record(&urgent("a")).await.unwrap();
     let start = Instant::now();
     let outcome = conclude(&job, journal).await;
-    let Verdict { reason, message, .. } = outcome.verdict;
-    assert_eq!(reason, EndReason::RecordNotKept);
+    let Verdict { reason, message, .. } = &outcome.verdict;
+    assert_eq!(*reason, EndReason::RecordNotKept);
     assert!(
         message.contains("the API server answered 500: no space"),
         "{message}"
@@ -228,6 +268,11 @@ async fn results_that_cannot_be_kept_end_the_run_in_time() {
     assert!(
         took >= KEEP_WITHIN && took < KEEP_WITHIN + RETRY_LAST * 2,
         "{took:?}"
+    );
+    assert_eq!(
+        outcome.results,
+        ["run-4a49a-trials-0"],
+        "the records before are not lost"
     );
 }
 
@@ -353,6 +398,19 @@ async fn records_that_nobody_could_have_measured_are_left_out() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_config_map_with_a_number_that_no_operator_reaches_is_ignored() {
+    let server = TestServer::new();
+    let job = job(&server);
+    open(&job).await.record(&urgent("a")).await.unwrap();
+    let name = format!("run-4a49a-trials-{}", usize::MAX);
+    let mut object = server.object(&format!("{PATH}/run-4a49a-trials-0")).unwrap();
+    object["metadata"]["name"] = json!(name);
+    server.put(&format!("{PATH}/{name}"), object);
+    open(&job).await.record(&urgent("b")).await.unwrap();
+    assert_eq!(trials(&open(&job).await), ["a", "b"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn samples_beyond_the_budget_are_merged_and_the_run_says_so() {
     let server = TestServer::new();
     let mut job = job(&server);
@@ -413,22 +471,73 @@ async fn a_cancelled_run_does_not_wait_long_for_its_results_to_be_kept() {
     assert!(took >= READ_WITHIN * 2 && took < READ_WITHIN * 3, "{took:?}");
 }
 
-/// What such a record does to a journal is tested above: its part is left out and reported.
-#[test]
-fn a_record_with_a_value_of_a_newer_version_cannot_be_read() {
-    let record = serde_json::to_value(urgent("a")).unwrap();
-    serde_json::from_value::<TrialRecord>(record.clone()).unwrap();
-    let failure = json!({"reason": "Frozen", "message": ""});
-    for (field, value, unknown) in [
-        ("flags", json!(["Overheated"]), "Overheated"),
-        ("metrics", json!({"jitterP50": 1.0}), "jitterP50"),
-        ("failure", failure, "Frozen"),
-    ] {
-        let mut newer = record.clone();
-        newer[field] = value;
-        let error = serde_json::from_value::<TrialRecord>(newer).unwrap_err();
-        assert!(error.to_string().contains(unknown), "{error}");
-    }
+/// The line of a record of a newer version.
+fn of_tomorrow(trial: &str, change: impl FnOnce(&mut serde_json::Value)) -> String {
+    let mut record = serde_json::to_value(record(trial, 0, None)).unwrap();
+    record["metrics"] = json!({"jitterP50": 0.25});
+    record["flags"] = json!(["Overheated"]);
+    change(&mut record);
+    format!("{record}\n")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_journal_of_a_newer_version_is_continued_and_nothing_of_it_is_lost() {
+    let server = TestServer::new();
+    let job = job(&server);
+    let mut journal = open(&job).await;
+    journal.record(&urgent("a")).await.unwrap();
+    let newer = of_tomorrow("a", |record| record["temperature"] = json!(99));
+    replace_records(&server, &newer);
+    let before = server.object(&format!("{PATH}/run-4a49a-trials-0")).unwrap();
+
+    let mut journal = open(&job).await;
+    assert_eq!(trials(&journal), ["a"]);
+    journal.record(&urgent("b")).await.unwrap();
+    let outcome = conclude(&job, journal).await;
+    assert!(server.event_reasons().is_empty());
+    assert_eq!(
+        server.object(&format!("{PATH}/run-4a49a-trials-0")).unwrap(),
+        before
+    );
+    let results = results_from_parts(&parts(&server, &outcome.results))
+        .unwrap()
+        .unwrap();
+    let record = serde_json::to_value(&results.trials[0]).unwrap();
+    assert_eq!(
+        (&record["metrics"]["jitterP50"], &record["flags"][0]),
+        (&json!(0.25), &json!("Overheated"))
+    );
+    assert_eq!(results.trials.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn records_that_this_version_would_misread_are_measured_again() {
+    let server = TestServer::new();
+    let job = job(&server);
+    open(&job).await.record(&urgent("a")).await.unwrap();
+    server.change(&format!("{PATH}/run-4a49a-trials-0"), |part| {
+        part["metadata"]["annotations"][SCHEMA_ANNOTATION] = json!("2");
+    });
+    assert!(trials(&open(&job).await).is_empty());
+    let events = server.objects("/events");
+    let note = events[0]["note"].as_str().unwrap();
+    assert!(note.contains("schema version 2"), "{note}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_of_a_newer_version_that_cannot_be_read_is_measured_again() {
+    let server = TestServer::new();
+    let job = job(&server);
+    let mut journal = open(&job).await;
+    journal.record(&urgent("a")).await.unwrap();
+    replace_records(
+        &server,
+        &of_tomorrow("a", |record| {
+            record["failure"] = json!({"reason": "Frozen", "message": ""});
+        }),
+    );
+    assert!(trials(&open(&job).await).is_empty());
+    assert_eq!(server.event_reasons(), ["RecordsUnreadable"]);
 }
 
 #[tokio::test(start_paused = true)]
