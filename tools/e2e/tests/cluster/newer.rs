@@ -34,7 +34,7 @@ fn what_a_newer_version_left_outlives_a_rollback() {
         let part = until("the journal has a part", seconds(60), async || part(scene).await).await?;
 
         let operators = scene.operators();
-        let replicas = operators.deployment().await?.spec.and_then(|spec| spec.replicas);
+        let replicas = operators.deployment().await?.spec.replicas;
         operators.scale(0).await?;
         let left = leave(scene, part).await;
         // Operators are restored for other tests, even after a failure.
