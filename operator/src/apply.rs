@@ -269,6 +269,8 @@ fn job(run: &PerfRun, observed: &Observed<'_>, plan: &Arc<Plan>, conclude: bool,
         clock: context.clock.clone(),
         access: context.access.clone(),
         pods: context.pods.clone(),
+        result_bytes: context.result_bytes,
+        metrics: context.metrics.clone(),
         recorder: context.recorder.clone(),
         reference: run.object_ref(&()),
         // Nobody listens when the operator ends.

@@ -57,6 +57,10 @@ pub struct Args {
     /// What documents may request, in JSON, as `policy` in the chart's values. Without it, everything.
     #[arg(long, env = "PERFRUN_POLICY", value_name = "JSON", default_value = "{}", value_parser = policy)]
     pub policy: Policy,
+    /// How many bytes of compressed results a run may keep before samples are merged. Metrics are always
+    /// kept.
+    #[arg(long, env = "PERFRUN_MAX_RESULT_BYTES", value_name = "BYTES", default_value_t = 64 << 20, value_parser = clap::value_parser!(u32).range(1 << 20..=128 << 20))]
+    pub max_result_bytes: u32,
     /// Namespace of the operator's Lease and key: that of its pods.
     #[arg(long, env = "PERFRUN_NAMESPACE", default_value = "perfrun-system")]
     pub lease_namespace: String,

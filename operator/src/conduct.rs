@@ -43,6 +43,7 @@ use crate::{
     build::RunIdentity,
     clock::TimeSource,
     decide::ConductorState,
+    metrics::Metrics,
     stage::{Progress, RunOutcome},
 };
 
@@ -97,6 +98,9 @@ pub(crate) struct Job {
     pub(crate) clock: TimeSource,
     pub(crate) access: Access,
     pub(crate) pods: Store<Pod>,
+    /// Most bytes of compressed records before samples are merged.
+    pub(crate) result_bytes: u64,
+    pub(crate) metrics: Arc<Metrics>,
     /// Publishes events about `reference`, the run.
     pub(crate) recorder: Recorder,
     pub(crate) reference: ObjectReference,
@@ -268,7 +272,7 @@ async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) -> Ru
             end
         }
     };
-    let outcome = keep_results(&job, journal, end).await;
+    let outcome = keep_results(&job, journal, end, &cancel).await;
     let Verdict { reason, message, .. } = &outcome.verdict;
     tracing::info!(run = job.run.label(), %reason, message, "run ended");
     outcome
@@ -283,12 +287,13 @@ fn without_records(job: &Job, why: String) -> RunOutcome {
         progress: job.progress.clone(),
         summary: vec![],
         judged: None,
+        merged: None,
         results: vec![],
     }
 }
 
 /// Keeps the results, and reports how the run ended.
-async fn keep_results(job: &Job, journal: Journal, end: RunEnd) -> RunOutcome {
+async fn keep_results(job: &Job, journal: Journal, end: RunEnd, cancel: &CancellationToken) -> RunOutcome {
     let RunEnd {
         state,
         cause,
@@ -321,12 +326,19 @@ async fn keep_results(job: &Job, journal: Journal, end: RunEnd) -> RunOutcome {
         trials: vec![],
     };
     let summary = results.summary.clone();
-    let (verdict, results) = match journal.close(results).await {
-        Ok(names) => (verdict, names),
+    let merged = (journal.merged() > 0).then(|| {
+        let (trials, bytes) = (journal.merged(), job.result_bytes);
+        format!(
+            "neighbouring samples of {trials} trials are merged, so that the results have about {bytes} bytes at \
+             most (--max-result-bytes of the operator); metrics are computed from all samples"
+        )
+    });
+    let (results, kept) = journal.close(results, cancel).await;
+    let verdict = match kept {
+        Ok(()) => verdict,
         Err(error) => {
             let why = format!("the results could not be kept: {error}");
-            let cause = Some(Cause::RecordNotKept);
-            (trials.verdict(RunState::Failed, cause, Some(&why)), vec![])
+            trials.verdict(RunState::Failed, Some(Cause::RecordNotKept), Some(&why))
         }
     };
     RunOutcome {
@@ -334,6 +346,7 @@ async fn keep_results(job: &Job, journal: Journal, end: RunEnd) -> RunOutcome {
         progress,
         summary,
         judged,
+        merged,
         results,
     }
 }

@@ -67,6 +67,8 @@ pub(crate) struct Context {
     pub(crate) max_concurrent_runs: usize,
     /// What documents may request.
     pub(crate) policy: Policy,
+    /// Most bytes of a run's compressed records before samples are merged.
+    pub(crate) result_bytes: u64,
     pub(crate) plans: Plans,
     pub(crate) conductors: Conductors,
     pub(crate) ledger: Ledger,

@@ -266,10 +266,11 @@ fn over(inputs: &Inputs<'_>) -> Decision {
     let Inputs { spec, status, .. } = inputs;
     let cleanup = &spec.cleanup;
     let keeps_pods = cleanup.keep_pods_on_failure && status.phase == Some(Phase::Failed);
-    let ttl = if status.phase == Some(Phase::Succeeded) {
-        cleanup.ttl_seconds_after_success
-    } else {
-        cleanup.ttl_seconds_after_failure
+    let ttl = match status.phase {
+        Some(Phase::Succeeded) => cleanup.ttl_seconds_after_success,
+        // Nobody knows how the run ended.
+        Some(Phase::Newer(_)) => None,
+        _ => cleanup.ttl_seconds_after_failure,
     };
     let left = ttl.map(|ttl| {
         let ended = status.completion_time.as_ref().map_or(inputs.now, |time| time.0);

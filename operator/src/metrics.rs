@@ -31,6 +31,7 @@ pub(crate) struct Metrics {
     errors: Family<ErrorLabels, Counter>,
     duration: Histogram,
     leader: Gauge,
+    results: Counter,
     runs: Runs,
     schedules: Schedules,
     ready: AtomicBool,
@@ -53,6 +54,8 @@ impl Metrics {
         register(&mut registry, &operator::DURATION, duration.clone());
         let leader = Gauge::default();
         register(&mut registry, &operator::LEADER, leader.clone());
+        let results = Counter::default();
+        register(&mut registry, &operator::RESULTS, results.clone());
         let runs = Runs::default();
         registry.register_collector(Box::new(runs.clone()));
         let schedules = Schedules::default();
@@ -63,6 +66,7 @@ impl Metrics {
             errors,
             duration,
             leader,
+            results,
             runs,
             schedules,
             ready: AtomicBool::new(false),
@@ -83,6 +87,11 @@ impl Metrics {
     /// Sets whether this operator leads.
     pub(crate) fn lead(&self, leads: bool) {
         self.leader.set(leads.into());
+    }
+
+    /// Counts bytes of results that were kept.
+    pub(crate) fn kept(&self, bytes: usize) {
+        self.results.inc_by(bytes as u64);
     }
 
     /// Sets the runs to export. `None` when this operator does not lead.

@@ -167,6 +167,7 @@ pub(crate) async fn reconcile_all(
         operators: args.lease_namespace.clone(),
         max_concurrent_runs: usize::try_from(args.max_concurrent_runs).unwrap_or(usize::MAX),
         policy: args.policy.clone(),
+        result_bytes: u64::from(args.max_result_bytes),
         plans: Plans::default(),
         conductors: Conductors::default(),
         ledger: Ledger::default(),

@@ -53,6 +53,8 @@ pub(crate) struct RunOutcome {
     pub(crate) summary: Vec<SummaryRow>,
     /// What was found. `None` if the run compares and expects nothing.
     pub(crate) judged: Option<Judged>,
+    /// How samples were merged to make the results smaller. `None` if all samples were kept.
+    pub(crate) merged: Option<String>,
     /// Names of the ConfigMaps with the results, in order.
     pub(crate) results: Vec<String>,
 }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::runtime::events::{Event, EventType};
 use perfrun_api::{
-    cluster::condition::{ACCEPTED, COMPLETE, LINKS_VERIFIED, PROVISIONED, RUNNING, VERDICT},
+    cluster::condition::{ACCEPTED, COMPLETE, LINKS_VERIFIED, PROVISIONED, RUNNING, SAMPLES_MERGED, VERDICT},
     spec::{PerfRunStatus, TrialCounts},
 };
 use perfrun_contract::{compare::Judged, record::Metric, run::Phase, summary::SummaryRow, tally::Counts};
@@ -96,6 +96,9 @@ pub(crate) fn next(
     }
     if let Some(expected) = outline.and_then(|outline| outline.expected.as_deref()) {
         set(VERDICT, verdict(expected, stage));
+    }
+    if let Some(message) = merged(stage) {
+        set(SAMPLES_MERGED, ("True", "ResultsTooLarge", message.into()));
     }
     set(COMPLETE, complete(stage));
     if let Stage::Ended { outcome, .. } = stage {
@@ -219,6 +222,14 @@ fn judged(stage: &Stage) -> Option<&Judged> {
     }
 }
 
+/// How samples of a run that ends now were merged.
+fn merged(stage: &Stage) -> Option<&str> {
+    match stage {
+        Stage::Ended { outcome, .. } => outcome.as_ref()?.merged.as_deref(),
+        _ => None,
+    }
+}
+
 fn complete(stage: &Stage) -> ConditionParts<'_> {
     match stage {
         Stage::Ended { reason, message, .. } => ("True", reason, Cow::from(message)),
@@ -311,8 +322,11 @@ pub(crate) fn counts(status: &PerfRunStatus) -> Counts {
 
 /// The rows that fit, the most important ones if not all do.
 fn bounded(rows: &[SummaryRow]) -> Vec<SummaryRow> {
-    let wanted = |row: &&SummaryRow| rows.len() <= ROWS_MAX || FIRST.contains(&row.metric);
-    rows.iter().filter(wanted).take(ROWS_MAX).cloned().collect()
+    // The CRD of this version refuses metrics of a newer one. The complete results have them.
+    let rows = rows.iter().filter(|row| !matches!(row.metric, Metric::Newer(_)));
+    let fit = rows.clone().count() <= ROWS_MAX;
+    let wanted = |row: &&SummaryRow| fit || FIRST.contains(&row.metric);
+    rows.filter(wanted).take(ROWS_MAX).cloned().collect()
 }
 
 /// An event, whose note has less room than a message.
@@ -368,6 +382,7 @@ pub(crate) fn events(
                 (LINKS_VERIFIED, "False", NOT_EFFECTIVE) => false,
                 (VERDICT, "Unknown", "InProgress") => return None,
                 (VERDICT, "True" | "Unknown", _) => true,
+                (SAMPLES_MERGED, _, _) => false,
                 (COMPLETE, "True", "Succeeded" | "Cancelled") => true,
                 (COMPLETE, "True", _) => false,
                 _ => return None,

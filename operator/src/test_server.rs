@@ -376,15 +376,18 @@ impl State {
             "items": items})
     }
 
-    /// Paths of the objects of a collection that the label selector of a request selects.
+    /// Paths of the objects of a collection that the selectors of a request select.
     fn selected(&self, call: &Call) -> Vec<String> {
         let query = call.query.replace("%2F", "/").replace("%3D", "=");
         let mut parameters = query.split('&');
         let selector = parameters.find_map(|parameter| parameter.strip_prefix("labelSelector="));
         let label = selector.and_then(|selector| selector.split_once('='));
+        let mut parameters = query.split('&');
+        let name = parameters.find_map(|parameter| parameter.strip_prefix("fieldSelector=metadata.name="));
         let objects = self.objects.iter().filter(|(path, object)| {
             is_in(&call.path, path)
                 && label.is_none_or(|(key, value)| object["metadata"]["labels"][key] == value)
+                && name.is_none_or(|name| object["metadata"]["name"] == name)
         });
         objects.map(|(path, _)| path.clone()).collect()
     }

@@ -173,45 +173,41 @@ mod tests {
         assert_eq!(run.readable().unwrap().status, None);
     }
 
+    fn complete() -> Value {
+        json!({"type": "Complete", "status": "True", "reason": "Succeeded", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"})
+    }
+
     #[test]
-    fn a_value_of_another_version_makes_only_the_status_unreadable() {
-        let complete = json!({"type": "Complete", "status": "True", "reason": "Succeeded", "message": "",
-            "lastTransitionTime": "2026-01-01T00:00:00Z"});
-        let row = |metric: &str, flag: &str| {
-            json!([{"cell": "a", "metric": metric, "unit": "seconds", "count": 1, "median": 1, "mean": 1,
-                "min": 1, "max": 1, "flags": [flag]}])
-        };
-        for (phase, summary, conditions, error) in [
-            ("Hibernating", json!([]), json!([complete]), "Hibernating"),
-            ("Succeeded", json!([]), json!([complete, {"type": 42}]), "42"),
-            (
-                "Succeeded",
-                row("jitterP50", "Retried"),
-                json!([complete]),
-                "jitterP50",
-            ),
-            (
-                "Succeeded",
-                row("openP50", "Overheated"),
-                json!([complete]),
-                "Overheated",
-            ),
+    fn a_value_that_cannot_be_read_makes_only_the_status_unreadable() {
+        for (phase, conditions, error) in [
+            ("with blanks", json!([complete()]), "with blanks"),
+            ("Succeeded", json!([complete(), {"type": 42}]), "42"),
         ] {
-            let status = json!({"phase": phase, "summary": summary, "conditions": conditions});
+            let status = json!({"phase": phase, "conditions": conditions});
             let run = unreadable(watched(json!({"workload": {"ping": {}}}), status));
             assert_eq!((run.part, run.conditions.len()), (Part::Status, 1));
             assert!(run.has_ended());
             assert!(run.error.contains(error), "{}", run.error);
         }
-        let known =
-            json!({"phase": "Succeeded", "summary": row("openP50", "Retried"), "conditions": [complete]});
-        let run = watched(json!({"workload": {"ping": {}}}), known);
-        assert_eq!(run.readable().unwrap().status.as_ref().unwrap().summary.len(), 1);
+    }
+
+    #[test]
+    fn names_of_a_newer_version_are_carried_through_a_status() {
+        let row = json!({"cell": "a", "metric": "jitterP50", "unit": "seconds", "count": 1, "median": 1.0,
+            "mean": 1.0, "min": 1.0, "max": 1.0, "flags": {"Overheated": 1, "Retried": 2}});
+        let trials =
+            json!({"total": 1, "completed": 1, "failed": 0, "skipped": 0, "spared": 0, "progress": "1/1"});
+        let status =
+            json!({"phase": "Hibernating", "trials": trials, "summary": [row], "conditions": [complete()]});
+        let run = watched(json!({"workload": {"ping": {}}}), status.clone());
+        let read = run.readable().unwrap().status.as_ref().unwrap();
+        assert_eq!(serde_json::to_value(read).unwrap(), status);
     }
 
     #[test]
     fn a_spec_of_another_version_is_reported_before_the_status() {
-        let run = unreadable(watched(json!({"workload": 42}), json!({"phase": "Hibernating"})));
+        let run = unreadable(watched(json!({"workload": 42}), json!({"phase": 42})));
         assert_eq!((run.part, run.has_ended()), (Part::Spec, false));
         assert_eq!(run.metadata.name.as_deref(), Some("run"));
     }

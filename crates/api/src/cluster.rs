@@ -6,11 +6,15 @@
 //! - [`TRIALS_KEY`]: trial records, one JSON document per line, gzip. Written while the run is in progress.
 //! - [`RESULTS_KEY`]: a [`Results`] document without its trials, gzip. Written when the run ends.
 //!
-//! The values of a key, concatenated in order, are a gzip stream that `zcat` reads.
+//! The values of a key, concatenated in order, are a gzip stream that `zcat` reads. What is compressed
+//! together may be larger than a ConfigMap: each ConfigMap after the first of it has the annotation
+//! [`CONTINUES_ANNOTATION`].
+//!
+//! Everybody who may write ConfigMaps may change results, so that they are read within limits.
 
 use std::{
     collections::BTreeMap,
-    io::{self, Read, Write},
+    io::{self, BufRead, BufReader, Read, Write},
 };
 
 use flate2::{Compression, read::MultiGzDecoder, write::GzEncoder};
@@ -41,8 +45,19 @@ pub const MANAGER: &str = "perfrun-operator";
 pub const TRIALS_KEY: &str = "trials.jsonl.gz";
 /// Key of the results without their trials.
 pub const RESULTS_KEY: &str = "results.json.gz";
+/// Annotation of a ConfigMap: the name of the one whose compressed data it continues.
+pub const CONTINUES_ANNOTATION: &str = "perfrun.io/continues";
+/// Annotation of a ConfigMap with results: the [`SCHEMA_VERSION`](crate::results::SCHEMA_VERSION) of its
+/// data.
+pub const SCHEMA_ANNOTATION: &str = "perfrun.io/schema-version";
 /// Most bytes of one part: a ConfigMap holds 1 MiB, including metadata.
 pub const PART_BYTES: usize = 900 << 10;
+/// Most bytes of one trial record as JSON. Records are made to fit.
+pub const RECORD_BYTES: usize = 16 << 20;
+/// Most bytes of the JSON of one run that a reader accepts, see [`Allowance`].
+pub const RESULTS_BYTES: u64 = 1 << 30;
+/// Most bytes of results as JSON without their trials.
+const HEAD_BYTES: usize = 256 << 20;
 
 /// Types of conditions, in the order in which they become true.
 pub mod condition {
@@ -62,6 +77,9 @@ pub mod condition {
     /// tell; the reason says why. True: all that is expected is proved to hold. False: some of it does not
     /// hold; the message has the evidence of the first.
     pub const VERDICT: &str = "Verdict";
+    /// Only of runs that measured more than the operator keeps of a run. True: neighbouring samples of some
+    /// trials are merged; the message says of how many. Metrics are computed from all samples.
+    pub const SAMPLES_MERGED: &str = "SamplesMerged";
     /// Only of schedules. Unknown: no run has been due. False: the last run that was due was not created; the
     /// reason says why. True: it was created.
     pub const SCHEDULED: &str = "Scheduled";
@@ -81,33 +99,59 @@ pub enum Unreadable {
         source: io::Error,
     },
     /// The part was written by another version of perfrun.
-    #[error("unable to read {key}: it was written by another version of perfrun")]
+    #[error("unable to read {key}: another version of perfrun or hand wrote it")]
     Parse {
         /// Key of the part.
         key: &'static str,
         /// Cause of the failure.
         source: serde_json::Error,
     },
+    /// The part has more than perfrun writes.
+    #[error("{key} has {what}, which is more than perfrun writes")]
+    TooLarge {
+        /// Key of the part.
+        key: &'static str,
+        /// What it has.
+        what: String,
+    },
 }
 
 /// The results in one ConfigMap: a key and its value.
 pub type Part = (&'static str, Vec<u8>);
 
-/// Trial records as parts to store. Each part can be read alone, so that a missing one affects no other.
-pub fn trials_to_parts(records: &[TrialRecord]) -> Vec<Part> {
-    if records.is_empty() {
-        return vec![];
+/// How much decompressed JSON a reader still accepts, in bytes: a small part may decompress to a thousand
+/// times its size.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Allowance(pub u64);
+
+impl Default for Allowance {
+    fn default() -> Self {
+        Self(RESULTS_BYTES)
     }
-    let lines = records
-        .iter()
-        .map(|record| json(record) + "\n")
-        .collect::<String>();
-    let compressed = compress(&lines);
-    if compressed.len() <= PART_BYTES || records.len() == 1 {
-        return vec![(TRIALS_KEY, compressed)];
+}
+
+impl Allowance {
+    fn take(&mut self, key: &'static str, bytes: usize) -> Result<(), Unreadable> {
+        let left = self.0.checked_sub(bytes as u64);
+        self.0 = left.ok_or_else(|| Unreadable::TooLarge {
+            key,
+            what: format!(
+                "more than the {} bytes that are left of a run's {RESULTS_BYTES}",
+                self.0
+            ),
+        })?;
+        Ok(())
     }
-    let (first, second) = records.split_at(records.len() / 2);
-    [trials_to_parts(first), trials_to_parts(second)].concat()
+}
+
+/// A trial record as a line to store.
+pub fn trial_line(record: &TrialRecord) -> String {
+    json(record) + "\n"
+}
+
+/// Lines of trial records as parts to store. They are read together.
+pub fn trials_to_parts(lines: &str) -> Vec<Part> {
+    parts(TRIALS_KEY, lines)
 }
 
 /// Results as parts to store, without their trials.
@@ -116,34 +160,70 @@ pub fn results_to_parts(results: Results) -> Vec<Part> {
         trials: vec![],
         ..results
     };
-    compress(&json(&head))
-        .chunks(PART_BYTES)
-        .map(|chunk| (RESULTS_KEY, chunk.to_vec()))
-        .collect()
+    parts(RESULTS_KEY, &json(&head))
 }
 
-/// Trial records from the parts of a run, in the order of the parts. Parts with other keys are ignored.
-pub fn trials_from_parts<'a>(
-    parts: impl IntoIterator<Item = &'a Part>,
-) -> Result<Vec<TrialRecord>, Unreadable> {
-    let text = text(TRIALS_KEY, parts)?;
-    text.lines().map(|line| parse(TRIALS_KEY, line)).collect()
+/// Reads trial records one by one, from the concatenated values of parts.
+pub fn read_trials(
+    compressed: &[u8],
+    allowance: &mut Allowance,
+    mut each: impl FnMut(TrialRecord),
+) -> Result<(), Unreadable> {
+    let mut text = BufReader::new(MultiGzDecoder::new(compressed));
+    let mut line = vec![];
+    loop {
+        line.clear();
+        let most = RECORD_BYTES as u64 + 1;
+        let read = text.by_ref().take(most).read_until(b'\n', &mut line);
+        let read = read.map_err(|source| Unreadable::Decompress {
+            key: TRIALS_KEY,
+            source,
+        })?;
+        if read == 0 {
+            return Ok(());
+        }
+        if read > RECORD_BYTES {
+            return Err(Unreadable::TooLarge {
+                key: TRIALS_KEY,
+                what: format!("a record of more than {RECORD_BYTES} bytes"),
+            });
+        }
+        allowance.take(TRIALS_KEY, read)?;
+        each(parse(TRIALS_KEY, &line)?);
+    }
 }
 
 /// Complete results from the parts of a run that has ended; `None` if there are no results.
 pub fn results_from_parts(kept: &[Part]) -> Result<Option<Results>, Unreadable> {
-    let head = text(RESULTS_KEY, kept)?;
+    let mut allowance = Allowance::default();
+    let head = concatenated(RESULTS_KEY, kept);
     if head.is_empty() {
         return Ok(None);
     }
-    let mut results: Results = parse(RESULTS_KEY, &head)?;
+    let mut text = vec![];
+    MultiGzDecoder::new(head.as_slice())
+        .take(HEAD_BYTES as u64 + 1)
+        .read_to_end(&mut text)
+        .map_err(|source| Unreadable::Decompress {
+            key: RESULTS_KEY,
+            source,
+        })?;
+    if text.len() > HEAD_BYTES {
+        return Err(Unreadable::TooLarge {
+            key: RESULTS_KEY,
+            what: format!("more than {HEAD_BYTES} bytes"),
+        });
+    }
+    allowance.take(RESULTS_KEY, text.len())?;
+    let mut results: Results = parse(RESULTS_KEY, &text)?;
     // A record is stored twice if an operator was killed before its status listed the ConfigMap.
     let mut records = BTreeMap::new();
-    for (order, record) in trials_from_parts(kept)?.into_iter().enumerate() {
+    read_trials(&concatenated(TRIALS_KEY, kept), &mut allowance, |record| {
+        let order = records.len();
         records
             .entry((record.trial.id.clone(), record.attempt))
             .or_insert((order, record));
-    }
+    })?;
     let mut records: Vec<_> = records.into_values().collect();
     records.sort_by_key(|(order, _)| *order);
     results.trials = records.into_iter().map(|(_, record)| record).collect();
@@ -154,28 +234,24 @@ fn json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).expect("results have text keys only, so that they are always JSON")
 }
 
-fn parse<T: serde::de::DeserializeOwned>(key: &'static str, text: &str) -> Result<T, Unreadable> {
-    serde_json::from_str(text).map_err(|source| Unreadable::Parse { key, source })
+fn parse<T: serde::de::DeserializeOwned>(key: &'static str, text: &[u8]) -> Result<T, Unreadable> {
+    serde_json::from_slice(text).map_err(|source| Unreadable::Parse { key, source })
 }
 
-fn compress(text: &str) -> Vec<u8> {
+fn parts(key: &'static str, text: &str) -> Vec<Part> {
+    if text.is_empty() {
+        return vec![];
+    }
     let mut encoder = GzEncoder::new(vec![], Compression::default());
     let compressed = encoder.write_all(text.as_bytes()).and_then(|()| encoder.finish());
-    compressed.expect("memory takes all that is written to it")
+    let compressed = compressed.expect("memory takes all that is written to it");
+    compressed
+        .chunks(PART_BYTES)
+        .map(|chunk| (key, chunk.to_vec()))
+        .collect()
 }
 
-fn text<'a>(key: &'static str, parts: impl IntoIterator<Item = &'a Part>) -> Result<String, Unreadable> {
-    let compressed: Vec<u8> = parts
-        .into_iter()
-        .filter(|(name, _)| *name == key)
-        .flat_map(|(_, bytes)| bytes)
-        .copied()
-        .collect();
-    let mut text = String::new();
-    if !compressed.is_empty() {
-        MultiGzDecoder::new(compressed.as_slice())
-            .read_to_string(&mut text)
-            .map_err(|source| Unreadable::Decompress { key, source })?;
-    }
-    Ok(text)
+fn concatenated(key: &'static str, parts: &[Part]) -> Vec<u8> {
+    let of_key = parts.iter().filter(|(name, _)| *name == key);
+    of_key.flat_map(|(_, bytes)| bytes).copied().collect()
 }

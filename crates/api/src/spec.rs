@@ -19,6 +19,7 @@ use perfrun_contract::{
     compare::{Comparison, Verdict},
     matrix::{Stack, StackName, StackSettings, Transport},
     network::NONE,
+    newer,
     plan::{Cpus, Order, Renew},
     quantity::Percent,
     run::{Limits, Phase},
@@ -478,7 +479,11 @@ pub struct PerfRunStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// State of the run in one word, for people. Programs read `conditions`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "newer::optional",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub phase: Option<Phase>,
     /// When the operator first saw the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -172,6 +172,7 @@ pub(crate) fn record(facts: Facts<'_>) -> TrialRecord {
         session: facts.session,
         disturbance: None,
         links: None,
+        merged_samples: None,
         nodes: facts.seen.nodes,
     }
 }

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{AsRefStr, Display};
 
-use crate::record::Metric;
+use crate::{newer, record::Metric};
 
 /// The share of error that the findings of a run may have altogether: they are wrong in at most this share of
 /// runs in which nothing differs.
@@ -153,6 +153,7 @@ pub struct Comparison {
     /// Id of the candidate's cell.
     pub candidate: String,
     /// What is compared.
+    #[serde(deserialize_with = "newer::name")]
     pub metric: Metric,
     /// Pairs of trials that count.
     pub pairs: u32,
@@ -207,6 +208,7 @@ pub struct Ratio {
 #[serde(rename_all = "camelCase")]
 pub struct Overall {
     /// What is compared.
+    #[serde(deserialize_with = "newer::name")]
     pub metric: Metric,
     /// Twins that it is over.
     pub twins: u32,

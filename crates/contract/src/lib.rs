@@ -20,6 +20,7 @@
 //! | [`tally`] | which attempt of a trial counts, and how a run ended |
 //! | [`account`] | what a report needs of a run |
 //! | [`profile`] | where the CPU time of nodes went |
+//! | [`newer`] | names that a newer version has added |
 //! | [`histogram`] | distributions that merge exactly |
 //! | [`quantity`] | bytes, shares and bit rates as people write them |
 //! | [`limits`] | bounds that documents, requests and stacks have in common |
@@ -38,6 +39,7 @@ pub mod matrix;
 pub mod measure;
 pub mod metrics;
 pub mod network;
+pub mod newer;
 pub mod node;
 pub mod parameters;
 pub mod plan;

@@ -572,8 +572,15 @@ pub mod operator {
         &[],
         "Runs whose results are not exported, because those of later runs are many",
     );
+    /// Results.
+    pub const RESULTS: Family = counter(
+        "operator_results_kept",
+        &[],
+        "Bytes of compressed results that this operator has put into ConfigMaps",
+    )
+    .in_unit("bytes");
     /// All of them.
-    pub const ALL: &[Family] = &[RECONCILES, ERRORS, DURATION, LEADER, RUNS, LEFT_OUT];
+    pub const ALL: &[Family] = &[RECONCILES, ERRORS, DURATION, LEADER, RUNS, LEFT_OUT, RESULTS];
 }
 
 /// Labels of all that nodes and link agents export.

@@ -26,12 +26,15 @@
 //! without the token, 404 for an unknown path or trial, 405 for another method, 503 from a node that is
 //! stopping or has 1024 ended trials. A body has at most 4 MiB, and a node accepts at least 256 connections.
 
+mod sample;
+
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{AsRefStr, Display, EnumCount, EnumIter, IntoStaticStr};
 
+pub use self::sample::{EchoSample, Sample};
 use crate::{
     capabilities::Capabilities,
     histogram::Histogram,
@@ -596,62 +599,6 @@ pub struct Resources {
     /// What all processes of its machine used, the node included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<MachineTime>,
-}
-
-/// What happened in one interval of a trial.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Sample {
-    /// End of the interval, in seconds since the start (client) or since the first connection (server).
-    pub at_seconds: f64,
-    /// Length of the interval, in seconds.
-    pub interval_seconds: f64,
-    /// Payload bytes sent in it.
-    pub bytes_sent: u64,
-    /// Payload bytes received in it.
-    pub bytes_received: u64,
-    /// Operations completed in it.
-    pub operations: u64,
-    /// CPU time used in it, in seconds.
-    pub cpu_seconds: f64,
-    /// Resident memory at its end, in bytes.
-    pub rss_bytes: u64,
-    /// Circuits that were up at its end (relay).
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub circuits: u64,
-    /// Bytes that the interfaces of the node's network namespace received in it, headers and all, loopback
-    /// left out, where there is a relay.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub interface_received_bytes: Option<u64>,
-    /// Bytes that they sent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub interface_sent_bytes: Option<u64>,
-    /// Memory that the program has allocated at its end, in bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub allocated_bytes: Option<u64>,
-    /// The activity on its streams, of an echo.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub echo: Option<EchoSample>,
-    /// Operations that failed in it, by kind.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub errors: BTreeMap<Reason, u64>,
-}
-
-/// The activity on the streams of an echo in one interval.
-#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct EchoSample {
-    /// Streams that were begun and have not ended, at the end of the interval. At a client they are begun
-    /// before they are open.
-    pub active_streams: u64,
-    /// Streams that completed a round trip in it.
-    pub echoing_streams: u64,
-    /// Median of these round trips, in seconds (client).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub round_trip_p50_seconds: Option<f64>,
-    /// 99th percentile of the same.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub round_trip_p99_seconds: Option<f64>,
 }
 
 /// What a link agent can do, and what it does.

@@ -9,9 +9,10 @@ use perfrun_link::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use strum::{AsRefStr, Display, EnumIter, EnumString, IntoStaticStr};
+use strum::{AsRefStr, Display, IntoStaticStr};
 
 use crate::{
+    newer::{self, NewerName},
     node::{Measured, Reason, Role},
     plan::Trial,
     units::Unit,
@@ -30,10 +31,18 @@ pub struct TrialRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<TrialFailure>,
     /// What it says, from both ends. Empty if it failed.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "newer::map",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
     pub metrics: BTreeMap<Metric, f64>,
     /// What limits the trust in it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "newer::list",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub flags: Vec<Flag>,
     /// When the trial was begun, in seconds since the start of the run.
     pub at_seconds: f64,
@@ -58,6 +67,10 @@ pub struct TrialRecord {
     /// it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub links: Option<LinkCheck>,
+    /// How many neighbouring samples of a node were merged into each one, where all of them would have made
+    /// the results of the run too large. The metrics are computed from all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merged_samples: Option<u32>,
     /// What every node measured. A server in its client's process is `CLIENT.server`; what the process used
     /// is the client's.
     pub nodes: BTreeMap<String, NodeRecord>,
@@ -217,19 +230,7 @@ pub struct NodeRecord {
 
 /// What limits the trust in a trial.
 #[derive(
-    AsRefStr,
-    Clone,
-    Copy,
-    Debug,
-    Deserialize,
-    Display,
-    Eq,
-    Hash,
-    JsonSchema,
-    Ord,
-    PartialEq,
-    PartialOrd,
-    Serialize,
+    AsRefStr, Clone, Copy, Debug, Deserialize, Display, Eq, Hash, JsonSchema, Ord, PartialEq, PartialOrd,
 )]
 pub enum Flag {
     /// A client started after the requested moment by more than [`LATE_START_SECONDS`], and by more than
@@ -255,7 +256,14 @@ pub enum Flag {
     Disturbed,
     /// The kernel let a node's UDP sockets have smaller buffers than its stack wants.
     UdpBuffersLimited,
+    /// A flag of a newer version, which this version carries.
+    #[schemars(skip)]
+    #[serde(skip_deserializing)]
+    #[strum(transparent)]
+    Newer(NewerName),
 }
+
+newer::carry!(Flag);
 
 /// A start that is late by no more than this is not flagged, in seconds: a busy machine may take that long to
 /// wake a node, which is more than [`NOTABLE_SHARE`] of a short trial.
@@ -276,8 +284,6 @@ pub const LEAST_ACHIEVED: f64 = 0.95;
     Debug,
     Deserialize,
     Display,
-    EnumIter,
-    EnumString,
     Eq,
     Hash,
     IntoStaticStr,
@@ -285,7 +291,6 @@ pub const LEAST_ACHIEVED: f64 = 0.95;
     Ord,
     PartialEq,
     PartialOrd,
-    Serialize,
 )]
 #[serde(rename_all = "camelCase")]
 #[strum(serialize_all = "camelCase")]
@@ -426,7 +431,14 @@ pub enum Metric {
     ClientAllocatedPerStream,
     /// What a server had allocated with all streams open, less the least in any sample, for each stream.
     ServerAllocatedPerStream,
+    /// A metric of a newer version, which this version carries.
+    #[schemars(skip)]
+    #[serde(skip_deserializing)]
+    #[strum(transparent)]
+    Newer(NewerName),
 }
+
+newer::carry!(Metric);
 
 impl Metric {
     /// What stands for a workload is the first of these that its trials have.
@@ -468,7 +480,8 @@ impl Metric {
             | Self::EchoingStreams
             | Self::CpuCyclesPerByte
             | Self::ClientCpuCores
-            | Self::ServerCpuCores => Unit::Count,
+            | Self::ServerCpuCores
+            | Self::Newer(_) => Unit::Count,
             _ => Unit::Seconds,
         }
     }
@@ -488,7 +501,8 @@ impl Metric {
             | Self::Circuits
             | Self::ClientCpuCores
             | Self::ServerCpuCores
-            | Self::OneWayUncertainty => Better::Neither,
+            | Self::OneWayUncertainty
+            | Self::Newer(_) => Better::Neither,
             Self::EchoingStreams => Better::Higher,
             _ => match self.unit() {
                 Unit::BitsPerSecond | Unit::PerSecond | Unit::Share => Better::Higher,

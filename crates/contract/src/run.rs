@@ -6,12 +6,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{AsRefStr, Display};
 
-use crate::node::Info;
+use crate::{
+    newer::{self, NewerName},
+    node::Info,
+};
 
 /// State of a run.
-#[derive(
-    AsRefStr, Clone, Copy, Debug, Default, Deserialize, Display, Eq, Hash, JsonSchema, PartialEq, Serialize,
-)]
+#[derive(AsRefStr, Clone, Copy, Debug, Default, Deserialize, Display, Eq, Hash, JsonSchema, PartialEq)]
 pub enum Phase {
     /// Accepted or waiting: nothing is running yet.
     #[default]
@@ -26,7 +27,14 @@ pub enum Phase {
     Failed,
     /// Stopped on request.
     Cancelled,
+    /// A phase of a newer version, which this version carries.
+    #[schemars(skip)]
+    #[serde(skip_deserializing)]
+    #[strum(transparent)]
+    Newer(NewerName),
 }
+
+newer::carry!(Phase);
 
 /// Whether a run ran to its end.
 #[derive(Clone, Copy, Debug, Deserialize, Display, Eq, JsonSchema, PartialEq, Serialize)]

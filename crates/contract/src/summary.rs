@@ -15,6 +15,7 @@ use serde::{
 };
 
 use crate::{
+    newer,
     record::{Flag, Metric},
     units::Unit,
 };
@@ -26,6 +27,7 @@ pub struct SummaryRow {
     /// The cell.
     pub cell: String,
     /// What was measured.
+    #[serde(deserialize_with = "newer::name")]
     pub metric: Metric,
     /// Its unit.
     pub unit: Unit,
@@ -79,11 +81,11 @@ impl<'de> Visitor<'de> for CountsOrNames {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, counts: A) -> Result<Self::Value, A::Error> {
-        BTreeMap::deserialize(MapAccessDeserializer::new(counts))
+        newer::map(MapAccessDeserializer::new(counts))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, names: A) -> Result<Self::Value, A::Error> {
-        let names = Vec::<Flag>::deserialize(SeqAccessDeserializer::new(names))?;
+        let names: Vec<Flag> = newer::list(SeqAccessDeserializer::new(names))?;
         Ok(names.into_iter().map(|flag| (flag, 1)).collect())
     }
 }

@@ -246,13 +246,13 @@ impl Series {
         if now.at - self.kept.at < self.interval / 2
             && let [.., before, last] = self.samples.as_slice()
         {
-            let both = merge(&[before.clone(), last.clone()]);
+            let both = Sample::merged(&[before.clone(), last.clone()]);
             self.samples.truncate(self.samples.len() - 2);
             self.samples.push(both);
         }
         (self.kept, self.carried) = (now, carried);
         if self.samples.len() == self.sampling.most {
-            self.samples = self.samples.chunks(2).map(merge).collect();
+            self.samples = self.samples.chunks(2).map(Sample::merged).collect();
             self.interval *= 2;
         }
     }
@@ -300,49 +300,6 @@ fn sample(begun: Instant, before: &Reading, now: &Reading) -> Sample {
     }
 }
 
-/// Merges neighbouring samples into one.
-fn merge(samples: &[Sample]) -> Sample {
-    samples
-        .iter()
-        .cloned()
-        .reduce(|mut a, b| Sample {
-            at_seconds: b.at_seconds,
-            interval_seconds: a.interval_seconds + b.interval_seconds,
-            bytes_sent: a.bytes_sent + b.bytes_sent,
-            bytes_received: a.bytes_received + b.bytes_received,
-            operations: a.operations + b.operations,
-            cpu_seconds: a.cpu_seconds + b.cpu_seconds,
-            rss_bytes: b.rss_bytes,
-            circuits: b.circuits,
-            allocated_bytes: b.allocated_bytes,
-            interface_received_bytes: sum(a.interface_received_bytes, b.interface_received_bytes),
-            interface_sent_bytes: sum(a.interface_sent_bytes, b.interface_sent_bytes),
-            echo: a.echo.zip(b.echo).map(|(a, b)| EchoSample {
-                active_streams: a.active_streams.max(b.active_streams),
-                // At least the larger number echoed in the whole interval. Of percentiles, the worse one
-                // counts.
-                echoing_streams: a.echoing_streams.max(b.echoing_streams),
-                round_trip_p50_seconds: worse(a.round_trip_p50_seconds, b.round_trip_p50_seconds),
-                round_trip_p99_seconds: worse(a.round_trip_p99_seconds, b.round_trip_p99_seconds),
-            }),
-            errors: {
-                for (reason, count) in b.errors {
-                    *a.errors.entry(reason).or_default() += count;
-                }
-                a.errors
-            },
-        })
-        .unwrap_or_default()
-}
-
-fn sum(a: Option<u64>, b: Option<u64>) -> Option<u64> {
-    Some(a? + b?)
-}
-
-fn worse(a: Option<f64>, b: Option<f64>) -> Option<f64> {
-    [a, b].into_iter().flatten().reduce(f64::max)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -353,17 +310,6 @@ mod tests {
             sent,
             ..*first
         }
-    }
-
-    #[test]
-    fn merged_samples_have_the_sum_of_interface_bytes_if_both_are_known() {
-        let carried = |received, sent| Sample {
-            interface_received_bytes: received,
-            interface_sent_bytes: sent,
-            ..Sample::default()
-        };
-        let both = merge(&[carried(Some(5), Some(7)), carried(Some(6), None)]);
-        assert_eq!(both, carried(Some(11), None));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use perfrun_contract::{compare::Spared, plan::Plan, record::TrialRecord, tally::
 use crate::{links::Links, stage::Progress};
 
 /// What the records of a run amount to so far.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct RunningAccount {
     trials: Tally,
     links: Links,

@@ -5,8 +5,11 @@
 //! only afterwards. ConfigMaps are created and never changed: of two operators that both believe to lead,
 //! neither overwrites records of the other. A record that is kept twice counts once.
 
+mod budget;
+mod reading;
+
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, VecDeque},
     io,
     sync::Arc,
     time::Duration,
@@ -15,22 +18,27 @@ use std::{
 use async_trait::async_trait;
 use backon::{ExponentialBuilder, Retryable};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{
-    Api, ResourceExt,
-    api::{ListParams, PostParams},
-};
+use kube::{Api, ResourceExt, api::PostParams};
 use perfrun_api::{
-    cluster::{MANAGER, Part, RUN_LABEL, TRIALS_KEY, results_to_parts, trials_from_parts, trials_to_parts},
+    cluster::{MANAGER, Part, results_to_parts, trials_to_parts},
     results::Results,
 };
 use perfrun_conductor::{Kept, Sink};
 use perfrun_contract::{compare::Spared, record::TrialRecord};
-use tokio::time::{Instant, sleep};
+use tokio::{
+    task::spawn_blocking,
+    time::{Instant, sleep},
+};
 use tokio_util::sync::CancellationToken;
 
+use self::{
+    budget::{Budget, fit},
+    reading::Contents,
+};
 use super::{Job, Shared, Wake, account::RunningAccount};
 use crate::{
     build::{RunIdentity, part},
+    metrics::Metrics,
     names,
     publish::record,
     refusal::{CallError, within_timeout},
@@ -52,7 +60,8 @@ const REPORT_LAST: Duration = Duration::from_secs(30);
 /// Pauses between attempts to reach the API server.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_LAST: Duration = Duration::from_secs(15);
-/// How long a run that is over, or is cancelled, waits for its records to be read.
+/// How long a run that is over waits for its records to be read, and one that is cancelled for its records to
+/// be read or kept.
 const READ_WITHIN: Duration = Duration::from_secs(60);
 /// How long a run that is over waits for its results to be kept, which may have taken hours to measure.
 const KEEP_WITHIN: Duration = Duration::from_secs(600);
@@ -68,9 +77,12 @@ pub(super) struct Journal {
     account: RunningAccount,
     /// ConfigMaps with records, in order.
     parts: Vec<String>,
-    /// Records that are in no ConfigMap.
-    pending: Vec<TrialRecord>,
-    pending_bytes: usize,
+    /// Records that are in no ConfigMap, a line each, and their number.
+    pending: String,
+    pending_records: usize,
+    /// Compressed records that are not, or not completely, in ConfigMaps.
+    unwritten: VecDeque<Document>,
+    budget: Budget,
     flushed: Instant,
     reported: Instant,
 }
@@ -89,15 +101,16 @@ impl Journal {
         let shelf = Shelf {
             api: Api::namespaced(job.client.clone(), &job.run.namespace),
             run: job.run.clone(),
+            metrics: job.metrics.clone(),
             next: BTreeMap::new(),
         };
         let contents = read_in_time(&shelf, job, cancel).await?;
-        for (name, error) in &contents.unreadable {
-            report_unreadable(job, name, error).await;
+        if let Some((name, error)) = contents.unreadable.first() {
+            report_unreadable(job, contents.unreadable.len(), name, error).await;
         }
         let now = Instant::now();
-        let mut account = RunningAccount::new(&job.plan);
-        contents.records.iter().for_each(|record| account.add(record));
+        let budget = contents.budget(job.result_bytes);
+        let mut account = contents.account;
         // What is not needed does not depend on where nodes are.
         let judged = perfrun_report::judged(&job.plan, &contents.records, &BTreeMap::new());
         account.spare(judged.and_then(|judged| judged.spared));
@@ -110,11 +123,13 @@ impl Journal {
             shared,
             wake: job.wake.clone(),
             opened: now,
-            records: contents.records.iter().map(TrialRecord::brief).collect(),
+            budget,
+            records: contents.records,
             account,
             parts: contents.names,
-            pending: vec![],
-            pending_bytes: 0,
+            pending: String::new(),
+            pending_records: 0,
+            unwritten: VecDeque::new(),
             flushed: now,
             reported: now,
         })
@@ -125,25 +140,47 @@ impl Journal {
         &self.account
     }
 
-    /// Keeps the pending records and the results. Returns the names of all ConfigMaps, in order. Tries for
-    /// [`KEEP_WITHIN`] unless the API server refuses them.
-    pub(super) async fn close(mut self, results: Results) -> Result<Vec<String>, CallError> {
-        self.flush(Patience::Long).await?;
-        for content in results_to_parts(results) {
-            let name = self.shelf.put("results", content, Patience::Long).await?;
-            self.parts.push(name);
-        }
-        Ok(self.parts)
+    /// Keeps the pending records and the results. Returns the names of all ConfigMaps, in order, and why some
+    /// are missing. Tries for [`KEEP_WITHIN`] unless the API server refuses them, and for [`READ_WITHIN`] if
+    /// the run is cancelled.
+    pub(super) async fn close(
+        mut self,
+        results: Results,
+        cancel: &CancellationToken,
+    ) -> (Vec<String>, Result<(), CallError>) {
+        let kept = self.keep_all(results, cancel).await;
+        (self.parts, kept)
     }
 
-    async fn flush(&mut self, patience: Patience) -> Result<(), CallError> {
-        let mut written = vec![];
-        for content in trials_to_parts(&self.pending) {
-            written.push(self.shelf.put("trials", content, patience).await?);
+    async fn keep_all(&mut self, results: Results, cancel: &CancellationToken) -> Result<(), CallError> {
+        let patience = Some(Patience {
+            since: Instant::now(),
+            cancel,
+        });
+        self.flush(patience).await?;
+        let mut results = Document::new("results", results_to_parts(results));
+        self.shelf.put_all(&mut results, patience, &mut self.parts).await
+    }
+
+    /// Of how many trials samples were merged, to stay within the budget.
+    pub(super) fn merged(&self) -> usize {
+        let records = self.records.iter();
+        records.filter(|record| record.merged_samples.is_some()).count()
+    }
+
+    async fn flush(&mut self, patience: Option<Patience<'_>>) -> Result<(), CallError> {
+        let lines = std::mem::take(&mut self.pending);
+        self.pending_records = 0;
+        // Compressing takes longer than tasks may take.
+        let parts = spawn_blocking(move || trials_to_parts(&lines));
+        let parts = parts.await.expect("compressing does not panic");
+        let bytes: usize = parts.iter().map(|(_, bytes)| bytes.len()).sum();
+        self.budget.compressed += bytes as u64;
+        self.unwritten.push_back(Document::new("trials", parts));
+        while let Some(document) = self.unwritten.front_mut() {
+            self.shelf.put_all(document, patience, &mut self.parts).await?;
+            self.unwritten.pop_front();
         }
-        self.parts.append(&mut written);
-        self.pending.clear();
-        self.pending_bytes = 0;
         Ok(())
     }
 
@@ -151,8 +188,8 @@ impl Journal {
     /// have it.
     fn is_due(&self, record: &TrialRecord) -> bool {
         record.failure.is_some()
-            || self.pending_bytes >= FLUSH_BYTES
-            || self.pending.len() >= FLUSH_RECORDS
+            || self.pending.len() >= FLUSH_BYTES
+            || self.pending_records >= FLUSH_RECORDS
             || self.flushed.elapsed() >= FLUSH_FIRST.max(self.opened.elapsed() / FLUSH_SHARE)
     }
 
@@ -169,17 +206,24 @@ impl Journal {
 #[async_trait]
 impl Sink for Journal {
     async fn record(&mut self, record: &TrialRecord) -> io::Result<Kept> {
-        self.pending_bytes += serde_json::to_vec(record)?.len();
-        self.pending.push(record.clone());
+        let counts = self.account.trials().counts();
+        let trials = counts.needed().saturating_sub(counts.ended());
+        let (line, merged_samples) = fit(record, self.budget.share(self.pending.len(), trials));
+        self.budget.text += line.len() as u64;
+        self.pending += &line;
+        self.pending_records += 1;
         self.account.add(record);
-        self.records.push(record.brief());
+        self.records.push(TrialRecord {
+            merged_samples,
+            ..record.brief()
+        });
         self.publish_progress();
         if !self.is_due(record) {
             return Ok(Kept::InMemory);
         }
         self.flushed = Instant::now();
         // An API server that is away for a while does not stop the measurements.
-        Ok(match self.flush(Patience::None).await {
+        Ok(match self.flush(None).await {
             Ok(()) => Kept::Safely,
             Err(error) if error.is_final() => return Err(io::Error::other(error)),
             Err(error) => {
@@ -201,48 +245,86 @@ impl Sink for Journal {
     }
 }
 
-/// Whether a failed write is repeated.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Patience {
-    None,
-    /// For [`KEEP_WITHIN`].
-    Long,
+/// How long a failed write is repeated.
+#[derive(Clone, Copy, Debug)]
+struct Patience<'a> {
+    since: Instant,
+    /// The run's.
+    cancel: &'a CancellationToken,
+}
+
+impl Patience<'_> {
+    fn is_over(self) -> bool {
+        let limit = if self.cancel.is_cancelled() {
+            READ_WITHIN
+        } else {
+            KEEP_WITHIN
+        };
+        self.since.elapsed() >= limit
+    }
+}
+
+/// Parts that were compressed together, as far as they are in no ConfigMap.
+struct Document {
+    of: &'static str,
+    parts: VecDeque<Part>,
+    /// The ConfigMap that has the part before these.
+    previous: Option<String>,
+}
+
+impl Document {
+    fn new(of: &'static str, parts: Vec<Part>) -> Self {
+        Self {
+            of,
+            parts: parts.into(),
+            previous: None,
+        }
+    }
 }
 
 /// The ConfigMaps of a run.
 struct Shelf {
     api: Api<ConfigMap>,
     run: RunIdentity,
+    metrics: Arc<Metrics>,
     /// The next number of a part, by what it is a part of.
     next: BTreeMap<&'static str, usize>,
 }
 
-/// The records of a run in its ConfigMaps.
-struct Contents {
-    /// Names of the readable ConfigMaps, in order.
-    names: Vec<String>,
-    records: Vec<TrialRecord>,
-    /// Names of the other ConfigMaps, and why each cannot be read.
-    unreadable: Vec<(String, String)>,
-    /// The number after all of these.
-    next: usize,
-}
-
 impl Shelf {
+    /// Puts what is left of a document into ConfigMaps, and adds their names.
+    async fn put_all(
+        &mut self,
+        document: &mut Document,
+        patience: Option<Patience<'_>>,
+        names: &mut Vec<String>,
+    ) -> Result<(), CallError> {
+        while let Some(part) = document.parts.front() {
+            let name = self.put(document, part, patience).await?;
+            names.push(name.clone());
+            document.previous = Some(name);
+            document.parts.pop_front();
+        }
+        Ok(())
+    }
+
     /// Creates a ConfigMap under the next free number. Returns its name.
     async fn put(
         &mut self,
-        of: &'static str,
-        content: Part,
-        patience: Patience,
+        document: &Document,
+        content: &Part,
+        patience: Option<Patience<'_>>,
     ) -> Result<String, CallError> {
+        let of = document.of;
         let number = self.next.entry(of).or_default();
         loop {
             let name = names::part(&self.run.name, &self.run.uid, of, *number);
-            let object = part::part(&self.run, name.clone(), content.clone());
+            let previous = document.previous.clone();
+            let object = part::part(&self.run, name.clone(), content.clone(), previous);
             let created = create(&self.api, &object, patience).await?;
             *number += 1;
             if created {
+                self.metrics.kept(content.1.len());
                 return Ok(name);
             }
             // An earlier write that timed out, or another operator, made it.
@@ -253,53 +335,14 @@ impl Shelf {
             );
         }
     }
-
-    async fn read(&self) -> Result<Contents, CallError> {
-        let params = ListParams::default().labels(&format!("{RUN_LABEL}={}", self.run.name));
-        let mut parts = BTreeMap::new();
-        for mut object in within_timeout(self.api.list(&params)).await? {
-            let is_own = object
-                .owner_references()
-                .iter()
-                .any(|owner| owner.uid == self.run.uid);
-            let data = object.binary_data.as_mut();
-            let bytes = data.and_then(|data| data.remove(TRIALS_KEY));
-            let name = object.name_any();
-            let number = names::part_number(&self.run.name, &self.run.uid, "trials", &name);
-            if let (true, Some(bytes), Some(number)) = (is_own, bytes, number) {
-                parts.insert(number, (name, bytes.0));
-            }
-        }
-        Ok(contents(parts))
-    }
-}
-
-/// Reads parts, by their numbers. A record in several parts counts once.
-fn contents(parts: BTreeMap<usize, (String, Vec<u8>)>) -> Contents {
-    let mut contents = Contents {
-        names: vec![],
-        records: vec![],
-        unreadable: vec![],
-        next: parts.last_key_value().map_or(0, |(number, _)| number + 1),
-    };
-    let mut seen = BTreeSet::new();
-    for (name, bytes) in parts.into_values() {
-        match trials_from_parts([&(TRIALS_KEY, bytes)]) {
-            Ok(records) => {
-                contents.names.push(name);
-                let is_new = |record: &TrialRecord| seen.insert((record.trial.id.clone(), record.attempt));
-                contents.records.extend(records.into_iter().filter(is_new));
-            }
-            Err(error) => contents
-                .unreadable
-                .push((name, error_reporter::Report::new(error).to_string())),
-        }
-    }
-    contents
 }
 
 /// Creates a ConfigMap. Returns `false` if there is one of this name.
-async fn create(api: &Api<ConfigMap>, object: &ConfigMap, patience: Patience) -> Result<bool, CallError> {
+async fn create(
+    api: &Api<ConfigMap>,
+    object: &ConfigMap,
+    patience: Option<Patience<'_>>,
+) -> Result<bool, CallError> {
     let params = PostParams {
         field_manager: Some(MANAGER.to_owned()),
         ..PostParams::default()
@@ -311,13 +354,12 @@ async fn create(api: &Api<ConfigMap>, object: &ConfigMap, patience: Patience) ->
             Err(error) => Err(error),
         }
     };
-    if patience == Patience::None {
+    let Some(patience) = patience else {
         return attempt().await;
-    }
-    let started = Instant::now();
+    };
     attempt
         .retry(backoff())
-        .when(|error| !error.is_final() && started.elapsed() < KEEP_WITHIN)
+        .when(|error| !error.is_final() && !patience.is_over())
         .notify(|error, _| tracing::warn!(name = object.name_any(), %error, "failed to keep results"))
         .await
 }
@@ -335,7 +377,7 @@ async fn read_in_time(shelf: &Shelf, job: &Job, cancel: &CancellationToken) -> R
         }
     };
     let mut last = None;
-    let read = (|| shelf.read())
+    let read = (|| shelf.read(&job.plan))
         .retry(backoff())
         .when(|error| !error.is_final())
         .notify(|error, _| {
@@ -366,15 +408,18 @@ fn backoff() -> ExponentialBuilder {
         .without_max_times()
 }
 
-async fn report_unreadable(job: &Job, name: &str, error: &str) {
+async fn report_unreadable(job: &Job, count: usize, name: &str, error: &str) {
     tracing::warn!(
         run = job.run.label(),
+        count,
         name,
         error,
-        "a part of the journal cannot be read"
+        "parts of the journal cannot be read"
     );
-    let message =
-        format!("ConfigMap {name} is left out of the results, and its trials are measured again: {error}");
+    let message = format!(
+        "the results leave out {count} of the run's ConfigMaps, and their trials are measured again; the first is \
+         {name}: {error}"
+    );
     let event = status::event(false, "RecordsUnreadable", &message, "Resume");
     record(&event, &job.reference, &job.recorder).await;
 }

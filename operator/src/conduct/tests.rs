@@ -91,6 +91,8 @@ pub(super) fn job(server: &TestServer) -> Job {
         clock,
         access: Access::Direct,
         pods: reflector::store().0,
+        result_bytes: 64 << 20,
+        metrics: Arc::new(Metrics::new()),
         recorder: server.recorder(),
         reference: ObjectReference {
             namespace: Some("bench".to_owned()),

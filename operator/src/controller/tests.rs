@@ -355,7 +355,7 @@ async fn an_unreadable_status_is_never_written_and_in_nobodys_way() {
     let mut scene = Scene::new().await;
     scene.create("tomorrow", json!({}));
     scene.pass("tomorrow").await.unwrap();
-    scene.change("tomorrow", |run| run["status"]["phase"] = "Hibernating".into());
+    scene.change("tomorrow", |run| run["status"]["phase"] = 42.into());
     let before = scene.status("tomorrow");
     scene.server.take_changes();
     scene.pass("tomorrow").await.unwrap();
@@ -370,6 +370,30 @@ async fn an_unreadable_status_is_never_written_and_in_nobodys_way() {
     scene.create("today", json!({}));
     scene.pass("today").await.unwrap();
     assert_eq!(scene.condition("today", PROVISIONED).1, "Starting");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_of_a_newer_version_is_continued_and_left_as_it_is_once_it_has_ended() {
+    let mut scene = Scene::new().await;
+    scene.create("going", json!({}));
+    scene.create("ended", json!({"cancel": true}));
+    for name in ["going", "ended"] {
+        scene.pass(name).await.unwrap();
+        let summary = json!([{"cell": "a", "metric": "jitterP50", "unit": "seconds", "count": 1, "median": 1.0,
+            "mean": 1.0, "min": 1.0, "max": 1.0, "flags": {"Overheated": 1}}]);
+        scene.change(name, |run| {
+            run["status"]["phase"] = "Hibernating".into();
+            run["status"]["summary"] = summary;
+        });
+    }
+    let before = scene.status("ended");
+    scene.server.take_changes();
+    scene.pass("ended").await.unwrap();
+    assert!(scene.server.take_changes().is_empty());
+    assert_eq!(scene.status("ended"), before);
+    scene.pass("going").await.unwrap();
+    assert_eq!(scene.phase("going"), "Provisioning");
+    assert_eq!(scene.status("going")["summary"], before["summary"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -222,6 +222,7 @@ fn outcome(reason: EndReason, completed: usize, failed: usize) -> ConductorState
         progress: going(completed, failed),
         summary: vec![],
         judged: None,
+        merged: None,
         results: vec!["tcp-results-0".to_owned()],
     }))
 }
@@ -297,6 +298,24 @@ fn trials_that_failed_make_the_run_fail_with_their_reason() {
         life.condition(condition::COMPLETE).message,
         "it ended as TrialTimeout"
     );
+}
+
+#[test]
+fn a_run_says_that_its_samples_were_merged() {
+    let mut life = Life::running();
+    let ConductorState::Ended(mut ended) = outcome(EndReason::Succeeded, 2, 0) else {
+        unreachable!("it has ended")
+    };
+    ended.merged = Some("samples of 2 trials are merged".to_owned());
+    life.conductor = ConductorState::Ended(ended);
+    life.pass();
+    let merged = status::find(&life.status, condition::SAMPLES_MERGED).unwrap();
+    assert_eq!(
+        (merged.status.as_str(), merged.reason.as_str()),
+        ("True", "ResultsTooLarge")
+    );
+    assert_eq!(merged.message, "samples of 2 trials are merged");
+    assert!(life.events.iter().any(|event| event.reason == "ResultsTooLarge"));
 }
 
 #[test]

@@ -101,6 +101,7 @@ pub fn completed(id: &str) -> TrialRecord {
         session: 0,
         disturbance: None,
         links: None,
+        merged_samples: None,
         nodes: BTreeMap::new(),
     }
 }

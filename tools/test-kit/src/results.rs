@@ -122,6 +122,7 @@ impl Run {
                 session: 0,
                 disturbance: None,
                 links: None,
+                merged_samples: None,
                 nodes: BTreeMap::new(),
             };
             let failure = |node: &str, reason, message: &str| {

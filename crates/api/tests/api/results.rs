@@ -4,6 +4,10 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use perfrun_api::{
+    cluster::{
+        Allowance, PART_BYTES, RECORD_BYTES, TRIALS_KEY, Unreadable, read_trials, results_from_parts,
+        results_to_parts, trial_line, trials_to_parts,
+    },
     planning,
     results::{Results, SCHEMA_VERSION, schema},
 };
@@ -132,6 +136,7 @@ fn results() -> Results {
         session: 0,
         disturbance: None,
         links: None,
+        merged_samples: Some(2),
         nodes: BTreeMap::from([(
             "client-0".into(),
             NodeRecord {
@@ -159,6 +164,7 @@ fn results() -> Results {
         session: 0,
         disturbance: None,
         links: None,
+        merged_samples: None,
         nodes: BTreeMap::new(),
     };
     let row = SummaryRow {
@@ -376,4 +382,60 @@ fn durations_survive_json() {
             duration
         );
     }
+}
+
+/// Reads lines that somebody has compressed.
+fn read(lines: &str, allowance: u64) -> Result<Vec<TrialRecord>, Unreadable> {
+    let parts = trials_to_parts(lines).into_iter();
+    let compressed: Vec<u8> = parts.flat_map(|(_, bytes)| bytes).collect();
+    let mut records = vec![];
+    read_trials(&compressed, &mut Allowance(allowance), |record| {
+        records.push(record)
+    })?;
+    Ok(records)
+}
+
+#[test]
+fn results_are_read_from_parts_and_a_record_that_is_there_twice_counts_once() {
+    let results = results();
+    let lines: Vec<_> = results.trials.iter().map(trial_line).collect();
+    let mut parts = trials_to_parts(&lines.concat());
+    parts.extend(trials_to_parts(&lines[1]));
+    assert_eq!(results_from_parts(&parts).unwrap(), None, "the run has not ended");
+    parts.extend(results_to_parts(results.clone()));
+    assert_eq!(results_from_parts(&parts).unwrap(), Some(results));
+}
+
+#[test]
+fn no_part_is_larger_than_a_config_map() {
+    let mut record = results().trials.remove(0);
+    let text: String = (0..1 << 19)
+        .map(|number: u32| format!("{:x}", number.wrapping_mul(0x9e37_79b1)))
+        .collect();
+    record.failure = Some(TrialFailure {
+        node: None,
+        reason: Reason::Internal,
+        message: text,
+    });
+    let parts = trials_to_parts(&trial_line(&record));
+    assert!(
+        parts.len() > 1
+            && parts
+                .iter()
+                .all(|(key, part)| *key == TRIALS_KEY && part.len() <= PART_BYTES)
+    );
+    assert!(trials_to_parts("").is_empty());
+}
+
+#[test]
+fn a_part_that_decompresses_to_very_much_is_refused_before_it_fills_memory() {
+    let record = trial_line(&results().trials[0]);
+    assert_eq!(read(&record.repeat(10), 1 << 20).unwrap().len(), 10);
+    let long = " ".repeat(RECORD_BYTES + 1);
+    for (lines, allowance) in [(record.repeat(10), record.len() as u64 * 9), (long, u64::MAX)] {
+        let refused = read(&lines, allowance).unwrap_err();
+        assert!(matches!(refused, Unreadable::TooLarge { .. }), "{refused}");
+    }
+    let refused = read(&"\n".repeat(1 << 20), u64::MAX).unwrap_err();
+    assert!(matches!(refused, Unreadable::Parse { .. }), "{refused}");
 }

@@ -141,7 +141,7 @@ mod tests {
         let odd: MaybeRun = serde_json::from_value(json!({
             "metadata": {"name": "new", "namespace": "lab"},
             "spec": {"workload": {"teleport": {}}},
-            "status": {"phase": "Levitating"},
+            "status": {"phase": 42},
         }))
         .unwrap();
         assert_eq!(row(&odd, now()), ["lab", "new", "?", "?", "?", "Unreadable"]);

@@ -359,6 +359,7 @@ fn explained(flag: Flag) -> String {
         Flag::UdpBuffersLimited => {
             "the kernel let UDP sockets have smaller buffers than the stack wants".to_owned()
         }
+        Flag::Newer(name) => format!("{name}, a flag of a newer version of perfrun"),
     }
 }
 

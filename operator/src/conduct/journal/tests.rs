@@ -1,23 +1,36 @@
 //! The journal against a scripted API server.
 
+use std::io::Write;
+
+use flate2::{Compression, write::GzEncoder};
 use http::Method;
-use perfrun_api::planning;
+use k8s_openapi::ByteString;
+use perfrun_api::{
+    cluster::{
+        CONTINUES_ANNOTATION, PART_BYTES, RESULTS_KEY, SCHEMA_ANNOTATION, TRIALS_KEY, results_from_parts,
+        trial_line,
+    },
+    planning,
+};
 use perfrun_conductor::RunEnd;
 use perfrun_contract::{
-    node::Reason,
-    record::Metric,
+    node::{Measured, Reason, Role, Sample},
+    plan::Trial,
+    record::{LinkCheck, LinkRecord, Metric, NodeRecord},
     run::RunState,
     tally::{EndReason, Verdict},
 };
+use perfrun_link::{Kind, Mode};
 use perfrun_test_kit::records::completed;
 use serde_json::json;
 
 use super::*;
 use crate::{
     conduct::{
-        keep_results,
+        RunOutcome, keep_results,
         tests::{job, record},
     },
+    links::Links,
     test_server::{Answer, TestServer},
 };
 
@@ -29,6 +42,45 @@ async fn open(job: &Job) -> Journal {
     Journal::open(job, shared, &CancellationToken::new())
         .await
         .unwrap()
+}
+
+async fn conclude(job: &Job, journal: Journal) -> RunOutcome {
+    let end = RunEnd::without_nodes(RunState::Complete);
+    keep_results(job, journal, end, &CancellationToken::new()).await
+}
+
+/// The parts in ConfigMaps, in this order.
+fn parts(server: &TestServer, names: &[String]) -> Vec<Part> {
+    let parts = names.iter().map(|name| {
+        let object = server.object(&format!("{PATH}/{name}")).unwrap();
+        let object: ConfigMap = serde_json::from_value(object).unwrap();
+        let (key, bytes) = object.binary_data.unwrap().pop_first().unwrap();
+        let key = [TRIALS_KEY, RESULTS_KEY].into_iter().find(|known| **known == key);
+        (key.unwrap(), bytes.0)
+    });
+    parts.collect()
+}
+
+/// Somebody replaces the data of the ConfigMap with the first records.
+fn replace_records(server: &TestServer, lines: &str) {
+    let mut encoder = GzEncoder::new(vec![], Compression::fast());
+    encoder.write_all(lines.as_bytes()).unwrap();
+    let bytes = ByteString(encoder.finish().unwrap());
+    server.change(&format!("{PATH}/run-4a49a-trials-0"), |part| {
+        part["binaryData"][TRIALS_KEY] = json!(bytes);
+    });
+}
+
+/// A record that gzip hardly makes smaller than two ConfigMaps.
+fn large(trial: &str) -> TrialRecord {
+    let mut record = urgent(trial);
+    let mut state = 1_u64;
+    let words = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        format!("{:08x}", state >> 32)
+    });
+    record.failure.as_mut().unwrap().message = words.take(PART_BYTES / 2).collect();
+    record
 }
 
 /// A record that is kept immediately, because its trial failed.
@@ -67,7 +119,7 @@ async fn another_conductor_finds_the_records_and_adds_to_them() {
     let mut journal = open(&job).await;
     assert_eq!(trials(&journal), ["a", "b"]);
     journal.record(&urgent("c")).await.unwrap();
-    let outcome = keep_results(&job, journal, RunEnd::without_nodes(RunState::Complete)).await;
+    let outcome = conclude(&job, journal).await;
     assert_eq!(
         (outcome.progress.counts.completed, outcome.progress.counts.failed),
         (1, 2)
@@ -104,16 +156,49 @@ async fn an_operator_that_takes_over_knows_what_is_not_needed() {
         journal.record(&completed).await.unwrap();
     }
     assert_eq!(journal.account().progress().counts.spared, 0, "nobody has looked");
-    journal.flush(Patience::None).await.unwrap();
+    journal.flush(None).await.unwrap();
 
     let journal = open(&job).await;
     assert_eq!(journal.account().progress().counts.spared, 14);
-    let outcome = keep_results(&job, journal, RunEnd::without_nodes(RunState::Complete)).await;
+    let outcome = conclude(&job, journal).await;
     assert_eq!(outcome.verdict.reason, EndReason::Succeeded);
     assert_eq!(
         outcome.verdict.message,
         "14 trials were measured; 14 of 28 trials were not needed: decided after 7 of 14 rounds"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_that_takes_over_knows_the_measured_links() {
+    let server = TestServer::new();
+    let mut job = job(&server);
+    job.spec.matrix.networks = vec!["none".to_owned(), "wan".to_owned()];
+    job.plan = Arc::new(planning::plan(&job.spec).unwrap());
+    let place = |trial: &&Trial| job.plan.cells[trial.cell].network == "wan";
+    let mut record = urgent("a");
+    record.trial = job.plan.trials.iter().find(place).unwrap().clone();
+    record.links = Some(LinkCheck {
+        network: "wan".to_owned(),
+        set_seconds: 0.1,
+        probe_seconds: 0.2,
+        legs: vec![],
+    });
+    let node = NodeRecord {
+        role: Role::Client,
+        measured: Measured::default(),
+        link: Some(LinkRecord {
+            backend: Kind::Kernel,
+            mode: Mode::PerPacket,
+            traffic: vec![],
+            worker: None,
+        }),
+    };
+    record.nodes.insert("client-0".to_owned(), node);
+    let mut journal = open(&job).await;
+    journal.record(&record).await.unwrap();
+    let links = journal.account().progress().links;
+    assert_ne!(links, Links::default());
+    assert_eq!(open(&job).await.account().progress().links, links);
 }
 
 #[tokio::test(start_paused = true)]
@@ -138,7 +223,7 @@ async fn a_write_whose_answer_is_lost_loses_no_record_and_doubles_none() {
     server.script_times(1, Method::POST, CONFIG_MAPS, Answer::DoSilently);
     assert_eq!(journal.record(&urgent("a")).await.unwrap(), Kept::InMemory);
     assert_eq!(journal.record(&urgent("b")).await.unwrap(), Kept::Safely);
-    assert_eq!(names(&server).len(), 2);
+    assert_eq!(names(&server).len(), 3, "the first record is kept twice");
     assert_eq!(trials(&open(&job).await), ["a", "b"]);
 }
 
@@ -158,7 +243,7 @@ async fn an_outage_does_not_stop_the_measurements() {
         assert_eq!(kept, Kept::InMemory, "{answer:?}");
     }
     server.script_times(20, Method::POST, CONFIG_MAPS, Answer::Refuse(503, "etcd is away"));
-    let outcome = keep_results(&job, journal, RunEnd::without_nodes(RunState::Complete)).await;
+    let outcome = conclude(&job, journal).await;
     assert_eq!(outcome.verdict.reason, EndReason::TrialTimeout);
     assert_eq!(open(&job).await.records().len(), 3);
 }
@@ -168,12 +253,13 @@ async fn results_that_cannot_be_kept_end_the_run_in_time() {
     let server = TestServer::new();
     let job = job(&server);
     let mut journal = open(&job).await;
+    journal.record(&urgent("kept")).await.unwrap();
     server.script(Method::POST, CONFIG_MAPS, Answer::Refuse(500, "no space"));
     journal.record(&urgent("a")).await.unwrap();
     let start = Instant::now();
-    let outcome = keep_results(&job, journal, RunEnd::without_nodes(RunState::Complete)).await;
-    let Verdict { reason, message, .. } = outcome.verdict;
-    assert_eq!(reason, EndReason::RecordNotKept);
+    let outcome = conclude(&job, journal).await;
+    let Verdict { reason, message, .. } = &outcome.verdict;
+    assert_eq!(*reason, EndReason::RecordNotKept);
     assert!(
         message.contains("the API server answered 500: no space"),
         "{message}"
@@ -182,6 +268,11 @@ async fn results_that_cannot_be_kept_end_the_run_in_time() {
     assert!(
         took >= KEEP_WITHIN && took < KEEP_WITHIN + RETRY_LAST * 2,
         "{took:?}"
+    );
+    assert_eq!(
+        outcome.results,
+        ["run-4a49a-trials-0"],
+        "the records before are not lost"
     );
 }
 
@@ -209,7 +300,7 @@ async fn a_part_that_cannot_be_read_is_left_out_and_reported() {
     assert_eq!(trials(&journal), ["a", "c"]);
     assert_eq!(server.event_reasons(), ["RecordsUnreadable"]);
     journal.record(&urgent("b")).await.unwrap();
-    let outcome = keep_results(&job, journal, RunEnd::without_nodes(RunState::Complete)).await;
+    let outcome = conclude(&job, journal).await;
     let numbers = ["trials-0", "trials-2", "trials-3", "results-0"];
     assert_eq!(
         outcome.results,
@@ -217,22 +308,236 @@ async fn a_part_that_cannot_be_read_is_left_out_and_reported() {
     );
 }
 
-/// What such a record does to a journal is tested above: its part is left out and reported.
-#[test]
-fn a_record_with_a_value_of_a_newer_version_cannot_be_read() {
-    let record = serde_json::to_value(urgent("a")).unwrap();
-    serde_json::from_value::<TrialRecord>(record.clone()).unwrap();
-    let failure = json!({"reason": "Frozen", "message": ""});
-    for (field, value, unknown) in [
-        ("flags", json!(["Overheated"]), "Overheated"),
-        ("metrics", json!({"jitterP50": 1.0}), "jitterP50"),
-        ("failure", failure, "Frozen"),
+#[tokio::test(start_paused = true)]
+async fn a_record_that_is_larger_than_a_config_map_is_kept_and_read() {
+    let server = TestServer::new();
+    let job = job(&server);
+    let mut journal = open(&job).await;
+    let record = large("large");
+    assert_eq!(journal.record(&record).await.unwrap(), Kept::Safely);
+    let names = names(&server);
+    assert_eq!(
+        names,
+        ["trials-0", "trials-1", "trials-2"].map(|name| format!("run-4a49a-{name}"))
+    );
+    let continues = |name: &str| {
+        let object = server.object(&format!("{PATH}/{name}")).unwrap();
+        object["metadata"]["annotations"][CONTINUES_ANNOTATION].clone()
+    };
+    assert_eq!(
+        [0, 1, 2].map(|number| continues(&names[number])),
+        [json!(null), json!(names[0]), json!(names[1])]
+    );
+
+    let mut journal = open(&job).await;
+    journal.record(&urgent("b")).await.unwrap();
+    let outcome = conclude(&job, journal).await;
+    let results = results_from_parts(&parts(&server, &outcome.results))
+        .unwrap()
+        .unwrap();
+    assert_eq!(results.trials, [record, urgent("b")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_whose_writing_was_interrupted_is_measured_again_and_others_are_read() {
+    let server = TestServer::new();
+    let job = job(&server);
+    let mut journal = open(&job).await;
+    journal.record(&urgent("a")).await.unwrap();
+    journal.record(&large("b")).await.unwrap();
+    journal.record(&urgent("c")).await.unwrap();
+    server.remove(&format!("{PATH}/run-4a49a-trials-2"));
+    assert_eq!(trials(&open(&job).await), ["a", "c"]);
+    assert_eq!(server.event_reasons(), ["RecordsUnreadable"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_of_which_a_part_was_not_written_is_completed_later() {
+    let server = TestServer::new();
+    let job = job(&server);
+    let mut journal = open(&job).await;
+    server.script_times(1, Method::POST, CONFIG_MAPS, Answer::DoSilently);
+    assert_eq!(journal.record(&large("a")).await.unwrap(), Kept::InMemory);
+    assert_eq!(journal.record(&urgent("b")).await.unwrap(), Kept::Safely);
+    let journal = open(&job).await;
+    assert_eq!(trials(&journal), ["a", "b"]);
+    let outcome = conclude(&job, journal).await;
+    assert_eq!(
+        outcome.results[0], "run-4a49a-trials-1",
+        "the first is a part of nothing"
+    );
+    let results = results_from_parts(&parts(&server, &outcome.results))
+        .unwrap()
+        .unwrap();
+    assert_eq!(results.trials, [large("a"), urgent("b")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn records_that_nobody_could_have_measured_are_left_out() {
+    for (lines, why) in [
+        (" ".repeat(17 << 20), "a record of more than"),
+        ("\n".to_owned(), "another version of perfrun or hand"),
+        (
+            (0..100)
+                .map(|attempt| trial_line(&record("a", attempt, None)))
+                .collect(),
+            "more records than trials",
+        ),
     ] {
-        let mut newer = record.clone();
-        newer[field] = value;
-        let error = serde_json::from_value::<TrialRecord>(newer).unwrap_err();
-        assert!(error.to_string().contains(unknown), "{error}");
+        let server = TestServer::new();
+        let job = job(&server);
+        let mut journal = open(&job).await;
+        journal.record(&urgent("a")).await.unwrap();
+        journal.record(&urgent("b")).await.unwrap();
+        replace_records(&server, &lines);
+        assert_eq!(trials(&open(&job).await), ["b"], "{why}");
+        let events = server.objects("/events");
+        let note = events[0]["note"].as_str().unwrap();
+        assert!(note.contains(why), "{note}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_config_map_with_a_number_that_no_operator_reaches_is_ignored() {
+    let server = TestServer::new();
+    let job = job(&server);
+    open(&job).await.record(&urgent("a")).await.unwrap();
+    let name = format!("run-4a49a-trials-{}", usize::MAX);
+    let mut object = server.object(&format!("{PATH}/run-4a49a-trials-0")).unwrap();
+    object["metadata"]["name"] = json!(name);
+    server.put(&format!("{PATH}/{name}"), object);
+    open(&job).await.record(&urgent("b")).await.unwrap();
+    assert_eq!(trials(&open(&job).await), ["a", "b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn samples_beyond_the_budget_are_merged_and_the_run_says_so() {
+    let server = TestServer::new();
+    let mut job = job(&server);
+    job.result_bytes = 10_000;
+    let mut record = record("a", 0, None);
+    let node = NodeRecord {
+        role: Role::Client,
+        measured: Measured {
+            samples: vec![Sample::default(); 1000],
+            ..Measured::default()
+        },
+        link: None,
+    };
+    record.nodes.insert("client-0".to_owned(), node);
+    record.metrics.insert(Metric::Failures, 0.0);
+    let mut journal = open(&job).await;
+    journal.record(&record).await.unwrap();
+    journal.flush(None).await.unwrap();
+
+    let journal = open(&job).await;
+    assert_eq!(journal.records()[0].metrics, record.metrics);
+    let outcome = conclude(&job, journal).await;
+    let message = outcome.merged.unwrap();
+    assert!(
+        message.starts_with("neighbouring samples of 1 trials are merged") && message.contains("10000 bytes"),
+        "{message}"
+    );
+    let results = results_from_parts(&parts(&server, &outcome.results))
+        .unwrap()
+        .unwrap();
+    let samples = &results.trials[0].nodes["client-0"].measured.samples;
+    assert!((1..20).contains(&samples.len()), "{}", samples.len());
+    assert!(
+        job.metrics
+            .encode()
+            .contains("perfrun_operator_results_kept_bytes_total")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_run_does_not_wait_long_for_its_results_to_be_kept() {
+    let server = TestServer::new();
+    let job = job(&server);
+    let mut journal = open(&job).await;
+    server.script(Method::POST, CONFIG_MAPS, Answer::Refuse(500, "no space"));
+    journal.record(&urgent("a")).await.unwrap();
+    let cancel = CancellationToken::new();
+    let cancelled = cancel.clone();
+    tokio::spawn(async move {
+        sleep(READ_WITHIN * 2).await;
+        cancelled.cancel();
+    });
+    let start = Instant::now();
+    let end = RunEnd::without_nodes(RunState::Complete);
+    let outcome = keep_results(&job, journal, end, &cancel).await;
+    assert_eq!(outcome.verdict.reason, EndReason::RecordNotKept);
+    let took = start.elapsed();
+    assert!(took >= READ_WITHIN * 2 && took < READ_WITHIN * 3, "{took:?}");
+}
+
+/// The line of a record of a newer version.
+fn of_tomorrow(trial: &str, change: impl FnOnce(&mut serde_json::Value)) -> String {
+    let mut record = serde_json::to_value(record(trial, 0, None)).unwrap();
+    record["metrics"] = json!({"jitterP50": 0.25});
+    record["flags"] = json!(["Overheated"]);
+    change(&mut record);
+    format!("{record}\n")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_journal_of_a_newer_version_is_continued_and_nothing_of_it_is_lost() {
+    let server = TestServer::new();
+    let job = job(&server);
+    let mut journal = open(&job).await;
+    journal.record(&urgent("a")).await.unwrap();
+    let newer = of_tomorrow("a", |record| record["temperature"] = json!(99));
+    replace_records(&server, &newer);
+    let before = server.object(&format!("{PATH}/run-4a49a-trials-0")).unwrap();
+
+    let mut journal = open(&job).await;
+    assert_eq!(trials(&journal), ["a"]);
+    journal.record(&urgent("b")).await.unwrap();
+    let outcome = conclude(&job, journal).await;
+    assert!(server.event_reasons().is_empty());
+    assert_eq!(
+        server.object(&format!("{PATH}/run-4a49a-trials-0")).unwrap(),
+        before
+    );
+    let results = results_from_parts(&parts(&server, &outcome.results))
+        .unwrap()
+        .unwrap();
+    let record = serde_json::to_value(&results.trials[0]).unwrap();
+    assert_eq!(
+        (&record["metrics"]["jitterP50"], &record["flags"][0]),
+        (&json!(0.25), &json!("Overheated"))
+    );
+    assert_eq!(results.trials.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn records_that_this_version_would_misread_are_measured_again() {
+    let server = TestServer::new();
+    let job = job(&server);
+    open(&job).await.record(&urgent("a")).await.unwrap();
+    server.change(&format!("{PATH}/run-4a49a-trials-0"), |part| {
+        part["metadata"]["annotations"][SCHEMA_ANNOTATION] = json!("2");
+    });
+    assert!(trials(&open(&job).await).is_empty());
+    let events = server.objects("/events");
+    let note = events[0]["note"].as_str().unwrap();
+    assert!(note.contains("schema version 2"), "{note}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_of_a_newer_version_that_cannot_be_read_is_measured_again() {
+    let server = TestServer::new();
+    let job = job(&server);
+    let mut journal = open(&job).await;
+    journal.record(&urgent("a")).await.unwrap();
+    replace_records(
+        &server,
+        &of_tomorrow("a", |record| {
+            record["failure"] = json!({"reason": "Frozen", "message": ""});
+        }),
+    );
+    assert!(trials(&open(&job).await).is_empty());
+    assert_eq!(server.event_reasons(), ["RecordsUnreadable"]);
 }
 
 #[tokio::test(start_paused = true)]

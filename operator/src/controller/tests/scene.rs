@@ -43,6 +43,7 @@ impl Scene {
             operators: SYSTEM.to_owned(),
             max_concurrent_runs: 10,
             policy: Policy::default(),
+            result_bytes: 64 << 20,
             plans: Plans::default(),
             conductors: Conductors::default(),
             ledger: Ledger::default(),

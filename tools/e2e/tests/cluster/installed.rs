@@ -41,8 +41,7 @@ fn a_run_meets_the_restricted_pod_security_standard() {
 #[test]
 fn a_perfrun_that_cannot_be_read_does_not_stop_others() {
     e2e(async |scene| {
-        let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-        let valid = set_schema(scene, serde_json::from_value(open)?).await?;
+        let valid = set_schema(scene, any_schema()?).await?;
         let created = until("a malformed PerfRun is taken", seconds(30), async || {
             let resource = ApiResource::erase::<PerfRun>(&());
             let malformed = DynamicObject::new("malformed", &resource)
@@ -74,10 +73,16 @@ fn a_perfrun_that_cannot_be_read_does_not_stop_others() {
     });
 }
 
+/// A schema that permits everything.
+pub(crate) fn any_schema() -> Result<JSONSchemaProps> {
+    let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    Ok(serde_json::from_value(any)?)
+}
+
 /// Changes the schema of PerfRuns, and returns the previous one.
 ///
 /// It acts as helm does, keeping helm's field manager, so that helm works afterwards.
-async fn set_schema(scene: &Scene, schema: JSONSchemaProps) -> Result<JSONSchemaProps> {
+pub(crate) async fn set_schema(scene: &Scene, schema: JSONSchemaProps) -> Result<JSONSchemaProps> {
     let crds: Api<CustomResourceDefinition> = Api::all(scene.client());
     let name = "perfruns.perfrun.io";
     let found = crds.get(name).await.context("failed to get the CRD")?;

@@ -12,6 +12,7 @@ mod installed;
 mod lifecycle;
 mod links;
 mod lost;
+mod newer;
 mod plugin;
 mod refused;
 mod relay;

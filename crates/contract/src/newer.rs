@@ -1,0 +1,233 @@
+//! Names that a newer version of perfrun has added to a list: of a metric, a flag or a phase.
+//!
+//! After a rollback, this version finds them in statuses and records. It does not know what they mean, and
+//! carries them from where it reads to where it writes. Documents and calls of nodes are read strictly: a
+//! name that nobody knows is a mistake there.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    fmt::{self, Display, Formatter},
+    sync::Mutex,
+};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, Error, IntoDeserializer, value},
+};
+
+/// Most bytes of a name.
+const LENGTH_MAX: usize = 64;
+/// Most names that a process keeps: they are never freed, and anyone may write ConfigMaps with names.
+const NAMES_MAX: usize = 1024;
+
+/// A name of a newer version.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct NewerName(&'static str);
+
+impl NewerName {
+    /// The name; `None` if it is none: empty, long, or not made of ASCII letters and digits. Also `None` if
+    /// there have been more than a thousand.
+    pub fn new(name: &str) -> Option<Self> {
+        static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+        let is_name =
+            (1..=LENGTH_MAX).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        if !is_name {
+            return None;
+        }
+        let mut names = NAMES.lock().ok()?;
+        if let Some(known) = names.get(name) {
+            return Some(Self(known));
+        }
+        let is_room = names.len() < NAMES_MAX;
+        is_room.then(|| {
+            let name = name.to_owned().leak();
+            names.insert(name);
+            Self(name)
+        })
+    }
+}
+
+impl AsRef<str> for NewerName {
+    fn as_ref(&self) -> &str {
+        self.0
+    }
+}
+
+impl Display for NewerName {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl From<NewerName> for &'static str {
+    fn from(name: NewerName) -> Self {
+        name.0
+    }
+}
+
+impl From<&NewerName> for &'static str {
+    fn from(name: &NewerName) -> Self {
+        name.0
+    }
+}
+
+/// Lets a list of names carry names of a newer version, in its variant `Newer`. Derived, `Serialize` would
+/// write the variant.
+macro_rules! carry {
+    ($list:ty) => {
+        impl From<$crate::newer::NewerName> for $list {
+            fn from(name: $crate::newer::NewerName) -> Self {
+                Self::Newer(name)
+            }
+        }
+
+        impl serde::Serialize for $list {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.as_ref())
+            }
+        }
+    };
+}
+
+pub(crate) use carry;
+
+/// A name of this version or of a newer one.
+#[derive(Eq, Ord, PartialEq, PartialOrd)]
+struct Carried<T>(T);
+
+impl<'de, T: DeserializeOwned + From<NewerName>> Deserialize<'de> for Carried<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = Cow::<str>::deserialize(deserializer)?;
+        let known = T::deserialize(IntoDeserializer::<value::Error>::into_deserializer(&*name));
+        let newer = |error| NewerName::new(&name).map(T::from).ok_or(error);
+        known.or_else(newer).map(Self).map_err(D::Error::custom)
+    }
+}
+
+/// Reads a name of any version.
+pub(crate) fn name<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+where
+    T: DeserializeOwned + From<NewerName>,
+    D: Deserializer<'de>,
+{
+    Carried::deserialize(deserializer).map(|Carried(name)| name)
+}
+
+/// Reads a name of any version, if there is one.
+pub fn optional<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    T: DeserializeOwned + From<NewerName>,
+    D: Deserializer<'de>,
+{
+    let name = Option::<Carried<T>>::deserialize(deserializer)?;
+    Ok(name.map(|Carried(name)| name))
+}
+
+/// Reads names of any version.
+pub(crate) fn list<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    T: DeserializeOwned + From<NewerName>,
+    D: Deserializer<'de>,
+{
+    let names = Vec::<Carried<T>>::deserialize(deserializer)?;
+    Ok(names.into_iter().map(|Carried(name)| name).collect())
+}
+
+/// Reads values by names of any version.
+pub(crate) fn map<'de, K, V, D>(deserializer: D) -> Result<BTreeMap<K, V>, D::Error>
+where
+    K: DeserializeOwned + From<NewerName> + Ord,
+    V: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    let values = BTreeMap::<Carried<K>, V>::deserialize(deserializer)?;
+    Ok(values
+        .into_iter()
+        .map(|(Carried(name), value)| (name, value))
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use schemars::JsonSchema;
+    use serde::Serialize;
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        record::{Flag, Metric, TrialRecord},
+        run::Phase,
+    };
+
+    #[test]
+    fn only_names_are_carried() {
+        let name = NewerName::new("jitterP50").unwrap();
+        assert_eq!(NewerName::new("jitterP50"), Some(name));
+        assert_eq!(
+            (name.as_ref(), name.to_string()),
+            ("jitterP50", "jitterP50".to_owned())
+        );
+        for not_a_name in ["", "two words", "\u{1b}[2J", &"x".repeat(LENGTH_MAX + 1)] {
+            assert_eq!(NewerName::new(not_a_name), None, "{not_a_name}");
+        }
+    }
+
+    #[test]
+    fn a_record_of_tomorrow_is_read_and_written_unchanged() {
+        let tomorrow = json!({
+            "trial": {"id": "c0.i0", "cell": 0, "iteration": 0, "warmup": false},
+            "attempt": 0,
+            "metrics": {"jitterP50": 0.25, "openP50": 0.5},
+            "flags": ["Overheated", "Retried"],
+            "atSeconds": 0.0,
+            "overheadSeconds": 0.0,
+            "session": 0,
+            "nodes": {},
+        });
+        let record: TrialRecord = serde_json::from_value(tomorrow.clone()).unwrap();
+        let newer = Metric::Newer(NewerName::new("jitterP50").unwrap());
+        assert_eq!(record.metrics[&newer], 0.25);
+        assert_eq!(
+            (newer.as_ref(), newer.to_string(), <&str>::from(newer)),
+            ("jitterP50", "jitterP50".to_owned(), "jitterP50")
+        );
+        assert!(matches!(record.flags[..], [Flag::Newer(_), Flag::Retried]));
+        assert_eq!(serde_json::to_value(record).unwrap(), tomorrow);
+    }
+
+    #[test]
+    fn names_outside_of_records_must_be_known() {
+        for name in ["jitterP50", "newer"] {
+            let error = serde_json::from_value::<Metric>(json!(name))
+                .unwrap_err()
+                .to_string();
+            assert!(
+                error.starts_with(&format!(
+                    "unknown variant `{name}`, expected one of `uploadGoodput`"
+                )),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn known_names_are_written_as_they_are_read() {
+        fn check<T: DeserializeOwned + JsonSchema + Serialize>() {
+            let schema = serde_json::Value::from(schemars::schema_for!(T));
+            let names = schema["oneOf"].as_array().unwrap().iter();
+            let names: Vec<_> = names.map(|name| name["const"].clone()).collect();
+            assert!(
+                names.len() > 5 && names.iter().all(serde_json::Value::is_string),
+                "{schema}"
+            );
+            for name in names {
+                let read: T = serde_json::from_value(name.clone()).unwrap();
+                assert_eq!(serde_json::to_value(read).unwrap(), name);
+            }
+        }
+        check::<Metric>();
+        check::<Flag>();
+        check::<Phase>();
+    }
+}

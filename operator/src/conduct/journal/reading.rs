@@ -1,0 +1,232 @@
+//! Reading what an earlier conductor of a run has kept.
+//!
+//! Everybody who may write ConfigMaps may change the journal, so that nothing in it may exhaust the operator:
+//! ConfigMaps are read one document at a time, records one at a time, and only what statistics need is kept.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    ResourceExt,
+    api::{ListParams, PartialObjectMeta},
+};
+use perfrun_api::{
+    cluster::{
+        Allowance, CONTINUES_ANNOTATION, RESULTS_BYTES, RUN_LABEL, SCHEMA_ANNOTATION, TRIALS_KEY,
+        read_trials, trial_line,
+    },
+    planning::TRIALS_MAX,
+    results::SCHEMA_VERSION,
+};
+use perfrun_contract::{plan::Plan, record::TrialRecord};
+use tokio::task::spawn_blocking;
+
+use super::{super::account::RunningAccount, Budget, Shelf};
+use crate::{
+    names,
+    refusal::{CallError, within_timeout},
+};
+
+/// How many ConfigMaps one request lists.
+const PAGE: u32 = 100;
+/// ConfigMaps with greater numbers are not the operator's: it writes less than one for each trial.
+const NUMBER_MAX: u64 = 2 * TRIALS_MAX;
+/// Most bytes of what was compressed together. The operator compresses some MiB together.
+const DOCUMENT_BYTES: usize = 32 << 20;
+/// Most bytes of all records as JSON, without what only the complete results need.
+const BRIEF_BYTES: u64 = 128 << 20;
+/// Most attempts at a trial.
+const ATTEMPTS: usize = 2;
+
+/// ConfigMaps with records, by their numbers: the name of each, and the number of the one that it continues.
+type Parts = BTreeMap<usize, (String, Option<usize>)>;
+
+/// The records of a run in its ConfigMaps.
+pub(super) struct Contents {
+    /// Names of the readable ConfigMaps, in order.
+    pub(super) names: Vec<String>,
+    /// Records without what only the complete results need. Each is there once.
+    pub(super) records: Vec<TrialRecord>,
+    /// What the complete records amount to.
+    pub(super) account: RunningAccount,
+    /// Names of the other ConfigMaps, and why each cannot be read.
+    pub(super) unreadable: Vec<(String, String)>,
+    /// The number after all of these.
+    pub(super) next: usize,
+    /// Bytes of the readable ConfigMaps.
+    pub(super) compressed: u64,
+    seen: BTreeSet<(String, u32)>,
+    allowance: Allowance,
+    brief_bytes: u64,
+    records_max: usize,
+}
+
+impl Shelf {
+    /// Reads the records of a run.
+    pub(super) async fn read(&self, plan: &Plan) -> Result<Contents, CallError> {
+        let parts = self.parts().await?;
+        let mut contents = Contents::new(plan, &parts);
+        for names in documents(parts) {
+            contents = match self.document(&names).await? {
+                Err(why) => {
+                    contents.leave_out(names, &why);
+                    contents
+                }
+                Ok(compressed) => {
+                    // Decompressing takes longer than tasks may take.
+                    let read = spawn_blocking(move || {
+                        contents.add(names, &compressed);
+                        contents
+                    });
+                    read.await.expect("reading records does not panic")
+                }
+            };
+        }
+        Ok(contents)
+    }
+
+    async fn parts(&self) -> Result<Parts, CallError> {
+        let mut parts = BTreeMap::new();
+        let selector = format!("{RUN_LABEL}={}", self.run.name);
+        let mut params = ListParams::default().labels(&selector).limit(PAGE);
+        loop {
+            let page = within_timeout(self.api.list_metadata(&params)).await?;
+            parts.extend(page.items.iter().filter_map(|object| self.part(object)));
+            params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
+            if params.continue_token.is_none() {
+                return Ok(parts);
+            }
+        }
+    }
+
+    fn part(&self, object: &PartialObjectMeta<ConfigMap>) -> Option<(usize, (String, Option<usize>))> {
+        let name = object.name_any();
+        let mut owners = object.owner_references().iter();
+        let is_own = owners.any(|owner| owner.uid == self.run.uid);
+        let number = |name: &str| names::part_number(&self.run.name, &self.run.uid, "trials", name);
+        let previous = object.annotations().get(CONTINUES_ANNOTATION);
+        let continues = previous.and_then(|previous| number(previous));
+        let number = number(&name).filter(|number| *number as u64 <= NUMBER_MAX)?;
+        is_own.then_some((number, (name, continues)))
+    }
+
+    /// The data of ConfigMaps that were compressed together, or why there are none.
+    async fn document(&self, names: &[String]) -> Result<Result<Vec<u8>, String>, CallError> {
+        let mut compressed = vec![];
+        for name in names {
+            // The operator has no right to get ConfigMaps.
+            let params = ListParams::default().fields(&format!("metadata.name={name}"));
+            let found = within_timeout(self.api.list(&params)).await?.items.pop();
+            let schema = found
+                .as_ref()
+                .and_then(|object| object.annotations().get(SCHEMA_ANNOTATION));
+            if let Some(schema) = schema.filter(|schema| **schema != SCHEMA_VERSION.to_string()) {
+                let why =
+                    format!("{name} has schema version {schema}, and this operator reads {SCHEMA_VERSION}");
+                return Ok(Err(why));
+            }
+            let data = found.and_then(|object| object.binary_data?.remove(TRIALS_KEY));
+            let Some(bytes) = data else {
+                return Ok(Err(format!("{name} has no {TRIALS_KEY}")));
+            };
+            compressed.extend(bytes.0);
+            if compressed.len() > DOCUMENT_BYTES {
+                return Ok(Err("more belongs together than perfrun writes".to_owned()));
+            }
+        }
+        Ok(Ok(compressed))
+    }
+}
+
+/// Groups ConfigMaps whose data were compressed together. Another operator may have created ConfigMaps
+/// between those of a group.
+fn documents(parts: Parts) -> impl Iterator<Item = Vec<String>> {
+    let mut documents: Vec<(usize, Vec<String>)> = vec![];
+    for (number, (name, continues)) in parts {
+        let mut begun = documents.iter_mut();
+        match begun.find(|(last, _)| Some(*last) == continues) {
+            Some((last, names)) => {
+                *last = number;
+                names.push(name);
+            }
+            None => documents.push((number, vec![name])),
+        }
+    }
+    documents.into_iter().map(|(_, names)| names)
+}
+
+impl Contents {
+    fn new(plan: &Plan, parts: &Parts) -> Self {
+        Self {
+            names: vec![],
+            records: vec![],
+            account: RunningAccount::new(plan),
+            unreadable: vec![],
+            next: parts.last_key_value().map_or(0, |(number, _)| number + 1),
+            compressed: 0,
+            seen: BTreeSet::new(),
+            allowance: Allowance::default(),
+            brief_bytes: 0,
+            records_max: plan.trials.len() * ATTEMPTS,
+        }
+    }
+
+    /// What is used of a budget of this many bytes.
+    pub(super) fn budget(&self, most: u64) -> Budget {
+        Budget {
+            most,
+            compressed: self.compressed,
+            text: RESULTS_BYTES - self.allowance.0,
+        }
+    }
+
+    /// Adds the records in ConfigMaps whose data were compressed together: all of them or, if one cannot be
+    /// read, none. A record in several ConfigMaps counts once.
+    fn add(&mut self, names: Vec<String>, compressed: &[u8]) {
+        let (mut fresh, mut seen, mut account) = (vec![], BTreeSet::new(), self.account.clone());
+        let (mut bytes, mut is_too_much) = (self.brief_bytes, false);
+        let room = self.records_max - self.records.len();
+        let read = read_trials(compressed, &mut self.allowance, |record| {
+            let key = (record.trial.id.clone(), record.attempt);
+            if is_too_much || self.seen.contains(&key) || !seen.insert(key) {
+                return;
+            }
+            let brief = record.brief();
+            bytes += trial_line(&brief).len() as u64;
+            is_too_much = bytes > BRIEF_BYTES || fresh.len() >= room;
+            account.add(&record);
+            fresh.push(brief);
+        });
+        match read {
+            Err(error) => self.leave_out(names, &error_reporter::Report::new(error).to_string()),
+            Ok(()) if is_too_much => self.leave_out(names, "there are more records than trials of the run"),
+            Ok(()) => {
+                self.names.extend(names);
+                self.records.append(&mut fresh);
+                self.account = account;
+                self.seen.append(&mut seen);
+                self.compressed += compressed.len() as u64;
+                self.brief_bytes = bytes;
+            }
+        }
+    }
+
+    fn leave_out(&mut self, names: Vec<String>, why: &str) {
+        let unreadable = names.into_iter().map(|name| (name, why.to_owned()));
+        self.unreadable.extend(unreadable);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_two_operators_are_told_apart() {
+        let continued = [None, None, Some(0), Some(1), Some(2), Some(9)];
+        let parts = continued.into_iter().enumerate();
+        let parts = parts.map(|(number, continues)| (number, (number.to_string(), continues)));
+        let documents: Vec<_> = documents(parts.collect()).collect();
+        assert_eq!(documents, [vec!["0", "2", "4"], vec!["1", "3"], vec!["5"]]);
+    }
+}
