@@ -36,6 +36,7 @@ type Node struct {
 	Token         string
 	Trials        *trial.Trials
 	Metrics       http.Handler
+	epoch         epoch
 }
 
 // Serve calls until the listener is closed.
@@ -93,6 +94,9 @@ func (n *Node) handler() http.Handler {
 		if !n.carriesToken(r) {
 			refuse(w, http.StatusUnauthorized, "this call needs the header Authorization: Bearer TOKEN, or "+
 				"X-Perfrun-Token: TOKEN, with the run's token")
+			return
+		}
+		if !n.epoch.allows(w, r) {
 			return
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, largestBody)
@@ -158,7 +162,9 @@ func (n *Node) put(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusLocked, contract.Problem{Message: err.Error(), Trial: busy.Trial})
 	case errors.Is(err, trial.ErrDifferent):
 		refuse(w, http.StatusConflict, err.Error())
-	case errors.Is(err, trial.ErrFull), errors.Is(err, trial.ErrStopping):
+	case errors.Is(err, trial.ErrFull):
+		refuse(w, http.StatusInsufficientStorage, err.Error())
+	case errors.Is(err, trial.ErrStopping):
 		refuse(w, http.StatusServiceUnavailable, err.Error())
 	case err != nil:
 		refuse(w, http.StatusBadRequest, err.Error())
