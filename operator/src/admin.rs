@@ -1,6 +1,6 @@
 //! `/livez`, `/readyz` and `/metrics`.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{future::ready, net::SocketAddr, sync::Arc};
 
 use anyhow::Context;
 use axum::{
@@ -10,7 +10,7 @@ use axum::{
 };
 use tokio::net::TcpListener;
 
-use crate::metrics::Metrics;
+use crate::{health::Health, metrics::Metrics};
 
 /// Binds the port. Two operators with one address fail early.
 pub(crate) async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
@@ -20,28 +20,67 @@ pub(crate) async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
 }
 
 /// Serves until the process ends.
-pub(crate) async fn serve(listener: TcpListener, metrics: Arc<Metrics>) -> std::io::Result<()> {
-    let ready = metrics.clone();
-    let router = Router::new()
-        .route("/livez", get(|| async { "ok" }))
-        .route("/readyz", get(move || std::future::ready(readiness(&ready))))
-        .route(
-            "/metrics",
-            get(move || {
-                std::future::ready(([(CONTENT_TYPE, perfrun_metrics::CONTENT_TYPE)], metrics.encode()))
-            }),
-        );
-    axum::serve(listener, router).await
+pub(crate) async fn serve(
+    listener: TcpListener,
+    metrics: Arc<Metrics>,
+    health: Arc<Health>,
+) -> std::io::Result<()> {
+    axum::serve(listener, router(metrics, health)).await
 }
 
-/// An operator is ready when the API server has answered it, whether it leads or waits to lead.
-fn readiness(metrics: &Metrics) -> (StatusCode, &'static str) {
-    if metrics.is_ready() {
-        (StatusCode::OK, "ok")
-    } else {
-        (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "the API server has not answered yet",
+fn router(metrics: Arc<Metrics>, health: Arc<Health>) -> Router {
+    let alive = health.clone();
+    Router::new()
+        .route("/livez", get(move || ready(answer(alive.alive()))))
+        .route("/readyz", get(move || ready(answer(health.ready()))))
+        .route(
+            "/metrics",
+            get(move || ready(([(CONTENT_TYPE, perfrun_metrics::CONTENT_TYPE)], metrics.encode()))),
         )
+}
+
+fn answer(state: Result<(), &'static str>) -> (StatusCode, &'static str) {
+    match state {
+        Ok(()) => (StatusCode::OK, "ok"),
+        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use axum::{body::Body, http::Request};
+    use tower::ServiceExt;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_operator_whose_lease_loop_stands_still_is_not_alive_and_one_that_knows_no_runs_is_not_ready()
+    {
+        let health = Arc::new(Health::default());
+        let router = router(Arc::new(Metrics::new()), health.clone());
+        let states = async || {
+            let mut states = vec![];
+            for path in ["/livez", "/readyz"] {
+                let request = Request::get(path).body(Body::empty()).unwrap();
+                states.push(router.clone().oneshot(request).await.unwrap().status().as_u16());
+            }
+            states
+        };
+        let later = async |seconds| tokio::time::advance(Duration::from_secs(seconds)).await;
+        assert_eq!(states().await, [200, 503]);
+        later(100).await;
+        health.answered();
+        assert_eq!(states().await, [200, 200], "it waits to lead");
+        health.turned();
+        later(59).await;
+        health.lead(true);
+        assert_eq!(states().await, [200, 503]);
+        later(1).await;
+        health.listed();
+        assert_eq!(states().await, [503, 200]);
+        health.turned();
+        assert_eq!(states().await, [200, 200]);
     }
 }

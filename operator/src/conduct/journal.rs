@@ -44,6 +44,9 @@ const FLUSH_SHARE: u32 = 4;
 const FLUSH_BYTES: usize = 4 << 20;
 /// This number of records is flushed regardless of the time: nodes hold four times as many at most.
 const FLUSH_RECORDS: usize = 256;
+/// With this number of records that are not kept, no further trial begins: a node that holds 1024 trials
+/// refuses the next.
+const PENDING_MAX: usize = 768;
 /// Pause between two reports of progress at first. Later it is a share of the time since the journal was
 /// opened.
 const REPORT_FIRST: Duration = Duration::from_secs(1);
@@ -179,9 +182,15 @@ impl Sink for Journal {
         }
         self.flushed = Instant::now();
         // An API server that is away for a while does not stop the measurements.
-        Ok(match self.flush(Patience::None).await {
+        let patience = match self.pending.len() >= PENDING_MAX {
+            true => Patience::Long,
+            false => Patience::None,
+        };
+        Ok(match self.flush(patience).await {
             Ok(()) => Kept::Safely,
-            Err(error) if error.is_final() => return Err(io::Error::other(error)),
+            Err(error) if error.is_final() || patience == Patience::Long => {
+                return Err(io::Error::other(error));
+            }
             Err(error) => {
                 let run = self.shelf.run.label();
                 tracing::warn!(run, %error, "failed to keep records; their nodes still have them");

@@ -87,7 +87,10 @@ async fn a_conductor_that_another_has_taken_over_from_is_refused() {
     }
     for method in [Method::GET, Method::DELETE] {
         let call = node.call(method, "/v1/trials/a").header(EPOCH_HEADER, "6");
-        assert_eq!(call.send().await.unwrap().status(), StatusCode::PRECONDITION_FAILED);
+        assert_eq!(
+            call.send().await.unwrap().status(),
+            StatusCode::PRECONDITION_FAILED
+        );
     }
     for wrong in ["", "-1", "7.5", "9223372036854775808"] {
         assert_eq!(put("b", Some(wrong)).await.0, StatusCode::BAD_REQUEST, "{wrong}");
