@@ -47,7 +47,7 @@ impl Term {
         let called = Instant::now();
         let mut renewed = self.renewed.clone();
         if renewed.wait_for(|renewed| *renewed > called).await.is_err() {
-            future::pending().await
+            future::pending::<()>().await;
         }
     }
 

@@ -459,10 +459,10 @@ async fn watches_that_end_or_fall_behind_lose_no_run() {
 #[tokio::test(start_paused = true)]
 async fn an_operator_that_no_longer_leads_changes_nothing() {
     let mut scene = Scene::new().await;
-    scene.create("a", json!({"topology": {"exclusive": false}}));
     scene.create("begun", json!({"topology": {"exclusive": false}}));
     scene.pass("begun").await.unwrap();
     scene.later(61).await;
+    scene.create("a", json!({"topology": {"exclusive": false}}));
     scene.depose();
     scene.server.take_changes();
     for run in ["a", "begun"] {

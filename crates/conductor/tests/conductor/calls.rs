@@ -92,15 +92,6 @@ async fn nobody_acts_on_the_answer_to_a_conductor_that_is_over() {
 }
 
 #[tokio::test]
-async fn a_node_that_is_full_is_not_unreachable() {
-    let answer = NodeClient::over(Flaky(Arc::default(), 0, 507)).finish("x").await;
-    assert!(
-        matches!(answer, Err(Error::Refused { status: 507, .. })),
-        "{answer:?}"
-    );
-}
-
-#[tokio::test]
 async fn a_gateway_without_a_node_is_an_unreachable_node() {
     let error = NodeClient::over(Flaky(Arc::default(), 0, 503))
         .info()
