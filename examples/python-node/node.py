@@ -418,6 +418,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         given = [self.headers.get("Authorization", ""), "Bearer " + self.headers.get("X-Perfrun-Token", "")]
         return any([hmac.compare_digest(one.encode(), b"Bearer " + token) for one in given])
 
+    def is_superseded(self, epoch):
+        """Whether another conductor has taken over from the one that calls."""
+        node = self.server.node
+        with node.lock:
+            node.epoch = max(node.epoch, epoch)
+            return epoch < node.epoch
+
     def handle_call(self):
         node, url = self.server.node, urlparse(self.path)
         if self.command == "GET" and url.path in ("/healthz", "/readyz"):
@@ -433,9 +440,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         epoch = self.headers.get("X-Perfrun-Epoch", "0")
         if not epoch.isdecimal() or int(epoch) >= 1 << 63:
             return self.refuse(400, "the header X-Perfrun-Epoch must be a number below 2^63")
-        with node.lock:
-            node.epoch = max(node.epoch, int(epoch))
-        if int(epoch) < node.epoch:
+        if self.is_superseded(int(epoch)):
             return self.refuse(412, f"this call is of epoch {epoch}, and a conductor of epoch {node.epoch} has taken over")
         path = url.path.strip("/").split("/")
         if path in (["v1", "info"], ["v1", "clock"]):

@@ -66,7 +66,7 @@ impl Leadership {
         }
     }
 
-    /// Waits until this operator leads.
+    /// Waits until this operator leads, and returns its term.
     pub(crate) async fn acquire(&mut self) -> Term {
         loop {
             self.health.turned();
