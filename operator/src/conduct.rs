@@ -285,8 +285,8 @@ async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) -> Ru
     outcome
 }
 
-/// A node knows a later conductor. Probably this operator leads no longer, and is about to drop this task. If it
-/// still leads, the node is wrong, and the run cannot continue.
+/// A node knows a later conductor. Probably this operator leads no longer, and is about to drop this task. If
+/// it still leads, the node is wrong, and the run cannot continue.
 async fn superseded(job: &Job) -> RunEnd {
     tracing::warn!(run = job.run.label(), "a node knows a later conductor");
     job.term.confirmed().await;

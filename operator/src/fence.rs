@@ -1,10 +1,11 @@
 //! What an operator that no longer leads cannot do, even before it has noticed.
 //!
-//! A process may stand still for any time between two of its steps: it was stopped, its machine was paused, or
-//! its threads had no CPU time. When it runs again, its conductors may run before the loop that finds the
-//! Lease lost. So a request that changes something at the API server is sent only a short time after the Lease
-//! was renewed, and calls to nodes carry the epoch of the term, which nodes compare. What was sent before the
-//! process stood still is harmless: it creates, deletes by UID, or names the version that it replaces.
+//! A process may stand still for any time between two of its steps: it was stopped, its machine was paused,
+//! or its threads had no CPU time. When it runs again, its conductors may run before the loop that finds the
+//! Lease lost. So a request that changes something at the API server is sent only a short time after the
+//! Lease was renewed, and calls to nodes carry the epoch of the term, which nodes compare. What was sent
+//! before the process stood still is harmless: it creates, deletes by UID, or names the version that it
+//! replaces.
 
 use std::future;
 

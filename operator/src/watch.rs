@@ -47,8 +47,8 @@ where
         + Sync
         + 'static,
 {
-    // Each watch has its own backoff after an error. Nobody reads who has set which field, which may be half of
-    // an object.
+    // Each watch has its own backoff after an error. Nobody reads who has set which field, which may be half
+    // of an object.
     let one = |api: Api<K>| {
         let events = watcher(api, config.clone()).default_backoff();
         events.modify(|object| object.managed_fields_mut().clear())
@@ -94,7 +94,8 @@ struct Merged<K> {
     namespaces: Vec<Namespace<K>>,
     /// When a namespace was first listed.
     first: Option<Instant>,
-    /// Whether every namespace has been listed once, or is not waited for, and all objects have been reported.
+    /// Whether every namespace has been listed once, or is not waited for, and all objects have been
+    /// reported.
     begun: bool,
 }
 
@@ -123,8 +124,8 @@ impl<K: ResourceExt + Clone> Merged<K> {
         }
     }
 
-    /// Waits until all namespaces have had enough time to be listed. Never returns if they need no more, or if
-    /// none has been listed: then the API server is away.
+    /// Waits until all namespaces have had enough time to be listed. Never returns if they need no more, or
+    /// if none has been listed: then the API server is away.
     async fn waits_too_long(&self) {
         match self.first {
             Some(first) if !self.begun => sleep_until(first + LISTED_WITHIN).await,

@@ -353,7 +353,8 @@ impl Caller {
         let answer = answer.map_err(Error::Unreachable)?;
         if let (412, Some(epoch)) = (answer.status, &self.epoch) {
             epoch.is_over();
-            // Until this conductor has been stopped: it must not act on an answer that is not about the trial.
+            // Until this conductor has been stopped: it must not act on an answer that is not about the
+            // trial.
             sleep(CALL_TIMEOUT).await;
         }
         accept(answer)

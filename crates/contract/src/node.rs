@@ -23,7 +23,7 @@
 //! two keeps the first header for itself; one of them with the right token suffices. `/healthz`, `/readyz`
 //! and `/metrics` need neither. Errors are [`Problem`]s: 400 for a body, a query or a header that the node
 //! refuses, 401 without the token, 404 for an unknown path or trial, 405 for another method, 412 for a
-//! smaller epoch, 503 from a node that is stopping, 507 from one that has 1024 ended trials. A body has at
+//! smaller epoch. A node that is stopping answers 503, and one that has 1024 ended trials 507. A body has at
 //! most 4 MiB, and a node accepts at least 256 connections.
 //!
 //! Conductors that take over from one another have the same token, and may exist at the same time. Each sends

@@ -5,7 +5,7 @@ use tokio_util::sync::CancellationToken;
 /// One of the conductors that take over from one another: a number that is larger than that of all before it,
 /// and whether a node has refused a call because it knows a later conductor. Clones share what they know.
 ///
-/// Whoever makes an epoch drops the conductor when [`Epoch::superseded`] returns.
+/// The owner of a conductor drops it when [`Epoch::superseded`] returns.
 #[derive(Clone, Debug)]
 pub struct Epoch {
     number: u64,

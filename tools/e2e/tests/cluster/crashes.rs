@@ -1,5 +1,5 @@
-//! The operator, or the API server, is killed, stopped or cut off at the worst moments. Another operator takes
-//! over: no trial is lost, and none is measured twice.
+//! The operator, or the API server, is killed, stopped or cut off at the worst moments. Another operator
+//! takes over: no trial is lost, and none is measured twice.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -156,8 +156,8 @@ fn an_operator_that_is_cut_off_from_the_api_server_is_replaced() {
     });
 }
 
-/// Starts a run, and waits for the middle of a trial. Returns the leader's process; `None` if it is not on this
-/// computer.
+/// Starts a run, and waits for the middle of a trial. Returns the leader's process; `None` if it is not on
+/// this computer.
 async fn in_a_trial(scene: &Scene, name: &str) -> Result<Option<String>> {
     let process = scene.operators().leader_process().await?;
     if process.is_none() {
