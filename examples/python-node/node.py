@@ -418,6 +418,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         given = [self.headers.get("Authorization", ""), "Bearer " + self.headers.get("X-Perfrun-Token", "")]
         return any([hmac.compare_digest(one.encode(), b"Bearer " + token) for one in given])
 
+    def is_superseded(self, epoch):
+        """Whether another conductor has taken over from the one that calls."""
+        node = self.server.node
+        with node.lock:
+            node.epoch = max(node.epoch, epoch)
+            return epoch < node.epoch
+
     def handle_call(self):
         node, url = self.server.node, urlparse(self.path)
         if self.command == "GET" and url.path in ("/healthz", "/readyz"):
@@ -430,6 +437,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.refuse(401, "this call needs the run's token") if not self.is_authorized() else self.refuse(
                 400, "a body has at most 4 MiB")
         body = self.rfile.read(length)
+        epoch = self.headers.get("X-Perfrun-Epoch", "0")
+        if not epoch.isdecimal() or int(epoch) >= 1 << 63:
+            return self.refuse(400, "the header X-Perfrun-Epoch must be a number below 2^63")
+        if self.is_superseded(int(epoch)):
+            return self.refuse(412, f"this call is of epoch {epoch}, and a conductor of epoch {node.epoch} has taken over")
         path = url.path.strip("/").split("/")
         if path in (["v1", "info"], ["v1", "clock"]):
             if self.command != "GET":
@@ -459,8 +471,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 return self.answer(200) if same else self.refuse(409, "there is a trial of this id with another request")
             if busy:
                 return self.refuse(423, f"trial {busy} is in progress", trial=busy)
-            if node.stopping or len(node.trials) >= 1024:
-                return self.refuse(503, "the node is stopping, or has 1024 ended trials")
+            if node.stopping:
+                return self.refuse(503, "the node is stopping")
+            if len(node.trials) >= 1024:
+                return self.refuse(507, "the node has 1024 ended trials: delete those that were collected")
             node.trials[path[2]] = Trial(node, request)
         self.answer(201)
 
@@ -506,6 +520,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 class Node:
     def __init__(self, args):
         self.listen_ip, self.trials, self.lock, self.stopping = args.listen_ip, {}, threading.Lock(), False
+        self.epoch = 0  # the largest one that a call had
         with open(args.token_file, "rb") as file:
             self.token = file.read().strip()
         with open("/proc/sys/kernel/random/boot_id") as boot:

@@ -9,7 +9,7 @@ use perfrun_conductor::{
     AgentClient, NodeClient,
     client::{BoxError, Request, Requester, Response},
 };
-use perfrun_contract::node::TOKEN_HEADER;
+use perfrun_contract::node::{EPOCH_HEADER, TOKEN_HEADER};
 
 use crate::args::NodeAccess;
 
@@ -94,6 +94,7 @@ impl Requester for PodProxy {
             .uri(format!("{}{}", self.base, request.path))
             .header(http::header::CONTENT_TYPE, "application/json")
             .header(TOKEN_HEADER, &self.token)
+            .header(EPOCH_HEADER, request.epoch)
             .body(Body::from(request.body.unwrap_or_default()))?;
         let answer = async {
             let response = self.client.send(sent).await?;

@@ -1,6 +1,6 @@
 //! `/livez`, `/readyz` and `/metrics`.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{future::ready, net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use axum::{Router, http::StatusCode, routing::get};
@@ -8,7 +8,7 @@ use perfrun_serve::{Limits, metrics_router, serve};
 use tokio::{net::TcpListener, task::spawn_blocking};
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics::Metrics;
+use crate::{health::Health, metrics::Metrics};
 
 /// Every pod of the cluster may reach the port. A kubelet and a scraper have a connection each, which is idle
 /// for longer than the usual time between two scrapes.
@@ -22,32 +22,28 @@ pub(crate) async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
 }
 
 /// Serves until the process ends.
-pub(crate) async fn serve_all(listener: TcpListener, metrics: Arc<Metrics>) {
-    serve(listener, router(metrics), LIMITS, CancellationToken::new()).await;
+pub(crate) async fn serve_all(listener: TcpListener, metrics: Arc<Metrics>, health: Arc<Health>) {
+    let router = router(metrics, health);
+    serve(listener, router, LIMITS, CancellationToken::new()).await;
 }
 
-fn router(metrics: Arc<Metrics>) -> Router {
-    let ready = metrics.clone();
+fn router(metrics: Arc<Metrics>, health: Arc<Health>) -> Router {
+    let alive = health.clone();
     let page = move || {
         // A page of a thousand runs takes time, in which this thread may have to renew the Lease.
         let metrics = metrics.clone();
         async { spawn_blocking(move || metrics.encode()).await.unwrap_or_default() }
     };
     Router::new()
-        .route("/livez", get(|| async { "ok" }))
-        .route("/readyz", get(move || std::future::ready(readiness(&ready))))
+        .route("/livez", get(move || ready(answer(alive.alive()))))
+        .route("/readyz", get(move || ready(answer(health.ready()))))
         .merge(metrics_router(Arc::default(), page))
 }
 
-/// An operator is ready when the API server has answered it, whether it leads or waits to lead.
-fn readiness(metrics: &Metrics) -> (StatusCode, &'static str) {
-    if metrics.is_ready() {
-        (StatusCode::OK, "ok")
-    } else {
-        (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "the API server has not answered yet",
-        )
+fn answer(state: Result<(), &'static str>) -> (StatusCode, &'static str) {
+    match state {
+        Ok(()) => (StatusCode::OK, "ok"),
+        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, why),
     }
 }
 
@@ -71,7 +67,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_metrics_page_is_made_once_a_second_however_often_it_is_read() {
         let metrics = Arc::new(Metrics::new());
-        let router = router(metrics.clone());
+        let router = router(metrics.clone(), Arc::default());
         tokio::time::advance(Duration::from_secs(1)).await;
         let leader = async || {
             let (status, page) = get(&router, "/metrics").await;
@@ -85,13 +81,31 @@ mod tests {
         assert!(leader().await);
     }
 
-    #[tokio::test]
-    async fn an_operator_that_has_reached_the_api_server_is_ready() {
-        let metrics = Arc::new(Metrics::new());
-        let router = router(metrics.clone());
-        assert_eq!(get(&router, "/livez").await.0, StatusCode::OK);
-        assert_eq!(get(&router, "/readyz").await.0, StatusCode::SERVICE_UNAVAILABLE);
-        metrics.set_ready();
-        assert_eq!(get(&router, "/readyz").await.0, StatusCode::OK);
+    #[tokio::test(start_paused = true)]
+    async fn an_operator_whose_lease_loop_stands_still_is_not_alive_and_one_that_knows_no_runs_is_not_ready()
+    {
+        let health = Arc::new(Health::default());
+        let router = router(Arc::new(Metrics::new()), health.clone());
+        let states = async || {
+            let mut states = vec![];
+            for path in ["/livez", "/readyz"] {
+                states.push(get(&router, path).await.0.as_u16());
+            }
+            states
+        };
+        let later = async |seconds| tokio::time::advance(Duration::from_secs(seconds)).await;
+        assert_eq!(states().await, [200, 503]);
+        later(100).await;
+        health.answered();
+        assert_eq!(states().await, [200, 200], "it waits to lead");
+        health.turned();
+        later(59).await;
+        health.lead(true);
+        assert_eq!(states().await, [200, 503]);
+        later(1).await;
+        health.listed();
+        assert_eq!(states().await, [503, 200]);
+        health.turned();
+        assert_eq!(states().await, [200, 200]);
     }
 }

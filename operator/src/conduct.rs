@@ -27,7 +27,7 @@ use perfrun_api::{
     results::{Results, SCHEMA_VERSION},
     spec::PerfRunSpec,
 };
-use perfrun_conductor::{Conductor, Event, RunEnd, RunId, RunOptions, Sink};
+use perfrun_conductor::{Conductor, Event, RunEnd, RunId, RunOptions, Sink, client::Epoch};
 use perfrun_contract::{
     compare::Spared,
     plan::Plan,
@@ -43,6 +43,7 @@ use crate::{
     build::RunIdentity,
     clock::TimeSource,
     decide::ConductorState,
+    fence::Term,
     metrics::Metrics,
     stage::{Progress, RunOutcome},
 };
@@ -95,6 +96,7 @@ pub(crate) struct Job {
     /// The token of the run's nodes.
     pub(crate) token: String,
     pub(crate) client: Client,
+    pub(crate) term: Term,
     pub(crate) clock: TimeSource,
     pub(crate) access: Access,
     pub(crate) pods: Store<Pod>,
@@ -234,7 +236,8 @@ async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) -> Ru
         Ok(journal) => journal,
         Err(why) => return without_records(&job, why),
     };
-    let nodes = PodNodes::new(&job, shared);
+    let epoch = Epoch::new(job.term.epoch);
+    let nodes = PodNodes::new(&job, epoch.clone(), shared);
     let contacts = match job.conclude {
         true => None,
         false => cancel.run_until_cancelled(nodes.contacts()).await,
@@ -262,7 +265,15 @@ async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) -> Ru
                 on_event: &|event: Event<'_>| log(&run, event),
                 cancel: cancel.clone(),
             };
-            let mut end = conductor.run(contacts).await;
+            let end = tokio::select! {
+                biased;
+                () = epoch.superseded() => None,
+                end = conductor.run(contacts) => Some(end),
+            };
+            let mut end = match end {
+                Some(end) => end,
+                None => superseded(&job).await,
+            };
             // A pod's own host name is the pod's name, which does not say which nodes share a machine.
             for (name, host) in nodes.hosts() {
                 if let Some(info) = end.nodes.get_mut(&name) {
@@ -276,6 +287,20 @@ async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) -> Ru
     let Verdict { reason, message, .. } = &outcome.verdict;
     tracing::info!(run = job.run.label(), %reason, message, "run ended");
     outcome
+}
+
+/// A node knows a later conductor. Probably this operator leads no longer, and is about to drop this task. If
+/// it still leads, the node is wrong, and the run cannot continue.
+async fn superseded(job: &Job) -> RunEnd {
+    tracing::warn!(run = job.run.label(), "a node knows a later conductor");
+    job.term.confirmed().await;
+    let why = "a node answers that another operator has taken over, but this one leads: the lease may have been \
+               restored from a backup, or the node's image is wrong; create the run again";
+    RunEnd {
+        cause: Some(Cause::NodeNotReady),
+        reason: Some(why.to_owned()),
+        ..RunEnd::without_nodes(RunState::Failed)
+    }
 }
 
 /// The outcome of a run whose journal could not be opened.
@@ -333,7 +358,7 @@ async fn keep_results(job: &Job, journal: Journal, end: RunEnd, cancel: &Cancell
              most (--max-result-bytes of the operator); metrics are computed from all samples"
         )
     });
-    let (results, kept) = journal.close(results, cancel).await;
+    let (results, kept) = journal.close(results).await;
     let verdict = match kept {
         Ok(()) => verdict,
         Err(error) => {

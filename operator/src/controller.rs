@@ -35,6 +35,7 @@ use crate::{
     clock::TimeSource,
     conduct::Conductors,
     decide::{after_failure, decide},
+    fence::Term,
     ledger::Ledger,
     metrics::Metrics,
     observe::{self, observe},
@@ -55,7 +56,9 @@ const CONFLICT_RETRY: Duration = Duration::from_secs(1);
 
 /// What all passes share.
 pub(crate) struct Context {
+    /// Changes nothing after the term.
     pub(crate) client: Client,
+    pub(crate) term: Term,
     pub(crate) clock: TimeSource,
     /// How nodes are reached.
     pub(crate) access: Access,

@@ -7,7 +7,7 @@
 //!
 //! [`Claim`] has the rules, without a clock or a request; [`Leadership`] has the loops.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -18,26 +18,42 @@ use kube::{
     Api, Client,
     api::{ObjectMeta, PostParams},
 };
-use tokio::time::{Instant, sleep, timeout};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, timeout},
+};
 
-use crate::refusal::CallError;
+use crate::{fence::Term, health::Health, refusal::CallError};
 
 /// A holder whose Lease has not changed for this long counts as gone.
 const DURATION: Duration = Duration::from_secs(15);
 /// Pause between two renewals.
 const RENEW: Duration = Duration::from_secs(2);
 /// A holder that could not renew for this long stops acting: well before another operator may begin.
-const GIVE_UP: Duration = Duration::from_secs(10);
+pub(crate) const GIVE_UP: Duration = Duration::from_secs(10);
+/// How long an attempt may take. A connection that died unnoticed costs one attempt, and not the Lease.
+const ATTEMPT: Duration = Duration::from_secs(5);
+/// Epochs of a Lease that was created a second later are larger by this.
+const EPOCHS_PER_SECOND: u64 = 1_000_000;
 
 /// An operator that leads, or waits to lead.
 pub(crate) struct Leadership {
     api: Api<Lease>,
     claim: Claim,
+    health: Arc<Health>,
+    /// Renews the term. `None` while this operator does not lead.
+    term: Option<watch::Sender<Instant>>,
 }
 
 impl Leadership {
     /// Leadership by the Lease of this name. `holder` must be unique to this process.
-    pub(crate) fn new(client: Client, namespace: &str, name: &str, holder: String) -> Self {
+    pub(crate) fn new(
+        client: Client,
+        namespace: &str,
+        name: &str,
+        holder: String,
+        health: Arc<Health>,
+    ) -> Self {
         Self {
             api: Api::namespaced(client, namespace),
             claim: Claim {
@@ -45,14 +61,22 @@ impl Leadership {
                 holder,
                 seen: None,
             },
+            health,
+            term: None,
         }
     }
 
-    /// Waits until this operator leads.
-    pub(crate) async fn acquire(&mut self) {
+    /// Waits until this operator leads, and returns its term.
+    pub(crate) async fn acquire(&mut self) -> Term {
         loop {
-            match self.attempt(GIVE_UP).await {
-                Ok(Attempt::Leads) => return,
+            self.health.turned();
+            let asked = Instant::now();
+            match self.attempt(ATTEMPT).await {
+                Ok(Attempt::Leads) => {
+                    let (sender, term) = Term::begin(self.claim.epoch(), asked);
+                    self.term = Some(sender);
+                    return term;
+                }
                 Ok(Attempt::Waits | Attempt::Lost) => {}
                 Err(error) => tracing::warn!(lease = self.claim.name, %error, "failed to acquire the lease"),
             }
@@ -60,13 +84,21 @@ impl Leadership {
         }
     }
 
-    /// Renews the Lease. Returns when this operator may no longer be the only one that leads.
+    /// Renews the Lease. Returns when this operator may no longer be the only one that leads: then the term
+    /// has ended.
     pub(crate) async fn keep(&mut self) {
-        let mut renewed = Instant::now();
-        while renewed.elapsed() < GIVE_UP {
+        let Some(term) = self.term.take() else { return };
+        loop {
             sleep(RENEW).await;
-            match self.attempt(GIVE_UP.saturating_sub(renewed.elapsed())).await {
-                Ok(Attempt::Leads) => renewed = Instant::now(),
+            self.health.turned();
+            // Others count from the time at which the API server wrote the Lease, which is later.
+            let asked = Instant::now();
+            let left = GIVE_UP.saturating_sub(term.borrow().elapsed());
+            if left.is_zero() {
+                return;
+            }
+            match self.attempt(left.min(ATTEMPT)).await {
+                Ok(Attempt::Leads) => drop(term.send_replace(asked)),
                 Ok(Attempt::Waits | Attempt::Lost) => return,
                 Err(error) => tracing::warn!(lease = self.claim.name, %error, "failed to renew the lease"),
             }
@@ -81,7 +113,7 @@ impl Leadership {
         let name = &self.claim.name;
         let params = PostParams::default();
         let released = self.api.replace(name, &params, &lease);
-        let error = match timeout(GIVE_UP, released).await {
+        let error = match timeout(ATTEMPT, released).await {
             Ok(Ok(_)) => return,
             Ok(Err(error)) => CallError::Api(error),
             Err(_) => CallError::TimedOut,
@@ -91,7 +123,7 @@ impl Leadership {
 
     /// Reads the Lease, and writes it if this operator may lead.
     async fn attempt(&mut self, limit: Duration) -> Result<Attempt, CallError> {
-        let Self { api, claim } = self;
+        let Self { api, claim, .. } = self;
         let attempt = async {
             let current = api.get_opt(&claim.name).await?;
             let exists = current.is_some();
@@ -181,6 +213,17 @@ impl Claim {
         self.seen
             .as_ref()
             .is_some_and(|(lease, _)| holder(lease) == self.holder)
+    }
+
+    /// The epoch of a term that begins now: larger than that of all terms before, also if the Lease was
+    /// deleted in the meantime.
+    fn epoch(&self) -> u64 {
+        let lease = self.seen.as_ref().map(|(lease, _)| lease);
+        let created = lease.and_then(|lease| lease.metadata.creation_timestamp.as_ref());
+        let created = created.map_or(0, |created| created.0.as_second());
+        let spec = lease.and_then(|lease| lease.spec.as_ref());
+        let transitions = spec.and_then(|spec| spec.lease_transitions).unwrap_or(0);
+        u64::try_from(created).unwrap_or(0) * EPOCHS_PER_SECOND + u64::try_from(transitions).unwrap_or(0)
     }
 
     /// The Lease without a holder. `None` if another operator holds it.

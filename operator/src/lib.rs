@@ -27,10 +27,10 @@
 //! | `access` | reaches nodes directly, or through the API server |
 //! | `token` | tokens of runs |
 //! | `clock` | the time of day, which tests replace |
-//! | `lease` | leadership |
+//! | `lease`, `fence` | leadership, and what is not possible without it |
 //! | `watch` | objects of some namespaces as one watch |
 //! | [`self_test`] | a run that shows whether the installation works |
-//! | `admin`, `metrics` | `/livez`, `/readyz`, `/metrics` |
+//! | `admin`, `health`, `metrics` | `/livez`, `/readyz`, `/metrics` |
 
 mod access;
 mod admin;
@@ -41,6 +41,8 @@ mod clock;
 mod conduct;
 mod controller;
 mod decide;
+mod fence;
+mod health;
 mod lease;
 mod ledger;
 mod links;

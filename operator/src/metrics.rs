@@ -3,10 +3,7 @@
 mod runs;
 mod schedules;
 
-use std::{
-    sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
-};
+use std::time::Duration;
 
 use kube::runtime::reflector::Store;
 use perfrun_contract::metrics::operator;
@@ -34,7 +31,6 @@ pub(crate) struct Metrics {
     results: Counter,
     runs: Runs,
     schedules: Schedules,
-    ready: AtomicBool,
 }
 
 /// The labels of errors.
@@ -69,7 +65,6 @@ impl Metrics {
             results,
             runs,
             schedules,
-            ready: AtomicBool::new(false),
         }
     }
 
@@ -102,16 +97,6 @@ impl Metrics {
     /// Sets the schedules to export. `None` when this operator does not lead.
     pub(crate) fn watch_schedules(&self, schedules: Option<Store<WatchedSchedule>>) {
         self.schedules.watch(schedules);
-    }
-
-    /// Notes that the API server has answered.
-    pub(crate) fn set_ready(&self) {
-        self.ready.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether the API server has answered.
-    pub(crate) fn is_ready(&self) -> bool {
-        self.ready.load(Ordering::Relaxed)
     }
 
     /// All metrics, in the OpenMetrics text format.

@@ -30,10 +30,13 @@ use crate::{
     clock,
     conduct::Conductors,
     controller::{Context, after_error, reconcile},
+    fence::Term,
+    health::Health,
     lease::Leadership,
     ledger::Ledger,
     metrics::Metrics,
     plans::Plans,
+    refusal::within_timeout,
     schedule::{self, reconcile_schedules},
     token::TokenKey,
     watch::{log_failure, watch},
@@ -47,19 +50,20 @@ const RETRY: Duration = Duration::from_secs(2);
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let listener = admin::bind(args.admin).await?;
     let metrics = Arc::new(Metrics::new());
-    let serving = admin::serve_all(listener, metrics.clone());
+    let health = Arc::new(Health::default());
+    let serving = admin::serve_all(listener, metrics.clone(), health.clone());
     let client = Client::try_default()
         .await
         .context("unable to find a cluster: set KUBECONFIG, or run in a pod with a service account")?;
     tokio::select! {
         () = serving => {}
-        () = lead(&args, client, &metrics) => {}
+        () = lead(&args, client, &metrics, &health) => {}
     }
     Ok(())
 }
 
 /// Leads whenever it can, until a signal stops it.
-async fn lead(args: &Args, client: Client, metrics: &Arc<Metrics>) {
+async fn lead(args: &Args, client: Client, metrics: &Arc<Metrics>, health: &Arc<Health>) {
     let holder = std::env::var("HOSTNAME").unwrap_or_else(|_| "operator".to_owned());
     let holder = format!("{holder}-{:08x}", rand::random::<u32>());
     let stop = stop_signal();
@@ -79,22 +83,30 @@ async fn lead(args: &Args, client: Client, metrics: &Arc<Metrics>) {
         pull_secrets: args.node_image_pull_secrets.clone(),
         tcp_sysctls,
     };
-    metrics.set_ready();
-    let mut leadership = Leadership::new(client.clone(), &args.lease_namespace, &args.lease_name, holder);
+    health.answered();
+    let mut leadership = Leadership::new(
+        client.clone(),
+        &args.lease_namespace,
+        &args.lease_name,
+        holder,
+        health.clone(),
+    );
     loop {
-        tokio::select! {
-            () = leadership.acquire() => {}
+        let term = tokio::select! {
+            term = leadership.acquire() => term,
             () = &mut stop => return,
-        }
-        tracing::info!(lease = args.lease_name, "leading");
+        };
+        tracing::info!(lease = args.lease_name, epoch = term.epoch, "leading");
         metrics.lead(true);
+        health.lead(true);
         let stopped = tokio::select! {
-            () = reconcile_all(args, &client, &key, &site, metrics) => false,
+            () = reconcile_all(args, &client, &term, &key, &site, metrics, health) => false,
             () = leadership.keep() => false,
             () = &mut stop => true,
         };
         // All conductors have been dropped here. Another operator resumes their runs.
         metrics.lead(false);
+        health.lead(false);
         metrics.watch(None);
         metrics.watch_schedules(None);
         if stopped {
@@ -120,7 +132,7 @@ async fn key(client: &Client, namespace: &str) -> TokenKey {
 
 /// The version of the API server.
 async fn version(client: &Client) -> Info {
-    (|| client.apiserver_version())
+    (|| within_timeout(client.apiserver_version()))
         .retry(forever())
         .notify(|error, _| tracing::warn!(%error, "failed to get the version of the API server"))
         .await
@@ -141,14 +153,17 @@ fn tcp_sysctls_are_safe(version: &Info) -> bool {
     (number(&version.major), number(&version.minor)) >= (1, 32)
 }
 
-/// Reconciles all runs and schedules. Does not end on its own.
+/// Reconciles all runs and schedules during a term. Does not end on its own.
 pub(crate) async fn reconcile_all(
     args: &Args,
     client: &Client,
+    term: &Term,
     key: &TokenKey,
     site: &Site,
     metrics: &Arc<Metrics>,
+    health: &Arc<Health>,
 ) {
+    let client = &term.fenced(client);
     let (wake, woken) = mpsc::unbounded_channel();
     let (wake_all, woken_all) = mpsc::unbounded_channel();
     let (runs, runs_writer) = reflector::store::<WatchedRun>();
@@ -160,6 +175,7 @@ pub(crate) async fn reconcile_all(
     };
     let context = Arc::new(Context {
         client: client.clone(),
+        term: term.clone(),
         clock: clock::system(),
         access: Access::new(args.node_access, client.clone()),
         key: key.clone(),
@@ -187,7 +203,7 @@ pub(crate) async fn reconcile_all(
         runs: runs.clone(),
     };
     let schedules = reconcile_schedules(schedules, &args.watch_namespaces, woken_schedules);
-    let (watched, stored) = (context.clone(), runs.clone());
+    let (watched, stored, health) = (context.clone(), runs.clone(), health.clone());
     let mut listed = BTreeSet::new();
     let runs_seen = watch::<WatchedRun>(client, &args.watch_namespaces, watcher::Config::default())
         // A deleted run is not reconciled, so that its conductor is stopped here. A run that was deleted
@@ -195,7 +211,10 @@ pub(crate) async fn reconcile_all(
         .inspect_ok(move |event| match event {
             watcher::Event::Init => listed.clear(),
             watcher::Event::InitApply(run) => listed.extend(run.uid()),
-            watcher::Event::InitDone => watched.remove_others(&mem::take(&mut listed)),
+            watcher::Event::InitDone => {
+                watched.remove_others(&mem::take(&mut listed));
+                health.listed();
+            }
             watcher::Event::Apply(_) => {}
             watcher::Event::Delete(run) => watched.remove(&run.uid().unwrap_or_default()),
         })
@@ -231,7 +250,57 @@ pub(crate) async fn stop_signal() {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use serde_json::json;
+    use tokio::time::sleep;
+
     use super::*;
+    use crate::test_server::TestServer;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_that_is_cut_off_from_the_api_server_is_replaced_and_doubles_nothing() {
+        let server = TestServer::new();
+        let version = json!({"major": "1", "minor": "33", "gitVersion": "", "gitCommit": "", "gitTreeState": "",
+            "buildDate": "", "goVersion": "", "compiler": "", "platform": ""});
+        server.put("/version", version);
+        let create = |name: &str| {
+            let spec = json!({"workload": {"ping": {}}, "topology": {"exclusive": false},
+                "matrix": {"clients": ["libp2p"], "servers": ["libp2p"], "rawBaseline": false}});
+            let metadata = json!({"name": name, "namespace": "bench", "uid": name, "generation": 1});
+            let run = json!({"apiVersion": "perfrun.io/v1alpha1", "kind": "PerfRun", "metadata": metadata, "spec": spec});
+            let runs = "/apis/perfrun.io/v1alpha1/namespaces/bench/perfruns";
+            server.put(&format!("{runs}/{name}"), run);
+        };
+        let start = |client: Client| {
+            let metrics = Arc::new(Metrics::new());
+            let exported = metrics.clone();
+            tokio::spawn(async move {
+                let args = <Args as clap::Parser>::parse_from(["perfrun-operator", "--node-access=direct"]);
+                lead(&args, client, &metrics, &Arc::default()).await;
+            });
+            move || exported.encode().contains("perfrun_operator_leader 1")
+        };
+        let later = async || sleep(Duration::from_secs(30)).await;
+        let cut_off = Arc::new(AtomicBool::new(false));
+        let first_leads = start(server.client_cut_off_by(&cut_off));
+        create("before");
+        later().await;
+        let second_leads = start(server.client());
+        later().await;
+        assert!(first_leads() && !second_leads());
+        cut_off.store(true, Ordering::Relaxed);
+        create("meanwhile");
+        later().await;
+        assert!(!first_leads() && second_leads());
+        cut_off.store(false, Ordering::Relaxed);
+        create("after");
+        later().await;
+        assert!(!first_leads() && second_leads());
+        let changes = server.take_changes();
+        let pods = changes.iter().filter(|call| call.path.ends_with("/pods"));
+        assert_eq!(pods.count(), 6, "two for each run: {changes:?}");
+    }
 
     #[test]
     fn pods_set_tcp_windows_where_every_pod_may() {

@@ -6,7 +6,11 @@ mod rights;
 use std::{
     collections::{BTreeMap, BTreeSet},
     convert::Infallible,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use axum::body::Body;
@@ -21,7 +25,10 @@ use kube::{
 use parking_lot::Mutex;
 use perfrun_api::cluster::MANAGER;
 use serde_json::{Value, json};
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep},
+};
 use tower::service_fn;
 
 use self::rights::Rights;
@@ -74,6 +81,8 @@ pub(crate) enum Answer {
     Refuse(u16, &'static str),
     /// Does as requested, and never answers.
     DoSilently,
+    /// Does as requested, and answers after this number of seconds.
+    DoLate(u64),
     /// Never answers.
     Silence,
 }
@@ -96,10 +105,19 @@ impl TestServer {
     }
 
     pub(crate) fn client(&self) -> Client {
-        let server = self.clone();
+        self.client_cut_off_by(&Arc::default())
+    }
+
+    /// A client whose requests get lost while the flag is set.
+    pub(crate) fn client_cut_off_by(&self, cut_off: &Arc<AtomicBool>) -> Client {
+        let (server, cut_off) = (self.clone(), cut_off.clone());
         let serve = move |request: Request<kube::client::Body>| {
             let server = server.clone();
+            let is_lost = cut_off.load(Ordering::Relaxed);
             async move {
+                if is_lost {
+                    future::pending::<()>().await;
+                }
                 let (head, body) = request.into_parts();
                 let body = body.collect_bytes().await.unwrap();
                 let call = Call {
@@ -111,10 +129,12 @@ impl TestServer {
                 let right = Rights::of_chart().right(&call);
                 let right = right.unwrap_or_else(|| panic!("the chart does not grant {call:?}"));
                 server.0.lock().used.insert(right);
-                match server.respond(call) {
-                    Some(response) => Ok::<_, Infallible>(response),
+                let (delay, response) = match server.respond(call) {
+                    Some(response) => response,
                     None => future::pending().await,
-                }
+                };
+                sleep(delay).await;
+                Ok::<_, Infallible>(response)
             }
         };
         Client::new(service_fn(serve), "default")
@@ -207,30 +227,38 @@ impl TestServer {
         }
     }
 
-    /// `None` if the server never answers.
-    fn respond(&self, call: Call) -> Option<Response<Body>> {
+    /// The answer, and how late it is. `None` if the server never answers.
+    fn respond(&self, call: Call) -> Option<(Duration, Response<Body>)> {
         let mut state = self.0.lock();
         state.calls.push(call.clone());
         let line = state
             .script
             .iter_mut()
             .find(|line| line.times > 0 && line.method == call.method && call.path.contains(line.path));
-        match line.map(|line| {
+        let answer = line.map(|line| {
             line.times -= 1;
             line.answer
-        }) {
-            Some(Answer::Silence) => None,
+        });
+        let mut delay = Duration::ZERO;
+        let answer = match answer {
+            Some(Answer::Silence) => return None,
             Some(Answer::DoSilently) => {
                 state.serve(&call);
-                None
+                return None;
             }
-            Some(Answer::Refuse(code, message)) => Some(response(code, &failure(code, "", message))),
-            None if call.query.contains("watch=true") => Some(state.watch(&call)),
+            Some(Answer::Refuse(code, message)) => response(code, &failure(code, "", message)),
+            Some(Answer::DoLate(seconds)) => {
+                delay = Duration::from_secs(seconds);
+                let (code, body) = state.serve(&call);
+                response(code, &body)
+            }
+            None if call.query.contains("watch=true") => state.watch(&call),
             None => {
                 let (code, body) = state.serve(&call);
-                Some(response(code, &body))
+                response(code, &body)
             }
-        }
+        };
+        Some((delay, answer))
     }
 }
 
@@ -241,6 +269,9 @@ impl State {
         metadata["resourceVersion"] = self.version.to_string().into();
         if metadata["uid"].is_null() {
             metadata["uid"] = format!("uid-{}", self.version).into();
+        }
+        if metadata["creationTimestamp"].is_null() {
+            metadata["creationTimestamp"] = "2026-01-01T00:00:00Z".into();
         }
         let before = self.objects.insert(path.to_owned(), object.clone());
         let type_ = if before.is_some() { "MODIFIED" } else { "ADDED" };

@@ -12,6 +12,8 @@ use kube::{
 use sha2::Sha256;
 use thiserror::Error;
 
+use crate::refusal::{CallError, within_timeout};
+
 /// Name of the Secret with the operators' key.
 pub(crate) const KEY_SECRET: &str = "perfrun-operator-key";
 const KEY: &str = "key";
@@ -27,7 +29,7 @@ pub(crate) enum Error {
         "failed to get or create Secret {KEY_SECRET:?} in namespace {namespace:?}: the operator needs the verb `get` on it \
          and `create` on secrets"
     )]
-    Get { namespace: String, source: kube::Error },
+    Get { namespace: String, source: CallError },
     #[error(
         "Secret {KEY_SECRET:?} in namespace {namespace:?} has no {KEY:?} of at least 16 bytes: delete it, and the operator \
          creates a new one"
@@ -43,13 +45,13 @@ impl TokenKey {
             namespace: namespace.to_owned(),
             source,
         };
-        let secret = match api.get_opt(KEY_SECRET).await.map_err(failed)? {
+        let secret = match within_timeout(api.get_opt(KEY_SECRET)).await.map_err(failed)? {
             Some(secret) => secret,
-            None => match api.create(&PostParams::default(), &new_key()).await {
+            None => match within_timeout(api.create(&PostParams::default(), &new_key())).await {
                 Ok(created) => created,
                 // Another operator was faster.
-                Err(kube::Error::Api(status)) if status.is_already_exists() => {
-                    api.get(KEY_SECRET).await.map_err(failed)?
+                Err(error) if error.answer().is_some_and(|answer| answer.is_already_exists()) => {
+                    within_timeout(api.get(KEY_SECRET)).await.map_err(failed)?
                 }
                 Err(error) => return Err(failed(error)),
             },

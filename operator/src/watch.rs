@@ -8,7 +8,8 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     error::Error,
     fmt::Debug,
-    mem,
+    future, mem,
+    time::Duration,
 };
 
 use futures::{
@@ -25,6 +26,11 @@ use kube::{
     },
 };
 use serde::de::DeserializeOwned;
+use tokio::time::{Instant, sleep_until};
+
+/// How much later than the first namespace all others are listed. One that the operator has no rights in must
+/// not stop them.
+const LISTED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Watches objects of these namespaces, or of all namespaces if none is named.
 pub(crate) fn watch<K>(
@@ -41,25 +47,33 @@ where
         + Sync
         + 'static,
 {
-    // Each watch has its own backoff after an error.
-    let one = |api: Api<K>| watcher(api, config.clone()).default_backoff();
+    // Each watch has its own backoff after an error. Nobody reads who has set which field, which may be half
+    // of an object.
+    let one = |api: Api<K>| {
+        let events = watcher(api, config.clone()).default_backoff();
+        events.modify(|object| object.managed_fields_mut().clear())
+    };
     if namespaces.is_empty() {
         return one(Api::all(client.clone())).boxed();
     }
-    let mut merged = Merged::of(namespaces.len());
+    let merged = Merged::of(namespaces);
     let each = namespaces.iter().enumerate().map(|(index, namespace)| {
         one(Api::namespaced(client.clone(), namespace))
             .map(move |event| (index, event))
             .boxed()
     });
-    stream::select_all(each)
-        .flat_map(move |(index, event)| {
-            stream::iter(match event {
-                Ok(event) => merged.merge(index, event).into_iter().map(Ok).collect(),
-                Err(error) => vec![Err(error)],
-            })
-        })
-        .boxed()
+    let each = stream::select_all(each);
+    let events = stream::unfold((each, merged), async |(mut each, mut merged)| {
+        let events = tokio::select! {
+            event = each.next() => match event? {
+                (index, Ok(event)) => merged.merge(index, event).into_iter().map(Ok).collect(),
+                (_, Err(error)) => vec![Err(error)],
+            },
+            () = merged.waits_too_long() => merged.begin().into_iter().map(Ok).collect(),
+        };
+        Some((stream::iter(events), (each, merged)))
+    });
+    events.flatten().boxed()
 }
 
 /// Logs why a controller cannot watch. Failed passes are logged where they happen, and objects may be deleted
@@ -78,11 +92,15 @@ where
 /// The objects of each namespace.
 struct Merged<K> {
     namespaces: Vec<Namespace<K>>,
-    /// Whether every namespace has been listed once, and all objects have been reported.
+    /// When a namespace was first listed.
+    first: Option<Instant>,
+    /// Whether every namespace has been listed once, or is not waited for, and all objects have been
+    /// reported.
     begun: bool,
 }
 
 struct Namespace<K> {
+    name: String,
     /// By name.
     objects: BTreeMap<String, K>,
     /// Names in the list in progress.
@@ -92,15 +110,26 @@ struct Namespace<K> {
 }
 
 impl<K: ResourceExt + Clone> Merged<K> {
-    fn of(count: usize) -> Self {
-        let namespace = || Namespace {
+    fn of(namespaces: &[String]) -> Self {
+        let namespace = |name: &String| Namespace {
+            name: name.clone(),
             objects: BTreeMap::new(),
             listing: BTreeSet::new(),
             listed: false,
         };
         Self {
-            namespaces: (0..count).map(|_| namespace()).collect(),
+            namespaces: namespaces.iter().map(namespace).collect(),
+            first: None,
             begun: false,
+        }
+    }
+
+    /// Waits until all namespaces have had enough time to be listed. Never returns if they need no more, or
+    /// if none has been listed: then the API server is away.
+    async fn waits_too_long(&self) {
+        match self.first {
+            Some(first) if !self.begun => sleep_until(first + LISTED_WITHIN).await,
+            _ => future::pending().await,
         }
     }
 
@@ -110,9 +139,24 @@ impl<K: ResourceExt + Clone> Merged<K> {
         if self.begun {
             return changes;
         }
-        self.begun = self.namespaces.iter().all(|namespace| namespace.listed);
-        if !self.begun {
-            return vec![];
+        if self.namespaces[index].listed {
+            self.first.get_or_insert_with(Instant::now);
+        }
+        if self.namespaces.iter().all(|namespace| namespace.listed) {
+            self.begin()
+        } else {
+            vec![]
+        }
+    }
+
+    /// A list of all objects. A namespace that has not been listed has none, until it can be listed.
+    fn begin(&mut self) -> Vec<Event<K>> {
+        self.begun = true;
+        for Namespace { name, .. } in self.namespaces.iter().filter(|namespace| !namespace.listed) {
+            tracing::warn!(
+                namespace = name,
+                "the namespace cannot be listed and counts as empty: does it exist, with the operator's RoleBinding?"
+            );
         }
         let all = self
             .namespaces
@@ -162,18 +206,21 @@ impl<K: ResourceExt + Clone> Namespace<K> {
 
 #[cfg(test)]
 mod tests {
+    use http::Method;
     use k8s_openapi::api::core::v1::Pod;
     use kube::{
         core::ObjectMeta,
         runtime::{reflector::store::Writer, watcher::Event},
     };
+    use serde_json::json;
 
     use super::*;
+    use crate::test_server::{Answer, TestServer};
 
     /// The contents of a store after these events.
     fn stored(events: Vec<(usize, Event<Pod>)>) -> Vec<String> {
         let mut writer = Writer::<Pod>::default();
-        let mut merged = Merged::of(2);
+        let mut merged = Merged::of(&["a", "b"].map(str::to_owned));
         for (index, event) in events {
             for event in merged.merge(index, event) {
                 writer.apply_watcher_event(&event);
@@ -223,6 +270,51 @@ mod tests {
         assert_eq!(stored(events.clone()), ["a/x", "a/y", "b/x", "b/z"], "not yet");
         events.extend([(0, Event::InitApply(pod(0, "y"))), (0, Event::InitDone)]);
         assert_eq!(stored(events), ["a/y", "b/x", "b/z"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_that_cannot_be_listed_stops_no_other() {
+        let server = TestServer::new();
+        for path in ["a/pods/x", "b/pods/y"] {
+            let name = &path[path.len() - 1..];
+            let pod = json!({"metadata": {"name": name, "namespace": &path[..1], "managedFields": [{"manager": "m"}]}});
+            server.put(&format!("/api/v1/namespaces/{path}"), pod);
+        }
+        server.script_times(
+            8,
+            Method::GET,
+            "/namespaces/b/pods",
+            Answer::Refuse(403, "forbidden"),
+        );
+        let namespaces = ["a", "b"].map(str::to_owned);
+        let start = Instant::now();
+        let events = watch::<Pod>(&server.client(), &namespaces, watcher::Config::default());
+        let mut events = events.filter_map(async |event| event.ok()).boxed();
+        let mut next = async || match events.next().await.unwrap() {
+            Event::InitApply(pod) | Event::Apply(pod) => {
+                assert!(pod.managed_fields().is_empty(), "nobody reads them");
+                pod.name_any()
+            }
+            Event::Init => "begins".to_owned(),
+            Event::InitDone => "is complete".to_owned(),
+            Event::Delete(pod) => panic!("{} was not deleted", pod.name_any()),
+        };
+        for expected in ["begins", "x", "is complete"] {
+            assert_eq!(next().await, expected);
+        }
+        assert_eq!(start.elapsed(), LISTED_WITHIN);
+        assert_eq!(next().await, "y", "it can be listed at last");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_known_before_a_namespace_has_been_listed() {
+        let server = TestServer::new();
+        server.script(Method::GET, "/pods", Answer::Refuse(500, "etcd is away"));
+        let namespaces = ["a", "b"].map(str::to_owned);
+        let events = watch::<Pod>(&server.client(), &namespaces, watcher::Config::default());
+        let mut events = events.filter_map(async |event| event.ok()).boxed();
+        let known = tokio::time::timeout(Duration::from_secs(600), events.next()).await;
+        assert!(known.is_err(), "{known:?}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The calls of the node contract (`perfrun_contract::node`).
 
+mod epoch;
 mod http;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -15,6 +16,7 @@ use strum::IntoStaticStr;
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
+pub use self::epoch::Epoch;
 use self::http::Http;
 
 /// How long a call may take, not counting the wait that the request contains.
@@ -56,6 +58,8 @@ pub struct Request<'a> {
     pub path: &'a str,
     /// JSON.
     pub body: Option<Vec<u8>>,
+    /// The value of [`perfrun_contract::node::EPOCH_HEADER`].
+    pub epoch: u64,
     /// No answer within this time is an error.
     pub timeout: Duration,
 }
@@ -146,6 +150,7 @@ pub struct AgentClient(Caller);
 struct Caller {
     requester: Arc<dyn Requester>,
     retry_for: Duration,
+    epoch: Option<Epoch>,
 }
 
 impl AgentClient {
@@ -159,7 +164,14 @@ impl AgentClient {
         Self(Caller {
             requester: Arc::new(requester),
             retry_for: RETRY_AGENT_FOR,
+            epoch: None,
         })
+    }
+
+    /// Calls as a conductor of this epoch. Calls without one are of epoch 0.
+    #[must_use]
+    pub fn with_epoch(self, epoch: Epoch) -> Self {
+        Self(self.0.with_epoch(epoch))
     }
 
     /// What the agent can do, and what it does.
@@ -210,7 +222,14 @@ impl NodeClient {
         Self(Caller {
             requester: Arc::new(requester),
             retry_for: RETRY_FOR,
+            epoch: None,
         })
+    }
+
+    /// Calls as a conductor of this epoch. Calls without one are of epoch 0.
+    #[must_use]
+    pub fn with_epoch(self, epoch: Epoch) -> Self {
+        Self(self.0.with_epoch(epoch))
     }
 
     /// What the node is.
@@ -250,19 +269,8 @@ impl NodeClient {
 
     /// The node's clock. Not tried again: the answer is worth nothing without its round-trip time.
     pub async fn clock(&self) -> Result<Clock, Error> {
-        let request = Request {
-            method: Method::Get,
-            path: "/v1/clock",
-            body: None,
-            timeout: CALL_TIMEOUT,
-        };
-        read(&accept(
-            self.0
-                .requester
-                .request(request)
-                .await
-                .map_err(Error::Unreachable)?,
-        )?)
+        let answer = self.0.send(Method::Get, "/v1/clock", None, CALL_TIMEOUT).await;
+        read(&answer?)
     }
 
     /// Prepares a trial.
@@ -340,16 +348,42 @@ impl NodeClient {
 }
 
 impl Caller {
+    fn with_epoch(self, epoch: Epoch) -> Self {
+        Self {
+            epoch: Some(epoch),
+            ..self
+        }
+    }
+
     async fn metrics(&self) -> Result<String, Error> {
+        let answer = self.send(Method::Get, "/metrics", None, METRICS_TIMEOUT).await?;
+        Ok(String::from_utf8_lossy(&answer.body).into_owned())
+    }
+
+    /// One call, not tried again.
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Vec<u8>>,
+        timeout: Duration,
+    ) -> Result<Response, Error> {
         let request = Request {
-            method: Method::Get,
-            path: "/metrics",
-            body: None,
-            timeout: METRICS_TIMEOUT,
+            method,
+            path,
+            body,
+            epoch: self.epoch.as_ref().map_or(0, Epoch::number),
+            timeout,
         };
         let answer = self.requester.request(request).await;
-        let answer = accept(answer.map_err(Error::Unreachable)?)?;
-        Ok(String::from_utf8_lossy(&answer.body).into_owned())
+        let answer = answer.map_err(Error::Unreachable)?;
+        if let (412, Some(epoch)) = (answer.status, &self.epoch) {
+            epoch.is_over();
+            // Until this conductor has been stopped: it must not act on an answer that is not about the
+            // trial.
+            sleep(CALL_TIMEOUT).await;
+        }
+        accept(answer)
     }
 
     /// One call, tried again for [`Caller::retry_for`] while the node cannot be reached.
@@ -365,18 +399,7 @@ impl Caller {
         let mut give_up = None;
         loop {
             let asked = Instant::now();
-            let request = Request {
-                method,
-                path,
-                body: body.clone(),
-                timeout,
-            };
-            let answer = self
-                .requester
-                .request(request)
-                .await
-                .map_err(Error::Unreachable)
-                .and_then(accept);
+            let answer = self.send(method, path, body.clone(), timeout).await;
             let Err(Error::Unreachable(error)) = answer else {
                 return answer;
             };

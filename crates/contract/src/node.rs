@@ -22,9 +22,15 @@
 //!
 //! All of these need `Authorization: Bearer TOKEN`, or `X-Perfrun-Token: TOKEN` where something between the
 //! two keeps the first header for itself; one of them with the right token suffices. `/healthz`, `/readyz`
-//! and `/metrics` need neither. Errors are [`Problem`]s: 400 for a body or a query that the node refuses, 401
-//! without the token, 404 for an unknown path or trial, 405 for another method, 503 from a node that is
-//! stopping or has 1024 ended trials. A body has at most 4 MiB, and a node accepts at least 256 connections.
+//! and `/metrics` need neither. Errors are [`Problem`]s: 400 for a body, a query or a header that the node
+//! refuses, 401 without the token, 404 for an unknown path or trial, 405 for another method, 412 for a
+//! smaller epoch. A node that is stopping answers 503, and one that has 1024 ended trials 507. A body has at
+//! most 4 MiB, and a node accepts at least 256 connections.
+//!
+//! Conductors that take over from one another have the same token, and may exist at the same time. Each sends
+//! its epoch with every call that needs the token: `X-Perfrun-Epoch: NUMBER`, from 0 to 2⁶³ − 1, larger than
+//! that of all conductors before it. Without the header the epoch is 0. A node remembers the largest one, and
+//! answers 412 to calls with a smaller one, before it looks at anything else but the token.
 
 mod sample;
 
@@ -51,6 +57,9 @@ pub const CONTRACT: u32 = 1;
 /// The second header that may carry the token, in the lower case that HTTP libraries want: the pod proxy of a
 /// Kubernetes API server takes `Authorization` for its own caller's and removes it.
 pub const TOKEN_HEADER: &str = "x-perfrun-token";
+
+/// The header with the epoch of the conductor that calls, in the lower case that HTTP libraries want.
+pub const EPOCH_HEADER: &str = "x-perfrun-epoch";
 
 /// What a node does in a run.
 #[derive(

@@ -1,6 +1,12 @@
 //! The control port: the contract of [`perfrun_contract::node`] over HTTP.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use axum::{
     Json, Router,
@@ -13,7 +19,9 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, put},
 };
-use perfrun_contract::node::{Clock, Info, Problem, Start, TOKEN_HEADER, TrialRequest, TrialState};
+use perfrun_contract::node::{
+    Clock, EPOCH_HEADER, Info, Problem, Start, TOKEN_HEADER, TrialRequest, TrialState,
+};
 use perfrun_serve::{Caller, metrics_router};
 use serde::Deserialize;
 use subtle::ConstantTimeEq;
@@ -95,7 +103,7 @@ pub(crate) fn router(node: Arc<Node>) -> Router {
         }))
 }
 
-/// Lets only calls with the token pass, even to unknown routes.
+/// Lets only calls with the token pass, even to unknown routes, and only those of the latest conductor.
 pub(crate) fn guard<S: Clone + Send + Sync + 'static>(routes: Router<S>, token: Arc<str>) -> Router<S> {
     routes
         .fallback(async || Refused::new(StatusCode::NOT_FOUND, "unknown call".into()))
@@ -104,6 +112,7 @@ pub(crate) fn guard<S: Clone + Send + Sync + 'static>(routes: Router<S>, token: 
             Refused::new(StatusCode::METHOD_NOT_ALLOWED, message.into())
         })
         .layer(DefaultBodyLimit::max(LARGEST_BODY))
+        .layer(middleware::from_fn_with_state(Arc::new(AtomicU64::new(0)), fence))
         .layer(middleware::from_fn_with_state(token, authorize))
 }
 
@@ -144,6 +153,36 @@ fn carries_token(headers: &HeaderMap, token: &str) -> bool {
     has(headers.get(AUTHORIZATION), &format!("Bearer {token}")) || has(headers.get(TOKEN_HEADER), token)
 }
 
+/// Refuses calls of a conductor that another has taken over from. `latest` is the largest epoch so far.
+async fn fence(State(latest): State<Arc<AtomicU64>>, request: Request, next: Next) -> Response {
+    let refused = match epoch(request.headers()) {
+        Some(epoch) => {
+            let latest = latest.fetch_max(epoch, Ordering::Relaxed);
+            if epoch >= latest {
+                return next.run(request).await;
+            }
+            let message = format!(
+                "this call is of epoch {epoch}, and a conductor of epoch {latest} has taken over: end this conductor"
+            );
+            Refused::new(StatusCode::PRECONDITION_FAILED, message)
+        }
+        None => {
+            let message = "the header X-Perfrun-Epoch must be a number from 0 to 9223372036854775807";
+            Refused::new(StatusCode::BAD_REQUEST, message.into())
+        }
+    };
+    refused.into_response()
+}
+
+/// The epoch of a call. `None` if the header is not an epoch.
+fn epoch(headers: &HeaderMap) -> Option<u64> {
+    let Some(epoch) = headers.get(EPOCH_HEADER) else {
+        return Some(0);
+    };
+    let epoch: i64 = epoch.to_str().ok()?.parse().ok()?;
+    epoch.try_into().ok()
+}
+
 /// A stopping node is not ready, because it accepts no trials.
 async fn ready(State(node): State<Arc<Node>>) -> (StatusCode, &'static str) {
     if node.trials.is_stopping() {
@@ -180,7 +219,8 @@ impl From<Refusal> for Refused {
             Refusal::Invalid(_) => (StatusCode::BAD_REQUEST, None),
             Refusal::Different(_) | Refusal::Uncollected(_) => (StatusCode::CONFLICT, None),
             Refusal::Busy(trial) => (StatusCode::LOCKED, Some(trial)),
-            Refusal::Full | Refusal::Stopping => (StatusCode::SERVICE_UNAVAILABLE, None),
+            Refusal::Full => (StatusCode::INSUFFICIENT_STORAGE, None),
+            Refusal::Stopping => (StatusCode::SERVICE_UNAVAILABLE, None),
         };
         Self(status, Problem { message, trial })
     }

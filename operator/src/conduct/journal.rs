@@ -52,6 +52,9 @@ const FLUSH_SHARE: u32 = 4;
 const FLUSH_BYTES: usize = 4 << 20;
 /// This number of records is flushed regardless of the time: nodes hold four times as many at most.
 const FLUSH_RECORDS: usize = 256;
+/// With this number of records that are not kept, no further trial begins: a node that holds 1024 trials
+/// refuses the next.
+const UNKEPT_MAX: usize = 768;
 /// Pause between two reports of progress at first. Later it is a share of the time since the journal was
 /// opened.
 const REPORT_FIRST: Duration = Duration::from_secs(1);
@@ -71,6 +74,8 @@ pub(super) struct Journal {
     shelf: Shelf,
     shared: Arc<Shared>,
     wake: Wake,
+    /// The run's.
+    cancel: CancellationToken,
     opened: Instant,
     /// All records, without what only the complete results need.
     records: Vec<TrialRecord>,
@@ -80,6 +85,8 @@ pub(super) struct Journal {
     /// Records that are in no ConfigMap, a line each, and their number.
     pending: String,
     pending_records: usize,
+    /// All records that are not, or not completely, in ConfigMaps.
+    unkept: usize,
     /// Compressed records that are not, or not completely, in ConfigMaps.
     unwritten: VecDeque<Document>,
     budget: Budget,
@@ -122,6 +129,7 @@ impl Journal {
             },
             shared,
             wake: job.wake.clone(),
+            cancel: cancel.clone(),
             opened: now,
             budget,
             records: contents.records,
@@ -129,6 +137,7 @@ impl Journal {
             parts: contents.names,
             pending: String::new(),
             pending_records: 0,
+            unkept: 0,
             unwritten: VecDeque::new(),
             flushed: now,
             reported: now,
@@ -143,19 +152,16 @@ impl Journal {
     /// Keeps the pending records and the results. Returns the names of all ConfigMaps, in order, and why some
     /// are missing. Tries for [`KEEP_WITHIN`] unless the API server refuses them, and for [`READ_WITHIN`] if
     /// the run is cancelled.
-    pub(super) async fn close(
-        mut self,
-        results: Results,
-        cancel: &CancellationToken,
-    ) -> (Vec<String>, Result<(), CallError>) {
-        let kept = self.keep_all(results, cancel).await;
+    pub(super) async fn close(mut self, results: Results) -> (Vec<String>, Result<(), CallError>) {
+        let kept = self.keep_all(results).await;
         (self.parts, kept)
     }
 
-    async fn keep_all(&mut self, results: Results, cancel: &CancellationToken) -> Result<(), CallError> {
+    async fn keep_all(&mut self, results: Results) -> Result<(), CallError> {
+        let cancel = self.cancel.clone();
         let patience = Some(Patience {
             since: Instant::now(),
-            cancel,
+            cancel: &cancel,
         });
         self.flush(patience).await?;
         let mut results = Document::new("results", results_to_parts(results));
@@ -181,6 +187,7 @@ impl Journal {
             self.shelf.put_all(document, patience, &mut self.parts).await?;
             self.unwritten.pop_front();
         }
+        self.unkept = 0;
         Ok(())
     }
 
@@ -212,6 +219,7 @@ impl Sink for Journal {
         self.budget.text += line.len() as u64;
         self.pending += &line;
         self.pending_records += 1;
+        self.unkept += 1;
         self.account.add(record);
         self.records.push(TrialRecord {
             merged_samples,
@@ -223,9 +231,16 @@ impl Sink for Journal {
         }
         self.flushed = Instant::now();
         // An API server that is away for a while does not stop the measurements.
-        Ok(match self.flush(None).await {
+        let cancel = self.cancel.clone();
+        let patience = (self.unkept >= UNKEPT_MAX).then(|| Patience {
+            since: Instant::now(),
+            cancel: &cancel,
+        });
+        Ok(match self.flush(patience).await {
             Ok(()) => Kept::Safely,
-            Err(error) if error.is_final() => return Err(io::Error::other(error)),
+            Err(error) if error.is_final() || patience.is_some() => {
+                return Err(io::Error::other(error));
+            }
             Err(error) => {
                 let run = self.shelf.run.label();
                 tracing::warn!(run, %error, "failed to keep records; their nodes still have them");

@@ -7,7 +7,10 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt, api::DeleteParams};
 use parking_lot::Mutex;
 use perfrun_api::pod::PodState;
-use perfrun_conductor::{Contact, Nodes, Replaced, client::BoxError};
+use perfrun_conductor::{
+    Contact, Nodes, Replaced,
+    client::{BoxError, Epoch},
+};
 use tokio::time::{Instant, sleep};
 
 use super::{Job, Shared};
@@ -35,15 +38,17 @@ const DELETE_PAUSE: Duration = Duration::from_secs(2);
 /// Gives the conductor the pods of its run. The reconciler creates a new pod when one is missing.
 pub(super) struct PodNodes<'a> {
     job: &'a Job,
+    epoch: Epoch,
     shared: Arc<Shared>,
     /// UIDs of the pods that the conductor has been given, by node.
     given: Mutex<BTreeMap<String, String>>,
 }
 
 impl<'a> PodNodes<'a> {
-    pub(super) fn new(job: &'a Job, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(job: &'a Job, epoch: Epoch, shared: Arc<Shared>) -> Self {
         Self {
             job,
+            epoch,
             shared,
             given: Mutex::default(),
         }
@@ -103,9 +108,10 @@ impl<'a> PodNodes<'a> {
             access, token, plan, ..
         } = self.job;
         let agent = (!plan.networks.is_empty()).then(|| access.agent(pod, LINK_PORT, token));
+        let agent = agent.transpose()?;
         Ok(Contact {
-            node: access.node(pod, port, token)?,
-            agent: agent.transpose()?,
+            node: access.node(pod, port, token)?.with_epoch(self.epoch.clone()),
+            agent: agent.map(|agent| agent.with_epoch(self.epoch.clone())),
         })
     }
 

@@ -88,6 +88,7 @@ pub(super) fn job(server: &TestServer) -> Job {
         conclude: false,
         token: "token".to_owned(),
         client: server.client(),
+        term: Term::endless(),
         clock,
         access: Access::Direct,
         pods: reflector::store().0,

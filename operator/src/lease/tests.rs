@@ -6,6 +6,7 @@ use super::*;
 use crate::test_server::{Answer, SYSTEM, TestServer};
 
 const LEASES: &str = "/leases/operator";
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/perfrun-system/leases/operator";
 
 fn claim(holder: &str) -> Claim {
     Claim {
@@ -87,7 +88,8 @@ fn a_claim_whose_lease_was_taken_is_lost() {
 }
 
 fn leadership(server: &TestServer, holder: &str) -> Leadership {
-    Leadership::new(server.client(), SYSTEM, "operator", holder.to_owned())
+    let health = Arc::default();
+    Leadership::new(server.client(), SYSTEM, "operator", holder.to_owned(), health)
 }
 
 /// How many seconds a future takes by the paused clock.
@@ -103,10 +105,75 @@ async fn a_second_operator_leads_when_the_first_is_silent_or_has_released() {
     let mut first = leadership(&server, "first");
     first.acquire().await;
     let mut second = leadership(&server, "second");
-    let took = seconds(second.acquire()).await;
+    let took = seconds(async { drop(second.acquire().await) }).await;
     assert!((15..=18).contains(&took), "{took} s");
     second.release().await;
-    assert_eq!(seconds(leadership(&server, "third").acquire()).await, 0);
+    let mut third = leadership(&server, "third");
+    assert_eq!(seconds(async { drop(third.acquire().await) }).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_term_has_a_larger_epoch_than_those_before() {
+    let server = TestServer::new();
+    let mut epochs = vec![];
+    for holder in ["a", "b", "a"] {
+        let mut leadership = leadership(&server, holder);
+        epochs.push(leadership.acquire().await.epoch);
+        leadership.release().await;
+    }
+    // Somebody deletes the Lease, whose transitions begin at 1 again, and it is created a second later.
+    server.remove(LEASE);
+    leadership(&server, "c").acquire().await;
+    server.change(LEASE, |lease| {
+        assert_eq!(lease["spec"]["leaseTransitions"], 1);
+        lease["metadata"]["creationTimestamp"] = "2026-01-01T00:00:01Z".into();
+    });
+    epochs.push(leadership(&server, "c").acquire().await.epoch);
+    assert!(epochs.is_sorted_by(|a, b| a < b), "{epochs:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_died_unnoticed_does_not_cost_the_lease() {
+    let server = TestServer::new();
+    let mut leader = leadership(&server, "leader");
+    server.script_times(1, Method::GET, LEASES, Answer::Silence);
+    let took = seconds(async { drop(leader.acquire().await) }).await;
+    assert_eq!(took, 7, "an attempt and a pause");
+    server.script_times(1, Method::PUT, LEASES, Answer::Silence);
+    assert!(
+        timeout(Duration::from_secs(120), leader.keep()).await.is_err(),
+        "it leads on"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_of_a_renewal_counts_from_its_request() {
+    let server = TestServer::new();
+    let mut leader = leadership(&server, "leader");
+    leader.acquire().await;
+    // Another operator may lead 15 s after the Lease was written, whenever the answer arrives.
+    server.script_times(1, Method::PUT, LEASES, Answer::DoLate(4));
+    server.script_times(1, Method::GET, LEASES, Answer::DoLate(0));
+    server.script(Method::GET, LEASES, Answer::Silence);
+    let took = seconds(leader.keep()).await;
+    assert!((12..=14).contains(&took), "{took} s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_that_stands_still_is_noticed() {
+    let server = TestServer::new();
+    let health = Arc::new(Health::default());
+    assert_eq!(health.alive(), Ok(()), "it has not begun");
+    let mut leader = leadership(&server, "leader");
+    leader.health = health.clone();
+    // Neither an API server that is away nor a long term is a reason to restart.
+    server.script_times(20, Method::GET, LEASES, Answer::Silence);
+    leader.acquire().await;
+    assert_eq!(health.alive(), Ok(()));
+    assert!(timeout(Duration::from_secs(600), leader.keep()).await.is_err());
+    assert_eq!(health.alive(), Ok(()));
+    tokio::time::advance(Duration::from_secs(60)).await;
+    assert_eq!(health.alive(), Err("the loop that renews the lease stands still"));
 }
 
 #[tokio::test(start_paused = true)]

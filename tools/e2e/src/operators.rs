@@ -107,6 +107,11 @@ impl Operators {
         kill(&leader, NAME).await
     }
 
+    /// The process of the leader. `None` if it is not on this computer.
+    pub async fn leader_process(&self) -> Result<Option<String>> {
+        Ok(processes(&self.leader().await?, NAME)?.pop())
+    }
+
     /// Scales the Deployment, and waits until all operators are ready.
     pub async fn scale(&self, replicas: i32) -> Result<()> {
         let patch = json!({ "spec": { "replicas": replicas } });
@@ -173,6 +178,41 @@ async fn kill_all(processes: &[String]) -> Result<bool> {
     }
     program::output(Command::new("kill").arg("-KILL").args(processes)).await?;
     Ok(true)
+}
+
+/// Stops a process, does some work, and lets the process continue, even if the work failed.
+pub async fn without<T>(process: &str, work: impl AsyncFnOnce() -> Result<T>) -> Result<T> {
+    program::output(Command::new("kill").args(["-STOP", process])).await?;
+    let done = work().await;
+    program::output(Command::new("kill").args(["-CONT", process])).await?;
+    done
+}
+
+/// Cuts the pod of a process off from the API server, does some work, and ends that, even if the work failed.
+pub async fn cut_off<T>(process: &str, work: impl AsyncFnOnce() -> Result<T>) -> Result<T> {
+    let environment = fs::read(format!("/proc/{process}/environ"))?;
+    let environment = String::from_utf8_lossy(&environment).into_owned();
+    let mut variables = environment.split('\0');
+    let server = variables.find_map(|variable| variable.strip_prefix("KUBERNETES_SERVICE_HOST="));
+    let server = server.context("the process runs in a pod")?;
+    let route = async |verb: &str| {
+        let mut ip = Command::new("nsenter");
+        ip.args([
+            "--target",
+            process,
+            "--net",
+            "ip",
+            "route",
+            verb,
+            "blackhole",
+            server,
+        ]);
+        program::output(&mut ip).await
+    };
+    route("add").await?;
+    let done = work().await;
+    route("delete").await?;
+    done
 }
 
 /// The process ids of a program in a pod; empty if the pod is not on this computer.

@@ -87,6 +87,7 @@ fn each_fault_of_a_node_fails_the_check_that_is_about_it() {
         ("another-contract", Some("calls/info")),
         ("claims-too-much", Some("python-tcp.quic-v1.with-itself.ping")),
         ("any-token", Some("token/required")),
+        ("any-epoch", Some("token/epoch")),
         ("too-few-bytes", Some("tcp.as-client.bandwidth.perf")),
         ("too-many-bytes", Some("tcp.as-server.bandwidth.perf")),
         ("miscounts", Some("tcp.as-server.bandwidth.perf")),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use perfrun_contract::node::EPOCH_HEADER;
 use reqwest::{
     Client, Url,
     header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue},
@@ -53,7 +54,8 @@ impl Requester for Http {
             Method::Delete => reqwest::Method::DELETE,
         };
         let url = format!("{}{}", self.base, request.path);
-        let mut builder = self.client.request(method, url).timeout(request.timeout);
+        let builder = self.client.request(method, url).timeout(request.timeout);
+        let mut builder = builder.header(EPOCH_HEADER, request.epoch);
         if let Some(body) = request.body {
             builder = builder.header(CONTENT_TYPE, "application/json").body(body);
         }

@@ -9,7 +9,7 @@ use std::{
 
 use async_trait::async_trait;
 use perfrun_conductor::{
-    AgentClient, Conductor, Contact, Event, Kept, Nodes, Replaced, RunEnd, RunOptions, Sink,
+    AgentClient, Conductor, Contact, Event, Kept, Nodes, Replaced, RunEnd, RunOptions, Sink, client::Epoch,
 };
 use perfrun_contract::{
     matrix::{NodeProgramKind, Stack, StackName, StackSettings, Transport},
@@ -141,12 +141,17 @@ impl Bench {
     }
 
     pub(crate) async fn run(&self) -> Out {
+        self.run_as(&Epoch::new(0)).await
+    }
+
+    /// A run by a conductor of an epoch.
+    pub(crate) async fn run_as(&self, epoch: &Epoch) -> Out {
         let nodes = self
             .nodes
             .iter()
             .map(|(name, node)| {
                 let contact = Contact {
-                    node: node.client(),
+                    node: node.client().with_epoch(epoch.clone()),
                     agent: self.agents.get(name).cloned(),
                 };
                 (name.clone(), contact)

@@ -11,7 +11,7 @@ use std::{
 use async_trait::async_trait;
 use perfrun_conductor::{
     NodeClient,
-    client::{BoxError, Error, Request, Requester, Response},
+    client::{BoxError, Epoch, Error, Request, Requester, Response},
 };
 use serde_json::json;
 
@@ -120,6 +120,23 @@ async fn statuses_become_errors_of_their_kinds() {
             .unwrap_err();
         assert_eq!(error.category(), kind, "{status}");
     }
+}
+
+#[tokio::test]
+async fn nobody_acts_on_the_answer_to_a_conductor_that_is_over() {
+    let epoch = Epoch::new(1);
+    let node = NodeClient::over(Flaky(Arc::default(), 0, 412)).with_epoch(epoch.clone());
+    tokio::select! {
+        biased;
+        answer = node.finish("x") => panic!("{answer:?}"),
+        () = epoch.superseded() => {}
+    }
+    // A conductor without an epoch has no successor.
+    let answer = NodeClient::over(Flaky(Arc::default(), 0, 412)).finish("x").await;
+    assert!(
+        matches!(answer, Err(Error::Refused { status: 412, .. })),
+        "{answer:?}"
+    );
 }
 
 #[tokio::test]

@@ -134,6 +134,20 @@ async fn a_refused_request_is_a_failure_with_the_nodes_words() {
 }
 
 #[tokio::test]
+async fn a_node_that_is_full_is_not_lost() {
+    let script = Script {
+        refuses: Some(axum::http::StatusCode::INSUFFICIENT_STORAGE),
+        ..Script::default()
+    };
+    // There is no spare.
+    let out = bench().node("server-0", script).run().await;
+    assert_eq!(
+        out.outline(),
+        ["c0.i0.a0 server-0 Internal", "c0.i1.a0 server-0 Internal"]
+    );
+}
+
+#[tokio::test]
 async fn a_conflict_that_stays_is_a_failure() {
     let script = Script {
         refuses: Some(axum::http::StatusCode::CONFLICT),

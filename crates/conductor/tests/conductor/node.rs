@@ -5,7 +5,7 @@ mod http;
 use std::{
     collections::BTreeMap,
     net::{IpAddr, Ipv4Addr},
-    sync::{Arc, Mutex, mpsc},
+    sync::{Arc, Mutex, atomic::AtomicU64, mpsc},
     time::{Duration, Instant},
 };
 
@@ -100,6 +100,8 @@ struct Shared {
     born: Instant,
     trials: Mutex<BTreeMap<String, Arc<Trial>>>,
     calls: Mutex<Vec<String>>,
+    /// The largest one of its callers.
+    epoch: AtomicU64,
     vanish: mpsc::Sender<()>,
 }
 
@@ -123,6 +125,7 @@ impl ScriptedNode {
             born: Instant::now(),
             trials: Mutex::default(),
             calls: Mutex::default(),
+            epoch: AtomicU64::default(),
             vanish,
         });
         let ip = shared.script.ip;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use perfrun_conductor::client::Epoch;
 use perfrun_contract::{
     matrix::StackSettings,
     node::{Side, Start, TrialLabels, TrialRequest, TrialState},
@@ -143,6 +144,41 @@ async fn a_trial_known_with_another_request_is_begun_again() {
         .await
         .unwrap();
     assert_eq!(bench.run().await.outline()[0], "c0.i0.a0 completed");
+}
+
+#[tokio::test]
+async fn a_conductor_that_stood_still_disturbs_nothing_of_its_successor() {
+    let client = Script {
+        works_for: Duration::from_millis(400),
+        ..Script::default()
+    };
+    let bench = bench().node("client-0", client);
+    let first = Epoch::new(1);
+    let sleeper = bench.run_as(&first);
+    tokio::pin!(sleeper);
+    let calls = |part: &str| {
+        let calls = bench.nodes["client-0"].calls();
+        calls.iter().filter(|call| call.contains(part)).count()
+    };
+    let is_started = async {
+        while calls(&format!("{ID}/start")) == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::select! {
+        _ = &mut sleeper => panic!("the trial has just begun"),
+        () = is_started => {}
+    }
+    // From here on nothing polls the first conductor.
+    let out = bench.run_as(&Epoch::new(2)).await;
+    assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
+    assert_eq!(calls("start"), 2, "each trial was started once");
+    tokio::select! {
+        biased;
+        () = first.superseded() => {}
+        _ = &mut sleeper => panic!("it acted on what it found"),
+    }
+    assert!(bench.nodes.values().all(|node| node.trials().is_empty()));
 }
 
 #[tokio::test]

@@ -45,6 +45,11 @@ pub(super) fn checks() -> Vec<Check> {
             "either of two headers may carry the token",
             |bench| headers(bench).boxed(),
         ),
+        check(
+            "token/epoch",
+            "a call with a smaller epoch than one before is 412, and one with something else there 400",
+            |bench| epoch(bench).boxed(),
+        ),
     ]
 }
 
@@ -195,5 +200,37 @@ async fn headers(bench: &mut Bench) -> Result<(), Unmet> {
             200,
         )?;
     }
+    Ok(())
+}
+
+async fn epoch(bench: &mut Bench) -> Result<(), Unmet> {
+    // This node refuses conductors without an epoch from now on.
+    let node = bench.take(Who::Tested).await?;
+    let bearer = format!("Authorization: Bearer {}", node.running.token());
+    let epoch = |epoch| format!("X-Perfrun-Epoch: {epoch}");
+    for (given, method, path, status) in [
+        (None, "GET", "/v1/info", 200),
+        (Some("7"), "GET", "/v1/info", 200),
+        (Some("7"), "GET", "/v1/clock", 200),
+        (Some("6"), "GET", "/v1/clock", 412),
+        (Some("6"), "DELETE", "/v1/trials/none", 412),
+        (None, "PUT", "/v1/trials/none/finish", 412),
+        (Some("seven"), "GET", "/v1/clock", 400),
+        (Some("9223372036854775808"), "GET", "/v1/clock", 400),
+        (Some("9223372036854775807"), "GET", "/v1/clock", 200),
+    ] {
+        let headers: Vec<String> = [bearer.clone()].into_iter().chain(given.map(epoch)).collect();
+        let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
+        let what = format!("{method} {path} with the epoch {}", given.unwrap_or("left out"));
+        let answer = expect(
+            with_headers(&node, method, path, &headers, None).await,
+            &what,
+            status,
+        )?;
+        if status >= 400 && answer.json()["message"].as_str().is_none_or(str::is_empty) {
+            return Err(format!("{what}: the body must be a Problem with a message").into());
+        }
+    }
+    node.running.kill().await;
     Ok(())
 }

@@ -35,6 +35,7 @@ type Node struct {
 	Metrics       http.Handler
 	// Renew asks for a new start of the program. It does not wait.
 	Renew func()
+	epoch epoch
 }
 
 // Serve calls until the listener is closed.
@@ -85,6 +86,9 @@ func (n *Node) handler() http.Handler {
 			return
 		}
 		trust(r)
+		if !n.epoch.allows(w, r) {
+			return
+		}
 		r.Body = http.MaxBytesReader(w, r.Body, largestBody)
 		calls.ServeHTTP(&problems{ResponseWriter: w}, r)
 	})
@@ -169,7 +173,9 @@ func refuseTrial(w http.ResponseWriter, err error) {
 		answer(w, http.StatusLocked, contract.Problem{Message: err.Error(), Trial: busy.Trial})
 	case errors.Is(err, trial.ErrDifferent), errors.Is(err, trial.ErrUncollected):
 		refuse(w, http.StatusConflict, err.Error())
-	case errors.Is(err, trial.ErrFull), errors.Is(err, trial.ErrStopping):
+	case errors.Is(err, trial.ErrFull):
+		refuse(w, http.StatusInsufficientStorage, err.Error())
+	case errors.Is(err, trial.ErrStopping):
 		refuse(w, http.StatusServiceUnavailable, err.Error())
 	default:
 		refuse(w, http.StatusBadRequest, err.Error())

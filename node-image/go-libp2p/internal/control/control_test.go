@@ -34,8 +34,8 @@ func node(t *testing.T) func(method, path, body string, headers ...string) (int,
 		if len(headers) == 0 {
 			headers = []string{"Authorization", "Bearer secret"}
 		}
-		if headers[0] != "" {
-			request.Header.Set(headers[0], headers[1])
+		for i := 0; i < len(headers) && headers[i] != ""; i += 2 {
+			request.Header.Set(headers[i], headers[i+1])
 		}
 		response, err := http.DefaultClient.Do(request)
 		if err != nil {
@@ -114,6 +114,28 @@ func TestCallsAnswerAsTheContractSays(t *testing.T) {
 			t.Errorf("/metrics has no %s", name)
 		}
 	}
+}
+
+func TestAConductorThatAnotherHasTakenOverFromIsRefused(t *testing.T) {
+	call := node(t)
+	is := func(token, epoch string, expected int) {
+		t.Helper()
+		headers := []string{"Authorization", "Bearer " + token, "X-Perfrun-Epoch", epoch}
+		if status, text := call("GET", "/v1/trials/a", "", headers...); status != expected {
+			t.Errorf("epoch %q: %d and not %d: %s", epoch, status, expected, text)
+		}
+	}
+	is("secret", "7", http.StatusNotFound)
+	is("wrong", "9", http.StatusUnauthorized)
+	is("secret", "7", http.StatusNotFound)
+	is("secret", "6", http.StatusPreconditionFailed)
+	is("secret", "9223372036854775808", http.StatusBadRequest)
+	is("secret", "seven", http.StatusBadRequest)
+	if status, why := call("PUT", "/v1/trials/a", server); status != http.StatusPreconditionFailed ||
+		!strings.Contains(why, "of epoch 0, and a conductor of epoch 7 has taken over") {
+		t.Error(status, why)
+	}
+	is("secret", "8", http.StatusNotFound)
 }
 
 func TestATrialIsCancelledAndTimesOut(t *testing.T) {

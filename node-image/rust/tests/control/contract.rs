@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use perfrun_contract::{
     matrix::{Stack, Transport},
-    node::{Clock, Info, Problem, Reason, TOKEN_HEADER, TrialState},
+    node::{Clock, EPOCH_HEADER, Info, Problem, Reason, TOKEN_HEADER, TrialState},
 };
 use reqwest::{Method, StatusCode};
 
@@ -57,6 +57,48 @@ async fn without_the_token_calls_reveal_nothing() {
     assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
     assert!(answers[0].contains("Authorization: Bearer") && !answers[0].contains(TOKEN));
     assert_eq!(node.status("known").await.state, TrialState::Ready);
+}
+
+#[tokio::test]
+async fn a_conductor_that_another_has_taken_over_from_is_refused() {
+    let node = Node::start();
+    let put = async |id: &str, epoch: Option<&str>| {
+        let call = node.call(Method::PUT, &format!("/v1/trials/{id}"));
+        let call = match epoch {
+            Some(epoch) => call.header(EPOCH_HEADER, epoch),
+            None => call,
+        };
+        let request = server(Stack::Raw, Transport::Tcp, endless_ping());
+        let response = call.json(&request).send().await.unwrap();
+        let status = response.status();
+        let problem = response.json::<Problem>().await;
+        (status, problem.map(|problem| problem.message).unwrap_or_default())
+    };
+    // A local conductor has no epoch.
+    assert_eq!(put("a", None).await.0, StatusCode::CREATED);
+    assert_eq!(put("a", Some("7")).await.0, StatusCode::OK);
+    assert_eq!(put("a", Some("7")).await.0, StatusCode::OK);
+    for (epoch, number) in [(Some("6"), 6), (None, 0)] {
+        // Not even that the node is busy.
+        let (status, why) = put("b", epoch).await;
+        assert_eq!(status, StatusCode::PRECONDITION_FAILED);
+        let says = format!("this call is of epoch {number}, and a conductor of epoch 7 has taken over");
+        assert!(why.starts_with(&says), "{why}");
+    }
+    for method in [Method::GET, Method::DELETE] {
+        let call = node.call(method, "/v1/trials/a").header(EPOCH_HEADER, "6");
+        assert_eq!(
+            call.send().await.unwrap().status(),
+            StatusCode::PRECONDITION_FAILED
+        );
+    }
+    for wrong in ["", "-1", "7.5", "9223372036854775808"] {
+        assert_eq!(put("b", Some(wrong)).await.0, StatusCode::BAD_REQUEST, "{wrong}");
+    }
+    // A stranger cannot raise it.
+    let stranger = node.bare(Method::GET, "/v1/info").header(EPOCH_HEADER, "9");
+    assert_eq!(stranger.send().await.unwrap().status(), StatusCode::UNAUTHORIZED);
+    assert_eq!(put("b", Some("8")).await.0, StatusCode::LOCKED);
 }
 
 #[tokio::test]

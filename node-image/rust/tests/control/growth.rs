@@ -122,7 +122,7 @@ async fn the_number_of_records_is_limited() {
     for i in 0..1024 {
         assert_eq!(put(i).await, StatusCode::CREATED, "{i}");
     }
-    assert_eq!(put(1024).await, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(put(1024).await, StatusCode::INSUFFICIENT_STORAGE);
     assert_eq!(node.delete("t7").await, StatusCode::NO_CONTENT);
     assert_eq!(put(1024).await, StatusCode::CREATED);
 }

@@ -566,3 +566,23 @@ async fn a_cancelled_run_does_not_wait_long_for_its_journal() {
     assert!(Journal::open(&job, Arc::default(), &cancel).await.is_err());
     assert_eq!(start.elapsed().as_secs(), READ_WITHIN.as_secs());
 }
+
+#[tokio::test(start_paused = true)]
+async fn no_trial_begins_when_nodes_are_about_to_be_full() {
+    let server = TestServer::new();
+    let mut journal = open(&job(&server)).await;
+    server.script(
+        Method::POST,
+        CONFIG_MAPS,
+        Answer::Refuse(500, "failed calling webhook"),
+    );
+    let start = Instant::now();
+    for trial in 1..UNKEPT_MAX {
+        let record = record(&trial.to_string(), 0, None);
+        assert_eq!(journal.record(&record).await.unwrap(), Kept::InMemory);
+    }
+    assert_eq!(start.elapsed(), Duration::ZERO, "an outage does not delay them");
+    let error = journal.record(&record("last", 0, None)).await.unwrap_err();
+    assert!(error.to_string().contains("failed calling webhook"), "{error}");
+    assert!(start.elapsed() >= KEEP_WITHIN);
+}

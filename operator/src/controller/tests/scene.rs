@@ -5,11 +5,16 @@ use kube::runtime::{
     watcher::Event,
 };
 use perfrun_api::cluster::{NODE_LABEL, RUN_LABEL};
-use tokio::{sync::mpsc::UnboundedReceiver, task::JoinHandle};
+use tokio::{
+    sync::{mpsc::UnboundedReceiver, watch},
+    task::JoinHandle,
+    time::Instant,
+};
 
 use super::*;
 use crate::{
     args::Args,
+    health::Health,
     names, operator,
     stage::Progress,
     test_server::{SYSTEM, TestServer, paused_clock},
@@ -23,21 +28,30 @@ pub(super) struct Scene {
     pub(super) context: Arc<Context>,
     runs: Writer<WatchedRun>,
     pods: Writer<Pod>,
+    term: Option<watch::Sender<Instant>>,
     woken_all: UnboundedReceiver<()>,
     _woken: UnboundedReceiver<ObjectRef<WatchedRun>>,
 }
 
 impl Scene {
     pub(super) async fn new() -> Self {
-        let server = TestServer::new();
+        Self::beside(&TestServer::new()).await
+    }
+
+    /// An operator of this API server, perhaps beside another.
+    pub(super) async fn beside(server: &TestServer) -> Self {
+        let server = server.clone();
+        // It lasts as long as no test ends it.
+        let (sender, term) = Term::begin(7, Instant::now() + Duration::from_secs(1 << 30));
         let (runs, runs_writer) = reflector::store();
         let (pods, pods_writer) = reflector::store();
         let (wake, woken) = mpsc::unbounded_channel();
         let (wake_all, woken_all) = mpsc::unbounded_channel();
         let context = Context {
-            client: server.client(),
+            client: term.fenced(&server.client()),
             clock: paused_clock(),
-            access: Access::Direct,
+            term,
+            access: Access::Proxy(server.client()),
             key: server.key().await,
             site: site(),
             operators: SYSTEM.to_owned(),
@@ -59,6 +73,7 @@ impl Scene {
             context: Arc::new(context),
             runs: runs_writer,
             pods: pods_writer,
+            term: Some(sender),
             woken_all,
             _woken: woken,
         }
@@ -99,6 +114,17 @@ impl Scene {
 
     pub(super) fn change(&self, name: &str, change: impl FnOnce(&mut Value)) {
         self.server.change(&Self::path(name), change);
+    }
+
+    /// The operator no longer leads.
+    pub(super) fn depose(&mut self) {
+        self.term = None;
+    }
+
+    /// The operator renews its Lease so that its term lasts for [`GIVE_UP`](crate::lease::GIVE_UP) and this.
+    pub(super) fn renew(&self, lasts: Duration) {
+        let term = self.term.as_ref().unwrap();
+        term.send_replace(Instant::now() + lasts);
     }
 
     /// Time passes.
@@ -208,8 +234,11 @@ impl Scene {
     pub(super) fn operate(&self) -> JoinHandle<()> {
         let args = <Args as clap::Parser>::parse_from(["perfrun-operator", "--node-access=direct"]);
         let (client, key) = (self.server.client(), self.context.key.clone());
-        let metrics = self.context.metrics.clone();
-        tokio::spawn(async move { operator::reconcile_all(&args, &client, &key, &site(), &metrics).await })
+        let (metrics, term) = (self.context.metrics.clone(), self.context.term.clone());
+        let health = Arc::new(Health::default());
+        tokio::spawn(async move {
+            operator::reconcile_all(&args, &client, &term, &key, &site(), &metrics, &health).await;
+        })
     }
 }
 

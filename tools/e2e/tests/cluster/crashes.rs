@@ -1,11 +1,14 @@
-//! The operator, or the API server, is killed at the worst moments. Another operator takes over: no trial is
-//! lost, and none is measured twice.
+//! The operator, or the API server, is killed, stopped or cut off at the worst moments. Another operator
+//! takes over: no trial is lost, and none is measured twice.
 
 use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, ResourceExt};
 use perfrun_api::cluster::condition::PROVISIONED;
 use perfrun_e2e::{
     Scene, e2e,
     lab::Lab,
+    operators::{NAMESPACE, cut_off, without},
     results::{check_every_trial_once, failures},
     run::{LONG, TINY, is},
     seconds,
@@ -106,6 +109,82 @@ fn trials_continue_while_the_api_server_is_down() {
         .await?;
         ends_without_a_trace(scene, "headless").await
     });
+}
+
+#[test]
+fn an_operator_that_stood_still_for_half_a_minute_disturbs_nothing() {
+    e2e(async |scene| {
+        let Some(process) = in_a_trial(scene, "frozen").await? else {
+            return Ok(());
+        };
+        let operators = scene.operators();
+        let (before, pod) = (operators.holder().await?, operators.leader().await?);
+        without(&process, async || {
+            sleep(seconds(30)).await;
+            Ok(())
+        })
+        .await?;
+        operators.await_another_than(&before).await?;
+        ends_without_a_trace(scene, "frozen").await?;
+        let after = Api::<Pod>::namespaced(scene.client(), NAMESPACE)
+            .get(&pod.name_any())
+            .await?;
+        ensure!(
+            restarts(&after) == restarts(&pod),
+            "the process was restarted instead of waking up beside its successor"
+        );
+        Ok(())
+    });
+}
+
+#[test]
+fn an_operator_that_is_cut_off_from_the_api_server_is_replaced() {
+    e2e(async |scene| {
+        let Some(process) = in_a_trial(scene, "cut-off").await? else {
+            return Ok(());
+        };
+        let operators = scene.operators();
+        let before = operators.holder().await?;
+        cut_off(&process, async || {
+            operators.await_another_than(&before).await?;
+            // Both operators reach the nodes.
+            sleep(seconds(10)).await;
+            Ok(())
+        })
+        .await?;
+        ends_without_a_trace(scene, "cut-off").await
+    });
+}
+
+/// Starts a run, and waits for the middle of a trial. Returns the leader's process; `None` if it is not on
+/// this computer.
+async fn in_a_trial(scene: &Scene, name: &str) -> Result<Option<String>> {
+    let process = scene.operators().leader_process().await?;
+    if process.is_none() {
+        skip(
+            Need::Lab,
+            "all of it",
+            "needs root on the operator's computer, to stop its process",
+        );
+        return Ok(None);
+    }
+    scene
+        .create(name, &LONG.replace("iterations: 4", "iterations: 10"))
+        .await?;
+    scene.measuring(name, 1, seconds(60)).await?;
+    // A trial takes three seconds.
+    sleep(seconds(1)).await;
+    Ok(process)
+}
+
+fn restarts(pod: &Pod) -> i32 {
+    let status = pod.status.as_ref();
+    let containers = status.and_then(|status| status.container_statuses.as_ref());
+    containers
+        .into_iter()
+        .flatten()
+        .map(|container| container.restart_count)
+        .sum()
 }
 
 /// Deletes the leader without a grace period, and waits for the next one.

@@ -16,6 +16,8 @@ elif fault == "claims-too-much":
     node.CAPABILITIES["transports"]["quic-v1"] = {}
 elif fault == "any-token":
     node.Handler.is_authorized = lambda self: True
+elif fault == "any-epoch":
+    node.Handler.is_superseded = lambda self, epoch: False
 elif fault == "too-few-bytes":
     send = node.Stream.send
     node.Stream.send = lambda self, count, until=None: send(self, count - 1 if count else 0, until)

@@ -1,6 +1,10 @@
 //! The calls of the contract.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use axum::{
     Json, Router,
@@ -11,7 +15,7 @@ use axum::{
     routing::{get, put},
 };
 use perfrun_contract::node::{
-    CONTRACT, Clock, Info, Problem, Side, Start, TrialRequest, TrialState, TrialStatus,
+    CONTRACT, Clock, EPOCH_HEADER, Info, Problem, Side, Start, TrialRequest, TrialState, TrialStatus,
 };
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -67,11 +71,15 @@ async fn log_and_authorize(State(node): Node, request: Request, next: Next) -> R
         .headers()
         .get("authorization")
         .and_then(|value| value.to_str().ok());
-    if given == Some(&format!("Bearer {TOKEN}")) {
-        next.run(request).await
-    } else {
-        Refused(StatusCode::UNAUTHORIZED, "no", None).into_response()
+    if given != Some(&format!("Bearer {TOKEN}")) {
+        return Refused(StatusCode::UNAUTHORIZED, "no", None).into_response();
     }
+    let epoch = request.headers().get(EPOCH_HEADER);
+    let epoch = epoch.map_or(0, |epoch| epoch.to_str().unwrap().parse().unwrap());
+    if node.epoch.fetch_max(epoch, Ordering::Relaxed) > epoch {
+        return Refused(StatusCode::PRECONDITION_FAILED, "another has taken over", None).into_response();
+    }
+    next.run(request).await
 }
 
 async fn prepare(
