@@ -22,6 +22,8 @@ use crate::{build, decide::Need, stage::Trouble, verdict::Expected};
 pub(crate) struct Outline {
     /// The number of trials, warm-up included.
     pub(crate) trials: usize,
+    /// Whether looks at the run may leave some of them out.
+    pub(crate) may_end_early: bool,
     pub(crate) cells: usize,
     pub(crate) nodes: usize,
     /// The number of cells that cannot be measured.
@@ -40,6 +42,7 @@ impl Outline {
     pub(crate) fn of(plan: &Plan, spec: &PerfRunSpec) -> Self {
         Self {
             trials: plan.trials.len(),
+            may_end_early: plan.judging.looks.len() > 1,
             cells: plan.cells.len(),
             nodes: plan.nodes.len(),
             skipped: plan.skipped.len(),
@@ -241,6 +244,21 @@ mod tests {
         assert!(plan.upgrade().is_some());
         plans.plan("a", &run(1, "tcp-tls"), held());
         assert!(plan.upgrade().is_none());
+    }
+
+    #[test]
+    fn a_run_may_end_early_if_it_is_looked_at_more_than_once() {
+        let plans = Plans::default();
+        let may_end_early = |uid, most| {
+            let mut run = run(1, "tcp");
+            run.spec.max_iterations = most;
+            plans
+                .plan(uid, &run, held())
+                .outline()
+                .map(|outline| outline.may_end_early)
+        };
+        assert_eq!(may_end_early("a", None), Some(false));
+        assert_eq!(may_end_early("b", Some(40)), Some(true));
     }
 
     #[test]

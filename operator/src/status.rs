@@ -128,6 +128,7 @@ fn accepted<'a>(outline: Option<&Outline>, stage: &'a Stage) -> ConditionParts<'
         (_, Some(outline)) => {
             let Outline {
                 trials,
+                may_end_early,
                 cells,
                 nodes,
                 skipped,
@@ -137,7 +138,8 @@ fn accepted<'a>(outline: Option<&Outline>, stage: &'a Stage) -> ConditionParts<'
                 None => String::new(),
                 Some(reason) => format!("; {skipped} cells skipped, the first because {reason}"),
             };
-            let message = format!("{trials} trials of {cells} cells on {nodes} nodes{skipped}");
+            let at_most = if *may_end_early { "up to " } else { "" };
+            let message = format!("{at_most}{trials} trials of {cells} cells on {nodes} nodes{skipped}");
             ("True", "Valid", message.into())
         }
         (_, None) => ("Unknown", "NotPlanned", "".into()),

@@ -20,6 +20,7 @@
 mod cluster;
 pub mod helm;
 pub mod lab;
+mod left;
 pub mod operators;
 mod program;
 pub mod results;

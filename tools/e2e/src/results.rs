@@ -101,6 +101,31 @@ pub fn check_every_trial_once(run: &PerfRun, results: &Results) -> Result<()> {
     Ok(())
 }
 
+/// Checks that no trial was measured twice, and that each of a complete run ended once. Returns the number of
+/// trials that ended.
+pub fn check_no_trial_twice(results: &Results) -> Result<usize> {
+    let mut attempts: BTreeMap<&str, Vec<&TrialRecord>> = BTreeMap::new();
+    for record in &results.trials {
+        attempts.entry(&record.trial.id).or_default().push(record);
+    }
+    for (id, records) in &attempts {
+        let numbers: Vec<_> = records.iter().map(|record| record.attempt).collect();
+        ensure!(
+            numbers.is_sorted_by(|a, b| a < b),
+            "trial {id} has the attempts {numbers:?}"
+        );
+        let measured = records.iter().filter(|record| record.failure.is_none()).count();
+        ensure!(measured <= 1, "trial {id} was measured {measured} times");
+    }
+    let planned = results.plan.trials.iter().map(|trial| trial.id.as_str());
+    let missing: Vec<_> = planned.filter(|id| !attempts.contains_key(id)).collect();
+    ensure!(
+        results.state != RunState::Complete || missing.is_empty(),
+        "a complete run lacks the trials {missing:?}"
+    );
+    Ok(attempts.len())
+}
+
 pub fn failures(results: &Results) -> Vec<&TrialRecord> {
     results
         .trials

@@ -1,5 +1,5 @@
-//! Developer commands: `cargo xtask demo | test | tools | go | e2e | charts | crds | prose | image | bench |
-//! lab`.
+//! Developer commands: `cargo xtask demo | test | tools | go | e2e | soak | charts | crds | prose | image |
+//! bench | lab`.
 //!
 //! A fresh clone builds this crate first, so it depends on nothing that needs `protoc`, a stack under test or
 //! Kubernetes. It starts other programs and compares files.
@@ -18,6 +18,7 @@ mod lab;
 mod programs;
 mod prose;
 mod shell;
+mod soak;
 mod step;
 mod test;
 mod tools;
@@ -59,6 +60,13 @@ enum Command {
         /// Run only the tests with one of these in their name
         #[arg(value_name = "NAME")]
         names: Vec<String>,
+    },
+    /// Run random documents on a cluster of their own, while random parts of it fail
+    #[command(disable_help_flag = true)]
+    Soak {
+        /// Options of perfrun-soak: --minutes, --seed, --round
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTION")]
+        args: Vec<OsString>,
     },
     /// Check the Helm chart without a cluster; `test` does so, too
     Charts,
@@ -118,6 +126,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             go::run(&workspace, profile)
         }
         Command::E2e { names } => e2e::run(&workspace, &names),
+        Command::Soak { args } => soak::run(&workspace, &args),
         Command::Charts => chart::run(&workspace),
         Command::Crds { check } => crds::run(&workspace, check),
         Command::Prose { paths } => prose::run(&workspace, &paths),

@@ -3,25 +3,16 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use k8s_openapi::api::{
-    core::v1::{ConfigMap, Pod, Secret},
-    networking::v1::NetworkPolicy,
-};
-use kube::{
-    Resource, ResourceExt,
-    api::{DeleteParams, ListParams},
-    core::NamespaceResourceScope,
-};
-use perfrun_api::{cluster::RUN_LABEL, spec::PerfRun};
+use kube::api::DeleteParams;
+use perfrun_api::spec::PerfRun;
 use perfrun_contract::run::Phase;
 use perfrun_e2e::{
     Scene, e2e,
     operators::{number_inside, processes},
     run::{LONG, TINY, phase},
-    seconds, shared, until,
+    seconds, shared,
 };
 use perfrun_test_kit::{Need, skip};
-use serde::de::DeserializeOwned;
 use serde_json::json;
 
 const LIMIT: Duration = seconds(60);
@@ -134,32 +125,5 @@ async fn is_deleted_in(scene: &Scene, name: &str, wanted: Phase) -> Result<()> {
         .delete(name, &DeleteParams::background())
         .await?;
     drop(deleted);
-    until("the run and all that it made are gone", LIMIT, async || {
-        let mut left = vec![];
-        if scene.api::<PerfRun>().get_opt(name).await?.is_some() {
-            left.push(format!("perfrun {name}"));
-        }
-        left.extend(of_run::<Pod>(scene, name).await?);
-        left.extend(of_run::<ConfigMap>(scene, name).await?);
-        left.extend(of_run::<Secret>(scene, name).await?);
-        left.extend(of_run::<NetworkPolicy>(scene, name).await?);
-        ensure!(left.is_empty(), "objects remain: {}", left.join(", "));
-        Ok(Some(()))
-    })
-    .await
-}
-
-async fn of_run<K>(scene: &Scene, run: &str) -> Result<Vec<String>>
-where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-        + Clone
-        + std::fmt::Debug
-        + DeserializeOwned,
-{
-    let ours = ListParams::default().labels(&format!("{RUN_LABEL}={run}"));
-    let all = scene.api::<K>().list(&ours).await?;
-    Ok(all
-        .iter()
-        .map(|object| format!("{} {}", K::kind(&()).to_lowercase(), object.name_any()))
-        .collect())
+    scene.await_nothing_left(name).await
 }

@@ -1,0 +1,150 @@
+//! What goes wrong in a round.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{ResourceExt, api::DeleteParams};
+use perfrun_api::spec::PerfRun;
+use perfrun_e2e::{
+    Scene,
+    lab::Lab,
+    operators::{self, NAME, cut_off, kill, kill_link_agent, processes},
+};
+use rand::{Rng, RngExt as _, seq::IndexedRandom};
+use serde_json::json;
+use strum::{Display, VariantArray};
+use tokio::time::sleep;
+
+/// The program of a node.
+const NODE: &str = "perfrun-node";
+
+/// Something that goes wrong, or that a user does.
+#[derive(Clone, Copy, Debug, Display, Eq, PartialEq, VariantArray)]
+#[strum(serialize_all = "kebab-case")]
+pub(crate) enum Fault {
+    OperatorDeleted,
+    OperatorKilled,
+    OperatorPaused,
+    OperatorCutOff,
+    NodePodDeleted,
+    NodeKilled,
+    NodePaused,
+    LinkAgentKilled,
+    ApiServerDown,
+    KubeletDown,
+    KubernetesNodeDown,
+    RunCancelled,
+    RunDeleted,
+}
+
+impl Fault {
+    pub(crate) fn random(random: &mut impl Rng) -> Self {
+        *Self::VARIANTS.choose(random).unwrap_or(&Self::OperatorDeleted)
+    }
+
+    /// Makes it happen. Returns what was hit, or `None` if there was nothing.
+    pub(crate) async fn happen(
+        self,
+        scene: &Scene,
+        lab: &Lab,
+        runs: &[String],
+        random: &mut impl Rng,
+    ) -> Result<Option<String>> {
+        let for_a_while = Duration::from_millis(random.random_range(500..20_000));
+        let run = runs.choose(random).context("a round has runs")?;
+        let operators = scene.operators();
+        let pods = scene.pods(run).await?;
+        let pod = pods.choose(random);
+        match self {
+            Self::OperatorDeleted => {
+                let Ok(leader) = operators.holder().await else {
+                    return Ok(None);
+                };
+                operators.delete_leader().await?;
+                Ok(Some(leader))
+            }
+            Self::OperatorKilled => {
+                let Ok(leader) = operators.leader().await else {
+                    return Ok(None);
+                };
+                Ok(hit(kill(&leader, NAME).await?, &leader))
+            }
+            Self::OperatorPaused | Self::OperatorCutOff => {
+                let Ok(leader) = operators.leader().await else {
+                    return Ok(None);
+                };
+                let Some(process) = processes(&leader, NAME)?.pop() else {
+                    return Ok(None);
+                };
+                // Longer than a lease holds, half of the times.
+                let time = 2 * for_a_while;
+                match self {
+                    Self::OperatorPaused => operators::without(&process, async || pass(time).await).await?,
+                    _ => cut_off(&process, async || pass(time).await).await?,
+                }
+                Ok(Some(format!("{} for {time:.1?}", leader.name_any())))
+            }
+            Self::NodePodDeleted => {
+                let Some(pod) = pod else { return Ok(None) };
+                let immediately = DeleteParams::default().grace_period(0);
+                let deleted = scene.api::<Pod>().delete(&pod.name_any(), &immediately).await;
+                Ok(hit(deleted.is_ok(), pod))
+            }
+            Self::NodeKilled => {
+                let Some(pod) = pod else { return Ok(None) };
+                Ok(hit(kill(pod, NODE).await?, pod))
+            }
+            Self::NodePaused => {
+                let Some(pod) = pod else { return Ok(None) };
+                let Some(process) = processes(pod, NODE)?.pop() else {
+                    return Ok(None);
+                };
+                operators::without(&process, async || pass(for_a_while).await).await?;
+                Ok(Some(format!("{} for {for_a_while:.1?}", pod.name_any())))
+            }
+            Self::LinkAgentKilled => {
+                let Some(pod) = pod else { return Ok(None) };
+                Ok(hit(kill_link_agent(pod).await?, pod))
+            }
+            Self::ApiServerDown => without(lab, "apiserver", for_a_while).await,
+            Self::KubeletDown | Self::KubernetesNodeDown => {
+                let Some(host) = pod.and_then(|pod| pod.spec.as_ref()?.node_name.clone()) else {
+                    return Ok(None);
+                };
+                let part = match self {
+                    Self::KubeletDown => format!("{host}/kubelet"),
+                    _ => host,
+                };
+                without(lab, &part, for_a_while).await
+            }
+            Self::RunCancelled => {
+                scene.change(run, json!({"cancel": true})).await?;
+                Ok(Some(run.clone()))
+            }
+            Self::RunDeleted => {
+                // With what it had, under the same name: a new run must not meet the old one's objects.
+                let runs = scene.api::<PerfRun>();
+                let spec = scene.run(run).await?.spec;
+                runs.delete(run, &DeleteParams::background()).await?;
+                scene.await_nothing_left(run).await?;
+                runs.create(&Default::default(), &PerfRun::new(run, spec)).await?;
+                Ok(Some(format!("{run}, created again")))
+            }
+        }
+    }
+}
+
+fn hit(is_hit: bool, pod: &Pod) -> Option<String> {
+    is_hit.then(|| pod.name_any())
+}
+
+async fn without(lab: &Lab, part: &str, time: Duration) -> Result<Option<String>> {
+    lab.without(part, async || pass(time).await).await?;
+    Ok(Some(format!("{part} for {time:.1?}")))
+}
+
+async fn pass(time: Duration) -> Result<()> {
+    sleep(time).await;
+    Ok(())
+}

@@ -1,0 +1,161 @@
+//! `perfrun-soak`: runs of random documents, while random parts of the cluster fail. `cargo xtask soak` starts
+//! it on a lab of its own.
+//!
+//! A round creates one to three runs in a namespace of its own, lets faults happen at random moments, and
+//! waits until all runs have ended. Then it checks what must hold whatever happened:
+//!
+//! - every run has ended, with a reason and a sentence;
+//! - no trial is lost, and none was measured twice;
+//! - the status counts what the results have;
+//! - a deleted run leaves no object.
+//!
+//! Documents, faults and pauses come from the seed and the number of the round. When a fault hits, it depends
+//! on the machine, so a repeated round is alike, and not the same.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
+
+mod document;
+mod fault;
+mod tally;
+
+use std::{
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use clap::Parser;
+use futures::future::try_join_all;
+use kube::api::DeleteParams;
+use perfrun_api::{cluster::condition::COMPLETE, spec::PerfRun};
+use perfrun_e2e::{
+    Cluster, Scene,
+    lab::Lab,
+    results::check_no_trial_twice,
+    run::{describe, message, phase, reason, trials_ended},
+    seconds,
+};
+use rand::{RngExt as _, SeedableRng, rngs::Xoshiro256PlusPlus};
+use tokio::time::sleep;
+
+use self::{fault::Fault, tally::Tally};
+
+/// More than the timeouts of a document allow a run to take.
+const LONGEST_RUN: Duration = seconds(600);
+
+/// Runs random documents while random parts of the cluster fail.
+#[derive(Parser)]
+#[command(name = "cargo xtask soak", bin_name = "cargo xtask soak")]
+struct Args {
+    /// Begin no round after this time
+    #[arg(long, default_value_t = 10)]
+    minutes: u64,
+    /// Repeat the documents, faults and pauses of this seed (default: a new one)
+    #[arg(long)]
+    seed: Option<u32>,
+    /// Run this round only
+    #[arg(long)]
+    round: Option<u32>,
+}
+
+#[tokio::main]
+async fn main() -> Result<ExitCode> {
+    let args = Args::parse();
+    let kubeconfig = Cluster::kubeconfig().map_err(anyhow::Error::msg)?;
+    let cluster = Cluster::open(kubeconfig).await?;
+    let lab = Lab::find().map_err(anyhow::Error::msg)?;
+    let seed = args.seed.unwrap_or_else(rand::random);
+    println!("seed {seed}");
+    let (begun, limit) = (Instant::now(), Duration::from_secs(60 * args.minutes));
+    let mut tally = Tally::default();
+    let rounds = match args.round {
+        Some(round) => round..round + 1,
+        None => 0..u32::MAX,
+    };
+    for round in rounds {
+        if begun.elapsed() >= limit {
+            break;
+        }
+        let took = Instant::now();
+        let scene = Scene::open(&cluster, "soak").await?;
+        let random = Xoshiro256PlusPlus::seed_from_u64(u64::from(seed) << 32 | u64::from(round));
+        let ended = play(&scene, &lab, random, &mut tally).await;
+        let violation = ended.as_ref().err().map(|error| format!("{error:#}"));
+        println!(
+            "round {round}, {:.0?}: {}",
+            took.elapsed(),
+            violation.as_deref().unwrap_or("ok")
+        );
+        if violation.is_some() {
+            scene.explain().await;
+            println!("repeat it with `cargo xtask soak --seed {seed} --round {round}`");
+        }
+        tally.round(violation.is_some());
+        scene.remove().await?;
+    }
+    print!("{}", tally.table(begun.elapsed()));
+    Ok(if tally.is_clean() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// One round. The error says what does not hold.
+async fn play(scene: &Scene, lab: &Lab, mut random: Xoshiro256PlusPlus, tally: &mut Tally) -> Result<()> {
+    scene.operators().await_ready().await?;
+    let names: Vec<_> = (0..random.random_range(1..=3))
+        .map(|index| format!("run-{index}"))
+        .collect();
+    for name in &names {
+        scene.create(name, &document::random(&mut random)).await?;
+    }
+    for _ in 0..random.random_range(1..=3) {
+        sleep(Duration::from_millis(random.random_range(500..10_000))).await;
+        let fault = Fault::random(&mut random);
+        let hit = fault.happen(scene, lab, &names, &mut random).await;
+        let hit = hit.with_context(|| format!("{fault} failed to happen"))?;
+        println!("  {}: {}", fault, hit.as_deref().unwrap_or("nothing to hit"));
+        if hit.is_some() {
+            tally.fault(fault);
+        }
+    }
+    let ended = names.iter().map(|name| scene.ended(name, LONGEST_RUN));
+    for run in try_join_all(ended).await? {
+        println!("  {}", describe(&run));
+        tally.run(&run);
+        holds(scene, &run)
+            .await
+            .with_context(|| format!("PerfRun {}", describe(&run)))?;
+    }
+    for name in &names {
+        let deleted = scene
+            .api::<PerfRun>()
+            .delete(name, &DeleteParams::background())
+            .await;
+        deleted.with_context(|| format!("failed to delete {name}"))?;
+        scene.await_nothing_left(name).await?;
+    }
+    Ok(())
+}
+
+/// Checks a run that has ended.
+async fn holds(scene: &Scene, run: &PerfRun) -> Result<()> {
+    ensure!(
+        phase(run).is_some() && !reason(run, COMPLETE).is_empty() && !message(run, COMPLETE).is_empty(),
+        "it does not say how it ended"
+    );
+    let status = run.status.as_ref().context("it has no status")?;
+    if status.results.is_empty() {
+        ensure!(trials_ended(run) == 0, "it has no results of its trials");
+        return Ok(());
+    }
+    let results = scene.results(run).await?;
+    let ended = check_no_trial_twice(&results)?;
+    ensure!(
+        trials_ended(run) as usize == ended,
+        "its status counts {} trials, and its results have {ended}",
+        trials_ended(run)
+    );
+    Ok(())
+}
