@@ -6,11 +6,20 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use error_reporter::Report;
-use perfrun_contract::node::{
-    Clock, Info, LinkRequest, LinkStatus, ProbeRequest, Problem, Start, TrialRequest, TrialState, TrialStatus,
+use http_body::Body;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use perfrun_contract::{
+    node::{
+        Clock, Info, LinkRequest, LinkStatus, ProbeRequest, Problem, Start, TrialRequest, TrialState,
+        TrialStatus,
+    },
+    text,
 };
 use perfrun_link::probe::Measurement;
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{
+    Serialize,
+    de::{DeserializeOwned, Error as _},
+};
 use strum::IntoStaticStr;
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
@@ -22,6 +31,15 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a page of metrics may take. A scraper does not wait much longer, and scrapes again soon.
 const METRICS_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Most bytes of a trial's status: some samples each second, and distributions.
+const STATUS_MAX: usize = 8 << 20;
+
+/// Most bytes of a page of metrics.
+const METRICS_MAX: usize = 4 << 20;
+
+/// Most bytes of any other answer.
+const ANSWER_MAX: usize = 1 << 20;
 
 /// How long a call is tried again when the node cannot be reached. All calls of the contract are idempotent.
 const RETRY_FOR: Duration = Duration::from_secs(1);
@@ -39,7 +57,8 @@ const RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// Carries requests to one node: the one thing that differs between a node next door and one behind a proxy.
 #[async_trait]
 pub trait Requester: Send + Sync {
-    /// Sends one request and reads the whole answer, whatever its status. Adds authorization.
+    /// Sends one request and reads the whole answer with [`read_within`], whatever its status. Adds
+    /// authorization.
     async fn request(&self, request: Request<'_>) -> Result<Response, BoxError>;
 }
 
@@ -57,6 +76,21 @@ pub struct Request<'a> {
     pub body: Option<Vec<u8>>,
     /// No answer within this time is an error.
     pub timeout: Duration,
+    /// Most bytes of the answer's body. The program of a node may be anybody's.
+    pub most_bytes: usize,
+}
+
+/// Reads a body. One that is longer than `most` bytes is an error, and is not read to its end.
+///
+/// # Errors
+///
+/// If the body is too long or cannot be read.
+pub async fn read_within<B>(body: B, most: usize) -> Result<Vec<u8>, BoxError>
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+{
+    Ok(Limited::new(body, most).collect().await?.to_bytes().into())
 }
 
 /// Methods of the contract.
@@ -106,6 +140,9 @@ pub enum Error {
         /// The node's explanation.
         message: String,
     },
+    /// An answer that is longer than any that the contract describes.
+    #[error("unable to read the node's answer: it is longer than {0} bytes")]
+    TooLong(usize),
     /// An answer that is not what the contract says.
     #[error("unable to understand the node's answer")]
     Malformed(#[source] serde_json::Error),
@@ -229,14 +266,9 @@ impl NodeClient {
             path: "/v1/clock",
             body: None,
             timeout: CALL_TIMEOUT,
+            most_bytes: ANSWER_MAX,
         };
-        read(&accept(
-            self.0
-                .requester
-                .request(request)
-                .await
-                .map_err(Error::Unreachable)?,
-        )?)
+        read(&self.0.request(request).await?)
     }
 
     /// Prepares a trial.
@@ -285,12 +317,7 @@ impl NodeClient {
 
     /// The status of a trial, without waiting.
     pub async fn status(&self, id: &str) -> Result<TrialStatus, Error> {
-        read(
-            &self
-                .0
-                .call(Method::Get, &format!("/v1/trials/{id}"), None, Duration::ZERO)
-                .await?,
-        )
+        self.0.status(&format!("/v1/trials/{id}"), Duration::ZERO).await
     }
 
     /// What is known of a trial as soon as it is past a state, or after `wait` if it is not by then.
@@ -301,7 +328,7 @@ impl NodeClient {
         wait: Duration,
     ) -> Result<TrialStatus, Error> {
         let path = format!("/v1/trials/{id}?wait={}&after={after}", wait.as_secs_f64());
-        read(&self.0.call(Method::Get, &path, None, wait).await?)
+        self.0.status(&path, wait).await
     }
 
     /// Cancels a trial in progress, and forgets one that has ended.
@@ -320,19 +347,37 @@ impl Caller {
             path: "/metrics",
             body: None,
             timeout: METRICS_TIMEOUT,
+            most_bytes: METRICS_MAX,
         };
-        let answer = self.requester.request(request).await;
-        let answer = accept(answer.map_err(Error::Unreachable)?)?;
+        let answer = self.request(request).await?;
         Ok(String::from_utf8_lossy(&answer.body).into_owned())
     }
 
-    /// One call, tried again for [`Caller::retry_for`] while the node cannot be reached.
+    /// The status of a trial, within its bounds.
+    async fn status(&self, path: &str, wait: Duration) -> Result<TrialStatus, Error> {
+        let answer = self.retry(Method::Get, path, None, wait, STATUS_MAX).await?;
+        status_of(&answer.body)
+    }
+
+    /// One call whose answer is short.
     async fn call(
         &self,
         method: Method,
         path: &str,
         body: Option<Vec<u8>>,
         wait: Duration,
+    ) -> Result<Response, Error> {
+        self.retry(method, path, body, wait, ANSWER_MAX).await
+    }
+
+    /// One call, tried again for [`Caller::retry_for`] while the node cannot be reached.
+    async fn retry(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Vec<u8>>,
+        wait: Duration,
+        most_bytes: usize,
     ) -> Result<Response, Error> {
         let timeout = CALL_TIMEOUT + wait;
         let mut pause = RETRY_PAUSE;
@@ -344,13 +389,9 @@ impl Caller {
                 path,
                 body: body.clone(),
                 timeout,
+                most_bytes,
             };
-            let answer = self
-                .requester
-                .request(request)
-                .await
-                .map_err(Error::Unreachable)
-                .and_then(accept);
+            let answer = self.request(request).await;
             let Err(Error::Unreachable(error)) = answer else {
                 return answer;
             };
@@ -363,6 +404,16 @@ impl Caller {
             sleep(pause).await;
             pause *= 2;
         }
+    }
+
+    /// One request, sent once.
+    async fn request(&self, request: Request<'_>) -> Result<Response, Error> {
+        let most = request.most_bytes;
+        let answer = self.requester.request(request).await;
+        accept(answer.map_err(|error| match error.is::<LengthLimitError>() {
+            true => Error::TooLong(most),
+            false => Error::Unreachable(error),
+        })?)
     }
 }
 
@@ -383,14 +434,14 @@ fn accept(response: Response) -> Result<Response, Error> {
             trial: None,
         })
     };
-    let message = || problem().message;
+    let message = || text::message(&problem().message);
     match response.status {
         200..=299 => Ok(response),
         401 => Err(Error::Unauthorized),
         404 => Err(Error::NotFound),
         409 => Err(Error::Conflict(message())),
         status @ 423 => Err(match problem().trial {
-            Some(trial) => Error::Busy(trial),
+            Some(trial) => Error::Busy(text::message(&trial)),
             None => Error::Refused {
                 status,
                 message: message(),
@@ -405,6 +456,18 @@ fn accept(response: Response) -> Result<Response, Error> {
             message: message(),
         }),
     }
+}
+
+/// The status in an answer, which any program may have written.
+///
+/// # Errors
+///
+/// If it is not JSON of a status, or exceeds a bound of [`perfrun_contract::node::bounds`].
+pub fn status_of(answer: &[u8]) -> Result<TrialStatus, Error> {
+    let status: TrialStatus = serde_json::from_slice(answer).map_err(Error::Malformed)?;
+    status
+        .checked()
+        .map_err(|why| Error::Malformed(serde_json::Error::custom(why)))
 }
 
 fn read<T: DeserializeOwned>(response: &Response) -> Result<T, Error> {

@@ -24,6 +24,11 @@
 //! and `/metrics` need neither. Errors are [`Problem`]s: 400 for a body or a query that the node refuses, 401
 //! without the token, 404 for an unknown path or trial, 405 for another method, 503 from a node that is
 //! stopping or has 1024 ended trials. A body has at most 4 MiB, and a node accepts at least 256 connections.
+//!
+//! Callers read at most 8 MiB of a [`TrialStatus`], 4 MiB of `/metrics` and 1 MiB of any other answer. They
+//! refuse a status beyond the [`bounds`], and cut the messages of failures after 1000 characters.
+
+pub mod bounds;
 
 use std::collections::BTreeMap;
 

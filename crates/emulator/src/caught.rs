@@ -39,7 +39,7 @@ pub(crate) fn caught(netlink: &mut Netlink, interface: u32, parent: TcHandle) ->
     Ok(all)
 }
 
-fn parse(reply: &Reply, parent: TcHandle) -> Option<Caught> {
+pub(crate) fn parse(reply: &Reply, parent: TcHandle) -> Option<Caught> {
     let parsed = tc::parse(reply).filter(|parsed| parsed.parent == parent)?;
     let options = attribute(parsed.attributes, TCA_OPTIONS)?;
     let class = TcHandle::from(u32::from_ne_bytes(attribute(options, CLASS_ID)?.try_into().ok()?));

@@ -155,7 +155,7 @@ impl Netlink {
 
 /// Collects the messages of a datagram that reply to the request. Returns whether the last one was among
 /// them.
-fn collect(datagram: &[u8], sequence: u32, replies: &mut Vec<Reply>) -> Result<bool, Error> {
+pub(crate) fn collect(datagram: &[u8], sequence: u32, replies: &mut Vec<Reply>) -> Result<bool, Error> {
     let mut rest = datagram;
     while !rest.is_empty() {
         let message = NetlinkBuffer::new_checked(rest).map_err(|_| Error::Garbled)?;
@@ -226,7 +226,7 @@ pub(crate) fn attribute(attributes: &[u8], kind: u16) -> Option<&[u8]> {
     None
 }
 
-fn device(Reply(bytes): &Reply) -> Option<Device> {
+pub(crate) fn device(Reply(bytes): &Reply) -> Option<Device> {
     let attributes = bytes.get(LINK_HEADER..)?;
     let stats = attribute(attributes, IFLA_STATS64)?;
     Some(Device {

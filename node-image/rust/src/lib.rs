@@ -9,6 +9,8 @@ pub mod args;
 mod clock;
 mod connections;
 mod control;
+#[doc(hidden)]
+pub mod foreign;
 mod info;
 mod latencies;
 pub mod messenger;

@@ -1,5 +1,5 @@
-//! Developer commands: `cargo xtask demo | test | tools | go | e2e | charts | crds | prose | image | bench |
-//! lab`.
+//! Developer commands: `cargo xtask demo | test | tools | go | e2e | fuzz | charts | crds | prose | image |
+//! bench | lab`.
 //!
 //! A fresh clone builds this crate first, so it depends on nothing that needs `protoc`, a stack under test or
 //! Kubernetes. It starts other programs and compares files.
@@ -11,6 +11,7 @@ mod compiler;
 mod crds;
 mod demo;
 mod e2e;
+mod fuzz;
 mod go;
 mod image;
 mod install;
@@ -27,7 +28,10 @@ use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
-use crate::shell::{Profile, Workspace};
+use crate::{
+    compiler::Compiler,
+    shell::{Profile, Workspace},
+};
 
 #[derive(Parser)]
 #[command(
@@ -60,6 +64,8 @@ enum Command {
         #[arg(value_name = "NAME")]
         names: Vec<String>,
     },
+    /// Search for bytes that a parser does not stand. Prints a table, and keeps what it finds
+    Fuzz(fuzz::Args),
     /// Check the Helm chart without a cluster; `test` does so, too
     Charts,
     /// Write the generated files: CRDs, schemas, reference pages, the chart's copies and README
@@ -91,8 +97,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let ended = match compiler::arguments() {
-        Some(arguments) => compiler::run(&arguments),
+    let ended = match compiler::started_as() {
+        Some((Compiler::Checking, arguments)) => compiler::run(&arguments),
+        Some((Compiler::Fuzzing, arguments)) => fuzz::compile(&arguments),
         None => run(Args::parse().command),
     };
     match ended {
@@ -108,7 +115,7 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command) -> anyhow::Result<ExitCode> {
-    let workspace = Workspace::locate()?;
+    let mut workspace = Workspace::locate()?;
     match command {
         Command::Demo => demo::run(&workspace),
         Command::Test => test::run(workspace),
@@ -118,6 +125,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             go::run(&workspace, profile)
         }
         Command::E2e { names } => e2e::run(&workspace, &names),
+        Command::Fuzz(args) => fuzz::run(&mut workspace, &args),
         Command::Charts => chart::run(&workspace),
         Command::Crds { check } => crds::run(&workspace, check),
         Command::Prose { paths } => prose::run(&workspace, &paths),
