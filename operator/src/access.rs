@@ -117,7 +117,7 @@ mod tests {
     #[tokio::test]
     async fn an_answer_behind_the_proxy_is_read_within_a_limit() {
         let serve = |_: http::Request<Body>| async {
-            Ok::<_, Infallible>(Response::new(Body::from(vec![b' '; 2 << 20])))
+            Ok::<_, Infallible>(Response::new(Body::from(vec![b' '; 1 << 20])))
         };
         let pod = Address {
             namespace: "bench",

@@ -32,15 +32,6 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a page of metrics may take. A scraper does not wait much longer, and scrapes again soon.
 const METRICS_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Most bytes of a trial's status: some samples each second, and distributions.
-const STATUS_MAX: usize = 8 << 20;
-
-/// Most bytes of a page of metrics.
-const METRICS_MAX: usize = 4 << 20;
-
-/// Most bytes of any other answer.
-const ANSWER_MAX: usize = 1 << 20;
-
 /// How long a call is tried again when the node cannot be reached. All calls of the contract are idempotent.
 const RETRY_FOR: Duration = Duration::from_secs(1);
 
@@ -266,7 +257,7 @@ impl NodeClient {
             path: "/v1/clock",
             body: None,
             timeout: CALL_TIMEOUT,
-            most_bytes: ANSWER_MAX,
+            most_bytes: most_bytes("/v1/clock"),
         };
         read(&self.0.request(request).await?)
     }
@@ -347,7 +338,7 @@ impl Caller {
             path: "/metrics",
             body: None,
             timeout: METRICS_TIMEOUT,
-            most_bytes: METRICS_MAX,
+            most_bytes: most_bytes("/metrics"),
         };
         let answer = self.request(request).await?;
         Ok(String::from_utf8_lossy(&answer.body).into_owned())
@@ -355,29 +346,16 @@ impl Caller {
 
     /// The status of a trial, within its bounds.
     async fn status(&self, path: &str, wait: Duration) -> Result<TrialStatus, Error> {
-        let answer = self.retry(Method::Get, path, None, wait, STATUS_MAX).await?;
-        status_of(&answer.body)
+        status_of(&self.call(Method::Get, path, None, wait).await?.body)
     }
 
-    /// One call whose answer is short.
+    /// One call, tried again for [`Caller::retry_for`] while the node cannot be reached.
     async fn call(
         &self,
         method: Method,
         path: &str,
         body: Option<Vec<u8>>,
         wait: Duration,
-    ) -> Result<Response, Error> {
-        self.retry(method, path, body, wait, ANSWER_MAX).await
-    }
-
-    /// One call, tried again for [`Caller::retry_for`] while the node cannot be reached.
-    async fn retry(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<Vec<u8>>,
-        wait: Duration,
-        most_bytes: usize,
     ) -> Result<Response, Error> {
         let timeout = CALL_TIMEOUT + wait;
         let mut pause = RETRY_PAUSE;
@@ -389,7 +367,7 @@ impl Caller {
                 path,
                 body: body.clone(),
                 timeout,
-                most_bytes,
+                most_bytes: most_bytes(path),
             };
             let answer = self.request(request).await;
             let Err(Error::Unreachable(error)) = answer else {
@@ -420,6 +398,17 @@ impl Caller {
 impl fmt::Debug for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Caller").finish_non_exhaustive()
+    }
+}
+
+/// Most bytes of the answer to a call. The status of a trial has samples and distributions, and that of a
+/// link counts for each peer.
+fn most_bytes(path: &str) -> usize {
+    match path {
+        path if path.starts_with("/v1/trials/") => 8 << 20,
+        "/metrics" => 4 << 20,
+        path if path.starts_with("/v1/link") => 1 << 20,
+        _ => 64 << 10,
     }
 }
 

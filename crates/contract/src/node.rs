@@ -25,8 +25,9 @@
 //! without the token, 404 for an unknown path or trial, 405 for another method, 503 from a node that is
 //! stopping or has 1024 ended trials. A body has at most 4 MiB, and a node accepts at least 256 connections.
 //!
-//! Callers read at most 8 MiB of a [`TrialStatus`], 4 MiB of `/metrics` and 1 MiB of any other answer. They
-//! refuse a status beyond the [`bounds`], and cut the messages of failures after 1000 characters.
+//! Callers read at most 8 MiB of a [`TrialStatus`], 4 MiB of `/metrics`, 1 MiB of an agent's answer and 64
+//! KiB of any other. They refuse a status beyond the [`bounds`], and cut the messages of failures after 1000
+//! characters.
 
 pub mod bounds;
 

@@ -115,8 +115,8 @@ pub(crate) fn perf(input: &[u8]) {
     let counters = Counters::default();
     sides!(
         input,
-        async |peer| wire::perf::serve(peer, &mut buffers(), &counters).await,
-        async |peer| {
+        async |peer: Peer<'_>| wire::perf::serve(peer, &mut buffers(), &counters).await,
+        async |peer: Peer<'_>| {
             let (upload, download) = (Volume::Bytes(100), Download::Bytes(100));
             wire::perf::run(peer, upload, download, &mut buffers(), &counters).await
         }
@@ -127,8 +127,8 @@ pub(crate) fn litep2p_perf(input: &[u8]) {
     let counters = Counters::default();
     sides!(
         input,
-        async |peer| wire::litep2p_perf::serve(peer, &mut buffers(), &counters).await,
-        async |peer| wire::litep2p_perf::run(peer, 100, 100, &mut buffers(), &counters).await
+        async |peer: Peer<'_>| wire::litep2p_perf::serve(peer, &mut buffers(), &counters).await,
+        async |peer: Peer<'_>| wire::litep2p_perf::run(peer, 100, 100, &mut buffers(), &counters).await
     );
 }
 
@@ -136,8 +136,8 @@ pub(crate) fn ping(input: &[u8]) {
     let counters = Counters::default();
     sides!(
         input,
-        async |peer| wire::ping::serve(peer, &counters).await,
-        async |mut peer| wire::ping::round_trip(&mut peer, [0; wire::ping::SIZE], &counters).await
+        async |peer: Peer<'_>| wire::ping::serve(peer, &counters).await,
+        async |mut peer: Peer<'_>| wire::ping::round_trip(&mut peer, [0; wire::ping::SIZE], &counters).await
     );
 }
 
@@ -145,8 +145,8 @@ pub(crate) fn test_data(input: &[u8]) {
     let counters = Counters::default();
     sides!(
         input,
-        async |peer| wire::test_data::serve(peer, 100, &buffers(), &counters).await,
-        async |peer| wire::test_data::fetch(peer, 100, &mut buffers(), &counters).await
+        async |peer: Peer<'_>| wire::test_data::serve(peer, 100, &buffers(), &counters).await,
+        async |peer: Peer<'_>| wire::test_data::fetch(peer, 100, &mut buffers(), &counters).await
     );
 }
 
@@ -155,11 +155,11 @@ pub(crate) fn echo(input: &[u8]) {
     let line = wire::echo::line(10);
     sides!(
         input,
-        async |mut peer| {
+        async |mut peer: Peer<'_>| {
             while wire::echo::serve(&mut peer, &line, &counters).await? {}
             Ok::<_, wire::Error>(())
         },
-        async |mut peer| wire::echo::round_trip(&mut peer, &line, &counters).await
+        async |mut peer: Peer<'_>| wire::echo::round_trip(&mut peer, &line, &counters).await
     );
 }
 
@@ -177,14 +177,20 @@ pub(crate) fn messages(input: &[u8]) {
     let (stream, broadcast) = (load(MessageMode::Stream), load(MessageMode::Broadcast));
     sides!(
         input,
-        async |peer| {
+        async |peer: Peer<'_>| {
             let mut messenger = Framed::new(peer);
             while poll_fn(|cx| messenger.poll_receive(cx)).await?.is_some() {}
             io::Result::Ok(())
         },
-        async |peer| serve(&mut Framed::new(peer), &stream, &counters, &mut recorder()).await,
-        async |peer| serve_broadcast(&mut Framed::new(peer), &broadcast, &counters, &mut recorder()).await,
-        async |peer| {
+        async |peer: Peer<'_>| serve(&mut Framed::new(peer), &stream, &counters, &mut recorder()).await,
+        async |peer: Peer<'_>| serve_broadcast(
+            &mut Framed::new(peer),
+            &broadcast,
+            &counters,
+            &mut recorder()
+        )
+        .await,
+        async |peer: Peer<'_>| {
             let mut messenger = Framed::new(peer);
             open(&mut messenger, None).await?;
             run(&mut messenger, &stream, &counters, &mut recorder()).await

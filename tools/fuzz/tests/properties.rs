@@ -66,7 +66,7 @@ fn spec() -> impl Strategy<Value = PerfRunSpec> {
         some(&["none", "lan", "wan"]),
         any::<bool>(),
     );
-    let repeated = (1..=1000_u32, 0..=100_u32, of(any::<u32>()));
+    let repeated = (1..=30_u32, 0..=5_u32, of(any::<u32>()));
     let topology = (1..=100_u32, 1..=100_u32, 1..=16_u32);
     (workload(), matrix, repeated, topology).prop_map(
         |(workload, (clients, servers, transports, networks, raw), (iterations, warmup, seed), nodes)| {
@@ -339,4 +339,20 @@ proptest! {
             prop_assert!(records.starts_with(&read), "{:?}", read);
         }
     }
+}
+
+#[test]
+fn tmp_results() {
+    let run = perfrun_test_kit::results::run(
+        "  workload: {ping: {}}\n  iterations: 2\n  warmup: 0\n  matrix: {clients: [libp2p], servers: [libp2p]}\n",
+    );
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus/results/");
+    std::fs::create_dir_all(dir).unwrap();
+    std::fs::write(format!("{dir}ping"), serde_json::to_vec(&run.results()).unwrap()).unwrap();
+    let run = perfrun_test_kit::results::run("  workload: {echo: {connections: 2, streamsPerConnection: 2}}\n  iterations: 1\n  warmup: 0\n  matrix: {clients: [libp2p], servers: [libp2p], rawBaseline: false}\n").failing("c0.i0", perfrun_contract::node::Reason::DialFailed, "\x1b]52;c;AA\x07");
+    std::fs::write(
+        format!("{dir}failed"),
+        serde_json::to_vec(&run.results()).unwrap(),
+    )
+    .unwrap();
 }
