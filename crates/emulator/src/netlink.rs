@@ -197,10 +197,15 @@ fn behind_request(flags: u16, request: &[u8]) -> Option<&[u8]> {
     request.get(length.next_multiple_of(4)..)
 }
 
-/// The error of a code that is not 0, with the explanation among the attributes.
+/// The kernel's largest error code (`MAX_ERRNO` in linux/err.h).
+const ERRNO_MAX: i32 = 4095;
+
+/// The error of a code that is not 0, with the explanation among the attributes. Codes of errors are negative.
 fn outcome(code: i32, attributes: Option<&[u8]>) -> Result<(), Error> {
-    if code == 0 {
-        return Ok(());
+    match code {
+        0 => return Ok(()),
+        -ERRNO_MAX..0 => {}
+        _ => return Err(Error::Garbled),
     }
     let explanation = attributes
         .and_then(|attributes| attribute(attributes, NLMSGERR_ATTR_MSG))
@@ -318,6 +323,14 @@ mod tests {
             collected(&message(NLMSG_OVERRUN, 0, &[])),
             Err(Error::Overrun)
         ));
+    }
+
+    #[test]
+    fn a_code_that_is_no_error_is_not_a_refusal() {
+        for code in [1, i32::MAX, i32::MIN, -ERRNO_MAX - 1] {
+            let refusal = message(NLMSG_ERROR, NLM_F_CAPPED, &code.to_ne_bytes());
+            assert!(matches!(collected(&refusal), Err(Error::Garbled)), "{code}");
+        }
     }
 
     #[test]

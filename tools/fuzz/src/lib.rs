@@ -42,7 +42,7 @@ pub const TARGETS: &[Target] = &[
     target("histogram", calls::histogram, 16 * MIB),
     target("info", calls::info, 8 * MIB),
     target("metrics", calls::metrics, 8 * MIB),
-    target("status", calls::status, 64 * MIB),
+    target("status", calls::status, 256 * MIB),
     // Authors and editors
     target("document", documents::document, 1024 * MIB),
     target("journal", documents::journal, 1024 * MIB),

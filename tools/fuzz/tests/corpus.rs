@@ -12,7 +12,7 @@ use perfrun_fuzz::{TARGETS, Target};
 use proptest::{collection::vec, prelude::*, sample::Index, test_runner::TestRunner};
 
 /// Mutations of each target. All targets together take some seconds.
-const MUTATIONS: u32 = 256;
+const MUTATIONS: u32 = 2048;
 
 /// Most bytes of all corpora.
 const CORPORA_MAX: usize = 200 << 10;

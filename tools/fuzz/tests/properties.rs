@@ -208,7 +208,7 @@ fn status() -> impl Strategy<Value = PerfRunStatus> {
     let row =
         (word, vec(NORMAL | ZERO, 4), of(NORMAL), any::<u32>()).prop_map(|(cell, numbers, share, count)| {
             json!({
-                "cell": cell, "metric": "uploadGoodput", "unit": "bit/s", "count": count,
+                "cell": cell, "metric": "uploadGoodput", "unit": "bitsPerSecond", "count": count,
                 "median": numbers[0], "mean": numbers[1], "min": numbers[2], "max": numbers[3],
                 "shareOfRaw": share, "flags": {"Retried": 1},
             })
@@ -343,16 +343,76 @@ proptest! {
 
 #[test]
 fn tmp_results() {
+    use perfrun_contract::node::{LinkRequest, ProbeRequest, Side, TrialRequest};
+    use perfrun_link::{Impairment, Link, probe::ProbePlan};
+    let write = |file: &str, bytes: Vec<u8>| {
+        let file = format!("{}/corpus/{file}", env!("CARGO_MANIFEST_DIR"));
+        std::fs::create_dir_all(std::path::Path::new(&file).parent().unwrap()).unwrap();
+        std::fs::write(file, bytes).unwrap();
+    };
+    for (name, text) in [
+        ("broadcast", include_str!("../../../examples/broadcast.yaml")),
+        ("perf", include_str!("../../../examples/libp2p-perf.yaml")),
+        (
+            "substreams",
+            include_str!("../../../examples/litep2p-perf-substreams.yaml"),
+        ),
+        ("relay", include_str!("../../../examples/relay-stress.yaml")),
+        ("echo", include_str!("../../../examples/webrtc-scenario-1.yaml")),
+    ] {
+        let run = perfrun_api::document::parse(text).unwrap().remove(0);
+        let cell = cells(&run.spec).unwrap().remove(0);
+        let request = TrialRequest {
+            stack: cell.client_stack.to_string(),
+            settings: cell.client_settings,
+            transport: cell.transport,
+            parameters: cell.parameters.clone(),
+            side: Side::Client {
+                servers: vec!["/ip4/127.0.0.1/tcp/1".into()],
+                peers: 1,
+                clocks: vec![],
+            },
+            timeout_seconds: 60.0,
+            labels: Default::default(),
+        };
+        write(&format!("request/{name}"), serde_json::to_vec(&request).unwrap());
+    }
+    let slow = Impairment {
+        delay: std::time::Duration::from_millis(25),
+        ..Impairment::default()
+    };
+    let link = Link::to(["10.99.0.2".parse().unwrap()], slow.clone()).unwrap();
+    write(
+        "agent/request",
+        serde_json::to_vec(&LinkRequest {
+            link: link.clone(),
+            backend: Default::default(),
+        })
+        .unwrap(),
+    );
+    let plan = ProbePlan::new(&slow, &slow);
+    write(
+        "agent/probe",
+        serde_json::to_vec(&ProbeRequest {
+            server: "10.99.0.2:9".parse().unwrap(),
+            plan,
+        })
+        .unwrap(),
+    );
+    let status = json!({
+        "instance": 1, "interface": "eth0", "probePort": 9,
+        "capabilities": {"kernel": {"state": "available"}, "userspace": {"state": "available"}, "realTime": {"state": "available"}},
+        "state": {"link": link, "backend": "userspace", "mode": "superPackets", "traffic": [],
+            "worker": {"scheduling": "realTime", "lateness": {"frames": 1000, "p50Ns": 1, "p99Ns": 50_000_000, "maxNs": 3}, "overflowed": 1, "unmatched": 2, "refused": 3}},
+    });
+    if let Err(error) = serde_json::from_value::<perfrun_contract::node::LinkStatus>(status.clone()) {
+        println!("LINKSTATUS {error}");
+    }
+    write("agent/status", serde_json::to_vec(&status).unwrap());
     let run = perfrun_test_kit::results::run(
         "  workload: {ping: {}}\n  iterations: 2\n  warmup: 0\n  matrix: {clients: [libp2p], servers: [libp2p]}\n",
     );
-    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus/results/");
-    std::fs::create_dir_all(dir).unwrap();
-    std::fs::write(format!("{dir}ping"), serde_json::to_vec(&run.results()).unwrap()).unwrap();
-    let run = perfrun_test_kit::results::run("  workload: {echo: {connections: 2, streamsPerConnection: 2}}\n  iterations: 1\n  warmup: 0\n  matrix: {clients: [libp2p], servers: [libp2p], rawBaseline: false}\n").failing("c0.i0", perfrun_contract::node::Reason::DialFailed, "\x1b]52;c;AA\x07");
-    std::fs::write(
-        format!("{dir}failed"),
-        serde_json::to_vec(&run.results()).unwrap(),
-    )
-    .unwrap();
+    write("results/ping", serde_json::to_vec(&run.results()).unwrap());
+    let run = perfrun_test_kit::results::run("  workload: {ping: {}}\n  iterations: 1\n  warmup: 0\n  matrix: {clients: [libp2p], servers: [libp2p], rawBaseline: false}\n").failing("c0.i0", perfrun_contract::node::Reason::DialFailed, "\x1b]52;c;AA\x07");
+    write("results/failed", serde_json::to_vec(&run.results()).unwrap());
 }
