@@ -197,14 +197,14 @@ fn behind_request(flags: u16, request: &[u8]) -> Option<&[u8]> {
     request.get(length.next_multiple_of(4)..)
 }
 
-/// The kernel's largest error code (`MAX_ERRNO` in linux/err.h).
-const ERRNO_MAX: i32 = 4095;
+/// The least error code: `-MAX_ERRNO` in linux/err.h.
+const ERROR_MIN: i32 = -4095;
 
 /// The error of a code that is not 0, with the explanation among the attributes. Codes of errors are negative.
 fn outcome(code: i32, attributes: Option<&[u8]>) -> Result<(), Error> {
     match code {
         0 => return Ok(()),
-        -ERRNO_MAX..0 => {}
+        ERROR_MIN..0 => {}
         _ => return Err(Error::Garbled),
     }
     let explanation = attributes
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn a_code_that_is_no_error_is_not_a_refusal() {
-        for code in [1, i32::MAX, i32::MIN, -ERRNO_MAX - 1] {
+        for code in [1, i32::MAX, i32::MIN, ERROR_MIN - 1] {
             let refusal = message(NLMSG_ERROR, NLM_F_CAPPED, &code.to_ne_bytes());
             assert!(matches!(collected(&refusal), Err(Error::Garbled)), "{code}");
         }
