@@ -220,7 +220,13 @@ impl AgentClient {
                 Err(Error::Refused { status: 423, .. }) if Instant::now() < give_up => {
                     sleep(BUSY_PAUSE).await;
                 }
-                answer => return read(&answer?),
+                answer => {
+                    let measured: Measurement = read(&answer?)?;
+                    return match measured.is_of(&request.plan) {
+                        true => Ok(measured),
+                        false => Err(malformed("it counts more datagrams than it was told to send")),
+                    };
+                }
             }
         }
     }
@@ -454,9 +460,11 @@ fn accept(response: Response) -> Result<Response, Error> {
 /// If it is not JSON of a status, or exceeds a bound of [`perfrun_contract::node::bounds`].
 pub fn status_of(answer: &[u8]) -> Result<TrialStatus, Error> {
     let status: TrialStatus = serde_json::from_slice(answer).map_err(Error::Malformed)?;
-    status
-        .checked()
-        .map_err(|why| Error::Malformed(serde_json::Error::custom(why)))
+    status.checked().map_err(malformed)
+}
+
+fn malformed(why: impl fmt::Display) -> Error {
+    Error::Malformed(serde_json::Error::custom(why))
 }
 
 fn read<T: DeserializeOwned>(response: &Response) -> Result<T, Error> {

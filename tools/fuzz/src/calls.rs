@@ -10,7 +10,8 @@ use perfrun_contract::{
     plan::{Cell, Trial},
 };
 use perfrun_link::{
-    Impairment,
+    Impairment, Ratio,
+    impairment::Loss,
     probe::{Measurement, ProbePlan, judge, judge_rate_back},
 };
 use perfrun_node::foreign;
@@ -57,12 +58,11 @@ pub(crate) fn agent(bytes: &[u8]) {
         let _ = plan.longest();
     }
     if let Some(measured) = json::<Measurement>(bytes) {
-        let none = Impairment::default();
-        let plan = ProbePlan::within(&none, &none, Duration::from_millis(100));
-        for base in [Duration::ZERO, Duration::from_millis(1)] {
-            let _ = judge(&none, &none, base, &plan, &measured);
+        let (link, plan) = &*LOSSY;
+        if measured.is_of(plan) {
+            let _ = judge(link, link, Duration::ZERO, plan, &measured);
+            let _ = judge_rate_back(link, plan, &measured);
         }
-        let _ = judge_rate_back(&none, &plan, &measured);
     }
 }
 
@@ -78,6 +78,25 @@ pub(crate) fn histogram(bytes: &[u8]) {
         .expect("a recorder of nanoseconds takes each other one");
     assert!(merged.mean().is_finite());
 }
+
+/// A link that loses in bursts, and how it is measured.
+static LOSSY: LazyLock<(Impairment, ProbePlan)> = LazyLock::new(|| {
+    let ratio = |percent| Ratio::from_percent(percent).expect("a share");
+    let link = Impairment {
+        loss: Some(Loss::GilbertElliott {
+            enter_bad: ratio(1.0),
+            leave_bad: ratio(25.0),
+            loss_in_bad: ratio(50.0),
+            loss_in_good: ratio(0.1),
+        }),
+        ..Impairment::default()
+    };
+    let plan = ProbePlan {
+        echoes: 100,
+        ..ProbePlan::within(&link, &link, Duration::from_millis(100))
+    };
+    (link, plan)
+});
 
 /// Lines of pages, which two nodes served.
 pub(crate) fn metrics(bytes: &[u8]) {

@@ -10,9 +10,11 @@ use std::{
 
 use async_trait::async_trait;
 use perfrun_conductor::{
-    NodeClient,
+    AgentClient, NodeClient,
     client::{BoxError, Error, Request, Requester, Response},
 };
+use perfrun_contract::node::ProbeRequest;
+use perfrun_link::{Impairment, probe::ProbePlan};
 use tokio::{io::AsyncWriteExt, net::TcpListener};
 
 use crate::node::{Script, ScriptedNode};
@@ -125,6 +127,32 @@ async fn an_answer_without_an_end_is_given_up() {
     // The rest fits the buffers of two sockets.
     let sent = answered.await.unwrap();
     assert!(sent < 64 << 20, "{sent} bytes");
+}
+
+#[tokio::test]
+async fn a_measurement_of_more_datagrams_than_were_sent_is_not_judged() {
+    struct Liar;
+    #[async_trait]
+    impl Requester for Liar {
+        async fn request(&self, _: Request<'_>) -> Result<Response, BoxError> {
+            let delivery = serde_json::json!({"sent": u32::MAX, "received": 0});
+            let measured = serde_json::json!({"forward": delivery, "backward": delivery});
+            Ok(Response {
+                status: 200,
+                body: serde_json::to_vec(&measured).unwrap(),
+            })
+        }
+    }
+    let none = Impairment::default();
+    let request = ProbeRequest {
+        server: "10.99.0.2:9091".parse().unwrap(),
+        plan: ProbePlan::new(&none, &none),
+    };
+    let error = AgentClient::over(Liar).probe(&request).await.unwrap_err();
+    assert_eq!(
+        error.describe(),
+        "unable to understand the node's answer: it counts more datagrams than it was told to send"
+    );
 }
 
 #[tokio::test]
