@@ -19,6 +19,7 @@ use super::{
     },
     source::{CONTAINER, LogSource, sources},
 };
+use crate::tell;
 
 /// The pause before a log is opened again after its connection broke.
 const PAUSE: Duration = Duration::from_secs(1);
