@@ -49,8 +49,8 @@ impl From<&Recorder> for Histogram {
 impl Histogram {
     /// The recorder that this text was made from.
     ///
-    /// Whoever wrote the text decides about none of the memory that this takes: the text is inflated within a
-    /// limit, and its bounds and digits must be those of [`recorder`].
+    /// The writer of the text does not decide how much memory this takes. The text is inflated within a limit,
+    /// and must have the digits and the least value of [`recorder`].
     ///
     /// # Errors
     ///
@@ -119,7 +119,7 @@ fn check_header(plain: &[u8]) -> Result<(), InvalidHistogram> {
     if (short(12), low) != (DIGITS.into(), 1) {
         return Err(invalid(format!("it needs {DIGITS} significant digits from 1 on")));
     }
-    // The zigzag code of the least number, whose negative is no number.
+    // The zigzag code of the least i64, which has no negative.
     if counts.windows(9).any(|window| window == [u8::MAX; 9]) {
         return Err(invalid("it skips more values than there are"));
     }

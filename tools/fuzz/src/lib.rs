@@ -47,7 +47,7 @@ pub const TARGETS: &[Target] = &[
     target("document", documents::document, 1024 * MIB),
     target("journal", documents::journal, 1024 * MIB),
     target("results", documents::results, 1024 * MIB),
-    // The kernel, and whoever sends packets to an interface
+    // The kernel, and senders of packets
     target("frame", links::frame, 8 * MIB),
     target("netlink", links::netlink, 8 * MIB),
     target("probe", links::probe, 8 * MIB),

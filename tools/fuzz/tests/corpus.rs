@@ -102,7 +102,7 @@ fn check(name: &str) {
             fs::write(&file, bytes).unwrap();
             let file = file.display();
             TestCaseError::fail(format!(
-                "repeat it with `cargo xtask fuzz {name} --input {file}`; mend it, and keep the input in \
+                "repeat it with `cargo xtask fuzz {name} --input {file}`; correct the fault, and keep the input in \
                  tools/fuzz/corpus/{name}"
             ))
         })

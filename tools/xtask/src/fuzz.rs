@@ -93,7 +93,7 @@ pub(crate) fn run(workspace: &mut Workspace, args: &Args) -> Result<ExitCode> {
     if found.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
-    println!("Mend what was found, and keep the inputs in {CORPORA}. To repeat it:");
+    println!("Correct what was found, and keep the inputs in {CORPORA}. These commands repeat it:");
     found.iter().for_each(|command| println!("  {command}"));
     Ok(ExitCode::FAILURE)
 }
@@ -107,7 +107,7 @@ fn selected(root: &Path, names: &[String]) -> Result<Vec<String>> {
         .collect();
     known.sort();
     if let Some(unknown) = names.iter().find(|name| !known.contains(name)) {
-        bail!("there is no target {unknown}: use {}", known.join(", "));
+        bail!("unknown target {unknown}: use {}", known.join(", "));
     }
     Ok(match names {
         [] => known,
@@ -136,7 +136,7 @@ fn fuzzer(workspace: &Workspace, program: &Path, target: &str) -> Command {
     fuzzer
 }
 
-/// What a search came to.
+/// The result of a search.
 #[derive(Debug, Default, Eq, PartialEq)]
 struct Search {
     target: String,
@@ -280,7 +280,7 @@ all                   200000                                  1
         assert_eq!(selected(&root, &["ping".to_owned()]).unwrap(), ["ping"]);
         let refused = selected(&root, &["pong".to_owned()]).unwrap_err().to_string();
         assert!(
-            refused.starts_with("there is no target pong: use address, "),
+            refused.starts_with("unknown target pong: use address, "),
             "{refused}"
         );
     }
