@@ -67,8 +67,8 @@ pub fn tell(text: impl Display) {
     let _ = writeln!(io::stderr(), "{}", plain(&text.to_string()));
 }
 
-/// Prints to standard output, as [plain] text if that is a terminal. A reader that closes the pipe early, such
-/// as `head`, is not an error.
+/// Prints to standard output, as [plain] text if that is a terminal. A reader that closes the pipe early,
+/// such as `head`, is not an error.
 pub fn print(text: &str) -> anyhow::Result<()> {
     let text = match io::stdout().is_terminal() {
         true => Cow::Owned(plain(text)),

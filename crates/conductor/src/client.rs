@@ -224,7 +224,7 @@ impl AgentClient {
                     let measured: Measurement = read(&answer?)?;
                     return match measured.is_of(&request.plan) {
                         true => Ok(measured),
-                        false => Err(malformed("it counts more datagrams than it was told to send")),
+                        false => Err(malformed("it counts more datagrams than the plan has")),
                     };
                 }
             }

@@ -49,8 +49,8 @@ impl From<&Recorder> for Histogram {
 impl Histogram {
     /// The recorder that this text was made from.
     ///
-    /// The writer of the text does not decide how much memory this takes. The text is inflated within a limit,
-    /// and must have the digits and the least value of [`recorder`].
+    /// The writer of the text does not decide how much memory this takes. The text is inflated within a
+    /// limit, and must have the digits and the least value of [`recorder`].
     ///
     /// # Errors
     ///

@@ -200,7 +200,8 @@ fn behind_request(flags: u16, request: &[u8]) -> Option<&[u8]> {
 /// The least error code: `-MAX_ERRNO` in linux/err.h.
 const ERROR_MIN: i32 = -4095;
 
-/// The error of a code that is not 0, with the explanation among the attributes. Codes of errors are negative.
+/// The error of a code that is not 0, with the explanation among the attributes. Codes of errors are
+/// negative.
 fn outcome(code: i32, attributes: Option<&[u8]>) -> Result<(), Error> {
     match code {
         0 => return Ok(()),

@@ -40,8 +40,8 @@ pub(crate) struct Args {
     input: Option<PathBuf>,
 }
 
-/// What rustc is told besides, to compile code that counts where it was and compares what it compares for
-/// libFuzzer: SanitizerCoverage as cargo-fuzz sets it. Stable compilers have it, too.
+/// Options of rustc for code that counts its branches and reports its comparisons to libFuzzer:
+/// SanitizerCoverage as cargo-fuzz sets it. Stable compilers have it, too.
 const COVERAGE: &[&str] = &[
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",

@@ -15,7 +15,10 @@ use perfrun_conductor::{
 };
 use perfrun_contract::node::ProbeRequest;
 use perfrun_link::{Impairment, probe::ProbePlan};
-use tokio::{io::AsyncWriteExt, net::TcpListener};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
 
 use crate::node::{Script, ScriptedNode};
 
@@ -103,6 +106,8 @@ async fn a_node_that_is_gone_is_unreachable_soon() {
 /// Answers calls with bodies that never end, and tells how much of the first was taken.
 async fn endless(listener: TcpListener) -> u64 {
     let (mut stream, _) = listener.accept().await.unwrap();
+    // An answer before the request would break the connection.
+    let _ = stream.read(&mut [0; 4096]).await.unwrap();
     stream
         .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\n")
         .await
@@ -151,7 +156,7 @@ async fn a_measurement_of_more_datagrams_than_were_sent_is_not_judged() {
     let error = AgentClient::over(Liar).probe(&request).await.unwrap_err();
     assert_eq!(
         error.describe(),
-        "unable to understand the node's answer: it counts more datagrams than it was told to send"
+        "unable to understand the node's answer: it counts more datagrams than the plan has"
     );
 }
 

@@ -121,7 +121,7 @@ async fn a_trial_that_nodes_do_not_time_out_is_ended_by_us() {
 #[tokio::test]
 async fn a_refused_request_is_a_failure_with_the_nodes_words() {
     let script = Script {
-        refuses: Some(axum::http::StatusCode::BAD_REQUEST),
+        refuses: Some(http::StatusCode::BAD_REQUEST),
         ..Script::default()
     };
     let out = bench().node("client-0", script).run().await;
@@ -136,7 +136,7 @@ async fn a_refused_request_is_a_failure_with_the_nodes_words() {
 #[tokio::test]
 async fn a_conflict_that_stays_is_a_failure() {
     let script = Script {
-        refuses: Some(axum::http::StatusCode::CONFLICT),
+        refuses: Some(http::StatusCode::CONFLICT),
         ..Script::default()
     };
     let out = bench().node("server-0", script).run().await;
@@ -180,7 +180,7 @@ async fn ends_that_count_differently_fail_the_trial() {
 async fn numbers_that_no_node_can_measure_fail_the_trial_and_are_not_kept() {
     let script = Script {
         distorts: |status| {
-            for outcome in &mut status.outcome {
+            if let Some(outcome) = &mut status.outcome {
                 outcome.measured.resources.cpu_user_seconds = 1e308;
                 outcome.measured.bytes_received = u64::MAX;
             }
