@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use kube::{Client, client::Body};
 use perfrun_conductor::{
     AgentClient, NodeClient,
-    client::{BoxError, Request, Requester, Response},
+    client::{BoxError, Request, Requester, Response, read_within},
 };
 use perfrun_contract::node::{EPOCH_HEADER, TOKEN_HEADER};
 
@@ -99,9 +99,34 @@ impl Requester for PodProxy {
         let answer = async {
             let response = self.client.send(sent).await?;
             let status = response.status().as_u16();
-            let body = response.into_body().collect_bytes().await?.to_vec();
+            let body = read_within(response.into_body(), request.most_bytes).await?;
             Ok(Response { status, body })
         };
         tokio::time::timeout(request.timeout, answer).await?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{convert::Infallible, net::Ipv4Addr};
+
+    use http::Response;
+    use tower::service_fn;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_behind_the_proxy_is_read_within_a_limit() {
+        let serve = |_: http::Request<Body>| async {
+            Ok::<_, Infallible>(Response::new(Body::from(vec![b' '; 1 << 20])))
+        };
+        let pod = Address {
+            namespace: "bench",
+            name: "pod",
+            ip: Ipv4Addr::LOCALHOST.into(),
+        };
+        let access = Access::Proxy(Client::new(service_fn(serve), "default"));
+        let node = access.node(&pod, 9090, "token").unwrap();
+        assert_eq!(node.info().await.unwrap_err().category(), "TooLong");
     }
 }

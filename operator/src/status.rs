@@ -9,7 +9,9 @@ use perfrun_api::{
     cluster::condition::{ACCEPTED, COMPLETE, LINKS_VERIFIED, PROVISIONED, RUNNING, SAMPLES_MERGED, VERDICT},
     spec::{PerfRunStatus, TrialCounts},
 };
-use perfrun_contract::{compare::Judged, record::Metric, run::Phase, summary::SummaryRow, tally::Counts};
+use perfrun_contract::{
+    compare::Judged, record::Metric, run::Phase, summary::SummaryRow, tally::Counts, text::plain,
+};
 
 use crate::{
     links::{AS_CONFIGURED, NOT_EFFECTIVE},
@@ -255,7 +257,7 @@ pub(crate) fn condition(
         type_: type_.to_owned(),
         status: status.to_owned(),
         reason: reason.to_owned(),
-        message: message.chars().take(MESSAGE_MAX).collect(),
+        message: plain(&message).chars().take(MESSAGE_MAX).collect(),
         observed_generation: generation,
         last_transition_time: unchanged.map_or(Time(now), |old| old.last_transition_time.clone()),
     }
@@ -340,7 +342,7 @@ pub(crate) fn event(is_good: bool, reason: &str, message: &str, action: &str) ->
             EventType::Warning
         },
         reason: reason.to_owned(),
-        note: Some(message.chars().take(NOTE_MAX).collect()),
+        note: Some(plain(message).chars().take(NOTE_MAX).collect()),
         action: action.to_owned(),
         secondary: None,
     }
@@ -393,4 +395,24 @@ pub(crate) fn events(
         })
         .chain(broken.into_iter().flatten())
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_a_node_control_no_terminal_that_shows_the_status() {
+        let said = "\x1b]52;c;AA\x07";
+        let condition = condition(
+            &[],
+            COMPLETE,
+            ("True", "Failed", said.into()),
+            None,
+            Timestamp::UNIX_EPOCH,
+        );
+        assert_eq!(condition.message, " ]52;c;AA ");
+        let event = event(false, "Failed", said, "Complete");
+        assert_eq!(event.note.as_deref(), Some(" ]52;c;AA "));
+    }
 }

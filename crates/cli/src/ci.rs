@@ -1,13 +1,11 @@
 //! Findings as systems for continuous integration read them.
 
-use std::io::{Write, stderr};
-
 use anyhow::Context;
 use perfrun_conformance::{Unmet, junit};
 use perfrun_contract::compare::Verdict;
 use perfrun_report::{Check, Finding};
 
-use crate::args::Inconclusive;
+use crate::{args::Inconclusive, tell};
 
 /// JUnit's XML with a test case for each check.
 pub fn junit(run: &str, checks: &[Check], inconclusive: Inconclusive) -> anyhow::Result<String> {
@@ -28,8 +26,7 @@ pub fn junit(run: &str, checks: &[Check], inconclusive: Inconclusive) -> anyhow:
 /// workflow. Standard output is for the job's summary.
 pub fn annotate(run: &str, findings: impl IntoIterator<Item = Finding>, inconclusive: Inconclusive) {
     for finding in findings {
-        // If standard error is closed, the exit status still reports the verdict.
-        let _ = writeln!(stderr(), "{}", command(run, &finding, inconclusive));
+        tell(command(run, &finding, inconclusive));
     }
 }
 

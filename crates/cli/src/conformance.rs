@@ -1,6 +1,6 @@
 //! `perfrun conformance`: whether a program may take part in runs as a node.
 
-use std::{fs, io::Write, sync::Arc};
+use std::{fs, sync::Arc};
 
 use anyhow::Context;
 use perfrun_conformance::{
@@ -36,12 +36,11 @@ pub async fn conformance(args: &args::Conformance) -> anyhow::Result<u8> {
 
 /// Makes the selected checks with nodes of this place. Returns the exit status.
 pub(crate) async fn check(args: &args::Conformance, place: Arc<dyn Place>) -> anyhow::Result<u8> {
-    let mut out = std::io::stdout();
     let selected =
         |name: &str| name.contains(&args.filter) && !args.skip.iter().any(|text| name.contains(text));
     let all = run(Bench::new(place), selected, |checked| {
-        // A reader that closes the pipe misses the rest.
-        let _ = out.write_all(report::line(checked).as_bytes());
+        // If standard output cannot be written, the verdict below says so.
+        let _ = print(&report::line(checked));
     })
     .await?;
     print(&report::verdict(&all))?;

@@ -16,14 +16,17 @@ pub mod store;
 pub mod ui;
 
 use std::{
+    borrow::Cow,
+    fmt::Display,
     fs,
     future::Future,
-    io::{self, Read, Write},
+    io::{self, IsTerminal, Read, Write},
     path::Path,
 };
 
 use anyhow::Context;
 use perfrun_api::{document, spec::PerfRun};
+use perfrun_contract::text::plain;
 
 /// Reads and checks the documents of a file, or of standard input for `-`.
 pub fn read_documents(file: &Path) -> anyhow::Result<Vec<PerfRun>> {
@@ -58,8 +61,19 @@ pub fn block_on<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::
     runtime.block_on(command)
 }
 
-/// Prints to standard output. A reader that closes the pipe early, such as `head`, is not an error.
+/// Tells people something on standard error. Words of nodes and of their peers cannot control the terminal.
+/// Nobody reads it if standard error is closed, and the command continues.
+pub fn tell(text: impl Display) {
+    let _ = writeln!(io::stderr(), "{}", plain(&text.to_string()));
+}
+
+/// Prints to standard output, as [plain] text if that is a terminal. A reader that closes the pipe early,
+/// such as `head`, is not an error.
 pub fn print(text: &str) -> anyhow::Result<()> {
+    let text = match io::stdout().is_terminal() {
+        true => Cow::Owned(plain(text)),
+        false => Cow::Borrowed(text),
+    };
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

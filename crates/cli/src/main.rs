@@ -1,14 +1,14 @@
 //! `perfrun`: benchmarks of peer-to-peer networking stacks.
 
 use std::{
-    io::{Write, stderr},
+    io::{IsTerminal, stderr},
     process::ExitCode,
 };
 
 use anyhow::Context;
 use perfrun_cli::{
     args::{Cli, Command, Get},
-    block_on, cluster, compare, conformance, describe, link, report, run, show,
+    block_on, cluster, compare, conformance, describe, link, report, run, show, tell,
 };
 use perfrun_local::{LocalIsolation, privilege};
 use tracing_subscriber::EnvFilter;
@@ -17,8 +17,7 @@ fn main() -> ExitCode {
     match perfrun(Cli::from_command_line()) {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
-            // If standard error is closed, nobody can read the message.
-            let _ = writeln!(stderr(), "perfrun: {error:#}");
+            tell(format_args!("perfrun: {error:#}"));
             ExitCode::FAILURE
         }
     }
@@ -28,6 +27,7 @@ fn perfrun(cli: Cli) -> anyhow::Result<u8> {
     let filter = EnvFilter::try_new(&cli.log).context("unable to read --log")?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
+        .with_ansi(stderr().is_terminal())
         .with_writer(stderr)
         .init();
     match cli.command {

@@ -1,10 +1,6 @@
 //! `perfrun plan` and `perfrun validate`.
 
-use std::{
-    collections::BTreeMap,
-    io::{Write, stderr},
-    path::Path,
-};
+use std::{collections::BTreeMap, path::Path};
 
 use anyhow::Context;
 use kube::ResourceExt;
@@ -15,7 +11,7 @@ use perfrun_api::{
 };
 use perfrun_contract::{network::Conditions, plan::Plan};
 
-use crate::{args, label, print, read_documents, read_text, run::trials};
+use crate::{args, label, print, read_documents, read_text, run::trials, tell};
 
 /// Prints the plan of every document in a file.
 pub fn print_plans(args: &args::PlanArgs) -> anyhow::Result<()> {
@@ -42,8 +38,7 @@ pub fn validate(args: &args::Validate) -> anyhow::Result<u8> {
             Ok(1) => print(&format!("{}: 1 valid document\n", label(file)))?,
             Ok(count) => print(&format!("{}: {count} valid documents\n", label(file)))?,
             Err(problem) => {
-                // If standard error is closed, the exit status still reports the problem.
-                let _ = writeln!(stderr(), "perfrun: {problem:#}");
+                tell(format_args!("perfrun: {problem:#}"));
                 status = 1;
             }
         }

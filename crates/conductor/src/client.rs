@@ -7,11 +7,20 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use error_reporter::Report;
-use perfrun_contract::node::{
-    Clock, Info, LinkRequest, LinkStatus, ProbeRequest, Problem, Start, TrialRequest, TrialState, TrialStatus,
+use http_body::Body;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use perfrun_contract::{
+    node::{
+        Clock, Info, LinkRequest, LinkStatus, ProbeRequest, Problem, Start, TrialRequest, TrialState,
+        TrialStatus,
+    },
+    text,
 };
 use perfrun_link::probe::Measurement;
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{
+    Serialize,
+    de::{DeserializeOwned, Error as _},
+};
 use strum::IntoStaticStr;
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
@@ -42,7 +51,8 @@ const RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// Carries requests to one node: the one thing that differs between a node next door and one behind a proxy.
 #[async_trait]
 pub trait Requester: Send + Sync {
-    /// Sends one request and reads the whole answer, whatever its status. Adds authorization.
+    /// Sends one request and reads the whole answer with [`read_within`], whatever its status. Adds
+    /// authorization.
     async fn request(&self, request: Request<'_>) -> Result<Response, BoxError>;
 }
 
@@ -62,6 +72,21 @@ pub struct Request<'a> {
     pub epoch: u64,
     /// No answer within this time is an error.
     pub timeout: Duration,
+    /// Most bytes of the answer's body. The program of a node may be anybody's.
+    pub most_bytes: usize,
+}
+
+/// Reads a body. One that is longer than `most` bytes is an error, and is not read to its end.
+///
+/// # Errors
+///
+/// If the body is too long or cannot be read.
+pub async fn read_within<B>(body: B, most: usize) -> Result<Vec<u8>, BoxError>
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+{
+    Ok(Limited::new(body, most).collect().await?.to_bytes().into())
 }
 
 /// Methods of the contract.
@@ -111,6 +136,9 @@ pub enum Error {
         /// The node's explanation.
         message: String,
     },
+    /// An answer that is longer than any that the contract describes.
+    #[error("unable to read the node's answer: it is longer than {0} bytes")]
+    TooLong(usize),
     /// An answer that is not what the contract says.
     #[error("unable to understand the node's answer")]
     Malformed(#[source] serde_json::Error),
@@ -205,7 +233,13 @@ impl AgentClient {
                 Err(Error::Refused { status: 423, .. }) if Instant::now() < give_up => {
                     sleep(BUSY_PAUSE).await;
                 }
-                answer => return read(&answer?),
+                answer => {
+                    let measured: Measurement = read(&answer?)?;
+                    return match measured.is_of(&request.plan) {
+                        true => Ok(measured),
+                        false => Err(malformed("it counts more datagrams than the plan has")),
+                    };
+                }
             }
         }
     }
@@ -319,12 +353,7 @@ impl NodeClient {
 
     /// The status of a trial, without waiting.
     pub async fn status(&self, id: &str) -> Result<TrialStatus, Error> {
-        read(
-            &self
-                .0
-                .call(Method::Get, &format!("/v1/trials/{id}"), None, Duration::ZERO)
-                .await?,
-        )
+        self.0.status(&format!("/v1/trials/{id}"), Duration::ZERO).await
     }
 
     /// What is known of a trial as soon as it is past a state, or after `wait` if it is not by then.
@@ -335,7 +364,7 @@ impl NodeClient {
         wait: Duration,
     ) -> Result<TrialStatus, Error> {
         let path = format!("/v1/trials/{id}?wait={}&after={after}", wait.as_secs_f64());
-        read(&self.0.call(Method::Get, &path, None, wait).await?)
+        self.0.status(&path, wait).await
     }
 
     /// Cancels a trial in progress, and forgets one that has ended.
@@ -374,9 +403,14 @@ impl Caller {
             body,
             epoch: self.epoch.as_ref().map_or(0, Epoch::number),
             timeout,
+            most_bytes: most_bytes(path),
         };
+        let most = request.most_bytes;
         let answer = self.requester.request(request).await;
-        let answer = answer.map_err(Error::Unreachable)?;
+        let answer = answer.map_err(|error| match error.is::<LengthLimitError>() {
+            true => Error::TooLong(most),
+            false => Error::Unreachable(error),
+        })?;
         if let (412, Some(epoch)) = (answer.status, &self.epoch) {
             epoch.is_over();
             // Until this conductor has been stopped: it must not act on an answer that is not about the
@@ -384,6 +418,11 @@ impl Caller {
             sleep(CALL_TIMEOUT).await;
         }
         accept(answer)
+    }
+
+    /// The status of a trial, within its bounds.
+    async fn status(&self, path: &str, wait: Duration) -> Result<TrialStatus, Error> {
+        status_of(&self.call(Method::Get, path, None, wait).await?.body)
     }
 
     /// One call, tried again for [`Caller::retry_for`] while the node cannot be reached.
@@ -421,6 +460,17 @@ impl fmt::Debug for Caller {
     }
 }
 
+/// Most bytes of the answer to a call. The status of a trial has samples and distributions, and that of a
+/// link counts for each peer.
+fn most_bytes(path: &str) -> usize {
+    match path {
+        path if path.starts_with("/v1/trials/") => 8 << 20,
+        "/metrics" => 4 << 20,
+        path if path.starts_with("/v1/link") => 1 << 20,
+        _ => 64 << 10,
+    }
+}
+
 /// Sorts answers by status.
 fn accept(response: Response) -> Result<Response, Error> {
     let problem = || {
@@ -432,14 +482,14 @@ fn accept(response: Response) -> Result<Response, Error> {
             trial: None,
         })
     };
-    let message = || problem().message;
+    let message = || text::message(&problem().message);
     match response.status {
         200..=299 => Ok(response),
         401 => Err(Error::Unauthorized),
         404 => Err(Error::NotFound),
         409 => Err(Error::Conflict(message())),
         status @ 423 => Err(match problem().trial {
-            Some(trial) => Error::Busy(trial),
+            Some(trial) => Error::Busy(text::message(&trial)),
             None => Error::Refused {
                 status,
                 message: message(),
@@ -454,6 +504,20 @@ fn accept(response: Response) -> Result<Response, Error> {
             message: message(),
         }),
     }
+}
+
+/// The status in an answer, which any program may have written.
+///
+/// # Errors
+///
+/// If it is not JSON of a status, or exceeds a bound of [`perfrun_contract::node::bounds`].
+pub fn status_of(answer: &[u8]) -> Result<TrialStatus, Error> {
+    let status: TrialStatus = serde_json::from_slice(answer).map_err(Error::Malformed)?;
+    status.checked().map_err(malformed)
+}
+
+fn malformed(why: impl fmt::Display) -> Error {
+    Error::Malformed(serde_json::Error::custom(why))
 }
 
 fn read<T: DeserializeOwned>(response: &Response) -> Result<T, Error> {

@@ -25,6 +25,8 @@ mod attempt;
 pub mod client;
 pub mod clock;
 pub mod export;
+#[doc(hidden)]
+pub mod foreign;
 mod links;
 pub mod progress;
 mod record;

@@ -227,7 +227,7 @@ impl Starts {
             skew: times()
                 .max()
                 .zip(times().min())
-                .map(|(last, first)| (last - first) as f64 / 1e9),
+                .map(|(last, first)| last.saturating_sub(first) as f64 / 1e9),
             uncertainty: placed
                 .iter()
                 .map(|(_, uncertainty)| *uncertainty)

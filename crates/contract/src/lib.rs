@@ -25,6 +25,7 @@
 //! | [`quantity`] | bytes, shares and bit rates as people write them |
 //! | [`limits`] | bounds that documents, requests and stacks have in common |
 //! | [`units`] | numbers as people read them |
+//! | [`text`] | words of others, made harmless |
 //! | [`metrics`] | what is exported for Prometheus |
 
 #![warn(missing_docs)]
@@ -50,5 +51,6 @@ pub mod run;
 pub mod summary;
 pub mod support;
 pub mod tally;
+pub mod text;
 pub mod units;
 pub mod workload;

@@ -25,7 +25,7 @@ use crate::{
 /// Metrics with their values, in the units of [`Metric`].
 type Metrics = BTreeMap<Metric, f64>;
 
-/// The metrics of a completed trial.
+/// The metrics of a completed trial. All of them are finite numbers, which is all that JSON can hold.
 pub fn metrics(cell: &Cell, nodes: &BTreeMap<String, NodeRecord>) -> BTreeMap<Metric, f64> {
     let ends = Ends::new(cell, nodes);
     let mut metrics = match &cell.parameters {
@@ -56,6 +56,7 @@ pub fn metrics(cell: &Cell, nodes: &BTreeMap<String, NodeRecord>) -> BTreeMap<Me
             .operation()
             .and_then(|operation| cost::per_operation(&ends, operation)),
     );
+    metrics.retain(|_, value| value.is_finite());
     metrics
 }
 

@@ -31,7 +31,12 @@
 //! its epoch with every call that needs the token: `X-Perfrun-Epoch: NUMBER`, from 0 to 2⁶³ − 1, larger than
 //! that of all conductors before it. Without the header the epoch is 0. A node remembers the largest one, and
 //! answers 412 to calls with a smaller one, before it looks at anything else but the token.
+//!
+//! Callers read at most 8 MiB of a [`TrialStatus`], 4 MiB of `/metrics`, 1 MiB of an agent's answer and 64
+//! KiB of any other. They refuse a status beyond the [`bounds`], and cut the messages of failures after 1000
+//! characters.
 
+pub mod bounds;
 mod sample;
 
 use std::collections::BTreeMap;

@@ -39,7 +39,7 @@ pub(crate) fn caught(netlink: &mut Netlink, interface: u32, parent: TcHandle) ->
     Ok(all)
 }
 
-fn parse(reply: &Reply, parent: TcHandle) -> Option<Caught> {
+pub(crate) fn parse(reply: &Reply, parent: TcHandle) -> Option<Caught> {
     let parsed = tc::parse(reply).filter(|parsed| parsed.parent == parent)?;
     let options = attribute(parsed.attributes, TCA_OPTIONS)?;
     let class = TcHandle::from(u32::from_ne_bytes(attribute(options, CLASS_ID)?.try_into().ok()?));
@@ -78,7 +78,8 @@ fn words<const N: usize>(selector: &[u8], first: i32) -> Option<(u128, u128)> {
     let (mut bits, mut mask) = (0, 0);
     for key in keys.chunks_exact(KEY) {
         let word = |at: usize| [key[at], key[at + 1], key[at + 2], key[at + 3]];
-        let number = usize::try_from(i32::from_ne_bytes(word(8)) - first).ok()? / 4;
+        let offset = i32::from_ne_bytes(word(8)).checked_sub(first)?;
+        let number = usize::try_from(offset).ok()? / 4;
         let shift = 32 * N.checked_sub(number + 1)?;
         mask |= u128::from(u32::from_be_bytes(word(0))) << shift;
         bits |= u128::from(u32::from_be_bytes(word(4))) << shift;
@@ -148,6 +149,14 @@ mod tests {
                 assert_eq!(parse(&reply, EGRESS), None, "{matches:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_key_that_is_before_every_header_is_about_something_else() {
+        let mut selector = [0; SELECTOR_HEADER + KEY];
+        selector[2] = 1;
+        selector[SELECTOR_HEADER + 8..][..4].copy_from_slice(&i32::MIN.to_ne_bytes());
+        assert_eq!(words::<1>(&selector, 16), None);
     }
 
     #[test]

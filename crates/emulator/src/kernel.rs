@@ -12,7 +12,7 @@
 //! emulator takes it over.
 
 mod inspect;
-mod netem;
+pub(crate) mod netem;
 
 use std::fmt;
 

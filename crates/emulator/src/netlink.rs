@@ -155,7 +155,7 @@ impl Netlink {
 
 /// Collects the messages of a datagram that reply to the request. Returns whether the last one was among
 /// them.
-fn collect(datagram: &[u8], sequence: u32, replies: &mut Vec<Reply>) -> Result<bool, Error> {
+pub(crate) fn collect(datagram: &[u8], sequence: u32, replies: &mut Vec<Reply>) -> Result<bool, Error> {
     let mut rest = datagram;
     while !rest.is_empty() {
         let message = NetlinkBuffer::new_checked(rest).map_err(|_| Error::Garbled)?;
@@ -197,10 +197,16 @@ fn behind_request(flags: u16, request: &[u8]) -> Option<&[u8]> {
     request.get(length.next_multiple_of(4)..)
 }
 
-/// The error of a code that is not 0, with the explanation among the attributes.
+/// The least error code: `-MAX_ERRNO` in linux/err.h.
+const ERROR_MIN: i32 = -4095;
+
+/// The error of a code that is not 0, with the explanation among the attributes. Codes of errors are
+/// negative.
 fn outcome(code: i32, attributes: Option<&[u8]>) -> Result<(), Error> {
-    if code == 0 {
-        return Ok(());
+    match code {
+        0 => return Ok(()),
+        ERROR_MIN..0 => {}
+        _ => return Err(Error::Garbled),
     }
     let explanation = attributes
         .and_then(|attributes| attribute(attributes, NLMSGERR_ATTR_MSG))
@@ -226,7 +232,7 @@ pub(crate) fn attribute(attributes: &[u8], kind: u16) -> Option<&[u8]> {
     None
 }
 
-fn device(Reply(bytes): &Reply) -> Option<Device> {
+pub(crate) fn device(Reply(bytes): &Reply) -> Option<Device> {
     let attributes = bytes.get(LINK_HEADER..)?;
     let stats = attribute(attributes, IFLA_STATS64)?;
     Some(Device {
@@ -318,6 +324,14 @@ mod tests {
             collected(&message(NLMSG_OVERRUN, 0, &[])),
             Err(Error::Overrun)
         ));
+    }
+
+    #[test]
+    fn a_code_that_is_no_error_is_not_a_refusal() {
+        for code in [1, i32::MAX, i32::MIN, ERROR_MIN - 1] {
+            let refusal = message(NLMSG_ERROR, NLM_F_CAPPED, &code.to_ne_bytes());
+            assert!(matches!(collected(&refusal), Err(Error::Garbled)), "{code}");
+        }
     }
 
     #[test]

@@ -5,8 +5,8 @@
 //! in the other direction, peers swap roles. `wire` describes the datagrams.
 
 mod client;
-mod server;
-mod wire;
+pub(crate) mod server;
+pub(crate) mod wire;
 
 pub use client::{Error, measure};
 pub use server::serve;

@@ -414,7 +414,7 @@ fn is_absent(errno: Errno) -> bool {
 
 /// Fields of `struct tcmsg` and the attributes behind it.
 pub(crate) struct Parsed<'a> {
-    index: u32,
+    pub(crate) index: u32,
     handle: TcHandle,
     pub(crate) parent: TcHandle,
     pub(crate) info: u32,
@@ -433,7 +433,7 @@ pub(crate) fn parse(Reply(bytes): &Reply) -> Option<Parsed<'_>> {
     })
 }
 
-fn parse_qdisc(reply: &Reply, interface: u32) -> Option<Qdisc> {
+pub(crate) fn parse_qdisc(reply: &Reply, interface: u32) -> Option<Qdisc> {
     let parsed = parse(reply).filter(|parsed| parsed.index == interface)?;
     let kind = String::from_utf8_lossy(attribute(parsed.attributes, TCA_KIND)?);
     Some(Qdisc {
@@ -463,7 +463,7 @@ fn parse_stats(stats: &[u8]) -> Option<QdiscStats> {
     })
 }
 
-fn filter(reply: &Reply, parent: TcHandle) -> Option<Present> {
+pub(crate) fn filter(reply: &Reply, parent: TcHandle) -> Option<Present> {
     let parsed = parse(reply).filter(|parsed| parsed.parent == parent)?;
     let class = attribute(parsed.attributes, TCA_OPTIONS)
         .and_then(|options| attribute(options, CLASS_ID))

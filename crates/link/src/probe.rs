@@ -33,6 +33,15 @@ pub struct Measurement {
     pub rate: Option<Rate>,
 }
 
+impl Measurement {
+    /// Whether it counts no more datagrams than the plan sends. Judging takes time and memory for each.
+    pub fn is_of(&self, plan: &ProbePlan) -> bool {
+        let Delivery { sent: there, .. } = self.forward;
+        let Delivery { sent: back, .. } = self.backward;
+        there.max(back) <= plan.echoes
+    }
+}
+
 /// Quantiles of round trips, in nanoseconds.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]

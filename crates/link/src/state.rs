@@ -181,7 +181,7 @@ impl LinkState {
         let over_limit = routes
             .zip(&self.traffic)
             .map(|(impairment, traffic)| traffic.over_own_limit(impairment))
-            .sum();
+            .fold(0, u64::saturating_add);
         if over_limit > 0 {
             concerns.push(Concern::OverLimit(over_limit));
         }

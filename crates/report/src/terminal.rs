@@ -2,7 +2,7 @@
 //! logs, too.
 
 use comfy_table::{CellAlignment, ContentArrangement, ContentLineStyle, LineStyle, TableStyle};
-use perfrun_contract::account::Account;
+use perfrun_contract::{account::Account, text::plain};
 
 use crate::{
     markdown::sentence,
@@ -168,13 +168,6 @@ fn field(cell: &Cell, intervals: bool) -> String {
         text.push_str(interval);
     }
     text
-}
-
-/// Text that cannot control the terminal, no matter who wrote it.
-fn plain(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() && c != '\n' { ' ' } else { c })
-        .collect()
 }
 
 /// Broken at spaces; words that are too long stay whole.

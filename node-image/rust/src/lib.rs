@@ -8,6 +8,8 @@ pub mod allocator;
 pub mod args;
 mod clock;
 mod control;
+#[doc(hidden)]
+pub mod foreign;
 mod info;
 mod latencies;
 pub mod messenger;

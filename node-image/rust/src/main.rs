@@ -1,5 +1,7 @@
 //! `perfrun-node`: the benchmark node.
 
+use std::io::IsTerminal;
+
 use anyhow::Context;
 use clap::Parser;
 use perfrun_node::{
@@ -14,6 +16,7 @@ fn main() -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(&cli.log).context("unable to read --log")?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
         .init();
     process::raise_descriptor_limit();

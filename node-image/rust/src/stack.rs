@@ -3,9 +3,9 @@
 //! An adapter only sets up a host, dials, and delivers streams. `crate::workload` defines for all stacks what
 //! is sent on a stream, what is timed and what is counted.
 
-mod address;
+pub(crate) mod address;
 #[cfg(feature = "commonware")]
-mod commonware;
+pub(crate) mod commonware;
 mod interfaces;
 mod libp2p;
 mod litep2p;

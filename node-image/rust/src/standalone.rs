@@ -1,6 +1,6 @@
 //! A benchmark between two shells, without a conductor.
 
-mod address;
+pub(crate) mod address;
 mod advice;
 mod output;
 

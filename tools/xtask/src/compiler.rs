@@ -20,8 +20,24 @@ use anyhow::{Context, Result};
 
 use crate::shell::{self, Workspace};
 
-/// Name of the copy of this program that cargo starts.
-const NAME: &str = "checking-rustc";
+/// What cargo starts in place of rustc.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Compiler {
+    /// The one described above.
+    Checking,
+    /// Compiles for `cargo xtask fuzz`.
+    Fuzzing,
+}
+
+impl Compiler {
+    /// Name of the copy of this program that cargo starts.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Checking => "checking-rustc",
+            Self::Fuzzing => "fuzzing-rustc",
+        }
+    }
+}
 
 /// Lints of the workspace only warn, so that unfinished code compiles. In this compiler a warning is an
 /// error.
@@ -29,8 +45,8 @@ const DENY_WARNINGS: [&str; 2] = ["-D", "warnings"];
 
 /// Installs the compiler: a copy of this program, because cargo replaces the original while it builds the
 /// workspace.
-pub(crate) fn install(workspace: &Workspace) -> Result<PathBuf> {
-    let compiler = workspace.scratch()?.join(NAME);
+pub(crate) fn install(workspace: &Workspace, compiler: Compiler) -> Result<PathBuf> {
+    let compiler = workspace.scratch()?.join(compiler.name());
     let partial = compiler.with_extension("partial");
     fs::copy(workspace.xtask(), &partial)
         .and_then(|_| fs::rename(&partial, &compiler))
@@ -38,11 +54,15 @@ pub(crate) fn install(workspace: &Workspace) -> Result<PathBuf> {
     Ok(compiler)
 }
 
-/// The arguments after the compiler's name, if this program was started under that name.
-pub(crate) fn arguments() -> Option<Vec<OsString>> {
+/// The compiler under whose name this program was started, if it was, and the arguments after the name.
+pub(crate) fn started_as() -> Option<(Compiler, Vec<OsString>)> {
     let mut all = env::args_os();
-    let name = all.next()?;
-    (Path::new(&name).file_name()? == NAME).then(|| all.collect())
+    let path = all.next()?;
+    let name = Path::new(&path).file_name()?;
+    let compiler = [Compiler::Checking, Compiler::Fuzzing]
+        .into_iter()
+        .find(|compiler| name == compiler.name())?;
+    Some((compiler, all.collect()))
 }
 
 /// Compiles and lints, then reads the documentation.

@@ -1,4 +1,4 @@
-//! Developer commands: `cargo xtask demo | test | tools | go | e2e | soak | charts | crds | prose | image |
+//! Developer commands: `cargo xtask demo | test | tools | go | e2e | soak | fuzz | charts | crds | prose | image |
 //! bench | lab`.
 //!
 //! A fresh clone builds this crate first, so it depends on nothing that needs `protoc`, a stack under test or
@@ -11,6 +11,7 @@ mod compiler;
 mod crds;
 mod demo;
 mod e2e;
+mod fuzz;
 mod go;
 mod image;
 mod install;
@@ -28,7 +29,10 @@ use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
-use crate::shell::{Profile, Workspace};
+use crate::{
+    compiler::Compiler,
+    shell::{Profile, Workspace},
+};
 
 #[derive(Parser)]
 #[command(
@@ -68,6 +72,8 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTION")]
         args: Vec<OsString>,
     },
+    /// Search for bytes that a parser does not stand. Prints a table, and keeps what it finds
+    Fuzz(fuzz::Args),
     /// Check the Helm chart without a cluster; `test` does so, too
     Charts,
     /// Write the generated files: CRDs, schemas, reference pages, the chart's copies and README
@@ -99,8 +105,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let ended = match compiler::arguments() {
-        Some(arguments) => compiler::run(&arguments),
+    let ended = match compiler::started_as() {
+        Some((Compiler::Checking, arguments)) => compiler::run(&arguments),
+        Some((Compiler::Fuzzing, arguments)) => fuzz::compile(&arguments),
         None => run(Args::parse().command),
     };
     match ended {
@@ -116,7 +123,7 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command) -> anyhow::Result<ExitCode> {
-    let workspace = Workspace::locate()?;
+    let mut workspace = Workspace::locate()?;
     match command {
         Command::Demo => demo::run(&workspace),
         Command::Test => test::run(workspace),
@@ -127,6 +134,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::E2e { names } => e2e::run(&workspace, &names),
         Command::Soak { args } => soak::run(&workspace, &args),
+        Command::Fuzz(args) => fuzz::run(&mut workspace, &args),
         Command::Charts => chart::run(&workspace),
         Command::Crds { check } => crds::run(&workspace, check),
         Command::Prose { paths } => prose::run(&workspace, &paths),

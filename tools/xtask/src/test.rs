@@ -15,7 +15,9 @@ use std::{
 use anyhow::{Context, Result};
 
 use crate::{
-    chart, compiler, crds, e2e, go, install, prose,
+    chart,
+    compiler::{self, Compiler},
+    crds, e2e, go, install, prose,
     shell::{self, Workspace},
     step::{self, Outcome, Steps},
     tools::Tools,
@@ -37,7 +39,7 @@ pub(crate) fn run(mut workspace: Workspace) -> Result<ExitCode> {
     install::packages(&workspace, install::BUILD)?;
     install::components(&workspace)?;
     let tools = Tools::start(&workspace)?;
-    workspace.compile_with(compiler::install(&workspace)?);
+    workspace.compile_with(compiler::install(&workspace, Compiler::Checking)?);
     let workspace = &workspace;
 
     // Emptied now, so that everything in the log at the end is of this run.

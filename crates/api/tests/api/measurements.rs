@@ -196,6 +196,27 @@ fn a_transfer_that_came_in_one_read_has_no_rate() {
 }
 
 #[test]
+fn what_is_infinite_is_left_out_because_json_cannot_hold_it() {
+    let client = Measured {
+        upload: sent(8 * MIB, f64::from_bits(1)),
+        ..Measured::default()
+    };
+    let server = Measured {
+        upload: received(8 * MIB, MIB, f64::from_bits(1)),
+        ..Measured::default()
+    };
+    for timing in ["strict", "compat"] {
+        let found = metrics(
+            &upload("8Mi", timing),
+            &nodes(vec![client.clone()], vec![server.clone()]),
+        );
+        assert!(found.values().all(|value| value.is_finite()), "{found:?}");
+        assert!(!found.contains_key(&Metric::UploadGoodput), "{timing}");
+        assert!(found.contains_key(&Metric::UploadSeconds), "{timing}");
+    }
+}
+
+#[test]
 fn what_nobody_timed_is_missing_and_not_zero() {
     let found = metrics(
         &upload("8Mi", "strict"),

@@ -1,7 +1,5 @@
 //! `perfrun cancel`.
 
-use std::io::{Write, stderr};
-
 use kube::{ResourceExt, api::Patch};
 use perfrun_contract::run::Phase;
 use serde_json::json;
@@ -15,7 +13,7 @@ use super::{
     run::{screen, stop_on_signal},
     status::StatusSummary,
 };
-use crate::{args, run::INTERRUPTED};
+use crate::{args, run::INTERRUPTED, tell};
 
 /// Cancels a run. Returns the exit status.
 pub async fn cancel(args: &args::Cancel) -> anyhow::Result<u8> {
@@ -24,7 +22,7 @@ pub async fn cancel(args: &args::Cancel) -> anyhow::Result<u8> {
     let run = find(&cluster, &args.name).await?;
     let name = run.name_any();
     let status = StatusSummary::of(&run);
-    let say = |text: &str| drop(writeln!(stderr(), "perfrun/{name} {text}"));
+    let say = |text: &str| tell(format_args!("perfrun/{name} {text}"));
     if status.has_ended() {
         say(&format!("has already ended ({})", status.phase()));
         return Ok(0);

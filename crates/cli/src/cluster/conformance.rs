@@ -4,7 +4,6 @@ mod node;
 mod pod;
 
 use std::{
-    io::{Write, stderr},
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -29,7 +28,7 @@ use super::{
     error::Call,
     run::stop_on_signal,
 };
-use crate::{args, conformance::check, run::INTERRUPTED};
+use crate::{args, conformance::check, run::INTERRUPTED, tell};
 
 /// How long deleted pods may take until they are gone.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(60);
@@ -70,7 +69,7 @@ struct Suite {
 
 impl Suite {
     fn say(&self, text: &str) {
-        let _ = writeln!(stderr(), "{}: {text}", self.name);
+        tell(format_args!("{}: {text}", self.name));
     }
 
     /// Deletes the Secret and all pods, and waits until the pods are gone. The Secret owns the pods, so that

@@ -1,11 +1,9 @@
 //! `perfrun get results`.
 
-use std::io::{Write, stderr};
-
 use anyhow::{Context, bail, ensure};
 
 use super::{access::Cluster, end::complaint, fetch::fetch, find::find, status::StatusSummary};
-use crate::{args, print, report::rendered, ui::Screen};
+use crate::{args, print, report::rendered, tell, ui::Screen};
 
 /// Prints the results of a run that has ended. Returns the exit status.
 pub async fn get_results(args: &args::GetResults) -> anyhow::Result<u8> {
@@ -27,7 +25,7 @@ pub async fn get_results(args: &args::GetResults) -> anyhow::Result<u8> {
     };
     print(&rendered(&results, &[], args.shown)?)?;
     if let Some(complaint) = complaint(name, &run) {
-        let _ = writeln!(stderr(), "perfrun: {complaint}");
+        tell(format_args!("perfrun: {complaint}"));
     }
     // The command has done its work. The exit status of `perfrun watch` reports how the run ended.
     Ok(0)

@@ -1,7 +1,5 @@
 //! `perfrun run --cluster` and `perfrun watch`.
 
-use std::io::{Write, stderr};
-
 use anyhow::{Context, ensure};
 use kube::ResourceExt;
 use perfrun_api::{planning::plan, spec::PerfRun};
@@ -22,6 +20,7 @@ use crate::{
     label, read_documents, report,
     run::{INCOMPLETE, INTERRUPTED, cancel_on_signal, counted, runnable, trials, worse},
     store::{self, Store},
+    tell,
     ui::Screen,
 };
 
@@ -122,17 +121,16 @@ fn introduce(cluster: &Cluster, run: &PerfRun, is_new: bool, output: &Output) ->
         ..
     } = &plan;
     let joined = if is_new { "" } else { ", already exists" };
-    let _ = writeln!(
-        stderr(),
+    tell(format_args!(
         "perfrun/{}: {} of {} on {}, each in a pod; namespace {}{joined}",
         run.name_any(),
         trials(&plan),
         counted(cells.len(), "cell"),
         counted(nodes.len(), "node"),
         cluster.namespace(),
-    );
+    ));
     for skipped in skipped {
-        let _ = writeln!(stderr(), "skipped {}: {}", skipped.id, skipped.reason);
+        tell(format_args!("skipped {}: {}", skipped.id, skipped.reason));
     }
     Ok(())
 }
@@ -150,7 +148,7 @@ async fn to_the_end(
         Followed::Ended(ended) => ended,
         Followed::Deleted => {
             drop(screen);
-            let _ = writeln!(stderr(), "perfrun: perfrun/{name} was deleted");
+            tell(format_args!("perfrun: perfrun/{name} was deleted"));
             return Ok(INCOMPLETE);
         }
         Followed::Stopped => return Ok(INTERRUPTED),
@@ -169,7 +167,7 @@ async fn to_the_end(
     let fetched = fetched
         .with_context(|| format!("perfrun/{name} has ended ({phase}), but its results could not be fetched"));
     let Some(results) = fetched? else {
-        let _ = writeln!(stderr(), "perfrun: perfrun/{name} has no results");
+        tell(format_args!("perfrun: perfrun/{name} has no results"));
         return Ok(INCOMPLETE);
     };
     let advice = || {
@@ -186,10 +184,9 @@ async fn to_the_end(
 /// Prints how to follow or cancel a run that continues.
 fn explain_return(cluster: &Cluster, run: &PerfRun) {
     let name = run.name_any();
-    let _ = writeln!(
-        stderr(),
+    tell(format_args!(
         "perfrun/{name} continues on the cluster\n  follow it with: {}\n  cancel it with: {}",
         cluster.command(&format!("watch {name}")),
         cluster.command(&format!("cancel {name}")),
-    );
+    ));
 }

@@ -1,10 +1,6 @@
 //! `perfrun link set`.
 
-use std::{
-    io::{Write, stderr},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, bail, ensure};
 use parking_lot::Mutex;
@@ -16,7 +12,7 @@ use tokio::{
 };
 
 use super::{place::check_interface, show, words};
-use crate::{args, block_on, print};
+use crate::{args, block_on, print, tell};
 
 /// How often to check that the emulator still works.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -128,6 +124,5 @@ fn print_state(args: &args::SetLink, state: &LinkState) -> anyhow::Result<()> {
 }
 
 fn warn(text: &str) {
-    // If standard error is closed, nobody can read the message.
-    let _ = writeln!(stderr(), "perfrun: {text}");
+    tell(format_args!("perfrun: {text}"));
 }

@@ -1,7 +1,5 @@
 //! One document that is run on this machine.
 
-use std::io::{Write, stderr};
-
 use perfrun_api::results::Results;
 use perfrun_conductor::{Conductor, Event, RunEnd, RunOptions};
 use perfrun_contract::run::{Cause, RunState};
@@ -12,7 +10,7 @@ use perfrun_local::{
 use tokio_util::sync::CancellationToken;
 
 use super::{counted, exit_status, profiler::Profiler, trials, watchers::Watchers};
-use crate::{args, profile::CallGraph, report, store::Store, ui::Ui};
+use crate::{args, profile::CallGraph, report, store::Store, tell, ui::Ui};
 
 /// A run and everything that it needs.
 pub(super) struct LocalRun<'a> {
@@ -133,7 +131,7 @@ impl LocalRun<'_> {
         self.watchers.end(results);
         drop(ui);
         if let (RunState::Failed, Some(reason)) = (state, &reason) {
-            let _ = writeln!(stderr(), "perfrun: perfrun/{} failed: {reason}", results.name);
+            tell(format_args!("perfrun: perfrun/{} failed: {reason}", results.name));
         }
         // Even if they could not be saved: it may have taken hours to measure them.
         report::show(&self.store, self.output.json)?;
@@ -141,7 +139,7 @@ impl LocalRun<'_> {
         saved?;
         if state != RunState::Complete && !self.output.quiet {
             let folder = self.store.folder().display();
-            let _ = writeln!(stderr(), "resume it with: perfrun run --resume {folder}");
+            tell(format_args!("resume it with: perfrun run --resume {folder}"));
         }
         Ok(exit_status(results.verdict().phase, results.judged.as_ref()))
     }

@@ -1,12 +1,15 @@
 //! Progress of trials: a bar on a terminal, plain lines elsewhere, or neither.
 
 use std::{
-    io::{IsTerminal, Write, stderr},
+    io::{IsTerminal, stderr},
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
 use indicatif::{ProgressBar, ProgressStyle};
+use perfrun_contract::text::plain;
+
+use crate::tell;
 
 /// How often the clock of the bar advances during a long trial.
 const TICK: Duration = Duration::from_millis(500);
@@ -44,8 +47,7 @@ impl Screen {
 
     /// Prints a line, even with --quiet.
     pub fn say(&self, text: &str) {
-        // If standard error is closed, nobody can read the line, and the run continues.
-        let say = || drop(writeln!(stderr(), "{text}"));
+        let say = || tell(text);
         match &self.kind {
             Kind::Bar(bar) => bar.suspend(say),
             Kind::Quiet | Kind::Lines => say(),
@@ -95,7 +97,7 @@ impl Screen {
     /// Shows the current activity beside the bar.
     pub fn show(&self, message: String) {
         if let Kind::Bar(bar) = &self.kind {
-            bar.set_message(message);
+            bar.set_message(plain(&message));
         }
     }
 }

@@ -56,6 +56,16 @@ fn tables_go_to_standard_output_and_progress_to_standard_error() {
 }
 
 #[test]
+fn words_of_others_cannot_control_the_terminal() {
+    // Terminals copy what follows OSC 52 to the clipboard.
+    let ended = Place::new()
+        .call(&["validate", "\x1b]52;c;AA\x07.yaml"])
+        .expect(1);
+    assert!(ended.stderr.contains(" ]52;c;AA .yaml"), "{ended}");
+    assert!(!ended.stderr.contains(['\x1b', '\x07']), "{ended}");
+}
+
+#[test]
 fn quiet_shows_the_result_only() {
     for mode in Mode::available() {
         let place = Place::new();

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use perfrun_contract::node::EPOCH_HEADER;
+use http_body_util::BodyExt;
 use reqwest::{
     Client, Url,
     header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue},
 };
 
-use super::{BoxError, Method, Request, Requester, Response};
+use super::{BoxError, Method, Request, Requester, Response, read_within};
 
 /// A node that has not accepted a connection by then is not there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -63,10 +64,8 @@ impl Requester for Http {
         // message.
         let response = builder.send().await.map_err(reqwest::Error::without_url)?;
         let status = response.status().as_u16();
-        let body = response.bytes().await.map_err(reqwest::Error::without_url)?;
-        Ok(Response {
-            status,
-            body: body.into(),
-        })
+        let body = http::Response::from(response).into_body();
+        let body = read_within(body.map_err(reqwest::Error::without_url), request.most_bytes).await?;
+        Ok(Response { status, body })
     }
 }

@@ -59,7 +59,7 @@ pub(super) fn note(
             dropped,
             held,
             ..
-        } => packets_out + dropped + u64::from(*held) > 0,
+        } => *packets_out > 0 || *dropped > 0 || *held > 0,
     });
     let mut routes = asked.routes().iter().filter(|route| !route.impairment.is_none());
     let is_peer = |prefix: &Prefix| peers.iter().any(|peer| prefix.contains(*peer));

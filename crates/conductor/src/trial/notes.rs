@@ -136,7 +136,11 @@ impl Driver<'_> {
                 .seen
                 .lost(&party.name, "it was restarted and has forgotten the trial"),
             Error::Unauthorized => self.seen.lost(&party.name, "another node answers in its place"),
-            Error::Conflict(_) | Error::Busy(_) | Error::Refused { .. } | Error::Malformed(_) => {
+            Error::Conflict(_)
+            | Error::Busy(_)
+            | Error::Refused { .. }
+            | Error::TooLong(_)
+            | Error::Malformed(_) => {
                 let message = format!("{}: {}", party.name, error.describe());
                 self.seen.failed(Some(&party.name), Reason::Internal, message);
             }

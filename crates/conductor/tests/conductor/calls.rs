@@ -10,10 +10,16 @@ use std::{
 
 use async_trait::async_trait;
 use perfrun_conductor::{
-    NodeClient,
+    AgentClient, NodeClient,
     client::{BoxError, Epoch, Error, Request, Requester, Response},
 };
+use perfrun_contract::node::ProbeRequest;
+use perfrun_link::{Impairment, probe::ProbePlan};
 use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
 
 use crate::node::{Script, ScriptedNode};
 
@@ -160,6 +166,85 @@ async fn a_node_that_is_gone_is_unreachable_soon() {
     let error = client.info().await.unwrap_err();
     assert_eq!(error.category(), "Unreachable", "{error:?}");
     assert!(began.elapsed() < Duration::from_secs(15));
+}
+
+/// Answers calls with bodies that never end, and tells how much of the first was taken.
+async fn endless(listener: TcpListener) -> u64 {
+    let (mut stream, _) = listener.accept().await.unwrap();
+    // An answer before the request would break the connection.
+    let _ = stream.read(&mut [0; 4096]).await.unwrap();
+    stream
+        .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\n")
+        .await
+        .unwrap();
+    let mut sent = 0;
+    while let Ok(bytes) = stream.write(&[b' '; 1 << 16]).await {
+        sent += bytes as u64;
+    }
+    sent
+}
+
+#[tokio::test]
+async fn an_answer_without_an_end_is_given_up() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = NodeClient::new(&format!("http://{}", listener.local_addr().unwrap()), "x").unwrap();
+    let answered = tokio::spawn(endless(listener));
+    let error = client.info().await.unwrap_err();
+    assert_eq!(
+        error.describe(),
+        "unable to read the node's answer: it is longer than 65536 bytes"
+    );
+    // The rest fits the buffers of two sockets.
+    let sent = answered.await.unwrap();
+    assert!(sent < 64 << 20, "{sent} bytes");
+}
+
+#[tokio::test]
+async fn a_measurement_of_more_datagrams_than_were_sent_is_not_judged() {
+    struct Liar;
+    #[async_trait]
+    impl Requester for Liar {
+        async fn request(&self, _: Request<'_>) -> Result<Response, BoxError> {
+            let delivery = serde_json::json!({"sent": u32::MAX, "received": 0});
+            let measured = serde_json::json!({"forward": delivery, "backward": delivery});
+            Ok(Response {
+                status: 200,
+                body: serde_json::to_vec(&measured).unwrap(),
+            })
+        }
+    }
+    let none = Impairment::default();
+    let request = ProbeRequest {
+        server: "10.99.0.2:9091".parse().unwrap(),
+        plan: ProbePlan::new(&none, &none),
+    };
+    let error = AgentClient::over(Liar).probe(&request).await.unwrap_err();
+    assert_eq!(
+        error.describe(),
+        "unable to understand the node's answer: it counts more datagrams than the plan has"
+    );
+}
+
+#[tokio::test]
+async fn words_of_a_node_are_short_and_control_no_terminal() {
+    struct Loud;
+    #[async_trait]
+    impl Requester for Loud {
+        async fn request(&self, _: Request<'_>) -> Result<Response, BoxError> {
+            let message = format!("\x1b]52;c;AA\x07{}", "x".repeat(10_000));
+            let body = serde_json::json!({"message": message, "trial": message});
+            Ok(Response {
+                status: 423,
+                body: serde_json::to_vec(&body).unwrap(),
+            })
+        }
+    }
+    let error = NodeClient::over(Loud).finish("x").await.unwrap_err().describe();
+    assert!(
+        error.starts_with("the node is busy with trial  ]52;c;AA x"),
+        "{error}"
+    );
+    assert!(error.len() < 1100, "{error}");
 }
 
 #[tokio::test]

@@ -121,7 +121,7 @@ async fn a_trial_that_nodes_do_not_time_out_is_ended_by_us() {
 #[tokio::test]
 async fn a_refused_request_is_a_failure_with_the_nodes_words() {
     let script = Script {
-        refuses: Some(axum::http::StatusCode::BAD_REQUEST),
+        refuses: Some(http::StatusCode::BAD_REQUEST),
         ..Script::default()
     };
     let out = bench().node("client-0", script).run().await;
@@ -150,7 +150,7 @@ async fn a_node_that_is_full_is_not_lost() {
 #[tokio::test]
 async fn a_conflict_that_stays_is_a_failure() {
     let script = Script {
-        refuses: Some(axum::http::StatusCode::CONFLICT),
+        refuses: Some(http::StatusCode::CONFLICT),
         ..Script::default()
     };
     let out = bench().node("server-0", script).run().await;
@@ -188,4 +188,27 @@ async fn ends_that_count_differently_fail_the_trial() {
     };
     let out = bench.run().await;
     assert_eq!(out.outline()[0], "c0.i0.a0 nobody CountMismatch");
+}
+
+#[tokio::test]
+async fn numbers_that_no_node_can_measure_fail_the_trial_and_are_not_kept() {
+    let script = Script {
+        distorts: |status| {
+            if let Some(outcome) = &mut status.outcome {
+                outcome.measured.resources.cpu_user_seconds = 1e308;
+                outcome.measured.bytes_received = u64::MAX;
+            }
+        },
+        ..Script::default()
+    };
+    let out = bench().node("server-0", script).run().await;
+    assert_eq!(out.end.state, RunState::Complete);
+    assert_eq!(out.outline()[0], "c0.i0.a0 server-0 Internal");
+    let record = &out.records[0];
+    assert!(!record.nodes.contains_key("server-0"), "{:?}", record.nodes);
+    let message = &record.failure.as_ref().unwrap().message;
+    assert!(
+        message.ends_with("a count: 18446744073709551615, and at most 9007199254740992 are allowed"),
+        "{message}"
+    );
 }

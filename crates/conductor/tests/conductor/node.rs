@@ -44,6 +44,8 @@ pub(crate) struct Script {
     pub ignores_cancel: bool,
     /// It does not end a trial that takes too long.
     pub ignores_timeout: bool,
+    /// What it makes of the status of a trial before it answers with it.
+    pub distorts: fn(&mut TrialStatus),
     /// Attempts in which another process keeps its machine busy, e.g. `r-c0.i0.a0`.
     pub disturbed: &'static [&'static str],
 }
@@ -63,6 +65,7 @@ impl Default for Script {
             refuses: None,
             ignores_cancel: false,
             ignores_timeout: false,
+            distorts: |_| {},
             disturbed: &[],
         }
     }

@@ -201,7 +201,7 @@ impl Netem {
 impl Netem {
     /// The parameters as an impairment. Shares are as exact as the kernel's 32 bits. The distribution of a
     /// delay is not known.
-    pub(super) fn impairment(&self) -> Impairment {
+    pub(crate) fn impairment(&self) -> Impairment {
         let ratio = |scaled: u32| {
             let share = f64::from(scaled) / f64::from(u32::MAX);
             Ratio::new((share * 1e9).round() / 1e9).expect("a 32-bit number is at most the largest")

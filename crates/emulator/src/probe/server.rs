@@ -8,7 +8,7 @@ use tokio::net::UdpSocket;
 use super::wire::{Counts, Datagram, Message, NumberSet};
 
 /// The number of clients that are remembered. The one that was silent the longest makes room.
-const SESSIONS_MAX: usize = 512;
+pub(crate) const SESSIONS_MAX: usize = 512;
 
 /// How much longer IPv6 headers are than those of IPv4.
 const V6_EXCESS: u64 = 20;
@@ -61,7 +61,7 @@ pub(super) fn enlarge(socket: &UdpSocket) {
 }
 
 #[derive(Debug, Default)]
-struct Sessions(HashMap<(SocketAddr, u64), Session>);
+pub(crate) struct Sessions(HashMap<(SocketAddr, u64), Session>);
 
 #[derive(Debug)]
 struct Session {
@@ -74,7 +74,7 @@ struct Session {
 }
 
 impl Sessions {
-    fn answer(
+    pub(crate) fn answer(
         &mut self,
         from: SocketAddr,
         datagram: Datagram,
@@ -103,6 +103,10 @@ impl Sessions {
             Message::Echoed { .. } | Message::Report(_) => return None,
         };
         Some(Datagram { message, ..datagram })
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
     }
 
     fn session(&mut self, key: (SocketAddr, u64), now: Instant) -> &mut Session {

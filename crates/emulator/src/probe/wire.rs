@@ -23,21 +23,21 @@
 use perfrun_link::probe::{DATAGRAM_BYTES, ECHOES_MAX};
 
 /// The shortest datagram that the server replies to: as long as the longest reply.
-pub(super) const LENGTH: usize = DATAGRAM_BYTES as usize;
+pub(crate) const LENGTH: usize = DATAGRAM_BYTES as usize;
 
 const MAGIC: [u8; 4] = *b"pfLP";
 const VERSION: u8 = 1;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Datagram {
-    pub(super) session: u64,
-    pub(super) number: u32,
-    pub(super) message: Message,
+pub(crate) struct Datagram {
+    pub(crate) session: u64,
+    pub(crate) number: u32,
+    pub(crate) message: Message,
 }
 
 /// The content of a datagram.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Message {
+pub(crate) enum Message {
     Echo { clock: u64 },
     Echoed { clock: u64 },
     Fill,
@@ -47,16 +47,16 @@ pub(super) enum Message {
 
 /// The server's counts.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) struct Counts {
-    pub(super) echoes: u32,
-    pub(super) fills: u32,
+pub(crate) struct Counts {
+    pub(crate) echoes: u32,
+    pub(crate) fills: u32,
     /// Bytes on the wire, without those of the first datagram.
-    pub(super) fill_bytes: u64,
-    pub(super) fill_nanoseconds: u64,
+    pub(crate) fill_bytes: u64,
+    pub(crate) fill_nanoseconds: u64,
 }
 
 impl Datagram {
-    pub(super) fn encode(&self) -> [u8; LENGTH] {
+    pub(crate) fn encode(&self) -> [u8; LENGTH] {
         let mut bytes = [0; LENGTH];
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4] = VERSION;
@@ -84,7 +84,7 @@ impl Datagram {
         bytes
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.first_chunk::<LENGTH>()?;
         if bytes[..4] != MAGIC || bytes[4] != VERSION {
             return None;
@@ -114,14 +114,14 @@ impl Datagram {
 
 /// The numbers that have arrived, each counted once: links may duplicate.
 #[derive(Clone, Debug, Default)]
-pub(super) struct NumberSet {
+pub(crate) struct NumberSet {
     bits: Vec<u64>,
     count: u32,
 }
 
 impl NumberSet {
     /// Returns true the first time.
-    pub(super) fn insert(&mut self, number: u32) -> bool {
+    pub(crate) fn insert(&mut self, number: u32) -> bool {
         // A peer must not determine how much memory is used.
         if number >= ECHOES_MAX {
             return false;
@@ -136,7 +136,7 @@ impl NumberSet {
         first
     }
 
-    pub(super) fn count(&self) -> u32 {
+    pub(crate) fn count(&self) -> u32 {
         self.count
     }
 }

@@ -33,7 +33,7 @@ pub(super) fn multiaddr(transport: Transport, socket: SocketAddr) -> Multiaddr {
 }
 
 /// The socket of an address of the raw stack, which has no peer id. The inverse of [`multiaddr`].
-pub(super) fn socket(transport: Transport, address: &str) -> Result<SocketAddr, Error> {
+pub(crate) fn socket(transport: Transport, address: &str) -> Result<SocketAddr, Error> {
     let refuse = |reason: &str| Error::Address {
         address: address.to_owned(),
         reason: reason.to_owned(),

@@ -3,7 +3,7 @@
 //! commonware-p2p passes messages and has no streams. Its runtime runs beside the node's, on threads of its
 //! own. Workloads with streams use the layer below it, `streams`.
 
-mod address;
+pub(crate) mod address;
 #[cfg(test)]
 mod faults;
 mod handshake;

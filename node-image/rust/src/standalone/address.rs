@@ -12,7 +12,7 @@ use crate::stack;
 const DEFAULT: Transport = Transport::Tcp;
 
 /// Parses where a server listens: `ADDRESS:PORT`, or a multiaddr, which also names the transport.
-pub(super) fn listen(text: &str, given: Option<Transport>) -> anyhow::Result<(Transport, SocketAddr)> {
+pub(crate) fn listen(text: &str, given: Option<Transport>) -> anyhow::Result<(Transport, SocketAddr)> {
     if let Ok(socket) = text.parse() {
         return Ok((given.unwrap_or(DEFAULT), socket));
     }
@@ -44,7 +44,7 @@ pub(super) fn listen(text: &str, given: Option<Transport>) -> anyhow::Result<(Tr
 }
 
 /// Parses the address to dial: a multiaddr, or `ADDRESS:PORT` as in the published perf tools.
-pub(super) fn dial(text: &str, given: Option<Transport>) -> anyhow::Result<(Transport, String)> {
+pub(crate) fn dial(text: &str, given: Option<Transport>) -> anyhow::Result<(Transport, String)> {
     if let Ok(socket) = text.parse() {
         let transport = given.unwrap_or(DEFAULT);
         return Ok((transport, stack::socket_address(transport, socket)));

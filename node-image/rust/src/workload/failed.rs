@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use perfrun_contract::node::{Failure, Reason};
+use perfrun_contract::{
+    node::{Failure, Reason},
+    text,
+};
 
 use crate::{stack, wire};
 
@@ -10,11 +13,11 @@ use crate::{stack, wire};
 #[derive(Debug)]
 pub(crate) struct Failed(pub(crate) Failure);
 
-/// A failure in words and for programs.
+/// A failure in words, which may be those of a peer, and for programs.
 pub(crate) fn failure(reason: Reason, message: impl fmt::Display) -> Failure {
     Failure {
         reason,
-        message: message.to_string(),
+        message: text::message(&message.to_string()),
     }
 }
 
@@ -36,5 +39,27 @@ impl From<stack::Error> for Failed {
 impl From<wire::Error> for Failed {
     fn from(error: wire::Error) -> Self {
         Self(failure(error.reason(), error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn words_of_a_peer_are_short_and_control_no_terminal() {
+        let reason = format!("closed by peer: \x1b]52;c;AA\x07{}", "x".repeat(10_000));
+        let Failed(failure) = wire::Error::from(io::Error::other(reason)).into();
+        assert_eq!(failure.reason, Reason::StreamFailed);
+        assert!(
+            failure
+                .message
+                .starts_with("the stream broke: closed by peer:  ]52;c;AA x"),
+            "{}",
+            failure.message
+        );
+        assert_eq!(failure.message.chars().count(), text::MESSAGE_MAX);
     }
 }

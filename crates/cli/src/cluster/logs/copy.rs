@@ -1,11 +1,15 @@
 //! Copies the log of one pod to standard output, line by line.
 
-use std::io::{self, Write, stderr, stdout};
-use std::time::Duration;
+use std::{
+    borrow::Cow,
+    io::{self, IsTerminal, Write, stdout},
+    time::Duration,
+};
 
 use futures::{AsyncBufReadExt, AsyncRead, io::BufReader};
 use jiff::Timestamp;
 use kube::api::LogParams;
+use perfrun_contract::text::plain;
 use tokio::time::sleep;
 
 use super::{
@@ -15,6 +19,7 @@ use super::{
     },
     source::{CONTAINER, LogSource, sources},
 };
+use crate::tell;
 
 /// The pause before a log is opened again after its connection broke.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -38,7 +43,7 @@ impl Copy {
             Ok(log) => log,
             // The pod may still be pulling its image, or has been deleted. Other pods have their logs.
             Err(error @ (Error::Accept { .. } | Error::Find { .. })) => {
-                let _ = writeln!(stderr(), "perfrun: {}: {error}", self.source.label);
+                tell(format_args!("perfrun: {}: {error}", self.source.label));
                 return Ok(());
             }
             Err(error) => return Err(error.into()),
@@ -118,10 +123,20 @@ impl Copy {
     /// Writes a whole line, so that lines of several nodes do not mix.
     fn write(&self, line: &[u8]) -> io::Result<()> {
         let mut out = stdout().lock();
+        let line = shown(line, out.is_terminal());
         out.write_all(self.prefix.as_deref().unwrap_or_default().as_bytes())?;
-        out.write_all(line)?;
+        out.write_all(&line)?;
         out.write_all(b"\n")?;
         out.flush()
+    }
+}
+
+/// What is written of a line: any program may have logged it, and must not control a terminal. Files and
+/// pipes get its bytes.
+fn shown(line: &[u8], on_terminal: bool) -> Cow<'_, [u8]> {
+    match on_terminal {
+        true => plain(&String::from_utf8_lossy(line)).into_bytes().into(),
+        false => line.into(),
     }
 }
 
@@ -162,6 +177,13 @@ fn stamped(line: &[u8]) -> (Option<Timestamp>, &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_log_cannot_control_the_terminal_and_is_exact_elsewhere() {
+        let line = b"\x1b]52;c;AA\x07 \xff";
+        assert_eq!(&*shown(line, false), line);
+        assert_eq!(&*shown(line, true), " ]52;c;AA  \u{fffd}".as_bytes());
+    }
 
     #[test]
     fn timestamps_are_removed() {

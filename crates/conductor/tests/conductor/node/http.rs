@@ -163,7 +163,8 @@ async fn status(
         let later = status.wait_for(|status| status.state > after);
         let _ = tokio::time::timeout(Duration::from_secs_f64(wait), later).await;
     }
-    let status = status.borrow().clone();
+    let mut status = status.borrow().clone();
+    (node.script.distorts)(&mut status);
     Ok(Json(status))
 }
 

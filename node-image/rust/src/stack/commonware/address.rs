@@ -11,7 +11,7 @@ use crate::stack::{Error, address};
 
 /// Where a host listens, who it is, and where it takes introductions, if it does.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Address {
+pub(crate) struct Address {
     pub(super) socket: SocketAddr,
     pub(super) key: PublicKey,
     pub(super) introduction: Option<SocketAddr>,
@@ -25,7 +25,7 @@ impl Address {
     }
 
     /// The inverse of [`fmt::Display`].
-    pub(super) fn parse(text: &str) -> Result<Self, Error> {
+    pub(crate) fn parse(text: &str) -> Result<Self, Error> {
         let refuse = |reason: &str| Error::Address {
             address: text.to_owned(),
             reason: reason.to_owned(),

@@ -1,0 +1,100 @@
+//! Fuzz targets: one for each parser of bytes that somebody else wrote.
+//!
+//! A [`Target`] reads bytes with a parser, and panics if the parser panics, takes too much memory, or accepts
+//! what it must not. `tests/corpus.rs` gives each target the inputs of `corpus/NAME/` and mutations of them.
+//! `tests/libfuzzer.rs` is the program of `cargo xtask fuzz`, which searches for inputs that run new code.
+
+mod calls;
+mod documents;
+mod links;
+mod wire;
+
+use tikv_jemalloc_ctl::thread::allocatedp;
+
+/// A parser, and how to feed it.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// The name, which is that of the folder of its corpus.
+    pub name: &'static str,
+    /// Reads bytes. Panics on a fault of the parser.
+    read: fn(&[u8]),
+    /// Most bytes that reading may allocate, freed ones included.
+    most_bytes: u64,
+}
+
+/// More than any parser needs for itself.
+const MIB: u64 = 1 << 20;
+
+/// All targets.
+pub const TARGETS: &[Target] = &[
+    // Peers
+    target("echo", wire::echo, 8 * MIB),
+    target("litep2p-perf", wire::litep2p_perf, 8 * MIB),
+    target("messages", wire::messages, 8 * MIB),
+    target("perf", wire::perf, 8 * MIB),
+    target("ping", wire::ping, 8 * MIB),
+    target("test-data", wire::test_data, 8 * MIB),
+    // Conductors
+    target("address", calls::address, 8 * MIB),
+    target("request", calls::request, 8 * MIB),
+    // Nodes and link agents
+    target("agent", calls::agent, 256 * MIB),
+    target("histogram", calls::histogram, 16 * MIB),
+    target("info", calls::info, 8 * MIB),
+    target("metrics", calls::metrics, 8 * MIB),
+    target("status", calls::status, 256 * MIB),
+    // Authors and editors
+    target("document", documents::document, 1024 * MIB),
+    target("journal", documents::journal, 1024 * MIB),
+    target("results", documents::results, 1024 * MIB),
+    // The kernel, and senders of packets
+    target("frame", links::frame, 8 * MIB),
+    target("netlink", links::netlink, 8 * MIB),
+    target("probe", links::probe, 8 * MIB),
+];
+
+const fn target(name: &'static str, read: fn(&[u8]), most_bytes: u64) -> Target {
+    Target {
+        name,
+        read,
+        most_bytes,
+    }
+}
+
+impl Target {
+    /// The target of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        TARGETS.iter().find(|target| target.name == name).copied()
+    }
+
+    /// Reads bytes once.
+    ///
+    /// # Panics
+    ///
+    /// On a fault of the parser: it panics, accepts what it must not, or allocates more than it may.
+    pub fn read(&self, bytes: &[u8]) {
+        // The allocator of the node counts for each thread.
+        let allocated = allocatedp::read().expect("jemalloc has statistics");
+        let before = allocated.get();
+        (self.read)(bytes);
+        let took = allocated.get() - before;
+        assert!(
+            took <= self.most_bytes,
+            "{}: reading {} bytes allocated {took} bytes, more than {}",
+            self.name,
+            bytes.len(),
+            self.most_bytes
+        );
+    }
+}
+
+/// JSON of this type in the bytes, if it is there. Panics if it does not read back.
+fn json<T: serde::de::DeserializeOwned + serde::Serialize + PartialEq + std::fmt::Debug>(
+    bytes: &[u8],
+) -> Option<T> {
+    let value: T = serde_json::from_slice(bytes).ok()?;
+    let text = serde_json::to_string(&value).expect("what was JSON is JSON again");
+    let again: T = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    assert_eq!(again, value, "{text}");
+    Some(value)
+}
