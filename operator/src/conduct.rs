@@ -283,7 +283,7 @@ async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) -> Ru
             end
         }
     };
-    let outcome = keep_results(&job, journal, end, &cancel).await;
+    let outcome = keep_results(&job, journal, end).await;
     let Verdict { reason, message, .. } = &outcome.verdict;
     tracing::info!(run = job.run.label(), %reason, message, "run ended");
     outcome
@@ -318,7 +318,7 @@ fn without_records(job: &Job, why: String) -> RunOutcome {
 }
 
 /// Keeps the results, and reports how the run ended.
-async fn keep_results(job: &Job, journal: Journal, end: RunEnd, cancel: &CancellationToken) -> RunOutcome {
+async fn keep_results(job: &Job, journal: Journal, end: RunEnd) -> RunOutcome {
     let RunEnd {
         state,
         cause,

@@ -585,7 +585,7 @@ async fn the_chart_grants_no_right_that_the_operator_does_not_use() {
     // The first operator of an installation.
     server.remove(&format!("/api/v1/namespaces/{SYSTEM}/secrets/{KEY_SECRET}"));
     scene.server.key().await;
-    let mut leadership = Leadership::new(client, SYSTEM, "operator", "this".to_owned());
+    let mut leadership = Leadership::new(client, SYSTEM, "operator", "this".to_owned(), Arc::default());
     leadership.acquire().await;
     leadership.release().await;
     // Objects of others have the names of a pod, a policy, and the run of a schedule that is due every minute.

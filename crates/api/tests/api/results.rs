@@ -390,7 +390,7 @@ fn read(lines: &str, allowance: u64) -> Result<Vec<TrialRecord>, Unreadable> {
     let compressed: Vec<u8> = parts.flat_map(|(_, bytes)| bytes).collect();
     let mut records = vec![];
     read_trials(&compressed, &mut Allowance(allowance), |record| {
-        records.push(record)
+        records.push(record);
     })?;
     Ok(records)
 }

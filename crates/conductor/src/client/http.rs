@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use perfrun_contract::node::EPOCH_HEADER;
 use http_body_util::BodyExt;
+use perfrun_contract::node::EPOCH_HEADER;
 use reqwest::{
     Client, Url,
     header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue},

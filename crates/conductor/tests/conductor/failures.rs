@@ -136,7 +136,7 @@ async fn a_refused_request_is_a_failure_with_the_nodes_words() {
 #[tokio::test]
 async fn a_node_that_is_full_is_not_lost() {
     let script = Script {
-        refuses: Some(axum::http::StatusCode::INSUFFICIENT_STORAGE),
+        refuses: Some(http::StatusCode::INSUFFICIENT_STORAGE),
         ..Script::default()
     };
     // There is no spare.

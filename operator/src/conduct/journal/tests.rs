@@ -46,7 +46,7 @@ async fn open(job: &Job) -> Journal {
 
 async fn conclude(job: &Job, journal: Journal) -> RunOutcome {
     let end = RunEnd::without_nodes(RunState::Complete);
-    keep_results(job, journal, end, &CancellationToken::new()).await
+    keep_results(job, journal, end).await
 }
 
 /// The parts in ConfigMaps, in this order.
@@ -454,10 +454,10 @@ async fn samples_beyond_the_budget_are_merged_and_the_run_says_so() {
 async fn a_cancelled_run_does_not_wait_long_for_its_results_to_be_kept() {
     let server = TestServer::new();
     let job = job(&server);
-    let mut journal = open(&job).await;
+    let cancel = CancellationToken::new();
+    let mut journal = Journal::open(&job, Arc::default(), &cancel).await.unwrap();
     server.script(Method::POST, CONFIG_MAPS, Answer::Refuse(500, "no space"));
     journal.record(&urgent("a")).await.unwrap();
-    let cancel = CancellationToken::new();
     let cancelled = cancel.clone();
     tokio::spawn(async move {
         sleep(READ_WITHIN * 2).await;
@@ -465,7 +465,7 @@ async fn a_cancelled_run_does_not_wait_long_for_its_results_to_be_kept() {
     });
     let start = Instant::now();
     let end = RunEnd::without_nodes(RunState::Complete);
-    let outcome = keep_results(&job, journal, end, &cancel).await;
+    let outcome = keep_results(&job, journal, end).await;
     assert_eq!(outcome.verdict.reason, EndReason::RecordNotKept);
     let took = start.elapsed();
     assert!(took >= READ_WITHIN * 2 && took < READ_WITHIN * 3, "{took:?}");
