@@ -103,7 +103,7 @@ mod tests {
 
     use libc::{
         BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO,
-        c_long, c_ulong, sock_filter, sock_fprog,
+        c_long, sock_filter, sock_fprog,
     };
 
     use super::*;
@@ -127,14 +127,13 @@ mod tests {
             len: filter.len() as u16,
             filter: filter.as_mut_ptr(),
         };
-        let (one, none): (c_ulong, c_ulong) = (1, 0);
         // SAFETY: the kernel copies the program, which is valid during the call. Both calls concern this
         // thread.
         let installed = unsafe {
-            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, one, none, none, none)
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
                 | libc::prctl(
                     libc::PR_SET_SECCOMP,
-                    c_ulong::from(libc::SECCOMP_MODE_FILTER),
+                    libc::SECCOMP_MODE_FILTER,
                     &raw const program,
                 )
         };
