@@ -588,7 +588,7 @@ async fn the_chart_grants_no_right_that_the_operator_does_not_use() {
     let mut leadership = Leadership::new(client, SYSTEM, "operator", "this".to_owned(), Arc::default());
     leadership.acquire().await;
     leadership.release().await;
-    // Objects of others have the names of a pod, a policy, and the run of a schedule that is due every minute.
+    // Objects of others have the names of a pod, a policy, and the run of a schedule.
     let name = scene.pod_name("pod-exists", "client-0", 0);
     server.put(
         &format!("/api/v1/namespaces/bench/pods/{name}"),
