@@ -4,7 +4,7 @@ use std::io::Write;
 
 use flate2::{Compression, write::GzEncoder};
 use perfrun_api::{
-    cluster::{RESULTS_KEY, TRIALS_KEY, results_from_parts, trials_from_parts},
+    cluster::{Allowance, RESULTS_KEY, read_trials, results_from_parts},
     document::{self, Document},
     planning::plan,
     results::Results,
@@ -43,9 +43,7 @@ pub(crate) fn journal(bytes: &[u8]) {
             compressed.expect("memory takes all")
         }
     };
-    let (one, other) = compressed.split_at(compressed.len() / 2);
-    let parts = [(TRIALS_KEY, one.to_vec()), (TRIALS_KEY, other.to_vec())];
-    let _ = trials_from_parts(&parts);
+    let _ = read_trials(&compressed, &mut Allowance::default(), drop);
     let _ = results_from_parts(&[(RESULTS_KEY, compressed)]);
 }
 
