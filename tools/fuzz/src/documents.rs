@@ -4,7 +4,7 @@ use std::io::Write;
 
 use flate2::{Compression, write::GzEncoder};
 use perfrun_api::{
-    cluster::{Allowance, RESULTS_KEY, TRIALS_KEY, read_trials, results_from_parts},
+    cluster::{Allowance, RESULTS_KEY, read_trials, results_from_parts},
     document::{self, Document},
     planning::plan,
     results::Results,
@@ -44,10 +44,7 @@ pub(crate) fn journal(bytes: &[u8]) {
         }
     };
     let _ = read_trials(&compressed, &mut Allowance::default(), drop);
-    let (one, other) = compressed.split_at(compressed.len() / 2);
-    let parts = [one, other].map(|part| (TRIALS_KEY, part.to_vec()));
-    let head = [(RESULTS_KEY, compressed.clone())];
-    let _ = results_from_parts(&[&head[..], &parts].concat());
+    let _ = results_from_parts(&[(RESULTS_KEY, compressed)]);
 }
 
 /// A results folder that somebody hands on.
