@@ -91,7 +91,7 @@ impl MachineTime {
 
     fn share(&self, seconds: f64) -> f64 {
         if self.total_seconds > 0.0 {
-            seconds.max(0.0) / self.total_seconds
+            (seconds.max(0.0) / self.total_seconds).min(1.0)
         } else {
             0.0
         }

@@ -1,7 +1,7 @@
 //! `report.html`: the report for a browser, in one file that needs no other.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use perfrun_contract::account::Account;
+use perfrun_contract::{account::Account, text::plain};
 
 use crate::{
     markdown::sentence,
@@ -41,7 +41,8 @@ pub fn html(results: &Account<'_>) -> String {
             }
         }
     };
-    page.into_string()
+    // HTML has no control characters, and somebody may look at the file in a terminal.
+    plain(&page.into_string())
 }
 
 /// A plot; folded, if it is higher than a screen.

@@ -26,7 +26,11 @@ fn disturbance(record: &TrialRecord, nodes: &BTreeMap<&str, &Info>) -> Option<Di
         all.filter_map(|(name, node)| Some((*nodes.get(name.as_str())?, node)))
     };
     let workload = known().map(|(_, node)| node.measured.seconds).fold(0.0, f64::max);
-    let of_workload = |seconds: f64| if workload > 0.0 { seconds / workload } else { 0.0 };
+    // JSON has no infinity.
+    let of_workload = |seconds: f64| match workload > 0.0 {
+        true => (seconds / workload).min(f64::MAX),
+        false => 0.0,
+    };
     let throttled = known().filter_map(|(_, node)| node.measured.resources.throttled_seconds);
     let late = record
         .start_lateness_seconds
@@ -162,6 +166,18 @@ mod tests {
         // 0.42 s are not theirs, of which 0.02 s may be chance.
         let found = foreign([("client-0", pod("a"), client), ("server-0", pod("b"), server)]);
         is_near(found, 0.1);
+    }
+
+    #[test]
+    fn shares_of_no_time_are_finite() {
+        let mut client = node(Role::Client, 0.0, busy(2.0));
+        client.measured.seconds = f64::from_bits(1);
+        client.measured.resources.throttled_seconds = Some(1.0);
+        let machine = client.measured.resources.machine.as_mut().unwrap();
+        machine.total_seconds = f64::from_bits(1);
+        let found = of([("client-0", info("here", None), client)]).unwrap();
+        assert!(found.throttled.is_finite(), "{found:?}");
+        is_near(found.foreign, 1.0);
     }
 
     #[test]

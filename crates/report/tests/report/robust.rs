@@ -1,7 +1,7 @@
 //! Results that are empty, end early or contradict themselves still make a report.
 
 use perfrun_api::results::Results;
-use perfrun_contract::{record::Metric, run::RunState};
+use perfrun_contract::{node::Reason, record::Metric, run::RunState};
 use perfrun_report::{html, markdown, plots, samples_csv, summarize, summary_csv, terminal};
 
 use perfrun_test_kit::results::run;
@@ -35,6 +35,27 @@ fn every_moment_of_an_interruption() {
         let trials = run(workload).results().trials.len();
         for ended_after in [0, 1, trials / 11, trials / 11 + 1, trials - 1] {
             draw_all(&run(workload).interrupted_after(ended_after).results());
+        }
+    }
+}
+
+#[test]
+fn words_of_a_peer_control_no_terminal_that_shows_a_report() {
+    let said = "\x1b]52;c;AA\x07";
+    let workload = "\n  workload: {ping: {count: 10}}\n  iterations: 1\n  warmup: 0\n";
+    for results in [
+        run(workload).failing("c0.i0", Reason::DialFailed, said).results(),
+        Results {
+            reason: Some(said.to_owned()),
+            verdict: None,
+            ..run(workload).interrupted_after(0).results()
+        },
+    ] {
+        let account = results.account();
+        let svg = plots(&account).into_iter().map(|(_, svg)| svg);
+        let reports = [terminal(&account, 79), markdown(&account), html(&account)];
+        for report in reports.into_iter().chain(svg) {
+            assert!(!report.contains(['\x1b', '\x07']), "{report}");
         }
     }
 }
