@@ -39,6 +39,8 @@ use crate::{
 
 /// The namespace of the operator.
 pub(crate) const SYSTEM: &str = "perfrun-system";
+/// The name of operators' Lease there.
+pub(crate) const LEASE: &str = "perfrun-operator";
 
 /// An API server that stores objects by their paths.
 #[derive(Clone, Default)]

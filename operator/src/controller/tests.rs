@@ -19,7 +19,7 @@ use crate::{
     decide::ConductorState,
     lease::Leadership,
     names,
-    test_server::{Answer, Call, SYSTEM},
+    test_server::{Answer, Call, LEASE, SYSTEM},
     token::KEY_SECRET,
 };
 
@@ -528,6 +528,7 @@ async fn a_document_that_the_policy_does_not_allow_is_refused_unless_its_trials_
     scene.create("b", stacks);
     scene.pass("b").await.unwrap();
     scene.pods_are_ready();
+    scene.server.script(Method::GET, "/proxy/", Answer::Silence);
     scene.pass("b").await.unwrap();
     assert_eq!(scene.phase("b"), "Running");
     scene.allow(policy(r#"{"allowedImages": []}"#));
@@ -585,7 +586,7 @@ async fn the_chart_grants_no_right_that_the_operator_does_not_use() {
     // The first operator of an installation.
     server.remove(&format!("/api/v1/namespaces/{SYSTEM}/secrets/{KEY_SECRET}"));
     scene.server.key().await;
-    let mut leadership = Leadership::new(client, SYSTEM, "operator", "this".to_owned(), Arc::default());
+    let mut leadership = Leadership::new(client, SYSTEM, LEASE, "this".to_owned(), Arc::default());
     leadership.acquire().await;
     leadership.release().await;
     // Objects of others have the names of a pod, a policy, and the run of a schedule.
@@ -617,7 +618,7 @@ async fn the_chart_grants_no_right_that_the_operator_does_not_use() {
             "reason": "Measuring", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
     });
     scene.create("unreadable", json!({"topology": beside}));
-    scene.change("unreadable", |run| run["status"]["phase"] = "Hibernating".into());
+    scene.change("unreadable", |run| run["status"]["phase"] = 7.into());
     let run = json!({"spec": {"topology": beside, "workload": {"ping": {}}}});
     let schedule = json!({"apiVersion": "perfrun.io/v1alpha1", "kind": "PerfSchedule",
         "metadata": {"name": "often", "namespace": "bench", "uid": "often", "generation": 1,

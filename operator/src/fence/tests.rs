@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api,
     api::{DeleteParams, ListParams, ObjectMeta, PostParams},
@@ -11,23 +11,23 @@ use kube::{
 use super::*;
 use crate::{
     lease::Leadership,
-    test_server::{SYSTEM, TestServer},
+    test_server::{LEASE, SYSTEM, TestServer},
 };
 
 fn leadership(server: &TestServer, holder: &str) -> Leadership {
     let health = Arc::default();
-    Leadership::new(server.client(), SYSTEM, "operator", holder.to_owned(), health)
+    Leadership::new(server.client(), SYSTEM, LEASE, holder.to_owned(), health)
 }
 
 /// Creates an object, lists it and deletes it.
 async fn work(client: &Client, name: &str) -> [Result<(), String>; 3] {
-    let api: Api<ConfigMap> = Api::namespaced(client.clone(), "bench");
-    let object = ConfigMap {
+    let api: Api<Pod> = Api::namespaced(client.clone(), "bench");
+    let object = Pod {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
             ..ObjectMeta::default()
         },
-        ..ConfigMap::default()
+        ..Pod::default()
     };
     let text = |error: kube::Error| error.to_string();
     [

@@ -3,10 +3,10 @@
 use http::Method;
 
 use super::*;
-use crate::test_server::{Answer, SYSTEM, TestServer};
+use crate::test_server::{Answer, LEASE, SYSTEM, TestServer};
 
-const LEASES: &str = "/leases/operator";
-const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/perfrun-system/leases/operator";
+const LEASES: &str = "/leases/perfrun-operator";
+const PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/perfrun-system/leases/perfrun-operator";
 
 fn claim(holder: &str) -> Claim {
     Claim {
@@ -89,7 +89,7 @@ fn a_claim_whose_lease_was_taken_is_lost() {
 
 fn leadership(server: &TestServer, holder: &str) -> Leadership {
     let health = Arc::default();
-    Leadership::new(server.client(), SYSTEM, "operator", holder.to_owned(), health)
+    Leadership::new(server.client(), SYSTEM, LEASE, holder.to_owned(), health)
 }
 
 /// How many seconds a future takes by the paused clock.
@@ -122,9 +122,9 @@ async fn every_term_has_a_larger_epoch_than_those_before() {
         leadership.release().await;
     }
     // Somebody deletes the Lease, whose transitions begin at 1 again, and it is created a second later.
-    server.remove(LEASE);
+    server.remove(PATH);
     leadership(&server, "c").acquire().await;
-    server.change(LEASE, |lease| {
+    server.change(PATH, |lease| {
         assert_eq!(lease["spec"]["leaseTransitions"], 1);
         lease["metadata"]["creationTimestamp"] = "2026-01-01T00:00:01Z".into();
     });

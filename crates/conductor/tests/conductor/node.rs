@@ -92,6 +92,13 @@ impl Remote {
         let _ = self.0.vanish.send(());
     }
 
+    /// Whether a trial runs at the node.
+    pub(crate) fn is_running(&self, id: &str) -> bool {
+        let trials = self.0.trials.lock().unwrap();
+        let state = trials.get(id).map(|trial| trial.status.borrow().state);
+        state == Some(TrialState::Running)
+    }
+
     /// The node forgets everything, as when its process was restarted at the same address.
     pub(crate) fn forget(&self) {
         self.0.trials.lock().unwrap().clear();
