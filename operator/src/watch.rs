@@ -281,7 +281,7 @@ mod tests {
             server.put(&format!("/api/v1/namespaces/{path}"), pod);
         }
         server.script_times(
-            8,
+            100,
             Method::GET,
             "/namespaces/b/pods",
             Answer::Refuse(403, "forbidden"),
