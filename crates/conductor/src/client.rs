@@ -271,8 +271,8 @@ impl NodeClient {
         read(&self.0.call(Method::Get, "/v1/info", None, Duration::ZERO).await?)
     }
 
-    /// Starts the node's program again, in its process, and waits until it answers. Returns `false` if the node
-    /// cannot do that.
+    /// Starts the node's program again, in its process, and waits until it answers. Returns `false` if the
+    /// node cannot do that.
     pub async fn renew(&self, within: Duration) -> Result<bool, Error> {
         let deadline = Instant::now() + within;
         let before = self.info().await?.instance;

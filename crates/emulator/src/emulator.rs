@@ -142,7 +142,7 @@ impl Emulator {
     }
 
     /// Starts the random decisions of this seed: equal packets have the same fate after equal seeds. The
-    /// links, the counts and the packets in flight stay as they are. Before Linux 6.6, netem ignores the seed.
+    /// links, the counts and the packets in flight stay as they are. netem ignores it before Linux 6.6.
     pub fn reseed(&mut self, seed: u64) -> Result<(), Error> {
         match &mut self.0 {
             Inner::Kernel(kernel) => Ok(kernel.reseed(seed)?),

@@ -135,8 +135,8 @@ pub(crate) fn listen(address: &ControlAddress) -> anyhow::Result<tokio::net::Tcp
             .with_context(|| format!("failed to bind {address}: is another node running?"))?,
         ControlAddress::Inherited(fd) => {
             ensure!(*fd > 2, "fd:{fd} is a standard stream, not a listening socket");
-            // SAFETY: the parent passed this descriptor to this process, which never closes it: a new start of
-            // the program inherits it again.
+            // SAFETY: the parent passed this descriptor to this process, which never closes it: a new start
+            // of the program inherits it again.
             let fd = unsafe { BorrowedFd::borrow_raw(*fd) };
             rustix::net::getsockname(fd).context("the inherited descriptor is not a socket")?;
             TcpListener::from(fd.try_clone_to_owned()?)

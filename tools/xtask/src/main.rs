@@ -1,5 +1,5 @@
-//! Developer commands: `cargo xtask demo | test | tools | go | e2e | soak | fuzz | charts | crds | prose | image |
-//! bench | lab`.
+//! Developer commands: `cargo xtask demo | test | tools | go | e2e | soak | fuzz | charts | crds | prose |
+//! image | bench | lab`.
 //!
 //! A fresh clone builds this crate first, so it depends on nothing that needs `protoc`, a stack under test or
 //! Kubernetes. It starts other programs and compares files.

@@ -1,5 +1,5 @@
-//! `perfrun-soak`: runs of random documents, while random parts of the cluster fail. `cargo xtask soak` starts
-//! it on a lab of its own.
+//! `perfrun-soak`: runs of random documents, while random parts of the cluster fail. `cargo xtask soak`
+//! starts it on a lab of its own.
 //!
 //! A round creates one to three runs in a namespace of its own, lets faults happen at random moments, and
 //! waits until all runs have ended. Then it checks what must hold whatever happened:
