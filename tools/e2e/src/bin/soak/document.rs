@@ -9,7 +9,7 @@ pub(crate) fn random(random: &mut impl Rng) -> String {
         "{bandwidth: {sizes: [64Ki, 4Mi]}}",
         "{bandwidth: {duration: 2s, directions: [upload]}}",
         "{substreams: {counts: [8]}}",
-        "{handshakes: {connections: 20}}",
+        "{handshakes: {count: 20}}",
     ];
     let mut one = |of: &[&'static str]| *of.choose(random).unwrap_or(&"");
     let (workload, client, server) = (
