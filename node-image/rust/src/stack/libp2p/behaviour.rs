@@ -29,7 +29,10 @@ use perfrun_contract::matrix::Transport;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::compat::FuturesAsyncReadCompatExt;
 
-use super::gossip::{Exchanges, Publication};
+use super::{
+    gossip::{Exchanges, Publication},
+    relay::Circuits,
+};
 use crate::stack::{BoxStream, Inbound, MOST_INBOUND, OPEN_TIMEOUT, webrtc};
 
 /// The protocol beside a host's own.
@@ -90,6 +93,8 @@ pub(super) struct Behaviour {
     relays: VecDeque<PeerId>,
     /// The exchanges of messages by gossipsub.
     pub(super) exchanges: Exchanges,
+    /// Circuits of a relay.
+    pub(super) circuits: Circuits,
 }
 
 /// Has a connection with a relay polled again. libp2p-relay passes one circuit to its listener in each poll
@@ -125,6 +130,7 @@ impl Behaviour {
             accepted: HashSet::new(),
             relays: VecDeque::new(),
             exchanges: Exchanges::default(),
+            circuits: Circuits::default(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Circuit relay v2 (libp2p specs, `relay/circuit-v2.md`): the relay, and peers that connect through a relay.
 
-use std::{convert::Infallible, error::Error, time::Duration};
+use std::{collections::HashMap, convert::Infallible, error::Error, time::Duration};
 
 use futures::future::Either;
 use libp2p::{
@@ -87,18 +87,48 @@ impl Speaks for Relay {
 
     fn on_event(&mut self, event: Event) {
         let Event::Relay(event) = event else { return };
+        if let Some(event) = self.inner.circuits.event(event) {
+            self.inner.report(Inbound::Relay(event));
+        }
+    }
+}
+
+/// The open circuits of a relay, by their two peers.
+#[derive(Debug, Default)]
+pub(super) struct Circuits(HashMap<(PeerId, PeerId), u32>);
+
+impl Circuits {
+    /// What an event of libp2p means; `None` if nothing. libp2p reports the end of a circuit twice if the
+    /// connection of its source ends at the same time.
+    fn event(&mut self, event: relay::Event) -> Option<RelayEvent> {
         let refused = |what, status| RelayEvent::Refused {
             what,
             status: words(status),
         };
-        let event = match event {
-            relay::Event::CircuitReqAccepted { .. } => RelayEvent::CircuitOpened,
-            relay::Event::CircuitClosed { .. } => RelayEvent::CircuitClosed,
+        Some(match event {
+            relay::Event::CircuitReqAccepted {
+                src_peer_id,
+                dst_peer_id,
+            } => {
+                *self.0.entry((src_peer_id, dst_peer_id)).or_default() += 1;
+                RelayEvent::CircuitOpened
+            }
+            relay::Event::CircuitClosed {
+                src_peer_id,
+                dst_peer_id,
+                ..
+            } => {
+                let between = (src_peer_id, dst_peer_id);
+                let others = self.0.remove(&between)? - 1;
+                if others > 0 {
+                    self.0.insert(between, others);
+                }
+                RelayEvent::CircuitClosed
+            }
             relay::Event::CircuitReqDenied { status, .. } => refused("circuit", status),
             relay::Event::ReservationReqDenied { status, .. } => refused("reservation", status),
-            _ => return,
-        };
-        self.inner.report(Inbound::Relay(event));
+            _ => return None,
+        })
     }
 }
 
@@ -179,5 +209,30 @@ fn words(status: StatusCode) -> &'static str {
         StatusCode::NoReservation => "NO_RESERVATION (204)",
         StatusCode::MalformedMessage => "MALFORMED_MESSAGE (400)",
         StatusCode::UnexpectedMessage => "UNEXPECTED_MESSAGE (401)",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_circuit_ends_once_however_often_its_end_is_reported() {
+        let (src_peer_id, dst_peer_id) = (PeerId::random(), PeerId::random());
+        let accepted = || relay::Event::CircuitReqAccepted {
+            src_peer_id,
+            dst_peer_id,
+        };
+        let closed = || relay::Event::CircuitClosed {
+            src_peer_id,
+            dst_peer_id,
+            error: None,
+        };
+        let mut circuits = Circuits::default();
+        for event in [accepted(), accepted(), closed(), closed()] {
+            assert!(circuits.event(event).is_some());
+        }
+        assert!(circuits.event(closed()).is_none());
+        assert!(circuits.0.is_empty());
     }
 }
