@@ -47,7 +47,7 @@ impl Health {
     pub(crate) fn alive(&self) -> Result<(), &'static str> {
         match self.0.lock().turned {
             Some(turned) if turned.elapsed() >= STANDS_STILL => {
-                Err("the loop that renews the lease stands still")
+                Err("the loop that renews the lease has stopped")
             }
             _ => Ok(()),
         }

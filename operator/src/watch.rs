@@ -47,8 +47,8 @@ where
         + Sync
         + 'static,
 {
-    // Each watch has its own backoff after an error. Nobody reads who has set which field, which may be half
-    // of an object.
+    // Each watch has its own backoff after an error. The operator does not use managedFields, which may be
+    // half of an object.
     let one = |api: Api<K>| {
         let events = watcher(api, config.clone()).default_backoff();
         events.modify(|object| object.managed_fields_mut().clear())
@@ -292,7 +292,7 @@ mod tests {
         let mut events = events.filter_map(async |event| event.ok()).boxed();
         let mut next = async || match events.next().await.unwrap() {
             Event::InitApply(pod) | Event::Apply(pod) => {
-                assert!(pod.managed_fields().is_empty(), "nobody reads them");
+                assert!(pod.managed_fields().is_empty(), "they are not used");
                 pod.name_any()
             }
             Event::Init => "begins".to_owned(),

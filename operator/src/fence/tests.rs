@@ -86,7 +86,7 @@ async fn a_term_lasts_as_long_as_the_lease_is_renewed() {
     let during = Duration::from_secs(120);
     assert!(
         tokio::time::timeout(during, leader.keep()).await.is_err(),
-        "it leads on"
+        "it still leads"
     );
     // Dropping the loop ended the term, with its last renewal two seconds ago.
     assert!(is_refused(&work(&client, "a").await));

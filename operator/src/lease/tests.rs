@@ -142,7 +142,7 @@ async fn a_connection_that_died_unnoticed_does_not_cost_the_lease() {
     server.script_times(1, Method::PUT, LEASES, Answer::Silence);
     assert!(
         timeout(Duration::from_secs(120), leader.keep()).await.is_err(),
-        "it leads on"
+        "it still leads"
     );
 }
 
@@ -173,7 +173,7 @@ async fn a_loop_that_stands_still_is_noticed() {
     assert!(timeout(Duration::from_secs(600), leader.keep()).await.is_err());
     assert_eq!(health.alive(), Ok(()));
     tokio::time::advance(Duration::from_secs(60)).await;
-    assert_eq!(health.alive(), Err("the loop that renews the lease stands still"));
+    assert_eq!(health.alive(), Err("the loop that renews the lease has stopped"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -200,7 +200,7 @@ async fn a_leader_survives_a_short_outage() {
     server.script_times(3, Method::PUT, LEASES, Answer::Refuse(503, "etcd is away"));
     assert!(
         timeout(Duration::from_secs(120), leader.keep()).await.is_err(),
-        "it leads on"
+        "it still leads"
     );
 }
 

@@ -55,10 +55,7 @@ pub fn check_every_trial_once(run: &PerfRun, results: &Results) -> Result<()> {
         results.plan == plan,
         "the results have another plan than the spec"
     );
-    let mut attempts: BTreeMap<&str, Vec<&TrialRecord>> = BTreeMap::new();
-    for record in &results.trials {
-        attempts.entry(&record.trial.id).or_default().push(record);
-    }
+    let mut attempts = attempts(results);
     let due = match results.state {
         RunState::Complete => plan.trials.len(),
         RunState::Interrupted | RunState::Failed => attempts.len(),
@@ -104,10 +101,7 @@ pub fn check_every_trial_once(run: &PerfRun, results: &Results) -> Result<()> {
 /// Checks that no trial was measured twice, and that each of a complete run ended once. Returns the number of
 /// trials that ended.
 pub fn check_no_trial_twice(results: &Results) -> Result<usize> {
-    let mut attempts: BTreeMap<&str, Vec<&TrialRecord>> = BTreeMap::new();
-    for record in &results.trials {
-        attempts.entry(&record.trial.id).or_default().push(record);
-    }
+    let attempts = attempts(results);
     for (id, records) in &attempts {
         let numbers: Vec<_> = records.iter().map(|record| record.attempt).collect();
         ensure!(
@@ -124,6 +118,15 @@ pub fn check_no_trial_twice(results: &Results) -> Result<usize> {
         "a complete run lacks the trials {missing:?}"
     );
     Ok(attempts.len())
+}
+
+/// The records of each trial, by its id.
+fn attempts(results: &Results) -> BTreeMap<&str, Vec<&TrialRecord>> {
+    let mut attempts: BTreeMap<&str, Vec<&TrialRecord>> = BTreeMap::new();
+    for record in &results.trials {
+        attempts.entry(&record.trial.id).or_default().push(record);
+    }
+    attempts
 }
 
 pub fn failures(results: &Results) -> Vec<&TrialRecord> {

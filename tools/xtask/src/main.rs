@@ -72,7 +72,7 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTION")]
         args: Vec<OsString>,
     },
-    /// Search for bytes that a parser does not stand. Prints a table, and keeps what it finds
+    /// Search for input that breaks a parser; print a table, and keep such input
     Fuzz(fuzz::Args),
     /// Check the Helm chart without a cluster; `test` does so, too
     Charts,

@@ -133,31 +133,21 @@ async fn a_refused_request_is_a_failure_with_the_nodes_words() {
     );
 }
 
+/// Without another node to replace it, a lost one would end the run.
 #[tokio::test]
-async fn a_node_that_is_full_is_not_lost() {
-    let script = Script {
-        refuses: Some(http::StatusCode::INSUFFICIENT_STORAGE),
-        ..Script::default()
-    };
-    // There is no spare.
-    let out = bench().node("server-0", script).run().await;
-    assert_eq!(
-        out.outline(),
-        ["c0.i0.a0 server-0 Internal", "c0.i1.a0 server-0 Internal"]
-    );
-}
-
-#[tokio::test]
-async fn a_conflict_that_stays_is_a_failure() {
-    let script = Script {
-        refuses: Some(http::StatusCode::CONFLICT),
-        ..Script::default()
-    };
-    let out = bench().node("server-0", script).run().await;
-    assert_eq!(
-        out.outline(),
-        ["c0.i0.a0 server-0 Internal", "c0.i1.a0 server-0 Internal"]
-    );
+async fn a_node_that_is_full_or_has_a_conflict_fails_trials_and_is_not_lost() {
+    for status in [http::StatusCode::INSUFFICIENT_STORAGE, http::StatusCode::CONFLICT] {
+        let script = Script {
+            refuses: Some(status),
+            ..Script::default()
+        };
+        let out = bench().node("server-0", script).run().await;
+        assert_eq!(
+            out.outline(),
+            ["c0.i0.a0 server-0 Internal", "c0.i1.a0 server-0 Internal"],
+            "{status}"
+        );
+    }
 }
 
 #[tokio::test]

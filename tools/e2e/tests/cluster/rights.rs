@@ -1,5 +1,4 @@
-//! What the operator may not do, whatever it is made to do. That it may do all it needs is what other tests
-//! show.
+//! Rights that the operator lacks. Other tests show that it has all the rights that it needs.
 
 use anyhow::{Context, Result, ensure};
 use http::{Method, Request, header::CONTENT_TYPE};

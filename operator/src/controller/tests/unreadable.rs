@@ -1,0 +1,82 @@
+//! Runs that this version cannot read, or not completely.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn an_unreadable_status_is_never_written_and_in_nobodys_way() {
+    let mut scene = Scene::new().await;
+    scene.create("tomorrow", json!({}));
+    scene.pass("tomorrow").await.unwrap();
+    scene.change("tomorrow", |run| run["status"]["phase"] = 42.into());
+    let before = scene.status("tomorrow");
+    scene.server.take_changes();
+    scene.pass("tomorrow").await.unwrap();
+    assert!(scene.server.take_changes().is_empty());
+    assert_eq!(scene.status("tomorrow"), before);
+    assert!(
+        scene
+            .server
+            .event_reasons()
+            .contains(&"StatusUnreadable".to_owned())
+    );
+    scene.create("today", json!({}));
+    scene.pass("today").await.unwrap();
+    assert_eq!(scene.condition("today", PROVISIONED).1, "Starting");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_of_a_newer_version_is_continued_and_left_as_it_is_once_it_has_ended() {
+    let mut scene = Scene::new().await;
+    scene.create("going", json!({}));
+    scene.create("ended", json!({"cancel": true}));
+    for name in ["going", "ended"] {
+        scene.pass(name).await.unwrap();
+        let summary = json!([{"cell": "a", "metric": "jitterP50", "unit": "seconds", "count": 1, "median": 1.0,
+            "mean": 1.0, "min": 1.0, "max": 1.0, "flags": {"Overheated": 1}}]);
+        scene.change(name, |run| {
+            run["status"]["phase"] = "Hibernating".into();
+            run["status"]["summary"] = summary;
+        });
+    }
+    let before = scene.status("ended");
+    scene.server.take_changes();
+    scene.pass("ended").await.unwrap();
+    assert!(scene.server.take_changes().is_empty());
+    assert_eq!(scene.status("ended"), before);
+    scene.pass("going").await.unwrap();
+    assert_eq!(scene.phase("going"), "Provisioning");
+    assert_eq!(scene.status("going")["summary"], before["summary"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unreadable_spec_only_gets_a_condition() {
+    let mut scene = Scene::new().await;
+    scene.create("a", json!({}));
+    scene.pass("a").await.unwrap();
+    scene.change("a", |run| run["spec"]["workload"] = 42.into());
+    let before = scene.status("a");
+    scene.pass("a").await.unwrap();
+    let after = scene.status("a");
+    let (status, reason, why) = scene.condition("a", ACCEPTED);
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "Malformed"));
+    assert!(why.contains("42"), "{why}");
+    for kept in ["phase", "trials", "startTime"] {
+        assert_eq!(after[kept], before[kept]);
+    }
+    scene.server.take_changes();
+    scene.later(60).await;
+    scene.pass("a").await.unwrap();
+    assert!(scene.server.take_changes().is_empty(), "it is written once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unreadable_run_that_has_ended_is_left_alone() {
+    let mut scene = Scene::new().await;
+    scene.create("a", json!({"suspend": true, "cancel": true}));
+    scene.pass("a").await.unwrap();
+    assert_eq!(scene.phase("a"), "Cancelled");
+    scene.change("a", |run| run["spec"]["workload"] = 42.into());
+    scene.server.take_changes();
+    scene.pass("a").await.unwrap();
+    assert!(scene.server.take_changes().is_empty());
+}
