@@ -40,6 +40,8 @@ pub(crate) struct Links<'a> {
     agents: BTreeMap<String, Agent>,
     /// Median round trips of links that are not impaired.
     bases: BTreeMap<Pair, Duration>,
+    /// Networks that were not as configured the last time, although the machine had time to become quieter.
+    wrong: BTreeSet<String>,
     current: Option<Current>,
 }
 
@@ -61,6 +63,7 @@ impl<'a> Links<'a> {
             plan,
             agents: BTreeMap::new(),
             bases: BTreeMap::new(),
+            wrong: BTreeSet::new(),
             current: None,
         }
     }

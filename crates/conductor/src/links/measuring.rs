@@ -10,7 +10,7 @@ use perfrun_contract::{
 };
 use perfrun_link::{
     Impairment,
-    probe::{self, Measurement, ProbeVerdict},
+    probe::{self, Finding, Measurement, ProbeVerdict},
 };
 use tokio::time::{Instant, sleep};
 
@@ -21,9 +21,15 @@ use super::{
     unready::Unready,
 };
 
-/// A link that is right is judged wrong once in a hundred measurements of each quantity; three times in a
-/// row, in a million. What is wrong stays wrong.
-const ATTEMPTS: u32 = 3;
+/// Pauses before a link is measured again. A link that is right is judged wrong once in a hundred measurements
+/// of each quantity; three times in a row, in a million. What is wrong stays wrong.
+const AT_ONCE_AGAIN: [Duration; 2] = [Duration::ZERO; 2];
+/// Pauses before further measurements if a machine that is busy for some seconds explains all findings.
+const WHEN_QUIETER: [Duration; 3] = [
+    Duration::from_secs(2),
+    Duration::from_secs(4),
+    Duration::from_secs(8),
+];
 /// Time for echoes, where one round of measurements covers all nodes.
 const ECHO_TIME: Duration = Duration::from_secs(1);
 /// The least, where many rounds are needed.
@@ -44,6 +50,10 @@ impl Links<'_> {
         if pairs.iter().any(|pair| !self.bases.contains_key(pair)) {
             self.measure_bases(&pairs).await?;
         }
+        let pauses = match self.wrong.contains(&conditions.name) {
+            true => AT_ONCE_AGAIN.to_vec(),
+            false => [&AT_ONCE_AGAIN[..], &WHEN_QUIETER].concat(),
+        };
         let began = Instant::now();
         self.set(requests).await?;
         let set = began.elapsed();
@@ -54,7 +64,7 @@ impl Links<'_> {
             let measured = stream::iter(
                 round
                     .into_iter()
-                    .map(|pair| self.leg(pair, conditions, echo_time)),
+                    .map(|pair| self.leg(pair, conditions, echo_time, &pauses)),
             );
             let measured: Vec<_> = measured.buffered(AT_ONCE).collect().await;
             for leg in measured {
@@ -68,12 +78,14 @@ impl Links<'_> {
             legs,
         };
         let Some((leg, finding)) = check.outside().next() else {
+            self.wrong.remove(&conditions.name);
             self.add_available(&mut check.legs, conditions).await;
             check.probe_seconds = (began.elapsed() - set).as_secs_f64();
             return Ok(check);
         };
         // The path itself may have changed since: it is measured again with the next try.
         self.bases.clear();
+        self.wrong.insert(conditions.name.clone());
         let message = format!(
             "network {}, {} to {}: {finding}, in {} measurements: is the machine busy, or the path between the nodes slower \
              than the network?",
@@ -124,7 +136,13 @@ impl Links<'_> {
     }
 
     /// Measures a pair until it behaves as configured, or often enough to believe that it does not.
-    async fn leg(&self, pair: Pair, conditions: &Conditions, echo_time: Duration) -> Result<Leg, Unready> {
+    async fn leg(
+        &self,
+        pair: Pair,
+        conditions: &Conditions,
+        echo_time: Duration,
+        pauses: &[Duration],
+    ) -> Result<Leg, Unready> {
         let (to_server, to_client) = self.ways(&pair.client, &pair.server, conditions)?;
         let base = self.bases.get(&pair).copied().unwrap_or_default();
         let plan = probe::ProbePlan::within(to_server, to_client, echo_time);
@@ -147,7 +165,10 @@ impl Links<'_> {
                 filled,
             )
             .await?;
-            if verdict.is_effective() || attempts == ATTEMPTS {
+            let pause = pauses.get(attempts as usize - 1).filter(|pause| {
+                !verdict.is_effective() && (pause.is_zero() || verdict.outside().all(Finding::is_slow))
+            });
+            let Some(pause) = pause else {
                 return Ok(Leg {
                     client: pair.client,
                     server: pair.server,
@@ -157,7 +178,8 @@ impl Links<'_> {
                     rate_to_client,
                     findings: verdict.findings,
                 });
-            }
+            };
+            sleep(*pause).await;
         }
     }
 

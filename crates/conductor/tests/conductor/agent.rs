@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     net::IpAddr,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -36,6 +37,8 @@ pub(crate) enum Fault {
     Flaps,
     /// It is late.
     Late,
+    /// Its machine is busy during this number of measurements of links that it impairs.
+    Slow(u32),
     /// It is gone once a link was set.
     Vanishes,
     /// It measures for somebody else at the first two requests.
@@ -67,6 +70,8 @@ struct Agent {
     request: LinkRequest,
     looks: u64,
     probes: u32,
+    /// Measurements of links that it impairs.
+    impaired_probes: u32,
     /// Looks before packets were counted for the first time over a link that it impairs.
     counting_since: Option<u64>,
     gone: bool,
@@ -167,6 +172,7 @@ impl Requester for Channel {
                 if near.fault == Fault::Busy && near.probes <= 2 {
                     return refused(423, "another measurement goes on");
                 }
+                let lateness = near.lateness(&asked);
                 let is_deaf = match inner.agents[&far].fault {
                     Fault::Mute => true,
                     Fault::Overfull => asked.plan.echoes == 0,
@@ -177,7 +183,7 @@ impl Requester for Channel {
                 }
                 let there = inner.agents[&self.ip].towards(far);
                 let back = inner.agents[&far].towards(self.ip);
-                answer(&measured(&there, &back, &asked))
+                answer(&measured(&there, &back, lateness, &asked))
             }
             (method, path) => Err(format!("{method:?} {path}").into()),
         }
@@ -197,6 +203,18 @@ impl Agent {
             .filter(|_| self.fault != Fault::Lies)
             .map(|route| route.impairment.clone())
             .unwrap_or_default()
+    }
+
+    /// How much longer than usual round trips of this measurement take.
+    fn lateness(&mut self, request: &ProbeRequest) -> Duration {
+        let is_impaired = !self.towards(request.server.ip()).delay.is_zero();
+        match self.fault {
+            Fault::Slow(busy) if is_impaired && request.plan.echoes > 0 => {
+                self.impaired_probes += 1;
+                Duration::from_millis(if self.impaired_probes <= busy { 7 } else { 0 })
+            }
+            _ => Duration::ZERO,
+        }
     }
 
     fn status(&self) -> LinkStatus {
@@ -254,9 +272,14 @@ impl Agent {
 }
 
 /// What the figures come to: 0.1 ms on the wire, the share that is lost.
-fn measured(there: &Impairment, back: &Impairment, request: &ProbeRequest) -> Measurement {
+fn measured(
+    there: &Impairment,
+    back: &Impairment,
+    lateness: Duration,
+    request: &ProbeRequest,
+) -> Measurement {
     let echoes = request.plan.echoes;
-    let nanoseconds = 100_000 + (there.delay + back.delay).as_nanos() as u64;
+    let nanoseconds = 100_000 + (there.delay + back.delay + lateness).as_nanos() as u64;
     let kept = |way: &Impairment| {
         1.0 - way
             .loss

@@ -247,6 +247,27 @@ async fn trials_on_links_that_are_not_as_asked_for_fail_and_others_do_not() {
 }
 
 #[tokio::test]
+async fn a_link_of_a_busy_machine_is_measured_again_when_the_machine_may_be_quieter() {
+    let out = on(&["lat10"], Fault::None, Fault::Slow(3)).run().await;
+    assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
+    let leg = &out.records[0].links.as_ref().unwrap().legs[0];
+    assert_eq!(leg.attempts, 4);
+    assert_eq!(leg.measured.round_trip.unwrap().p50_ns, 10_100_000);
+}
+
+#[tokio::test]
+async fn trials_wait_once_for_a_machine_that_stays_busy() {
+    let out = on(&["lat10"], Fault::None, Fault::Slow(u32::MAX)).run().await;
+    let attempts = |at: usize| out.records[at].links.as_ref().unwrap().legs[0].attempts;
+    assert_eq!((attempts(0), attempts(1)), (6, 3));
+    let message = &out.records[0].failure.as_ref().unwrap().message;
+    assert!(
+        message.contains("in 6 measurements: is the machine busy"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
 async fn a_failed_measurement_holds_for_its_repetition_and_is_tried_again_with_the_next() {
     let mut bench = on(&["lat10"], Fault::None, Fault::Lies);
     // Two cells on the network.

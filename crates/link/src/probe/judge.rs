@@ -180,6 +180,16 @@ pub fn judge_rate_back(backward: &Impairment, plan: &ProbePlan, measured: &Measu
 }
 
 impl Finding {
+    /// Whether a machine that was busy explains the value: a longer round trip or a lower rate than a correct
+    /// link gives.
+    pub fn is_slow(&self) -> bool {
+        match self.quantity {
+            Quantity::RoundTripMedian => self.measured > self.most,
+            Quantity::RateForward | Quantity::RateBackward => self.measured < self.least,
+            Quantity::RoundTripSpread | Quantity::LossForward | Quantity::LossBackward => false,
+        }
+    }
+
     fn new(quantity: Quantity, measured: f64, least: f64, most: f64) -> Self {
         let judgement = if (least..=most).contains(&measured) {
             Judgement::Within
