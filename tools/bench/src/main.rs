@@ -8,6 +8,7 @@ mod iperf;
 mod links;
 mod messages;
 mod overhead;
+mod peers;
 mod plans;
 mod profile;
 mod quic;
@@ -21,11 +22,13 @@ use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
 use perfrun_local::privilege;
 
+use self::peers::Peer;
+
 /// Benchmarks of perfrun itself.
 #[derive(Parser)]
 #[command(name = "perfrun-bench")]
 struct Args {
-    /// Benchmarks to run [default: all but `cluster`, `echo`, `netem` and `stress`].
+    /// Benchmarks to run [default: all but `cluster`, `echo`, `netem`, `peers` and `stress`].
     names: Vec<Name>,
     /// Number of pairs of measurements, each pair back to back.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
@@ -33,6 +36,10 @@ struct Args {
     /// Duration of each measurement in seconds.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
+    /// For `peers`: a published tool that you have built, as NAME=PATH. NAME is `perf` for libp2p's perf
+    /// tools, `litep2p-perf` or `litep2p-perf-libp2p`.
+    #[arg(long, value_name = "NAME=PATH")]
+    peer: Vec<Peer>,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -63,6 +70,8 @@ enum Name {
     Echo,
     /// A thousand sinks that fetch through one relay: total memory, and lateness of the ramp.
     Stress,
+    /// The published tools against perfrun-node in their place.
+    Peers,
     /// On Kubernetes: time to the first byte, start skew, throughput against iperf3, cost of the operator.
     Cluster,
 }
@@ -125,6 +134,9 @@ fn main() -> Result<()> {
         }
         if args.names.contains(&Name::Stress) {
             stress::run().await?;
+        }
+        if args.names.contains(&Name::Peers) {
+            peers::run(&args.peer, args.rounds).await?;
         }
         if args.names.contains(&Name::Cluster) {
             cluster::run(args.rounds, args.seconds).await?;

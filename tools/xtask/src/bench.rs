@@ -37,6 +37,11 @@ pub(crate) fn run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> 
 
     let mut bench = workspace.command(workspace.program(Profile::Release, "perfrun-bench"));
     bench.args(args);
+    if args.iter().any(|arg| arg == "peers") {
+        let mut perf = OsString::from("perf=");
+        perf.push(install::libp2p_perf(workspace)?);
+        bench.arg("--peer").arg(perf);
+    }
     if needs_cluster {
         on_cluster(workspace, &mut bench)
     } else {

@@ -165,6 +165,8 @@ const ACTIONLINT: &str = "1.7.12";
 const STATICCHECK: &str = "0.8.2";
 /// Later ones need a later Rust.
 const ZIZMOR: &str = "1.25.0";
+/// rust-libp2p's published benchmark.
+const LIBP2P_PERF: &str = "0.3.0";
 const TYPOS: &str = "1.52.0";
 
 /// Installs missing packages as root on Debian and its relatives. Elsewhere it fails and prints the command
@@ -328,19 +330,35 @@ pub(crate) fn zizmor(workspace: &Workspace) -> Result<PathBuf> {
     cargo_install(workspace, "zizmor", ZIZMOR, "zizmor")
 }
 
-/// A program of a crate, built once for this user.
+/// rust-libp2p's perf, as its authors build it: it is measured.
+pub(crate) fn libp2p_perf(workspace: &Workspace) -> Result<PathBuf> {
+    cargo_install_with(workspace, "libp2p-perf", LIBP2P_PERF, "perf", &[])
+}
+
+/// A program of a crate, built once for this user and quickly.
 fn cargo_install(workspace: &Workspace, package: &str, version: &str, program: &str) -> Result<PathBuf> {
+    // Their own profiles take minutes to save seconds: fat LTO in one unit, for programs that run twice.
+    let quickly = [
+        ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
+        ("CARGO_PROFILE_RELEASE_LTO", "off"),
+        ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0"),
+    ];
+    cargo_install_with(workspace, package, version, program, &quickly)
+}
+
+fn cargo_install_with(
+    workspace: &Workspace,
+    package: &str,
+    version: &str,
+    program: &str,
+    profile: &[(&str, &str)],
+) -> Result<PathBuf> {
     let name = format!("{package}-{version}");
     once(workspace, &name, &format!("bin/{program}"), |root| {
         let build = workspace.scratch()?.join(format!("{package}-build"));
         let mut install = workspace.cargo(["install", package, "--locked", "--version", version]);
         install.arg("--root").arg(root).arg("--target-dir").arg(&build);
-        // Their own profiles take minutes to save seconds: fat LTO in one unit, for programs that run twice.
-        install.envs([
-            ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
-            ("CARGO_PROFILE_RELEASE_LTO", "off"),
-            ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0"),
-        ]);
+        install.envs(profile.iter().copied());
         shell::succeed(&mut install)?;
         fs::remove_dir_all(&build).with_context(|| format!("failed to remove {}", build.display()))
     })

@@ -1,0 +1,235 @@
+//! The published tools against perfrun-node in their place: each client with each server over one link, in
+//! turn, with the sizes, security, negotiation and writes of the published tool.
+//!
+//! Four pairs tell apart which side a difference comes from. Versions of the stacks differ: libp2p-perf 0.3
+//! is built on libp2p 0.53, and a program that the user has built may be of any version.
+
+mod tool;
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::Stdio,
+    str::FromStr,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use perfrun_judge::Location;
+use perfrun_local::{Slot, nodes::Program};
+use strum::VariantNames;
+use tokio::time::sleep;
+
+use self::tool::Tool;
+use crate::{
+    iperf::inside,
+    testbed::{Testbed, median},
+};
+
+const PORT: u16 = 4001;
+/// Bytes of one transfer: with writes of 1 KiB it takes a few tenths of a second.
+const SIZE: u64 = 256 << 20;
+/// An interval misses with this probability.
+const ALPHA: f64 = 0.05;
+
+/// A tool that the user has built, given as `NAME=PATH`.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    tool: Tool,
+    program: PathBuf,
+}
+
+impl FromStr for Peer {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let pair = text.split_once('=').and_then(|(name, path)| {
+            Some(Self {
+                tool: name.parse().ok()?,
+                program: path.into(),
+            })
+        });
+        pair.ok_or_else(|| {
+            format!(
+                "must be NAME=PATH, with NAME one of {}",
+                Tool::VARIANTS.join(", ")
+            )
+        })
+    }
+}
+
+/// One end of a transfer.
+#[derive(Clone, Copy, PartialEq)]
+enum End {
+    Published,
+    Node,
+}
+
+/// Client and server; the reference is first.
+const PAIRS: [(End, End); 4] = [
+    (End::Published, End::Published),
+    (End::Node, End::Node),
+    (End::Node, End::Published),
+    (End::Published, End::Node),
+];
+
+/// Goodput in bit/s.
+struct Rates {
+    upload: f64,
+    download: f64,
+}
+
+pub(crate) async fn run(peers: &[Peer], rounds: u32) -> Result<()> {
+    ensure!(
+        !peers.is_empty(),
+        "name a tool: --peer NAME=PATH (`cargo xtask bench peers` builds one itself)"
+    );
+    let testbed = Testbed::start(
+        "  workload: {ping: {count: 1}}\n\
+         \x20 matrix: {clients: [raw], servers: [raw]}\n  iterations: 1\n  warmup: 0\n",
+    )
+    .await?;
+    let (server, client) = (testbed.nodes.slot(0), testbed.nodes.slot(1));
+    let (server, client) = server.zip(client).context("the plan has two nodes")?;
+    let node = Program::beside_this_one()?;
+    for peer in peers {
+        for transport in peer.tool.transports() {
+            let link = Link {
+                peer,
+                node: &node,
+                transport,
+                server,
+                client,
+            };
+            link.compare(rounds).await?;
+        }
+    }
+    testbed.nodes.stop().await;
+    Ok(())
+}
+
+/// Two ends in their namespaces.
+struct Link<'a> {
+    peer: &'a Peer,
+    node: &'a Path,
+    transport: &'static str,
+    server: &'a Slot,
+    client: &'a Slot,
+}
+
+impl Link<'_> {
+    async fn compare(&self, rounds: u32) -> Result<()> {
+        let mut rates = PAIRS.map(|_| vec![]);
+        for round in 0..rounds as usize {
+            for place in 0..PAIRS.len() {
+                // Another pair is first in each round, so that none always runs right after the same one.
+                let place = (place + round) % PAIRS.len();
+                rates[place].push(self.measure(PAIRS[place]).await?);
+            }
+        }
+        let Peer { tool, program } = self.peer;
+        println!(
+            "\n{} over {}, {} MiB in writes of 1 KiB, {rounds} rounds; {}:",
+            tool.name(),
+            self.transport,
+            SIZE >> 20,
+            tool.clock()
+        );
+        println!(
+            "{:<24} {:<9} {:>12} {:>10}  95 % interval of the ratio",
+            "client → server", "direction", "Gbit/s", "ratio"
+        );
+        for direction in ["upload", "download"] {
+            let of = |rates: &[Rates]| -> Vec<f64> {
+                let rate = |rates: &Rates| match direction {
+                    "upload" => rates.upload,
+                    _ => rates.download,
+                };
+                rates.iter().map(rate).collect()
+            };
+            let reference = of(&rates[0]);
+            for ((client, server), rates) in PAIRS.iter().zip(&rates) {
+                let rates = of(rates);
+                let ratios: Vec<f64> = rates.iter().zip(&reference).map(|(a, b)| (a / b).ln()).collect();
+                let located = Location::of(&ratios, ALPHA).context("there is a round")?;
+                let interval = match located.interval {
+                    Some((least, most)) => format!("{:.3} to {:.3}", least.exp(), most.exp()),
+                    None => "too few rounds".to_owned(),
+                };
+                println!(
+                    "{:<24} {direction:<9} {:>12.3} {:>10.3}  {interval}",
+                    format!("{} → {}", client.name(program), server.name(program)),
+                    median(&rates) / 1e9,
+                    located.estimate.exp(),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    async fn measure(&self, (client, server): (End, End)) -> Result<Rates> {
+        let tool = self.peer.tool;
+        let at = SocketAddr::new(self.server.addresses().v4.into(), PORT);
+        let mut listening = inside(self.server, self.program(server))?
+            .args(tool.serve(server, self.transport, at))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("failed to start {}", self.program(server).display()))?;
+        // Published servers do not print when they listen.
+        sleep(Duration::from_millis(300)).await;
+        let rates = if tool.times_both() {
+            self.transfer(client, at, SIZE, SIZE).await?
+        } else {
+            Rates {
+                upload: self.transfer(client, at, SIZE, 0).await?.upload,
+                download: self.transfer(client, at, 0, SIZE).await?.download,
+            }
+        };
+        listening.kill().await?;
+        Ok(rates)
+    }
+
+    async fn transfer(&self, client: End, at: SocketAddr, up: u64, down: u64) -> Result<Rates> {
+        let tool = self.peer.tool;
+        let program = self.program(client);
+        let output = inside(self.client, program)?
+            .args(tool.dial(client, self.transport, at, up, down))
+            .env("RUST_LOG", "litep2p-perf=info")
+            .kill_on_drop(true)
+            .output();
+        let output = tokio::time::timeout(Duration::from_mins(2), output)
+            .await
+            .with_context(|| format!("{} did not end within two minutes", program.display()))??;
+        let text = String::from_utf8_lossy(&output.stdout);
+        ensure!(
+            output.status.success(),
+            "{} failed: {text}{}",
+            program.display(),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        tool.rates(client, &text, up, down)
+            .with_context(|| format!("{} printed no time: {text}", program.display()))
+    }
+
+    fn program(&self, end: End) -> &Path {
+        match end {
+            End::Published => &self.peer.program,
+            End::Node => self.node,
+        }
+    }
+}
+
+impl End {
+    fn name(self, published: &Path) -> String {
+        match self {
+            Self::Published => published
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
+            Self::Node => "perfrun-node".to_owned(),
+        }
+    }
+}
