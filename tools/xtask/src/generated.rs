@@ -1,7 +1,7 @@
 //! Committed files that a command generates: writing them, and checking that they are fresh.
 //!
-//! A command generates a tree into a scratch folder, so that writing and checking compare the same files by the
-//! same rule.
+//! A command generates a tree into a scratch folder, so that writing and checking compare the same files by
+//! the same rule.
 
 use std::{
     collections::BTreeSet,

@@ -1,8 +1,9 @@
 //! `cargo xtask results`: documents show what kept results say.
 //!
 //! docs/results/NAME holds results as `perfrun run` writes them, compressed, and the document that was
-//! measured. README.md and docs/ show parts of the report of these results ([`marks`]). `perfrun report` makes
-//! the report, so that a published number never differs from what a reader gets from the same results.
+//! measured. README.md and docs/ show parts of the report of these results ([`marks`]). `perfrun report`
+//! makes the report, so that a published number never differs from what a reader gets from the same
+//! results.
 
 mod again;
 mod marks;

@@ -151,8 +151,8 @@ impl Workspace {
         succeed(cargo.args(options))
     }
 
-    /// The commit that nodes built here record: with `-dirty` if anything but documents differs from it. `None`
-    /// if the variable names one already, or without git.
+    /// The commit that nodes built here record: with `-dirty` if anything but documents differs from it.
+    /// `None` if the variable names one already, or without git.
     fn commit(&self) -> Option<String> {
         if env::var_os(COMMIT).is_some() || !self.root.join(".git").exists() {
             return None;

@@ -1,6 +1,7 @@
 //! Measuring kept results again, and what differs from those before.
 
 use std::{
+    collections::BTreeSet,
     fmt::Write as _,
     fs::{self, File},
     io::{self, BufReader},
@@ -10,7 +11,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use flate2::{Compression, write::GzEncoder};
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 
 use super::{DOCUMENT, FOLDER, RESULTS};
 use crate::{
@@ -80,29 +81,42 @@ fn compress(from: &Path, to: &Path) -> Result<()> {
 
 /// What differs between the kept results and new ones, in words.
 fn compared(workspace: &Workspace, perfrun: &Path, kept: &Path, new: &Path) -> Result<String> {
-    let compare = |allowed: &[&str]| {
-        let mut compare = workspace.command(perfrun);
-        compare.arg("compare").args([kept, new]);
-        compare
+    let printed = |args: &[&str], results: &[&Path]| {
+        let mut command = workspace.command(perfrun);
+        command
+            .args(args)
             .args(["--output", "json", "--inconclusive", "pass"])
-            .args(allowed);
-        compare
+            .args(results);
+        command
             .output()
-            .with_context(|| format!("failed to start `{}`", shell::line(&compare)))
+            .with_context(|| format!("failed to start `{}`", shell::line(&command)))
     };
-    let ended = compare(&[])?;
-    if ended.status.success() {
-        return words(&ended);
+    let both = [kept, new];
+    let mut compared = printed(&["compare"], &both)?;
+    let refusal = String::from_utf8_lossy(&compared.stderr).into_owned();
+    // A refusal lists what differs besides the values, and names the fields.
+    if let Some((_, fields)) = refusal.split_once("--allow ") {
+        let fields = fields.split_whitespace().next().unwrap_or_default();
+        compared = printed(&["compare", "--allow", fields], &both)?;
     }
-    let refusal = String::from_utf8_lossy(&ended.stderr).into_owned();
-    // The refusal lists what differs besides the numbers, and names the fields.
-    let Some((_, fields)) = refusal.split_once("--allow ") else {
+    if !compared.status.success() {
         return Ok(refusal);
-    };
-    let fields = fields.split_whitespace().next().unwrap_or_default();
-    Ok(refusal.clone() + "\n" + &words(&compare(&["--allow", fields])?)?)
+    }
+    let compared: Compared = parsed(&compared)?;
+    let [kept, new] = [
+        parsed(&printed(&["report"], &[kept])?)?,
+        parsed(&printed(&["report"], &[new])?)?,
+    ];
+    Ok(refusal + &words(&compared, &kept, &new))
 }
 
+fn parsed<T: DeserializeOwned>(ended: &Output) -> Result<T> {
+    let stderr = String::from_utf8_lossy(&ended.stderr);
+    ensure!(ended.status.success(), "perfrun failed: {stderr}");
+    serde_json::from_slice(&ended.stdout).context("failed to read what perfrun printed")
+}
+
+/// What `perfrun compare` prints.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Compared {
@@ -112,99 +126,116 @@ struct Compared {
 
 #[derive(Deserialize)]
 struct Comparison {
-    candidate: String,
     metric: String,
-    ratio: Option<Ratio>,
 }
 
+/// What `perfrun report` prints.
 #[derive(Deserialize)]
-struct Ratio {
-    value: f64,
-    low: Option<f64>,
-    high: Option<f64>,
+struct Results {
+    summary: Vec<Row>,
 }
 
-/// A line for each value of each cell. Two medians are the same if their intervals overlap: then the interval
-/// of their ratio contains 1.
-fn words(ended: &Output) -> Result<String> {
-    ensure!(
-        ended.status.success(),
-        "`perfrun compare` failed: {}",
-        String::from_utf8_lossy(&ended.stderr)
-    );
-    let compared: Compared =
-        serde_json::from_slice(&ended.stdout).context("failed to read what `perfrun compare` printed")?;
+/// A median.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Row {
+    cell: String,
+    metric: String,
+    median: f64,
+    ci95_low: Option<f64>,
+    ci95_high: Option<f64>,
+}
+
+/// A line for each cell and each metric that stands for the workload. Two medians are the same if their
+/// intervals overlap. The interval of `perfrun compare` holds for both medians together, which needs more
+/// than the six trials of a short document.
+fn words(compared: &Compared, kept: &Results, new: &Results) -> String {
+    let metrics: BTreeSet<_> = compared
+        .comparisons
+        .iter()
+        .map(|comparison| &comparison.metric)
+        .collect();
     let mut lines = match compared.is_same_program {
         true => "Both runs have the same program.\n",
         false => "The programs differ.\n",
     }
     .to_owned();
-    let mut same = 0;
-    for Comparison {
-        candidate,
-        metric,
-        ratio,
-    } in &compared.comparisons
-    {
-        let percent = |share: f64| format!("{:+.1}", (share - 1.0) * 100.0);
-        let word = match ratio {
-            Some(Ratio {
-                value,
-                low: Some(low),
-                high: Some(high),
-            }) => {
-                let is_same = (*low..=*high).contains(&1.0);
-                same += usize::from(is_same);
-                let word = if is_same { "the same" } else { "differs" };
-                format!(
-                    "{word}, {} % [{}, {}]",
-                    percent(*value),
-                    percent(*low),
-                    percent(*high)
-                )
+    let (mut same, mut all) = (0, 0);
+    for row in new.summary.iter().filter(|row| metrics.contains(&row.metric)) {
+        let is_of_row = |other: &&Row| other.cell == row.cell && other.metric == row.metric;
+        let word = match kept.summary.iter().find(is_of_row) {
+            Some(before) => {
+                let change = (row.median / before.median - 1.0) * 100.0;
+                let word = match overlap(before, row) {
+                    Some(true) => "the same",
+                    Some(false) => "differs",
+                    None => "too few trials for an interval",
+                };
+                format!("{word}, {change:+.1} %")
             }
-            _ => "not comparable: one of the two has no interval".to_owned(),
+            None => "not measured before".to_owned(),
         };
-        let _ = writeln!(lines, "  {candidate} {metric}: {word}");
+        all += 1;
+        same += u32::from(word.starts_with("the same"));
+        let _ = writeln!(lines, "  {} {}: {word}", row.cell, row.metric);
     }
     let _ = writeln!(
         lines,
-        "{same} of {} are the same: the intervals of both medians overlap.",
-        compared.comparisons.len()
+        "{same} of {all} are the same: the 95 % intervals of both medians overlap."
     );
-    Ok(lines)
+    lines
+}
+
+/// Whether the intervals overlap. `None` if one of them has none.
+fn overlap(a: &Row, b: &Row) -> Option<bool> {
+    Some(a.ci95_low? <= b.ci95_high? && b.ci95_low? <= a.ci95_high?)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        os::unix::process::ExitStatusExt,
-        process::{ExitStatus, Output},
-    };
+    use serde_json::{Value, from_value, json};
 
     use super::words;
 
+    fn results(rows: &[(&str, &str, [f64; 3])]) -> Value {
+        let rows = rows.iter().map(|(cell, metric, [low, median, high])| {
+            json!({"cell": cell, "metric": metric, "median": median, "ci95Low": low, "ci95High": high})
+        });
+        json!({"name": "quick", "summary": rows.collect::<Vec<_>>()})
+    }
+
     #[test]
     fn medians_are_the_same_if_their_intervals_overlap() {
-        let stdout = br#"{"basis": "twoRuns", "isSameProgram": false, "comparisons": [
-            {"candidate": "a.tcp", "metric": "uploadGoodput", "ratio": {"value": 0.878, "low": 0.737, "high": 1.222}},
-            {"candidate": "b.tcp", "metric": "uploadGoodput", "ratio": {"value": 1.2, "low": 1.05, "high": 1.31}},
-            {"candidate": "c.tcp", "metric": "uploadGoodput", "ratio": {"value": 1.0}},
-            {"candidate": "d.tcp", "metric": "uploadGoodput"}
-        ]}"#;
-        let ended = Output {
-            status: ExitStatus::from_raw(0),
-            stdout: stdout.to_vec(),
-            stderr: vec![],
-        };
+        let compared = json!({"isSameProgram": false, "comparisons": [
+            {"metric": "uploadGoodput", "candidate": "a.tcp"},
+            {"metric": "uploadGoodput", "candidate": "b.tcp"},
+        ]});
+        let kept = results(&[
+            ("raw.tcp", "uploadGoodput", [9.0, 10.0, 12.0]),
+            ("a.tcp", "uploadGoodput", [3.0, 4.0, 4.5]),
+            ("b.tcp", "uploadGoodput", [3.0, 4.0, 4.5]),
+        ]);
+        let mut new = results(&[
+            ("raw.tcp", "uploadGoodput", [11.5, 13.0, 15.0]),
+            ("raw.tcp", "rss", [1.0, 1.0, 1.0]),
+            ("a.tcp", "uploadGoodput", [4.6, 5.0, 6.0]),
+            ("b.tcp", "uploadGoodput", [3.0, 3.9, 4.5]),
+            ("c.tcp", "uploadGoodput", [3.0, 4.0, 4.5]),
+        ]);
+        new["summary"][3].as_object_mut().unwrap().remove("ci95Low");
         assert_eq!(
-            words(&ended).unwrap(),
+            words(
+                &from_value(compared).unwrap(),
+                &from_value(kept).unwrap(),
+                &from_value(new).unwrap()
+            ),
             "The programs differ.
-  a.tcp uploadGoodput: the same, -12.2 % [-26.3, +22.2]
-  b.tcp uploadGoodput: differs, +20.0 % [+5.0, +31.0]
-  c.tcp uploadGoodput: not comparable: one of the two has no interval
-  d.tcp uploadGoodput: not comparable: one of the two has no interval
-1 of 4 are the same: the intervals of both medians overlap.\n"
+  raw.tcp uploadGoodput: the same, +30.0 %
+  a.tcp uploadGoodput: differs, +25.0 %
+  b.tcp uploadGoodput: too few trials for an interval, -2.5 %
+  c.tcp uploadGoodput: not measured before
+1 of 4 are the same: the 95 % intervals of both medians overlap.
+"
         );
     }
 }
