@@ -19,7 +19,7 @@ use crate::{
     shell::{self, Workspace},
 };
 
-/// Runs the document of these results, and replaces them. Returns what the new results say beside those
+/// Runs the document of these results, and replaces them. Returns how the new results differ from those
 /// before.
 pub(super) fn measure(workspace: &Workspace, perfrun: &Path, name: &str) -> Result<String> {
     let folder = workspace.root.join(FOLDER).join(name);
@@ -57,7 +57,7 @@ pub(super) fn measure(workspace: &Workspace, perfrun: &Path, name: &str) -> Resu
         generated::copy(document, &kept)?;
     }
     compress(&new.join("results.json"), &folder.join(RESULTS))?;
-    Ok(format!("{name}, beside the results before:\n{said}"))
+    Ok(format!("{name}, compared with the results before:\n{said}"))
 }
 
 fn only_run(folder: &Path) -> Result<PathBuf> {

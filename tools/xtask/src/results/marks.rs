@@ -7,7 +7,8 @@
 //! ```
 //!
 //! NAME is a folder in docs/results. A PART is the heading of a table of its report, the file of a plot, or
-//! the first words of findings. Only a comment at the start of a line counts, so that a document may name them.
+//! the first words of findings. Only a comment at the start of a line counts, so that a document may name
+//! both.
 
 use anyhow::{Context, Result, bail, ensure};
 
