@@ -321,7 +321,7 @@ pub struct Validate {
 /// Options of `perfrun report`.
 #[derive(Args, Debug)]
 pub struct Report {
-    /// Results folder of a run, or its results.json.
+    /// Results folder of a run, or its results.json, which gzip may have compressed to results.json.gz.
     pub results: PathBuf,
     #[command(flatten)]
     pub shown: Shown,
@@ -361,9 +361,9 @@ What is compared with what:
                           at least 6 runs of each side, measured in turn: the first of each are a pair, and so on
   --history DIR RUN       a run and at least 5 earlier ones of the same name in DIR: whether they predict it
 
-RUN is a results folder or a results.json. A folder that holds results folders stands for all of them. Cells with \
-the same name are compared, except the raw baseline. Runs must be alike in everything but the node program and the \
-version of one stack.
+RUN is a results folder, a results.json or a results.json.gz. A folder that holds results folders stands for all of \
+them. Cells with the same name are compared, except the raw baseline. Runs must be alike in everything but the node \
+program and the version of one stack.
 
 Exit status:
   0    nothing is slower, or all that the run expects holds

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! NAME-TIMESTAMP/
-//!   results.json   all results; replaced as a whole when the run ends
+//!   results.json   all results; replaced as a whole when the run ends. Read as results.json.gz, too
 //!   report.md      the tables
 //!   report.html    the tables and plots, for a browser
 //!   samples.csv    every interval of every trial
@@ -23,14 +23,17 @@ pub(crate) mod atomic;
 use std::{
     collections::{BTreeMap, HashSet},
     fs::{self, File},
-    io, iter,
+    io::{self, Read},
+    iter,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
 use async_trait::async_trait;
+use flate2::read::MultiGzDecoder;
 use jiff::Timestamp;
 use perfrun_api::{
+    cluster::RESULTS_BYTES,
     results::{BadName, Results, SCHEMA_VERSION, check_names_of},
     spec::PerfRunSpec,
 };
@@ -388,6 +391,8 @@ impl Sink for Store {
 const UNFINISHED: &str = "perfrun exited before the run ended";
 
 const RESULTS: &str = "results.json";
+/// What somebody who keeps results for long has made of [`RESULTS`] with gzip.
+const COMPRESSED: &str = "results.json.gz";
 const TRIALS: &str = "trials";
 const LOGS: &str = "logs";
 
@@ -417,10 +422,17 @@ pub fn isolation(path: &Path) -> Result<Isolation, Error> {
     Ok(read_head(path)?.1.environment.isolation)
 }
 
+/// The file with the results in a folder.
+fn results_in(folder: &Path) -> Option<PathBuf> {
+    let mut files = [RESULTS, COMPRESSED].map(|name| folder.join(name)).into_iter();
+    files.find(|file| file.is_file())
+}
+
 /// The results.json of a run, and where it is. Records of trials may still be in their files.
 fn read_head(path: &Path) -> Result<(PathBuf, Results), Error> {
     let file = if path.is_dir() {
-        path.join(RESULTS)
+        // Reading results.json says what the folder lacks.
+        results_in(path).unwrap_or_else(|| path.join(RESULTS))
     } else {
         path.to_owned()
     };
@@ -491,7 +503,7 @@ fn judged(results: &Results) -> Option<Judged> {
 /// The runs that a path names: that of a results folder or a results.json, or those of the results folders in
 /// it.
 pub fn runs_in(path: &Path) -> Vec<PathBuf> {
-    let is_run = |folder: &Path| folder.join(RESULTS).is_file();
+    let is_run = |folder: &Path| results_in(folder).is_some();
     let mut runs: Vec<PathBuf> = match fs::read_dir(path) {
         Ok(entries) if !is_run(path) => entries.flatten().map(|entry| entry.path()).collect(),
         _ => vec![],
@@ -515,7 +527,7 @@ pub fn read_profiles(path: &Path, plan: &Plan) -> Vec<Profile> {
 }
 
 fn read_json<T: serde::de::DeserializeOwned>(file: &Path) -> Result<T, Error> {
-    let bytes = fs::read(file).map_err(|source| Error::Read {
+    let bytes = read_bytes(file).map_err(|source| Error::Read {
         file: file.to_owned(),
         source,
     })?;
@@ -523,6 +535,19 @@ fn read_json<T: serde::de::DeserializeOwned>(file: &Path) -> Result<T, Error> {
         file: file.to_owned(),
         source,
     })
+}
+
+/// The bytes of a file, decompressed if its name says that it is compressed. A file from elsewhere may
+/// decompress to a thousand times its size, so that what is too large for results ends early.
+fn read_bytes(file: &Path) -> io::Result<Vec<u8>> {
+    if file.extension().is_none_or(|extension| extension != "gz") {
+        return fs::read(file);
+    }
+    let mut bytes = vec![];
+    MultiGzDecoder::new(File::open(file)?)
+        .take(RESULTS_BYTES)
+        .read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// The end of a trial, in seconds of measuring time.

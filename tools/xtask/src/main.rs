@@ -1,5 +1,5 @@
-//! Developer commands: `cargo xtask demo | test | tools | go | e2e | soak | fuzz | charts | crds | prose |
-//! image | bench | lab`.
+//! Developer commands: `cargo xtask demo | test | tools | go | e2e | soak | fuzz | charts | crds | results |
+//! prose | image | bench | lab`.
 //!
 //! A fresh clone builds this crate first, so it depends on nothing that needs `protoc`, a stack under test or
 //! Kubernetes. It starts other programs and compares files.
@@ -12,12 +12,14 @@ mod crds;
 mod demo;
 mod e2e;
 mod fuzz;
+mod generated;
 mod go;
 mod image;
 mod install;
 mod lab;
 mod programs;
 mod prose;
+mod results;
 mod shell;
 mod soak;
 mod step;
@@ -82,6 +84,8 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Write the tables and plots of documents from the results in docs/results, or measure those again
+    Results(results::Args),
     /// Check the language of documents, comments and messages, and spelling; `test` does so, too
     Prose {
         /// Files and folders to check, from the root of the repository (default: all)
@@ -137,6 +141,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Fuzz(args) => fuzz::run(&mut workspace, &args),
         Command::Charts => chart::run(&workspace),
         Command::Crds { check } => crds::run(&workspace, check),
+        Command::Results(args) => results::run(&workspace, &args),
         Command::Prose { paths } => prose::run(&workspace, &paths),
         Command::Image(args) => image::run(&workspace, &args),
         Command::Bench { args } => bench::run(&workspace, &args),

@@ -12,6 +12,9 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 
+/// The variable that names the commit for programs to record.
+const COMMIT: &str = "PERFRUN_COMMIT";
+
 /// A small test target.
 const TEST: &str = "api";
 
@@ -141,10 +144,29 @@ impl Workspace {
     pub(crate) fn build_with(&self, profile: Profile, programs: &[&str], options: &[&str]) -> Result<()> {
         let mut cargo = self.cargo(["build", "--workspace", "--profile", profile.name()]);
         cargo.args(programs.iter().flat_map(|program| ["--bin", program]));
-        if matches!(profile, Profile::Dev) {
-            cargo.args(["--test", TEST]);
-        }
+        match profile {
+            Profile::Dev => cargo.args(["--test", TEST]),
+            Profile::Release => cargo.envs(self.commit().map(|commit| (COMMIT, commit))),
+        };
         succeed(cargo.args(options))
+    }
+
+    /// The commit that nodes built here record: with `-dirty` if anything but documents differs from it.
+    /// `None` if the variable names one already, or without git.
+    fn commit(&self) -> Option<String> {
+        if env::var_os(COMMIT).is_some() || !self.root.join(".git").exists() {
+            return None;
+        }
+        let git = |args: &[&str]| {
+            let mut git = self.command("git");
+            git.args(args);
+            git
+        };
+        let commit = output(&mut git(&["rev-parse", "--short", "HEAD"])).ok()?;
+        let is_clean = works(&mut git(&[
+            "diff", "--quiet", "HEAD", "--", ".", ":!docs", ":!*.md",
+        ]));
+        Some(if is_clean { commit } else { commit + "-dirty" })
     }
 }
 

@@ -17,7 +17,7 @@ use anyhow::{Context, Result};
 use crate::{
     chart,
     compiler::{self, Compiler},
-    crds, e2e, go, install, prose,
+    crds, e2e, go, install, prose, results,
     shell::{self, Workspace},
     step::{self, Outcome, Steps},
     tools::Tools,
@@ -53,16 +53,18 @@ pub(crate) fn run(mut workspace: Workspace) -> Result<ExitCode> {
             "run `cargo fmt --all`",
         )
     });
-    // Builds everything that the tests start, above all perfrun-node beside perfrun, and the generator for
-    // the next step.
+    // Builds everything that the tests start, above all perfrun-node beside perfrun, and what the next two
+    // steps start.
     let built = steps.run("build, clippy, rustdoc", || {
         let mut build = workspace.cargo(["build", "--workspace", "--all-targets"]);
         step::check(&mut build, "fix the errors and warnings listed above")
     });
     if built {
         steps.run("generated files", || crds::check(workspace));
+        steps.run("results", || results::check(workspace));
     } else {
         steps.skip("generated files", BUILD_FAILED);
+        steps.skip("results", BUILD_FAILED);
     }
     steps.run("tools", || tools.wait());
     match go::obstacle() {

@@ -1,5 +1,8 @@
 //! `perfrun compare`, `perfrun history` and `perfrun report`, with results that were kept.
 
+use std::{fs, io::Write};
+
+use flate2::{Compression, write::GzEncoder};
 use perfrun_contract::{
     compare::{Verdict, Why, Word},
     plan::Cell,
@@ -74,6 +77,32 @@ fn two_runs_are_shown_and_decide_nothing() {
     assert!(
         md.stdout.contains("## Comparisons") && md.stdout.contains(TWO_RUNS),
         "{md}"
+    );
+}
+
+#[test]
+fn compressed_results_are_read_like_others() {
+    let place = Place::new();
+    run(&uploads(), 1, as_fast).keep(&place, "plain");
+    let plain = fs::read(place.path().join("plain/results.json")).unwrap();
+    let folder = place.path().join("kept/1");
+    fs::create_dir_all(&folder).unwrap();
+    let file = fs::File::create(folder.join("results.json.gz")).unwrap();
+    let mut compressed = GzEncoder::new(file, Compression::best());
+    compressed.write_all(&plain).unwrap();
+    compressed.finish().unwrap();
+
+    let report = |results: &str| place.call(&["report", results, "-o", "md"]).expect(0).stdout;
+    for results in ["kept/1", "kept/1/results.json.gz"] {
+        assert_eq!(report(results), report("plain"), "{results}");
+    }
+    let history = |folder: &str| place.call(&["history", folder]).expect(0).stdout;
+    assert_eq!(history("kept"), history("plain"));
+
+    fs::write(folder.join("results.json.gz"), &plain[..100]).unwrap();
+    refused(
+        place.call(&["report", "kept/1"]),
+        "unable to read kept/1/results.json.gz",
     );
 }
 
