@@ -21,8 +21,8 @@ use super::{
     unready::Unready,
 };
 
-/// Pauses before a link is measured again. A link that is right is judged wrong once in a hundred measurements
-/// of each quantity; three times in a row, in a million. What is wrong stays wrong.
+/// Pauses before a link is measured again. A link that is right is judged wrong once in a hundred
+/// measurements of each quantity; three times in a row, in a million. What is wrong stays wrong.
 const AT_ONCE_AGAIN: [Duration; 2] = [Duration::ZERO; 2];
 /// Pauses before further measurements if a machine that is busy for some seconds explains all findings.
 const WHEN_QUIETER: [Duration; 3] = [
