@@ -13,6 +13,7 @@ mod profile;
 mod quic;
 mod relay;
 mod results;
+mod scale;
 mod stacks;
 mod stress;
 mod testbed;
@@ -25,7 +26,7 @@ use perfrun_local::privilege;
 #[derive(Parser)]
 #[command(name = "perfrun-bench")]
 struct Args {
-    /// Benchmarks to run [default: all but `cluster`, `echo`, `netem` and `stress`].
+    /// Benchmarks to run [default: all but `cluster`, `echo`, `netem`, `scale` and `stress`].
     names: Vec<Name>,
     /// Number of pairs of measurements, each pair back to back.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
@@ -33,6 +34,9 @@ struct Args {
     /// Duration of each measurement in seconds.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
+    /// Numbers of PerfRuns for `scale`, separated by commas.
+    #[arg(long, value_delimiter = ',', default_values_t = [10, 100, 1000])]
+    runs: Vec<usize>,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -65,6 +69,8 @@ enum Name {
     Stress,
     /// On Kubernetes: time to the first byte, start skew, throughput against iperf3, cost of the operator.
     Cluster,
+    /// On Kubernetes: memory, requests and delays of the operator with up to a thousand runs.
+    Scale,
 }
 
 fn main() -> Result<()> {
@@ -128,6 +134,9 @@ fn main() -> Result<()> {
         }
         if args.names.contains(&Name::Cluster) {
             cluster::run(args.rounds, args.seconds).await?;
+        }
+        if args.names.contains(&Name::Scale) {
+            scale::run(&args.runs).await?;
         }
         Ok(())
     })
