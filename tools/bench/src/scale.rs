@@ -10,7 +10,7 @@ mod seen;
 
 use std::time::Duration;
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::{
     core::v1::{Node, Pod},
@@ -22,7 +22,10 @@ use kube::{
 };
 use perfrun_api::spec::PerfRun;
 use perfrun_e2e::{Cluster, Scene, lab::Lab, seconds, until};
-use tokio::time::sleep;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    time::sleep,
+};
 
 use self::{kubelet::Kubelet, process::Operator, seen::Seen};
 use crate::{
@@ -101,7 +104,14 @@ pub(crate) async fn run(sizes: &[usize]) -> Result<()> {
         .map_err(|reason| anyhow!("{reason}; `cargo xtask bench scale` creates a cluster and sets it"))?;
     let lab = Lab::find().map_err(|reason| anyhow!(reason))?;
     let scene = Scene::open(&Cluster::open(kubeconfig).await?, "scale").await?;
-    measure(&scene, &lab, sizes).await
+    // Otherwise a signal would leave the operator and nodes behind.
+    let mut terminated = signal(SignalKind::terminate()).context("failed to watch for signals")?;
+    let mut interrupted = signal(SignalKind::interrupt()).context("failed to watch for signals")?;
+    tokio::select! {
+        measured = measure(&scene, &lab, sizes) => measured,
+        _ = terminated.recv() => bail!("stopped"),
+        _ = interrupted.recv() => bail!("interrupted"),
+    }
 }
 
 async fn measure(scene: &Scene, lab: &Lab, sizes: &[usize]) -> Result<()> {
