@@ -20,6 +20,9 @@ import (
 	"perfrun/node-go/internal/trial"
 )
 
+// epochVariable passes on the largest epoch of callers to a new start of the program.
+const epochVariable = "PERFRUN_EPOCH"
+
 // lastCollection is how long outcomes may take to be collected after a stop signal.
 const lastCollection = 3 * time.Second
 
@@ -52,6 +55,7 @@ type options struct {
 	control, listenIP, tokenFile, role      string
 	run, runNamespace, runNode, metricsPort string
 	linger                                  float64
+	epoch                                   uint64
 }
 
 // parse flags, whose defaults are environment variables, as those of perfrun-node.
@@ -74,6 +78,8 @@ func parse(args []string) (*options, error) {
 	text(&o.metricsPort, "metrics", "PERFRUN_METRICS", "", "also serve /metrics, and nothing else, at this `address`")
 	linger, _ := strconv.ParseFloat(os.Getenv("PERFRUN_LINGER_SECONDS"), 64)
 	flags.Float64Var(&o.linger, "linger-seconds", linger, "on a stop signal, wait up to this many `seconds` for another scrape")
+	// Not an option: only a new start of this program knows it.
+	o.epoch, _ = strconv.ParseUint(os.Getenv(epochVariable), 10, 63)
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
@@ -108,6 +114,7 @@ func serve(o *options) error {
 		Info: readInfo(o.listenIP), ProgramSHA256: programSHA256, Token: token, Trials: trials, Metrics: scrapes,
 		Renew: renew,
 	}
+	node.KnowEpoch(o.epoch)
 	server := node.Serve(listener)
 	if o.metricsPort != "" {
 		extra, err := net.Listen("tcp", o.metricsPort)
@@ -129,6 +136,9 @@ func serve(o *options) error {
 		return nil
 	}
 	// In the same process, with the same arguments.
+	if err := os.Setenv(epochVariable, strconv.FormatUint(node.LatestEpoch(), 10)); err != nil {
+		return fmt.Errorf("failed to pass on the epoch: %w", err)
+	}
 	return fmt.Errorf("failed to start the program again: %w", syscall.Exec("/proc/self/exe", os.Args, os.Environ()))
 }
 

@@ -131,11 +131,11 @@ fn turn<'a>(
         let runs = context.runs.state();
         let others = runs.iter().filter_map(|other| {
             let other = other.readable()?;
-            let uid = other.uid()?;
-            let standing = standing(other, ledger.standing(&uid), || has_pods(other, context))?;
+            let uid = other.meta().uid.as_deref()?;
+            let standing = standing(other, ledger.standing(uid), || has_pods(other, context))?;
             Some(contender(other, uid, standing, ledger))
         });
-        let this = contender(run, uid.clone(), Standing::Waiting, ledger);
+        let this = contender(run, &uid, Standing::Waiting, ledger);
         let limits = Limits {
             max_active: context.max_concurrent_runs,
             policy: &context.policy,
@@ -148,16 +148,15 @@ fn turn<'a>(
 /// How a run stands in the way of others. `None` if it does not: it has ended, is suspended or is being
 /// deleted, or the API server refuses its objects. `known` is what this process knows of the run.
 fn standing(run: &PerfRun, known: Option<Standing>, has_pods: impl FnOnce() -> bool) -> Option<Standing> {
-    let none = PerfRunStatus::default();
-    let status = run.status.as_ref().unwrap_or(&none);
-    if run.meta().deletion_timestamp.is_some() || status::has_ended(status) {
+    let status = run.status.as_ref();
+    if run.meta().deletion_timestamp.is_some() || status.is_some_and(status::has_ended) {
         return None;
     }
     match known {
         Some(Standing::Ended) => None,
         Some(known) => Some(known),
-        None if status::is_running(status) => Some(Standing::Active),
-        None if status::is_provisioning(status) => has_pods().then_some(Standing::Active),
+        None if status.is_some_and(status::is_running) => Some(Standing::Active),
+        None if status.is_some_and(status::is_provisioning) => has_pods().then_some(Standing::Active),
         None if run.spec.suspend => None,
         None => Some(Standing::Waiting),
     }
@@ -172,15 +171,14 @@ fn are_in_use(pods: &[NodePod]) -> bool {
     pods.iter().any(|pod| !pod.deleting)
 }
 
-fn contender(run: &PerfRun, uid: String, standing: Standing, ledger: &Entries) -> Contender {
-    let namespace = run.namespace().unwrap_or_default();
+fn contender<'a>(run: &'a PerfRun, uid: &'a str, standing: Standing, ledger: &Entries) -> Contender<'a> {
+    let namespace = run.meta().namespace.as_deref().unwrap_or_default();
+    let created = run.meta().creation_timestamp.as_ref();
     Contender {
-        created: run
-            .creation_timestamp()
-            .map_or(i64::MAX, |time| time.0.as_second()),
-        last_turn: ledger.last_turn(&namespace),
+        created: created.map_or(i64::MAX, |time| time.0.as_second()),
+        last_turn: ledger.last_turn(namespace),
         namespace,
-        name: run.name_any(),
+        name: run.meta().name.as_deref().unwrap_or_default(),
         uid,
         exclusive: run.spec.topology.exclusive,
         standing,

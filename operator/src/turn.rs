@@ -8,12 +8,12 @@ use crate::policy::{ExclusivePer, Policy};
 
 /// A run that is active, or would like to be.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Contender {
+pub(crate) struct Contender<'a> {
     /// When the run was created, in seconds. Earlier runs of a namespace go first.
     pub(crate) created: i64,
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-    pub(crate) uid: String,
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) uid: &'a str,
     /// Whether no other run may be active.
     pub(crate) exclusive: bool,
     pub(crate) standing: Standing,
@@ -21,10 +21,10 @@ pub(crate) struct Contender {
     pub(crate) last_turn: u64,
 }
 
-impl Contender {
+impl Contender<'_> {
     /// The place of a waiting run: the least one goes first.
     fn order(&self) -> (u64, i64, &str, &str) {
-        (self.last_turn, self.created, &self.namespace, &self.name)
+        (self.last_turn, self.created, self.namespace, self.name)
     }
 }
 
@@ -61,37 +61,42 @@ pub(crate) struct Limits<'a> {
 ///
 /// The first in the order goes first, even if a later run would fit in. Otherwise an exclusive run might
 /// wait forever. A run that waits only for its own namespace does not keep others waiting.
-pub(crate) fn may_begin(run: &Contender, others: &[Contender], limits: Limits<'_>) -> Result<(), Blocked> {
+///
+/// Only the first in the order learns which run it waits for: with each end of a run, the reason of all others
+/// would change, and the status of a thousand waiting runs would be written.
+pub(crate) fn may_begin(
+    run: &Contender<'_>,
+    others: &[Contender<'_>],
+    limits: Limits<'_>,
+) -> Result<(), Blocked> {
     let others: Vec<_> = others.iter().filter(|other| other.uid != run.uid).collect();
     let active: Vec<_> = others
         .iter()
         .copied()
         .filter(|other| matches!(other.standing, Standing::Active | Standing::Starting))
         .collect();
-    limits.of_exclusive_runs(run, &active)?;
-    limits.of_namespace(run, &active)?;
-    limits.of_cluster(&active)?;
-    let goes_first = |other: &&&Contender| {
+    let goes_first = |other: &&Contender<'_>| {
         let same = other.namespace == run.namespace;
         other.standing == Standing::Waiting
             && other.order() < run.order()
             && (same || !limits.waits_for_its_namespace(other, &active))
     };
-    let first = others
-        .iter()
-        .filter(goes_first)
-        .min_by(|a, b| a.order().cmp(&b.order()));
-    match first {
-        Some(other) if other.namespace == run.namespace => {
-            Err(Blocked::by(other, run, "was created earlier and goes first"))
-        }
-        Some(other) => Err(Blocked::by(other, run, "goes first: namespaces take turns")),
-        None => Ok(()),
+    let limited = limits
+        .of_exclusive_runs(run, &active)
+        .and_then(|()| limits.of_namespace(run, &active))
+        .and_then(|()| limits.of_cluster(&active));
+    if !others.iter().any(goes_first) {
+        return limited;
     }
+    Err(Blocked {
+        why: "other runs go first: namespaces take turns, and the earliest run of a namespace begins"
+            .to_owned(),
+        recheck: limited.err().is_none_or(|blocked| blocked.recheck),
+    })
 }
 
 impl Blocked {
-    fn by(other: &Contender, run: &Contender, why: &str) -> Self {
+    fn by(other: &Contender<'_>, run: &Contender<'_>, why: &str) -> Self {
         let other_name = if other.namespace == run.namespace {
             format!("{}/{}", other.namespace, other.name)
         } else {
@@ -103,7 +108,7 @@ impl Blocked {
         }
     }
 
-    fn by_number(active: &[&Contender], why: String) -> Self {
+    fn by_number(active: &[&Contender<'_>], why: String) -> Self {
         Self {
             why,
             recheck: active.iter().any(|other| other.standing != Standing::Active),
@@ -112,8 +117,8 @@ impl Blocked {
 }
 
 impl Limits<'_> {
-    fn of_exclusive_runs(self, run: &Contender, active: &[&Contender]) -> Result<(), Blocked> {
-        let disturbs = |other: &&&Contender| {
+    fn of_exclusive_runs(self, run: &Contender<'_>, active: &[&Contender<'_>]) -> Result<(), Blocked> {
+        let disturbs = |other: &&&Contender<'_>| {
             self.policy.exclusive_per == ExclusivePer::Cluster || other.namespace == run.namespace
         };
         let mut active = active.iter().filter(disturbs);
@@ -128,7 +133,7 @@ impl Limits<'_> {
         }
     }
 
-    fn of_namespace(self, run: &Contender, active: &[&Contender]) -> Result<(), Blocked> {
+    fn of_namespace(self, run: &Contender<'_>, active: &[&Contender<'_>]) -> Result<(), Blocked> {
         let own: Vec<_> = active
             .iter()
             .copied()
@@ -148,7 +153,7 @@ impl Limits<'_> {
         }
     }
 
-    fn of_cluster(self, active: &[&Contender]) -> Result<(), Blocked> {
+    fn of_cluster(self, active: &[&Contender<'_>]) -> Result<(), Blocked> {
         if active.len() < self.max_active {
             return Ok(());
         }
@@ -160,7 +165,7 @@ impl Limits<'_> {
     }
 
     /// Whether the run waits for runs of its own namespace, so that it keeps no other namespace waiting.
-    fn waits_for_its_namespace(self, run: &Contender, active: &[&Contender]) -> bool {
+    fn waits_for_its_namespace(self, run: &Contender<'_>, active: &[&Contender<'_>]) -> bool {
         let is_alone_in_its_namespace = self.policy.exclusive_per == ExclusivePer::Namespace;
         self.of_namespace(run, active).is_err()
             || is_alone_in_its_namespace && self.of_exclusive_runs(run, active).is_err()
@@ -171,41 +176,42 @@ impl Limits<'_> {
 mod tests {
     use super::*;
 
-    fn run(created: i64, exclusive: bool, standing: Standing) -> Contender {
+    fn run(created: i64, exclusive: bool, standing: Standing) -> Contender<'static> {
+        let uid = created.to_string().leak();
         Contender {
             created,
-            namespace: "ns".to_owned(),
-            name: format!("run-{created}"),
-            uid: created.to_string(),
+            namespace: "ns",
+            name: format!("run-{created}").leak(),
+            uid,
             exclusive,
             standing,
             last_turn: 0,
         }
     }
 
-    fn waiting(created: i64, exclusive: bool) -> Contender {
+    fn waiting(created: i64, exclusive: bool) -> Contender<'static> {
         run(created, exclusive, Standing::Waiting)
     }
 
-    fn active(created: i64, exclusive: bool) -> Contender {
+    fn active(created: i64, exclusive: bool) -> Contender<'static> {
         run(created, exclusive, Standing::Active)
     }
 
     /// The same run in another namespace, of which a run began in this turn.
-    fn of(namespace: &str, last_turn: u64, run: Contender) -> Contender {
+    fn of(namespace: &'static str, last_turn: u64, run: Contender<'static>) -> Contender<'static> {
         Contender {
-            namespace: namespace.to_owned(),
+            namespace,
             last_turn,
             ..run
         }
     }
 
-    fn may_begin(run: &Contender, others: &[Contender], max_active: usize) -> Result<(), Blocked> {
+    fn may_begin(run: &Contender<'_>, others: &[Contender<'_>], max_active: usize) -> Result<(), Blocked> {
         let policy = &Policy::default();
         super::may_begin(run, others, Limits { max_active, policy })
     }
 
-    fn by_policy(run: &Contender, others: &[Contender], policy: &Policy) -> Result<(), String> {
+    fn by_policy(run: &Contender<'_>, others: &[Contender<'_>], policy: &Policy) -> Result<(), String> {
         let max_active = 10;
         super::may_begin(run, others, Limits { max_active, policy }).map_err(|blocked| blocked.why)
     }
@@ -247,11 +253,29 @@ mod tests {
         let all = [waiting(1, true), waiting(2, false)];
         assert_eq!(may_begin(&all[0], &all, 10), Ok(()));
         let blocked = may_begin(&all[1], &all, 10).unwrap_err();
-        assert_eq!(blocked.why, "ns/run-1 was created earlier and goes first");
+        assert!(blocked.why.starts_with("other runs go first"), "{}", blocked.why);
         assert!(
             blocked.recheck,
             "it may be refused, and then nothing wakes this one"
         );
+    }
+
+    #[test]
+    fn the_reason_of_a_run_that_is_not_first_does_not_change_with_every_end() {
+        let why = |exclusive, earlier: &[_]| {
+            let blocked = may_begin(&waiting(9, exclusive), earlier, 1).unwrap_err();
+            blocked.why
+        };
+        for exclusive in [true, false] {
+            let reasons = [
+                why(exclusive, &[active(1, true), waiting(2, true), waiting(3, false)]),
+                why(exclusive, &[waiting(2, true), waiting(3, false)]),
+                why(exclusive, &[active(2, true), waiting(3, false)]),
+                why(exclusive, &[waiting(3, false)]),
+                why(exclusive, &[of("other", 0, waiting(3, false))]),
+            ];
+            assert!(reasons.windows(2).all(|pair| pair[0] == pair[1]), "{reasons:?}");
+        }
     }
 
     #[test]
@@ -261,7 +285,7 @@ mod tests {
             .collect();
         all.push(of("few", 0, waiting(200, true)));
         all.push(of("before", 6, waiting(300, true)));
-        let free = |all: &[Contender]| {
+        let free = |all: &[Contender<'_>]| {
             let free = all.iter().filter(|run| may_begin(run, all, 10).is_ok());
             free.map(|run| format!("{}/{}", run.namespace, run.name))
                 .collect::<Vec<_>>()
@@ -286,11 +310,6 @@ mod tests {
                 secret(Standing::Active, false),
                 true,
                 "a run of another namespace is active, and this run is exclusive (spec.topology.exclusive)",
-            ),
-            (
-                secret(Standing::Waiting, false),
-                false,
-                "a run of another namespace goes first: namespaces take turns",
             ),
         ] {
             let blocked = may_begin(&waiting(2, exclusive), &[other], 10).unwrap_err();

@@ -104,7 +104,7 @@ pub(crate) fn value(text: &str, unit: Unit) -> Result<f64, &'static str> {
             .filter(|_| !text.starts_with('-'))
             .map(|duration| std::time::Duration::from(duration).as_secs_f64())
             .ok_or("a duration, such as 500us, 5ms or 2s"),
-        Unit::PerSecond | Unit::Count => text
+        Unit::PerSecond | Unit::Count | Unit::Newer(_) => text
             .parse()
             .ok()
             .filter(|number: &f64| number.is_finite() && *number >= 0.0)

@@ -261,6 +261,7 @@ fn metric(name: Metric, unit: Unit) -> [(&'static str, Cow<'static, str>); 2] {
         Unit::Bytes => "bytes",
         Unit::Share => "ratio",
         Unit::Count => "count",
+        Unit::Newer(name) => name.into(),
     };
     [("metric", name.to_string().into()), ("unit", unit.into())]
 }

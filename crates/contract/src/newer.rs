@@ -1,4 +1,5 @@
-//! Names that a newer version of perfrun has added to a list: of a metric, a flag or a phase.
+//! Names that a newer version of perfrun has added to a list: of a metric, a flag, a phase, a reason, a unit or
+//! a distribution.
 //!
 //! After a rollback, this version finds them in statuses and records. It does not know what they mean, and
 //! carries them from where it reads to where it writes. Documents and calls of nodes are read strictly: a
@@ -156,8 +157,12 @@ mod tests {
 
     use super::*;
     use crate::{
+        histogram::{Histogram, recorder},
+        node::{Distribution, Measured, Reason, Sample},
         record::{Flag, Metric, TrialRecord},
         run::Phase,
+        summary::SummaryRow,
+        units::{self, Unit},
     };
 
     #[test]
@@ -175,15 +180,22 @@ mod tests {
 
     #[test]
     fn a_record_of_tomorrow_is_read_and_written_unchanged() {
+        let mut measured = serde_json::to_value(Measured::default()).unwrap();
+        measured["errors"] = json!({"Overheated": 1, "Timeout": 2});
+        let histogram = Histogram::from(&recorder());
+        measured["histograms"] = json!({"jitter": histogram, "roundTrip": histogram});
+        measured["samples"] = json!([Sample::default()]);
+        measured["samples"][0]["errors"] = json!({"Overheated": 1});
         let tomorrow = json!({
             "trial": {"id": "c0.i0", "cell": 0, "iteration": 0, "warmup": false},
             "attempt": 0,
+            "failure": {"reason": "Overheated", "message": "too hot"},
             "metrics": {"jitterP50": 0.25, "openP50": 0.5},
             "flags": ["Overheated", "Retried"],
             "atSeconds": 0.0,
             "overheadSeconds": 0.0,
             "session": 0,
-            "nodes": {},
+            "nodes": {"client-0": {"role": "client", "measured": measured}},
         });
         let record: TrialRecord = serde_json::from_value(tomorrow.clone()).unwrap();
         let newer = Metric::Newer(NewerName::new("jitterP50").unwrap());
@@ -193,7 +205,31 @@ mod tests {
             ("jitterP50", "jitterP50".to_owned(), "jitterP50")
         );
         assert!(matches!(record.flags[..], [Flag::Newer(_), Flag::Retried]));
+        let reason = record.failure.as_ref().unwrap().reason;
+        assert_eq!(
+            (reason.as_ref(), <&str>::from(reason)),
+            ("Overheated", "Overheated")
+        );
         assert_eq!(serde_json::to_value(record).unwrap(), tomorrow);
+    }
+
+    #[test]
+    fn a_unit_of_tomorrow_is_written_beside_the_number() {
+        let tomorrow = json!({
+            "cell": "c0", "metric": "power", "unit": "watts", "count": 1,
+            "median": 1500.0, "mean": 1500.0, "min": 1500.0, "max": 1500.0,
+        });
+        let row: SummaryRow = serde_json::from_value(tomorrow.clone()).unwrap();
+        assert_eq!(units::text(row.unit, row.median), "1500 watts");
+        assert_eq!(serde_json::to_value(row).unwrap(), tomorrow);
+    }
+
+    #[test]
+    fn every_reason_is_in_the_list() {
+        let schema = serde_json::Value::from(schemars::schema_for!(Reason));
+        let names = schema["oneOf"].as_array().unwrap().iter();
+        let names: Vec<_> = names.map(|name| name["const"].as_str().unwrap()).collect();
+        assert_eq!(Reason::ALL.map(|reason| reason.to_string()).to_vec(), names);
     }
 
     #[test]
@@ -229,5 +265,8 @@ mod tests {
         check::<Metric>();
         check::<Flag>();
         check::<Phase>();
+        check::<Reason>();
+        check::<Distribution>();
+        check::<Unit>();
     }
 }

@@ -43,7 +43,7 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use strum::{AsRefStr, Display, EnumCount, EnumIter, IntoStaticStr};
+use strum::{AsRefStr, Display, IntoStaticStr};
 
 pub use self::sample::{EchoSample, Sample};
 use crate::{
@@ -51,6 +51,7 @@ use crate::{
     histogram::Histogram,
     machine::MachineTime,
     matrix::{StackSettings, Transport},
+    newer::{self, NewerName},
     parameters::Parameters,
 };
 use perfrun_link::{Backend, Link, LinkState, probe};
@@ -348,15 +349,12 @@ pub struct Failure {
     Debug,
     Deserialize,
     Display,
-    EnumCount,
-    EnumIter,
     Eq,
     Hash,
     JsonSchema,
     Ord,
     PartialEq,
     PartialOrd,
-    Serialize,
 )]
 pub enum Reason {
     /// The stack cannot do what was requested.
@@ -395,9 +393,43 @@ pub enum Reason {
     LimitTooLow,
     /// A fault of the node program.
     Internal,
+    /// A reason of a newer version, which this version carries.
+    #[schemars(skip)]
+    #[serde(skip_deserializing)]
+    #[strum(transparent)]
+    Newer(NewerName),
 }
 
+newer::carry!(Reason);
+
 impl Reason {
+    /// All reasons of this version.
+    pub const ALL: [Self; 18] = [
+        Self::Unsupported,
+        Self::ListenFailed,
+        Self::DialFailed,
+        Self::Refused,
+        Self::OpenFailed,
+        Self::StreamFailed,
+        Self::TooFewBytes,
+        Self::UnexpectedBytes,
+        Self::WrongEcho,
+        Self::MessageLost,
+        Self::Timeout,
+        Self::Cancelled,
+        Self::Stopped,
+        Self::NodeLost,
+        Self::CountMismatch,
+        Self::ImpairmentNotEffective,
+        Self::LimitTooLow,
+        Self::Internal,
+    ];
+
+    /// Whether the node that failed will not answer any more.
+    pub fn loses_node(self) -> bool {
+        matches!(self, Self::NodeLost | Self::Stopped)
+    }
+
     /// How far from the root a failure usually is. Peers of a dead node see broken streams and refused dials,
     /// often before we see the node dead; a trial that we cancelled is never the cause.
     pub fn remoteness(self) -> u8 {
@@ -410,7 +442,12 @@ impl Reason {
             | Self::MessageLost
             | Self::CountMismatch
             | Self::ImpairmentNotEffective => 2,
-            Self::DialFailed | Self::OpenFailed | Self::StreamFailed | Self::TooFewBytes | Self::Timeout => 3,
+            Self::DialFailed
+            | Self::OpenFailed
+            | Self::StreamFailed
+            | Self::TooFewBytes
+            | Self::Timeout
+            | Self::Newer(_) => 3,
             Self::Cancelled => 4,
         }
     }
@@ -434,7 +471,11 @@ pub struct Measured {
     /// Operations (dials, opens, handshakes, round trips) that failed in a trial that continued.
     pub failures: u64,
     /// The failed operations by reason.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "newer::map",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
     pub errors: BTreeMap<Reason, u64>,
     /// From the start to the end of the workload, in seconds (client).
     pub seconds: f64,
@@ -452,7 +493,11 @@ pub struct Measured {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub most_circuits: u64,
     /// Distributions, in nanoseconds.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "newer::map",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
     pub histograms: BTreeMap<Distribution, Histogram>,
     /// The part of the workload in which all streams are open, where they are opened one after the other
     /// (client).
@@ -529,19 +574,7 @@ pub struct Transfer {
 
 /// Names of distributions.
 #[derive(
-    AsRefStr,
-    Clone,
-    Copy,
-    Debug,
-    Deserialize,
-    Display,
-    Eq,
-    Hash,
-    JsonSchema,
-    Ord,
-    PartialEq,
-    PartialOrd,
-    Serialize,
+    AsRefStr, Clone, Copy, Debug, Deserialize, Display, Eq, Hash, JsonSchema, Ord, PartialEq, PartialOrd,
 )]
 #[serde(rename_all = "camelCase")]
 #[strum(serialize_all = "camelCase")]
@@ -572,7 +605,14 @@ pub enum Distribution {
     Transfer,
     /// The moment at which a peer was due to begin until it did.
     Lateness,
+    /// A distribution of a newer version, which this version carries.
+    #[schemars(skip)]
+    #[serde(skip_deserializing)]
+    #[strum(transparent)]
+    Newer(NewerName),
 }
+
+newer::carry!(Distribution);
 
 /// What a node used during a trial.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]

@@ -210,6 +210,7 @@ pub struct TrialFailure {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// For programs.
+    #[serde(deserialize_with = "newer::name")]
     pub reason: Reason,
     /// For people.
     pub message: String,
@@ -506,7 +507,7 @@ impl Metric {
             Self::EchoingStreams => Better::Higher,
             _ => match self.unit() {
                 Unit::BitsPerSecond | Unit::PerSecond | Unit::Share => Better::Higher,
-                Unit::Seconds | Unit::Bytes | Unit::Count => Better::Lower,
+                Unit::Seconds | Unit::Bytes | Unit::Count | Unit::Newer(_) => Better::Lower,
             },
         }
     }

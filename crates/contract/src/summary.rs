@@ -30,6 +30,7 @@ pub struct SummaryRow {
     #[serde(deserialize_with = "newer::name")]
     pub metric: Metric,
     /// Its unit.
+    #[serde(deserialize_with = "newer::name")]
     pub unit: Unit,
     /// Trials that count: completed and not warm-up.
     pub count: u32,

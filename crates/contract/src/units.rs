@@ -2,11 +2,13 @@
 //! as an interval resolves.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use strum::Display;
 
+use crate::newer::{self, NewerName};
+
 /// Units of metrics.
-#[derive(Clone, Copy, Debug, Deserialize, Display, Eq, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Display, Eq, JsonSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub enum Unit {
     /// Decimal bits per second.
@@ -27,7 +29,29 @@ pub enum Unit {
     /// A number.
     #[strum(serialize = "")]
     Count,
+    /// A unit of a newer version, which this version carries.
+    #[schemars(skip)]
+    #[serde(skip_deserializing)]
+    #[strum(transparent)]
+    Newer(NewerName),
 }
+
+/// The name in documents. People see the symbol.
+impl AsRef<str> for Unit {
+    fn as_ref(&self) -> &str {
+        match self {
+            Self::BitsPerSecond => "bitsPerSecond",
+            Self::Seconds => "seconds",
+            Self::PerSecond => "perSecond",
+            Self::Bytes => "bytes",
+            Self::Share => "share",
+            Self::Count => "count",
+            Self::Newer(name) => name.as_ref(),
+        }
+    }
+}
+
+newer::carry!(Unit);
 
 /// A unit with a prefix, chosen once for a value and used for its interval as well.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -81,6 +105,7 @@ impl Scale {
     /// The largest unit in which a value is at least 1 as it will be written; for small ones the smallest
     /// unit.
     pub fn of(unit: Unit, value: f64) -> Self {
+        let newer;
         let scales = match unit {
             Unit::BitsPerSecond => BITS_PER_SECOND,
             Unit::Seconds => TIMES,
@@ -88,6 +113,10 @@ impl Scale {
             Unit::Bytes => BYTES,
             Unit::Share => &[PERCENT],
             Unit::Count => &[scale(1.0, "")],
+            Unit::Newer(name) => {
+                newer = [scale(1.0, name.into())];
+                &newer
+            }
         };
         let reached = |scale: &&Self| rounded(value.abs() / scale.factor) >= 1.0;
         // Zero has no natural unit; the plain one reads best.

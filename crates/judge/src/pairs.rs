@@ -179,7 +179,8 @@ pub(crate) fn is_lost(record: &TrialRecord) -> bool {
             | Reason::MessageLost
             | Reason::Timeout
             | Reason::CountMismatch
-            | Reason::Internal => false,
+            | Reason::Internal
+            | Reason::Newer(_) => false,
         })
 }
 

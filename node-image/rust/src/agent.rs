@@ -125,7 +125,7 @@ fn router(agent: Arc<Agent>, token: Arc<str>) -> Router {
         // The agent answers calls only after it has restored its link, so it is always ready.
         .route("/readyz", get(async || "ok\n"));
     let (page, scrapes) = (agent.clone(), agent.metrics.scrapes.clone());
-    open.merge(guard(guarded, token))
+    open.merge(guard(guarded, token, Arc::default()))
         .with_state(agent)
         .merge(metrics_router(scrapes, move || {
             std::future::ready(page.metrics.encode())

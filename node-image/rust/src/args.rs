@@ -19,7 +19,7 @@ use perfrun_contract::{
 };
 use strum::VariantNames;
 
-use crate::stack;
+use crate::{process::EPOCH_VARIABLE, stack};
 
 /// The benchmark node of perfrun.
 ///
@@ -70,6 +70,9 @@ pub struct Control {
     /// Role of the node, for the labels of metrics.
     #[arg(long, default_value = "server", value_parser = role)]
     pub role: Role,
+    /// Refuse calls of a smaller epoch. A program that starts again passes on what it knew.
+    #[arg(long, hide = true, env = EPOCH_VARIABLE, default_value_t = 0)]
+    pub epoch: u64,
     #[command(flatten)]
     pub observed: Observed,
 }

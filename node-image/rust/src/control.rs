@@ -49,6 +49,8 @@ pub(crate) struct Node {
     pub(crate) metrics: Arc<Metrics>,
     /// The token that calls must carry.
     pub(crate) token: Arc<str>,
+    /// The largest epoch of callers so far.
+    pub(crate) epoch: Arc<AtomicU64>,
     /// Asks for a new start of the program.
     pub(crate) renew: CancellationToken,
 }
@@ -71,7 +73,7 @@ impl Node {
 
 /// All routes of the control port.
 pub(crate) fn router(node: Arc<Node>) -> Router {
-    let token = node.token.clone();
+    let (token, epoch) = (node.token.clone(), node.epoch.clone());
     let guarded = Router::new()
         .route(
             "/v1/info",
@@ -96,7 +98,7 @@ pub(crate) fn router(node: Arc<Node>) -> Router {
     Router::new()
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready))
-        .merge(guard(guarded, token))
+        .merge(guard(guarded, token, epoch))
         .with_state(node)
         .merge(metrics_router(metrics.scrapes.clone(), move || {
             std::future::ready(metrics.encode())
@@ -104,7 +106,12 @@ pub(crate) fn router(node: Arc<Node>) -> Router {
 }
 
 /// Lets only calls with the token pass, even to unknown routes, and only those of the latest conductor.
-pub(crate) fn guard<S: Clone + Send + Sync + 'static>(routes: Router<S>, token: Arc<str>) -> Router<S> {
+/// `latest` is the largest epoch of callers so far.
+pub(crate) fn guard<S: Clone + Send + Sync + 'static>(
+    routes: Router<S>,
+    token: Arc<str>,
+    latest: Arc<AtomicU64>,
+) -> Router<S> {
     routes
         .fallback(async || Refused::new(StatusCode::NOT_FOUND, "unknown call".into()))
         .method_not_allowed_fallback(async || {
@@ -112,7 +119,7 @@ pub(crate) fn guard<S: Clone + Send + Sync + 'static>(routes: Router<S>, token: 
             Refused::new(StatusCode::METHOD_NOT_ALLOWED, message.into())
         })
         .layer(DefaultBodyLimit::max(LARGEST_BODY))
-        .layer(middleware::from_fn_with_state(Arc::new(AtomicU64::new(0)), fence))
+        .layer(middleware::from_fn_with_state(latest, fence))
         .layer(middleware::from_fn_with_state(token, authorize))
 }
 

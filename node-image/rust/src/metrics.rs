@@ -333,7 +333,8 @@ impl TrialMetrics {
             | Distribution::RelayRoundTrip
             | Distribution::FirstByte
             | Distribution::OneWay
-            | Distribution::Lateness => return,
+            | Distribution::Lateness
+            | Distribution::Newer(_) => return,
             Distribution::RoundTrip => to.families.round_trip.get_or_create(&to.of),
         };
         for value in recorder.iter_recorded() {

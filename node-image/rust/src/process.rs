@@ -27,12 +27,20 @@ pub(crate) fn instance() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
+/// The variable that passes on the largest epoch of callers to a new start of the program.
+pub const EPOCH_VARIABLE: &str = "PERFRUN_EPOCH";
+
 /// Replaces the running program by a new start of it, in the same process and with the same arguments.
-/// Returns only if that fails. Descriptors that were inherited stay open.
-pub(crate) fn start_again() -> io::Error {
+/// Returns only if that fails. Descriptors that were inherited stay open. `epoch` is the largest one of
+/// callers so far.
+pub(crate) fn start_again(epoch: u64) -> io::Error {
     let mut arguments = env::args_os();
     let name = arguments.next().unwrap_or_default();
-    Command::new("/proc/self/exe").arg0(name).args(arguments).exec()
+    Command::new("/proc/self/exe")
+        .arg0(name)
+        .args(arguments)
+        .env(EPOCH_VARIABLE, epoch.to_string())
+        .exec()
 }
 
 /// A reading of counters that only grow. [`Usage::since`] gives the usage between two readings.

@@ -12,7 +12,6 @@ use perfrun_contract::{
     node::{EchoSample, Reason, Sample},
     parameters::Parameters,
 };
-use strum::{EnumCount, IntoEnumIterator};
 use tokio::task::JoinHandle;
 
 use crate::{allocator, metrics::TrialMetrics, process, wire::Counters};
@@ -141,7 +140,7 @@ pub(crate) struct Reading {
     pub(crate) streams: u64,
     pub(crate) failures: u64,
     circuits: u64,
-    pub(crate) errors: [u64; Reason::COUNT],
+    pub(crate) errors: [u64; Reason::ALL.len()],
     active: u64,
     cpu: f64,
     rss: u64,
@@ -169,9 +168,14 @@ impl Reading {
 }
 
 /// Failures by reason since the reading `then`.
-pub(crate) fn errors(now: &[u64; Reason::COUNT], then: &[u64; Reason::COUNT]) -> BTreeMap<Reason, u64> {
-    Reason::iter()
-        .map(|reason| (reason, now[reason as usize] - then[reason as usize]))
+pub(crate) fn errors(
+    now: &[u64; Reason::ALL.len()],
+    then: &[u64; Reason::ALL.len()],
+) -> BTreeMap<Reason, u64> {
+    Reason::ALL
+        .into_iter()
+        .zip(now.iter().zip(then))
+        .map(|(reason, (now, then))| (reason, now - then))
         .filter(|(_, count)| *count > 0)
         .collect()
 }

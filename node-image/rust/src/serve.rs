@@ -1,6 +1,15 @@
 //! The controlled node: its control port, its trials, and its graceful stop.
 
-use std::{net::TcpListener, os::fd::BorrowedFd, path::Path, sync::Arc, time::Duration};
+use std::{
+    net::TcpListener,
+    os::fd::BorrowedFd,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use anyhow::{Context, ensure};
 use perfrun_metrics::Scrapes;
@@ -46,6 +55,7 @@ pub async fn serve(args: Control) -> anyhow::Result<()> {
         trials: Trials::new(args.listen_ip, metrics.clone()),
         metrics,
         token: token.into(),
+        epoch: Arc::new(AtomicU64::new(args.epoch)),
         renew: CancellationToken::new(),
     });
     let stop = CancellationToken::new();
@@ -81,7 +91,8 @@ pub async fn serve(args: Control) -> anyhow::Result<()> {
         () = renewed => {}
     }
     if node.renew.is_cancelled() {
-        return Err(process::start_again()).context("failed to start the program again");
+        let epoch = node.epoch.load(Ordering::Relaxed);
+        return Err(process::start_again(epoch)).context("failed to start the program again");
     }
     Ok(())
 }

@@ -29,7 +29,6 @@ use perfrun_contract::{
     matrix::Protocol,
     node::{Reason, Transfer},
 };
-use strum::EnumCount;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
@@ -51,8 +50,8 @@ pub struct Counters {
     pub operations: AtomicU64,
     /// Dials, opens, handshakes and round trips that failed.
     pub failures: AtomicU64,
-    /// [`Self::failures`] by [`Reason`].
-    pub errors: [AtomicU64; Reason::COUNT],
+    /// [`Self::failures`] by reason, in the order of [`Reason::ALL`].
+    pub errors: [AtomicU64; Reason::ALL.len()],
     /// Open circuits of a relay.
     pub circuits: AtomicU64,
     /// Streams of an echo that have started and not ended.
@@ -72,7 +71,10 @@ impl Counters {
     /// Counts a failure.
     pub fn failed(&self, reason: Reason) {
         Self::add(&self.failures, 1);
-        Self::add(&self.errors[reason as usize], 1);
+        let counters = Reason::ALL.into_iter().zip(&self.errors);
+        for (_, counter) in counters.filter(|(counted, _)| *counted == reason) {
+            Self::add(counter, 1);
+        }
     }
 }
 

@@ -24,7 +24,10 @@ use perfrun_api::{
     results::Results,
 };
 use perfrun_conductor::{Kept, Sink};
-use perfrun_contract::{compare::Spared, record::TrialRecord};
+use perfrun_contract::{
+    compare::Spared,
+    record::{TrialFailure, TrialRecord},
+};
 use tokio::{
     task::spawn_blocking,
     time::{Instant, sleep},
@@ -191,10 +194,11 @@ impl Journal {
         Ok(())
     }
 
-    /// Whether it is time to keep records. A failed trial is kept immediately, because lost nodes no longer
-    /// have it.
+    /// Whether it is time to keep records. That of a trial which lost a node is kept immediately, because the
+    /// node no longer has it. Other failed trials wait like completed ones: their nodes still have them.
     fn is_due(&self, record: &TrialRecord) -> bool {
-        record.failure.is_some()
+        let has_lost_node = |failure: &TrialFailure| failure.reason.loses_node();
+        record.failure.as_ref().is_some_and(has_lost_node)
             || self.pending.len() >= FLUSH_BYTES
             || self.pending_records >= FLUSH_RECORDS
             || self.flushed.elapsed() >= FLUSH_FIRST.max(self.opened.elapsed() / FLUSH_SHARE)

@@ -476,7 +476,7 @@ async fn a_namespace_that_has_had_a_turn_lets_another_go_first() {
     assert_eq!(reason, "WaitingForOtherRuns");
     assert_eq!(
         why,
-        "a run of another namespace goes first: namespaces take turns"
+        "other runs go first: namespaces take turns, and the earliest run of a namespace begins"
     );
 }
 

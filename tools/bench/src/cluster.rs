@@ -3,7 +3,7 @@
 
 mod first_byte;
 mod iperf;
-mod operator;
+pub(crate) mod operator;
 mod skew;
 mod throughput;
 

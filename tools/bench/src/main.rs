@@ -14,6 +14,7 @@ mod profile;
 mod quic;
 mod relay;
 mod results;
+mod scale;
 mod stacks;
 mod stress;
 mod testbed;
@@ -28,7 +29,7 @@ use self::peers::Peer;
 #[derive(Parser)]
 #[command(name = "perfrun-bench")]
 struct Args {
-    /// Benchmarks to run [default: all but `cluster`, `echo`, `netem`, `peers` and `stress`].
+    /// Benchmarks to run [default: all but `cluster`, `echo`, `netem`, `peers`, `scale` and `stress`].
     names: Vec<Name>,
     /// Number of pairs of measurements, each pair back to back.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
@@ -40,6 +41,9 @@ struct Args {
     /// tools, `litep2p-perf` or `litep2p-perf-libp2p`.
     #[arg(long, value_name = "NAME=PATH")]
     peer: Vec<Peer>,
+    /// Numbers of PerfRuns for `scale`, separated by commas.
+    #[arg(long, value_delimiter = ',', default_values_t = [10, 100, 1000])]
+    runs: Vec<usize>,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -74,6 +78,8 @@ enum Name {
     Peers,
     /// On Kubernetes: time to the first byte, start skew, throughput against iperf3, cost of the operator.
     Cluster,
+    /// On Kubernetes: memory, requests and delays of the operator with up to a thousand runs.
+    Scale,
 }
 
 fn main() -> Result<()> {
@@ -140,6 +146,9 @@ fn main() -> Result<()> {
         }
         if args.names.contains(&Name::Cluster) {
             cluster::run(args.rounds, args.seconds).await?;
+        }
+        if args.names.contains(&Name::Scale) {
+            scale::run(&args.runs).await?;
         }
         Ok(())
     })

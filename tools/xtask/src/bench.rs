@@ -21,19 +21,25 @@ pub(crate) fn run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> 
     {
         return go::bench(workspace, options);
     }
-    let needs_cluster = args.iter().any(|arg| arg == "cluster");
+    let names = |name: &str| args.iter().any(|arg| arg == name);
+    let (needs_cluster, needs_api_server) = (names("cluster"), names("scale"));
+    if needs_cluster && needs_api_server {
+        bail!("`cluster` and `scale` need different clusters: run one after the other");
+    }
     if let Some(obstacle) = e2e::obstacle()
-        && needs_cluster
+        && (needs_cluster || needs_api_server)
     {
         bail!(obstacle);
     }
     install::packages(workspace, install::BENCH)?;
-    if args.iter().any(|arg| arg == "netem") {
+    if names("netem") {
         // A kernel that has netem.
         install::test(workspace)?;
     }
-    // perfrun-bench starts the other two programs, so all three must be built from the same source.
-    workspace.build(Profile::Release, &["perfrun", "perfrun-node", "perfrun-bench"])?;
+    // perfrun-bench starts the other programs, so all of them must be built from the same source.
+    let programs = ["perfrun", "perfrun-node", "perfrun-bench", "perfrun-operator"];
+    let count = if needs_api_server { 4 } else { 3 };
+    workspace.build(Profile::Release, &programs[..count])?;
 
     let mut bench = workspace.command(workspace.program(Profile::Release, "perfrun-bench"));
     bench.args(args);
@@ -44,6 +50,11 @@ pub(crate) fn run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> 
     }
     if needs_cluster {
         on_cluster(workspace, &mut bench)
+    } else if needs_api_server {
+        Cluster::without_operators(workspace, "scale", |cluster| {
+            shell::succeed(bench.envs(cluster.environment(Profile::Release)?))?;
+            Ok(ExitCode::SUCCESS)
+        })
     } else {
         Err(shell::become_program(&mut bench))
     }

@@ -43,6 +43,33 @@ impl<'a> Cluster<'a> {
         tag: &str,
         work: impl FnOnce(&Self) -> Result<T>,
     ) -> Result<T> {
+        let values = format!("image.tag={tag},nodeImages.rust.tag={tag},nodeImages.go.tag={tag}");
+        Self::up(workspace, lab, NODES, |cluster| {
+            shell::succeed(cluster.lab("load").args(images))?;
+            cluster.install(&values, &["--wait", "--timeout=2m"])?;
+            work(cluster)
+        })
+    }
+
+    /// Like [`Self::with`], with one node, and without images: operators wait for a Kubernetes node that does
+    /// not exist.
+    pub(crate) fn without_operators<T>(
+        workspace: &'a Workspace,
+        lab: &'static str,
+        work: impl FnOnce(&Self) -> Result<T>,
+    ) -> Result<T> {
+        Self::up(workspace, lab, "1", |cluster| {
+            cluster.install("nodeSelector.perfrun=none", &[])?;
+            work(cluster)
+        })
+    }
+
+    fn up<T>(
+        workspace: &'a Workspace,
+        lab: &'static str,
+        nodes: &str,
+        work: impl FnOnce(&Self) -> Result<T>,
+    ) -> Result<T> {
         // Ctrl-C ends the programs that this one waits for, but not this one, which has a lab to remove. A
         // second Ctrl-C exits immediately.
         let interrupted = Arc::new(AtomicBool::new(false));
@@ -61,22 +88,18 @@ impl<'a> Cluster<'a> {
         cluster.down()?;
         install::lab(workspace)?;
         let programs = programs::of_cluster(workspace)?;
-        shell::succeed(cluster.lab(lab::UP).args(["--nodes", NODES]).args(programs))?;
-        let done = cluster.install(images, tag).and_then(|()| work(&cluster));
+        shell::succeed(cluster.lab(lab::UP).args(["--nodes", nodes]).args(programs))?;
+        let done = work(&cluster);
         cluster.down()?;
         done
     }
 
-    /// Loads the images into every node and installs the chart.
-    fn install(&self, images: &[PathBuf], tag: &str) -> Result<()> {
-        shell::succeed(self.lab("load").args(images))?;
+    /// Installs the chart with these values, and with further options of helm.
+    fn install(&self, values: &str, options: &[&str]) -> Result<()> {
         let mut helm = self.workspace.command(&self.helms[0]);
         helm.args(["install", RELEASE, chart::FOLDER, "--create-namespace"]);
-        helm.args(["--namespace", NAMESPACE, "--set"]);
-        helm.arg(format!(
-            "image.tag={tag},nodeImages.rust.tag={tag},nodeImages.go.tag={tag}"
-        ));
-        helm.args(["--wait", "--timeout=2m"]);
+        helm.args(["--namespace", NAMESPACE, "--set", values]);
+        helm.args(options);
         shell::succeed(helm.env("KUBECONFIG", self.kubeconfig()?))
     }
 

@@ -93,7 +93,7 @@ impl<'a> Progress<'a> {
     /// Adds a record of an earlier session.
     pub(super) fn add_earlier(&mut self, record: &TrialRecord) {
         let reason = record.failure.as_ref().map(|failure| failure.reason);
-        self.add(record, matches!(reason, Some(Reason::NodeLost | Reason::Stopped)));
+        self.add(record, reason.is_some_and(Reason::loses_node));
     }
 
     /// The blocks of the run, in running order.

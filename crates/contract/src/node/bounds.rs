@@ -6,7 +6,8 @@
 use std::{collections::BTreeMap, fmt::Display};
 
 use super::{
-    EchoSample, Failure, Measured, Outcome, Plateau, Resources, Sample, Transfer, TrialStatus, UdpBuffers,
+    Distribution, EchoSample, Failure, Measured, Outcome, Plateau, Reason, Resources, Sample, Transfer,
+    TrialStatus, UdpBuffers,
 };
 use crate::{machine::MachineTime, text};
 
@@ -88,8 +89,7 @@ impl Measured {
             download,
             refused,
             most_circuits,
-            // Read within bounds of their own.
-            histograms: _,
+            histograms,
             plateau,
             udp_buffers,
             resources,
@@ -104,7 +104,11 @@ impl Measured {
             *most_circuits,
         ])?;
         seconds([*time])?;
-        total(errors)?;
+        reasons(errors)?;
+        // Their contents are read within bounds of their own.
+        for distribution in histograms.keys() {
+            known(distribution, matches!(distribution, Distribution::Newer(_)))?;
+        }
         at_most("kinds of what was refused", refused.len(), KINDS_MAX)?;
         for what in refused.keys() {
             at_most("bytes of what was refused", what.len(), NAME_MAX)?;
@@ -215,7 +219,7 @@ impl Sample {
         let perhaps = [interface_received_bytes, interface_sent_bytes, allocated_bytes];
         counts(always.into_iter().chain(perhaps.into_iter().flatten()).copied())?;
         seconds([*at_seconds, *interval_seconds, *cpu_seconds])?;
-        total(errors)?;
+        reasons(errors)?;
         echo.iter().try_for_each(EchoSample::check)
     }
 }
@@ -256,6 +260,21 @@ fn counts(counts: impl IntoIterator<Item = u64>) -> Result<(), String> {
         .try_for_each(|count| at_most("a count", count, COUNT_MAX))
 }
 
+fn reasons(errors: &BTreeMap<Reason, u64>) -> Result<(), String> {
+    for reason in errors.keys() {
+        known(reason, matches!(reason, Reason::Newer(_)))?;
+    }
+    total(errors)
+}
+
+/// Refuses a name of a newer version, which only records may have: nobody would notice a misspelt one.
+fn known(name: impl Display, is_newer: bool) -> Result<(), String> {
+    match is_newer {
+        false => Ok(()),
+        true => Err(format!("this version of perfrun does not know the name {name}")),
+    }
+}
+
 fn total<K>(by_kind: &BTreeMap<K, u64>) -> Result<(), String> {
     let total = by_kind
         .values()
@@ -283,7 +302,11 @@ fn at_most<N: Display + PartialOrd>(what: &str, found: N, most: N) -> Result<(),
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::{Reason, TrialState};
+    use crate::{
+        histogram::{Histogram, recorder},
+        newer::NewerName,
+        node::TrialState,
+    };
 
     fn finished(measured: Measured) -> TrialStatus {
         TrialStatus {
@@ -315,6 +338,25 @@ mod tests {
             measured.resources.machine = Some(MachineTime::default());
         });
         assert_eq!(status.clone().checked(), Ok(status));
+    }
+
+    #[test]
+    fn a_name_that_this_version_does_not_know_is_refused() {
+        let name = NewerName::new("Overheated").unwrap();
+        let errors = || BTreeMap::from([(Reason::Newer(name), 1)]);
+        let sample = Sample {
+            errors: errors(),
+            ..Sample::default()
+        };
+        let histograms = || [(Distribution::Newer(name), Histogram::from(&recorder()))].into();
+        for status in [
+            with(|measured| measured.errors = errors()),
+            with(|measured| measured.samples = vec![sample]),
+            with(|measured| measured.histograms = histograms()),
+        ] {
+            let why = "this version of perfrun does not know the name Overheated";
+            assert_eq!(status.checked(), Err(why.to_owned()));
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Reason;
+use crate::newer;
 
 /// What happened in one interval of a trial.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
@@ -42,7 +43,11 @@ pub struct Sample {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub echo: Option<EchoSample>,
     /// Operations that failed in it, by kind.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "newer::map",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
     pub errors: BTreeMap<Reason, u64>,
 }
 

@@ -14,6 +14,20 @@ type epoch struct {
 	latest uint64
 }
 
+// KnowEpoch makes the node refuse calls of a smaller epoch. A program that starts again passes on what it knew.
+func (n *Node) KnowEpoch(latest uint64) {
+	n.epoch.mutex.Lock()
+	defer n.epoch.mutex.Unlock()
+	n.epoch.latest = max(n.epoch.latest, latest)
+}
+
+// LatestEpoch is the largest epoch of callers so far.
+func (n *Node) LatestEpoch() uint64 {
+	n.epoch.mutex.Lock()
+	defer n.epoch.mutex.Unlock()
+	return n.epoch.latest
+}
+
 // allows says whether a call is not of a conductor that another has taken over from. It refuses others.
 func (e *epoch) allows(w http.ResponseWriter, r *http.Request) bool {
 	text := r.Header.Get("X-Perfrun-Epoch")

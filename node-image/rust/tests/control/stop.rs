@@ -4,7 +4,7 @@ use std::{process::Stdio, time::Duration};
 
 use perfrun_contract::{
     matrix::{Protocol, Stack, Transport},
-    node::{Info, Reason},
+    node::{EPOCH_HEADER, Info, Reason},
     parameters::Amount,
     workload::Direction,
 };
@@ -40,22 +40,38 @@ async fn a_node_starts_again_in_its_process_unless_it_has_something_to_tell() {
 }
 
 async fn starts_again(node: &Node, stack: Stack) {
-    let instance = async || {
-        let info: Info = node.call(Method::GET, "/v1/info").send().await?.json().await?;
+    let call = async |method: Method, path: &str, epoch: u64| {
+        let call = node.call(method, path).header(EPOCH_HEADER, epoch);
+        call.send().await
+    };
+    let instance = async |epoch| {
+        let info: Info = call(Method::GET, "/v1/info", epoch).await?.json().await?;
         reqwest::Result::Ok(info.instance.unwrap())
     };
-    let renew = async || node.call(Method::PUT, "/v1/renew").send().await.unwrap().status();
+    let renew = async |epoch| call(Method::PUT, "/v1/renew", epoch).await.unwrap().status();
     node.serve("a", stack, Transport::Tcp, &endless_ping()).await;
-    assert_eq!(renew().await, StatusCode::LOCKED);
+    assert_eq!(renew(0).await, StatusCode::LOCKED);
     node.delete("a").await;
-    eventually("cancelled", async || renew().await == StatusCode::CONFLICT).await;
+    eventually("cancelled", async || renew(0).await == StatusCode::CONFLICT).await;
     node.outcome("a").await;
-    for _ in 0..2 {
-        let before = instance().await.unwrap();
-        assert_eq!(renew().await, StatusCode::NO_CONTENT);
-        let is_another = async || instance().await.is_ok_and(|instance| instance != before);
-        eventually("another instance", is_another).await;
-    }
+    let before = instance(7).await.unwrap();
+    assert_eq!(renew(7).await, StatusCode::NO_CONTENT);
+    // Metrics need no epoch, from which the new start could learn it.
+    let has_started_again = async || match node.bare(Method::GET, "/metrics").send().await {
+        Ok(page) => page
+            .text()
+            .await
+            .is_ok_and(|page| !page.contains("perfrun_trials_total{")),
+        Err(_) => false,
+    };
+    eventually("a new start", has_started_again).await;
+    let late = call(Method::GET, "/v1/clock", 6).await.unwrap();
+    assert_eq!(late.status(), StatusCode::PRECONDITION_FAILED);
+    let again = instance(7).await.unwrap();
+    assert_ne!(again, before);
+    assert_eq!(renew(7).await, StatusCode::NO_CONTENT);
+    let is_another = async || instance(7).await.is_ok_and(|instance| instance != again);
+    eventually("another instance", is_another).await;
     // In the process that the test has started.
     node.signal(Signal::TERM);
     assert_eq!(timeout(GRACE, node.exit()).await.expect("it stops"), Some(0));

@@ -83,9 +83,9 @@ fn large(trial: &str) -> TrialRecord {
     record
 }
 
-/// A record that is kept immediately, because its trial failed.
+/// A record that is kept immediately, because a node of its trial was lost.
 fn urgent(trial: &str) -> TrialRecord {
-    record(trial, 0, Some(Reason::Timeout))
+    record(trial, 0, Some(Reason::NodeLost))
 }
 
 fn trials(journal: &Journal) -> Vec<&str> {
@@ -133,6 +133,19 @@ async fn another_conductor_finds_the_records_and_adds_to_them() {
         changes.iter().all(|call| call.method == Method::POST),
         "nothing is changed: {changes:?}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_trials_are_kept_together_with_others() {
+    let server = TestServer::new();
+    let mut journal = open(&job(&server)).await;
+    for trial in ["a", "b", "c"] {
+        let kept = journal.record(&record(trial, 0, Some(Reason::Timeout))).await;
+        assert_eq!(kept.unwrap(), Kept::InMemory);
+    }
+    assert_eq!(names(&server), [""; 0]);
+    assert_eq!(journal.record(&urgent("d")).await.unwrap(), Kept::Safely);
+    assert_eq!(names(&server), ["run-4a49a-trials-0"]);
 }
 
 #[tokio::test(start_paused = true)]

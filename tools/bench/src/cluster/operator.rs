@@ -85,7 +85,7 @@ fn spec(clients: u32, exclusive: bool) -> String {
 }
 
 /// All requests of the operator except those for its lease.
-fn flow() -> Result<FlowSchema> {
+pub(crate) fn flow() -> Result<FlowSchema> {
     let flow = json!({
         "metadata": { "name": FLOW },
         "spec": {
@@ -111,7 +111,7 @@ fn flow() -> Result<FlowSchema> {
 }
 
 /// Requests that the API server has counted so far.
-async fn requests(scene: &Scene) -> Result<f64> {
+pub(crate) async fn requests(scene: &Scene) -> Result<f64> {
     let request = Request::get("/metrics").body(vec![])?;
     let metrics = scene.client().request_text(request).await?;
     let of_flow = format!("flow_schema=\"{FLOW}\"");
