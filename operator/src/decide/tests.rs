@@ -224,6 +224,7 @@ fn outcome(reason: EndReason, completed: usize, failed: usize) -> ConductorState
         judged: None,
         merged: None,
         results: vec!["tcp-results-0".to_owned()],
+        stored: None,
     }))
 }
 
