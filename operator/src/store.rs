@@ -100,5 +100,15 @@ async fn check(parts: &Parts, read_only: bool) -> object_store::Result<()> {
     parts.list().await.map(drop)
 }
 
+/// The calls of a program whose store is in memory.
+#[cfg(test)]
+pub(crate) fn in_memory(token: &str) -> axum::Router {
+    let parts = Parts {
+        store: std::sync::Arc::new(object_store::memory::InMemory::new()),
+        folder: object_store::path::Path::from("results"),
+    };
+    serve::router(parts, Some(token), false)
+}
+
 #[cfg(test)]
 mod tests;

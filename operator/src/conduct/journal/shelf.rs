@@ -58,3 +58,6 @@ pub(super) fn of(job: &Job) -> Box<dyn Shelf> {
         Some(_) => Box::new(Stored::of(job)),
     }
 }
+
+#[cfg(test)]
+mod tests;
