@@ -20,9 +20,10 @@ pub(super) struct Parts {
 impl Parts {
     /// Keeps a part. Returns `false` if a part of the name has other content.
     pub(super) async fn put(&self, name: &str, bytes: Bytes) -> Result<bool> {
+        let path = self.path(name);
         let put = self
             .store
-            .put_opts(&self.path(name), bytes.clone().into(), PutMode::Create.into());
+            .put_opts(&path, bytes.clone().into(), PutMode::Create.into());
         match put.await {
             Ok(_) => Ok(true),
             // An earlier request, whose answer was lost, may have written it.

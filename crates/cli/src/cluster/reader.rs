@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     access::{Cluster, FIELD_MANAGER, open},
-    error::Call,
+    error::{Call, Error},
 };
 use crate::ui::Screen;
 
@@ -107,7 +107,26 @@ impl Reader<'_> {
     }
 }
 
+/// A connection to the program in the pod, and the task that drives it.
+type Connection = (http1::SendRequest<Empty<Bytes>>, JoinSet<hyper::Result<()>>);
+
 async fn read(cluster: &Cluster, pod: &str, names: &[String]) -> anyhow::Result<Vec<Part>> {
+    let mut connection = connect(cluster, pod).await?;
+    let mut parts = vec![];
+    for name in names {
+        let (status, body) = get(&mut connection, &format!("{PARTS}/{name}")).await?;
+        ensure!(
+            status == StatusCode::OK,
+            "{name}: {}",
+            String::from_utf8_lossy(&body)
+        );
+        parts.push((key(name), body));
+    }
+    Ok(parts)
+}
+
+/// Waits until the program answers.
+async fn connect(cluster: &Cluster, pod: &str) -> anyhow::Result<Connection> {
     let until = Instant::now() + READY_WITHIN;
     loop {
         let look = call("get", "pods", pod);
@@ -118,9 +137,10 @@ async fn read(cluster: &Cluster, pod: &str, names: &[String]) -> anyhow::Result<
             PodState::Starting => {
                 anyhow!("pod {pod} is starting: kubectl describe pod {pod} shows its events")
             }
-            // The program listens only when it has reached the store.
-            PodState::Ready(_) => match transfer(cluster, pod, names).await {
-                Ok(parts) => return Ok(parts),
+            // The program listens when it has reached the store.
+            PodState::Ready(_) => match try_connect(cluster, pod).await {
+                Ok(connection) => return Ok(connection),
+                Err(error) if is_refused(&error) => return Err(error),
                 Err(error) => error,
             },
         };
@@ -132,28 +152,31 @@ async fn read(cluster: &Cluster, pod: &str, names: &[String]) -> anyhow::Result<
     }
 }
 
-/// Reads all parts over one connection.
-async fn transfer(cluster: &Cluster, pod: &str, names: &[String]) -> anyhow::Result<Vec<Part>> {
+async fn try_connect(cluster: &Cluster, pod: &str) -> anyhow::Result<Connection> {
     let forwarding = call("create", "pods/portforward", pod);
     let stream = cluster.call(&forwarding, open(&cluster.pods(), pod)).await?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let (sender, driver) = http1::handshake(TokioIo::new(stream)).await?;
     let mut tasks = JoinSet::new();
-    tasks.spawn(connection);
-    let mut parts = vec![];
-    for name in names {
-        let request = Request::get(format!("{PARTS}/{name}")).header(HOST, "results");
-        let answer = sender.send_request(request.body(Empty::<Bytes>::new())?).await?;
-        let status = answer.status();
-        let body = read_within(answer.into_body(), STORED_PART_BYTES).await;
-        let body = body.map_err(|error| anyhow!("failed to read {name}: {error}"))?;
-        ensure!(
-            status == StatusCode::OK,
-            "{name}: {}",
-            String::from_utf8_lossy(&body)
-        );
-        parts.push((key(name), body));
-    }
-    Ok(parts)
+    tasks.spawn(driver);
+    let mut connection = (sender, tasks);
+    let (status, _) = get(&mut connection, "/readyz").await?;
+    ensure!(status == StatusCode::OK, "pod {pod} answers {status}");
+    Ok(connection)
+}
+
+/// Whether the user may not forward ports.
+fn is_refused(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<Error>();
+    error.is_some_and(|error| matches!(error, Error::Allow { .. } | Error::Admit { .. }))
+}
+
+async fn get((sender, _): &mut Connection, path: &str) -> anyhow::Result<(StatusCode, Vec<u8>)> {
+    let request = Request::get(path).header(HOST, "results").body(Empty::new())?;
+    let answer = sender.send_request(request).await?;
+    let status = answer.status();
+    let body = read_within(answer.into_body(), STORED_PART_BYTES).await;
+    let body = body.map_err(|error| anyhow!("failed to read {path}: {error}"))?;
+    Ok((status, body))
 }
 
 /// What a part has, by its name.
