@@ -316,7 +316,6 @@ fn pods_of(run: &RunIdentity, role: Option<Role>) -> LabelSelector {
     LabelSelector {
         match_expressions: role.is_none().then(|| vec![any_role]),
         match_labels: Some(labels),
-        ..LabelSelector::default()
     }
 }
 
