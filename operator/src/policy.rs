@@ -37,8 +37,8 @@ pub struct Policy {
     pub allowed_annotations: Patterns,
     /// Keys of labels of pods.
     pub allowed_labels: Patterns,
-    /// Where results are kept: URLs and addresses of object stores, and claims. A run can use any Secret of its
-    /// namespace to write there.
+    /// Where results are kept: URLs and addresses of object stores, and claims. A run can use any Secret of
+    /// its namespace to write there.
     pub allowed_stores: Patterns,
     /// The largest number of active runs of a namespace. 0 for no limit.
     pub active_runs_per_namespace: usize,

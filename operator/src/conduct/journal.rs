@@ -1,6 +1,6 @@
-//! Keeps a run's records in parts on a [`Shelf`], in ConfigMaps or elsewhere, while the run is in progress, in
-//! few and growing steps: the number of requests grows with the logarithm of the run's duration, and not with
-//! its trials.
+//! Keeps a run's records in parts on a [`Shelf`], in ConfigMaps or elsewhere, while the run is in progress.
+//! It does so in few and growing steps: the number of requests grows with the logarithm of the run's
+//! duration, and not with its trials.
 //!
 //! Until a record is in a part it is in two other places, here and in its nodes, which forget a trial only
 //! afterwards. Parts are created and never changed: of two operators that both believe to lead, neither

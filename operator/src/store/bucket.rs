@@ -41,7 +41,7 @@ pub(super) fn open(settings: &Store) -> anyhow::Result<Parts> {
                 .with_url(url)
                 .with_http_connector(https)
                 .with_retry(retry);
-            // Keys of a Secret that are no settings of this store do no harm.
+            // Other keys of a Secret do no harm.
             let builder = options.into_iter().fold(builder, |builder, (key, value)| {
                 match key.to_ascii_lowercase().parse() {
                     Ok(key) => builder.with_config(key, value),

@@ -1,5 +1,5 @@
-//! The pod that keeps the results of a run, or reads them again. It alone mounts the Secret of an object store,
-//! or the claim.
+//! The pod that keeps the results of a run, or reads them again. It alone mounts the Secret of an object
+//! store, or the claim.
 
 use k8s_openapi::api::core::v1::{
     self, PersistentVolumeClaimVolumeSource, PodSpec, SecretVolumeSource, VolumeMount,
