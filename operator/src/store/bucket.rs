@@ -2,10 +2,14 @@
 
 use std::{collections::BTreeMap, fs, path, sync::Arc, time::Duration};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use object_store::{
-    ObjectStore, ObjectStoreScheme, RetryConfig, aws::AmazonS3Builder, azure::MicrosoftAzureBuilder,
-    gcp::GoogleCloudStorageBuilder, local::LocalFileSystem, path::Path,
+    ObjectStore, ObjectStoreScheme, RetryConfig,
+    aws::{AmazonS3Builder, AmazonS3ConfigKey},
+    azure::{AzureConfigKey, MicrosoftAzureBuilder},
+    gcp::{GoogleCloudStorageBuilder, GoogleConfigKey},
+    local::LocalFileSystem,
+    path::Path,
 };
 use url::Url;
 
@@ -36,7 +40,7 @@ pub(super) fn open(settings: &Store) -> anyhow::Result<Parts> {
         ..RetryConfig::default()
     };
     macro_rules! cloud {
-        ($builder:ty) => {{
+        ($builder:ty, $keys:expr) => {{
             let builder = <$builder>::new()
                 .with_url(url)
                 .with_http_connector(https)
@@ -48,17 +52,26 @@ pub(super) fn open(settings: &Store) -> anyhow::Result<Parts> {
                     Err(_) => builder,
                 }
             });
+            // Otherwise the credentials of the Kubernetes node would be used.
+            ensure!(
+                $keys.iter().any(|key| builder.get_config_value(key).is_some()),
+                "the Secret has no credentials: it needs one of {}",
+                $keys.map(|key| key.as_ref().to_ascii_uppercase()).join(", ")
+            );
             Arc::new(builder.build()?)
         }};
     }
     let store: Arc<dyn ObjectStore> = match scheme {
-        ObjectStoreScheme::AmazonS3 => cloud!(AmazonS3Builder),
-        ObjectStoreScheme::MicrosoftAzure => cloud!(MicrosoftAzureBuilder),
+        ObjectStoreScheme::AmazonS3 => cloud!(AmazonS3Builder, [AmazonS3ConfigKey::AccessKeyId]),
+        ObjectStoreScheme::MicrosoftAzure => {
+            use AzureConfigKey::{AccessKey, ClientSecret, SasKey, Token};
+            cloud!(MicrosoftAzureBuilder, [AccessKey, SasKey, ClientSecret, Token])
+        }
         ObjectStoreScheme::GoogleCloudStorage => {
             if let Some(endpoint) = options.remove("endpoint") {
                 options.insert("base_url".to_owned(), endpoint);
             }
-            cloud!(GoogleCloudStorageBuilder)
+            cloud!(GoogleCloudStorageBuilder, [GoogleConfigKey::ServiceAccountKey])
         }
         ObjectStoreScheme::Local => Arc::new(LocalFileSystem::new().with_fsync(true)),
         _ => bail!("results are kept at s3://, gs://, az:// and file:// only"),

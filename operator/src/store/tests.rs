@@ -127,11 +127,28 @@ async fn a_store_that_refuses_is_found_before_any_measurement() {
         .await
         .unwrap_err();
     assert!(matches!(error, Error::PermissionDenied { .. }), "{error:?}");
+    s3.set("AWS_SECRET_ACCESS_KEY", "password");
     let absent = Store {
         url: format!("s3://absent/{FOLDER}"),
-        ..S3::start().await.settings
+        ..s3.settings.clone()
     };
     assert!(check(&bucket::open(&absent).unwrap(), false).await.is_err());
+}
+
+#[test]
+fn a_secret_without_credentials_is_not_replaced_by_those_of_the_machine() {
+    for (url, key) in [
+        ("s3://results/a", "AWS_ACCESS_KEY_ID"),
+        ("gs://results/a", "GOOGLE_SERVICE_ACCOUNT_KEY"),
+        (
+            "az://results/a",
+            "AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_KEY",
+        ),
+    ] {
+        let error = bucket::open(&settings(url.to_owned())).unwrap_err();
+        let message = format!("the Secret has no credentials: it needs one of {key}");
+        assert!(error.to_string().starts_with(&message), "{error}");
+    }
 }
 
 #[test]
