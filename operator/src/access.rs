@@ -1,13 +1,16 @@
 //! Reaches nodes and their link agents: by pod IP, or through the API server's pod proxy where pod IPs are
 //! not routable.
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
 
 use async_trait::async_trait;
 use kube::{Client, client::Body};
 use perfrun_conductor::{
     AgentClient, NodeClient,
-    client::{BoxError, Request, Requester, Response, read_within},
+    client::{BoxError, Request, Requester, Response, direct, read_within},
 };
 use perfrun_contract::node::{EPOCH_HEADER, TOKEN_HEADER};
 
@@ -43,6 +46,19 @@ impl Access {
         match self {
             Self::Direct => NodeClient::new(&pod.base(port), token),
             Self::Proxy(client) => Ok(NodeClient::over(PodProxy::new(client, pod, port, token))),
+        }
+    }
+
+    /// Another program of perfrun in a pod.
+    pub(crate) fn program(
+        &self,
+        pod: &Address<'_>,
+        port: u16,
+        token: &str,
+    ) -> Result<Arc<dyn Requester>, BoxError> {
+        match self {
+            Self::Direct => direct(&pod.base(port), token),
+            Self::Proxy(client) => Ok(Arc::new(PodProxy::new(client, pod, port, token))),
         }
     }
 

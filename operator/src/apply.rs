@@ -87,6 +87,7 @@ pub(crate) async fn apply(
     let Decision {
         stage: _,
         create,
+        create_store,
         delete_pods,
         command,
         delete_run,
@@ -95,7 +96,7 @@ pub(crate) async fn apply(
     let identity = &observed.identity;
     let mut applied = Ok(());
     if let Some(plan) = observed.inputs.planned.plan() {
-        applied = create_objects(run, identity, plan, create, context).await;
+        applied = create_objects(run, identity, plan, create, *create_store, context).await;
         let refused = applied.as_ref().err();
         let refused = refused.map(|error: &Error| Report::new(error).to_string());
         context.conductors.set_refused(&identity.uid, refused);
@@ -129,6 +130,7 @@ async fn create_objects(
     identity: &RunIdentity,
     plan: &Plan,
     pods: &[NewPod],
+    store: Option<u32>,
     context: &Context,
 ) -> Result<(), Error> {
     if pods.iter().any(|pod| pod.incarnation == 0) {
@@ -142,6 +144,10 @@ async fn create_objects(
     }
     for new in pods {
         let pod = build::pod::pod(identity, &run.spec, plan, new, &context.site);
+        create(identity, pod, Existing::MustBeOurs, context).await?;
+    }
+    if let Some((incarnation, store)) = store.zip(run.spec.store()) {
+        let pod = build::store::pod(identity, store, incarnation, &context.site);
         create(identity, pod, Existing::MustBeOurs, context).await?;
     }
     Ok(())
@@ -271,6 +277,7 @@ fn job(run: &PerfRun, observed: &Observed<'_>, plan: &Arc<Plan>, conclude: bool,
         access: context.access.clone(),
         pods: context.pods.clone(),
         result_bytes: context.result_bytes,
+        image: context.site.image.clone(),
         metrics: context.metrics.clone(),
         recorder: context.recorder.clone(),
         reference: run.object_ref(&()),

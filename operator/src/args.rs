@@ -4,10 +4,10 @@ use std::{io::stderr, net::SocketAddr};
 
 use anyhow::Context;
 use clap::{Parser, Subcommand, ValueEnum};
-use perfrun_api::pod::NODE_IMAGE;
+use perfrun_api::pod::{NODE_IMAGE, store::OPERATOR_IMAGE};
 use tracing_subscriber::EnvFilter;
 
-use crate::policy::Policy;
+use crate::{policy::Policy, store::Store};
 
 /// The operator of perfrun: reconciles the PerfRuns of a cluster.
 ///
@@ -47,6 +47,12 @@ pub struct Args {
         value_delimiter = ','
     )]
     pub node_image_pull_secrets: Vec<String>,
+    /// Image of this program, for pods that keep results (`spec.results.store`).
+    #[arg(long, env = "PERFRUN_IMAGE", default_value = OPERATOR_IMAGE)]
+    pub image: String,
+    /// When to pull it. Without it, Kubernetes decides by its tag.
+    #[arg(long, env = "PERFRUN_IMAGE_PULL_POLICY", value_name = "POLICY")]
+    pub image_pull_policy: Option<String>,
     /// How to reach nodes: `direct` by pod IP, `proxy` through the API server. `auto` is `direct` inside the
     /// cluster.
     #[arg(long, env = "PERFRUN_NODE_ACCESS", value_enum, default_value_t = NodeAccess::Auto)]
@@ -84,6 +90,9 @@ pub struct Args {
 pub enum Command {
     /// Create a short PerfRun, wait until it has ended, and delete it. Exits with 0 if the run succeeded.
     SelfTest(SelfTest),
+    /// Serve the results of one run from an object store or a volume. The operator starts it in a pod of its
+    /// own, for runs with `spec.results.store`.
+    Store(Store),
 }
 
 /// See [`Command::SelfTest`].

@@ -4,6 +4,7 @@ pub(crate) mod part;
 pub(crate) mod pod;
 pub(crate) mod policy;
 pub(crate) mod secret;
+pub(crate) mod store;
 
 use std::collections::BTreeMap;
 
@@ -35,7 +36,11 @@ pub(crate) struct Site {
     pub(crate) node_image: String,
     /// The image of nodes of go-libp2p whose variant names none.
     pub(crate) node_image_go: String,
-    /// When images are pulled. `None` if Kubernetes decides.
+    /// The image of the operator, for pods that keep results.
+    pub(crate) image: String,
+    /// When it is pulled. `None` if Kubernetes decides.
+    pub(crate) image_pull_policy: Option<String>,
+    /// When images of nodes are pulled. `None` if Kubernetes decides.
     pub(crate) pull_policy: Option<String>,
     /// Names of the Secrets for pulling the images of all pods.
     pub(crate) pull_secrets: Vec<String>,

@@ -25,7 +25,7 @@ use kube::{
 use parking_lot::Mutex;
 use perfrun_api::{
     results::{Results, SCHEMA_VERSION},
-    spec::PerfRunSpec,
+    spec::{PerfRunSpec, Stored},
 };
 use perfrun_conductor::{Conductor, Event, RunEnd, RunId, RunOptions, Sink, client::Epoch};
 use perfrun_contract::{
@@ -102,6 +102,8 @@ pub(crate) struct Job {
     pub(crate) pods: Store<Pod>,
     /// Most bytes of compressed records before samples are merged.
     pub(crate) result_bytes: u64,
+    /// The operator's image, which reads results from a store.
+    pub(crate) image: String,
     pub(crate) metrics: Arc<Metrics>,
     /// Publishes events about `reference`, the run.
     pub(crate) recorder: Recorder,
@@ -314,6 +316,7 @@ fn without_records(job: &Job, why: String) -> RunOutcome {
         judged: None,
         merged: None,
         results: vec![],
+        stored: None,
     }
 }
 
@@ -373,7 +376,19 @@ async fn keep_results(job: &Job, journal: Journal, end: RunEnd) -> RunOutcome {
         judged,
         merged,
         results,
+        stored: stored(job),
     }
+}
+
+/// Where the results are. `None` if they are ConfigMaps.
+fn stored(job: &Job) -> Option<Stored> {
+    let RunIdentity {
+        namespace, name, uid, ..
+    } = &job.run;
+    Some(Stored {
+        location: job.spec.store()?.location(namespace, name, uid),
+        image: job.image.clone(),
+    })
 }
 
 fn log(run: &str, event: Event<'_>) {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use jiff::{SignedDuration, Timestamp};
 use perfrun_api::{
     cluster::condition,
-    pod::PodState,
+    pod::{PodState, store::STORE_NODE},
     spec::{PerfRunSpec, PerfRunStatus},
 };
 use perfrun_contract::{
@@ -104,6 +104,8 @@ pub(crate) struct Decision {
     pub(crate) stage: Stage,
     /// Pods to create. The objects that pods need are created before the first incarnations.
     pub(crate) create: Vec<NewPod>,
+    /// The incarnation of the pod that keeps results, to create after the others.
+    pub(crate) create_store: Option<u32>,
     pub(crate) delete_pods: bool,
     pub(crate) command: ConductorCommand,
     pub(crate) delete_run: bool,
@@ -139,6 +141,7 @@ impl Decision {
         Self {
             stage,
             create: vec![],
+            create_store: None,
             delete_pods: false,
             command: ConductorCommand::None,
             delete_run: false,
@@ -218,6 +221,7 @@ pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
                 ConductorCommand::None
             },
             create: missing(plan, inputs),
+            create_store: missing_store(inputs),
             // The conductor ends in time. Should it not wake the run, this does.
             wake: Some(inputs.left_of_run().max(OVERTIME_PAUSE)),
             ..Decision::new(Stage::Running(progress.clone()))
@@ -297,9 +301,10 @@ fn ended(outcome: &RunOutcome) -> Decision {
 /// Trials were in progress, and their conductor no longer exists.
 fn take_over(plan: &Plan, inputs: &Inputs<'_>) -> Decision {
     let left = inputs.left_of_run();
-    let all_ready = ready(plan, &inputs.pods) == plan.nodes.len();
+    let all_ready = ready(plan, &inputs.pods) == plan.nodes.len() && store_is_ready(inputs);
     Decision {
         create: missing(plan, inputs),
+        create_store: missing_store(inputs),
         command: match (all_ready, left.is_zero()) {
             (true, false) => ConductorCommand::Start,
             (_, true) => ConductorCommand::Conclude,
@@ -314,7 +319,7 @@ fn take_over(plan: &Plan, inputs: &Inputs<'_>) -> Decision {
 fn begin(plan: &Plan, inputs: &Inputs<'_>) -> Decision {
     let pods = &inputs.pods;
     let ready = ready(plan, pods);
-    if ready == plan.nodes.len() {
+    if ready == plan.nodes.len() && store_is_ready(inputs) {
         return Decision {
             command: ConductorCommand::Start,
             wake: Some(inputs.left_of_run()),
@@ -331,13 +336,14 @@ fn begin(plan: &Plan, inputs: &Inputs<'_>) -> Decision {
     if let Some(Trouble { reason, message }) = hopeless {
         return Decision::end(reason, format!("{message} (tried {STARTS_MAX} times)"));
     }
-    let trouble = trouble(plan, pods);
+    let trouble = trouble(plan, inputs);
     let left = inputs.left_of_provision();
     if left.is_zero() {
         return provision_timeout(plan, ready, trouble, inputs);
     }
     Decision {
         create: missing(plan, inputs),
+        create_store: missing_store(inputs),
         wake: Some(left),
         ..Decision::new(Stage::Provisioning { ready, trouble })
     }
@@ -345,6 +351,11 @@ fn begin(plan: &Plan, inputs: &Inputs<'_>) -> Decision {
 
 fn provision_timeout(plan: &Plan, ready: usize, trouble: Option<Trouble>, inputs: &Inputs<'_>) -> Decision {
     let trouble = trouble.or_else(|| last_refusal(inputs.status));
+    let trouble = trouble.or_else(|| {
+        // The kubelet reports a claim or a Secret that does not exist in events only.
+        let why = "the pod that keeps results is not ready: `kubectl describe` shows its events";
+        (!store_is_ready(inputs)).then(|| Trouble::new("StoreNotReady", why))
+    });
     let (reason, why) = trouble.map_or(("ProvisionTimeout", String::new()), |trouble| {
         (trouble.reason, format!(": {}", trouble.message))
     });
@@ -380,32 +391,47 @@ fn ready(plan: &Plan, pods: &[NodePod]) -> usize {
     plan.nodes.iter().filter(is_ready).count()
 }
 
-/// Why the first node that is not ready is not.
-fn trouble(plan: &Plan, pods: &[NodePod]) -> Option<Trouble> {
-    plan.nodes.iter().find_map(|node| {
-        match &pods
-            .iter()
-            .filter(|pod| pod.node == node.name)
-            .max_by_key(|pod| pod.incarnation)?
-            .state
-        {
+/// Whether the pod that keeps results is ready, if the run needs one.
+fn store_is_ready(inputs: &Inputs<'_>) -> bool {
+    let pod = alive(&inputs.pods, STORE_NODE);
+    inputs.spec.store().is_none() || pod.is_some_and(|pod| matches!(pod.state, PodState::Ready(_)))
+}
+
+/// Why the first pod that is not ready is not.
+fn trouble(plan: &Plan, inputs: &Inputs<'_>) -> Option<Trouble> {
+    let nodes = plan.nodes.iter().map(|node| node.name.as_str());
+    nodes
+        .chain(inputs.spec.store().map(|_| STORE_NODE))
+        .find_map(|node| match &latest(&inputs.pods, node)?.state {
             PodState::Stuck(trouble) | PodState::Gone(trouble) => Some(trouble.clone()),
             PodState::Starting | PodState::Ready(_) => None,
-        }
-    })
+        })
+}
+
+/// The pod of a node that was created last.
+fn latest<'a>(pods: &'a [NodePod], node: &str) -> Option<&'a NodePod> {
+    let of_node = pods.iter().filter(|pod| pod.node == node);
+    of_node.max_by_key(|pod| pod.incarnation)
+}
+
+/// The next incarnation of a node.
+fn next_incarnation(pods: &[NodePod], node: &str) -> u32 {
+    latest(pods, node).map_or(0, |pod| pod.incarnation + 1)
+}
+
+/// The incarnation of the pod that keeps results, if the run needs another.
+fn missing_store(inputs: &Inputs<'_>) -> Option<u32> {
+    let is_missing = inputs.spec.store().is_some() && alive(&inputs.pods, STORE_NODE).is_none();
+    is_missing.then(|| next_incarnation(&inputs.pods, STORE_NODE))
 }
 
 /// Pods for the nodes that have none. Clients come last, because they are scheduled where the other nodes
 /// leave room, see `build::pod`.
 fn missing(plan: &Plan, inputs: &Inputs<'_>) -> Vec<NewPod> {
-    let new = |node: &PlannedNode| {
-        let before = inputs.pods.iter().filter(|pod| pod.node == node.name);
-        let last = before.max_by_key(|pod| pod.incarnation);
-        NewPod {
-            node: node.clone(),
-            incarnation: last.map_or(0, |pod| pod.incarnation + 1),
-            avoid: inputs.lost_on.get(&node.name).cloned(),
-        }
+    let new = |node: &PlannedNode| NewPod {
+        node: node.clone(),
+        incarnation: next_incarnation(&inputs.pods, &node.name),
+        avoid: inputs.lost_on.get(&node.name).cloned(),
     };
     let mut missing: Vec<_> = plan
         .nodes

@@ -38,7 +38,7 @@ impl Term {
     }
 
     /// Whether no other operator can lead.
-    fn lasts(&self) -> bool {
+    pub(crate) fn lasts(&self) -> bool {
         self.renewed.has_changed().is_ok() && self.renewed.borrow().elapsed() < GIVE_UP
     }
 

@@ -30,6 +30,7 @@
 //! | `lease`, `fence` | leadership, and what is not possible without it |
 //! | `watch` | objects of some namespaces as one watch |
 //! | [`self_test`] | a run that shows whether the installation works |
+//! | [`store`] | the program in the pod that keeps results of a run elsewhere than in ConfigMaps |
 //! | `admin`, `health`, `metrics` | `/livez`, `/readyz`, `/metrics` |
 
 mod access;
@@ -58,6 +59,7 @@ mod schedule;
 pub mod self_test;
 mod stage;
 mod status;
+pub mod store;
 #[cfg(test)]
 mod test_server;
 mod token;

@@ -3,7 +3,7 @@
 use clap::Parser;
 use perfrun_operator::{
     args::{Args, Command},
-    operator, self_test,
+    operator, self_test, store,
 };
 
 #[tokio::main]
@@ -15,5 +15,6 @@ async fn main() -> anyhow::Result<()> {
     match &args.command {
         None => operator::run(args).await,
         Some(Command::SelfTest(settings)) => self_test::run(settings).await,
+        Some(Command::Store(settings)) => store::run(settings).await,
     }
 }

@@ -54,7 +54,7 @@ pub(crate) fn observe<'a>(
         return Err(Error::Stale);
     }
     let deleting = run.meta().deletion_timestamp.is_some();
-    let pods = pods(&identity, context);
+    let pods = pod::of_run(&identity, &context.pods);
     let (conductor, lost_on) = context.conductors.state(uid);
     let (turn, claim) = match turn(run, status, &pods, context) {
         Ok(claim) => (Ok(()), claim),
@@ -97,16 +97,6 @@ pub(crate) fn observe<'a>(
         inputs,
         _claim: claim,
     })
-}
-
-fn pods(run: &RunIdentity, context: &Context) -> Vec<NodePod> {
-    context
-        .pods
-        .state()
-        .iter()
-        .filter(|pod| pod::is_of(pod, &run.namespace, &run.name, &run.uid))
-        .filter_map(|pod| NodePod::from_pod(pod))
-        .collect()
 }
 
 /// The turn of a run, unless another run prevents it. A run that has objects keeps its turn without asking.
@@ -163,7 +153,7 @@ fn standing(run: &PerfRun, known: Option<Standing>, has_pods: impl FnOnce() -> b
 }
 
 fn has_pods(run: &PerfRun, context: &Context) -> bool {
-    RunIdentity::of(run).is_some_and(|identity| are_in_use(&pods(&identity, context)))
+    RunIdentity::of(run).is_some_and(|identity| are_in_use(&pod::of_run(&identity, &context.pods)))
 }
 
 /// Whether the run has pods that are not just being removed.

@@ -79,6 +79,8 @@ async fn lead(args: &Args, client: Client, metrics: &Arc<Metrics>, health: &Arc<
     let site = Site {
         node_image: args.node_image.clone(),
         node_image_go: args.node_image_go.clone(),
+        image: args.image.clone(),
+        image_pull_policy: args.image_pull_policy.clone(),
         pull_policy: args.node_image_pull_policy.clone(),
         pull_secrets: args.node_image_pull_secrets.clone(),
         tcp_sysctls,

@@ -6,7 +6,7 @@
 use std::time;
 
 use kube::core::Duration;
-use perfrun_api::spec::PerfRunSpec;
+use perfrun_api::{spec::PerfRunSpec, store::Store};
 use serde::Deserialize;
 
 use crate::stage::Trouble;
@@ -37,6 +37,9 @@ pub struct Policy {
     pub allowed_annotations: Patterns,
     /// Keys of labels of pods.
     pub allowed_labels: Patterns,
+    /// Where results are kept: URLs and addresses of object stores, and claims. A run can use any Secret of
+    /// its namespace to write there.
+    pub allowed_stores: Patterns,
     /// The largest number of active runs of a namespace. 0 for no limit.
     pub active_runs_per_namespace: usize,
     /// Beside which runs no exclusive run may be active.
@@ -72,6 +75,7 @@ impl Default for Policy {
             allowed_tolerations: all(),
             allowed_annotations: all(),
             allowed_labels: all(),
+            allowed_stores: all(),
             active_runs_per_namespace: 0,
             exclusive_per: ExclusivePer::default(),
         }
@@ -153,6 +157,16 @@ impl Policy {
                 &self.allowed_capabilities,
                 "allowedCapabilities",
             );
+        }
+        if let Some(Store { object_store, volume }) = spec.store() {
+            let bucket = object_store.iter().map(|bucket| ("objectStore.url", &bucket.url));
+            let endpoint = object_store.iter().flat_map(|bucket| &bucket.endpoint);
+            let endpoint = endpoint.map(|endpoint| ("objectStore.endpoint", endpoint));
+            let claim = volume.iter().map(|volume| ("volume.claim", &volume.claim));
+            for (field, text) in bucket.chain(endpoint).chain(claim) {
+                let field = format!("spec.results.store.{field}");
+                add(field, text, &self.allowed_stores, "allowedStores");
+            }
         }
         let template = &spec.template;
         for (role, settings) in [
@@ -244,6 +258,7 @@ metadata: {name: run}
 spec:
   workload: {ping: {}}
   topology: {hostNetwork: true}
+  results: {store: {objectStore: {url: s3://results, endpoint: https://elsewhere, secret: s3}}}
   stacks:
   - {name: own, stack: libp2p}
   - {name: mine, stack: libp2p, image: 'registry.example/bench/node:1'}
@@ -315,6 +330,11 @@ spec:
                 r#"{"allowedLabels": ["team"]}"#,
                 "a key of spec.template.client.labels is \"app\", which the operator does not allow \
                  (policy.allowedLabels: team)",
+            ),
+            (
+                r#"{"allowedStores": ["s3://*"]}"#,
+                "spec.results.store.objectStore.endpoint is \"https://elsewhere\", which the operator does not allow \
+                 (policy.allowedStores: s3://*)",
             ),
         ] {
             let ask =

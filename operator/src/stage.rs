@@ -1,6 +1,7 @@
 //! Where a run stands: the values that a decision is made of and that the status is written from.
 
 pub(crate) use perfrun_api::pod::Trouble;
+use perfrun_api::spec::Stored;
 use perfrun_contract::{
     compare::Judged,
     summary::SummaryRow,
@@ -55,6 +56,8 @@ pub(crate) struct RunOutcome {
     pub(crate) judged: Option<Judged>,
     /// How samples were merged to make the results smaller. `None` if all samples were kept.
     pub(crate) merged: Option<String>,
-    /// Names of the ConfigMaps with the results, in order.
+    /// Names of the parts of the results, in order.
     pub(crate) results: Vec<String>,
+    /// Where they are. `None` if they are ConfigMaps.
+    pub(crate) stored: Option<Stored>,
 }

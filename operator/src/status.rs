@@ -107,7 +107,8 @@ pub(crate) fn next(
         status.completion_time = Some(Time(now));
         if let Some(outcome) = outcome {
             status.summary = bounded(&outcome.summary);
-            status.results = outcome.results.clone();
+            status.results.clone_from(&outcome.results);
+            status.store.clone_from(&outcome.stored);
             if let Some(judged) = &outcome.judged {
                 status.verdict = judged.asked();
                 status.comparisons = verdict::bounded(&judged.comparisons);

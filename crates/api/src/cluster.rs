@@ -10,6 +10,9 @@
 //! together may be larger than a ConfigMap: each ConfigMap after the first of it has the annotation
 //! [`CONTINUES_ANNOTATION`].
 //!
+//! With [`spec.results.store`](crate::store), the values are objects or files of the same names instead. Each
+//! has all that was compressed together.
+//!
 //! Everybody who may write ConfigMaps may change results, so that they are read within limits.
 
 use std::{
@@ -50,7 +53,7 @@ pub const CONTINUES_ANNOTATION: &str = "perfrun.io/continues";
 /// Annotation of a ConfigMap with results: the [`SCHEMA_VERSION`](crate::results::SCHEMA_VERSION) of its
 /// data.
 pub const SCHEMA_ANNOTATION: &str = "perfrun.io/schema-version";
-/// Most bytes of one part: a ConfigMap holds 1 MiB, including metadata.
+/// Most bytes of the part in a ConfigMap, which holds 1 MiB, including metadata.
 pub const PART_BYTES: usize = 900 << 10;
 /// Most bytes of one trial record as JSON. Records are made to fit.
 pub const RECORD_BYTES: usize = 16 << 20;
@@ -149,18 +152,18 @@ pub fn trial_line(record: &TrialRecord) -> String {
     json(record) + "\n"
 }
 
-/// Lines of trial records as parts to store. They are read together.
-pub fn trials_to_parts(lines: &str) -> Vec<Part> {
-    parts(TRIALS_KEY, lines)
+/// Lines of trial records as parts to store, of at most this number of bytes. They are read together.
+pub fn trials_to_parts(lines: &str, most: usize) -> Vec<Part> {
+    parts(TRIALS_KEY, lines, most)
 }
 
-/// Results as parts to store, without their trials.
-pub fn results_to_parts(results: Results) -> Vec<Part> {
+/// Results as parts to store, without their trials, of at most this number of bytes.
+pub fn results_to_parts(results: Results, most: usize) -> Vec<Part> {
     let head = Results {
         trials: vec![],
         ..results
     };
-    parts(RESULTS_KEY, &json(&head))
+    parts(RESULTS_KEY, &json(&head), most)
 }
 
 /// Reads trial records one by one, from the concatenated values of parts.
@@ -238,7 +241,7 @@ fn parse<T: serde::de::DeserializeOwned>(key: &'static str, text: &[u8]) -> Resu
     serde_json::from_slice(text).map_err(|source| Unreadable::Parse { key, source })
 }
 
-fn parts(key: &'static str, text: &str) -> Vec<Part> {
+fn parts(key: &'static str, text: &str, most: usize) -> Vec<Part> {
     if text.is_empty() {
         return vec![];
     }
@@ -246,7 +249,7 @@ fn parts(key: &'static str, text: &str) -> Vec<Part> {
     let compressed = encoder.write_all(text.as_bytes()).and_then(|()| encoder.finish());
     let compressed = compressed.expect("memory takes all that is written to it");
     compressed
-        .chunks(PART_BYTES)
+        .chunks(most)
         .map(|chunk| (key, chunk.to_vec()))
         .collect()
 }

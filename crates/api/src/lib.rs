@@ -13,5 +13,6 @@ pub mod results;
 mod rule;
 pub mod schedule;
 pub mod spec;
+pub mod store;
 mod structural;
 pub mod workload;

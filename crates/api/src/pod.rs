@@ -6,6 +6,7 @@
 //! place: a node that ended has forgotten its trials and its clock.
 
 mod state;
+pub mod store;
 
 use k8s_openapi::{
     api::core::v1::{

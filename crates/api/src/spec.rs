@@ -33,6 +33,7 @@ use crate::{
     compare::{self, Compare, Expect},
     network::Network,
     rule,
+    store::{ResultsSettings, Store},
     structural::{structural, terse},
     workload::Workload,
 };
@@ -152,6 +153,9 @@ pub struct PerfRunSpec {
     /// What to delete after the run, and when. No effect on local runs, which keep only the results.
     #[serde(default)]
     pub cleanup: Cleanup,
+    /// Where complete results are kept. No effect on local runs, which keep them in a folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub results: Option<ResultsSettings>,
     /// Hold the run until this is false again. No effect once the run has started.
     #[serde(default)]
     pub suspend: bool,
@@ -164,6 +168,11 @@ impl PerfRunSpec {
     /// The largest number of measured repetitions of each cell.
     pub fn most_iterations(&self) -> u32 {
         self.max_iterations.unwrap_or(self.iterations)
+    }
+
+    /// Where complete results are kept. `None` for ConfigMaps.
+    pub fn store(&self) -> Option<&Store> {
+        self.results.as_ref()?.store.as_ref()
     }
 
     /// The numbers of nodes and repetitions.
@@ -504,14 +513,28 @@ pub struct PerfRunStatus {
     /// What was found in the metrics of compared cells, up to a limit. `results` holds the complete data.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub comparisons: Vec<Comparison>,
-    /// Names of the ConfigMaps that hold the complete results, in order.
+    /// Names of the ConfigMaps that hold the complete results, in order; with `spec.results.store`, of the
+    /// objects or files in `store`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub results: Vec<String>,
+    /// Where `results` are. Absent if they are ConfigMaps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<Stored>,
     /// State of the run, for programs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = terse)]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
+}
+
+/// Where the complete results of a run are.
+#[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Stored {
+    /// The folder: its URL, or its path and the claim.
+    pub location: String,
+    /// Image of the program that reads it. `perfrun get results` starts a pod of it.
+    pub image: String,
 }
 
 /// Number of trials of a run, by state.

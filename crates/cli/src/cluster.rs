@@ -11,6 +11,7 @@
 //! | `status` | the state of a run, and what is new in it: pure |
 //! | `end` | how a run ended, and the exit status: pure |
 //! | `fetch` | the complete results of a run |
+//! | `reader` | results in an object store or on a volume, through a pod that this program makes |
 //! | `conformance` | a node's image, checked in pods that this program makes |
 //! | `run`, `list`, `get`, `cancel`, `logs` | one command each |
 
@@ -27,6 +28,7 @@ mod follow;
 mod get;
 mod list;
 mod logs;
+mod reader;
 mod run;
 mod status;
 

@@ -56,6 +56,15 @@ pub trait Requester: Send + Sync {
     async fn request(&self, request: Request<'_>) -> Result<Response, BoxError>;
 }
 
+/// Requests to a program that speaks HTTP/1.1 at `base`, with this token.
+///
+/// # Errors
+///
+/// If `base` is not a URL, or the token cannot be in a header.
+pub fn direct(base: &str, token: &str) -> Result<Arc<dyn Requester>, BoxError> {
+    Ok(Arc::new(Http::new(base, token)?))
+}
+
 /// Why a requester brought no answer.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -66,7 +75,7 @@ pub struct Request<'a> {
     pub method: Method,
     /// Path and query, beginning with `/v1/`, or `/metrics`.
     pub path: &'a str,
-    /// JSON.
+    /// JSON, or a part of results.
     pub body: Option<Vec<u8>>,
     /// The value of [`perfrun_contract::node::EPOCH_HEADER`].
     pub epoch: u64,

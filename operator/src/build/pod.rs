@@ -296,7 +296,7 @@ fn twin_of(run: &RunIdentity, twin: &str) -> PodAffinityTerm {
 }
 
 /// The pods of the run on the same Kubernetes node, of one role or of all.
-fn beside(run: &RunIdentity, role: Option<Role>) -> PodAffinityTerm {
+pub(super) fn beside(run: &RunIdentity, role: Option<Role>) -> PodAffinityTerm {
     PodAffinityTerm {
         label_selector: Some(pods_of(run, role)),
         topology_key: HOST.to_owned(),
@@ -304,12 +304,18 @@ fn beside(run: &RunIdentity, role: Option<Role>) -> PodAffinityTerm {
     }
 }
 
+/// Pods with a role are nodes.
 fn pods_of(run: &RunIdentity, role: Option<Role>) -> LabelSelector {
     let mut labels: BTreeMap<_, _> = [(RUN_LABEL.to_owned(), run.name.clone())].into();
     labels.extend(role.map(|role| (ROLE_LABEL.to_owned(), role.to_string())));
+    let any_role = LabelSelectorRequirement {
+        key: ROLE_LABEL.to_owned(),
+        operator: "Exists".to_owned(),
+        values: None,
+    };
     LabelSelector {
+        match_expressions: role.is_none().then(|| vec![any_role]),
         match_labels: Some(labels),
-        ..LabelSelector::default()
     }
 }
 

@@ -1,12 +1,14 @@
-//! Keeps a run's records in ConfigMaps while the run is in progress, in few and growing steps: the number of
-//! requests to the API server grows with the logarithm of the run's duration, and not with its trials.
+//! Keeps a run's records in parts on a [`Shelf`], in ConfigMaps or elsewhere, while the run is in progress.
+//! It does so in few and growing steps: the number of requests grows with the logarithm of the run's
+//! duration, and not with its trials.
 //!
-//! Until a record is in a ConfigMap it is in two other places, here and in its nodes, which forget a trial
-//! only afterwards. ConfigMaps are created and never changed: of two operators that both believe to lead,
-//! neither overwrites records of the other. A record that is kept twice counts once.
+//! Until a record is in a part it is in two other places, here and in its nodes, which forget a trial only
+//! afterwards. Parts are created and never changed: of two operators that both believe to lead, neither
+//! overwrites records of the other. A record that is kept twice counts once.
 
 mod budget;
 mod reading;
+mod shelf;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -17,10 +19,8 @@ use std::{
 
 use async_trait::async_trait;
 use backon::{ExponentialBuilder, Retryable};
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{Api, ResourceExt, api::PostParams};
 use perfrun_api::{
-    cluster::{MANAGER, Part, results_to_parts, trials_to_parts},
+    cluster::{Part, results_to_parts, trials_to_parts},
     results::Results,
 };
 use perfrun_conductor::{Kept, Sink};
@@ -37,16 +37,10 @@ use tokio_util::sync::CancellationToken;
 use self::{
     budget::{Budget, fit},
     reading::Contents,
+    shelf::{Error, Shelf},
 };
 use super::{Job, Shared, Wake, account::RunningAccount};
-use crate::{
-    build::{RunIdentity, part},
-    metrics::Metrics,
-    names,
-    publish::record,
-    refusal::{CallError, within_timeout},
-    status,
-};
+use crate::{build::RunIdentity, metrics::Metrics, names, publish::record, status};
 
 /// Pause between two flushes at first. Later it is a share of the time since the journal was opened.
 const FLUSH_FIRST: Duration = Duration::from_secs(10);
@@ -74,7 +68,7 @@ const KEEP_WITHIN: Duration = Duration::from_secs(600);
 
 /// The journal of a run.
 pub(super) struct Journal {
-    shelf: Shelf,
+    keeper: Keeper,
     shared: Arc<Shared>,
     wake: Wake,
     /// The run's.
@@ -83,14 +77,14 @@ pub(super) struct Journal {
     /// All records, without what only the complete results need.
     records: Vec<TrialRecord>,
     account: RunningAccount,
-    /// ConfigMaps with records, in order.
+    /// Parts with records, in order.
     parts: Vec<String>,
-    /// Records that are in no ConfigMap, a line each, and their number.
+    /// Records that are in no part, a line each, and their number.
     pending: String,
     pending_records: usize,
-    /// All records that are not, or not completely, in ConfigMaps.
+    /// All records that are not, or not completely, kept.
     unkept: usize,
-    /// Compressed records that are not, or not completely, in ConfigMaps.
+    /// Compressed records that are not, or not completely, kept.
     unwritten: VecDeque<Document>,
     budget: Budget,
     flushed: Instant,
@@ -108,13 +102,13 @@ impl Journal {
         shared: Arc<Shared>,
         cancel: &CancellationToken,
     ) -> Result<Self, String> {
-        let shelf = Shelf {
-            api: Api::namespaced(job.client.clone(), &job.run.namespace),
+        let keeper = Keeper {
+            shelf: shelf::of(job),
             run: job.run.clone(),
             metrics: job.metrics.clone(),
             next: BTreeMap::new(),
         };
-        let contents = read_in_time(&shelf, job, cancel).await?;
+        let contents = read_in_time(&keeper, job, cancel).await?;
         if let Some((name, error)) = contents.unreadable.first() {
             report_unreadable(job, contents.unreadable.len(), name, error).await;
         }
@@ -126,9 +120,9 @@ impl Journal {
         account.spare(judged.and_then(|judged| judged.spared));
         shared.lock().progress = account.progress();
         Ok(Self {
-            shelf: Shelf {
+            keeper: Keeper {
                 next: BTreeMap::from([("trials", contents.next)]),
-                ..shelf
+                ..keeper
             },
             shared,
             wake: job.wake.clone(),
@@ -152,23 +146,26 @@ impl Journal {
         &self.account
     }
 
-    /// Keeps the pending records and the results. Returns the names of all ConfigMaps, in order, and why some
-    /// are missing. Tries for [`KEEP_WITHIN`] unless the API server refuses them, and for [`READ_WITHIN`] if
+    /// Keeps the pending records and the results. Returns the names of all parts, in order, and why some
+    /// are missing. Tries for [`KEEP_WITHIN`] unless they are refused, and for [`READ_WITHIN`] if
     /// the run is cancelled.
-    pub(super) async fn close(mut self, results: Results) -> (Vec<String>, Result<(), CallError>) {
+    pub(super) async fn close(mut self, results: Results) -> (Vec<String>, Result<(), Error>) {
         let kept = self.keep_all(results).await;
         (self.parts, kept)
     }
 
-    async fn keep_all(&mut self, results: Results) -> Result<(), CallError> {
+    async fn keep_all(&mut self, results: Results) -> Result<(), Error> {
         let cancel = self.cancel.clone();
         let patience = Some(Patience {
             since: Instant::now(),
             cancel: &cancel,
         });
         self.flush(patience).await?;
-        let mut results = Document::new("results", results_to_parts(results));
-        self.shelf.put_all(&mut results, patience, &mut self.parts).await
+        let mut results = Document::new(
+            "results",
+            results_to_parts(results, self.keeper.shelf.part_bytes()),
+        );
+        self.keeper.put_all(&mut results, patience, &mut self.parts).await
     }
 
     /// Of how many trials samples were merged, to stay within the budget.
@@ -177,17 +174,18 @@ impl Journal {
         records.filter(|record| record.merged_samples.is_some()).count()
     }
 
-    async fn flush(&mut self, patience: Option<Patience<'_>>) -> Result<(), CallError> {
+    async fn flush(&mut self, patience: Option<Patience<'_>>) -> Result<(), Error> {
         let lines = std::mem::take(&mut self.pending);
         self.pending_records = 0;
+        let most = self.keeper.shelf.part_bytes();
         // Compressing takes longer than tasks may take.
-        let parts = spawn_blocking(move || trials_to_parts(&lines));
+        let parts = spawn_blocking(move || trials_to_parts(&lines, most));
         let parts = parts.await.expect("compressing does not panic");
         let bytes: usize = parts.iter().map(|(_, bytes)| bytes.len()).sum();
         self.budget.compressed += bytes as u64;
         self.unwritten.push_back(Document::new("trials", parts));
         while let Some(document) = self.unwritten.front_mut() {
-            self.shelf.put_all(document, patience, &mut self.parts).await?;
+            self.keeper.put_all(document, patience, &mut self.parts).await?;
             self.unwritten.pop_front();
         }
         self.unkept = 0;
@@ -234,7 +232,7 @@ impl Sink for Journal {
             return Ok(Kept::InMemory);
         }
         self.flushed = Instant::now();
-        // An API server that is away for a while does not stop the measurements.
+        // A shelf that is away for a while does not stop the measurements.
         let cancel = self.cancel.clone();
         let patience = (self.unkept >= UNKEPT_MAX).then(|| Patience {
             since: Instant::now(),
@@ -246,7 +244,7 @@ impl Sink for Journal {
                 return Err(io::Error::other(error));
             }
             Err(error) => {
-                let run = self.shelf.run.label();
+                let run = self.keeper.run.label();
                 tracing::warn!(run, %error, "failed to keep records; their nodes still have them");
                 Kept::InMemory
             }
@@ -283,11 +281,11 @@ impl Patience<'_> {
     }
 }
 
-/// Parts that were compressed together, as far as they are in no ConfigMap.
+/// Parts that were compressed together, as far as they are not kept.
 struct Document {
     of: &'static str,
     parts: VecDeque<Part>,
-    /// The ConfigMap that has the part before these.
+    /// The part before these.
     previous: Option<String>,
 }
 
@@ -301,23 +299,23 @@ impl Document {
     }
 }
 
-/// The ConfigMaps of a run.
-struct Shelf {
-    api: Api<ConfigMap>,
+/// Gives parts of a run their names.
+struct Keeper {
+    shelf: Box<dyn Shelf>,
     run: RunIdentity,
     metrics: Arc<Metrics>,
     /// The next number of a part, by what it is a part of.
     next: BTreeMap<&'static str, usize>,
 }
 
-impl Shelf {
-    /// Puts what is left of a document into ConfigMaps, and adds their names.
+impl Keeper {
+    /// Keeps what is left of a document, and adds the names of its parts.
     async fn put_all(
         &mut self,
         document: &mut Document,
         patience: Option<Patience<'_>>,
         names: &mut Vec<String>,
-    ) -> Result<(), CallError> {
+    ) -> Result<(), Error> {
         while let Some(part) = document.parts.front() {
             let name = self.put(document, part, patience).await?;
             names.push(name.clone());
@@ -327,64 +325,45 @@ impl Shelf {
         Ok(())
     }
 
-    /// Creates a ConfigMap under the next free number. Returns its name.
+    /// Keeps a part under the next free number. Returns its name.
     async fn put(
         &mut self,
         document: &Document,
-        content: &Part,
+        part: &Part,
         patience: Option<Patience<'_>>,
-    ) -> Result<String, CallError> {
+    ) -> Result<String, Error> {
         let of = document.of;
         let number = self.next.entry(of).or_default();
         loop {
             let name = names::part(&self.run.name, &self.run.uid, of, *number);
-            let previous = document.previous.clone();
-            let object = part::part(&self.run, name.clone(), content.clone(), previous);
-            let created = create(&self.api, &object, patience).await?;
+            let attempt = || self.shelf.put(&name, part, document.previous.as_deref());
+            let is_new = match patience {
+                None => attempt().await,
+                Some(patience) => {
+                    attempt
+                        .retry(backoff())
+                        .when(|error| !error.is_final() && !patience.is_over())
+                        .notify(|error, _| tracing::warn!(name, %error, "failed to keep results"))
+                        .await
+                }
+            }?;
             *number += 1;
-            if created {
-                self.metrics.kept(content.1.len());
+            if is_new {
+                self.metrics.kept(part.1.len());
                 return Ok(name);
             }
             // An earlier write that timed out, or another operator, made it.
             tracing::debug!(
                 run = self.run.label(),
                 name,
-                "the ConfigMap exists; using the next number"
+                "the part exists; using the next number"
             );
         }
     }
 }
 
-/// Creates a ConfigMap. Returns `false` if there is one of this name.
-async fn create(
-    api: &Api<ConfigMap>,
-    object: &ConfigMap,
-    patience: Option<Patience<'_>>,
-) -> Result<bool, CallError> {
-    let params = PostParams {
-        field_manager: Some(MANAGER.to_owned()),
-        ..PostParams::default()
-    };
-    let attempt = || async {
-        match within_timeout(api.create(&params, object)).await {
-            Ok(_) => Ok(true),
-            Err(error) if error.answer().is_some_and(|answer| answer.is_already_exists()) => Ok(false),
-            Err(error) => Err(error),
-        }
-    };
-    let Some(patience) = patience else {
-        return attempt().await;
-    };
-    attempt
-        .retry(backoff())
-        .when(|error| !error.is_final() && !patience.is_over())
-        .notify(|error, _| tracing::warn!(name = object.name_any(), %error, "failed to keep results"))
-        .await
-}
-
 /// Reads a run's records, until the run is over or some time after it was cancelled.
-async fn read_in_time(shelf: &Shelf, job: &Job, cancel: &CancellationToken) -> Result<Contents, String> {
+async fn read_in_time(keeper: &Keeper, job: &Job, cancel: &CancellationToken) -> Result<Contents, String> {
     let over = async {
         let cancelled = async {
             cancel.cancelled().await;
@@ -396,7 +375,7 @@ async fn read_in_time(shelf: &Shelf, job: &Job, cancel: &CancellationToken) -> R
         }
     };
     let mut last = None;
-    let read = (|| shelf.read(&job.plan))
+    let read = (|| keeper.read(&job.plan))
         .retry(backoff())
         .when(|error| !error.is_final())
         .notify(|error, _| {
@@ -436,8 +415,8 @@ async fn report_unreadable(job: &Job, count: usize, name: &str, error: &str) {
         "parts of the journal cannot be read"
     );
     let message = format!(
-        "the results leave out {count} of the run's ConfigMaps, and their trials are measured again; the first is \
-         {name}: {error}"
+        "the results leave out {count} of the run's parts, and their trials are measured again; the first is {name}: \
+         {error}"
     );
     let event = status::event(false, "RecordsUnreadable", &message, "Resume");
     record(&event, &job.reference, &job.recorder).await;

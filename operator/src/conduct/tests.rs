@@ -93,6 +93,7 @@ pub(super) fn job(server: &TestServer) -> Job {
         access: Access::Direct,
         pods: reflector::store().0,
         result_bytes: 64 << 20,
+        image: "operator".to_owned(),
         metrics: Arc::new(Metrics::new()),
         recorder: server.recorder(),
         reference: ObjectReference {

@@ -3,6 +3,7 @@
 mod leaders;
 mod rights;
 mod scene;
+mod store;
 mod unreadable;
 
 use std::time::Duration;

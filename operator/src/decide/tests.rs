@@ -1,6 +1,7 @@
 //! A run's life, decision by decision.
 
 mod links;
+mod store;
 mod verdict;
 
 use std::{
@@ -10,7 +11,7 @@ use std::{
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::runtime::events::Event;
-use perfrun_api::{document, planning::plan};
+use perfrun_api::{document, planning::plan, spec::Stored};
 use perfrun_contract::tally::{Counts, EndReason, Verdict};
 
 use super::*;
@@ -224,6 +225,7 @@ fn outcome(reason: EndReason, completed: usize, failed: usize) -> ConductorState
         judged: None,
         merged: None,
         results: vec!["tcp-results-0".to_owned()],
+        stored: None,
     }))
 }
 

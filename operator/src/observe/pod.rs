@@ -1,11 +1,13 @@
 //! The pods of a run, as a decision needs them.
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt;
+use kube::{ResourceExt, runtime::reflector::Store};
 use perfrun_api::{
     cluster::{INCARNATION_LABEL, NODE_LABEL, RUN_LABEL},
     pod::{PodState, state},
 };
+
+use crate::build::RunIdentity;
 
 /// A pod of a run.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -38,6 +40,15 @@ impl NodePod {
     pub(crate) fn is_alive(&self) -> bool {
         !matches!(self.state, PodState::Gone(_))
     }
+}
+
+/// The pods of a run, as the watch shows them.
+pub(crate) fn of_run(run: &RunIdentity, watched: &Store<Pod>) -> Vec<NodePod> {
+    let pods = watched.state();
+    let own = pods
+        .iter()
+        .filter(|pod| is_of(pod, &run.namespace, &run.name, &run.uid));
+    own.filter_map(|pod| NodePod::from_pod(pod)).collect()
 }
 
 /// Whether a pod belongs to the run with this name and UID. A deleted run of the same name may have left pods

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use perfrun_api::{
-    cluster::{Allowance, read_trials, trial_line, trials_to_parts},
+    cluster::{Allowance, PART_BYTES, read_trials, trial_line, trials_to_parts},
     planning::{CELLS_MAX, NODES_MAX, TRIALS_MAX, cells, plan},
     spec::{PerfRunSpec, PerfRunStatus},
 };
@@ -331,7 +331,7 @@ proptest! {
     #[test]
     fn a_journal_that_is_cut_has_no_other_records(records in records(), cut in any::<Index>()) {
         let lines: String = records.iter().map(trial_line).collect();
-        let parts = trials_to_parts(&lines).into_iter();
+        let parts = trials_to_parts(&lines, PART_BYTES).into_iter();
         let mut bytes: Vec<u8> = parts.flat_map(|(_, bytes)| bytes).collect();
         let read = |bytes: &[u8]| {
             let mut read = vec![];

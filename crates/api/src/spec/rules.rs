@@ -35,8 +35,8 @@ const FROZEN: [&str; 12] = [
     "timeouts",
 ];
 
-/// Fields that define what is measured, and that may be absent.
-const FROZEN_IF_SET: [&str; 4] = ["seed", "renew", "maxIterations", "targetInterval"];
+/// Fields that define what is measured or where results are, and that may be absent.
+const FROZEN_IF_SET: [&str; 5] = ["seed", "renew", "maxIterations", "targetInterval", "results"];
 
 /// The name of the resource is part of the names of its pods, which have at most 63 characters and no dot.
 pub(crate) fn resource_name(longest: usize) -> Rule {

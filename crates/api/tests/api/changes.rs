@@ -39,6 +39,7 @@ fn nothing_else_may_change() {
         added("topology: {clients: 2}"),
         added("template: {client: {runtimeClassName: gvisor}}"),
         added("timeouts: {trial: 5ms}"),
+        added("results: {store: {volume: {claim: disk}}}"),
     ] {
         assert_eq!(
             problems_of(&after),

@@ -386,7 +386,7 @@ fn durations_survive_json() {
 
 /// Reads lines that somebody has compressed.
 fn read(lines: &str, allowance: u64) -> Result<Vec<TrialRecord>, Unreadable> {
-    let parts = trials_to_parts(lines).into_iter();
+    let parts = trials_to_parts(lines, PART_BYTES).into_iter();
     let compressed: Vec<u8> = parts.flat_map(|(_, bytes)| bytes).collect();
     let mut records = vec![];
     read_trials(&compressed, &mut Allowance(allowance), |record| {
@@ -399,10 +399,10 @@ fn read(lines: &str, allowance: u64) -> Result<Vec<TrialRecord>, Unreadable> {
 fn results_are_read_from_parts_and_a_record_that_is_there_twice_counts_once() {
     let results = results();
     let lines: Vec<_> = results.trials.iter().map(trial_line).collect();
-    let mut parts = trials_to_parts(&lines.concat());
-    parts.extend(trials_to_parts(&lines[1]));
+    let mut parts = trials_to_parts(&lines.concat(), PART_BYTES);
+    parts.extend(trials_to_parts(&lines[1], PART_BYTES));
     assert_eq!(results_from_parts(&parts).unwrap(), None, "the run has not ended");
-    parts.extend(results_to_parts(results.clone()));
+    parts.extend(results_to_parts(results.clone(), PART_BYTES));
     assert_eq!(results_from_parts(&parts).unwrap(), Some(results));
 }
 
@@ -417,14 +417,14 @@ fn no_part_is_larger_than_a_config_map() {
         reason: Reason::Internal,
         message: text,
     });
-    let parts = trials_to_parts(&trial_line(&record));
+    let parts = trials_to_parts(&trial_line(&record), PART_BYTES);
     assert!(
         parts.len() > 1
             && parts
                 .iter()
                 .all(|(key, part)| *key == TRIALS_KEY && part.len() <= PART_BYTES)
     );
-    assert!(trials_to_parts("").is_empty());
+    assert!(trials_to_parts("", PART_BYTES).is_empty());
 }
 
 #[test]

@@ -9,8 +9,8 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
     core::DeserializeGuard,
 };
-use perfrun_api::spec::PerfRun;
-use tokio::time::timeout;
+use perfrun_api::{pod::CONTROL_PORT, spec::PerfRun};
+use tokio::{io::DuplexStream, time::timeout};
 
 use super::error::{Call, Error};
 use crate::args::{Target, program};
@@ -137,6 +137,14 @@ impl Cluster {
         };
         format!("{} {command}{namespace}{}", program(), self.options)
     }
+}
+
+/// Opens a connection to a pod's control port, as `kubectl port-forward` does.
+pub(super) async fn open(pods: &Api<Pod>, name: &str) -> kube::Result<DuplexStream> {
+    let mut forwarded = pods.portforward(name, &[CONTROL_PORT]).await?;
+    Ok(forwarded
+        .take_stream(CONTROL_PORT)
+        .expect("the stream of a port that was named can be taken once"))
 }
 
 async fn config(target: &Target) -> Result<Config, KubeconfigError> {

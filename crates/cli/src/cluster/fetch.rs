@@ -1,4 +1,4 @@
-//! The complete results of a run, from the ConfigMaps that keep them.
+//! The complete results of a run, from the ConfigMaps or the store that keeps them.
 
 use anyhow::{Context, bail};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -7,31 +7,44 @@ use perfrun_api::{
     results::{Results, SCHEMA_VERSION},
     spec::PerfRun,
 };
+use tokio_util::sync::CancellationToken;
 
 use super::{
     access::Cluster,
     error::{Call, Error},
     follow::patiently,
+    reader::Reader,
 };
 use crate::ui::Screen;
 
-/// The results of a run that has ended. `None` if the run has none. Waits until the API server is available.
+/// The results of a run that has ended. `None` if the run has none, or at `stop`. Waits until the API server
+/// is available.
 pub(super) async fn fetch(
     cluster: &Cluster,
     run: &PerfRun,
     screen: &Screen,
+    stop: &CancellationToken,
 ) -> anyhow::Result<Option<Results>> {
-    let names = run.status.as_ref().map_or(&[][..], |status| &status.results);
-    let mut parts = vec![];
-    for name in names {
-        let Some(config_map) = patiently(Some(screen), || config_map(cluster, name)).await? else {
-            bail!(
-                "configmap {name} with a part of the results no longer exists; it is deleted together with its run, \
-                 see spec.cleanup"
-            );
-        };
-        parts.extend(parts_of(config_map));
-    }
+    let status = run.status.as_ref();
+    let names = status.map_or(&[][..], |status| &status.results);
+    let stored = run
+        .spec
+        .store()
+        .zip(status.and_then(|status| status.store.as_ref()));
+    let parts = match stored {
+        Some((store, stored)) if !names.is_empty() => {
+            Reader { run, store, stored }
+                .parts(cluster, names, screen, stop)
+                .await?
+        }
+        _ => stop
+            .run_until_cancelled(config_maps(cluster, names, screen))
+            .await
+            .transpose()?,
+    };
+    let Some(parts) = parts else {
+        return Ok(None);
+    };
     let results = results_from_parts(&parts)
         .with_context(|| format!("unable to assemble the results from {}", names.join(", ")))?;
     if let Some(Results { schema_version, .. }) = results
@@ -48,6 +61,20 @@ pub(super) async fn fetch(
             .context("the results in the cluster are not those of an operator")?;
     }
     Ok(results)
+}
+
+async fn config_maps(cluster: &Cluster, names: &[String], screen: &Screen) -> anyhow::Result<Vec<Part>> {
+    let mut parts = vec![];
+    for name in names {
+        let Some(config_map) = patiently(Some(screen), || config_map(cluster, name)).await? else {
+            bail!(
+                "configmap {name} with a part of the results no longer exists; it is deleted together with its run, \
+                 see spec.cleanup"
+            );
+        };
+        parts.extend(parts_of(config_map));
+    }
+    Ok(parts)
 }
 
 async fn config_map(cluster: &Cluster, name: &str) -> Result<Option<ConfigMap>, Error> {

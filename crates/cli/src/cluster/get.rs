@@ -2,8 +2,10 @@
 
 use anyhow::{Context, bail, ensure};
 
-use super::{access::Cluster, end::complaint, fetch::fetch, find::find, status::StatusSummary};
-use crate::{args, print, report::rendered, tell, ui::Screen};
+use super::{
+    access::Cluster, end::complaint, fetch::fetch, find::find, run::stop_on_signal, status::StatusSummary,
+};
+use crate::{args, print, report::rendered, run::INTERRUPTED, tell, ui::Screen};
 
 /// Prints the results of a run that has ended. Returns the exit status.
 pub async fn get_results(args: &args::GetResults) -> anyhow::Result<u8> {
@@ -18,7 +20,11 @@ pub async fn get_results(args: &args::GetResults) -> anyhow::Result<u8> {
         status.progress(),
         cluster.command(&format!("watch {name}"))
     );
-    let fetched = fetch(&cluster, &run, &Screen::new(true, 0)).await;
+    let stop = stop_on_signal();
+    let fetched = fetch(&cluster, &run, &Screen::new(true, 0), &stop).await;
+    if stop.is_cancelled() {
+        return Ok(INTERRUPTED);
+    }
     let Some(results) = fetched.with_context(|| format!("perfrun/{name}"))? else {
         let complaint = complaint(name, &run).unwrap_or_else(|| format!("perfrun/{name} has ended"));
         bail!("{complaint}; it has no results");

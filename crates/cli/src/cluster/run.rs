@@ -157,12 +157,11 @@ async fn to_the_end(
     if let Some(complaint) = complaint(&name, &ended) {
         screen.say(&format!("perfrun: {complaint}"));
     }
-    let fetched = tokio::select! {
-        biased;
-        () = stop.cancelled() => return Ok(INTERRUPTED),
-        fetched = fetch(cluster, &ended, &screen) => fetched,
-    };
+    let fetched = fetch(cluster, &ended, &screen, stop).await;
     drop(screen);
+    if stop.is_cancelled() {
+        return Ok(INTERRUPTED);
+    }
     let phase = status.phase();
     let fetched = fetched
         .with_context(|| format!("perfrun/{name} has ended ({phase}), but its results could not be fetched"));

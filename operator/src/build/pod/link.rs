@@ -290,6 +290,8 @@ spec:
         let site = Site {
             node_image: "registry.example/perfrun/node:1".to_owned(),
             node_image_go: "node-go".to_owned(),
+            image: "operator".to_owned(),
+            image_pull_policy: None,
             pull_policy: Some("Never".to_owned()),
             pull_secrets: vec!["shared".to_owned(), "own".to_owned()],
             tcp_sysctls: true,
@@ -413,6 +415,8 @@ spec:
         Site {
             node_image: "perfrun/node:default".to_owned(),
             node_image_go: "node-go".to_owned(),
+            image: "operator".to_owned(),
+            image_pull_policy: None,
             pull_policy: None,
             pull_secrets: vec![],
             tcp_sysctls,

@@ -1,35 +1,21 @@
 //! Reading what an earlier conductor of a run has kept.
 //!
 //! Everybody who may write ConfigMaps may change the journal, so that nothing in it may exhaust the operator:
-//! ConfigMaps are read one document at a time, records one at a time, and only what statistics need is kept.
+//! parts are read one document at a time, records one at a time, and only what statistics need is kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{
-    ResourceExt,
-    api::{ListParams, PartialObjectMeta},
-};
 use perfrun_api::{
-    cluster::{
-        Allowance, CONTINUES_ANNOTATION, RESULTS_BYTES, RUN_LABEL, SCHEMA_ANNOTATION, TRIALS_KEY,
-        read_trials, trial_line,
-    },
+    cluster::{Allowance, RESULTS_BYTES, read_trials, trial_line},
     planning::TRIALS_MAX,
-    results::SCHEMA_VERSION,
 };
 use perfrun_contract::{plan::Plan, record::TrialRecord};
 use tokio::task::spawn_blocking;
 
-use super::{super::account::RunningAccount, Budget, Shelf};
-use crate::{
-    names,
-    refusal::{CallError, within_timeout},
-};
+use super::{super::account::RunningAccount, Budget, Error, Keeper};
+use crate::names;
 
-/// How many ConfigMaps one request lists.
-const PAGE: u32 = 100;
-/// ConfigMaps with greater numbers are not the operator's: it writes less than one for each trial.
+/// Parts with greater numbers are not the operator's: it writes less than one for each trial.
 const NUMBER_MAX: u64 = 2 * TRIALS_MAX;
 /// Most bytes of what was compressed together. The operator compresses some MiB together.
 const DOCUMENT_BYTES: usize = 32 << 20;
@@ -38,22 +24,22 @@ const BRIEF_BYTES: u64 = 128 << 20;
 /// Most attempts at a trial.
 const ATTEMPTS: usize = 2;
 
-/// ConfigMaps with records, by their numbers: the name of each, and the number of the one that it continues.
+/// Parts with records, by their numbers: the name of each, and the number of the one that it continues.
 type Parts = BTreeMap<usize, (String, Option<usize>)>;
 
-/// The records of a run in its ConfigMaps.
+/// The records of a run in its parts.
 pub(super) struct Contents {
-    /// Names of the readable ConfigMaps, in order.
+    /// Names of the readable parts, in order.
     pub(super) names: Vec<String>,
     /// Records without what only the complete results need. Each is there once.
     pub(super) records: Vec<TrialRecord>,
     /// What the complete records amount to.
     pub(super) account: RunningAccount,
-    /// Names of the other ConfigMaps, and why each cannot be read.
+    /// Names of the other parts, and why each cannot be read.
     pub(super) unreadable: Vec<(String, String)>,
     /// The number after all of these.
     pub(super) next: usize,
-    /// Bytes of the readable ConfigMaps.
+    /// Bytes of the readable parts.
     pub(super) compressed: u64,
     seen: BTreeSet<(String, u32)>,
     allowance: Allowance,
@@ -61,9 +47,9 @@ pub(super) struct Contents {
     records_max: usize,
 }
 
-impl Shelf {
+impl Keeper {
     /// Reads the records of a run.
-    pub(super) async fn read(&self, plan: &Plan) -> Result<Contents, CallError> {
+    pub(super) async fn read(&self, plan: &Plan) -> Result<Contents, Error> {
         let parts = self.parts().await?;
         let mut contents = Contents::new(plan, &parts);
         for names in documents(parts) {
@@ -85,51 +71,25 @@ impl Shelf {
         Ok(contents)
     }
 
-    async fn parts(&self) -> Result<Parts, CallError> {
-        let mut parts = BTreeMap::new();
-        let selector = format!("{RUN_LABEL}={}", self.run.name);
-        let mut params = ListParams::default().labels(&selector).limit(PAGE);
-        loop {
-            let page = within_timeout(self.api.list_metadata(&params)).await?;
-            parts.extend(page.items.iter().filter_map(|object| self.part(object)));
-            params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
-            if params.continue_token.is_none() {
-                return Ok(parts);
-            }
-        }
-    }
-
-    fn part(&self, object: &PartialObjectMeta<ConfigMap>) -> Option<(usize, (String, Option<usize>))> {
-        let name = object.name_any();
-        let mut owners = object.owner_references().iter();
-        let is_own = owners.any(|owner| owner.uid == self.run.uid);
+    async fn parts(&self) -> Result<Parts, Error> {
         let number = |name: &str| names::part_number(&self.run.name, &self.run.uid, "trials", name);
-        let previous = object.annotations().get(CONTINUES_ANNOTATION);
-        let continues = previous.and_then(|previous| number(previous));
-        let number = number(&name).filter(|number| *number as u64 <= NUMBER_MAX)?;
-        is_own.then_some((number, (name, continues)))
+        let all = self.shelf.list().await?.into_iter();
+        let parts = all.filter_map(|(name, previous)| {
+            let continues = previous.and_then(|previous| number(&previous));
+            let number = number(&name).filter(|number| *number as u64 <= NUMBER_MAX)?;
+            Some((number, (name, continues)))
+        });
+        Ok(parts.collect())
     }
 
-    /// The data of ConfigMaps that were compressed together, or why there are none.
-    async fn document(&self, names: &[String]) -> Result<Result<Vec<u8>, String>, CallError> {
+    /// The data of parts that were compressed together, or why there are none.
+    async fn document(&self, names: &[String]) -> Result<Result<Vec<u8>, String>, Error> {
         let mut compressed = vec![];
         for name in names {
-            // The operator has no right to get ConfigMaps.
-            let params = ListParams::default().fields(&format!("metadata.name={name}"));
-            let found = within_timeout(self.api.list(&params)).await?.items.pop();
-            let schema = found
-                .as_ref()
-                .and_then(|object| object.annotations().get(SCHEMA_ANNOTATION));
-            if let Some(schema) = schema.filter(|schema| **schema != SCHEMA_VERSION.to_string()) {
-                let why =
-                    format!("{name} has schema version {schema}, and this operator reads {SCHEMA_VERSION}");
-                return Ok(Err(why));
+            match self.shelf.get(name).await? {
+                Err(why) => return Ok(Err(why)),
+                Ok(bytes) => compressed.extend(bytes),
             }
-            let data = found.and_then(|object| object.binary_data?.remove(TRIALS_KEY));
-            let Some(bytes) = data else {
-                return Ok(Err(format!("{name} has no {TRIALS_KEY}")));
-            };
-            compressed.extend(bytes.0);
             if compressed.len() > DOCUMENT_BYTES {
                 return Ok(Err("more belongs together than perfrun writes".to_owned()));
             }
@@ -138,8 +98,8 @@ impl Shelf {
     }
 }
 
-/// Groups ConfigMaps whose data were compressed together. Another operator may have created ConfigMaps
-/// between those of a group.
+/// Groups parts whose data were compressed together. Another operator may have created parts between those
+/// of a group.
 fn documents(parts: Parts) -> impl Iterator<Item = Vec<String>> {
     let mut documents: Vec<(usize, Vec<String>)> = vec![];
     for (number, (name, continues)) in parts {
@@ -180,8 +140,8 @@ impl Contents {
         }
     }
 
-    /// Adds the records in ConfigMaps whose data were compressed together: all of them or, if one cannot be
-    /// read, none. A record in several ConfigMaps counts once.
+    /// Adds the records in parts whose data were compressed together: all of them or, if one cannot be
+    /// read, none. A record in several parts counts once.
     fn add(&mut self, names: Vec<String>, compressed: &[u8]) {
         let (mut fresh, mut seen, mut account) = (vec![], BTreeSet::new(), self.account.clone());
         let (mut bytes, mut is_too_much) = (self.brief_bytes, false);

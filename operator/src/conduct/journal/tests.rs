@@ -4,7 +4,7 @@ use std::io::Write;
 
 use flate2::{Compression, write::GzEncoder};
 use http::Method;
-use k8s_openapi::ByteString;
+use k8s_openapi::{ByteString, api::core::v1::ConfigMap};
 use perfrun_api::{
     cluster::{
         CONTINUES_ANNOTATION, PART_BYTES, RESULTS_KEY, SCHEMA_ANNOTATION, TRIALS_KEY, results_from_parts,

@@ -246,6 +246,8 @@ fn site() -> Site {
     Site {
         node_image: "node".to_owned(),
         node_image_go: "node-go".to_owned(),
+        image: "operator".to_owned(),
+        image_pull_policy: None,
         pull_policy: None,
         pull_secrets: vec![],
         tcp_sysctls: true,

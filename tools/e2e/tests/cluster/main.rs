@@ -18,4 +18,5 @@ mod refused;
 mod relay;
 mod rights;
 mod schedule;
+mod stored;
 mod verdict;

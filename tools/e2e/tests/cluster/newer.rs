@@ -10,7 +10,7 @@ use kube::{
     api::{ListParams, Patch, PatchParams, PostParams},
 };
 use perfrun_api::{
-    cluster::{Allowance, RUN_LABEL, TRIALS_KEY, read_trials, trials_to_parts},
+    cluster::{Allowance, PART_BYTES, RUN_LABEL, TRIALS_KEY, read_trials, trials_to_parts},
     spec::PerfRun,
 };
 use perfrun_contract::record::TrialRecord;
@@ -96,7 +96,9 @@ async fn leave(scene: &Scene, mut part: ConfigMap) -> Result<()> {
         record["flags"] = json!(["Overheated"]);
         lines += &format!("{record}\n");
     })?;
-    let (key, data) = trials_to_parts(&lines).pop().context("there is a record")?;
+    let (key, data) = trials_to_parts(&lines, PART_BYTES)
+        .pop()
+        .context("there is a record")?;
     part.binary_data = Some(BTreeMap::from([(key.to_owned(), ByteString(data))]));
     let maps: Api<ConfigMap> = scene.api();
     let name = part.metadata.name.clone().unwrap_or_default();

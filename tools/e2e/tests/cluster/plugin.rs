@@ -88,14 +88,14 @@ fn kubectl_perfrun_shows_logs_cancels_and_says_so() {
 }
 
 /// perfrun on kubectl's path for plugins.
-struct Plugin<'a> {
+pub(crate) struct Plugin<'a> {
     scene: &'a Scene,
     folder: tempfile::TempDir,
     path: String,
 }
 
 impl<'a> Plugin<'a> {
-    fn install(scene: &'a Scene) -> Result<Option<Self>> {
+    pub(crate) fn install(scene: &'a Scene) -> Result<Option<Self>> {
         let Some(perfrun) = env::var_os("PERFRUN_E2E_PERFRUN") else {
             skip(
                 Need::Cluster,
@@ -115,7 +115,7 @@ impl<'a> Plugin<'a> {
         self.folder.path().join("results").display().to_string()
     }
 
-    async fn run(&self, args: &[&str]) -> Result<Output> {
+    pub(crate) async fn run(&self, args: &[&str]) -> Result<Output> {
         let mut kubectl = self.scene.cluster.kubectl_plugin();
         kubectl
             .env("PATH", &self.path)
@@ -139,7 +139,7 @@ fn printed(output: &Output) -> String {
         .concat()
 }
 
-fn succeeded(output: Output) -> Result<String> {
+pub(crate) fn succeeded(output: Output) -> Result<String> {
     ensure!(output.status.success(), "{}: {}", output.status, printed(&output));
     Ok(String::from_utf8(output.stdout)?)
 }

@@ -16,7 +16,7 @@ use kube::{
         watcher::{self, Event, watcher},
     },
 };
-use perfrun_api::pod::{CONTROL_PORT, PodState, state};
+use perfrun_api::pod::{PodState, state};
 use perfrun_conformance::bench::Running;
 use tokio::{
     io::{DuplexStream, copy_bidirectional},
@@ -31,7 +31,7 @@ use super::{
     pod::{exited_by_itself, obstacle},
 };
 use crate::cluster::{
-    access::Cluster,
+    access::{Cluster, open},
     error::{Call, Error},
 };
 
@@ -256,14 +256,6 @@ async fn forward(listener: TcpListener, pods: Api<Pod>, name: String) {
             else => return,
         }
     }
-}
-
-/// Opens a connection to a pod's control port.
-async fn open(pods: &Api<Pod>, name: &str) -> kube::Result<DuplexStream> {
-    let mut forwarded = pods.portforward(name, &[CONTROL_PORT]).await?;
-    Ok(forwarded
-        .take_stream(CONTROL_PORT)
-        .expect("the stream of a port that was named can be taken once"))
 }
 
 async fn join(mut here: TcpStream, mut there: DuplexStream) {

@@ -1,0 +1,253 @@
+//! Results in an object store or on a volume: a pod reads them with the rights of the user, and this program
+//! reaches it as `kubectl port-forward` does. The pod serves nobody else.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use anyhow::{Context, anyhow, bail, ensure};
+use axum::body::Bytes;
+use http::{Request, StatusCode, header::HOST};
+use http_body_util::Empty;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use kube::{
+    Resource, ResourceExt,
+    api::{DeleteParams, ObjectMeta, PostParams},
+};
+use perfrun_api::{
+    cluster::{MANAGED_BY_LABEL, Part, RESULTS_KEY, TRIALS_KEY},
+    pod::{
+        PodState, state,
+        store::{Door, PARTS, STORED_PART_BYTES, store_pod},
+    },
+    spec::{PerfRun, Stored},
+    store::Store,
+};
+use perfrun_conductor::client::read_within;
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    access::{Cluster, FIELD_MANAGER, open},
+    error::{Call, Error},
+};
+use crate::ui::Screen;
+
+/// How long the pod may take until it answers.
+const READY_WITHIN: Duration = Duration::from_secs(120);
+/// The pause between two looks at the pod.
+const PAUSE: Duration = Duration::from_millis(250);
+/// A pod that nobody deletes, because perfrun was killed, ends after this time. The PerfRun owns it.
+const LONGEST_SECONDS: i64 = 1800;
+
+/// What it takes to read the results of a run.
+pub(super) struct Reader<'a> {
+    pub(super) run: &'a PerfRun,
+    pub(super) store: &'a Store,
+    pub(super) stored: &'a Stored,
+}
+
+impl Reader<'_> {
+    /// The parts with these names. `None` at `stop`. Deletes the pod in any case.
+    pub(super) async fn parts(
+        &self,
+        cluster: &Cluster,
+        names: &[String],
+        screen: &Screen,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<Option<Vec<Part>>> {
+        let pod = self.pod();
+        let name = pod.name_any();
+        let params = PostParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PostParams::default()
+        };
+        let creation = call("create", "pods", &name);
+        let pods = cluster.pods();
+        cluster.call(&creation, pods.create(&params, &pod)).await?;
+        let read = stop.run_until_cancelled(read(cluster, &name, names)).await;
+        let deletion = call("delete", "pods", &name);
+        let now = DeleteParams::default().grace_period(1);
+        match cluster.call(&deletion, pods.delete(&name, &now)).await {
+            Err(error) if !error.is_missing() => {
+                screen.say(&format!("perfrun: pod {name} is left: {error}"));
+            }
+            _ => {}
+        }
+        let location = &self.stored.location;
+        read.transpose()
+            .with_context(|| format!("failed to read results from {location}"))
+    }
+
+    fn pod(&self) -> Pod {
+        let (run, namespace) = (self.run.name_any(), self.run.namespace().unwrap_or_default());
+        let uid = self.run.uid().unwrap_or_default();
+        let url = self.store.url(&namespace, &run, &uid);
+        let labels = [
+            ("app.kubernetes.io/name", "perfrun-results"),
+            (MANAGED_BY_LABEL, FIELD_MANAGER),
+        ];
+        let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        Pod {
+            metadata: ObjectMeta {
+                name: Some(format!("{run}-reader-{:08x}", rand::random::<u32>())),
+                labels: Some(BTreeMap::from(labels)),
+                owner_references: self.run.owner_ref(&()).map(|owner| vec![owner]),
+                ..ObjectMeta::default()
+            },
+            spec: Some(PodSpec {
+                active_deadline_seconds: Some(LONGEST_SECONDS),
+                ..store_pod(self.store, &url, &self.stored.image, Door::Forwarded)
+            }),
+            status: None,
+        }
+    }
+}
+
+/// A connection to the program in the pod, and the task that drives it.
+type Connection = (http1::SendRequest<Empty<Bytes>>, JoinSet<hyper::Result<()>>);
+
+async fn read(cluster: &Cluster, pod: &str, names: &[String]) -> anyhow::Result<Vec<Part>> {
+    let mut connection = connect(cluster, pod).await?;
+    let mut parts = vec![];
+    for name in names {
+        let (status, body) = get(&mut connection, &format!("{PARTS}/{name}")).await?;
+        ensure!(
+            status == StatusCode::OK,
+            "{name}: {}",
+            String::from_utf8_lossy(&body)
+        );
+        parts.push((key(name), body));
+    }
+    Ok(parts)
+}
+
+/// Waits until the program answers.
+async fn connect(cluster: &Cluster, pod: &str) -> anyhow::Result<Connection> {
+    let until = Instant::now() + READY_WITHIN;
+    loop {
+        let look = call("get", "pods", pod);
+        let seen = cluster.call(&look, cluster.pods().get(pod)).await?;
+        let why = match state(&seen) {
+            PodState::Gone(trouble) => bail!(trouble.message),
+            PodState::Stuck(trouble) => anyhow!(trouble.message),
+            PodState::Starting => {
+                anyhow!("pod {pod} is starting: kubectl describe pod {pod} shows its events")
+            }
+            // The program listens when it has reached the store.
+            PodState::Ready(_) => match try_connect(cluster, pod).await {
+                Ok(connection) => return Ok(connection),
+                Err(error) if is_refused(&error) => return Err(error),
+                Err(error) => error,
+            },
+        };
+        ensure!(
+            Instant::now() < until,
+            "{why:#} (not ready within {READY_WITHIN:?})"
+        );
+        sleep(PAUSE).await;
+    }
+}
+
+async fn try_connect(cluster: &Cluster, pod: &str) -> anyhow::Result<Connection> {
+    let forwarding = call("create", "pods/portforward", pod);
+    let stream = cluster.call(&forwarding, open(&cluster.pods(), pod)).await?;
+    let (sender, driver) = http1::handshake(TokioIo::new(stream)).await?;
+    let mut tasks = JoinSet::new();
+    tasks.spawn(driver);
+    let mut connection = (sender, tasks);
+    let (status, _) = get(&mut connection, "/readyz").await?;
+    ensure!(status == StatusCode::OK, "pod {pod} answers {status}");
+    Ok(connection)
+}
+
+/// Whether the user may not forward ports.
+fn is_refused(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<Error>();
+    error.is_some_and(|error| matches!(error, Error::Allow { .. } | Error::Admit { .. }))
+}
+
+async fn get((sender, _): &mut Connection, path: &str) -> anyhow::Result<(StatusCode, Vec<u8>)> {
+    let request = Request::get(path).header(HOST, "results").body(Empty::new())?;
+    let answer = sender.send_request(request).await?;
+    let status = answer.status();
+    let body = read_within(answer.into_body(), STORED_PART_BYTES).await;
+    let body = body.map_err(|error| anyhow!("failed to read {path}: {error}"))?;
+    Ok((status, body))
+}
+
+/// What a part has, by its name.
+fn key(name: &str) -> &'static str {
+    match name.rsplit('-').nth(1) {
+        Some("results") => RESULTS_KEY,
+        _ => TRIALS_KEY,
+    }
+}
+
+fn call<'a>(verb: &'static str, resource: &'static str, name: &'a str) -> Call<'a> {
+    Call {
+        verb,
+        resource,
+        name: Some(name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use perfrun_api::document;
+
+    use super::*;
+
+    const DOCUMENT: &str = "
+apiVersion: perfrun.io/v1alpha1
+kind: PerfRun
+metadata: {name: run, namespace: bench, uid: uid-1}
+spec:
+  workload: {ping: {}}
+  results: {store: {volume: {claim: disk}}}
+";
+
+    #[test]
+    fn the_pod_reads_and_serves_nobody_but_who_forwards_its_port() {
+        let run = document::parse(DOCUMENT).unwrap().remove(0);
+        let stored = Stored {
+            location: String::new(),
+            image: "registry/operator:1".to_owned(),
+        };
+        let store = run.spec.store().unwrap();
+        let stored = &stored;
+        let pod = Reader {
+            run: &run,
+            store,
+            stored,
+        }
+        .pod();
+        let pod = serde_json::to_value(pod).unwrap();
+        let container = &pod["spec"]["containers"][0];
+        assert_eq!(
+            container["args"],
+            serde_json::json!([
+                "store",
+                "--url=file:///run/results/bench/run/uid-1/v1",
+                "--listen=127.0.0.1:9090",
+                "--read-only"
+            ])
+        );
+        assert_eq!(container["image"], "registry/operator:1");
+        let mounts = serde_json::json!([{"mountPath": "/run/results", "name": "results", "readOnly": true}]);
+        assert_eq!(container["volumeMounts"], mounts);
+        assert_eq!(
+            pod["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"],
+            "disk"
+        );
+    }
+
+    #[test]
+    fn parts_are_told_apart_by_their_names() {
+        assert_eq!(key("my-results-4a49a-trials-12"), TRIALS_KEY);
+        assert_eq!(key("my-trials-4a49a-results-0"), RESULTS_KEY);
+    }
+}

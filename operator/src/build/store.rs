@@ -1,0 +1,54 @@
+//! The pod that keeps the results of a run, see [`crate::store`].
+
+use k8s_openapi::api::core::v1::{
+    Affinity, LocalObjectReference, Pod, PodAntiAffinity, PodSpec, WeightedPodAffinityTerm,
+};
+use perfrun_api::{
+    cluster::{INCARNATION_LABEL, NODE_LABEL},
+    pod::store::{Door, STORE_NODE, store_pod},
+    store::Store,
+};
+
+use super::{RunIdentity, Site, pod::beside};
+use crate::names;
+
+/// Builds the pod.
+pub(crate) fn pod(run: &RunIdentity, store: &Store, incarnation: u32, site: &Site) -> Pod {
+    let mut metadata = run.metadata(names::pod(&run.name, &run.uid, STORE_NODE, incarnation));
+    metadata.labels.get_or_insert_default().extend([
+        (NODE_LABEL.to_owned(), STORE_NODE.to_owned()),
+        (INCARNATION_LABEL.to_owned(), incarnation.to_string()),
+    ]);
+    let door = Door::Token(names::token(&run.name, &run.uid));
+    let url = store.url(&run.namespace, &run.name, &run.uid);
+    let mut spec = store_pod(store, &url, &site.image, door);
+    for container in &mut spec.containers {
+        container.image_pull_policy.clone_from(&site.image_pull_policy);
+    }
+    let secrets = site.pull_secrets.iter();
+    let secrets = secrets.map(|name| LocalObjectReference { name: name.clone() });
+    Pod {
+        metadata,
+        spec: Some(PodSpec {
+            affinity: Some(away_from_nodes(run)),
+            image_pull_secrets: Some(secrets.collect()).filter(|all: &Vec<_>| !all.is_empty()),
+            ..spec
+        }),
+        status: None,
+    }
+}
+
+/// Writing results would disturb a node on the same machine.
+fn away_from_nodes(run: &RunIdentity) -> Affinity {
+    let term = WeightedPodAffinityTerm {
+        weight: 100,
+        pod_affinity_term: beside(run, None),
+    };
+    Affinity {
+        pod_anti_affinity: Some(PodAntiAffinity {
+            preferred_during_scheduling_ignored_during_execution: Some(vec![term]),
+            ..PodAntiAffinity::default()
+        }),
+        ..Affinity::default()
+    }
+}

@@ -1,0 +1,63 @@
+//! Where the parts of a run's results are put, and read again.
+
+mod config_maps;
+mod stored;
+
+use async_trait::async_trait;
+use perfrun_api::cluster::Part;
+use thiserror::Error;
+
+use self::{config_maps::ConfigMaps, stored::Stored};
+use super::super::Job;
+use crate::refusal::CallError;
+
+/// A place for parts. They never change.
+#[async_trait]
+pub(super) trait Shelf: Send + Sync {
+    /// Most bytes of a part.
+    fn part_bytes(&self) -> usize;
+
+    /// Keeps a part. `continues` is the part that it was compressed together with. Returns `false` if a part
+    /// of the name exists.
+    async fn put(&self, name: &str, part: &Part, continues: Option<&str>) -> Result<bool, Error>;
+
+    /// The names of all parts of the run, each with the one that it continues.
+    async fn list(&self) -> Result<Vec<(String, Option<String>)>, Error>;
+
+    /// The bytes of a part with records, or why there are none.
+    async fn get(&self, name: &str) -> Result<Result<Vec<u8>, String>, Error>;
+}
+
+/// Why a part was not put or read.
+#[derive(Debug, Error)]
+pub(in crate::conduct) enum Error {
+    #[error(transparent)]
+    Api(#[from] CallError),
+    #[error("{message}")]
+    Store {
+        message: String,
+        /// Whether the store would give the same answer again.
+        is_final: bool,
+    },
+}
+
+impl Error {
+    /// Whether another attempt would fail as well.
+    pub(super) fn is_final(&self) -> bool {
+        match self {
+            Self::Api(error) => error.is_final(),
+            Self::Store { is_final, .. } => *is_final,
+        }
+    }
+}
+
+/// The shelf of a run.
+pub(super) fn of(job: &Job) -> Box<dyn Shelf> {
+    match job.spec.store() {
+        None => Box::new(ConfigMaps::of(job)),
+        Some(_) => Box::new(Stored::of(job)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

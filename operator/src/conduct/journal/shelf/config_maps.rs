@@ -1,0 +1,99 @@
+//! Parts in ConfigMaps of the run's namespace.
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, PostParams},
+};
+use perfrun_api::{
+    cluster::{CONTINUES_ANNOTATION, MANAGER, PART_BYTES, Part, RUN_LABEL, SCHEMA_ANNOTATION, TRIALS_KEY},
+    results::SCHEMA_VERSION,
+};
+
+use super::{Error, Shelf};
+use crate::{
+    build::{RunIdentity, part::part},
+    conduct::Job,
+    refusal::within_timeout,
+};
+
+/// How many ConfigMaps one request lists.
+const PAGE: u32 = 100;
+
+pub(super) struct ConfigMaps {
+    api: Api<ConfigMap>,
+    run: RunIdentity,
+}
+
+impl ConfigMaps {
+    pub(super) fn of(job: &Job) -> Self {
+        Self {
+            api: Api::namespaced(job.client.clone(), &job.run.namespace),
+            run: job.run.clone(),
+        }
+    }
+}
+
+#[async_trait]
+impl Shelf for ConfigMaps {
+    fn part_bytes(&self) -> usize {
+        PART_BYTES
+    }
+
+    async fn put(&self, name: &str, content: &Part, continues: Option<&str>) -> Result<bool, Error> {
+        let object = part(
+            &self.run,
+            name.to_owned(),
+            content.clone(),
+            continues.map(str::to_owned),
+        );
+        let params = PostParams {
+            field_manager: Some(MANAGER.to_owned()),
+            ..PostParams::default()
+        };
+        match within_timeout(self.api.create(&params, &object)).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.answer().is_some_and(|answer| answer.is_already_exists()) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn list(&self) -> Result<Vec<(String, Option<String>)>, Error> {
+        let mut all = vec![];
+        let selector = format!("{RUN_LABEL}={}", self.run.name);
+        let mut params = ListParams::default().labels(&selector).limit(PAGE);
+        loop {
+            let page = within_timeout(self.api.list_metadata(&params)).await?;
+            let own = page.items.iter().filter(|object| {
+                let mut owners = object.owner_references().iter();
+                owners.any(|owner| owner.uid == self.run.uid)
+            });
+            all.extend(own.map(|object| {
+                let continues = object.annotations().get(CONTINUES_ANNOTATION);
+                (object.name_any(), continues.cloned())
+            }));
+            params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
+            if params.continue_token.is_none() {
+                return Ok(all);
+            }
+        }
+    }
+
+    async fn get(&self, name: &str) -> Result<Result<Vec<u8>, String>, Error> {
+        // The operator has no right to get ConfigMaps.
+        let params = ListParams::default().fields(&format!("metadata.name={name}"));
+        let found = within_timeout(self.api.list(&params)).await?.items.pop();
+        let schema = found
+            .as_ref()
+            .and_then(|object| object.annotations().get(SCHEMA_ANNOTATION));
+        if let Some(schema) = schema.filter(|schema| **schema != SCHEMA_VERSION.to_string()) {
+            let why = format!("{name} has schema version {schema}, and this operator reads {SCHEMA_VERSION}");
+            return Ok(Err(why));
+        }
+        let data = found.and_then(|object| object.binary_data?.remove(TRIALS_KEY));
+        Ok(data
+            .map(|bytes| bytes.0)
+            .ok_or_else(|| format!("{name} has no {TRIALS_KEY}")))
+    }
+}

@@ -1,0 +1,134 @@
+//! Parts behind the run's pod that keeps results, see [`crate::store`].
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::reflector::Store;
+use perfrun_api::{
+    cluster::Part,
+    pod::{
+        CONTROL_PORT, PodState,
+        store::{PARTS, STORE_NODE, STORED_PART_BYTES},
+    },
+};
+use perfrun_conductor::client::{BoxError, Method, Request, Response};
+use perfrun_contract::{node::Problem, text};
+
+use super::{Error, Shelf};
+use crate::{
+    access::{Access, Address},
+    build::RunIdentity,
+    conduct::Job,
+    decide::alive,
+    fence::Term,
+    observe::pod,
+};
+
+/// How long a call may take. The pod itself repeats requests to the store.
+const CALL_WITHIN: Duration = Duration::from_secs(90);
+
+pub(super) struct Stored {
+    run: RunIdentity,
+    pods: Store<Pod>,
+    access: Access,
+    token: String,
+    term: Term,
+}
+
+impl Stored {
+    pub(super) fn of(job: &Job) -> Self {
+        Self {
+            run: job.run.clone(),
+            pods: job.pods.clone(),
+            access: job.access.clone(),
+            token: job.token.clone(),
+            term: job.term.clone(),
+        }
+    }
+
+    async fn call(&self, method: Method, path: &str, body: Option<Vec<u8>>) -> Result<Response, Error> {
+        let pods = pod::of_run(&self.run, &self.pods);
+        let ready = alive(&pods, STORE_NODE).and_then(|pod| match pod.state {
+            PodState::Ready(ip) => Some((pod, ip)),
+            _ => None,
+        });
+        let (pod, ip) = ready.ok_or_else(|| passing("the pod that keeps results is not ready"))?;
+        if method != Method::Get && !self.term.lasts() {
+            return Err(passing("another operator may lead"));
+        }
+        let failed = |error: BoxError| passing(&format!("failed to reach pod {}: {error}", pod.name));
+        let address = Address {
+            namespace: &self.run.namespace,
+            name: &pod.name,
+            ip,
+        };
+        let program = self.access.program(&address, CONTROL_PORT, &self.token);
+        let request = Request {
+            method,
+            path,
+            body,
+            epoch: self.term.epoch,
+            timeout: CALL_WITHIN,
+            most_bytes: STORED_PART_BYTES,
+        };
+        program.map_err(failed)?.request(request).await.map_err(failed)
+    }
+}
+
+#[async_trait]
+impl Shelf for Stored {
+    /// A store has room for all that is compressed together.
+    fn part_bytes(&self) -> usize {
+        STORED_PART_BYTES
+    }
+
+    async fn put(&self, name: &str, (_, bytes): &Part, _: Option<&str>) -> Result<bool, Error> {
+        let path = format!("{PARTS}/{name}");
+        let answer = self.call(Method::Put, &path, Some(bytes.clone())).await?;
+        match answer.status {
+            204 => Ok(true),
+            409 => Ok(false),
+            _ => Err(refused(&answer)),
+        }
+    }
+
+    async fn list(&self) -> Result<Vec<(String, Option<String>)>, Error> {
+        let answer = self.call(Method::Get, PARTS, None).await?;
+        if answer.status != 200 {
+            return Err(refused(&answer));
+        }
+        let names: Vec<String> = serde_json::from_slice(&answer.body)
+            .map_err(|error| passing(&format!("the pod that keeps results lists no names: {error}")))?;
+        Ok(names.into_iter().map(|name| (name, None)).collect())
+    }
+
+    async fn get(&self, name: &str) -> Result<Result<Vec<u8>, String>, Error> {
+        let answer = self.call(Method::Get, &format!("{PARTS}/{name}"), None).await?;
+        match answer.status {
+            200 => Ok(Ok(answer.body)),
+            404 => Ok(Err(format!("{name} no longer exists"))),
+            _ => Err(refused(&answer)),
+        }
+    }
+}
+
+/// An error that may pass.
+fn passing(message: &str) -> Error {
+    Error::Store {
+        message: message.to_owned(),
+        is_final: false,
+    }
+}
+
+fn refused(answer: &Response) -> Error {
+    let problem: Option<Problem> = serde_json::from_slice(&answer.body).ok();
+    let message = problem.map_or_else(
+        || format!("status {}", answer.status),
+        |problem| text::message(&problem.message),
+    );
+    Error::Store {
+        message: format!("the store of the results answered: {message}"),
+        is_final: matches!(answer.status, 401 | 413 | 422),
+    }
+}

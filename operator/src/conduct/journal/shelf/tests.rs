@@ -1,0 +1,204 @@
+//! The journal of a run whose results are in a store.
+
+use std::{convert::Infallible, sync::Arc};
+
+use axum::{Json, Router, body::Body};
+use http::{Method, Request, StatusCode, Uri};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Client,
+    runtime::{
+        reflector::{self, store::Writer},
+        watcher::Event,
+    },
+};
+use perfrun_api::{
+    cluster::{PART_BYTES, RESULTS_KEY, TRIALS_KEY, results_from_parts},
+    pod::store::{PARTS, STORED_PART_BYTES},
+};
+use perfrun_conductor::{Kept, RunEnd, Sink, client::read_within};
+use perfrun_contract::{node::Reason, record::TrialRecord, run::RunState, tally::EndReason};
+use serde_json::json;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tower::{ServiceExt, service_fn};
+
+use super::*;
+use crate::{
+    access::Access,
+    conduct::{
+        Job,
+        journal::{Journal, KEEP_WITHIN},
+        keep_results,
+        tests::{job, record},
+    },
+    store,
+    test_server::TestServer,
+};
+
+/// What the pod proxy puts before each path.
+const PROXY: &str = "/api/v1/namespaces/bench/pods/run-4a49a-store-0:9090/proxy";
+
+/// A run with a store, behind the API server's pod proxy.
+struct Scene {
+    server: TestServer,
+    job: Job,
+    program: Router,
+    pods: Writer<Pod>,
+}
+
+impl Scene {
+    /// The calls of the program in the pod are those of `program`.
+    fn of(program: Router) -> Self {
+        let server = TestServer::new();
+        let mut job = job(&server);
+        let results = json!({"store": {"volume": {"claim": "disk"}}});
+        job.spec.results = Some(serde_json::from_value(results).unwrap());
+        let calls = program.clone();
+        let proxy = move |request: Request<kube::client::Body>| {
+            let calls = calls.clone();
+            async move {
+                let (mut head, body) = request.into_parts();
+                let path = head.uri.path().strip_prefix(PROXY).unwrap();
+                head.uri = path.parse::<Uri>().unwrap();
+                let body = Body::new(body);
+                Ok::<_, Infallible>(calls.oneshot(Request::from_parts(head, body)).await.unwrap())
+            }
+        };
+        job.access = Access::Proxy(Client::new(service_fn(proxy), "default"));
+        let (pods, writer) = reflector::store();
+        job.pods = pods;
+        let mut scene = Self {
+            server,
+            job,
+            program,
+            pods: writer,
+        };
+        scene.pod_is("True");
+        scene
+    }
+
+    fn new() -> Self {
+        Self::of(store::in_memory("token"))
+    }
+
+    /// Sets whether the pod is ready.
+    fn pod_is(&mut self, ready: &str) {
+        let labels =
+            json!({"perfrun.io/run": "run", "perfrun.io/node": "store", "perfrun.io/incarnation": "0"});
+        let owner =
+            json!([{"apiVersion": "perfrun.io/v1alpha1", "kind": "PerfRun", "name": "run", "uid": "uid-1"}]);
+        let pod = json!({"metadata": {"name": "run-4a49a-store-0", "namespace": "bench", "uid": "pod-1",
+            "labels": labels, "ownerReferences": owner},
+            "status": {"phase": "Running", "podIP": "127.0.0.1", "conditions": [{"type": "Ready", "status": ready}]}});
+        let pod = serde_json::from_value(pod).unwrap();
+        self.pods.apply_watcher_event(&Event::Apply(pod));
+    }
+
+    async fn open(&self) -> Journal {
+        Journal::open(&self.job, Arc::default(), &CancellationToken::new())
+            .await
+            .unwrap()
+    }
+
+    /// A part in the store.
+    async fn part(&self, name: &str) -> Part {
+        let request = Request::get(format!("{PARTS}/{name}")).header("X-Perfrun-Token", "token");
+        let answer = self.program.clone().oneshot(request.body(Body::empty()).unwrap());
+        let body = answer.await.unwrap().into_body();
+        let key = if name.contains("trials") {
+            TRIALS_KEY
+        } else {
+            RESULTS_KEY
+        };
+        (key, read_within(body, STORED_PART_BYTES).await.unwrap())
+    }
+}
+
+fn urgent(trial: &str) -> TrialRecord {
+    record(trial, 0, Some(Reason::Timeout))
+}
+
+#[tokio::test(start_paused = true)]
+async fn records_and_results_are_kept_and_the_next_operator_reads_them() {
+    let scene = Scene::new();
+    let mut journal = scene.open().await;
+    let mut large = urgent("large");
+    let words = (0..PART_BYTES as u64 / 4)
+        .map(|word| format!("{:08x}", word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32));
+    large.failure.as_mut().unwrap().message = words.collect();
+    assert_eq!(journal.record(&large).await.unwrap(), Kept::Safely);
+    let (_, bytes) = scene.part("run-4a49a-trials-0").await;
+    assert!(
+        bytes.len() > PART_BYTES,
+        "one part has all of it: {} bytes",
+        bytes.len()
+    );
+
+    let mut journal = scene.open().await;
+    journal.record(&urgent("b")).await.unwrap();
+    let outcome = keep_results(&scene.job, journal, RunEnd::without_nodes(RunState::Complete)).await;
+    let names = ["trials-0", "trials-1", "results-0"].map(|name| format!("run-4a49a-{name}"));
+    assert_eq!(outcome.results, names);
+    let stored = outcome.stored.unwrap();
+    assert_eq!(
+        (stored.location.as_str(), stored.image.as_str()),
+        (
+            "folder /bench/run/uid-1/v1 of PersistentVolumeClaim disk",
+            "operator"
+        )
+    );
+    let mut parts = vec![];
+    for name in &names {
+        parts.push(scene.part(name).await);
+    }
+    let results = results_from_parts(&parts).unwrap().unwrap();
+    assert_eq!(results.trials, [large, urgent("b")]);
+    assert!(scene.server.take_changes().is_empty(), "nothing is in ConfigMaps");
+}
+
+#[tokio::test(start_paused = true)]
+async fn measurements_continue_while_the_pod_is_replaced_and_nothing_is_lost() {
+    let mut scene = Scene::new();
+    let mut journal = scene.open().await;
+    scene.pod_is("False");
+    assert_eq!(journal.record(&urgent("a")).await.unwrap(), Kept::InMemory);
+    scene.pod_is("True");
+    assert_eq!(journal.record(&urgent("b")).await.unwrap(), Kept::Safely);
+    assert_eq!(scene.open().await.records().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn results_that_the_store_does_not_take_end_the_run_in_time() {
+    let mut scene = Scene::new();
+    let mut journal = scene.open().await;
+    journal.record(&urgent("kept")).await.unwrap();
+    scene.pod_is("False");
+    let start = Instant::now();
+    let outcome = keep_results(&scene.job, journal, RunEnd::without_nodes(RunState::Complete)).await;
+    assert_eq!(outcome.verdict.reason, EndReason::RecordNotKept);
+    let message = &outcome.verdict.message;
+    assert!(
+        message.contains("the pod that keeps results is not ready"),
+        "{message}"
+    );
+    assert!(start.elapsed() >= KEEP_WITHIN && start.elapsed() < KEEP_WITHIN * 2);
+    assert_eq!(outcome.results, ["run-4a49a-trials-0"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_refuses_ends_the_run_immediately() {
+    let answer = async |request: Request<Body>| match *request.method() {
+        Method::GET => (StatusCode::OK, Json(json!([]))),
+        _ => (
+            StatusCode::UNPROCESSABLE_ENTITY,
+            Json(json!({"message": "the bucket is read-only"})),
+        ),
+    };
+    let scene = Scene::of(Router::new().fallback(answer));
+    let mut journal = scene.open().await;
+    let start = Instant::now();
+    let error = journal.record(&urgent("a")).await.unwrap_err();
+    assert!(error.to_string().contains("the bucket is read-only"), "{error}");
+    assert_eq!(start.elapsed().as_secs(), 0);
+}

@@ -1,0 +1,46 @@
+//! Runs whose results are kept in a store.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn one_pod_of_the_run_mounts_the_secret_and_it_goes_with_the_others() {
+    let mut scene = Scene::new().await;
+    let bucket =
+        json!({"url": "s3://results/nightly/", "endpoint": "https://minio.storage:9000", "secret": "s3"});
+    scene.create("run", json!({"results": {"store": {"objectStore": bucket}}}));
+    scene.pass("run").await.unwrap();
+    let pods = scene.server.objects("/pods");
+    let mounts = |pod: &&Value| pod["spec"]["volumes"].to_string().contains("\"s3\"");
+    let with_secret: Vec<_> = pods.iter().filter(mounts).collect();
+    assert_eq!((pods.len(), with_secret.len()), (3, 1));
+    let pod = with_secret[0];
+    assert_eq!(pod[POD]["name"], scene.pod_name("run", "store", 0));
+    assert_eq!(pod[POD]["ownerReferences"][0]["uid"], "uid-of-run");
+    let container = &pod["spec"]["containers"][0];
+    assert_eq!(container["image"], "operator");
+    assert_eq!(
+        container["args"],
+        json!([
+            "store",
+            "--url=s3://results/nightly/bench/run/uid-of-run/v1",
+            "--credentials=/run/credentials",
+            "--endpoint=https://minio.storage:9000",
+            "--listen=0.0.0.0:9090",
+            "--token-file=/run/perfrun/token"
+        ])
+    );
+    let secrets: Vec<_> = pod["spec"]["volumes"].as_array().unwrap().iter().collect();
+    let names: Vec<_> = secrets
+        .iter()
+        .map(|volume| &volume["secret"]["secretName"])
+        .collect();
+    assert_eq!(names, [&json!("s3"), &json!(names::token("run", "uid-of-run"))]);
+    assert_eq!(pod["spec"]["automountServiceAccountToken"], false);
+
+    scene.change("run", |run| run["spec"]["cancel"] = true.into());
+    for _ in 0..2 {
+        scene.pass("run").await.unwrap();
+    }
+    let pods = scene.server.objects("/pods");
+    assert!(pods.iter().all(|pod| !pod[POD]["deletionTimestamp"].is_null()));
+}

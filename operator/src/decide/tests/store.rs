@@ -1,0 +1,109 @@
+//! The pod that keeps results, of runs with a store.
+
+use super::*;
+
+impl Life {
+    fn with_store() -> Self {
+        Self::of(&(DOCUMENT.to_owned() + "  results: {store: {volume: {claim: disk}}}\n"))
+    }
+
+    /// Creates the pod that keeps results, in this state.
+    fn create_store(&mut self, decision: &Decision, state: PodState) {
+        let incarnation = decision.create_store.expect("the run needs the pod");
+        self.pods.push(NodePod {
+            name: format!("store-{incarnation}"),
+            uid: String::new(),
+            node: STORE_NODE.to_owned(),
+            incarnation,
+            deleting: false,
+            state,
+        });
+    }
+}
+
+#[test]
+fn trials_begin_when_results_can_be_kept() {
+    let mut life = Life::with_store();
+    let first = life.pass();
+    life.create(&first, &ready());
+    life.create_store(&first, PodState::Starting);
+    let decision = life.pass();
+    assert_eq!(
+        (decision.command, decision.create_store),
+        (ConductorCommand::None, None)
+    );
+    life.pods[2].state = ready();
+    assert_eq!(life.pass().command, ConductorCommand::Start);
+    assert_eq!(Life::new().pass().create_store, None, "there is no store");
+}
+
+#[test]
+fn a_lost_pod_is_replaced_while_trials_are_in_progress_or_taken_over() {
+    let mut life = Life::with_store();
+    let first = life.pass();
+    life.create(&first, &ready());
+    life.create_store(&first, ready());
+    life.pass();
+    life.conductor = ConductorState::Running(Progress::default());
+    life.pass();
+    life.pods[2].state = gone();
+    let decision = life.pass();
+    assert_eq!(
+        (decision.create_store, names(&decision.create)),
+        (Some(1), vec![])
+    );
+    life.conductor = ConductorState::None;
+    let decision = life.pass();
+    assert_eq!(
+        (decision.create_store, decision.command),
+        (Some(1), ConductorCommand::None)
+    );
+    life.create_store(&decision, ready());
+    assert_eq!(life.pass().command, ConductorCommand::Start);
+}
+
+#[test]
+fn a_store_that_cannot_be_used_ends_the_run_before_any_trial() {
+    let mut life = Life::with_store();
+    let mut decision = life.pass();
+    life.create(&decision, &ready());
+    for _ in 0..STARTS_MAX {
+        life.create_store(&decision, gone());
+        decision = life.pass();
+    }
+    assert_eq!(life.end(), (Phase::Failed, "NodeCrashed"));
+    let message = &life.condition(condition::COMPLETE).message;
+    assert!(message.contains("ended with exit code 1"), "{message}");
+}
+
+#[test]
+fn a_claim_that_does_not_exist_ends_the_run_in_time_and_says_where_to_look() {
+    let mut life = Life::with_store();
+    let first = life.pass();
+    life.create(&first, &ready());
+    life.create_store(&first, PodState::Starting);
+    life.pass();
+    life.later(61).pass();
+    assert_eq!(life.end(), (Phase::Failed, "StoreNotReady"));
+    let message = &life.condition(condition::COMPLETE).message;
+    assert!(
+        message.contains("`kubectl describe` shows its events"),
+        "{message}"
+    );
+}
+
+#[test]
+fn the_status_says_where_results_are() {
+    let mut life = Life::with_store();
+    let ConductorState::Ended(mut ended) = outcome(EndReason::Succeeded, 2, 0) else {
+        unreachable!("it has ended")
+    };
+    let stored = Stored {
+        location: "s3://results/bench/tcp/uid-1/v1".to_owned(),
+        image: "operator".to_owned(),
+    };
+    ended.stored = Some(stored.clone());
+    life.conductor = ConductorState::Ended(ended);
+    life.pass();
+    assert_eq!(life.status.store, Some(stored));
+}

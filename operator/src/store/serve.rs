@@ -1,0 +1,124 @@
+//! The calls of the program: see [`super`].
+
+use std::sync::Arc;
+
+use axum::{
+    Extension, Json, Router,
+    body::Bytes,
+    extract::{DefaultBodyLimit, Path, Request, State},
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use error_reporter::Report;
+use http::{HeaderValue, StatusCode, header::AUTHORIZATION};
+use object_store::Error;
+use perfrun_api::pod::store::{PARTS, STORED_PART_BYTES};
+use perfrun_contract::node::{Problem, TOKEN_HEADER};
+use perfrun_serve::Caller;
+use subtle::ConstantTimeEq;
+
+use super::parts::Parts;
+
+/// A refused or failed call.
+struct Refused(StatusCode, String);
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let Self(status, message) = self;
+        (status, Json(Problem { message, trial: None })).into_response()
+    }
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        let status = match &error {
+            // The same request would be refused again.
+            Error::PermissionDenied { .. }
+            | Error::Unauthenticated { .. }
+            | Error::NotFound { .. }
+            | Error::InvalidPath { .. }
+            | Error::NotSupported { .. }
+            | Error::NotImplemented { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        let message = Report::new(error).to_string();
+        tracing::warn!(message, "the store failed");
+        Self(status, message)
+    }
+}
+
+/// The calls. All but one need the token, if there is one.
+pub(super) fn router(parts: Parts, token: Option<&str>, read_only: bool) -> Router {
+    let part = if read_only {
+        get(read)
+    } else {
+        get(read).put(write)
+    };
+    let calls = Router::new()
+        .route(PARTS, get(list))
+        .route(&format!("{PARTS}/{{name}}"), part)
+        .layer(DefaultBodyLimit::max(STORED_PART_BYTES))
+        .with_state(parts);
+    let calls = match token {
+        Some(token) => calls.layer(middleware::from_fn_with_state(Arc::<str>::from(token), authorize)),
+        None => calls,
+    };
+    calls.route("/readyz", get(async || StatusCode::OK))
+}
+
+/// Refuses calls without the token. Either header suffices: a proxy may put its own token into the first.
+async fn authorize(
+    State(token): State<Arc<str>>,
+    caller: Option<Extension<Caller>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let has = |given: Option<&HeaderValue>, expected: &str| {
+        given.is_some_and(|given| given.as_bytes().ct_eq(expected.as_bytes()).into())
+    };
+    let headers = request.headers();
+    if !has(headers.get(AUTHORIZATION), &format!("Bearer {token}")) && !has(headers.get(TOKEN_HEADER), &token)
+    {
+        let message = "this call needs the token of the run".to_owned();
+        return Refused(StatusCode::UNAUTHORIZED, message).into_response();
+    }
+    if let Some(Extension(caller)) = caller {
+        caller.trust();
+    }
+    next.run(request).await
+}
+
+async fn list(State(parts): State<Parts>) -> Result<Json<Vec<String>>, Refused> {
+    Ok(Json(parts.list().await?))
+}
+
+async fn read(State(parts): State<Parts>, Path(name): Path<String>) -> Result<Bytes, Refused> {
+    let found = parts.get(named(&name)?).await?;
+    found.ok_or_else(|| Refused(StatusCode::NOT_FOUND, format!("there is no part {name}")))
+}
+
+async fn write(
+    State(parts): State<Parts>,
+    Path(name): Path<String>,
+    bytes: Bytes,
+) -> Result<StatusCode, Refused> {
+    if parts.put(named(&name)?, bytes).await? {
+        Ok(StatusCode::NO_CONTENT)
+    } else {
+        Err(Refused(
+            StatusCode::CONFLICT,
+            format!("{name} exists with other content"),
+        ))
+    }
+}
+
+/// A name that stays in the folder of the run.
+fn named(name: &str) -> Result<&str, Refused> {
+    let is_fine = |letter: char| matches!(letter, 'a'..='z' | '0'..='9' | '-');
+    if !name.is_empty() && name.len() <= 63 && name.chars().all(is_fine) {
+        return Ok(name);
+    }
+    let message = "names of parts have up to 63 lower-case letters, digits and '-'".to_owned();
+    Err(Refused(StatusCode::BAD_REQUEST, message))
+}

@@ -1,0 +1,212 @@
+//! The program against stores in memory, in a folder, and behind S3.
+
+use std::sync::Arc;
+
+use axum::{Router, body::Body};
+use http::{Request, StatusCode};
+use hyper::server::conn::http1;
+use hyper_util::rt::TokioIo;
+use object_store::{Error, memory::InMemory, path::Path};
+use perfrun_api::pod::store::{PARTS, STORED_PART_BYTES};
+use perfrun_conductor::client::read_within;
+use perfrun_contract::node::TOKEN_HEADER;
+use s3s::{auth::SimpleAuth, service::S3ServiceBuilder};
+use s3s_fs::FileSystem;
+use tempfile::TempDir;
+use tower::ServiceExt;
+
+use super::*;
+
+const FOLDER: &str = "nightly/bench/run/uid-1/v1";
+const TOKEN: &str = "secret";
+
+fn in_memory() -> Parts {
+    Parts {
+        store: Arc::new(InMemory::new()),
+        folder: Path::from(FOLDER),
+    }
+}
+
+fn settings(url: String) -> Store {
+    Store {
+        url,
+        endpoint: None,
+        credentials: None,
+        listen: ([127, 0, 0, 1], 0).into(),
+        token_file: None,
+        read_only: false,
+    }
+}
+
+/// What any store has to do.
+async fn keeps_parts(parts: &Parts) {
+    assert!(parts.list().await.unwrap().is_empty());
+    assert!(parts.put("run-trials-0", "first".into()).await.unwrap());
+    assert!(parts.put("run-trials-0", "first".into()).await.unwrap());
+    assert!(!parts.put("run-trials-0", "other".into()).await.unwrap());
+    assert!(parts.put("run-trials-1", "second".into()).await.unwrap());
+    let mut names = parts.list().await.unwrap();
+    names.sort();
+    assert_eq!(names, ["run-trials-0", "run-trials-1"]);
+    let first = parts.get("run-trials-0").await.unwrap();
+    assert_eq!(first.as_deref(), Some(&b"first"[..]));
+    assert_eq!(parts.get("run-trials-2").await.unwrap(), None);
+    check(parts, false).await.unwrap();
+    check(parts, false).await.unwrap();
+    assert_eq!(parts.list().await.unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn parts_in_memory_never_change() {
+    keeps_parts(&in_memory()).await;
+}
+
+#[tokio::test]
+async fn parts_on_a_volume_never_change() {
+    let volume = TempDir::new().unwrap();
+    let url = format!("file://{}/{FOLDER}", volume.path().display());
+    keeps_parts(&bucket::open(&settings(url)).unwrap()).await;
+    assert!(volume.path().join(FOLDER).join("run-trials-0").is_file());
+}
+
+/// An S3-compatible store with a bucket, and the settings to use it.
+struct S3 {
+    credentials: TempDir,
+    _objects: TempDir,
+    settings: Store,
+}
+
+impl S3 {
+    async fn start() -> Self {
+        let (objects, credentials) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+        fs::create_dir(objects.path().join("results")).unwrap();
+        let mut service = S3ServiceBuilder::new(FileSystem::new(objects.path()).unwrap());
+        service.set_auth(SimpleAuth::from_single("perfrun", "password"));
+        let service = service.build();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let served = http1::Builder::new().serve_connection(TokioIo::new(stream), service.clone());
+                tokio::spawn(served);
+            }
+        });
+        let settings = Store {
+            endpoint: Some(endpoint),
+            credentials: Some(credentials.path().to_owned()),
+            ..settings(format!("s3://results/{FOLDER}"))
+        };
+        let s3 = Self {
+            credentials,
+            _objects: objects,
+            settings,
+        };
+        s3.set("AWS_ACCESS_KEY_ID", "perfrun");
+        s3.set("AWS_SECRET_ACCESS_KEY", "password\n");
+        s3.set("notes", "no setting");
+        s3
+    }
+
+    fn set(&self, key: &str, value: &str) {
+        fs::write(self.credentials.path().join(key), value).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn parts_in_an_s3_compatible_store_never_change() {
+    let s3 = S3::start().await;
+    keeps_parts(&bucket::open(&s3.settings).unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_store_that_refuses_is_found_before_any_measurement() {
+    let s3 = S3::start().await;
+    s3.set("AWS_SECRET_ACCESS_KEY", "wrong");
+    let error = check(&bucket::open(&s3.settings).unwrap(), false)
+        .await
+        .unwrap_err();
+    assert!(matches!(error, Error::PermissionDenied { .. }), "{error:?}");
+}
+
+#[test]
+fn a_secret_without_credentials_is_not_replaced_by_those_of_the_machine() {
+    for (url, key) in [
+        ("s3://results/a", "AWS_ACCESS_KEY_ID"),
+        ("gs://results/a", "GOOGLE_SERVICE_ACCOUNT_KEY"),
+        (
+            "az://results/a",
+            "AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_KEY",
+        ),
+    ] {
+        let error = bucket::open(&settings(url.to_owned())).unwrap_err();
+        let message = format!("the Secret has no credentials: it needs one of {key}");
+        assert!(error.to_string().starts_with(&message), "{error}");
+    }
+}
+
+#[test]
+fn other_places_are_refused() {
+    for url in ["https://example.com/results", "memory:///results", "results"] {
+        assert!(bucket::open(&settings(url.to_owned())).is_err(), "{url}");
+    }
+}
+
+/// Status and body of the answer to a call.
+async fn call(router: &Router, method: &str, path: &str, token: &str, body: Vec<u8>) -> (u16, String) {
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(TOKEN_HEADER, token)
+        .body(Body::from(body));
+    let answer = router.clone().oneshot(request.unwrap()).await.unwrap();
+    let status = answer.status().as_u16();
+    let body = read_within(answer.into_body(), 1000).await.unwrap();
+    (status, String::from_utf8(body).unwrap())
+}
+
+#[tokio::test]
+async fn calls_need_the_token_and_parts_have_names_and_bounds() {
+    let router = serve::router(in_memory(), Some(TOKEN), false);
+    let part = format!("{PARTS}/run-trials-0");
+    let put = async |path: &str, body: Vec<u8>| call(&router, "PUT", path, TOKEN, body).await.0;
+    for (method, path) in [("PUT", part.as_str()), ("GET", PARTS), ("GET", "/v1/other")] {
+        let (status, message) = call(&router, method, path, "guess", vec![]).await;
+        assert_eq!(status, 401, "{method} {path}");
+        assert!(message.contains("token"), "{message}");
+    }
+    assert_eq!(call(&router, "GET", "/readyz", "", vec![]).await.0, 200);
+    assert_eq!(put(&part, b"first".to_vec()).await, 204);
+    assert_eq!(put(&part, b"first".to_vec()).await, 204);
+    assert_eq!(put(&part, b"other".to_vec()).await, 409);
+    assert_eq!(put(&format!("{PARTS}/..%2Fother"), vec![]).await, 400);
+    let large = vec![0; STORED_PART_BYTES + 1];
+    assert_eq!(put(&format!("{PARTS}/large"), large).await, 413);
+    let read = call(&router, "GET", &part, TOKEN, vec![]).await;
+    assert_eq!(read, (200, "first".to_owned()));
+    let names = call(&router, "GET", PARTS, TOKEN, vec![]).await;
+    assert_eq!(names, (200, r#"["run-trials-0"]"#.to_owned()));
+    let absent = call(&router, "GET", &format!("{PARTS}/absent"), TOKEN, vec![]).await;
+    assert_eq!(absent.0, StatusCode::NOT_FOUND.as_u16());
+}
+
+#[tokio::test]
+async fn a_reader_writes_nothing() {
+    let parts = in_memory();
+    check(&parts, true).await.unwrap();
+    let router = serve::router(parts, None, true);
+    let put = call(&router, "PUT", &format!("{PARTS}/a"), "", b"a".to_vec()).await;
+    assert_eq!(put.0, StatusCode::METHOD_NOT_ALLOWED.as_u16());
+    let names = call(&router, "GET", PARTS, "", vec![]).await;
+    assert_eq!(names, (200, "[]".to_owned()));
+}
+
+#[tokio::test]
+async fn everybody_on_the_network_needs_a_token() {
+    let open = Store {
+        listen: ([0, 0, 0, 0], 0).into(),
+        ..settings("file:///absent".to_owned())
+    };
+    let error = run(&open).await.unwrap_err();
+    assert!(error.to_string().contains("--token-file"), "{error}");
+}
