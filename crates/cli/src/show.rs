@@ -88,7 +88,8 @@ fn text(name: &str, plan: &Plan) -> String {
     if !settings.is_empty() {
         lines.push("  settings:".to_owned());
         let width = settings.keys().map(|name| name.0.len()).max().unwrap_or(0);
-        let line = |(name, settings): (&StackName, &StackSettings)| format!("    {:<width$}  {settings}", name.0);
+        let line =
+            |(name, settings): (&StackName, &StackSettings)| format!("    {:<width$}  {settings}", name.0);
         lines.extend(settings.into_iter().map(line));
     }
     let mut of_cells: BTreeMap<usize, (u32, u32)> = BTreeMap::new();

@@ -159,7 +159,9 @@ impl fmt::Display for StackSettings {
         let all = [
             cups.map(|cups| format!("cups {cups}")),
             messaging.map(|messaging| format!("messaging {messaging}")),
-            tcp_congestion.as_ref().map(|name| format!("tcpCongestion {name}")),
+            tcp_congestion
+                .as_ref()
+                .map(|name| format!("tcpCongestion {name}")),
             quic_congestion.map(|name| format!("quicCongestion {name}")),
             yamux_window.map(|window| format!("yamuxWindow {window}")),
         ];

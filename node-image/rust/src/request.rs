@@ -29,9 +29,15 @@ pub(crate) fn check(request: &TrialRequest) -> Result<Stack, String> {
     })?;
     request.parameters.check()?;
     let name = request.settings.tcp_congestion.as_ref();
-    ensure(name.is_none_or(|name| name.0.len() <= TcpCongestion::LONGEST), || {
-        format!("settings.tcpCongestion must have at most {} bytes", TcpCongestion::LONGEST)
-    })?;
+    ensure(
+        name.is_none_or(|name| name.0.len() <= TcpCongestion::LONGEST),
+        || {
+            format!(
+                "settings.tcpCongestion must have at most {} bytes",
+                TcpCongestion::LONGEST
+            )
+        },
+    )?;
     let TrialLabels { cell, network } = &request.labels;
     ensure(cell.len().max(network.len()) <= LONGEST_LABEL, || {
         format!("labels must have at most {LONGEST_LABEL} bytes")

@@ -261,14 +261,15 @@ pub async fn start(
     config: HostConfig,
     inbound: mpsc::UnboundedSender<Inbound>,
 ) -> Result<Box<dyn Host>, Error> {
-    let mut settings = config.settings.effective_on(config.transport);
-    if let Some(lacking) = settings.find(|setting| unsettable(stack, *setting).is_some()) {
+    let lacking = (config.settings)
+        .effective_on(config.transport)
+        .find(|setting| unsettable(stack, *setting).is_some());
+    if let Some(lacking) = lacking {
         return Err(Error::Unsupported {
             stack,
             what: lacking.to_string(),
         });
     }
-    drop(settings);
     congestion::prepare(stack, &config)?;
     match stack {
         Stack::Libp2p => libp2p::start(config, inbound).await,

@@ -23,7 +23,9 @@ use perfrun_contract::{
 };
 use perfrun_node::{
     messenger::{BoxMessenger, Message},
-    stack::{self, Connection, Error, Host, HostConfig, Inbound, Keys, Relaying, StackMetrics, UsedCongestion},
+    stack::{
+        self, Connection, Error, Host, HostConfig, Inbound, Keys, Relaying, StackMetrics, UsedCongestion,
+    },
 };
 use prometheus_client::registry::Registry;
 use tokio::{

@@ -56,7 +56,11 @@ fn narrow(cell: &Cell) -> Option<String> {
     let least = YAMUX_STREAM * u64::from(cell.parameters.streams());
     let mut windows = [&cell.client_settings, &cell.server_settings]
         .into_iter()
-        .filter(|settings| settings.effective_on(cell.transport).any(|set| set == Setting::YamuxWindow))
+        .filter(|settings| {
+            settings
+                .effective_on(cell.transport)
+                .any(|set| set == Setting::YamuxWindow)
+        })
         .filter_map(|settings| settings.yamux_window);
     let window = windows.find(|window| window.0 < least)?;
     Some(format!(

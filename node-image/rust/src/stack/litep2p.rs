@@ -204,7 +204,10 @@ fn check_supported(config: &HostConfig) -> Result<(), Error> {
     // yamux panics if a window cannot hold all streams.
     let least = YAMUX_STREAM * config.max_streams as u64;
     if let Some(window) = config.settings.yamux_window.filter(|window| window.0 < least) {
-        return unsupported(format!("{} streams in a yamux window of {window}", config.max_streams));
+        return unsupported(format!(
+            "{} streams in a yamux window of {window}",
+            config.max_streams
+        ));
     }
     Ok(())
 }
@@ -482,6 +485,9 @@ mod tests {
         let window = Some(ByteSize(1 << 20));
         assert!(check_supported(&with_window(4, window)).is_ok());
         let refused = check_supported(&with_window(5, window)).unwrap_err();
-        assert_eq!(refused.to_string(), "litep2p cannot do 5 streams in a yamux window of 1Mi");
+        assert_eq!(
+            refused.to_string(),
+            "litep2p cannot do 5 streams in a yamux window of 1Mi"
+        );
     }
 }

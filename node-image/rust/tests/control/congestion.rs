@@ -1,8 +1,9 @@
 //! The congestion control of trials: chosen, and reported as connections have it.
 
 use perfrun_contract::{
-    matrix::{QuicCongestion, Stack, StackSettings, TcpCongestion, Transport},
+    matrix::{Protocol, QuicCongestion, Stack, StackSettings, TcpCongestion, Transport},
     node::{Outcome, Reason, TrialRequest},
+    parameters::Amount,
     workload::Direction,
 };
 
@@ -79,7 +80,11 @@ async fn without_a_request_trials_report_the_default() {
 #[tokio::test]
 async fn raw_quic_uses_the_requested_congestion_control() {
     let pair = Pair::start();
-    for wanted in [QuicCongestion::Cubic, QuicCongestion::NewReno, QuicCongestion::Bbr] {
+    for wanted in [
+        QuicCongestion::Cubic,
+        QuicCongestion::NewReno,
+        QuicCongestion::Bbr,
+    ] {
         let settings = StackSettings {
             quic_congestion: Some(wanted),
             ..StackSettings::default()
@@ -102,7 +107,7 @@ async fn what_a_kernel_or_a_stack_does_not_have_is_refused() {
             settings: tcp(name),
             ..crate::support::server(stack, Transport::Tcp, parameters)
         };
-        pair.server.prepare("a", &request).await;
+        pair.server.put("a", &request).await;
         let failure = pair.server.outcome("a").await.failure.unwrap();
         pair.server.delete("a").await;
         assert_eq!(failure.reason, Reason::Unsupported);

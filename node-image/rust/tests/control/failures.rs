@@ -123,7 +123,8 @@ async fn a_client_of_notifications_notices_that_its_server_was_killed() {
     let pairs = loads
         .iter()
         .flat_map(|load| transports.map(|on| (on, load.clone())));
-    join_all(pairs.map(|(transport, load)| killed_with(settings.clone(), Stack::Litep2p, transport, load))).await;
+    join_all(pairs.map(|(transport, load)| killed_with(settings.clone(), Stack::Litep2p, transport, load)))
+        .await;
 }
 
 #[tokio::test]

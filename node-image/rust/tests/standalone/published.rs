@@ -3,7 +3,9 @@
 use std::{io, net::Ipv4Addr, sync::Arc, time::Duration};
 
 use perfrun_contract::matrix::{Identity, Negotiation, Protocol, Stack, StackSettings, Transport};
-use perfrun_node::stack::{self, BoxStream, Host, HostConfig, Inbound, Keys, Relaying, StackMetrics, UsedCongestion};
+use perfrun_node::stack::{
+    self, BoxStream, Host, HostConfig, Inbound, Keys, Relaying, StackMetrics, UsedCongestion,
+};
 use prometheus_client::registry::Registry;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

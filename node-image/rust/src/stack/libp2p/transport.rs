@@ -100,7 +100,9 @@ pub(super) fn build(
     let tcp = || {
         let congestion = congestion.clone();
         Timed(tcp::tokio::Transport::new(tcp::Config::new().nodelay(true))).and_then(
-            move |stream: tcp::tokio::TcpStream, _| future::ready(congestion.set_up(&stream.0).map(|()| stream)),
+            move |stream: tcp::tokio::TcpStream, _| {
+                future::ready(congestion.set_up(&stream.0).map(|()| stream))
+            },
         )
     };
     // This saves a round trip per upgrade. The run chooses the negotiation of streams, which is another one.

@@ -18,7 +18,8 @@ use tokio_util::sync::DropGuard;
 
 use crate::stack::{
     BoxStream, CLOSE_TIMEOUT, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, Inbound,
-    MOST_INBOUND, OPEN_TIMEOUT, Reservation, UsedCongestion, address, congestion, interfaces, tasks::Tasks, within,
+    MOST_INBOUND, OPEN_TIMEOUT, Reservation, UsedCongestion, address, congestion, interfaces, tasks::Tasks,
+    within,
 };
 
 /// The value of libp2p-quic, raised when a run needs more streams.

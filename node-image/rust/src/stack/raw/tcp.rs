@@ -66,11 +66,7 @@ pub(super) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-async fn accept(
-    listener: TcpListener,
-    congestion: congestion::Tcp,
-    inbound: mpsc::UnboundedSender<Inbound>,
-) {
+async fn accept(listener: TcpListener, congestion: congestion::Tcp, inbound: mpsc::UnboundedSender<Inbound>) {
     let room = Arc::new(Semaphore::new(MOST_INBOUND));
     loop {
         match listener.accept().await {
