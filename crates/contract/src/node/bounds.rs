@@ -111,7 +111,7 @@ impl Measured {
             at_most("bytes of what was refused", what.len(), NAME_MAX)?;
         }
         total(refused)?;
-        for name in congestion_control {
+        if let Some(name) = congestion_control {
             at_most("bytes of the congestion control", name.len(), NAME_MAX)?;
         }
         upload.iter().chain(download).try_for_each(Transfer::check)?;

@@ -44,7 +44,7 @@ use self::{
 };
 use super::{
     BoxStream, CLOSE_TIMEOUT, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, IDLE_TIMEOUT,
-    Inbound, Keys, OPEN_TIMEOUT, Relaying, Reservation, Whom, address, tasks::Tasks,
+    Inbound, Keys, OPEN_TIMEOUT, Relaying, Reservation, Whom, address, congestion, tasks::Tasks,
 };
 use crate::messenger::{BoxMessenger, Broadcaster};
 

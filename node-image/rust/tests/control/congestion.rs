@@ -105,7 +105,7 @@ async fn what_a_kernel_or_a_stack_does_not_have_is_refused() {
         let parameters = ping(1, 0.0);
         let request = TrialRequest {
             settings: tcp(name),
-            ..crate::support::server(stack, Transport::Tcp, parameters)
+            ..server(stack, Transport::Tcp, parameters)
         };
         pair.server.put("a", &request).await;
         let failure = pair.server.outcome("a").await.failure.unwrap();
