@@ -43,8 +43,8 @@ pub struct Capabilities {
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schemars(length(max = 8), inner(length(max = 63)))]
     pub identities: BTreeSet<String>,
-    /// Settings that it applies: `tcpCongestion`, `quicCongestion`, `yamuxWindow`. A run that has another one of
-    /// these, where it has an effect, does not use the node.
+    /// Settings that it applies: `tcpCongestion`, `quicCongestion`, `yamuxWindow`. A run that has another one
+    /// of these, where it has an effect, does not use the node.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schemars(length(max = 16), inner(length(max = 63)))]
     pub settings: BTreeSet<String>,

@@ -17,8 +17,8 @@ use super::{Error, HostConfig};
 /// The congestion control that connections of a trial use, once there is a connection.
 pub type Used = Arc<OnceLock<String>>;
 
-/// Checks that the kernel lets this node use the requested congestion control of TCP, and notes what is in use
-/// where a stack gives no access to its connections.
+/// Checks that the kernel lets this node use the requested congestion control of TCP, and notes what is in
+/// use where a stack gives no access to its connections.
 pub(super) fn prepare(stack: Stack, config: &HostConfig) -> Result<(), Error> {
     if config.transport.is_tcp() {
         if let Some(wanted) = &config.settings.tcp_congestion {
