@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, SocketType, socket, sockopt};
 
 use super::{Error, HostConfig};
 
-/// The congestion control that connections of a trial use, once there is a connection.
+/// The congestion control that connections of a trial use, once that is known.
 pub type Used = Arc<OnceLock<String>>;
 
 /// Checks that the kernel lets this node use the requested congestion control of TCP, and notes what is in

@@ -202,8 +202,9 @@ fn check_supported(config: &HostConfig) -> Result<(), Error> {
         return unsupported(format!("{} streams on one QUIC connection", config.max_streams));
     }
     // yamux panics if a window cannot hold all streams.
-    let least = YAMUX_STREAM * config.max_streams as u64;
-    if let Some(window) = config.settings.yamux_window.filter(|window| window.0 < least) {
+    let least = YAMUX_STREAM.saturating_mul(config.max_streams as u64);
+    let window = config.settings.yamux_window.filter(|_| config.transport.is_tcp());
+    if let Some(window) = window.filter(|window| window.0 < least) {
         return unsupported(format!(
             "{} streams in a yamux window of {window}",
             config.max_streams
@@ -489,5 +490,10 @@ mod tests {
             refused.to_string(),
             "litep2p cannot do 5 streams in a yamux window of 1Mi"
         );
+        let without_yamux = HostConfig {
+            transport: Transport::QuicV1,
+            ..with_window(5, window)
+        };
+        assert!(check_supported(&without_yamux).is_ok());
     }
 }
